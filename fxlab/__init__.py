@@ -1,0 +1,89 @@
+"""See, switch and check ``torch.fx`` graph transformations.
+
+The public names, and nothing else. They are imported on first use, so that ``import fxlab`` costs nothing:
+Jupyter is not imported before :func:`inspect` is called, nor transformers before a model of its is traced.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from fxlab._version import __version__
+
+if TYPE_CHECKING:
+    from fxlab.drawing import Drawing, draw
+    from fxlab.notebook import inspect
+    from fxlab.session import Session, TransformationError
+    from fxlab.tracing import TraceError, TraceWarning, example_inputs, symbolic_trace
+    from fxlab.transformations import (
+        ChangeTrueDivToMulByInverse,
+        DeepCopy,
+        FuseBatchNorm1dInLinear,
+        FuseBatchNorm2dInConv2d,
+        FuseBiasInLinear,
+        LintAndRecompile,
+        MergeLinears,
+        ReversibleTransformation,
+        Transformation,
+        compose,
+    )
+    from fxlab.validation import compare_outputs, transformed_nodes
+
+_HOME = {
+    "Drawing": "fxlab.drawing",
+    "draw": "fxlab.drawing",
+    "inspect": "fxlab.notebook",
+    "Session": "fxlab.session",
+    "TransformationError": "fxlab.session",
+    "TraceError": "fxlab.tracing",
+    "TraceWarning": "fxlab.tracing",
+    "example_inputs": "fxlab.tracing",
+    "symbolic_trace": "fxlab.tracing",
+    "ChangeTrueDivToMulByInverse": "fxlab.transformations",
+    "DeepCopy": "fxlab.transformations",
+    "FuseBatchNorm1dInLinear": "fxlab.transformations",
+    "FuseBatchNorm2dInConv2d": "fxlab.transformations",
+    "FuseBiasInLinear": "fxlab.transformations",
+    "LintAndRecompile": "fxlab.transformations",
+    "MergeLinears": "fxlab.transformations",
+    "ReversibleTransformation": "fxlab.transformations",
+    "Transformation": "fxlab.transformations",
+    "compose": "fxlab.transformations",
+    "compare_outputs": "fxlab.validation",
+    "transformed_nodes": "fxlab.validation",
+}
+
+__all__ = [
+    "ChangeTrueDivToMulByInverse",
+    "DeepCopy",
+    "Drawing",
+    "FuseBatchNorm1dInLinear",
+    "FuseBatchNorm2dInConv2d",
+    "FuseBiasInLinear",
+    "LintAndRecompile",
+    "MergeLinears",
+    "ReversibleTransformation",
+    "Session",
+    "TraceError",
+    "TraceWarning",
+    "Transformation",
+    "TransformationError",
+    "__version__",
+    "compare_outputs",
+    "compose",
+    "draw",
+    "example_inputs",
+    "inspect",
+    "symbolic_trace",
+    "transformed_nodes",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module 'fxlab' has no attribute {name!r}")
+    value = globals()[name] = getattr(import_module(_HOME[name]), name)
+    return value
+
+
+def __dir__() -> list[str]:
+    return __all__
