@@ -1,0 +1,36 @@
+"""GraphModule -> hierarchy -> view -> Graphviz -> SVG; no screen.
+
+>>> import torch
+>>> from fxlab.drawing import View, build_hierarchy, render
+>>> gm = torch.fx.symbolic_trace(torch.nn.Sequential(torch.nn.Linear(2, 3), torch.nn.ReLU()))
+>>> picture = render(View.default(build_hierarchy(gm)))
+>>> picture.svg.startswith("<svg")
+True
+"""
+
+from fxlab.drawing.dot import to_digraph
+from fxlab.drawing.drawing import Drawing, draw
+from fxlab.drawing.hierarchy import Group, Hierarchy, Leaf, build_hierarchy
+from fxlab.drawing.layout import LayoutError, LayoutTimeoutError, cancel_layout, start_layout_worker
+from fxlab.drawing.picture import BoxInfo, EdgeInfo, Picture
+from fxlab.drawing.render import render
+from fxlab.drawing.view import View
+
+__all__ = [
+    "BoxInfo",
+    "Drawing",
+    "EdgeInfo",
+    "Group",
+    "Hierarchy",
+    "LayoutError",
+    "LayoutTimeoutError",
+    "Leaf",
+    "Picture",
+    "View",
+    "build_hierarchy",
+    "cancel_layout",
+    "draw",
+    "render",
+    "start_layout_worker",
+    "to_digraph",
+]

@@ -1,0 +1,166 @@
+"""Visible boxes with their words, sizes and marks: what both the DOT and the SVG are written from."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from fxlab.drawing.describe import is_plumbing, lines_of, title_of
+from fxlab.drawing.hierarchy import Group, Leaf
+from fxlab.drawing.picture import BoxInfo, BoxKind
+from fxlab.drawing.typography import shorten, text_width
+from fxlab.drawing.view import Chip, View
+
+TITLE_SIZE, LINE_SIZE, CHIP_SIZE = 12.5, 10.5, 9.5
+TITLE_HEIGHT, LINE_HEIGHT, CHIP_HEIGHT = 17.0, 14.5, 15.0
+PADDING_X, PADDING_Y = 13.0, 8.0
+CHIP_GAP, CHIP_PADDING = 4.0, 7.0
+CHIP_ROWS_GAP = 4.0
+BADGE_GAP = 8.0
+LONGEST_TITLE, LONGEST_LINE, LONGEST_CHIP = 32, 40, 22
+CHIPS_PER_ROW, MOST_CHIPS = 3, 6
+
+Marks = Mapping[str, Sequence[str]]
+
+
+@dataclass(frozen=True, slots=True)
+class ChipBox:
+    """A chip where it is drawn; coordinates are relative to the top left corner of the box that reads it."""
+
+    info: BoxInfo
+    text: str
+    x: float
+    y: float
+    width: float
+
+
+@dataclass(frozen=True, slots=True)
+class Box:
+    """A box or the title of a cluster, ready to be drawn."""
+
+    info: BoxInfo
+    title: str
+    lines: tuple[str, ...]
+    badge: str
+    classes: str
+    width: float
+    height: float
+    text_top: float
+    """Height taken by chips above the title."""
+    chips: tuple[ChipBox, ...] = ()
+
+
+def make_boxes(view: View, marks: Marks, signatures: Sequence[str]) -> dict[str, Box]:
+    """Return every visible box and cluster of a view by id, in the order of the tree."""
+    index = {signature: number for number, signature in enumerate(signatures)}
+    items: list[Group | Leaf] = [*view.clusters, *view.boxes]
+    return {item.id: _make_box(item, view, marks, index) for item in items}
+
+
+def _make_box(item: Group | Leaf, view: View, marks: Marks, index: Mapping[str, int]) -> Box:
+    info = _info(item, view, marks, index)
+    title = shorten(info.label, LONGEST_TITLE) or " "
+    lines = tuple(shorten(line, LONGEST_LINE) for line in info.details)
+    badge = f"{info.changed} changed" if info.changed and isinstance(item, Group) else ""
+    if info.kind == "cluster":
+        line = " · ".join(lines)
+        width = text_width(title, TITLE_SIZE, bold=True) + 8 + text_width(line, LINE_SIZE)
+        width += BADGE_GAP + text_width(badge, CHIP_SIZE) + 14 if badge else 0
+        return Box(info, title, (line,), badge, _classes(item, info), width, TITLE_HEIGHT + 4, 0.0)
+    if info.kind in ("placeholder", "output"):
+        lines = lines[-1:] if len(lines) > 1 else ()
+    chips, chips_width, chips_height = _chips(view.chips.get(item.id, ()), view, item.id)
+    widths = [text_width(title, TITLE_SIZE, bold=True), *(text_width(line, LINE_SIZE) for line in lines), chips_width]
+    if badge:
+        widths.append(text_width(badge, CHIP_SIZE, bold=True) + 16)
+    width = max(64.0, max(widths) + 2 * PADDING_X)
+    height = 2 * PADDING_Y + TITLE_HEIGHT + LINE_HEIGHT * len(lines) + chips_height
+    height += CHIP_HEIGHT + 5 if badge else 0
+    if is_light(item):
+        height -= PADDING_Y
+    chips = tuple(
+        ChipBox(c.info, c.text, c.x + (width - chips_width) / 2, c.y + PADDING_Y - 1, c.width) for c in chips
+    )
+    return Box(info, title, lines, badge, _classes(item, info), width, height, chips_height, chips)
+
+
+def is_light(item: Group | Leaf) -> bool:
+    """Whether a box only carries sizes."""
+    return isinstance(item, Leaf) and is_plumbing(item.node)
+
+
+def _info(item: Group | Leaf, view: View, marks: Marks, index: Mapping[str, int]) -> BoxInfo:
+    leaves = view.hierarchy.leaves
+    names = item.names if isinstance(item, Leaf) else tuple(n for f in leaves[item.start : item.stop] for n in f.names)
+    changed = [name for name in names if marks.get(name)] if marks else []
+    return BoxInfo(
+        id=item.id,
+        kind=_kind(item, view),
+        label=title_of(item),
+        path=item.path,
+        nodes=names,
+        details=lines_of(item, view.hierarchy.modules),
+        openable=isinstance(item, Group),
+        changed=len(changed),
+        marks=tuple(sorted({index[s] for name in changed for s in marks[name] if s in index})),
+    )
+
+
+def _kind(item: Group | Leaf, view: View) -> BoxKind:
+    if isinstance(item, Group):
+        if view.is_cluster(item):
+            return "cluster"
+        return "repeat" if item.kind == "repeat" else "group"
+    if item.node.op == "placeholder":
+        return "placeholder"
+    return "output" if item.node.op == "output" else "op"
+
+
+def _classes(item: Group | Leaf, info: BoxInfo) -> str:
+    if isinstance(item, Group):
+        words = ["cluster fx-group" if info.kind == "cluster" else f"node fx-{info.kind}"]
+        if info.kind == "repeat":
+            words.append("fx-group")
+        if item.kind != "module":
+            words.append(f"fx-{item.kind}-group")
+    else:
+        words = ["node", "fx-op" if info.kind == "op" else f"fx-{info.kind}"]
+        if item.node.op not in ("placeholder", "output"):
+            words.append(f"fx-{item.node.op}")
+        if is_light(item):
+            words.append("fx-plumbing")
+    if info.changed:
+        words += ["fx-changed", *(f"fx-mark-{number}" for number in info.marks)]
+    return " ".join(words)
+
+
+def _chips(chips: Sequence[Chip], view: View, reader: str) -> tuple[tuple[ChipBox, ...], float, float]:
+    """Arrange chips in rows; return them with the width and height they take."""
+    texts = [(_chip_info(chip, reader), shorten(chip.source.name, LONGEST_CHIP)) for chip in chips[:MOST_CHIPS]]
+    if len(chips) > MOST_CHIPS:
+        info, _ = texts[-1]
+        texts[-1] = (info, f"and {len(chips) - MOST_CHIPS + 1} more")
+    rows = [texts[start : start + CHIPS_PER_ROW] for start in range(0, len(texts), CHIPS_PER_ROW)]
+    if not rows:
+        return (), 0.0, 0.0
+    widths = [[text_width(text, CHIP_SIZE) + 2 * CHIP_PADDING for _, text in row] for row in rows]
+    totals = [sum(row) + CHIP_GAP * (len(row) - 1) for row in widths]
+    placed = []
+    for number, row in enumerate(rows):
+        x = (max(totals) - totals[number]) / 2
+        for (info, text), width in zip(row, widths[number], strict=True):
+            placed.append(ChipBox(info, text, x, number * (CHIP_HEIGHT + CHIP_ROWS_GAP), width))
+            x += width + CHIP_GAP
+    return tuple(placed), max(totals), len(rows) * (CHIP_HEIGHT + CHIP_ROWS_GAP) + 1
+
+
+def _chip_info(chip: Chip, reader: str) -> BoxInfo:
+    return BoxInfo(
+        id=f"chip-{chip.source.id[2:]}-{reader}",
+        kind="chip",
+        label=chip.source.name,
+        path=chip.source.path,
+        nodes=(chip.source.name,),
+        refers_to=chip.box.id,
+        belongs_to=reader,
+    )

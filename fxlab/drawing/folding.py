@@ -1,0 +1,220 @@
+"""Rewrites of the raw tree of module calls that make it readable: hoisting, runs of repeats, stretches."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from torch import fx, nn
+
+LONGEST_LIST = 150
+"""Longer lists of children are cut into stretches."""
+STRETCH = 50
+
+_INDEXED = re.compile(r"^(?P<prefix>(?:.*\.)?)(?P<index>\d+)(?P<call>(?:@\d+)?(?:~\d+)?)$", re.DOTALL)
+
+
+@dataclass(eq=False)
+class Draft:
+    """A group while it is being arranged."""
+
+    path: str
+    kind: Literal["root", "module", "repeat", "segment"]
+    class_name: str
+    label: str = ""
+    members: int = 1
+    children: list[Draft | fx.Node] = field(default_factory=list)
+    owners: dict[fx.Node, Draft] = field(default_factory=dict)
+    """Nodes that stand for a whole module call, and the call."""
+
+    def __post_init__(self) -> None:
+        self.label = self.label or short_name(self.path)
+
+
+def short_name(path: str) -> str:
+    """Return the last part of a path, together with the one before where the last is only a number."""
+    parts = path.rsplit(".", 2)
+    return ".".join(parts[-2:]) if parts[-1][:1].isdigit() else parts[-1]
+
+
+def hoist_single_nodes(draft: Draft) -> None:
+    """Replace module calls that made a single node by that node."""
+    for position, child in enumerate(draft.children):
+        if not isinstance(child, Draft):
+            continue
+        hoist_single_nodes(child)
+        if len(child.children) == 1 and isinstance(child.children[0], fx.Node):
+            node = child.children[0]
+            draft.children[position] = node
+            draft.owners[node] = child.owners.get(node, child)
+
+
+def fold_repeats(root: Draft, modules: dict[str, nn.Module]) -> None:
+    """Fold consecutively numbered siblings of equal structure into runs, everywhere below ``root``."""
+    members: dict[Draft, list[fx.Node]] = {}
+    candidates: list[Draft] = []
+    _collect(root, [], members, candidates)
+    words: dict[fx.Node, Any] = {}
+    signatures: dict[Draft, int] = {}
+    interned: dict[Any, int] = {}
+    for draft in candidates:
+        signature = _signature(draft, members[draft], modules, words)
+        signatures[draft] = interned.setdefault(signature, len(interned))
+    _fold(root, signatures)
+
+
+def _collect(
+    draft: Draft, around: list[Draft], members: dict[Draft, list[fx.Node]], candidates: list[Draft]
+) -> None:
+    numbered = set(_numbered_siblings(draft))
+    for child in draft.children:
+        if not isinstance(child, Draft):
+            for ancestor in around:
+                members[ancestor].append(child)
+            continue
+        if child in numbered:
+            members[child] = []
+            candidates.append(child)
+            _collect(child, [*around, child], members, candidates)
+        else:
+            _collect(child, around, members, candidates)
+
+
+def _numbered_siblings(draft: Draft) -> list[Draft]:
+    return [child for child in draft.children if isinstance(child, Draft) and _INDEXED.match(child.path)]
+
+
+def _signature(
+    draft: Draft, nodes: list[fx.Node], modules: dict[str, nn.Module], words: dict[fx.Node, Any]
+) -> tuple[Any, ...]:
+    """Describe a block so that two blocks are equal when they are drawn and wired alike."""
+    local = {node: number for number, node in enumerate(nodes)}
+    described = []
+    for node in nodes:
+        if node not in words:
+            words[node] = _word(node, modules)
+        wiring = tuple(local.get(source, -1) for source in node.all_input_nodes)
+        described.append((words[node], wiring))
+    return draft.class_name, tuple(described)
+
+
+def _word(node: fx.Node, modules: dict[str, nn.Module]) -> tuple[Any, ...]:
+    target: Any = node.target
+    if node.op == "call_module":
+        module = modules.get(str(target))
+        shapes = () if module is None else tuple(tuple(p.shape) for p in module.parameters())
+        target = (str(target).rpartition(".")[2], type(module).__name__, shapes)
+    elif node.op == "get_attr":
+        target = str(target).rpartition(".")[2]
+    elif not isinstance(target, str):
+        target = id(target)
+    scalars = tuple(a for a in (*node.args, *node.kwargs.values()) if isinstance(a, float | str))
+    return node.op, target, scalars, result_signature(node)
+
+
+def result_signature(node: fx.Node) -> Any:
+    """Return something cheap that is equal for results of equal shape and dtype."""
+    value = node.meta.get("val", node.meta.get("tensor_meta"))
+    shape = getattr(value, "shape", None)
+    if shape is None:
+        return type(value).__name__
+    return tuple(size if type(size) is int else str(size) for size in shape), str(getattr(value, "dtype", ""))
+
+
+def _fold(draft: Draft, signatures: dict[Draft, int]) -> None:
+    for child in draft.children:
+        if isinstance(child, Draft):
+            _fold(child, signatures)
+    replaced: dict[Draft, Draft | None] = {}
+    for run in _runs(draft, signatures):
+        folded = _run_draft(run)
+        replaced[run[0]] = folded
+        replaced |= dict.fromkeys(run[1:])
+    if replaced:
+        arranged: list[Draft | fx.Node] = []
+        for child in draft.children:
+            kept = replaced.get(child, child) if isinstance(child, Draft) else child
+            if kept is not None:
+                arranged.append(kept)
+        draft.children = arranged
+
+
+def _runs(draft: Draft, signatures: dict[Draft, int]) -> list[list[Draft]]:
+    lists: dict[tuple[str, str], list[tuple[int, Draft]]] = {}
+    for child in _numbered_siblings(draft):
+        match = _INDEXED.match(child.path)
+        if match is not None and child in signatures:
+            lists.setdefault((match["prefix"], match["call"]), []).append((int(match["index"]), child))
+    runs: list[list[Draft]] = []
+    for numbered in lists.values():
+        numbered.sort(key=lambda pair: pair[0])
+        run: list[Draft] = []
+        last = -2
+        for index, child in numbered:
+            if not (run and index == last + 1 and signatures[child] == signatures[run[0]]):
+                run = []
+                runs.append(run)
+            run.append(child)
+            last = index
+    return [run for run in runs if len(run) > 1]
+
+
+def _run_draft(run: list[Draft]) -> Draft:
+    first, last = _INDEXED.match(run[0].path), _INDEXED.match(run[-1].path)
+    assert first is not None
+    assert last is not None
+    span = f"{first['index']}-{last['index']}"
+    name = short_name(first["prefix"].rstrip("."))
+    return Draft(
+        path=f"{first['prefix']}[{span}]{first['call']}",
+        kind="repeat",
+        class_name=run[0].class_name,
+        label=f"{name} {first['index']}–{last['index']}".strip(),  # noqa: RUF001
+        members=len(run),
+        children=list(run),
+    )
+
+
+def segment_long_lists(draft: Draft) -> None:
+    """Cut lists of children that no picture could show at once into stretches, and those again."""
+    for child in draft.children:
+        if isinstance(child, Draft):
+            segment_long_lists(child)
+    ends = {"placeholder", "output"}
+    level = 0
+    while len(draft.children) > LONGEST_LIST:
+        arranged: list[Draft | fx.Node] = []
+        stretch: list[Draft | fx.Node] = []
+        for child in draft.children:
+            if isinstance(child, fx.Node) and child.op in ends and len(arranged) < LONGEST_LIST // 3:
+                arranged.append(child)
+                continue
+            stretch.append(child)
+            if len(stretch) == STRETCH:
+                arranged.append(_stretch_draft(draft, stretch, level))
+                stretch = []
+        if stretch:
+            arranged.append(_stretch_draft(draft, stretch, level))
+        draft.children = arranged
+        level += 1
+
+
+def _stretch_draft(draft: Draft, stretch: list[Draft | fx.Node], level: int) -> Draft:
+    first, last = _first_name(stretch[0]), _last_name(stretch[-1])
+    path = f"{draft.path}#{level}:{first}"
+    made = Draft(path=path, kind="segment", class_name="", label=f"{first} … {last}", children=stretch)
+    made.owners = {node: owner for node in stretch if isinstance(node, fx.Node) and (owner := draft.owners.get(node))}
+    return made
+
+
+def _first_name(child: Draft | fx.Node) -> str:
+    if isinstance(child, fx.Node):
+        return child.name
+    return child.label.partition(" … ")[0]
+
+
+def _last_name(child: Draft | fx.Node) -> str:
+    if isinstance(child, fx.Node):
+        return child.name
+    return child.label.rpartition(" … ")[2]

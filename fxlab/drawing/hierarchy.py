@@ -1,0 +1,276 @@
+"""A graph as a tree of module calls: the map that views are cut from."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+from torch import fx, nn
+
+from fxlab.drawing.folding import Draft, fold_repeats, hoist_single_nodes, segment_long_lists
+from fxlab.drawing.placement import Placement
+
+GroupKind = Literal["root", "module", "repeat", "segment"]
+
+
+@dataclass(frozen=True, slots=True)
+class Leaf:
+    """One node that is drawn as a box, with the ``get_attr`` nodes folded into it."""
+
+    name: str
+    node: fx.Node = field(repr=False, compare=False)
+    path: str
+    """Path of the group that it lies in."""
+    position: int
+    """Place in the order of the tree; a group's leaves are consecutive."""
+    attributes: tuple[str, ...] = ()
+    """Names of the ``get_attr`` nodes that are drawn with this node."""
+    owner: str = ""
+    """Path of the module call that consists of this node alone, if there is one."""
+    owner_class: str = ""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of all nodes that the box stands for."""
+        return (self.name, *self.attributes)
+
+    @property
+    def id(self) -> str:
+        """Id of the box: derived from the name, the same in every stage of a session, safe in any markup."""
+        return f"n-{_digest(self.name)}"
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """A module call, a run of equal ones, or a stretch of a long list."""
+
+    path: str
+    """Unique in the hierarchy: a module path (``encoder.layer.0``), with ``@1`` for a second call; ``""`` is the root;
+    ``encoder.layer.[0-11]`` is a run of repeats."""
+    label: str
+    """The short name: ``attention``, ``layer.0``, ``layer 0-11``."""
+    kind: GroupKind
+    class_name: str
+    children: tuple[Group | Leaf, ...] = field(repr=False)
+    start: int
+    stop: int
+    """Positions of its leaves: ``range(start, stop)``."""
+    nodes: int
+    """How many nodes it holds, ``get_attr`` nodes included."""
+    parameters: int
+    """How many parameter elements its nodes use."""
+    members: int = 1
+    """Of a run: how many equal blocks."""
+
+    @property
+    def id(self) -> str:
+        """Id of the box or cluster: derived from the path."""
+        return f"g-{_digest(self.path)}"
+
+
+@dataclass(frozen=True)
+class Hierarchy:
+    """A graph's tree of groups, with what views need to look up quickly.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from fxlab.drawing import build_hierarchy
+    >>> gm = torch.fx.symbolic_trace(torch.nn.Sequential(torch.nn.Linear(2, 3), torch.nn.ReLU()))
+    >>> [leaf.name for leaf in build_hierarchy(gm).leaves]
+    ['input_1', '_0', '_1', 'output']
+    """
+
+    root: Group
+    leaves: tuple[Leaf, ...] = field(repr=False)
+    """All leaves by position."""
+    modules: dict[str, nn.Module] = field(repr=False)
+    """The modules of the graph by path."""
+    edge_sources: npt.NDArray[np.int64] = field(repr=False)
+    edge_targets: npt.NDArray[np.int64] = field(repr=False)
+    """Positions of the leaves that each edge joins."""
+
+    @cached_property
+    def groups(self) -> dict[str, Group]:
+        """Every group by path, parents before children."""
+        return {group.path: group for group in _walk(self.root)}
+
+    @cached_property
+    def parents(self) -> dict[str, str]:
+        """Path of a group -> path of the group around it."""
+        return {
+            child.path: group.path
+            for group in self.groups.values()
+            for child in group.children
+            if isinstance(child, Group)
+        }
+
+    @cached_property
+    def position_of(self) -> dict[str, int]:
+        """Node name -> position of the leaf that draws it."""
+        return {name: leaf.position for leaf in self.leaves for name in leaf.names}
+
+    def ancestors(self, node_name: str) -> list[str]:
+        """Return the paths of the groups around a node, outermost first, without the root."""
+        path = self.leaves[self.position_of[node_name]].path
+        chain = []
+        while path:
+            chain.append(path)
+            path = self.parents[path]
+        return chain[::-1]
+
+
+def build_hierarchy(gm: fx.GraphModule) -> Hierarchy:
+    """Arrange the nodes of a graph by the module calls that made them.
+
+    Module calls are read from ``node.meta["nn_module_stack"]``; without it, from the targets of ``call_module`` and
+    ``get_attr`` nodes; nodes that have neither go to the group that holds both their inputs and their users. Equal
+    consecutive blocks (``layer.0`` to ``layer.11``) are folded into a run.
+
+    Parameters
+    ----------
+    gm
+        Any traced module. It is not changed; the hierarchy must be built anew after its graph changes.
+
+    Raises
+    ------
+    TypeError
+        If ``gm`` is not a ``torch.fx.GraphModule``.
+    """
+    if not isinstance(gm, fx.GraphModule):
+        raise TypeError(
+            f"build_hierarchy expected a torch.fx.GraphModule, got {type(gm).__name__}. "
+            "Trace the model first: fxlab.symbolic_trace(model)."
+        )
+    placement = Placement(gm)
+    root, folded = _plant(gm.graph, placement)
+    hoist_single_nodes(root)
+    fold_repeats(root, placement.modules)
+    segment_long_lists(root)
+    return _freeze(root, folded, placement.modules)
+
+
+def _plant(graph: fx.Graph, placement: Placement) -> tuple[Draft, dict[fx.Node, list[fx.Node]]]:
+    """Build the raw tree; also return which ``get_attr`` nodes are drawn with which reader."""
+    root = Draft(path="", kind="root", class_name="")
+    taken: dict[str, int] = {"": 1}
+    drafts: dict[tuple[str, ...], Draft] = {(): root}
+    folded: dict[fx.Node, list[fx.Node]] = {}
+    by_chain: dict[int, Draft] = {}
+    for node in graph.nodes:
+        if node.op == "get_attr" and (reader := _first_reader(node)) is not None:
+            folded.setdefault(reader, []).append(node)
+            continue
+        chain = placement.chains[node]
+        draft = by_chain.get(id(chain))
+        if draft is None:
+            draft, key = root, ()
+            for call in chain:
+                key = (*key, call.path)
+                if key not in drafts:
+                    number = taken[call.path] = taken.get(call.path, 0) + 1
+                    path = call.path if number == 1 else f"{call.path}~{number}"
+                    drafts[key] = Draft(path=path, kind="module", class_name=call.class_name)
+                    draft.children.append(drafts[key])
+                draft = drafts[key]
+            by_chain[id(chain)] = draft
+        draft.children.append(node)
+    return root, folded
+
+
+def _first_reader(node: fx.Node) -> fx.Node | None:
+    return next((user for user in node.users if user.op not in ("output", "get_attr")), None)
+
+
+def _freeze(root: Draft, folded: dict[fx.Node, list[fx.Node]], modules: dict[str, nn.Module]) -> Hierarchy:
+    leaves: list[Leaf] = []
+    used: dict[int, int] = {}
+
+    def freeze_leaf(node: fx.Node, draft: Draft) -> Leaf:
+        owner = draft.owners.get(node)
+        leaf = Leaf(
+            name=node.name,
+            node=node,
+            path=draft.path,
+            position=len(leaves),
+            attributes=tuple(attribute.name for attribute in folded.get(node, ())),
+            owner=owner.path if owner else "",
+            owner_class=owner.class_name if owner else "",
+        )
+        leaves.append(leaf)
+        return leaf
+
+    def freeze(draft: Draft) -> tuple[Group, dict[int, int]]:
+        start, count = len(leaves), 0
+        children: list[Group | Leaf] = []
+        sizes: dict[int, int] = {}
+        for child in draft.children:
+            if isinstance(child, Draft):
+                group, inner = freeze(child)
+                children.append(group)
+                count += group.nodes
+                sizes |= inner
+            else:
+                leaf = freeze_leaf(child, draft)
+                children.append(leaf)
+                count += len(leaf.names)
+                sizes |= _parameter_sizes(child, modules)
+                for attribute in folded.get(child, ()):
+                    sizes |= _parameter_sizes(attribute, modules)
+        group = Group(
+            path=draft.path,
+            label=draft.label,
+            kind=draft.kind,
+            class_name=draft.class_name,
+            children=tuple(children),
+            start=start,
+            stop=len(leaves),
+            nodes=count,
+            parameters=sum(sizes.values()),
+            members=draft.members,
+        )
+        return group, sizes
+
+    frozen, used = freeze(root)
+    sources, targets = _edges(leaves)
+    return Hierarchy(frozen, tuple(leaves), modules, sources, targets)
+
+
+def _parameter_sizes(node: fx.Node, modules: dict[str, nn.Module]) -> dict[int, int]:
+    """Return elements of each parameter that a node uses, by the parameter's identity: ties count once."""
+    if node.op == "call_module":
+        module = modules.get(str(node.target))
+        return {} if module is None else {id(p): p.numel() for p in module.parameters()}
+    if node.op == "get_attr":
+        path, _, name = str(node.target).rpartition(".")
+        parameter = getattr(modules.get(path), name, None)
+        return {id(parameter): parameter.numel()} if isinstance(parameter, nn.Parameter) else {}
+    return {}
+
+
+def _edges(leaves: list[Leaf]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    position = {leaf.node: leaf.position for leaf in leaves}
+    sources, targets = [], []
+    for leaf in leaves:
+        for source in leaf.node.all_input_nodes:
+            if source in position:
+                sources.append(position[source])
+                targets.append(leaf.position)
+    return np.array(sources, dtype=np.int64), np.array(targets, dtype=np.int64)
+
+
+def _walk(group: Group) -> Iterator[Group]:
+    pending = [group]
+    while pending:
+        group = pending.pop()
+        yield group
+        pending.extend(child for child in reversed(group.children) if isinstance(child, Group))
+
+
+def _digest(text: str) -> str:
+    return hashlib.blake2s(text.encode("utf-8", "surrogatepass"), digest_size=6).hexdigest()

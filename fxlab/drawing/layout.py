@@ -1,0 +1,206 @@
+"""Graphviz, run in a process of its own: it can be cancelled, and can neither block nor crash the caller's."""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import hashlib
+import json
+import os
+import queue
+import shutil
+import subprocess
+import sys
+import threading
+from collections import OrderedDict
+from pathlib import Path
+from typing import IO, Any, Literal, get_args
+
+LayoutFormat = Literal["svg", "png", "pdf", "dot"]
+
+TIMEOUT = 20.0
+"""Seconds after which a layout is given up."""
+CACHE_BYTES = 32 * 2**20
+"""Bytes of finished layouts that are kept."""
+
+_WORKER = Path(__file__).with_name("layout_worker.py")
+
+
+class LayoutError(RuntimeError):
+    """Graphviz could not lay out a graph; the message holds what it printed."""
+
+
+class LayoutTimeoutError(LayoutError):
+    """A layout took longer than allowed and was stopped."""
+
+
+class LayoutProcess:
+    """A Graphviz worker process that is started when needed, restarted when it died, and safe to share by threads."""
+
+    def __init__(self) -> None:
+        self._turn = threading.Lock()
+        self._process: subprocess.Popen[bytes] | None = None
+        self._answers: queue.SimpleQueue[tuple[dict[str, Any], bytes] | None] = queue.SimpleQueue()
+        self._owner = os.getpid()
+
+    def start(self) -> None:
+        """Start the process, so that a later request need not wait for it; returns at once."""
+        if self._turn.acquire(blocking=False):
+            try:
+                self._ensure_started()
+            finally:
+                self._turn.release()
+
+    def stop(self) -> None:
+        """End the process; a request under way fails with :class:`LayoutError`. A later request starts it again."""
+        process = self._process
+        if process is not None and self._owner == os.getpid():
+            process.kill()
+            process.wait()
+
+    def request(self, dot: str, output_format: str, timeout: float) -> tuple[dict[str, Any], bytes]:
+        """Return the worker's answer to one request; the process is killed on timeout and on interruption."""
+        data = dot.encode("utf-8", "replace")
+        header = {"format": output_format, "timeout": timeout, "size": len(data)}
+        with self._turn:
+            process = self._ensure_started()
+            finished = False
+            try:
+                assert process.stdin is not None
+                with contextlib.suppress(OSError):  # a dead process shows as a missing answer
+                    process.stdin.write(json.dumps(header).encode() + b"\n" + data)
+                    process.stdin.flush()
+                answer = self._answers.get(timeout=timeout)
+                finished = answer is not None
+            except queue.Empty:
+                raise LayoutTimeoutError(
+                    f"Graphviz was stopped after {timeout:g} s. Close some groups, or allow more time."
+                ) from None
+            finally:
+                if not finished:
+                    self.stop()
+                    self._process = None
+        if answer is None:
+            raise LayoutError("The layout was cancelled, or the Graphviz process ended by itself.")
+        return answer
+
+    def _ensure_started(self) -> subprocess.Popen[bytes]:
+        if self._process is not None and self._owner == os.getpid() and self._process.poll() is None:
+            return self._process
+        self._owner = os.getpid()
+        self._answers = queue.SimpleQueue()
+        self._process = process = subprocess.Popen(
+            # -P: the worker's folder must not shadow the standard library's modules.
+            [sys.executable, "-P", str(_WORKER)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+        )
+        assert process.stdout is not None
+        threading.Thread(
+            target=_read_answers, args=(process.stdout, self._answers), daemon=True, name="fxlab-layout"
+        ).start()
+        return process
+
+
+def _read_answers(stdout: IO[bytes], answers: queue.SimpleQueue[tuple[dict[str, Any], bytes] | None]) -> None:
+    with contextlib.suppress(OSError, ValueError):
+        while line := stdout.readline():
+            header = json.loads(line)
+            answers.put((header, stdout.read(header["size"])))
+    answers.put(None)
+    with contextlib.suppress(OSError):
+        stdout.close()
+
+
+class _Cache:
+    """Finished layouts by content, the least recently used forgotten first."""
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._size = 0
+        self._entries: OrderedDict[bytes, bytes] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def get(self, key: bytes) -> bytes | None:
+        with self._lock:
+            if key in self._entries:
+                self._entries.move_to_end(key)
+            return self._entries.get(key)
+
+    def put(self, key: bytes, data: bytes) -> None:
+        with self._lock:
+            self._size += len(data) - len(self._entries.pop(key, b""))
+            self._entries[key] = data
+            while self._size > self._limit and self._entries:
+                self._size -= len(self._entries.popitem(last=False)[1])
+
+
+_process = LayoutProcess()
+_cache = _Cache(CACHE_BYTES)
+atexit.register(lambda: _process.stop())
+
+
+def start_layout_worker() -> None:
+    """Start Graphviz's process in the background, so that the first picture need not wait for it."""
+    _process.start()
+
+
+def cancel_layout() -> None:
+    """Stop the layout under way, from another thread: its caller gets a :class:`LayoutError`."""
+    _process.stop()
+
+
+def lay_out(dot: str, output_format: LayoutFormat = "svg", *, timeout: float = TIMEOUT) -> bytes:
+    """Lay out a graph with Graphviz's ``dot``.
+
+    Graphviz comes from the ``pygraphviz`` package; where that cannot be imported, from a ``dot`` on ``PATH``.
+
+    Parameters
+    ----------
+    dot
+        The graph in the DOT language.
+    output_format
+        ``"svg"``, ``"png"``, ``"pdf"`` or ``"dot"`` (with positions).
+    timeout
+        Seconds after which the layout is given up.
+
+    Raises
+    ------
+    LayoutError
+        If Graphviz fails, is missing, or is cancelled.
+    LayoutTimeoutError
+        If it takes too long.
+    """
+    if output_format not in get_args(LayoutFormat):
+        raise ValueError(f"output_format expected one of {', '.join(get_args(LayoutFormat))}, got {output_format!r}.")
+    key = hashlib.blake2b(f"{output_format}\0{dot}".encode("utf-8", "replace")).digest()
+    found = _cache.get(key)
+    if found is not None:
+        return found
+    answer, data = _process.request(dot, output_format, timeout)
+    if answer["status"] == "no-graphviz":
+        data = _run_dot_on_path(dot, output_format, timeout, answer["error"])
+    elif answer["status"] != "ok" or not data:
+        words = " ".join(filter(None, [answer.get("error", ""), answer.get("stderr", "").strip()]))
+        raise LayoutError(f"Graphviz could not lay out the graph: {words or 'no output'}")
+    _cache.put(key, data)
+    return data
+
+
+def _run_dot_on_path(dot: str, output_format: str, timeout: float, reason: str) -> bytes:
+    executable = shutil.which("dot")
+    if executable is None:
+        raise LayoutError(
+            f"Graphviz was not found: pygraphviz cannot be imported ({reason}) and there is no 'dot' on PATH. "
+            "Install it with: pip install 'pygraphviz>=2.0'"
+        )
+    try:
+        done = subprocess.run(
+            [executable, f"-T{output_format}"], input=dot.encode("utf-8", "replace"), capture_output=True, timeout=timeout
+        )
+    except subprocess.TimeoutExpired:
+        raise LayoutTimeoutError(f"{executable} was stopped after {timeout:g} s.") from None
+    if done.returncode or not done.stdout:
+        raise LayoutError(f"{executable} could not lay out the graph: {done.stderr.decode('utf-8', 'replace').strip()}")
+    return done.stdout

@@ -1,0 +1,127 @@
+"""Which module call each node of a graph belongs to."""
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from torch import fx, nn
+
+_CALL_NUMBER = re.compile(r"@\d+$")
+_EXPORT_ROOT = re.compile(r"^L\['self'\]\.?")
+
+
+@dataclass(frozen=True, slots=True)
+class ModuleCall:
+    """One call of one module: the unit that becomes a group."""
+
+    path: str
+    """The module's path, with ``@1`` and so on after it for its second and later calls."""
+    class_name: str
+
+
+Chain = tuple[ModuleCall, ...]
+"""Module calls from the outermost to the innermost; empty for the root."""
+
+
+class Placement:
+    """Finds the chain of module calls around every node of a graph, in time linear in the graph."""
+
+    def __init__(self, gm: fx.GraphModule) -> None:
+        self.modules: dict[str, nn.Module] = dict(gm.named_modules(remove_duplicate=False))
+        self._from_stack: dict[tuple[Any, ...], Chain] = {}
+        self._from_path: dict[str, Chain] = {}
+        self._own_call: dict[str, Chain] = {}
+        self.chains: dict[fx.Node, Chain] = self._place(gm.graph)
+
+    def _place(self, graph: fx.Graph) -> dict[fx.Node, Chain]:
+        known: dict[fx.Node, Chain] = {}
+        parameters: dict[fx.Node, Chain] = {}
+        for node in graph.nodes:
+            if node.op in ("placeholder", "output"):
+                known[node] = ()
+                continue
+            chain = self._stack_chain(node)
+            if node.op == "get_attr":
+                parameters[node] = chain or self._path_chain(str(node.target).rpartition(".")[0])
+            elif chain is not None:
+                known[node] = chain
+            elif node.op == "call_module":
+                known[node] = self._path_chain(str(node.target).rpartition(".")[0])
+            elif readable := [parameters[i] for i in node.all_input_nodes if i in parameters]:
+                if shared := _common(readable):
+                    known[node] = shared
+        return self._settle(graph, known) | parameters
+
+    def _settle(self, graph: fx.Graph, known: dict[fx.Node, Chain]) -> dict[fx.Node, Chain]:
+        """Give nodes that say nothing themselves the innermost call around both what they read and what reads them."""
+        if len(known) == len(graph.nodes):
+            return known
+        above, below = dict(known), dict(known)
+        for node in graph.nodes:
+            if node not in above and (chains := [above[i] for i in node.all_input_nodes if i in above]):
+                above[node] = _common(chains)
+        for node in reversed(graph.nodes):
+            if node not in below and (chains := [below[u] for u in node.users if u in below]):
+                below[node] = _common(chains)
+        settled = {}
+        for node in graph.nodes:
+            sides = [side[node] for side in (above, below) if node in side]
+            settled[node] = _common(sides) if sides else ()
+        return settled
+
+    def _stack_chain(self, node: fx.Node) -> Chain | None:
+        stack = node.meta.get("nn_module_stack")
+        if not isinstance(stack, dict) or not stack:
+            return None
+        key = tuple(stack)
+        chain = self._from_stack.get(key)
+        if chain is None:
+            chain = self._from_stack[key] = _read_stack(stack)
+        if node.op == "call_module" and chain and _CALL_NUMBER.sub("", chain[-1].path) == node.target:
+            return chain[:-1]
+        return chain
+
+    def _path_chain(self, path: str) -> Chain:
+        """The chain that a module path spells, without containers that are never called themselves."""
+        if not path:
+            return ()
+        chain = self._from_path.get(path)
+        if chain is None:
+            chain = self._path_chain(path.rpartition(".")[0])
+            module = self.modules.get(path)
+            if module is not None and not isinstance(module, nn.ModuleList | nn.ModuleDict):
+                chain = (*chain, ModuleCall(path, type(module).__name__))
+            self._from_path[path] = chain
+        return chain
+
+
+def _read_stack(stack: dict[Any, Any]) -> Chain:
+    calls = []
+    for key, value in stack.items():
+        path, owner = value if isinstance(value, tuple) and len(value) == 2 else (key, "")
+        path = _EXPORT_ROOT.sub("", str(path))
+        if not path:
+            continue
+        number = _CALL_NUMBER.search(str(key))
+        if number and not path.endswith(number[0]):
+            path += number[0]
+        class_name = owner.__name__ if isinstance(owner, type) else str(owner).rpartition(".")[2]
+        calls.append(ModuleCall(path, class_name))
+    return tuple(calls)
+
+
+def _common(chains: Iterable[Chain]) -> Chain:
+    """Return the longest chain that all the given ones start with."""
+    chains = iter(chains)
+    shared = next(chains)
+    for chain in chains:
+        if chain is shared:
+            continue
+        length = 0
+        for a, b in zip(shared, chain, strict=False):
+            if a.path != b.path:
+                break
+            length += 1
+        shared = shared[:length]
+    return shared

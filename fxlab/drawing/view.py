@@ -1,0 +1,246 @@
+"""What of a hierarchy is visible: a choice of opened groups, and the boxes, edges and chips that follow from it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import numpy as np
+
+from fxlab.drawing.hierarchy import Group, Hierarchy, Leaf
+
+FIRST_BUDGET = 45
+"""Boxes of a first picture."""
+BUDGET = 150
+"""Boxes of a picture that somebody asked to see more in."""
+CHIP_READERS = 5
+"""A value read by this many visible boxes is shown as a chip beside each."""
+CHIP_CLUSTERS = 3
+"""So is one that is read in this many opened groups."""
+
+
+@dataclass(frozen=True, slots=True)
+class Chip:
+    """A value made far away, named beside the box that reads it."""
+
+    source: Leaf
+    """The node that makes the value."""
+    box: Group | Leaf
+    """The visible box in which it is made."""
+
+
+@dataclass(frozen=True, slots=True)
+class VisibleEdge:
+    """All the values that flow between two visible boxes."""
+
+    source: Group | Leaf
+    target: Group | Leaf
+    leaves: tuple[Leaf, ...]
+    """The nodes whose values flow."""
+
+
+@dataclass(frozen=True)
+class View:
+    """A hierarchy with some groups opened. Views are values: opening returns another view.
+
+    Parameters
+    ----------
+    hierarchy
+        What is looked at.
+    opened
+        Paths of the groups whose inside is shown. A group inside a closed one may be opened: it shows when the outer
+        one is. The root is always open.
+
+    Raises
+    ------
+    ValueError
+        If a path names no group of the hierarchy.
+    """
+
+    hierarchy: Hierarchy = field(compare=False)
+    opened: frozenset[str] = frozenset()
+
+    def __post_init__(self) -> None:
+        if isinstance(self.opened, str):
+            raise TypeError(f"opened expected a set of group paths, got the string {self.opened!r}: pass {{path}}.")
+        object.__setattr__(self, "opened", frozenset(self.opened))
+        for path in self.opened:
+            _check_group(self.hierarchy, path)
+
+    @classmethod
+    def default(cls, hierarchy: Hierarchy, budget: int = FIRST_BUDGET) -> View:
+        """Open the top levels for as long as the picture stays readable; runs of repeats stay folded."""
+        _check_budget(budget)
+        opened: set[str] = set()
+        boxes = len(hierarchy.root.children)
+        level = [child for child in hierarchy.root.children if isinstance(child, Group)]
+        while level:
+            below: list[Group] = []
+            for group in sorted(level, key=lambda g: len(g.children)):
+                if group.kind != "module" and boxes > 1:
+                    continue
+                if boxes + len(group.children) - 1 > budget:
+                    continue
+                boxes += len(group.children) - 1
+                opened.add(group.path)
+                below += [child for child in group.children if isinstance(child, Group)]
+            level = below
+        return cls(hierarchy, frozenset(opened))
+
+    def open(self, path: str) -> View:
+        """Show the inside of a group. Groups around it are opened too; a chain of lone groups opens as one."""
+        _check_group(self.hierarchy, path)
+        opened = {*self.opened, path}
+        parents = self.hierarchy.parents
+        around = path
+        while around := parents.get(around, ""):
+            opened.add(around)
+        group = self.hierarchy.groups[path]
+        while len(group.children) == 1 and isinstance(group.children[0], Group):
+            group = group.children[0]
+            opened.add(group.path)
+        return View(self.hierarchy, frozenset(opened))
+
+    def close(self, path: str) -> View:
+        """Hide the inside of a group, and forget which groups in it were open."""
+        _check_group(self.hierarchy, path)
+        group = self.hierarchy.groups[path]
+        groups = self.hierarchy.groups
+
+        def inside(other: Group) -> bool:
+            return other.start >= group.start and other.stop <= group.stop and other.path not in around
+
+        around = set()
+        outer = path
+        while outer := self.hierarchy.parents.get(outer, ""):
+            around.add(outer)
+        return View(self.hierarchy, frozenset(p for p in self.opened if not inside(groups[p])))
+
+    def reveal(self, node_names: Iterable[str], budget: int = BUDGET) -> View:
+        """Open as many of the groups that hold these nodes as the budget allows, in the order of the graph.
+
+        Parameters
+        ----------
+        node_names
+            Names of nodes. One that is not in the graph raises ``ValueError``.
+        budget
+            Most boxes that the result may show; what is open already stays open.
+        """
+        _check_budget(budget)
+        if isinstance(node_names, str):
+            raise TypeError(f"reveal expected a list of node names, got the string {node_names!r}: pass [{node_names!r}].")
+        positions = self.hierarchy.position_of
+        names = list(node_names)
+        for name in names:
+            if name not in positions:
+                raise ValueError(f"The graph has no node named {name!r}.")
+        opened = set(self.opened)
+        boxes = len(self.boxes)
+        for name in sorted(set(names), key=positions.__getitem__):
+            for path in self.hierarchy.ancestors(name):
+                if path in opened:
+                    continue
+                more = len(self.hierarchy.groups[path].children) - 1
+                if boxes + more > budget:
+                    break
+                opened.add(path)
+                boxes += more
+        return View(self.hierarchy, frozenset(opened))
+
+    @cached_property
+    def boxes(self) -> tuple[Group | Leaf, ...]:
+        """The visible boxes, in the order of the tree."""
+        return tuple(item for item, _ in self._visible if not self.is_cluster(item))
+
+    @cached_property
+    def clusters(self) -> tuple[Group, ...]:
+        """The opened groups that are visible, outer ones first."""
+        return tuple(item for item, _ in self._visible if isinstance(item, Group) and self.is_cluster(item))
+
+    @cached_property
+    def box_of(self) -> dict[str, str]:
+        """Node name -> id of the visible box that draws it."""
+        leaves = self.hierarchy.leaves
+        return {
+            name: box.id
+            for box in self.boxes
+            for leaf in ([box] if isinstance(box, Leaf) else leaves[box.start : box.stop])
+            for name in leaf.names
+        }
+
+    @cached_property
+    def edges(self) -> tuple[VisibleEdge, ...]:
+        """The edges between visible boxes, merged; values shown as chips are left out."""
+        return self._flow[0]
+
+    @cached_property
+    def chips(self) -> dict[str, tuple[Chip, ...]]:
+        """Id of a visible box -> the far values that it reads."""
+        return self._flow[1]
+
+    def is_cluster(self, item: Group | Leaf) -> bool:
+        """Whether a visible item is an opened group."""
+        return isinstance(item, Group) and item.path in self.opened
+
+    @cached_property
+    def _visible(self) -> tuple[tuple[Group | Leaf, str], ...]:
+        """Boxes and clusters in the order of the tree, each with the path of the cluster around it."""
+        return tuple(self._walk(self.hierarchy.root))
+
+    def _walk(self, group: Group) -> Iterator[tuple[Group | Leaf, str]]:
+        for child in group.children:
+            yield child, group.path
+            if isinstance(child, Group) and child.path in self.opened:
+                yield from self._walk(child)
+
+    @cached_property
+    def _flow(self) -> tuple[tuple[VisibleEdge, ...], dict[str, tuple[Chip, ...]]]:
+        hierarchy, boxes = self.hierarchy, self.boxes
+        if not boxes or not len(hierarchy.edge_sources):
+            return (), {}
+        starts = np.array([box.start if isinstance(box, Group) else box.position for box in boxes])
+        made_in = np.searchsorted(starts, hierarchy.edge_sources, side="right") - 1
+        read_in = np.searchsorted(starts, hierarchy.edge_targets, side="right") - 1
+        crossing = made_in != read_in
+        reads = np.unique(np.stack([hierarchy.edge_sources[crossing], read_in[crossing]], axis=1), axis=0)
+        far = self._far_sources(reads)
+        chips: dict[str, list[Chip]] = {}
+        values: dict[tuple[int, int], list[Leaf]] = {}
+        owner = np.searchsorted(starts, reads[:, 0], side="right") - 1
+        for (position, reader), box in zip(reads.tolist(), owner.tolist(), strict=True):
+            leaf = hierarchy.leaves[position]
+            if position in far:
+                chips.setdefault(boxes[reader].id, []).append(Chip(leaf, boxes[box]))
+            else:
+                values.setdefault((box, reader), []).append(leaf)
+        edges = tuple(
+            VisibleEdge(boxes[source], boxes[target], tuple(leaves)) for (source, target), leaves in values.items()
+        )
+        return edges, {reader: tuple(read) for reader, read in chips.items()}
+
+    def _far_sources(self, reads: np.ndarray[tuple[int, int], np.dtype[np.int64]]) -> set[int]:
+        """Return positions of the leaves whose values are read in so many places that edges would hide the rest."""
+        numbers: dict[str, int] = {}
+        around = [path for item, path in self._visible if not self.is_cluster(item)]
+        cluster = np.array([numbers.setdefault(path, len(numbers)) for path in around])
+        sources, counts = np.unique(reads[:, 0], return_counts=True)
+        far = set(sources[counts >= CHIP_READERS].tolist())
+        spread = np.unique(np.stack([reads[:, 0], cluster[reads[:, 1]]], axis=1), axis=0)
+        sources, counts = np.unique(spread[:, 0], return_counts=True)
+        return far | set(sources[counts >= CHIP_CLUSTERS].tolist())
+
+
+def _check_group(hierarchy: Hierarchy, path: str) -> None:
+    if not isinstance(path, str):
+        raise TypeError(f"A group path is a str, got {type(path).__name__}.")
+    if path not in hierarchy.groups:
+        known = ", ".join(repr(p) for p in list(hierarchy.groups)[1:6])
+        raise ValueError(f"The graph has no group {path!r}. Groups are, for example, {known or '(none)'}.")
+
+
+def _check_budget(budget: int) -> None:
+    if not isinstance(budget, int) or isinstance(budget, bool):
+        raise TypeError(f"budget expected an int, got {type(budget).__name__}.")
+    if budget < 1:
+        raise ValueError(f"budget expected at least 1 box, got {budget}.")
