@@ -1,0 +1,173 @@
+"""A drawing for people without the widget."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from functools import cached_property
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+from torch import fx
+
+from fxlab.drawing.dot import to_digraph
+from fxlab.drawing.hierarchy import build_hierarchy
+from fxlab.drawing.layout import lay_out, start_layout_worker
+from fxlab.drawing.picture import Picture
+from fxlab.drawing.render import render
+from fxlab.drawing.view import BUDGET, View
+
+_SUFFIXES = (".svg", ".png", ".pdf", ".dot")
+
+
+class Drawing:
+    """A picture of a graph; a notebook shows it as the value of a cell.
+
+    Parameters
+    ----------
+    view
+        What is visible.
+    marks
+        Node name -> labels of what is highlighted about the node.
+    """
+
+    def __init__(self, view: View, marks: dict[str, tuple[str, ...]] | None = None) -> None:
+        self.view = view
+        self.marks = dict(marks or {})
+
+    @cached_property
+    def picture(self) -> Picture:
+        """The picture with what each of its elements stands for; laid out when first asked for."""
+        return render(self.view, marks=self.marks)
+
+    @property
+    def svg(self) -> str:
+        """The picture as SVG."""
+        return self.picture.svg
+
+    @property
+    def source(self) -> str:
+        """The picture in the DOT language, for other Graphviz tools."""
+        return str(to_digraph(self.view, marks=self.marks).source)
+
+    def open(self, *paths: str) -> Drawing:
+        """Return a drawing in which these groups are open too."""
+        view = self.view
+        for path in paths:
+            view = view.open(path)
+        return Drawing(view, self.marks)
+
+    def close(self, *paths: str) -> Drawing:
+        """Return a drawing in which these groups are closed."""
+        view = self.view
+        for path in paths:
+            view = view.close(path)
+        return Drawing(view, self.marks)
+
+    def save(self, path: str | PathLike[str]) -> Path:
+        """Write the picture to a file whose suffix says how: ``.svg``, ``.png``, ``.pdf`` or ``.dot``.
+
+        Returns
+        -------
+        pathlib.Path
+            The file.
+        """
+        file = Path(path)
+        suffix = file.suffix.lower()
+        if suffix not in _SUFFIXES:
+            raise ValueError(f"save expected a file ending in {', '.join(_SUFFIXES)}, got {file.name!r}.")
+        if suffix == ".svg":
+            data = self.svg.encode()
+        elif suffix == ".dot":
+            data = self.source.encode("utf-8", "replace")
+        else:
+            data = lay_out(self.source, "png" if suffix == ".png" else "pdf")
+        file.write_bytes(data)
+        return file
+
+    def _repr_svg_(self) -> str:
+        return self.svg
+
+    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
+        return {"image/svg+xml": self.svg, "text/plain": repr(self)}
+
+    def __repr__(self) -> str:
+        shown, total = len(self.view.boxes), self.view.hierarchy.root.nodes
+        changed = f", {len(self.marks)} highlighted" if self.marks else ""
+        return f"<Drawing: {total} nodes in {shown} boxes{changed}>"
+
+
+def draw(
+    gm: fx.GraphModule, *, highlight: Any = None, opened: Iterable[str] | None = None, budget: int = BUDGET
+) -> Drawing:
+    """Draw the graph of a traced model.
+
+    Parameters
+    ----------
+    gm
+        The traced model.
+    highlight
+        What to highlight: a transformation (anything with ``get_transformed_nodes``), a node or its name, or a list of
+        these. The groups that hold highlighted nodes are opened as far as ``budget`` allows.
+    opened
+        Paths of the groups to open, such as ``"encoder.layer.0"``. By default, as many top levels as stay readable.
+    budget
+        Most boxes to show by default.
+
+    Returns
+    -------
+    Drawing
+        Shows itself in a notebook; ``.save("graph.pdf")`` writes it to a file.
+
+    Examples
+    --------
+    >>> import torch
+    >>> gm = torch.fx.symbolic_trace(torch.nn.Sequential(torch.nn.Linear(2, 3), torch.nn.ReLU()))
+    >>> draw(gm, highlight="_1")
+    <Drawing: 4 nodes in 4 boxes, 1 highlighted>
+    """
+    if not isinstance(gm, fx.GraphModule):
+        raise TypeError(
+            f"draw expected a torch.fx.GraphModule, got {type(gm).__name__}. "
+            "Trace the model first: fxlab.symbolic_trace(model)."
+        )
+    start_layout_worker()
+    marks = _marks(gm, highlight)
+    hierarchy = build_hierarchy(gm)
+    if opened is None:
+        view = View.default(hierarchy)
+        if marks:
+            view = view.reveal(marks, budget)
+    elif isinstance(opened, str):
+        raise TypeError(f"opened expected a list of group paths, got the string {opened!r}: pass [{opened!r}].")
+    else:
+        view = View(hierarchy)
+        for path in opened:
+            view = view.open(path)
+    return Drawing(view, marks)
+
+
+def _marks(gm: fx.GraphModule, highlight: Any) -> dict[str, tuple[str, ...]]:
+    if highlight is None:
+        return {}
+    several = isinstance(highlight, Sequence | set | frozenset) and not isinstance(highlight, str)
+    names = {node.name for node in gm.graph.nodes}
+    marks: dict[str, tuple[str, ...]] = {}
+    for wanted in highlight if several else (highlight,):
+        if isinstance(wanted, str):
+            found, label = [wanted], "highlight"
+        elif isinstance(wanted, fx.Node):
+            found, label = [wanted.name], "highlight"
+        elif callable(getattr(wanted, "get_transformed_nodes", None)):
+            found = [node.name for node in wanted.get_transformed_nodes(gm)]
+            label = str(getattr(wanted, "signature", type(wanted).__name__))
+        else:
+            raise TypeError(
+                "highlight expected a transformation, a node, a node's name or a list of these, "
+                f"got {type(wanted).__name__}."
+            )
+        for name in found:
+            if name not in names:
+                raise ValueError(f"highlight names {name!r}, but the graph has no such node.")
+            marks[name] = tuple(dict.fromkeys((*marks.get(name, ()), label)))
+    return marks

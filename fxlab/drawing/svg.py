@@ -1,0 +1,258 @@
+"""From Graphviz's SVG, which is read for its geometry only, to the picture's own SVG.
+
+Text comes from the boxes, never from what Graphviz made of its labels, so that it is escaped once, by the XML writer,
+and cannot depend on the fonts that Graphviz found.
+"""
+
+from __future__ import annotations
+
+import re
+import xml.etree.ElementTree as ET
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from fxlab.drawing.box import (
+    CHIP_HEIGHT,
+    CHIP_SIZE,
+    LINE_HEIGHT,
+    LINE_SIZE,
+    PADDING_Y,
+    TITLE_HEIGHT,
+    TITLE_SIZE,
+    Box,
+    ChipBox,
+)
+from fxlab.drawing.palette import CHANGED, CHIP, CHIP_INK, CLUSTER, EDGE, INK, SOFT_INK, Colours, box_colours
+from fxlab.drawing.picture import EdgeInfo
+from fxlab.drawing.typography import FONT, has_known_width, printable, text_width
+
+_SVG = "{http://www.w3.org/2000/svg}"
+_NUMBER = re.compile(r"-?\d+(?:\.\d+)?(?:e-?\d+)?")
+_TRANSLATE = re.compile(r"translate\((-?[\d.]+)[ ,]+(-?[\d.]+)\)")
+_GROUP_INK, _SHEET = "#7a63b8", 4.0
+
+
+@dataclass(frozen=True, slots=True)
+class Rectangle:
+    """An area of the picture in its own units."""
+
+    left: float
+    top: float
+    width: float
+    height: float
+
+    @property
+    def middle(self) -> float:
+        """Where its centre lies from left to right."""
+        return self.left + self.width / 2
+
+
+@dataclass(frozen=True, slots=True)
+class _Layout:
+    width: float
+    height: float
+    origin: tuple[float, float]
+    areas: dict[str, Rectangle]
+    """Boxes and clusters by id, in Graphviz's order: outer clusters first."""
+    clusters: frozenset[str]
+    edges: dict[str, tuple[str, str]]
+    """Edge id -> the line's path and the arrowhead's points."""
+
+
+def write_svg(graphviz_svg: bytes, boxes: Mapping[str, Box], edges: Mapping[str, EdgeInfo]) -> tuple[str, float, float]:
+    """Draw boxes and edges where Graphviz put them; return the SVG and its width and height."""
+    layout = _read(graphviz_svg)
+    root = ET.Element(
+        "svg",
+        {
+            "xmlns": "http://www.w3.org/2000/svg",
+            "class": "fx-picture",
+            "width": _n(layout.width),
+            "height": _n(layout.height),
+            "viewBox": f"0 0 {_n(layout.width)} {_n(layout.height)}",
+            "font-family": FONT,
+        },
+    )
+    x, y = layout.origin
+    canvas = ET.SubElement(root, "g", {"class": "graph", "transform": f"translate({_n(x)} {_n(y)})"})
+    depths: list[Rectangle] = []
+    for box_id, area in layout.areas.items():
+        if box_id in layout.clusters and box_id in boxes:
+            while depths and not _holds(depths[-1], area):
+                depths.pop()
+            _draw_cluster(canvas, boxes[box_id], area, len(depths))
+            depths.append(area)
+    for edge_id, (line, arrow) in layout.edges.items():
+        if edge_id in edges:
+            _draw_edge(canvas, edges[edge_id], boxes, line, arrow)
+    for box_id, area in layout.areas.items():
+        if box_id not in layout.clusters and box_id in boxes:
+            _draw_box(canvas, boxes[box_id], area)
+    return ET.tostring(root, encoding="unicode"), layout.width, layout.height
+
+
+def _read(graphviz_svg: bytes) -> _Layout:
+    root = ET.fromstring(graphviz_svg)
+    _, _, width, height = (float(v) for v in root.attrib["viewBox"].split())
+    drawn = root.find(f"{_SVG}g")
+    assert drawn is not None
+    moved = _TRANSLATE.search(drawn.attrib.get("transform", ""))
+    origin = (float(moved[1]), float(moved[2])) if moved else (0.0, 0.0)
+    areas: dict[str, Rectangle] = {}
+    clusters: set[str] = set()
+    edges: dict[str, tuple[str, str]] = {}
+    for group in drawn.iter(f"{_SVG}g"):
+        words = group.attrib.get("class", "").split()
+        if "edge" in words:
+            line, arrow = group.find(f".//{_SVG}path"), group.find(f".//{_SVG}polygon")
+            if line is not None:
+                edges[group.attrib["id"]] = (line.attrib["d"], "" if arrow is None else arrow.attrib["points"])
+        elif "node" in words or "cluster" in words:
+            areas[group.attrib["id"]] = _area(group)
+            if "cluster" in words:
+                clusters.add(group.attrib["id"])
+    return _Layout(width, height, origin, areas, frozenset(clusters), edges)
+
+
+def _area(group: ET.Element) -> Rectangle:
+    numbers = [float(n) for shape in _shapes(group) for n in _NUMBER.findall(shape)]
+    xs, ys = numbers[::2], numbers[1::2]
+    return Rectangle(min(xs), min(ys), max(xs) - min(xs), max(ys) - min(ys))
+
+
+def _shapes(group: ET.Element) -> Iterator[str]:
+    for element in group.iter():
+        if element.tag == f"{_SVG}path":
+            yield element.attrib["d"]
+        elif element.tag == f"{_SVG}polygon":
+            yield element.attrib["points"]
+
+
+def _holds(outer: Rectangle, inner: Rectangle) -> bool:
+    return (
+        outer.left <= inner.left
+        and outer.top <= inner.top
+        and outer.left + outer.width >= inner.left + inner.width
+        and outer.top + outer.height >= inner.top + inner.height
+    )
+
+
+def _draw_cluster(canvas: ET.Element, box: Box, area: Rectangle, depth: int) -> None:
+    group = ET.SubElement(canvas, "g", {"id": box.info.id, "class": f"{box.classes} fx-depth-{depth % 2}"})
+    colours = CLUSTER[depth % 2]
+    if box.info.changed:
+        colours = Colours(colours.fill, "#eebd9f")
+    _rectangle(group, area, colours, radius=9)
+    x, y = area.left + 14, area.top + 19
+    _toggle(group, x, y - 4, opened=True)
+    x += 11
+    _text(group, "fx-title", box.title, x, y, TITLE_SIZE, INK, bold=True, anchor="start")
+    x += text_width(box.title, TITLE_SIZE, bold=True) + 8
+    for line in box.lines:
+        _text(group, "fx-line", line, x, y, LINE_SIZE, SOFT_INK, anchor="start")
+        x += text_width(line, LINE_SIZE) + 8
+    if box.badge:
+        _badge(group, box.badge, x + text_width(box.badge, CHIP_SIZE, bold=True) / 2 + 7, y - 11)
+
+
+def _draw_edge(canvas: ET.Element, edge: EdgeInfo, boxes: Mapping[str, Box], line: str, arrow: str) -> None:
+    several = " fx-several" if len(edge.nodes) > 1 else ""
+    group = ET.SubElement(
+        canvas,
+        "g",
+        {"id": edge.id, "class": f"edge{several}", "data-source": edge.source, "data-target": edge.target},
+    )
+    title = f"{boxes[edge.source].title} → {boxes[edge.target].title}"
+    ET.SubElement(group, "title").text = printable(f"{title} · {edge.label}" if edge.label else title)
+    stroke = {"stroke": EDGE, "stroke-width": "1.8" if several else "1.1"}
+    ET.SubElement(group, "path", {"d": line, "fill": "none", **stroke})
+    if arrow:
+        ET.SubElement(group, "polygon", {"points": arrow, "fill": EDGE, "stroke": "none"})
+
+
+def _draw_box(canvas: ET.Element, box: Box, area: Rectangle) -> None:
+    label = printable(", ".join((box.info.label, *box.info.details))[:300])
+    group = ET.SubElement(canvas, "g", {"id": box.info.id, "class": box.classes, "aria-label": label})
+    colours = box_colours(box.classes)
+    kind = box.info.kind
+    radius = area.height / 2 if kind in ("placeholder", "output") else 7.0
+    if kind == "repeat":
+        for offset in (2 * _SHEET, _SHEET):
+            sheet = Rectangle(area.left + offset, area.top + offset, area.width, area.height)
+            _rectangle(group, sheet, colours, radius, name="fx-sheet")
+    _rectangle(group, area, colours, radius, heavy=bool(box.info.changed))
+    if box.info.openable:
+        _toggle(group, area.left + area.width - 11, area.top + 11, opened=False)
+    slim = "fx-plumbing" in box.classes
+    y = area.top + PADDING_Y * (0.5 if slim else 1) + box.text_top + TITLE_HEIGHT - 4.5
+    _text(group, "fx-title", box.title, area.middle, y, TITLE_SIZE, SOFT_INK if slim else INK, bold=not slim)
+    for line in box.lines:
+        y += LINE_HEIGHT
+        _text(group, "fx-line", line, area.middle, y, LINE_SIZE, SOFT_INK)
+    if box.badge:
+        _badge(group, box.badge, area.middle, y + 7)
+    for chip in box.chips:
+        _draw_chip(canvas, chip, area)
+
+
+def _draw_chip(canvas: ET.Element, chip: ChipBox, reader: Rectangle) -> None:
+    area = Rectangle(reader.left + chip.x, reader.top + chip.y, chip.width, CHIP_HEIGHT)
+    group = ET.SubElement(canvas, "g", {"id": chip.info.id, "class": "node fx-chip", "data-source": chip.info.refers_to})
+    ET.SubElement(group, "title").text = printable(f"{chip.info.label[:300]}, made elsewhere")
+    _rectangle(group, area, CHIP, CHIP_HEIGHT / 2)
+    _text(group, "fx-title", chip.text, area.middle, area.top + CHIP_HEIGHT - 4.3, CHIP_SIZE, CHIP_INK)
+
+
+def _badge(group: ET.Element, text: str, middle: float, top: float) -> None:
+    width = text_width(text, CHIP_SIZE, bold=True) + 14
+    pill = Rectangle(middle - width / 2, top, width, CHIP_HEIGHT)
+    inner = ET.SubElement(group, "g", {"class": "fx-badge"})
+    _rectangle(inner, pill, Colours(CHANGED, "none"), CHIP_HEIGHT / 2)
+    _text(inner, "fx-badge-text", text, middle, top + CHIP_HEIGHT - 4.3, CHIP_SIZE, "#ffffff", bold=True)
+
+
+def _rectangle(
+    group: ET.Element, area: Rectangle, colours: Colours, radius: float, *, heavy: bool = False, name: str = "fx-shape"
+) -> None:
+    ET.SubElement(
+        group,
+        "rect",
+        {
+            "class": name,
+            "x": _n(area.left),
+            "y": _n(area.top),
+            "width": _n(area.width),
+            "height": _n(area.height),
+            "rx": _n(min(radius, area.height / 2)),
+            "fill": colours.fill,
+            "stroke": colours.border,
+            "stroke-width": "2.2" if heavy else "1",
+        },
+    )
+
+
+def _toggle(group: ET.Element, x: float, y: float, *, opened: bool) -> None:
+    """Draw a small minus or plus sign around a point."""
+    d = f"M{_n(x - 3.5)} {_n(y)}h7" + ("" if opened else f"M{_n(x)} {_n(y - 3.5)}v7")
+    ET.SubElement(
+        group,
+        "path",
+        {"class": "fx-toggle", "d": d, "fill": "none", "stroke": _GROUP_INK, "stroke-width": "1.4"},
+    )
+
+
+def _text(
+    group: ET.Element, name: str, text: str, x: float, y: float, size: float, colour: str, *,
+    bold: bool = False, anchor: str = "middle",
+) -> None:  # fmt: skip
+    attributes = {"class": name, "x": _n(x), "y": _n(y), "font-size": _n(size), "fill": colour, "text-anchor": anchor}
+    if bold:
+        attributes["font-weight"] = "bold"
+    if text.strip() and has_known_width(text):
+        # Where the reader's fonts are wider than these metrics, the text still fits its box.
+        attributes |= {"textLength": _n(text_width(text, size, bold=bold)), "lengthAdjust": "spacingAndGlyphs"}
+    ET.SubElement(group, "text", attributes).text = text
+
+
+def _n(value: float) -> str:
+    return f"{value:.2f}".rstrip("0").rstrip(".")
