@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from fxlab.drawing.describe import is_plumbing, lines_of, title_of
+from fxlab.drawing.describe import is_plumbing, lines_of, says_what_the_title_says, title_of
 from fxlab.drawing.hierarchy import Group, Leaf
 from fxlab.drawing.picture import BoxInfo, BoxKind
 from fxlab.drawing.typography import shorten, text_width
@@ -17,6 +17,9 @@ PADDING_X, PADDING_Y = 13.0, 8.0
 CHIP_GAP, CHIP_PADDING = 4.0, 7.0
 CHIP_ROWS_GAP = 4.0
 BADGE_GAP = 8.0
+TOGGLE_ROOM = 18.0
+CLUSTER_MARGIN = 30.0
+"""Room beside a cluster's title for its sign and its rounded corner."""
 LONGEST_TITLE, LONGEST_LINE, LONGEST_CHIP = 32, 40, 22
 CHIPS_PER_ROW, MOST_CHIPS = 3, 6
 
@@ -65,12 +68,20 @@ def _make_box(item: Group | Leaf, view: View, marks: Marks, index: Mapping[str, 
     if info.kind == "cluster":
         line = " · ".join(lines)
         width = text_width(title, TITLE_SIZE, bold=True) + 8 + text_width(line, LINE_SIZE)
-        width += BADGE_GAP + text_width(badge, CHIP_SIZE) + 14 if badge else 0
+        width += BADGE_GAP + text_width(badge, CHIP_SIZE, bold=True) + 14 if badge else 0
+        width += CLUSTER_MARGIN
         return Box(info, title, (line,), badge, _classes(item, info), width, TITLE_HEIGHT + 4, 0.0)
     if info.kind in ("placeholder", "output"):
         lines = lines[-1:] if len(lines) > 1 else ()
+    elif lines and says_what_the_title_says(lines[0], title):
+        lines = lines[1:]
     chips, chips_width, chips_height = _chips(view.chips.get(item.id, ()), view, item.id)
-    widths = [text_width(title, TITLE_SIZE, bold=True), *(text_width(line, LINE_SIZE) for line in lines), chips_width]
+    sign = TOGGLE_ROOM if info.openable else 0.0
+    widths = [
+        text_width(title, TITLE_SIZE, bold=True) + sign,
+        *(text_width(line, LINE_SIZE) for line in lines),
+        chips_width,
+    ]
     if badge:
         widths.append(text_width(badge, CHIP_SIZE, bold=True) + 16)
     width = max(64.0, max(widths) + 2 * PADDING_X)
@@ -91,7 +102,11 @@ def is_light(item: Group | Leaf) -> bool:
 
 def _info(item: Group | Leaf, view: View, marks: Marks, index: Mapping[str, int]) -> BoxInfo:
     leaves = view.hierarchy.leaves
-    names = item.names if isinstance(item, Leaf) else tuple(n for f in leaves[item.start : item.stop] for n in f.names)
+    names = (
+        item.names
+        if isinstance(item, Leaf)
+        else tuple(n for f in leaves[item.start : item.stop] for n in f.names)
+    )
     changed = [name for name in names if marks.get(name)] if marks else []
     return BoxInfo(
         id=item.id,
@@ -136,7 +151,9 @@ def _classes(item: Group | Leaf, info: BoxInfo) -> str:
 
 def _chips(chips: Sequence[Chip], view: View, reader: str) -> tuple[tuple[ChipBox, ...], float, float]:
     """Arrange chips in rows; return them with the width and height they take."""
-    texts = [(_chip_info(chip, reader), shorten(chip.source.name, LONGEST_CHIP)) for chip in chips[:MOST_CHIPS]]
+    texts = [
+        (_chip_info(chip, reader), shorten(chip.source.name, LONGEST_CHIP)) for chip in chips[:MOST_CHIPS]
+    ]
     if len(chips) > MOST_CHIPS:
         info, _ = texts[-1]
         texts[-1] = (info, f"and {len(chips) - MOST_CHIPS + 1} more")

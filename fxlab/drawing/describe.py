@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import builtins
 import operator
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -17,6 +18,7 @@ _DTYPES = {
     "float32": "f32", "float64": "f64", "float16": "f16", "bfloat16": "bf16", "int64": "i64", "int32": "i32",
     "int16": "i16", "int8": "i8", "uint8": "u8", "complex64": "c64", "complex128": "c128",
 }  # fmt: skip
+_NUMBERED = re.compile(r"_\d+$")
 _PLUMBING = {"size", "dim", "numel", "stride"}
 _BINARY_SYMBOLS = {"add": "+", "sub": "−", "mul": "×", "truediv": "÷", "div": "÷"}  # noqa: RUF001
 
@@ -40,8 +42,26 @@ def lines_of(item: Group | Leaf, modules: Mapping[str, nn.Module]) -> tuple[str,
     """Return the lines under a box's title, complete."""
     if isinstance(item, Group):
         return _group_lines(item)
-    lines = [_operation(item, modules), result_text(item.node)]
+    lines = [
+        _operation(item, modules),
+        "" if item.owner else _attributes_text(item.node),
+        result_text(item.node),
+    ]
     return tuple(line for line in lines if line)
+
+
+def says_what_the_title_says(line: str, title: str) -> bool:
+    """Whether a line such as ``torch.add`` only repeats a title such as ``add_3``."""
+    called = line.removesuffix("()").rpartition(".")[2]
+    return called == _NUMBERED.sub("", title)
+
+
+def _attributes_text(node: fx.Node) -> str:
+    """Return the parameters that a node reads itself."""
+    names = [
+        str(source.target).rpartition(".")[2] for source in node.all_input_nodes if source.op == "get_attr"
+    ]
+    return f"with {', '.join(names)}" if names else ""
 
 
 def _group_lines(group: Group) -> tuple[str, ...]:
@@ -73,10 +93,38 @@ def _operation(leaf: Leaf, modules: Mapping[str, nn.Module]) -> str:
         return ""
     if node.op == "get_attr":
         return f"get_attr {node.target}"
-    name = f".{node.target}()" if node.op == "call_method" else function_name(node.target)
-    constants = _constants(node)
-    text = f"{name} {constants}" if constants else name
-    return f"{leaf.owner_class}: {text}" if leaf.owner_class else text
+    text = _call_text(node)
+    if not leaf.owner_class:
+        return text
+    function = text.partition(" ")[0].rpartition(".")[2].replace("_", "")
+    return (
+        leaf.owner_class if leaf.owner_class.lower().startswith(function) else f"{leaf.owner_class}: {text}"
+    )
+
+
+def _call_text(node: fx.Node) -> str:
+    if node.op == "call_function" and node.target is builtins.getattr:
+        return f".{node.args[1]}" if len(node.args) > 1 else "getattr"
+    arithmetic = _arithmetic(node)
+    if arithmetic:
+        return arithmetic
+    plain = [_number(a) for a in node.args[:6] if isinstance(a, bool | int | float)]
+    constants = ", ".join(plain[:4])
+    if node.op == "call_method":
+        return f".{node.target}({constants})"
+    name = function_name(node.target)
+    return f"{name} ({constants})" if constants else name
+
+
+def _arithmetic(node: fx.Node) -> str:
+    """Return the symbol and the number of arithmetic with a number; empty for anything else."""
+    symbol = _BINARY_SYMBOLS.get(getattr(node.target, "__name__", str(node.target)).partition(".")[0])
+    if symbol is None or len(node.args) < 2:
+        return ""
+    left, right = node.args[:2]
+    if isinstance(right, int | float):
+        return f"{symbol} {_number(right)}"
+    return f"{_number(left)} {symbol} …" if isinstance(left, int | float) else ""
 
 
 def function_name(target: Any) -> str:
@@ -96,20 +144,8 @@ def function_name(target: Any) -> str:
     return str(name)
 
 
-def _constants(node: fx.Node) -> str:
-    """Return the plain numbers among a call's arguments, where they say what it does."""
-    if node.op == "call_function" and node.target is builtins.getattr:
-        return str(node.args[1]) if len(node.args) > 1 else ""
-    symbol = _BINARY_SYMBOLS.get(getattr(node.target, "__name__", str(node.target)), "")
-    plain = [a for a in node.args if isinstance(a, bool | int | float | str)]
-    if symbol and len(plain) == 1:
-        return f"{symbol} {_number(plain[0])}"
-    shown = [_number(a) for a in plain[:4] if not isinstance(a, str) or node.op == "call_function"]
-    return f"({', '.join(shown)})" if shown else ""
-
-
-def _number(value: bool | int | float | str) -> str:
-    return f"{value:.4g}" if isinstance(value, float) else str(value)
+def _number(value: bool | int | float) -> str:
+    return f"{value:.5g}" if isinstance(value, float) else str(value)
 
 
 def module_text(module: nn.Module) -> str:

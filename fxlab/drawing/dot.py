@@ -29,8 +29,8 @@ def to_digraph(view: View, *, marks: Marks | None = None) -> graphviz.Digraph:
     Returns
     -------
     graphviz.Digraph
-        Its node names are the box ids; boxes have fixed sizes, so that the layout is the same on every machine,
-        whatever fonts it has.
+        Its node names are the box ids; boxes have fixed sizes, so that the layout is the same on every
+        machine, whatever fonts it has.
     """
     marks = check_marks(marks)
     return write_digraph(view, make_boxes(view, marks, signatures_of(marks)))
@@ -44,7 +44,9 @@ def check_marks(marks: Marks | None) -> Marks:
         raise TypeError(f"marks expected a mapping of node name -> signatures, got {type(marks).__name__}.")
     for name, signatures in marks.items():
         if isinstance(signatures, str) or not isinstance(signatures, Iterable):
-            raise TypeError(f"marks[{name!r}] expected a list of signatures, got {type(signatures).__name__}.")
+            raise TypeError(
+                f"marks[{name!r}] expected a list of signatures, got {type(signatures).__name__}."
+            )
     return marks
 
 
@@ -60,7 +62,9 @@ def write_digraph(view: View, boxes: Mapping[str, Box]) -> graphviz.Digraph:
         rankdir="TB", nodesep="0.28", ranksep="0.36", splines="true", nslimit="1", nslimit1="1", maxiter="8",
         mclimit="0.6", pad="0.15", bgcolor="transparent", fontname=FONT,
     )  # fmt: skip
-    graph.attr("node", shape="box", style="rounded,filled", fixedsize="true", fontname=FONT, margin="0", penwidth="1")
+    graph.attr(
+        "node", shape="box", style="rounded,filled", fixedsize="true", fontname=FONT, margin="0", penwidth="1"
+    )
     graph.attr("edge", color=EDGE, arrowsize="0.55", penwidth="1.1")
     _write_children(graph, view.hierarchy.root, view, boxes, depth=0)
     for edge in view.edges:
@@ -114,11 +118,15 @@ def _node_label(box: Box) -> str:
 
 
 def _cluster_label(box: Box) -> str:
-    words = [_font(box.title, TITLE_SIZE, INK, bold=True), _font("  " + " ".join(_rest(box)), LINE_SIZE, SOFT_INK)]
+    words = [
+        _font(box.title, TITLE_SIZE, INK, bold=True),
+        _font("  " + " ".join(_rest(box)), LINE_SIZE, SOFT_INK),
+    ]
     # A fixed size: the room for the title must not depend on the fonts of the machine.
     return (
         '<<TABLE BORDER="0" CELLBORDER="0" CELLSPACING="0" CELLPADDING="0" FIXEDSIZE="TRUE" '
-        f'WIDTH="{box.width:.0f}" HEIGHT="{box.height:.0f}"><TR><TD ALIGN="LEFT">{"".join(words)}</TD></TR></TABLE>>'
+        f'WIDTH="{box.width:.0f}" HEIGHT="{box.height:.0f}">'
+        f'<TR><TD ALIGN="LEFT">{"".join(words)}</TD></TR></TABLE>>'
     )
 
 

@@ -107,10 +107,11 @@ def draw(
     gm
         The traced model.
     highlight
-        What to highlight: a transformation (anything with ``get_transformed_nodes``), a node or its name, or a list of
-        these. The groups that hold highlighted nodes are opened as far as ``budget`` allows.
+        What to highlight: a transformation (anything with ``get_transformed_nodes``), a node or its name, or
+        a list of these. The groups that hold highlighted nodes are opened as far as ``budget`` allows.
     opened
-        Paths of the groups to open, such as ``"encoder.layer.0"``. By default, as many top levels as stay readable.
+        Paths of the groups to open, such as ``"encoder.layer.0"``. By default, as many top levels as stay
+        readable.
     budget
         Most boxes to show by default.
 
@@ -139,7 +140,9 @@ def draw(
         if marks:
             view = view.reveal(marks, budget)
     elif isinstance(opened, str):
-        raise TypeError(f"opened expected a list of group paths, got the string {opened!r}: pass [{opened!r}].")
+        raise TypeError(
+            f"opened expected a list of group paths, got the string {opened!r}: pass [{opened!r}]."
+        )
     else:
         view = View(hierarchy)
         for path in opened:

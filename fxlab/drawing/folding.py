@@ -92,10 +92,10 @@ def _signature(
     local = {node: number for number, node in enumerate(nodes)}
     described = []
     for node in nodes:
-        if node not in words:
-            words[node] = _word(node, modules)
-        wiring = tuple(local.get(source, -1) for source in node.all_input_nodes)
-        described.append((words[node], wiring))
+        word = words.get(node)
+        if word is None:
+            word = words[node] = _word(node, modules)
+        described.append((word, *[local.get(source, -1) for source in node.all_input_nodes]))
     return draft.class_name, tuple(described)
 
 
@@ -204,7 +204,9 @@ def _stretch_draft(draft: Draft, stretch: list[Draft | fx.Node], level: int) -> 
     first, last = _first_name(stretch[0]), _last_name(stretch[-1])
     path = f"{draft.path}#{level}:{first}"
     made = Draft(path=path, kind="segment", class_name="", label=f"{first} … {last}", children=stretch)
-    made.owners = {node: owner for node in stretch if isinstance(node, fx.Node) and (owner := draft.owners.get(node))}
+    made.owners = {
+        node: owner for node in stretch if isinstance(node, fx.Node) and (owner := draft.owners.get(node))
+    }
     return made
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import hashlib
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Literal
@@ -14,6 +16,8 @@ from torch import fx, nn
 
 from fxlab.drawing.folding import Draft, fold_repeats, hoist_single_nodes, segment_long_lists
 from fxlab.drawing.placement import Placement
+
+_CALLS = ("call_module", "call_function", "call_method")
 
 GroupKind = Literal["root", "module", "repeat", "segment"]
 
@@ -50,7 +54,7 @@ class Group:
     """A module call, a run of equal ones, or a stretch of a long list."""
 
     path: str
-    """Unique in the hierarchy: a module path (``encoder.layer.0``), with ``@1`` for a second call; ``""`` is the root;
+    """Unique: a module path (``encoder.layer.0``), with ``@1`` for a second call; ``""`` is the root;
     ``encoder.layer.[0-11]`` is a run of repeats."""
     label: str
     """The short name: ``attention``, ``layer.0``, ``layer 0-11``."""
@@ -128,9 +132,9 @@ class Hierarchy:
 def build_hierarchy(gm: fx.GraphModule) -> Hierarchy:
     """Arrange the nodes of a graph by the module calls that made them.
 
-    Module calls are read from ``node.meta["nn_module_stack"]``; without it, from the targets of ``call_module`` and
-    ``get_attr`` nodes; nodes that have neither go to the group that holds both their inputs and their users. Equal
-    consecutive blocks (``layer.0`` to ``layer.11``) are folded into a run.
+    Module calls are read from ``node.meta["nn_module_stack"]``; without it, from the targets of
+    ``call_module`` and ``get_attr`` nodes; nodes that have neither go to the group that holds both their
+    inputs and their users. Equal consecutive blocks (``layer.0`` to ``layer.11``) are folded into a run.
 
     Parameters
     ----------
@@ -147,12 +151,25 @@ def build_hierarchy(gm: fx.GraphModule) -> Hierarchy:
             f"build_hierarchy expected a torch.fx.GraphModule, got {type(gm).__name__}. "
             "Trace the model first: fxlab.symbolic_trace(model)."
         )
-    placement = Placement(gm)
-    root, folded = _plant(gm.graph, placement)
-    hoist_single_nodes(root)
-    fold_repeats(root, placement.modules)
-    segment_long_lists(root)
-    return _freeze(root, folded, placement.modules)
+    with _collector_paused():
+        placement = Placement(gm)
+        root, folded = _plant(gm.graph, placement)
+        hoist_single_nodes(root)
+        fold_repeats(root, placement.modules)
+        segment_long_lists(root)
+        return _freeze(root, folded, placement.modules)
+
+
+@contextmanager
+def _collector_paused() -> Iterator[None]:
+    """Hold the garbage collector, which would look for cycles among 100,000 nodes in vain."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
 
 
 def _plant(graph: fx.Graph, placement: Placement) -> tuple[Draft, dict[fx.Node, list[fx.Node]]]:
@@ -162,14 +179,21 @@ def _plant(graph: fx.Graph, placement: Placement) -> tuple[Draft, dict[fx.Node, 
     drafts: dict[tuple[str, ...], Draft] = {(): root}
     folded: dict[fx.Node, list[fx.Node]] = {}
     by_chain: dict[int, Draft] = {}
+    # A parameter that nothing reads is drawn with some node of its module.
+    unread = any(node.op == "get_attr" and not node.users for node in graph.nodes)
+    hosts = {placement.chains[n]: n for n in reversed(graph.nodes) if n.op in _CALLS} if unread else {}
     for node in graph.nodes:
-        if node.op == "get_attr" and (reader := _first_reader(node)) is not None:
-            folded.setdefault(reader, []).append(node)
+        if (
+            node.op == "get_attr"
+            and (host := _first_reader(node) or hosts.get(placement.chains[node])) is not None
+        ):
+            folded.setdefault(host, []).append(node)
             continue
         chain = placement.chains[node]
         draft = by_chain.get(id(chain))
         if draft is None:
-            draft, key = root, ()
+            draft = root
+            key: tuple[str, ...] = ()
             for call in chain:
                 key = (*key, call.path)
                 if key not in drafts:
@@ -189,7 +213,6 @@ def _first_reader(node: fx.Node) -> fx.Node | None:
 
 def _freeze(root: Draft, folded: dict[fx.Node, list[fx.Node]], modules: dict[str, nn.Module]) -> Hierarchy:
     leaves: list[Leaf] = []
-    used: dict[int, int] = {}
 
     def freeze_leaf(node: fx.Node, draft: Draft) -> Leaf:
         owner = draft.owners.get(node)
@@ -236,7 +259,7 @@ def _freeze(root: Draft, folded: dict[fx.Node, list[fx.Node]], modules: dict[str
         )
         return group, sizes
 
-    frozen, used = freeze(root)
+    frozen, _ = freeze(root)
     sources, targets = _edges(leaves)
     return Hierarchy(frozen, tuple(leaves), modules, sources, targets)
 

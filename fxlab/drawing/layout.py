@@ -1,4 +1,4 @@
-"""Graphviz, run in a process of its own: it can be cancelled, and can neither block nor crash the caller's."""
+"""Graphviz in a process of its own: it can be cancelled, and cannot block or crash the caller's."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class LayoutTimeoutError(LayoutError):
 
 
 class LayoutProcess:
-    """A Graphviz worker process that is started when needed, restarted when it died, and safe to share by threads."""
+    """A Graphviz worker process: started when needed, restarted when it died, shared by threads."""
 
     def __init__(self) -> None:
         self._turn = threading.Lock()
@@ -52,11 +52,14 @@ class LayoutProcess:
                 self._turn.release()
 
     def stop(self) -> None:
-        """End the process; a request under way fails with :class:`LayoutError`. A later request starts it again."""
+        """End the process: a request under way fails with :class:`LayoutError`, the next starts it again."""
         process = self._process
         if process is not None and self._owner == os.getpid():
             process.kill()
             process.wait()
+            if process.stdin is not None:
+                with contextlib.suppress(OSError):
+                    process.stdin.close()
 
     def request(self, dot: str, output_format: str, timeout: float) -> tuple[dict[str, Any], bytes]:
         """Return the worker's answer to one request; the process is killed on timeout and on interruption."""
@@ -67,7 +70,7 @@ class LayoutProcess:
             finished = False
             try:
                 assert process.stdin is not None
-                with contextlib.suppress(OSError):  # a dead process shows as a missing answer
+                with contextlib.suppress(OSError, ValueError):  # a dead process shows as a missing answer
                     process.stdin.write(json.dumps(header).encode() + b"\n" + data)
                     process.stdin.flush()
                 answer = self._answers.get(timeout=timeout)
@@ -173,7 +176,9 @@ def lay_out(dot: str, output_format: LayoutFormat = "svg", *, timeout: float = T
         If it takes too long.
     """
     if output_format not in get_args(LayoutFormat):
-        raise ValueError(f"output_format expected one of {', '.join(get_args(LayoutFormat))}, got {output_format!r}.")
+        raise ValueError(
+            f"output_format expected one of {', '.join(get_args(LayoutFormat))}, got {output_format!r}."
+        )
     key = hashlib.blake2b(f"{output_format}\0{dot}".encode("utf-8", "replace")).digest()
     found = _cache.get(key)
     if found is not None:
@@ -192,15 +197,20 @@ def _run_dot_on_path(dot: str, output_format: str, timeout: float, reason: str) 
     executable = shutil.which("dot")
     if executable is None:
         raise LayoutError(
-            f"Graphviz was not found: pygraphviz cannot be imported ({reason}) and there is no 'dot' on PATH. "
+            f"Graphviz was not found: pygraphviz cannot be imported ({reason}) and no 'dot' is on PATH. "
             "Install it with: pip install 'pygraphviz>=2.0'"
         )
     try:
         done = subprocess.run(
-            [executable, f"-T{output_format}"], input=dot.encode("utf-8", "replace"), capture_output=True, timeout=timeout
+            [executable, f"-T{output_format}"],
+            input=dot.encode("utf-8", "replace"),
+            capture_output=True,
+            timeout=timeout,
         )
     except subprocess.TimeoutExpired:
         raise LayoutTimeoutError(f"{executable} was stopped after {timeout:g} s.") from None
     if done.returncode or not done.stdout:
-        raise LayoutError(f"{executable} could not lay out the graph: {done.stderr.decode('utf-8', 'replace').strip()}")
+        raise LayoutError(
+            f"{executable} could not lay out the graph: {done.stderr.decode('utf-8', 'replace').strip()}"
+        )
     return done.stdout

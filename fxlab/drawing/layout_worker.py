@@ -1,8 +1,8 @@
 """The process that runs Graphviz: one request after another on stdin, answers on stdout.
 
-A layout is C code that cannot be interrupted and may crash; here it can be killed without the kernel noticing.
-Run as a file, so that neither torch nor the rest of the package is imported. A message is a JSON header line, whose
-``size`` says how many bytes follow it.
+A layout is C code that cannot be interrupted and may crash; here it can be killed without the kernel
+noticing. Run as a file, so that neither torch nor the rest of the package is imported. A message is a JSON
+header line, whose ``size`` says how many bytes follow it.
 """
 
 import json

@@ -11,8 +11,8 @@ BoxKind = Literal["op", "group", "repeat", "placeholder", "output", "chip", "clu
 class BoxInfo:
     """One element of the picture that can be pointed at; the SVG element's ``id`` is :attr:`id`.
 
-    A group has the same id closed (``kind`` ``"group"`` or ``"repeat"``) and opened (``"cluster"``). All texts are
-    the model's own, complete and unescaped.
+    A group has the same id closed (``kind`` ``"group"`` or ``"repeat"``) and opened (``"cluster"``). All
+    texts are the model's own, complete and unescaped.
     """
 
     id: str
@@ -20,7 +20,7 @@ class BoxInfo:
     label: str
     """The title: a node's or a group's short name, a chip's source node."""
     path: str
-    """A group's own path (what ``View.open`` takes); for an op or a chip, the path of the group it lies in."""
+    """A group's own path (what ``View.open`` takes); of an op or a chip, the path of its group."""
     nodes: tuple[str, ...]
     """Names of the nodes drawn by this element; of a chip, the one node it refers to."""
     details: tuple[str, ...] = ()

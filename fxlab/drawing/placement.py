@@ -31,30 +31,38 @@ class Placement:
         self.modules: dict[str, nn.Module] = dict(gm.named_modules(remove_duplicate=False))
         self._from_stack: dict[tuple[Any, ...], Chain] = {}
         self._from_path: dict[str, Chain] = {}
-        self._own_call: dict[str, Chain] = {}
+        self._has_stacks = False
         self.chains: dict[fx.Node, Chain] = self._place(gm.graph)
 
     def _place(self, graph: fx.Graph) -> dict[fx.Node, Chain]:
+        stacks: dict[fx.Node, Chain] = {}
+        for node in graph.nodes:
+            if (chain := self._stack_chain(node)) is not None:
+                stacks[node] = chain
+                self._has_stacks = True
+                for length in range(len(chain), 0, -1):
+                    if chain[length - 1].path in self._from_path:
+                        break
+                    self._from_path[chain[length - 1].path] = chain[:length]
         known: dict[fx.Node, Chain] = {}
         parameters: dict[fx.Node, Chain] = {}
         for node in graph.nodes:
             if node.op in ("placeholder", "output"):
                 known[node] = ()
                 continue
-            chain = self._stack_chain(node)
+            chain = stacks.get(node)
             if node.op == "get_attr":
                 parameters[node] = chain or self._path_chain(str(node.target).rpartition(".")[0])
             elif chain is not None:
                 known[node] = chain
             elif node.op == "call_module":
                 known[node] = self._path_chain(str(node.target).rpartition(".")[0])
-            elif readable := [parameters[i] for i in node.all_input_nodes if i in parameters]:
-                if shared := _common(readable):
-                    known[node] = shared
+            elif shared := _common(parameters[i] for i in node.all_input_nodes if i in parameters):
+                known[node] = shared
         return self._settle(graph, known) | parameters
 
     def _settle(self, graph: fx.Graph, known: dict[fx.Node, Chain]) -> dict[fx.Node, Chain]:
-        """Give nodes that say nothing themselves the innermost call around both what they read and what reads them."""
+        """Give nodes that say nothing themselves the innermost call around inputs and users."""
         if len(known) == len(graph.nodes):
             return known
         above, below = dict(known), dict(known)
@@ -83,14 +91,15 @@ class Placement:
         return chain
 
     def _path_chain(self, path: str) -> Chain:
-        """The chain that a module path spells, without containers that are never called themselves."""
+        """Return the chain that a path spells, of modules that are called somewhere."""
         if not path:
             return ()
         chain = self._from_path.get(path)
         if chain is None:
             chain = self._path_chain(path.rpartition(".")[0])
             module = self.modules.get(path)
-            if module is not None and not isinstance(module, nn.ModuleList | nn.ModuleDict):
+            callable_module = module is not None and not isinstance(module, nn.ModuleList | nn.ModuleDict)
+            if callable_module and not self._has_stacks:
                 chain = (*chain, ModuleCall(path, type(module).__name__))
             self._from_path[path] = chain
         return chain
@@ -114,7 +123,7 @@ def _read_stack(stack: dict[Any, Any]) -> Chain:
 def _common(chains: Iterable[Chain]) -> Chain:
     """Return the longest chain that all the given ones start with."""
     chains = iter(chains)
-    shared = next(chains)
+    shared = next(chains, ())
     for chain in chains:
         if chain is shared:
             continue

@@ -14,7 +14,11 @@ _FEW = 3
 
 
 def render(
-    view: View, *, marks: Marks | None = None, signatures: tuple[str, ...] | None = None, timeout: float = TIMEOUT
+    view: View,
+    *,
+    marks: Marks | None = None,
+    signatures: tuple[str, ...] | None = None,
+    timeout: float = TIMEOUT,
 ) -> Picture:
     """Draw a view as SVG.
 
@@ -23,11 +27,11 @@ def render(
     view
         What is visible.
     marks
-        Node name -> signatures of the transformations that changed the node. Such nodes, and the groups that hold
-        them, are highlighted.
+        Node name -> signatures of the transformations that changed the node. Such nodes, and the groups that
+        hold them, are highlighted.
     signatures
-        The signatures in the order that numbers them: a box changed by ``signatures[i]`` has the class ``fx-mark-i``.
-        By default, the order of their first appearance in ``marks``.
+        The signatures in the order that numbers them: a box changed by ``signatures[i]`` has the class
+        ``fx-mark-i``. By default, the order of their first appearance in ``marks``.
     timeout
         Seconds after which the layout is given up.
 
@@ -42,7 +46,9 @@ def render(
         If Graphviz is missing, fails, takes too long or is cancelled.
     """
     if not isinstance(view, View):
-        raise TypeError(f"render expected a View, got {type(view).__name__}: View.default(build_hierarchy(gm)).")
+        raise TypeError(
+            f"render expected a View, got {type(view).__name__}: View.default(build_hierarchy(gm))."
+        )
     marks = check_marks(marks)
     order = signatures_of(marks) if signatures is None else tuple(signatures)
     boxes = make_boxes(view, marks, order)

@@ -1,7 +1,7 @@
 """From Graphviz's SVG, which is read for its geometry only, to the picture's own SVG.
 
-Text comes from the boxes, never from what Graphviz made of its labels, so that it is escaped once, by the XML writer,
-and cannot depend on the fonts that Graphviz found.
+Text comes from the boxes, never from what Graphviz made of its labels, so that it is escaped once, by the
+XML writer, and cannot depend on the fonts that Graphviz found.
 """
 
 from __future__ import annotations
@@ -59,7 +59,9 @@ class _Layout:
     """Edge id -> the line's path and the arrowhead's points."""
 
 
-def write_svg(graphviz_svg: bytes, boxes: Mapping[str, Box], edges: Mapping[str, EdgeInfo]) -> tuple[str, float, float]:
+def write_svg(
+    graphviz_svg: bytes, boxes: Mapping[str, Box], edges: Mapping[str, EdgeInfo]
+) -> tuple[str, float, float]:
     """Draw boxes and edges where Graphviz put them; return the SVG and its width and height."""
     layout = _read(graphviz_svg)
     root = ET.Element(
@@ -106,7 +108,10 @@ def _read(graphviz_svg: bytes) -> _Layout:
         if "edge" in words:
             line, arrow = group.find(f".//{_SVG}path"), group.find(f".//{_SVG}polygon")
             if line is not None:
-                edges[group.attrib["id"]] = (line.attrib["d"], "" if arrow is None else arrow.attrib["points"])
+                edges[group.attrib["id"]] = (
+                    line.attrib["d"],
+                    "" if arrow is None else arrow.attrib["points"],
+                )
         elif "node" in words or "cluster" in words:
             areas[group.attrib["id"]] = _area(group)
             if "cluster" in words:
@@ -197,7 +202,9 @@ def _draw_box(canvas: ET.Element, box: Box, area: Rectangle) -> None:
 
 def _draw_chip(canvas: ET.Element, chip: ChipBox, reader: Rectangle) -> None:
     area = Rectangle(reader.left + chip.x, reader.top + chip.y, chip.width, CHIP_HEIGHT)
-    group = ET.SubElement(canvas, "g", {"id": chip.info.id, "class": "node fx-chip", "data-source": chip.info.refers_to})
+    group = ET.SubElement(
+        canvas, "g", {"id": chip.info.id, "class": "node fx-chip", "data-source": chip.info.refers_to}
+    )
     ET.SubElement(group, "title").text = printable(f"{chip.info.label[:300]}, made elsewhere")
     _rectangle(group, area, CHIP, CHIP_HEIGHT / 2)
     _text(group, "fx-title", chip.text, area.middle, area.top + CHIP_HEIGHT - 4.3, CHIP_SIZE, CHIP_INK)
@@ -212,7 +219,13 @@ def _badge(group: ET.Element, text: str, middle: float, top: float) -> None:
 
 
 def _rectangle(
-    group: ET.Element, area: Rectangle, colours: Colours, radius: float, *, heavy: bool = False, name: str = "fx-shape"
+    group: ET.Element,
+    area: Rectangle,
+    colours: Colours,
+    radius: float,
+    *,
+    heavy: bool = False,
+    name: str = "fx-shape",
 ) -> None:
     ET.SubElement(
         group,
@@ -245,12 +258,22 @@ def _text(
     group: ET.Element, name: str, text: str, x: float, y: float, size: float, colour: str, *,
     bold: bool = False, anchor: str = "middle",
 ) -> None:  # fmt: skip
-    attributes = {"class": name, "x": _n(x), "y": _n(y), "font-size": _n(size), "fill": colour, "text-anchor": anchor}
+    attributes = {
+        "class": name,
+        "x": _n(x),
+        "y": _n(y),
+        "font-size": _n(size),
+        "fill": colour,
+        "text-anchor": anchor,
+    }
     if bold:
         attributes["font-weight"] = "bold"
     if text.strip() and has_known_width(text):
         # Where the reader's fonts are wider than these metrics, the text still fits its box.
-        attributes |= {"textLength": _n(text_width(text, size, bold=bold)), "lengthAdjust": "spacingAndGlyphs"}
+        attributes |= {
+            "textLength": _n(text_width(text, size, bold=bold)),
+            "lengthAdjust": "spacingAndGlyphs",
+        }
     ET.SubElement(group, "text", attributes).text = text
 
 

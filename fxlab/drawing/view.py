@@ -1,4 +1,4 @@
-"""What of a hierarchy is visible: a choice of opened groups, and the boxes, edges and chips that follow from it."""
+"""What of a hierarchy is visible: the opened groups, and the boxes, edges and chips that follow."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from fxlab.drawing.hierarchy import Group, Hierarchy, Leaf
 
 FIRST_BUDGET = 45
 """Boxes of a first picture."""
+FEW_BOXES = 25
 BUDGET = 150
 """Boxes of a picture that somebody asked to see more in."""
 CHIP_READERS = 5
@@ -49,8 +50,8 @@ class View:
     hierarchy
         What is looked at.
     opened
-        Paths of the groups whose inside is shown. A group inside a closed one may be opened: it shows when the outer
-        one is. The root is always open.
+        Paths of the groups whose inside is shown. A group inside a closed one may be opened: it shows when
+        the outer one is. The root is always open.
 
     Raises
     ------
@@ -62,8 +63,6 @@ class View:
     opened: frozenset[str] = frozenset()
 
     def __post_init__(self) -> None:
-        if isinstance(self.opened, str):
-            raise TypeError(f"opened expected a set of group paths, got the string {self.opened!r}: pass {{path}}.")
         object.__setattr__(self, "opened", frozenset(self.opened))
         for path in self.opened:
             _check_group(self.hierarchy, path)
@@ -76,20 +75,18 @@ class View:
         boxes = len(hierarchy.root.children)
         level = [child for child in hierarchy.root.children if isinstance(child, Group)]
         while level:
-            below: list[Group] = []
-            for group in sorted(level, key=lambda g: len(g.children)):
-                if group.kind != "module" and boxes > 1:
-                    continue
-                if boxes + len(group.children) - 1 > budget:
-                    continue
-                boxes += len(group.children) - 1
-                opened.add(group.path)
-                below += [child for child in group.children if isinstance(child, Group)]
-            level = below
+            modules = [group for group in level if group.kind == "module" or boxes == 1]
+            cost = sum(len(group.children) - 1 for group in modules)
+            if boxes + cost > budget:
+                # Half a level is opened only where the picture would say too little without.
+                modules = _cheapest(modules, min(budget, FEW_BOXES) - boxes)
+            boxes += sum(len(group.children) - 1 for group in modules)
+            opened |= {group.path for group in modules}
+            level = [child for group in modules for child in group.children if isinstance(child, Group)]
         return cls(hierarchy, frozenset(opened))
 
     def open(self, path: str) -> View:
-        """Show the inside of a group. Groups around it are opened too; a chain of lone groups opens as one."""
+        """Show the inside of a group. Groups around it open too; a chain of lone groups opens as one."""
         _check_group(self.hierarchy, path)
         opened = {*self.opened, path}
         parents = self.hierarchy.parents
@@ -129,7 +126,9 @@ class View:
         """
         _check_budget(budget)
         if isinstance(node_names, str):
-            raise TypeError(f"reveal expected a list of node names, got the string {node_names!r}: pass [{node_names!r}].")
+            raise TypeError(
+                f"reveal expected a list of node names, got the string {node_names!r}: pass [{node_names!r}]."
+            )
         positions = self.hierarchy.position_of
         names = list(node_names)
         for name in names:
@@ -215,12 +214,13 @@ class View:
             else:
                 values.setdefault((box, reader), []).append(leaf)
         edges = tuple(
-            VisibleEdge(boxes[source], boxes[target], tuple(leaves)) for (source, target), leaves in values.items()
+            VisibleEdge(boxes[source], boxes[target], tuple(leaves))
+            for (source, target), leaves in values.items()
         )
         return edges, {reader: tuple(read) for reader, read in chips.items()}
 
     def _far_sources(self, reads: np.ndarray[tuple[int, int], np.dtype[np.int64]]) -> set[int]:
-        """Return positions of the leaves whose values are read in so many places that edges would hide the rest."""
+        """Return positions of the leaves that are read in so many places that edges would hide the rest."""
         numbers: dict[str, int] = {}
         around = [path for item, path in self._visible if not self.is_cluster(item)]
         cluster = np.array([numbers.setdefault(path, len(numbers)) for path in around])
@@ -229,6 +229,16 @@ class View:
         spread = np.unique(np.stack([reads[:, 0], cluster[reads[:, 1]]], axis=1), axis=0)
         sources, counts = np.unique(spread[:, 0], return_counts=True)
         return far | set(sources[counts >= CHIP_CLUSTERS].tolist())
+
+
+def _cheapest(groups: list[Group], boxes: int) -> list[Group]:
+    chosen = []
+    for group in sorted(groups, key=lambda g: len(g.children)):
+        boxes -= len(group.children) - 1
+        if boxes < 0:
+            break
+        chosen.append(group)
+    return chosen
 
 
 def _check_group(hierarchy: Hierarchy, path: str) -> None:

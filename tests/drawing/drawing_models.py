@@ -70,7 +70,9 @@ class RotaryAttention(nn.Module):
         self.q_proj, self.k_proj, self.v_proj = (nn.Linear(size, size, bias=False) for _ in range(3))
         self.o_proj = nn.Linear(size, size, bias=False)
 
-    def forward(self, x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+    def forward(
+        self, x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor, mask: torch.Tensor
+    ) -> torch.Tensor:
         q, k = self.q_proj(x), self.k_proj(x)
         q, k = q * cos + q.neg() * sin, k * cos + k.neg() * sin
         return self.o_proj(nn.functional.scaled_dot_product_attention(q, k, self.v_proj(x), attn_mask=mask))
@@ -92,7 +94,9 @@ class DecoderLayer(nn.Module):
         self.input_layernorm, self.post_attention_layernorm = RMSNorm(size), RMSNorm(size)
         self.gate_proj, self.up_proj, self.down_proj = (nn.Linear(size, size, bias=False) for _ in range(3))
 
-    def forward(self, x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+    def forward(
+        self, x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor, mask: torch.Tensor
+    ) -> torch.Tensor:
         x = x + self.self_attn(self.input_layernorm(x), cos, sin, mask)
         y = self.post_attention_layernorm(x)
         return x + self.down_proj(nn.functional.silu(self.gate_proj(y)) * self.up_proj(y))
