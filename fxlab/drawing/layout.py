@@ -57,9 +57,7 @@ class LayoutProcess:
         if process is not None and self._owner == os.getpid():
             process.kill()
             process.wait()
-            if process.stdin is not None:
-                with contextlib.suppress(OSError):
-                    process.stdin.close()
+            _close(process)
 
     def request(self, dot: str, output_format: str, timeout: float) -> tuple[dict[str, Any], bytes]:
         """Return the worker's answer to one request; the process is killed on timeout and on interruption."""
@@ -90,6 +88,8 @@ class LayoutProcess:
     def _ensure_started(self) -> subprocess.Popen[bytes]:
         if self._process is not None and self._owner == os.getpid() and self._process.poll() is None:
             return self._process
+        if self._process is not None:
+            _close(self._process)
         self._owner = os.getpid()
         self._answers = queue.SimpleQueue()
         self._process = process = subprocess.Popen(
@@ -104,6 +104,12 @@ class LayoutProcess:
             target=_read_answers, args=(process.stdout, self._answers), daemon=True, name="fxlab-layout"
         ).start()
         return process
+
+
+def _close(process: subprocess.Popen[bytes]) -> None:
+    if process.stdin is not None:
+        with contextlib.suppress(OSError):
+            process.stdin.close()
 
 
 def _read_answers(stdout: IO[bytes], answers: queue.SimpleQueue[tuple[dict[str, Any], bytes] | None]) -> None:

@@ -68,7 +68,8 @@ class Placement:
         above, below = dict(known), dict(known)
         for node in graph.nodes:
             if node not in above and (chains := [above[i] for i in node.all_input_nodes if i in above]):
-                above[node] = _common(chains)
+                # The deepest: values from outside, such as a mask, do not tell where the work is done.
+                above[node] = max(chains, key=len)
         for node in reversed(graph.nodes):
             if node not in below and (chains := [below[u] for u in node.users if u in below]):
                 below[node] = _common(chains)

@@ -93,10 +93,10 @@ class View:
         around = path
         while around := parents.get(around, ""):
             opened.add(around)
-        group = self.hierarchy.groups[path]
-        while len(group.children) == 1 and isinstance(group.children[0], Group):
-            group = group.children[0]
-            opened.add(group.path)
+        inside = self.hierarchy.groups[path].children
+        while len(inside) == 1 and isinstance(inside[0], Group) and inside[0].kind == "module":
+            opened.add(inside[0].path)
+            inside = inside[0].children
         return View(self.hierarchy, frozenset(opened))
 
     def close(self, path: str) -> View:

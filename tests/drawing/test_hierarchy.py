@@ -1,0 +1,156 @@
+import operator
+from collections import OrderedDict
+
+import pytest
+import torch
+from drawing_models import Bert, Convolutions, Llama, flat_chain
+from torch import fx, nn
+
+from fxlab.drawing import Group, build_hierarchy
+
+
+def traced(model: nn.Module) -> fx.GraphModule:
+    return fx.symbolic_trace(model)
+
+
+def every_name(gm: fx.GraphModule) -> list[str]:
+    return sorted(node.name for node in gm.graph.nodes)
+
+
+def names_in(hierarchy) -> list[str]:
+    return sorted(name for leaf in hierarchy.leaves for name in leaf.names)
+
+
+@pytest.mark.parametrize("model", [Bert(), Llama(), Convolutions()], ids=lambda m: type(m).__name__)
+def test_every_node_is_drawn_by_exactly_one_leaf(model):
+    gm = traced(model)
+    hierarchy = build_hierarchy(gm)
+    assert names_in(hierarchy) == every_name(gm)
+    assert hierarchy.root.nodes == len(gm.graph.nodes)
+
+
+def test_leaves_of_a_group_are_consecutive_and_graph_edges_are_kept():
+    hierarchy = build_hierarchy(traced(Bert()))
+    for group in hierarchy.groups.values():
+        inside = [leaf.position for leaf in hierarchy.leaves if is_inside(hierarchy, leaf, group)]
+        assert inside == list(range(group.start, group.stop))
+
+
+def is_inside(hierarchy, leaf, group) -> bool:
+    return group.path == "" or group.path in hierarchy.ancestors(leaf.name)
+
+
+def test_equal_layers_fold_into_one_run_with_its_range():
+    groups = build_hierarchy(traced(Bert(layers=12))).groups
+    run = groups["encoder.layer.[0-11]"]
+    assert (run.kind, run.members, run.class_name) == ("repeat", 12, "Block")
+    assert run.label == "layer 0–11"  # noqa: RUF001
+    assert [child.path for child in run.children] == [f"encoder.layer.{i}" for i in range(12)]
+
+
+def test_one_changed_layer_splits_the_run():
+    gm = traced(Bert(layers=6))
+    changed = next(n for n in gm.graph.nodes if n.target is operator.truediv and "layer.2" in str(n.meta))
+    changed.target = operator.mul
+    paths = set(build_hierarchy(gm).groups)
+    assert {"encoder.layer.[0-1]", "encoder.layer.2", "encoder.layer.[3-5]"} <= paths
+
+
+def test_layers_of_different_width_do_not_fold():
+    stack = nn.Sequential(
+        nn.Sequential(nn.Linear(2, 3), nn.ReLU()),
+        nn.Sequential(nn.Linear(3, 3), nn.ReLU()),
+        nn.Sequential(nn.Linear(3, 3), nn.ReLU()),
+    )
+    paths = set(build_hierarchy(traced(stack)).groups)
+    assert "[1-2]" in paths
+    assert "[0-2]" not in paths
+
+
+def test_parameters_count_once_and_get_attr_nodes_fold_into_their_reader():
+    model = Llama(layers=2)
+    gm = traced(model)
+    hierarchy = build_hierarchy(gm)
+    assert hierarchy.root.parameters == sum(p.numel() for p in model.parameters())
+    assert not [leaf for leaf in hierarchy.leaves if leaf.node.op == "get_attr"]
+
+
+def test_unread_parameters_are_drawn_with_a_node_of_their_module():
+    gm = traced(Bert())
+    with gm.graph.inserting_before(next(iter(gm.graph.nodes))):
+        unread = gm.graph.get_attr("encoder.layer.0.norm.weight")
+    leaf = build_hierarchy(gm).leaves[build_hierarchy(gm).position_of[unread.name]]
+    assert leaf.path.startswith("encoder.layer.0")
+
+
+def test_without_metadata_groups_come_from_targets_and_neighbours():
+    gm = traced(Bert())
+    for node in gm.graph.nodes:
+        node.meta.clear()
+    hierarchy = build_hierarchy(gm)
+    softmax = next(leaf for leaf in hierarchy.leaves if leaf.node.target == "softmax")
+    assert softmax.path == "encoder.layer.0.attention"
+    assert hierarchy.groups["encoder"].class_name == "Encoder"
+
+
+def test_a_node_made_by_a_pass_joins_its_neighbours():
+    gm = traced(Bert())
+    query = next(n for n in gm.graph.nodes if n.target == "encoder.layer.1.attention.query")
+    with gm.graph.inserting_after(query):
+        new = gm.graph.call_function(torch.neg, (query,))
+    query.replace_all_uses_with(new, delete_user_cb=lambda user: user is not new)
+    assert build_hierarchy(gm).ancestors(new.name)[-1] == "encoder.layer.1.attention"
+
+
+def test_a_module_called_twice_makes_two_groups():
+    class Twice(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.block = nn.Sequential(nn.Linear(2, 2), nn.ReLU())
+
+        def forward(self, x):
+            return self.block(self.block(x))
+
+    assert {"block", "block@1"} <= set(build_hierarchy(traced(Twice())).groups)
+
+
+def test_interleaved_nodes_of_one_call_stay_in_one_group():
+    graph = fx.Graph()
+    x = graph.placeholder("x")
+    values = [x, x]
+    for number in range(6):
+        values[number % 2] = graph.call_function(torch.relu, (values[number % 2],))
+        path = "ab"[number % 2]
+        values[number % 2].meta["nn_module_stack"] = OrderedDict({path: (path, nn.Module)})
+    graph.output(tuple(values))
+    hierarchy = build_hierarchy(fx.GraphModule(nn.Module(), graph))
+    assert [g.path for g in hierarchy.root.children if isinstance(g, Group)] == ["a", "b"]
+    assert hierarchy.groups["a"].nodes == 3
+
+
+def test_exported_stacks_with_class_names_are_read():
+    exported = torch.export.export(Bert(layers=2), (torch.ones(1, 4, dtype=torch.long), torch.ones(1, 4)))
+    groups = build_hierarchy(exported.module()).groups
+    assert groups["encoder.layer.[0-1]"].class_name == "Block"
+
+
+@pytest.mark.parametrize(
+    "stack", ["no dict", {"a": None}, {1: (2, 3)}, {"a": ("a", "b", "c")}, {"x.0": ("x.0", 7)}]
+)
+def test_odd_stacks_break_nothing(stack):
+    gm = flat_chain(3)
+    for node in gm.graph.nodes:
+        node.meta["nn_module_stack"] = stack
+    assert names_in(build_hierarchy(gm)) == every_name(gm)
+
+
+def test_a_list_of_thousands_is_cut_into_stretches_of_shown_size():
+    hierarchy = build_hierarchy(flat_chain(5000))
+    assert all(len(group.children) <= 150 for group in hierarchy.groups.values())
+    assert len(hierarchy.leaves) == 5002
+
+
+@pytest.mark.parametrize("wrong", ["model", None, nn.Linear(1, 1)])
+def test_anything_but_a_graph_module_is_refused(wrong):
+    with pytest.raises(TypeError, match=r"expected a torch\.fx\.GraphModule"):
+        build_hierarchy(wrong)

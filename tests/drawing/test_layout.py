@@ -1,0 +1,157 @@
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+import pytest
+
+from fxlab.drawing import LayoutError, LayoutTimeoutError, layout
+from fxlab.drawing.layout import lay_out
+
+SMALL = "digraph { a -> b }"
+
+
+def slow_graph(seed: int) -> str:
+    """Return a graph that Graphviz would think about for minutes."""
+    edges = "\n".join(f"n{i} -> n{(i * 7 + j * 131 + seed) % 900}" for i in range(900) for j in range(6))
+    return f"digraph {{ {edges} }}"
+
+
+@pytest.fixture
+def process(monkeypatch):
+    made = layout.LayoutProcess()
+    monkeypatch.setattr(layout, "_process", made)
+    monkeypatch.setattr(layout, "_cache", layout._Cache(10**6))
+    yield made
+    made.stop()
+
+
+@pytest.mark.parametrize(
+    ("output_format", "beginning"),
+    [("svg", b"<?xml"), ("png", b"\x89PNG"), ("pdf", b"%PDF"), ("dot", b"digraph")],
+)
+def test_formats(process, output_format, beginning):
+    assert lay_out(SMALL, output_format).startswith(beginning)
+
+
+def test_a_layout_that_takes_too_long_is_stopped_and_the_next_one_works(process):
+    began = time.monotonic()
+    with pytest.raises(LayoutTimeoutError, match=r"stopped after 0\.5 s"):
+        lay_out(slow_graph(1), timeout=0.5)
+    assert time.monotonic() - began < 5
+    assert b"<svg" in lay_out(SMALL)
+
+
+def test_a_layout_can_be_cancelled_from_another_thread(process):
+    lay_out(SMALL)
+    threading.Timer(0.3, layout.cancel_layout).start()
+    with pytest.raises(LayoutError, match="cancelled"):
+        lay_out(slow_graph(2), timeout=30)
+    assert b"<svg" in lay_out("digraph { c }")
+
+
+def test_a_dead_process_is_started_again(process):
+    lay_out(SMALL)
+    first = process._process
+    first.kill()
+    first.wait()
+    assert b"<svg" in lay_out("digraph { d }")
+    assert process._process.pid != first.pid
+
+
+def test_an_interrupt_stops_the_layout(process):
+    lay_out(SMALL)
+    worker = process._process
+    threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT)).start()
+    with pytest.raises(KeyboardInterrupt):
+        lay_out(slow_graph(3), timeout=30)
+    assert worker.poll() is not None
+    assert b"<svg" in lay_out("digraph { e }")
+
+
+def test_what_graphviz_says_is_in_the_error(process):
+    with pytest.raises(LayoutError, match="syntax error"):
+        lay_out("digraph { a -> ")
+    assert b"<svg" in lay_out(SMALL)
+
+
+def test_threads_get_their_own_answers(process):
+    answers: dict[int, bytes] = {}
+
+    def ask(number: int) -> None:
+        answers[number] = lay_out(f"digraph {{ only_{number} }}")
+
+    threads = [threading.Thread(target=ask, args=(n,)) for n in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert all(f"only_{n}<".encode() in answers[n] for n in range(8))
+
+
+def test_a_finished_layout_is_remembered_and_the_memory_is_bounded(process, monkeypatch):
+    first = lay_out(SMALL)
+    monkeypatch.setattr(process, "request", None)
+    assert lay_out(SMALL) is first
+    cache = layout._Cache(100)
+    for number in range(10):
+        cache.put(b"%d" % number, b"x" * 30)
+    assert cache.get(b"9") is not None
+    assert cache.get(b"0") is None
+
+
+def test_without_any_graphviz_the_error_says_what_to_install(process, monkeypatch):
+    monkeypatch.setattr(
+        process, "request", lambda *_: ({"status": "no-graphviz", "error": "ImportError: x"}, b"")
+    )
+    monkeypatch.setattr(layout.shutil, "which", lambda _: None)
+    with pytest.raises(LayoutError, match="pip install 'pygraphviz"):
+        lay_out(SMALL)
+
+
+def test_a_dot_on_path_stands_in_for_pygraphviz(process, monkeypatch, tmp_path):
+    dot = tmp_path / "dot"
+    dot.write_text(f"#!{sys.executable}\nimport sys\nsys.stdout.write(sys.argv[1] + sys.stdin.read())\n")
+    dot.chmod(0o755)
+    monkeypatch.setattr(
+        process, "request", lambda *_: ({"status": "no-graphviz", "error": "ImportError: x"}, b"")
+    )
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert lay_out(SMALL) == f"-Tsvg{SMALL}".encode()
+
+
+def test_the_worker_ends_with_its_parent():
+    script = (
+        "from fxlab.drawing.layout import _process, start_layout_worker\n"
+        "start_layout_worker(); print(_process._process.pid, flush=True)\n"
+        "import os; os._exit(1)"
+    )
+    pid = int(subprocess.run([sys.executable, "-c", script], capture_output=True, check=False).stdout)
+    for _ in range(100):
+        if not is_running(pid):
+            return
+        time.sleep(0.1)
+    pytest.fail("the worker outlived its parent")
+
+
+def is_running(pid: int) -> bool:
+    try:
+        with open(f"/proc/{pid}/stat") as stat:
+            return stat.read().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def test_the_worker_imports_neither_torch_nor_the_package():
+    script = "import runpy, sys; runpy.run_path(sys.argv[1]); print([m for m in ('torch', 'fxlab') if m in sys.modules])"
+    done = subprocess.run(
+        [sys.executable, "-P", "-c", script, str(layout._WORKER)], capture_output=True, check=True
+    )
+    assert done.stdout.strip() == b"[]"
+
+
+def test_an_unknown_format_is_refused():
+    with pytest.raises(ValueError, match="svg, png, pdf, dot"):
+        lay_out(SMALL, "gif")

@@ -1,0 +1,120 @@
+import pytest
+import torch
+from drawing_models import Bert, Llama, flat_chain
+from torch import fx, nn
+
+from fxlab.drawing import Hierarchy, View, build_hierarchy
+
+
+@pytest.fixture(scope="module")
+def llama() -> Hierarchy:
+    return build_hierarchy(fx.symbolic_trace(Llama(layers=8)))
+
+
+@pytest.fixture(scope="module")
+def bert() -> Hierarchy:
+    return build_hierarchy(fx.symbolic_trace(Bert(layers=4)))
+
+
+def test_the_first_view_is_small_and_keeps_repeats_folded(llama):
+    view = View.default(llama)
+    assert 8 <= len(view.boxes) <= 45
+    assert "layers.[0-7]" in {getattr(box, "path", "") for box in view.boxes}
+
+
+@pytest.mark.parametrize("model", [Bert(layers=30), Llama(layers=40)], ids=["bert", "llama"])
+@pytest.mark.parametrize("budget", [12, 20, 60])
+def test_the_budget_holds(model, budget):
+    hierarchy = build_hierarchy(fx.symbolic_trace(model))
+    floor = len(hierarchy.root.children)
+    assert len(View.default(hierarchy, budget).boxes) <= max(budget, floor)
+
+
+def test_a_flat_graph_of_thousands_shows_few_boxes():
+    assert len(View.default(build_hierarchy(flat_chain(20_000))).boxes) < 160
+
+
+def test_opening_shows_the_inside_and_closing_takes_it_back(bert):
+    closed = View(bert)
+    opened = closed.open("encoder.layer.1.attention")
+    assert {g.path for g in opened.clusters} == {
+        "encoder",
+        "encoder.layer.[0-3]",
+        "encoder.layer.1",
+        "encoder.layer.1.attention",
+    }
+    assert opened.close("encoder") == closed
+    assert closed.opened == frozenset()
+
+
+def test_every_node_has_one_visible_box(bert):
+    for view in (View(bert), View.default(bert), View(bert).open("encoder.layer.0")):
+        ids = {box.id for box in view.boxes}
+        assert set(view.box_of) == {name for leaf in bert.leaves for name in leaf.names}
+        assert set(view.box_of.values()) == ids
+
+
+def test_edges_between_visible_boxes_are_the_graphs_edges(bert):
+    view = View(bert).open("encoder.layer.0")
+    shown = {(e.source.id, e.target.id) for e in view.edges}
+    shown |= {(chip.box.id, reader) for reader, chips in view.chips.items() for chip in chips}
+    expected = set()
+    for leaf in bert.leaves:
+        for source in leaf.node.all_input_nodes:
+            pair = view.box_of[source.name], view.box_of[leaf.name]
+            if pair[0] != pair[1]:
+                expected.add(pair)
+    assert shown == expected
+
+
+def test_values_of_several_nodes_merge_into_one_edge(llama):
+    (edge,) = [e for e in View(llama).edges if getattr(e.source, "path", "") == "rotary_emb"]
+    assert sorted(leaf.name for leaf in edge.leaves) == ["cos", "sin"]
+
+
+def test_a_value_read_by_every_layer_becomes_a_chip_beside_each(llama):
+    view = View(llama).open("layers.[0-7]")
+    layers = {box.id for box in view.boxes if getattr(box, "path", "").startswith("layers.")}
+    assert len(layers) == 8
+    for layer in layers:
+        assert {"cos", "sin", "mask"} <= {chip.source.name for chip in view.chips[layer]}
+    assert not [e for e in view.edges if getattr(e.source, "path", "") == "rotary_emb"]
+
+
+def test_a_local_value_is_an_edge(bert):
+    view = View(bert).open("encoder.layer.0.attention")
+    softmax = next(leaf for leaf in bert.leaves if leaf.node.target == "softmax")
+    assert any(edge.source.id == softmax.id for edge in view.edges)
+
+
+def test_reveal_opens_the_groups_around_nodes_within_the_budget(bert):
+    names = [leaf.name for leaf in bert.leaves if leaf.node.target == "softmax"]
+    assert len(names) == 4
+    small = View(bert).reveal(names, budget=25)
+    assert len(small.boxes) <= 25
+    assert "encoder.layer.0" in small.opened
+    large = View(bert).reveal(names, budget=500)
+    ids = {leaf.id for leaf in bert.leaves if leaf.node.target == "softmax"}
+    assert ids <= {box.id for box in large.boxes}
+
+
+def test_mistakes_are_named(bert):
+    with pytest.raises(ValueError, match="no group 'nope'"):
+        View(bert).open("nope")
+    with pytest.raises(ValueError, match="no node named 'nope'"):
+        View(bert).reveal(["nope"])
+    with pytest.raises(TypeError, match="the string"):
+        View(bert).reveal("softmax")
+    with pytest.raises(ValueError, match="at least 1"):
+        View.default(bert, budget=0)
+    with pytest.raises(TypeError, match="int"):
+        View.default(bert, budget="many")
+
+
+def test_a_graph_without_edges_has_a_view():
+    graph = fx.Graph()
+    graph.output(None)
+    view = View.default(build_hierarchy(fx.GraphModule(nn.Module(), graph)))
+    assert len(view.boxes) == 1
+    assert view.edges == ()
+    assert torch.is_tensor(torch.ones(1))
