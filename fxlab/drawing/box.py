@@ -80,7 +80,7 @@ def _make_box(item: Group | Leaf, view: View, marks: Marks, index: Mapping[str, 
     widths = [
         text_width(title, TITLE_SIZE, bold=True) + sign,
         *(text_width(line, LINE_SIZE) for line in lines),
-        chips_width,
+        chips_width + sign,
     ]
     if badge:
         widths.append(text_width(badge, CHIP_SIZE, bold=True) + 16)

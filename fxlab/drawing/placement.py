@@ -101,9 +101,14 @@ class Placement:
             module = self.modules.get(path)
             callable_module = module is not None and not isinstance(module, nn.ModuleList | nn.ModuleDict)
             if callable_module and not self._has_stacks:
-                chain = (*chain, ModuleCall(path, type(module).__name__))
+                chain = (*chain, ModuleCall(path, _class_name(module)))
             self._from_path[path] = chain
         return chain
+
+
+def _class_name(module: nn.Module | None) -> str:
+    # torch.fx rebuilds containers as bare modules: their own class is not known.
+    return "" if type(module) is nn.Module else type(module).__name__
 
 
 def _read_stack(stack: dict[Any, Any]) -> Chain:

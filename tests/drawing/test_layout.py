@@ -145,10 +145,13 @@ def is_running(pid: int) -> bool:
 
 
 def test_the_worker_imports_neither_torch_nor_the_package():
-    script = "import runpy, sys; runpy.run_path(sys.argv[1]); print([m for m in ('torch', 'fxlab') if m in sys.modules])"
-    done = subprocess.run(
-        [sys.executable, "-P", "-c", script, str(layout._WORKER)], capture_output=True, check=True
-    )
+    script = """
+import runpy, sys
+runpy.run_path(sys.argv[1])
+print([name for name in ("torch", "fxlab") if name in sys.modules])
+"""
+    command = [sys.executable, "-P", "-c", script, str(layout._WORKER)]
+    done = subprocess.run(command, capture_output=True, check=True)
     assert done.stdout.strip() == b"[]"
 
 

@@ -119,7 +119,7 @@ def classes_by_id(svg: str) -> dict[str, set[str]]:
 def test_marks_highlight_nodes_and_the_closed_groups_that_hold_them():
     hierarchy = build_hierarchy(fx.symbolic_trace(Bert()))
     softmaxes = [leaf.name for leaf in hierarchy.leaves if leaf.node.target == "softmax"]
-    picture = render(View(hierarchy), marks={**dict.fromkeys(softmaxes, ["b"]), "tanh": ["a", "b"]})
+    picture = render(View(hierarchy), marks={**{name: ["b"] for name in softmaxes}, "tanh": ["a", "b"]})
     assert picture.signatures == ("b", "a")
     encoder = picture.boxes[hierarchy.groups["encoder"].id]
     assert (encoder.changed, encoder.marks) == (4, (0,))
