@@ -11,6 +11,8 @@ from torch import fx, nn
 LONGEST_LIST = 150
 """Longer lists of children are cut into stretches."""
 STRETCH = 50
+LONGEST_RUN, SHORTER_RUN = 48, 32
+"""A run of more equal blocks than the first is cut into runs of the second."""
 
 _INDEXED = re.compile(r"^(?P<prefix>(?:.*\.)?)(?P<index>\d+)(?P<call>(?:@\d+)?(?:~\d+)?)$", re.DOTALL)
 
@@ -161,19 +163,32 @@ def _runs(draft: Draft, signatures: dict[Draft, int]) -> list[list[Draft]]:
 
 
 def _run_draft(run: list[Draft]) -> Draft:
-    first, last = _INDEXED.match(run[0].path), _INDEXED.match(run[-1].path)
+    """Return a run of blocks as one group; a long one as a run of shorter runs, to be opened one by one."""
+    parts = [(block, block, block) for block in run]
+    while len(parts) > LONGEST_RUN:
+        stretches = [parts[start : start + SHORTER_RUN] for start in range(0, len(parts), SHORTER_RUN)]
+        parts = [_span(stretch) for stretch in stretches]
+    return _span(parts)[0]
+
+
+def _span(parts: list[tuple[Draft, Draft, Draft]]) -> tuple[Draft, Draft, Draft]:
+    """Join groups, each with its first and last block."""
+    if len(parts) == 1:
+        return parts[0]
+    first_block, last_block = parts[0][1], parts[-1][2]
+    first, last = _INDEXED.match(first_block.path), _INDEXED.match(last_block.path)
     assert first is not None
     assert last is not None
-    span = f"{first['index']}-{last['index']}"
     name = short_name(first["prefix"].rstrip("."))
-    return Draft(
-        path=f"{first['prefix']}[{span}]{first['call']}",
+    joined = Draft(
+        path=f"{first['prefix']}[{first['index']}-{last['index']}]{first['call']}",
         kind="repeat",
-        class_name=run[0].class_name,
+        class_name=first_block.class_name,
         label=f"{name} {first['index']}–{last['index']}".strip(),  # noqa: RUF001
-        members=len(run),
-        children=list(run),
+        members=sum(part.members for part, _, _ in parts),
+        children=[part for part, _, _ in parts],
     )
+    return joined, first_block, last_block
 
 
 def segment_long_lists(draft: Draft) -> None:

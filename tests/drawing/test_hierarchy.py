@@ -48,6 +48,14 @@ def test_equal_layers_fold_into_one_run_with_its_range():
     assert [child.path for child in run.children] == [f"encoder.layer.{i}" for i in range(12)]
 
 
+def test_a_run_of_very_many_layers_is_a_run_of_shorter_runs():
+    groups = build_hierarchy(traced(Bert(layers=100))).groups
+    run = groups["encoder.layer.[0-99]"]
+    assert run.members == 100
+    spans = ["[0-31]", "[32-63]", "[64-95]", "[96-99]"]
+    assert [child.path for child in run.children] == [f"encoder.layer.{span}" for span in spans]
+
+
 def test_one_changed_layer_splits_the_run():
     gm = traced(Bert(layers=6))
     changed = next(n for n in gm.graph.nodes if n.target is operator.truediv and "layer.2" in str(n.meta))
