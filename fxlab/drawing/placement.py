@@ -57,14 +57,20 @@ class Placement:
                 known[node] = chain
             elif node.op == "call_module":
                 known[node] = self._path_chain(str(node.target).rpartition(".")[0])
-            elif shared := _common(parameters[i] for i in node.all_input_nodes if i in parameters):
+            elif parameters and (shared := self._of_parameters(node, parameters)):
                 known[node] = shared
         return self._settle(graph, known) | parameters
+
+    @staticmethod
+    def _of_parameters(node: fx.Node, parameters: dict[fx.Node, Chain]) -> Chain:
+        return _common(parameters[source] for source in node.all_input_nodes if source in parameters)
 
     def _settle(self, graph: fx.Graph, known: dict[fx.Node, Chain]) -> dict[fx.Node, Chain]:
         """Give nodes that say nothing themselves the innermost call around inputs and users."""
         if len(known) == len(graph.nodes):
             return known
+        if not any(known.values()):
+            return dict.fromkeys(graph.nodes, ())
         above, below = dict(known), dict(known)
         for node in graph.nodes:
             if node not in above and (chains := [above[i] for i in node.all_input_nodes if i in above]):

@@ -2,6 +2,12 @@
 
 Text comes from the boxes, never from what Graphviz made of its labels, so that it is escaped once, by the
 XML writer, and cannot depend on the fonts that Graphviz found.
+
+Style sheets find: on groups, ``node`` or ``cluster`` with what the box is (``fx-op``, ``fx-call_module``,
+``fx-group``, ``fx-repeat``, ``fx-placeholder``, ``fx-output``, ``fx-chip``, ``fx-plumbing``) and its marks
+(``fx-changed``, ``fx-mark-0``); ``edge`` and ``fx-several``; inside them ``fx-shape``, ``fx-sheet``,
+``fx-title``, ``fx-line``, ``fx-toggle``, ``fx-badge`` and ``fx-badge-text``. Colours are presentational
+attributes, which any rule overrides.
 """
 
 from __future__ import annotations
