@@ -1,0 +1,28 @@
+"""GraphModule -> GraphModule: marked, exact, and reversible."""
+
+from fxlab.transformations.change_truediv_to_mul_by_inverse import ChangeTrueDivToMulByInverse
+from fxlab.transformations.compose import compose
+from fxlab.transformations.deep_copy import DeepCopy
+from fxlab.transformations.fuse_batch_norm_1d_in_linear import FuseBatchNorm1dInLinear
+from fxlab.transformations.fuse_batch_norm_2d_in_conv_2d import FuseBatchNorm2dInConv2d
+from fxlab.transformations.fuse_bias_in_linear import FuseBiasInLinear
+from fxlab.transformations.lint_and_recompile import LintAndRecompile
+from fxlab.transformations.merge_linears import MergeLinears
+from fxlab.transformations.registry import available
+from fxlab.transformations.rewrite_pass import RewritePass
+from fxlab.transformations.transformation import ReversibleTransformation, Transformation
+
+__all__ = [
+    "ChangeTrueDivToMulByInverse",
+    "DeepCopy",
+    "FuseBatchNorm1dInLinear",
+    "FuseBatchNorm2dInConv2d",
+    "FuseBiasInLinear",
+    "LintAndRecompile",
+    "MergeLinears",
+    "ReversibleTransformation",
+    "RewritePass",
+    "Transformation",
+    "available",
+    "compose",
+]

@@ -1,0 +1,107 @@
+"""What a batch norm in evaluation mode computes, as the scaling and the shift that can be folded into a layer.
+
+``y = (x - mean) / sqrt(var + eps) * weight + bias = x * scale + shift`` for each channel
+(Ioffe and Szegedy 2015, section 3.1; a missing weight is one, a missing bias zero).
+"""
+
+from dataclasses import dataclass
+
+import torch
+from torch import nn
+from torch.nn.modules.batchnorm import _BatchNorm
+
+from fxlab.transformations.replacement import carry_tensor, same_bits
+
+
+@dataclass(frozen=True)
+class ScaleAndShift:
+    """``scale`` and ``shift`` of each channel, of shape ``(num_features,)``, in double precision where there is any."""
+
+    scale: torch.Tensor
+    shift: torch.Tensor
+
+    @classmethod
+    def of(cls, batch_norm: _BatchNorm) -> "ScaleAndShift":
+        """Compute them from the running statistics."""
+        with torch.no_grad():
+            mean, variance = (precise(statistic) for statistic in running_statistics(batch_norm))
+            scale = torch.rsqrt(variance + batch_norm.eps)
+            if batch_norm.weight is not None:
+                scale = scale * precise(batch_norm.weight)
+            shift = -mean * scale
+            if batch_norm.bias is not None:
+                shift = shift + precise(batch_norm.bias)
+        return cls(scale, shift)
+
+    def after(self, weight: torch.Tensor, bias: torch.Tensor | None) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return weight and bias of a layer that this follows; channels are the first dimension of the weight."""
+        with torch.no_grad():
+            folded = precise(weight) * self.scale.reshape(-1, *[1] * (weight.dim() - 1))
+            shift = self.shift if bias is None else precise(bias) * self.scale + self.shift
+            return folded.to(weight.dtype), shift.to(weight.dtype)
+
+    def before(self, weight: torch.Tensor, bias: torch.Tensor | None) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return weight and bias of a linear layer that this precedes; channels are its input features."""
+        with torch.no_grad():
+            folded = precise(weight) * self.scale
+            shift = precise(weight) @ self.shift
+            if bias is not None:
+                shift = shift + precise(bias)
+            return folded.to(weight.dtype), shift.to(weight.dtype)
+
+
+def precise(tensor: torch.Tensor) -> torch.Tensor:
+    """Return a tensor in double precision, or in single precision where its device has none."""
+    return tensor.detach().to(torch.float32 if tensor.device.type == "mps" else torch.float64)
+
+
+def running_statistics(batch_norm: _BatchNorm) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return the running mean and variance."""
+    mean, variance = batch_norm.running_mean, batch_norm.running_var
+    if mean is None or variance is None:
+        raise ValueError("A batch norm without running statistics was given; check why_not_constant first.")
+    return mean, variance
+
+
+def why_not_constant(batch_norm: _BatchNorm) -> str:
+    """Return why a batch norm is not the same scaling and shift for every batch; empty if it is."""
+    if batch_norm.training:
+        return "the batch norm is in training mode; call eval() first"
+    if batch_norm.running_mean is None or batch_norm.running_var is None:
+        return "the batch norm has no running statistics"
+    return ""
+
+
+def why_not_finite(weight: torch.Tensor, bias: torch.Tensor) -> str:
+    """Return why folded weights cannot be used; empty if they can."""
+    if weight.is_meta or (bool(weight.isfinite().all()) and bool(bias.isfinite().all())):
+        return ""
+    return f"the folded weights are not finite in {str(weight.dtype).removeprefix('torch.')}"
+
+
+def move_like(originals: list[nn.Module], replacement: nn.Module) -> None:
+    """Move and cast modules to where their replacement is by now."""
+    weight = replacement.get_parameter("weight")
+    for original in originals:
+        original.to(weight.device, weight.dtype)
+
+
+def is_cast_of(folded: tuple[torch.Tensor, torch.Tensor], replacement: nn.Module) -> bool:
+    """Tell whether a replacement has the folded weights still, perhaps moved or cast."""
+    current = replacement.get_parameter("weight"), replacement.get_parameter("bias")
+    return all(
+        same_bits(now, then.to(now.device, now.dtype)) for now, then in zip(current, folded, strict=True)
+    )
+
+
+def carry_bias(
+    layer: nn.Module, batch_norm: _BatchNorm, to_layer: torch.Tensor, to_norm: torch.Tensor
+) -> bool:
+    """Bring a new bias back: to the layer if it has one, else to the batch norm. Tell whether there was a place."""
+    if isinstance(layer.bias, torch.Tensor):
+        carry_tensor(layer.bias, to_layer.to(layer.bias.dtype))
+        return True
+    if batch_norm.bias is not None:
+        carry_tensor(batch_norm.bias, to_norm.to(batch_norm.bias.dtype))
+        return True
+    return False

@@ -1,0 +1,108 @@
+"""Changing a graph module so that every change can be taken back."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, cast
+
+from torch import nn
+from torch.fx import GraphModule, Node
+from torch.fx.node import Argument, Target
+
+from fxlab.transformations.journal import Journal, ModuleChange, NodeChange, Record
+from fxlab.transformations.module_tree import (
+    find_module,
+    join_path,
+    parents_of,
+    put_module,
+    remove_module,
+    unused_name,
+)
+from fxlab.transformations.node_state import NodeState
+from fxlab.transformations.replacement import ModulePrint
+
+
+class Editor:
+    """The ways in which a pass may change a graph module; each is written to the record of the candidate.
+
+    Parameters
+    ----------
+    graph_module
+        The module to change.
+    journal
+        Where the orders are noted.
+    record
+        What the changes are written to.
+    """
+
+    def __init__(self, graph_module: GraphModule, journal: Journal, record: Record) -> None:
+        self.graph_module = graph_module
+        self._journal = journal
+        self._record = record
+
+    def insert_before(
+        self,
+        node: Node,
+        op: str,
+        target: Target,
+        args: tuple[Argument, ...] = (),
+        kwargs: Mapping[str, Argument] | None = None,
+        *,
+        name: str | None = None,
+        meta: Mapping[str, Any] | None = None,
+    ) -> Node:
+        """Insert a new node before ``node`` and return it."""
+        graph = self.graph_module.graph
+        with graph.inserting_before(node):
+            new = graph.create_node(op, target, args, dict(kwargs or {}), name)
+        new.meta.update(meta or {})
+        self._record.nodes.append(NodeChange(new.name, None, NodeState.of(new)))
+        return new
+
+    def change(
+        self,
+        node: Node,
+        *,
+        op: str | None = None,
+        target: Target | None = None,
+        args: tuple[Argument, ...] | None = None,
+        kwargs: Mapping[str, Argument] | None = None,
+    ) -> None:
+        """Change what a node does; its name, place and ``meta`` stay."""
+        before = NodeState.of(node)
+        if op is not None:
+            node.op = op
+        if target is not None:
+            node.target = target
+        if args is not None:
+            node.args = args
+        if kwargs is not None:
+            node.kwargs = dict(kwargs)
+        self._record.nodes.append(NodeChange(node.name, before, NodeState.of(node)))
+
+    def erase(self, node: Node, *, pass_on_to: Node | None = None) -> None:
+        """Erase a node; its users read ``pass_on_to`` instead, a node that has no other users than ``node``."""
+        before = NodeState.of(node)
+        if pass_on_to is not None:
+            node.replace_all_uses_with(pass_on_to)
+        self.graph_module.graph.erase_node(node)
+        self._record.nodes.append(
+            NodeChange(before.name, before, None, pass_on_to.name if pass_on_to is not None else None)
+        )
+
+    def replace_modules(self, paths: Sequence[str], by: nn.Module, at: str) -> None:
+        """Take modules out of the tree and put one in at a path: one of theirs, or a free one."""
+        for path in dict.fromkeys((at, *paths)):
+            for parent in parents_of(path):
+                if parent not in self._journal.child_order:
+                    self._journal.note_order_of_children(self.graph_module, parent)
+        originals = {path: cast(nn.Module, find_module(self.graph_module, path)) for path in paths}
+        made = ModulePrint.of(by)
+        self._record.modules.append(ModuleChange(originals, at, made))
+        for path in paths:
+            if path != at:
+                remove_module(self.graph_module, path)
+        put_module(self.graph_module, at, by)
+
+    def free_path(self, parent: str, name: str) -> str:
+        """Return a path for a new child of the module at ``parent``: of that name, or a numbered variant."""
+        module = self.graph_module.get_submodule(parent)
+        return join_path(parent, unused_name(module, name))

@@ -1,0 +1,111 @@
+"""What a pass must know of a whole graph module, found once, so that each candidate costs a look-up."""
+
+from collections import Counter, defaultdict
+from functools import cached_property
+
+import torch
+from torch import nn
+from torch.fx import GraphModule, Node
+
+from fxlab.transformations.module_tree import find_module, parents_of, split_path
+from fxlab.transformations.writes import Writes
+
+
+class GraphFacts:
+    """Indexes of a graph module as it was when the pass began.
+
+    Parameters
+    ----------
+    graph_module
+        The module.
+    """
+
+    def __init__(self, graph_module: GraphModule) -> None:
+        self.graph_module = graph_module
+
+    def module(self, node: Node) -> nn.Module | None:
+        """Return the module that a node calls; ``None`` for a node that calls none."""
+        return find_module(self.graph_module, str(node.target)) if node.op == "call_module" else None
+
+    @cached_property
+    def calls(self) -> Counter[str]:
+        """How often the module at each path is called."""
+        return Counter(str(node.target) for node in self.graph_module.graph.nodes if node.op == "call_module")
+
+    @cached_property
+    def paths(self) -> dict[nn.Module, list[str]]:
+        """The paths of each module; more than one for a module that is shared."""
+        paths: dict[nn.Module, list[str]] = defaultdict(list)
+        for path, module in self.graph_module.named_modules(remove_duplicate=False):
+            paths[module].append(path)
+        return paths
+
+    @cached_property
+    def writes(self) -> Writes:
+        """Where the values of the graph are written in place."""
+        return Writes(self.graph_module)
+
+    @cached_property
+    def has_global_hooks(self) -> bool:
+        """Whether hooks are registered for all modules."""
+        hooks = torch.nn.modules.module
+        return any(
+            getattr(hooks, name, None)
+            for name in (
+                "_global_forward_hooks",
+                "_global_forward_pre_hooks",
+                "_global_backward_hooks",
+                "_global_backward_pre_hooks",
+            )
+        )
+
+    def called_parent(self, path: str) -> str | None:
+        """Return the path of a parent that is called itself, and so reads the module at ``path`` unseen."""
+        return next((parent for parent in parents_of(path)[1:] if parent in self.calls), None)
+
+    def foreign_parent(self, path: str) -> nn.Module | None:
+        """Return a parent that is more than one of torch's own bare containers, and so may be somebody else's."""
+        for parent_path in parents_of(path)[1:]:
+            parent = find_module(self.graph_module, parent_path)
+            if type(parent) is not nn.Module:
+                return parent
+        return None
+
+    def holders(self, tensor: torch.Tensor, path: str, name: str) -> list[str]:
+        """Return who else holds memory of a tensor: paths of tensors, other than ``name`` of the module at ``path``."""
+        own = f"{path}.{name}"
+        start, stop = _extent(tensor)
+        return [
+            holder
+            for holder, other_start, other_stop in self._memory.get(_storage(tensor), ())
+            if holder != own and start < other_stop and other_start < stop
+        ]
+
+    @cached_property
+    def _memory(self) -> dict[int, list[tuple[str, int, int]]]:
+        memory: dict[int, list[tuple[str, int, int]]] = defaultdict(list)
+        for path, module in self.graph_module.named_modules():
+            plain = ((name, value) for name, value in vars(module).items() if isinstance(value, torch.Tensor))
+            for name, tensor in (*module._parameters.items(), *module._buffers.items(), *plain):
+                if tensor is not None and tensor.layout is torch.strided:
+                    memory[_storage(tensor)].append((f"{path}.{name}", *_extent(tensor)))
+        for node in self.graph_module.graph.nodes:
+            if node.op == "get_attr":
+                parent_path, name = split_path(str(node.target))
+                tensor = getattr(find_module(self.graph_module, parent_path), name, None)
+                if isinstance(tensor, torch.Tensor) and tensor.layout is torch.strided:
+                    memory[_storage(tensor)].append((f"node {node.name}", *_extent(tensor)))
+        return memory
+
+
+def _storage(tensor: torch.Tensor) -> int:
+    return tensor.untyped_storage()._cdata
+
+
+def _extent(tensor: torch.Tensor) -> tuple[int, int]:
+    """Return the first byte of a tensor in its storage, and the one after its last."""
+    if tensor.numel() == 0:
+        return 0, 0
+    last = sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
+    first = tensor.storage_offset()
+    return first * tensor.element_size(), (first + last + 1) * tensor.element_size()

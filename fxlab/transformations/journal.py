@@ -1,0 +1,138 @@
+"""What was changed in a graph module, kept so that it can be taken back.
+
+The journal lies in ``graph_module.meta``, which copies and pickles of the module take along. It names nodes and
+holds the modules that were taken out, so what it says is true of a copy as well: copying the module copies the
+modules in the journal with it, and a tensor that is shared stays shared.
+
+Records are taken back last first. To take back one in the middle, those above it that touch the same nodes or
+modules are taken back before, and applied again after.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from torch import nn
+from torch.fx import GraphModule
+
+from fxlab.transformations.module_tree import child_names, parents_of
+from fxlab.transformations.node_state import NodeState
+from fxlab.transformations.order import merged_order
+from fxlab.transformations.replacement import ModulePrint
+
+KEY = "fxlab.transformations"
+"""Where in ``graph_module.meta`` the journal is."""
+
+
+class Recorded(Protocol):
+    """A transformation whose changes are in the journal."""
+
+    @property
+    def signature(self) -> str:
+        """What its records are known by."""
+
+    def transform(self, graph_module: GraphModule) -> GraphModule:
+        """Apply it again."""
+
+    def update_originals(self, replacement: nn.Module, originals: list[nn.Module]) -> None:
+        """Bring new values of a replacement to what it stands in for."""
+
+
+@dataclass(frozen=True)
+class NodeChange:
+    """A node that was inserted (no ``before``), changed, or erased (no ``after``)."""
+
+    name: str
+    before: NodeState | None
+    after: NodeState | None
+    passed_on_to: str | None = None
+    """The node that the users of an erased node read instead."""
+
+
+@dataclass(frozen=True)
+class ModuleChange:
+    """Modules that were taken out of the tree, and the one that stands in for them."""
+
+    originals: dict[str, nn.Module]
+    """By the paths they had; the very objects."""
+    at: str
+    """The path of the module that stands in."""
+    made: ModulePrint
+    """What that module was when it was made."""
+
+
+@dataclass
+class Record:
+    """One candidate that was rewritten."""
+
+    signature: str
+    marked: tuple[str, ...] = ()
+    nodes: list[NodeChange] = field(default_factory=list)
+    modules: list[ModuleChange] = field(default_factory=list)
+
+    @property
+    def touched(self) -> Iterator[str]:
+        """The nodes and modules that the record is about."""
+        yield from self.marked
+        yield from (change.name for change in self.nodes)
+        for change in self.modules:
+            yield f"module {change.at}"
+            yield from (f"module {path}" for path in change.originals)
+
+
+@dataclass
+class Journal:
+    """The records of a graph module, first first, and the order in which its nodes and modules stood."""
+
+    records: list[Record] = field(default_factory=list)
+    transformations: dict[str, Recorded] = field(default_factory=dict)
+    node_order: list[str] = field(default_factory=list)
+    child_order: dict[str, list[str]] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, graph_module: GraphModule) -> "Journal":
+        """Return the journal of a module; an empty one that the module does not hold yet if it has none."""
+        journal = graph_module.meta.get(KEY)
+        return journal if isinstance(journal, Journal) else cls()
+
+    def keep_in(self, graph_module: GraphModule) -> None:
+        """Let a module hold the journal for as long as it says anything."""
+        if self.records:
+            graph_module.meta[KEY] = self
+        else:
+            graph_module.meta.pop(KEY, None)
+
+    def note_order_of_nodes(self, graph_module: GraphModule) -> None:
+        """Note where the nodes stand, before or after some of them go."""
+        self.node_order = merged_order(self.node_order, [node.name for node in graph_module.graph.nodes])
+
+    def note_order_of_children(self, graph_module: GraphModule, parent: str) -> None:
+        """Note where the children of the module at a path stand."""
+        self.child_order[parent] = child_names(graph_module, parent)
+
+    def depending_on(self, signature: str) -> list[Record]:
+        """Return the records of a signature, and those above that touch what they touch, first first."""
+        touched: set[str] = set()
+        result: list[Record] = []
+        for record in self.records:
+            if record.signature == signature or not touched.isdisjoint(record.touched):
+                result.append(record)
+                touched.update(record.touched)
+        return result
+
+    def forget(self, records: list[Record]) -> None:
+        """Drop records that were taken back, and what only they needed."""
+        dropped = {id(record) for record in records}
+        self.records = [record for record in self.records if id(record) not in dropped]
+        signatures = {record.signature for record in self.records}
+        self.transformations = {k: v for k, v in self.transformations.items() if k in signatures}
+        parents = {
+            parent
+            for record in self.records
+            for change in record.modules
+            for path in (change.at, *change.originals)
+            for parent in parents_of(path)
+        }
+        self.child_order = {path: order for path, order in self.child_order.items() if path in parents}
+        if not self.records:
+            self.node_order = []

@@ -1,0 +1,29 @@
+"""Marks: which transformations have changed a node, kept as a set of signatures in ``node.meta``.
+
+A copy of a graph shares the values of ``node.meta`` with the original, so a set is never changed in place:
+every change assigns a new one.
+"""
+
+from torch.fx import Node
+
+KEY = "transformations"
+"""Where in ``node.meta`` the set of signatures is."""
+
+
+def marks(node: Node) -> frozenset[str]:
+    """Return the signatures that a node is marked with."""
+    return frozenset(node.meta.get(KEY, ()))
+
+
+def add_mark(node: Node, signature: str) -> None:
+    """Mark a node with a signature."""
+    node.meta[KEY] = {*marks(node), signature}
+
+
+def remove_mark(node: Node, signature: str) -> None:
+    """Take a signature off a node; an unmarked node keeps no trace of having been marked."""
+    remaining = set(marks(node) - {signature})
+    if remaining:
+        node.meta[KEY] = remaining
+    else:
+        node.meta.pop(KEY, None)

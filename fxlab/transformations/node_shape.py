@@ -1,0 +1,100 @@
+"""What is known of a node's result without running it: from ``meta["val"]`` or ``meta["tensor_meta"]``."""
+
+from typing import Any
+
+import torch
+from torch.fx import Node
+
+_NUMBER_METHODS = frozenset(
+    {"size", "dim", "ndimension", "numel", "nelement", "item", "tolist", "stride", "__len__"}
+)
+_NUMBER_ATTRIBUTES = frozenset({"shape", "ndim", "itemsize", "nbytes"})
+_NUMBER_FUNCTIONS = frozenset(
+    {"len", "size", "numel", "sym_int", "sym_float", "sym_max", "sym_min", "sym_sqrt"}
+)
+_NUMBER_KEEPING = frozenset(
+    {
+        "getitem",
+        "add",
+        "sub",
+        "mul",
+        "floordiv",
+        "truediv",
+        "mod",
+        "pow",
+        "neg",
+        "max",
+        "min",
+        "sqrt",
+        "int",
+        "float",
+    }
+)
+_INTEGER_METHODS = frozenset(
+    {"long", "int", "short", "char", "byte", "bool", "argmax", "argmin", "argsort", "bincount"}
+)
+_COMPARISONS = frozenset({"eq", "ne", "lt", "le", "gt", "ge", "isnan", "isinf", "isfinite", "logical_not"})
+
+
+def known_result(node: Node) -> Any:
+    """Return what is known of a node's result: a tensor without data, a ``TensorMetadata``, a number, or ``None``."""
+    value = node.meta.get("val")
+    return node.meta.get("tensor_meta") if value is None else value
+
+
+def known_shape(node: Node) -> tuple[Any, ...] | None:
+    """Return the shape of a node's result, where it is known to be a tensor; sizes may be symbolic."""
+    shape = getattr(known_result(node), "shape", None)
+    return None if shape is None else tuple(shape)
+
+
+def known_dtype(node: Node) -> torch.dtype | None:
+    """Return the dtype of a node's result, where it is known or told by what the node calls."""
+    dtype = getattr(known_result(node), "dtype", None)
+    if isinstance(dtype, torch.dtype):
+        return dtype
+    casts = [value for value in (*node.args, *node.kwargs.values()) if isinstance(value, torch.dtype)]
+    if node.op == "call_method" and casts:
+        return casts[0]
+    called = called_name(node)
+    if node.op in ("call_method", "call_function") and called in _COMPARISONS:
+        return torch.bool
+    if node.op in ("call_method", "call_function") and called in _INTEGER_METHODS:
+        return torch.int64
+    return None
+
+
+def is_number(node: Node) -> bool:
+    """Tell whether a node's result is known to be a Python number or a size, not a tensor."""
+    result = known_result(node)
+    if result is not None:
+        return not hasattr(result, "dtype")
+    pending, seen = [node], set[Node]()
+    while pending:
+        node = pending.pop()
+        if node in seen:
+            continue
+        seen.add(node)
+        if _makes_number(node):
+            return True
+        if called_name(node) in _NUMBER_KEEPING and node.op == "call_function":
+            pending.extend(node.all_input_nodes[:1])
+    return False
+
+
+def called_name(node: Node) -> str:
+    """Return the bare name of the function or method that a node calls; empty for other nodes."""
+    if node.op == "call_method":
+        return str(node.target)
+    if node.op == "call_function":
+        return str(getattr(node.target, "__name__", ""))
+    return ""
+
+
+def _makes_number(node: Node) -> bool:
+    called = called_name(node)
+    if node.op == "call_method":
+        return called in _NUMBER_METHODS
+    if node.target is getattr:
+        return len(node.args) > 1 and node.args[1] in _NUMBER_ATTRIBUTES
+    return node.op == "call_function" and called in _NUMBER_FUNCTIONS

@@ -1,0 +1,66 @@
+"""The order that names stand in, kept while some of them are away, so that they come back to their places."""
+
+from collections.abc import Collection, Iterable, Sequence
+
+from torch.fx import Graph, Node
+
+
+def merged_order(known: Sequence[str], present: Sequence[str]) -> list[str]:
+    """Return the names that are present in their order, and the absent ones that are known where they stood.
+
+    An absent name stands before the first of its known followers that is present.
+
+    Examples
+    --------
+    >>> merged_order(["a", "b", "c", "d"], ["a", "new", "d"])
+    ['a', 'new', 'b', 'c', 'd']
+    """
+    is_present = set(present)
+    away: dict[str, list[str]] = {}
+    waiting: list[str] = []
+    for name in known:
+        if name in is_present:
+            away[name] = waiting
+            waiting = []
+        else:
+            waiting.append(name)
+    result: list[str] = []
+    for name in present:
+        result.extend(away.get(name, ()))
+        result.append(name)
+    return result + waiting
+
+
+def in_order(names: Iterable[str], order: Sequence[str]) -> list[str]:
+    """Sort names by an order that knows them; those that it does not know come last, as they stand."""
+    position = {name: index for index, name in enumerate(order)}
+    return sorted(names, key=lambda name: position.get(name, len(position)))
+
+
+def put_in_place(graph: Graph, nodes: Collection[Node], order: Sequence[str]) -> None:
+    """Move nodes of a graph to where an order of names has them."""
+    if not nodes:
+        return
+    to_move = {node.name: node for node in nodes}
+    by_name = {node.name: node for node in graph.nodes}
+    follower: Node | None = None
+    for name in reversed(order):
+        node = by_name.get(name)
+        if node is None:
+            continue
+        if name in to_move and follower is not None:
+            follower.prepend(node)
+        follower = node
+    for name in order:
+        if name in to_move and name in by_name:
+            _move_after_inputs(to_move[name])
+
+
+def _move_after_inputs(node: Node) -> None:
+    """Keep the graph valid when others have moved the inputs of a node that came back."""
+    last: Node | None = None
+    for other in node.all_input_nodes:
+        if last is None or last < other:
+            last = other
+    if last is not None and node < last:
+        last.append(node)

@@ -1,0 +1,27 @@
+"""The passes that the inspector offers."""
+
+from fxlab.transformations.change_truediv_to_mul_by_inverse import ChangeTrueDivToMulByInverse
+from fxlab.transformations.fuse_batch_norm_1d_in_linear import FuseBatchNorm1dInLinear
+from fxlab.transformations.fuse_batch_norm_2d_in_conv_2d import FuseBatchNorm2dInConv2d
+from fxlab.transformations.fuse_bias_in_linear import FuseBiasInLinear
+from fxlab.transformations.merge_linears import MergeLinears
+from fxlab.transformations.transformation import Transformation
+
+_PASSES: tuple[type[Transformation], ...] = (
+    FuseBatchNorm2dInConv2d,
+    FuseBatchNorm1dInLinear,
+    MergeLinears,
+    FuseBiasInLinear,
+    ChangeTrueDivToMulByInverse,
+)
+
+
+def available() -> list[type[Transformation]]:
+    """Return the classes of the passes that the inspector offers, in the order in which they are applied.
+
+    Examples
+    --------
+    >>> [pass_().name for pass_ in available()][:2]
+    ['fuse-batch-norm2d-in-conv2d', 'fuse-batch-norm1d-in-linear']
+    """
+    return list(_PASSES)

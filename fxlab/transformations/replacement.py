@@ -1,0 +1,91 @@
+"""A module that stands in for others: what it was when it was made, and what was done to it since."""
+
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+from torch import nn
+
+
+@dataclass(frozen=True)
+class TensorPrint:
+    """What tells whether a tensor was written, moved or cast."""
+
+    dtype: torch.dtype
+    device: str
+    shape: tuple[int, ...]
+    checksum: int | None
+    """Of its bits; ``None`` for a tensor without any, as on the meta device."""
+
+    @classmethod
+    def of(cls, tensor: torch.Tensor) -> "TensorPrint":
+        """Take the print of a tensor."""
+        return cls(tensor.dtype, str(tensor.device), tuple(tensor.shape), _checksum(tensor))
+
+
+@dataclass(frozen=True)
+class ModulePrint:
+    """What tells what was done to a module: its tensors, flags and mode."""
+
+    tensors: dict[str, TensorPrint]
+    requires_grad: dict[str, bool]
+    training: bool
+
+    @classmethod
+    def of(cls, module: nn.Module) -> "ModulePrint":
+        """Take the print of a module."""
+        return cls(
+            {name: TensorPrint.of(tensor) for name, tensor in module.named_parameters()},
+            {name: parameter.requires_grad for name, parameter in module.named_parameters()},
+            module.training,
+        )
+
+
+def same_bits(a: torch.Tensor, b: torch.Tensor) -> bool:
+    """Tell whether two tensors are equal bit for bit; not-a-number equals itself, and zero is not minus zero."""
+    return TensorPrint.of(a) == TensorPrint.of(b) and (
+        a.is_meta or torch.equal(_bits(a.detach()), _bits(b.detach()))
+    )
+
+
+def carry_tensor(parameter: torch.Tensor, value: torch.Tensor) -> None:
+    """Give a parameter a new value, dtype or device, and leave it the object that it is.
+
+    Nothing is written when the value is what the parameter has.
+    """
+    value = value.detach()
+    if same_bits(parameter, value):
+        return
+    if (parameter.dtype, parameter.device) == (value.dtype, value.device) and not value.is_meta:
+        with torch.no_grad():
+            parameter.data.copy_(value)
+    else:
+        parameter.data = value.clone(memory_format=torch.preserve_format)
+
+
+def carry_flags(current: nn.Module, made: ModulePrint, originals: Iterator[nn.Module]) -> None:
+    """Bring what was done to the mode and the ``requires_grad`` of a replacement to the modules it stands in for."""
+    frozen_or_freed = {
+        name: parameter.requires_grad
+        for name, parameter in current.named_parameters()
+        if made.requires_grad.get(name, parameter.requires_grad) != parameter.requires_grad
+    }
+    for original in originals:
+        if current.training != made.training:
+            original.train(current.training)
+        if not frozen_or_freed:
+            continue
+        for name, parameter in original.named_parameters():
+            if name not in made.requires_grad or name in frozen_or_freed:
+                parameter.requires_grad_(frozen_or_freed.get(name, next(iter(frozen_or_freed.values()))))
+
+
+def _checksum(tensor: torch.Tensor) -> int | None:
+    if tensor.is_meta:
+        return None
+    return zlib.crc32(_bits(tensor.detach()).cpu().view(torch.uint8).numpy().data)
+
+
+def _bits(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.contiguous().reshape(-1).view(torch.uint8)

@@ -1,0 +1,149 @@
+"""The loop that fxlab's own passes share: match, refuse, rewrite; and taking back what was rewritten."""
+
+import warnings
+from abc import abstractmethod
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
+
+from torch import nn
+from torch.fx import GraphModule, Node
+
+from fxlab.graph_module import ensure_picklable
+from fxlab.transformations.editor import Editor
+from fxlab.transformations.graph_facts import GraphFacts
+from fxlab.transformations.journal import Journal, Record
+from fxlab.transformations.marks import add_mark, marks
+from fxlab.transformations.transformation import ReversibleTransformation, explanation
+from fxlab.transformations.undo import undo
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+class Candidate(Protocol):
+    """A place at which a pass may apply."""
+
+    @property
+    def nodes(self) -> Sequence[Node]:
+        """The nodes that an explanation speaks of."""
+
+
+C = TypeVar("C", bound=Candidate)
+
+
+class RewritePass(ReversibleTransformation, Generic[C]):
+    """A pass in three steps, which is reversible without further ado.
+
+    A pass is a frozen dataclass whose fields are its arguments. It says where it may apply (:meth:`match`), why it
+    must not (:meth:`refuse`), what it would do (:meth:`describe`) and how it is done (:meth:`rewrite`, through an
+    :class:`~fxlab.transformations.editor.Editor`, which keeps what reversing needs). A pass that replaces modules
+    also says how new values go back to them (:meth:`update_originals`).
+    """
+
+    preserves_computation = True
+    copies_on_write = True
+
+    @abstractmethod
+    def match(self, facts: GraphFacts) -> Iterator[C]:
+        """Yield each place at which the pass may apply. The graph may be rewritten while this runs."""
+
+    @abstractmethod
+    def refuse(self, candidate: C, facts: GraphFacts) -> str:
+        """Return why a candidate cannot be rewritten, in words that follow its name; empty if it can."""
+
+    @abstractmethod
+    def rewrite(self, candidate: C, edit: Editor) -> Node:
+        """Rewrite a candidate and return the node that is marked as transformed."""
+
+    @abstractmethod
+    def describe(self, candidate: C) -> str:
+        """Return what would be done with a candidate, in words that follow its name."""
+
+    def update_originals(self, replacement: nn.Module, originals: list[nn.Module]) -> None:
+        """Bring the values of a replacement, written since it was made, to the modules it stands in for."""
+        warnings.warn(
+            f"{self.name} cannot bring what was written to a {type(replacement).__name__} back to the modules it "
+            "stands in for; they come back as they were.",
+            stacklevel=2,
+        )
+
+    def transform(self, graph_module: GraphModule) -> GraphModule:
+        """Rewrite every candidate that there is no reason against, or none if one of them fails."""
+        journal = Journal.of(graph_module)
+        signature = self.signature
+        facts = GraphFacts(graph_module)
+        made: list[Record] = []
+        try:
+            for candidate in self.match(facts):
+                if self.refuse(candidate, facts):
+                    continue
+                if not made:
+                    self._begin(graph_module, journal, signature)
+                record = Record(signature)
+                made.append(record)
+                journal.records.append(record)
+                journal.keep_in(graph_module)
+                marked = self.rewrite(candidate, Editor(graph_module, journal, record))
+                record.marked = (marked.name,)
+                add_mark(marked, signature)
+        except BaseException:
+            undo(graph_module, journal, made)
+            journal.keep_in(graph_module)
+            raise
+        return graph_module
+
+    def reverse(self, graph_module: GraphModule) -> GraphModule:
+        """Take back everything that passes with this signature did, in this module or one that it is a copy of.
+
+        Later passes that built on it are taken back first, and applied again.
+
+        Raises
+        ------
+        ValueError
+            If the module has this pass's marks, but has lost what reversing needs.
+        """
+        journal = Journal.of(graph_module)
+        signature = self.signature
+        records = journal.depending_on(signature)
+        if not records:
+            self._check_no_marks(graph_module, signature)
+            return graph_module
+        above = {
+            r.signature: journal.transformations[r.signature] for r in records if r.signature != signature
+        }
+        undo(graph_module, journal, records)
+        journal.keep_in(graph_module)
+        for transformation in above.values():
+            transformation.transform(graph_module)
+        return graph_module
+
+    def explain(self, graph_module: GraphModule) -> "pd.DataFrame":
+        """Tell what the pass would change in a module, what it would not, and why. Changes nothing.
+
+        Returns
+        -------
+        pandas.DataFrame
+            A row for each node of each candidate, in columns ``node`` (its name), ``matched`` (whether it would
+            be changed) and ``reason`` (what would be done with it, or why it is left alone).
+        """
+        self._check_graph_module(graph_module)
+        facts = GraphFacts(graph_module)
+        return explanation(row for candidate in self.match(facts) for row in self._rows(candidate, facts))
+
+    def _rows(self, candidate: C, facts: GraphFacts) -> Iterator[tuple[str, bool, str]]:
+        refusal = self.refuse(candidate, facts)
+        for node in candidate.nodes:
+            yield node.name, not refusal, refusal or self.describe(candidate)
+
+    def _begin(self, graph_module: GraphModule, journal: Journal, signature: str) -> None:
+        ensure_picklable(graph_module)
+        journal.note_order_of_nodes(graph_module)
+        journal.transformations[signature] = self
+
+    def _check_no_marks(self, graph_module: GraphModule, signature: str) -> None:
+        marked = [node.name for node in graph_module.graph.nodes if signature in marks(node)]
+        if marked:
+            raise ValueError(
+                f"Node {marked[0]!r} is marked by {self.name}, but this module has lost what reversing needs, "
+                "which lies in graph_module.meta. Copy modules with copy.deepcopy, pickle or torch.save."
+            )

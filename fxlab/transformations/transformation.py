@@ -1,0 +1,212 @@
+"""The base classes: what every transformation of a graph module offers."""
+
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import torch
+from torch.fx import GraphModule, Node
+
+from fxlab.graph_module import ensure_picklable
+from fxlab.transformations.marks import add_mark, marks, remove_mark
+from fxlab.transformations.signature import arguments_of, digest
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+class _NameOfClass:
+    """Names a transformation after its class. Not a property, so that an instance may have a ``name`` of its own."""
+
+    def __get__(self, instance: object, owner: type) -> str:
+        return re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "-", owner.__name__).lower()
+
+
+class Transformation(ABC):
+    """A transformation of a ``torch.fx`` graph module, used by calling it.
+
+    A subclass implements :meth:`transform`, and calls :meth:`mark_as_transformed` on the nodes it changes.
+    Two instances with the same class and the same arguments are the same transformation: they have the same
+    :attr:`signature`, and each knows the nodes that the other changed.
+
+    Attributes
+    ----------
+    preserves_computation : bool
+        Whether the transformed module computes the same, up to rounding. ``False`` unless a subclass says so.
+    copies_on_write : bool
+        Whether the transformation promises never to write into a tensor or a module that exists already.
+    name : str
+        A short name for people: that of the class, in kebab case, unless a subclass or an instance has its own.
+
+    Examples
+    --------
+    >>> class RemoveNothing(Transformation):
+    ...     preserves_computation = True
+    ...
+    ...     def transform(self, graph_module):
+    ...         return graph_module
+    >>> RemoveNothing().name
+    'remove-nothing'
+    >>> RemoveNothing()("a string")
+    Traceback (most recent call last):
+        ...
+    TypeError: RemoveNothing transforms a torch.fx.GraphModule, but a str was given. Trace the module first...
+    """
+
+    preserves_computation: bool = False
+    copies_on_write: bool = False
+    name: ClassVar[Any] = _NameOfClass()
+
+    @abstractmethod
+    def transform(self, graph_module: GraphModule) -> GraphModule:
+        """Transform a graph module and return it, or the module that takes its place.
+
+        Parameters
+        ----------
+        graph_module
+            The module to transform; it may be changed in place.
+        """
+        raise NotImplementedError(f"{type(self).__name__} does not implement transform.")
+
+    def __call__(
+        self, graph_module: GraphModule, lint_and_recompile: bool = True, reverse: bool = False
+    ) -> GraphModule:
+        """Transform a graph module.
+
+        Parameters
+        ----------
+        graph_module
+            The module to transform.
+        lint_and_recompile
+            Whether to check the graph and to write its code anew. ``False`` when more follows.
+        reverse
+            Whether to take the transformation back; only a :class:`ReversibleTransformation` can.
+
+        Returns
+        -------
+        torch.fx.GraphModule
+            The module, changed in place unless the transformation makes a new one.
+
+        Raises
+        ------
+        TypeError
+            If something else than a graph module is given or made, or if ``reverse`` is asked for in vain.
+        """
+        self._check_graph_module(graph_module)
+        result = self._reversed(graph_module) if reverse else self.transform(graph_module)
+        if not isinstance(result, GraphModule):
+            raise TypeError(
+                f"{type(self).__name__}.{'reverse' if reverse else 'transform'} must return a "
+                f"torch.fx.GraphModule, but it returned a {type(result).__name__}. Return the module it was given."
+            )
+        if lint_and_recompile:
+            result.graph.lint()
+            result.recompile()
+        return result
+
+    @property
+    def signature(self) -> str:
+        """A digest of the class and the arguments, the same in every process."""
+        cls = type(self)
+        return digest((f"{cls.__module__}.{cls.__qualname__}", arguments_of(self)))
+
+    def mark_as_transformed(self, node: Node) -> None:
+        """Mark a node as changed by this transformation.
+
+        Parameters
+        ----------
+        node
+            The node to mark. Marks survive copying, pickling and saving the graph module.
+        """
+        if not isinstance(node, Node):
+            raise TypeError(f"A torch.fx.Node can be marked, but a {type(node).__name__} was given.")
+        add_mark(node, self.signature)
+        if node.graph.owning_module is not None:
+            ensure_picklable(node.graph.owning_module)
+
+    def transformed(self, node: Node) -> bool:
+        """Tell whether a node was changed by this transformation."""
+        return self.signature in marks(node)
+
+    def get_transformed_nodes(self, graph_module: GraphModule) -> list[Node]:
+        """Return the nodes that were changed by this transformation, in the order of the graph."""
+        self._check_graph_module(graph_module)
+        signature = self.signature
+        return [node for node in graph_module.graph.nodes if signature in marks(node)]
+
+    def explain(self, graph_module: GraphModule) -> "pd.DataFrame":
+        """Tell what the transformation would change in a module, what it would not, and why. Changes nothing.
+
+        Returns
+        -------
+        pandas.DataFrame
+            A row for each candidate, in columns ``node`` (its name), ``matched`` (whether it would be changed)
+            and ``reason`` (what would be done with it, or why it is left alone). Empty for a transformation
+            that does not describe its candidates.
+        """
+        self._check_graph_module(graph_module)
+        return explanation(())
+
+    def _reversed(self, graph_module: GraphModule) -> GraphModule:
+        raise TypeError(
+            f"{type(self).__name__} cannot be reversed, because it is not a ReversibleTransformation. "
+            "Keep a copy of the module made before applying it, as fxlab.Session does."
+        )
+
+    def _check_graph_module(self, graph_module: object) -> None:
+        if not isinstance(graph_module, GraphModule):
+            given = type(graph_module)
+            advice = (
+                " Trace the module first, with fxlab.symbolic_trace."
+                if isinstance(graph_module, torch.nn.Module)
+                else " Trace the module first, with fxlab.symbolic_trace, and give what it returns."
+            )
+            raise TypeError(
+                f"{type(self).__name__} transforms a torch.fx.GraphModule, but a {given.__name__} was given.{advice}"
+            )
+
+
+class ReversibleTransformation(Transformation):
+    """A transformation that can be taken back: ``transformation(graph_module, reverse=True)``.
+
+    A subclass implements :meth:`transform` and :meth:`reverse`.
+    """
+
+    @abstractmethod
+    def reverse(self, graph_module: GraphModule) -> GraphModule:
+        """Take the transformation back and return the module.
+
+        Parameters
+        ----------
+        graph_module
+            A module that was transformed; one that was not is returned as it is.
+        """
+        raise NotImplementedError(f"{type(self).__name__} does not implement reverse.")
+
+    def mark_as_restored(self, node: Node) -> None:
+        """Take the mark of this transformation off a node.
+
+        Raises
+        ------
+        ValueError
+            If the node does not have it.
+        """
+        signature = self.signature
+        if signature not in marks(node):
+            raise ValueError(
+                f"Node {node.name!r} was not transformed by {self.name}, so it cannot be marked as restored. "
+                "Ask transformed(node) first."
+            )
+        remove_mark(node, signature)
+
+    def _reversed(self, graph_module: GraphModule) -> GraphModule:
+        return self.reverse(graph_module)
+
+
+def explanation(rows: Iterable[tuple[str, bool, str]]) -> "pd.DataFrame":
+    """Return what :meth:`Transformation.explain` does, of rows of a node's name, whether it matched, and why."""
+    import pandas as pd
+
+    frame = pd.DataFrame(list(rows), columns=["node", "matched", "reason"])
+    return frame.astype({"node": object, "matched": bool, "reason": object})

@@ -1,0 +1,194 @@
+"""Who writes in place into what: whether a value is the same at two places of a graph.
+
+Values that may share memory are put into one class: every operation is taken to return a view of its inputs
+unless it is known to make a new tensor. That is coarse, and errs on the side of seeing a write.
+"""
+
+from bisect import bisect_left
+from collections import defaultdict
+from typing import Any
+
+import torch
+from torch import nn
+from torch.fx import GraphModule, Node
+
+from fxlab.transformations.node_shape import called_name
+
+_NEW_TENSOR_FUNCTIONS_TEXT = """
+    add sub mul truediv div floordiv mod pow neg matmul bmm mm addmm baddbmm linear conv1d conv2d
+    conv3d conv_transpose1d conv_transpose2d conv_transpose3d softmax log_softmax relu gelu silu
+    sigmoid tanh elu selu leaky_relu softplus mish hardswish hardtanh relu6 exp log sqrt rsqrt sin
+    cos abs erf clamp cat concat stack layer_norm group_norm batch_norm embedding
+    scaled_dot_product_attention sum mean var std max min amax amin norm cumsum where eq ne lt le gt
+    ge and_ or_ xor invert clone zeros ones empty full arange tensor zeros_like ones_like empty_like
+    full_like rand randn rand_like randn_like outer dot pad addcmul addcdiv lerp square reciprocal
+    masked_fill gather index_select size len max_pool1d max_pool2d max_pool3d avg_pool1d avg_pool2d
+    avg_pool3d adaptive_avg_pool1d adaptive_avg_pool2d adaptive_max_pool2d argmax argmin topk sort
+    tril triu repeat new_zeros new_ones new_full new_tensor roll flip dim numel item logical_and
+    logical_or logical_not bitwise_and bitwise_or prod all any one_hot interpolate normalize l1_loss
+    mse_loss cross_entropy
+"""
+_NEW_TENSOR_FUNCTIONS = frozenset(_NEW_TENSOR_FUNCTIONS_TEXT.split())
+_NEW_TENSOR_MODULES = (
+    nn.Linear,
+    nn.Bilinear,
+    nn.Conv1d,
+    nn.Conv2d,
+    nn.Conv3d,
+    nn.ConvTranspose1d,
+    nn.ConvTranspose2d,
+    nn.ConvTranspose3d,
+    nn.BatchNorm1d,
+    nn.BatchNorm2d,
+    nn.BatchNorm3d,
+    nn.LayerNorm,
+    nn.GroupNorm,
+    nn.Embedding,
+    nn.ReLU,
+    nn.GELU,
+    nn.SiLU,
+    nn.Sigmoid,
+    nn.Tanh,
+    nn.LeakyReLU,
+    nn.ELU,
+    nn.Softmax,
+    nn.MaxPool2d,
+    nn.AvgPool2d,
+    nn.AdaptiveAvgPool2d,
+)
+_STATE_FUNCTIONS_TEXT = """
+    _set_grad_enabled set_grad_enabled _enter_autocast _exit_autocast _enter_inference_mode
+    _exit_inference_mode set_autocast_enabled set_autocast_dtype manual_seed set_default_dtype
+"""
+_STATE_FUNCTIONS = frozenset(_STATE_FUNCTIONS_TEXT.split())
+_INPLACE_OPERATORS_TEXT = """
+    iadd iand iconcat ifloordiv ilshift imatmul imod imul ior ipow irshift isub itruediv ixor
+    setitem delitem __setitem__ __iadd__ __isub__ __imul__ __itruediv__ __ifloordiv__ __imod__
+    __ipow__ __iand__ __ior__ __ixor__ __ilshift__ __irshift__ __imatmul__
+"""
+_INPLACE_OPERATORS = frozenset(_INPLACE_OPERATORS_TEXT.split())
+_FLAGGED_INPLACE = {
+    **dict.fromkeys(("relu", "relu6", "silu", "mish", "hardswish", "hardsigmoid", "selu"), 1),
+    **dict.fromkeys(("elu", "celu", "leaky_relu"), 2),
+    **dict.fromkeys(("hardtanh", "threshold", "dropout", "dropout1d", "dropout2d", "dropout3d"), 3),
+    **dict.fromkeys(("alpha_dropout", "feature_alpha_dropout"), 3),
+    "rrelu": 4,
+}
+"""The functions of ``torch.nn.functional`` with an ``inplace`` argument, and where it stands."""
+
+_TORCH_MODULES = ("torch.", "_operator", "builtins", "math")
+
+
+class Writes:
+    """The places at which the values of a graph are written, found once for the whole graph.
+
+    Parameters
+    ----------
+    graph_module
+        The module whose graph is read.
+    """
+
+    def __init__(self, graph_module: GraphModule) -> None:
+        self._graph_module = graph_module
+        self._position = {node: index for index, node in enumerate(graph_module.graph.nodes)}
+        self._parent: dict[Node, Node] = {}
+        self._state_changes: list[int] = []
+        self._writes: dict[Node, list[int]] = defaultdict(list)
+        self._scan()
+
+    def epoch(self, value: Node, reader: Node) -> tuple[int, int]:
+        """Return how often a value was written, and the state of torch changed, before ``reader`` reads it.
+
+        Two readers with the same epoch read the same.
+        """
+        position = self._position[reader]
+        writes = self._writes.get(self._class_of(value), [])
+        return bisect_left(writes, position), bisect_left(self._state_changes, position)
+
+    def is_written(self, value: Node) -> bool:
+        """Tell whether a value, or what may share memory with it, is written anywhere in the graph."""
+        return self._class_of(value) in self._writes
+
+    def _scan(self) -> None:
+        written: list[tuple[Node, int]] = []
+        for node, position in self._position.items():
+            if called_name(node) in _STATE_FUNCTIONS:
+                self._state_changes.append(position)
+            written.extend((value, position) for value in written_inputs(node, self._graph_module))
+            if may_return_view(node, self._graph_module):
+                for value in node.all_input_nodes:
+                    self._join(node, value)
+        for value, position in written:
+            self._writes[self._class_of(value)].append(position)
+
+    def _class_of(self, node: Node) -> Node:
+        root = node
+        while (parent := self._parent.get(root)) is not None:
+            root = parent
+        while node is not root:  # shorten the way for the next one
+            self._parent[node], node = root, self._parent[node]
+        return root
+
+    def _join(self, a: Node, b: Node) -> None:
+        a, b = self._class_of(a), self._class_of(b)
+        if a is not b:
+            self._parent[a] = b
+
+
+def may_return_view(node: Node, graph_module: GraphModule) -> bool:
+    """Tell whether the result of a node may share memory with one of its inputs."""
+    if node.op == "call_module":
+        module = graph_module.get_submodule(str(node.target))
+        return type(module) not in _NEW_TENSOR_MODULES or bool(getattr(module, "inplace", False))
+    if node.op in ("call_function", "call_method"):
+        return called_name(node) not in _NEW_TENSOR_FUNCTIONS or bool(written_inputs(node, graph_module))
+    return False
+
+
+def written_inputs(node: Node, graph_module: GraphModule) -> list[Node]:
+    """Return the inputs that a node may write in place."""
+    if node.op == "call_module":
+        module = graph_module.get_submodule(str(node.target))
+        strange = not type(module).__module__.startswith("torch.") or _is_hooked(module)
+        return node.all_input_nodes if strange or getattr(module, "inplace", False) else []
+    if node.op == "call_method":
+        return _first_input(node) if _writes_by_name(called_name(node)) else _out_inputs(node)
+    if node.op == "call_function":
+        return _written_by_function(node)
+    return []
+
+
+def _written_by_function(node: Node) -> list[Node]:
+    target: Any = node.target
+    if isinstance(target, torch._ops.OpOverload):
+        return node.all_input_nodes if target._schema.is_mutable else []
+    if not str(getattr(target, "__module__", None) or "torch.").startswith(_TORCH_MODULES):
+        return node.all_input_nodes  # somebody's own function may do anything
+    name = called_name(node)
+    flag_at = _FLAGGED_INPLACE.get(name)
+    in_place = node.kwargs.get("inplace", False)
+    if flag_at is not None and len(node.args) > flag_at:
+        in_place = node.args[flag_at]
+    if _writes_by_name(name) or in_place is not False:
+        return _first_input(node)
+    return _out_inputs(node)
+
+
+def _writes_by_name(name: str) -> bool:
+    return name in _INPLACE_OPERATORS or (
+        name.endswith("_") and not name.endswith("__") and name not in ("and_", "or_", "not_", "is_")
+    )
+
+
+def _first_input(node: Node) -> list[Node]:
+    return node.all_input_nodes[:1]
+
+
+def _out_inputs(node: Node) -> list[Node]:
+    out = node.kwargs.get("out")
+    values = out if isinstance(out, tuple | list) else (out,)
+    return [value for value in values if isinstance(value, Node)]
+
+
+def _is_hooked(module: nn.Module) -> bool:
+    return bool(module._forward_hooks or module._forward_pre_hooks)
