@@ -1,0 +1,62 @@
+"""From a model to its inspector in one call."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from torch import nn
+
+from fxlab.notebook.inspector import Inspector
+
+if TYPE_CHECKING:
+    from fxlab.session import Session
+    from fxlab.transformations import Transformation
+
+
+def inspect(
+    model_or_session: nn.Module | Session,
+    inputs: Any = None,
+    *,
+    passes: Sequence[Transformation] | None = None,
+) -> Inspector:
+    """Show a model's graph, with a switch for each transformation and tables of what they change.
+
+    Parameters
+    ----------
+    model_or_session
+        A model, which is traced; a ``torch.fx.GraphModule``; or a :class:`fxlab.Session`, which is shared:
+        what is done on the screen is done to it.
+    inputs
+        What the model is traced and compared on: a dict for ``model(**inputs)``, a tuple for
+        ``model(*inputs)``. By default inputs are made from the model's config.
+    passes
+        The transformations to offer, in the order in which they are applied. By default all that fxlab has.
+
+    Returns
+    -------
+    Inspector
+        Show it as the value of a cell.
+
+    Raises
+    ------
+    TypeError
+        If the model is not a module, or ``inputs`` or ``passes`` are given together with a session, which has
+        its own.
+    """
+    from fxlab.session import Session
+
+    if isinstance(model_or_session, Session):
+        if inputs is not None or passes is not None:
+            raise TypeError(
+                "inspect got a Session together with inputs or passes, but a session has its own: "
+                "give them to fxlab.Session(model, inputs, passes=...)."
+            )
+        return Inspector(model_or_session)
+    if not isinstance(model_or_session, nn.Module):
+        raise TypeError(
+            "inspect expected a torch.nn.Module, a torch.fx.GraphModule or a fxlab.Session, "
+            f"got {type(model_or_session).__name__}. Load the model first, "
+            "for example: BertModel(BertConfig())."
+        )
+    return Inspector(Session(model_or_session, inputs, passes=passes))

@@ -1,0 +1,185 @@
+"""What the page may ask for. Everything it sends is checked here before anything is done with it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Any, ClassVar
+
+LONGEST_TEXT = 20_000
+"""Characters of one text; a model's own names are shorter than this."""
+
+
+class MessageError(ValueError):
+    """A message that the inspector does not understand."""
+
+
+@dataclass(frozen=True, slots=True)
+class Toggle:
+    """Switch a pass on or off."""
+
+    type: ClassVar[str] = "toggle"
+    signature: str
+    on: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Undo:
+    """Take back the last change."""
+
+    type: ClassVar[str] = "undo"
+
+
+@dataclass(frozen=True, slots=True)
+class Redo:
+    """Repeat the change that was taken back."""
+
+    type: ClassVar[str] = "redo"
+
+
+@dataclass(frozen=True, slots=True)
+class Reset:
+    """Switch all passes off."""
+
+    type: ClassVar[str] = "reset"
+
+
+@dataclass(frozen=True, slots=True)
+class Refresh:
+    """Compute again what the screen shows, tables included."""
+
+    type: ClassVar[str] = "refresh"
+
+
+@dataclass(frozen=True, slots=True)
+class OpenGroup:
+    """Show the inside of a group."""
+
+    type: ClassVar[str] = "open"
+    path: str
+
+
+@dataclass(frozen=True, slots=True)
+class CloseGroup:
+    """Hide the inside of a group."""
+
+    type: ClassVar[str] = "close"
+    path: str
+
+
+@dataclass(frozen=True, slots=True)
+class Overview:
+    """Show the groups that a first picture shows."""
+
+    type: ClassVar[str] = "overview"
+
+
+@dataclass(frozen=True, slots=True)
+class SelectNode:
+    """Show a node's details, and the node."""
+
+    type: ClassVar[str] = "select-node"
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class SelectGroup:
+    """Show a group's details."""
+
+    type: ClassVar[str] = "select-group"
+    path: str
+
+
+@dataclass(frozen=True, slots=True)
+class ClearSelection:
+    """Show the details of the model as a whole."""
+
+    type: ClassVar[str] = "clear-selection"
+
+
+@dataclass(frozen=True, slots=True)
+class RevealPass:
+    """Open the groups in which a pass changed nodes."""
+
+    type: ClassVar[str] = "reveal-pass"
+    signature: str
+
+
+@dataclass(frozen=True, slots=True)
+class Search:
+    """Look for nodes and groups."""
+
+    type: ClassVar[str] = "search"
+    query: str
+    request: str
+
+
+@dataclass(frozen=True, slots=True)
+class Export:
+    """Ask for the view in the DOT language."""
+
+    type: ClassVar[str] = "export-dot"
+    request: str
+
+
+Message = (
+    Toggle
+    | Undo
+    | Redo
+    | Reset
+    | Refresh
+    | OpenGroup
+    | CloseGroup
+    | Overview
+    | SelectNode
+    | SelectGroup
+    | ClearSelection
+    | RevealPass
+    | Search
+    | Export
+)
+
+_MESSAGES: dict[str, type[Any]] = {cls.type: cls for cls in Message.__args__}
+_WORDS = {"str": str, "bool": bool}
+
+
+def parse_message(content: object) -> Message:
+    """Return what a page asks for.
+
+    Parameters
+    ----------
+    content
+        Anything that arrived over the wire.
+
+    Raises
+    ------
+    MessageError
+        If it is not a mapping with a known ``"type"`` and exactly the fields of that type.
+    """
+    if not isinstance(content, Mapping):
+        raise MessageError(f"A message is an object with a type, got {type(content).__name__}.")
+    kind = content.get("type")
+    if not isinstance(kind, str) or kind not in _MESSAGES:
+        raise MessageError(f"Unknown message type {_short(kind)}; expected one of {', '.join(_MESSAGES)}.")
+    cls = _MESSAGES[kind]
+    expected = {field.name: _WORDS[str(field.type)] for field in fields(cls)}
+    unknown = [key for key in content if key != "type" and key not in expected]
+    if unknown:
+        raise MessageError(f"The message {kind!r} has no field {_short(unknown[0])}.")
+    values: dict[str, str | bool] = {}
+    for name, wanted in expected.items():
+        value = content.get(name)
+        if type(value) is not wanted:
+            raise MessageError(
+                f"The field {name!r} of the message {kind!r} expected {wanted.__name__}, got {_short(value)}."
+            )
+        if isinstance(value, str) and len(value) > LONGEST_TEXT:
+            raise MessageError(f"The field {name!r} of the message {kind!r} is too long.")
+        values[name] = value  # type: ignore[assignment]  # its type was just checked
+    message: Message = cls(**values)
+    return message
+
+
+def _short(value: object) -> str:
+    text = repr(value) if isinstance(value, str | bool | int | float | None) else type(value).__name__
+    return text if len(text) <= 80 else f"{text[:77]}..."

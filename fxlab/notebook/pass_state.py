@@ -1,0 +1,116 @@
+"""The passes of a session as cards: what each does, would change, and must leave alone, and why."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING, Any
+
+import pandas as pd
+
+from fxlab.notebook.wire import clip
+
+if TYPE_CHECKING:
+    from fxlab.session import Session
+    from fxlab.transformations import Transformation
+
+MOST_NODES = 200
+"""Names of candidates listed for one reason."""
+
+
+def pass_states(session: Session, explained: dict[str, pd.DataFrame | str]) -> list[dict[str, Any]]:
+    """Describe every pass that a session offers, in the order of its stack.
+
+    Parameters
+    ----------
+    session
+        The session.
+    explained
+        Signature of a pass -> its ``explain`` frame, or words why there is none.
+    """
+    return [_pass_state(p, session.is_on(p), explained.get(p.signature)) for p in session.passes]
+
+
+def explain_all(session: Session) -> dict[str, pd.DataFrame | str]:
+    """Return what every pass says of its candidates; a pass that fails to say so is quoted."""
+    explained: dict[str, pd.DataFrame | str] = {}
+    for p in session.passes:
+        try:
+            explained[p.signature] = session.explain(p)
+        except Exception as error:
+            explained[p.signature] = f"Its candidates are unknown: {describe_error(error)}"
+    return explained
+
+
+def matched_nodes(explained: dict[str, pd.DataFrame | str]) -> dict[str, list[str]]:
+    """Return, by signature, the names of the nodes that each pass would change."""
+    return {
+        signature: [str(name) for name in frame.loc[frame["matched"].astype(bool), "node"]]
+        for signature, frame in explained.items()
+        if isinstance(frame, pd.DataFrame) and len(frame)
+    }
+
+
+def describe_error(error: BaseException) -> str:
+    """Return an error in words: its message, or its type where it has none."""
+    return clip(str(error).strip() or type(error).__name__, 4_000)
+
+
+def readable_name(p: Transformation) -> str:
+    """Return a pass's name as people write it: ``merge-linears`` becomes ``Merge linears``."""
+    words = str(p.name).replace("-", " ").replace("_", " ").strip()
+    return clip(words[:1].upper() + words[1:], 80)
+
+
+def _pass_state(p: Transformation, on: bool, explained: pd.DataFrame | str | None) -> dict[str, Any]:
+    frame = explained if isinstance(explained, pd.DataFrame) else None
+    matched = refused = None
+    groups: list[dict[str, Any]] = []
+    if frame is not None and len(frame):
+        flags = frame["matched"].astype(bool)
+        matched, refused = int(flags.sum()), int((~flags).sum())
+        groups = [*_by_reason(frame[flags], matched=True), *_by_reason(frame[~flags], matched=False)]
+    return {
+        "signature": p.signature,
+        "name": readable_name(p),
+        "className": type(p).__name__,
+        "description": _description(p),
+        "arguments": _arguments(p),
+        "preserves": bool(p.preserves_computation),
+        "on": on,
+        "matched": matched,
+        "refused": refused,
+        "reasons": groups,
+        "note": explained if isinstance(explained, str) else "",
+    }
+
+
+def _by_reason(frame: pd.DataFrame, *, matched: bool) -> list[dict[str, Any]]:
+    reasons = frame["reason"].astype(str)
+    return [
+        {
+            "reason": clip(reason, 300),
+            "matched": matched,
+            "count": int(count),
+            "nodes": [str(name) for name in frame.loc[reasons == reason, "node"].head(MOST_NODES)],
+        }
+        for reason, count in reasons.value_counts().items()
+        for reason in [str(reason)]
+    ]
+
+
+def _description(p: Transformation) -> str:
+    text = (type(p).__doc__ or "").strip()
+    # A dataclass without a docstring is given its signature as one.
+    if text.startswith(f"{type(p).__name__}("):
+        return ""
+    return clip(" ".join(text.split("\n\n")[0].split()), 300)
+
+
+def _arguments(p: Transformation) -> list[dict[str, str]]:
+    if not dataclasses.is_dataclass(p):
+        return []
+    return [
+        {"name": field.name, "value": clip(repr(getattr(p, field.name, None)), 120)}
+        for field in dataclasses.fields(p)
+        if not field.name.startswith("_")
+    ]

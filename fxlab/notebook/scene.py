@@ -1,0 +1,109 @@
+"""What of a graph is on the screen: the opened groups outlive every change of the graph."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from torch import fx
+
+from fxlab.drawing import Hierarchy, Picture, View, build_hierarchy, render, to_digraph
+
+REVEAL_BUDGET = 110
+"""Boxes that may be on the screen after the nodes a pass changed were uncovered."""
+
+
+class Scene:
+    """A graph and the groups of it that somebody opened.
+
+    A group that was opened on behalf of a pass closes again when the pass goes; a group that a person opened
+    stays, also while the graph has no such group.
+
+    Parameters
+    ----------
+    graph_module
+        The graph to show first.
+    """
+
+    def __init__(self, graph_module: fx.GraphModule) -> None:
+        self._graph_module = graph_module
+        self.hierarchy: Hierarchy = build_hierarchy(graph_module)
+        self._opened: dict[str, str] = {}
+        """Path of a group -> the signature it was opened for, or "" if a person opened it."""
+        self.overview()
+
+    @property
+    def graph_module(self) -> fx.GraphModule:
+        """The graph on the screen."""
+        return self._graph_module
+
+    def show(self, graph_module: fx.GraphModule) -> None:
+        """Show another stage of the same model."""
+        if graph_module is not self._graph_module:
+            self.hierarchy = build_hierarchy(graph_module)
+            self._graph_module = graph_module
+
+    @property
+    def view(self) -> View:
+        """The visible part of the graph."""
+        return View(self.hierarchy, frozenset(p for p in self._opened if p in self.hierarchy.groups))
+
+    def overview(self) -> None:
+        """Open what a first picture shows, and nothing else."""
+        self._opened = dict.fromkeys(View.default(self.hierarchy).opened, "")
+
+    def open(self, path: str) -> None:
+        """Open a group; raises ``ValueError`` if there is none of that path."""
+        self._open(self.view.open(path), "")
+
+    def close(self, path: str) -> None:
+        """Close a group; raises ``ValueError`` if there is none of that path."""
+        kept = self.view.close(path).opened
+        here = self.hierarchy.groups
+        self._opened = {p: why for p, why in self._opened.items() if p in kept or p not in here}
+
+    def uncover(self, names: Iterable[str], signature: str = "") -> None:
+        """Open the groups around nodes, on behalf of a pass if a signature is given.
+
+        What a person asked for is uncovered whatever it costs; for a pass there is a budget.
+        """
+        known = [name for name in names if name in self.hierarchy.position_of]
+        view = self.view
+        budget = max(REVEAL_BUDGET, len(view.boxes)) if signature else 10**6
+        self._open(view.reveal(known, budget), signature)
+
+    def forget(self, signature: str) -> None:
+        """Close what was opened for a pass, unless a person opened something inside."""
+        parents = self.hierarchy.parents
+        needed: set[str] = set()
+        for path, why in self._opened.items():
+            around = path
+            while why != signature and (around := parents.get(around, "")):
+                needed.add(around)
+        self._opened = {p: why for p, why in self._opened.items() if why != signature or p in needed}
+
+    def box_of(self, name: str) -> str | None:
+        """Return the id of the visible box that draws a node."""
+        return self.view.box_of.get(name)
+
+    def is_visible(self, name: str) -> bool:
+        """Whether a node has a box of its own on the screen."""
+        leaf = self.hierarchy.leaves[self.hierarchy.position_of[name]]
+        return self.box_of(name) == leaf.id
+
+    def draw(self, signatures: Sequence[str]) -> Picture:
+        """Lay the visible part out; ``signatures`` number the marks."""
+        return render(self.view, marks=self.marks(), signatures=tuple(signatures))
+
+    def dot(self) -> str:
+        """Return the visible part in the DOT language."""
+        return str(to_digraph(self.view, marks=self.marks()).source)
+
+    def marks(self) -> dict[str, tuple[str, ...]]:
+        """Node name -> signatures of the passes that changed the node."""
+        marked = {node.name: node.meta.get("transformations") for node in self._graph_module.graph.nodes}
+        return {name: tuple(sorted(map(str, marks))) for name, marks in marked.items() if marks}
+
+    def _open(self, view: View, signature: str) -> None:
+        for path in view.opened:
+            if not signature or path not in self._opened:
+                self._opened[path] = signature

