@@ -1,1 +1,207 @@
-"""What every part needs of a ``GraphModule`` and torch does not give: exact pickles, and copies that share tensors."""
+"""What every part needs of a ``GraphModule`` and torch does not give: exact pickles, and copies that share tensors.
+
+torch pickles a ``GraphModule`` as generated code and traces that code again on loading, which loses the names
+of the nodes and all of ``node.meta``, and with them every mark a transformation has left. A graph module that
+:func:`ensure_picklable` has been called on pickles its graph instead.
+"""
+
+import copy
+import functools
+import io
+import pickle
+from collections.abc import Iterator
+from typing import Any, NamedTuple, cast
+
+import torch
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+from torch.fx import Graph, GraphModule, Node
+from torch.fx._graph_pickler import GraphPickler
+from torch.fx.experimental.symbolic_shapes import ShapeEnv
+
+_ROOT_HOOKS = (
+    "_forward_hooks",
+    "_forward_hooks_with_kwargs",
+    "_forward_hooks_always_called",
+    "_forward_pre_hooks",
+    "_forward_pre_hooks_with_kwargs",
+    "_backward_hooks",
+    "_backward_pre_hooks",
+)
+"""What ``GraphModule.__deepcopy__`` leaves behind of the module's own hooks."""
+
+
+def ensure_picklable(graph_module: GraphModule) -> None:
+    """Make ``pickle``, ``torch.save`` and ``copy.deepcopy`` keep the graph of a module exactly.
+
+    Nodes keep their names, order, targets, arguments and every entry of ``node.meta`` that can be pickled;
+    the same holds for ``graph_module.meta``. The change is in place and is inherited by copies.
+
+    Parameters
+    ----------
+    graph_module
+        The module. Its class changes to a subclass of the one it has; calling it twice does nothing more.
+
+    Examples
+    --------
+    >>> import pickle, torch
+    >>> traced = torch.fx.symbolic_trace(torch.nn.Sequential(torch.nn.ReLU()))
+    >>> next(iter(traced.graph.nodes)).meta["note"] = "kept"
+    >>> ensure_picklable(traced)
+    >>> next(iter(pickle.loads(pickle.dumps(traced)).graph.nodes)).meta["note"]
+    'kept'
+    """
+    # torch gives every GraphModule a class of its own, so changing its base concerns this module alone.
+    own_class = type(graph_module)
+    base = own_class.__bases__[0]
+    if not issubclass(base, _PicklesItsGraph):
+        own_class.__bases__ = (_picklable_class(base),)
+
+
+def share_tensors_copy(graph_module: GraphModule) -> GraphModule:
+    """Copy a module's structure, sharing its tensors.
+
+    Every submodule, the graph, its metadata and ``graph_module.meta`` are copied; every parameter, buffer and
+    constant is the same object in both. What one copy's structure goes through, the other never sees.
+
+    Parameters
+    ----------
+    graph_module
+        The module to copy; it is not changed.
+
+    Returns
+    -------
+    torch.fx.GraphModule
+        The copy, of the same class name.
+    """
+    memo: dict[int, Any] = {id(tensor): tensor for tensor in _tensors_of(graph_module)}
+    result = copy.deepcopy(graph_module, memo)
+    type(result).__name__ = type(graph_module).__name__
+    for name, value in vars(graph_module).items():
+        if name in _ROOT_HOOKS or name not in vars(result):
+            vars(result)[name] = copy.deepcopy(value, memo)
+    return result
+
+
+def _tensors_of(graph_module: GraphModule) -> Iterator[torch.Tensor]:
+    """Yield each tensor that a module, or what ``graph_module.meta`` keeps, refers to."""
+    seen: set[int] = set()
+    pending: list[Any] = [graph_module]
+    while pending:
+        value = pending.pop()
+        if id(value) in seen:
+            continue
+        seen.add(id(value))
+        if isinstance(value, torch.Tensor):
+            yield value
+            if value.is_leaf and value.grad is not None:
+                yield value.grad
+        elif isinstance(value, torch.nn.Module) or hasattr(value, "__dataclass_fields__"):
+            pending.extend(vars(value).values())
+        elif isinstance(value, dict):
+            pending.extend(value.values())
+        elif isinstance(value, list | tuple | set | frozenset):
+            pending.extend(value)
+
+
+class _PicklesItsGraph:
+    """Mixed into a module's class by :func:`ensure_picklable`."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        graph_module = cast(GraphModule, self)
+        base = next(
+            cls for cls in type(self).__mro__ if issubclass(cls, GraphModule) and "GraphModuleImpl" not in cls.__qualname__
+            and not issubclass(cls, _PicklesItsGraph)
+        )
+        state = {name: value for name, value in vars(self).items() if name != "_graph"}
+        state["meta"] = _picklable_entries(graph_module.meta)
+        state["shape_env"] = None
+        return _new_picklable, (base, type(self).__name__), (state, _GraphState.of(graph_module.graph))
+
+    def __setstate__(self, state: tuple[dict[str, Any], "_GraphState"]) -> None:
+        attributes, graph = state
+        vars(self).update(attributes)
+        cast(GraphModule, self).graph = graph.build()
+
+
+@functools.cache
+def _picklable_class(base: type[GraphModule]) -> type[GraphModule]:
+    return type(base.__name__, (_PicklesItsGraph, base), {"__module__": base.__module__})
+
+
+def _new_picklable(base: type[GraphModule], class_name: str) -> GraphModule:
+    cls = _picklable_class(base)
+    result = cls.__new__(cls)
+    type(result).__name__ = class_name
+    return result
+
+
+class _Reference(NamedTuple):
+    """Stands for the node at ``index`` in pickled arguments."""
+
+    index: int
+
+
+class _FunctionName(NamedTuple):
+    """Stands for a function that pickle cannot find by itself, as some of torch's builtins."""
+
+    module: str
+    name: str
+
+
+class _NodeState(NamedTuple):
+    op: str
+    name: str
+    target: Any
+    args: Any
+    kwargs: Any
+    type: Any
+    meta: dict[str, Any]
+
+
+class _GraphState(NamedTuple):
+    nodes: list[_NodeState]
+    codegen: Any
+    tracer_class: Any
+    values: bytes | None
+    """The fake tensors of ``meta["val"]`` by the index of their node, as torch's own graph pickler writes them."""
+
+    @classmethod
+    def of(cls, graph: Graph) -> "_GraphState":
+        references = {node: _Reference(index) for index, node in enumerate(graph.nodes)}
+        nodes = [
+            _NodeState(
+                node.op,
+                node.name,
+                _target_state(node.target),
+                torch.fx.map_arg(node.args, references.__getitem__),
+                torch.fx.map_arg(node.kwargs, references.__getitem__),
+                node.type if _is_picklable(node.type) else None,
+                _picklable_entries(node.meta),
+            )
+            for node in graph.nodes
+        ]
+        tracer_class = graph._tracer_cls if _is_picklable(graph._tracer_cls) else None
+        return cls(nodes, graph._codegen, tracer_class, _fake_values_state(graph))
+
+    def build(self) -> Graph:
+        graph = Graph(tracer_cls=self.tracer_class)
+        nodes: list[Node] = []
+
+        def resolve(value: Any) -> Any:
+            return nodes[value.index] if isinstance(value, _Reference) else value
+
+        for state in self.nodes:
+            node = graph.create_node(
+                state.op,
+                state.target.find() if isinstance(state.target, _FunctionName) else state.target,
+                _map_references(state.args, resolve),
+                _map_references(state.kwargs, resolve),
+                state.name,
+                state.type,
+            )
+            node.meta = state.meta
+            nodes.append(node)
+        graph.set_codegen(self.codegen)
+        for index, value in _fake_values(self.values).items():
+            nodes[index].meta["val"] = value
+        return graph

@@ -154,9 +154,10 @@ class Inspector(anywidget.AnyWidget):  # type: ignore[misc]
             message = messages.parse_message(content)
         except messages.MessageError as error:
             self._show_error("The page sent a message that was not understood", error)
-            return
-        with self._reporting():
-            self._answer(message)
+        else:
+            with self._reporting():
+                self._answer(message)
+        self.send({"type": "done"})
 
     def _answer(self, message: messages.Message) -> None:
         match message:
@@ -177,8 +178,8 @@ class Inspector(anywidget.AnyWidget):  # type: ignore[misc]
             case messages.Overview():
                 self._scene.overview()
                 self._redraw()
-            case messages.SelectNode(name):
-                self._select_node(name)
+            case messages.SelectNode(name, show):
+                self._select_node(name, show=show)
             case messages.SelectGroup(path):
                 self._select(("group", path))
             case messages.ClearSelection():
@@ -318,15 +319,15 @@ class Inspector(anywidget.AnyWidget):  # type: ignore[misc]
             return f"{names} found nothing to change."
         return f"{count:,} node{'s' if count != 1 else ''} changed or made by {names}."
 
-    def _select_node(self, name: str) -> None:
-        hierarchy = self._scene.hierarchy
-        if name not in hierarchy.position_of:
+    def _select_node(self, name: str, *, show: bool = True) -> None:
+        if name not in self._scene.hierarchy.position_of:
             raise ValueError(f"The graph has no node named {clip(name, 200)!r}.")
-        if not self._scene.is_visible(name):
+        if show and not self._scene.is_visible(name):
             self._scene.uncover([name])
             self._draw()
         self._select(("node", name))
-        self._focus([name])
+        if show:
+            self._focus([name])
 
     def _select(self, selection: tuple[str, str] | None) -> None:
         if selection and selection[1] not in self._names_in_graph():

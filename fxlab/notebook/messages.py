@@ -76,10 +76,11 @@ class Overview:
 
 @dataclass(frozen=True, slots=True)
 class SelectNode:
-    """Show a node's details, and the node."""
+    """Show a node's details, and bring the node itself into sight if ``show`` is set."""
 
     type: ClassVar[str] = "select-node"
     name: str
+    show: bool
 
 
 @dataclass(frozen=True, slots=True)

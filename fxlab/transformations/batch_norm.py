@@ -1,4 +1,4 @@
-"""What a batch norm in evaluation mode computes, as the scaling and the shift that can be folded into a layer.
+"""What a batch norm in evaluation mode computes: a scaling and a shift that a layer can do as well.
 
 ``y = (x - mean) / sqrt(var + eps) * weight + bias = x * scale + shift`` for each channel
 (Ioffe and Szegedy 2015, section 3.1; a missing weight is one, a missing bias zero).
@@ -15,7 +15,7 @@ from fxlab.transformations.replacement import carry_tensor, same_bits
 
 @dataclass(frozen=True)
 class ScaleAndShift:
-    """``scale`` and ``shift`` of each channel, of shape ``(num_features,)``, in double precision where there is any."""
+    """``scale`` and ``shift`` of each channel, both of shape ``(num_features,)`` and in double precision."""
 
     scale: torch.Tensor
     shift: torch.Tensor
@@ -34,7 +34,7 @@ class ScaleAndShift:
         return cls(scale, shift)
 
     def after(self, weight: torch.Tensor, bias: torch.Tensor | None) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return weight and bias of a layer that this follows; channels are the first dimension of the weight."""
+        """Return weight and bias of a layer that this follows; its weight has the channels first."""
         with torch.no_grad():
             folded = precise(weight) * self.scale.reshape(-1, *[1] * (weight.dim() - 1))
             shift = self.shift if bias is None else precise(bias) * self.scale + self.shift
@@ -72,6 +72,14 @@ def why_not_constant(batch_norm: _BatchNorm) -> str:
     return ""
 
 
+def why_not_per_channel(batch_norm: _BatchNorm, channels: int) -> str:
+    """Return why a batch norm does not fit a layer with that many channels; empty if it does."""
+    for tensor in (*running_statistics(batch_norm), batch_norm.weight, batch_norm.bias):
+        if tensor is not None and tensor.shape != (channels,):
+            return f"the batch norm is of {tuple(tensor.shape)} features, the layer of {channels}"
+    return ""
+
+
 def why_not_finite(weight: torch.Tensor, bias: torch.Tensor) -> str:
     """Return why folded weights cannot be used; empty if they can."""
     if weight.is_meta or (bool(weight.isfinite().all()) and bool(bias.isfinite().all())):
@@ -95,13 +103,12 @@ def is_cast_of(folded: tuple[torch.Tensor, torch.Tensor], replacement: nn.Module
 
 
 def carry_bias(
-    layer: nn.Module, batch_norm: _BatchNorm, to_layer: torch.Tensor, to_norm: torch.Tensor
+    layer: nn.Conv2d | nn.Linear, batch_norm: _BatchNorm, to_layer: torch.Tensor, to_norm: torch.Tensor
 ) -> bool:
-    """Bring a new bias back: to the layer if it has one, else to the batch norm. Tell whether there was a place."""
-    if isinstance(layer.bias, torch.Tensor):
-        carry_tensor(layer.bias, to_layer.to(layer.bias.dtype))
-        return True
-    if batch_norm.bias is not None:
-        carry_tensor(batch_norm.bias, to_norm.to(batch_norm.bias.dtype))
-        return True
+    """Bring a new bias back, to the layer if it has one, else to the batch norm; tell whether either has."""
+    for module, value in ((layer, to_layer), (batch_norm, to_norm)):
+        bias = module._parameters["bias"]
+        if bias is not None:
+            carry_tensor(bias, value.to(bias.dtype))
+            return True
     return False

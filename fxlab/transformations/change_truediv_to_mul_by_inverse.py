@@ -10,7 +10,7 @@ from torch.fx import Node
 
 from fxlab.transformations.editor import Editor
 from fxlab.transformations.graph_facts import GraphFacts
-from fxlab.transformations.node_shape import is_number, known_dtype
+from fxlab.transformations.node_shape import known_dtype
 from fxlab.transformations.rewrite_pass import RewritePass
 
 _MULTIPLICATIONS: dict[str | Callable[..., Any], str | Callable[..., Any]] = {
@@ -51,9 +51,9 @@ class Division:
 class ChangeTrueDivToMulByInverse(RewritePass[Division]):
     """Change divisions by a constant into multiplications by its inverse, which are faster.
 
-    The product can differ from the quotient in its last bit, unless the constant is a power of two. The constant
-    itself is kept, so that reversal gives back the number that was there. The division node is the one that is
-    marked.
+    The product can differ from the quotient in its last bit, unless the constant is a power of two. The
+    constant itself is kept, so that reversal gives back the number that was there. The division node is the
+    one that is marked.
 
     Examples
     --------
@@ -85,7 +85,7 @@ class ChangeTrueDivToMulByInverse(RewritePass[Division]):
         }
         if extra or len(candidate.node.args) > 2:
             return f"it divides with {', '.join(sorted(extra)) or 'further arguments'}"
-        if is_number(candidate.numerator):
+        if candidate.numerator in facts.numbers:
             return f"{candidate.numerator.name} is a Python number, not a tensor"
         dtype = known_dtype(candidate.numerator)
         if dtype is not None and not dtype.is_floating_point:
@@ -94,7 +94,8 @@ class ChangeTrueDivToMulByInverse(RewritePass[Division]):
 
     def describe(self, candidate: Division) -> str:
         """Tell the number that is multiplied by."""
-        return f"a multiplication by {1 / candidate.denominator!r} instead of a division by {candidate.denominator!r}"
+        denominator = candidate.denominator
+        return f"a multiplication by {1 / denominator!r} instead of a division by {denominator!r}"
 
     def rewrite(self, candidate: Division, edit: Editor) -> Node:
         """Let the node multiply; its arguments stay where they are."""
@@ -119,8 +120,8 @@ def _operands(node: Node) -> tuple[object, object]:
     return numerator, denominator
 
 
-def _why_no_inverse(denominator: complex, dtype: torch.dtype | None) -> str:
-    if isinstance(denominator, bool | complex):
+def _why_no_inverse(denominator: object, dtype: torch.dtype | None) -> str:
+    if isinstance(denominator, bool) or not isinstance(denominator, int | float):
         return f"{denominator!r} is a {type(denominator).__name__}"
     if denominator == 0:
         return "a division by zero has no inverse"

@@ -21,8 +21,8 @@ def compose(*transformations: Transformation, inplace: bool = True) -> Transform
     Returns
     -------
     Transformation
-        A :class:`ReversibleTransformation` if all of them are; reversing takes the last one back first. The nodes
-        that it changed are those that any of them changed.
+        A :class:`ReversibleTransformation` if all of them are; reversing takes the last one back first. The
+        nodes that it changed are those that any of them changed.
 
     Raises
     ------
@@ -39,12 +39,7 @@ def compose(*transformations: Transformation, inplace: bool = True) -> Transform
     True
     """
     for transformation in transformations:
-        if not isinstance(transformation, Transformation):
-            made = " Make an instance of it first." if isinstance(transformation, type) else ""
-            raise TypeError(
-                f"compose takes transformations, but {transformation!r} of type "
-                f"{type(transformation).__name__} was given.{made}"
-            )
+        _check_transformation(transformation)
     parts = tuple(part for transformation in transformations for part in _parts(transformation))
     if not inplace:
         parts = (DeepCopy(), *parts)
@@ -103,8 +98,16 @@ class ReversibleComposition(Composition, ReversibleTransformation):
     def reverse(self, graph_module: GraphModule) -> GraphModule:
         """Take the parts back, last first."""
         for part in reversed(self.transformations):
-            graph_module = part(graph_module, lint_and_recompile=False, reverse=True)  # type: ignore[call-arg]
+            graph_module = part(graph_module, lint_and_recompile=False, reverse=True)
         return graph_module
+
+
+def _check_transformation(given: object) -> None:
+    if not isinstance(given, Transformation):
+        advice = " Make an instance of it first." if isinstance(given, type) else ""
+        raise TypeError(
+            f"compose takes transformations, but {given!r} of type {type(given).__name__} was given.{advice}"
+        )
 
 
 def _parts(transformation: Transformation) -> tuple[Transformation, ...]:

@@ -79,7 +79,7 @@ class Editor:
         self._record.nodes.append(NodeChange(node.name, before, NodeState.of(node)))
 
     def erase(self, node: Node, *, pass_on_to: Node | None = None) -> None:
-        """Erase a node; its users read ``pass_on_to`` instead, a node that has no other users than ``node``."""
+        """Erase a node; its users read ``pass_on_to`` instead, which nobody else has read before."""
         before = NodeState.of(node)
         if pass_on_to is not None:
             node.replace_all_uses_with(pass_on_to)
@@ -95,8 +95,12 @@ class Editor:
                 if parent not in self._journal.child_order:
                     self._journal.note_order_of_children(self.graph_module, parent)
         originals = {path: cast(nn.Module, find_module(self.graph_module, path)) for path in paths}
-        made = ModulePrint.of(by)
-        self._record.modules.append(ModuleChange(originals, at, made))
+        callers = tuple(
+            node.name
+            for path in paths
+            for node in self.graph_module.graph.find_nodes(op="call_module", target=path, sort=False)
+        )
+        self._record.modules.append(ModuleChange(originals, at, ModulePrint.of(by), callers))
         for path in paths:
             if path != at:
                 remove_module(self.graph_module, path)

@@ -15,6 +15,7 @@ from fxlab.transformations.batch_norm import (
     precise,
     why_not_constant,
     why_not_finite,
+    why_not_per_channel,
 )
 from fxlab.transformations.editor import Editor
 from fxlab.transformations.graph_facts import GraphFacts
@@ -47,10 +48,10 @@ class LinearAndNorm:
 class FuseBatchNorm1dInLinear(RewritePass[LinearAndNorm]):
     """Fuse 1d batch norms that follow or precede a linear layer into the linear layer.
 
-    On an input of shape ``(N, C)`` a batch norm in evaluation mode scales and shifts each feature, which a linear
-    layer before or after it can do as well. On ``(N, C, L)`` it normalises another dimension than the linear
-    layer works on, so the shape must be known: trace with ``fxlab.symbolic_trace``, or run ``ShapeProp``. The
-    linear node is the one that is marked.
+    On an input of shape ``(N, C)`` a batch norm in evaluation mode scales and shifts each feature, which a
+    linear layer before or after it can do as well. On ``(N, C, L)`` it normalises another dimension than
+    the linear layer works on, so the shape must be known: trace with ``fxlab.symbolic_trace``, or run
+    ``ShapeProp``. The linear node is the one that is marked.
 
     Examples
     --------
@@ -93,11 +94,10 @@ class FuseBatchNorm1dInLinear(RewritePass[LinearAndNorm]):
                 return f"the {module} cannot be replaced: {reason}"
         if reason := why_not_constant(norm) or why_mixed(linear, norm) or _why_not_two_dimensional(candidate):
             return reason
-        features = linear.in_features if candidate.norm_first else linear.out_features
-        if norm.num_features != features:
-            return f"the batch norm is of {norm.num_features} features, the linear of {features}"
+        if reason := why_not_per_channel(norm, linear.weight.shape[1 if candidate.norm_first else 0]):
+            return reason
         if candidate.norm_first and _is_written_between(candidate, facts):
-            return f"{candidate.norm_input.name} is written in place before {candidate.linear_node.name} could read it"
+            return f"{candidate.norm_input.name} is written in place before {candidate.linear_node.name}"
         return why_not_finite(*_folded(linear, norm, candidate.norm_first))
 
     def describe(self, candidate: LinearAndNorm) -> str:
@@ -149,9 +149,10 @@ def _carry(
     """Bring new weights back to both modules. Tell whether there was a place for them."""
     if norm_first:
         weight = weight / affine.scale
-        if linear.bias is None:
+        own_bias = linear._parameters["bias"]
+        if own_bias is None:
             return False
-        carry_tensor(linear.bias, (bias - weight @ affine.shift).to(linear.bias.dtype))
+        carry_tensor(own_bias, (bias - weight @ affine.shift).to(own_bias.dtype))
     else:
         weight = weight / affine.scale[:, None]
         shift = bias - affine.shift

@@ -15,6 +15,7 @@ from fxlab.transformations.batch_norm import (
     precise,
     why_not_constant,
     why_not_finite,
+    why_not_per_channel,
 )
 from fxlab.transformations.editor import Editor
 from fxlab.transformations.graph_facts import GraphFacts
@@ -81,10 +82,8 @@ class FuseBatchNorm2dInConv2d(RewritePass[ConvAndNorm]):
                 return f"the {module} cannot be replaced: {reason}"
         if reason := why_not_constant(norm) or why_mixed(conv, norm):
             return reason
-        if norm.num_features != conv.out_channels:
-            return (
-                f"the batch norm is of {norm.num_features} channels, the convolution of {conv.out_channels}"
-            )
+        if reason := why_not_per_channel(norm, conv.weight.shape[0]):
+            return reason
         return why_not_finite(*_folded(conv, norm))
 
     def describe(self, candidate: ConvAndNorm) -> str:

@@ -35,8 +35,9 @@ class BiasedLinear:
 class FuseBiasInLinear(RewritePass[BiasedLinear]):
     """Fuse the bias of linear layers into their weight: a one is appended to the input.
 
-    ``x @ W.T + b`` becomes ``[x, 1] @ [W, b].T``: the weight gains a column, the input gains a last entry of one.
-    The linear node is the one that is marked; the node that pads its input is taken out again on reversal.
+    ``x @ W.T + b`` becomes ``[x, 1] @ [W, b].T``: the weight gains a column, the input gains a last entry
+    of one. The linear node is the one that is marked; the node that pads its input is taken out again on
+    reversal.
 
     Examples
     --------
@@ -97,9 +98,9 @@ class FuseBiasInLinear(RewritePass[BiasedLinear]):
 
 
 def _padded_meta(candidate: BiasedLinear) -> dict[str, object]:
-    """Return where the padding is in the model, as the linear layer has it, and what is known of its result."""
+    """Return where the padding is in the model and what is known of its result."""
     known = candidate.node.meta
-    meta = {key: known[key] for key in ("stack_trace", "nn_module_stack") if key in known}
+    meta: dict[str, object] = {key: known[key] for key in ("stack_trace", "nn_module_stack") if key in known}
     value = known_result(candidate.input)
     if isinstance(value, torch.Tensor) and "val" in candidate.input.meta:
         meta["val"] = nn.functional.pad(value, (0, 1), value=1.0)

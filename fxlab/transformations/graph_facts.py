@@ -8,6 +8,7 @@ from torch import nn
 from torch.fx import GraphModule, Node
 
 from fxlab.transformations.module_tree import find_module, parents_of, split_path
+from fxlab.transformations.node_shape import numbers
 from fxlab.transformations.writes import Writes
 
 
@@ -46,6 +47,11 @@ class GraphFacts:
         return Writes(self.graph_module)
 
     @cached_property
+    def numbers(self) -> set[Node]:
+        """The nodes whose results are known to be Python numbers or sizes."""
+        return numbers(self.graph_module.graph)
+
+    @cached_property
     def has_global_hooks(self) -> bool:
         """Whether hooks are registered for all modules."""
         hooks = torch.nn.modules.module
@@ -64,7 +70,7 @@ class GraphFacts:
         return next((parent for parent in parents_of(path)[1:] if parent in self.calls), None)
 
     def foreign_parent(self, path: str) -> nn.Module | None:
-        """Return a parent that is more than one of torch's own bare containers, and so may be somebody else's."""
+        """Return a parent that is not one of torch's bare containers, and so may be somebody else's."""
         for parent_path in parents_of(path)[1:]:
             parent = find_module(self.graph_module, parent_path)
             if type(parent) is not nn.Module:
@@ -72,7 +78,7 @@ class GraphFacts:
         return None
 
     def holders(self, tensor: torch.Tensor, path: str, name: str) -> list[str]:
-        """Return who else holds memory of a tensor: paths of tensors, other than ``name`` of the module at ``path``."""
+        """Return who else holds memory of a tensor than ``name`` of the module at ``path``."""
         own = f"{path}.{name}"
         start, stop = _extent(tensor)
         return [
@@ -99,7 +105,7 @@ class GraphFacts:
 
 
 def _storage(tensor: torch.Tensor) -> int:
-    return tensor.untyped_storage()._cdata
+    return int(tensor.untyped_storage()._cdata)
 
 
 def _extent(tensor: torch.Tensor) -> tuple[int, int]:
@@ -108,4 +114,4 @@ def _extent(tensor: torch.Tensor) -> tuple[int, int]:
         return 0, 0
     last = sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
     first = tensor.storage_offset()
-    return first * tensor.element_size(), (first + last + 1) * tensor.element_size()
+    return int(first * tensor.element_size()), int((first + last + 1) * tensor.element_size())

@@ -1,8 +1,8 @@
 """What was changed in a graph module, kept so that it can be taken back.
 
-The journal lies in ``graph_module.meta``, which copies and pickles of the module take along. It names nodes and
-holds the modules that were taken out, so what it says is true of a copy as well: copying the module copies the
-modules in the journal with it, and a tensor that is shared stays shared.
+The journal lies in ``graph_module.meta``, which copies and pickles of the module take along. It names nodes
+and holds the modules that were taken out, so what it says is true of a copy as well: copying the module
+copies the modules in the journal with it, and a tensor that is shared stays shared.
 
 Records are taken back last first. To take back one in the middle, those above it that touch the same nodes or
 modules are taken back before, and applied again after.
@@ -59,6 +59,8 @@ class ModuleChange:
     """The path of the module that stands in."""
     made: ModulePrint
     """What that module was when it was made."""
+    callers: tuple[str, ...]
+    """The nodes that called the originals."""
 
 
 @dataclass

@@ -5,10 +5,12 @@ from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
+from typing import cast
 
 import torch
 from torch import nn
 from torch.fx import Node
+from torch.fx.node import Argument
 
 from fxlab.transformations.editor import Editor
 from fxlab.transformations.graph_facts import GraphFacts
@@ -23,7 +25,7 @@ from fxlab.transformations.slices import needs_contiguous
 
 @dataclass(frozen=True)
 class LinearGroup:
-    """Calls of linear layers that can be one call, in the order of the graph; or one call that is left over."""
+    """Calls of linear layers that can be one call, in graph order; or one call that is left over."""
 
     input: Node
     nodes: tuple[Node, ...]
@@ -36,9 +38,9 @@ class LinearGroup:
 class MergeLinears(RewritePass[LinearGroup]):
     """Merge linear layers that read the same input into one bigger linear layer.
 
-    The weights are stacked, and each layer becomes a slice of the merged result. Layers are merged when they
-    agree in dtype, device, mode, in having a bias and in what of them is trained; the others stay as they are.
-    The merged linear node is the one that is marked.
+    The weights are stacked, and each layer becomes a slice of the merged result. Layers are merged when
+    they agree in dtype, device, mode, in having a bias and in what of them is trained; the others stay as
+    they are. The merged linear node is the one that is marked.
 
     Examples
     --------
@@ -79,8 +81,8 @@ class MergeLinears(RewritePass[LinearGroup]):
                 return reason
         if len(candidate.nodes) < 2:
             return (
-                "no other linear that reads this input agrees with it in dtype, device, bias, mode, what is trained, "
-                "and what the input was when it was read"
+                "no other linear that reads this input agrees with it in dtype, device, bias, mode and what "
+                "is trained, and reads it before it is written"
             )
         return ""
 
@@ -106,7 +108,7 @@ class MergeLinears(RewritePass[LinearGroup]):
         for node, (start, stop), contiguous in zip(
             candidate.nodes, pairwise(bounds), candidate.contiguous, strict=True
         ):
-            index = (merged, (Ellipsis, slice(start, stop)))
+            index = cast("tuple[Argument, ...]", (merged, (Ellipsis, slice(start, stop))))
             if contiguous:
                 part = edit.insert_before(
                     node, "call_function", operator.getitem, index, name=f"{node.name}_slice"
@@ -120,7 +122,7 @@ class MergeLinears(RewritePass[LinearGroup]):
         """Give each layer its rows of the merged weight and bias."""
         sizes = [original.out_features for original in originals if isinstance(original, nn.Linear)]
         for name, parameter in replacement.named_parameters():
-            for original, part in zip(originals, parameter.split(sizes), strict=True):
+            for original, part in zip(originals, torch.split(parameter, sizes), strict=True):
                 carry_tensor(original.get_parameter(name), part)
 
 
@@ -163,8 +165,8 @@ def _linear_group(facts: GraphFacts, value: Node, nodes: list[Node]) -> LinearGr
 
 def _merged(linears: tuple[nn.Linear, ...]) -> nn.Linear:
     with torch.no_grad():
-        weight = torch.cat([linear.weight for linear in linears])
-        biases = [linear.bias for linear in linears if linear.bias is not None]
+        weight = torch.cat(tuple(linear.weight for linear in linears))
+        biases = tuple(linear.bias for linear in linears if linear.bias is not None)
         bias = torch.cat(biases) if biases else None
     return new_linear(weight, bias, like=linears[0])
 
@@ -178,7 +180,7 @@ def _merged_name(paths: list[str]) -> str:
 
 
 def _merged_meta(nodes: tuple[Node, ...], at: str) -> dict[str, object]:
-    """Return where the merged linear is in the model, as its first layer has it, and what is known of its result."""
+    """Return where the merged linear is in the model and what is known of its result."""
     first = nodes[0].meta
     meta = {key: first[key] for key in ("stack_trace",) if key in first}
     if stack := first.get("nn_module_stack"):

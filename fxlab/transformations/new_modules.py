@@ -37,17 +37,9 @@ def new_conv2d(weight: torch.Tensor, bias: torch.Tensor, like: nn.Conv2d) -> nn.
     like
         The other convolution.
     """
-    conv = nn.Conv2d(
-        like.in_channels,
-        like.out_channels,
-        like.kernel_size,  # type: ignore[arg-type]
-        like.stride,  # type: ignore[arg-type]
-        like.padding,  # type: ignore[arg-type]
-        like.dilation,  # type: ignore[arg-type]
-        like.groups,
-        padding_mode=like.padding_mode,
-        device="meta",
-    )
+    conv = nn.Conv2d(like.in_channels, like.out_channels, 1, device="meta")
+    for name in (*nn.Conv2d.__constants__, "_reversed_padding_repeated_twice"):
+        setattr(conv, name, getattr(like, name))
     conv.weight = nn.Parameter(weight, like.weight.requires_grad)
     source = like.weight if like.bias is None else like.bias
     conv.bias = nn.Parameter(bias, source.requires_grad)

@@ -4,7 +4,7 @@ from torch.fx import Node
 
 
 def only_input(node: Node) -> Node | None:
-    """Return the one input of a module call, ``module(x)`` or ``module(input=x)``; ``None`` for any other call."""
+    """Return the one input of a module call, ``m(x)`` or ``m(input=x)``; ``None`` for any other call."""
     arguments = [*node.args, *node.kwargs.values()]
     if len(arguments) != 1 or set(node.kwargs) - {"input"}:
         return None

@@ -3,7 +3,7 @@
 from typing import Any
 
 import torch
-from torch.fx import Node
+from torch.fx import Graph, Node
 
 _NUMBER_METHODS = frozenset(
     {"size", "dim", "ndimension", "numel", "nelement", "item", "tolist", "stride", "__len__"}
@@ -37,7 +37,7 @@ _COMPARISONS = frozenset({"eq", "ne", "lt", "le", "gt", "ge", "isnan", "isinf", 
 
 
 def known_result(node: Node) -> Any:
-    """Return what is known of a node's result: a tensor without data, a ``TensorMetadata``, a number, or ``None``."""
+    """Return what is known of a node's result: a fake tensor, a ``TensorMetadata``, a number, or ``None``."""
     value = node.meta.get("val")
     return node.meta.get("tensor_meta") if value is None else value
 
@@ -64,22 +64,20 @@ def known_dtype(node: Node) -> torch.dtype | None:
     return None
 
 
-def is_number(node: Node) -> bool:
-    """Tell whether a node's result is known to be a Python number or a size, not a tensor."""
-    result = known_result(node)
-    if result is not None:
-        return not hasattr(result, "dtype")
-    pending, seen = [node], set[Node]()
-    while pending:
-        node = pending.pop()
-        if node in seen:
-            continue
-        seen.add(node)
-        if _makes_number(node):
-            return True
-        if called_name(node) in _NUMBER_KEEPING and node.op == "call_function":
-            pending.extend(node.all_input_nodes[:1])
-    return False
+def numbers(graph: Graph) -> set[Node]:
+    """Return the nodes of a graph whose results are known to be Python numbers or sizes, not tensors."""
+    found: set[Node] = set()
+    for node in graph.nodes:
+        result = known_result(node)
+        if result is not None:
+            is_number = not hasattr(result, "dtype")
+        elif node.op == "call_function" and called_name(node) in _NUMBER_KEEPING:
+            is_number = bool(node.all_input_nodes) and found.issuperset(node.all_input_nodes)
+        else:
+            is_number = _makes_number(node)
+        if is_number:
+            found.add(node)
+    return found
 
 
 def called_name(node: Node) -> str:

@@ -17,7 +17,7 @@ class NodeName:
 
 
 class KeptMeta(dict[str, Any]):
-    """The ``meta`` of a node. Copies share its values, as the copies of a graph do; pickles keep what they can."""
+    """A node's ``meta``: copies share its values, as copies of a graph do; pickles keep what they can."""
 
     def __deepcopy__(self, memo: dict[int, Any]) -> "KeptMeta":
         return KeptMeta(self)

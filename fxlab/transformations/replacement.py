@@ -43,7 +43,7 @@ class ModulePrint:
 
 
 def same_bits(a: torch.Tensor, b: torch.Tensor) -> bool:
-    """Tell whether two tensors are equal bit for bit; not-a-number equals itself, and zero is not minus zero."""
+    """Tell whether two tensors are equal bit for bit: nan equals itself, and 0.0 is not -0.0."""
     return TensorPrint.of(a) == TensorPrint.of(b) and (
         a.is_meta or torch.equal(_bits(a.detach()), _bits(b.detach()))
     )
@@ -65,7 +65,7 @@ def carry_tensor(parameter: torch.Tensor, value: torch.Tensor) -> None:
 
 
 def carry_flags(current: nn.Module, made: ModulePrint, originals: Iterator[nn.Module]) -> None:
-    """Bring what was done to the mode and the ``requires_grad`` of a replacement to the modules it stands in for."""
+    """Bring a new mode and ``requires_grad`` of a replacement to the modules it stands in for."""
     frozen_or_freed = {
         name: parameter.requires_grad
         for name, parameter in current.named_parameters()

@@ -34,10 +34,11 @@ C = TypeVar("C", bound=Candidate)
 class RewritePass(ReversibleTransformation, Generic[C]):
     """A pass in three steps, which is reversible without further ado.
 
-    A pass is a frozen dataclass whose fields are its arguments. It says where it may apply (:meth:`match`), why it
-    must not (:meth:`refuse`), what it would do (:meth:`describe`) and how it is done (:meth:`rewrite`, through an
-    :class:`~fxlab.transformations.editor.Editor`, which keeps what reversing needs). A pass that replaces modules
-    also says how new values go back to them (:meth:`update_originals`).
+    A pass is a frozen dataclass whose fields are its arguments. It says where it may apply (:meth:`match`),
+    why it must not (:meth:`refuse`), what it would do (:meth:`describe`) and how it is done
+    (:meth:`rewrite`, through an :class:`~fxlab.transformations.editor.Editor`, which keeps what reversing
+    needs). A pass that replaces modules also says how new values go back to them
+    (:meth:`update_originals`).
     """
 
     preserves_computation = True
@@ -62,8 +63,8 @@ class RewritePass(ReversibleTransformation, Generic[C]):
     def update_originals(self, replacement: nn.Module, originals: list[nn.Module]) -> None:
         """Bring the values of a replacement, written since it was made, to the modules it stands in for."""
         warnings.warn(
-            f"{self.name} cannot bring what was written to a {type(replacement).__name__} back to the modules it "
-            "stands in for; they come back as they were.",
+            f"{self.name} cannot bring what was written to a {type(replacement).__name__} back to the "
+            "modules it stands in for; they come back as they were.",
             stacklevel=2,
         )
 
@@ -93,7 +94,7 @@ class RewritePass(ReversibleTransformation, Generic[C]):
         return graph_module
 
     def reverse(self, graph_module: GraphModule) -> GraphModule:
-        """Take back everything that passes with this signature did, in this module or one that it is a copy of.
+        """Take back all that passes with this signature did, in this module or one that it is a copy of.
 
         Later passes that built on it are taken back first, and applied again.
 
@@ -123,8 +124,8 @@ class RewritePass(ReversibleTransformation, Generic[C]):
         Returns
         -------
         pandas.DataFrame
-            A row for each node of each candidate, in columns ``node`` (its name), ``matched`` (whether it would
-            be changed) and ``reason`` (what would be done with it, or why it is left alone).
+            A row for each node of each candidate, in columns ``node`` (its name), ``matched`` (whether it
+            would be changed) and ``reason`` (what would be done with it, or why it is left alone).
         """
         self._check_graph_module(graph_module)
         facts = GraphFacts(graph_module)
@@ -144,6 +145,7 @@ class RewritePass(ReversibleTransformation, Generic[C]):
         marked = [node.name for node in graph_module.graph.nodes if signature in marks(node)]
         if marked:
             raise ValueError(
-                f"Node {marked[0]!r} is marked by {self.name}, but this module has lost what reversing needs, "
-                "which lies in graph_module.meta. Copy modules with copy.deepcopy, pickle or torch.save."
+                f"Node {marked[0]!r} is marked by {self.name}, but this module has lost what "
+                "reversing needs, which lies in graph_module.meta. Copy modules with "
+                "copy.deepcopy, pickle or torch.save."
             )

@@ -15,7 +15,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 
 def digest(value: object) -> str:
@@ -95,9 +94,9 @@ class _Writer:
 
     def _tensor(self, value: torch.Tensor) -> Iterator[bytes]:
         yield str((value.dtype, tuple(value.shape), str(value.device), value.requires_grad)).encode()
-        if is_traceable_wrapper_subclass(value):
-            names, _ = value.__tensor_flatten__()
-            for name in names:
+        flatten = getattr(value, "__tensor_flatten__", None)
+        if flatten is not None:  # a wrapper, as of a quantized tensor
+            for name in flatten()[0]:
                 yield self.write(getattr(value, name))
         elif value.is_sparse:
             yield from map(

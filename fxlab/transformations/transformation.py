@@ -5,7 +5,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, ClassVar
 
-import torch
 from torch.fx import GraphModule, Node
 
 from fxlab.graph_module import ensure_picklable
@@ -17,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class _NameOfClass:
-    """Names a transformation after its class. Not a property, so that an instance may have a ``name`` of its own."""
+    """Names a transformation after its class; no property, so that an instance may have its own ``name``."""
 
     def __get__(self, instance: object, owner: type) -> str:
         return re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "-", owner.__name__).lower()
@@ -37,7 +36,8 @@ class Transformation(ABC):
     copies_on_write : bool
         Whether the transformation promises never to write into a tensor or a module that exists already.
     name : str
-        A short name for people: that of the class, in kebab case, unless a subclass or an instance has its own.
+        A short name for people: that of the class, in kebab case, unless a subclass or an instance has its
+        own.
 
     Examples
     --------
@@ -98,7 +98,8 @@ class Transformation(ABC):
         if not isinstance(result, GraphModule):
             raise TypeError(
                 f"{type(self).__name__}.{'reverse' if reverse else 'transform'} must return a "
-                f"torch.fx.GraphModule, but it returned a {type(result).__name__}. Return the module it was given."
+                f"torch.fx.GraphModule, but it returned a {type(result).__name__}. "
+                "Return the module that it was given."
             )
         if lint_and_recompile:
             result.graph.lint()
@@ -141,9 +142,9 @@ class Transformation(ABC):
         Returns
         -------
         pandas.DataFrame
-            A row for each candidate, in columns ``node`` (its name), ``matched`` (whether it would be changed)
-            and ``reason`` (what would be done with it, or why it is left alone). Empty for a transformation
-            that does not describe its candidates.
+            A row for each candidate, in columns ``node`` (its name), ``matched`` (whether it would be
+            changed) and ``reason`` (what would be done with it, or why it is left alone). Empty for a
+            transformation that does not describe its candidates.
         """
         self._check_graph_module(graph_module)
         return explanation(())
@@ -156,14 +157,10 @@ class Transformation(ABC):
 
     def _check_graph_module(self, graph_module: object) -> None:
         if not isinstance(graph_module, GraphModule):
-            given = type(graph_module)
-            advice = (
-                " Trace the module first, with fxlab.symbolic_trace."
-                if isinstance(graph_module, torch.nn.Module)
-                else " Trace the module first, with fxlab.symbolic_trace, and give what it returns."
-            )
             raise TypeError(
-                f"{type(self).__name__} transforms a torch.fx.GraphModule, but a {given.__name__} was given.{advice}"
+                f"{type(self).__name__} transforms a torch.fx.GraphModule, but a "
+                f"{type(graph_module).__name__} was given. Trace the module first, "
+                "with fxlab.symbolic_trace, and give what it returns."
             )
 
 
@@ -205,7 +202,7 @@ class ReversibleTransformation(Transformation):
 
 
 def explanation(rows: Iterable[tuple[str, bool, str]]) -> "pd.DataFrame":
-    """Return what :meth:`Transformation.explain` does, of rows of a node's name, whether it matched, and why."""
+    """Return what :meth:`Transformation.explain` does, made of rows of a node's name, matched, and reason."""
     import pandas as pd
 
     frame = pd.DataFrame(list(rows), columns=["node", "matched", "reason"])

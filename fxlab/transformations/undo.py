@@ -58,24 +58,41 @@ class _Undoing:
         """Refuse to leave a node without its inputs."""
         own = {change.name for record in records for change in record.nodes}
         for record in records:
+            for module_change in record.modules:
+                strangers = self._strangers(record, module_change)
+                if strangers and self._is_in_place(record):
+                    raise ValueError(
+                        f"Module {module_change.at!r} cannot be taken back, because {strangers[0]!r}, "
+                        f"which was added since, calls it. Let {strangers[0]!r} call something else first."
+                    )
             for change in record.nodes:
                 node = self._nodes.get(change.name)
                 if change.before is None and node is not None:
                     strangers = [user.name for user in node.users if user.name not in own]
                     if strangers:
                         raise ValueError(
-                            f"Node {node.name!r} cannot be taken back, because {strangers[0]!r}, which was added "
-                            f"since, reads it. Let {strangers[0]!r} read something else first."
+                            f"Node {node.name!r} cannot be taken back, because {strangers[0]!r}, which "
+                            f"was added since, reads it. Let {strangers[0]!r} read something else first."
                         )
 
     def take_back(self, record: Record) -> None:
         """Take one record back."""
-        in_place = all(name in self._nodes for name in record.marked)
+        in_place = self._is_in_place(record)
         moved_inputs = self._moved_inputs(record)
         for node_change in reversed(record.nodes):
             self._take_back_node(node_change, moved_inputs, in_place)
         for module_change in reversed(record.modules):
-            self._take_back_modules(record.signature, module_change)
+            if not self._strangers(record, module_change):
+                self._take_back_modules(record.signature, module_change)
+
+    def _is_in_place(self, record: Record) -> bool:
+        return all(name in self._nodes for name in record.marked)
+
+    def _strangers(self, record: Record, change: ModuleChange) -> list[str]:
+        """Return the callers of a replacement that neither called what it replaces nor were made for it."""
+        calls = self._graph_module.graph.find_nodes(op="call_module", target=change.at, sort=False)
+        known = {*record.marked, *change.callers, *(node_change.name for node_change in record.nodes)}
+        return [node.name for node in calls if node.name not in known]
 
     def finish(self, records: list[Record]) -> None:
         """Put nodes and modules in their places, drop the marks and the records."""

@@ -12,6 +12,7 @@ import torch
 from torch import nn
 from torch.fx import GraphModule, Node
 
+from fxlab.transformations.module_tree import find_module, split_path
 from fxlab.transformations.node_shape import called_name
 
 _NEW_TENSOR_FUNCTIONS_TEXT = """
@@ -63,7 +64,7 @@ _STATE_FUNCTIONS_TEXT = """
 _STATE_FUNCTIONS = frozenset(_STATE_FUNCTIONS_TEXT.split())
 _INPLACE_OPERATORS_TEXT = """
     iadd iand iconcat ifloordiv ilshift imatmul imod imul ior ipow irshift isub itruediv ixor
-    setitem delitem __setitem__ __iadd__ __isub__ __imul__ __itruediv__ __ifloordiv__ __imod__
+    setitem delitem setattr __setitem__ __iadd__ __isub__ __imul__ __itruediv__ __ifloordiv__ __imod__
     __ipow__ __iand__ __ior__ __ixor__ __ilshift__ __irshift__ __imatmul__
 """
 _INPLACE_OPERATORS = frozenset(_INPLACE_OPERATORS_TEXT.split())
@@ -111,10 +112,13 @@ class Writes:
 
     def _scan(self) -> None:
         written: list[tuple[Node, int]] = []
+        holders: dict[int, Node] = {}
         for node, position in self._position.items():
             if called_name(node) in _STATE_FUNCTIONS:
                 self._state_changes.append(position)
             written.extend((value, position) for value in written_inputs(node, self._graph_module))
+            if node.op == "get_attr" and (storage := _storage(node, self._graph_module)) is not None:
+                self._join(node, holders.setdefault(storage, node))
             if may_return_view(node, self._graph_module):
                 for value in node.all_input_nodes:
                     self._join(node, value)
@@ -149,8 +153,7 @@ def written_inputs(node: Node, graph_module: GraphModule) -> list[Node]:
     """Return the inputs that a node may write in place."""
     if node.op == "call_module":
         module = graph_module.get_submodule(str(node.target))
-        strange = not type(module).__module__.startswith("torch.") or _is_hooked(module)
-        return node.all_input_nodes if strange or getattr(module, "inplace", False) else []
+        return node.all_input_nodes if any(map(_may_write, module.modules())) else []
     if node.op == "call_method":
         return _first_input(node) if _writes_by_name(called_name(node)) else _out_inputs(node)
     if node.op == "call_function":
@@ -180,6 +183,15 @@ def _writes_by_name(name: str) -> bool:
     )
 
 
+def _storage(node: Node, graph_module: GraphModule) -> int | None:
+    """Return what tells the memory of an attribute, which each reading of it names by a node of its own."""
+    parent, name = split_path(str(node.target))
+    value = getattr(find_module(graph_module, parent), name, None)
+    if not isinstance(value, torch.Tensor) or value.layout is not torch.strided:
+        return None
+    return int(value.untyped_storage()._cdata)
+
+
 def _first_input(node: Node) -> list[Node]:
     return node.all_input_nodes[:1]
 
@@ -190,5 +202,9 @@ def _out_inputs(node: Node) -> list[Node]:
     return [value for value in values if isinstance(value, Node)]
 
 
-def _is_hooked(module: nn.Module) -> bool:
-    return bool(module._forward_hooks or module._forward_pre_hooks)
+def _may_write(module: nn.Module) -> bool:
+    """Tell whether a module may write what it reads; one of one's own, or with hooks, may do anything."""
+    hooked = module._forward_hooks or module._forward_pre_hooks
+    return bool(
+        hooked or getattr(module, "inplace", False) or not type(module).__module__.startswith("torch.")
+    )

@@ -1,0 +1,376 @@
+/** The inspector: panels around a graph, kept in step with the kernel. */
+
+import { DetailsPanel } from "./details";
+import { download, fill, h, iconButton } from "./dom";
+import { GraphView } from "./graph_view";
+import { Legend } from "./legend";
+import { PassList } from "./pass_list";
+import { isPicture, readMessage, type Pass, type Passes, type Picture, type State, type ToKernel } from "./protocol";
+import { SearchBox } from "./search_box";
+import { splitter } from "./splitter";
+import { Banner, BusyLine } from "./status_bar";
+import { TablesPanel } from "./tables";
+import { watchTheme } from "./theme";
+import { clamp } from "./viewport";
+
+/** What the inspector needs of the widget's model. */
+export interface Model {
+  get<K extends keyof State>(name: K): State[K];
+  set<K extends keyof State>(name: K, value: State[K]): void;
+  save_changes(): void;
+  send(content: ToKernel): void;
+  on(event: string, callback: (...values: never[]) => void): void;
+  off(event: string, callback: (...values: never[]) => void): void;
+}
+
+const WIDE = 1080;
+const MEDIUM = 740;
+const PATIENCE_MS = 700;
+const KEYS: [string, string][] = [
+  ["↑ ↓ ← →", "follow edges, go to neighbours"],
+  ["Shift + arrows", "move the graph"],
+  ["Enter", "open or close a group"],
+  ["f", "show all"],
+  ["+ −", "zoom"],
+  ["/", "search"],
+  ["Esc", "clear the selection"],
+];
+
+export class App {
+  readonly element: HTMLElement;
+  private readonly graph: GraphView;
+  private readonly passes: PassList;
+  private readonly details: DetailsPanel;
+  private readonly tables: TablesPanel;
+  private readonly search: SearchBox;
+  private readonly legend = new Legend();
+  private readonly busy = new BusyLine();
+  private readonly banner = new Banner();
+  private readonly title = h("h1", {});
+  private readonly summary = h("span", { class: "fxi-summary" });
+  private readonly main: HTMLElement;
+  private readonly detailsSlot = h("div", { class: "fxi-slot fxi-slot-details" });
+  private readonly listeners: [string, (...values: never[]) => void][] = [];
+  private readonly stopTheme: () => void;
+  private readonly resize: ResizeObserver | null;
+  private readonly name = Math.random().toString(36).slice(2);
+  private picture: Picture | null = null;
+  private state: Passes = { passes: [], canUndo: false, canRedo: false };
+  private chosen: string | null = null;
+  private wanted: string | null = null;
+  private waiting: ReturnType<typeof setTimeout> | undefined;
+  private requests = 0;
+  private searchRequest = "";
+
+  constructor(private readonly model: Model) {
+    this.graph = new GraphView({
+      select: (box) => {
+        const id = Object.entries(this.picture?.boxes ?? {}).find(([, other]) => other === box)?.[0];
+        this.wanted = id ?? null;
+        if (box.node) this.send({ type: "select-node", name: box.node, show: false });
+        else this.send({ type: "select-group", path: box.path });
+        this.tables.openDetails();
+      },
+      clear: () => this.clear(),
+      open: (path) => this.send({ type: "open", path }),
+      close: (path) => this.send({ type: "close", path }),
+      jump: (name) => this.jump(name),
+      search: () => this.search.focus(),
+    });
+    this.passes = new PassList({
+      toggle: (pass, on) => this.send({ type: "toggle", signature: pass.signature, on }),
+      choose: (signature) => this.choose(signature, true),
+      jump: (name) => this.jump(name),
+      undo: () => this.send({ type: "undo" }),
+      redo: () => this.send({ type: "redo" }),
+      reset: () => this.send({ type: "reset" }),
+    });
+    this.details = new DetailsPanel(
+      {
+        jump: (name) => this.jump(name),
+        selectGroup: (path) => {
+          this.wanted = null;
+          this.send({ type: "select-group", path });
+        },
+        open: (path) => this.send({ type: "open", path }),
+        locate: (box) => this.graph.focus([box]),
+        clear: () => this.clear(),
+      },
+      (signature) => {
+        const number = this.state.passes.findIndex((pass) => pass.signature === signature);
+        const pass = this.state.passes[number];
+        return pass ? { pass, number } : null;
+      },
+    );
+    this.tables = new TablesPanel({ jump: (name) => this.jump(name), retry: () => this.send({ type: "refresh" }) });
+    this.search = new SearchBox({
+      search: (query) => {
+        this.searchRequest = this.request();
+        this.send({ type: "search", query, request: this.searchRequest });
+      },
+      choose: (result) => {
+        if (result.kind === "node") return this.jump(result.name);
+        this.wanted = null;
+        this.send({ type: "select-group", path: result.name });
+        this.send({ type: "open", path: result.name });
+      },
+      leave: () => this.graph.element.focus({ preventScroll: true }),
+    });
+    this.main = this.layOut();
+    this.element = h(
+      "div",
+      // JupyterLab would take the arrow keys for its own.
+      { class: "fxlab-inspector", role: "region", "aria-label": "fxlab inspector", "data-lm-suppress-shortcuts": "true" },
+      this.header(),
+      this.banner.element,
+      this.main,
+      this.heightHandle(),
+    );
+    this.stopTheme = watchTheme(this.element, (dark) => (this.element.dataset["theme"] = dark ? "dark" : "light"));
+    this.resize = typeof ResizeObserver === "undefined" ? null : new ResizeObserver(() => this.arrange());
+    this.resize?.observe(this.element);
+    this.listen();
+    this.arrange();
+  }
+
+  dispose(): void {
+    for (const [event, callback] of this.listeners) this.model.off(event, callback);
+    this.stopTheme();
+    this.resize?.disconnect();
+    this.graph.dispose();
+    this.busy.dispose();
+    clearTimeout(this.waiting);
+  }
+
+  private listen(): void {
+    const show: { [K in keyof State]: (value: State[K]) => void } = {
+      passes: (passes) => this.showPasses(passes),
+      picture: (picture) => this.showPicture(picture),
+      tables: (tables) => tables?.outputs && this.tables.show(tables),
+      details: (details) => details?.kind && this.showDetails(details),
+      status: (status) => this.showStatus(status),
+      height: (height) => (this.element.style.height = `${height}px`),
+    };
+    for (const name of Object.keys(show) as (keyof State)[]) {
+      const update = (): void => {
+        this.answered();
+        (show[name] as (value: State[typeof name]) => void)(this.model.get(name));
+      };
+      update();
+      this.on(`change:${name}`, update);
+    }
+    this.on("msg:custom", (content: unknown) => this.receive(content));
+  }
+
+  private on(event: string, callback: (...values: never[]) => void): void {
+    this.model.on(event, callback);
+    this.listeners.push([event, callback]);
+  }
+
+  private send(message: ToKernel): void {
+    clearTimeout(this.waiting);
+    this.waiting = setTimeout(() => this.busy.show({ text: "Waiting for the kernel", step: 0 }), PATIENCE_MS);
+    this.model.send(message);
+  }
+
+  private answered(): void {
+    clearTimeout(this.waiting);
+    this.waiting = undefined;
+  }
+
+  private receive(content: unknown): void {
+    this.answered();
+    const message = readMessage(content);
+    if (message?.type === "focus") this.graph.focus(message.boxes, message.gently);
+    else if (message?.type === "found" && message.request === this.searchRequest) this.search.show(message.results, message.total);
+    else if (message?.type === "dot" && message.request.startsWith(this.name)) download(this.fileName("dot"), "text/vnd.graphviz", message.text);
+    else if (message?.type === "done") this.showStatus(this.model.get("status"));
+  }
+
+  private request(): string {
+    return `${this.name}-${(this.requests += 1)}`;
+  }
+
+  private jump(name: string): void {
+    this.wanted = null;
+    this.send({ type: "select-node", name, show: true });
+  }
+
+  private clear(): void {
+    this.wanted = null;
+    this.graph.setSelected(null);
+    this.send({ type: "clear-selection" });
+  }
+
+  private choose(signature: string | null, show: boolean): void {
+    this.chosen = signature;
+    this.passes.setChosen(signature);
+    this.emphasize();
+    const number = this.picture?.signatures.indexOf(signature ?? "") ?? -1;
+    if (!show || !this.picture || !signature || number < 0) return;
+    const lit = Object.entries(this.picture.boxes).filter(([, box]) => box.marks.includes(number) && box.kind !== "cluster");
+    const would = Object.keys(this.picture.matches[signature] ?? {});
+    this.graph.focus(lit.length > 0 ? lit.map(([id]) => id) : would, true);
+  }
+
+  private emphasize(): void {
+    const number = this.chosen === null ? -1 : (this.picture?.signatures.indexOf(this.chosen) ?? -1);
+    const on = this.state.passes.find((pass) => pass.signature === this.chosen)?.on ?? false;
+    const matches = !on && this.chosen ? (this.picture?.matches[this.chosen] ?? {}) : {};
+    this.graph.setEmphasis({ mark: number < 0 ? null : number, matches });
+  }
+
+  private showPicture(picture: Picture): void {
+    if (!isPicture(picture)) return;
+    this.picture = picture;
+    try {
+      this.graph.show(picture);
+    } catch (error) {
+      this.banner.show({ number: -1, title: "The graph could not be shown", text: String(error) });
+      return;
+    }
+    this.legend.show(picture, this.state.passes);
+    this.emphasize();
+  }
+
+  private showPasses(state: Passes): void {
+    if (!Array.isArray(state?.passes)) return;
+    const was = new Map(this.state.passes.map((pass) => [pass.signature, pass.on]));
+    const changed = (on: boolean): Pass | undefined => state.passes.find((pass) => was.get(pass.signature) === !on && pass.on === on);
+    this.state = state;
+    this.graph.setPassNames(state.passes.map((pass) => pass.name));
+    this.passes.show(state);
+    if (changed(true)) this.choose(changed(true)!.signature, false);
+    else if (changed(false)?.signature === this.chosen) this.choose(null, false);
+    else this.emphasize();
+    if (this.picture) this.legend.show(this.picture, state.passes);
+  }
+
+  private showDetails(details: State["details"]): void {
+    this.details.show(details);
+    if (details.kind === "model") {
+      this.title.textContent = details.title;
+      fill(this.summary, details.fields.slice(0, 2).map(({ label, value }) => h("span", {}, `${value} ${label.toLowerCase()}`)));
+    }
+    if (this.wanted !== null && details.box !== this.wanted) return;
+    this.wanted = null;
+    this.graph.setSelected(details.box);
+  }
+
+  private showStatus(status: State["status"]): void {
+    this.busy.show(status?.busy ?? null);
+    this.passes.setBusy(status?.busy != null);
+    this.element.classList.toggle("fxi-is-busy", status?.busy != null);
+    if (status?.error) {
+      this.wanted = null;
+      this.banner.show(status.error);
+    }
+  }
+
+  private header(): HTMLElement {
+    const help = h(
+      "details",
+      { class: "fxi-menu" },
+      h("summary", { class: "fxi-button", title: "Keys", "aria-label": "Keys" }, "?"),
+      h("div", { class: "fxi-menu-body" }, h("h3", {}, "Keys"), h("dl", {}, KEYS.map(([key, words]) => [h("dt", {}, key), h("dd", {}, words)]))),
+    );
+    const close = (menu: HTMLDetailsElement): void => menu.removeAttribute("open");
+    const exporting = h(
+      "details",
+      { class: "fxi-menu" },
+      h("summary", { class: "fxi-button", title: "Save the graph as it is shown" }, "Export"),
+      h(
+        "div",
+        { class: "fxi-menu-body" },
+        h("button", { type: "button", class: "fxi-item", onclick: () => (close(exporting), this.saveSvg()) }, "SVG picture"),
+        h("button", { type: "button", class: "fxi-item", onclick: () => (close(exporting), this.send({ type: "export-dot", request: this.request() })) }, "Graphviz DOT"),
+      ),
+    );
+    for (const menu of [help, exporting]) {
+      menu.addEventListener("focusout", (event) => !menu.contains(event.relatedTarget as Node | null) && close(menu));
+      menu.addEventListener("keydown", (event) => event.key === "Escape" && close(menu));
+    }
+    return h(
+      "header",
+      { class: "fxi-header" },
+      h("div", { class: "fxi-heading" }, this.title, this.summary),
+      this.busy.element,
+      h("span", { class: "fxi-space" }),
+      this.search.element,
+      iconButton("layers", "Close the groups that were opened", () => this.send({ type: "overview" })),
+      exporting,
+      help,
+    );
+  }
+
+  private layOut(): HTMLElement {
+    const size = (name: string): number => parseFloat(getComputedStyle(this.main).getPropertyValue(name)) || 0;
+    const set = (name: string, value: number, smallest: number, largest: number): void =>
+      this.main.style.setProperty(name, `${clamp(value, smallest, largest)}px`);
+    const room = (): number => this.main.clientWidth;
+    this.graph.element.append(this.legend.element);
+    this.detailsSlot.append(this.details.element);
+    return h(
+      "div",
+      { class: "fxi-main" },
+      h("div", { class: "fxi-slot fxi-slot-passes" }, this.passes.element),
+      splitter({ label: "Width of the passes", vertical: true, grows: true, size: () => size("--left"), resize: (to) => set("--left", to, 200, room() * 0.4) }),
+      h("div", { class: "fxi-slot fxi-slot-graph" }, this.graph.element),
+      splitter({ label: "Width of the details", vertical: true, grows: false, size: () => size("--right"), resize: (to) => set("--right", to, 220, room() * 0.45) }),
+      this.detailsSlot,
+      splitter({
+        label: "Height of the tables",
+        vertical: false,
+        grows: false,
+        size: () => size("--bottom"),
+        resize: (to) => set("--bottom", to, 90, this.main.clientHeight * 0.7),
+      }),
+      h("div", { class: "fxi-slot fxi-slot-tables" }, this.tables.element),
+    );
+  }
+
+  private heightHandle(): HTMLElement {
+    let height = 0;
+    const handle = splitter({
+      label: "Height of the inspector",
+      vertical: false,
+      grows: true,
+      size: () => this.element.offsetHeight,
+      resize: (to) => {
+        height = Math.round(clamp(to, 420, 2400));
+        this.element.style.height = `${height}px`;
+      },
+      done: () => {
+        if (!height) return;
+        this.model.set("height", height);
+        this.model.save_changes();
+      },
+    });
+    handle.classList.add("fxi-height");
+    return handle;
+  }
+
+  /** Chooses the layout for the width there is; narrow ones show the details as a tab. */
+  private arrange(): void {
+    const width = this.element.clientWidth;
+    if (width === 0) return;
+    const layout = width >= WIDE ? "wide" : width >= MEDIUM ? "medium" : "narrow";
+    if (this.element.dataset["layout"] === layout) return;
+    this.element.dataset["layout"] = layout;
+    if (layout === "wide") {
+      this.tables.adopt(null);
+      this.detailsSlot.append(this.details.element);
+    } else {
+      this.tables.adopt(this.details.element);
+    }
+  }
+
+  private saveSvg(): void {
+    if (this.picture) download(this.fileName("svg"), "image/svg+xml", this.picture.svg);
+  }
+
+  private fileName(suffix: string): string {
+    const name = (this.title.textContent ?? "").replace(/[^\w.-]+/g, "_").slice(0, 60);
+    return `${name || "graph"}.${suffix}`;
+  }
+}

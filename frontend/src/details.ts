@@ -1,0 +1,201 @@
+/** What is known of the selected node or group, or of the model while nothing is selected. */
+
+import { fill, h, icon, iconButton } from "./dom";
+import { counted } from "./format";
+import { markColour } from "./live_picture";
+import type { Details, Link, Pass, SourceFrame, Token } from "./protocol";
+
+export interface DetailActions {
+  jump(node: string): void;
+  selectGroup(path: string): void;
+  open(path: string): void;
+  locate(box: string): void;
+  clear(): void;
+}
+
+type Passes = (signature: string) => { pass: Pass; number: number } | null;
+
+const FEW = 12;
+
+export class DetailsPanel {
+  readonly element: HTMLElement;
+  private readonly body = h("div", { class: "fxi-panel-body" });
+
+  constructor(
+    private readonly actions: DetailActions,
+    private readonly passOf: Passes,
+  ) {
+    this.element = h("section", { class: "fxi-panel fxi-details", "aria-label": "Details" }, this.body);
+  }
+
+  show(details: Details): void {
+    this.body.scrollTop = 0;
+    fill(
+      this.body,
+      this.head(details),
+      this.marks(details.marks),
+      h(
+        "dl",
+        { class: "fxi-fields" },
+        details.fields.map(({ label, value, code }) => [h("dt", {}, label), h("dd", {}, code ? h("code", {}, value) : value)]),
+        (details.values ?? []).map(({ shape, dtype }, i, all) => [
+          h("dt", {}, all.length > 1 ? `Result ${i}` : "Result"),
+          h("dd", {}, h("code", { class: "fxi-shape" }, shape || "—"), " ", h("code", { class: "fxi-muted" }, dtype)),
+        ]),
+      ),
+      this.arguments(details),
+      this.links(details.kind === "node" ? "Inputs" : details.kind === "group" ? "Reads" : "Inputs of the model", details.inputs),
+      this.links(details.kind === "group" ? "Makes" : "Users", details.users),
+      this.parameters(details),
+      this.contents(details),
+      this.candidates(details),
+      this.source(details.frames ?? []),
+      details.trace && details.trace.length > 0 && section("Trace", h("pre", { class: "fxi-trace" }, details.trace.join("\n"))),
+    );
+  }
+
+  private head(details: Details): HTMLElement {
+    return h(
+      "div",
+      { class: "fxi-details-head" },
+      details.crumbs.length > 0 &&
+        h(
+          "nav",
+          { class: "fxi-crumbs", "aria-label": "Groups around it" },
+          details.crumbs.map(({ label, path }) => h("button", { type: "button", class: "fxi-link", title: path, onclick: () => this.actions.selectGroup(path) }, label)),
+        ),
+      h(
+        "div",
+        { class: "fxi-title-row" },
+        h("h2", { title: details.title }, details.title),
+        details.box ? iconButton("target", "Show in the graph", () => this.actions.locate(details.box!)) : null,
+        details.kind !== "model" ? iconButton("close", "Back to the model", () => this.actions.clear(), "Esc") : null,
+      ),
+      h("span", { class: `fxi-kind fxi-kind-${details.kind}` }, details.subtitle),
+    );
+  }
+
+  private marks(signatures: string[]): HTMLElement | null {
+    if (signatures.length === 0) return null;
+    return h(
+      "div",
+      { class: "fxi-changed-by" },
+      "Changed by",
+      signatures.map((signature) => {
+        const found = this.passOf(signature);
+        const chip = h("span", { class: "fxi-chip" }, found ? `${found.number + 1} ${found.pass.name}` : signature.slice(0, 12));
+        if (found) chip.style.setProperty("--mark", markColour(found.number));
+        return chip;
+      }),
+    );
+  }
+
+  private arguments(details: Details): HTMLElement | null {
+    if (!details.arguments?.length) return null;
+    return section(
+      "Arguments",
+      h(
+        "dl",
+        { class: "fxi-fields fxi-args" },
+        details.arguments.map(({ label, tokens }) => [h("dt", {}, label), h("dd", {}, h("code", {}, tokens.map((token) => this.token(token))))]),
+      ),
+    );
+  }
+
+  private token(token: Token): Node | string {
+    return "node" in token ? this.link({ name: token.node, text: "" }) : token.text;
+  }
+
+  private link({ name }: Link): HTMLElement {
+    return h("button", { type: "button", class: "fxi-link", title: `Go to ${name}`, onclick: () => this.actions.jump(name) }, name);
+  }
+
+  private links(title: string, links: Link[]): HTMLElement | null {
+    if (links.length === 0) return null;
+    const rows = links.map((link) => h("li", {}, this.link(link), link.text && h("span", { class: "fxi-muted" }, link.text)));
+    const list = h("ul", { class: "fxi-links" }, rows.slice(0, FEW));
+    if (rows.length > FEW) {
+      const more = h("button", { type: "button", class: "fxi-button", onclick: () => (more.remove(), list.append(...rows.slice(FEW))) }, `Show all ${rows.length}`);
+      return section(title, list, more);
+    }
+    return section(title, list);
+  }
+
+  private parameters(details: Details): HTMLElement | null {
+    if (!details.parameters?.length) return null;
+    return section(
+      "Parameters",
+      h(
+        "ul",
+        { class: "fxi-links" },
+        details.parameters.map(({ name, shape, dtype, elements, kind }) =>
+          h("li", { title: `${kind}, ${dtype}, ${counted(elements, "element")}` }, h("code", {}, name), h("span", { class: "fxi-muted" }, `${shape}${kind === "parameter" ? "" : ` ${kind}`}`)),
+        ),
+      ),
+    );
+  }
+
+  private contents(details: Details): HTMLElement | null {
+    if (!details.contents?.length) return null;
+    const largest = Math.max(...details.contents.map(({ count }) => count));
+    return section(
+      "What it calls",
+      h(
+        "ul",
+        { class: "fxi-bars" },
+        details.contents.map(({ name, count }) => {
+          const row = h("li", {}, h("code", { title: name }, name), h("span", { class: "fxi-muted" }, count.toLocaleString("en-US")));
+          row.style.setProperty("--share", String(count / largest));
+          return row;
+        }),
+      ),
+    );
+  }
+
+  private candidates(details: Details): HTMLElement | null {
+    if (!details.candidates?.length) return null;
+    return section(
+      "What passes say of it",
+      h(
+        "ul",
+        { class: "fxi-candidates" },
+        details.candidates.map(({ signature, matched, reason }) => {
+          const found = this.passOf(signature);
+          return h("li", {}, icon(matched ? "check" : "close"), h("span", {}, h("b", {}, found?.pass.name ?? signature.slice(0, 12)), ": ", reason || (matched ? "matches" : "left alone")));
+        }),
+      ),
+    );
+  }
+
+  private source(frames: SourceFrame[]): HTMLElement | null {
+    const [innermost, ...outer] = frames;
+    if (!innermost) return null;
+    return section(
+      "Source",
+      place(innermost),
+      innermost.excerpt.length > 0
+        ? h(
+            "pre",
+            { class: "fxi-code" },
+            innermost.excerpt.map(({ line, text }) => h("span", { class: line === innermost.line ? "fxi-line fxi-current" : "fxi-line", "data-line": line }, text || " ")),
+          )
+        : innermost.code && h("pre", { class: "fxi-code" }, h("span", { class: "fxi-line fxi-current", "data-line": innermost.line }, innermost.code)),
+      outer.length > 0 &&
+        h(
+          "details",
+          { class: "fxi-callers" },
+          h("summary", {}, icon("chevron"), `Called from ${counted(outer.length, "line")}`),
+          outer.map((frame) => h("div", { class: "fxi-caller" }, place(frame), frame.code && h("code", {}, frame.code))),
+        ),
+    );
+  }
+}
+
+function place({ file, line, function: name }: SourceFrame): HTMLElement {
+  const short = file.split(/[\\/]/).slice(-2).join("/");
+  return h("div", { class: "fxi-place", title: `${file}:${line}` }, h("code", {}, `${short}:${line}`), h("span", { class: "fxi-muted" }, ` in ${name}`));
+}
+
+function section(title: string, ...children: Parameters<typeof h>[2][]): HTMLElement {
+  return h("div", { class: "fxi-section" }, h("h3", {}, title), ...children);
+}

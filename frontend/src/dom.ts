@@ -1,0 +1,101 @@
+/** Elements of the page. Texts become text nodes, never markup. */
+
+export type Child = Node | string | number | null | undefined | false | Child[];
+type Attribute = string | number | boolean | null | undefined | ((event: never) => void);
+
+/** Creates an HTML element; attributes that start with "on" are listeners, booleans are set or left out. */
+export function h<K extends keyof HTMLElementTagNameMap>(
+  tag: K,
+  attributes: Record<string, Attribute> = {},
+  ...children: Child[]
+): HTMLElementTagNameMap[K] {
+  const element = document.createElement(tag);
+  for (const [name, value] of Object.entries(attributes)) {
+    if (typeof value === "function") element.addEventListener(name.slice(2), value as EventListener);
+    else if (value === true) element.setAttribute(name, "");
+    else if (value !== false && value !== null && value !== undefined) element.setAttribute(name, String(value));
+  }
+  append(element, children);
+  return element;
+}
+
+/** Replaces everything in an element. */
+export function fill(element: Element, ...children: Child[]): void {
+  element.replaceChildren();
+  append(element, children);
+}
+
+function append(element: Element, children: Child[]): void {
+  for (const child of children) {
+    if (Array.isArray(child)) append(element, child);
+    else if (child instanceof Node) element.append(child);
+    else if (child !== null && child !== undefined && child !== false) element.append(String(child));
+  }
+}
+
+const SVG = "http://www.w3.org/2000/svg";
+
+/** Creates an SVG element. */
+export function s<K extends keyof SVGElementTagNameMap>(
+  tag: K,
+  attributes: Record<string, string | number> = {},
+  ...children: (Node | string)[]
+): SVGElementTagNameMap[K] {
+  const element = document.createElementNS(SVG, tag);
+  for (const [name, value] of Object.entries(attributes)) element.setAttribute(name, String(value));
+  element.append(...children);
+  return element;
+}
+
+const ICONS = {
+  undo: "M4 7h7a4 4 0 0 1 0 8H7M4 7l3-3M4 7l3 3",
+  redo: "M14 7H7a4 4 0 0 0 0 8h4M14 7l-3-3M14 7l-3 3",
+  reset: "M14.5 9a5.5 5.5 0 1 1-1.8-4.1M14.5 2.5v3h-3",
+  plus: "M9 4v10M4 9h10",
+  minus: "M4 9h10",
+  fit: "M3.5 7V3.5H7M11 3.5h3.5V7M14.5 11v3.5H11M7 14.5H3.5V11",
+  layers: "M9 3 2.5 6.5 9 10l6.5-3.5ZM3.5 9.5 9 12.5l5.5-3M3.5 12.3 9 15.3l5.5-3",
+  download: "M9 3v8M5.5 8 9 11.5 12.5 8M3.5 14.5h11",
+  search: "M8 3.5a4.5 4.5 0 1 0 0 9 4.5 4.5 0 0 0 0-9ZM11.5 11.5 15 15",
+  close: "M5 5l8 8M13 5l-8 8",
+  chevron: "M7 5l4 4-4 4",
+  copy: "M6.5 6.5h8v8h-8zM4 11.5H3.5v-8h8V4",
+  alert: "M9 3 2.5 14.5h13ZM9 7.5v3.2M9 12.4v.2",
+  check: "M4 9.5 7.5 13 14 5.5",
+  key: "M2.5 5.5h13v7h-13zM5 8h.1M8 8h.1M11 8h.1M6 10.5h6",
+  target: "M9 5.5a3.5 3.5 0 1 0 0 7 3.5 3.5 0 0 0 0-7ZM9 2.5v3M9 12.5v3M2.5 9h3M12.5 9h3",
+} as const;
+
+export type IconName = keyof typeof ICONS;
+
+/** Returns a line icon that takes the colour of the text around it. */
+export function icon(name: IconName): SVGSVGElement {
+  return s(
+    "svg",
+    { viewBox: "0 0 18 18", width: 16, height: 16, class: "fxi-icon", "aria-hidden": "true", focusable: "false" },
+    s("path", { d: ICONS[name] }),
+  );
+}
+
+/** Returns a button that shows only an icon, and says in words what it does. */
+export function iconButton(name: IconName, label: string, onclick: () => void, keys = ""): HTMLButtonElement {
+  const title = keys ? `${label} (${keys})` : label;
+  return h("button", { type: "button", class: "fxi-button fxi-icon-button", "aria-label": label, title, onclick }, icon(name));
+}
+
+/** Returns a version of a function that runs once the calls pause. */
+export function debounce(action: () => void, milliseconds: number): () => void {
+  let timer: ReturnType<typeof setTimeout> | undefined;
+  return () => {
+    clearTimeout(timer);
+    timer = setTimeout(action, milliseconds);
+  };
+}
+
+/** Offers a text to the person as a file. */
+export function download(name: string, type: string, text: string): void {
+  const url = URL.createObjectURL(new Blob([text], { type }));
+  const link = h("a", { href: url, download: name });
+  link.click();
+  setTimeout(() => URL.revokeObjectURL(url), 10_000);
+}

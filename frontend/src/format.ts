@@ -1,0 +1,57 @@
+/** Numbers and names as people read them. */
+
+import type { Cell, ColumnKind } from "./protocol";
+
+/** Formats a number that may be tiny or huge: scientific notation outside of the everyday. */
+export function scientific(value: number): string {
+  if (value === 0) return "0";
+  const size = Math.abs(value);
+  if (size >= 0.01 && size < 10_000) return String(Number(value.toPrecision(4)));
+  const [digits, exponent] = value.toExponential(2).split("e") as [string, string];
+  const power = Number(exponent);
+  return `${digits}e${power < 0 ? "-" : "+"}${String(Math.abs(power)).padStart(2, "0")}`;
+}
+
+/** Returns a cell's text on the screen. */
+export function cellText(value: Cell, kind: ColumnKind): string {
+  if (value === null) return "";
+  if (Array.isArray(value)) {
+    if (kind === "nodes") return value.map(String).join(", ");
+    return `(${value.map((item) => cellText(item, kind)).join(", ")})`;
+  }
+  if (typeof value === "boolean") return value ? "yes" : "no";
+  if (typeof value === "number") {
+    return kind === "integer" || Number.isInteger(value) ? value.toLocaleString("en-US") : scientific(value);
+  }
+  if (kind === "number" || kind === "integer") {
+    return value === "inf" ? "∞" : value === "-inf" ? "−∞" : value === "nan" ? "NaN" : value;
+  }
+  return value;
+}
+
+/** Returns a cell's complete value, for copying and for hovering. */
+export function cellValue(value: Cell): string {
+  if (value === null) return "";
+  if (Array.isArray(value)) return `(${value.map(cellValue).join(", ")})`;
+  return String(value);
+}
+
+/** Orders two cells: numbers by size, with NaN as the largest; everything else as text. */
+export function compareCells(a: Cell, b: Cell): number {
+  const [x, y] = [asNumber(a), asNumber(b)];
+  if (x !== null && y !== null) return x - y;
+  return cellValue(a).localeCompare(cellValue(b), "en", { numeric: true });
+}
+
+function asNumber(value: Cell): number | null {
+  if (typeof value === "number") return value;
+  if (typeof value === "boolean") return value ? 1 : 0;
+  if (value === "nan") return Number.MAX_VALUE;
+  if (value === "inf") return Number.MAX_VALUE / 2;
+  return value === "-inf" ? -Number.MAX_VALUE : null;
+}
+
+/** Returns "1 node", "2 nodes"; "1 match", "2 matches". */
+export function counted(count: number, word: string, several = `${word}s`): string {
+  return `${count.toLocaleString("en-US")} ${count === 1 ? word : several}`;
+}

@@ -1,0 +1,448 @@
+/** The graph: a picture that can be moved, zoomed, pointed at and walked through. */
+
+import { h, iconButton, fill } from "./dom";
+import { counted } from "./format";
+import { LivePicture, markColour } from "./live_picture";
+import { Minimap } from "./minimap";
+import { nearest, neighbour, type Direction } from "./navigation";
+import type { Box, Picture } from "./protocol";
+import { around, bringInto, centre, firstLook, fit, follow, overlap, visiblePart, zoomAt, type Rectangle, type Size, type Viewport } from "./viewport";
+
+export interface GraphActions {
+  select(box: Box): void;
+  clear(): void;
+  open(path: string): void;
+  close(path: string): void;
+  jump(node: string): void;
+  search(): void;
+}
+
+export interface Emphasis {
+  /** Number of the pass whose nodes stand out; null for none. */
+  mark: number | null;
+  /** Boxes that the pass would change, when it is off. */
+  matches: Record<string, number>;
+}
+
+const STILL_MS = 140;
+const WHEEL_GUARD_MS = 250;
+const STEP = 60;
+const ARROWS: Record<string, Direction> = { ArrowUp: "up", ArrowDown: "down", ArrowLeft: "left", ArrowRight: "right" };
+
+export class GraphView {
+  readonly element: HTMLElement;
+  private readonly layer = h("div", { class: "fxi-layer" });
+  private readonly tooltip = h("div", { class: "fxi-tooltip", role: "tooltip", hidden: true });
+  private readonly announcer = h("div", { class: "fxi-sr", "aria-live": "polite" });
+  private readonly percent = h("span", { class: "fxi-percent", "aria-live": "off" });
+  private readonly minimap: Minimap;
+  private live: LivePicture | null = null;
+  private viewport: Viewport = { x: 0, y: 0, scale: 1 };
+  private window: Size = { width: 0, height: 0 };
+  private shown = false;
+  private moved = false;
+  private pendingAnchor: string | null = null;
+  private selected: string | null = null;
+  private emphasis: Emphasis = { mark: null, matches: {} };
+  private still: ReturnType<typeof setTimeout> | undefined;
+  private lastWheelElsewhere = 0;
+  private passNames: string[] = [];
+  private readonly stop = new AbortController();
+  private readonly resize: ResizeObserver | null;
+
+  constructor(private readonly actions: GraphActions) {
+    this.minimap = new Minimap((x, y) => {
+      this.moved = true;
+      this.set(centre({ x, y, width: 0, height: 0 }, this.window, this.viewport.scale));
+    });
+    this.element = h(
+      "div",
+      {
+        class: "fxi-graph",
+        tabindex: 0,
+        role: "application",
+        "aria-label": "Graph of the model. Arrow keys follow edges, Enter opens and closes a group, f fits, slash searches.",
+      },
+      this.layer,
+      h(
+        "div",
+        { class: "fxi-zoom", role: "group", "aria-label": "Zoom" },
+        iconButton("plus", "Zoom in", () => this.zoomBy(1.3), "+"),
+        iconButton("minus", "Zoom out", () => this.zoomBy(1 / 1.3), "-"),
+        iconButton("fit", "Show all of the graph", () => this.fit(), "f"),
+        this.percent,
+      ),
+      this.minimap.element,
+      this.tooltip,
+      this.announcer,
+    );
+    this.listen();
+    this.resize = typeof ResizeObserver === "undefined" ? null : new ResizeObserver(() => this.measure());
+    this.resize?.observe(this.element);
+  }
+
+  dispose(): void {
+    this.stop.abort();
+    this.resize?.disconnect();
+    clearTimeout(this.still);
+  }
+
+  /** Names of the passes by number, for the tooltip. */
+  setPassNames(names: string[]): void {
+    this.passNames = names;
+  }
+
+  /** Shows a picture; what was looked at stays where it was. */
+  show(picture: Picture): void {
+    const before = this.live;
+    this.live = new LivePicture(picture);
+    this.layer.replaceChildren(this.live.svg);
+    this.hideTooltip();
+    this.minimap.show(this.live);
+    if (this.selected && !this.live.elements.has(this.selected)) this.selected = null;
+    this.restyle();
+    this.measure();
+    if (this.window.width === 0) return;
+    if (!before || !this.shown || !this.moved) this.firstLook();
+    else this.keepPlace(before, this.live);
+    this.shown = true;
+    this.pendingAnchor = null;
+  }
+
+  /** Says which box should not move when the next picture comes. */
+  anchorAt(box: string): void {
+    this.pendingAnchor = box;
+    this.moved = true;
+  }
+
+  setSelected(box: string | null): void {
+    this.selected = box;
+    this.restyle();
+  }
+
+  setEmphasis(emphasis: Emphasis): void {
+    this.emphasis = emphasis;
+    this.restyle();
+  }
+
+  /** Brings boxes into the window; gently: only if none of them can be seen. */
+  focus(boxes: string[], gently = false): void {
+    const areas = boxes.flatMap((id) => this.live?.areas.get(id) ?? []);
+    const everything = around(areas);
+    if (!everything || this.window.width === 0) return;
+    const visible = visiblePart(this.viewport, this.window);
+    if (gently && areas.some((area) => overlap(area, visible))) return;
+    this.moved = true;
+    const room = fit(everything, this.window, 1);
+    if (areas.length > 1 && room.scale >= 0.4) return this.glide(room);
+    const first = areas[0]!;
+    const scale = Math.max(this.viewport.scale, 0.7);
+    if (scale === this.viewport.scale && overlap(first, visible)) return this.glide(bringInto(this.viewport, first, this.window));
+    this.glide(centre(first, this.window, scale));
+  }
+
+  fit(): void {
+    if (!this.live) return;
+    this.moved = false;
+    this.glide(fit(this.whole(), this.window));
+  }
+
+  zoomBy(factor: number): void {
+    this.moved = true;
+    this.glide(zoomAt(this.viewport, this.window.width / 2, this.window.height / 2, factor));
+  }
+
+  private firstLook(): void {
+    this.set(firstLook(this.whole(), this.window));
+  }
+
+  private whole(): Rectangle {
+    return { x: 0, y: 0, width: this.live?.picture.width ?? 1, height: this.live?.picture.height ?? 1 };
+  }
+
+  private keepPlace(before: LivePicture, after: LivePicture): void {
+    const visible = visiblePart(this.viewport, this.window);
+    const middle = { x: visible.x + visible.width / 2, y: visible.y + visible.height / 2 };
+    const candidates = [this.pendingAnchor, this.selected, ...byDistance(before, middle)];
+    const anchor = candidates.find((id) => id && before.areas.has(id) && after.areas.has(id));
+    if (!anchor) return this.firstLook();
+    const [was, is] = [before.areas.get(anchor)!, after.areas.get(anchor)!];
+    this.set(follow(this.viewport, was, is));
+    if (anchor === this.pendingAnchor) this.glide(bringInto(this.viewport, is, this.window));
+  }
+
+  private measure(): void {
+    const { clientWidth: width, clientHeight: height } = this.element;
+    if (width === this.window.width && height === this.window.height) return;
+    const was = this.window;
+    this.window = { width, height };
+    if (!this.live || width === 0) return;
+    if (!this.shown || !this.moved) {
+      this.shown = true;
+      this.firstLook();
+    } else {
+      this.set({ ...this.viewport, x: this.viewport.x + (width - was.width) / 2 });
+    }
+  }
+
+  private set(viewport: Viewport): void {
+    this.viewport = viewport;
+    const { x, y, scale } = viewport;
+    this.layer.style.transform = `translate(${x}px, ${y}px) scale(${scale})`;
+    this.element.classList.toggle("fxi-far", scale < 0.42);
+    this.element.classList.toggle("fxi-very-far", scale < 0.2);
+    this.percent.textContent = `${Math.round(scale * 100)} %`;
+    this.element.style.setProperty("--grid", `${24 * scale}px`);
+    this.element.style.backgroundPosition = `${x}px ${y}px`;
+    if (this.live) this.minimap.update(visiblePart(viewport, this.window), this.live);
+    // A layer of its own moves without repainting; once it rests it is painted again, sharp.
+    this.layer.classList.add("fxi-moving");
+    clearTimeout(this.still);
+    this.still = setTimeout(() => this.layer.classList.remove("fxi-moving", "fxi-gliding"), STILL_MS + 160);
+  }
+
+  private glide(viewport: Viewport): void {
+    this.layer.classList.add("fxi-gliding");
+    this.set(viewport);
+  }
+
+  private restyle(): void {
+    const { live, selected } = this;
+    if (!live) return;
+    const { mark, matches } = this.emphasis;
+    const near = new Set<string>();
+    const edgesIn = new Set(selected ? live.entering.get(selected) : []);
+    const edgesOut = new Set(selected ? live.leaving.get(selected) : []);
+    for (const id of edgesIn) near.add(live.picture.edges[id]!.source);
+    for (const id of edgesOut) near.add(live.picture.edges[id]!.target);
+    for (const [id, element] of live.edges) {
+      element.classList.toggle("fxi-in", edgesIn.has(id));
+      element.classList.toggle("fxi-out", edgesOut.has(id));
+    }
+    for (const [id, element] of live.elements) {
+      const box = live.box(id)!;
+      const lit = mark !== null && box.marks.includes(mark);
+      element.classList.toggle("fxi-selected", id === selected);
+      element.classList.toggle("fxi-near", near.has(id));
+      element.classList.toggle("fxi-lit", lit);
+      element.classList.toggle("fxi-would", mark !== null && !lit && (matches[id] ?? 0) > 0 && box.kind !== "cluster");
+      const shown = lit || (mark !== null && matches[id]) ? mark : box.marks.at(-1);
+      if (shown !== undefined && shown !== null) element.style.setProperty("--mark", markColour(shown));
+      else element.style.removeProperty("--mark");
+    }
+    this.element.classList.toggle("fxi-has-selection", edgesIn.size + edgesOut.size > 0);
+    this.element.classList.toggle("fxi-has-lit", mark !== null && Object.values(live.picture.boxes).some((box) => box.marks.includes(mark)));
+  }
+
+  private listen(): void {
+    const { element } = this;
+    const { signal } = this.stop;
+    document.addEventListener("wheel", (event) => {
+      if (!element.contains(event.target as Node)) this.lastWheelElsewhere = event.timeStamp;
+    }, { signal, passive: true, capture: true });
+    element.addEventListener("wheel", (event) => this.onWheel(event), { passive: false });
+    element.addEventListener("pointerdown", (event) => this.onPointerDown(event));
+    element.addEventListener("pointermove", (event) => this.onHover(event));
+    element.addEventListener("pointerleave", () => this.hideTooltip());
+    element.addEventListener("dblclick", (event) => {
+      const box = this.boxAt(event.target);
+      if (box?.openable) this.switchGroup(box);
+    });
+    element.addEventListener("keydown", (event) => this.onKey(event));
+  }
+
+  private onWheel(event: WheelEvent): void {
+    // Someone who scrolls through the notebook does not want to stop here.
+    if (!event.ctrlKey && event.timeStamp - this.lastWheelElsewhere < WHEEL_GUARD_MS) {
+      this.lastWheelElsewhere = event.timeStamp;
+      return;
+    }
+    event.preventDefault();
+    event.stopPropagation();
+    this.moved = true;
+    this.layer.classList.remove("fxi-gliding");
+    const bounds = element(this.element);
+    const pixels = event.deltaMode === WheelEvent.DOM_DELTA_LINE ? event.deltaY * 18 : event.deltaY;
+    const factor = Math.exp(-Math.max(-120, Math.min(120, pixels)) * (event.ctrlKey ? 0.01 : 0.0022));
+    this.set(zoomAt(this.viewport, event.clientX - bounds.left, event.clientY - bounds.top, factor));
+  }
+
+  private onPointerDown(down: PointerEvent): void {
+    if (down.button > 1 || isControl(down.target)) return;
+    this.element.focus({ preventScroll: true });
+    down.preventDefault();
+    this.hideTooltip();
+    const start = this.viewport;
+    let dragged = false;
+    const gesture = new AbortController();
+    const { signal } = gesture;
+    const move = (event: PointerEvent): void => {
+      if (event.pointerId !== down.pointerId) return;
+      const [dx, dy] = [event.clientX - down.clientX, event.clientY - down.clientY];
+      if (!dragged && Math.hypot(dx, dy) < 4) return;
+      if (!dragged) this.element.setPointerCapture?.(down.pointerId);
+      dragged = true;
+      this.moved = true;
+      this.element.classList.add("fxi-dragging");
+      this.layer.classList.remove("fxi-gliding");
+      this.set({ ...start, x: start.x + dx, y: start.y + dy });
+    };
+    const end = (event: PointerEvent): void => {
+      if (event.pointerId !== down.pointerId) return;
+      gesture.abort();
+      this.element.classList.remove("fxi-dragging");
+      if (!dragged && event.type === "pointerup" && down.button === 0) this.onClick(down.target);
+    };
+    this.element.addEventListener("pointermove", move, { signal });
+    window.addEventListener("pointerup", end, { signal });
+    window.addEventListener("pointercancel", end, { signal });
+  }
+
+  private onClick(target: EventTarget | null): void {
+    const id = this.idAt(target);
+    const box = id ? this.live?.box(id) : undefined;
+    if (!id || !box) {
+      this.setSelected(null);
+      return this.actions.clear();
+    }
+    if ((target as Element).closest(".fxi-toggle-hit")) return this.switchGroup(box);
+    if (box.kind === "chip") return box.node ? this.actions.jump(box.node) : undefined;
+    this.choose(id);
+  }
+
+  private choose(id: string, bring = false): void {
+    const box = this.live?.box(id);
+    if (!box) return;
+    this.setSelected(id);
+    this.announcer.textContent = `${box.label}, ${box.details.join(", ")}`;
+    const area = this.live?.areas.get(id);
+    if (bring && area) {
+      this.moved = true;
+      this.glide(bringInto(this.viewport, area, this.window));
+    }
+    this.actions.select(box);
+  }
+
+  private switchGroup(box: Box): void {
+    const id = [...(this.live?.elements.keys() ?? [])].find((key) => this.live?.box(key) === box);
+    if (id) this.anchorAt(id);
+    if (box.kind === "cluster") this.actions.close(box.path);
+    else this.actions.open(box.path);
+  }
+
+  private onKey(event: KeyboardEvent): void {
+    if (event.target !== this.element || event.altKey || event.metaKey || event.ctrlKey) return;
+    const direction = ARROWS[event.key];
+    if (direction) this.walk(direction, event.shiftKey);
+    else if (event.key === "Enter" || event.key === " ") {
+      const box = this.selected ? this.live?.box(this.selected) : undefined;
+      if (box?.openable) this.switchGroup(box);
+    } else if (event.key === "f") this.fit();
+    else if (event.key === "+" || event.key === "=") this.zoomBy(1.3);
+    else if (event.key === "-") this.zoomBy(1 / 1.3);
+    else if (event.key === "/") this.actions.search();
+    else if (event.key === "Escape") {
+      this.hideTooltip();
+      this.setSelected(null);
+      this.actions.clear();
+    } else return;
+    event.preventDefault();
+    event.stopPropagation();
+  }
+
+  private walk(direction: Direction, pan: boolean): void {
+    if (!this.live) return;
+    if (pan) {
+      const dx = { left: STEP, right: -STEP, up: 0, down: 0 }[direction];
+      const dy = { up: STEP, down: -STEP, left: 0, right: 0 }[direction];
+      this.moved = true;
+      return this.glide({ ...this.viewport, x: this.viewport.x + dx, y: this.viewport.y + dy });
+    }
+    const visible = visiblePart(this.viewport, this.window);
+    const next = this.selected
+      ? neighbour(this.live, this.selected, direction)
+      : nearest(this.live, visible.x + visible.width / 2, visible.y + visible.height / 4);
+    if (next) this.choose(next, true);
+  }
+
+  private idAt(target: EventTarget | null): string | null {
+    if (!(target instanceof Element)) return null;
+    return target.closest<SVGGElement>("[data-box]")?.dataset["box"] ?? null;
+  }
+
+  private boxAt(target: EventTarget | null): Box | undefined {
+    const id = this.idAt(target);
+    return id ? this.live?.box(id) : undefined;
+  }
+
+  private onHover(event: PointerEvent): void {
+    if (event.buttons || isControl(event.target)) return this.hideTooltip();
+    const id = this.idAt(event.target);
+    const box = id ? this.live?.box(id) : undefined;
+    const edge = (event.target as Element).closest?.<SVGGElement>("[data-edge]")?.dataset["edge"];
+    this.markReaders(box?.kind === "chip" ? box.refersTo + box.label : null);
+    if (box && !(box.kind === "cluster" && !(event.target as Element).closest("text, .fxi-toggle-hit"))) this.showBoxTooltip(box, event);
+    else if (edge) this.showEdgeTooltip(edge, event);
+    else this.hideTooltip();
+  }
+
+  /** Lights every chip that stands for the same value, and the box that makes it. */
+  private markReaders(value: string | null): void {
+    for (const [id, element] of this.live?.elements ?? []) {
+      const box = this.live!.box(id)!;
+      const same = value !== null && box.kind === "chip" && box.refersTo + box.label === value;
+      element.classList.toggle("fxi-same", same);
+      element.classList.toggle("fxi-made-here", value !== null && value.startsWith(id));
+    }
+  }
+
+  private showBoxTooltip(box: Box, event: PointerEvent): void {
+    const names = box.marks.map((mark) => this.passNames[mark] ?? `pass ${mark + 1}`);
+    const hint =
+      box.kind === "chip" ? "Made elsewhere: click to go there" : box.kind === "cluster" ? "Click − to close" : box.openable ? "Double-click or + to open" : "";
+    fill(
+      this.tooltip,
+      h("strong", {}, box.label),
+      box.details.map((line) => h("div", {}, line)),
+      names.length > 0 && h("div", { class: "fxi-tooltip-changed" }, box.openable ? `${counted(box.changed, "node")} changed by ${names.join(", ")}` : `Changed by ${names.join(", ")}`),
+      hint && h("div", { class: "fxi-tooltip-hint" }, hint),
+    );
+    this.placeTooltip(event);
+  }
+
+  private showEdgeTooltip(id: string, event: PointerEvent): void {
+    const edge = this.live?.picture.edges[id];
+    if (!edge) return this.hideTooltip();
+    const name = (box: string): string => this.live?.box(box)?.label ?? "";
+    fill(this.tooltip, h("strong", {}, `${name(edge.source)} → ${name(edge.target)}`), edge.label && h("div", {}, edge.label));
+    this.placeTooltip(event);
+  }
+
+  private placeTooltip(event: PointerEvent): void {
+    this.tooltip.hidden = false;
+    const bounds = element(this.element);
+    const { offsetWidth, offsetHeight } = this.tooltip;
+    const x = Math.min(event.clientX - bounds.left + 14, this.window.width - offsetWidth - 8);
+    const below = event.clientY - bounds.top + 18;
+    const y = below + offsetHeight > this.window.height - 8 ? event.clientY - bounds.top - offsetHeight - 10 : below;
+    this.tooltip.style.transform = `translate(${Math.max(8, x)}px, ${Math.max(8, y)}px)`;
+  }
+
+  private hideTooltip(): void {
+    this.tooltip.hidden = true;
+    this.markReaders(null);
+  }
+}
+
+function element(of: HTMLElement): DOMRect {
+  return of.getBoundingClientRect();
+}
+
+function isControl(target: EventTarget | null): boolean {
+  return target instanceof Element && target.closest("button, .fxi-minimap, .fxi-legend, input, summary") !== null;
+}
+
+function byDistance(live: LivePicture, point: { x: number; y: number }): string[] {
+  const away = (area: Rectangle): number => Math.hypot(area.x + area.width / 2 - point.x, area.y + area.height / 2 - point.y);
+  return [...live.areas].sort(([, a], [, b]) => away(a) - away(b)).map(([id]) => id);
+}

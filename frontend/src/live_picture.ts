@@ -1,0 +1,99 @@
+/** A picture as live elements: found by box, with room to hit small things, and numbers on changed boxes. */
+
+import { s } from "./dom";
+import type { Box, Picture } from "./protocol";
+import { parseSvg } from "./sanitize";
+import type { Rectangle } from "./viewport";
+
+const TOGGLE_RADIUS = 9;
+const FLAG_RADIUS = 8.5;
+export const NUMBER_OF_COLOURS = 8;
+
+/** Returns the CSS value of the colour of the pass with a number. */
+export function markColour(number: number): string {
+  return `var(--fxi-mark-${number % NUMBER_OF_COLOURS})`;
+}
+
+export class LivePicture {
+  readonly svg: SVGSVGElement;
+  readonly elements = new Map<string, SVGGElement>();
+  readonly edges = new Map<string, SVGGElement>();
+  readonly areas = new Map<string, Rectangle>();
+  /** Ids of the edges that leave or enter a box. */
+  readonly leaving = new Map<string, string[]>();
+  readonly entering = new Map<string, string[]>();
+
+  constructor(readonly picture: Picture) {
+    this.svg = parseSvg(picture.svg);
+    this.svg.setAttribute("aria-hidden", "true");
+    const offset = canvasOffset(this.svg);
+    for (const element of this.svg.querySelectorAll<SVGGElement>("g[id]")) {
+      const id = element.id;
+      element.removeAttribute("id");
+      if (picture.edges[id]) this.addEdge(id, element);
+      else if (picture.boxes[id]) this.addBox(id, element, picture.boxes[id], offset);
+    }
+  }
+
+  box(id: string): Box | undefined {
+    return this.picture.boxes[id];
+  }
+
+  private addEdge(id: string, element: SVGGElement): void {
+    const { source, target } = this.picture.edges[id]!;
+    element.dataset["edge"] = id;
+    this.edges.set(id, element);
+    pushTo(this.leaving, source, id);
+    pushTo(this.entering, target, id);
+    const line = element.querySelector("path");
+    if (line) element.append(s("path", { d: line.getAttribute("d") ?? "", class: "fxi-edge-hit" }));
+  }
+
+  private addBox(id: string, element: SVGGElement, box: Box, offset: { x: number; y: number }): void {
+    element.dataset["box"] = id;
+    this.elements.set(id, element);
+    const shape = element.querySelector(":scope > rect.fx-shape");
+    if (!shape) return;
+    const number = (name: string): number => Number(shape.getAttribute(name)) || 0;
+    const [x, y, width, height] = [number("x"), number("y"), number("width"), number("height")];
+    this.areas.set(id, { x: x + offset.x, y: y + offset.y, width, height });
+    const toggle = element.querySelector("path.fx-toggle");
+    const start = toggle?.getAttribute("d")?.match(/^M\s*(-?[\d.]+)[ ,]+(-?[\d.]+)/);
+    if (toggle && start) {
+      const [cx, cy] = [Number(start[1]) + 3.5, Number(start[2])];
+      toggle.before(s("circle", { class: "fxi-toggle-disc", cx, cy, r: TOGGLE_RADIUS }));
+      toggle.after(s("circle", { class: "fxi-toggle-hit", cx, cy, r: TOGGLE_RADIUS + 4 }));
+    }
+    if (box.marks.length > 0) {
+      element.style.setProperty("--mark", markColour(box.marks.at(-1)!));
+      if (!box.openable) element.append(flag(x, y, box.marks));
+    }
+  }
+}
+
+/** Returns the numbers of the passes that changed a node: readable without colour. */
+function flag(x: number, y: number, marks: number[]): SVGGElement {
+  const discs = marks.map((mark, i) => {
+    const group = s(
+      "g",
+      {},
+      s("circle", { cx: x + i * 2 * FLAG_RADIUS, cy: y, r: FLAG_RADIUS }),
+      s("text", { x: x + i * 2 * FLAG_RADIUS, y: y + 3.6, "text-anchor": "middle", "font-size": 10.5, "font-weight": "bold" }, String(mark + 1)),
+    );
+    group.style.setProperty("--mark", markColour(mark));
+    return group;
+  });
+  return s("g", { class: "fxi-flag" }, ...discs);
+}
+
+function canvasOffset(svg: SVGSVGElement): { x: number; y: number } {
+  const transform = svg.querySelector("g.graph")?.getAttribute("transform") ?? "";
+  const found = transform.match(/translate\(\s*(-?[\d.]+)[ ,]+(-?[\d.]+)/);
+  return { x: Number(found?.[1] ?? 0), y: Number(found?.[2] ?? 0) };
+}
+
+function pushTo(map: Map<string, string[]>, key: string, value: string): void {
+  const list = map.get(key);
+  if (list) list.push(value);
+  else map.set(key, [value]);
+}

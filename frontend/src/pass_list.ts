@@ -1,0 +1,161 @@
+/** The passes: a card for each, with its switch, its arguments and what it would change or must leave. */
+
+import { fill, h, icon, iconButton } from "./dom";
+import { counted } from "./format";
+import { markColour } from "./live_picture";
+import type { Pass, Passes, Reason } from "./protocol";
+
+export interface PassActions {
+  toggle(pass: Pass, on: boolean): void;
+  choose(signature: string | null): void;
+  jump(node: string): void;
+  undo(): void;
+  redo(): void;
+  reset(): void;
+}
+
+export class PassList {
+  readonly element: HTMLElement;
+  private readonly list = h("ul", { class: "fxi-cards" });
+  private readonly undo: HTMLButtonElement;
+  private readonly redo: HTMLButtonElement;
+  private readonly reset: HTMLButtonElement;
+  private readonly expanded = new Set<string>();
+  private state: Passes = { passes: [], canUndo: false, canRedo: false };
+  private chosen: string | null = null;
+  private pending: string | null = null;
+  private busy = false;
+
+  constructor(private readonly actions: PassActions) {
+    this.undo = iconButton("undo", "Undo", actions.undo);
+    this.redo = iconButton("redo", "Redo", actions.redo);
+    this.reset = iconButton("reset", "Switch all passes off", actions.reset);
+    this.element = h(
+      "section",
+      { class: "fxi-panel fxi-passes", "aria-label": "Passes" },
+      h("header", { class: "fxi-panel-head" }, h("h2", {}, "Passes"), h("span", { class: "fxi-space" }), this.undo, this.redo, this.reset),
+      this.list,
+    );
+  }
+
+  show(state: Passes): void {
+    this.state = state;
+    this.pending = null;
+    this.render();
+  }
+
+  setChosen(signature: string | null): void {
+    this.chosen = signature;
+    this.render();
+  }
+
+  setBusy(busy: boolean): void {
+    this.busy = busy;
+    if (!busy) this.pending = null;
+    this.render();
+  }
+
+  private render(): void {
+    const focused = (document.activeElement as HTMLElement | null)?.dataset?.["focus"];
+    const { passes, canUndo, canRedo } = this.state;
+    this.undo.disabled = !canUndo || this.busy;
+    this.redo.disabled = !canRedo || this.busy;
+    this.reset.disabled = !passes.some((pass) => pass.on) || this.busy;
+    fill(this.list, passes.length ? passes.map((pass, i) => this.card(pass, i)) : h("li", { class: "fxi-empty" }, "This session offers no passes."));
+    if (focused) [...this.list.querySelectorAll<HTMLElement>("[data-focus]")].find((e) => e.dataset["focus"] === focused)?.focus();
+  }
+
+  private card(pass: Pass, number: number): HTMLElement {
+    const chosen = pass.signature === this.chosen;
+    const pending = pass.signature === this.pending;
+    const on = pending ? !pass.on : pass.on;
+    const card = h(
+      "li",
+      {
+        class: `fxi-card${chosen ? " fxi-chosen" : ""}${pass.on ? " fxi-on" : ""}`,
+        "data-pass": pass.signature,
+        onclick: (event: MouseEvent) => {
+          if (!(event.target as Element).closest("button, summary, a, .fxi-reasons")) this.actions.choose(chosen ? null : pass.signature);
+        },
+      },
+      h(
+        "div",
+        { class: "fxi-card-head" },
+        h("span", { class: "fxi-number", "aria-hidden": "true" }, number + 1),
+        h(
+          "button",
+          {
+            type: "button",
+            class: "fxi-card-name",
+            "aria-pressed": String(chosen),
+            "data-focus": `name-${pass.signature}`,
+            title: `${pass.className}: show its nodes in the graph`,
+            onclick: () => this.actions.choose(chosen ? null : pass.signature),
+          },
+          pass.name,
+        ),
+        h("button", {
+          type: "button",
+          role: "switch",
+          class: `fxi-switch${pending ? " fxi-pending" : ""}`,
+          "aria-checked": String(on),
+          "aria-label": pass.name,
+          "data-focus": `switch-${pass.signature}`,
+          title: pass.on ? `Switch ${pass.name} off` : `Switch ${pass.name} on`,
+          disabled: this.busy,
+          onclick: () => {
+            this.pending = pass.signature;
+            this.actions.toggle(pass, !pass.on);
+            this.render();
+          },
+        }),
+      ),
+      pass.description && h("p", { class: "fxi-card-text" }, pass.description),
+      pass.arguments.length > 0 &&
+        h("div", { class: "fxi-arguments" }, pass.arguments.map(({ name, value }) => h("code", { title: `${name}=${value}` }, `${name}=${value}`))),
+      this.summary(pass),
+      pass.error && h("p", { class: "fxi-card-error" }, icon("alert"), h("span", {}, pass.error)),
+    );
+    card.style.setProperty("--mark", markColour(number));
+    return card;
+  }
+
+  private summary(pass: Pass): HTMLElement {
+    if (pass.note) return h("p", { class: "fxi-card-note" }, pass.note);
+    if (pass.matched === null) return h("p", { class: "fxi-card-note" }, pass.on ? "On." : "Nothing in this graph for it to change.");
+    const words = [
+      h("span", { class: pass.matched ? "fxi-matched" : "" }, pass.on ? `${counted(pass.matched, "match", "matches")} changed` : pass.matched ? counted(pass.matched, "match", "matches") : "No matches"),
+      pass.refused ? h("span", { class: "fxi-refused" }, `${pass.refused.toLocaleString("en-US")} left alone`) : null,
+      pass.preserves ? null : h("span", { class: "fxi-inexact", title: "It may change results by rounding." }, "may round"),
+    ];
+    const details = h(
+      "details",
+      {
+        class: "fxi-reasons",
+        open: this.expanded.has(pass.signature),
+        ontoggle: (event: Event) => {
+          if ((event.target as HTMLDetailsElement).open) this.expanded.add(pass.signature);
+          else this.expanded.delete(pass.signature);
+        },
+      },
+      h("summary", { "data-focus": `why-${pass.signature}` }, icon("chevron"), words),
+      pass.reasons.map((reason) => this.reason(reason)),
+    );
+    return details;
+  }
+
+  private reason(reason: Reason): HTMLElement {
+    const rest = reason.count - reason.nodes.length;
+    return h(
+      "div",
+      { class: reason.matched ? "fxi-reason fxi-reason-match" : "fxi-reason" },
+      h("div", { class: "fxi-reason-words" }, h("b", {}, `${reason.count.toLocaleString("en-US")} × `), reason.reason || (reason.matched ? "will be changed" : "left alone")),
+      h(
+        "div",
+        { class: "fxi-reason-nodes" },
+        reason.nodes.map((name) => h("button", { type: "button", class: "fxi-link", title: name, onclick: () => this.actions.jump(name) }, name)),
+        rest > 0 && h("span", { class: "fxi-muted" }, `and ${rest.toLocaleString("en-US")} more`),
+      ),
+    );
+  }
+}

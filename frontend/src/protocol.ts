@@ -1,0 +1,215 @@
+/** What crosses the wire between the kernel and the page. */
+
+export type BoxKind = "op" | "group" | "repeat" | "placeholder" | "output" | "chip" | "cluster";
+
+export interface Box {
+  kind: BoxKind;
+  label: string;
+  path: string;
+  /** Name of the node, for boxes that draw one. */
+  node: string | null;
+  count: number;
+  details: string[];
+  openable: boolean;
+  changed: number;
+  /** Numbers of the passes that changed nodes in the box. */
+  marks: number[];
+  refersTo: string;
+  belongsTo: string;
+}
+
+export interface Edge {
+  source: string;
+  target: string;
+  label: string;
+}
+
+export interface Picture {
+  svg: string;
+  width: number;
+  height: number;
+  boxes: Record<string, Box>;
+  edges: Record<string, Edge>;
+  /** Signature of the pass with each number. */
+  signatures: string[];
+  /** Signature of a pass -> box id -> how many nodes in it the pass would change. */
+  matches: Record<string, Record<string, number>>;
+}
+
+export interface Reason {
+  reason: string;
+  matched: boolean;
+  count: number;
+  nodes: string[];
+}
+
+export interface Pass {
+  signature: string;
+  name: string;
+  className: string;
+  description: string;
+  arguments: { name: string; value: string }[];
+  preserves: boolean;
+  on: boolean;
+  matched: number | null;
+  refused: number | null;
+  reasons: Reason[];
+  note: string;
+  error: string;
+}
+
+export interface Passes {
+  passes: Pass[];
+  canUndo: boolean;
+  canRedo: boolean;
+}
+
+export interface Link {
+  name: string;
+  text: string;
+}
+
+export type Token = { text: string } | { node: string };
+
+export interface SourceFrame {
+  file: string;
+  line: number;
+  function: string;
+  code: string;
+  excerpt: { line: number; text: string }[];
+}
+
+export interface Details {
+  kind: "node" | "group" | "model";
+  box: string | null;
+  title: string;
+  subtitle: string;
+  crumbs: { label: string; path: string }[];
+  fields: { label: string; value: string; code: boolean }[];
+  inputs: Link[];
+  users: Link[];
+  marks: string[];
+  name?: string;
+  path?: string;
+  values?: { shape: string; dtype: string }[];
+  arguments?: { label: string; tokens: Token[] }[];
+  parameters?: { name: string; shape: string; dtype: string; elements: number; kind: string }[];
+  frames?: SourceFrame[];
+  candidates?: { signature: string; matched: boolean; reason: string }[];
+  contents?: { name: string; count: number }[];
+  trace?: string[];
+}
+
+export type Cell = null | boolean | number | string | Cell[];
+export type ColumnKind = "text" | "number" | "integer" | "bool" | "shape" | "nodes";
+
+export interface Table {
+  columns: { name: string; title: string; kind: ColumnKind }[];
+  rows: Cell[][];
+  total: number;
+}
+
+export interface Outputs {
+  state: "none" | "pending" | "ready" | "failed";
+  agrees?: boolean;
+  text: string;
+  table: Table | null;
+}
+
+export interface Tables {
+  outputs: Outputs;
+  nodes: { text: string; table: Table };
+}
+
+export interface Status {
+  busy: { text: string; step: number } | null;
+  error: { number: number; title: string; text: string } | null;
+}
+
+export interface SearchResult {
+  kind: "node" | "group";
+  name: string;
+  text: string;
+}
+
+export interface State {
+  picture: Picture;
+  passes: Passes;
+  details: Details;
+  tables: Tables;
+  status: Status;
+  height: number;
+}
+
+export type ToKernel =
+  | { type: "toggle"; signature: string; on: boolean }
+  | { type: "undo" | "redo" | "reset" | "refresh" | "overview" | "clear-selection" }
+  | { type: "open" | "close" | "select-group"; path: string }
+  | { type: "select-node"; name: string; show: boolean }
+  | { type: "reveal-pass"; signature: string }
+  | { type: "search"; query: string; request: string }
+  | { type: "export-dot"; request: string };
+
+export type FromKernel =
+  | { type: "focus"; boxes: string[]; gently: boolean }
+  | { type: "found"; request: string; results: SearchResult[]; total: number }
+  | { type: "dot"; request: string; text: string }
+  /** The kernel is done with a message, whatever came of it. */
+  | { type: "done" };
+
+/** Returns a message of the kernel, or null if it is none that this page knows. */
+export function readMessage(content: unknown): FromKernel | null {
+  if (!isObject(content)) return null;
+  switch (content["type"]) {
+    case "focus":
+      return isListOf(content["boxes"], "string")
+        ? { type: "focus", boxes: content["boxes"] as string[], gently: content["gently"] === true }
+        : null;
+    case "found":
+      return typeof content["request"] === "string" && Array.isArray(content["results"])
+        ? {
+            type: "found",
+            request: content["request"],
+            results: content["results"].filter(isSearchResult),
+            total: Number(content["total"]) || 0,
+          }
+        : null;
+    case "dot":
+      return typeof content["request"] === "string" && typeof content["text"] === "string"
+        ? { type: "dot", request: content["request"], text: content["text"] }
+        : null;
+    case "done":
+      return { type: "done" };
+    default:
+      return null;
+  }
+}
+
+/** Whether a state is complete: a page may be restored without a kernel, with nothing in it. */
+export function isPicture(value: unknown): value is Picture {
+  return (
+    isObject(value) &&
+    typeof value["svg"] === "string" &&
+    isObject(value["boxes"]) &&
+    isObject(value["edges"]) &&
+    isObject(value["matches"]) &&
+    Array.isArray(value["signatures"])
+  );
+}
+
+function isSearchResult(value: unknown): value is SearchResult {
+  return (
+    isObject(value) &&
+    (value["kind"] === "node" || value["kind"] === "group") &&
+    typeof value["name"] === "string" &&
+    typeof value["text"] === "string"
+  );
+}
+
+function isListOf(value: unknown, type: "string"): boolean {
+  return Array.isArray(value) && value.every((item) => typeof item === type);
+}
+
+function isObject(value: unknown): value is Record<string, unknown> {
+  return typeof value === "object" && value !== null && !Array.isArray(value);
+}

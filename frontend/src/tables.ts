@@ -1,0 +1,143 @@
+/** The tables below the graph, one at a time. */
+
+import { DataTable } from "./data_table";
+import { fill, h, icon, iconButton } from "./dom";
+import type { Tables } from "./protocol";
+
+export interface TableActions {
+  jump(node: string): void;
+  retry(): void;
+}
+
+type TabName = "details" | "outputs" | "nodes";
+
+export class TablesPanel {
+  readonly element: HTMLElement;
+  private readonly body = h("div", { class: "fxi-tab-body", role: "tabpanel", tabindex: -1 });
+  private readonly tabs = h("div", { class: "fxi-tabs", role: "tablist", "aria-label": "Tables" });
+  private readonly copy: HTMLButtonElement;
+  private readonly outputs = new DataTable();
+  private readonly nodes: DataTable;
+  private tables: Tables | null = null;
+  private open: TabName = "outputs";
+  private details: HTMLElement | null = null;
+
+  constructor(private readonly actions: TableActions) {
+    this.nodes = new DataTable(actions.jump);
+    this.copy = iconButton("copy", "Copy the table, tab-separated", () => void this.copyTable());
+    this.element = h(
+      "section",
+      { class: "fxi-panel fxi-tables", "aria-label": "Tables" },
+      h("header", { class: "fxi-panel-head" }, this.tabs, h("span", { class: "fxi-space" }), this.copy),
+      this.body,
+    );
+    this.tabs.addEventListener("keydown", (event) => {
+      const names = this.names();
+      const step = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
+      if (!step) return;
+      this.open = names[(names.indexOf(this.open) + step + names.length) % names.length]!;
+      this.render();
+      this.tabs.querySelector<HTMLElement>("[aria-selected=true]")?.focus();
+    });
+  }
+
+  show(tables: Tables): void {
+    this.tables = tables;
+    if (tables.outputs.table) this.outputs.show(tables.outputs.table);
+    this.nodes.show(tables.nodes.table);
+    this.render();
+  }
+
+  /** In narrow layouts the details are one of the tabs. */
+  adopt(details: HTMLElement | null): void {
+    if (details === this.details) return;
+    this.details = details;
+    if (this.open === "details" && !details) this.open = "outputs";
+    this.render();
+  }
+
+  openDetails(): void {
+    if (!this.details) return;
+    this.open = "details";
+    this.render();
+  }
+
+  private names(): TabName[] {
+    return this.details ? ["details", "outputs", "nodes"] : ["outputs", "nodes"];
+  }
+
+  private render(): void {
+    const titles = { details: "Details", outputs: "Output differences", nodes: "Transformed nodes" };
+    const count = this.tables?.nodes.table.total ?? 0;
+    const focused = this.tabs.contains(document.activeElement);
+    fill(
+      this.tabs,
+      this.names().map((name) => {
+        const selected = name === this.open;
+        return h(
+          "button",
+          {
+            type: "button",
+            role: "tab",
+            "aria-selected": String(selected),
+            tabindex: selected ? 0 : -1,
+            "data-tab": name,
+            onclick: () => {
+              this.open = name;
+              this.render();
+            },
+          },
+          titles[name],
+          name === "nodes" && count > 0 && h("span", { class: "fxi-count" }, count.toLocaleString("en-US")),
+          name === "outputs" && this.verdictDot(),
+        );
+      }),
+    );
+    if (focused) this.tabs.querySelector<HTMLElement>("[aria-selected=true]")?.focus();
+    this.body.setAttribute("aria-label", titles[this.open]);
+    this.copy.hidden = !(this.open === "nodes" ? count > 0 : this.open === "outputs" && this.tables?.outputs.table);
+    if (this.open === "details") fill(this.body, this.details);
+    else if (this.tables) fill(this.body, this.open === "outputs" ? this.outputTab(this.tables) : this.nodeTab(this.tables));
+  }
+
+  private verdictDot(): HTMLElement | null {
+    const outputs = this.tables?.outputs;
+    if (outputs?.state !== "ready") return null;
+    return h("span", { class: outputs.agrees ? "fxi-dot fxi-good" : "fxi-dot fxi-bad", title: outputs.text });
+  }
+
+  private outputTab({ outputs }: Tables): HTMLElement[] {
+    const kind = { none: "fxi-neutral", pending: "fxi-neutral", failed: "fxi-bad", ready: outputs.agrees ? "fxi-good" : "fxi-bad" }[outputs.state];
+    const sign = outputs.state === "ready" ? icon(outputs.agrees ? "check" : "alert") : outputs.state === "failed" ? icon("alert") : null;
+    const verdict = h(
+      "p",
+      { class: `fxi-verdict ${kind}`, role: "status" },
+      sign,
+      h("span", {}, outputs.text),
+      outputs.state === "failed" && h("button", { type: "button", class: "fxi-button", onclick: this.actions.retry }, "Compare again"),
+    );
+    return outputs.table ? [verdict, this.outputs.element] : [verdict];
+  }
+
+  private nodeTab({ nodes }: Tables): HTMLElement[] {
+    const words = h("p", { class: "fxi-verdict fxi-neutral", role: "status" }, h("span", {}, nodes.text));
+    return nodes.table.total > 0 ? [words, this.nodes.element] : [words];
+  }
+
+  private async copyTable(): Promise<void> {
+    const text = (this.open === "nodes" ? this.nodes : this.outputs).toTsv();
+    const done = await navigator.clipboard?.writeText(text).then(
+      () => true,
+      () => false,
+    );
+    const label = done ? "Copied" : "The browser did not allow copying";
+    this.copy.classList.toggle("fxi-done", done === true);
+    this.copy.title = label;
+    fill(this.copy, icon(done ? "check" : "alert"));
+    setTimeout(() => {
+      this.copy.classList.remove("fxi-done");
+      this.copy.title = "Copy the table, tab-separated";
+      fill(this.copy, icon("copy"));
+    }, 1500);
+  }
+}

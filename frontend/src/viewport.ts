@@ -1,0 +1,111 @@
+/** Where a picture lies in its window: `screen = picture * scale + (x, y)`. */
+
+export interface Viewport {
+  x: number;
+  y: number;
+  scale: number;
+}
+
+export interface Size {
+  width: number;
+  height: number;
+}
+
+export interface Rectangle extends Size {
+  x: number;
+  y: number;
+}
+
+export const SMALLEST_SCALE = 0.02;
+export const LARGEST_SCALE = 6;
+/** Below this, words cannot be read: a first picture starts at its top instead of showing all of itself. */
+export const READABLE_SCALE = 0.62;
+const MARGIN = 24;
+
+/** Zooms so that the point of the picture under (x, y) stays there. */
+export function zoomAt(viewport: Viewport, x: number, y: number, factor: number): Viewport {
+  const scale = clamp(viewport.scale * factor, SMALLEST_SCALE, LARGEST_SCALE);
+  const ratio = scale / viewport.scale;
+  return { x: x - (x - viewport.x) * ratio, y: y - (y - viewport.y) * ratio, scale };
+}
+
+/** Shows a rectangle of the picture as large as the window allows, at most at its natural size. */
+export function fit(content: Rectangle, window: Size, largest = 1): Viewport {
+  const across = (window.width - 2 * MARGIN) / Math.max(1, content.width);
+  const down = (window.height - 2 * MARGIN) / Math.max(1, content.height);
+  return centre(content, window, clamp(Math.min(across, down), SMALLEST_SCALE, largest));
+}
+
+/** Shows all of a picture if it can be read so, or else its top at a size that can. */
+export function firstLook(content: Rectangle, window: Size): Viewport {
+  const all = fit(content, window);
+  if (all.scale >= READABLE_SCALE) return all;
+  const across = (window.width - 2 * MARGIN) / Math.max(1, content.width);
+  const scale = clamp(across, READABLE_SCALE, 0.9);
+  return { ...centre(content, window, scale), y: MARGIN - content.y * scale };
+}
+
+/** Moves as little as possible so that a rectangle of the picture is inside the window. */
+export function bringInto(viewport: Viewport, target: Rectangle, window: Size): Viewport {
+  return {
+    scale: viewport.scale,
+    x: viewport.x + shift(viewport.x + target.x * viewport.scale, target.width * viewport.scale, window.width),
+    y: viewport.y + shift(viewport.y + target.y * viewport.scale, target.height * viewport.scale, window.height),
+  };
+}
+
+/** Shows a rectangle in the middle of the window. */
+export function centre(target: Rectangle, window: Size, scale: number): Viewport {
+  return {
+    scale,
+    x: window.width / 2 - (target.x + target.width / 2) * scale,
+    y: window.height / 2 - (target.y + target.height / 2) * scale,
+  };
+}
+
+/** Keeps a point of an old picture where it is on the screen, although it lies elsewhere in the new one. */
+export function follow(viewport: Viewport, before: Rectangle, after: Rectangle): Viewport {
+  const middle = (r: Rectangle): number => r.x + r.width / 2;
+  return {
+    scale: viewport.scale,
+    x: viewport.x + (middle(before) - middle(after)) * viewport.scale,
+    y: viewport.y + (before.y - after.y) * viewport.scale,
+  };
+}
+
+/** Returns the part of the picture that the window shows. */
+export function visiblePart(viewport: Viewport, window: Size): Rectangle {
+  return {
+    x: -viewport.x / viewport.scale,
+    y: -viewport.y / viewport.scale,
+    width: window.width / viewport.scale,
+    height: window.height / viewport.scale,
+  };
+}
+
+/** Returns the smallest rectangle around others; null for none. */
+export function around(rectangles: Iterable<Rectangle>): Rectangle | null {
+  let [left, top, right, bottom] = [Infinity, Infinity, -Infinity, -Infinity];
+  for (const r of rectangles) {
+    left = Math.min(left, r.x);
+    top = Math.min(top, r.y);
+    right = Math.max(right, r.x + r.width);
+    bottom = Math.max(bottom, r.y + r.height);
+  }
+  return left === Infinity ? null : { x: left, y: top, width: right - left, height: bottom - top };
+}
+
+export function overlap(a: Rectangle, b: Rectangle): boolean {
+  return a.x < b.x + b.width && b.x < a.x + a.width && a.y < b.y + b.height && b.y < a.y + a.height;
+}
+
+export function clamp(value: number, smallest: number, largest: number): number {
+  return Math.min(Math.max(value, smallest), Math.max(smallest, largest));
+}
+
+function shift(start: number, length: number, room: number): number {
+  if (length > room - 2 * MARGIN) return MARGIN - start;
+  if (start < MARGIN) return MARGIN - start;
+  const end = start + length;
+  return end > room - MARGIN ? room - MARGIN - end : 0;
+}
