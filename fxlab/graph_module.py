@@ -1,4 +1,4 @@
-"""What every part needs of a ``GraphModule`` and torch does not give: exact pickles, and copies that share tensors.
+"""What torch does not give of a ``GraphModule``: exact pickles, and copies that share their tensors.
 
 torch pickles a ``GraphModule`` as generated code and traces that code again on loading, which loses the names
 of the nodes and all of ``node.meta``, and with them every mark a transformation has left. A graph module that
@@ -7,13 +7,13 @@ of the nodes and all of ``node.meta``, and with them every mark a transformation
 
 import copy
 import functools
-import io
 import pickle
+import pkgutil
 from collections.abc import Iterator
 from typing import Any, NamedTuple, cast
 
 import torch
-from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx import Graph, GraphModule, Node
 from torch.fx._graph_pickler import GraphPickler
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
@@ -109,8 +109,9 @@ class _PicklesItsGraph:
     def __reduce__(self) -> tuple[Any, ...]:
         graph_module = cast(GraphModule, self)
         base = next(
-            cls for cls in type(self).__mro__ if issubclass(cls, GraphModule) and "GraphModuleImpl" not in cls.__qualname__
-            and not issubclass(cls, _PicklesItsGraph)
+            cls
+            for cls in type(self).__mro__
+            if issubclass(cls, GraphModule) and not issubclass(cls, _PicklesItsGraph)
         )
         state = {name: value for name, value in vars(self).items() if name != "_graph"}
         state["meta"] = _picklable_entries(graph_module.meta)
@@ -144,8 +145,13 @@ class _Reference(NamedTuple):
 class _FunctionName(NamedTuple):
     """Stands for a function that pickle cannot find by itself, as some of torch's builtins."""
 
-    module: str
     name: str
+
+    def find(self) -> Any:
+        try:
+            return pkgutil.resolve_name(self.name)
+        except (AttributeError, ImportError, ValueError):
+            return None
 
 
 class _NodeState(NamedTuple):
@@ -163,7 +169,7 @@ class _GraphState(NamedTuple):
     codegen: Any
     tracer_class: Any
     values: bytes | None
-    """The fake tensors of ``meta["val"]`` by the index of their node, as torch's own graph pickler writes them."""
+    """The fake tensors of ``meta["val"]`` by the index of their node, in the format of torch's graph pickler."""
 
     @classmethod
     def of(cls, graph: Graph) -> "_GraphState":
@@ -205,3 +211,56 @@ class _GraphState(NamedTuple):
         for index, value in _fake_values(self.values).items():
             nodes[index].meta["val"] = value
         return graph
+
+
+def _map_references(value: Any, resolve: Any) -> Any:
+    # A plain map_aggregate would take the reference, a tuple, apart.
+    if isinstance(value, _Reference):
+        return resolve(value)
+    if isinstance(value, list | tuple):
+        return type(value)(_map_references(item, resolve) for item in value)
+    if isinstance(value, dict):
+        return {key: _map_references(item, resolve) for key, item in value.items()}
+    if isinstance(value, slice):
+        parts = (value.start, value.stop, value.step)
+        return slice(*(_map_references(item, resolve) for item in parts))
+    return value
+
+
+def _is_picklable(value: Any) -> bool:
+    try:
+        pickle.dumps(value)
+    except Exception:  # what an object raises that refuses to be pickled is not settled
+        return False
+    return True
+
+
+def _picklable_entries(meta: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in meta.items() if _is_picklable(value)}
+
+
+def _target_state(target: Any) -> Any:
+    if not callable(target) or _is_picklable(target):
+        return target
+    found = _FunctionName(torch.fx.node._get_qualified_name(target))
+    if found.find() is not target:
+        raise pickle.PicklingError(f"cannot pickle the call of {found.name}: nothing is to be had under that name")
+    return found
+
+
+def _fake_values_state(graph: Graph) -> bytes | None:
+    values = {
+        index: node.meta["val"]
+        for index, node in enumerate(graph.nodes)
+        if "val" in node.meta and not _is_picklable(node.meta["val"])
+    }
+    try:
+        return GraphPickler.dumps(values) if values else None
+    except Exception:  # shapes and dtypes are a help to the reader; a graph pickles without them
+        return None
+
+
+def _fake_values(state: bytes | None) -> dict[int, Any]:
+    if state is None:
+        return {}
+    return cast("dict[int, Any]", GraphPickler.loads(state, FakeTensorMode(shape_env=ShapeEnv())))

@@ -1,0 +1,119 @@
+"""Exact pickles and tensor-sharing copies."""
+
+import copy
+import io
+import operator
+import pickle
+
+import pytest
+import torch
+from torch import nn
+
+from fxlab.graph_module import ensure_picklable, share_tensors_copy
+
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(4, 4)
+        self.register_buffer("offset", torch.randn(4))
+
+    def forward(self, x):
+        y = (nn.functional.gelu(self.linear(x)) + self.offset)[:, 1:3]
+        return {"sum": y, "pool": nn.functional.max_pool1d(x, 2)}
+
+
+@pytest.fixture
+def traced():
+    module = torch.fx.symbolic_trace(Model())
+    for index, node in enumerate(module.graph.nodes):
+        node.meta["marks"] = {f"mark {index}"}
+        node.meta["no pickle"] = lambda: None
+    next(iter(module.graph.find_nodes(op="call_module", target="linear"))).name = "renamed"
+    module.recompile()
+    return module
+
+
+def described(module):
+    return [
+        (n.op, n.name, n.target, str(n.args), str(n.kwargs), n.meta.get("marks")) for n in module.graph.nodes
+    ]
+
+
+def through_pickle(module):
+    return pickle.loads(pickle.dumps(module))
+
+
+def through_torch_save(module):
+    file = io.BytesIO()
+    torch.save(module, file)
+    file.seek(0)
+    return torch.load(file, weights_only=False)
+
+
+@pytest.mark.parametrize("through", [through_pickle, through_torch_save, copy.deepcopy])
+def test_copies_keep_names_targets_arguments_and_metadata(traced, through):
+    ensure_picklable(traced)
+    twice = through(through(traced))
+    assert described(twice) == described(traced)
+    x = torch.randn(2, 4)
+    expected, got = traced(x), twice(x)
+    assert expected.keys() == got.keys()
+    assert all(torch.equal(expected[key], got[key]) for key in expected)
+
+
+def test_torch_alone_loses_the_metadata(traced):
+    assert all("marks" not in node.meta for node in through_pickle(traced).graph.nodes)
+
+
+def test_operators_that_pickle_cannot_find_survive():
+    graph = torch.fx.Graph()
+    x = graph.placeholder("x")
+    graph.output(graph.call_function(torch.ops.aten.add.Tensor, (x, x)))
+    module = torch.fx.GraphModule(nn.Module(), graph)
+    ensure_picklable(module)
+    assert torch.equal(through_pickle(module)(torch.ones(2)), torch.full((2,), 2.0))
+
+
+def test_a_function_without_a_name_is_named_in_the_error():
+    graph = torch.fx.Graph()
+    x = graph.placeholder("x")
+    graph.output(graph.call_function(lambda value: value, (x,)))
+    module = torch.fx.GraphModule(nn.Module(), graph)
+    ensure_picklable(module)
+    with pytest.raises((pickle.PicklingError, AttributeError), match="lambda"):
+        pickle.dumps(module)
+
+
+def test_calling_twice_changes_nothing_more(traced):
+    ensure_picklable(traced)
+    bases = type(traced).__bases__
+    ensure_picklable(traced)
+    assert type(traced).__bases__ == bases
+    assert isinstance(traced, torch.fx.GraphModule)
+
+
+def test_a_sharing_copy_has_its_own_structure_and_the_same_tensors(traced):
+    kept = nn.Linear(4, 4)
+    traced.meta["kept"] = {"module": kept}
+    twin = share_tensors_copy(traced)
+    assert described(twin) == described(traced)
+    assert twin.linear is not traced.linear
+    assert twin.linear.weight is traced.linear.weight
+    assert twin.offset is traced.offset
+    assert twin.meta["kept"]["module"].weight is kept.weight
+    for node in list(twin.graph.nodes):
+        if node.target is operator.getitem:
+            node.meta["marks"] = set()
+    del twin.linear
+    assert traced.linear is not None
+
+
+def test_a_sharing_copy_keeps_hooks_and_attributes_of_the_root(traced):
+    calls = []
+    traced.register_forward_hook(lambda *_: calls.append("called"))
+    traced.note = "kept"
+    twin = share_tensors_copy(traced)
+    twin(torch.randn(2, 4))
+    assert calls == ["called"]
+    assert twin.note == "kept"
