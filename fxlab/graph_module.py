@@ -169,7 +169,7 @@ class _GraphState(NamedTuple):
     codegen: Any
     tracer_class: Any
     values: bytes | None
-    """The fake tensors of ``meta["val"]`` by the index of their node, in the format of torch's graph pickler."""
+    """The fake tensors of ``meta["val"]`` by the index of their node, from torch's graph pickler."""
 
     @classmethod
     def of(cls, graph: Graph) -> "_GraphState":
@@ -244,7 +244,7 @@ def _target_state(target: Any) -> Any:
         return target
     found = _FunctionName(torch.fx.node._get_qualified_name(target))
     if found.find() is not target:
-        raise pickle.PicklingError(f"cannot pickle the call of {found.name}: nothing is to be had under that name")
+        raise pickle.PicklingError(f"cannot pickle the call of {found.name}: no module has it")
     return found
 
 

@@ -222,10 +222,10 @@ def _candidates(name: str, explained: Mapping[str, pd.DataFrame | str]) -> list[
     for signature, frame in explained.items():
         if not isinstance(frame, pd.DataFrame) or not len(frame):
             continue
-        for row in frame[frame["node"] == name].itertuples():
-            found.append(
-                {"signature": signature, "matched": bool(row.matched), "reason": clip(str(row.reason), 400)}
-            )
+        found.extend(
+            {"signature": signature, "matched": bool(row.matched), "reason": clip(str(row.reason), 400)}
+            for row in frame[frame["node"] == name].itertuples()
+        )
     return found
 
 

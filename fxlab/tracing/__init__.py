@@ -1,0 +1,1 @@
+"""Model -> GraphModule, by recording one run."""

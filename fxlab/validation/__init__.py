@@ -1,0 +1,1 @@
+"""What a transformation changed, and whether it matters, as tables."""
