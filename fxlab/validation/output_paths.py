@@ -1,0 +1,55 @@
+"""The tensors of a model's output, each with the path that leads to it."""
+
+import dataclasses
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import torch
+
+_PLAIN = (str, bytes, type(None), type, torch.dtype, torch.device)
+
+
+def tensors_by_path(output: Any) -> dict[str, torch.Tensor]:
+    """Return each tensor (and number) inside a model's output by its path.
+
+    Parameters
+    ----------
+    output
+        A tensor or nested mappings (``ModelOutput`` is one), sequences, named tuples, dataclasses and
+        objects with attributes (such as the caches of transformers).
+
+    Returns
+    -------
+    dict of str to torch.Tensor
+        In the order of the output. Numbers come as tensors without dimensions. The path of a bare tensor is
+        ``"output"``.
+
+    Examples
+    --------
+    >>> list(tensors_by_path({"logits": torch.ones(2), "states": [torch.ones(1), None]}))
+    ['logits', 'states.0']
+    """
+    return {path or "output": tensor for path, tensor in _walk(output, "", set())}
+
+
+def _walk(value: Any, path: str, inside: set[int]) -> Iterator[tuple[str, torch.Tensor]]:
+    if isinstance(value, torch.Tensor):
+        yield path, value
+    elif isinstance(value, bool | int | float | complex):
+        yield path, torch.tensor(value)
+    elif not isinstance(value, _PLAIN) and not callable(value) and id(value) not in inside:
+        for name, part in _parts(value):
+            yield from _walk(part, f"{path}.{name}" if path else str(name), inside | {id(value)})
+
+
+def _parts(value: Any) -> Iterator[tuple[Any, Any]]:
+    if isinstance(value, Mapping):
+        yield from value.items()
+    elif isinstance(value, tuple) and hasattr(value, "_fields"):
+        yield from zip(value._fields, value, strict=True)
+    elif isinstance(value, list | tuple):
+        yield from enumerate(value)
+    elif dataclasses.is_dataclass(value):
+        yield from ((field.name, getattr(value, field.name)) for field in dataclasses.fields(value))
+    elif hasattr(value, "__dict__"):
+        yield from vars(value).items()

@@ -1,0 +1,62 @@
+"""Running a model for a comparison: same inputs, same random numbers, nothing left behind."""
+
+from collections.abc import Mapping
+from typing import Any, TypeAlias
+
+import torch
+from torch.utils import _pytree as pytree
+
+Inputs: TypeAlias = Mapping[str, Any] | tuple[Any, ...] | list[Any] | torch.Tensor
+"""What a model is called with: keyword arguments, positional arguments, or one tensor."""
+
+
+def checked_module(model: Any, name: str) -> torch.nn.Module:
+    """Return ``model``, or raise the ``TypeError`` that says which argument is no module."""
+    if not isinstance(model, torch.nn.Module):
+        raise TypeError(
+            f"{name}: expected a torch.nn.Module or GraphModule, got {type(model).__name__}. "
+            "Load or build the model first."
+        )
+    return model
+
+
+def run(model: torch.nn.Module, inputs: Inputs, *, seed: int = 0) -> Any:
+    """Call a model on copies of its inputs, without gradients and with a fixed seed.
+
+    Parameters
+    ----------
+    model
+        The module to call, in the mode (training or not) that it is in.
+    inputs
+        Keyword arguments (a mapping), positional arguments (a tuple or list) or one tensor. Tensors are
+        cloned, so that a model that writes into its inputs does not change the next run.
+    seed
+        For dropout and the like; the generators of the caller are left as they were.
+
+    Returns
+    -------
+    Any
+        The output of the model.
+
+    Raises
+    ------
+    TypeError
+        If ``inputs`` is none of these.
+    """
+    args, kwargs = _call_arguments(inputs)
+    devices = sorted({tensor.device.index for tensor in model.parameters() if tensor.device.type == "cuda"})
+    with torch.no_grad(), torch.random.fork_rng(devices=devices):
+        torch.manual_seed(seed)
+        return model(*args, **kwargs)
+
+
+def _call_arguments(inputs: Inputs) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    if not isinstance(inputs, Mapping | tuple | list | torch.Tensor):
+        raise TypeError(
+            "inputs: expected a mapping of keyword arguments, a tuple of positional arguments or one tensor, "
+            f"got {type(inputs).__name__}"
+        )
+    copied = pytree.tree_map_only(torch.Tensor, torch.clone, inputs)
+    if isinstance(copied, Mapping):
+        return (), dict(copied)
+    return ((copied,) if isinstance(copied, torch.Tensor) else tuple(copied)), {}

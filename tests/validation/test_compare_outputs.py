@@ -1,0 +1,149 @@
+"""The table of output differences."""
+
+import dataclasses
+import math
+from collections import namedtuple
+
+import pytest
+import torch
+from torch import nn
+
+from fxlab import compare_outputs
+from fxlab.validation.output_paths import tensors_by_path
+
+Pair = namedtuple("Pair", "left right")
+
+
+class Returns(nn.Module):
+    def __init__(self, value):
+        super().__init__()
+        self.value = value
+
+    def forward(self, x):
+        return self.value(x) if callable(self.value) else self.value
+
+
+def row(a, b, x=None, **tolerances):
+    table = compare_outputs(Returns(a), Returns(b), torch.zeros(1) if x is None else x, **tolerances)
+    assert len(table) == 1
+    return table.iloc[0]
+
+
+def test_a_model_agrees_with_itself():
+    model = nn.Linear(3, 4)
+    result = compare_outputs(model, model, torch.randn(2, 3)).loc["output"]
+    assert result["shape"] == (2, 4)
+    assert result["dtype"] == "float32"
+    assert (result["max_abs_diff"], result["mismatched"], result["elements"]) == (0.0, 0, 8)
+    assert result["allclose"]
+
+
+def test_differences_are_counted_and_measured():
+    result = row(torch.tensor([1.0, 2.0, 0.0]), torch.tensor([1.0, 2.5, 0.25]), atol=0.1, rtol=0)
+    assert result["max_abs_diff"] == 0.5
+    assert result["mean_abs_diff"] == 0.25
+    assert result["max_rel_diff"] == 0.25
+    assert result["mismatched"] == 2
+    assert not result["allclose"]
+
+
+def test_tolerances_follow_allclose():
+    a, b = torch.randn(50), torch.randn(50)
+    result = row(a, b, atol=0.3, rtol=0.5)
+    expected = torch.isclose(b.double(), a.double(), atol=0.3, rtol=0.5)
+    assert result["mismatched"] == int((~expected).sum())
+
+
+def test_nan_and_infinity_agree_only_with_themselves():
+    a = torch.tensor([math.nan, math.inf, -math.inf, math.inf, 1.0])
+    b = torch.tensor([math.nan, math.inf, math.inf, 1.0, math.nan])
+    result = row(a, b)
+    assert result["nan_inf_disagreement"] == 3
+    assert result["mismatched"] == 3
+    assert result["max_abs_diff"] == 0.0
+    assert row(a, a)["allclose"]
+
+
+def test_another_shape_is_a_row_with_a_note():
+    result = row(torch.zeros(2, 3), torch.zeros(3, 2))
+    assert result["note"] == "shapes differ: (2, 3) and (3, 2)"
+    assert not result["allclose"]
+    assert math.isnan(result["max_abs_diff"])
+
+
+def test_another_dtype_is_a_note_and_not_close():
+    result = row(torch.zeros(2), torch.zeros(2, dtype=torch.float64))
+    assert result["note"] == "dtypes differ: float32 and float64"
+    assert not result["allclose"]
+
+
+def test_a_missing_tensor_is_a_row():
+    table = compare_outputs(
+        Returns({"a": torch.ones(1), "b": torch.ones(2)}), Returns({"a": torch.ones(1)}), torch.ones(1)
+    )
+    assert table.loc["b", "note"] == "only the first model returns it"
+    assert table.loc["a", "allclose"]
+
+
+@pytest.mark.parametrize("dtype", [torch.bool, torch.int64, torch.float16, torch.bfloat16, torch.complex64])
+def test_every_dtype_is_compared(dtype):
+    ones = torch.ones(3, dtype=dtype)
+    assert row(ones, ones)["allclose"]
+    assert row(ones, torch.zeros(3, dtype=dtype))["mismatched"] == 3
+
+
+def test_empty_outputs_agree():
+    assert row(torch.zeros(0, 4), torch.zeros(0, 4))["allclose"]
+
+
+def test_dropout_draws_the_same_numbers_in_both():
+    model = nn.Dropout(0.5).train()
+    state = torch.get_rng_state()
+    assert compare_outputs(model, model, torch.ones(100)).loc["output", "allclose"]
+    assert torch.equal(state, torch.get_rng_state())
+
+
+def test_inputs_are_not_changed_by_a_model_that_writes_into_them():
+    x = torch.ones(3)
+    assert row(lambda t: t.add_(1), lambda t: t.add_(1), x)["allclose"]
+    assert torch.equal(x, torch.ones(3))
+
+
+def test_keyword_and_positional_inputs():
+    model = nn.Bilinear(2, 3, 4)
+    first, second = torch.randn(1, 2), torch.randn(1, 3)
+    assert compare_outputs(model, model, (first, second))["allclose"].all()
+    assert compare_outputs(model, model, {"input1": first, "input2": second})["allclose"].all()
+
+
+def test_nested_outputs_by_path():
+    @dataclasses.dataclass
+    class Layer:
+        keys: torch.Tensor
+
+    class Cache:
+        def __init__(self):
+            self.layers = [Layer(torch.ones(1))]
+            self.owner = self
+
+    output = {"pair": Pair(torch.ones(1), 2.5), "cache": Cache(), "none": None}
+    assert list(tensors_by_path(output)) == ["pair.left", "pair.right", "cache.layers.0.keys"]
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "inputs", "words"),
+    [
+        ("bert", nn.ReLU(), torch.ones(1), "a: expected a torch.nn.Module or GraphModule, got str"),
+        (nn.ReLU(), None, torch.ones(1), "b: expected a torch.nn.Module or GraphModule, got NoneType"),
+        (nn.ReLU(), nn.ReLU(), "text", "inputs: expected a mapping .* got str"),
+    ],
+)
+def test_wrong_arguments_are_named(a, b, inputs, words):
+    with pytest.raises(TypeError, match=words):
+        compare_outputs(a, b, inputs)
+
+
+@pytest.mark.parametrize("tolerance", [-1.0, math.nan])
+def test_a_negative_tolerance_is_refused(tolerance):
+    with pytest.raises(ValueError, match="atol: expected a number that is not negative"):
+        compare_outputs(nn.ReLU(), nn.ReLU(), torch.ones(1), atol=tolerance)
