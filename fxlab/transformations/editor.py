@@ -88,18 +88,15 @@ class Editor:
             NodeChange(before.name, before, None, pass_on_to.name if pass_on_to is not None else None)
         )
 
-    def replace_modules(self, paths: Sequence[str], by: nn.Module, at: str) -> None:
-        """Take modules out of the tree and put one in at a path: one of theirs, or a free one."""
+    def replace_modules(self, nodes: Sequence[Node], by: nn.Module, at: str) -> None:
+        """Take the modules that nodes call out of the tree, and put one in, at a path of theirs or a free one."""
+        paths = [str(node.target) for node in nodes]
         for path in dict.fromkeys((at, *paths)):
             for parent in parents_of(path):
                 if parent not in self._journal.child_order:
                     self._journal.note_order_of_children(self.graph_module, parent)
         originals = {path: cast(nn.Module, find_module(self.graph_module, path)) for path in paths}
-        callers = tuple(
-            node.name
-            for path in paths
-            for node in self.graph_module.graph.find_nodes(op="call_module", target=path, sort=False)
-        )
+        callers = tuple(node.name for node in nodes)
         self._record.modules.append(ModuleChange(originals, at, ModulePrint.of(by), callers))
         for path in paths:
             if path != at:

@@ -107,11 +107,9 @@ class FuseBatchNorm1dInLinear(RewritePass[LinearAndNorm]):
     def rewrite(self, candidate: LinearAndNorm, edit: Editor) -> Node:
         """Put a linear layer with the folded weights in place of both."""
         linear_node, norm_node = candidate.linear_node, candidate.norm_node
-        paths = [str(linear_node.target), str(norm_node.target)]
-        if candidate.norm_first:
-            paths.reverse()
+        nodes = [norm_node, linear_node] if candidate.norm_first else [linear_node, norm_node]
         folded = _folded(candidate.linear, candidate.norm, candidate.norm_first)
-        edit.replace_modules(paths, new_linear(*folded, like=candidate.linear), str(linear_node.target))
+        edit.replace_modules(nodes, new_linear(*folded, like=candidate.linear), str(linear_node.target))
         if candidate.norm_first:
             edit.change(linear_node, args=(candidate.norm_input,), kwargs={})
             edit.erase(norm_node)

@@ -94,7 +94,7 @@ class FuseBatchNorm2dInConv2d(RewritePass[ConvAndNorm]):
         """Put a convolution with the folded weights in place of both."""
         conv_node, norm_node = candidate.conv_node, candidate.norm_node
         fused = new_conv2d(*_folded(candidate.conv, candidate.norm), like=candidate.conv)
-        edit.replace_modules([str(conv_node.target), str(norm_node.target)], fused, str(conv_node.target))
+        edit.replace_modules([conv_node, norm_node], fused, str(conv_node.target))
         edit.erase(norm_node, pass_on_to=conv_node)
         return conv_node
 

@@ -76,7 +76,7 @@ class FuseBiasInLinear(RewritePass[BiasedLinear]):
         node, linear = candidate.node, candidate.linear
         with torch.no_grad():
             weight = torch.cat([linear.weight, linear.bias[:, None]], dim=1)
-        edit.replace_modules([str(node.target)], new_linear(weight, None, like=linear), str(node.target))
+        edit.replace_modules([node], new_linear(weight, None, like=linear), str(node.target))
         padded = edit.insert_before(
             node,
             "call_function",

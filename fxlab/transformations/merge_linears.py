@@ -95,7 +95,7 @@ class MergeLinears(RewritePass[LinearGroup]):
         first = candidate.nodes[0]
         paths = [str(node.target) for node in candidate.nodes]
         at = edit.free_path(split_path(paths[0])[0], _merged_name(paths))
-        edit.replace_modules(paths, _merged(candidate.linears), at)
+        edit.replace_modules(candidate.nodes, _merged(candidate.linears), at)
         merged = edit.insert_before(
             first,
             "call_module",

@@ -17,12 +17,11 @@ def new_linear(weight: torch.Tensor, bias: torch.Tensor | None, like: nn.Linear)
         The layer whose mode and ``requires_grad`` it takes over.
     """
     out_features, in_features = weight.shape
-    linear = nn.Linear(in_features, out_features, bias=bias is not None, device="meta")
-    linear.weight = nn.Parameter(weight, like.weight.requires_grad)
-    if bias is not None:
-        source = like.weight if like.bias is None else like.bias
-        linear.bias = nn.Parameter(bias, source.requires_grad)
-    return linear.train(like.training)
+    linear = nn.Linear.__new__(nn.Linear)
+    nn.Module.__init__(linear)
+    linear.in_features, linear.out_features = in_features, out_features
+    _set_parameters(linear, weight, bias, like)
+    return linear
 
 
 def new_conv2d(weight: torch.Tensor, bias: torch.Tensor, like: nn.Conv2d) -> nn.Conv2d:
@@ -37,10 +36,21 @@ def new_conv2d(weight: torch.Tensor, bias: torch.Tensor, like: nn.Conv2d) -> nn.
     like
         The other convolution.
     """
-    conv = nn.Conv2d(like.in_channels, like.out_channels, 1, device="meta")
+    conv = nn.Conv2d.__new__(nn.Conv2d)
+    nn.Module.__init__(conv)
     for name in (*nn.Conv2d.__constants__, "_reversed_padding_repeated_twice"):
         setattr(conv, name, getattr(like, name))
-    conv.weight = nn.Parameter(weight, like.weight.requires_grad)
-    source = like.weight if like.bias is None else like.bias
-    conv.bias = nn.Parameter(bias, source.requires_grad)
-    return conv.train(like.training)
+    _set_parameters(conv, weight, bias, like)
+    return conv
+
+
+def _set_parameters(
+    module: nn.Module, weight: torch.Tensor, bias: torch.Tensor | None, like: nn.Linear | nn.Conv2d
+) -> None:
+    module.weight = nn.Parameter(weight, like.weight.requires_grad)
+    if bias is None:
+        module.register_parameter("bias", None)
+    else:
+        source = like._parameters["bias"]
+        module.bias = nn.Parameter(bias, (like.weight if source is None else source).requires_grad)
+    module.train(like.training)

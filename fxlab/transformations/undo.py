@@ -1,5 +1,6 @@
 """Taking records of the journal back, last first."""
 
+from collections import defaultdict
 from dataclasses import replace
 from typing import Any
 
@@ -50,6 +51,10 @@ class _Undoing:
         self._graph_module = graph_module
         self._journal = journal
         self._nodes = {node.name: node for node in graph_module.graph.nodes}
+        self._callers: dict[str, list[str]] = defaultdict(list)
+        for node in graph_module.graph.nodes:
+            if node.op == "call_module":
+                self._callers[str(node.target)].append(node.name)
         self._recreated: list[Node] = []
         self._parents: set[str] = set()
         journal.note_order_of_nodes(graph_module)
@@ -90,9 +95,8 @@ class _Undoing:
 
     def _strangers(self, record: Record, change: ModuleChange) -> list[str]:
         """Return the callers of a replacement that neither called what it replaces nor were made for it."""
-        calls = self._graph_module.graph.find_nodes(op="call_module", target=change.at, sort=False)
         known = {*record.marked, *change.callers, *(node_change.name for node_change in record.nodes)}
-        return [node.name for node in calls if node.name not in known]
+        return [name for name in self._callers.get(change.at, ()) if name not in known]
 
     def finish(self, records: list[Record]) -> None:
         """Put nodes and modules in their places, drop the marks and the records."""
