@@ -9,7 +9,8 @@ import copy
 import functools
 import pickle
 import pkgutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Any, NamedTuple, cast
 
 import torch
@@ -54,7 +55,7 @@ def ensure_picklable(graph_module: GraphModule) -> None:
     own_class = type(graph_module)
     base = own_class.__bases__[0]
     if not issubclass(base, _PicklesItsGraph):
-        own_class.__bases__ = (_picklable_class(base),)
+        own_class.__bases__ = (_picklable_class(base),)  # type: ignore[arg-type]
 
 
 def share_tensors_copy(graph_module: GraphModule) -> GraphModule:
@@ -73,13 +74,62 @@ def share_tensors_copy(graph_module: GraphModule) -> GraphModule:
     torch.fx.GraphModule
         The copy, of the same class name.
     """
-    memo: dict[int, Any] = {id(tensor): tensor for tensor in _tensors_of(graph_module)}
+    return _structural_copy(graph_module, {id(tensor): tensor for tensor in _tensors_of(graph_module)})
+
+
+def _structural_copy(graph_module: GraphModule, memo: dict[int, Any]) -> GraphModule:
     result = copy.deepcopy(graph_module, memo)
     type(result).__name__ = type(graph_module).__name__
     for name, value in vars(graph_module).items():
         if name in _ROOT_HOOKS or name not in vars(result):
             vars(result)[name] = copy.deepcopy(value, memo)
     return result
+
+
+def changed_copy(
+    graph_module: GraphModule,
+    change: Callable[[GraphModule], GraphModule],
+    *,
+    writes_tensors: bool = True,
+) -> GraphModule:
+    """Apply a change to a copy of a module; the module itself and its tensors stay as they are.
+
+    Parameters
+    ----------
+    graph_module
+        The module to copy; whatever ``change`` does or raises, it is not changed.
+    change
+        Takes the copy and returns the changed module.
+    writes_tensors
+        Whether ``change`` may write into tensors in place. If so it gets tensors of its own, and those that
+        it leaves alone are replaced by the originals afterwards, so that the two modules share them.
+
+    Returns
+    -------
+    torch.fx.GraphModule
+        What ``change`` returned.
+    """
+    if not writes_tensors:
+        return change(share_tensors_copy(graph_module))
+    originals = list(_tensors_of(graph_module))
+    memo: dict[int, Any] = {}
+    result = change(_structural_copy(graph_module, memo))
+    twins = {id(memo[id(tensor)]): tensor for tensor in originals if id(tensor) in memo}
+    for module in result.modules():
+        holders: tuple[dict[str, Any], ...] = (module._parameters, module._buffers)
+        for holder in holders:
+            for name, tensor in holder.items():
+                original = twins.get(id(tensor))
+                if tensor is not None and original is not None and _same_tensor(tensor, original):
+                    holder[name] = original
+    return result
+
+
+def _same_tensor(a: torch.Tensor, b: torch.Tensor) -> bool:
+    if (a.shape, a.dtype, a.device, a.requires_grad) != (b.shape, b.dtype, b.device, b.requires_grad):
+        return False
+    # Bits are compared, not values: NaN is itself, and 0.0 is not -0.0.
+    return a.is_meta or torch.equal(*(t.detach().contiguous().flatten().view(torch.uint8) for t in (a, b)))
 
 
 def _tensors_of(graph_module: GraphModule) -> Iterator[torch.Tensor]:
@@ -130,19 +180,21 @@ def _picklable_class(base: type[GraphModule]) -> type[GraphModule]:
 
 
 def _new_picklable(base: type[GraphModule], class_name: str) -> GraphModule:
-    cls = _picklable_class(base)
+    cls = _picklable_class(base)  # type: ignore[arg-type]
     result = cls.__new__(cls)
     type(result).__name__ = class_name
     return result
 
 
-class _Reference(NamedTuple):
+@dataclass(frozen=True)
+class _Reference:
     """Stands for the node at ``index`` in pickled arguments."""
 
     index: int
 
 
-class _FunctionName(NamedTuple):
+@dataclass(frozen=True)
+class _FunctionName:
     """Stands for a function that pickle cannot find by itself, as some of torch's builtins."""
 
     name: str
@@ -174,13 +226,17 @@ class _GraphState(NamedTuple):
     @classmethod
     def of(cls, graph: Graph) -> "_GraphState":
         references = {node: _Reference(index) for index, node in enumerate(graph.nodes)}
+
+        def refer(node: Node) -> Any:
+            return references[node]
+
         nodes = [
             _NodeState(
                 node.op,
                 node.name,
                 _target_state(node.target),
-                torch.fx.map_arg(node.args, references.__getitem__),
-                torch.fx.map_arg(node.kwargs, references.__getitem__),
+                torch.fx.map_arg(node.args, refer),
+                torch.fx.map_arg(node.kwargs, refer),
                 node.type if _is_picklable(node.type) else None,
                 _picklable_entries(node.meta),
             )
@@ -200,8 +256,8 @@ class _GraphState(NamedTuple):
             node = graph.create_node(
                 state.op,
                 state.target.find() if isinstance(state.target, _FunctionName) else state.target,
-                _map_references(state.args, resolve),
-                _map_references(state.kwargs, resolve),
+                torch.fx.node.map_aggregate(state.args, resolve),
+                torch.fx.node.map_aggregate(state.kwargs, resolve),
                 state.name,
                 state.type,
             )
@@ -211,20 +267,6 @@ class _GraphState(NamedTuple):
         for index, value in _fake_values(self.values).items():
             nodes[index].meta["val"] = value
         return graph
-
-
-def _map_references(value: Any, resolve: Any) -> Any:
-    # A plain map_aggregate would take the reference, a tuple, apart.
-    if isinstance(value, _Reference):
-        return resolve(value)
-    if isinstance(value, list | tuple):
-        return type(value)(_map_references(item, resolve) for item in value)
-    if isinstance(value, dict):
-        return {key: _map_references(item, resolve) for key, item in value.items()}
-    if isinstance(value, slice):
-        parts = (value.start, value.stop, value.step)
-        return slice(*(_map_references(item, resolve) for item in parts))
-    return value
 
 
 def _is_picklable(value: Any) -> bool:

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import nn
 
-from fxlab.graph_module import ensure_picklable, share_tensors_copy
+from fxlab.graph_module import changed_copy, ensure_picklable, share_tensors_copy
 
 
 class Model(nn.Module):
@@ -117,3 +117,24 @@ def test_a_sharing_copy_keeps_hooks_and_attributes_of_the_root(traced):
     twin(torch.randn(2, 4))
     assert calls == ["called"]
     assert twin.note == "kept"
+
+
+def test_a_changed_copy_shares_what_the_change_left_alone(traced):
+    weight, bits = traced.linear.weight, traced.linear.weight.detach().clone()
+
+    def halve_weight(module):
+        module.linear.weight.data.mul_(0.5)
+        return module
+
+    changed = changed_copy(traced, halve_weight)
+    assert traced.linear.weight is weight
+    assert torch.equal(weight, bits)
+    assert torch.equal(changed.linear.weight, bits * 0.5)
+    assert changed.linear.bias is traced.linear.bias
+    assert changed.offset is traced.offset
+
+
+def test_a_change_that_writes_no_tensors_gets_the_tensors_themselves(traced):
+    changed = changed_copy(traced, lambda module: module, writes_tensors=False)
+    assert changed is not traced
+    assert changed.linear.weight is traced.linear.weight

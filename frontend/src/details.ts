@@ -1,6 +1,6 @@
 /** What is known of the selected node or group, or of the model while nothing is selected. */
 
-import { fill, h, icon, iconButton } from "./dom";
+import { breakable, fill, h, icon, iconButton } from "./dom";
 import { counted } from "./format";
 import { markColour } from "./live_picture";
 import type { Details, Link, Pass, SourceFrame, Token } from "./protocol";
@@ -37,7 +37,7 @@ export class DetailsPanel {
       h(
         "dl",
         { class: "fxi-fields" },
-        details.fields.map(({ label, value, code }) => [h("dt", {}, label), h("dd", {}, code ? h("code", {}, value) : value)]),
+        details.fields.map(({ label, value, code }) => [h("dt", {}, label), h("dd", {}, code ? h("code", {}, breakable(value)) : value)]),
         (details.values ?? []).map(({ shape, dtype }, i, all) => [
           h("dt", {}, all.length > 1 ? `Result ${i}` : "Result"),
           h("dd", {}, h("code", { class: "fxi-shape" }, shape || "—"), " ", h("code", { class: "fxi-muted" }, dtype)),
@@ -67,11 +67,11 @@ export class DetailsPanel {
       h(
         "div",
         { class: "fxi-title-row" },
-        h("h2", { title: details.title }, details.title),
+        h("h2", { title: details.title }, breakable(details.title)),
         details.box ? iconButton("target", "Show in the graph", () => this.actions.locate(details.box!)) : null,
         details.kind !== "model" ? iconButton("close", "Back to the model", () => this.actions.clear(), "Esc") : null,
       ),
-      h("span", { class: `fxi-kind fxi-kind-${details.kind}` }, details.subtitle),
+      h("span", { class: `fxi-kind fx-${details.kind === "node" ? details.subtitle.replace(/\W/g, "") : details.kind}` }, details.subtitle),
     );
   }
 

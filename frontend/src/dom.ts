@@ -33,6 +33,11 @@ function append(element: Element, children: Child[]): void {
   }
 }
 
+/** Returns a dotted or underscored name that breaks where people would break it. */
+export function breakable(name: string): Child[] {
+  return name.split(/(?<=[._/\\])/).flatMap((part, i) => (i ? [document.createElement("wbr"), part] : [part]));
+}
+
 const SVG = "http://www.w3.org/2000/svg";
 
 /** Creates an SVG element. */

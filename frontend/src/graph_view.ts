@@ -98,9 +98,9 @@ export class GraphView {
     this.live = new LivePicture(picture);
     this.layer.replaceChildren(this.live.svg);
     this.hideTooltip();
-    this.minimap.show(this.live);
     if (this.selected && !this.live.elements.has(this.selected)) this.selected = null;
     this.restyle();
+    this.minimap.show(this.live);
     this.measure();
     if (this.window.width === 0) return;
     if (!before || !this.shown || !this.moved) this.firstLook();
@@ -227,8 +227,10 @@ export class GraphView {
       element.classList.toggle("fxi-lit", lit);
       element.classList.toggle("fxi-would", mark !== null && !lit && (matches[id] ?? 0) > 0 && box.kind !== "cluster");
       const shown = lit || (mark !== null && matches[id]) ? mark : box.marks.at(-1);
-      if (shown !== undefined && shown !== null) element.style.setProperty("--mark", markColour(shown));
-      else element.style.removeProperty("--mark");
+      for (const part of [element, live.labels.get(id)]) {
+        if (shown !== undefined && shown !== null) part?.style.setProperty("--mark", markColour(shown));
+        else part?.style.removeProperty("--mark");
+      }
     }
     this.element.classList.toggle("fxi-has-selection", edgesIn.size + edgesOut.size > 0);
     this.element.classList.toggle("fxi-has-lit", mark !== null && Object.values(live.picture.boxes).some((box) => box.marks.includes(mark)));

@@ -5,7 +5,7 @@ import type { Box, Picture } from "./protocol";
 import { parseSvg } from "./sanitize";
 import type { Rectangle } from "./viewport";
 
-const TOGGLE_RADIUS = 9;
+const TOGGLE_RADIUS = 7.5;
 const FLAG_RADIUS = 8.5;
 export const NUMBER_OF_COLOURS = 8;
 
@@ -18,6 +18,8 @@ export class LivePicture {
   readonly svg: SVGSVGElement;
   readonly elements = new Map<string, SVGGElement>();
   readonly edges = new Map<string, SVGGElement>();
+  /** The words of opened groups. */
+  readonly labels = new Map<string, SVGGElement>();
   readonly areas = new Map<string, Rectangle>();
   /** Ids of the edges that leave or enter a box. */
   readonly leaving = new Map<string, string[]>();
@@ -49,6 +51,15 @@ export class LivePicture {
     if (line) element.append(s("path", { d: line.getAttribute("d") ?? "", class: "fxi-edge-hit" }));
   }
 
+  /** Draws the words of an opened group above the edges that cross them. */
+  private raiseLabel(id: string, element: SVGGElement, shape: Element): void {
+    const label = s("g", { class: `fxi-cluster-label ${element.getAttribute("class") ?? ""}`.replace(" cluster", "") });
+    label.dataset["box"] = id;
+    label.append(...[...element.children].filter((child) => child !== shape));
+    this.labels.set(id, label);
+    element.parentElement?.append(label);
+  }
+
   private addBox(id: string, element: SVGGElement, box: Box, offset: { x: number; y: number }): void {
     element.dataset["box"] = id;
     this.elements.set(id, element);
@@ -64,10 +75,8 @@ export class LivePicture {
       toggle.before(s("circle", { class: "fxi-toggle-disc", cx, cy, r: TOGGLE_RADIUS }));
       toggle.after(s("circle", { class: "fxi-toggle-hit", cx, cy, r: TOGGLE_RADIUS + 4 }));
     }
-    if (box.marks.length > 0) {
-      element.style.setProperty("--mark", markColour(box.marks.at(-1)!));
-      if (!box.openable) element.append(flag(x, y, box.marks));
-    }
+    if (box.marks.length > 0 && !box.openable) element.append(flag(x, y, box.marks));
+    if (box.kind === "cluster") this.raiseLabel(id, element, shape);
   }
 }
 

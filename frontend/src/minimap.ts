@@ -6,11 +6,14 @@ import type { Rectangle } from "./viewport";
 
 const WIDTH = 132;
 const HEIGHT = 150;
+/** A graph that is far taller than wide is drawn wider than it is, or there would be nothing to see. */
+const NARROWEST = 46;
 
 export class Minimap {
   readonly element: SVGSVGElement;
   private readonly frame = s("rect", { class: "fxi-minimap-frame", rx: 2 });
-  private scale = 1;
+  private across = 1;
+  private down = 1;
 
   constructor(private readonly moveTo: (x: number, y: number) => void) {
     this.element = s("svg", { class: "fxi-minimap", "aria-hidden": "true" });
@@ -28,11 +31,13 @@ export class Minimap {
 
   show(live: LivePicture): void {
     const { width, height } = live.picture;
-    this.scale = Math.min(WIDTH / Math.max(1, width), HEIGHT / Math.max(1, height));
-    const [w, h] = [Math.max(24, width * this.scale), Math.max(24, height * this.scale)];
+    const scale = Math.min(WIDTH / Math.max(1, width), HEIGHT / Math.max(1, height));
+    const [w, h] = [Math.max(NARROWEST, width * scale), Math.max(NARROWEST, height * scale)];
+    [this.across, this.down] = [w / Math.max(1, width), h / Math.max(1, height)];
     this.element.setAttribute("width", String(w));
     this.element.setAttribute("height", String(h));
-    this.element.setAttribute("viewBox", `0 0 ${w / this.scale} ${h / this.scale}`);
+    this.element.setAttribute("preserveAspectRatio", "none");
+    this.element.setAttribute("viewBox", `0 0 ${width} ${height}`);
     const rectangles = [...live.areas].flatMap(([id, area]) => {
       const box = live.box(id);
       if (!box || box.kind === "chip") return [];
@@ -63,6 +68,6 @@ export class Minimap {
 
   private go(event: PointerEvent): void {
     const bounds = this.element.getBoundingClientRect();
-    this.moveTo((event.clientX - bounds.left) / this.scale, (event.clientY - bounds.top) / this.scale);
+    this.moveTo((event.clientX - bounds.left) / this.across, (event.clientY - bounds.top) / this.down);
   }
 }

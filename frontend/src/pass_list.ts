@@ -122,12 +122,20 @@ export class PassList {
 
   private summary(pass: Pass): HTMLElement {
     if (pass.note) return h("p", { class: "fxi-card-note" }, pass.note);
-    if (pass.matched === null) return h("p", { class: "fxi-card-note" }, pass.on ? "On." : "Nothing in this graph for it to change.");
-    const words = [
-      h("span", { class: pass.matched ? "fxi-matched" : "" }, pass.on ? `${counted(pass.matched, "match", "matches")} changed` : pass.matched ? counted(pass.matched, "match", "matches") : "No matches"),
-      pass.refused ? h("span", { class: "fxi-refused" }, `${pass.refused.toLocaleString("en-US")} left alone`) : null,
-      pass.preserves ? null : h("span", { class: "fxi-inexact", title: "It may change results by rounding." }, "may round"),
-    ];
+    const changed = pass.on ? h("span", { class: "fxi-matched" }, `${counted(pass.changed, "node")} changed`) : null;
+    const rounds = pass.preserves ? null : h("span", { title: "It may change results by rounding." }, "may round");
+    if (pass.matched === null || pass.reasons.length === 0) {
+      const words = pass.matched === null ? "Shows what it changes once it is on" : "Nothing here for it to change";
+      return h("p", { class: "fxi-card-note fxi-counts" }, changed ?? h("span", {}, words), rounds);
+    }
+    const words = h(
+      "span",
+      { class: "fxi-counts" },
+      h("span", { class: pass.matched && !pass.on ? "fxi-matched" : "" }, pass.matched ? counted(pass.matched, "match", "matches") : "No matches"),
+      changed,
+      pass.refused ? h("span", {}, `${pass.refused.toLocaleString("en-US")} left alone`) : null,
+      rounds,
+    );
     const details = h(
       "details",
       {

@@ -51,6 +51,9 @@ export interface Pass {
   arguments: { name: string; value: string }[];
   preserves: boolean;
   on: boolean;
+  /** How many nodes carry its mark. */
+  changed: number;
+  /** How many candidates it takes; null if it does not say. */
   matched: number | null;
   refused: number | null;
   reasons: Reason[];

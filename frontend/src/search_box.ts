@@ -78,7 +78,7 @@ export class SearchBox {
           this.choose(result);
         },
       },
-      h("span", { class: `fxi-result-kind fxi-kind-${result.kind}` }, result.kind),
+      h("span", { class: `fxi-result-kind fx-${result.kind}` }, result.kind),
       h("span", { class: "fxi-result-words" }, h("strong", {}, result.name), h("small", {}, result.text)),
     );
   }

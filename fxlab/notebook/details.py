@@ -218,7 +218,7 @@ def _parameter(name: str, value: Tensor) -> dict[str, Any]:
 
 def _candidates(name: str, explained: Mapping[str, pd.DataFrame | str]) -> list[dict[str, Any]]:
     """Return what each pass says of a node."""
-    found = []
+    found: list[dict[str, Any]] = []
     for signature, frame in explained.items():
         if not isinstance(frame, pd.DataFrame) or not len(frame):
             continue

@@ -67,9 +67,9 @@ class Inspector(anywidget.AnyWidget):  # type: ignore[misc]
     details = traitlets.Dict().tag(sync=True)
     tables = traitlets.Dict().tag(sync=True)
     status = traitlets.Dict({"busy": None, "error": None}).tag(sync=True)
-    height = traitlets.Int(760, min=240, max=4000).tag(sync=True)
+    height = traitlets.Int(800, min=240, max=4000).tag(sync=True)
 
-    def __init__(self, session: Session, *, height: int = 760) -> None:
+    def __init__(self, session: Session, *, height: int = 800) -> None:
         if not hasattr(session, "graph_module") or not hasattr(session, "on_change"):
             raise TypeError(
                 f"Inspector expected a fxlab.Session, got {type(session).__name__}. "
@@ -260,7 +260,7 @@ class Inspector(anywidget.AnyWidget):  # type: ignore[misc]
         self.picture = picture_state(picture, self._scene.view.box_of, matches)
 
     def _show_passes(self) -> None:
-        cards = pass_states(self.session, self._explained)
+        cards = pass_states(self.session, self._explained, self._scene.marks())
         for card in cards:
             card["error"] = self._pass_errors.get(card["signature"], "")
         self.passes = {

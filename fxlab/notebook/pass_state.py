@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 import dataclasses
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
 from fxlab.notebook.wire import clip
+from fxlab.transformations import Transformation
 
 if TYPE_CHECKING:
     from fxlab.session import Session
-    from fxlab.transformations import Transformation
 
 MOST_NODES = 200
 """Names of candidates listed for one reason."""
 
 
-def pass_states(session: Session, explained: dict[str, pd.DataFrame | str]) -> list[dict[str, Any]]:
+def pass_states(
+    session: Session, explained: dict[str, pd.DataFrame | str], marks: Mapping[str, Sequence[str]]
+) -> list[dict[str, Any]]:
     """Describe every pass that a session offers, in the order of its stack.
 
     Parameters
@@ -26,8 +30,14 @@ def pass_states(session: Session, explained: dict[str, pd.DataFrame | str]) -> l
         The session.
     explained
         Signature of a pass -> its ``explain`` frame, or words why there is none.
+    marks
+        Node name -> signatures of the passes that changed the node.
     """
-    return [_pass_state(p, session.is_on(p), explained.get(p.signature)) for p in session.passes]
+    changed = Counter(signature for signatures in marks.values() for signature in signatures)
+    return [
+        _pass_state(p, session.is_on(p), explained.get(p.signature), changed[p.signature])
+        for p in session.passes
+    ]
 
 
 def explain_all(session: Session) -> dict[str, pd.DataFrame | str]:
@@ -61,10 +71,14 @@ def readable_name(p: Transformation) -> str:
     return clip(words[:1].upper() + words[1:], 80)
 
 
-def _pass_state(p: Transformation, on: bool, explained: pd.DataFrame | str | None) -> dict[str, Any]:
+def _pass_state(
+    p: Transformation, on: bool, explained: pd.DataFrame | str | None, changed: int
+) -> dict[str, Any]:
     frame = explained if isinstance(explained, pd.DataFrame) else None
     matched = refused = None
     groups: list[dict[str, Any]] = []
+    if frame is not None and type(p).explain is not Transformation.explain:
+        matched = refused = 0
     if frame is not None and len(frame):
         flags = frame["matched"].astype(bool)
         matched, refused = int(flags.sum()), int((~flags).sum())
@@ -77,6 +91,7 @@ def _pass_state(p: Transformation, on: bool, explained: pd.DataFrame | str | Non
         "arguments": _arguments(p),
         "preserves": bool(p.preserves_computation),
         "on": on,
+        "changed": changed,
         "matched": matched,
         "refused": refused,
         "reasons": groups,
@@ -106,7 +121,7 @@ def _description(p: Transformation) -> str:
     return clip(" ".join(text.split("\n\n")[0].split()), 300)
 
 
-def _arguments(p: Transformation) -> list[dict[str, str]]:
+def _arguments(p: object) -> list[dict[str, str]]:
     if not dataclasses.is_dataclass(p):
         return []
     return [

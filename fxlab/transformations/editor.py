@@ -89,7 +89,7 @@ class Editor:
         )
 
     def replace_modules(self, nodes: Sequence[Node], by: nn.Module, at: str) -> None:
-        """Take the modules that nodes call out of the tree, and put one in, at a path of theirs or a free one."""
+        """Take the modules that nodes call out of the tree, and put one in, at their path or a free one."""
         paths = [str(node.target) for node in nodes]
         for path in dict.fromkeys((at, *paths)):
             for parent in parents_of(path):

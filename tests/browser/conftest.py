@@ -27,7 +27,9 @@ def chromium() -> str:
         filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None
     )
     if not found:
-        _missing("The browser tests need Chromium: apt-get install chromium, or set FXLAB_CHROMIUM to its path.")
+        _missing(
+            "The browser tests need Chromium: apt-get install chromium, or set FXLAB_CHROMIUM to its path."
+        )
     assert found is not None
     return found
 
@@ -39,9 +41,7 @@ def browser(chromium: str) -> Iterator[object]:
     except ModuleNotFoundError:
         _missing("The browser tests need the playwright package: pip install --group test.")
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(
-            executable_path=chromium, args=CHROMIUM_ARGUMENTS, headless=True
-        )
+        browser = playwright.chromium.launch(executable_path=chromium, args=CHROMIUM_ARGUMENTS, headless=True)
         yield browser
         browser.close()
 

@@ -77,7 +77,7 @@ class FakePass:
         return pd.DataFrame([], columns=["node", "matched", "reason"])
 
     def run(self, gm: fx.GraphModule) -> None:
-        pass
+        """Change the graph."""
 
     def mark(self, *nodes: fx.Node) -> None:
         for node in nodes:

@@ -1,0 +1,258 @@
+"""The stack of switchable transformations."""
+
+import operator
+
+import pytest
+import torch
+from torch import nn
+
+from fxlab import FuseBatchNorm2dInConv2d, MergeLinears, Session, Transformation, TransformationError
+
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.conv, self.norm = nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4)
+        self.query, self.key = nn.Linear(4, 5), nn.Linear(4, 5)
+        self.unused_in_training = nn.Identity()
+
+    def forward(self, x):
+        features = self.norm(self.conv(x)).mean((2, 3))
+        return {"product": self.query(features) * self.key(features) / 7.0}
+
+
+class MulToAdd(Transformation):
+    def transform(self, graph_module):
+        for node in graph_module.graph.find_nodes(op="call_function", target=operator.mul):
+            node.target = operator.add
+            self.mark_as_transformed(node)
+        return graph_module
+
+
+class HalveWeightsInPlace(Transformation):
+    def transform(self, graph_module):
+        with torch.no_grad():
+            graph_module.conv.weight.data.mul_(0.5)
+        return graph_module
+
+
+class RaiseMidway(Transformation):
+    def transform(self, graph_module):
+        node = next(iter(graph_module.graph.find_nodes(op="call_module")))
+        node.replace_all_uses_with(node.args[0])
+        graph_module.graph.erase_node(node)
+        del graph_module.conv
+        raise KeyError("no such layer")
+
+
+class NeedsMultiplication(Transformation):
+    def transform(self, graph_module):
+        next(iter(graph_module.graph.find_nodes(op="call_function", target=operator.mul)))
+        return graph_module
+
+
+@pytest.fixture
+def inputs():
+    return (torch.randn(2, 3, 6, 6),)
+
+
+@pytest.fixture
+def session(inputs):
+    passes = [FuseBatchNorm2dInConv2d(), MergeLinears(), MulToAdd(), HalveWeightsInPlace(), RaiseMidway()]
+    return Session(torch.fx.symbolic_trace(Model().eval()), inputs, passes=passes)
+
+
+def state(module):
+    graph = [
+        (n.op, n.name, str(n.target), str(n.args), sorted(n.meta.get("transformations", ())))
+        for n in module.graph.nodes
+    ]
+    parameters = {name: (id(p), p.detach().clone()) for name, p in module.named_parameters()}
+    return graph, [name for name, _ in module.named_modules()], parameters
+
+
+def assert_same_state(a, b):
+    assert a[:2] == b[:2]
+    assert a[2].keys() == b[2].keys()
+    for name, (identity, bits) in a[2].items():
+        assert identity == b[2][name][0]
+        assert torch.equal(bits, b[2][name][1])
+
+
+def test_switching_on_and_off_gives_back_the_very_same_module(session):
+    before = state(session.original)
+    for name in ("fuse-batch-norm2d-in-conv2d", "merge-linears", "mul-to-add", "halve-weights-in-place"):
+        session.apply(name)
+    assert session.graph_module is not session.original
+    for name in ("merge-linears", "halve-weights-in-place", "fuse-batch-norm2d-in-conv2d", "mul-to-add"):
+        session.revert(name)
+    assert session.graph_module is session.original
+    assert_same_state(before, state(session.original))
+
+
+def test_a_pass_in_the_middle_is_taken_out_and_those_above_stay(session):
+    session.apply("mul-to-add")
+    session.apply("fuse-batch-norm2d-in-conv2d")
+    assert [pass_.name for pass_ in session.applied] == ["fuse-batch-norm2d-in-conv2d", "mul-to-add"]
+    session.revert("fuse-batch-norm2d-in-conv2d")
+    assert [pass_.name for pass_ in session.applied] == ["mul-to-add"]
+    assert len(session.transformed_nodes("mul-to-add")) == 1
+    assert "norm" in dict(session.graph_module.named_modules())
+
+
+def test_weights_written_in_place_come_back(session, inputs):
+    before = state(session.original)
+    session.apply("halve-weights-in-place")
+    assert not session.outputs()["allclose"].all()
+    assert session.graph_module.conv.weight is not session.original.conv.weight
+    assert session.graph_module.key.weight is session.original.key.weight
+    assert_same_state(before, state(session.original))
+
+
+def test_a_pass_that_raises_midway_leaves_everything_as_it_was(session):
+    session.apply("mul-to-add")
+    before, current = state(session.graph_module), session.graph_module
+    with pytest.raises(
+        TransformationError, match=r"raise-midway failed and was not applied.*no such layer"
+    ) as info:
+        session.apply("raise-midway")
+    assert isinstance(info.value.__cause__, KeyError)
+    assert session.graph_module is current
+    assert_same_state(before, state(session.graph_module))
+    assert not session.is_on("raise-midway")
+
+
+def test_an_interrupt_leaves_everything_as_it_was(session, monkeypatch):
+    def interrupt(self, graph_module):
+        del graph_module.conv
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(MulToAdd, "transform", interrupt)
+    before = state(session.original)
+    with pytest.raises(KeyboardInterrupt):
+        session.apply("mul-to-add")
+    assert session.graph_module is session.original
+    assert_same_state(before, state(session.original))
+
+
+def test_a_change_that_breaks_a_pass_above_is_refused_whole(inputs):
+    session = Session(
+        torch.fx.symbolic_trace(Model().eval()), inputs, passes=[MulToAdd(), NeedsMultiplication()]
+    )
+    session.apply("needs-multiplication")
+    with pytest.raises(TransformationError, match="needs-multiplication"):
+        session.apply("mul-to-add")
+    assert [pass_.name for pass_ in session.applied] == ["needs-multiplication"]
+
+
+def test_undo_and_redo_walk_the_history(session):
+    session.apply("merge-linears")
+    session.apply("mul-to-add")
+    session.revert("merge-linears")
+    names = []
+    while session.can_undo:
+        session.undo()
+        names.append([pass_.name for pass_ in session.applied])
+    assert names == [["merge-linears", "mul-to-add"], ["merge-linears"], []]
+    session.redo()
+    assert [pass_.name for pass_ in session.applied] == ["merge-linears"]
+    session.reset()
+    assert not session.can_redo
+    assert session.graph_module is session.original
+    session.undo()
+    assert session.is_on("merge-linears")
+
+
+def test_undo_and_redo_at_the_ends_say_so(session):
+    with pytest.raises(ValueError, match="nothing to undo"):
+        session.undo()
+    with pytest.raises(ValueError, match="nothing to redo"):
+        session.redo()
+
+
+def test_outputs_are_compared_with_the_original(session):
+    assert session.outputs()["max_abs_diff"].eq(0).all()
+    session.apply("fuse-batch-norm2d-in-conv2d")
+    session.apply("merge-linears")
+    assert session.outputs()["allclose"].all()
+    session.apply("mul-to-add")
+    assert not session.outputs()["allclose"].any()
+
+
+def test_tables_handed_out_are_copies(session):
+    table = session.outputs()
+    table["allclose"] = False
+    assert session.outputs()["allclose"].all()
+
+
+def test_explain_speaks_of_the_stage_below_the_pass(session):
+    assert session.explain("merge-linears")["matched"].any()
+    session.apply("merge-linears")
+    assert session.explain("merge-linears")["matched"].any()
+
+
+def test_stages_hold_every_step(session):
+    session.apply("merge-linears")
+    session.apply("mul-to-add")
+    assert len(session.stages) == 3
+    assert session.stages[0] is session.original
+    assert session.stages[-1] is session.graph_module
+
+
+def test_listeners_hear_of_each_change_until_they_unsubscribe(session):
+    heard = []
+    unsubscribe = session.on_change(lambda s: heard.append(len(s.applied)))
+    session.apply("merge-linears")
+    session.apply("merge-linears")
+    session.toggle("merge-linears")
+    unsubscribe()
+    session.undo()
+    assert heard == [1, 0]
+
+
+def test_a_pass_is_found_by_itself_its_name_and_its_signature(session):
+    session.apply(MergeLinears())
+    assert session.is_on("merge-linears")
+    assert session.is_on(MergeLinears().signature)
+
+
+def test_a_pass_of_ones_own_is_added_on_top(session):
+    session.add(NeedsMultiplication())
+    assert session.passes[-1].name == "needs-multiplication"
+    with pytest.raises(ValueError, match="offered already"):
+        session.add(NeedsMultiplication())
+
+
+def test_training_an_optimizer_made_before_still_trains_the_restored_model(session, inputs):
+    optimizer = torch.optim.SGD(session.original.parameters(), lr=0.1)
+    session.apply("merge-linears")
+    session.revert("merge-linears")
+    before = session.graph_module.conv.weight.detach().clone()
+    session.graph_module(*inputs)["product"].sum().backward()
+    optimizer.step()
+    assert not torch.equal(before, session.graph_module.conv.weight)
+
+
+def test_wrong_arguments_are_named(session):
+    with pytest.raises(TypeError, match=r"model: expected a torch\.nn\.Module or GraphModule, got str"):
+        Session("bert-base-uncased")
+    with pytest.raises(TypeError, match=r"got the class MergeLinears \(call it\)"):
+        Session(session.original, passes=[MergeLinears])
+    with pytest.raises(ValueError, match=r"does not offer 'no-such-pass'\. It offers: fuse-batch-norm"):
+        session.apply("no-such-pass")
+    with pytest.raises(TypeError, match="its name or its signature, got int"):
+        session.toggle(3)
+    with pytest.raises(TypeError, match="callback: expected a function"):
+        session.on_change("no function")
+
+
+def test_without_inputs_outputs_cannot_be_compared():
+    session = Session(torch.fx.symbolic_trace(Model().eval()))
+    with pytest.raises(ValueError, match="has no inputs"):
+        session.outputs()
+
+
+def test_without_weights_outputs_cannot_be_compared(inputs):
+    session = Session(torch.fx.symbolic_trace(Model().eval().to("meta")), inputs)
+    with pytest.raises(ValueError, match="meta device"):
+        session.outputs()

@@ -1,0 +1,162 @@
+"""What "exactly as it was" means, and the checks that the tests of all transformations share."""
+
+import copy
+import io
+import pickle
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import fx, nn
+
+from fxlab.transformations import ReversibleTransformation, Transformation
+
+
+@dataclass
+class Snapshot:
+    """All of a graph module that a transformation could change."""
+
+    nodes: list[tuple[Any, ...]]
+    modules: list[tuple[str, int, type, bool]]
+    tensors: list[tuple[str, int]]
+    bits: dict[str, torch.Tensor]
+    flags: dict[str, bool]
+    meta: dict[str, Any]
+
+
+def snapshot(gm: fx.GraphModule) -> Snapshot:
+    """Take everything down, module and tensor objects by identity."""
+    tensors = gm.state_dict(keep_vars=True)
+    return Snapshot(
+        [node_facts(node) for node in gm.graph.nodes],
+        [(name, id(m), type(m), m.training) for name, m in gm.named_modules() if name],
+        [(name, id(tensor)) for name, tensor in tensors.items()],
+        {name: tensor.detach().clone() for name, tensor in tensors.items()},
+        {name: parameter.requires_grad for name, parameter in gm.named_parameters()},
+        dict(gm.meta),
+    )
+
+
+def node_facts(node: fx.Node) -> tuple[Any, ...]:
+    """Return what a node is, by names."""
+    return (node.name, node.op, node.target, repr(node.args), repr(node.kwargs), node.type, dict(node.meta))
+
+
+def assert_is(gm: fx.GraphModule, before: Snapshot) -> None:
+    """Check that a module is, in every respect, what it was."""
+    now = snapshot(gm)
+    assert now.nodes == before.nodes
+    assert now.modules == before.modules
+    assert now.tensors == before.tensors
+    assert now.flags == before.flags
+    assert now.meta == before.meta
+    assert_same_bits(now.bits, before.bits)
+    gm.graph.lint()
+
+
+def assert_equals(gm: fx.GraphModule, before: Snapshot) -> None:
+    """Check that a copy is equal to what a module was, without being the same objects."""
+    now = snapshot(gm)
+    assert now.nodes == before.nodes
+    assert [(name, cls, mode) for name, _, cls, mode in now.modules] == [
+        (name, cls, mode) for name, _, cls, mode in before.modules
+    ]
+    assert now.flags == before.flags
+    assert_same_bits(now.bits, before.bits)
+    gm.graph.lint()
+
+
+def assert_same_bits(now: dict[str, torch.Tensor], before: dict[str, torch.Tensor]) -> None:
+    """Check that two state dicts have the same names in the same order, and the same bits."""
+    assert list(now) == list(before)
+    for name, tensor in now.items():
+        assert (tensor.dtype, tensor.device) == (before[name].dtype, before[name].device)
+        if not tensor.is_meta:
+            assert torch.equal(tensor, before[name]), name
+
+
+def traced(model: nn.Module) -> fx.GraphModule:
+    """Trace as a user of plain torch.fx does."""
+    return fx.symbolic_trace(model)
+
+
+def check(
+    transformation: ReversibleTransformation,
+    model: nn.Module,
+    *inputs: Any,
+    marked: int,
+    gm: fx.GraphModule | None = None,
+    tolerance: float | None = None,
+) -> fx.GraphModule:
+    """Apply, compare, count the marks, reverse, compare exactly; return the module transformed once more."""
+    expected = model(*copy.deepcopy(inputs))
+    gm = traced(model) if gm is None else gm
+    model_before = {name: tensor.detach().clone() for name, tensor in model.state_dict().items()}
+    before = snapshot(gm)
+    transformed = transformation(gm)
+    assert transformed is gm
+    assert_close(gm(*copy.deepcopy(inputs)), expected, tolerance)
+    assert len(transformation.get_transformed_nodes(gm)) == marked
+    assert_same_bits(model.state_dict(), model_before)
+    assert_close(model(*copy.deepcopy(inputs)), expected, 0.0)
+    if marked == 0:
+        assert_is(gm, before)
+    assert transformation(gm, reverse=True) is gm
+    assert_is(gm, before)
+    assert transformation.get_transformed_nodes(gm) == []
+    assert_close(gm(*copy.deepcopy(inputs)), expected, 0.0)
+    return transformation(gm)
+
+
+def assert_close(actual: Any, expected: Any, tolerance: float | None = None) -> None:
+    """Compare outputs of any structure in float64, within the rounding of their dtype; the dtype exactly."""
+    if isinstance(expected, torch.Tensor):
+        assert actual.dtype == expected.dtype
+        assert actual.shape == expected.shape
+        if expected.is_meta:
+            return
+        if expected.is_floating_point():
+            limit = 64 * torch.finfo(expected.dtype).eps if tolerance is None else tolerance
+            torch.testing.assert_close(
+                actual.double(), expected.double(), rtol=limit, atol=limit, equal_nan=True
+            )
+        else:
+            assert torch.equal(actual, expected)
+    elif isinstance(expected, dict):
+        for key, value in expected.items():
+            assert_close(actual[key], value, tolerance)
+    elif isinstance(expected, tuple | list):
+        assert len(actual) == len(expected)
+        for a, b in zip(actual, expected, strict=True):
+            assert_close(a, b, tolerance)
+    else:
+        assert actual == expected
+        assert type(actual) is type(expected)
+
+
+def reasons(transformation: Transformation, gm: fx.GraphModule) -> dict[str, str]:
+    """Return the reason that explain gives for each refused node."""
+    frame = transformation.explain(gm)
+    return {row.node: row.reason for row in frame.itertuples() if not row.matched}
+
+
+def pickled(gm: fx.GraphModule) -> fx.GraphModule:
+    """Return what comes out of a pickle."""
+    return pickle.loads(pickle.dumps(gm))
+
+
+def saved(gm: fx.GraphModule) -> fx.GraphModule:
+    """Return what comes out of torch.save and torch.load."""
+    buffer = io.BytesIO()
+    torch.save(gm, buffer)
+    buffer.seek(0)
+    return torch.load(buffer, weights_only=False)
+
+
+COPIES: dict[str, Callable[[fx.GraphModule], fx.GraphModule]] = {
+    "deepcopy": copy.deepcopy,
+    "pickle": pickled,
+    "torch.save": saved,
+}
+"""The ways in which a module is copied, marks and all."""

@@ -1,0 +1,548 @@
+"""MergeLinears: what it merges, what it leaves alone, and that it is taken back exactly."""
+
+import copy
+import operator
+
+import pytest
+import torch
+from exactness import COPIES, assert_close, assert_equals, assert_is, check, reasons, snapshot, traced
+from torch import fx, nn
+from torch.nn import functional as F
+from torch.nn.utils import prune
+
+from fxlab.transformations import MergeLinears
+
+
+class Attention(nn.Module):
+    """Three linears that read one input."""
+
+    def __init__(self, sizes=(4, 4, 4), bias=(True, True, True), features=6, dtype=None):
+        super().__init__()
+        for name, size, with_bias in zip(("query", "key", "value"), sizes, bias, strict=True):
+            self.add_module(name, nn.Linear(features, size, with_bias, dtype=dtype))
+
+    def forward(self, x):
+        return self.query(x), self.key(x), self.value(x)
+
+
+class Nested(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.attention = Attention()
+        self.out = nn.Linear(4, 3)
+
+    def forward(self, x):
+        query, key, value = self.attention(x)
+        return self.out(query * key + value)
+
+
+def merged_linear(gm):
+    (node,) = MergeLinears().get_transformed_nodes(gm)
+    return gm.get_submodule(node.target)
+
+
+@pytest.mark.parametrize("model", [Attention(), Nested()], ids=["at the root", "below the root"])
+def test_linears_with_one_input_become_one(model):
+    gm = check(MergeLinears(), model, torch.randn(2, 6), marked=1)
+    merged = merged_linear(gm)
+    assert (merged.in_features, merged.out_features) == (6, 12) == tuple(reversed(merged.weight.shape))
+    assert sum(node.target is operator.getitem for node in gm.graph.nodes) == 3
+
+
+def test_the_merged_node_and_module_are_named_after_their_parts():
+    gm = MergeLinears()(traced(Nested()))
+    (node,) = MergeLinears().get_transformed_nodes(gm)
+    assert (node.name, node.target) == ("query_key_value_merged", "attention.query_key_value_merged")
+    assert not hasattr(gm.attention, "query")
+
+
+def test_a_name_that_is_taken_is_not_overwritten():
+    class WithThatName(Attention):
+        def __init__(self):
+            super().__init__()
+            self.query_key_value_merged = nn.Linear(4, 4)
+
+        def forward(self, x):
+            query, key, value = super().forward(x)
+            return self.query_key_value_merged(query), key, value
+
+    gm = check(MergeLinears(), WithThatName(), torch.randn(2, 6), marked=1)
+    assert {"query_key_value_merged", "query_key_value_merged_1"} <= dict(gm.named_children()).keys()
+
+
+def test_one_output_feature_each():
+    check(MergeLinears(), Attention(sizes=(1, 1, 1)), torch.randn(2, 6), marked=1)
+
+
+def test_different_sizes():
+    check(MergeLinears(), Attention(sizes=(1, 5, 3)), torch.randn(2, 6), marked=1)
+
+
+@pytest.mark.parametrize("shape", [(6,), (0, 6), (2, 0, 6), (2, 3, 6), (2, 3, 4, 6)])
+def test_inputs_of_any_number_of_dimensions_and_batches_of_none(shape):
+    check(MergeLinears(), Attention(), torch.randn(shape), marked=1)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16, torch.float16])
+def test_dtypes_are_kept(dtype):
+    gm = check(MergeLinears(), Attention(dtype=dtype), torch.randn(2, 6, dtype=dtype), marked=1)
+    assert merged_linear(gm).weight.dtype == dtype
+
+
+def test_linears_without_bias_get_none():
+    gm = check(MergeLinears(), Attention(bias=(False, False, False)), torch.randn(2, 6), marked=1)
+    assert merged_linear(gm).bias is None
+
+
+def test_only_linears_that_agree_in_having_a_bias_are_merged():
+    gm = check(MergeLinears(), Attention(bias=(True, False, True)), torch.randn(2, 6), marked=1)
+    assert merged_linear(gm).out_features == 8
+    assert "agrees with it" in reasons(MergeLinears(), traced(Attention(bias=(True, False, True))))["key"]
+
+
+def test_only_linears_that_agree_in_dtype_are_merged():
+    class Mixed(Attention):
+        def __init__(self):
+            super().__init__()
+            self.other = nn.Linear(6, 4, dtype=torch.float64)
+
+        def forward(self, x):
+            return *super().forward(x), self.other(x.double())
+
+    check(MergeLinears(), Mixed(), torch.randn(2, 6), marked=1)
+    model = Attention()
+    model.key.double()
+    gm = MergeLinears()(traced(model))
+    assert gm.key is model.key
+    assert merged_linear(gm).out_features == 8
+
+
+def test_only_linears_that_agree_in_what_is_trained_are_merged():
+    model = Attention()
+    model.key.requires_grad_(False)
+    model.value.bias.requires_grad_(False)
+    check(MergeLinears(), model, torch.randn(2, 6), marked=0)
+    model.query.requires_grad_(False)
+    gm = check(MergeLinears(), model, torch.randn(2, 6), marked=1)
+    assert not any(parameter.requires_grad for parameter in merged_linear(gm).parameters())
+
+
+def test_the_merged_linear_is_in_the_mode_of_its_parts():
+    assert not merged_linear(MergeLinears()(traced(Attention().eval()))).training
+    assert merged_linear(MergeLinears()(traced(Attention()))).training
+
+
+def test_merging_draws_no_random_numbers():
+    gm = traced(Attention())
+    state = torch.get_rng_state()
+    MergeLinears()(gm)
+    assert torch.equal(torch.get_rng_state(), state)
+
+
+def test_gradients_reach_the_merged_weight():
+    model = Attention()
+    gm = MergeLinears()(traced(model))
+    x = torch.randn(2, 6)
+    sum(out.sum() for out in gm(x)).backward()
+    sum(out.sum() for out in model(x)).backward()
+    expected = torch.cat([model.query.weight.grad, model.key.weight.grad, model.value.weight.grad])
+    torch.testing.assert_close(merged_linear(gm).weight.grad, expected)
+
+
+def test_arguments_by_keyword():
+    class ByKeyword(Attention):
+        def forward(self, x):
+            return self.query(input=x), self.key(x), self.value(input=x)
+
+    check(MergeLinears(), ByKeyword(), torch.randn(2, 6), marked=1)
+
+
+def test_a_linear_called_twice_on_one_input_is_left_alone():
+    class Twice(Attention):
+        def forward(self, x):
+            return self.query(x), self.query(x), self.key(x), self.value(x)
+
+    check(MergeLinears(), Twice(), torch.randn(2, 6), marked=1)
+    assert "called 2 times" in reasons(MergeLinears(), traced(Twice()))["query"]
+
+
+def test_a_linear_that_reads_another_input_as_well_is_left_alone():
+    class Shared(Attention):
+        def forward(self, x, y):
+            return self.query(x), self.key(x), self.value(x), self.query(y)
+
+    check(MergeLinears(), Shared(), torch.randn(2, 6), torch.randn(2, 6), marked=1)
+
+
+def test_a_linear_under_two_names_is_left_alone():
+    class Aliased(Attention):
+        def __init__(self):
+            super().__init__()
+            self.alias = self.query
+
+        def forward(self, x):
+            return self.query(x), self.key(x), self.alias(x)
+
+    check(MergeLinears(), Aliased(), torch.randn(2, 6), marked=0)
+
+
+def test_a_graph_with_the_same_module_under_two_targets_is_left_alone():
+    linear = nn.Linear(6, 4)
+    root = nn.Module()
+    root.a, root.b = linear, linear
+    graph = fx.Graph()
+    x = graph.placeholder("x")
+    graph.output((graph.call_module("a", (x,)), graph.call_module("b", (x,))))
+    gm = fx.GraphModule(root, graph)
+    check(MergeLinears(), gm, torch.randn(2, 6), marked=0, gm=gm)
+    assert "shared" in reasons(MergeLinears(), gm)["a"]
+
+
+def test_tied_weights_are_left_alone_and_stay_tied():
+    model = Attention()
+    model.key.weight = model.query.weight
+    check(MergeLinears(), model, torch.randn(2, 6), marked=0)
+    assert "used elsewhere" in reasons(MergeLinears(), traced(model))["key"]
+
+
+def test_weights_that_share_memory_are_left_alone():
+    model = Attention()
+    model.key.weight = nn.Parameter(model.query.weight.detach())
+    check(MergeLinears(), model, torch.randn(2, 6), marked=0)
+
+
+def test_a_weight_tied_to_an_embedding_is_left_alone():
+    class Tied(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.embedding = nn.Embedding(7, 6)
+            self.head, self.other, self.third = nn.Linear(6, 7), nn.Linear(6, 7), nn.Linear(6, 7)
+            self.head.weight = self.embedding.weight
+
+        def forward(self, ids):
+            x = self.embedding(ids)
+            return self.head(x), self.other(x), self.third(x)
+
+    gm = check(MergeLinears(), Tied(), torch.arange(7), marked=1)
+    assert gm.head.weight is gm.embedding.weight
+
+
+def test_a_weight_that_a_get_attr_reads_is_left_alone():
+    class Reads(Attention):
+        def forward(self, x):
+            return *super().forward(x), x @ self.query.weight.t()
+
+    gm = check(MergeLinears(), Reads(), torch.randn(2, 6), marked=1)
+    assert gm.query.weight is not None
+
+
+def test_a_subclass_is_left_alone():
+    class Doubled(nn.Linear):
+        def forward(self, x):
+            return 2 * super().forward(x)
+
+    class Leaves(fx.Tracer):
+        def is_leaf_module(self, m, name):
+            return isinstance(m, nn.Linear) or super().is_leaf_module(m, name)
+
+    model = Attention()
+    model.query = Doubled(6, 4)
+    gm = fx.GraphModule(model, Leaves().trace(model))
+    check(MergeLinears(), model, torch.randn(2, 6), marked=1, gm=gm)
+    assert "Doubled" in reasons(MergeLinears(), fx.GraphModule(model, Leaves().trace(model)))["query"]
+
+
+def test_a_replaced_forward_is_left_alone():
+    model = Attention()
+    model.query.forward = lambda x: F.linear(x, model.key.weight) * 3
+    gm = traced(model)
+    MergeLinears()(gm)
+    x = torch.randn(2, 6)
+    assert_close(gm(x), model(x))
+    assert "replaced" in reasons(MergeLinears(), traced(model))["query"]
+
+
+@pytest.mark.parametrize(
+    "hook",
+    [
+        lambda linear: linear.register_forward_hook(lambda m, args, out: out * 2),
+        lambda linear: linear.register_forward_pre_hook(lambda m, args: (args[0] * 2,)),
+        lambda linear: linear.register_full_backward_hook(lambda m, gi, go: None),
+        lambda linear: linear.register_full_backward_pre_hook(lambda m, go: None),
+        lambda linear: linear.weight.register_hook(lambda grad: grad * 2),
+        lambda linear: linear.weight.register_post_accumulate_grad_hook(lambda p: None),
+    ],
+)
+def test_a_hooked_linear_is_left_alone_and_keeps_its_hook(hook):
+    model = Attention()
+    hook(model.query)
+    gm = check(MergeLinears(), model, torch.randn(2, 6), marked=1)
+    assert gm.query is model.query
+    assert "hook" in reasons(MergeLinears(), traced(model))["query"]
+
+
+def test_hooks_on_all_modules_are_respected():
+    gm = traced(Attention())
+    handle = nn.modules.module.register_module_forward_hook(lambda m, args, out: None)
+    try:
+        assert MergeLinears().get_transformed_nodes(MergeLinears()(gm)) == []
+    finally:
+        handle.remove()
+
+
+@pytest.mark.parametrize(
+    "parametrize",
+    [
+        nn.utils.parametrizations.weight_norm,
+        nn.utils.parametrizations.spectral_norm,
+        lambda linear: nn.utils.parametrize.register_parametrization(linear, "weight", nn.Tanh()),
+    ],
+)
+def test_a_parametrized_linear_is_left_alone(parametrize):
+    model = Attention().eval()
+    parametrize(model.query)
+
+    class Leaves(fx.Tracer):
+        def is_leaf_module(self, m, name):
+            return isinstance(m, nn.Linear) or super().is_leaf_module(m, name)
+
+    gm = fx.GraphModule(model, Leaves().trace(model))
+    check(MergeLinears(), model, torch.randn(2, 6), marked=1, gm=gm)
+    assert nn.utils.parametrize.is_parametrized(gm.query)
+
+
+def test_a_pruned_linear_is_left_alone():
+    model = Attention()
+    prune.l1_unstructured(model.query, "weight", 0.5)
+    check(MergeLinears(), model, torch.randn(2, 6), marked=1)
+
+
+@pytest.mark.parametrize(
+    "write",
+    [
+        lambda x: x.add_(1),
+        lambda x: x.mul_(2).add_(1),
+        lambda x: operator.iadd(x, 1),
+        lambda x: operator.setitem(x, 0, 1.0),
+        lambda x: F.relu(x, inplace=True),
+        lambda x: F.relu(x, True),
+        lambda x: torch.relu_(x),
+        lambda x: torch.add(x, 1, out=x),
+        lambda x: x.view(-1).add_(1),
+        lambda x: x[0].zero_(),
+        lambda x: x.transpose(0, 1).t().chunk(2)[0].fill_(3),
+        lambda x: F.dropout(x, 0.5, False).add_(1),
+        lambda x: x.data.zero_(),
+        lambda x: x.detach().copy_(x * 2),
+    ],
+)
+def test_an_input_written_between_two_linears_keeps_them_apart(write):
+    class Writes(Attention):
+        def forward(self, x):
+            x = x * 1.5
+            query = self.query(x)
+            write(x)
+            return query, self.key(x), self.value(x)
+
+    gm = check(MergeLinears(), Writes().requires_grad_(False), torch.randn(2, 6), marked=1)
+    assert merged_linear(gm).out_features == 8
+
+
+@pytest.mark.parametrize("module", [nn.ReLU(inplace=True), nn.Dropout(0.0, inplace=True)])
+def test_an_input_written_by_a_module_keeps_them_apart(module):
+    class Writes(Attention):
+        def __init__(self):
+            super().__init__()
+            self.write = module
+
+        def forward(self, x):
+            x = x * 1.5
+            query = self.query(x)
+            self.write(x.view(-1))
+            return query, self.key(x), self.value(x)
+
+    check(MergeLinears(), Writes().requires_grad_(False), torch.randn(2, 6), marked=1)
+
+
+def test_a_buffer_written_through_another_reading_of_it_keeps_them_apart():
+    class Writes(Attention):
+        def __init__(self):
+            super().__init__()
+            self.register_buffer("state", torch.randn(2, 6))
+
+        def forward(self, x):
+            state = self.state
+            query = self.query(state)
+            self.state.mul_(0.0)
+            return query + x, self.key(state)
+
+    model = Writes().requires_grad_(False)
+    gm = traced(copy.deepcopy(model))
+    MergeLinears()(gm)
+    assert_close(gm(torch.ones(4)), model(torch.ones(4)))
+
+
+def test_what_was_made_before_a_write_to_something_else_is_merged():
+    class WritesElsewhere(Attention):
+        def forward(self, x):
+            query = self.query(x)
+            query.add_(1)
+            return query, self.key(x), self.value(x)
+
+    check(MergeLinears(), WritesElsewhere().requires_grad_(False), torch.randn(2, 6), marked=1)
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        lambda q: q.view(-1),
+        lambda q: q.view(q.size(0), -1),
+        lambda q: q.view(2, 3, 2, 2).transpose(1, 2),
+        lambda q: q.view(q.size(0), q.size(1), 2, 2).permute(0, 2, 1, 3).reshape(2, -1),
+        lambda q: q.view(torch.int32),
+        lambda q: q.transpose(1, 2).contiguous().view(-1),
+        lambda q: torch.as_strided(q, (2, 2), (1, 1)),
+        lambda q: q.stride(),
+        lambda q: q.is_contiguous(),
+        lambda q: q[0].view(-1),
+        lambda q: (q.reshape(-1).add_(1), q),
+        lambda q: (q.flatten().zero_(), q),
+        lambda q: (q.contiguous().mul_(2), q),
+        lambda q: q.storage_offset(),
+    ],
+)
+def test_results_may_be_used_in_any_way_that_depends_on_their_memory(use):
+    class Views(Attention):
+        def forward(self, x):
+            return use(self.query(x)), use(self.key(x)), self.value(x)
+
+    check(MergeLinears(), Views().requires_grad_(False), torch.randn(2, 3, 6), marked=1)
+
+
+def test_heads_are_viewed_without_a_copy():
+    class Heads(Attention):
+        def forward(self, x):
+            return [part.view(x.size(0), -1, 2, 2).transpose(1, 2) for part in super().forward(x)]
+
+    gm = check(MergeLinears(), Heads(), torch.randn(2, 3, 6), marked=1)
+    assert not any(node.target == "contiguous" for node in gm.graph.nodes)
+
+
+def test_a_change_of_grad_mode_keeps_them_apart():
+    graph = fx.Graph()
+    x = graph.placeholder("x")
+    query = graph.call_module("query", (x,))
+    graph.call_function(torch._C._set_grad_enabled, (False,))
+    key = graph.call_module("key", (x,))
+    graph.call_function(torch._C._set_grad_enabled, (True,))
+    graph.output((query, key))
+    gm = fx.GraphModule(Attention(), graph)
+    assert MergeLinears().get_transformed_nodes(MergeLinears()(gm)) == []
+
+
+def test_linears_with_different_inputs_are_left_alone():
+    class Apart(Attention):
+        def forward(self, x):
+            return self.query(x), self.key(x + 1), self.value(x * 2)
+
+    check(MergeLinears(), Apart(), torch.randn(2, 6), marked=0)
+
+
+def test_a_part_of_a_module_that_is_called_as_a_whole_is_left_alone():
+    class Leaves(fx.Tracer):
+        def is_leaf_module(self, m, name):
+            return isinstance(m, Attention) or super().is_leaf_module(m, name)
+
+    model = Nested()
+    graph = Leaves().trace(model)
+    whole = next(node for node in graph.nodes if node.target == "attention")
+    with graph.inserting_after(whole):
+        extra = [graph.call_module(f"attention.{name}", (whole.args[0],)) for name in ("query", "key")]
+    graph.output_node().args = ((graph.output_node().args[0], *extra),)
+    gm = fx.GraphModule(model, graph)
+    MergeLinears()(gm)
+    assert MergeLinears().get_transformed_nodes(gm) == []
+    assert model.attention.query is gm.attention.query
+
+
+def test_weights_on_the_meta_device_are_merged():
+    with torch.device("meta"):
+        model = Attention()
+    gm = check(MergeLinears(), model, torch.empty(2, 6, device="meta"), marked=1)
+    assert merged_linear(gm).weight.is_meta
+
+
+def test_what_is_known_of_the_results_is_kept():
+    gm = traced(Nested())
+    fx.passes.shape_prop.ShapeProp(gm).propagate(torch.randn(2, 6))
+    known = {node.name: node.meta["tensor_meta"] for node in gm.graph.nodes}
+    MergeLinears()(gm)
+    for name in ("attention_query", "attention_key"):
+        assert next(n for n in gm.graph.nodes if n.name == name).meta["tensor_meta"] == known[name]
+
+
+def test_an_optimizer_made_before_trains_the_restored_model():
+    model = Attention()
+    gm = traced(model)
+    optimizer = torch.optim.SGD(gm.parameters(), lr=0.1)
+    MergeLinears()(MergeLinears()(gm), reverse=True)
+    before = model.query.weight.detach().clone()
+    gm(torch.randn(2, 6))[0].sum().backward()
+    optimizer.step()
+    assert not torch.equal(model.query.weight, before)
+
+
+def test_parameter_order_is_kept():
+    class Order(Attention):
+        def __init__(self):
+            super().__init__()
+            self.between = nn.Linear(4, 4)
+
+        def forward(self, x):
+            return self.query(x), self.between(self.key(x)), self.value(x)
+
+    gm = traced(Order())
+    names = [name for name, _ in gm.named_parameters()]
+    MergeLinears()(MergeLinears()(gm), reverse=True)
+    assert [name for name, _ in gm.named_parameters()] == names
+
+
+def test_applying_twice_merges_once_and_one_reversal_restores():
+    gm = traced(Attention())
+    before = snapshot(gm)
+    merge = MergeLinears()
+    merge(merge(gm))
+    assert len(merge.get_transformed_nodes(gm)) == 1
+    assert_is(merge(gm, reverse=True), before)
+
+
+def test_applying_after_reversing_gives_the_same_graph():
+    gm = MergeLinears()(traced(Nested()))
+    once = gm.code
+    MergeLinears()(MergeLinears()(gm, reverse=True))
+    assert gm.code == once
+
+
+@pytest.mark.parametrize("copied", COPIES.values(), ids=COPIES.keys())
+def test_copies_are_reversed_exactly_and_independently(copied):
+    gm = traced(Nested())
+    before = snapshot(gm)
+    MergeLinears()(gm)
+    other = copied(gm)
+    assert [n.name for n in MergeLinears().get_transformed_nodes(other)] == ["query_key_value_merged"]
+    MergeLinears()(other, reverse=True)
+    assert_equals(other, before)
+    assert len(MergeLinears().get_transformed_nodes(gm)) == 1
+    assert not {id(p) for p in other.parameters()} & {id(p) for p in gm.parameters()}
+    MergeLinears()(gm, reverse=True)
+    assert_is(gm, before)
+
+
+def test_explain_says_what_and_why_and_changes_nothing():
+    gm = traced(Attention(bias=(True, False, True)))
+    before = snapshot(gm)
+    frame = MergeLinears().explain(gm)
+    assert list(frame.columns) == ["node", "matched", "reason"]
+    assert dict(zip(frame.node, frame.matched, strict=True)) == {"query": True, "value": True, "key": False}
+    assert frame.reason[0] == "one linear of query, value"
+    assert_is(gm, before)
