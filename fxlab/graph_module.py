@@ -19,6 +19,8 @@ from torch.fx import Graph, GraphModule, Node
 from torch.fx._graph_pickler import GraphPickler
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
+from fxlab.tensors import same_bits
+
 _ROOT_HOOKS = (
     "_forward_hooks",
     "_forward_hooks_with_kwargs",
@@ -120,16 +122,9 @@ def changed_copy(
         for holder in holders:
             for name, tensor in holder.items():
                 original = twins.get(id(tensor))
-                if tensor is not None and original is not None and _same_tensor(tensor, original):
+                if tensor is not None and original is not None and same_bits(tensor, original):
                     holder[name] = original
     return result
-
-
-def _same_tensor(a: torch.Tensor, b: torch.Tensor) -> bool:
-    if (a.shape, a.dtype, a.device, a.requires_grad) != (b.shape, b.dtype, b.device, b.requires_grad):
-        return False
-    # Bits are compared, not values: NaN is itself, and 0.0 is not -0.0.
-    return a.is_meta or torch.equal(*(t.detach().contiguous().flatten().view(torch.uint8) for t in (a, b)))
 
 
 def _tensors_of(graph_module: GraphModule) -> Iterator[torch.Tensor]:

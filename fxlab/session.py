@@ -10,9 +10,9 @@ from torch.fx import GraphModule
 
 from fxlab import transformations
 from fxlab.graph_module import changed_copy
+from fxlab.running import Inputs
 from fxlab.transformations import Transformation
 from fxlab.validation import compare_outputs, transformed_nodes
-from fxlab.validation.running import Inputs
 
 if TYPE_CHECKING:
     import pandas as pd

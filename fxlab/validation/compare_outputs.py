@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from fxlab.validation.output_paths import tensors_by_path
-from fxlab.validation.running import Inputs, checked_module, run
+from fxlab.running import Inputs, checked_module, run
+from fxlab.tensors import tensors_by_path
 
 if TYPE_CHECKING:
     import pandas as pd

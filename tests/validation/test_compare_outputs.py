@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from fxlab import compare_outputs
-from fxlab.validation.output_paths import tensors_by_path
+from fxlab.tensors import tensors_by_path
 
 Pair = namedtuple("Pair", "left right")
 

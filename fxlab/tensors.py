@@ -1,4 +1,4 @@
-"""The tensors of a model's output, each with the path that leads to it."""
+"""Tensors inside nested values, each with the path that leads to it, and whether two are the same."""
 
 import dataclasses
 from collections.abc import Iterator, Mapping
@@ -30,6 +30,16 @@ def tensors_by_path(output: Any) -> dict[str, torch.Tensor]:
     ['logits', 'states.0']
     """
     return {path or "output": tensor for path, tensor in _walk(output, "", set())}
+
+
+def same_bits(a: torch.Tensor, b: torch.Tensor) -> bool:
+    """Tell whether two tensors agree in shape, dtype, device, ``requires_grad`` and every bit.
+
+    NaN is itself, and 0.0 is not -0.0. Tensors on the meta device have no bits to differ in.
+    """
+    if (a.shape, a.dtype, a.device, a.requires_grad) != (b.shape, b.dtype, b.device, b.requires_grad):
+        return False
+    return a.is_meta or torch.equal(*(t.detach().contiguous().flatten().view(torch.uint8) for t in (a, b)))
 
 
 def _walk(value: Any, path: str, inside: set[int]) -> Iterator[tuple[str, torch.Tensor]]:

@@ -1,0 +1,122 @@
+"""The inputs of a trace: bound to the parameters of ``forward``, checked, and made fake."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import nn
+
+_CONSTANT = (type(None), bool, int, float, complex, str, torch.dtype, torch.device)
+
+Path = tuple[Any, ...]
+"""The keys and indices that lead from an input to a tensor inside."""
+
+
+@dataclass(frozen=True)
+class Argument:
+    """One input of a model."""
+
+    name: str
+    """The parameter of ``forward``, or ``args_0`` and so on for what ``*args`` takes."""
+    value: Any
+    by_keyword: bool
+
+    @property
+    def is_constant(self) -> bool:
+        """Whether there is no tensor inside, so that the trace holds the value fixed."""
+        return not any(True for _ in tensors_inside(self.value))
+
+
+def bound_arguments(model: nn.Module, inputs: Any) -> tuple[Argument, ...]:
+    """Bind inputs to the parameters of ``model.forward``.
+
+    Parameters
+    ----------
+    model
+        The module.
+    inputs
+        Keyword arguments (a mapping), positional arguments (a tuple or list) or one tensor.
+
+    Raises
+    ------
+    TypeError
+        If inputs are none of these, do not fit the signature, or hold what a graph cannot take apart.
+    """
+    if isinstance(inputs, torch.Tensor):
+        inputs = (inputs,)
+    if not isinstance(inputs, Mapping | tuple | list):
+        raise TypeError(
+            "inputs: expected a mapping of keyword arguments, a tuple of positional arguments or one tensor, "
+            f"got {type(inputs).__name__}"
+        )
+    signature = inspect.signature(model.forward)
+    by_keyword = isinstance(inputs, Mapping)
+    try:
+        bound = signature.bind(**inputs) if by_keyword else signature.bind(*inputs)
+    except TypeError as error:
+        raise TypeError(
+            f"inputs: {error}. {type(model).__name__}.forward takes {', '.join(signature.parameters) or 'nothing'}."
+        ) from None
+    arguments: list[Argument] = []
+    for name, value in bound.arguments.items():
+        kind = signature.parameters[name].kind
+        if kind is inspect.Parameter.VAR_KEYWORD:
+            arguments += [Argument(key, item, True) for key, item in value.items()]
+        elif kind is inspect.Parameter.VAR_POSITIONAL:
+            arguments += [Argument(f"{name}_{index}", item, False) for index, item in enumerate(value)]
+        else:
+            arguments.append(Argument(name, value, by_keyword))
+    for argument in arguments:
+        _check(argument)
+    return tuple(arguments)
+
+
+def inputs_of(arguments: tuple[Argument, ...], values: Mapping[str, Any]) -> dict[str, Any] | tuple[Any, ...]:
+    """Return what to call the model with, given other values for its arguments."""
+    if all(argument.by_keyword for argument in arguments):
+        return {argument.name: values[argument.name] for argument in arguments}
+    return tuple(values[argument.name] for argument in arguments)
+
+
+def tensors_inside(value: Any, path: Path = ()) -> Iterator[tuple[Path, torch.Tensor]]:
+    """Yield each tensor inside nested lists, tuples and mappings, with the path that leads to it."""
+    if isinstance(value, torch.Tensor):
+        yield path, value
+    elif isinstance(value, Mapping):
+        for key, item in value.items():
+            yield from tensors_inside(item, (*path, key))
+    elif isinstance(value, list | tuple):
+        for index, item in enumerate(value):
+            yield from tensors_inside(item, (*path, index))
+
+
+def map_tensors(change: Callable[[Path, torch.Tensor], Any], value: Any, path: Path = ()) -> Any:
+    """Return a nested value with other tensors, of the same types."""
+    if isinstance(value, torch.Tensor):
+        return change(path, value)
+    if isinstance(value, Mapping):
+        items = {key: map_tensors(change, item, (*path, key)) for key, item in value.items()}
+        return items if type(value) is dict else type(value)(**items)  # ModelOutput and its like
+    if isinstance(value, list | tuple):
+        parts = [map_tensors(change, item, (*path, index)) for index, item in enumerate(value)]
+        return type(value)(*parts) if hasattr(value, "_fields") else type(value)(parts)
+    return value
+
+
+def _check(argument: Argument) -> None:
+    pending = [argument.value]
+    while pending:
+        value = pending.pop()
+        if isinstance(value, Mapping):
+            pending.extend(value.values())
+        elif isinstance(value, list | tuple):
+            pending.extend(value)
+        elif not isinstance(value, (torch.Tensor, *_CONSTANT)):
+            raise TypeError(
+                f"inputs: {argument.name} holds a {type(value).__name__}, which a graph cannot take apart. Give "
+                "tensors, numbers and strings, alone or in lists, tuples and mappings, or leave it out."
+            )

@@ -1,0 +1,178 @@
+"""Whether a trace computes what the model computes: bit for bit, at other sizes and with padding."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import sympy
+import torch
+from torch import nn
+from torch.fx import GraphModule
+
+from fxlab.running import run
+from fxlab.tensors import same_bits, tensors_by_path
+from fxlab.tracing.arguments import Argument, inputs_of
+from fxlab.tracing.fake_inputs import FakeInputs, Size, resized, with_padding
+from fxlab.tracing.module_state import module_state_kept
+from fxlab.tracing.report import Finding, TraceError
+
+
+class EagerRefuses(Exception):
+    """The model itself does not run on some inputs."""
+
+
+class Eager:
+    """The model as the reference that a trace is measured against.
+
+    Parameters
+    ----------
+    model
+        The module that was traced.
+    arguments
+        Inputs that it runs on.
+    """
+
+    def __init__(self, model: nn.Module, arguments: tuple[Argument, ...]) -> None:
+        self.arguments = arguments
+        self._model = model
+
+    def run(self, values: Mapping[str, Any]) -> Any:
+        """Run the model; raise :class:`EagerRefuses` if it does not take these values."""
+        try:
+            return self._run(self._model, values)
+        except Exception as error:  # whatever the model raises for inputs that it does not take
+            raise EagerRefuses(str(error)) from error
+
+    def accepts(self, sizes: Mapping[Size, int]) -> bool:
+        """Tell whether the model runs on inputs of other sizes."""
+        try:
+            self.run(resized(self.arguments, sizes))
+        except EagerRefuses:
+            return False
+        return True
+
+    def difference(self, traced: GraphModule, values: Mapping[str, Any]) -> str:
+        """Return how the outputs of a trace differ from the model's, or ``""`` if every bit is the same."""
+        expected = self.run(values)
+        try:
+            actual = self._run(traced, values)
+        except Exception as error:  # a graph may fail in any way that torch can
+            return f"the graph raises {type(error).__name__}: {str(error).strip()[:300]}"
+        found = _difference(actual, expected)
+        if found and (noise := _difference(self.run(values), expected)):
+            # No two runs of the model agree; then the graph must be about as close.
+            return "" if _are_close(actual, expected) else f"{found} (the model by itself: {noise})"
+        return found
+
+    def _run(self, module: nn.Module, values: Mapping[str, Any]) -> Any:
+        with module_state_kept(self._model, values=True):
+            return run(module, inputs_of(self.arguments, values))
+
+
+def check_against_eager(eager: Eager, traced: GraphModule, fakes: FakeInputs) -> list[Finding]:
+    """Compare a trace with the model, on the given inputs, with padding and at other sizes.
+
+    Raises
+    ------
+    TraceError
+        If they do not agree.
+    """
+    given = {argument.name: argument.value for argument in eager.arguments}
+    try:
+        _expect_same(eager, traced, given, "the inputs")
+    except EagerRefuses as error:
+        raise TraceError(
+            f"The model does not run on these inputs: {error}. Check their names, shapes and dtypes."
+        ) from error.__cause__
+    findings = [Finding("check", "the inputs", "same bits as the model")]
+    variants = [("padded masks", with_padding(eager.arguments))]
+    variants += [(words, resized(eager.arguments, sizes)) for words, sizes in _other_sizes(fakes)]
+    for words, values in variants:
+        if values is None:
+            continue
+        try:
+            _expect_same(eager, traced, values, words)
+        except EagerRefuses as error:
+            findings.append(Finding("check", words, f"left out: the model raises {str(error)[:200]}"))
+        else:
+            findings.append(Finding("check", words, "same bits as the model"))
+    return findings
+
+
+def sizes_at(fakes: FakeInputs, values: Mapping[sympy.Symbol, int]) -> dict[Size, int]:
+    """Return the sizes that inputs have if symbols take other values than in the given inputs."""
+    values = fakes.free_symbols() | dict(values)
+    return {size: int(fakes.expression(size).subs(values)) for size in fakes.symbols}
+
+
+def holds(condition: Any, values: Mapping[sympy.Symbol, int]) -> bool:
+    """Tell whether a condition on symbols holds for their values."""
+    return bool(condition.subs(values))
+
+
+def _expect_same(eager: Eager, traced: GraphModule, values: Mapping[str, Any], words: str) -> None:
+    difference = eager.difference(traced, values)
+    if difference:
+        raise TraceError(
+            f"The recorded graph does not compute what the model computes. On {words}: {difference}"
+        )
+
+
+def _other_sizes(fakes: FakeInputs) -> Iterator[tuple[str, dict[Size, int]]]:
+    """Yield other sizes to try: all together first, then one by one."""
+    symbols = fakes.free_symbols()
+    guards = [guard.expr for guard in fakes.shape_env.guards]
+    other: dict[sympy.Symbol, int] = {}
+    for symbol, size in symbols.items():
+        for candidate in (size + 1, size - 1, size * 2, size // 2, size + 2):
+            values = symbols | other | {symbol: candidate}
+            if candidate > 1 and all(holds(_in_free_symbols(guard, fakes), values) for guard in guards):
+                other[symbol] = candidate
+                break
+    if len(other) > 1:
+        yield _named(fakes, other)
+    for symbol, size in other.items():
+        yield _named(fakes, {symbol: size})
+
+
+def _in_free_symbols(condition: Any, fakes: FakeInputs) -> Any:
+    return condition.subs({symbol: fakes.shape_env.replace(symbol) for symbol in condition.free_symbols})
+
+
+def _named(fakes: FakeInputs, values: Mapping[sympy.Symbol, int]) -> tuple[str, dict[Size, int]]:
+    first: dict[sympy.Symbol, Size] = {}
+    for size in fakes.symbols:
+        first.setdefault(fakes.expression(size), size)
+    return ", ".join(f"{name_of(first[symbol])} = {new}" for symbol, new in values.items()), sizes_at(fakes, values)
+
+
+def name_of(size: Size) -> str:
+    """Write a size the way Python would read it off the input."""
+    name, path, dim = size
+    return f"{name}{''.join(f'[{key!r}]' for key in path)}.shape[{dim}]"
+
+
+def _difference(actual: Any, expected: Any) -> str:
+    if type(actual) is not type(expected):
+        return f"it returns a {type(actual).__name__}, the model a {type(expected).__name__}"
+    ours, theirs = tensors_by_path(actual), tensors_by_path(expected)
+    if ours.keys() != theirs.keys():
+        return f"only one of the two returns {', '.join(sorted(ours.keys() ^ theirs.keys()))[:300]}"
+    for path, tensor in ours.items():
+        other = theirs[path]
+        if same_bits(tensor, other):
+            continue
+        if (tensor.shape, tensor.dtype) != (other.shape, other.dtype):
+            return f"{path} is {tensor.dtype} {tuple(tensor.shape)}, not {other.dtype} {tuple(other.shape)}"
+        distance = (tensor.to(torch.complex128) - other.to(torch.complex128)).abs().max().item()
+        return f"{path} differs by up to {distance:.3g}"
+    return ""
+
+
+def _are_close(actual: Any, expected: Any) -> bool:
+    ours, theirs = tensors_by_path(actual), tensors_by_path(expected)
+    return all(
+        torch.allclose(tensor.double(), theirs[path].double(), rtol=1e-3, atol=1e-4, equal_nan=True)
+        for path, tensor in ours.items()
+    )

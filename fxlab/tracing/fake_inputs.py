@@ -1,0 +1,147 @@
+"""Fake tensors in place of inputs: shapes and dtypes without data, with sizes that are symbols."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import sympy
+import torch
+from torch._dynamo.source import ConstantSource
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv, StatelessSymbolicContext
+
+from fxlab.tracing.arguments import Argument, Path, map_tensors, tensors_inside
+from fxlab.tracing.sizes import expression_of
+
+Size = tuple[str, Path, int]
+"""A dimension of an input: the argument, the way to the tensor inside, and the dimension."""
+
+
+class FakeInputs:
+    """The arguments of a model on fake tensors, and what a run has found out about their sizes.
+
+    Parameters
+    ----------
+    arguments
+        The real inputs.
+    dynamic
+        Whether every size of every input is a symbol, or a number.
+
+    Attributes
+    ----------
+    mode : FakeTensorMode
+        To be entered for the run.
+    values : dict of str to Any
+        Name of the argument -> its value, with fake tensors.
+    given : dict of Size to int
+        The sizes of the real inputs.
+    symbols : dict of Size to sympy.Symbol
+        The symbols that stand for them; empty if not dynamic.
+    """
+
+    def __init__(self, arguments: tuple[Argument, ...], *, dynamic: bool) -> None:
+        # Each size has a symbol of its own until a run shows that two must be equal: two inputs may well
+        # agree in a size by chance. Zero and one are no exceptions, so that a branch on them is seen.
+        self.shape_env = ShapeEnv(
+            duck_shape=False,
+            specialize_zero_one=False,
+            allow_scalar_outputs=True,
+            allow_dynamic_output_shape_ops=True,
+        )
+        self.mode = FakeTensorMode(shape_env=self.shape_env, allow_non_fake_inputs=True)
+        self.given: dict[Size, int] = {
+            (argument.name, path, dim): size
+            for argument in arguments
+            for path, tensor in tensors_inside(argument.value)
+            for dim, size in enumerate(tensor.shape)
+        }
+        self.symbols: dict[Size, sympy.Symbol] = {}
+        make = self._symbolic if dynamic else self._fixed
+        self.values: dict[str, Any] = _mapped(arguments, make)
+
+    def as_fake(self, value: Any) -> Any:
+        """Return a value with fake tensors in place of real ones."""
+
+        def fake(_: Path, tensor: torch.Tensor) -> torch.Tensor:
+            with self.mode:
+                return torch.empty_strided(
+                    tensor.shape, tensor.stride(), dtype=tensor.dtype, device=tensor.device
+                )
+
+        return map_tensors(fake, value)
+
+    def expression(self, size: Size) -> Any:
+        """Return what a size has turned out to be: a symbol, an expression of symbols, or a number."""
+        return (
+            self.shape_env.replace(self.symbols[size])
+            if size in self.symbols
+            else sympy.Integer(self.given[size])
+        )
+
+    def free_symbols(self) -> dict[sympy.Symbol, int]:
+        """Return each symbol that is still free, with the size that it has in the given inputs."""
+        return {
+            expression: self.given[size]
+            for size in self.symbols
+            if isinstance(expression := self.expression(size), sympy.Symbol)
+        }
+
+    def _fixed(self, name: str, path: Path, tensor: torch.Tensor) -> torch.Tensor:
+        return self.mode.from_tensor(tensor, static_shapes=True)
+
+    def _symbolic(self, name: str, path: Path, tensor: torch.Tensor) -> torch.Tensor:
+        fake = self.mode.from_tensor(
+            tensor,
+            source=ConstantSource(f"{name}{''.join(f'[{key!r}]' for key in path)}"),
+            symbolic_context=StatelessSymbolicContext(dynamic_sizes=[DimDynamic.DYNAMIC] * tensor.dim()),
+        )
+        for dim, size in enumerate(fake.shape):
+            self.symbols[name, path, dim] = expression_of(size)
+        return fake
+
+
+def resized(arguments: tuple[Argument, ...], sizes: Mapping[Size, int]) -> dict[str, Any]:
+    """Return inputs of other sizes, filled by repeating what the given ones hold.
+
+    Parameters
+    ----------
+    arguments
+        The inputs.
+    sizes
+        Those sizes that are to change.
+    """
+
+    def resize(name: str, path: Path, tensor: torch.Tensor) -> torch.Tensor:
+        for dim, old in enumerate(tensor.shape):
+            new = sizes.get((name, path, dim), old)
+            if new != old:
+                tensor = tensor.index_select(dim, torch.arange(new, device=tensor.device) % max(old, 1))
+        return tensor
+
+    return _mapped(arguments, resize)
+
+
+def with_padding(arguments: tuple[Argument, ...]) -> dict[str, Any] | None:
+    """Return inputs whose masks end in zeros, or ``None`` if there is no mask of ones to change."""
+    changed = False
+
+    def pad(name: str, path: Path, tensor: torch.Tensor) -> torch.Tensor:
+        nonlocal changed
+        is_number = tensor.is_floating_point() or tensor.is_complex()
+        if is_number or tensor.dim() != 2 or tensor.shape[-1] < 2 or not bool((tensor == 1).all()):
+            return tensor
+        changed = True
+        padded = tensor.clone()
+        padded[-1, -(tensor.shape[-1] // 4 or 1) :] = 0
+        return padded
+
+    values = _mapped(arguments, pad)
+    return values if changed else None
+
+
+def _mapped(arguments: tuple[Argument, ...], change: Any) -> dict[str, Any]:
+    def of(argument: Argument) -> Any:
+        return map_tensors(lambda path, tensor: change(argument.name, path, tensor), argument.value)
+
+    return {argument.name: of(argument) for argument in arguments}

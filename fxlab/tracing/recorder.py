@@ -1,0 +1,418 @@
+"""Records one run of a model as a ``torch.fx.Graph``."""
+
+from __future__ import annotations
+
+import operator
+import sys
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from types import FrameType
+from typing import Any
+
+import sympy
+import torch
+from torch import nn
+from torch._subclasses.fake_tensor import FakeTensor, unset_fake_temporarily
+from torch.fx import Graph, Node
+from torch.fx.node import base_types
+from torch.overrides import TorchFunctionMode
+from torch.utils.weak import WeakTensorKeyDictionary
+
+from fxlab.tracing.arguments import Argument, Path, inputs_of, tensors_inside
+from fxlab.tracing.calls import DATA_READS, Call, as_call
+from fxlab.tracing.leaf_modules import LeafModules
+from fxlab.tracing.objects import output_argument
+from fxlab.tracing.report import Finding, TraceError
+from fxlab.tracing.sizes import SizeNodes, SymbolicNumber, expression_of
+from fxlab.tracing.source_lines import model_frames, stack_trace, where
+
+_MODULE_CALL = nn.Module.__call__
+
+
+class Recorder(TorchFunctionMode):
+    """Makes a node of each torch-level call and each call of a leaf module.
+
+    Tensors stay tensors (fake or real) all the while, so the model's own Python runs as it always does.
+
+    Parameters
+    ----------
+    model
+        The module to record; its parameters and buffers become ``get_attr`` nodes.
+    leaves
+        Which modules are one ``call_module`` node each.
+    value_in_meta
+        What ``node.meta["val"]`` keeps of a result.
+
+    Attributes
+    ----------
+    graph : torch.fx.Graph
+        What has been recorded.
+    constants : dict of str to torch.Tensor
+        Tensors that are neither inputs nor parameters, by the name that ``get_attr`` nodes know them by.
+    findings : list of Finding
+        Constants, and numbers that were read out of real tensors.
+    """
+
+    def __init__(
+        self, model: nn.Module, leaves: LeafModules, value_in_meta: Callable[[Any], Any] = lambda value: value
+    ) -> None:
+        super().__init__()
+        self.graph = Graph()
+        self.constants: dict[str, torch.Tensor] = {}
+        self.findings: list[Finding] = []
+        self._model = model
+        self._leaves = leaves
+        self._value_in_meta = value_in_meta
+        self._paths = {module: path for path, module in model.named_modules()}
+        self._state = {id(tensor): name for name, tensor in _state_of(model)}
+        self._nodes: WeakTensorKeyDictionary[Node | tuple[Node, Path]] = WeakTensorKeyDictionary()
+        self._symbols: dict[sympy.Symbol, tuple[Node, int | None]] = {}
+        self._sizes = SizeNodes(self.graph, self._source_of)
+        self._scopes: list[tuple[str, type[nn.Module]]] = []
+        self._impure: set[Node] = set()
+        self._thread = threading.get_ident()
+        self._paused = False
+        self._outside: FrameType = sys._getframe()
+        self._grad_enabled = torch.is_grad_enabled()
+        self._autocast = _autocast_state()
+
+    def record(self, arguments: tuple[Argument, ...], values: Mapping[str, Any]) -> Any:
+        """Run the model once, make the graph, and return what the model returned.
+
+        Parameters
+        ----------
+        arguments
+            The inputs, which become placeholders.
+        values
+            What to run on: name of the argument -> its value, with fake or real tensors.
+        """
+        self._make_placeholders(arguments, values)
+        self._outside = sys._getframe()
+        with self._module_calls_seen(), self:
+            inputs = inputs_of(arguments, values)
+            output = self._model(**inputs) if isinstance(inputs, dict) else self._model(*inputs)
+        self.graph.output(output_argument(output, self.graph, self._node_of_output))
+        self._remove_unused()
+        return output
+
+    def require_sizes(self, condition: Any, message: str) -> None:
+        """Make the graph raise ``AssertionError``, before it computes anything, unless sizes meet a condition.
+
+        Parameters
+        ----------
+        condition
+            A sympy expression of the symbols of the inputs' sizes.
+        message
+            What to say.
+        """
+        with self._before_computing():
+            made = SizeNodes(self.graph, self._source_of).of_expression(condition)
+            self.graph.call_function(torch._assert, (made.node, message))
+
+    def require_shapes(self) -> None:
+        """Make the graph raise ``AssertionError`` unless its inputs have the shapes that were recorded."""
+        for placeholder in self.graph.find_nodes(op="placeholder"):
+            for path, tensor in tensors_inside(placeholder.meta["val"]):
+                shape = tuple(tensor.shape)
+                name = "".join((placeholder.name, *(f"[{key!r}]" for key in path)))
+                with self._before_computing():
+                    node = placeholder
+                    for key in path:
+                        node = self.graph.call_function(operator.getitem, (node, key))
+                    actual = self.graph.call_function(getattr, (node, "shape"))
+                    same = self.graph.call_function(operator.eq, (actual, shape))
+                    self.graph.call_function(
+                        torch._assert, (same, f"traced for {name} of shape {shape} only")
+                    )
+
+    @contextmanager
+    def _before_computing(self) -> Iterator[None]:
+        first = next(node for node in self.graph.nodes if node.op != "placeholder")
+        while first.target == "size" or first.target is torch._assert:
+            first = first.next
+        with self.graph.inserting_before(first):
+            yield
+
+    # What torch calls.
+
+    def __torch_function__(
+        self,
+        func: Callable[..., Any],
+        types: Any,
+        args: tuple[Any, ...] = (),
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> Any:
+        kwargs = kwargs or {}
+        if self._paused:
+            return func(*args, **kwargs)
+        if func is torch.Tensor.__iter__:
+            with self:
+                return iter(args[0].unbind(0))
+        name = getattr(func, "__name__", "")
+        if name in DATA_READS and (known := self._read_of_state(func, args, kwargs)) is not None:
+            return known[0]
+        versions = _versions(args, kwargs)
+        result = func(*args, **kwargs)
+        written = versions != _versions(args, kwargs)
+        if name in DATA_READS and not isinstance(result, SymbolicNumber | torch.Tensor):
+            self._note("data read", name, f"the graph holds what it gave fixed: {result!r:.60}")
+        if not written and name != "__set__" and not _gives_new_values(result, self._symbols):
+            return result
+        call = as_call(func, args, kwargs)
+        result = result if written else _distinct(result, (args, kwargs))
+        return self._recorded(call, result, written or name == "__set__")
+
+    def _call_module(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        path = self._paths.get(module)
+        if path is None or self._paused or threading.get_ident() != self._thread:
+            return _MODULE_CALL(module, *args, **kwargs)
+        self._scopes.append((path, type(module)))
+        try:
+            if self._leaves.is_leaf(module, path) and self._can_be_arguments(module, path, (args, kwargs)):
+                return self._call_leaf(module, path, args, kwargs)
+            return _MODULE_CALL(module, *args, **kwargs)
+        finally:
+            self._scopes.pop()
+
+    def _call_leaf(self, module: nn.Module, path: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        versions = _versions(args, kwargs)
+        self._paused = True
+        try:
+            result = _MODULE_CALL(module, *args, **kwargs)
+        finally:
+            self._paused = False
+        written = versions != _versions(args, kwargs)
+        result = result if written else _distinct(result, (args, kwargs))
+        return self._recorded(Call("call_module", path, args, kwargs), result, written or module.training)
+
+    def _recorded(self, call: Call, result: Any, impure: bool) -> Any:
+        if _autocast_state() != self._autocast:
+            raise TraceError(
+                "The model switches autocast on for a part of itself, which a graph cannot hold. Switch it off, "
+                "or call the model under torch.autocast from outside."
+            )
+        arguments = self._argument((call.args, dict(call.kwargs)))
+        node = self.graph.create_node(call.op, call.target, *arguments)
+        self._describe(node, result)
+        if impure or _draws_random_numbers(node):
+            self._impure.add(node)
+        if self._grad_enabled and not torch.is_grad_enabled() and not impure:
+            node = self._detached(node, call, result)
+        self._bind(result, node, ())
+        return result
+
+    def _detached(self, node: Node, call: Call, result: Any) -> Node:
+        """Follow a node made under no_grad by one that stops the gradient."""
+        trained = any(tensor.requires_grad for _, tensor in tensors_inside((call.args, dict(call.kwargs))))
+        if not trained or not isinstance(result, torch.Tensor):
+            return node
+        detached = self.graph.call_method("detach", (node,))
+        self._describe(detached, result)
+        return detached
+
+    # Which node stands for which value.
+
+    def _make_placeholders(self, arguments: tuple[Argument, ...], values: Mapping[str, Any]) -> None:
+        # Constants have a default, which only parameters at the end of a signature can have.
+        ordered = sorted(arguments, key=lambda a: a.by_keyword and a.is_constant)
+        last = max((i for i, a in enumerate(ordered) if not a.is_constant), default=-1)
+        fixed: list[tuple[Node, Argument]] = []
+        for index, argument in enumerate(ordered):
+            default = (argument.value,) if argument.is_constant and index > last else ()
+            node = self.graph.create_node("placeholder", argument.name, default)
+            node.meta["val"] = self._value_in_meta(values[argument.name])
+            self._bind(values[argument.name], node, ())
+            if argument.is_constant:
+                fixed.append((node, argument))
+        for node, argument in fixed:
+            same = operator.is_ if argument.value is None else operator.eq
+            condition = self.graph.call_function(same, (node, argument.value))
+            message = f"{argument.name} was {argument.value!r} when the model was traced; trace again for another value"
+            self._impure.add(self.graph.call_function(torch._assert, (condition, message)))
+
+    def _bind(self, value: Any, node: Node, path: Path) -> None:
+        if isinstance(value, torch.Tensor):
+            self._nodes[value] = (node, path) if path else node
+            for dim, size in enumerate(value.shape):
+                self._bind_symbol(size, lambda d=dim: (self._node_of(value), d))
+        elif isinstance(value, SymbolicNumber):
+            self._bind_symbol(value, lambda: (self._taken_out(node, path), None))
+        elif isinstance(value, Mapping):
+            for key, item in value.items():
+                self._bind(item, node, (*path, key))
+        elif isinstance(value, list | tuple):
+            for index, item in enumerate(value):
+                self._bind(item, node, (*path, index))
+
+    def _bind_symbol(self, size: Any, source: Callable[[], tuple[Node, int | None]]) -> None:
+        if isinstance(size, SymbolicNumber):
+            for symbol in {size.node._expr, expression_of(size)}:
+                if isinstance(symbol, sympy.Symbol) and symbol not in self._symbols:
+                    self._symbols[symbol] = source()
+
+    def _source_of(self, symbol: sympy.Symbol) -> Node:
+        node, dim = self._symbols[symbol]
+        if dim is None:
+            return node
+        # Right behind what it is the size of, before anything can write over that.
+        with self.graph.inserting_after(self._last_of_placeholders(node)):
+            size = self.graph.create_node("call_method", "size", (node, dim), name=f"{node.name}_size_{dim}")
+        size.meta["val"] = node.meta["val"].shape[dim] if "val" in node.meta else None
+        return size
+
+    def _last_of_placeholders(self, node: Node) -> Node:
+        while node.op == "placeholder" and node.next.op == "placeholder":
+            node = node.next
+        return node
+
+    def _node_of(self, tensor: torch.Tensor) -> Node:
+        found = self._nodes.get(tensor)
+        if isinstance(found, Node):
+            return found
+        if found is not None:
+            node = self._nodes[tensor] = self._taken_out(*found)
+            node.meta["val"] = self._value_in_meta(tensor)
+            return node
+        return self._attribute_node(tensor)
+
+    def _taken_out(self, node: Node, path: Path) -> Node:
+        for key in path:
+            with self.graph.inserting_after(self._last_of_placeholders(node)):
+                taken = self.graph.call_function(operator.getitem, (node, key))
+            taken.meta = {k: v for k, v in node.meta.items() if k != "val"}
+            node = taken
+        return node
+
+    def _attribute_node(self, tensor: torch.Tensor) -> Node:
+        """Return the ``get_attr`` node of a parameter, buffer or other tensor that the model holds."""
+        name = self._state.get(id(tensor))
+        if name is None and isinstance(tensor, FakeTensor):
+            raise TraceError(
+                "A tensor was made by a call that torch does not show (inside torch.vmap, a compiled or a "
+                f"scripted function), at {where(self._frames()) or 'an unknown line'}. Name the module that "
+                "does this in leaf_modules."
+            )
+        if name is None:
+            name = f"_tensor_constant{len(self.constants)}"
+            self.constants[name] = tensor
+            self._note("constant", name, f"{tuple(tensor.shape)} {tensor.dtype}, kept with the graph")
+        node = self.graph.create_node("get_attr", name)
+        self._describe(node, tensor)
+        self._nodes[tensor] = node
+        return node
+
+    def _node_of_output(self, value: Any) -> Any:
+        return self._node_of(value) if isinstance(value, torch.Tensor) else self._sizes.value(value)
+
+    def _argument(self, value: Any) -> Any:
+        """Return a value as the argument of a node."""
+        if isinstance(value, torch.Tensor):
+            return self._node_of(value)
+        if isinstance(value, SymbolicNumber):
+            return self._sizes.value(value)
+        if isinstance(value, base_types) or value is None or value is Ellipsis:
+            return value
+        if isinstance(value, slice):
+            return slice(*(self._argument(part) for part in (value.start, value.stop, value.step)))
+        if isinstance(value, dict):
+            return {key: self._argument(item) for key, item in value.items()}
+        if isinstance(value, list | tuple):
+            return (list if isinstance(value, list) else tuple)(self._argument(item) for item in value)
+        if hasattr(value, "item") and type(value).__module__ == "numpy":
+            return value.item()
+        raise TraceError(
+            f"A call takes a {type(value).__module__}.{type(value).__qualname__}, which a graph cannot hold, at "
+            f"{where(self._frames()) or 'an unknown line'}. Name the module that does this in leaf_modules."
+        )
+
+    def _can_be_arguments(self, module: nn.Module, path: str, values: Any) -> bool:
+        """Tell whether a leaf can be called from a graph; one that the caller named must be."""
+        try:
+            self._argument(values)
+        except TraceError:
+            if self._leaves.is_named(module, path):
+                raise
+            return False
+        return True
+
+    def _read_of_state(
+        self, func: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]
+    ) -> tuple[Any] | None:
+        """Read numbers out of a parameter or buffer, whose data is at hand while inputs are fake."""
+        tensors = [tensor for _, tensor in tensors_inside((args, dict(kwargs)))]
+        if not all(id(t) in self._state and not isinstance(t, FakeTensor) and not t.is_meta for t in tensors):
+            return None
+        with unset_fake_temporarily():
+            value = func(*args, **kwargs)
+        names = ", ".join(self._state[id(t)] for t in tensors)
+        self._note("constant", names, f"its value is held fixed: {value!r:.60}")
+        return (value,)
+
+    # What a node says of itself.
+
+    def _frames(self) -> list[tuple[str, int, str]]:
+        return model_frames(self._outside)
+
+    def _describe(self, node: Node, value: Any) -> None:
+        node.meta["val"] = self._value_in_meta(value)
+        node.meta["stack_trace"] = stack_trace(self._frames())
+        node.meta["nn_module_stack"] = {path: (path, cls) for path, cls in self._scopes if path}
+
+    def _note(self, kind: str, what: str, detail: str) -> None:
+        self.findings.append(Finding(kind, what, detail, where(self._frames())))
+
+    def _remove_unused(self) -> None:
+        for node in reversed(self.graph.nodes):
+            keep = node in self._impure or node.op in ("placeholder", "output")
+            if not keep and not node.users:
+                self.graph.erase_node(node)
+
+    @contextmanager
+    def _module_calls_seen(self) -> Iterator[None]:
+        def call(module: nn.Module, *args: Any, **kwargs: Any) -> Any:
+            return self._call_module(module, args, kwargs)
+
+        nn.Module.__call__ = call  # type: ignore[method-assign]
+        try:
+            yield
+        finally:
+            nn.Module.__call__ = _MODULE_CALL  # type: ignore[method-assign]
+
+
+def _state_of(model: nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
+    yield from model.named_parameters()
+    yield from model.named_buffers()
+
+
+def _versions(args: Any, kwargs: Mapping[str, Any]) -> list[int]:
+    tensors = (tensor for _, tensor in tensors_inside((args, dict(kwargs))))
+    return [0 if tensor.is_inference() else tensor._version for tensor in tensors]
+
+
+def _gives_new_values(result: Any, known: Mapping[sympy.Symbol, Any]) -> bool:
+    """Tell whether there is a tensor in a result, or a number that no size gives."""
+    if isinstance(result, torch.Tensor):
+        return True
+    if isinstance(result, SymbolicNumber):
+        return not expression_of(result).free_symbols <= known.keys()
+    if isinstance(result, list | tuple):
+        return any(_gives_new_values(item, known) for item in result)
+    return isinstance(result, dict) and any(_gives_new_values(item, known) for item in result.values())
+
+
+def _distinct(result: Any, inputs: Any) -> Any:
+    """Return a tensor that is not one of the inputs, so that each node's result is its own."""
+    if isinstance(result, torch.Tensor) and any(result is tensor for _, tensor in tensors_inside(inputs)):
+        return torch.ops.aten.alias(result)
+    return result
+
+
+def _draws_random_numbers(node: Node) -> bool:
+    name = str(getattr(node.target, "__name__", node.target))
+    words = ("rand", "dropout", "bernoulli", "multinomial", "normal", "poisson", "exponential", "uniform")
+    return node.op != "call_module" and any(word in name for word in words)
+
+
+def _autocast_state() -> tuple[bool, bool]:
+    return torch.is_autocast_enabled("cpu"), torch.is_autocast_enabled("cuda")

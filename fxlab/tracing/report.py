@@ -1,0 +1,73 @@
+"""What a trace says of itself: how it was made, what it follows and what it holds fixed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+DYNAMIC = "dynamic shapes"
+FIXED = "fixed shapes"
+REAL = "real inputs"
+
+
+class TraceError(RuntimeError):
+    """A model could not be recorded. The message names the line of the model and what would help."""
+
+
+class TraceWarning(UserWarning):
+    """A trace is right, but holds for less than the model does: a size or a branch was fixed."""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing that a trace follows, fixed or checked."""
+
+    kind: str
+    """``symbolic size``, ``fixed size``, ``branch on a size``, ``data read``, ``constant`` or ``check``."""
+    what: str
+    """The dimension, condition, call or tensor that it is about."""
+    detail: str = ""
+    """What was done about it."""
+    where: str = ""
+    """``file:line`` of the model's code, where there is one."""
+
+
+@dataclass(frozen=True)
+class TraceReport:
+    """How a graph module was traced; found in ``graph_module.meta["trace"]``.
+
+    Examples
+    --------
+    >>> import torch, fxlab
+    >>> traced = fxlab.symbolic_trace(torch.nn.Sequential(torch.nn.ReLU()), (torch.randn(2, 3),))
+    >>> report = traced.meta["trace"]
+    >>> report.rung
+    'dynamic shapes'
+    >>> list(report.table()["kind"].unique())
+    ['symbolic size', 'check']
+    """
+
+    rung: str
+    """``dynamic shapes``, ``fixed shapes`` or ``real inputs``: what the model was run on."""
+    findings: tuple[Finding, ...] = ()
+    """What it follows and what it holds fixed, in the order of the run."""
+    steps_down: tuple[str, ...] = ()
+    """Why each rung above this one was left."""
+
+    def with_findings(self, *findings: Finding) -> TraceReport:
+        """Return the report with more findings."""
+        return replace(self, findings=self.findings + findings)
+
+    def of_kind(self, kind: str) -> tuple[Finding, ...]:
+        """Return the findings of one kind."""
+        return tuple(finding for finding in self.findings if finding.kind == kind)
+
+    def table(self) -> pd.DataFrame:
+        """Return the findings as a table with columns ``kind``, ``what``, ``detail`` and ``where``."""
+        import pandas as pd
+
+        rows = [vars(finding) for finding in self.findings]
+        return pd.DataFrame(rows, columns=["kind", "what", "detail", "where"])

@@ -1,0 +1,118 @@
+"""What a trace takes for granted about the sizes of its inputs: checked by the graph, and reported."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import sympy
+from torch.fx import GraphModule
+
+from fxlab.tracing.checking import Eager, EagerRefuses, holds, name_of, sizes_at
+from fxlab.tracing.fake_inputs import FakeInputs, Size, resized
+from fxlab.tracing.recorder import Recorder
+from fxlab.tracing.report import Finding
+from fxlab.tracing.source_lines import is_model_code
+
+THOUGH = "though the model takes other sizes"
+"""Ends the detail of a size that was fixed without need."""
+
+
+def guard_sizes(
+    recorder: Recorder, traced: GraphModule, fakes: FakeInputs, eager: Eager | None
+) -> list[Finding]:
+    """Make a graph refuse inputs of sizes that it was not traced for, and report what it was traced for.
+
+    The model's own Python may have branched on a size; the graph holds the branch that was taken. Conditions
+    that torch's operators impose need no guard, as the operators are there to raise.
+
+    Parameters
+    ----------
+    recorder
+        What recorded the run; nodes that check sizes are added to its graph.
+    traced
+        The graph module made of it.
+    fakes
+        The inputs of the run.
+    eager
+        The model, to find out which sizes it takes; ``None`` if it cannot be run.
+    """
+    if not fakes.symbols:
+        recorder.require_shapes()
+        return [
+            Finding("fixed size", name_of(size), f"fixed at {given}") for size, given in fakes.given.items()
+        ]
+    findings: list[Finding] = []
+    guarded: set[Size] = set()
+    for condition, where in _branches(fakes):
+        if not _holds_anyway(condition, traced, fakes, eager):
+            recorder.require_sizes(
+                condition, f"traced for {_in_words(condition, fakes)} (decided at {where})"
+            )
+        guarded |= {size for size, symbol in fakes.symbols.items() if symbol in condition.free_symbols}
+        findings.append(
+            Finding("branch on a size", _in_words(condition, fakes), "the branch taken is held", where)
+        )
+    needless = _fixed_without_need(fakes, eager)
+    for size, given in fakes.given.items():
+        expression = fakes.expression(size)
+        if not isinstance(expression, sympy.Integer):
+            same = [name_of(other) for other in fakes.symbols if fakes.expression(other) == expression]
+            detail = "" if same[0] == name_of(size) else f"same as {same[0]}"
+            findings.append(Finding("symbolic size", name_of(size), detail))
+            continue
+        if size in needless and size not in guarded:
+            recorder.require_sizes(
+                sympy.Eq(fakes.symbols[size], given, evaluate=False),
+                f"traced for {name_of(size)} == {given} only",
+            )
+        detail = f"fixed at {given}" + (f", {THOUGH}" if size in needless else "")
+        findings.append(Finding("fixed size", name_of(size), detail))
+    return findings
+
+
+def _branches(fakes: FakeInputs) -> list[tuple[Any, str]]:
+    """Return the conditions on sizes that the model's own code has decided on, and where."""
+    known = set(fakes.symbols.values())
+    found: dict[Any, str] = {}
+    for guard in fakes.shape_env.guards:
+        frame = guard.sloc.framework_loc
+        filename = getattr(frame, "filename", "")
+        if filename and is_model_code(filename) and guard.expr.free_symbols <= known:
+            found.setdefault(guard.expr, f"{filename}:{frame.lineno}")
+    return list(found.items())
+
+
+def _holds_anyway(condition: Any, traced: GraphModule, fakes: FakeInputs, eager: Eager | None) -> bool:
+    """Tell whether the branch for a size of one, the only size that a condition excludes, computes the same."""
+    if eager is None or len(condition.free_symbols) != 1:
+        return False
+    (symbol,) = condition.free_symbols
+    excludes_one_only = all(holds(condition, {symbol: size}) for size in range(2, 65))
+    free = fakes.shape_env.replace(symbol)
+    if not excludes_one_only or not isinstance(free, sympy.Symbol):
+        return False
+    try:
+        return not eager.difference(traced, resized(eager.arguments, sizes_at(fakes, {free: 1})))
+    except EagerRefuses:
+        return False
+
+
+def _fixed_without_need(fakes: FakeInputs, eager: Eager | None) -> set[Size]:
+    """Return the fixed sizes that the model takes other values for."""
+    fixed = [size for size in fakes.symbols if isinstance(fakes.expression(size), sympy.Integer)]
+    if eager is None:
+        return set(fixed)
+    found: set[Size] = set()
+    for given in {fakes.given[size] for size in fixed}:
+        # Sizes that agree may have to change together, as batch sizes do.
+        together = [size for size in fixed if fakes.given[size] == given]
+        if eager.accepts(dict.fromkeys(together, given + 1)):
+            found.update(together)
+        elif len(together) > 1:
+            found.update(size for size in together if eager.accepts({size: given + 1}))
+    return found
+
+
+def _in_words(condition: Any, fakes: FakeInputs) -> str:
+    names = {symbol: sympy.Symbol(name_of(size)) for size, symbol in fakes.symbols.items()}
+    return str(condition.xreplace(names))

@@ -1,0 +1,64 @@
+"""Sizes that follow the inputs: a symbolic size becomes the nodes that compute it."""
+
+from __future__ import annotations
+
+import functools
+import operator
+from collections.abc import Callable
+from typing import Any
+
+import sympy
+import torch
+from torch.fx import Graph, Node, Proxy
+from torch.utils._sympy.interp import _run_sympy_handler
+from torch.utils._sympy.reference import PythonReferenceAnalysis
+
+SymbolicNumber = torch.SymInt | torch.SymFloat | torch.SymBool
+
+
+def expression_of(number: Any) -> Any:
+    """Return the sympy expression of a symbolic or plain number, as far as it is known by now."""
+    return number.node.expr if isinstance(number, SymbolicNumber) else sympy.sympify(number)
+
+
+class SizeNodes:
+    """Makes nodes for symbolic numbers, each of them once.
+
+    Parameters
+    ----------
+    graph
+        Where the nodes go, at its insert point.
+    source_of
+        Symbol -> the node that gives it, or ``KeyError``.
+    """
+
+    def __init__(self, graph: Graph, source_of: Callable[[sympy.Symbol], Node]) -> None:
+        self._tracer = torch.fx.proxy.GraphAppendingTracer(graph)
+        self._source_of = source_of
+        self._made: dict[Any, Any] = {}
+
+    def value(self, number: SymbolicNumber) -> Any:
+        """Return the node that computes a number, or the number itself if it turned out to be fixed."""
+        result = self.of_expression(expression_of(number))
+        return result.node if isinstance(result, Proxy) else result
+
+    def of_expression(self, expression: Any) -> Any:
+        """Return a proxy that computes a sympy expression, or a plain number."""
+        if expression not in self._made:
+            self._made[expression] = self._make(expression)
+        return self._made[expression]
+
+    def _make(self, expression: Any) -> Any:
+        if isinstance(expression, sympy.Symbol):
+            return Proxy(self._source_of(expression), self._tracer)
+        if isinstance(expression, sympy.Integer):
+            return int(expression)
+        if isinstance(expression, sympy.Number):
+            return float(expression)
+        if expression in (sympy.true, sympy.false):
+            return bool(expression)
+        parts = [self.of_expression(part) for part in expression.args]
+        if isinstance(expression, sympy.Add):
+            # Sizes first, so that it reads `size + 1` and not `1 + size`.
+            return functools.reduce(operator.add, sorted(parts, key=lambda part: not isinstance(part, Proxy)))
+        return _run_sympy_handler(PythonReferenceAnalysis, parts, expression)

@@ -1,0 +1,63 @@
+"""Which line of the model's code is running: for ``node.meta`` and for messages."""
+
+from __future__ import annotations
+
+import linecache
+import os
+import sys
+from types import FrameType, TracebackType
+
+import torch
+
+_TORCH = os.path.dirname(os.path.abspath(torch.__file__)) + os.sep
+_TRACING = os.path.dirname(os.path.abspath(__file__)) + os.sep
+_NOT_OF_A_MODEL = (_TORCH, _TRACING, "<frozen", "<string>")
+
+
+def is_model_code(filename: str) -> bool:
+    """Tell whether a file is neither torch's nor the tracer's own."""
+    return not filename.startswith(_NOT_OF_A_MODEL) and f"{os.sep}contextlib.py" not in filename
+
+
+def model_frames(until: FrameType) -> list[tuple[str, int, str]]:
+    """Return file, line and function of each running frame of the model, outermost first.
+
+    Parameters
+    ----------
+    until
+        The frame that called the model; it and what lies outside of it are left out.
+    """
+    found: list[tuple[str, int, str]] = []
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and frame is not until:
+        code = frame.f_code
+        if is_model_code(code.co_filename):
+            found.append((code.co_filename, frame.f_lineno, code.co_qualname))
+        frame = frame.f_back
+    return found[::-1]
+
+
+def stack_trace(frames: list[tuple[str, int, str]]) -> str:
+    """Write frames as Python writes a traceback, which is how torch keeps ``node.meta["stack_trace"]``."""
+    return "".join(
+        f'  File "{filename}", line {line}, in {function}\n    {linecache.getline(filename, line).strip()}\n'
+        for filename, line, function in frames
+    )
+
+
+def where(frames: list[tuple[str, int, str]]) -> str:
+    """Return ``file:line`` of the innermost frame."""
+    return f"{frames[-1][0]}:{frames[-1][1]}" if frames else ""
+
+
+def where_raised(error: BaseException) -> str:
+    """Return the innermost line of a model's code that an exception came through, with its text."""
+    found = ""
+    traceback: TracebackType | None = error.__traceback__
+    while traceback is not None:
+        filename = traceback.tb_frame.f_code.co_filename
+        if is_model_code(filename):
+            line = linecache.getline(filename, traceback.tb_lineno).strip()
+            found = f"{filename}:{traceback.tb_lineno}: {line}"
+        traceback = traceback.tb_next
+    return found

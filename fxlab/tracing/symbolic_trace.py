@@ -1,0 +1,192 @@
+"""Model in, executable and readable graph module out."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+import torch
+from torch import nn
+from torch.fx import GraphModule
+
+from fxlab.tracing.arguments import Argument, bound_arguments
+from fxlab.tracing.assemble import assemble
+from fxlab.tracing.checking import Eager, check_against_eager
+from fxlab.tracing.example_inputs import example_inputs
+from fxlab.tracing.fake_inputs import FakeInputs
+from fxlab.tracing.leaf_modules import LeafModules
+from fxlab.tracing.module_state import module_state_kept
+from fxlab.tracing.recorder import Recorder
+from fxlab.tracing.report import DYNAMIC, FIXED, REAL, TraceError, TraceReport, TraceWarning
+from fxlab.tracing.size_guards import THOUGH, guard_sizes
+from fxlab.tracing.source_lines import where_raised
+
+
+def symbolic_trace(
+    model: nn.Module,
+    inputs: Mapping[str, Any] | tuple[Any, ...] | list[Any] | torch.Tensor | None = None,
+    *,
+    input_names: Iterable[str] | None = None,
+    dynamic: bool = True,
+    leaf_modules: Iterable[type[nn.Module] | str] | None = None,
+    check: bool = True,
+) -> GraphModule:
+    """Trace a model into a graph module that computes the same, for inputs of any size.
+
+    The model is run once, on tensors without data, and what it calls is recorded. Where it decides on data,
+    it is run on the inputs themselves. The model is left as it was, and shares its parameters with the result.
+
+    Parameters
+    ----------
+    model
+        Any module. It is traced in the mode (training or not) that it is in.
+    inputs
+        What to call it with: keyword arguments (a mapping), positional arguments (a tuple) or one tensor. For
+        a model of transformers they are made by :func:`example_inputs` if left out.
+    input_names
+        The parameters of ``forward`` to make inputs for, or to take of ``inputs``.
+    dynamic
+        Whether the graph follows the sizes of its inputs, or takes the sizes of ``inputs`` only.
+    leaf_modules
+        Classes and paths of modules that become one ``call_module`` node, besides those of ``torch.nn``.
+    check
+        Whether to compare the result with the model: on the inputs bit for bit, at other sizes and with
+        padded masks. Models without data (on the meta device) are not checked.
+
+    Returns
+    -------
+    torch.fx.GraphModule
+        Called like the model, and returning the model's own output class. ``node.meta`` holds ``val`` (a fake
+        tensor: shape and dtype), ``nn_module_stack`` (module paths) and ``stack_trace`` (source lines);
+        ``meta["trace"]`` holds the :class:`TraceReport`.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If an argument is not what it should be, or inputs are needed and not given.
+    TraceError
+        If the model cannot be recorded, or what was recorded does not compute the same.
+
+    Warns
+    -----
+    TraceWarning
+        If the graph holds for less than the model does: a size or a decision on data was fixed.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from torch import nn
+    >>> traced = symbolic_trace(nn.Sequential(nn.Linear(4, 8), nn.ReLU()), torch.randn(2, 4))
+    >>> [node.name for node in traced.graph.nodes]
+    ['input', '_0', '_1', 'output']
+    >>> traced(torch.randn(7, 4)).shape
+    torch.Size([7, 8])
+    """
+    if not isinstance(model, nn.Module):
+        raise TypeError(
+            f"model: expected a torch.nn.Module, got {type(model).__name__}. Load or build the model first."
+        )
+    leaves = LeafModules(leaf_modules)
+    unknown = leaves.paths - dict(model.named_modules()).keys()
+    if unknown:
+        raise ValueError(f"leaf_modules: the model has no module {', '.join(sorted(unknown))}")
+    names = None if input_names is None else tuple(input_names)
+    if inputs is None:
+        inputs = example_inputs(model, input_names=names)
+    elif names is not None:
+        if not isinstance(inputs, Mapping) or not set(names) <= inputs.keys():
+            raise ValueError(f"input_names: inputs must be a mapping that has each of {', '.join(names)}")
+        inputs = {name: inputs[name] for name in names}
+    return _Ladder(model, bound_arguments(model, inputs), leaves, check).climb_down(dynamic)
+
+
+class _Ladder:
+    """Ways to record a model, the most general first."""
+
+    def __init__(
+        self, model: nn.Module, arguments: tuple[Argument, ...], leaves: LeafModules, check: bool
+    ) -> None:
+        self._model, self._arguments, self._leaves = model, arguments, leaves
+        tensors = (*model.parameters(), *model.buffers())
+        self._has_data = not any(tensor.is_meta for tensor in tensors)
+        self._check = check and self._has_data
+        self._eager = Eager(model, arguments)
+
+    def climb_down(self, dynamic: bool) -> GraphModule:
+        rungs: list[tuple[str, Callable[[], GraphModule]]] = [(FIXED, lambda: self._on_fakes(dynamic=False))]
+        if dynamic:
+            rungs.insert(0, (DYNAMIC, lambda: self._on_fakes(dynamic=True)))
+        if self._has_data:
+            rungs.append((REAL, self._on_real_tensors))
+        failures: list[tuple[str, Exception]] = []
+        for rung, record in rungs:
+            try:
+                result = record()
+            except Exception as error:  # the
+                import os, traceback
+                if os.environ.get("DBG"): print(rung); traceback.print_exception(error, limit=-5)
+                # the model's own code runs here, and may raise anything
+                failures.append((rung, error))
+                continue
+            steps = tuple(f"{failed}: {_first_line(e)} {_at(e)}".strip() for failed, e in failures)
+            report = result.meta["trace"] = TraceReport(rung, result.meta["trace"], steps)
+            _warn(report)
+            return result
+        rung, error = failures[-1]
+        if isinstance(error, TraceError):
+            raise error
+        raise TraceError(
+            f"{type(self._model).__name__} could not be traced. Run on {rung}, it raised "
+            f"{type(error).__name__}: {_first_line(error)} {_at(error)}\n"
+            "Check that the model runs on these inputs; a module that cannot be recorded can be named in "
+            "leaf_modules."
+        ) from error
+
+    def _on_fakes(self, *, dynamic: bool) -> GraphModule:
+        fakes = FakeInputs(self._arguments, dynamic=dynamic)
+        recorder = Recorder(self._model, self._leaves)
+        with module_state_kept(self._model), fakes.mode:
+            recorder.record(self._arguments, fakes.values)
+        return self._finished(recorder, fakes)
+
+    def _on_real_tensors(self) -> GraphModule:
+        fakes = FakeInputs(self._arguments, dynamic=False)
+        recorder = Recorder(self._model, self._leaves, fakes.as_fake)
+        values = {argument.name: argument.value for argument in self._arguments}
+        with module_state_kept(self._model, values=True), torch.random.fork_rng():
+            recorder.record(self._arguments, values)
+        return self._finished(recorder, fakes)
+
+    def _finished(self, recorder: Recorder, fakes: FakeInputs) -> GraphModule:
+        result = assemble(self._model, recorder.graph, recorder.constants)
+        findings = [*recorder.findings]
+        if self._check:
+            findings += check_against_eager(self._eager, result, fakes)
+        findings += guard_sizes(recorder, result, fakes, self._eager if self._check else None)
+        result.recompile()
+        result.meta["trace"] = tuple(findings)
+        return result
+
+
+def _warn(report: TraceReport) -> None:
+    limits = [
+        f"{f.what} {f.detail} {f.where}"
+        for f in report.findings
+        if f.kind == "data read" or THOUGH in f.detail
+    ]
+    if report.steps_down:
+        limits.insert(0, f"it was traced on {report.rung}, because of:")
+        limits[1:1] = [f"  {step}" for step in report.steps_down]
+    if limits:
+        lines = "\n  ".join(limits)
+        warnings.warn(f"The graph holds for less than the model:\n  {lines}", TraceWarning, stacklevel=4)
+
+
+def _first_line(error: BaseException) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[0][:300]
+
+
+def _at(error: BaseException) -> str:
+    found = where_raised(error)
+    return f"(at {found})" if found else ""
