@@ -56,10 +56,11 @@ def bound_arguments(model: nn.Module, inputs: Any) -> tuple[Argument, ...]:
     signature = inspect.signature(model.forward)
     by_keyword = isinstance(inputs, Mapping)
     try:
-        bound = signature.bind(**inputs) if by_keyword else signature.bind(*inputs)
+        bound = signature.bind(**inputs) if isinstance(inputs, Mapping) else signature.bind(*inputs)
     except TypeError as error:
         raise TypeError(
-            f"inputs: {error}. {type(model).__name__}.forward takes {', '.join(signature.parameters) or 'nothing'}."
+            f"inputs: {error}. {type(model).__name__}.forward takes "
+            f"{', '.join(signature.parameters) or 'nothing'}."
         ) from None
     arguments: list[Argument] = []
     for name, value in bound.arguments.items():
@@ -117,6 +118,6 @@ def _check(argument: Argument) -> None:
             pending.extend(value)
         elif not isinstance(value, (torch.Tensor, *_CONSTANT)):
             raise TypeError(
-                f"inputs: {argument.name} holds a {type(value).__name__}, which a graph cannot take apart. Give "
-                "tensors, numbers and strings, alone or in lists, tuples and mappings, or leave it out."
+                f"inputs: {argument.name} holds a {type(value).__name__}, which a graph cannot take apart. "
+                "Give tensors, numbers and strings, alone or in lists, tuples and mappings, or leave it out."
             )

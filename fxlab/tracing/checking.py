@@ -18,7 +18,7 @@ from fxlab.tracing.module_state import module_state_kept
 from fxlab.tracing.report import Finding, TraceError
 
 
-class EagerRefuses(Exception):
+class EagerError(Exception):
     """The model itself does not run on some inputs."""
 
 
@@ -38,17 +38,17 @@ class Eager:
         self._model = model
 
     def run(self, values: Mapping[str, Any]) -> Any:
-        """Run the model; raise :class:`EagerRefuses` if it does not take these values."""
+        """Run the model; raise :class:`EagerError` if it does not take these values."""
         try:
             return self._run(self._model, values)
         except Exception as error:  # whatever the model raises for inputs that it does not take
-            raise EagerRefuses(str(error)) from error
+            raise EagerError(str(error)) from error
 
     def accepts(self, sizes: Mapping[Size, int]) -> bool:
         """Tell whether the model runs on inputs of other sizes."""
         try:
             self.run(resized(self.arguments, sizes))
-        except EagerRefuses:
+        except EagerError:
             return False
         return True
 
@@ -81,7 +81,7 @@ def check_against_eager(eager: Eager, traced: GraphModule, fakes: FakeInputs) ->
     given = {argument.name: argument.value for argument in eager.arguments}
     try:
         _expect_same(eager, traced, given, "the inputs")
-    except EagerRefuses as error:
+    except EagerError as error:
         raise TraceError(
             f"The model does not run on these inputs: {error}. Check their names, shapes and dtypes."
         ) from error.__cause__
@@ -93,7 +93,7 @@ def check_against_eager(eager: Eager, traced: GraphModule, fakes: FakeInputs) ->
             continue
         try:
             _expect_same(eager, traced, values, words)
-        except EagerRefuses as error:
+        except EagerError as error:
             findings.append(Finding("check", words, f"left out: the model raises {str(error)[:200]}"))
         else:
             findings.append(Finding("check", words, "same bits as the model"))
@@ -120,20 +120,25 @@ def _expect_same(eager: Eager, traced: GraphModule, values: Mapping[str, Any], w
 
 
 def _other_sizes(fakes: FakeInputs) -> Iterator[tuple[str, dict[Size, int]]]:
-    """Yield other sizes to try: all together first, then one by one."""
+    """Yield other sizes to try: all together first, then one by one.
+
+    Sizes that are equal in the given inputs change together, as those of a text and of its mask must.
+    """
     symbols = fakes.free_symbols()
-    guards = [guard.expr for guard in fakes.shape_env.guards]
-    other: dict[sympy.Symbol, int] = {}
-    for symbol, size in symbols.items():
+    guards = [_in_free_symbols(guard.expr, fakes) for guard in fakes.shape_env.guards]
+    other: list[dict[sympy.Symbol, int]] = []
+    for size in sorted(set(symbols.values())):
+        together = [symbol for symbol in symbols if symbols[symbol] == size]
         for candidate in (size + 1, size - 1, size * 2, size // 2, size + 2):
-            values = symbols | other | {symbol: candidate}
-            if candidate > 1 and all(holds(_in_free_symbols(guard, fakes), values) for guard in guards):
-                other[symbol] = candidate
+            values = dict.fromkeys(together, candidate)
+            if candidate > 1 and all(holds(guard, symbols | values) for guard in guards):
+                other.append(values)
                 break
-    if len(other) > 1:
-        yield _named(fakes, other)
-    for symbol, size in other.items():
-        yield _named(fakes, {symbol: size})
+    merged = {symbol: size for values in other for symbol, size in values.items()}
+    if len(other) > 1 and all(holds(guard, symbols | merged) for guard in guards):
+        yield _named(fakes, merged)
+    for values in other:
+        yield _named(fakes, values)
 
 
 def _in_free_symbols(condition: Any, fakes: FakeInputs) -> Any:
@@ -141,10 +146,11 @@ def _in_free_symbols(condition: Any, fakes: FakeInputs) -> Any:
 
 
 def _named(fakes: FakeInputs, values: Mapping[sympy.Symbol, int]) -> tuple[str, dict[Size, int]]:
-    first: dict[sympy.Symbol, Size] = {}
+    first: dict[int, Size] = {}
     for size in fakes.symbols:
-        first.setdefault(fakes.expression(size), size)
-    return ", ".join(f"{name_of(first[symbol])} = {new}" for symbol, new in values.items()), sizes_at(fakes, values)
+        if (expression := fakes.expression(size)) in values:
+            first.setdefault(values[expression], size)
+    return ", ".join(f"{name_of(size)} = {new}" for new, size in first.items()), sizes_at(fakes, values)
 
 
 def name_of(size: Size) -> str:

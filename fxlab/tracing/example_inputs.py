@@ -24,8 +24,8 @@ def example_inputs(
 ) -> dict[str, Any]:
     """Make inputs that a model of transformers runs on: ``model(**example_inputs(model))``.
 
-    The second sequence of a batch is padded, so that a mask that gets lost is noticed. The same model gets the
-    same inputs each time.
+    Every second sequence of a batch is padded, so that a mask that gets lost is noticed. The same model gets
+    the same inputs each time.
 
     Parameters
     ----------
@@ -70,7 +70,8 @@ def example_inputs(
     parameters = inspect.signature(model.forward).parameters
     if not hasattr(model, "config"):
         raise ValueError(
-            f"inputs: they can be made for models of transformers only; {type(model).__name__} has no config. "
+            "inputs: they can be made for models of transformers only; "
+            f"{type(model).__name__} has no config. "
             f"Give inputs for: {', '.join(parameters) or 'nothing, it takes none'}."
         )
     maker = _Maker(model, batch_size, sequence_length)

@@ -86,7 +86,7 @@ def _object_node(value: Any, graph: Graph, build: Callable[[Any], Any]) -> Any:
     cls = type(value)
     if isinstance(value, tuple) and hasattr(cls, "_fields"):
         return graph.call_function(cls, tuple(build(item) for item in value))
-    if isinstance(value, dict) and dataclasses.is_dataclass(value):
+    if isinstance(value, dict) and hasattr(cls, "__dataclass_fields__"):
         # ModelOutput: a mapping of those fields that are set.
         return graph.call_function(cls, (), {str(key): build(item) for key, item in value.items()})
     if isinstance(value, dict):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import operator
 import sys
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, MutableMapping
 from contextlib import contextmanager
 from types import FrameType
 from typing import Any
@@ -66,7 +66,7 @@ class Recorder(TorchFunctionMode):
         self._value_in_meta = value_in_meta
         self._paths = {module: path for path, module in model.named_modules()}
         self._state = {id(tensor): name for name, tensor in _state_of(model)}
-        self._nodes: WeakTensorKeyDictionary[Node | tuple[Node, Path]] = WeakTensorKeyDictionary()
+        self._nodes: MutableMapping[torch.Tensor, Node | tuple[Node, Path]] = WeakTensorKeyDictionary()
         self._symbols: dict[sympy.Symbol, tuple[Node, int | None]] = {}
         self._sizes = SizeNodes(self.graph, self._source_of)
         self._scopes: list[tuple[str, type[nn.Module]]] = []
@@ -97,7 +97,7 @@ class Recorder(TorchFunctionMode):
         return output
 
     def require_sizes(self, condition: Any, message: str) -> None:
-        """Make the graph raise ``AssertionError``, before it computes anything, unless sizes meet a condition.
+        """Make the graph raise ``AssertionError``, before all else, unless sizes meet a condition.
 
         Parameters
         ----------
@@ -189,8 +189,8 @@ class Recorder(TorchFunctionMode):
     def _recorded(self, call: Call, result: Any, impure: bool) -> Any:
         if _autocast_state() != self._autocast:
             raise TraceError(
-                "The model switches autocast on for a part of itself, which a graph cannot hold. Switch it off, "
-                "or call the model under torch.autocast from outside."
+                "The model switches autocast on for a part of itself, which a graph cannot hold. Switch it "
+                "off, or call the model under torch.autocast from outside."
             )
         arguments = self._argument((call.args, dict(call.kwargs)))
         node = self.graph.create_node(call.op, call.target, *arguments)
@@ -228,16 +228,18 @@ class Recorder(TorchFunctionMode):
         for node, argument in fixed:
             same = operator.is_ if argument.value is None else operator.eq
             condition = self.graph.call_function(same, (node, argument.value))
-            message = f"{argument.name} was {argument.value!r} when the model was traced; trace again for another value"
+            message = f"traced for {argument.name} = {argument.value!r} only"
             self._impure.add(self.graph.call_function(torch._assert, (condition, message)))
 
     def _bind(self, value: Any, node: Node, path: Path) -> None:
         if isinstance(value, torch.Tensor):
             self._nodes[value] = (node, path) if path else node
             for dim, size in enumerate(value.shape):
-                self._bind_symbol(size, lambda d=dim: (self._node_of(value), d))
+                if new := self._new_symbols(size):
+                    self._symbols.update(dict.fromkeys(new, (self._node_of(value), dim)))
         elif isinstance(value, SymbolicNumber):
-            self._bind_symbol(value, lambda: (self._taken_out(node, path), None))
+            if new := self._new_symbols(value):
+                self._symbols.update(dict.fromkeys(new, (self._taken_out(node, path), None)))
         elif isinstance(value, Mapping):
             for key, item in value.items():
                 self._bind(item, node, (*path, key))
@@ -245,11 +247,12 @@ class Recorder(TorchFunctionMode):
             for index, item in enumerate(value):
                 self._bind(item, node, (*path, index))
 
-    def _bind_symbol(self, size: Any, source: Callable[[], tuple[Node, int | None]]) -> None:
-        if isinstance(size, SymbolicNumber):
-            for symbol in {size.node._expr, expression_of(size)}:
-                if isinstance(symbol, sympy.Symbol) and symbol not in self._symbols:
-                    self._symbols[symbol] = source()
+    def _new_symbols(self, number: Any) -> list[sympy.Symbol]:
+        """Return the symbols that a number is the first to stand for."""
+        if not isinstance(number, SymbolicNumber):
+            return []
+        names = {number.node._expr, expression_of(number)}
+        return [name for name in names if isinstance(name, sympy.Symbol) and name not in self._symbols]
 
     def _source_of(self, symbol: sympy.Symbol) -> Node:
         node, dim = self._symbols[symbol]
@@ -321,8 +324,9 @@ class Recorder(TorchFunctionMode):
             return (list if isinstance(value, list) else tuple)(self._argument(item) for item in value)
         if hasattr(value, "item") and type(value).__module__ == "numpy":
             return value.item()
+        name = f"{type(value).__module__}.{type(value).__qualname__}"
         raise TraceError(
-            f"A call takes a {type(value).__module__}.{type(value).__qualname__}, which a graph cannot hold, at "
+            f"A call takes a {name}, which a graph cannot hold, at "
             f"{where(self._frames()) or 'an unknown line'}. Name the module that does this in leaf_modules."
         )
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+from traceback import FrameSummary
 from typing import Any
 
 import sympy
 from torch.fx import GraphModule
 
-from fxlab.tracing.checking import Eager, EagerRefuses, holds, name_of, sizes_at
+from fxlab.tracing.checking import Eager, EagerError, holds, name_of, sizes_at
 from fxlab.tracing.fake_inputs import FakeInputs, Size, resized
 from fxlab.tracing.recorder import Recorder
 from fxlab.tracing.report import Finding
@@ -38,36 +40,32 @@ def guard_sizes(
     """
     if not fakes.symbols:
         recorder.require_shapes()
-        return [
-            Finding("fixed size", name_of(size), f"fixed at {given}") for size, given in fakes.given.items()
-        ]
-    findings: list[Finding] = []
-    guarded: set[Size] = set()
-    for condition, where in _branches(fakes):
+        return [Finding("fixed size", name_of(size), f"fixed at {n}") for size, n in fakes.given.items()]
+    branches = _branches(fakes)
+    for condition, where in branches:
         if not _holds_anyway(condition, traced, fakes, eager):
-            recorder.require_sizes(
-                condition, f"traced for {_in_words(condition, fakes)} (decided at {where})"
-            )
-        guarded |= {size for size, symbol in fakes.symbols.items() if symbol in condition.free_symbols}
-        findings.append(
-            Finding("branch on a size", _in_words(condition, fakes), "the branch taken is held", where)
-        )
+            words = _in_words(condition, fakes)
+            recorder.require_sizes(condition, f"traced for {words} (decided at {where})")
+    decided = {symbol for condition, _ in branches for symbol in condition.free_symbols}
     needless = _fixed_without_need(fakes, eager)
-    for size, given in fakes.given.items():
-        expression = fakes.expression(size)
-        if not isinstance(expression, sympy.Integer):
-            same = [name_of(other) for other in fakes.symbols if fakes.expression(other) == expression]
-            detail = "" if same[0] == name_of(size) else f"same as {same[0]}"
-            findings.append(Finding("symbolic size", name_of(size), detail))
-            continue
-        if size in needless and size not in guarded:
-            recorder.require_sizes(
-                sympy.Eq(fakes.symbols[size], given, evaluate=False),
-                f"traced for {name_of(size)} == {given} only",
-            )
-        detail = f"fixed at {given}" + (f", {THOUGH}" if size in needless else "")
-        findings.append(Finding("fixed size", name_of(size), detail))
-    return findings
+    for size in needless:
+        if fakes.symbols[size] not in decided:
+            condition = sympy.Eq(fakes.symbols[size], fakes.given[size], evaluate=False)
+            recorder.require_sizes(condition, f"traced for {_in_words(condition, fakes)} only")
+    held = "the branch taken is held"
+    return [
+        *(Finding("branch on a size", _in_words(condition, fakes), held, w) for condition, w in branches),
+        *(_finding(size, fakes, needless) for size in fakes.symbols),
+    ]
+
+
+def _finding(size: Size, fakes: FakeInputs, needless: Collection[Size]) -> Finding:
+    expression = fakes.expression(size)
+    if isinstance(expression, sympy.Integer):
+        though = f", {THOUGH}" if size in needless else ""
+        return Finding("fixed size", name_of(size), f"fixed at {expression}{though}")
+    same = next(other for other in fakes.symbols if fakes.expression(other) == expression)
+    return Finding("symbolic size", name_of(size), "" if same == size else f"same as {name_of(same)}")
 
 
 def _branches(fakes: FakeInputs) -> list[tuple[Any, str]]:
@@ -76,14 +74,15 @@ def _branches(fakes: FakeInputs) -> list[tuple[Any, str]]:
     found: dict[Any, str] = {}
     for guard in fakes.shape_env.guards:
         frame = guard.sloc.framework_loc
-        filename = getattr(frame, "filename", "")
-        if filename and is_model_code(filename) and guard.expr.free_symbols <= known:
-            found.setdefault(guard.expr, f"{filename}:{frame.lineno}")
+        if not isinstance(frame, FrameSummary) or not is_model_code(frame.filename):
+            continue
+        if guard.expr.free_symbols <= known:
+            found.setdefault(guard.expr, f"{frame.filename}:{frame.lineno}")
     return list(found.items())
 
 
 def _holds_anyway(condition: Any, traced: GraphModule, fakes: FakeInputs, eager: Eager | None) -> bool:
-    """Tell whether the branch for a size of one, the only size that a condition excludes, computes the same."""
+    """Tell whether a condition excludes a size of one only, and the graph computes the same for that."""
     if eager is None or len(condition.free_symbols) != 1:
         return False
     (symbol,) = condition.free_symbols
@@ -93,15 +92,15 @@ def _holds_anyway(condition: Any, traced: GraphModule, fakes: FakeInputs, eager:
         return False
     try:
         return not eager.difference(traced, resized(eager.arguments, sizes_at(fakes, {free: 1})))
-    except EagerRefuses:
+    except EagerError:
         return False
 
 
-def _fixed_without_need(fakes: FakeInputs, eager: Eager | None) -> set[Size]:
+def _fixed_without_need(fakes: FakeInputs, eager: Eager | None) -> list[Size]:
     """Return the fixed sizes that the model takes other values for."""
     fixed = [size for size in fakes.symbols if isinstance(fakes.expression(size), sympy.Integer)]
     if eager is None:
-        return set(fixed)
+        return fixed
     found: set[Size] = set()
     for given in {fakes.given[size] for size in fixed}:
         # Sizes that agree may have to change together, as batch sizes do.
@@ -110,7 +109,7 @@ def _fixed_without_need(fakes: FakeInputs, eager: Eager | None) -> set[Size]:
             found.update(together)
         elif len(together) > 1:
             found.update(size for size in together if eager.accepts({size: given + 1}))
-    return found
+    return [size for size in fixed if size in found]
 
 
 def _in_words(condition: Any, fakes: FakeInputs) -> str:

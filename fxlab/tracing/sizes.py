@@ -61,4 +61,4 @@ class SizeNodes:
         if isinstance(expression, sympy.Add):
             # Sizes first, so that it reads `size + 1` and not `1 + size`.
             return functools.reduce(operator.add, sorted(parts, key=lambda part: not isinstance(part, Proxy)))
-        return _run_sympy_handler(PythonReferenceAnalysis, parts, expression)
+        return _run_sympy_handler(PythonReferenceAnalysis, parts, expression)  # type: ignore[no-untyped-call]

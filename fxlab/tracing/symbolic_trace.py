@@ -35,7 +35,7 @@ def symbolic_trace(
     """Trace a model into a graph module that computes the same, for inputs of any size.
 
     The model is run once, on tensors without data, and what it calls is recorded. Where it decides on data,
-    it is run on the inputs themselves. The model is left as it was, and shares its parameters with the result.
+    it is run on the inputs themselves. The model is left as it was; the result shares its parameters.
 
     Parameters
     ----------
@@ -123,25 +123,22 @@ class _Ladder:
         for rung, record in rungs:
             try:
                 result = record()
-            except Exception as error:  # the
-                import os, traceback
-                if os.environ.get("DBG"): print(rung); traceback.print_exception(error, limit=-5)
-                # the model's own code runs here, and may raise anything
+            except Exception as error:  # the model's own code runs here, and may raise anything
                 failures.append((rung, error))
                 continue
             steps = tuple(f"{failed}: {_first_line(e)} {_at(e)}".strip() for failed, e in failures)
             report = result.meta["trace"] = TraceReport(rung, result.meta["trace"], steps)
             _warn(report)
             return result
-        rung, error = failures[-1]
-        if isinstance(error, TraceError):
-            raise error
+        rung, last = failures[-1]
+        if isinstance(last, TraceError):
+            raise last
         raise TraceError(
             f"{type(self._model).__name__} could not be traced. Run on {rung}, it raised "
-            f"{type(error).__name__}: {_first_line(error)} {_at(error)}\n"
+            f"{type(last).__name__}: {_first_line(last)} {_at(last)}\n"
             "Check that the model runs on these inputs; a module that cannot be recorded can be named in "
             "leaf_modules."
-        ) from error
+        ) from last
 
     def _on_fakes(self, *, dynamic: bool) -> GraphModule:
         fakes = FakeInputs(self._arguments, dynamic=dynamic)
