@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, cast
 
 import torch
 
@@ -40,6 +40,24 @@ def same_bits(a: torch.Tensor, b: torch.Tensor) -> bool:
     if (a.shape, a.dtype, a.device, a.requires_grad) != (b.shape, b.dtype, b.device, b.requires_grad):
         return False
     return a.is_meta or torch.equal(*(t.detach().contiguous().flatten().view(torch.uint8) for t in (a, b)))
+
+
+def known_number(number: Any) -> int | float | bool | str:
+    """Return a number of a traced value as it was in the run that was traced.
+
+    Parameters
+    ----------
+    number
+        A number, or a symbolic one (``torch.SymInt`` and its like), as sizes in ``node.meta["val"]`` are.
+
+    Returns
+    -------
+    int, float, bool or str
+        The number; the symbol's name if it depends on data.
+    """
+    if isinstance(number, torch.SymInt | torch.SymFloat | torch.SymBool):
+        number = number.node.hint if number.node.has_hint() else str(number)
+    return cast("int | float | bool | str", number)
 
 
 def _walk(value: Any, path: str, inside: set[int]) -> Iterator[tuple[str, torch.Tensor]]:

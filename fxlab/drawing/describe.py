@@ -13,6 +13,7 @@ from torch import fx, nn
 
 from fxlab.drawing.folding import short_name
 from fxlab.drawing.hierarchy import Group, Leaf
+from fxlab.tensors import known_number
 
 _DTYPES = {
     "float32": "f32", "float64": "f64", "float16": "f16", "bfloat16": "bf16", "int64": "i64", "int32": "i32",
@@ -197,7 +198,7 @@ _MODULE_WORDS: tuple[tuple[tuple[type[nn.Module], ...], Any], ...] = (
 
 
 def result_text(node: fx.Node) -> str:
-    """Return shape and dtype of a node's result as traced, symbolic sizes as written; empty if unknown."""
+    """Return shape and dtype of a node's result in the run that was traced; empty if unknown."""
     value = node.meta.get("val")
     if value is None:
         value = node.meta.get("tensor_meta")
@@ -208,13 +209,13 @@ def _value_text(value: Any) -> str:
     shape = getattr(value, "shape", None)
     if shape is not None:
         dtype = str(getattr(value, "dtype", "")).removeprefix("torch.")
-        sizes = "×".join(map(str, shape)) or "scalar"  # noqa: RUF001
+        sizes = "×".join(str(known_number(size)) for size in shape) or "scalar"  # noqa: RUF001
         return f"{sizes} {_DTYPES.get(dtype, dtype)}".rstrip()
     if isinstance(value, list | tuple):
         inner = list(dict.fromkeys(_value_text(v) for v in value if v is not None))
         return f"{len(value)} × ({inner[0]})" if len(inner) == 1 else f"({len(value)} values)"  # noqa: RUF001
     if isinstance(value, bool | int | float | torch.SymInt | torch.SymFloat | torch.SymBool):
-        return str(value)
+        return str(known_number(value))
     return type(value).__name__
 
 

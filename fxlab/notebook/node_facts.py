@@ -9,6 +9,8 @@ from typing import Any
 import torch
 from torch import fx
 
+from fxlab.tensors import known_number
+
 _FRAME = re.compile(r'^\s*File "(?P<file>[^"\n]+)", line (?P<line>\d+), in (?P<function>[^\n]*)$', re.M)
 _PUBLIC_MODULES = {"_operator": "operator", "builtins": "", "torch._C._nn": "torch.nn.functional"}
 MOST_FRAMES = 40
@@ -81,11 +83,12 @@ def _stack(node: fx.Node) -> list[tuple[str, Any]]:
 def _value_rows(value: Any) -> list[tuple[str, str]]:
     shape = getattr(value, "shape", None)
     if shape is not None:
-        return [(f"({', '.join(map(str, shape))})", str(getattr(value, "dtype", "")))]
+        sizes = ", ".join(str(known_number(size)) for size in shape)
+        return [(f"({sizes})", str(getattr(value, "dtype", "")))]
     if isinstance(value, list | tuple):
         return [row for item in value for row in _value_rows(item)][:50]
     if isinstance(value, dict):
         return [row for item in value.values() for row in _value_rows(item)][:50]
     if isinstance(value, bool | int | float | torch.SymInt | torch.SymFloat | torch.SymBool):
-        return [(str(value), type(value).__name__)]
+        return [(str(known_number(value)), type(value).__name__)]
     return [] if value is None else [("", type(value).__name__)]

@@ -47,7 +47,7 @@ class TraceReport:
     >>> report.rung
     'dynamic shapes'
     >>> list(report.table()["kind"].unique())
-    ['symbolic size', 'check']
+    ['check', 'symbolic size']
     """
 
     rung: str

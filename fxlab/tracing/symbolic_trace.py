@@ -79,7 +79,7 @@ def symbolic_trace(
     >>> from torch import nn
     >>> traced = symbolic_trace(nn.Sequential(nn.Linear(4, 8), nn.ReLU()), torch.randn(2, 4))
     >>> [node.name for node in traced.graph.nodes]
-    ['input', '_0', '_1', 'output']
+    ['input_1', '_0', '_1', 'output']
     >>> traced(torch.randn(7, 4)).shape
     torch.Size([7, 8])
     """

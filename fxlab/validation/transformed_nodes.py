@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 import torch
 from torch.fx import GraphModule, Node
 
+from fxlab.tensors import known_number
+
 if TYPE_CHECKING:
     import pandas as pd
 
@@ -34,8 +36,8 @@ def transformed_nodes(graph_module: GraphModule, transformation: MarksNodes | No
     -------
     pandas.DataFrame
         One row for each node in the order of the graph, indexed by its name (``node``), with its ``op``,
-        ``target``, ``module_path``, ``shape`` (a tuple; symbolic sizes by name) and ``dtype`` where known,
-        the number of ``parameters`` that it holds, and the names of its ``inputs`` and ``users``.
+        ``target``, ``module_path``, ``shape`` (a tuple; sizes as in the run that was traced) and ``dtype``
+        where known, the number of ``parameters`` that it holds, and the names of its ``inputs`` and ``users``.
 
     Raises
     ------
@@ -94,8 +96,7 @@ def _shape_and_dtype(node: Node) -> tuple[tuple[Any, ...] | None, str | None]:
     value = node.meta.get("val", node.meta.get("tensor_meta"))
     if value is None or not hasattr(value, "shape") or not hasattr(value, "dtype"):
         return None, None
-    sizes = tuple(size if isinstance(size, int) else str(size) for size in value.shape)
-    return sizes, str(value.dtype).removeprefix("torch.")
+    return tuple(map(known_number, value.shape)), str(value.dtype).removeprefix("torch.")
 
 
 def _parameter_count(node: Node, graph_module: GraphModule, modules: dict[str, torch.nn.Module]) -> int:
