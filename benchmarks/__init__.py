@@ -1,0 +1,1 @@
+"""Speed as ratios to named peers, measured in one run: ``python -m benchmarks``."""
