@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import inspect
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -101,7 +102,13 @@ def map_tensors(change: Callable[[Path, torch.Tensor], Any], value: Any, path: P
         return change(path, value)
     if isinstance(value, Mapping):
         items = {key: map_tensors(change, item, (*path, key)) for key, item in value.items()}
-        return items if type(value) is dict else type(value)(**items)  # ModelOutput and its like
+        if type(value) is dict:
+            return items
+        if hasattr(value, "__dataclass_fields__"):
+            return type(value)(**items)  # ModelOutput and its like
+        changed: Any = copy.copy(value)
+        changed.update(items)
+        return changed
     if isinstance(value, list | tuple):
         parts = [map_tensors(change, item, (*path, index)) for index, item in enumerate(value)]
         return type(value)(*parts) if hasattr(value, "_fields") else type(value)(parts)

@@ -31,10 +31,13 @@ class Eager:
         The module that was traced.
     arguments
         Inputs that it runs on.
+    has_data
+        Whether there is something to compare: not on the meta device.
     """
 
-    def __init__(self, model: nn.Module, arguments: tuple[Argument, ...]) -> None:
+    def __init__(self, model: nn.Module, arguments: tuple[Argument, ...], *, has_data: bool) -> None:
         self.arguments = arguments
+        self.has_data = has_data
         self._model = model
 
     def run(self, values: Mapping[str, Any]) -> Any:

@@ -85,7 +85,7 @@ def example_inputs(
     not_guessed = [name for name in names if name not in _MAKERS]
     if not_guessed:
         raise ValueError(f"inputs: {', '.join(not_guessed)} cannot be guessed. Give them in inputs.")
-    return {name: _MAKERS[name](maker) for name in names}
+    return {name: _MAKERS[name](maker).to(maker.device) for name in names}
 
 
 @dataclass
@@ -148,23 +148,23 @@ class _Maker:
         ids = torch.randint(low, vocabulary, (self.batch_size, self.length()), generator=self.random)
         padding = self.setting("pad_token_id")
         if isinstance(padding, int) and 0 <= padding < vocabulary:
-            ids = ids.masked_fill(self.mask().cpu() == 0, padding)
-        return ids.to(self.device)
+            ids = ids.masked_fill(self.mask() == 0, padding)
+        return ids
 
     def mask(self) -> torch.Tensor:
         length = self.length()
         padded = max(1, length - max(1, length // 4))
         real = torch.tensor([padded if row % 2 else length for row in range(self.batch_size)])
-        return (torch.arange(length) < real[:, None]).long().to(self.device)
+        return (torch.arange(length) < real[:, None]).long()
 
     def zeros(self) -> torch.Tensor:
-        return torch.zeros(self.batch_size, self.length(), dtype=torch.long, device=self.device)
+        return torch.zeros(self.batch_size, self.length(), dtype=torch.long)
 
     def positions(self) -> torch.Tensor:
-        return torch.arange(self.length(), device=self.device).repeat(self.batch_size, 1)
+        return torch.arange(self.length()).repeat(self.batch_size, 1)
 
     def floats(self, *shape: int) -> torch.Tensor:
-        return torch.randn(self.batch_size, *shape, generator=self.random).to(self.device, self.dtype)
+        return torch.randn(self.batch_size, *shape, generator=self.random).to(self.dtype)
 
     def image(self) -> torch.Tensor:
         size = self.setting("image_size", 224)

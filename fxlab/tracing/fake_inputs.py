@@ -8,7 +8,7 @@ from typing import Any
 import sympy
 import torch
 from torch._dynamo.source import ConstantSource
-from torch._subclasses.fake_tensor import FakeTensorMode
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv, StatelessSymbolicContext
 
 from fxlab.tracing.arguments import Argument, Path, map_tensors, tensors_inside
@@ -61,15 +61,21 @@ class FakeInputs:
         self.values: dict[str, Any] = _mapped(arguments, make)
 
     def as_fake(self, value: Any) -> Any:
-        """Return a value with fake tensors in place of real ones."""
+        """Return a value with fake tensors of its own, as ``node.meta["val"]`` is to hold them.
+
+        Neither later changes of shape in place nor the graph of autograd come along.
+        """
 
         def fake(_: Path, tensor: torch.Tensor) -> torch.Tensor:
+            if isinstance(tensor, FakeTensor):
+                return tensor.detach()
             with self.mode:
                 return torch.empty_strided(
                     tensor.shape, tensor.stride(), dtype=tensor.dtype, device=tensor.device
                 )
 
-        return map_tensors(fake, value)
+        with torch._C.DisableTorchFunction():
+            return map_tensors(fake, value)
 
     def expression(self, size: Size) -> Any:
         """Return what a size has turned out to be: a symbol, an expression of symbols, or a number."""

@@ -54,9 +54,7 @@ class Recorder(TorchFunctionMode):
         Constants, and numbers that were read out of real tensors.
     """
 
-    def __init__(
-        self, model: nn.Module, leaves: LeafModules, value_in_meta: Callable[[Any], Any] = lambda value: value
-    ) -> None:
+    def __init__(self, model: nn.Module, leaves: LeafModules, value_in_meta: Callable[[Any], Any]) -> None:
         super().__init__()
         self.graph = Graph()
         self.constants: dict[str, torch.Tensor] = {}
@@ -68,7 +66,7 @@ class Recorder(TorchFunctionMode):
         self._state = {id(tensor): name for name, tensor in _state_of(model)}
         self._nodes: MutableMapping[torch.Tensor, Node | tuple[Node, Path]] = WeakTensorKeyDictionary()
         self._symbols: dict[sympy.Symbol, tuple[Node, int | None]] = {}
-        self._sizes = SizeNodes(self.graph, self._source_of)
+        self._sizes = SizeNodes(self.graph, self._source_of, self._describe_place)
         self._scopes: list[tuple[str, type[nn.Module]]] = []
         self._impure: set[Node] = set()
         self._thread = threading.get_ident()
@@ -107,7 +105,7 @@ class Recorder(TorchFunctionMode):
             What to say.
         """
         with self._before_computing():
-            made = SizeNodes(self.graph, self._source_of).of_expression(condition)
+            made = SizeNodes(self.graph, self._source_of, lambda node: None).of_expression(condition)
             self.graph.call_function(torch._assert, (made.node, message))
 
     def require_shapes(self) -> None:
@@ -360,6 +358,9 @@ class Recorder(TorchFunctionMode):
 
     def _describe(self, node: Node, value: Any) -> None:
         node.meta["val"] = self._value_in_meta(value)
+        self._describe_place(node)
+
+    def _describe_place(self, node: Node) -> None:
         node.meta["stack_trace"] = stack_trace(self._frames())
         node.meta["nn_module_stack"] = {path: (path, cls) for path, cls in self._scopes if path}
 

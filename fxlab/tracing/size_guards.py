@@ -36,7 +36,7 @@ def guard_sizes(
     fakes
         The inputs of the run.
     eager
-        The model, to find out which sizes it takes; ``None`` if it cannot be run.
+        The model, to find out which sizes it takes; ``None`` if it is not to be run.
     """
     if not fakes.symbols:
         recorder.require_shapes()
@@ -47,15 +47,17 @@ def guard_sizes(
             words = _in_words(condition, fakes)
             recorder.require_sizes(condition, f"traced for {words} (decided at {where})")
     decided = {symbol for condition, _ in branches for symbol in condition.free_symbols}
-    needless = _fixed_without_need(fakes, eager)
-    for size in needless:
+    fixed = [size for size in fakes.symbols if isinstance(fakes.expression(size), sympy.Integer)]
+    needless = _accepted_otherwise(fixed, fakes, eager)
+    # Without data, whether the model takes other sizes cannot be told for sure.
+    for size in needless if eager is not None and eager.has_data else fixed:
         if fakes.symbols[size] not in decided:
             condition = sympy.Eq(fakes.symbols[size], fakes.given[size], evaluate=False)
             recorder.require_sizes(condition, f"traced for {_in_words(condition, fakes)} only")
     held = "the branch taken is held"
     return [
         *(Finding("branch on a size", _in_words(condition, fakes), held, w) for condition, w in branches),
-        *(_finding(size, fakes, needless) for size in fakes.symbols),
+        *(_finding(size, fakes, needless if eager else ()) for size in fakes.symbols),
     ]
 
 
@@ -83,7 +85,7 @@ def _branches(fakes: FakeInputs) -> list[tuple[Any, str]]:
 
 def _holds_anyway(condition: Any, traced: GraphModule, fakes: FakeInputs, eager: Eager | None) -> bool:
     """Tell whether a condition excludes a size of one only, and the graph computes the same for that."""
-    if eager is None or len(condition.free_symbols) != 1:
+    if eager is None or not eager.has_data or len(condition.free_symbols) != 1:
         return False
     (symbol,) = condition.free_symbols
     excludes_one_only = all(holds(condition, {symbol: size}) for size in range(2, 65))
@@ -96,11 +98,10 @@ def _holds_anyway(condition: Any, traced: GraphModule, fakes: FakeInputs, eager:
         return False
 
 
-def _fixed_without_need(fakes: FakeInputs, eager: Eager | None) -> list[Size]:
+def _accepted_otherwise(fixed: list[Size], fakes: FakeInputs, eager: Eager | None) -> list[Size]:
     """Return the fixed sizes that the model takes other values for."""
-    fixed = [size for size in fakes.symbols if isinstance(fakes.expression(size), sympy.Integer)]
     if eager is None:
-        return fixed
+        return []
     found: set[Size] = set()
     for given in {fakes.given[size] for size in fixed}:
         # Sizes that agree may have to change together, as batch sizes do.

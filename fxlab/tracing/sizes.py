@@ -30,9 +30,14 @@ class SizeNodes:
         Where the nodes go, at its insert point.
     source_of
         Symbol -> the node that gives it, or ``KeyError``.
+    describe
+        Called with each node that computes something.
     """
 
-    def __init__(self, graph: Graph, source_of: Callable[[sympy.Symbol], Node]) -> None:
+    def __init__(
+        self, graph: Graph, source_of: Callable[[sympy.Symbol], Node], describe: Callable[[Node], None]
+    ) -> None:
+        self._describe = describe
         self._tracer = torch.fx.proxy.GraphAppendingTracer(graph)
         self._source_of = source_of
         self._made: dict[Any, Any] = {}
@@ -40,12 +45,17 @@ class SizeNodes:
     def value(self, number: SymbolicNumber) -> Any:
         """Return the node that computes a number, or the number itself if it turned out to be fixed."""
         result = self.of_expression(expression_of(number))
-        return result.node if isinstance(result, Proxy) else result
+        if not isinstance(result, Proxy):
+            return result
+        result.node.meta.setdefault("val", number)
+        return result.node
 
     def of_expression(self, expression: Any) -> Any:
         """Return a proxy that computes a sympy expression, or a plain number."""
         if expression not in self._made:
-            self._made[expression] = self._make(expression)
+            made = self._made[expression] = self._make(expression)
+            if isinstance(made, Proxy) and not isinstance(expression, sympy.Symbol):
+                self._describe(made.node)
         return self._made[expression]
 
     def _make(self, expression: Any) -> Any:

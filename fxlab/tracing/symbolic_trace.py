@@ -110,8 +110,8 @@ class _Ladder:
         self._model, self._arguments, self._leaves = model, arguments, leaves
         tensors = (*model.parameters(), *model.buffers())
         self._has_data = not any(tensor.is_meta for tensor in tensors)
-        self._check = check and self._has_data
-        self._eager = Eager(model, arguments)
+        self._wants_check = check
+        self._eager = Eager(model, arguments, has_data=self._has_data)
 
     def climb_down(self, dynamic: bool) -> GraphModule:
         rungs: list[tuple[str, Callable[[], GraphModule]]] = [(FIXED, lambda: self._on_fakes(dynamic=False))]
@@ -142,7 +142,7 @@ class _Ladder:
 
     def _on_fakes(self, *, dynamic: bool) -> GraphModule:
         fakes = FakeInputs(self._arguments, dynamic=dynamic)
-        recorder = Recorder(self._model, self._leaves)
+        recorder = Recorder(self._model, self._leaves, fakes.as_fake)
         with module_state_kept(self._model), fakes.mode:
             recorder.record(self._arguments, fakes.values)
         return self._finished(recorder, fakes)
@@ -158,9 +158,9 @@ class _Ladder:
     def _finished(self, recorder: Recorder, fakes: FakeInputs) -> GraphModule:
         result = assemble(self._model, recorder.graph, recorder.constants)
         findings = [*recorder.findings]
-        if self._check:
+        if self._wants_check and self._has_data:
             findings += check_against_eager(self._eager, result, fakes)
-        findings += guard_sizes(recorder, result, fakes, self._eager if self._check else None)
+        findings += guard_sizes(recorder, result, fakes, self._eager if self._wants_check else None)
         result.recompile()
         result.meta["trace"] = tuple(findings)
         return result

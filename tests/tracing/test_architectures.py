@@ -1,0 +1,225 @@
+import copy
+import functools
+import inspect
+import pickle
+
+import pytest
+import torch
+import transformers
+from agreement import assert_agree
+from torch._subclasses.fake_tensor import FakeTensor
+from zoo import TEN, tiny
+
+import fxlab
+from fxlab.tracing import example_inputs, symbolic_trace
+
+TEXT = ["bert", "roberta", "distilbert", "gpt2", "llama", "t5"]
+IMAGES = ["vit", "resnet"]
+
+
+@functools.cache
+def traced_of(name):
+    model = tiny(name)
+    return model, symbolic_trace(model)
+
+
+def text_inputs(model, batch_size, length, padding):
+    inputs = example_inputs(model, batch_size=batch_size, sequence_length=length)
+    for mask in [name for name in inputs if name.endswith("mask")]:
+        inputs[mask] = torch.ones_like(inputs[mask])
+        inputs[mask][-1, length - padding :] = 0
+    return inputs
+
+
+@pytest.mark.parametrize("name", TEN)
+def test_traced_on_symbolic_sizes_and_right_on_the_given_inputs(name):
+    model, traced = traced_of(name)
+    assert traced.meta["trace"].rung == "dynamic shapes"
+    assert_agree(traced, model, example_inputs(model))
+
+
+@pytest.mark.parametrize("name", TEN)
+@pytest.mark.parametrize("batch_size", [1, 3])
+def test_right_at_other_batch_sizes(name, batch_size):
+    model, traced = traced_of(name)
+    assert_agree(traced, model, example_inputs(model, batch_size=batch_size))
+
+
+@pytest.mark.parametrize("name", TEXT)
+@pytest.mark.parametrize(("batch_size", "length"), [(2, 5), (1, 17), (3, 1)])
+def test_right_at_other_lengths(name, batch_size, length):
+    model, traced = traced_of(name)
+    assert_agree(traced, model, text_inputs(model, batch_size, length, padding=0))
+
+
+@pytest.mark.parametrize("name", TEXT)
+def test_trace_on_masks_of_ones_is_right_on_padded_inputs(name):
+    model = tiny(name)
+    traced = symbolic_trace(model, text_inputs(model, 2, 8, padding=0))
+    assert_agree(traced, model, text_inputs(model, 3, 9, padding=4))
+
+
+@pytest.mark.parametrize("name", TEXT)
+def test_padding_changes_the_output(name):
+    # Or else the test above says nothing.
+    model, traced = traced_of(name)
+    padded, full = (traced(**text_inputs(model, 2, 8, padding=p)).last_hidden_state for p in (3, 0))
+    assert not torch.equal(padded[-1], full[-1])
+
+
+@pytest.mark.parametrize("name", ["vit", "resnet", "clip", "whisper"])
+def test_right_on_other_data(name):
+    model, traced = traced_of(name)
+    inputs = example_inputs(model)
+    assert_agree(traced, model, {n: t.flip(0) for n, t in inputs.items()})
+
+
+def test_resnet_takes_images_of_another_size():
+    model, traced = traced_of("resnet")
+    assert_agree(traced, model, {"pixel_values": torch.randn(1, 3, 96, 64)})
+
+
+@pytest.mark.parametrize("name", TEN)
+def test_forward_takes_the_model_s_own_parameter_names(name):
+    model, traced = traced_of(name)
+    own = inspect.signature(model.forward).parameters
+    assert set(inspect.signature(traced.forward).parameters) <= set(own)
+
+
+@pytest.mark.parametrize("name", TEN)
+def test_parameters_are_the_same_objects_by_the_same_names(name):
+    model, traced = traced_of(name)
+    own = dict(model.named_parameters(remove_duplicate=False))
+    assert list(traced.named_parameters())
+    assert all(own[path] is parameter for path, parameter in traced.named_parameters())
+    assert traced.state_dict().keys() <= model.state_dict().keys()
+    assert not traced.training
+
+
+@pytest.mark.parametrize("name", TEN)
+def test_no_weights_are_needed(name):
+    traced = traced_of(name)[1]
+    with torch.device("meta"):
+        empty = TEN[name]().eval()
+    bare = symbolic_trace(empty)
+    assert all(parameter.is_meta for parameter in bare.parameters())
+    assert [n.target for n in bare.graph.nodes if n.op == "call_module"] == [
+        n.target for n in traced.graph.nodes if n.op == "call_module"
+    ]
+
+
+@pytest.mark.parametrize("name", TEN)
+def test_nodes_say_shape_module_and_source_line(name):
+    model, traced = traced_of(name)
+    modules = dict(model.named_modules())
+    computing = [
+        node
+        for node in traced.graph.nodes
+        if node.op != "placeholder" and isinstance(node.meta.get("val"), FakeTensor)
+    ]
+    assert len(computing) > 10
+    for node in computing:
+        assert ", line " in node.meta["stack_trace"], node
+        for path, (again, cls) in node.meta["nn_module_stack"].items():
+            assert again == path
+            assert type(modules[path]) is cls
+    leaves = [node for node in traced.graph.nodes if node.op == "call_module"]
+    for node in leaves:
+        assert isinstance(node.meta["val"], FakeTensor)
+        assert list(node.meta["nn_module_stack"])[-1] == node.target
+        assert "transformers/models/" in node.meta["stack_trace"]
+        assert ", line " in node.meta["stack_trace"]
+
+
+@pytest.mark.parametrize("name", TEN)
+def test_copies_and_pickles_keep_the_graph(name):
+    model, traced = traced_of(name)
+    for twin in (copy.deepcopy(traced), pickle.loads(pickle.dumps(traced))):
+        assert [n.format_node() for n in twin.graph.nodes] == [n.format_node() for n in traced.graph.nodes]
+        for node, original in zip(twin.graph.nodes, traced.graph.nodes, strict=True):
+            assert node.meta.keys() == original.meta.keys()
+        assert_agree(twin, model, example_inputs(model))
+
+
+@pytest.mark.parametrize("name", ["bert", "gpt2", "t5", "resnet"])
+def test_training_mode_draws_the_same_random_numbers(name):
+    model = tiny(name).train()
+    traced = symbolic_trace(model)
+    assert traced.training
+    assert_agree(traced, model, example_inputs(model))
+    again = symbolic_trace(model.eval())
+    assert_agree(again, model, example_inputs(model))
+
+
+@pytest.mark.parametrize("name", ["bert", "gpt2", "llama", "t5", "vit", "resnet"])
+def test_gradients_are_the_model_s(name):
+    model, traced = traced_of(name)
+    inputs = example_inputs(model)
+    gradients = []
+    for module in (model, traced):
+        module.zero_grad()
+        module(**inputs).last_hidden_state.square().sum().backward()
+        gradients.append({n: p.grad.clone() for n, p in module.named_parameters() if p.grad is not None})
+    assert gradients[0]
+    assert len(gradients[0]) == len(gradients[1])
+    names = dict(model.named_parameters(remove_duplicate=False))
+    first = {parameter: path for path, parameter in model.named_parameters()}
+    for path, gradient in gradients[1].items():
+        assert torch.equal(gradient, gradients[0][first[names[path]]])
+
+
+@pytest.mark.parametrize("attention", ["eager", "sdpa"])
+def test_each_attention_implementation(attention):
+    model = tiny("llama")
+    model.set_attn_implementation(attention)
+    traced = symbolic_trace(model)
+    assert_agree(traced, model, text_inputs(model, 3, 6, padding=2))
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_half_precision(dtype):
+    model = tiny("bert").to(dtype)
+    traced = symbolic_trace(model)
+    assert_agree(traced, model, example_inputs(model, batch_size=3))
+
+
+def test_output_options_are_held_and_guarded():
+    model = tiny("bert")
+    inputs = example_inputs(model) | {"output_hidden_states": True}
+    traced = symbolic_trace(model, inputs)
+    output = assert_agree(traced, model, inputs)
+    assert len(output.hidden_states) == 3
+    with pytest.raises(AssertionError, match="output_hidden_states = True"):
+        traced(**(inputs | {"output_hidden_states": False}))
+
+
+def test_caches_come_back_as_the_model_s_own_class():
+    model, traced = traced_of("gpt2")
+    cache = traced(**example_inputs(model)).past_key_values
+    assert isinstance(cache, transformers.DynamicCache)
+    assert cache.get_seq_length() == 12
+    another = traced(**example_inputs(model)).past_key_values
+    assert another is not cache
+
+
+def test_no_cache_is_made_when_it_is_switched_off():
+    model = tiny("gpt2")
+    inputs = example_inputs(model) | {"use_cache": False}
+    traced = symbolic_trace(model, inputs)
+    assert_agree(traced, model, inputs)
+    assert traced(**inputs).past_key_values is None
+
+
+def test_language_model_with_loss():
+    model = transformers.GPT2LMHeadModel(
+        transformers.GPT2Config(n_embd=32, n_layer=1, n_head=2, vocab_size=50)
+    ).eval()
+    inputs = example_inputs(model, input_names=["input_ids", "attention_mask", "labels"])
+    traced = symbolic_trace(model, inputs)
+    assert_agree(traced, model, inputs)
+    assert "lm_head.weight" not in dict(traced.named_parameters())  # tied, as in the model
+
+
+def test_the_whole_model_traces_through_the_package():
+    model, _ = traced_of("vit")
+    assert isinstance(fxlab.symbolic_trace(model), torch.fx.GraphModule)
