@@ -57,6 +57,9 @@ class Session:
         tuple) or one tensor. For a model of transformers they are made from its configuration.
     passes
         The transformations on offer, lowest in the stack first. All that :func:`available` names if left out.
+    atol, rtol
+        What outputs may differ by and still agree: ``|a - b| <= atol + rtol * |b|``, as in
+        :func:`compare_outputs`.
 
     Raises
     ------
@@ -84,12 +87,15 @@ class Session:
         inputs: Inputs | None = None,
         *,
         passes: Iterable[Transformation] | None = None,
+        atol: float = 1e-4,
+        rtol: float = 1e-4,
     ) -> None:
         if not isinstance(model, torch.nn.Module):
             raise TypeError(
                 f"model: expected a torch.nn.Module or GraphModule, got {type(model).__name__}. "
                 "Load or build the model first."
             )
+        self.atol, self.rtol = atol, rtol
         self._passes: dict[str, Transformation] = {}
         self._lock = threading.RLock()
         self._listeners: list[Callable[[Session], None]] = []
@@ -212,7 +218,8 @@ class Session:
             )
         inputs = self.inputs
         return self._table(
-            ("outputs", self._stack), lambda: compare_outputs(self.original, self.graph_module, inputs)
+            ("outputs", self._stack),
+            lambda: compare_outputs(self.original, self.graph_module, inputs, atol=self.atol, rtol=self.rtol),
         )
 
     def transformed_nodes(self, pass_: PassOrName | None = None) -> "pd.DataFrame":

@@ -17,7 +17,7 @@ export function cellText(value: Cell, kind: ColumnKind): string {
   if (value === null) return "";
   if (Array.isArray(value)) {
     if (kind === "nodes") return value.map(String).join(", ");
-    return `(${value.map((item) => cellText(item, kind)).join(", ")})`;
+    return `(${value.map(cellValue).join(", ")})`;
   }
   if (typeof value === "boolean") return value ? "yes" : "no";
   if (typeof value === "number") {

@@ -125,9 +125,10 @@ export class GraphView {
     this.restyle();
   }
 
-  /** Brings boxes into the window; gently: only if none of them can be seen. */
+  /** Brings boxes into the window, nodes rather than groups; gently: only if none of them can be seen. */
   focus(boxes: string[], gently = false): void {
-    const areas = boxes.flatMap((id) => this.live?.areas.get(id) ?? []);
+    const nodes = boxes.filter((id) => this.live?.box(id)?.kind === "op");
+    const areas = (nodes.length ? nodes : boxes).flatMap((id) => this.live?.areas.get(id) ?? []);
     const everything = around(areas);
     if (!everything || this.window.width === 0) return;
     const visible = visiblePart(this.viewport, this.window);

@@ -123,7 +123,7 @@ export class PassList {
   private summary(pass: Pass): HTMLElement {
     if (pass.note) return h("p", { class: "fxi-card-note" }, pass.note);
     const changed = pass.on ? h("span", { class: "fxi-matched" }, `${counted(pass.changed, "node")} changed`) : null;
-    const rounds = pass.preserves ? null : h("span", { title: "It may change results by rounding." }, "may round");
+    const rounds = pass.preserves ? null : h("span", { title: "It does not promise to compute the same." }, "may change outputs");
     if (pass.matched === null || pass.reasons.length === 0) {
       const words = pass.matched === null ? "Shows what it changes once it is on" : "Nothing here for it to change";
       return h("p", { class: "fxi-card-note fxi-counts" }, changed ?? h("span", {}, words), rounds);

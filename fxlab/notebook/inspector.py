@@ -37,8 +37,6 @@ if TYPE_CHECKING:
 _STATIC = Path(__file__).parent / "static"
 _WRITABLE = frozenset({"height"})
 """Traits that a page may set; everything else it asks for by messages."""
-ATOL, RTOL = 1e-5, 1e-5
-"""Tolerances of ``Session.outputs``, for the verdict in words."""
 
 
 class Inspector(anywidget.AnyWidget):  # type: ignore[misc]
@@ -297,7 +295,7 @@ class Inspector(anywidget.AnyWidget):  # type: ignore[misc]
         self.tables = {"outputs": pending, "nodes": changed}
         self._show_step("Comparing outputs with the original", 2)
         try:
-            outputs = output_state(self.session.outputs(), ATOL, RTOL)
+            outputs = output_state(self.session.outputs(), self.session.atol, self.session.rtol)
         except KeyboardInterrupt:
             outputs = {"state": "failed", "text": "The comparison was interrupted.", "table": None}
         except Exception as error:

@@ -37,7 +37,7 @@ def transformed_nodes(graph_module: GraphModule, transformation: MarksNodes | No
     pandas.DataFrame
         One row for each node in the order of the graph, indexed by its name (``node``), with its ``op``,
         ``target``, ``module_path``, ``shape`` (a tuple; sizes as in the run that was traced) and ``dtype``
-        where known, the number of ``parameters`` that it holds, and the names of its ``inputs`` and ``users``.
+        where known, the number of ``parameters`` that it holds, and the names of ``inputs`` and ``users``.
 
     Raises
     ------

@@ -1,0 +1,111 @@
+"""The quickstart as a person uses it: in JupyterLab, with the mouse."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from lab_page import LabPage
+from PIL import ImageStat
+from playwright.sync_api import Locator, expect
+
+pytestmark = pytest.mark.browser
+
+MERGED = "query_key_value_merged"
+
+
+@pytest.fixture(scope="module")
+def page(lab_page: LabPage) -> LabPage:
+    """The quickstart after all of its cells have run."""
+    lab_page.open("quickstart.ipynb")
+    lab_page.run_all()
+    lab_page.inspector(1)
+    lab_page.wait_until_idle()
+    return lab_page
+
+
+@pytest.fixture
+def bert(page: LabPage) -> Iterator[Locator]:
+    """The first inspector, with all passes off."""
+    inspector = page.inspector(0)
+    page.settle(inspector)
+    yield inspector
+    reset = inspector.get_by_role("button", name="Switch all passes off")
+    if reset.is_enabled():
+        reset.click()
+        page.settle(inspector)
+
+
+def switch(inspector: Locator, name: str) -> Locator:
+    return inspector.get_by_role("switch", name=name)
+
+
+def test_a_pass_is_switched_on_seen_and_switched_off_again(page: LabPage, bert: Locator) -> None:
+    marked = bert.locator(".fxi-layer svg .fx-changed")
+    nodes = bert.locator(".fxi-header").get_by_text("337 nodes")
+    expect(nodes).to_be_visible()
+    expect(marked).to_have_count(0)
+
+    switch(bert, "Merge linears").click()
+    expect(switch(bert, "Merge linears")).to_have_attribute("aria-checked", "true")
+    page.settle(bert)
+    expect(nodes).to_have_count(0)
+    assert marked.count() > 0
+    expect(bert.locator(".fxi-layer svg")).to_contain_text(MERGED)
+    expect(bert.get_by_text("12 nodes changed")).to_be_visible()
+    expect(bert.get_by_role("row").filter(has_text="last_hidden_state")).to_contain_text("yes")
+    page.screenshot("merge-linears-on", bert)
+
+    bert.get_by_role("tab", name="Transformed nodes").click()
+    expect(bert.get_by_role("row").filter(has_text=MERGED)).to_have_count(12)
+    page.screenshot("merge-linears-nodes", bert)
+
+    switch(bert, "Merge linears").click()
+    expect(switch(bert, "Merge linears")).to_have_attribute("aria-checked", "false")
+    page.settle(bert)
+    expect(nodes).to_be_visible()
+    expect(marked).to_have_count(0)
+    expect(bert.locator(".fxi-layer svg")).not_to_contain_text(MERGED)
+    page.screenshot("merge-linears-off", bert)
+
+
+def test_the_pass_that_the_notebook_applied_shows_in_its_inspector(page: LabPage) -> None:
+    resnet = page.inspector(1)
+    page.settle(resnet)
+    expect(switch(resnet, "Fuse batch norm2d in conv2d")).to_have_attribute("aria-checked", "true")
+    expect(resnet.get_by_text("53 nodes changed")).to_be_visible()
+
+
+def test_a_pass_that_raises_says_so_and_changes_nothing(page: LabPage, bert: Locator) -> None:
+    switch(bert, "Breaks").click()
+    expect(bert.get_by_text("something went wrong halfway").first).to_be_visible()
+    expect(switch(bert, "Breaks")).to_have_attribute("aria-checked", "false")
+    expect(bert.locator(".fxi-header").get_by_text("337 nodes")).to_be_visible()
+    page.screenshot("breaks", bert)
+
+
+def test_a_click_on_a_node_shows_its_details(page: LabPage, bert: Locator) -> None:
+    bert.get_by_role("button", name="Show all of the graph").click()
+    page.settle(bert)
+    bert.locator(".fxi-layer svg .fx-op", has_text="word_embeddings").first.click()
+    details = bert.locator(".fxi-details")
+    expect(details).to_contain_text("embeddings.word_embeddings")
+    expect(details).to_contain_text("(2, 12, 768)")
+    expect(details).to_contain_text("modeling_bert.py")
+    page.screenshot("node-details", bert)
+
+
+def brightness(page: LabPage, of: Locator, name: str) -> float:
+    return ImageStat.Stat(page.screenshot(name, of).convert("L")).mean[0]
+
+
+def test_it_follows_the_dark_theme(page: LabPage, bert: Locator) -> None:
+    switch(bert, "Merge linears").click()
+    page.settle(bert)
+    light = brightness(page, bert, "light")
+    page.set_theme("JupyterLab Dark")
+    page.settle(bert)
+    dark = brightness(page, bert, "dark")
+    page.set_theme("JupyterLab Light")
+    assert light > 200
+    assert dark < 80
