@@ -73,6 +73,30 @@ DATA_READS = frozenset(
 """Calls that take numbers out of a tensor, on which the model's Python may then decide."""
 
 
+_IN_PLACE_OPERATORS = frozenset(
+    f"__i{name}__"
+    for name in (
+        *("add", "sub", "mul", "div", "truediv", "floordiv", "mod", "pow"),
+        *("and", "or", "xor", "lshift", "rshift", "matmul"),
+    )
+)
+
+
+@dataclass(frozen=True)
+class AutogradFunction:
+    """The target of a node that applies a ``torch.autograd.Function``, with its own backward."""
+
+    function: type[torch.autograd.Function]
+
+    @property
+    def __name__(self) -> str:
+        return self.function.__name__
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Apply the function."""
+        return self.function.apply(*args, **kwargs)  # type: ignore[no-untyped-call]
+
+
 @dataclass(frozen=True)
 class Call:
     """What a node is made of, with the values of the run in place of nodes."""
@@ -110,6 +134,14 @@ def as_call(func: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str
     if name in _OPERATORS and len(args) == operands and not kwargs:
         return Call("call_function", _OPERATORS[name], args, {})
     return Call("call_method", name, args, kwargs)
+
+
+def writes(name: str, kwargs: Mapping[str, Any]) -> bool:
+    """Tell by the name of a call whether it writes into its arguments."""
+    in_place = name.endswith("_") and not name.endswith("__") and name != "requires_grad_"
+    return (
+        in_place or name in ("__set__", "__setitem__", *_IN_PLACE_OPERATORS) or kwargs.get("out") is not None
+    )
 
 
 def _is_method(func: Callable[..., Any], name: str) -> bool:

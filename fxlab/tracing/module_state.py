@@ -9,6 +9,8 @@ from typing import Any
 import torch
 from torch import nn
 
+from fxlab.tensors import same_bits
+
 
 @contextmanager
 def module_state_kept(model: nn.Module, *, values: bool = False) -> Iterator[None]:
@@ -23,17 +25,16 @@ def module_state_kept(model: nn.Module, *, values: bool = False) -> Iterator[Non
     """
     modules = list(model.modules())
     attributes = [{name: (value, _contents(value)) for name, value in vars(m).items()} for m in modules]
-    buffers = (
-        [(b, b.detach().clone(), b._version) for b in model.buffers() if not b.is_meta] if values else []
-    )
+    buffers = [(b, b.detach().clone()) for b in model.buffers() if values and not b.is_meta]
     try:
         yield
     finally:
         for module, kept in zip(modules, attributes, strict=True):
             _restore(vars(module), kept)
         with torch.no_grad():
-            for buffer, before, version in buffers:
-                if buffer._version != version:
+            for buffer, before in buffers:
+                # Batch norm writes without counting a new version.
+                if not same_bits(buffer, before):
                     buffer.copy_(before)
 
 

@@ -74,7 +74,7 @@ def output_argument(output: Any, graph: Graph, argument_of: Callable[[Any], Any]
         if type(value) is dict and all(isinstance(key, str | int | float | bool) for key in value):
             return {key: build(item) for key, item in value.items()}
         if isinstance(value, torch.Size):
-            return tuple(build(item) for item in value)
+            return graph.call_function(torch.Size, ([build(item) for item in value],))
         if id(value) not in made:
             made[id(value)] = _object_node(value, graph, build)
         return made[id(value)]
@@ -86,6 +86,8 @@ def _object_node(value: Any, graph: Graph, build: Callable[[Any], Any]) -> Any:
     cls = type(value)
     if isinstance(value, tuple) and hasattr(cls, "_fields"):
         return graph.call_function(cls, tuple(build(item) for item in value))
+    if isinstance(value, tuple) and cls.__module__ == "torch.return_types":
+        return graph.call_function(cls, (tuple(build(item) for item in value),))
     if isinstance(value, dict) and hasattr(cls, "__dataclass_fields__"):
         # ModelOutput: a mapping of those fields that are set.
         return graph.call_function(cls, (), {str(key): build(item) for key, item in value.items()})

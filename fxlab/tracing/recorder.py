@@ -5,7 +5,7 @@ from __future__ import annotations
 import operator
 import sys
 import threading
-from collections.abc import Callable, Iterator, Mapping, MutableMapping
+from collections.abc import Callable, Container, Iterator, Mapping, MutableMapping
 from contextlib import contextmanager
 from types import FrameType
 from typing import Any
@@ -14,20 +14,21 @@ import sympy
 import torch
 from torch import nn
 from torch._subclasses.fake_tensor import FakeTensor, unset_fake_temporarily
+from torch.autograd import Function
 from torch.fx import Graph, Node
 from torch.fx.node import base_types
 from torch.overrides import TorchFunctionMode
 from torch.utils.weak import WeakTensorKeyDictionary
 
-from fxlab.tracing.arguments import Argument, Path, inputs_of, tensors_inside
-from fxlab.tracing.calls import DATA_READS, Call, as_call
+from fxlab.tracing.arguments import Argument, Path, inputs_of, map_tensors, tensors_inside
+from fxlab.tracing.calls import DATA_READS, AutogradFunction, Call, as_call, writes
+from fxlab.tracing.fake_state import Originals
 from fxlab.tracing.leaf_modules import LeafModules
 from fxlab.tracing.objects import output_argument
+from fxlab.tracing.recurrent import is_recurrent_on_fakes, recurrent_results
 from fxlab.tracing.report import Finding, TraceError
 from fxlab.tracing.sizes import SizeNodes, SymbolicNumber, expression_of
 from fxlab.tracing.source_lines import model_frames, stack_trace, where
-
-_MODULE_CALL = nn.Module.__call__
 
 
 class Recorder(TorchFunctionMode):
@@ -43,6 +44,10 @@ class Recorder(TorchFunctionMode):
         Which modules are one ``call_module`` node each.
     value_in_meta
         What ``node.meta["val"]`` keeps of a result.
+    originals
+        The model's tensors that fake ones stand for.
+    made
+        The tensors that were made during the run, none of which can be a constant.
 
     Attributes
     ----------
@@ -54,7 +59,14 @@ class Recorder(TorchFunctionMode):
         Constants, and numbers that were read out of real tensors.
     """
 
-    def __init__(self, model: nn.Module, leaves: LeafModules, value_in_meta: Callable[[Any], Any]) -> None:
+    def __init__(
+        self,
+        model: nn.Module,
+        leaves: LeafModules,
+        value_in_meta: Callable[[Any], Any],
+        originals: Originals | None = None,
+        made: Container[torch.Tensor] = (),
+    ) -> None:
         super().__init__()
         self.graph = Graph()
         self.constants: dict[str, torch.Tensor] = {}
@@ -63,16 +75,20 @@ class Recorder(TorchFunctionMode):
         self._leaves = leaves
         self._value_in_meta = value_in_meta
         self._paths = {module: path for path, module in model.named_modules()}
-        self._state = {id(tensor): name for name, tensor in _state_of(model)}
+        self._originals = originals or Originals()
+        self._made = made
+        self._names = {id(self._originals.of(tensor)): name for name, tensor in _state_of(model)}
+        self._buffers = dict(model.named_buffers())
         self._nodes: MutableMapping[torch.Tensor, Node | tuple[Node, Path]] = WeakTensorKeyDictionary()
         self._symbols: dict[sympy.Symbol, tuple[Node, int | None]] = {}
         self._sizes = SizeNodes(self.graph, self._source_of, self._describe_place)
         self._scopes: list[tuple[str, type[nn.Module]]] = []
         self._impure: set[Node] = set()
+        self._without_grad: set[Node] = set()
+        self._module_call = nn.Module.__call__
         self._thread = threading.get_ident()
         self._paused = False
         self._outside: FrameType = sys._getframe()
-        self._grad_enabled = torch.is_grad_enabled()
         self._autocast = _autocast_state()
 
     def record(self, arguments: tuple[Argument, ...], values: Mapping[str, Any]) -> Any:
@@ -87,9 +103,11 @@ class Recorder(TorchFunctionMode):
         """
         self._make_placeholders(arguments, values)
         self._outside = sys._getframe()
-        with self._module_calls_seen(), self:
-            inputs = inputs_of(arguments, values)
+        inputs = inputs_of(arguments, values)
+        with torch.inference_mode(False), torch.enable_grad(), self._calls_seen(), self:
             output = self._model(**inputs) if isinstance(inputs, dict) else self._model(*inputs)
+        with torch.enable_grad():
+            self._write_replaced_buffers()
         self.graph.output(output_argument(output, self.graph, self._node_of_output))
         self._remove_unused()
         return output
@@ -151,62 +169,95 @@ class Recorder(TorchFunctionMode):
         if name in DATA_READS and (known := self._read_of_state(func, args, kwargs)) is not None:
             return known[0]
         versions = _versions(args, kwargs)
-        result = func(*args, **kwargs)
-        written = versions != _versions(args, kwargs)
+        result = self._computed(func, args, kwargs)
+        written = writes(name, kwargs) or versions != _versions(args, kwargs)
         if name in DATA_READS and not isinstance(result, SymbolicNumber | torch.Tensor):
             self._note("data read", name, f"the graph holds what it gave fixed: {result!r:.60}")
-        if not written and name != "__set__" and not _gives_new_values(result, self._symbols):
+        if not written and not _gives_new_values(result, self._symbols):
             return result
         call = as_call(func, args, kwargs)
         result = result if written else _distinct(result, (args, kwargs))
-        return self._recorded(call, result, written or name == "__set__")
+        return self._recorded(call, result, written)
+
+    def _computed(self, func: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+        if func in (torch.tensor, torch.as_tensor) and _has_symbolic_number(args):
+            return _tensor_of(args[0], kwargs.get("dtype"))
+        return func(*args, **kwargs)
 
     def _call_module(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         path = self._paths.get(module)
         if path is None or self._paused or threading.get_ident() != self._thread:
-            return _MODULE_CALL(module, *args, **kwargs)
+            return self._module_call(module, *args, **kwargs)
         self._scopes.append((path, type(module)))
         try:
             if self._leaves.is_leaf(module, path) and self._can_be_arguments(module, path, (args, kwargs)):
-                return self._call_leaf(module, path, args, kwargs)
-            return _MODULE_CALL(module, *args, **kwargs)
+                call = Call("call_module", path, args, kwargs)
+                return self._call_whole(call, lambda: self._run_leaf(module, args, kwargs), module.training)
+            if module._backward_hooks or module._backward_pre_hooks:
+                self._note("gradient", path or "the model", "its backward hooks are not in the graph")
+            return self._module_call(module, *args, **kwargs)
         finally:
             self._scopes.pop()
 
-    def _call_leaf(self, module: nn.Module, path: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        versions = _versions(args, kwargs)
+    def _run_leaf(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        if is_recurrent_on_fakes(module, args):
+            return recurrent_results(module, args[0])
+        return self._module_call(module, *args, **kwargs)
+
+    def _call_autograd_function(
+        self, function: type[Function], apply: Callable[..., Any], args: tuple[Any, ...], kwargs: Any
+    ) -> Any:
+        if self._paused or threading.get_ident() != self._thread:
+            return apply(function, *args, **kwargs)
+        try:
+            self._argument((args, kwargs))
+        except TraceError:
+            self._note("gradient", function.__name__, "its own backward is not in the graph")
+            return apply(function, *args, **kwargs)
+        call = Call("call_function", AutogradFunction(function), args, kwargs)
+        return self._call_whole(call, lambda: apply(function, *args, **kwargs), False)
+
+    def _call_whole(self, call: Call, run: Callable[[], Any], impure: bool) -> Any:
+        """Run something without recording what it calls, as one node."""
+        versions = _versions(call.args, call.kwargs)
         self._paused = True
         try:
-            result = _MODULE_CALL(module, *args, **kwargs)
+            result = run()
         finally:
             self._paused = False
-        written = versions != _versions(args, kwargs)
-        result = result if written else _distinct(result, (args, kwargs))
-        return self._recorded(Call("call_module", path, args, kwargs), result, written or module.training)
+        written = versions != _versions(call.args, call.kwargs)
+        result = result if written else _distinct(result, (call.args, dict(call.kwargs)))
+        return self._recorded(call, result, written, impure)
 
-    def _recorded(self, call: Call, result: Any, impure: bool) -> Any:
+    def _recorded(self, call: Call, result: Any, written: bool, impure: bool = False) -> Any:
         if _autocast_state() != self._autocast:
             raise TraceError(
                 "The model switches autocast on for a part of itself, which a graph cannot hold. Switch it "
                 "off, or call the model under torch.autocast from outside."
             )
         arguments = self._argument((call.args, dict(call.kwargs)))
+        without_grad = not torch.is_grad_enabled()
+        if without_grad and written:
+            # What is written without gradient is the tensor's data; its history stays as it is.
+            arguments = torch.fx.map_arg(arguments, self._detached)
         node = self.graph.create_node(call.op, call.target, *arguments)
         self._describe(node, result)
-        if impure or _draws_random_numbers(node):
+        if written or impure or _draws_random_numbers(node):
             self._impure.add(node)
-        if self._grad_enabled and not torch.is_grad_enabled() and not impure:
-            node = self._detached(node, call, result)
+        if without_grad:
+            self._without_grad.add(node)
+            if written and _is_one_of(result, (call.args, dict(call.kwargs))):
+                return result
         self._bind(result, node, ())
         return result
 
-    def _detached(self, node: Node, call: Call, result: Any) -> Node:
-        """Follow a node made under no_grad by one that stops the gradient."""
-        trained = any(tensor.requires_grad for _, tensor in tensors_inside((call.args, dict(call.kwargs))))
-        if not trained or not isinstance(result, torch.Tensor):
+    def _detached(self, node: Node) -> Node:
+        """Return a node without gradient that has the data of another."""
+        if node in self._without_grad or not _can_have_gradient(node.meta.get("val")):
             return node
         detached = self.graph.call_method("detach", (node,))
-        self._describe(detached, result)
+        self._describe(detached, node.meta["val"])
+        self._without_grad.add(detached)
         return detached
 
     # Which node stands for which value.
@@ -215,19 +266,34 @@ class Recorder(TorchFunctionMode):
         # Constants have a default, which only parameters at the end of a signature can have.
         ordered = sorted(arguments, key=lambda a: a.by_keyword and a.is_constant)
         last = max((i for i, a in enumerate(ordered) if not a.is_constant), default=-1)
-        fixed: list[tuple[Node, Argument]] = []
+        made: list[tuple[Node, Argument]] = []
         for index, argument in enumerate(ordered):
             default = (argument.value,) if argument.is_constant and index > last else ()
             node = self.graph.create_node("placeholder", argument.name, default)
             node.meta["val"] = self._value_in_meta(values[argument.name])
             self._bind(values[argument.name], node, ())
-            if argument.is_constant:
-                fixed.append((node, argument))
-        for node, argument in fixed:
-            same = operator.is_ if argument.value is None else operator.eq
-            condition = self.graph.call_function(same, (node, argument.value))
-            message = f"traced for {argument.name} = {argument.value!r} only"
-            self._impure.add(self.graph.call_function(torch._assert, (condition, message)))
+            made.append((node, argument))
+        for node, argument in made:
+            self._require_structure(node, argument.name, argument.value)
+
+    def _require_structure(self, node: Node, name: str, value: Any) -> None:
+        """Make the graph check what is not a tensor in an input: numbers, and how many tensors there are."""
+        if isinstance(value, torch.Tensor):
+            return
+        if isinstance(value, Mapping | list | tuple) and any(True for _ in tensors_inside(value)):
+            count = self.graph.call_function(len, (node,))
+            self._require(operator.eq, count, len(value), f"traced for {len(value)} items in {name} only")
+            for key, item in value.items() if isinstance(value, Mapping) else enumerate(value):
+                if not isinstance(item, torch.Tensor):
+                    part = self.graph.call_function(operator.getitem, (node, key))
+                    self._require_structure(part, f"{name}[{key!r}]", item)
+            return
+        same = operator.is_ if value is None else operator.eq
+        self._require(same, node, value, f"traced for {name} = {value!r} only")
+
+    def _require(self, same: Callable[..., Any], node: Node, value: Any, message: str) -> None:
+        condition = self.graph.call_function(same, (node, value))
+        self._impure.add(self.graph.call_function(torch._assert, (condition, message)))
 
     def _bind(self, value: Any, node: Node, path: Path) -> None:
         if isinstance(value, torch.Tensor):
@@ -269,26 +335,33 @@ class Recorder(TorchFunctionMode):
 
     def _node_of(self, tensor: torch.Tensor) -> Node:
         found = self._nodes.get(tensor)
-        if isinstance(found, Node):
-            return found
-        if found is not None:
-            node = self._nodes[tensor] = self._taken_out(*found)
+        if found is None:
+            return self._attribute_node(tensor)
+        node = found if isinstance(found, Node) else self._taken_out(*found)
+        if node is not found:
             node.meta["val"] = self._value_in_meta(tensor)
-            return node
-        return self._attribute_node(tensor)
+        if node in self._without_grad and torch.is_grad_enabled() and _can_have_gradient(tensor):
+            # It leaves the part of the model that is run without gradient.
+            node = self.graph.call_method("detach", (node,))
+            self._describe(node, tensor)
+        self._nodes[tensor] = node
+        return node
 
     def _taken_out(self, node: Node, path: Path) -> Node:
         for key in path:
             with self.graph.inserting_after(self._last_of_placeholders(node)):
                 taken = self.graph.call_function(operator.getitem, (node, key))
             taken.meta = {k: v for k, v in node.meta.items() if k != "val"}
+            if node in self._without_grad:
+                self._without_grad.add(taken)
             node = taken
         return node
 
     def _attribute_node(self, tensor: torch.Tensor) -> Node:
         """Return the ``get_attr`` node of a parameter, buffer or other tensor that the model holds."""
-        name = self._state.get(id(tensor))
-        if name is None and isinstance(tensor, FakeTensor):
+        original = self._originals.of(tensor)
+        name = self._names.get(id(original))
+        if name is None and (isinstance(original, FakeTensor) or original in self._made):
             raise TraceError(
                 "A tensor was made by a call that torch does not show (inside torch.vmap, a compiled or a "
                 f"scripted function), at {where(self._frames()) or 'an unknown line'}. Name the module that "
@@ -296,7 +369,7 @@ class Recorder(TorchFunctionMode):
             )
         if name is None:
             name = f"_tensor_constant{len(self.constants)}"
-            self.constants[name] = tensor
+            self.constants[name] = original
             self._note("constant", name, f"{tuple(tensor.shape)} {tensor.dtype}, kept with the graph")
         node = self.graph.create_node("get_attr", name)
         self._describe(node, tensor)
@@ -318,6 +391,8 @@ class Recorder(TorchFunctionMode):
             return slice(*(self._argument(part) for part in (value.start, value.stop, value.step)))
         if isinstance(value, dict):
             return {key: self._argument(item) for key, item in value.items()}
+        if isinstance(value, tuple) and hasattr(value, "_fields"):
+            return self.graph.call_function(type(value), tuple(self._argument(item) for item in value))
         if isinstance(value, list | tuple):
             return (list if isinstance(value, list) else tuple)(self._argument(item) for item in value)
         if hasattr(value, "item") and type(value).__module__ == "numpy":
@@ -343,11 +418,14 @@ class Recorder(TorchFunctionMode):
     ) -> tuple[Any] | None:
         """Read numbers out of a parameter or buffer, whose data is at hand while inputs are fake."""
         tensors = [tensor for _, tensor in tensors_inside((args, dict(kwargs)))]
-        if not all(id(t) in self._state and not isinstance(t, FakeTensor) and not t.is_meta for t in tensors):
+        originals = [self._originals.of(tensor) for tensor in tensors]
+        if not all(id(t) in self._names and not t.is_meta for t in originals):
             return None
+        if any(self._node_of(tensor).op != "get_attr" for tensor in tensors):
+            return None  # written to since
         with unset_fake_temporarily():
-            value = func(*args, **kwargs)
-        names = ", ".join(self._state[id(t)] for t in tensors)
+            value = func(*map_tensors(lambda _, t: self._originals.of(t), args), **kwargs)
+        names = ", ".join(self._names[id(t)] for t in originals)
         self._note("constant", names, f"its value is held fixed: {value!r:.60}")
         return (value,)
 
@@ -374,15 +452,39 @@ class Recorder(TorchFunctionMode):
                 self.graph.erase_node(node)
 
     @contextmanager
-    def _module_calls_seen(self) -> Iterator[None]:
+    def _calls_seen(self) -> Iterator[None]:
+        """Let calls of modules and of autograd's functions, which torch hides from modes, be seen."""
+        apply = vars(Function)["apply"]
+
         def call(module: nn.Module, *args: Any, **kwargs: Any) -> Any:
             return self._call_module(module, args, kwargs)
 
-        nn.Module.__call__ = call  # type: ignore[method-assign]
+        def call_function(function: type[Function], *args: Any, **kwargs: Any) -> Any:
+            return self._call_autograd_function(function, apply.__func__, args, kwargs)
+
         try:
+            nn.Module.__call__ = call  # type: ignore[method-assign]
+            Function.apply = classmethod(call_function)  # type: ignore[method-assign, assignment]
             yield
         finally:
-            nn.Module.__call__ = _MODULE_CALL  # type: ignore[method-assign]
+            nn.Module.__call__ = self._module_call  # type: ignore[method-assign]
+            Function.apply = apply  # type: ignore[method-assign]
+
+    def _write_replaced_buffers(self) -> None:
+        """Where the model has put another tensor in the place of a buffer, write its data into the buffer."""
+        for name, now in self._model.named_buffers():
+            before = self._buffers.get(name)
+            if before is None or now is before or _same_memory(now, before):
+                continue
+            if (now.shape, now.dtype) != (before.shape, before.dtype):
+                self._note(
+                    "state", name, "the model replaces it by another shape or dtype, the graph does not"
+                )
+                continue
+            value = self._detached(self._node_of(now))
+            node = self.graph.call_method("copy_", (self._node_of(before), value))
+            self._describe(node, before)
+            self._impure.add(node)
 
 
 def _state_of(model: nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
@@ -393,6 +495,35 @@ def _state_of(model: nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
 def _versions(args: Any, kwargs: Mapping[str, Any]) -> list[int]:
     tensors = (tensor for _, tensor in tensors_inside((args, dict(kwargs))))
     return [0 if tensor.is_inference() else tensor._version for tensor in tensors]
+
+
+def _can_have_gradient(value: Any) -> bool:
+    return isinstance(value, torch.Tensor) and (value.is_floating_point() or value.is_complex())
+
+
+def _is_one_of(value: Any, inputs: Any) -> bool:
+    return any(value is tensor for _, tensor in tensors_inside(inputs))
+
+
+def _same_memory(a: torch.Tensor, b: torch.Tensor) -> bool:
+    same_storage = a.untyped_storage()._cdata == b.untyped_storage()._cdata
+    return same_storage and (a.shape, a.stride()) == (b.shape, b.stride())
+
+
+def _has_symbolic_number(value: Any) -> bool:
+    if isinstance(value, list | tuple):
+        return any(map(_has_symbolic_number, value))
+    return isinstance(value, SymbolicNumber)
+
+
+def _tensor_of(data: Any, dtype: torch.dtype | None) -> torch.Tensor:
+    """Do as ``torch.tensor``, which fixes symbolic numbers."""
+    if isinstance(data, list | tuple):
+        return torch.stack([_tensor_of(item, dtype) for item in data])
+    if isinstance(data, torch.Tensor):
+        return data if dtype is None else data.to(dtype)
+    kind = torch.int64 if isinstance(data, int | torch.SymInt) else torch.get_default_dtype()
+    return torch.scalar_tensor(data, dtype=dtype or kind)
 
 
 def _gives_new_values(result: Any, known: Mapping[sympy.Symbol, Any]) -> bool:
@@ -408,9 +539,7 @@ def _gives_new_values(result: Any, known: Mapping[sympy.Symbol, Any]) -> bool:
 
 def _distinct(result: Any, inputs: Any) -> Any:
     """Return a tensor that is not one of the inputs, so that each node's result is its own."""
-    if isinstance(result, torch.Tensor) and any(result is tensor for _, tensor in tensors_inside(inputs)):
-        return torch.ops.aten.alias(result)
-    return result
+    return torch.ops.aten.alias(result) if _is_one_of(result, inputs) else result
 
 
 def _draws_random_numbers(node: Node) -> bool:

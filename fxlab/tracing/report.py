@@ -26,7 +26,8 @@ class Finding:
     """One thing that a trace follows, fixed or checked."""
 
     kind: str
-    """``symbolic size``, ``fixed size``, ``branch on a size``, ``data read``, ``constant`` or ``check``."""
+    """``symbolic size``, ``fixed size``, ``branch on a size``, ``data read``, ``constant``, ``gradient``,
+    ``state`` or ``check``."""
     what: str
     """The dimension, condition, call or tensor that it is about."""
     detail: str = ""

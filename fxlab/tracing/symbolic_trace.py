@@ -8,19 +8,22 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch._dispatch.python import enable_python_dispatcher
 from torch.fx import GraphModule
 
-from fxlab.tracing.arguments import Argument, bound_arguments
+from fxlab.tracing.arguments import Argument, bound_arguments, map_tensors
 from fxlab.tracing.assemble import assemble
 from fxlab.tracing.checking import Eager, check_against_eager
 from fxlab.tracing.example_inputs import example_inputs
 from fxlab.tracing.fake_inputs import FakeInputs
+from fxlab.tracing.fake_state import put_fakes
 from fxlab.tracing.leaf_modules import LeafModules
 from fxlab.tracing.module_state import module_state_kept
 from fxlab.tracing.recorder import Recorder
 from fxlab.tracing.report import DYNAMIC, FIXED, REAL, TraceError, TraceReport, TraceWarning
 from fxlab.tracing.size_guards import THOUGH, guard_sizes
 from fxlab.tracing.source_lines import where_raised
+from fxlab.tracing.tensors_made import TensorsMade
 
 
 def symbolic_trace(
@@ -142,16 +145,21 @@ class _Ladder:
 
     def _on_fakes(self, *, dynamic: bool) -> GraphModule:
         fakes = FakeInputs(self._arguments, dynamic=dynamic)
-        recorder = Recorder(self._model, self._leaves, fakes.as_fake)
-        with module_state_kept(self._model), fakes.mode:
-            recorder.record(self._arguments, fakes.values)
+        # The dispatcher of Python knows how to follow symbolic sizes into operators that are made of others.
+        with module_state_kept(self._model), enable_python_dispatcher():
+            originals = put_fakes(self._model, fakes.mode)
+            recorder = Recorder(self._model, self._leaves, fakes.as_fake, originals)
+            with fakes.mode:
+                recorder.record(self._arguments, fakes.values)
         return self._finished(recorder, fakes)
 
     def _on_real_tensors(self) -> GraphModule:
         fakes = FakeInputs(self._arguments, dynamic=False)
-        recorder = Recorder(self._model, self._leaves, fakes.as_fake)
-        values = {argument.name: argument.value for argument in self._arguments}
-        with module_state_kept(self._model, values=True), torch.random.fork_rng():
+        made = TensorsMade()
+        recorder = Recorder(self._model, self._leaves, fakes.as_fake, made=made)
+        with torch.inference_mode(False):
+            values = {a.name: map_tensors(lambda _, t: t.clone(), a.value) for a in self._arguments}
+        with module_state_kept(self._model, values=True), torch.random.fork_rng(), made:
             recorder.record(self._arguments, values)
         return self._finished(recorder, fakes)
 
@@ -170,7 +178,7 @@ def _warn(report: TraceReport) -> None:
     limits = [
         f"{f.what} {f.detail} {f.where}"
         for f in report.findings
-        if f.kind == "data read" or THOUGH in f.detail
+        if f.kind in ("data read", "gradient", "state") or THOUGH in f.detail
     ]
     if report.steps_down:
         limits.insert(0, f"it was traced on {report.rung}, because of:")
