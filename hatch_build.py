@@ -1,6 +1,7 @@
 """Builds the screen of the inspector from ``frontend/`` into the package, with Node from its Python wheel.
 
-``pip install`` and ``pip wheel`` call it through hatchling; ``python hatch_build.py`` does the same by hand.
+``pip install`` and ``pip wheel`` call it through hatchling; ``python hatch_build.py`` does the same by hand, and
+``python hatch_build.py --check`` checks the types and runs the tests of the front end.
 An sdist holds the built files, so installing one needs no Node.
 """
 
@@ -58,12 +59,19 @@ def build_frontend(root: Path, *, force: bool = False) -> bool:
     stamp = static / BUILT_FROM
     if not force and built and stamp.is_file() and stamp.read_text().strip() == digest:
         return False
-    if not _packages_are_installed(frontend):
-        _npm(frontend, "ci", "--ignore-scripts", "--no-audit", "--no-fund")
+    _install_packages(frontend)
     static.mkdir(parents=True, exist_ok=True)
     _npm(frontend, "run", "build")
     stamp.write_text(f"{digest}\n")
     return True
+
+
+def check_frontend(root: Path) -> None:
+    """Check the types of the front end and run its tests; raises ``RuntimeError`` with what they found."""
+    frontend = root / "frontend"
+    _install_packages(frontend)
+    _npm(frontend, "run", "check")
+    _npm(frontend, "test")
 
 
 def digest_of_sources(frontend: Path) -> str:
@@ -76,9 +84,10 @@ def digest_of_sources(frontend: Path) -> str:
     return digest.hexdigest()
 
 
-def _packages_are_installed(frontend: Path) -> bool:
+def _install_packages(frontend: Path) -> None:
     installed, lock = frontend / "node_modules" / ".package-lock.json", frontend / "package-lock.json"
-    return installed.is_file() and installed.stat().st_mtime >= lock.stat().st_mtime
+    if not installed.is_file() or installed.stat().st_mtime < lock.stat().st_mtime:
+        _npm(frontend, "ci", "--ignore-scripts", "--no-audit", "--no-fund")
 
 
 def _npm(frontend: Path, *arguments: str) -> None:
@@ -100,6 +109,19 @@ def _npm(frontend: Path, *arguments: str) -> None:
         raise RuntimeError(f"`npm {' '.join(arguments)}` failed in {frontend}:\n{done.stdout}")
 
 
+def _main(arguments: list[str]) -> None:
+    root = Path(__file__).parent.resolve()
+    if unknown := set(arguments) - {"--check", "--force"}:
+        sys.exit(f"Unknown: {' '.join(sorted(unknown))}. Usage: python hatch_build.py [--check] [--force]")
+    try:
+        built = build_frontend(root, force="--force" in arguments)
+        print("The front end was built." if built else "The front end is up to date.")
+        if "--check" in arguments:
+            check_frontend(root)
+            print("The front end's types and tests are in order.")
+    except RuntimeError as error:
+        sys.exit(str(error))
+
+
 if __name__ == "__main__":
-    built = build_frontend(Path(__file__).parent.resolve(), force="--force" in sys.argv[1:])
-    print("The front end was built." if built else "The front end is up to date.")
+    _main(sys.argv[1:])
