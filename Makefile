@@ -7,8 +7,10 @@ INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --co
 
 .PHONY: lab test lint browser benchmark clean
 
+# JupyterLab refuses to run as root unless told to, which is what containers are.
 lab: $(VENV)/.lab
-	$(BIN)/jupyter lab notebooks/quickstart.ipynb
+	$(BIN)/jupyter lab $(if $(filter 0,$(shell id -u)),--allow-root) \
+	    --LabApp.default_url=/lab/tree/notebooks/quickstart.ipynb
 
 test: lint
 	$(BIN)/python -m pytest
