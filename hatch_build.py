@@ -1,6 +1,6 @@
 """Builds the screen of the inspector from ``frontend/`` into the package, with Node from its Python wheel.
 
-``pip install`` and ``pip wheel`` call it through hatchling; ``python hatch_build.py`` does the same by hand, and
+``pip install`` and ``pip wheel`` call it through hatchling; ``python hatch_build.py`` does the same by hand.
 ``python hatch_build.py --check`` checks the types and runs the tests of the front end.
 An sdist holds the built files, so installing one needs no Node.
 """
