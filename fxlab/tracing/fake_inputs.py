@@ -8,7 +8,7 @@ from typing import Any
 import sympy
 import torch
 from torch._dynamo.source import ConstantSource
-from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode, in_kernel_invocation_manager
 from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv, StatelessSymbolicContext
 
 from fxlab.tracing.arguments import Argument, Path, map_tensors, tensors_inside
@@ -68,7 +68,9 @@ class FakeInputs:
 
         def fake(_: Path, tensor: torch.Tensor) -> torch.Tensor:
             if isinstance(tensor, FakeTensor):
-                return tensor.detach()
+                # As tensor.detach(), without working out symbolic strides again, which takes 50 times as long.
+                with in_kernel_invocation_manager(self.mode):
+                    return FakeTensor(self.mode, tensor.detach(), tensor.fake_device)
             with self.mode:
                 return torch.empty_strided(
                     tensor.shape, tensor.stride(), dtype=tensor.dtype, device=tensor.device
