@@ -183,16 +183,14 @@ class Inspector(anywidget.AnyWidget):  # type: ignore[misc]
             case messages.ClearSelection():
                 self._select(None)
             case messages.RevealPass(signature):
-                self._reveal(self._changed_by(signature), signature)
+                self._reveal(self._offered(signature))
             case messages.Search(query, request):
                 self.send({"type": "found", "request": request, **self._find(query)})
             case messages.Export(request):
                 self.send({"type": "dot", "request": request, "text": self._scene.dot()})
 
     def _switch(self, signature: str, on: bool) -> None:
-        p = next((p for p in self.session.passes if p.signature == signature), None)
-        if p is None:
-            raise messages.MessageError(f"The session has no pass with the signature {signature!r}.")
+        p = self._offered(signature)
         if self.session.is_on(p) == on:
             return
         self._pass_errors.pop(signature, None)
@@ -203,6 +201,12 @@ class Inspector(anywidget.AnyWidget):  # type: ignore[misc]
             self._pass_errors[signature] = describe_error(error)
             self._show_error(f"{readable_name(p)} could not be switched {'on' if on else 'off'}", error)
             self._show_passes()
+
+    def _offered(self, signature: str) -> Transformation:
+        for p in self.session.passes:
+            if p.signature == signature:
+                return p
+        raise messages.MessageError(f"The session has no pass with the signature {signature!r}.")
 
     def _work(self, words: str, action: Callable[[], object], *, if_: bool = True) -> None:
         if not if_:
@@ -236,7 +240,7 @@ class Inspector(anywidget.AnyWidget):  # type: ignore[misc]
         """Show everything as it is now, what a person looks at first first."""
         self._show_step("Drawing the graph", 1)
         self._explained = explain_all(self.session)
-        if self._selection and self._selection[1] not in self._names_in_graph():
+        if self._selection and not self._can_select(self._selection):
             self._selection = None
         with self._reporting():
             self._draw()
@@ -328,13 +332,14 @@ class Inspector(anywidget.AnyWidget):  # type: ignore[misc]
             self._focus([name])
 
     def _select(self, selection: tuple[str, str] | None) -> None:
-        if selection and selection[1] not in self._names_in_graph():
+        if selection and not self._can_select(selection):
             raise ValueError(f"The graph has no {selection[0]} named {clip(selection[1], 200)!r}.")
         self._selection = selection
         self._show_details()
 
-    def _reveal(self, names: list[str], signature: str = "") -> None:
-        self._scene.uncover(names, signature)
+    def _reveal(self, p: Transformation) -> None:
+        names = self._changed_by(p.signature)
+        self._scene.uncover(names, p.signature)
         self._draw()
         self._focus(names)
 
@@ -348,8 +353,10 @@ class Inspector(anywidget.AnyWidget):  # type: ignore[misc]
     def _signatures_on(self) -> tuple[str, ...]:
         return tuple(p.signature for p in self.session.applied)
 
-    def _names_in_graph(self) -> set[str]:
-        return {*self._scene.hierarchy.position_of, *self._scene.hierarchy.groups} - {""}
+    def _can_select(self, selection: tuple[str, str]) -> bool:
+        kind, name = selection
+        hierarchy = self._scene.hierarchy
+        return name != "" and name in (hierarchy.groups if kind == "group" else hierarchy.position_of)
 
     def _box_of_group(self, path: str) -> str | None:
         view, group = self._scene.view, self._scene.hierarchy.groups[path]

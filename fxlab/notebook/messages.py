@@ -176,11 +176,24 @@ def parse_message(content: object) -> Message:
             )
         if isinstance(value, str) and len(value) > LONGEST_TEXT:
             raise MessageError(f"The field {name!r} of the message {kind!r} is too long.")
+        if isinstance(value, str) and not _can_be_sent_back(value):
+            raise MessageError(f"The field {name!r} of the message {kind!r} holds half a character.")
         values[name] = value  # type: ignore[assignment]  # its type was just checked
     message: Message = cls(**values)
     return message
 
 
+def _can_be_sent_back(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
 def _short(value: object) -> str:
+    # An integer of thousands of digits has no text.
+    if isinstance(value, int) and value.bit_length() > 256:
+        return "a huge integer"
     text = repr(value) if isinstance(value, str | bool | int | float | None) else type(value).__name__
     return text if len(text) <= 80 else f"{text[:77]}..."

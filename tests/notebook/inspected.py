@@ -1,0 +1,144 @@
+"""A plain model, passes that do what passes should not, and a page that talks to an inspector."""
+
+from __future__ import annotations
+
+import operator
+from typing import Any
+
+import pandas as pd
+import torch
+from torch import fx, nn
+
+from fxlab import FuseBatchNorm2dInConv2d, MergeLinears, Session, Transformation
+from fxlab.notebook import Inspector
+
+
+class Head(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.query, self.key = nn.Linear(4, 5), nn.Linear(4, 5)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.relu(self.query(x)) * self.key(x) / 7.0
+
+
+class Stem(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv, self.norm = nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.norm(self.conv(x)).mean((2, 3))
+
+
+class Model(nn.Module):
+    """Two groups: ``stem`` with a convolution to fuse, ``head`` with linears to merge."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stem, self.head = Stem(), Head()
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.head(self.stem(x))
+
+
+class MulToAdd(Transformation):
+    """Adds where the model multiplies, which is wrong."""
+
+    def transform(self, graph_module: fx.GraphModule) -> fx.GraphModule:
+        for node in graph_module.graph.find_nodes(op="call_function", target=operator.mul):
+            node.target = operator.add
+            self.mark_as_transformed(node)
+        return graph_module
+
+
+class RaiseMidway(Transformation):
+    """Takes a module apart and then raises ``error``."""
+
+    def __init__(self, error: BaseException | None = None) -> None:
+        self._error = error or KeyError("no such layer")
+
+    def transform(self, graph_module: fx.GraphModule) -> fx.GraphModule:
+        node = next(iter(graph_module.graph.find_nodes(op="call_module", target="stem.norm")))
+        node.replace_all_uses_with(node.args[0])
+        graph_module.graph.erase_node(node)
+        graph_module.delete_submodule("stem.norm")
+        raise self._error
+
+
+class ExplainNothingUseful(Transformation):
+    """Returns ``explained`` in place of a frame of candidates."""
+
+    def __init__(self, explained: Any) -> None:
+        self._explained = explained
+
+    def transform(self, graph_module: fx.GraphModule) -> fx.GraphModule:
+        return graph_module
+
+    def explain(self, graph_module: fx.GraphModule) -> pd.DataFrame:
+        if isinstance(self._explained, Exception):
+            raise self._explained
+        return self._explained
+
+
+FUSE, MERGE = FuseBatchNorm2dInConv2d(), MergeLinears()
+MUL_TO_ADD, RAISE = MulToAdd(), RaiseMidway()
+
+
+def make_session(*passes: Transformation) -> Session:
+    torch.manual_seed(0)
+    inputs = (torch.randn(2, 3, 6, 6),)
+    return Session(
+        fx.symbolic_trace(Model().eval()), inputs, passes=passes or (FUSE, MERGE, MUL_TO_ADD, RAISE)
+    )
+
+
+class Page:
+    """What a browser is to an inspector: it sends messages, gets messages, and reads traits."""
+
+    def __init__(self, inspector: Inspector) -> None:
+        self.inspector = inspector
+        self.received: list[dict[str, Any]] = []
+        inspector.send = lambda content, buffers=None: self.received.append(content)
+
+    def sends(self, content: object) -> list[dict[str, Any]]:
+        """Send anything at all, and return what came back."""
+        self.received.clear()
+        self.inspector._handle_msg(
+            {"content": {"data": {"method": "custom", "content": content}}, "buffers": []}
+        )
+        return list(self.received)
+
+    def sets(self, state: object) -> None:
+        """Set traits as a page does."""
+        self.inspector._handle_msg({"content": {"data": {"method": "update", "state": state}}, "buffers": []})
+
+    def switches(self, p: Transformation, on: bool) -> list[dict[str, Any]]:
+        return self.sends({"type": "toggle", "signature": p.signature, "on": on})
+
+    @property
+    def error(self) -> dict[str, Any] | None:
+        return self.inspector.status["error"]
+
+    def card(self, p: Transformation) -> dict[str, Any]:
+        return next(card for card in self.inspector.passes["passes"] if card["signature"] == p.signature)
+
+    def marked(self) -> set[str]:
+        """Return the nodes whose boxes carry a mark."""
+        boxes = self.inspector.picture["boxes"].values()
+        return {box["node"] for box in boxes if box["marks"] and box["node"]}
+
+    def box_of(self, name: str) -> str | None:
+        return next((id for id, box in self.inspector.picture["boxes"].items() if box["node"] == name), None)
+
+
+def state_of(session: Session) -> tuple[Any, ...]:
+    """Return everything of a session that a failed message must not change."""
+    gm = session.graph_module
+    nodes = [
+        (n.op, n.name, str(n.target), str(n.args), sorted(n.meta.get("transformations", ())))
+        for n in gm.graph.nodes
+    ]
+    tensors = [(name, id(p), p.detach().sum().item()) for name, p in gm.named_parameters()]
+    names = [name for name, _ in gm.named_modules()]
+    return (id(gm), nodes, tensors, names, session.applied, session.can_undo, session.can_redo)

@@ -1,0 +1,72 @@
+"""From a model to its inspector in one call."""
+
+import pytest
+import torch
+from inspected import MUL_TO_ADD, Model, make_session
+from torch import fx
+
+import fxlab
+from fxlab import MergeLinears, Session
+from fxlab.notebook import Inspector
+
+INPUTS = (torch.ones(2, 3, 6, 6),)
+
+
+def test_a_model_is_traced_and_shown():
+    inspector = fxlab.inspect(Model().eval(), INPUTS)
+    assert isinstance(inspector, Inspector)
+    assert isinstance(inspector.session, Session)
+    assert inspector.session.inputs is INPUTS
+    assert inspector.details["title"] == "Model"
+    assert "<svg" in inspector.svg
+
+
+def test_a_graph_module_is_shown_as_it_is():
+    gm = fx.symbolic_trace(Model().eval())
+    inspector = fxlab.inspect(gm, INPUTS)
+    assert inspector.session.original is gm
+
+
+def test_a_session_is_shared():
+    session = make_session()
+    assert fxlab.inspect(session).session is session
+
+
+def test_the_passes_that_are_given_are_the_ones_offered():
+    gm = fx.symbolic_trace(Model().eval())
+    inspector = fxlab.inspect(gm, INPUTS, passes=[MUL_TO_ADD, MergeLinears()])
+    assert [card["name"] for card in inspector.passes["passes"]] == ["Mul to add", "Merge linears"]
+
+
+def test_all_passes_are_offered_by_default():
+    inspector = fxlab.inspect(fx.symbolic_trace(Model().eval()))
+    expected = [cls().signature for cls in fxlab.transformations.available()]
+    assert [card["signature"] for card in inspector.passes["passes"]] == expected
+
+
+def test_a_session_without_passes_is_shown():
+    inspector = fxlab.inspect(fx.symbolic_trace(Model().eval()), INPUTS, passes=[])
+    assert inspector.passes == {"passes": [], "canUndo": False, "canRedo": False}
+
+
+@pytest.mark.parametrize("value", [None, "bert-base-uncased", 3, Model, torch.ones(2), {"model": 1}])
+def test_what_is_no_model_is_refused_in_words(value):
+    with pytest.raises(TypeError, match=r"inspect expected a torch\.nn\.Module.* got \w+"):
+        fxlab.inspect(value)
+
+
+@pytest.mark.parametrize("more", [{"inputs": INPUTS}, {"passes": []}, {"inputs": INPUTS, "passes": []}])
+def test_a_session_has_its_own_inputs_and_passes(more):
+    with pytest.raises(TypeError, match="a session has its own"):
+        fxlab.inspect(make_session(), **more)
+
+
+def test_an_inspector_is_made_of_a_session_only():
+    with pytest.raises(TypeError, match=r"Inspector expected a fxlab\.Session, got Model"):
+        Inspector(Model())
+
+
+@pytest.mark.parametrize("passes", [["merge-linears"], [MergeLinears], [None]])
+def test_what_is_no_pass_is_refused_in_words(passes):
+    with pytest.raises(TypeError, match=r"expected instances of fxlab\.Transformation"):
+        fxlab.inspect(fx.symbolic_trace(Model().eval()), INPUTS, passes=passes)
