@@ -18,6 +18,8 @@ from fxlab.drawing.render import render
 from fxlab.drawing.view import BUDGET, View
 
 _SUFFIXES = (".svg", ".png", ".pdf", ".dot")
+_IN_A_NOTEBOOK = "max-width: 100%; height: auto; background: white"
+"""A cell is as wide as it is, and may be dark; the picture has the colours of paper."""
 
 
 class Drawing:
@@ -86,10 +88,10 @@ class Drawing:
         return file
 
     def _repr_svg_(self) -> str:
-        return self.svg
+        return self.svg.replace("<svg ", f'<svg style="{_IN_A_NOTEBOOK}" ', 1)
 
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
-        return {"image/svg+xml": self.svg, "text/plain": repr(self)}
+        return {"image/svg+xml": self._repr_svg_(), "text/plain": repr(self)}
 
     def __repr__(self) -> str:
         shown, total = len(self.view.boxes), self.view.hierarchy.root.nodes

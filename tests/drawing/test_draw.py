@@ -20,8 +20,10 @@ class Pass:
 def test_a_drawing_shows_itself(gm):
     drawing = draw(gm)
     assert isinstance(drawing, Drawing)
-    assert drawing._repr_svg_() == drawing.svg
-    assert drawing._repr_mimebundle_()["image/svg+xml"] == drawing.svg
+    shown = drawing._repr_mimebundle_()["image/svg+xml"]
+    assert shown == drawing._repr_svg_()
+    assert shown.startswith('<svg style="max-width: 100%;')
+    assert shown.partition("xmlns")[2] == drawing.svg.partition("xmlns")[2]
     assert drawing.source.startswith("digraph")
 
 
