@@ -6,6 +6,7 @@ from typing import Any, cast
 
 import torch
 
+_NUMBERS = (bool, int, float, complex)
 _PLAIN = (str, bytes, type(None), type, torch.dtype, torch.device)
 
 
@@ -16,7 +17,7 @@ def tensors_by_path(output: Any) -> dict[str, torch.Tensor]:
     ----------
     output
         A tensor or nested mappings (``ModelOutput`` is one), sequences, named tuples, dataclasses and
-        objects with attributes (such as the caches of transformers).
+        objects with attributes (such as the caches of transformers, of which only tensors count).
 
     Returns
     -------
@@ -63,7 +64,7 @@ def known_number(number: Any) -> int | float | bool | str:
 def _walk(value: Any, path: str, inside: set[int]) -> Iterator[tuple[str, torch.Tensor]]:
     if isinstance(value, torch.Tensor):
         yield path, value
-    elif isinstance(value, bool | int | float | complex):
+    elif isinstance(value, _NUMBERS):
         yield path, torch.tensor(value)
     elif not isinstance(value, _PLAIN) and not callable(value) and id(value) not in inside:
         for name, part in _parts(value):
@@ -80,4 +81,5 @@ def _parts(value: Any) -> Iterator[tuple[Any, Any]]:
     elif dataclasses.is_dataclass(value):
         yield from ((field.name, getattr(value, field.name)) for field in dataclasses.fields(value))
     elif hasattr(value, "__dict__"):
-        yield from vars(value).items()
+        # Flags and counters of a cache are no outputs.
+        yield from ((name, part) for name, part in vars(value).items() if not isinstance(part, _NUMBERS))
