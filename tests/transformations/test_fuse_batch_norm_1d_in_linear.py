@@ -1,0 +1,299 @@
+"""FuseBatchNorm1dInLinear: what it folds, before and after a linear, and that it is taken back exactly."""
+
+import copy
+import operator
+
+import pytest
+import torch
+from exactness import COPIES, assert_close, assert_equals, assert_is, check, reasons, snapshot, traced
+from torch import fx, nn
+from torch.fx.passes.shape_prop import ShapeProp
+
+import fxlab
+from fxlab.transformations import FuseBatchNorm1dInLinear
+
+
+class Pair(nn.Module):
+    """A linear and a batch norm in evaluation mode, with statistics that are not trivial."""
+
+    def __init__(self, linear=None, norm=None, dtype=None):
+        super().__init__()
+        self.linear = nn.Linear(6, 4) if linear is None else linear
+        self.norm = nn.BatchNorm1d(self.features) if norm is None else norm
+        self.eval().to(dtype)
+        with torch.no_grad():
+            for tensor in (self.norm.running_mean, self.norm.weight, self.norm.bias):
+                if tensor is not None:
+                    tensor.normal_()
+            if self.norm.running_var is not None:
+                self.norm.running_var.uniform_(0.5, 2.0)
+
+
+class NormLast(Pair):
+    features = 4
+
+    def forward(self, x):
+        return self.norm(self.linear(x))
+
+
+class NormFirst(Pair):
+    features = 6
+
+    def forward(self, x):
+        return self.linear(self.norm(x))
+
+
+ORDERS = pytest.mark.parametrize("order", [NormLast, NormFirst])
+
+
+def shaped(model, *inputs, graph=None):
+    """Trace, and let ShapeProp note the shapes."""
+    gm = traced(model) if graph is None else fx.GraphModule(model, graph)
+    ShapeProp(gm).propagate(*(copy.deepcopy(inputs) or (torch.randn(2, 6),)))
+    return gm
+
+
+def check_fused(model, x, *, marked=1, tolerance=None):
+    return check(FuseBatchNorm1dInLinear(), model, x, marked=marked, gm=shaped(model, x), tolerance=tolerance)
+
+
+def why_not(gm):
+    """Check that a graph module is left alone and return the reason."""
+    before = snapshot(gm)
+    fuse = FuseBatchNorm1dInLinear()
+    assert fuse.get_transformed_nodes(fuse(gm)) == []
+    assert_is(gm, before)
+    (reason,) = reasons(fuse, gm).values()
+    return reason
+
+
+@ORDERS
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize("affine", [True, False])
+def test_the_batch_norm_is_folded_into_weight_and_bias(order, bias, affine):
+    model = order(nn.Linear(6, 4, bias), nn.BatchNorm1d(order.features, affine=affine))
+    gm = check_fused(model, torch.randn(2, 6))
+    assert [node.op for node in gm.graph.nodes] == ["placeholder", "call_module", "output"]
+    assert not hasattr(gm, "norm")
+    assert gm.linear.bias is not None
+
+
+@ORDERS
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16, torch.float16])
+def test_dtypes_are_kept(order, dtype):
+    gm = check_fused(order(dtype=dtype), torch.randn(2, 6, dtype=dtype))
+    assert {parameter.dtype for parameter in gm.parameters()} == {dtype}
+
+
+@ORDERS
+@pytest.mark.parametrize("size", [0, 1])
+def test_batches_of_none_and_of_one(order, size):
+    check_fused(order(), torch.randn(size, 6))
+
+
+def test_one_feature():
+    check_fused(NormLast(nn.Linear(6, 1), nn.BatchNorm1d(1)), torch.randn(3, 6))
+
+
+def test_a_linear_between_two_batch_norms_takes_both_when_applied_twice():
+    model = nn.Sequential(nn.BatchNorm1d(6), nn.Linear(6, 4), nn.BatchNorm1d(4)).eval()
+    x = torch.randn(3, 6)
+    gm = shaped(model, x)
+    before = snapshot(gm)
+    fuse = FuseBatchNorm1dInLinear()
+    fuse(fuse(gm))
+    assert_close(gm(x), model(x))
+    assert_is(fuse(gm, reverse=True), before)
+
+
+def test_three_dimensions_are_left_alone_even_where_both_sizes_agree():
+    class Square(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.linear, self.norm = nn.Linear(4, 4), nn.BatchNorm1d(4)
+
+        def forward(self, x):
+            return self.norm(self.linear(x))
+
+    model, x = Square().eval(), torch.randn(2, 4, 4)
+    assert "3 dimensions" in why_not(shaped(model, x))
+    check_fused(model, x, marked=0)
+
+
+@ORDERS
+def test_an_unknown_shape_is_left_alone(order):
+    assert "not known" in why_not(traced(order()))
+
+
+@ORDERS
+def test_symbolic_sizes_are_read_without_fixing_them(order):
+    model = order()
+    x = torch.randn(2, 6)
+    gm = fxlab.symbolic_trace(model, (x,))
+    guards = [len(env.guards) for env in shape_envs(gm)]
+    gm = check(FuseBatchNorm1dInLinear(), model, torch.randn(5, 6), marked=1, gm=gm)
+    assert [len(env.guards) for env in shape_envs(gm)] == guards
+    assert_close(gm(torch.randn(1, 6)).shape, (1, 4))
+
+
+def shape_envs(gm):
+    """Return what keeps track of the symbolic sizes of a graph."""
+    values = [node.meta.get("val") for node in gm.graph.nodes]
+    found = {
+        id(value.fake_mode.shape_env): value.fake_mode.shape_env for value in values if value is not None
+    }
+    return [env for env in found.values() if env is not None]
+
+
+@ORDERS
+def test_training_mode_is_left_alone(order):
+    gm = shaped(order())
+    gm.norm.train()
+    assert "training mode" in why_not(gm)
+
+
+@ORDERS
+def test_a_batch_norm_without_running_statistics_is_left_alone(order):
+    model = order(norm=nn.BatchNorm1d(order.features, track_running_stats=False))
+    assert "no running statistics" in why_not(shaped(model))
+
+
+def test_a_linear_that_others_read_is_left_alone():
+    class Branches(NormLast):
+        def forward(self, x):
+            linear = self.linear(x)
+            return self.norm(linear), linear.sum()
+
+    assert "read by others" in why_not(shaped(Branches()))
+
+
+def test_a_batch_norm_that_others_read_is_left_alone():
+    class Branches(NormFirst):
+        def forward(self, x):
+            norm = self.norm(x)
+            return self.linear(norm), norm.sum()
+
+    assert "read by others" in why_not(shaped(Branches()))
+
+
+@ORDERS
+@pytest.mark.parametrize("part", ["linear", "norm"])
+def test_a_module_that_is_called_twice_is_left_alone(order, part):
+    class Twice(order):
+        def forward(self, x):
+            return super().forward(x), getattr(self, part)(x)
+
+    model = Twice(nn.Linear(6, 6), nn.BatchNorm1d(6))
+    assert "called 2 times" in why_not(shaped(model))
+
+
+@ORDERS
+def test_a_weight_that_a_get_attr_reads_is_left_alone(order):
+    class Reads(order):
+        def forward(self, x):
+            return super().forward(x), x @ self.linear.weight.t()
+
+    assert "used elsewhere" in why_not(shaped(Reads()))
+
+
+@ORDERS
+@pytest.mark.parametrize("part", ["linear", "norm"])
+def test_a_hooked_module_is_left_alone(order, part):
+    model = order()
+    getattr(model, part).register_forward_hook(lambda m, args, out: out * 2)
+    assert "hook" in why_not(shaped(model))
+
+
+@ORDERS
+def test_a_subclass_is_left_alone(order):
+    class Doubled(nn.Linear):
+        def forward(self, x):
+            return 2 * super().forward(x)
+
+    class Leaves(fx.Tracer):
+        def is_leaf_module(self, m, name):
+            return isinstance(m, nn.Linear) or super().is_leaf_module(m, name)
+
+    model = order(Doubled(6, 4))
+    assert "Doubled" in why_not(shaped(model, graph=Leaves().trace(model)))
+
+
+@ORDERS
+def test_mixed_dtypes_are_left_alone_and_not_cast(order):
+    model = order()
+    gm = shaped(model)
+    gm.norm.double()
+    assert "float32, float64" in why_not(gm)
+
+
+@ORDERS
+def test_folded_weights_that_overflow_are_left_alone(order):
+    model = order(dtype=torch.float16)
+    gm = shaped(model, torch.randn(2, 6, dtype=torch.float16))
+    with torch.no_grad():
+        model.norm.weight.fill_(6e4)
+        model.linear.weight.fill_(6e4)
+    assert "not finite in float16" in why_not(gm)
+
+
+def test_an_input_written_between_batch_norm_and_linear_is_left_alone():
+    graph = fx.Graph()
+    x = graph.call_function(operator.mul, (graph.placeholder("x"), 2.0))
+    norm = graph.call_module("norm", (x,))
+    graph.call_method("zero_", (x,))
+    graph.output(graph.call_module("linear", (norm,)))
+    model = NormFirst().requires_grad_(False)
+    gm = shaped(model, torch.randn(2, 6), graph=graph)
+    check(FuseBatchNorm1dInLinear(), copy.deepcopy(gm), torch.randn(2, 6), marked=0, gm=gm)
+    assert "written in place" in why_not(gm)
+
+
+def test_a_result_of_the_batch_norm_that_is_written_is_left_alone():
+    graph = fx.Graph()
+    norm = graph.call_module("norm", (graph.placeholder("x"),))
+    graph.call_method("zero_", (norm,))
+    graph.output(graph.call_module("linear", (norm,)))
+    gm = shaped(NormFirst().requires_grad_(False), torch.randn(2, 6), graph=graph)
+    assert "read by others" in why_not(gm)
+
+
+@ORDERS
+def test_weights_trained_since_are_brought_back(order):
+    fuse = FuseBatchNorm1dInLinear()
+    gm = fuse(shaped(order()))
+    with torch.no_grad():
+        gm.linear.weight.add_(0.1)
+        gm.linear.bias.add_(0.2)
+    x = torch.randn(2, 6)
+    expected = gm(x)
+    assert_close(fuse(gm, reverse=True)(x), expected, 1e-4)
+
+
+def test_what_has_no_place_to_go_back_to_is_told():
+    fuse = FuseBatchNorm1dInLinear()
+    model = NormFirst(nn.Linear(6, 4, bias=False))
+    gm = fuse(shaped(model))
+    with torch.no_grad():
+        gm.linear.bias.add_(1.0)
+    with pytest.warns(UserWarning, match="cannot bring what was written"):
+        fuse(gm, reverse=True)
+    assert gm.linear is model.linear
+    assert gm.linear.bias is None
+
+
+@ORDERS
+@pytest.mark.parametrize("copied", [COPIES["deepcopy"], COPIES["pickle"]])
+def test_copies_are_reversed_exactly_and_independently(order, copied):
+    gm = shaped(order())
+    before = snapshot(gm)
+    fuse = FuseBatchNorm1dInLinear()
+    other = copied(fuse(gm))
+    assert [node.name for node in fuse.get_transformed_nodes(other)] == ["linear"]
+    assert_equals(fuse(other, reverse=True), before)
+    assert [node.name for node in fuse.get_transformed_nodes(gm)] == ["linear"]
+    assert_is(fuse(gm, reverse=True), before)
+
+
+def test_explain_says_what_would_be_done():
+    (row,) = FuseBatchNorm1dInLinear().explain(shaped(NormFirst())).itertuples()
+    assert (row.node, row.matched, row.reason) == ("norm", True, "fused into linear")
