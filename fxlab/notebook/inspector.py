@@ -39,6 +39,11 @@ _WRITABLE = frozenset({"height"})
 """Traits that a page may set; everything else it asks for by messages."""
 
 
+def _text_of(path: Path) -> str:
+    # anywidget takes paths too, but then keeps every widget alive to tell it of changes of the file.
+    return path.read_text(encoding="utf-8") if path.is_file() else ""
+
+
 class Inspector(anywidget.AnyWidget):  # type: ignore[misc]
     """A session on the screen: the graph, a switch for each pass, and what the passes changed.
 
@@ -57,23 +62,23 @@ class Inspector(anywidget.AnyWidget):  # type: ignore[misc]
         If the package was installed without its front end.
     """
 
-    _esm = _STATIC / "inspector.js" if _STATIC.is_dir() else ""
-    _css = _STATIC / "inspector.css" if _STATIC.is_dir() else ""
+    _esm = _text_of(_STATIC / "inspector.js")
+    _css = _text_of(_STATIC / "inspector.css")
 
     picture = traitlets.Dict().tag(sync=True)
     passes = traitlets.Dict().tag(sync=True)
     details = traitlets.Dict().tag(sync=True)
     tables = traitlets.Dict().tag(sync=True)
     status = traitlets.Dict({"busy": None, "error": None}).tag(sync=True)
-    height = traitlets.Int(800, min=240, max=4000).tag(sync=True)
+    height = traitlets.Int(720, min=240, max=4000).tag(sync=True)
 
-    def __init__(self, session: Session, *, height: int = 800) -> None:
+    def __init__(self, session: Session, *, height: int = 720) -> None:
         if not hasattr(session, "graph_module") or not hasattr(session, "on_change"):
             raise TypeError(
                 f"Inspector expected a fxlab.Session, got {type(session).__name__}. "
                 "fxlab.inspect(model) makes the session too."
             )
-        if not (_STATIC / "inspector.js").is_file():
+        if not self._esm:
             raise RuntimeError(
                 f"The inspector's front end is missing: {_STATIC / 'inspector.js'}. "
                 "Install fxlab again, or run `python hatch_build.py` in its repository."
@@ -139,8 +144,12 @@ class Inspector(anywidget.AnyWidget):  # type: ignore[misc]
 
     # What a page asks for.
 
-    def set_state(self, sync_data: dict[str, Any]) -> None:
+    def set_state(self, sync_data: object) -> None:
         """Take over what a page set, and nothing that a page has no business setting."""
+        if not isinstance(sync_data, dict):
+            words = f"A state is an object with values of traits, got {type(sync_data).__name__}."
+            self._show_error("The page sent a value that is not allowed", words)
+            return
         allowed = {name: value for name, value in sync_data.items() if name in _WRITABLE}
         try:
             super().set_state(allowed)

@@ -1,0 +1,279 @@
+"""The screen follows its session, and the session follows the switches on the screen."""
+
+from __future__ import annotations
+
+import copy
+import gc
+import json
+import weakref
+import xml.etree.ElementTree as ET
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from inspected import FUSE, MERGE, MUL_TO_ADD, RAISE, MulToAdd, Page, make_session, state_of
+
+from fxlab import Session
+from fxlab.notebook import Inspector
+
+TRAITS = ("picture", "passes", "details", "tables", "status")
+
+
+def screen(inspector: Inspector) -> dict[str, object]:
+    """Return all that is shown, without the messages of errors."""
+    return copy.deepcopy({name: getattr(inspector, name) for name in TRAITS if name != "status"})
+
+
+def test_the_first_screen_shows_the_model_as_traced(page: Page):
+    inspector = page.inspector
+    assert inspector.status == {"busy": None, "error": None}
+    assert inspector.details["kind"] == "model"
+    assert inspector.tables["outputs"]["state"] == "none"
+    assert inspector.tables["nodes"]["table"]["rows"] == []
+    assert not page.marked()
+    assert page.card(FUSE) | {"on": False, "matched": 1, "changed": 0, "error": ""} == page.card(FUSE)
+    assert page.card(MUL_TO_ADD)["matched"] is None, "a pass that does not explain itself claims nothing"
+
+
+def test_everything_shown_is_plain_json(page: Page):
+    page.switches(MERGE, True)
+    page.sends({"type": "select-node", "name": "relu", "show": True})
+    for name in TRAITS:
+        json.dumps(getattr(page.inspector, name), allow_nan=False, ensure_ascii=False).encode()
+
+
+def test_the_picture_is_wellformed_xml_with_an_element_for_each_box(page: Page):
+    page.switches(MERGE, True)
+    ids = {element.get("id") for element in ET.fromstring(page.inspector.svg).iter()}
+    assert set(page.inspector.picture["boxes"]) <= ids
+    assert set(page.inspector.picture["edges"]) <= ids
+
+
+def test_a_switch_on_the_screen_applies_the_pass(page: Page, session: Session):
+    page.switches(MUL_TO_ADD, True)
+    assert session.applied == (MUL_TO_ADD,)
+    assert page.card(MUL_TO_ADD)["on"]
+    assert page.card(MUL_TO_ADD)["changed"] == 1
+    assert page.marked() == {"mul"}
+    assert page.inspector.details["kind"] == "model"
+    assert page.inspector.passes["canUndo"]
+
+
+def test_the_tables_show_what_a_pass_changed_and_that_outputs_differ(page: Page):
+    page.switches(MUL_TO_ADD, True)
+    tables = page.inspector.tables
+    (row,) = tables["nodes"]["table"]["rows"]
+    assert row[:2] == ["mul", "Mul to add"]
+    assert tables["nodes"]["text"] == "1 node changed or made by Mul to add."
+    assert tables["outputs"]["state"] == "ready"
+    assert tables["outputs"]["agrees"] is False
+    assert "Outputs differ in 1 of 1 tensor" in tables["outputs"]["text"]
+
+
+def test_a_pass_that_preserves_the_computation_agrees_within_the_tolerances_of_the_session(page: Page):
+    page.switches(MERGE, True)
+    assert page.inspector.tables["outputs"]["agrees"] is True
+    page.inspector.session.atol = page.inspector.session.rtol = 0.0
+    page.switches(FUSE, True)
+    assert page.inspector.tables["outputs"]["agrees"] is False
+
+
+def test_what_a_pass_changed_is_brought_into_sight(page: Page):
+    page.sends({"type": "close", "path": "head"})
+    assert page.box_of("mul") is None
+    focus, done = page.switches(MUL_TO_ADD, True)
+    assert focus == {"type": "focus", "boxes": [page.box_of("mul")], "gently": True}
+    assert done == {"type": "done"}
+
+
+@pytest.mark.parametrize("p", [FUSE, MERGE, MUL_TO_ADD], ids=lambda p: p.name)
+def test_a_pass_that_is_switched_off_leaves_the_original_on_the_screen(page: Page, session: Session, p):
+    before = screen(page.inspector)
+    page.switches(p, True)
+    assert screen(page.inspector) != before
+    page.switches(p, False)
+    assert session.graph_module is session.original
+    after = screen(page.inspector)
+    assert after["picture"] == before["picture"]
+    assert after["tables"] == before["tables"]
+    assert after["passes"]["passes"] == before["passes"]["passes"]
+
+
+def test_switching_on_what_is_on_changes_nothing(page: Page, session: Session):
+    page.switches(MERGE, True)
+    before = state_of(session)
+    assert page.switches(MERGE, True) == [{"type": "done"}]
+    assert state_of(session) == before
+    assert page.error is None
+
+
+def test_undo_redo_and_reset(page: Page, session: Session):
+    page.switches(MERGE, True)
+    page.switches(MUL_TO_ADD, True)
+    page.sends({"type": "undo"})
+    assert session.applied == (MERGE,)
+    page.sends({"type": "redo"})
+    assert session.applied == (MERGE, MUL_TO_ADD)
+    page.sends({"type": "reset"})
+    assert session.applied == ()
+    assert not page.marked()
+    page.sends({"type": "undo"})
+    assert session.applied == (MERGE, MUL_TO_ADD)
+    assert (page.inspector.passes["canUndo"], page.inspector.passes["canRedo"]) == (True, True)
+
+
+@pytest.mark.parametrize("kind", ["undo", "redo", "reset"])
+def test_there_is_nothing_to_undo_at_first(page: Page, session: Session, kind):
+    before = state_of(session)
+    assert page.sends({"type": kind}) == [{"type": "done"}]
+    assert page.error is None
+    assert state_of(session) == before
+
+
+def test_changes_from_python_are_shown(page: Page, session: Session):
+    session.apply(MERGE)
+    assert page.card(MERGE)["on"]
+    assert page.marked()
+    session.undo()
+    assert not page.card(MERGE)["on"]
+    assert not page.marked()
+
+
+def test_a_pass_that_is_added_gets_a_card(page: Page, session: Session):
+    class AlsoMulToAdd(MulToAdd):
+        pass
+
+    session.add(AlsoMulToAdd())
+    assert page.inspector.passes["passes"][-1]["className"] == "AlsoMulToAdd"
+    page.switches(session.passes[-1], True)
+    assert page.marked() == {"mul"}
+
+
+def test_toggle_takes_names_as_the_session_does(page: Page, session: Session):
+    page.inspector.toggle("merge-linears")
+    assert session.applied == (MERGE,)
+    with pytest.raises(ValueError, match="does not offer 'no-such-pass'"):
+        page.inspector.toggle("no-such-pass")
+
+
+def test_two_inspectors_of_one_session_follow_each_other(session: Session):
+    one, two = Page(Inspector(session)), Page(Inspector(session))
+    one.switches(MERGE, True)
+    two.switches(MUL_TO_ADD, True)
+    assert screen(one.inspector)["passes"] == screen(two.inspector)["passes"]
+    assert screen(one.inspector)["tables"] == screen(two.inspector)["tables"]
+    assert one.marked() == two.marked()
+    one.sends({"type": "select-node", "name": "relu", "show": True})
+    assert (one.inspector.selected, two.inspector.selected) == ("relu", None)
+
+
+def test_a_closed_inspector_does_not_follow_any_more(session: Session):
+    closed, other = Inspector(session), Inspector(session)
+    closed.close()
+    before = closed.passes
+    session.apply(MERGE)
+    assert closed.passes == before
+    assert other.passes != before
+    closed.close()
+
+
+def test_an_inspector_is_forgotten_once_it_is_closed(session: Session):
+    inspector = Inspector(session)
+    reference = weakref.ref(inspector)
+    inspector.close()
+    del inspector
+    gc.collect()
+    assert reference() is None
+    session.apply(MERGE)
+
+
+def test_an_inspector_keeps_nothing_of_a_session_alive_that_is_gone():
+    inspector = Inspector(make_session())
+    reference = weakref.ref(inspector.session)
+    inspector.close()
+    del inspector
+    gc.collect()
+    assert reference() is None
+
+
+@pytest.mark.parametrize(
+    "name", ["picture", "passes", "details", "tables", "status", "_esm", "_css", "layout", "x"]
+)
+def test_a_page_cannot_set_what_it_has_to_ask_for(page: Page, name):
+    before = copy.deepcopy(page.inspector.get_state())
+    page.sets({name: {"svg": "<script>alert(1)</script>", "passes": [], "busy": None, "error": None}})
+    assert page.inspector.get_state() == before
+
+
+def test_a_page_can_set_the_height(page: Page):
+    page.sets({"height": 500})
+    assert page.inspector.height == 500
+
+
+@pytest.mark.parametrize("height", [None, "tall", -1, 10**9, 3.5, [500], {"px": 500}, "x" * 10_000])
+def test_a_height_that_makes_no_sense_becomes_words_on_the_screen(page: Page, height):
+    before = page.inspector.height
+    page.sets({"height": height})
+    assert page.inspector.height == before
+    assert "not allowed" in page.error["title"]
+
+
+@pytest.mark.parametrize("state", [None, [], "height", 3, [["height", 500]]], ids=repr)
+def test_a_state_that_is_no_object_becomes_words_on_the_screen(page: Page, state):
+    before = page.inspector.height
+    page.sets(state)
+    assert page.inspector.height == before
+    assert "not allowed" in page.error["title"]
+
+
+def test_a_package_without_its_front_end_says_so(session: Session, monkeypatch):
+    monkeypatch.setattr(Inspector, "_esm", "")
+    with pytest.raises(RuntimeError, match=r"front end is missing.*inspector\.js"):
+        Inspector(session)
+
+
+def test_a_notebook_without_a_kernel_still_shows_the_picture(page: Page):
+    page.switches(MERGE, True)
+    data, _ = page.inspector._repr_mimebundle_()
+    assert data["image/svg+xml"] == page.inspector.svg
+    assert data["text/plain"].startswith("<fxlab inspector: Model, ")
+    assert data["application/vnd.jupyter.widget-view+json"]["model_id"] == page.inspector.model_id
+
+
+toggles = st.builds(
+    lambda p, on: {"type": "toggle", "signature": p.signature, "on": on},
+    st.sampled_from([FUSE, MERGE, MUL_TO_ADD, RAISE]),
+    st.booleans(),
+)
+simple = st.sampled_from(["undo", "redo", "reset", "refresh", "overview", "clear-selection"]).map(
+    lambda kind: {"type": kind}
+)
+on_groups = st.builds(
+    lambda kind, path: {"type": kind, "path": path},
+    st.sampled_from(["open", "close", "select-group"]),
+    st.sampled_from(["stem", "head", "mul"]),
+)
+on_nodes = st.builds(
+    lambda name, show: {"type": "select-node", "name": name, "show": show},
+    st.sampled_from(["mul", "stem_norm", "head_query"]),
+    st.booleans(),
+)
+reveals = st.just({"type": "reveal-pass", "signature": MERGE.signature})
+
+
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(st.lists(toggles | simple | on_groups | on_nodes | reveals, max_size=8))
+def test_whatever_is_done_the_screen_shows_the_session(messages):
+    page = Page(Inspector(make_session()))
+    session = page.inspector.session
+    for message in messages:
+        assert page.sends(message)[-1] == {"type": "done"}
+    on = {card["signature"] for card in page.inspector.passes["passes"] if card["on"]}
+    assert on == {p.signature for p in session.applied}
+    assert page.inspector.passes["canUndo"] == session.can_undo
+    assert page.inspector.status["busy"] is None
+    boxed = {box["node"] for box in page.inspector.picture["boxes"].values()} - {None}
+    assert boxed <= {node.name for node in session.graph_module.graph.nodes}
+    shown = [row[0] for row in page.inspector.tables["nodes"]["table"]["rows"]]
+    assert shown == list(session.transformed_nodes().index)
+    page.inspector.close()
