@@ -1,0 +1,212 @@
+"""ChangeTrueDivToMulByInverse: which divisions become multiplications, and that the constant comes back."""
+
+import math
+import operator
+
+import pytest
+import torch
+from exactness import COPIES, assert_close, assert_equals, assert_is, check, reasons, snapshot, traced
+from torch import fx, nn
+from torch.fx.passes.shape_prop import ShapeProp
+
+import fxlab
+from fxlab.transformations import ChangeTrueDivToMulByInverse
+from fxlab.transformations.node_shape import called_name
+
+
+class Apply(nn.Module):
+    """Whatever function is given, as a module."""
+
+    def __init__(self, function):
+        super().__init__()
+        self.function = function
+
+    def forward(self, x):
+        return self.function(x)
+
+
+def why_not(function, x, *, shaped=True):
+    """Check that a division is left alone, and computes the same; return the reason."""
+    model = Apply(function)
+    gm = traced(model)
+    if shaped:
+        ShapeProp(gm).propagate(x)
+    check(ChangeTrueDivToMulByInverse(), model, x, marked=0, gm=gm)
+    (reason,) = reasons(ChangeTrueDivToMulByInverse(), gm).values()
+    return reason
+
+
+@pytest.mark.parametrize(
+    "divide",
+    [
+        lambda x: x / 49.0,
+        lambda x: x / 8,
+        lambda x: x / -3,
+        lambda x: x / math.sqrt(64),
+        lambda x: torch.div(x, 7.0),
+        lambda x: torch.div(input=x, other=7.0),
+        lambda x: torch.divide(x, 7),
+        lambda x: torch.true_divide(x, 7),
+        lambda x: x.div(7.0),
+        lambda x: x.div(other=7.0),
+        lambda x: x.divide(7.0),
+        lambda x: x.true_divide(7.0),
+    ],
+)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.float16])
+def test_a_division_by_a_constant_becomes_a_multiplication(divide, dtype):
+    gm = check(ChangeTrueDivToMulByInverse(), Apply(divide), torch.randn(3, 4, dtype=dtype), marked=1)
+    assert not any("div" in called_name(node) for node in gm.graph.nodes)
+
+
+@pytest.mark.parametrize("function", [torch.Tensor.div, torch.Tensor.true_divide, torch.Tensor.__truediv__])
+def test_a_method_called_as_a_function_becomes_one(function):
+    graph = fx.Graph()
+    graph.output(graph.call_function(function, (graph.placeholder("x"), 7.0)))
+    gm = fx.GraphModule(nn.Module(), graph)
+    check(ChangeTrueDivToMulByInverse(), Apply(lambda x: x / 7), torch.randn(3, 4), marked=1, gm=gm)
+
+
+@pytest.mark.parametrize("number", [49.0, 3, 0.1, 7e-4, 1 / 3, 2**10, -0.7])
+def test_the_constant_comes_back_with_its_type_and_bits(number):
+    gm = traced(Apply(lambda x: x / number))
+    change = ChangeTrueDivToMulByInverse()
+    change(change(gm), reverse=True)
+    (node,) = gm.graph.find_nodes(op="call_function", target=operator.truediv)
+    assert node.args[1] == number
+    assert type(node.args[1]) is type(number)
+
+
+@pytest.mark.parametrize("number", [0, 0.0, -0.0])
+def test_a_division_by_zero_stays(number):
+    assert "zero" in why_not(lambda x: x / number, torch.tensor([0.0, 1.0, -1.0, math.nan, math.inf]))
+
+
+@pytest.mark.parametrize("number", [1e-310, 5e-324, math.inf, -math.inf, math.nan, 1e300])
+def test_a_constant_without_a_normal_inverse_stays(number):
+    assert "not a normal number" in why_not(lambda x: x / number, torch.tensor([0.0, 1.0, math.inf]))
+
+
+def test_what_is_normal_in_one_dtype_may_not_be_in_another():
+    assert "float16" in why_not(lambda x: x / 1e-5, torch.ones(2, dtype=torch.float16))
+    assert "float16" in why_not(lambda x: x / 1e6, torch.ones(2, dtype=torch.float16))
+    model = Apply(lambda x: x / 1e6)
+    x = torch.randn(3)
+    gm = traced(model)
+    ShapeProp(gm).propagate(x)
+    check(ChangeTrueDivToMulByInverse(), model, x, marked=1, gm=gm)
+    assert "not known" in why_not(lambda x: x / 1e6, x, shaped=False)
+
+
+@pytest.mark.parametrize(
+    "x",
+    [torch.tensor([1, 3, 7]), torch.tensor([True, False]), torch.tensor([1 + 2j, 3j])],
+    ids=["integer", "bool", "complex"],
+)
+def test_tensors_that_are_not_floating_point_stay(x):
+    assert str(x.dtype).removeprefix("torch.") in why_not(lambda x: x / 3, x)
+
+
+@pytest.mark.parametrize("number", [1 + 0j, True])
+def test_constants_that_are_not_real_numbers_stay(number):
+    assert type(number).__name__ in why_not(lambda x: x / number, torch.randn(3))
+
+
+def test_integers_beyond_what_a_double_holds_stay():
+    assert "not exact" in why_not(lambda x: x / (2**53 + 1), torch.randn(3, dtype=torch.float64))
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x: torch.div(x, 3.0, rounding_mode="floor"),
+        lambda x: x.div(3.0, rounding_mode="trunc"),
+    ],
+)
+def test_a_division_that_rounds_stays(function):
+    assert "rounding_mode" in why_not(function, torch.randn(3))
+
+
+def test_a_division_into_an_output_stays():
+    graph = fx.Graph()
+    x = graph.placeholder("x")
+    out = graph.call_method("clone", (x,))
+    graph.call_function(torch.div, (x, 3.0), {"out": out})
+    graph.output(out)
+    gm = fx.GraphModule(nn.Module(), graph)
+    check(ChangeTrueDivToMulByInverse(), fx.GraphModule(nn.Module(), graph), torch.randn(3), marked=0, gm=gm)
+    assert "out" in reasons(ChangeTrueDivToMulByInverse(), gm)["div"]
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x: x * (x.shape[0] / 2),
+        lambda x: x * (x.size(-1) / 2),
+        lambda x: x * (x.dim() / 4),
+        lambda x: x * ((x.numel() + 1) / 3),
+        lambda x: x * (x.size()[1] * 2 / 7),
+    ],
+)
+def test_a_division_of_sizes_stays(function):
+    assert "Python number" in why_not(function, torch.randn(3, 5), shaped=False)
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x: (x > 0) / 3,
+        lambda x: x.argmax() / 3,
+        lambda x: x.long() / 3,
+        lambda x: x.to(torch.int32) / 3,
+    ],
+)
+def test_what_is_told_by_its_operation_not_to_be_floating_point_stays(function):
+    assert "of dtype" in why_not(function, torch.randn(3, 5), shaped=False)
+
+
+@pytest.mark.parametrize("function", [lambda x: 3.0 / x, lambda x: x // 3, lambda x: x / x])
+def test_other_divisions_are_no_candidates(function):
+    gm = traced(Apply(function))
+    assert ChangeTrueDivToMulByInverse().explain(gm).empty
+    check(ChangeTrueDivToMulByInverse(), Apply(function), torch.randn(3), marked=0)
+
+
+@pytest.mark.parametrize("shape", [(), (0,), (0, 3), (2, 3, 4, 5)])
+def test_any_shape(shape):
+    check(ChangeTrueDivToMulByInverse(), Apply(lambda x: x / 3), torch.randn(shape), marked=1)
+
+
+def test_an_integer_input_of_unknown_dtype_keeps_its_result_dtype():
+    model = Apply(lambda x: x / 3)
+    gm = ChangeTrueDivToMulByInverse()(traced(model))
+    x = torch.arange(9)
+    assert_close(gm(x), model(x))
+
+
+def test_tensors_of_symbolic_sizes_are_divided_as_others_are():
+    model = Apply(lambda x: x.view(x.shape[1], -1) / 4)
+    gm = fxlab.symbolic_trace(model, (torch.randn(3, 5),))
+    check(ChangeTrueDivToMulByInverse(), model, torch.randn(7, 5), marked=1, gm=gm)
+
+
+def test_several_divisions_are_all_marked():
+    gm = check(ChangeTrueDivToMulByInverse(), Apply(lambda x: x / 3 + x / 5), torch.randn(4), marked=2)
+    assert not any("div" in called_name(node) for node in gm.graph.nodes)
+
+
+@pytest.mark.parametrize("copied", COPIES.values(), ids=COPIES.keys())
+def test_copies_are_reversed_exactly_and_independently(copied):
+    gm = traced(Apply(lambda x: x / 49.0))
+    before = snapshot(gm)
+    change = ChangeTrueDivToMulByInverse()
+    other = copied(change(gm))
+    assert_equals(change(other, reverse=True), before)
+    assert len(change.get_transformed_nodes(gm)) == 1
+    assert_is(change(gm, reverse=True), before)
+
+
+def test_explain_says_what_would_be_done():
+    (row,) = ChangeTrueDivToMulByInverse().explain(traced(Apply(lambda x: x / 8))).itertuples()
+    assert row.matched
+    assert row.reason == "a multiplication by 0.125 instead of a division by 8"
