@@ -59,6 +59,8 @@ export class App {
   private chosen: string | null = null;
   private wanted: string | null = null;
   private waiting: ReturnType<typeof setTimeout> | undefined;
+  /** Messages that the kernel is not done with. */
+  private unanswered = 0;
   private requests = 0;
   private searchRequest = "";
 
@@ -169,8 +171,25 @@ export class App {
 
   private send(message: ToKernel): void {
     clearTimeout(this.waiting);
-    this.waiting = setTimeout(() => this.busy.show({ text: "Waiting for the kernel", step: 0 }), PATIENCE_MS);
-    this.model.send(message);
+    this.waiting = setTimeout(() => this.busy.wait(), PATIENCE_MS);
+    this.unanswered += 1;
+    this.element.setAttribute("aria-busy", "true");
+    try {
+      this.model.send(message);
+    } catch {
+      this.disconnected();
+    }
+  }
+
+  /** The kernel that this page belongs to is gone; nothing will come of what was asked. */
+  private disconnected(): void {
+    this.answered();
+    this.unanswered = 0;
+    this.element.setAttribute("aria-busy", "false");
+    this.showStatus({
+      busy: null,
+      error: { number: -Date.now(), title: "The kernel is gone", text: "It was stopped or restarted. Run the cell again to go on." },
+    });
   }
 
   private answered(): void {
@@ -184,7 +203,13 @@ export class App {
     if (message?.type === "focus") this.graph.focus(message.boxes, message.gently);
     else if (message?.type === "found" && message.request === this.searchRequest) this.search.show(message.results, message.total);
     else if (message?.type === "dot" && message.request.startsWith(this.name)) download(this.fileName("dot"), "text/vnd.graphviz", message.text);
-    else if (message?.type === "done") this.showStatus(this.model.get("status"));
+    else if (message?.type === "done") this.done();
+  }
+
+  private done(): void {
+    this.unanswered = Math.max(0, this.unanswered - 1);
+    this.element.setAttribute("aria-busy", String(this.unanswered > 0));
+    this.showStatus(this.model.get("status"));
   }
 
   private request(): string {
@@ -209,6 +234,7 @@ export class App {
     const number = this.picture?.signatures.indexOf(signature ?? "") ?? -1;
     if (!show || !this.picture || !signature || number < 0) return;
     const lit = Object.entries(this.picture.boxes).filter(([, box]) => box.marks.includes(number) && box.kind !== "cluster");
+    if (lit.length > 0 && lit.every(([, box]) => box.node === null)) return this.send({ type: "reveal-pass", signature });
     const would = Object.keys(this.picture.matches[signature] ?? {});
     this.graph.focus(lit.length > 0 ? lit.map(([id]) => id) : would, true);
   }
@@ -261,10 +287,8 @@ export class App {
     this.busy.show(status?.busy ?? null);
     this.passes.setBusy(status?.busy != null);
     this.element.classList.toggle("fxi-is-busy", status?.busy != null);
-    if (status?.error) {
-      this.wanted = null;
-      this.banner.show(status.error);
-    }
+    this.banner.show(status?.error ?? null);
+    if (status?.error) this.wanted = null;
   }
 
   private header(): HTMLElement {

@@ -67,7 +67,7 @@ const ICONS = {
   copy: "M6.5 6.5h8v8h-8zM4 11.5H3.5v-8h8V4",
   alert: "M9 3 2.5 14.5h13ZM9 7.5v3.2M9 12.4v.2",
   check: "M4 9.5 7.5 13 14 5.5",
-  key: "M2.5 5.5h13v7h-13zM5 8h.1M8 8h.1M11 8h.1M6 10.5h6",
+  legend: "M3.5 4h3.5v3.5H3.5zM3.5 10.5h3.5V14H3.5zM10 5.75h5M10 12.25h5",
   target: "M9 5.5a3.5 3.5 0 1 0 0 7 3.5 3.5 0 0 0 0-7ZM9 2.5v3M9 12.5v3M2.5 9h3M12.5 9h3",
 } as const;
 

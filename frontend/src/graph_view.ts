@@ -27,6 +27,8 @@ export interface Emphasis {
 const STILL_MS = 140;
 const WHEEL_GUARD_MS = 250;
 const STEP = 60;
+/** At least this large is shown what somebody asked for. */
+const NEAR_SCALE = 0.85;
 const ARROWS: Record<string, Direction> = { ArrowUp: "up", ArrowDown: "down", ArrowLeft: "left", ArrowRight: "right" };
 
 export class GraphView {
@@ -137,7 +139,7 @@ export class GraphView {
     const room = fit(everything, this.window, 1);
     if (areas.length > 1 && room.scale >= 0.4) return this.glide(room);
     const first = areas[0]!;
-    const scale = Math.max(this.viewport.scale, 0.7);
+    const scale = Math.max(this.viewport.scale, NEAR_SCALE);
     if (scale === this.viewport.scale && overlap(first, visible)) return this.glide(bringInto(this.viewport, first, this.window));
     this.glide(centre(first, this.window, scale));
   }
@@ -187,6 +189,7 @@ export class GraphView {
   }
 
   private set(viewport: Viewport): void {
+    this.hideTooltip();
     this.viewport = viewport;
     const { x, y, scale } = viewport;
     this.layer.style.transform = `translate(${x}px, ${y}px) scale(${scale})`;

@@ -20,7 +20,7 @@ export class Legend {
   private readonly list = h("ul", {});
 
   constructor() {
-    this.element = h("details", { class: "fxi-legend" }, h("summary", {}, icon("key"), "Legend"), this.list);
+    this.element = h("details", { class: "fxi-legend" }, h("summary", {}, icon("legend"), "Legend"), this.list);
   }
 
   show(picture: Picture, passes: Pass[]): void {

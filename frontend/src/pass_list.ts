@@ -14,6 +14,8 @@ export interface PassActions {
   reset(): void;
 }
 
+const GAP = 10;
+
 export class PassList {
   readonly element: HTMLElement;
   private readonly list = h("ul", { class: "fxi-cards" });
@@ -39,14 +41,17 @@ export class PassList {
   }
 
   show(state: Passes): void {
+    const failed = state.passes.find((pass) => pass.error && !this.state.passes.some((p) => p.signature === pass.signature && p.error === pass.error));
     this.state = state;
     this.pending = null;
     this.render();
+    if (failed) this.bringIntoView(failed.signature);
   }
 
   setChosen(signature: string | null): void {
     this.chosen = signature;
     this.render();
+    if (signature) this.bringIntoView(signature);
   }
 
   setBusy(busy: boolean): void {
@@ -65,6 +70,15 @@ export class PassList {
     if (focused) [...this.list.querySelectorAll<HTMLElement>("[data-focus]")].find((e) => e.dataset["focus"] === focused)?.focus();
   }
 
+  /** Scrolls the list, and never the notebook around it. */
+  private bringIntoView(signature: string): void {
+    const card = [...this.list.querySelectorAll<HTMLElement>("[data-pass]")].find((e) => e.dataset["pass"] === signature);
+    if (!card) return;
+    const [outer, inner] = [this.list.getBoundingClientRect(), card.getBoundingClientRect()];
+    this.list.scrollTop += Math.min(0, inner.top - outer.top - GAP) + Math.max(0, Math.min(inner.bottom - outer.bottom + GAP, inner.top - outer.top - GAP));
+    this.list.scrollLeft += Math.min(0, inner.left - outer.left - GAP) + Math.max(0, inner.right - outer.right + GAP);
+  }
+
   private card(pass: Pass, number: number): HTMLElement {
     const chosen = pass.signature === this.chosen;
     const pending = pass.signature === this.pending;
@@ -72,7 +86,7 @@ export class PassList {
     const card = h(
       "li",
       {
-        class: `fxi-card${chosen ? " fxi-chosen" : ""}${pass.on ? " fxi-on" : ""}`,
+        class: `fxi-card${chosen ? " fxi-chosen" : ""}${pass.on ? " fxi-on" : ""}${pass.matched === 0 && !pass.on ? " fxi-idle" : ""}`,
         "data-pass": pass.signature,
         onclick: (event: MouseEvent) => {
           if (!(event.target as Element).closest("button, summary, a, .fxi-reasons")) this.actions.choose(chosen ? null : pass.signature);
@@ -131,8 +145,7 @@ export class PassList {
     const words = h(
       "span",
       { class: "fxi-counts" },
-      h("span", { class: pass.matched && !pass.on ? "fxi-matched" : "" }, pass.matched ? counted(pass.matched, "match", "matches") : "No matches"),
-      changed,
+      changed ?? (pass.matched ? h("span", { class: "fxi-matched" }, `${counted(pass.matched, "node")} to change`) : h("span", {}, `Off limits: ${pass.reasons[0]!.reason || "no reason given"}`)),
       pass.refused ? h("span", {}, `${pass.refused.toLocaleString("en-US")} left alone`) : null,
       rounds,
     );

@@ -4,12 +4,15 @@ import { fill, h, icon, iconButton } from "./dom";
 import type { Status } from "./protocol";
 
 const PATIENCE_S = 6;
+const INTERRUPT = "Interrupt the kernel to stop it.";
+const NO_ANSWER = "It is busy or was stopped.";
 
 export class BusyLine {
   readonly element = h("div", { class: "fxi-busy", role: "status", hidden: true });
   private timer: ReturnType<typeof setInterval> | undefined;
   private since = 0;
   private words = "";
+  private advice = "";
 
   show(busy: Status["busy"]): void {
     if (!busy) {
@@ -18,7 +21,16 @@ export class BusyLine {
       this.element.hidden = true;
       return;
     }
-    this.words = busy.text;
+    this.start(busy.text, INTERRUPT);
+  }
+
+  /** Says that nothing has come back for a while. */
+  wait(): void {
+    this.start("Waiting for the kernel", NO_ANSWER);
+  }
+
+  private start(words: string, advice: string): void {
+    [this.words, this.advice] = [words, advice];
     if (this.timer === undefined) {
       this.since = Date.now();
       this.timer = setInterval(() => this.update(), 500);
@@ -38,7 +50,7 @@ export class BusyLine {
       h("span", { class: "fxi-spinner", "aria-hidden": "true" }),
       h("span", {}, `${this.words} …`),
       seconds >= 2 && h("span", { class: "fxi-muted" }, `${seconds} s`),
-      seconds >= PATIENCE_S && h("span", { class: "fxi-muted" }, "Interrupt the kernel to stop it."),
+      seconds >= PATIENCE_S && h("span", { class: "fxi-muted" }, this.advice),
     );
   }
 }
@@ -47,7 +59,10 @@ export class Banner {
   readonly element = h("div", { class: "fxi-banner", role: "alert", hidden: true });
   private shown = 0;
 
+  /** Shows an error, once: a dismissed one stays away. Without an error it goes. */
   show(error: Status["error"]): void {
+    if (!error) this.element.hidden = true;
+    if (!error) this.shown = 0;
     if (!error || error.number === this.shown) return;
     this.shown = error.number;
     fill(
@@ -57,9 +72,5 @@ export class Banner {
       iconButton("close", "Dismiss", () => (this.element.hidden = true)),
     );
     this.element.hidden = false;
-  }
-
-  hide(): void {
-    this.element.hidden = true;
   }
 }

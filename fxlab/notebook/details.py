@@ -34,7 +34,7 @@ def node_details(
     fields = [
         _field("Op", node.op, code=True),
         _field("Target", target_text(node), code=True),
-        _field("Module", module_path_of(node), code=True),
+        *(_field("Module", where, code=True) for where in [module_path_of(node)] if where != node.target),
         _field("Class", class_name_of(node), code=True),
         *(_field("Value", kind) for kind in [str(node.type)] if node.type is not None),
     ]

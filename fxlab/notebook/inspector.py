@@ -236,6 +236,7 @@ class Inspector(anywidget.AnyWidget):  # type: ignore[misc]
     def _session_changed(self) -> None:
         with self._reporting():
             before, self._applied = self._applied, self._signatures_on()
+            self._pass_errors.clear()
             for signature in before:
                 if signature not in self._applied:
                     self._scene.forget(signature)
@@ -312,8 +313,8 @@ class Inspector(anywidget.AnyWidget):  # type: ignore[misc]
         except KeyboardInterrupt:
             outputs = {"state": "failed", "text": "The comparison was interrupted.", "table": None}
         except Exception as error:
-            words = f"The outputs could not be compared: {describe_error(error)}"
-            outputs = {"state": "failed", "text": words, "table": None}
+            state = "none" if self.session.inputs is None else "failed"
+            outputs = {"state": state, "text": _why_not_compared(error), "table": None}
         self.tables = {"outputs": outputs, "nodes": changed}
 
     def _with_marks(self, nodes: pd.DataFrame) -> pd.DataFrame:
@@ -379,7 +380,7 @@ class Inspector(anywidget.AnyWidget):  # type: ignore[misc]
         try:
             yield
         except KeyboardInterrupt:
-            self._show_error("Interrupted", "The work was stopped; the session is as it was before.")
+            self._show_error("Interrupted", "The work was stopped. The switches show which passes are on.")
         except LayoutError as error:
             self._show_error("The graph could not be drawn", error)
         except Exception as error:
@@ -423,6 +424,12 @@ def _follow(session: Session, inspector: Inspector) -> Callable[[], None]:
 
     unsubscribe: Callable[[], None] = session.on_change(changed)
     return unsubscribe
+
+
+def _why_not_compared(error: Exception) -> str:
+    # A ValueError of fxlab's own says itself what could not be done.
+    words = describe_error(error)
+    return words if isinstance(error, ValueError) else f"The outputs could not be compared: {words}"
 
 
 def _model_name(session: Session) -> str:

@@ -75,5 +75,6 @@ def _node_entry(node: fx.Node) -> tuple[str, str, dict[str, Any]]:
     changed = "changed" if node.meta.get("transformations") else ""
     text = f"{node.name} {node.op} {target} {path} {class_name_of(node)} {result} {changed}"
     text += f" {str(getattr(node.meta.get('val'), 'dtype', '')).removeprefix('torch.')}"
-    shown = " · ".join(filter(None, (target if target != node.name else node.op, result, path)))
+    where = path if path != target else ""
+    shown = " · ".join(filter(None, (target if target != node.name else node.op, result, where)))
     return node.name, text.lower(), {"kind": "node", "name": node.name, "text": clip(shown, 300)}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -11,12 +10,14 @@ import pandas as pd
 
 from fxlab.notebook.wire import clip
 from fxlab.transformations import Transformation
+from fxlab.transformations.signature import arguments_of
 
 if TYPE_CHECKING:
     from fxlab.session import Session
 
 MOST_NODES = 200
 """Names of candidates listed for one reason."""
+MOST_ARGUMENTS = 20
 
 
 def pass_states(
@@ -121,11 +122,16 @@ def _description(p: Transformation) -> str:
     return clip(" ".join(text.split("\n\n")[0].split()), 300)
 
 
-def _arguments(p: object) -> list[dict[str, str]]:
-    if not dataclasses.is_dataclass(p):
-        return []
+def _arguments(p: Transformation) -> list[dict[str, str]]:
+    public = {name: value for name, value in arguments_of(p).items() if not name.startswith("_")}
     return [
-        {"name": field.name, "value": clip(repr(getattr(p, field.name, None)), 120)}
-        for field in dataclasses.fields(p)
-        if not field.name.startswith("_")
+        {"name": clip(name, 80), "value": clip(_written(value), 120)}
+        for name, value in list(public.items())[:MOST_ARGUMENTS]
     ]
+
+
+def _written(value: object) -> str:
+    try:
+        return repr(value)
+    except Exception:
+        return f"<{type(value).__name__}>"
