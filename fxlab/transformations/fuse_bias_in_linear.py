@@ -12,7 +12,7 @@ from fxlab.transformations.graph_facts import GraphFacts
 from fxlab.transformations.module_safety import why_mixed, why_not_replaceable
 from fxlab.transformations.new_modules import new_linear
 from fxlab.transformations.node_arguments import only_input
-from fxlab.transformations.node_shape import known_result
+from fxlab.transformations.node_shape import with_last_size
 from fxlab.transformations.replacement import carry_tensor
 from fxlab.transformations.rewrite_pass import RewritePass
 
@@ -101,7 +101,7 @@ def _padded_meta(candidate: BiasedLinear) -> dict[str, object]:
     """Return where the padding is in the model and what is known of its result."""
     known = candidate.node.meta
     meta: dict[str, object] = {key: known[key] for key in ("stack_trace", "nn_module_stack") if key in known}
-    value = known_result(candidate.input)
-    if isinstance(value, torch.Tensor) and "val" in candidate.input.meta:
-        meta["val"] = nn.functional.pad(value, (0, 1), value=1.0)
+    value = candidate.input.meta.get("val")
+    if isinstance(value, torch.Tensor):
+        meta["val"] = with_last_size(value, candidate.linear.in_features + 1)
     return meta

@@ -18,6 +18,7 @@ from fxlab.transformations.module_safety import why_mixed, why_not_replaceable
 from fxlab.transformations.module_tree import split_path
 from fxlab.transformations.new_modules import new_linear
 from fxlab.transformations.node_arguments import only_input
+from fxlab.transformations.node_shape import with_last_size
 from fxlab.transformations.replacement import carry_tensor
 from fxlab.transformations.rewrite_pass import RewritePass
 from fxlab.transformations.slices import needs_contiguous
@@ -102,7 +103,7 @@ class MergeLinears(RewritePass[LinearGroup]):
             at,
             (candidate.input,),
             name=split_path(at)[1],
-            meta=_merged_meta(candidate.nodes, at),
+            meta=_merged_meta(candidate, at),
         )
         bounds = accumulate((linear.out_features for linear in candidate.linears), initial=0)
         for node, (start, stop), contiguous in zip(
@@ -179,15 +180,13 @@ def _merged_name(paths: list[str]) -> str:
     return name if name.isidentifier() else f"linear_{name}"
 
 
-def _merged_meta(nodes: tuple[Node, ...], at: str) -> dict[str, object]:
+def _merged_meta(candidate: LinearGroup, at: str) -> dict[str, object]:
     """Return where the merged linear is in the model and what is known of its result."""
-    first = nodes[0].meta
+    first = candidate.nodes[0].meta
     meta = {key: first[key] for key in ("stack_trace",) if key in first}
     if stack := first.get("nn_module_stack"):
         outer = list(stack.items())[:-1]
         meta["nn_module_stack"] = type(stack)([*outer, (at, (at, nn.Linear))])
-    values = [node.meta.get("val") for node in nodes]
-    if all(isinstance(value, torch.Tensor) for value in values):
-        with torch.no_grad():
-            meta["val"] = torch.cat([value for value in values if isinstance(value, torch.Tensor)], dim=-1)
+    if isinstance(value := first.get("val"), torch.Tensor):
+        meta["val"] = with_last_size(value, sum(linear.out_features for linear in candidate.linears))
     return meta

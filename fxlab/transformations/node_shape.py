@@ -48,6 +48,23 @@ def known_shape(node: Node) -> tuple[Any, ...] | None:
     return None if shape is None else tuple(shape)
 
 
+def with_last_size(value: torch.Tensor, size: int) -> torch.Tensor:
+    """Return what is known of a tensor like another, but for the size of its last dimension.
+
+    The sizes before it are taken over as they are: a symbolic one is not compared with anything, so that
+    nothing is fixed that the graph leaves open.
+
+    Parameters
+    ----------
+    value
+        A fake tensor of shape ``(*, n)``.
+    size
+        The last size of what is returned.
+    """
+    with torch.no_grad():
+        return value.new_empty((*value.shape[:-1], size))
+
+
 def known_dtype(node: Node) -> torch.dtype | None:
     """Return the dtype of a node's result, where it is known or told by what the node calls."""
     dtype = getattr(known_result(node), "dtype", None)

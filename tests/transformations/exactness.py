@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 from torch import fx, nn
+from torch._subclasses.fake_tensor import FakeTensor
 
 from fxlab.transformations import ReversibleTransformation, Transformation
 
@@ -93,7 +94,7 @@ def check(
     expected = model(*copy.deepcopy(inputs))
     gm = traced(model) if gm is None else gm
     model_before = {name: tensor.detach().clone() for name, tensor in model.state_dict().items()}
-    before = snapshot(gm)
+    before, guards_before = snapshot(gm), guards(gm)
     transformed = transformation(gm)
     assert transformed is gm
     assert_close(gm(*copy.deepcopy(inputs)), expected, tolerance)
@@ -105,6 +106,7 @@ def check(
     assert transformation(gm, reverse=True) is gm
     assert_is(gm, before)
     assert transformation.get_transformed_nodes(gm) == []
+    assert guards(gm) == guards_before
     assert_close(gm(*copy.deepcopy(inputs)), expected, 0.0)
     return transformation(gm)
 
@@ -133,6 +135,13 @@ def assert_close(actual: Any, expected: Any, tolerance: float | None = None) -> 
     else:
         assert actual == expected
         assert type(actual) is type(expected)
+
+
+def guards(gm: fx.GraphModule) -> list[Any]:
+    """Return what has been fixed of the symbolic sizes of a graph, which a transformation must not add to."""
+    values = [node.meta.get("val") for node in gm.graph.nodes]
+    environments = {v.fake_mode.shape_env for v in values if isinstance(v, FakeTensor)} - {None}
+    return [guard.expr for environment in environments for guard in environment.guards]
 
 
 def reasons(transformation: Transformation, gm: fx.GraphModule) -> dict[str, str]:

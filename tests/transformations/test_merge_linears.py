@@ -10,6 +10,7 @@ from torch import fx, nn
 from torch.nn import functional as F
 from torch.nn.utils import prune
 
+import fxlab
 from fxlab.transformations import MergeLinears
 
 
@@ -440,12 +441,16 @@ def test_results_may_be_used_in_any_way_that_depends_on_their_memory(use):
     check(MergeLinears(), Views().requires_grad_(False), torch.randn(2, 3, 6), marked=1)
 
 
-def test_heads_are_viewed_without_a_copy():
+@pytest.mark.parametrize(
+    "trace", [fx.symbolic_trace, lambda m: fxlab.symbolic_trace(m, (torch.ones(2, 3, 6),))]
+)
+def test_heads_are_viewed_without_a_copy(trace):
     class Heads(Attention):
         def forward(self, x):
             return [part.view(x.size(0), -1, 2, 2).transpose(1, 2) for part in super().forward(x)]
 
-    gm = check(MergeLinears(), Heads(), torch.randn(2, 3, 6), marked=1)
+    model = Heads()
+    gm = check(MergeLinears(), model, torch.randn(4, 5, 6), marked=1, gm=trace(model))
     assert not any(node.target == "contiguous" for node in gm.graph.nodes)
 
 
@@ -500,6 +505,17 @@ def test_what_is_known_of_the_results_is_kept():
     MergeLinears()(gm)
     for name in ("attention_query", "attention_key"):
         assert next(n for n in gm.graph.nodes if n.name == name).meta["tensor_meta"] == known[name]
+
+
+def test_symbolic_sizes_stay_symbolic():
+    model = Nested()
+    gm = fxlab.symbolic_trace(model, (torch.randn(2, 6),))
+    size = gm.graph.find_nodes(op="placeholder")[0].meta["val"].shape[0]
+    gm = check(MergeLinears(), model, torch.randn(5, 6), marked=1, gm=gm)
+    (node,) = MergeLinears().get_transformed_nodes(gm)
+    assert node.meta["val"].shape[0].node.expr == size.node.expr
+    assert int(node.meta["val"].shape[1]) == 12
+    assert node.meta["nn_module_stack"].keys() >= {"attention", "attention.query_key_value_merged"}
 
 
 def test_an_optimizer_made_before_trains_the_restored_model():
