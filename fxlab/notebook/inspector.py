@@ -122,13 +122,15 @@ class Inspector(anywidget.AnyWidget):  # type: ignore[misc]
 
     def open_group(self, path: str) -> None:
         """Show the inside of a group, such as ``"encoder.layer.0"``."""
-        self._scene.open(path)
-        self._redraw()
+        with self._scene.tentative():
+            self._scene.open(path)
+            self._redraw()
 
     def close_group(self, path: str) -> None:
         """Hide the inside of a group."""
-        self._scene.close(path)
-        self._redraw()
+        with self._scene.tentative():
+            self._scene.close(path)
+            self._redraw()
 
     @property
     def svg(self) -> str:
@@ -183,8 +185,9 @@ class Inspector(anywidget.AnyWidget):  # type: ignore[misc]
             case messages.CloseGroup(path):
                 self.close_group(path)
             case messages.Overview():
-                self._scene.overview()
-                self._redraw()
+                with self._scene.tentative():
+                    self._scene.overview()
+                    self._redraw()
             case messages.SelectNode(name, show):
                 self._select_node(name, show=show)
             case messages.SelectGroup(path):
@@ -235,16 +238,29 @@ class Inspector(anywidget.AnyWidget):  # type: ignore[misc]
 
     def _session_changed(self) -> None:
         with self._reporting():
-            before, self._applied = self._applied, self._signatures_on()
-            self._pass_errors.clear()
-            for signature in before:
-                if signature not in self._applied:
-                    self._scene.forget(signature)
-            self._scene.show(self.session.graph_module)
-            fresh = [signature for signature in self._applied if signature not in before]
-            for signature in fresh:
-                self._scene.uncover(self._changed_by(signature), signature)
-            self._refresh(changed_by=fresh)
+            try:
+                self._show_change()
+            except KeyboardInterrupt:
+                self._show_interruption()
+
+    def _show_change(self) -> None:
+        before, self._applied = self._applied, self._signatures_on()
+        self._pass_errors.clear()
+        for signature in before:
+            if signature not in self._applied:
+                self._scene.forget(signature)
+        self._scene.show(self.session.graph_module)
+        fresh = [signature for signature in self._applied if signature not in before]
+        for signature in fresh:
+            self._scene.uncover(self._changed_by(signature), signature)
+        self._refresh(changed_by=fresh)
+
+    def _show_interruption(self) -> None:
+        """Show at least what is on: the session has changed, though the screen is not complete."""
+        self._show_passes()
+        words = "The work was interrupted: the graph and the tables may be out of date."
+        self.tables = {**self.tables, "outputs": {"state": "failed", "text": words, "table": None}}
+        self._show_error("Interrupted", words)
 
     def _refresh(self, changed_by: list[str] | None = None) -> None:
         """Show everything as it is now, what a person looks at first first."""
@@ -335,8 +351,9 @@ class Inspector(anywidget.AnyWidget):  # type: ignore[misc]
         if name not in self._scene.hierarchy.position_of:
             raise ValueError(f"The graph has no node named {clip(name, 200)!r}.")
         if show and not self._scene.is_visible(name):
-            self._scene.uncover([name])
-            self._draw()
+            with self._scene.tentative():
+                self._scene.uncover([name])
+                self._draw()
         self._select(("node", name))
         if show:
             self._focus([name])
@@ -349,8 +366,9 @@ class Inspector(anywidget.AnyWidget):  # type: ignore[misc]
 
     def _reveal(self, p: Transformation) -> None:
         names = self._changed_by(p.signature)
-        self._scene.uncover(names, p.signature)
-        self._draw()
+        with self._scene.tentative():
+            self._scene.uncover(names, p.signature)
+            self._draw()
         self._focus(names)
 
     def _focus(self, names: list[str], *, gently: bool = False) -> None:

@@ -46,10 +46,19 @@ def explain_all(session: Session) -> dict[str, pd.DataFrame | str]:
     explained: dict[str, pd.DataFrame | str] = {}
     for p in session.passes:
         try:
-            explained[p.signature] = session.explain(p)
+            explained[p.signature] = _checked(session.explain(p))
         except Exception as error:
             explained[p.signature] = f"Its candidates are unknown: {describe_error(error)}"
     return explained
+
+
+def _checked(frame: object) -> pd.DataFrame:
+    """Return a frame of candidates; a pass may be anybody's."""
+    columns = ["node", "matched", "reason"]
+    if not isinstance(frame, pd.DataFrame) or not {*columns} <= {*frame.columns}:
+        came = list(frame.columns) if isinstance(frame, pd.DataFrame) else type(frame).__name__
+        raise TypeError(f"explain should return a DataFrame with the columns {columns}, but returned {came}.")
+    return frame
 
 
 def matched_nodes(explained: dict[str, pd.DataFrame | str]) -> dict[str, list[str]]:
@@ -63,7 +72,11 @@ def matched_nodes(explained: dict[str, pd.DataFrame | str]) -> dict[str, list[st
 
 def describe_error(error: BaseException) -> str:
     """Return an error in words: its message, or its type where it has none."""
-    return clip(str(error).strip() or type(error).__name__, 4_000)
+    try:
+        words = str(error).strip()
+    except Exception:
+        words = ""
+    return clip(words or type(error).__name__, 4_000)
 
 
 def readable_name(p: Transformation) -> str:

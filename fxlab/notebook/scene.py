@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 
 from torch import fx
 
@@ -50,6 +51,16 @@ class Scene:
     def overview(self) -> None:
         """Open what a first picture shows, and nothing else."""
         self._opened = dict.fromkeys(View.default(self.hierarchy).opened, "")
+
+    @contextmanager
+    def tentative(self) -> Iterator[None]:
+        """Take back what was opened and closed in the ``with`` block if the block raises."""
+        opened = dict(self._opened)
+        try:
+            yield
+        except BaseException:
+            self._opened = opened
+            raise
 
     def open(self, path: str) -> None:
         """Open a group; raises ``ValueError`` if there is none of that path."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import operator
 from typing import Any
 
-import pandas as pd
 import torch
 from torch import fx, nn
 
@@ -66,19 +65,9 @@ class RaiseMidway(Transformation):
         raise self._error
 
 
-class ExplainNothingUseful(Transformation):
-    """Returns ``explained`` in place of a frame of candidates."""
-
-    def __init__(self, explained: Any) -> None:
-        self._explained = explained
-
+class ChangeNothing(Transformation):
     def transform(self, graph_module: fx.GraphModule) -> fx.GraphModule:
         return graph_module
-
-    def explain(self, graph_module: fx.GraphModule) -> pd.DataFrame:
-        if isinstance(self._explained, Exception):
-            raise self._explained
-        return self._explained
 
 
 FUSE, MERGE = FuseBatchNorm2dInConv2d(), MergeLinears()

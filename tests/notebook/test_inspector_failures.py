@@ -1,0 +1,266 @@
+"""Whatever goes wrong becomes words on the screen, and the session is as it was."""
+
+from __future__ import annotations
+
+import pandas as pd
+import pytest
+import torch
+from inspected import (
+    FUSE,
+    MERGE,
+    MUL_TO_ADD,
+    RAISE,
+    ChangeNothing,
+    Model,
+    MulToAdd,
+    Page,
+    RaiseMidway,
+    make_session,
+    state_of,
+)
+from torch import fx
+
+from fxlab import Session
+from fxlab.drawing import LayoutError
+from fxlab.notebook import Inspector, inspector, pass_state
+
+
+class Explosive(Exception):
+    def __str__(self) -> str:
+        raise ValueError("not even words")
+
+
+def test_a_pass_that_raises_midway_says_so_at_its_card_and_changes_nothing(page: Page, session: Session):
+    page.switches(MERGE, True)
+    before, picture = state_of(session), page.inspector.picture
+    page.switches(RAISE, True)
+    assert state_of(session) == before
+    assert page.inspector.picture == picture
+    assert not page.card(RAISE)["on"]
+    assert "no such layer" in page.card(RAISE)["error"]
+    assert page.error["title"] == "Raise midway could not be switched on"
+    assert "no such layer" in page.error["text"]
+    assert page.inspector.status["busy"] is None
+
+
+def test_an_error_goes_from_the_card_once_the_pass_is_on(page: Page, session: Session, monkeypatch):
+    page.switches(RAISE, True)
+    assert page.card(RAISE)["error"]
+    with monkeypatch.context() as patch:
+        patch.setattr(RaiseMidway, "transform", lambda self, graph_module: graph_module)
+        session.apply(RAISE)
+    assert page.card(RAISE)["on"]
+    assert page.card(RAISE)["error"] == ""
+
+
+def test_a_pass_above_that_fails_without_the_one_below_keeps_both_on():
+    class NeedsMul(MulToAdd):
+        def transform(self, graph_module):
+            if not graph_module.graph.find_nodes(op="call_module", target="stem.norm"):
+                raise LookupError("there is no norm any more")
+            return graph_module
+
+    class RemoveNorm(RaiseMidway):
+        def transform(self, graph_module):
+            try:
+                super().transform(graph_module)
+            except KeyError:
+                return graph_module
+
+    below, above = RemoveNorm(), NeedsMul()
+    page = Page(Inspector(make_session(below, above)))
+    page.switches(above, True)
+    page.switches(below, True)
+    assert "there is no norm any more" in page.card(below)["error"]
+    assert (page.card(below)["on"], page.card(above)["on"]) == (False, True)
+
+
+def test_a_pass_that_fails_from_python_raises_there_and_the_screen_stays(page: Page, session: Session):
+    before, passes = state_of(session), page.inspector.passes
+    with pytest.raises(RuntimeError, match="no such layer"):
+        page.inspector.toggle(RAISE)
+    assert state_of(session) == before
+    assert page.inspector.passes == passes
+
+
+@pytest.mark.parametrize(
+    "error",
+    [KeyboardInterrupt(), Explosive(), MemoryError("no room"), RecursionError()],
+    ids=lambda e: type(e).__name__,
+)
+def test_whatever_a_pass_raises_the_session_is_as_it_was(error):
+    p = RaiseMidway(error)
+    session = make_session(MERGE, p)
+    page = Page(Inspector(session))
+    page.switches(MERGE, True)
+    before = state_of(session)
+    answers = page.switches(p, True)
+    assert answers == [{"type": "done"}]
+    assert state_of(session) == before
+    assert page.error["text"]
+    assert page.inspector.status["busy"] is None
+    page.switches(MERGE, False)
+    assert not session.applied
+
+
+def test_an_interruption_is_named(session: Session):
+    p = RaiseMidway(KeyboardInterrupt())
+    page = Page(Inspector(make_session(p)))
+    page.switches(p, True)
+    assert page.error["title"] == "Interrupted"
+    assert not page.card(p)["on"]
+
+
+@pytest.mark.parametrize("step", ["explain_all", "picture_state", "table_state", "model_details"])
+def test_an_interruption_of_the_screen_leaves_the_switches_true(
+    page: Page, session: Session, monkeypatch, step
+):
+    def interrupt(*arguments, **keywords):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(inspector, step, interrupt)
+        page.switches(MERGE, True)
+    assert session.applied == (MERGE,)
+    assert page.card(MERGE)["on"]
+    assert page.inspector.passes["canUndo"]
+    assert page.error["title"] == "Interrupted"
+    assert "as it was" not in page.error["text"], "the pass is on"
+    page.sends({"type": "refresh"})
+    assert page.error is None
+    assert page.inspector.tables["outputs"]["state"] == "ready"
+    assert page.marked()
+
+
+def test_an_interrupted_comparison_can_be_made_again(page: Page, monkeypatch):
+    def interrupt(self):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Session, "outputs", interrupt)
+        page.switches(MERGE, True)
+    assert page.inspector.tables["outputs"] == {
+        "state": "failed",
+        "text": "The comparison was interrupted.",
+        "table": None,
+    }
+    page.sends({"type": "refresh"})
+    assert page.inspector.tables["outputs"]["agrees"]
+
+
+def test_a_graph_that_cannot_be_laid_out_is_shown_as_before(page: Page, monkeypatch):
+    page.sends({"type": "close", "path": "head"})
+    picture = page.inspector.picture
+
+    def too_slow(self, signatures):
+        raise LayoutError("The layout took longer than 30 s.")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("fxlab.notebook.scene.Scene.draw", too_slow)
+        page.sends({"type": "open", "path": "head"})
+    assert page.error["title"] == "The graph could not be drawn"
+    assert page.inspector.picture == picture
+    page.sends({"type": "refresh"})
+    assert page.inspector.picture["boxes"].keys() == picture["boxes"].keys(), "what failed is not tried again"
+
+
+def test_a_graph_that_cannot_be_laid_out_does_not_hide_what_a_pass_did(
+    page: Page, session: Session, monkeypatch
+):
+    def too_slow(self, signatures):
+        raise LayoutError("The layout took longer than 30 s.")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("fxlab.notebook.scene.Scene.draw", too_slow)
+        page.switches(MERGE, True)
+    assert page.card(MERGE)["on"]
+    assert page.inspector.tables["outputs"]["agrees"]
+    assert page.error["text"] == "The layout took longer than 30 s."
+
+
+def test_a_pass_that_cannot_explain_itself_is_quoted_and_can_be_switched():
+    class CannotExplain(ChangeNothing):
+        def explain(self, graph_module):
+            raise ZeroDivisionError("division by zero")
+
+    p = CannotExplain()
+    page = Page(Inspector(make_session(p)))
+    assert "division by zero" in page.card(p)["note"]
+    page.switches(p, True)
+    assert page.card(p)["on"]
+
+
+@pytest.mark.parametrize(
+    "explained",
+    [
+        None,
+        "words",
+        [("mul", True, "")],
+        pd.DataFrame({"name": ["mul"]}),
+        pd.DataFrame({"node": ["mul"], "matched": [True]}),
+        pd.DataFrame({"node": [1, None], "matched": [None, "yes"], "reason": [None, 3]}),
+    ],
+    ids=["None", "str", "list", "other columns", "no reason", "odd values"],
+)
+def test_a_pass_that_explains_itself_in_another_form_does_not_take_the_screen_down(explained):
+    class ExplainOddly(ChangeNothing):
+        def explain(self, graph_module):
+            return explained
+
+    p = ExplainOddly()
+    page = Page(Inspector(make_session(p, MERGE)))
+    page.sends({"type": "select-node", "name": "mul", "show": True})
+    assert page.error is None
+    page.switches(MERGE, True)
+    assert page.card(MERGE)["on"]
+
+
+def test_a_session_without_inputs_says_in_the_table_how_to_give_them():
+    session = Session(fx.symbolic_trace(Model().eval()), passes=[MERGE])
+    page = Page(Inspector(session))
+    page.switches(MERGE, True)
+    assert page.inspector.tables["outputs"]["state"] != "ready"
+    assert "Session(model, inputs)" in page.inspector.tables["outputs"]["text"]
+    assert page.inspector.tables["nodes"]["table"]["rows"]
+    assert page.error is None
+
+
+def test_a_model_without_weights_says_so_in_the_table():
+    with torch.device("meta"):
+        model = Model().eval()
+    page = Page(
+        Inspector(
+            Session(fx.symbolic_trace(model), (torch.ones(2, 3, 6, 6, device="meta"),), passes=[FUSE, MERGE])
+        )
+    )
+    page.switches(MERGE, True)
+    assert page.card(MERGE)["on"]
+    assert page.marked()
+    assert page.inspector.tables["outputs"]["state"] == "failed"
+    assert "meta device" in page.inspector.tables["outputs"]["text"]
+    page.sends({"type": "select-node", "name": "stem_conv", "show": True})
+    assert page.error is None
+
+
+def test_a_model_that_raises_says_so_in_the_table():
+    session = Session(fx.symbolic_trace(Model().eval()), (torch.ones(2, 99, 6, 6),), passes=[MERGE])
+    page = Page(Inspector(session))
+    page.switches(MERGE, True)
+    assert page.inspector.tables["outputs"]["state"] == "failed"
+    assert "99 channels" in page.inspector.tables["outputs"]["text"]
+
+
+def test_an_error_without_words_is_named_after_its_type():
+    assert pass_state.describe_error(RecursionError()) == "RecursionError"
+    assert pass_state.describe_error(Explosive()) == "Explosive"
+
+
+def test_listeners_after_the_inspector_hear_of_a_change_although_the_screen_failed(
+    page: Page, session: Session, monkeypatch
+):
+    heard = []
+    session.on_change(lambda changed: heard.append(changed.applied))
+    monkeypatch.setattr(inspector, "explain_all", lambda session: 1 / 0)
+    session.apply(MUL_TO_ADD)
+    assert heard == [(MUL_TO_ADD,)]
+    assert page.error["text"] == "division by zero"
