@@ -137,17 +137,16 @@ class _Writer:
         state = arguments_of(value)
         if state or dataclasses.is_dataclass(value):
             yield self.write(state)
-        elif type(value).__reduce_ex__ is not object.__reduce_ex__ or type(value) in copyreg.dispatch_table:
-            yield self.write(value.__reduce_ex__(4))
         else:
             yield from map(self.write, _reduced(value))
 
 
 def _reduced(value: object) -> Iterator[object]:
     """Yield what ``pickle`` would rebuild a value from; nothing when it cannot."""
+    registered = copyreg.dispatch_table.get(type(value))
     try:
-        reduced = value.__reduce_ex__(4)
-    except TypeError:
+        reduced = value.__reduce_ex__(4) if registered is None else registered(value)
+    except Exception:  # what an object raises that refuses to be pickled is not settled
         return
     if isinstance(reduced, str):
         yield reduced

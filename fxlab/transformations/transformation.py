@@ -101,6 +101,8 @@ class Transformation(ABC):
                 f"torch.fx.GraphModule, but it returned a {type(result).__name__}. "
                 "Return the module that it was given."
             )
+        if any(map(marks, result.graph.nodes)):  # a new module, made of a graph that was marked before
+            ensure_picklable(result)
         if lint_and_recompile:
             result.graph.lint()
             result.recompile()

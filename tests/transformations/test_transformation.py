@@ -1,0 +1,526 @@
+"""Transformation: marks, signatures and calling conventions, for the classes that users write."""
+
+import copy
+import dataclasses
+import functools
+import operator
+import os
+import re
+import subprocess
+import sys
+from collections import OrderedDict
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from exactness import COPIES, assert_equals, assert_is, snapshot, traced
+from torch import fx, nn
+
+from fxlab.transformations import (
+    MergeLinears,
+    ReversibleTransformation,
+    Transformation,
+    available,
+)
+
+
+class AddToSub(ReversibleTransformation):
+    """Subtract where the model adds.
+
+    A second paragraph, which is not for the inspector.
+    """
+
+    preserves_computation = False
+
+    def transform(self, graph_module):
+        for node in graph_module.graph.nodes:
+            if node.op == "call_function" and node.target is operator.add:
+                node.target = operator.sub
+                self.mark_as_transformed(node)
+        return graph_module
+
+    def reverse(self, graph_module):
+        for node in self.get_transformed_nodes(graph_module):
+            node.target = operator.add
+            self.mark_as_restored(node)
+        return graph_module
+
+
+class AddToMul(Transformation):
+    """Multiply where the model adds; arguments are plain attributes, super().__init__ is not called."""
+
+    def __init__(self, factor=1, names=None):
+        self.factor = factor
+        self.names = names
+
+    def transform(self, graph_module):
+        for node in graph_module.graph.nodes:
+            if node.target is operator.add and (self.names is None or node.name in self.names):
+                node.target = operator.mul
+                node.args = (node.args[0], self.factor)
+                self.mark_as_transformed(node)
+        return graph_module
+
+
+class Configured(Transformation):
+    """Holds any argument."""
+
+    def __init__(self, **arguments):
+        for name, value in arguments.items():
+            setattr(self, name, value)
+
+    def transform(self, graph_module):
+        return graph_module
+
+
+@dataclasses.dataclass(frozen=True)
+class Fields(Transformation):
+    """Arguments as fields."""
+
+    value: object = None
+    note: str = dataclasses.field(default="", compare=False)
+
+    @functools.cached_property
+    def derived(self):
+        return object()
+
+    def transform(self, graph_module):
+        return graph_module
+
+
+class Sums(nn.Module):
+    def forward(self, x):
+        return (x + 1) * (x + 2)
+
+
+def sums():
+    return traced(Sums())
+
+
+def marked_names(transformation, gm):
+    return [node.name for node in transformation.get_transformed_nodes(gm)]
+
+
+def first_node(gm):
+    return next(iter(gm.graph.nodes))
+
+
+# Calling
+
+
+def test_a_call_transforms_in_place_and_returns_the_module():
+    gm = sums()
+    assert AddToSub()(gm) is gm
+    assert gm(torch.tensor(5.0)) == 12
+
+
+def test_a_call_recompiles_unless_told_not_to():
+    gm = sums()
+    AddToSub()(gm, lint_and_recompile=False)
+    assert gm(torch.tensor(5.0)) == 42
+    gm.recompile()
+    assert gm(torch.tensor(5.0)) == 12
+
+
+def test_a_call_lints_unless_told_not_to():
+    class Unsorted(Transformation):
+        def transform(self, graph_module):
+            _, _, second, *_ = graph_module.graph.nodes
+            second.args = (next(iter(second.users)), 1)
+            return graph_module
+
+    with pytest.raises(RuntimeError, match="used before it has been defined"):
+        Unsorted()(sums())
+    Unsorted()(sums(), lint_and_recompile=False)
+
+
+def test_reversal_takes_a_call_back():
+    gm = sums()
+    before = snapshot(gm)
+    assert AddToSub()(AddToSub()(gm), reverse=True) is gm
+    assert_is(gm, before)
+    assert gm(torch.tensor(5.0)) == 42
+
+
+def test_arguments_may_be_given_by_position():
+    gm = AddToSub()(sums(), True)
+    assert AddToSub()(gm, True, True)(torch.tensor(5.0)) == 42
+    assert AddToSub()(gm, False, False) is gm
+
+
+def test_reversing_what_was_never_applied_changes_nothing():
+    gm = sums()
+    before = snapshot(gm)
+    for transformation in (AddToSub(), *(cls() for cls in available())):
+        transformation(gm, reverse=True)
+        assert_is(gm, before)
+
+
+def test_an_irreversible_transformation_says_so_when_asked_to_reverse():
+    gm = AddToMul()(sums())
+    before = snapshot(gm)
+    with pytest.raises(TypeError, match=r"AddToMul cannot be reversed.*ReversibleTransformation"):
+        AddToMul()(gm, reverse=True)
+    assert_is(gm, before)
+
+
+@pytest.mark.parametrize("given", [Sums(), nn.Linear(2, 2), None, fx.Graph()], ids=lambda x: type(x).__name__)
+@pytest.mark.parametrize(
+    "use",
+    [
+        lambda t, gm: t(gm),
+        lambda t, gm: t(gm, reverse=True),
+        lambda t, gm: t.get_transformed_nodes(gm),
+        lambda t, gm: t.explain(gm),
+    ],
+    ids=["call", "reverse", "get_transformed_nodes", "explain"],
+)
+@pytest.mark.parametrize("transformation", [AddToSub(), MergeLinears()], ids=lambda t: t.name)
+def test_something_else_than_a_graph_module_is_refused_naming_both_types(transformation, use, given):
+    with pytest.raises(TypeError, match=rf"torch\.fx\.GraphModule.*\b{type(given).__name__}\b") as error:
+        use(transformation, given)
+    assert "fxlab.symbolic_trace" in str(error.value)
+
+
+@pytest.mark.parametrize("method", ["transform", "reverse"])
+def test_a_method_that_returns_no_module_is_named(method):
+    forgetful = AddToSub()
+    setattr(forgetful, method, lambda graph_module: None)
+    with pytest.raises(TypeError, match=rf"AddToSub\.{method} must return.*NoneType"):
+        forgetful(sums(), reverse=method == "reverse")
+
+
+def test_a_new_module_may_take_the_place_of_the_given_one():
+    class Rebuild(Transformation):
+        def transform(self, graph_module):
+            graph = fx.Graph()
+            graph.output(graph.graph_copy(graph_module.graph, {}))
+            for node in graph.nodes:
+                if node.target is operator.mul:
+                    self.mark_as_transformed(node)
+            return fx.GraphModule(graph_module, graph)
+
+    gm = sums()
+    new = Rebuild()(gm)
+    assert new is not gm
+    assert marked_names(Rebuild(), new) == ["mul"]
+    assert marked_names(Rebuild(), COPIES["pickle"](new)) == ["mul"]
+
+
+@pytest.mark.parametrize("missing", ["transform", "reverse"])
+def test_a_class_without_its_method_cannot_be_made(missing):
+    class Half(ReversibleTransformation):
+        pass
+
+    setattr(Half, {"transform": "reverse", "reverse": "transform"}[missing], lambda self, gm: gm)
+    with pytest.raises(TypeError, match="abstract"):
+        Half()
+
+
+# Marks
+
+
+def test_only_what_was_marked_is_marked():
+    gm = AddToMul(2, names=["add_1"])(sums())
+    assert marked_names(AddToMul(2, names=["add_1"]), gm) == ["add_1"]
+    assert [node.name for node in gm.graph.nodes if AddToMul(2, names=["add_1"]).transformed(node)] == [
+        "add_1"
+    ]
+    assert marked_names(AddToSub(), gm) == []
+
+
+def test_marks_are_known_to_every_instance_with_the_same_arguments_and_to_no_other():
+    gm = AddToMul(2)(sums())
+    assert marked_names(AddToMul(2), gm) == ["add", "add_1"]
+    assert marked_names(AddToMul(3), gm) == []
+
+
+def test_marked_nodes_come_in_the_order_of_the_graph():
+    gm = sums()
+    nodes = list(gm.graph.nodes)
+    for node in reversed(nodes):
+        AddToSub().mark_as_transformed(node)
+    assert AddToSub().get_transformed_nodes(gm) == nodes
+
+
+def test_marking_twice_marks_once():
+    node = first_node(sums())
+    AddToSub().mark_as_transformed(node)
+    AddToSub().mark_as_transformed(node)
+    AddToSub().mark_as_restored(node)
+    assert not AddToSub().transformed(node)
+
+
+def test_a_node_bears_the_marks_of_several():
+    node = first_node(sums())
+    several = (AddToSub(), AddToMul(1), AddToMul(2))
+    for transformation in several:
+        transformation.mark_as_transformed(node)
+    AddToSub().mark_as_restored(node)
+    assert [t.transformed(node) for t in several] == [False, True, True]
+
+
+def test_a_restored_node_keeps_no_trace():
+    node = first_node(sums())
+    before = dict(node.meta)
+    AddToSub().mark_as_transformed(node)
+    AddToSub().mark_as_restored(node)
+    assert node.meta == before
+
+
+def test_restoring_an_unmarked_node_is_refused():
+    gm = sums()
+    with pytest.raises(ValueError, match="'x' was not transformed by add-to-sub"):
+        AddToSub().mark_as_restored(first_node(gm))
+
+
+class AddToSubElsewhere(AddToSub):
+    """The same, under another name."""
+
+
+def test_restoring_a_node_that_another_transformation_marked_is_refused():
+    node = first_node(sums())
+    AddToSub().mark_as_transformed(node)
+    with pytest.raises(ValueError, match="was not transformed"):
+        AddToSubElsewhere().mark_as_restored(node)
+    assert AddToSub().transformed(node)
+
+
+def test_only_nodes_can_be_marked():
+    with pytest.raises(TypeError, match=r"torch\.fx\.Node.*str"):
+        AddToSub().mark_as_transformed("add")
+
+
+@pytest.mark.parametrize("copied", COPIES.values(), ids=COPIES.keys())
+def test_marks_survive_copies(copied):
+    gm = AddToSub()(sums())
+    assert marked_names(AddToSub(), copied(copied(gm))) == ["add", "add_1"]
+
+
+@pytest.mark.parametrize("copied", COPIES.values(), ids=COPIES.keys())
+def test_copies_do_not_share_marks(copied):
+    gm = AddToSub()(sums())
+    other = copied(gm)
+    AddToMul().mark_as_transformed(AddToSub().get_transformed_nodes(other)[0])
+    AddToSub().mark_as_restored(AddToSub().get_transformed_nodes(gm)[0])
+    assert marked_names(AddToSub(), gm) == ["add_1"]
+    assert marked_names(AddToMul(), gm) == []
+    assert marked_names(AddToSub(), other) == ["add", "add_1"]
+    assert marked_names(AddToMul(), other) == ["add"]
+
+
+def test_marks_survive_copies_of_the_graph_alone_and_are_not_shared():
+    gm = AddToSub()(sums())
+    other = fx.GraphModule(gm, copy.deepcopy(gm.graph))
+    AddToSub()(other, reverse=True)
+    assert marked_names(AddToSub(), other) == []
+    assert marked_names(AddToSub(), gm) == ["add", "add_1"]
+
+
+@pytest.mark.parametrize("copied", COPIES.values(), ids=COPIES.keys())
+def test_copies_are_reversed_and_leave_the_first_alone(copied):
+    gm = sums()
+    before = snapshot(gm)
+    other = copied(AddToSub()(gm))
+    after = snapshot(gm)
+    assert_equals(AddToSub()(other, reverse=True), before)
+    assert other(torch.tensor(5.0)) == 42
+    assert_is(gm, after)
+    assert_is(AddToSub()(gm, reverse=True), before)
+
+
+@pytest.mark.parametrize("copied", COPIES.values(), ids=COPIES.keys())
+def test_marks_made_on_a_graph_before_it_had_a_module_survive_copies(copied):
+    graph = copy.deepcopy(sums().graph)
+    for node in graph.find_nodes(op="call_function", target=operator.add):
+        AddToSub().mark_as_transformed(node)
+    gm = Configured()(fx.GraphModule(nn.Module(), graph))
+    assert marked_names(AddToSub(), copied(gm)) == ["add", "add_1"]
+
+
+# Signatures
+
+VALUES = {
+    "none": None,
+    "number": 0.1,
+    "text": "é\ud800",
+    "list": [1, [2.0, "three"]],
+    "dict": {"b": [1], "a": {2, 3}},
+    "set": {"x", "y", "zebra", 1, (2, 3)},
+    "frozenset": frozenset({"x", "y", "zebra"}),
+    "set of sets": {frozenset({"x", "y"}), frozenset({"z", "w"})},
+    "tensor": torch.arange(6.0).reshape(2, 3),
+    "bfloat16 tensor": torch.ones(3, dtype=torch.bfloat16),
+    "scalar tensor": torch.tensor(2),
+    "empty tensor": torch.ones(0, 3),
+    "strided tensor": torch.arange(6.0).reshape(2, 3).t(),
+    "sparse tensor": torch.eye(2).to_sparse(),
+    "conjugate tensor": torch.tensor([1 + 2j]).conj(),
+    "meta tensor": torch.ones(2, device="meta"),
+    "parameter": nn.Parameter(torch.ones(2)),
+    "array": np.arange(3),
+    "array of objects": np.array(["a", None, {1}], dtype=object),
+    "dtype": torch.float16,
+    "device": torch.device("cpu"),
+    "function": operator.add,
+    "torch function": nn.functional.gelu,
+    "method": torch.Tensor.add,
+    "lambda": lambda x: x + 1,
+    "partial": functools.partial(torch.add, alpha=2),
+    "class": nn.Linear,
+    "pattern": re.compile("a+"),
+    "path": Path("a/b"),
+    "slice": slice(1, None, 2),
+    "range": range(3),
+    "complex": 1 + 2j,
+    "bytes": b"\x00",
+    "ordered": OrderedDict(a=1),
+    "dataclass": Fields(3),
+    "ellipsis": ...,
+}
+"""Arguments of many types; equal in every process that imports this file."""
+
+
+def signatures():
+    return {name: Configured(value=value).signature for name, value in VALUES.items()}
+
+
+def test_signatures_are_the_same_in_every_process():
+    program = "import test_transformation as t; print(*t.signatures().values(), t.AddToSub().signature)"
+    expected = [*signatures().values(), AddToSub().signature]
+    environment = os.environ | {"PYTHONHASHSEED": "1234", "PYTHONPATH": str(Path(__file__).parent)}
+    printed = subprocess.check_output([sys.executable, "-c", program], env=environment, text=True)
+    assert printed.split() == expected
+
+
+@pytest.mark.parametrize("value", VALUES.values(), ids=VALUES.keys())
+def test_signatures_of_equal_arguments_are_equal(value):
+    signature = Configured(value=value).signature
+    assert Configured(value=copy.deepcopy(value)).signature == signature
+    assert re.fullmatch("[0-9a-f]{32}", signature)
+
+
+def test_signatures_of_different_arguments_differ():
+    assert len(set(signatures().values())) == len(VALUES)
+
+
+@pytest.mark.parametrize(
+    ("a", "b"),
+    [
+        (1, True),
+        (1, 1.0),
+        (0.0, -0.0),
+        ("1", 1),
+        ([1, 2], (1, 2)),
+        ([1, 2], [2, 1]),
+        ([[1], 2], [[1, 2]]),
+        (["a", "b"], ["ab"]),
+        ({"a": "b"}, {"b": "a"}),
+        ({1}, frozenset({1})),
+        (torch.ones(2), torch.ones(2, 1)),
+        (torch.ones(2), torch.ones(2, dtype=torch.float64)),
+        (torch.zeros(2), -torch.zeros(2)),
+        (torch.ones(1000), torch.cat([torch.ones(500), torch.zeros(1), torch.ones(499)])),
+        (nn.Linear(2, 2), nn.Linear(2, 2)),
+        (lambda x: x + 1, lambda x: x + 2),
+        (functools.partial(torch.add, alpha=1), functools.partial(torch.add, alpha=2)),
+        (None, "None"),
+    ],
+)
+def test_signatures_tell_apart_what_is_alike(a, b):
+    assert Configured(value=a).signature != Configured(value=b).signature
+
+
+def test_signatures_do_not_depend_on_the_order_of_attributes():
+    assert Configured(a=1, b=2).signature == Configured(b=2, a=1).signature
+
+
+def test_signatures_do_not_depend_on_the_order_of_keys_and_elements():
+    a = Configured(value={"a": {"x", "y", "zebra"}, "b": 1})
+    b = Configured(value={"b": 1, "a": {"zebra", "y", "x"}})
+    assert a.signature == b.signature
+
+
+def test_signatures_depend_on_names_of_attributes():
+    assert Configured(a=1).signature != Configured(b=1).signature
+    assert Configured(a=1, b=2).signature != Configured(a=2, b=1).signature
+
+
+def test_signatures_depend_on_the_class():
+    assert AddToSub().signature != AddToSubElsewhere().signature
+    assert len({cls().signature for cls in available()}) == len(available())
+
+
+@pytest.mark.parametrize(
+    "transformation", [AddToSub(), AddToMul(2), Configured(value={1}), *(c() for c in available())]
+)
+def test_signatures_write_nothing_into_the_instance(transformation):
+    before = dict(vars(transformation))
+    transformation(sums())
+    assert transformation.signature == transformation.signature
+    assert vars(transformation) == before
+
+
+def test_signatures_survive_copies_and_pickles_of_the_transformation():
+    transformation = AddToMul(2, names=["add"])
+    for copied in (copy.copy, copy.deepcopy, COPIES["pickle"]):
+        assert copied(transformation).signature == transformation.signature
+
+
+def test_signatures_end_on_arguments_that_contain_themselves():
+    value = [1]
+    value.append(value)
+    assert Configured(value=value).signature == Configured(value=copy.deepcopy(value)).signature
+    itself = Configured()
+    itself.value = itself
+    assert itself.signature != Configured(value=Configured()).signature
+
+
+def test_signatures_of_dataclasses_leave_out_what_is_not_compared_or_derived():
+    fields = Fields([1], note="a")
+    signature = fields.signature
+    assert fields.derived is not None
+    assert fields.signature == signature == Fields([1], note="b").signature
+    assert Fields([2]).signature != signature
+
+
+# What is shown to people
+
+
+@pytest.mark.parametrize(
+    ("class_name", "name"),
+    [
+        ("MergeLinears", "merge-linears"),
+        ("FuseBatchNorm1dInLinear", "fuse-batch-norm1d-in-linear"),
+        ("ToONNXOps", "to-onnx-ops"),
+        ("CSE", "cse"),
+        ("fold", "fold"),
+    ],
+)
+def test_names_are_those_of_the_classes_in_kebab_case(class_name, name):
+    cls = type(class_name, (Configured,), {})
+    assert cls.name == cls().name == name
+
+
+def test_a_class_or_an_instance_may_have_its_own_name():
+    class Named(Configured):
+        name = "own name"
+
+    assert Named.name == Named().name == "own name"
+    assert Configured(name="of the instance").name == "of the instance"
+    assert Configured.name == "configured"
+
+
+def test_what_does_not_describe_its_candidates_explains_nothing():
+    gm = sums()
+    before = snapshot(gm)
+    frame = AddToSub().explain(gm)
+    assert list(frame.columns) == ["node", "matched", "reason"]
+    assert frame.empty
+    assert_is(gm, before)
+
+
+def test_nothing_is_promised_unless_a_class_says_so():
+    assert (AddToMul.preserves_computation, AddToMul.copies_on_write) == (False, False)
+    assert all(cls.preserves_computation and cls.copies_on_write for cls in available())
