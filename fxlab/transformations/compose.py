@@ -1,10 +1,12 @@
 """Several transformations as one."""
 
+import copy
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from torch.fx import GraphModule, Node
 
-from fxlab.transformations.deep_copy import DeepCopy
+from fxlab.transformations.restore_point import restored_on_failure
 from fxlab.transformations.transformation import ReversibleTransformation, Transformation
 
 
@@ -16,13 +18,15 @@ def compose(*transformations: Transformation, inplace: bool = True) -> Transform
     *transformations
         The transformations; none at all make one that changes nothing.
     inplace
-        Whether the composition changes the module that it is given. Otherwise it works on a copy.
+        Whether the composition changes the module that it is given. Otherwise it works on a deep copy and
+        returns that, when it is reversed as well.
 
     Returns
     -------
     Transformation
         A :class:`ReversibleTransformation` if all of them are; reversing takes the last one back first. The
-        nodes that it changed are those that any of them changed.
+        nodes that it changed are those that any of them changed. When one of them raises, the module is put
+        back to what it was before the first.
 
     Raises
     ------
@@ -41,10 +45,8 @@ def compose(*transformations: Transformation, inplace: bool = True) -> Transform
     for transformation in transformations:
         _check_transformation(transformation)
     parts = tuple(part for transformation in transformations for part in _parts(transformation))
-    if not inplace:
-        parts = (DeepCopy(), *parts)
     reversible = all(isinstance(part, ReversibleTransformation) for part in parts)
-    return ReversibleComposition(parts) if reversible else Composition(parts)
+    return ReversibleComposition(parts, inplace) if reversible else Composition(parts, inplace)
 
 
 @dataclass(frozen=True)
@@ -55,9 +57,12 @@ class Composition(Transformation):
     ----------
     transformations : tuple of Transformation
         The parts, in the order in which they are applied.
+    inplace : bool
+        Whether the module that is given is changed, or a copy of it.
     """
 
     transformations: tuple[Transformation, ...]
+    inplace: bool = True
 
     @property
     def preserves_computation(self) -> bool:  # type: ignore[override]
@@ -66,8 +71,8 @@ class Composition(Transformation):
 
     @property
     def copies_on_write(self) -> bool:  # type: ignore[override]
-        """Whether all parts copy on write."""
-        return all(part.copies_on_write for part in self.transformations)
+        """Whether all parts copy on write, or are given a copy."""
+        return not self.inplace or all(part.copies_on_write for part in self.transformations)
 
     @property
     def name(self) -> str:
@@ -76,9 +81,7 @@ class Composition(Transformation):
 
     def transform(self, graph_module: GraphModule) -> GraphModule:
         """Apply the parts, first first."""
-        for part in self.transformations:
-            graph_module = part(graph_module, lint_and_recompile=False)
-        return graph_module
+        return self._each(self.transformations, graph_module, reverse=False)
 
     def transformed(self, node: Node) -> bool:
         """Tell whether a node was changed by this composition or by one of its parts."""
@@ -91,15 +94,26 @@ class Composition(Transformation):
             own.update(part.get_transformed_nodes(graph_module))
         return [node for node in graph_module.graph.nodes if node in own]
 
+    def _each(
+        self, parts: Iterable[Transformation], graph_module: GraphModule, *, reverse: bool
+    ) -> GraphModule:
+        if not self.inplace:
+            graph_module = copy.deepcopy(graph_module)
+        with restored_on_failure(graph_module):
+            for part in parts:
+                if reverse:
+                    graph_module = part(graph_module, lint_and_recompile=False, reverse=True)
+                else:
+                    graph_module = part(graph_module, lint_and_recompile=False)
+        return graph_module
+
 
 class ReversibleComposition(Composition, ReversibleTransformation):
     """Several transformations, one after the other, that can be taken back."""
 
     def reverse(self, graph_module: GraphModule) -> GraphModule:
         """Take the parts back, last first."""
-        for part in reversed(self.transformations):
-            graph_module = part(graph_module, lint_and_recompile=False, reverse=True)
-        return graph_module
+        return self._each(reversed(self.transformations), graph_module, reverse=True)
 
 
 def _check_transformation(given: object) -> None:
@@ -111,5 +125,7 @@ def _check_transformation(given: object) -> None:
 
 
 def _parts(transformation: Transformation) -> tuple[Transformation, ...]:
-    """Return the parts of a composition, so that composing is associative."""
-    return transformation.transformations if isinstance(transformation, Composition) else (transformation,)
+    """Return the parts of a composition, so that composing is associative; one that copies stays whole."""
+    if isinstance(transformation, Composition) and transformation.inplace:
+        return transformation.transformations
+    return (transformation,)

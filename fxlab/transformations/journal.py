@@ -97,12 +97,24 @@ class Journal:
         journal = graph_module.meta.get(KEY)
         return journal if isinstance(journal, Journal) else cls()
 
+    @property
+    def originals(self) -> Iterator[nn.Module]:
+        """The modules that were taken out of the tree and may come back."""
+        for record in self.records:
+            for change in record.modules:
+                yield from change.originals.values()
+
     def keep_in(self, graph_module: GraphModule) -> None:
         """Let a module hold the journal for as long as it says anything."""
         if self.records:
             graph_module.meta[KEY] = self
         else:
             graph_module.meta.pop(KEY, None)
+
+    def __copy__(self) -> "Journal":
+        return Journal(
+            list(self.records), dict(self.transformations), list(self.node_order), dict(self.child_order)
+        )
 
     def note_order_of_nodes(self, graph_module: GraphModule) -> None:
         """Note where the nodes stand, before or after some of them go."""

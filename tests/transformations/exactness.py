@@ -35,7 +35,7 @@ def snapshot(gm: fx.GraphModule) -> Snapshot:
         [(name, id(tensor)) for name, tensor in tensors.items()],
         {name: tensor.detach().clone() for name, tensor in tensors.items()},
         {name: parameter.requires_grad for name, parameter in gm.named_parameters()},
-        dict(gm.meta),
+        {key: copy.copy(value) for key, value in gm.meta.items()},
     )
 
 
