@@ -26,7 +26,7 @@ if TYPE_CHECKING:
         Transformation,
         compose,
     )
-    from fxlab.validation import compare_outputs, transformed_nodes
+    from fxlab.validation import compare_outputs, transformed_nodes, verdict
 
 _HOME = {
     "Drawing": "fxlab.drawing",
@@ -50,6 +50,7 @@ _HOME = {
     "compose": "fxlab.transformations",
     "compare_outputs": "fxlab.validation",
     "transformed_nodes": "fxlab.validation",
+    "verdict": "fxlab.validation",
 }
 
 __all__ = [
@@ -75,6 +76,7 @@ __all__ = [
     "inspect",
     "symbolic_trace",
     "transformed_nodes",
+    "verdict",
 ]
 
 

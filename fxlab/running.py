@@ -43,14 +43,15 @@ def run(model: torch.nn.Module, inputs: Inputs, *, seed: int = 0) -> Any:
     TypeError
         If ``inputs`` is none of these.
     """
-    args, kwargs = _call_arguments(inputs)
+    args, kwargs = call_arguments(inputs)
     devices = sorted({tensor.device.index for tensor in model.parameters() if tensor.device.type == "cuda"})
     with torch.no_grad(), torch.random.fork_rng(devices=devices):
         torch.manual_seed(seed)
         return model(*args, **kwargs)
 
 
-def _call_arguments(inputs: Inputs) -> tuple[tuple[Any, ...], dict[str, Any]]:
+def call_arguments(inputs: Inputs) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Return copies of inputs as positional and keyword arguments; ``TypeError`` if they are neither."""
     if not isinstance(inputs, Mapping | tuple | list | torch.Tensor):
         raise TypeError(
             "inputs: expected a mapping of keyword arguments, a tuple of positional arguments or one tensor, "

@@ -40,7 +40,14 @@ def same_bits(a: torch.Tensor, b: torch.Tensor) -> bool:
     """
     if (a.shape, a.dtype, a.device, a.requires_grad) != (b.shape, b.dtype, b.device, b.requires_grad):
         return False
-    return a.is_meta or torch.equal(*(t.detach().contiguous().flatten().view(torch.uint8) for t in (a, b)))
+    return a.is_meta or torch.equal(bits_of(a), bits_of(b))
+
+
+def bits_of(tensor: torch.Tensor) -> torch.Tensor:
+    """Return what a tensor holds as bytes, in the order of its elements: uint8, in one dimension."""
+    flat = tensor.detach().resolve_conj().resolve_neg().contiguous().flatten()
+    # A single element counts as contiguous whatever its stride, but is not viewed as bytes.
+    return flat.as_strided(flat.shape, (1,)).view(torch.uint8)
 
 
 def known_number(number: Any) -> int | float | bool | str:

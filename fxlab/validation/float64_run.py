@@ -1,0 +1,139 @@
+"""Running a graph in float64, node by node: what it would compute if nothing were rounded."""
+
+import inspect
+from collections.abc import Callable
+from typing import Any, TypeAlias, cast
+
+import torch
+from torch.fx import GraphModule, Interpreter, Node
+from torch.utils import _pytree as pytree
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from fxlab.running import Inputs, call_arguments
+
+Widen: TypeAlias = Callable[[torch.Tensor], torch.Tensor]
+"""Takes a tensor that a module holds and returns its values in float64."""
+
+
+def run_in_float64(graph_module: GraphModule, inputs: Inputs, *, widen: Widen | None = None) -> Any:
+    """Run a graph with every floating-point number in float64.
+
+    Casts to a floating-point dtype are casts to float64, so the result is that of the graph in (very nearly)
+    exact arithmetic, whatever the dtypes of the model. Parameters and buffers are widened for the node that
+    uses them and dropped after it: the peak is the float64 copy of one module, not of the model. Nothing is
+    written into the module.
+
+    Parameters
+    ----------
+    graph_module
+        The module to run, in the mode (training or not) that it is in.
+    inputs
+        Keyword arguments (a mapping), positional arguments (a tuple) or one tensor.
+    widen
+        What is taken for the values of a parameter, buffer or constant. Left out, the values themselves.
+
+    Returns
+    -------
+    Any
+        The output, with float64 (complex128) where the module returns other floating-point tensors.
+
+    Raises
+    ------
+    ValueError
+        If a node draws random numbers, which another dtype draws differently, or cannot be run in float64.
+
+    Examples
+    --------
+    >>> class Thirds(torch.nn.Module):
+    ...     def forward(self, x):
+    ...         return x.to(torch.bfloat16) / 3
+    >>> run_in_float64(torch.fx.symbolic_trace(Thirds()), torch.ones(1))
+    tensor([0.3333], dtype=torch.float64)
+    """
+    arguments = pytree.tree_map(_wide, _in_order(graph_module, inputs))
+    mode = _Float64()  # type: ignore[no-untyped-call]
+    interpreter = _Float64Interpreter(graph_module, widen or _wide_copy)
+    with torch.no_grad(), torch.random.fork_rng(devices=_cuda_devices(graph_module)), mode:
+        return interpreter.run(*arguments)
+
+
+class _Float64(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Gives every operator float64 tensors, lets it make no others, and reads other dtypes as float64."""
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        if func is torch.ops.aten.view.dtype:
+            raise ValueError("it reads the bits of a tensor as another dtype")
+        args, kwargs = pytree.tree_map(_wide, (args, kwargs or {}))
+        return pytree.tree_map_only(torch.Tensor, _wide, func(*args, **kwargs))
+
+
+class _Float64Interpreter(Interpreter):
+    def __init__(self, graph_module: GraphModule, widen: Widen) -> None:
+        super().__init__(graph_module)
+        self.extra_traceback = False
+        self._widen = widen
+        self._devices = _cuda_devices(graph_module)
+
+    def run_node(self, n: Node) -> Any:
+        before = self._generators()
+        try:
+            result = super().run_node(n)
+        except Exception as error:
+            raise ValueError(f"Node {n.name!r} cannot be run in float64: {error}") from error
+        if any(map(_differ, before, self._generators())):
+            raise ValueError(
+                f"Node {n.name!r} draws random numbers, so there is no float64 run to compare with. "
+                "Put the model in evaluation mode (model.eval()) and trace it again."
+            )
+        return result
+
+    def call_module(self, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        module = cast(torch.nn.Module, self.fetch_attr(target))
+        tensors = [*module.named_parameters(), *module.named_buffers()]
+        values = {name: self._value(tensor) for name, tensor in tensors}
+        return torch.func.functional_call(module, values, args, kwargs)
+
+    def get_attr(self, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        value = self.fetch_attr(target)
+        return self._value(value) if isinstance(value, torch.Tensor) else value
+
+    def _value(self, tensor: torch.Tensor) -> torch.Tensor:
+        return self._widen(tensor) if tensor.is_floating_point() else _wide_copy(tensor)
+
+    def _generators(self) -> list[torch.Tensor]:
+        return [torch.get_rng_state(), *(torch.cuda.get_rng_state(device) for device in self._devices)]
+
+
+def _wide_copy(tensor: torch.Tensor) -> torch.Tensor:
+    """Return a copy, as a node may write into it."""
+    return tensor.detach().to(_wide_dtype(tensor.dtype), copy=True)
+
+
+def _wide(value: Any) -> Any:
+    if isinstance(value, torch.Tensor):
+        return value.to(_wide_dtype(value.dtype))
+    return _wide_dtype(value) if isinstance(value, torch.dtype) else value
+
+
+def _wide_dtype(dtype: torch.dtype) -> torch.dtype:
+    if dtype.is_complex:
+        return torch.complex128
+    return torch.float64 if dtype.is_floating_point else dtype
+
+
+def _differ(a: torch.Tensor, b: torch.Tensor) -> bool:
+    return not torch.equal(a, b)
+
+
+def _in_order(graph_module: GraphModule, inputs: Inputs) -> tuple[Any, ...]:
+    """Return copies of the values of the placeholders, in their order."""
+    args, kwargs = call_arguments(inputs)
+    bound = inspect.signature(graph_module.forward).bind(*args, **kwargs)
+    bound.apply_defaults()
+    return (*bound.args, *bound.kwargs.values())
+
+
+def _cuda_devices(graph_module: GraphModule) -> list[int]:
+    return sorted({tensor.device.index for tensor in graph_module.parameters() if tensor.is_cuda})

@@ -1,0 +1,219 @@
+"""Whether a tensor differs from another by rounding alone."""
+
+import enum
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+
+from fxlab.tensors import same_bits
+
+ROUNDINGS = 3.0
+"""How many times as far as rounding new values once takes them two equal functions may be apart."""
+
+NEGLIGIBLE = 2.0**-12
+"""The share of the original's own error below which a difference of functions does not count.
+
+It cannot be seen in the outputs. A constant in single precision does as much to a half-precision model.
+"""
+
+WORSE = 4.0
+"""How much larger than the original's the error of a transformed tensor of many elements may be."""
+
+_SAMPLES = 2**20
+
+
+class Status(enum.StrEnum):
+    """What a comparison comes to, best first."""
+
+    SAME_BITS = "same bits"
+    WITHIN_ROUNDING = "within the model's own rounding"
+    DIFFERENT = "different"
+
+
+@dataclass(frozen=True)
+class Versions:
+    """One tensor as two models compute it, as they are and in float64."""
+
+    original: torch.Tensor
+    transformed: torch.Tensor
+    exact_original: torch.Tensor
+    exact_transformed: torch.Tensor
+    rounded_anew: Sequence[torch.Tensor] = ()
+    """The transformed one in float64 with its new values rounded anew, as often as that was tried."""
+    moved_anew: torch.Tensor | None = None
+    """The original in float64 with all its values moved by their rounding, if it is a float64 model."""
+
+
+@dataclass(frozen=True)
+class Errors:
+    """Root mean squares over the elements of a tensor, relative to the float64 run of the original.
+
+    An element's error is divided by its magnitude, or by the median magnitude where that is larger: neither
+    a few huge elements (massive activations) nor those near zero decide alone. Elements that are exact in
+    all runs (masks, padding, zeros after a ReLU) tell nothing and are left out.
+    """
+
+    own: float
+    """Of the original."""
+    transformed: float
+    """Of the transformed."""
+    function: float
+    """Of the transformed when it runs in float64 as well: what is left is no rounding of activations."""
+    new_values: float
+    """What rounding new weights and constants once explains of ``function``."""
+    last_rounding: float
+    """What rounding a result once to its dtype costs: the least error that can be asked for."""
+    float64: float
+    """Of float64 itself, where the model is in float64; else it does not count."""
+
+    @classmethod
+    def of(cls, versions: Versions) -> "Errors":
+        """Measure them."""
+        a, b, exact, other = map(
+            _wide,
+            (
+                versions.original,
+                versions.transformed,
+                versions.exact_original,
+                versions.exact_transformed,
+            ),
+        )
+        finite = a.isfinite() & b.isfinite() & exact.isfinite()
+        compared = finite & ~((a == exact) & (b == exact) & (other == exact))
+        exact = exact[compared]
+        scale = exact.abs().clamp(min=_median_magnitude(exact))
+
+        def error(x: torch.Tensor) -> float:
+            return _root_mean_square((x[compared] - exact) / scale)
+
+        new = [error(_wide(x) - other + _wide(versions.exact_original)) for x in versions.rounded_anew]
+        return cls(
+            own=error(a),
+            transformed=error(b),
+            function=error(other),
+            new_values=_root_mean_square(torch.tensor(new)),
+            last_rounding=_rounding_error(versions.original.dtype) * _root_mean_square(exact / scale),
+            float64=0.0 if versions.moved_anew is None else error(_wide(versions.moved_anew)),
+        )
+
+    @property
+    def usual(self) -> float:
+        """The original's own error, or that of one last rounding where it happens to be smaller."""
+        return math.hypot(max(self.own, self.last_rounding), self.float64)
+
+    @property
+    def ratio(self) -> float:
+        """How much larger the transformed one's error is than the original's."""
+        return self.transformed / self.usual if self.usual else math.nan
+
+    @property
+    def same_function(self) -> bool:
+        """Whether the two compute the same, rounding apart."""
+        explained = max(NEGLIGIBLE * self.usual, WORSE * self.float64, ROUNDINGS * self.new_values)
+        return self.function <= explained
+
+    def rounds_well(self, elements: int) -> bool:
+        """Tell whether the transformed one's error is of the size of the original's.
+
+        The ratio of two equally large errors of few elements scatters (Fisher's z: its logarithm has the
+        standard deviation ``1 / sqrt(elements)``), so few elements are allowed four of these more.
+        """
+        limit = WORSE * math.exp(4 / math.sqrt(max(elements, 1)))
+        return self.transformed <= limit * math.hypot(self.usual, self.new_values)
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """What was found of one tensor, with the reason."""
+
+    status: Status
+    reason: str
+    elements: int
+    errors: Errors | None = None
+    """Where it took a float64 run to tell."""
+
+
+def judged_by_bits(original: torch.Tensor | None, transformed: torch.Tensor | None) -> Judgement | None:
+    """Return what can be said of two tensors without a float64 run, or ``None`` if it takes one."""
+    if original is None or transformed is None:
+        present = transformed if original is None else original
+        which = "transformed" if original is None else "original"
+        return Judgement(
+            Status.DIFFERENT, f"only the {which} has it", 0 if present is None else present.numel()
+        )
+    a, b = original.detach(), transformed.detach().to(original.device)
+    elements = a.numel()
+    if a.shape != b.shape:
+        reason = f"the shapes differ: {tuple(a.shape)} and {tuple(b.shape)}"
+        return Judgement(Status.DIFFERENT, reason, elements)
+    if a.dtype != b.dtype:
+        return Judgement(Status.DIFFERENT, f"the dtypes differ: {_name(a)} and {_name(b)}", elements)
+    if same_bits(a, b):
+        return Judgement(Status.SAME_BITS, "every bit is the same", elements)
+    if not (a.is_floating_point() or a.is_complex()):
+        unequal = int((a != b).sum())
+        return Judgement(Status.DIFFERENT, f"{unequal} of {elements} {_name(a)} elements differ", elements)
+    x, y = _wide(a), _wide(b)
+    other_kind = (x.isfinite() != y.isfinite()) | (~x.isfinite() & (x != y) & ~(x.isnan() & y.isnan()))
+    if unequal := int(other_kind.sum()):
+        reason = f"{unequal} of {x.numel()} numbers are NaN or infinite in one of the two only"
+        return Judgement(Status.DIFFERENT, reason, elements)
+    return None
+
+
+def judged(versions: Versions) -> Judgement:
+    """Judge a tensor that :func:`judged_by_bits` has nothing to say of.
+
+    Two questions are asked, in this order. Do the two compute the same function: in float64, are they as
+    close as the rounding of new values explains? And does the transformed one round about as well as the
+    original?
+    """
+    errors, elements = Errors.of(versions), versions.original.numel()
+    if not errors.same_function:
+        explained = (
+            f"{errors.function / errors.new_values:.3g} times what rounding its new values explains"
+            if errors.new_values
+            else "and it has no new values whose rounding could explain that"
+        )
+        reason = f"it computes something else: {errors.function:.2g} (relative) away in float64, {explained}"
+        return Judgement(Status.DIFFERENT, reason, elements, errors)
+    if not errors.rounds_well(elements):
+        reason = (
+            f"it computes the same, but rounds worse: its error is {errors.transformed:.2g} (relative), "
+            f"{errors.ratio:.3g} times the original's"
+        )
+        return Judgement(Status.DIFFERENT, reason, elements, errors)
+    reason = f"its error is {errors.transformed:.2g} (relative), the original's own {errors.own:.2g}"
+    return Judgement(Status.WITHIN_ROUNDING, reason, elements, errors)
+
+
+def _wide(tensor: torch.Tensor) -> torch.Tensor:
+    """Return the real numbers of a tensor in float64, in one dimension."""
+    real = torch.view_as_real(tensor.resolve_conj()) if tensor.is_complex() else tensor
+    return real.detach().to("cpu", torch.float64).flatten()
+
+
+def _median_magnitude(values: torch.Tensor) -> torch.Tensor:
+    """Return the median magnitude of what is not zero, of a sample if there are very many."""
+    sample = values[:: max(1, values.numel() // _SAMPLES)].abs()
+    sample = sample[sample > 0]
+    return sample.median() if sample.numel() else torch.ones((), dtype=torch.float64)
+
+
+def _root_mean_square(values: torch.Tensor) -> float:
+    return float(values.double().square().mean().sqrt()) if values.numel() else 0.0
+
+
+def _rounding_error(dtype: torch.dtype) -> float:
+    """Return the root mean square error of rounding to a dtype, relative to the value (at most).
+
+    An error that is uniform within half a unit in the last place has the standard deviation of the unit
+    divided by the root of 12.
+    """
+    return torch.finfo(dtype).eps / math.sqrt(12)
+
+
+def _name(tensor: torch.Tensor) -> str:
+    return str(tensor.dtype).removeprefix("torch.")

@@ -1,0 +1,153 @@
+"""What a graph computes if nothing is rounded."""
+
+import copy
+import weakref
+
+import pytest
+import torch
+from planted import traced
+from torch import fx, nn
+
+from fxlab.tensors import bits_of, tensors_by_path
+from fxlab.validation.float64_run import run_in_float64
+
+
+class Calls(nn.Module):
+    """A function of the module and the input, with a buffer to write to."""
+
+    def __init__(self, function):
+        super().__init__()
+        self.function = function
+        self.register_buffer("total", torch.zeros(3))
+
+    def forward(self, x):
+        return self.function(self, x)
+
+
+def graph_of(function):
+    return fx.symbolic_trace(Calls(function))
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32])
+def test_a_graph_runs_as_the_model_would_in_float64(dtype):
+    graph, inputs = traced("resnet", dtype)
+    expected = copy.deepcopy(graph).double()(inputs["pixel_values"].double())
+    found = tensors_by_path(run_in_float64(graph, inputs))
+    for path, tensor in tensors_by_path(expected).items():
+        torch.testing.assert_close(found[path], tensor, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("name", ["llama", "bert", "t5"])
+def test_what_a_model_casts_is_not_rounded(name):
+    graph, inputs = traced(name, torch.bfloat16)
+    outputs = tensors_by_path(run_in_float64(graph, inputs))
+    assert {tensor.dtype for tensor in outputs.values()} <= {torch.float64, torch.bool}
+    for tensor in outputs.values():
+        assert tensor.dtype == torch.bool or not torch.equal(tensor, tensor.float().double())
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda _, x: x.to(torch.bfloat16) / 3,
+        lambda _, x: x.half() / 3,
+        lambda _, x: x.type(torch.float16) / 3,
+        lambda _, x: torch.ones(3, dtype=torch.bfloat16) * x / 3,
+        lambda _, x: x.new_ones((3,), dtype=torch.float16) / 3,
+        lambda _, x: torch.softmax(x[:1], 0, dtype=torch.float16) * x / 3,
+        lambda _, x: torch.arange(1, 4, dtype=torch.bfloat16) / x / torch.arange(1, 4) / 3,
+        lambda _, x: x.type_as(torch.ones(1, dtype=torch.bfloat16)) / 3,
+    ],
+)
+def test_casts_and_factories_are_of_float64(function):
+    result = run_in_float64(graph_of(function), torch.ones(3))
+    torch.testing.assert_close(result, torch.full((3,), 1 / 3, dtype=torch.float64), rtol=1e-15, atol=0)
+
+
+def test_integers_booleans_and_complex_numbers_keep_their_kind():
+    graph = graph_of(lambda _, x: (x.long(), x > 1, torch.complex(x, x), x.int() + 1))
+    assert [tensor.dtype for tensor in run_in_float64(graph, torch.ones(3))] == [
+        torch.int64,
+        torch.bool,
+        torch.complex128,
+        torch.int32,
+    ]
+
+
+@pytest.mark.parametrize(
+    ("module", "size"),
+    [
+        (nn.LSTM(3, 4, batch_first=True), (2, 5, 3)),
+        (nn.MultiheadAttention(4, 2, batch_first=True), (2, 5, 4)),
+        (nn.GRUCell(3, 4), (2, 3)),
+    ],
+    ids=["lstm", "attention", "gru-cell"],
+)
+def test_leaf_modules_get_their_weights_in_float64(module, size):
+    class Wrapper(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.inner = module
+
+        def forward(self, x):
+            return self.inner(x, x, x) if isinstance(module, nn.MultiheadAttention) else self.inner(x)
+
+    model = Wrapper().eval().half()
+    x = torch.randn(size).half()
+    found = tensors_by_path(run_in_float64(fx.symbolic_trace(model), x))
+    with torch.no_grad():
+        expected = tensors_by_path(copy.deepcopy(model).double()(x.double()))
+    for path, tensor in expected.items():
+        torch.testing.assert_close(found[path], tensor, rtol=1e-12, atol=1e-12)
+
+
+def test_nothing_is_written_into_the_module_or_the_inputs():
+    norm = fx.symbolic_trace(nn.Sequential(nn.BatchNorm1d(3), nn.ReLU(inplace=True)).train())
+    adds = graph_of(lambda module, x: module.total.add_(x.mul_(2)))
+    for graph, x in ((norm, torch.randn(4, 3)), (adds, torch.ones(3))):
+        before = {name: bits_of(tensor).clone() for name, tensor in graph.state_dict().items()}
+        given = x.clone()
+        run_in_float64(graph, x)
+        assert torch.equal(x, given)
+        for name, tensor in graph.state_dict().items():
+            assert torch.equal(bits_of(tensor), before[name])
+
+
+def test_one_module_at_a_time_is_widened():
+    graph = fx.symbolic_trace(nn.Sequential(*(nn.Linear(3, 3) for _ in range(6))))
+    alive, most = weakref.WeakSet(), 0
+
+    def widen(tensor):
+        nonlocal most
+        wide = tensor.detach().double()
+        alive.add(wide)
+        most = max(most, len(alive))
+        return wide
+
+    run_in_float64(graph, torch.ones(1, 3), widen=widen)
+    assert most == 2  # a weight and a bias
+
+
+def test_inputs_are_given_as_to_the_module():
+    class TwoInputs(nn.Module):
+        def forward(self, a, b=2.0):
+            return a * b
+
+    graph, x = fx.symbolic_trace(TwoInputs()), torch.ones(1)
+    for inputs, expected in ((x, 2.0), ((x,), 2.0), ((x, 3.0), 3.0), ({"a": x, "b": 4.0}, 4.0)):
+        assert run_in_float64(graph, inputs).item() == expected
+
+
+def test_random_numbers_are_refused_by_the_name_of_their_node():
+    graph = fx.symbolic_trace(nn.Sequential(nn.Linear(3, 3), nn.Dropout(0.5)).train())
+    state = torch.get_rng_state()
+    with pytest.raises(ValueError, match=r"Node '_1' draws random numbers.*model.eval\(\)"):
+        run_in_float64(graph, torch.ones(1, 3))
+    assert torch.equal(state, torch.get_rng_state())
+    run_in_float64(fx.symbolic_trace(nn.Sequential(nn.Dropout(0.5)).eval()), torch.ones(1, 3))
+
+
+def test_what_has_no_float64_is_refused_by_the_name_of_its_node():
+    graph = graph_of(lambda _, x: x.view(torch.int32))
+    with pytest.raises(ValueError, match=r"Node 'view' cannot be run in float64: it reads the bits"):
+        run_in_float64(graph, torch.ones(3))

@@ -1,0 +1,254 @@
+"""Telling rounding from mistakes, without a tolerance."""
+
+import copy
+import math
+
+import pytest
+import torch
+from planted import scaled, traced, transformed
+from torch import fx, nn
+
+from fxlab import FuseBatchNorm2dInConv2d, FuseBiasInLinear, MergeLinears, verdict
+from fxlab.graph_module import share_tensors_copy
+from fxlab.tensors import bits_of
+
+DTYPES = [torch.float32, torch.bfloat16, torch.float16]
+SAME, WITHIN, DIFFERENT = "same bits", "within the model's own rounding", "different"
+
+
+class Returns(nn.Module):
+    def __init__(self, function):
+        super().__init__()
+        self.function = function
+
+    def forward(self, x):
+        return self.function(x)
+
+
+def graph_of(function):
+    return fx.symbolic_trace(Returns(function))
+
+
+def judged(a, b, x=None):
+    return verdict(graph_of(a), graph_of(b), torch.randn(64) if x is None else x)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("name", ["llama", "bert"])
+def test_merged_linears_are_within_rounding_and_one_percent_of_a_weight_is_not(name, dtype):
+    graph, inputs = traced(name, dtype)
+    merge = MergeLinears()
+    merged = transformed(graph, merge)
+    correct = verdict(graph, merged, inputs)
+    assert correct.status in (SAME, WITHIN), correct.reason
+    assert correct.agrees
+    for node in merge.get_transformed_nodes(merged):
+        wrong = scaled(merged, node.target, 1.01, slice(-16, None))  # the rows of one of the layers
+        found = verdict(graph, wrong, inputs)
+        assert found.status == DIFFERENT, (node, found)
+        assert "computes something else" in found.reason
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_other_roundings_of_every_result_are_within_rounding(dtype):
+    """Merged on this machine, linears may give the very same bits; here they cannot."""
+    graph, inputs = traced("llama", dtype)
+    merged = transformed(graph, MergeLinears())
+    for node in merged.graph.nodes:
+        if node.op == "call_function" and node.target is torch.nn.functional.silu:
+            with merged.graph.inserting_before(node):
+                half = merged.graph.call_method("sigmoid", (node.args[0],))
+                silu = merged.graph.call_function(torch.mul, (half, node.args[0]))
+            node.replace_all_uses_with(silu)
+    merged.recompile()
+    found = verdict(graph, merged, inputs)
+    assert found.status == WITHIN
+    assert 0.5 < found.ratio < 2
+    last = scaled(merged, merged.graph.find_nodes(op="call_module")[-1].target, 1.01)
+    assert verdict(graph, last, inputs).status == DIFFERENT
+
+
+@pytest.mark.parametrize("dtype", [*DTYPES, torch.float64])
+def test_folded_batch_norms_are_within_rounding(dtype):
+    graph, inputs = traced("resnet", dtype)
+    fused = transformed(graph, FuseBatchNorm2dInConv2d())
+    found = verdict(graph, fused, inputs)
+    assert found.status == WITHIN, found.reason
+    table = found.table
+    assert (table["new_values_error"] > 0).all() or dtype == torch.float64
+    assert (table["function_error"] < 3 * table["new_values_error"]).all() or dtype == torch.float64
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
+def test_batch_norms_folded_without_their_epsilon_are_different(dtype):
+    graph, inputs = traced("resnet", dtype)
+    wrong = share_tensors_copy(graph)
+    for module in wrong.modules():
+        if isinstance(module, nn.BatchNorm2d):
+            module.eps = 0.0 if dtype == torch.float32 else 1e-2
+    fused = transformed(wrong, FuseBatchNorm2dInConv2d())
+    assert verdict(graph, fused, inputs).status == DIFFERENT
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_a_scaled_weight_in_one_layer_of_bert_is_different(dtype):
+    graph, inputs = traced("bert", dtype)
+    for target in ("encoder.layer.1.output.dense", "encoder.layer.0.attention.self.query"):
+        assert verdict(graph, scaled(graph, target, 1.1), inputs).status == DIFFERENT
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_biases_in_the_weight_are_within_rounding(dtype):
+    graph, inputs = traced("bert", dtype)
+    fuse = FuseBiasInLinear()
+    fused = transformed(graph, fuse)
+    assert verdict(graph, fused, inputs).agrees
+    last = fuse.get_transformed_nodes(fused)[-1]
+    assert verdict(graph, scaled(fused, last.target, 1.02), inputs).status == DIFFERENT
+
+
+def test_a_model_is_the_same_as_itself():
+    graph, inputs = traced("llama")
+    found = verdict(graph, share_tensors_copy(graph), inputs)
+    assert (found.status, found.ratio) == (SAME, None)
+    assert str(found) == f"same bits: every bit of {len(found.outputs)} outputs is the same"
+
+
+def test_a_part_in_lower_precision_is_different_though_the_function_is_the_same():
+    found = judged(lambda x: (x * 3).sin(), lambda x: (x * 3).bfloat16().sin().float())
+    assert found.status == DIFFERENT
+    assert "rounds worse" in found.reason
+    assert found.ratio > 1000
+
+
+def test_another_function_is_different_however_coarse_the_dtype():
+    x = torch.randn(200, dtype=torch.bfloat16)
+    gelu = torch.nn.functional.gelu
+    found = judged(lambda x: gelu(x).exp(), lambda x: gelu(x, approximate="tanh").exp(), x)
+    assert found.status == DIFFERENT
+    assert "no new values" in found.reason
+    assert found.ratio < 2  # the model's own rounding drowns it
+
+
+def test_an_original_that_happens_to_be_exact_has_the_error_of_one_rounding():
+    found = judged(lambda x: x * 1.0, lambda x: (x * 3.0) / 3.0)
+    assert found.status == WITHIN
+    assert judged(lambda x: x * 1.0, lambda x: x * (1 + 1e-5)).status == DIFFERENT
+
+
+def test_a_single_number_may_be_luckily_exact():
+    torch.manual_seed(3)
+    for _ in range(30):
+        x = torch.randn(5000)
+        found = judged(lambda x: x.exp().mean(), lambda x: x.exp().reshape(50, 100).sum(1).sum() / 5000, x)
+        assert found.agrees, found
+
+
+def test_huge_elements_do_not_hide_mistakes_in_the_others():
+    lowest = torch.finfo(torch.float32).min
+
+    def masked(factor):
+        return lambda x: torch.where(x > 0, torch.exp(x) * factor, lowest)
+
+    x = torch.randn(1000)
+    assert judged(masked(1.0), masked(1 + 1e-5), x).status == DIFFERENT
+    massive = x.clone()
+    massive[0] = 1e6
+    assert (
+        judged(lambda x: x * 1.1, lambda x: torch.where(x < 10, x * 1.10001, x * 1.1), massive).status
+        == DIFFERENT
+    )
+
+
+def test_integers_and_booleans_have_to_be_equal():
+    x = torch.tensor([1.0, 2.0, 3.0])
+    assert judged(lambda x: x.long(), lambda x: x.long() + (x > 2), x).reason == (
+        "output: 1 of 3 int64 elements differ"
+    )
+    assert judged(lambda x: x > 1, lambda x: x > 2, x).status == DIFFERENT
+    assert judged(lambda x: (x > 1, x.int()), lambda x: (x >= 2, x.int()), x).status == SAME
+
+
+def test_nan_and_infinity_have_to_be_in_the_same_places():
+    x = torch.tensor([1.0, -1.0, 0.0, 2.0])
+    assert judged(lambda x: x.log(), lambda x: x.abs().log(), x).reason == (
+        "output: 1 of 4 numbers are NaN or infinite in one of the two only"
+    )
+    minus = judged(lambda x: 1 / x, lambda x: torch.where(x == 0, -1 / x, 1 / x), x)
+    assert minus.reason.startswith("output: 1 of 4")
+    x = torch.arange(-2.0, 30.0)
+    both = judged(lambda x: x.log() / 3, lambda x: x.log() * (1 / 3), x)
+    assert both.agrees
+    assert both.status == WITHIN
+    assert math.isfinite(both.ratio)
+
+
+def test_nan_inputs_give_a_verdict():
+    graph, _ = traced("resnet")
+    inputs = {"pixel_values": torch.full((1, 3, 64, 64), math.nan)}
+    assert verdict(graph, transformed(graph, FuseBatchNorm2dInConv2d()), inputs).agrees
+
+
+def test_overflow_of_both_in_half_precision_is_no_difference():
+    x = torch.tensor([1.0, 300.0, 400.0, 2.5], dtype=torch.float16)
+    found = judged(lambda x: x * x / 3, lambda x: x * x * (1 / 3), x)
+    assert found.agrees, found
+
+
+def test_shapes_dtypes_and_missing_outputs_are_named():
+    assert judged(lambda x: x, lambda x: x[:1]).reason == "output: the shapes differ: (64,) and (1,)"
+    assert (
+        judged(lambda x: x, lambda x: x.double()).reason == "output: the dtypes differ: float32 and float64"
+    )
+    found = judged(lambda x: {"a": x, "b": x}, lambda x: {"a": x})
+    assert found.reason == "b: only the original has it"
+    assert list(found.table["status"]) == [SAME, DIFFERENT]
+
+
+def test_complex_outputs_are_judged():
+    def spectrum(factor):
+        return lambda x: torch.fft.fft(x * factor)
+
+    assert judged(spectrum(1 / 3), lambda x: torch.fft.fft(x / 3)).agrees
+    assert judged(spectrum(1 / 3), spectrum(0.3334)).status == DIFFERENT
+
+
+def test_models_and_inputs_are_left_as_they_were():
+    graph, inputs = traced("bert", torch.bfloat16)
+    wrong = scaled(graph, "pooler.dense", 1.1)
+    before = [bits_of(t).clone() for g in (graph, wrong) for t in g.state_dict().values()]
+    given = copy.deepcopy(inputs)
+    state = torch.get_rng_state()
+    verdict(graph, wrong, inputs)
+    after = [bits_of(t) for g in (graph, wrong) for t in g.state_dict().values()]
+    assert all(map(torch.equal, before, after))
+    assert all(torch.equal(inputs[name], given[name]) for name in given)
+    assert torch.equal(state, torch.get_rng_state())
+
+
+def test_the_same_question_has_the_same_answer():
+    graph, inputs = traced("resnet", torch.bfloat16)
+    fused = transformed(graph, FuseBatchNorm2dInConv2d())
+    assert verdict(graph, fused, inputs) == verdict(graph, fused, inputs)
+
+
+def test_inputs_are_made_from_the_configuration_if_left_out():
+    graph, _ = traced("bert")
+    assert verdict(graph, transformed(graph, MergeLinears())).agrees
+
+
+def test_what_cannot_be_judged_is_said_in_words():
+    graph, inputs = traced("bert")
+    with pytest.raises(TypeError, match=r"original: expected a torch.fx.GraphModule, got Linear. Trace"):
+        verdict(nn.Linear(1, 1), graph, inputs)
+    with pytest.raises(TypeError, match="inputs: expected a mapping"):
+        verdict(graph, graph, "text")
+    with pytest.raises(ValueError, match="original: the BertModel does not run on these inputs"):
+        verdict(graph, graph, {"pixel_values": torch.ones(1)})
+    with pytest.raises(ValueError, match="original: it is on the meta device"):
+        verdict(copy.deepcopy(graph).to("meta"), graph, inputs)
+    with pytest.raises(ValueError, match="original: it returns no tensors"):
+        verdict(graph_of(lambda x: None), graph_of(lambda x: None), torch.ones(1))
+    dropout = fx.symbolic_trace(nn.Sequential(nn.Linear(3, 3), nn.Dropout(0.5)).train())
+    with pytest.raises(ValueError, match=r"original: Node '_1' draws random numbers"):
+        verdict(dropout, scaled(dropout, "0", 2.0), torch.ones(1, 3))
