@@ -5,7 +5,7 @@ import torch
 from tqdm import tqdm
 from transformers.utils import logging
 
-from benchmarks import drawing, import_time, passes, tracing
+from benchmarks import compare_nodes, drawing, import_time, passes, tracing
 from benchmarks.measure import measured
 
 
@@ -14,7 +14,9 @@ def main() -> None:
     logging.set_verbosity_error()
     torch.manual_seed(0)
     torch.set_num_threads(1)
-    comparisons = [c for suite in (import_time, tracing, passes, drawing) for c in suite.comparisons()]
+    comparisons = [
+        c for suite in (import_time, tracing, passes, compare_nodes, drawing) for c in suite.comparisons()
+    ]
     rows = [measured(comparison) for comparison in tqdm(comparisons)]
     print(pd.DataFrame(rows).round(3).to_string(index=False))
 

@@ -26,7 +26,13 @@ if TYPE_CHECKING:
         Transformation,
         compose,
     )
-    from fxlab.validation import compare_outputs, transformed_nodes, verdict
+    from fxlab.validation import (
+        compare_nodes,
+        compare_outputs,
+        first_divergence,
+        transformed_nodes,
+        verdict,
+    )
 
 _HOME = {
     "Drawing": "fxlab.drawing",
@@ -48,7 +54,9 @@ _HOME = {
     "ReversibleTransformation": "fxlab.transformations",
     "Transformation": "fxlab.transformations",
     "compose": "fxlab.transformations",
+    "compare_nodes": "fxlab.validation",
     "compare_outputs": "fxlab.validation",
+    "first_divergence": "fxlab.validation",
     "transformed_nodes": "fxlab.validation",
     "verdict": "fxlab.validation",
 }
@@ -69,10 +77,12 @@ __all__ = [
     "Transformation",
     "TransformationError",
     "__version__",
+    "compare_nodes",
     "compare_outputs",
     "compose",
     "draw",
     "example_inputs",
+    "first_divergence",
     "inspect",
     "symbolic_trace",
     "transformed_nodes",

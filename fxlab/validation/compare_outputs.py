@@ -7,6 +7,7 @@ import torch
 
 from fxlab.running import Inputs, checked_module, run
 from fxlab.tensors import tensors_by_path
+from fxlab.validation.node_columns import dtype_name
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -108,7 +109,7 @@ def _row(a: torch.Tensor | None, b: torch.Tensor | None, atol: float, rtol: floa
         return _incomparable(present, f"only the {'second' if a is None else 'first'} model returns it")
     if a.shape != b.shape:
         return _incomparable(a, f"shapes differ: {tuple(a.shape)} and {tuple(b.shape)}")
-    note = "" if a.dtype == b.dtype else f"dtypes differ: {_name(a.dtype)} and {_name(b.dtype)}"
+    note = "" if a.dtype == b.dtype else f"dtypes differ: {dtype_name(a.dtype)} and {dtype_name(b.dtype)}"
     wide = torch.complex128 if a.is_complex() or b.is_complex() else torch.float64
     x, y = (tensor.detach().to("cpu", wide) for tensor in (a, b))
     same = (x == y) | (x.isnan() & y.isnan())
@@ -119,7 +120,7 @@ def _row(a: torch.Tensor | None, b: torch.Tensor | None, atol: float, rtol: floa
     mismatched = int((~close).sum())
     return [
         tuple(a.shape),
-        _name(a.dtype),
+        dtype_name(a.dtype),
         float(difference.max()) if x.numel() else 0.0,
         float(difference.sum() / finite.sum()) if finite.any() else 0.0,
         float(relative.max()) if x.numel() else 0.0,
@@ -133,8 +134,13 @@ def _row(a: torch.Tensor | None, b: torch.Tensor | None, atol: float, rtol: floa
 
 def _incomparable(present: torch.Tensor, note: str) -> list[Any]:
     elements = present.numel()
-    return [tuple(present.shape), _name(present.dtype), *[math.nan] * 3, elements, elements, False, 0, note]
-
-
-def _name(dtype: torch.dtype) -> str:
-    return str(dtype).removeprefix("torch.")
+    return [
+        tuple(present.shape),
+        dtype_name(present.dtype),
+        *[math.nan] * 3,
+        elements,
+        elements,
+        False,
+        0,
+        note,
+    ]

@@ -50,14 +50,14 @@ def run_in_float64(graph_module: GraphModule, inputs: Inputs, *, widen: Widen | 
     >>> run_in_float64(torch.fx.symbolic_trace(Thirds()), torch.ones(1))
     tensor([0.3333], dtype=torch.float64)
     """
-    arguments = pytree.tree_map(_wide, _in_order(graph_module, inputs))
-    mode = _Float64()  # type: ignore[no-untyped-call]
-    interpreter = _Float64Interpreter(graph_module, widen or _wide_copy)
-    with torch.no_grad(), torch.random.fork_rng(devices=_cuda_devices(graph_module)), mode:
+    arguments = widened(placeholder_values(graph_module, inputs))
+    mode = Float64Mode()  # type: ignore[no-untyped-call]
+    interpreter = Float64Interpreter(graph_module, widen)
+    with torch.no_grad(), torch.random.fork_rng(devices=cuda_devices(graph_module)), mode:
         return interpreter.run(*arguments)
 
 
-class _Float64(TorchDispatchMode):  # type: ignore[no-untyped-call]
+class Float64Mode(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Gives every operator float64 tensors, lets it make no others, and reads other dtypes as float64."""
 
     def __torch_dispatch__(
@@ -65,18 +65,21 @@ class _Float64(TorchDispatchMode):  # type: ignore[no-untyped-call]
     ) -> Any:
         if func is torch.ops.aten.view.dtype:
             raise ValueError("it reads the bits of a tensor as another dtype")
-        args, kwargs = pytree.tree_map(_wide, (args, kwargs or {}))
+        args, kwargs = widened((args, kwargs or {}))
         return pytree.tree_map_only(torch.Tensor, _wide, func(*args, **kwargs))
 
 
-class _Float64Interpreter(Interpreter):
-    def __init__(self, graph_module: GraphModule, widen: Widen) -> None:
+class Float64Interpreter(Interpreter):
+    """Runs the nodes of a graph in float64, within a :class:`Float64Mode`."""
+
+    def __init__(self, graph_module: GraphModule, widen: Widen | None = None) -> None:
         super().__init__(graph_module)
         self.extra_traceback = False
-        self._widen = widen
-        self._devices = _cuda_devices(graph_module)
+        self._widen = widen or _wide_copy
+        self._devices = cuda_devices(graph_module)
 
     def run_node(self, n: Node) -> Any:
+        """Run one node, on what is in ``env``."""
         before = self._generators()
         try:
             result = super().run_node(n)
@@ -90,12 +93,14 @@ class _Float64Interpreter(Interpreter):
         return result
 
     def call_module(self, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Call a module with its tensors in float64."""
         module = cast(torch.nn.Module, self.fetch_attr(target))
         tensors = [*module.named_parameters(), *module.named_buffers()]
         values = {name: self._value(tensor) for name, tensor in tensors}
         return torch.func.functional_call(module, values, args, kwargs)
 
     def get_attr(self, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Return an attribute, a tensor in float64."""
         value = self.fetch_attr(target)
         return self._value(value) if isinstance(value, torch.Tensor) else value
 
@@ -104,6 +109,11 @@ class _Float64Interpreter(Interpreter):
 
     def _generators(self) -> list[torch.Tensor]:
         return [torch.get_rng_state(), *(torch.cuda.get_rng_state(device) for device in self._devices)]
+
+
+def widened(value: Any) -> Any:
+    """Return a value with the tensors and dtypes inside in float64 (complex128)."""
+    return pytree.tree_map(_wide, value)
 
 
 def _wide_copy(tensor: torch.Tensor) -> torch.Tensor:
@@ -127,13 +137,17 @@ def _differ(a: torch.Tensor, b: torch.Tensor) -> bool:
     return not torch.equal(a, b)
 
 
-def _in_order(graph_module: GraphModule, inputs: Inputs) -> tuple[Any, ...]:
+def placeholder_values(graph_module: GraphModule, inputs: Inputs) -> tuple[Any, ...]:
     """Return copies of the values of the placeholders, in their order."""
     args, kwargs = call_arguments(inputs)
-    bound = inspect.signature(graph_module.forward).bind(*args, **kwargs)
+    try:
+        bound = inspect.signature(graph_module.forward).bind(*args, **kwargs)
+    except TypeError as error:
+        raise ValueError(f"it does not take these inputs: {error}") from error
     bound.apply_defaults()
     return (*bound.args, *bound.kwargs.values())
 
 
-def _cuda_devices(graph_module: GraphModule) -> list[int]:
+def cuda_devices(graph_module: GraphModule) -> list[int]:
+    """Return the devices whose generators a module may draw from."""
     return sorted({tensor.device.index for tensor in graph_module.parameters() if tensor.is_cuda})

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import torch
 
 from fxlab.tensors import same_bits
+from fxlab.validation.node_columns import dtype_name
 
 ROUNDINGS = 3.0
 """How many times as far as rounding new values once takes them two equal functions may be apart."""
@@ -149,12 +150,16 @@ def judged_by_bits(original: torch.Tensor | None, transformed: torch.Tensor | No
         reason = f"the shapes differ: {tuple(a.shape)} and {tuple(b.shape)}"
         return Judgement(Status.DIFFERENT, reason, elements)
     if a.dtype != b.dtype:
-        return Judgement(Status.DIFFERENT, f"the dtypes differ: {_name(a)} and {_name(b)}", elements)
+        return Judgement(
+            Status.DIFFERENT, f"the dtypes differ: {dtype_name(a.dtype)} and {dtype_name(b.dtype)}", elements
+        )
     if same_bits(a, b):
         return Judgement(Status.SAME_BITS, "every bit is the same", elements)
     if not (a.is_floating_point() or a.is_complex()):
         unequal = int((a != b).sum())
-        return Judgement(Status.DIFFERENT, f"{unequal} of {elements} {_name(a)} elements differ", elements)
+        return Judgement(
+            Status.DIFFERENT, f"{unequal} of {elements} {dtype_name(a.dtype)} elements differ", elements
+        )
     x, y = _wide(a), _wide(b)
     other_kind = (x.isfinite() != y.isfinite()) | (~x.isfinite() & (x != y) & ~(x.isnan() & y.isnan()))
     if unequal := int(other_kind.sum()):
@@ -213,7 +218,3 @@ def _rounding_error(dtype: torch.dtype) -> float:
     divided by the root of 12.
     """
     return torch.finfo(dtype).eps / math.sqrt(12)
-
-
-def _name(tensor: torch.Tensor) -> str:
-    return str(tensor.dtype).removeprefix("torch.")

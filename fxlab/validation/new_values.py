@@ -1,12 +1,15 @@
 """Which numbers of a transformed module are new, and what rounding them to their dtype does."""
 
 from collections.abc import Iterable, Iterator
-from typing import Any
 
 import torch
 from torch.fx import GraphModule
 
 from fxlab.tensors import bits_of
+from fxlab.validation.module_tensors import place_of, tensors_of
+
+TRIES = 3
+"""How often new values are rounded anew: their effect is random, and this is to average over."""
 
 
 class NewValues:
@@ -50,9 +53,13 @@ class NewValues:
         """How many numbers are new."""
         return sum(int(new.sum()) for new in self._new.values())
 
+    def __contains__(self, tensor: torch.Tensor) -> bool:
+        """Tell whether a tensor of the transformed module has new values."""
+        return place_of(tensor) in self._new
+
     def rounded_anew(self, tensor: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
         """Return a tensor in float64, its new values moved as rounding them once more would move them."""
-        new = self._new.get(_place(tensor))
+        new = self._new.get(place_of(tensor))
         wide = tensor.detach().to(torch.float64, copy=True)
         return wide if new is None else torch.where(new.to(wide.device), moved(tensor, generator), wide)
 
@@ -74,24 +81,7 @@ def moved(tensor: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
 
 
 def _by_place(module: GraphModule) -> dict[tuple[object, ...], torch.Tensor]:
-    return {_place(tensor): tensor for tensor in tensors_of(module)}
-
-
-def tensors_of(module: GraphModule) -> Iterator[torch.Tensor]:
-    """Yield the parameters, buffers and constants of a module."""
-    yield from module.parameters()
-    yield from module.buffers()
-    for node in module.graph.find_nodes(op="get_attr"):
-        value: Any = module
-        for name in str(node.target).split("."):
-            value = getattr(value, name)
-        if isinstance(value, torch.Tensor):
-            yield value
-
-
-def _place(tensor: torch.Tensor) -> tuple[object, ...]:
-    """Return what two tensors have in common that are the same memory."""
-    return tensor.device, tensor.data_ptr(), tensor.dtype, tuple(tensor.shape), tensor.stride()
+    return {place_of(tensor): tensor for tensor in tensors_of(module)}
 
 
 def _new_parts(tensor: torch.Tensor, known: set[int]) -> torch.Tensor:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import torch
 from torch.fx import GraphModule, Node
 
-from fxlab.tensors import known_number
+from fxlab.validation.node_columns import module_path, parameter_count, shape_and_dtype, target_text
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -72,38 +72,14 @@ def transformed_nodes(graph_module: GraphModule, transformation: MarksNodes | No
 
 
 def _row(node: Node, graph_module: GraphModule, modules: dict[str, torch.nn.Module]) -> list[Any]:
-    shape, dtype = _shape_and_dtype(node)
+    shape, dtype = shape_and_dtype(node)
     return [
         node.op,
-        node._pretty_print_target(node.target),
-        _module_path(node),
+        target_text(node),
+        module_path(node),
         shape,
         dtype,
-        _parameter_count(node, graph_module, modules),
+        parameter_count(node, graph_module, modules),
         [argument.name for argument in node.all_input_nodes],
         [user.name for user in node.users],
     ]
-
-
-def _module_path(node: Node) -> str:
-    stack = node.meta.get("nn_module_stack")
-    if stack:
-        return str(list(stack.values())[-1][0])
-    return str(node.target) if node.op == "call_module" else ""
-
-
-def _shape_and_dtype(node: Node) -> tuple[tuple[Any, ...] | None, str | None]:
-    value = node.meta.get("val", node.meta.get("tensor_meta"))
-    if value is None or not hasattr(value, "shape") or not hasattr(value, "dtype"):
-        return None, None
-    return tuple(map(known_number, value.shape)), str(value.dtype).removeprefix("torch.")
-
-
-def _parameter_count(node: Node, graph_module: GraphModule, modules: dict[str, torch.nn.Module]) -> int:
-    if node.op == "call_module" and node.target in modules:
-        return sum(parameter.numel() for parameter in modules[str(node.target)].parameters())
-    if node.op == "get_attr":
-        path, _, name = str(node.target).rpartition(".")
-        value = getattr(modules.get(path, graph_module), name, None)
-        return value.numel() if isinstance(value, torch.nn.Parameter) else 0
-    return 0

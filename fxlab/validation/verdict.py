@@ -6,17 +6,16 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.fx import GraphModule
 
-from fxlab.running import Inputs, call_arguments, run
+from fxlab.running import Inputs, run
 from fxlab.tensors import tensors_by_path
+from fxlab.validation.arguments import checked_graph_module, inputs_or_examples
 from fxlab.validation.float64_run import Widen, run_in_float64
 from fxlab.validation.judgement import Judgement, Status, Versions, judged, judged_by_bits
-from fxlab.validation.new_values import NewValues, moved, tensors_of
+from fxlab.validation.module_tensors import tensors_of
+from fxlab.validation.new_values import TRIES, NewValues, moved
 
 if TYPE_CHECKING:
     import pandas as pd
-
-TRIES = 3
-"""How often new values are rounded anew: their effect is random, and this is its scatter."""
 
 COLUMNS = (
     "status",
@@ -138,13 +137,9 @@ def verdict(original: GraphModule, transformed: GraphModule, inputs: Inputs | No
     >>> print(verdict(torch.fx.symbolic_trace(model), fused, x).status)
     different
     """
-    for name, module in (("original", original), ("transformed", transformed)):
-        _check(module, name)
-    if inputs is None:
-        from fxlab.tracing import example_inputs
-
-        inputs = example_inputs(original)
-    call_arguments(inputs)
+    checked_graph_module(original, "original")
+    checked_graph_module(transformed, "transformed")
+    inputs = inputs_or_examples(inputs, original)
     return _Comparison(original, transformed, inputs).verdict()
 
 
@@ -216,16 +211,6 @@ class _Comparison:
             return tensors_by_path(run_in_float64(module, self._inputs, widen=widen))
         except ValueError as error:
             raise ValueError(f"{name}: {error}") from error
-
-
-def _check(module: Any, name: str) -> None:
-    if not isinstance(module, GraphModule):
-        raise TypeError(
-            f"{name}: expected a torch.fx.GraphModule, got {type(module).__name__}. "
-            "Trace the model first, with fxlab.symbolic_trace."
-        )
-    if any(tensor.is_meta for tensor in tensors_of(module)):
-        raise ValueError(f"{name}: it is on the meta device and has no weights to run with.")
 
 
 def _outputs(module: GraphModule, name: str, inputs: Inputs) -> dict[str, torch.Tensor]:

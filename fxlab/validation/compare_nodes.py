@@ -1,0 +1,227 @@
+"""Where along a graph the values start to move."""
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch.fx import GraphModule
+
+from fxlab.running import Inputs
+from fxlab.tensors import same_bits, tensors_by_path
+from fxlab.validation.arguments import checked_graph_module, inputs_or_examples
+from fxlab.validation.judgement import Judgement, Status, Versions, judged, judged_by_bits
+from fxlab.validation.node_columns import module_path, shape_and_dtype, target_text
+from fxlab.validation.side_by_side import Pair, SideBySide
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+COLUMNS = (
+    "original",
+    "op",
+    "target",
+    "module_path",
+    "shape",
+    "dtype",
+    "accumulated",
+    "max_accumulated",
+    "introduced",
+    "max_introduced",
+)
+
+
+def compare_nodes(
+    original: GraphModule, transformed: GraphModule, inputs: Inputs | None = None
+) -> "pd.DataFrame":
+    """Run two graphs in step and compare what their nodes compute.
+
+    Nodes match by name; a fused convolution matches the batch norm that it now stands for, and the slices
+    of a merged linear match the linears they replace. For each pair, two differences are told apart: what
+    has *accumulated* up to the node, and what the node itself *introduces*. For that it is run once more on
+    the original's values, together with the new nodes before it; unchanged nodes introduce nothing and are
+    not run again. Both graphs run in step, and values are dropped after their last use.
+
+    Parameters
+    ----------
+    original
+        The reference.
+    transformed
+        The module compared with it.
+    inputs
+        Keyword arguments (a mapping), positional arguments (a tuple) or one tensor. Left out, they are made
+        from the configuration of the original (see :func:`fxlab.example_inputs`).
+
+    Returns
+    -------
+    pandas.DataFrame
+        One row for each pair of nodes that compute tensors, in the order of the transformed graph, indexed by
+        its ``node``: the ``original`` node, ``op``, ``target``, ``module_path``, and ``shape`` and ``dtype``
+        where known, of the transformed one; and
+
+        ``accumulated``, ``max_accumulated``
+            The difference when both graphs run by themselves: its norm relative to the original's, and the
+            largest absolute difference of an element.
+        ``introduced``, ``max_introduced``
+            The same where the node runs on the original's values.
+
+        Elements that are NaN or infinite in one of the two only make a difference infinite.
+
+    Raises
+    ------
+    TypeError
+        If one of the two is no ``GraphModule``, or ``inputs`` nothing that a model can be called with.
+    ValueError
+        If a node does not run on the inputs, or a module has no weights (the meta device).
+
+    Examples
+    --------
+    >>> from torch import nn
+    >>> from fxlab import FuseBatchNorm2dInConv2d
+    >>> layers = nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.ReLU()
+    >>> graph = torch.fx.symbolic_trace(nn.Sequential(*layers).eval())
+    >>> fused = FuseBatchNorm2dInConv2d()(torch.fx.symbolic_trace(graph))
+    >>> table = compare_nodes(graph, fused, torch.randn(1, 3, 8, 8))
+    >>> table["original"].tolist(), (table["introduced"] < 1e-6).all().item()
+    (['input_1', '_1', '_2'], True)
+    """
+    import pandas as pd
+
+    pairs = _pairs(original, transformed, inputs)
+    rows = {pair.node.name: _row(pair) for pair in pairs.pairs() if tensors_by_path(pair.expected)}
+    return pd.DataFrame.from_dict(rows, orient="index", columns=list(COLUMNS)).rename_axis("node")
+
+
+@dataclass(frozen=True)
+class Divergence:
+    """The node that :func:`first_divergence` found. ``str()`` of it is one line for people."""
+
+    node: str
+    """Its name in the transformed graph."""
+    original: str
+    """The name of the node of the original that it does not agree with."""
+    judgement: Judgement
+    """What was found of it, with the reason in words."""
+
+    def __str__(self) -> str:
+        return f"{self.node}: {self.judgement.reason}"
+
+
+def first_divergence(
+    original: GraphModule, transformed: GraphModule, inputs: Inputs | None = None
+) -> Divergence | None:
+    """Find the first node that differs by more than rounding, on the values that the original gives it.
+
+    The question and the bounds are those of :func:`verdict`, asked of each node by itself: it runs on the
+    original's values, as it is and in float64, so that rounding before it does not count, and a mistake
+    that the rounding after it drowns is found as well.
+
+    Parameters
+    ----------
+    original
+        The reference.
+    transformed
+        The module to look for the node in.
+    inputs
+        As for :func:`compare_nodes`.
+
+    Returns
+    -------
+    Divergence or None
+        The node and the reason; ``None`` if all nodes that match agree.
+
+    Raises
+    ------
+    TypeError
+        If one of the two is no ``GraphModule``, or ``inputs`` nothing that a model can be called with.
+    ValueError
+        If a node does not run on the inputs, or not in float64, or a module has no weights.
+
+    Examples
+    --------
+    >>> from torch import nn
+    >>> graph = torch.fx.symbolic_trace(nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4)))
+    >>> import copy
+    >>> wrong = copy.deepcopy(graph)
+    >>> with torch.no_grad():
+    ...     _ = wrong.get_submodule("1").weight.mul_(1.01)
+    >>> first_divergence(graph, wrong, torch.ones(1, 4)).node
+    '_1'
+    """
+    for pair in _pairs(original, transformed, inputs, in_float64=True).pairs():
+        judgement = _judgement(pair)
+        if judgement is not None and judgement.status is Status.DIFFERENT:
+            return Divergence(pair.node.name, pair.original.name, judgement)
+    return None
+
+
+def _pairs(
+    original: GraphModule, transformed: GraphModule, inputs: Inputs | None, *, in_float64: bool = False
+) -> SideBySide:
+    checked_graph_module(original, "original")
+    checked_graph_module(transformed, "transformed")
+    given = inputs_or_examples(inputs, original)
+    return SideBySide(original, transformed, given, in_float64=in_float64)
+
+
+def _judgement(pair: Pair) -> Judgement | None:
+    """Return the worst that is found of the tensors of a pair; nothing if it has none."""
+    if pair.introduced is pair.expected:
+        return None
+    ours, theirs = tensors_by_path(pair.expected), tensors_by_path(pair.introduced)
+    found = {path: judged_by_bits(ours.get(path), theirs.get(path)) for path in {**ours, **theirs}}
+    result = [judgement for judgement in found.values() if judgement is not None]
+    if len(result) < len(found):
+        exact = pair.exact()
+        original, transformed = tensors_by_path(exact.original), tensors_by_path(exact.transformed)
+        anew = [tensors_by_path(value) for value in exact.rounded_anew]
+        result += [
+            judged(
+                Versions(
+                    ours[path],
+                    theirs[path],
+                    original[path],
+                    transformed[path],
+                    [tensors[path] for tensors in anew],
+                )
+            )
+            for path, judgement in found.items()
+            if judgement is None
+        ]
+    return max(result, key=lambda judgement: list(Status).index(judgement.status), default=None)
+
+
+def _row(pair: Pair) -> list[Any]:
+    shape, dtype = shape_and_dtype(pair.node)
+    return [
+        pair.original.name,
+        pair.node.op,
+        target_text(pair.node),
+        module_path(pair.node),
+        shape,
+        dtype,
+        *_difference(pair.expected, pair.accumulated),
+        *_difference(pair.expected, pair.introduced),
+    ]
+
+
+def _difference(expected: Any, value: Any) -> tuple[float, float]:
+    """Return the norm of a difference relative to the expected one's, and its largest element."""
+    squares = total = largest = 0.0
+    ours, theirs = tensors_by_path(expected), tensors_by_path(value)
+    if value is expected or all(same_bits(ours[path], theirs[path]) for path in ours):
+        return 0.0, 0.0
+    for path in ours:
+        x, y = _wide(ours[path]), _wide(theirs[path])
+        equal = (x == y) | (x.isnan() & y.isnan())
+        difference = torch.where(equal, 0.0, (y - x).abs()).nan_to_num(nan=math.inf)
+        squares += float(difference.square().sum())
+        total += float(x.abs().nan_to_num(nan=0.0, posinf=0.0).square().sum())
+        largest = max(largest, float(difference.max()) if difference.numel() else 0.0)
+    if squares == 0:
+        return 0.0, 0.0
+    return math.sqrt(squares / total) if total else math.inf, largest
+
+
+def _wide(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.detach().to(torch.complex128 if tensor.is_complex() else torch.float64)

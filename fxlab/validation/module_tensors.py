@@ -1,0 +1,30 @@
+"""The tensors that a module holds, and whether two of them are the same memory."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch.fx import GraphModule
+
+
+def tensors_of(module: GraphModule) -> Iterator[torch.Tensor]:
+    """Yield the parameters, buffers and constants of a module."""
+    yield from module.parameters()
+    yield from module.buffers()
+    for node in module.graph.find_nodes(op="get_attr"):
+        value = attribute(module, str(node.target))
+        if isinstance(value, torch.Tensor):
+            yield value
+
+
+def attribute(module: torch.nn.Module, path: str) -> Any:
+    """Return what is at a path: a parameter, a buffer, a constant or a module."""
+    value: Any = module
+    for name in path.split("."):
+        value = getattr(value, name)
+    return value
+
+
+def place_of(tensor: torch.Tensor) -> tuple[object, ...]:
+    """Return what two tensors have in common that are the same memory, seen in the same way."""
+    return tensor.device, tensor.data_ptr(), tensor.dtype, tuple(tensor.shape), tensor.stride()
