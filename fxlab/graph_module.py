@@ -11,7 +11,7 @@ import pickle
 import pkgutil
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple, SupportsIndex, cast
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
@@ -19,6 +19,7 @@ from torch.fx import Graph, GraphModule, Node
 from torch.fx._graph_pickler import GraphPickler
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
+from fxlab.pickling import for_protocol, is_picklable, picklable_entries
 from fxlab.tensors import same_bits
 
 _ROOT_HOOKS = (
@@ -151,7 +152,7 @@ def _tensors_of(graph_module: GraphModule) -> Iterator[torch.Tensor]:
 class _PicklesItsGraph:
     """Mixed into a module's class by :func:`ensure_picklable`."""
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce_ex__(self, protocol: SupportsIndex) -> tuple[Any, ...]:
         graph_module = cast(GraphModule, self)
         base = next(
             cls
@@ -159,9 +160,10 @@ class _PicklesItsGraph:
             if issubclass(cls, GraphModule) and not issubclass(cls, _PicklesItsGraph)
         )
         state = {name: value for name, value in vars(self).items() if name != "_graph"}
-        state["meta"] = _picklable_entries(graph_module.meta)
+        state["meta"] = {key: value for key, value in graph_module.meta.items() if is_picklable(value)}
         state["shape_env"] = None
-        return _new_picklable, (base, type(self).__name__), (state, _GraphState.of(graph_module.graph))
+        graph = _GraphState.of(graph_module.graph, int(protocol))
+        return _new_picklable, (base, type(self).__name__), (state, graph)
 
     def __setstate__(self, state: tuple[dict[str, Any], "_GraphState"]) -> None:
         attributes, graph = state
@@ -219,7 +221,7 @@ class _GraphState(NamedTuple):
     """The fake tensors of ``meta["val"]`` by the index of their node, from torch's graph pickler."""
 
     @classmethod
-    def of(cls, graph: Graph) -> "_GraphState":
+    def of(cls, graph: Graph, protocol: int) -> "_GraphState":
         references = {node: _Reference(index) for index, node in enumerate(graph.nodes)}
 
         def refer(node: Node) -> Any:
@@ -230,14 +232,14 @@ class _GraphState(NamedTuple):
                 node.op,
                 node.name,
                 _target_state(node.target),
-                torch.fx.map_arg(node.args, refer),
-                torch.fx.map_arg(node.kwargs, refer),
-                node.type if _is_picklable(node.type) else None,
-                _picklable_entries(node.meta),
+                for_protocol(torch.fx.map_arg(node.args, refer), protocol),
+                for_protocol(torch.fx.map_arg(node.kwargs, refer), protocol),
+                for_protocol(node.type, protocol) if is_picklable(node.type) else None,
+                picklable_entries(node.meta, protocol),
             )
             for node in graph.nodes
         ]
-        tracer_class = graph._tracer_cls if _is_picklable(graph._tracer_cls) else None
+        tracer_class = graph._tracer_cls if is_picklable(graph._tracer_cls) else None
         return cls(nodes, graph._codegen, tracer_class, _fake_values_state(graph))
 
     def build(self) -> Graph:
@@ -264,20 +266,8 @@ class _GraphState(NamedTuple):
         return graph
 
 
-def _is_picklable(value: Any) -> bool:
-    try:
-        pickle.dumps(value)
-    except Exception:  # what an object raises that refuses to be pickled is not settled
-        return False
-    return True
-
-
-def _picklable_entries(meta: dict[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in meta.items() if _is_picklable(value)}
-
-
 def _target_state(target: Any) -> Any:
-    if not callable(target) or _is_picklable(target):
+    if not callable(target) or is_picklable(target):
         return target
     found = _FunctionName(torch.fx.node._get_qualified_name(target))
     if found.find() is not target:
@@ -289,7 +279,7 @@ def _fake_values_state(graph: Graph) -> bytes | None:
     values = {
         index: node.meta["val"]
         for index, node in enumerate(graph.nodes)
-        if "val" in node.meta and not _is_picklable(node.meta["val"])
+        if "val" in node.meta and not is_picklable(node.meta["val"])
     }
     try:
         return GraphPickler.dumps(values) if values else None

@@ -138,3 +138,17 @@ def test_a_change_that_writes_no_tensors_gets_the_tensors_themselves(traced):
     changed = changed_copy(traced, lambda module: module, writes_tensors=False)
     assert changed is not traced
     assert changed.linear.weight is traced.linear.weight
+
+
+@pytest.mark.parametrize("through", [through_pickle, through_torch_save])
+def test_memory_formats_survive_in_arguments_and_metadata(through):
+    class Formats(nn.Module):
+        def forward(self, x):
+            return x.contiguous(memory_format=torch.channels_last)
+
+    gm = torch.fx.symbolic_trace(Formats())
+    torch.fx.passes.shape_prop.ShapeProp(gm).propagate(torch.randn(2, 3, 4, 4))
+    ensure_picklable(gm)
+    for node, other in zip(gm.graph.nodes, through(gm).graph.nodes, strict=True):
+        assert other.meta["tensor_meta"] == node.meta["tensor_meta"]
+        assert other.kwargs == node.kwargs

@@ -1,12 +1,14 @@
 """What a node is, written down by name, so that a copy of its graph can have it back."""
 
-import pickle
 from dataclasses import dataclass, field
-from typing import Any, cast
+from typing import Any, SupportsIndex, cast
 
 import torch
+from torch._subclasses.fake_tensor import FakeTensor
 from torch.fx import Graph, Node
 from torch.fx.node import map_aggregate
+
+from fxlab.pickling import for_protocol, picklable_entries
 
 
 @dataclass(frozen=True)
@@ -22,8 +24,9 @@ class KeptMeta(dict[str, Any]):
     def __deepcopy__(self, memo: dict[int, Any]) -> "KeptMeta":
         return KeptMeta(self)
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        return KeptMeta, ({key: value for key, value in self.items() if _is_picklable(value)},)
+    def __reduce_ex__(self, protocol: SupportsIndex) -> tuple[Any, ...]:
+        kept = {key: value for key, value in self.items() if not isinstance(value, FakeTensor)}
+        return KeptMeta, (picklable_entries(kept, int(protocol)),)
 
 
 @dataclass(frozen=True)
@@ -43,6 +46,10 @@ class NodeState:
         """Write down a node."""
         args, kwargs = (torch.fx.map_arg(value, _to_name) for value in (node.args, node.kwargs))
         return cls(node.name, node.op, node.target, args, kwargs, node.type, KeptMeta(node.meta))
+
+    def __reduce_ex__(self, protocol: SupportsIndex) -> tuple[Any, ...]:
+        args, kwargs = (for_protocol(value, int(protocol)) for value in (self.args, self.kwargs))
+        return NodeState, (self.name, self.op, self.target, args, kwargs, self.type, self.meta)
 
     @property
     def inputs(self) -> list[str]:
@@ -89,13 +96,3 @@ def _note(value: Any, names: list[str]) -> Any:
     if isinstance(value, NodeName):
         names.append(value.name)
     return value
-
-
-def _is_picklable(value: object) -> bool:
-    if isinstance(value, torch.Tensor):  # a FakeTensor belongs to a mode that does not come along
-        return type(value) is torch.Tensor
-    try:
-        pickle.dumps(value)
-    except Exception:
-        return False
-    return True

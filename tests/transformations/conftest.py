@@ -1,5 +1,17 @@
+import logging
+import os
+
 import pytest
 import torch
+from hypothesis import HealthCheck, settings
+
+# CI tries the same examples each time; ``make fuzz`` tries others with every seed.
+_COMMON = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow, HealthCheck.filter_too_much]}
+settings.register_profile("default", max_examples=200, derandomize=True, **_COMMON)
+settings.register_profile("fuzz", max_examples=2000, database=None, print_blob=True, **_COMMON)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
+
+logging.getLogger("torch.__trace").propagate = False  # torch.fx.Interpreter logs every run
 
 
 @pytest.fixture(autouse=True)

@@ -271,7 +271,7 @@ def test_what_has_no_place_to_go_back_to_is_told():
 
 
 @ORDERS
-@pytest.mark.parametrize("copied", [COPIES["deepcopy"], COPIES["pickle"]])
+@pytest.mark.parametrize("copied", COPIES.values(), ids=COPIES.keys())
 def test_copies_are_reversed_exactly_and_independently(order, copied):
     gm = shaped(order())
     before = snapshot(gm)

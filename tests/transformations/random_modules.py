@@ -1,0 +1,578 @@
+"""Random modules: a recipe that hypothesis draws, prints and shrinks, and the module that is built from it.
+
+A module keeps a list of values, of which the input is the first. Each step reads values by their index and
+appends one; what the module returns is a selection of the values. Layers are made when a step first calls
+them, to fit the value that they are called on. A recipe is a plain expression: pasted into a test, it is the
+example.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from hypothesis import reject
+from hypothesis import strategies as st
+from torch import fx, nn
+from torch.fx.passes.shape_prop import ShapeProp
+from torch.nn import functional as F
+
+# Layers
+
+
+@dataclass(frozen=True)
+class Linear:
+    """A linear layer on the last dimension."""
+
+    size: int
+    bias: bool = True
+    doubled: bool = False
+
+    def make(self, x: torch.Tensor) -> nn.Module:
+        return (Doubled if self.doubled else nn.Linear)(x.shape[-1], self.size, self.bias)
+
+
+@dataclass(frozen=True)
+class Conv:
+    """A convolution of images."""
+
+    size: int
+    kernel: int = 1
+    bias: bool = True
+    padding: int | str = 0
+    mode: str = "zeros"
+    groups: int = 1
+
+    def make(self, x: torch.Tensor) -> nn.Module:
+        return nn.Conv2d(
+            x.shape[1],
+            self.size * self.groups,
+            self.kernel,
+            padding=self.padding,
+            padding_mode=self.mode,
+            bias=self.bias,
+            groups=self.groups,
+        )
+
+
+@dataclass(frozen=True)
+class Norm:
+    """A batch norm, of images or of anything with fewer dimensions, whose statistics are not trivial."""
+
+    affine: bool = True
+    statistics: bool = True
+    training: bool = False
+    mean: float = 1.0
+    """The size of the running means."""
+
+    def make(self, x: torch.Tensor) -> nn.Module:
+        cls = nn.BatchNorm2d if x.dim() == 4 else nn.BatchNorm1d
+        norm = cls(x.shape[1], affine=self.affine, track_running_stats=self.statistics)
+        with torch.no_grad():
+            for tensor in norm.parameters():
+                tensor.normal_()
+            if self.statistics:
+                norm.running_mean.normal_(0, self.mean)
+                norm.running_var.uniform_(0.25, 4.0)
+        return norm.train(self.training)
+
+
+@dataclass(frozen=True)
+class Other:
+    """A layer that no pass replaces."""
+
+    name: str
+
+    def make(self, x: torch.Tensor) -> nn.Module:
+        return OTHERS[self.name]()
+
+
+class Doubled(nn.Linear):
+    """A subclass that computes something else; it is traced through."""
+
+    def forward(self, x):
+        return 2 * super().forward(x)
+
+
+OTHERS: dict[str, Callable[[], nn.Module]] = {
+    "relu": nn.ReLU,
+    "relu in place": lambda: nn.ReLU(inplace=True),
+    "identity": nn.Identity,
+    "dropout": nn.Dropout,
+    "dropout in eval": lambda: nn.Dropout().eval(),
+    "tanh": nn.Tanh,
+}
+
+# Steps
+
+
+@dataclass(frozen=True)
+class Call:
+    """Call the layer at a path; it is made if it is not there."""
+
+    path: str
+    layer: Any
+    of: int
+    by_keyword: bool = False
+
+    def __call__(self, model: "RandomModule", values: list[Any]) -> Any:
+        layer = model.get_submodule(self.path)
+        return layer(input=values[self.of]) if self.by_keyword else layer(values[self.of])
+
+
+@dataclass(frozen=True)
+class Divide:
+    """Divide a value by a number."""
+
+    of: int
+    by: Any
+    spelling: str = "/"
+
+    def __call__(self, model: "RandomModule", values: list[Any]) -> Any:
+        return DIVISIONS[self.spelling](values[self.of], self.by)
+
+
+DIVISIONS: dict[str, Callable[[Any, Any], Any]] = {
+    "/": lambda x, c: x / c,
+    "div": lambda x, c: x.div(c),
+    "div(other=)": lambda x, c: x.div(other=c),
+    "true_divide": lambda x, c: x.true_divide(c),
+    "torch.div": torch.div,
+    "torch.div(other=)": lambda x, c: torch.div(other=c, input=x),
+    "torch.divide": torch.divide,
+    "rounded": lambda x, c: torch.div(x, c, rounding_mode=None),
+}
+
+
+@dataclass(frozen=True)
+class Apply:
+    """Apply a function to a value."""
+
+    name: str
+    of: int
+
+    def __call__(self, model: "RandomModule", values: list[Any]) -> Any:
+        return FUNCTIONS[self.name](values[self.of])
+
+
+FUNCTIONS: dict[str, Callable[[Any], Any]] = {
+    "relu": torch.relu,
+    "tanh": lambda x: x.tanh(),
+    "view all": lambda x: x.view(-1),
+    "view rows": lambda x: x.view(x.size(0), -1),
+    "heads": lambda x: x.view(x.size(0), 2, -1).transpose(0, 1),
+    "heads of two": lambda x: x.view(x.size(0), x.size(1), -1, 2).transpose(1, 2),
+    "reshape": lambda x: x.reshape(x.size(0), -1),
+    "flatten": lambda x: x.flatten(1),
+    "transpose": lambda x: x.transpose(-1, -2),
+    "permute": lambda x: x.permute(1, 2, 0),
+    "unsqueeze": lambda x: x.unsqueeze(1),
+    "contiguous": lambda x: x.contiguous(),
+    "first row": lambda x: x[0],
+    "last column": lambda x: x[..., -1],
+    "half": lambda x: x.chunk(2, -1)[0],
+    "clone": torch.clone,
+    "detach": lambda x: x.detach(),
+    "sum": lambda x: x.sum(-1),
+    "positive": lambda x: x > 0,
+    "long": lambda x: x.long(),
+    "float": lambda x: x.float(),
+    "to double": lambda x: x.to(torch.float64),
+    "to bfloat16": lambda x: x.bfloat16(),
+    "times size": lambda x: x * (x.size(0) / 3),
+    "square": lambda x: x * x,
+    "add in place": lambda x: x.add_(1),
+    "double in place": lambda x: x.mul_(2),
+    "relu in place": lambda x: F.relu(x, inplace=True),
+    "write through a view": lambda x: x.view(-1).add_(1),
+    "write through reshape": lambda x: x.reshape(-1).mul_(2),
+    "zero a row": lambda x: x[0].zero_(),
+    "write detached": lambda x: x.detach().add_(1),
+}
+
+
+@dataclass(frozen=True)
+class Join:
+    """Combine two values."""
+
+    name: str
+    of: int
+    other: int
+
+    def __call__(self, model: "RandomModule", values: list[Any]) -> Any:
+        return JOINS[self.name](values[self.of], values[self.other])
+
+
+JOINS: dict[str, Callable[[Any, Any], Any]] = {
+    "add": lambda a, b: a + b,
+    "mul": lambda a, b: a * b,
+    "matmul": lambda a, b: a @ b.transpose(-1, -2),
+    "add in place": lambda a, b: a.add_(b),
+}
+
+
+@dataclass(frozen=True)
+class Read:
+    """Scale a value by the mean of a parameter, which the graph then reads itself."""
+
+    path: str
+    name: str
+    of: int
+
+    def __call__(self, model: "RandomModule", values: list[Any]) -> Any:
+        return values[self.of] * getattr(model.get_submodule(self.path), self.name).sum()
+
+
+# Changes of what is built
+
+
+@dataclass(frozen=True)
+class Tie:
+    """Let two layers share a parameter, or its memory alone."""
+
+    path: str
+    other: str
+    name: str
+    memory_only: bool = False
+
+    def __call__(self, model: nn.Module) -> None:
+        ours, others = (getattr(model.get_submodule(path), self.name) for path in (self.path, self.other))
+        if ours is None or others is None or (ours.shape, ours.dtype) != (others.shape, others.dtype):
+            return
+        shared = nn.Parameter(others.detach(), ours.requires_grad) if self.memory_only else others
+        setattr(model.get_submodule(self.path), self.name, shared)
+
+
+class Doubling:
+    """A hook that doubles what it sees."""
+
+    def forward(self, module, args, out):
+        return out * 2
+
+    def forward_pre(self, module, args):
+        return tuple(value * 2 for value in args) or None
+
+    def full_backward(self, module, grad_input, grad_output):
+        return None
+
+
+@dataclass(frozen=True)
+class Hook:
+    """Hook a layer."""
+
+    path: str
+    kind: str
+
+    def __call__(self, model: nn.Module) -> None:
+        module = model.get_submodule(self.path)
+        getattr(module, f"register_{self.kind}_hook")(getattr(Doubling(), self.kind))
+
+
+@dataclass(frozen=True)
+class Freeze:
+    """Train a parameter no more."""
+
+    path: str
+    name: str
+
+    def __call__(self, model: nn.Module) -> None:
+        parameter = getattr(model.get_submodule(self.path), self.name)
+        if isinstance(parameter, nn.Parameter):
+            parameter.requires_grad_(False)
+
+
+@dataclass(frozen=True)
+class Mode:
+    """Put a layer into training or evaluation mode."""
+
+    path: str
+    training: bool
+
+    def __call__(self, model: nn.Module) -> None:
+        model.get_submodule(self.path).train(self.training)
+
+
+@dataclass(frozen=True)
+class Parametrize:
+    """Compute the weight of a layer from another tensor."""
+
+    path: str
+
+    def __call__(self, model: nn.Module) -> None:
+        module = model.get_submodule(self.path)
+        if not nn.utils.parametrize.is_parametrized(module):
+            nn.utils.parametrize.register_parametrization(module, "weight", nn.Tanh())
+
+
+# The whole
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """What a module is built from, and how it is traced."""
+
+    shape: tuple[int, ...]
+    steps: tuple[Any, ...]
+    changes: tuple[Any, ...] = ()
+    outputs: tuple[int, ...] = (-1,)
+    dtype: torch.dtype = torch.float32
+    shapes_known: bool = True
+    """Whether ``ShapeProp`` has been run."""
+    aliased: bool = False
+    """Whether the second call of a module goes by another path."""
+    seed: int = 0
+
+    def input(self) -> torch.Tensor:
+        """Return what the module is called with; the same each time."""
+        return torch.randn(self.shape, generator=torch.Generator().manual_seed(self.seed)).to(self.dtype)
+
+    def build(self) -> "RandomModule":
+        """Build the module; the same each time."""
+        builder = Builder(self.input(), self.seed)
+        for step in self.steps:
+            builder.add(step)
+        for change in self.changes:
+            change(builder.model)
+        builder.model.outputs = self.outputs
+        return builder.model
+
+    def trace(self, model: "RandomModule") -> fx.GraphModule:
+        """Trace the module as a user of plain torch.fx does."""
+        gm = fx.GraphModule(model, ReadsBuffers().trace(model))
+        if self.shapes_known:
+            with kept_buffers(gm), torch.no_grad():
+                ShapeProp(gm).propagate(self.input())
+        if self.aliased:
+            call_by_other_paths(gm)
+        return gm
+
+
+class RandomModule(nn.Module):
+    """What a recipe tells."""
+
+    def __init__(self):
+        super().__init__()
+        self.steps = ()
+        self.outputs = (-1,)
+
+    def forward(self, x):
+        values = [x]
+        for step in self.steps:
+            values.append(step(self, values))
+        return tuple(values[index] for index in self.outputs)
+
+
+class ReadsBuffers(fx.Tracer):
+    """Records the reading of a buffer, instead of taking its value for a constant."""
+
+    proxy_buffer_attributes = True
+
+
+class Builder:
+    """Runs steps while they are added, so that layers are made to fit, and a step that fails is not added."""
+
+    def __init__(self, x: torch.Tensor, seed: int):
+        self.model = RandomModule()
+        self.values: list[Any] = [x]
+        self._seed = seed
+
+    def add(self, step: Any) -> None:
+        """Add a step, and run it."""
+        is_new = isinstance(step, Call) and not has_module(self.model, step.path)
+        try:
+            if is_new:
+                self._make(step)
+            with torch.no_grad():
+                self.values.append(step(self.model, self.values))
+        except Exception:
+            if is_new and has_module(self.model, step.path):
+                self.model.delete_submodule(step.path)
+            raise
+        self.model.steps = (*self.model.steps, step)
+
+    def _make(self, step: Call) -> None:
+        value = self.values[step.of]
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(self._seed + len(self.values))
+            layer = step.layer.make(value).to(value.dtype)
+        *parents, name = step.path.split(".")
+        module: nn.Module = self.model
+        for parent in parents:
+            if parent not in module._modules:
+                module.add_module(parent, nn.Module())
+            module = module._modules[parent]
+        module.add_module(name, layer)
+
+
+def has_module(model: nn.Module, path: str) -> bool:
+    """Tell whether there is a module at a path."""
+    return path in dict(model.named_modules(remove_duplicate=False))
+
+
+class kept_buffers:
+    """Gives the buffers of a module their values back afterwards: batch norms in training write theirs."""
+
+    def __init__(self, module: nn.Module):
+        self._buffers = [(buffer, buffer.clone()) for buffer in module.buffers()]
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        for buffer, value in self._buffers:
+            buffer.copy_(value)
+
+
+def call_by_other_paths(gm: fx.GraphModule) -> None:
+    """Let all but the first call of each module go by paths of their own."""
+    called = set()
+    for node in gm.graph.nodes:
+        if node.op == "call_module":
+            if node.target in called:
+                alias = f"{node.name}_alias"
+                gm.add_submodule(alias, gm.get_submodule(node.target))
+                node.target = alias
+            called.add(node.target)
+    gm.recompile()
+
+
+# Strategies
+
+DTYPES = st.sampled_from([torch.float32, torch.float64, torch.bfloat16, torch.float16])
+SHAPES = st.sampled_from([(3, 4), (2, 4, 4), (2, 3, 4), (2, 4, 3, 3), (4,), (0, 4), (1, 6), (2, 2, 2, 4)])
+CONSTANTS = st.one_of(
+    st.sampled_from([8, 49.0, 3, -7, 0.1, 1 / 3, 2**10, 1e4, 1e-4, 6e4, 1e6, 1e-6, 1e30, 1e-30]),
+    st.sampled_from([0, 0.0, -0.0, 1e-310, 5e-324, 1e300, float("inf"), float("-inf"), float("nan")]),
+    st.sampled_from([True, 2**53 + 1, 2**62]),
+    st.floats(0.01, 100),
+    st.integers(-10, 10),
+)
+
+
+@st.composite
+def recipes(draw: st.DrawFn) -> Recipe:
+    """Draw a recipe whose module runs."""
+    shape, dtype, seed = draw(SHAPES), draw(DTYPES), draw(st.integers(0, 3))
+    start = Recipe(shape, (), dtype=dtype, seed=seed)
+    builder = Builder(start.input(), seed)
+    for _ in range(draw(st.integers(1, 6))):
+        for step in draw(steps(builder)):
+            _try(builder, step)
+    paths = [step.path for step in builder.model.steps if isinstance(step, Call)]
+    count = len(builder.values)
+    recipe = Recipe(
+        shape,
+        builder.model.steps,
+        tuple(draw(st.lists(changes(paths), max_size=3))) if paths else (),
+        tuple(draw(st.lists(st.integers(0, count - 1), min_size=1, max_size=3, unique=True))),
+        dtype,
+        draw(st.booleans()),
+        draw(st.integers(0, 7)) == 7,
+        seed,
+    )
+    if not _runs(recipe):
+        reject()
+    return recipe
+
+
+def _runs(recipe: Recipe) -> bool:
+    try:
+        model = recipe.build()
+        with torch.no_grad():
+            model(recipe.input())
+        recipe.trace(model)
+    except Exception:  # a change does not fit, such as training mode for a single row
+        return False
+    return True
+
+
+def _try(builder: Builder, step: Any) -> None:
+    try:
+        builder.add(step)
+    except Exception:  # not every step fits every value
+        return
+
+
+@st.composite
+def steps(draw: st.DrawFn, builder: Builder) -> list[Any]:
+    """Draw steps that belong together; not all of them may fit."""
+    count = len(builder.values)
+    of = draw(st.integers(0, count - 1))
+    kind = draw(
+        st.sampled_from(
+            ["linears", "norm", "linear and norm", "conv", "divide", "apply", "join", "other", "again"]
+        )
+    )
+    x = builder.values[of]
+    dims = x.dim() if isinstance(x, torch.Tensor) else 0
+    if kind == "linears":
+        return [
+            Call(_path(draw, f"linear{count}_{i}"), draw(linears), of, draw(rarely))
+            for i in range(draw(st.integers(1, 4)))
+        ]
+    if kind == "norm" or (kind == "conv" and dims != 4):
+        return [Call(_path(draw, f"norm{count}"), draw(norms), of)]
+    if kind == "linear and norm":
+        linear = Call(_path(draw, f"linear{count}"), draw(linears), of)
+        norm = Call(_path(draw, f"norm{count}"), draw(norms), count)
+        if draw(st.booleans()):
+            return [linear, norm]
+        return [Call(norm.path, norm.layer, of), Call(linear.path, linear.layer, count)]
+    if kind == "conv":
+        conv = Call(_path(draw, f"conv{count}"), draw(convs), of, draw(rarely))
+        return [conv, Call(_path(draw, f"norm{count}"), draw(norms), count)]
+    if kind == "divide":
+        constants = CONSTANTS if x.dtype == torch.float16 else CONSTANTS | st.just(1 + 0j)  # no ComplexHalf
+        return [Divide(of, draw(constants), draw(st.sampled_from(list(DIVISIONS))))]
+    if kind == "apply":
+        return [Apply(draw(st.sampled_from(list(FUNCTIONS))), of)]
+    if kind == "join":
+        return [Join(draw(st.sampled_from(list(JOINS))), of, draw(st.integers(0, count - 1)))]
+    if kind == "other":
+        return [Call(_path(draw, f"other{count}"), Other(draw(st.sampled_from(list(OTHERS)))), of)]
+    paths = [step.path for step in builder.model.steps if isinstance(step, Call)]
+    if not paths:
+        return []
+    path = draw(st.sampled_from(paths))
+    if draw(st.booleans()):
+        return [Read(path, draw(st.sampled_from(["weight", "bias", "running_mean"])), of)]
+    return [Call(path, None, of)]
+
+
+rarely = st.integers(0, 5).map(lambda number: number == 5)
+linears = st.builds(
+    Linear, st.sampled_from([1, 2, 4, 4, 6]), st.integers(0, 3).map(bool), st.integers(0, 9).map((9).__eq__)
+)
+norms = st.builds(
+    Norm,
+    affine=st.integers(0, 3).map(bool),
+    statistics=st.integers(0, 7).map(bool),
+    training=rarely,
+    mean=st.sampled_from([1.0, 1.0, 0.0, 30.0]),
+)
+convs = st.builds(
+    Conv,
+    size=st.sampled_from([1, 2, 4]),
+    kernel=st.sampled_from([1, 2, 3]),
+    bias=st.booleans(),
+    padding=st.sampled_from([0, 1, "same"]),
+    mode=st.sampled_from(["zeros", "zeros", "reflect", "circular"]),
+    groups=st.sampled_from([1, 1, 2]),
+)
+
+
+def _path(draw: st.DrawFn, name: str) -> str:
+    """Put a new layer at the root or below."""
+    return draw(st.sampled_from(["", "block.", "block.inner.", "0."])) + name
+
+
+def changes(paths: list[str]) -> st.SearchStrategy[Any]:
+    """Draw a change of one of the layers."""
+    path, parameter = st.sampled_from(paths), st.sampled_from(["weight", "bias"])
+    return st.one_of(
+        st.builds(Freeze, path, parameter),
+        st.builds(Mode, path, st.booleans()),
+        st.builds(Hook, path, st.sampled_from(["forward", "forward_pre", "full_backward"])),
+        st.builds(Tie, path, path, parameter, st.booleans()),
+        st.builds(Parametrize, path),
+    )

@@ -1,0 +1,328 @@
+"""How far rounding can move what a graph module returns: a bound that is carried from node to node.
+
+Each node is computed in double precision, together with a bound of the error of the same node in the dtype
+that the module works in: what the errors of its inputs become, and what the rounding of its own result adds.
+Two modules that compute the same differ by no more than the sum of their bounds. A bound is infinite where a
+comparison, an overflow or a batch norm in training could make anything of a small error.
+(Higham 2002, Accuracy and Stability of Numerical Algorithms, section 3.3: running error analysis.)
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from random_modules import Doubled, Doubling
+from torch import fx, nn
+from torch.nn import functional as F
+
+
+@dataclass
+class Bounded:
+    """The exact value of a tensor of some dtype, in double precision, and the error that it may have."""
+
+    value: torch.Tensor
+    error: torch.Tensor
+    dtype: torch.dtype
+
+    @classmethod
+    def exact(cls, tensor: torch.Tensor) -> "Bounded":
+        value = precise(tensor.detach())
+        return cls(value, torch.zeros(value.shape, dtype=torch.float64), tensor.dtype)
+
+    def map(self, function: Callable[[torch.Tensor], torch.Tensor]) -> "Bounded":
+        """Apply what moves numbers but does not compute; views stay views."""
+        return Bounded(function(self.value), function(self.error), self.dtype)
+
+
+def precise(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.to(torch.complex128 if tensor.is_complex() else torch.float64, copy=True)
+
+
+def rounded(value: torch.Tensor, error: torch.Tensor, dtype: torch.dtype, operations: int = 1) -> Bounded:
+    """Add the rounding of a result of some operations, each as large as the result."""
+    if not is_inexact(dtype):
+        return _whole(value, error, dtype)
+    limits = torch.finfo(dtype)
+    size = value.abs()
+    error = error + (2 * operations * limits.eps) * size + operations * limits.tiny
+    if not value.is_complex():
+        overflows = size - error > limits.max
+        value = torch.where(overflows, value.sign() * torch.inf, value)
+        error = torch.where((size + error > limits.max) & ~overflows, torch.inf, error)
+    error = torch.where(value.isfinite(), error, 0.0)
+    return Bounded(value, torch.where(error.isnan(), torch.inf, error), dtype)
+
+
+def _whole(value: torch.Tensor, error: torch.Tensor, dtype: torch.dtype) -> Bounded:
+    """Round to an integer or a boolean, of which a double holds no more than 53 bits."""
+    value = (value != 0).double() if dtype == torch.bool else value.trunc()
+    return Bounded(value, torch.where(value.abs() < 2**53, uncertain(error), torch.inf), dtype)
+
+
+def uncertain(error: torch.Tensor) -> torch.Tensor:
+    """Return an infinite error wherever there is any: what follows is not continuous."""
+    return torch.where(error > 0, torch.inf, 0.0)
+
+
+def is_inexact(dtype: torch.dtype) -> bool:
+    return dtype.is_floating_point or dtype.is_complex
+
+
+class RoundingBound(fx.Interpreter):
+    """Runs a graph module on bounded values; its result is bounded as well."""
+
+    def get_attr(self, target: str, args: Any, kwargs: Any) -> Any:
+        value = super().get_attr(target, args, kwargs)
+        return Bounded.exact(value) if isinstance(value, torch.Tensor) else value
+
+    def call_module(self, target: str, args: Any, kwargs: Any) -> Bounded:
+        module = self.fetch_attr(target)
+        if not args and not kwargs:  # a parametrization
+            return Bounded.exact(module())
+        (x,) = (*args, *kwargs.values())
+        for _ in _doublings(module._forward_pre_hooks) if args else ():
+            x = multiply(x, 2)
+        result = _MODULES[_plain_class(module)](module, x)
+        for _ in _doublings(module._forward_hooks):
+            result = multiply(result, 2)
+        return result
+
+    def call_function(self, target: Any, args: Any, kwargs: Any) -> Any:
+        return self._call(target.__name__, target, args, kwargs)
+
+    def call_method(self, target: str, args: Any, kwargs: Any) -> Any:
+        return self._call(target, lambda x, *a, **k: getattr(x, target)(*a, **k), args, kwargs)
+
+    def _call(self, name: str, function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+        if not any(isinstance(value, Bounded) for value in (*args, *kwargs.values())):
+            return function(*args, **kwargs)
+        name, kwargs = (f"{name}_" if kwargs.get("inplace") else name), dict(kwargs)
+        kwargs.pop("inplace", None)
+        if name == "chunk":
+            parts = zip(
+                *(function(tensor, *args[1:]) for tensor in (args[0].value, args[0].error)), strict=True
+            )
+            return tuple(Bounded(value, error, args[0].dtype) for value, error in parts)
+        if name in _MOVES:
+            return args[0].map(lambda tensor: function(tensor, *args[1:], **kwargs))
+        if name in ("size", "dim"):
+            return function(args[0].value, *args[1:])
+        if name.endswith("_") and not name.startswith("_"):
+            result = _COMPUTES[name[:-1]](*args, **kwargs)
+            args[0].value.copy_(result.value)
+            args[0].error.copy_(rounded(result.value, result.error, args[0].dtype).error)
+            return args[0]
+        return _COMPUTES[name](*args, **kwargs)
+
+
+def _doublings(hooks: dict[int, Any]) -> list[Any]:
+    return [hook for hook in hooks.values() if isinstance(getattr(hook, "__self__", None), Doubling)]
+
+
+def _plain_class(module: nn.Module) -> type[nn.Module]:
+    return type(module).__bases__[0] if nn.utils.parametrize.is_parametrized(module) else type(module)
+
+
+# Operations
+
+
+def _dtype(*values: Any) -> torch.dtype:
+    """Return the dtype that torch gives a combination of tensors and numbers."""
+    samples = [
+        torch.empty(value.value.shape, dtype=value.dtype, device="meta")
+        if isinstance(value, Bounded)
+        else value
+        for value in values
+    ]
+    return torch.result_type(*samples)
+
+
+def _parts(value: Any) -> tuple[Any, Any]:
+    return (value.value, value.error) if isinstance(value, Bounded) else (value, 0.0)
+
+
+def add(a: Any, b: Any) -> Bounded:
+    (x, x_error), (y, y_error) = _parts(a), _parts(b)
+    return rounded(x + y, torch.as_tensor(x_error + y_error).expand((x + y).shape), _dtype(a, b))
+
+
+def multiply(input: Any, other: Any) -> Bounded:
+    (x, x_error), (y, y_error) = _parts(input), _parts(other)
+    error = _times(abs(x), y_error) + _times(x_error, abs(y)) + _times(x_error, y_error)
+    return rounded(x * y, torch.as_tensor(error).expand((x * y).shape), _dtype(input, other), 2)
+
+
+def divide(input: Bounded, other: Any, rounding_mode: None = None) -> Bounded:
+    dtype = _dtype(input, other)
+    error = input.error / abs(other) if other else uncertain(input.error)
+    return rounded(input.value / other, error, dtype if is_inexact(dtype) else torch.get_default_dtype(), 2)
+
+
+def _times(a: Any, b: Any) -> Any:
+    """Multiply errors: none remains none, whatever it is multiplied by."""
+    product = a * b
+    if isinstance(product, torch.Tensor):
+        return torch.where((torch.as_tensor(a) == 0) | (torch.as_tensor(b) == 0), 0.0, product)
+    return 0.0 if 0 in (a, b) else product
+
+
+def matmul(a: Bounded, b: Bounded) -> Bounded:
+    operations = a.value.shape[-1] + 2
+    eps = torch.finfo(a.dtype).eps
+    magnitude = a.value.abs() @ b.value.abs()
+    error = (
+        a.value.abs() @ b.error + a.error @ b.value.abs() + a.error @ b.error + operations * eps * magnitude
+    )
+    return rounded(a.value @ b.value, error, _dtype(a, b))
+
+
+def summed(x: Bounded, *dims: int) -> Bounded:
+    value, error = x.value.sum(*dims), x.error.sum(*dims)
+    if not is_inexact(x.dtype):
+        return rounded(value, error, torch.int64)
+    magnitude = x.value.abs().sum(*dims)
+    return rounded(value, error + x.value.numel() * torch.finfo(x.dtype).eps * magnitude, x.dtype)
+
+
+def relu(x: Bounded) -> Bounded:
+    return Bounded(x.value.relu(), x.error.clone(), x.dtype)
+
+
+def tanh(x: Bounded) -> Bounded:
+    return rounded(x.value.tanh(), x.error, x.dtype if is_inexact(x.dtype) else torch.get_default_dtype(), 4)
+
+
+def cast(x: Bounded, dtype: torch.dtype) -> Bounded:
+    if dtype == x.dtype:
+        return x
+    value = x.value.real if x.value.is_complex() and not dtype.is_complex else x.value
+    return rounded(value, x.error, dtype)
+
+
+def pad(x: Bounded, sizes: Any, value: float) -> Bounded:
+    return Bounded(F.pad(x.value, sizes, value=value), F.pad(x.error, sizes), x.dtype)
+
+
+def positive(x: Bounded, other: float) -> Bounded:
+    return Bounded((x.value > other).double(), uncertain(x.error), torch.bool)
+
+
+def filled_with_zeros(x: Bounded) -> Bounded:
+    return Bounded(torch.zeros_like(x.value), torch.zeros_like(x.error), x.dtype)
+
+
+_MOVES_TEXT = "view reshape flatten transpose permute unsqueeze contiguous getitem clone detach"
+_MOVES = frozenset(_MOVES_TEXT.split())
+_COMPUTES: dict[str, Callable[..., Bounded]] = {
+    "add": add,
+    "mul": multiply,
+    "matmul": matmul,
+    "sum": summed,
+    "pad": pad,
+    "gt": positive,
+    "zero": filled_with_zeros,
+    "relu": relu,
+    "tanh": tanh,
+    "linear": lambda x, weight, bias: affine(
+        x, F.linear, weight.value, None if bias is None else bias.value, weight.value.shape[1]
+    ),
+    "long": lambda x: cast(x, torch.int64),
+    "float": lambda x: cast(x, torch.float32),
+    "bfloat16": lambda x: cast(x, torch.bfloat16),
+    "to": cast,
+    **dict.fromkeys(("truediv", "div", "divide", "true_divide"), divide),
+}
+
+# Layers
+
+
+def linear(module: nn.Linear, x: Bounded) -> Bounded:
+    weight, bias = weight_and_bias(module)
+    return affine(x, F.linear, weight, bias, module.in_features)
+
+
+def conv(module: nn.Conv2d, x: Bounded) -> Bounded:
+    weight, bias = weight_and_bias(module)
+    return affine(x, module._conv_forward, weight, bias, weight[0].numel())
+
+
+def weight_and_bias(module: Any) -> tuple[torch.Tensor, torch.Tensor | None]:
+    return precise(module.weight), None if module.bias is None else precise(module.bias)
+
+
+def affine(
+    x: Bounded,
+    function: Callable[..., torch.Tensor],
+    weight: torch.Tensor,
+    bias: torch.Tensor | None,
+    terms: int,
+) -> Bounded:
+    """Bound sums of products with a weight, which may itself have been rounded."""
+    magnitude = function(x.value.abs(), weight.abs(), None if bias is None else bias.abs())
+    error = function(x.error, weight.abs(), None) + (terms + 3) * torch.finfo(x.dtype).eps * magnitude
+    return rounded(function(x.value, weight, bias), error, x.dtype)
+
+
+def batch_norm(module: nn.BatchNorm1d | nn.BatchNorm2d, x: Bounded) -> Bounded:
+    if not x.value.numel():
+        return x
+    shape = [1, -1, *[1] * (x.value.dim() - 2)]
+    weight, bias = (
+        torch.full((), default, dtype=torch.float64) if tensor is None else precise(tensor).reshape(shape)
+        for tensor, default in ((module.weight, 1.0), (module.bias, 0.0))
+    )
+    others = [dim for dim in range(x.value.dim()) if dim != 1]
+    batch = module.training or module.running_mean is None
+    if batch:
+        mean, variance = x.value.mean(others, keepdim=True), x.value.var(others, correction=0, keepdim=True)
+    else:
+        mean, variance = (precise(t).reshape(shape) for t in (module.running_mean, module.running_var))
+    deviation = (variance + module.eps).sqrt()
+    scale = (weight / deviation).abs()
+    normal = (x.value - mean) / deviation
+    error = x.error * scale
+    if batch:
+        largest = x.error.amax(others, keepdim=True)
+        error = scale * largest * (2 + normal.abs() * normal.abs().amax(others, keepdim=True))
+        error = torch.where(largest > deviation / 10, torch.inf, error)
+    magnitude = (x.value.abs() + mean.abs()) * scale + bias.abs()
+    operations = 8 + (x.value.numel() if batch else 0)
+    error = error + operations * torch.finfo(x.dtype).eps * magnitude
+    return rounded(normal * weight + bias, error, x.dtype)
+
+
+def dropout(module: nn.Dropout, x: Bounded) -> Bounded:
+    if not module.training:
+        return x
+    mask = F.dropout(torch.ones_like(x.value, dtype=x.dtype), module.p)
+    return Bounded(x.value * mask, _times(x.error, mask), x.dtype)
+
+
+def relu_module(module: nn.ReLU, x: Bounded) -> Bounded:
+    if not module.inplace:
+        return relu(x)
+    x.value.relu_()
+    return x
+
+
+_MODULES: dict[type[nn.Module], Callable[[Any, Bounded], Bounded]] = {
+    nn.Linear: linear,
+    Doubled: lambda module, x: multiply(linear(module, x), 2),
+    nn.Conv2d: conv,
+    nn.BatchNorm1d: batch_norm,
+    nn.BatchNorm2d: batch_norm,
+    nn.Identity: lambda module, x: x,
+    nn.Dropout: dropout,
+    nn.ReLU: relu_module,
+    nn.Tanh: lambda module, x: tanh(x),
+}
+
+
+def agree(a: torch.Tensor, b: torch.Tensor, *bounds: Bounded) -> bool:
+    """Tell whether two tensors are of one kind, and differ by no more than rounding."""
+    if (a.dtype, a.shape) != (b.dtype, b.shape):
+        return False
+    x, y = precise(a), precise(b)
+    limit = sum(bound.error for bound in bounds)
+    return bool((((x - y).abs() <= limit) | (x == y) | (x.isnan() & y.isnan()) | limit.isinf()).all())

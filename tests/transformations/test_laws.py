@@ -1,0 +1,158 @@
+"""Laws that hold for every module and every sequence of passes, tried on random ones.
+
+Each test is a law. What once broke one is kept in ``test_counterexamples.py``.
+"""
+
+import copy
+
+import pytest
+import torch
+from exactness import COPIES, assert_equals, assert_is, snapshot
+from hypothesis import event, given
+from hypothesis import strategies as st
+from random_modules import Parametrize, Recipe, kept_buffers, recipes
+from rounding import Bounded, RoundingBound, agree
+from torch import fx, nn
+
+from fxlab.graph_module import ensure_picklable
+from fxlab.transformations import ReversibleTransformation, available, compose
+
+# torch warns of what random modules do; only what fxlab says would be news.
+pytestmark = pytest.mark.filterwarnings("ignore", "error:.*cannot bring")
+
+PASSES: list[ReversibleTransformation] = [cls() for cls in available()]
+sequences = st.permutations(PASSES).flatmap(
+    lambda passes: st.integers(1, len(passes)).map(lambda count: passes[:count])
+)
+steps = st.lists(st.tuples(st.sampled_from(PASSES), st.booleans()), min_size=1, max_size=6)
+
+
+class Eager:
+    """What a recipe's module computes, and how far rounding may move it."""
+
+    def __init__(self, recipe: Recipe):
+        self.recipe = recipe
+        self.model = recipe.build()
+        self.gm = recipe.trace(self.model)
+        self.outputs = self.run(self.model)
+        self.bounds = self.bound(self.gm)
+
+    def run(self, module: nn.Module) -> list[torch.Tensor]:
+        """Return the outputs, and the input as the module leaves it."""
+        x = self.recipe.input()
+        with torch.no_grad(), kept_buffers(module):
+            torch.manual_seed(0)
+            return [*module(x), x]
+
+    def bound(self, gm: fx.GraphModule) -> list[Bounded]:
+        """Return the same in double precision, with bounds."""
+        x = Bounded.exact(self.recipe.input())
+        with torch.no_grad(), kept_buffers(gm):
+            torch.manual_seed(0)
+            return [*RoundingBound(gm).run(x), x]
+
+    def assert_computed_by(self, gm: fx.GraphModule) -> None:
+        """Check that a transformed module computes the same, up to the rounding of both."""
+        outputs, bounds = self.run(gm), self.bound(gm)
+        for actual, expected, *both in zip(outputs, self.outputs, bounds, self.bounds, strict=True):
+            assert agree(actual, expected, *both), f"{actual} instead of {expected}"
+
+
+def marked(gm: fx.GraphModule) -> set[str]:
+    return {node.name for node in gm.graph.nodes if node.meta.get("transformations")}
+
+
+def changed(gm: fx.GraphModule, before: fx.GraphModule) -> set[str]:
+    """Return the nodes that call another module than before, or do something else with the same inputs."""
+    modules = set(before.modules())
+    targets = {node.name: (node.op, node.target) for node in before.graph.nodes}
+    return {
+        node.name
+        for node in gm.graph.nodes
+        if (node.op == "call_module" and gm.get_submodule(node.target) not in modules)
+        or (
+            (node.op, targets.get(node.name, (node.op,))[0])
+            in ((o, o) for o in ("call_function", "call_method"))
+            and targets.get(node.name, (node.op, node.target)) != (node.op, node.target)
+        )
+    }
+
+
+@given(recipes(), sequences)
+def test_outputs_are_those_of_eager_within_rounding(recipe, passes):
+    eager = Eager(recipe)
+    for pass_ in passes:
+        pass_(eager.gm)
+        if pass_.get_transformed_nodes(eager.gm):
+            event(f"{pass_.name} applied")
+            eager.assert_computed_by(eager.gm)
+
+
+@given(recipes(), sequences, st.data())
+def test_reversing_in_any_order_gives_back_what_was_there(recipe, passes, data):
+    eager = Eager(recipe)
+    before, code = snapshot(eager.gm), eager.gm.code
+    for pass_ in passes:
+        pass_(eager.gm)
+    for pass_ in data.draw(st.permutations(passes)):
+        pass_(eager.gm, reverse=True)
+        assert pass_.get_transformed_nodes(eager.gm) == []
+        eager.assert_computed_by(eager.gm)
+    assert_is(eager.gm, before)
+    assert eager.gm.code == code
+
+
+@given(recipes(), steps)
+def test_passes_may_be_applied_and_reversed_as_one_likes(recipe, steps):
+    eager = Eager(recipe)
+    before = snapshot(eager.gm)
+    for pass_, reverse in steps:
+        pass_(eager.gm, reverse=reverse)
+        eager.assert_computed_by(eager.gm)
+        if reverse:
+            assert pass_.get_transformed_nodes(eager.gm) == []
+    for pass_ in PASSES:
+        pass_(eager.gm, reverse=True)
+    assert_is(eager.gm, before)
+
+
+@given(recipes(), st.sampled_from(PASSES))
+def test_marks_are_exactly_the_changed_nodes(recipe, pass_):
+    gm = recipe.trace(recipe.build())
+    before = fx.GraphModule(gm, copy.deepcopy(gm.graph))
+    explained = pass_.explain(gm)
+    pass_(gm)
+    names = {node.name for node in pass_.get_transformed_nodes(gm)}
+    assert names == marked(gm) == changed(gm, before)
+    assert bool(names) == bool(explained.matched.any())
+
+
+@given(recipes(), sequences, st.sampled_from(list(COPIES)))
+def test_copies_are_independent(recipe, passes, kind):
+    if any(isinstance(change, Parametrize) for change in recipe.changes):
+        kind = "deepcopy"  # torch refuses to pickle parametrized modules
+    gm = recipe.trace(recipe.build())
+    ensure_picklable(gm)
+    before = snapshot(gm)
+    composition = compose(*passes)
+    composition(gm)
+    after = snapshot(gm)
+    other = COPIES[kind](gm)
+    assert_equals(other, after)
+    assert_equals(composition(other, reverse=True), before)
+    composition(other)
+    assert_is(gm, after)
+    once_more = snapshot(other)
+    composition(gm, reverse=True)
+    assert_is(gm, before)
+    assert_is(other, once_more)
+
+
+@given(recipes(), sequences)
+def test_explaining_changes_nothing(recipe, passes):
+    gm = recipe.trace(recipe.build())
+    before = snapshot(gm)
+    for pass_ in passes:
+        frame = pass_.explain(gm)
+        assert all(frame.reason)
+    assert_is(gm, before)
