@@ -30,7 +30,9 @@ if TYPE_CHECKING:
         compare_nodes,
         compare_outputs,
         first_divergence,
+        graph_diff,
         transformed_nodes,
+        unmarked_changes,
         verdict,
     )
 
@@ -57,7 +59,9 @@ _HOME = {
     "compare_nodes": "fxlab.validation",
     "compare_outputs": "fxlab.validation",
     "first_divergence": "fxlab.validation",
+    "graph_diff": "fxlab.validation",
     "transformed_nodes": "fxlab.validation",
+    "unmarked_changes": "fxlab.validation",
     "verdict": "fxlab.validation",
 }
 
@@ -83,9 +87,11 @@ __all__ = [
     "draw",
     "example_inputs",
     "first_divergence",
+    "graph_diff",
     "inspect",
     "symbolic_trace",
     "transformed_nodes",
+    "unmarked_changes",
     "verdict",
 ]
 

@@ -2,6 +2,7 @@
 
 from fxlab.validation.compare_nodes import Divergence, compare_nodes, first_divergence
 from fxlab.validation.compare_outputs import compare_outputs
+from fxlab.validation.graph_diff import graph_diff, unmarked_changes
 from fxlab.validation.judgement import Status
 from fxlab.validation.transformed_nodes import transformed_nodes
 from fxlab.validation.verdict import Verdict, verdict
@@ -13,6 +14,8 @@ __all__ = [
     "compare_nodes",
     "compare_outputs",
     "first_divergence",
+    "graph_diff",
     "transformed_nodes",
+    "unmarked_changes",
     "verdict",
 ]

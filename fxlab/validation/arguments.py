@@ -1,6 +1,6 @@
 """Checking what the functions of this package are called with."""
 
-from typing import Any
+from typing import Any, cast
 
 from torch.fx import GraphModule
 
@@ -8,16 +8,22 @@ from fxlab.running import Inputs, call_arguments
 from fxlab.validation.module_tensors import tensors_of
 
 
-def checked_graph_module(module: Any, name: str) -> GraphModule:
-    """Return a graph module that can be run, or raise what says which argument is none."""
+def checked_graph(module: Any, name: str) -> GraphModule:
+    """Return a graph module, or raise the ``TypeError`` that says which argument is none."""
     if not isinstance(module, GraphModule):
         raise TypeError(
             f"{name}: expected a torch.fx.GraphModule, got {type(module).__name__}. "
             "Trace the model first, with fxlab.symbolic_trace."
         )
+    return module
+
+
+def runnable_graph(module: Any, name: str) -> GraphModule:
+    """Return a graph module that can be run, or raise what says which argument is none."""
+    checked_graph(module, name)
     if any(tensor.is_meta for tensor in tensors_of(module)):
         raise ValueError(f"{name}: it is on the meta device and has no weights to run with.")
-    return module
+    return cast(GraphModule, module)
 
 
 def inputs_or_examples(inputs: Inputs | None, original: GraphModule) -> Inputs:

@@ -9,7 +9,7 @@ from torch.fx import GraphModule
 
 from fxlab.running import Inputs
 from fxlab.tensors import same_bits, tensors_by_path
-from fxlab.validation.arguments import checked_graph_module, inputs_or_examples
+from fxlab.validation.arguments import inputs_or_examples, runnable_graph
 from fxlab.validation.judgement import Judgement, Status, Versions, judged, judged_by_bits
 from fxlab.validation.node_columns import module_path, shape_and_dtype, target_text
 from fxlab.validation.side_by_side import Pair, SideBySide
@@ -158,8 +158,8 @@ def first_divergence(
 def _pairs(
     original: GraphModule, transformed: GraphModule, inputs: Inputs | None, *, in_float64: bool = False
 ) -> SideBySide:
-    checked_graph_module(original, "original")
-    checked_graph_module(transformed, "transformed")
+    runnable_graph(original, "original")
+    runnable_graph(transformed, "transformed")
     given = inputs_or_examples(inputs, original)
     return SideBySide(original, transformed, given, in_float64=in_float64)
 

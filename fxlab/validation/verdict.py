@@ -8,7 +8,7 @@ from torch.fx import GraphModule
 
 from fxlab.running import Inputs, run
 from fxlab.tensors import tensors_by_path
-from fxlab.validation.arguments import checked_graph_module, inputs_or_examples
+from fxlab.validation.arguments import inputs_or_examples, runnable_graph
 from fxlab.validation.float64_run import Widen, run_in_float64
 from fxlab.validation.judgement import Judgement, Status, Versions, judged, judged_by_bits
 from fxlab.validation.module_tensors import tensors_of
@@ -137,8 +137,8 @@ def verdict(original: GraphModule, transformed: GraphModule, inputs: Inputs | No
     >>> print(verdict(torch.fx.symbolic_trace(model), fused, x).status)
     different
     """
-    checked_graph_module(original, "original")
-    checked_graph_module(transformed, "transformed")
+    runnable_graph(original, "original")
+    runnable_graph(transformed, "transformed")
     inputs = inputs_or_examples(inputs, original)
     return _Comparison(original, transformed, inputs).verdict()
 
