@@ -2,9 +2,10 @@
 
 import pytest
 import torch
+from planted import traced, transformed
 from torch import nn
 
-from fxlab import FuseBatchNorm2dInConv2d, transformed_nodes
+from fxlab import FuseBatchNorm2dInConv2d, FuseBiasInLinear, MergeLinears, Transformation, transformed_nodes
 
 
 @pytest.fixture
@@ -53,3 +54,58 @@ def test_wrong_arguments_are_named(fused):
         transformed_nodes("model")
     with pytest.raises(TypeError, match=r"transformation: expected an fxlab.Transformation, got str"):
         transformed_nodes(fused[0], "merge-linears")
+    with pytest.raises(TypeError, match=r"original: expected a torch.fx.GraphModule, got str"):
+        transformed_nodes(*fused, original="model")
+
+
+def test_before_and_after_stand_side_by_side():
+    graph, _ = traced("resnet")
+    fuse = FuseBatchNorm2dInConv2d()
+    module = transformed(graph, fuse)
+    table = transformed_nodes(module, fuse, original=graph)
+    assert list(table) == [
+        *("before", "op_before", "op", "target_before", "target", "module_path", "shape_before", "shape"),
+        *("dtype_before", "dtype", "parameters_before", "parameters", "inputs_before", "inputs", "users"),
+    ]
+    row = table.loc["embedder_embedder_convolution"]
+    assert row["before"] == ["embedder_embedder_convolution", "embedder_embedder_normalization"]
+    assert row["target_before"] == ["embedder.embedder.convolution", "embedder.embedder.normalization"]
+    assert row["parameters_before"] == [8 * 3 * 49, 16]
+    assert row["parameters"] == 8 * 3 * 49 + 8
+    assert row["shape_before"][0] == row["shape"]
+
+
+def test_a_merged_linear_stands_for_those_that_were_merged():
+    graph, _ = traced("bert")
+    table = transformed_nodes(transformed(graph, MergeLinears()), original=graph)
+    prefix = "encoder_layer_0_attention_self_"
+    assert table["before"].iloc[0] == [prefix + "query", prefix + "key", prefix + "value"]
+    assert table["shape_before"].iloc[0] == [(2, 12, 32)] * 3
+    assert table["shape"].iloc[0] == (2, 12, 96)
+
+
+def test_what_passes_did_on_top_of_each_other_goes_back_to_the_original():
+    graph, _ = traced("bert")
+    merged = transformed(graph, MergeLinears())
+    table = transformed_nodes(transformed(merged, FuseBiasInLinear()), original=graph)
+    assert len(table.loc["query_key_value_merged", "before"]) == 3
+    assert table.loc["pooler_dense", "before"] == ["pooler_dense"]
+    below = transformed_nodes(transformed(merged, FuseBiasInLinear()), original=merged)
+    assert below.loc["query_key_value_merged", "before"] == ["query_key_value_merged"]
+
+
+def test_a_pass_without_a_journal_is_matched():
+    class ReluToClamp(Transformation):
+        def transform(self, graph_module):
+            for node in graph_module.graph.find_nodes(op="call_module", target="1"):
+                with graph_module.graph.inserting_before(node):
+                    new = graph_module.graph.call_function(torch.clamp, node.args, {"min": 0})
+                node.replace_all_uses_with(new)
+                graph_module.graph.erase_node(node)
+                self.mark_as_transformed(new)
+            return graph_module
+
+    graph = torch.fx.symbolic_trace(nn.Sequential(nn.Linear(3, 3), nn.ReLU(), nn.Linear(3, 3)))
+    table = transformed_nodes(transformed(graph, ReluToClamp()), original=graph)
+    assert table.loc["clamp", "before"] == ["_1"]
+    assert table.loc["clamp", "op_before"] == ["call_module"]

@@ -1,0 +1,68 @@
+"""Which nodes of the original a changed node stands for."""
+
+from functools import cached_property
+
+from torch.fx import GraphModule, Node
+
+from fxlab.transformations.journal import Journal, Record
+from fxlab.validation.matching import Matching, matched
+
+
+class Provenance:
+    """Knows for each node of a transformed graph the nodes of the original that it stands for.
+
+    The journal knows it, where passes have kept one: a merged linear stands for all that were merged. Else a
+    node stands for the one that it matches.
+
+    Parameters
+    ----------
+    original, transformed
+        The module before and after.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from torch import nn
+    >>> from fxlab import FuseBatchNorm2dInConv2d
+    >>> graph = torch.fx.symbolic_trace(nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8)).eval())
+    >>> fused = FuseBatchNorm2dInConv2d()(torch.fx.symbolic_trace(graph))
+    >>> convolution = next(iter(fused.graph.find_nodes(op="call_module")))
+    >>> [node.name for node in Provenance(graph, fused).of(convolution)]
+    ['_0', '_1']
+    """
+
+    def __init__(self, original: GraphModule, transformed: GraphModule) -> None:
+        self._original, self._transformed = original, transformed
+        self._nodes = {node.name: node for node in original.graph.nodes}
+        self._records: dict[str, list[Record]] = {}
+        done_before = {(record.signature, record.marked) for record in Journal.of(original).records}
+        for record in Journal.of(transformed).records:
+            for name in record.marked if (record.signature, record.marked) not in done_before else ():
+                self._records.setdefault(name, []).append(record)
+
+    def of(self, node: Node) -> list[Node]:
+        """Return the nodes of the original, in its order; none for a node that stands for nothing."""
+        found: set[str] = set()
+        pending, seen = [node.name], set[str]()
+        while pending:
+            name = pending.pop()
+            if name in seen:
+                continue
+            seen.add(name)
+            replaced = {other for record in self._records.get(name, ()) for other in _replaced(record)}
+            if name in self._nodes and (name != node.name or name in replaced):
+                found.add(name)
+            pending += replaced
+        if not found and node in self._matching.originals:
+            found = {self._matching.originals[node].name}
+        return [other for name, other in self._nodes.items() if name in found]
+
+    @cached_property
+    def _matching(self) -> Matching:
+        return matched(self._original, self._transformed)
+
+
+def _replaced(record: Record) -> set[str]:
+    """Return the nodes that were changed or erased, or called a module that was replaced."""
+    names = {change.name for change in record.nodes if change.before is not None}
+    return names.union(*(change.callers for change in record.modules))
