@@ -1,9 +1,11 @@
 """What a transformation changed, and whether it matters, as tables."""
 
+from fxlab.validation.benchmark import benchmark
 from fxlab.validation.compare_nodes import Divergence, compare_nodes, first_divergence
 from fxlab.validation.compare_outputs import compare_outputs
 from fxlab.validation.graph_diff import graph_diff, unmarked_changes
 from fxlab.validation.judgement import Status
+from fxlab.validation.profile import profile
 from fxlab.validation.transformed_nodes import transformed_nodes
 from fxlab.validation.verdict import Verdict, verdict
 
@@ -11,10 +13,12 @@ __all__ = [
     "Divergence",
     "Status",
     "Verdict",
+    "benchmark",
     "compare_nodes",
     "compare_outputs",
     "first_divergence",
     "graph_diff",
+    "profile",
     "transformed_nodes",
     "unmarked_changes",
     "verdict",

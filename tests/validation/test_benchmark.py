@@ -1,0 +1,104 @@
+"""How long a model takes with each combination of passes."""
+
+import operator
+
+import pytest
+import torch
+from planted import traced
+from torch import fx, nn
+
+from fxlab import ChangeTrueDivToMulByInverse, MergeLinears, Session, Transformation, benchmark
+
+QUICK = {"rounds": 3, "min_seconds": 0.001}
+
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.query, self.key = nn.Linear(8, 8), nn.Linear(8, 8)
+
+    def forward(self, x):
+        return self.query(x) @ self.key(x).T / 7
+
+
+class Work(Transformation):
+    """Makes the model do the same work once more, many times."""
+
+    name = "work"
+
+    def transform(self, graph_module):
+        output = next(iter(graph_module.graph.find_nodes(op="output")))
+        (value,) = output.args
+        with graph_module.graph.inserting_before(output):
+            for _ in range(200):
+                value = graph_module.graph.call_function(operator.mul, (value, 1.0))
+        output.args = (value,)
+        return graph_module
+
+
+@pytest.fixture
+def session():
+    return Session(fx.symbolic_trace(Model().eval()), torch.randn(4, 8))
+
+
+def test_each_combination_of_the_passes_that_change_something_is_timed(session):
+    table = benchmark(session, **QUICK)
+    merge, change = "merge-linears", "change-true-div-to-mul-by-inverse"
+    names = table.index.tolist()
+    assert names[0] == "original"
+    fuse = "fuse-bias-in-linear"
+    assert {merge, change, fuse} <= set(names)
+    assert len(names) == 8
+    assert all(" + ".join(p.name for p in session.passes if p.name in name) == name for name in names[1:])
+    assert (table["time"] > 0).all()
+    assert (table["ratio_low"] <= table["ratio"]).all()
+    assert (table["ratio"] <= table["ratio_high"]).all()
+    assert table.loc["original", ["ratio", "ratio_low", "ratio_high", "outcome"]].tolist() == [1, 1, 1, ""]
+
+
+def test_a_pass_that_costs_a_lot_is_slower(session):
+    session.add(Work())
+    table = benchmark(session, passes=["work"], **QUICK)
+    assert table.index.tolist() == ["original", "work"]
+    assert table.loc["work", "outcome"] == "slower"
+    assert table.loc["work", "ratio_low"] > 2
+
+
+def test_passes_are_chosen_by_name_or_by_themselves(session):
+    merge, change = MergeLinears(), ChangeTrueDivToMulByInverse()
+    assert len(benchmark(session, passes=["merge-linears", change], **QUICK)) == 4
+    assert len(benchmark(session, passes=[merge], **QUICK)) == 2
+    with pytest.raises(ValueError, match=r"passes: the session does not offer fold. It offers: .*merge-lin"):
+        benchmark(session, passes=["fold"], **QUICK)
+
+
+def test_the_session_stays_as_it_is(session):
+    session.apply("merge-linears")
+    stages, applied = session.stages, session.applied
+    benchmark(session, **QUICK)
+    assert session.stages == stages
+    assert session.applied == applied
+
+
+def test_too_many_combinations_are_refused():
+    class Noop(Work):
+        def __init__(self, name):
+            self.name = name
+
+        @property
+        def signature(self):
+            return self.name
+
+    graph, inputs = traced("bert")
+    passes = [Noop(f"work-{index}") for index in range(6)]
+    with pytest.raises(ValueError, match=r"6 passes have 64 combinations. Choose up to 5 of work-0"):
+        benchmark(Session(graph, inputs, passes=passes), **QUICK)
+
+
+def test_what_cannot_be_timed_is_said_in_words(session):
+    with pytest.raises(TypeError, match=r"session: expected an fxlab.Session, got Model"):
+        benchmark(session.original)
+    with pytest.raises(ValueError, match="session: its model does not run on these inputs"):
+        benchmark(session, torch.randn(4, 3), **QUICK)
+    with pytest.raises(ValueError, match="rounds: expected a positive number of rounds, got 0"):
+        benchmark(session, rounds=0)
