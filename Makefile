@@ -5,7 +5,9 @@ VENV := .venv
 BIN := $(VENV)/bin
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: lab test lint browser benchmark clean
+SEED ?= 1
+
+.PHONY: lab test lint browser benchmark fuzz clean
 
 # JupyterLab refuses to run as root unless told to, which is what containers are.
 lab: $(VENV)/.lab
@@ -24,6 +26,11 @@ lint: $(VENV)/.test
 
 benchmark: $(VENV)/.test
 	$(BIN)/python -m benchmarks
+
+# Without end: 2,000 random examples of each law with each seed, until one fails. `make fuzz SEED=7` starts there.
+fuzz: $(VENV)/.test
+	seed=$(SEED); while echo "seed $$seed" && HYPOTHESIS_PROFILE=fuzz $(BIN)/python -m pytest --quiet --exitfirst \
+	    --hypothesis-seed=$$seed tests/transformations/test_laws.py; do seed=$$((seed + 1)); done; false
 
 clean:
 	rm -rf $(VENV) frontend/node_modules fxlab/notebook/static

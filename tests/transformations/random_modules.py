@@ -1,4 +1,4 @@
-"""Random modules: a recipe that hypothesis draws, prints and shrinks, and the module that is built from it.
+"""Modules made of a recipe, which is what ``strategies.py`` draws and hypothesis prints and shrinks.
 
 A module keeps a list of values, of which the input is the first. Each step reads values by their index and
 appends one; what the module returns is a selection of the values. Layers are made when a step first calls
@@ -11,8 +11,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from hypothesis import reject
-from hypothesis import strategies as st
 from torch import fx, nn
 from torch.fx.passes.shape_prop import ShapeProp
 from torch.nn import functional as F
@@ -320,6 +318,8 @@ class Recipe:
     """Whether ``ShapeProp`` has been run."""
     aliased: bool = False
     """Whether the second call of a module goes by another path."""
+    renamed: bool = False
+    """Whether the nodes have names that torch.fx would not give."""
     seed: int = 0
 
     def input(self) -> torch.Tensor:
@@ -344,6 +344,10 @@ class Recipe:
                 ShapeProp(gm).propagate(self.input())
         if self.aliased:
             call_by_other_paths(gm)
+        if self.renamed:
+            for node in list(gm.graph.nodes)[:-1]:  # copy.deepcopy gives the output its name back
+                node.name = f"{node.name}_of_mine_07"
+            gm.recompile()
         return gm
 
 
@@ -434,145 +438,3 @@ def call_by_other_paths(gm: fx.GraphModule) -> None:
                 node.target = alias
             called.add(node.target)
     gm.recompile()
-
-
-# Strategies
-
-DTYPES = st.sampled_from([torch.float32, torch.float64, torch.bfloat16, torch.float16])
-SHAPES = st.sampled_from([(3, 4), (2, 4, 4), (2, 3, 4), (2, 4, 3, 3), (4,), (0, 4), (1, 6), (2, 2, 2, 4)])
-CONSTANTS = st.one_of(
-    st.sampled_from([8, 49.0, 3, -7, 0.1, 1 / 3, 2**10, 1e4, 1e-4, 6e4, 1e6, 1e-6, 1e30, 1e-30]),
-    st.sampled_from([0, 0.0, -0.0, 1e-310, 5e-324, 1e300, float("inf"), float("-inf"), float("nan")]),
-    st.sampled_from([True, 2**53 + 1, 2**62]),
-    st.floats(0.01, 100),
-    st.integers(-10, 10),
-)
-
-
-@st.composite
-def recipes(draw: st.DrawFn) -> Recipe:
-    """Draw a recipe whose module runs."""
-    shape, dtype, seed = draw(SHAPES), draw(DTYPES), draw(st.integers(0, 3))
-    start = Recipe(shape, (), dtype=dtype, seed=seed)
-    builder = Builder(start.input(), seed)
-    for _ in range(draw(st.integers(1, 6))):
-        for step in draw(steps(builder)):
-            _try(builder, step)
-    paths = [step.path for step in builder.model.steps if isinstance(step, Call)]
-    count = len(builder.values)
-    recipe = Recipe(
-        shape,
-        builder.model.steps,
-        tuple(draw(st.lists(changes(paths), max_size=3))) if paths else (),
-        tuple(draw(st.lists(st.integers(0, count - 1), min_size=1, max_size=3, unique=True))),
-        dtype,
-        draw(st.booleans()),
-        draw(st.integers(0, 7)) == 7,
-        seed,
-    )
-    if not _runs(recipe):
-        reject()
-    return recipe
-
-
-def _runs(recipe: Recipe) -> bool:
-    try:
-        model = recipe.build()
-        with torch.no_grad():
-            model(recipe.input())
-        recipe.trace(model)
-    except Exception:  # a change does not fit, such as training mode for a single row
-        return False
-    return True
-
-
-def _try(builder: Builder, step: Any) -> None:
-    try:
-        builder.add(step)
-    except Exception:  # not every step fits every value
-        return
-
-
-@st.composite
-def steps(draw: st.DrawFn, builder: Builder) -> list[Any]:
-    """Draw steps that belong together; not all of them may fit."""
-    count = len(builder.values)
-    of = draw(st.integers(0, count - 1))
-    kind = draw(
-        st.sampled_from(
-            ["linears", "norm", "linear and norm", "conv", "divide", "apply", "join", "other", "again"]
-        )
-    )
-    x = builder.values[of]
-    dims = x.dim() if isinstance(x, torch.Tensor) else 0
-    if kind == "linears":
-        return [
-            Call(_path(draw, f"linear{count}_{i}"), draw(linears), of, draw(rarely))
-            for i in range(draw(st.integers(1, 4)))
-        ]
-    if kind == "norm" or (kind == "conv" and dims != 4):
-        return [Call(_path(draw, f"norm{count}"), draw(norms), of)]
-    if kind == "linear and norm":
-        linear = Call(_path(draw, f"linear{count}"), draw(linears), of)
-        norm = Call(_path(draw, f"norm{count}"), draw(norms), count)
-        if draw(st.booleans()):
-            return [linear, norm]
-        return [Call(norm.path, norm.layer, of), Call(linear.path, linear.layer, count)]
-    if kind == "conv":
-        conv = Call(_path(draw, f"conv{count}"), draw(convs), of, draw(rarely))
-        return [conv, Call(_path(draw, f"norm{count}"), draw(norms), count)]
-    if kind == "divide":
-        constants = CONSTANTS if x.dtype == torch.float16 else CONSTANTS | st.just(1 + 0j)  # no ComplexHalf
-        return [Divide(of, draw(constants), draw(st.sampled_from(list(DIVISIONS))))]
-    if kind == "apply":
-        return [Apply(draw(st.sampled_from(list(FUNCTIONS))), of)]
-    if kind == "join":
-        return [Join(draw(st.sampled_from(list(JOINS))), of, draw(st.integers(0, count - 1)))]
-    if kind == "other":
-        return [Call(_path(draw, f"other{count}"), Other(draw(st.sampled_from(list(OTHERS)))), of)]
-    paths = [step.path for step in builder.model.steps if isinstance(step, Call)]
-    if not paths:
-        return []
-    path = draw(st.sampled_from(paths))
-    if draw(st.booleans()):
-        return [Read(path, draw(st.sampled_from(["weight", "bias", "running_mean"])), of)]
-    return [Call(path, None, of)]
-
-
-rarely = st.integers(0, 5).map(lambda number: number == 5)
-linears = st.builds(
-    Linear, st.sampled_from([1, 2, 4, 4, 6]), st.integers(0, 3).map(bool), st.integers(0, 9).map((9).__eq__)
-)
-norms = st.builds(
-    Norm,
-    affine=st.integers(0, 3).map(bool),
-    statistics=st.integers(0, 7).map(bool),
-    training=rarely,
-    mean=st.sampled_from([1.0, 1.0, 0.0, 30.0]),
-)
-convs = st.builds(
-    Conv,
-    size=st.sampled_from([1, 2, 4]),
-    kernel=st.sampled_from([1, 2, 3]),
-    bias=st.booleans(),
-    padding=st.sampled_from([0, 1, "same"]),
-    mode=st.sampled_from(["zeros", "zeros", "reflect", "circular"]),
-    groups=st.sampled_from([1, 1, 2]),
-)
-
-
-def _path(draw: st.DrawFn, name: str) -> str:
-    """Put a new layer at the root or below."""
-    return draw(st.sampled_from(["", "block.", "block.inner.", "0."])) + name
-
-
-def changes(paths: list[str]) -> st.SearchStrategy[Any]:
-    """Draw a change of one of the layers."""
-    path, parameter = st.sampled_from(paths), st.sampled_from(["weight", "bias"])
-    return st.one_of(
-        st.builds(Freeze, path, parameter),
-        st.builds(Mode, path, st.booleans()),
-        st.builds(Hook, path, st.sampled_from(["forward", "forward_pre", "full_backward"])),
-        st.builds(Tie, path, path, parameter, st.booleans()),
-        st.builds(Parametrize, path),
-    )

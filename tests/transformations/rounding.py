@@ -62,7 +62,7 @@ def _whole(value: torch.Tensor, error: torch.Tensor, dtype: torch.dtype) -> Boun
 
 def uncertain(error: torch.Tensor) -> torch.Tensor:
     """Return an infinite error wherever there is any: what follows is not continuous."""
-    return torch.where(error > 0, torch.inf, 0.0)
+    return torch.where(error > 0, torch.inf, torch.zeros_like(error))
 
 
 def is_inexact(dtype: torch.dtype) -> bool:
@@ -168,21 +168,19 @@ def _times(a: Any, b: Any) -> Any:
 
 
 def matmul(a: Bounded, b: Bounded) -> Bounded:
-    operations = a.value.shape[-1] + 2
-    eps = torch.finfo(a.dtype).eps
-    magnitude = a.value.abs() @ b.value.abs()
-    error = (
-        a.value.abs() @ b.error + a.error @ b.value.abs() + a.error @ b.error + operations * eps * magnitude
-    )
+    x, y = a.value.abs(), b.value.abs()
+    error = x @ b.error + a.error @ y + a.error @ b.error + (x.shape[-1] + 2) * epsilon(a.dtype) * (x @ y)
     return rounded(a.value @ b.value, error, _dtype(a, b))
 
 
+def epsilon(dtype: torch.dtype) -> float:
+    return torch.finfo(dtype).eps if is_inexact(dtype) else 0.0
+
+
 def summed(x: Bounded, *dims: int) -> Bounded:
-    value, error = x.value.sum(*dims), x.error.sum(*dims)
-    if not is_inexact(x.dtype):
-        return rounded(value, error, torch.int64)
-    magnitude = x.value.abs().sum(*dims)
-    return rounded(value, error + x.value.numel() * torch.finfo(x.dtype).eps * magnitude, x.dtype)
+    magnitude = x.value.numel() * epsilon(x.dtype) * x.value.abs().sum(*dims)
+    dtype = x.dtype if is_inexact(x.dtype) else torch.int64
+    return rounded(x.value.sum(*dims), x.error.sum(*dims) + magnitude, dtype)
 
 
 def relu(x: Bounded) -> Bounded:
@@ -274,6 +272,8 @@ def batch_norm(module: nn.BatchNorm1d | nn.BatchNorm2d, x: Bounded) -> Bounded:
     )
     others = [dim for dim in range(x.value.dim()) if dim != 1]
     batch = module.training or module.running_mean is None
+    if module.training:
+        module(x.value.to(x.dtype))  # for its running statistics, which others may read
     if batch:
         mean, variance = x.value.mean(others, keepdim=True), x.value.var(others, correction=0, keepdim=True)
     else:
@@ -285,7 +285,8 @@ def batch_norm(module: nn.BatchNorm1d | nn.BatchNorm2d, x: Bounded) -> Bounded:
     if batch:
         largest = x.error.amax(others, keepdim=True)
         error = scale * largest * (2 + normal.abs() * normal.abs().amax(others, keepdim=True))
-        error = torch.where(largest > deviation / 10, torch.inf, error)
+        squares_limit = torch.finfo(torch.promote_types(x.dtype, torch.float32)).max / x.value.numel()
+        error = torch.where((largest > deviation / 10) | (variance > squares_limit), torch.inf, error)
     magnitude = (x.value.abs() + mean.abs()) * scale + bias.abs()
     operations = 8 + (x.value.numel() if batch else 0)
     error = error + operations * torch.finfo(x.dtype).eps * magnitude
@@ -296,7 +297,7 @@ def dropout(module: nn.Dropout, x: Bounded) -> Bounded:
     if not module.training:
         return x
     mask = F.dropout(torch.ones_like(x.value, dtype=x.dtype), module.p)
-    return Bounded(x.value * mask, _times(x.error, mask), x.dtype)
+    return Bounded(x.value * mask, _times(x.error, mask.abs()), x.dtype)
 
 
 def relu_module(module: nn.ReLU, x: Bounded) -> Bounded:

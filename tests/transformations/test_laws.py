@@ -10,8 +10,9 @@ import torch
 from exactness import COPIES, assert_equals, assert_is, snapshot
 from hypothesis import event, given
 from hypothesis import strategies as st
-from random_modules import Parametrize, Recipe, kept_buffers, recipes
+from random_modules import Parametrize, Recipe, kept_buffers
 from rounding import Bounded, RoundingBound, agree
+from strategies import recipes
 from torch import fx, nn
 
 from fxlab.graph_module import ensure_picklable

@@ -1,0 +1,228 @@
+"""How hypothesis draws a recipe: group after group of steps, each run at once, so that what follows fits."""
+
+import operator
+from typing import Any
+
+import torch
+from hypothesis import reject
+from hypothesis import strategies as st
+from random_modules import (
+    DIVISIONS,
+    FUNCTIONS,
+    JOINS,
+    OTHERS,
+    Apply,
+    Builder,
+    Call,
+    Conv,
+    Divide,
+    Freeze,
+    Hook,
+    Join,
+    Linear,
+    Mode,
+    Norm,
+    Other,
+    Parametrize,
+    Read,
+    Recipe,
+    Tie,
+)
+
+DTYPES = [torch.float32, torch.float64, torch.bfloat16, torch.float16]
+ROWS = [(3, 4), (1, 6), (0, 4), (4,)]
+SEQUENCES = [(2, 4, 4), (2, 3, 4), (1, 2, 4)]
+IMAGES = [(2, 4, 3, 3), (1, 2, 3, 4), (0, 2, 3, 3)]
+shapes = st.sampled_from([ROWS, IMAGES, ROWS, SEQUENCES, IMAGES, ROWS]).flatmap(st.sampled_from)
+
+mostly = st.sampled_from([True, True, True, False])
+rarely = st.sampled_from([False] * 7 + [True])
+
+ordinary_constants = st.sampled_from([8, 49.0, 3, -7, 0.1, 1 / 3, 2**10]) | st.floats(0.01, 100)
+extreme_constants = st.sampled_from([1e4, 1e-4, 6e4, 1e6, 1e-6, 1e30, 1e-30, 1e300, 1e-310, 5e-324])
+hostile_constants = st.sampled_from(
+    [0, 0.0, -0.0, float("inf"), float("-inf"), float("nan"), True, 2**53 + 1, 2**62, -(2**63)]
+)
+constants = ordinary_constants | ordinary_constants | extreme_constants | hostile_constants
+
+linears = st.builds(Linear, size=st.sampled_from([4, 1, 2, 6]), bias=mostly, doubled=rarely)
+norms = st.builds(
+    Norm,
+    affine=mostly,
+    statistics=rarely.map(operator.not_),
+    training=rarely,
+    mean=st.sampled_from([1.0, 0.0, 30.0]),
+)
+convs = st.builds(
+    Conv,
+    size=st.sampled_from([4, 1, 2]),
+    kernel=st.sampled_from([1, 2, 3]),
+    bias=st.booleans(),
+    padding=st.sampled_from([0, 1, "same"]),
+    mode=st.sampled_from(["zeros", "reflect", "circular"]),
+    groups=st.sampled_from([1, 1, 2]),
+)
+
+
+@st.composite
+def recipes(draw: st.DrawFn) -> Recipe:
+    """Draw a recipe whose module runs."""
+    start = Recipe(
+        draw(shapes),
+        (),
+        dtype=draw(st.sampled_from(DTYPES)),
+        shapes_known=draw(mostly),
+        aliased=draw(rarely),
+        renamed=draw(rarely),
+        seed=draw(st.integers(0, 3)),
+    )
+    builder = Builder(start.input(), start.seed)
+    for _ in range(draw(st.integers(2, 7))):
+        for step in draw(steps(builder)):
+            _try(builder, step)
+    recipe = draw(finished(start, builder))
+    if not _runs(recipe):
+        reject()
+    return recipe
+
+
+@st.composite
+def finished(draw: st.DrawFn, start: Recipe, builder: Builder) -> Recipe:
+    """Draw what is changed in the module, and what it returns: the last value, mostly."""
+    paths = called_paths(builder)
+    count = len(builder.values)
+    outputs = draw(st.lists(st.integers(0, count - 1), max_size=2, unique=True))
+    if not outputs or draw(mostly):
+        outputs = [count - 1, *(index for index in outputs if index != count - 1)]
+    return Recipe(
+        start.shape,
+        builder.model.steps,
+        tuple(draw(st.lists(changes(paths), max_size=2))) if paths and not draw(mostly) else (),
+        tuple(outputs),
+        start.dtype,
+        start.shapes_known,
+        start.aliased,
+        start.renamed,
+        start.seed,
+    )
+
+
+def _runs(recipe: Recipe) -> bool:
+    try:
+        model = recipe.build()
+        with torch.no_grad():
+            model(recipe.input())
+        recipe.trace(model)
+    except Exception:  # a change does not fit, such as training mode for a single row
+        return False
+    return True
+
+
+def _try(builder: Builder, step: Any) -> None:
+    try:
+        builder.add(step)
+    except Exception:  # not every step fits every value
+        return
+
+
+def called_paths(builder: Builder) -> list[str]:
+    return [step.path for step in builder.model.steps if isinstance(step, Call)]
+
+
+@st.composite
+def steps(draw: st.DrawFn, builder: Builder) -> list[Any]:
+    """Draw steps that belong together; not all of them may fit."""
+    count = len(builder.values)
+    of = count - 1 if draw(st.booleans()) else draw(st.integers(0, count - 1))
+    is_image = builder.values[of].dim() == 4
+    chain = conv_and_norm if is_image else linear_and_norm
+    groups = [linears_of_one_input, chain, chain, division, *_OTHER_GROUPS]
+    return draw(draw(st.sampled_from(groups))(builder, of, count))
+
+
+def path_of(name: str) -> st.SearchStrategy[str]:
+    """Put a new layer at the root or below."""
+    return st.sampled_from([name, f"block.{name}", f"block.inner.{name}", f"0.{name}"])
+
+
+@st.composite
+def linears_of_one_input(draw: st.DrawFn, builder: Builder, of: int, count: int) -> list[Any]:
+    return [
+        Call(draw(path_of(f"linear{count}_{number}")), draw(linears), of, draw(rarely))
+        for number in range(draw(st.integers(1, 4)))
+    ]
+
+
+@st.composite
+def linear_and_norm(draw: st.DrawFn, builder: Builder, of: int, count: int) -> list[Any]:
+    layers = {f"linear{count}": draw(linears), f"norm{count}": draw(norms)}
+    return draw(chains(layers if draw(mostly) else dict(reversed(layers.items())), of, count))
+
+
+@st.composite
+def conv_and_norm(draw: st.DrawFn, builder: Builder, of: int, count: int) -> list[Any]:
+    return draw(chains({f"conv{count}": draw(convs), f"norm{count}": draw(norms)}, of, count))
+
+
+@st.composite
+def chains(draw: st.DrawFn, layers: dict[str, Any], of: int, count: int) -> list[Any]:
+    """Call each layer on the result of the one before."""
+    inputs = [of, *range(count, count + len(layers) - 1)]
+    return [
+        Call(draw(path_of(name)), layer, value, draw(rarely))
+        for (name, layer), value in zip(layers.items(), inputs, strict=True)
+    ]
+
+
+@st.composite
+def norm(draw: st.DrawFn, builder: Builder, of: int, count: int) -> list[Any]:
+    return [Call(draw(path_of(f"norm{count}")), draw(norms), of)]
+
+
+@st.composite
+def division(draw: st.DrawFn, builder: Builder, of: int, count: int) -> list[Any]:
+    has_complex = builder.values[of].dtype != torch.float16  # torch hardly knows complex numbers of that size
+    constant = draw(constants | st.just(1 + 0j) if has_complex else constants)
+    return [Divide(of, constant, draw(st.sampled_from(list(DIVISIONS))))]
+
+
+@st.composite
+def function(draw: st.DrawFn, builder: Builder, of: int, count: int) -> list[Any]:
+    return [Apply(draw(st.sampled_from(list(FUNCTIONS))), of)]
+
+
+@st.composite
+def join(draw: st.DrawFn, builder: Builder, of: int, count: int) -> list[Any]:
+    return [Join(draw(st.sampled_from(list(JOINS))), of, draw(st.integers(0, count - 1)))]
+
+
+@st.composite
+def other_layer(draw: st.DrawFn, builder: Builder, of: int, count: int) -> list[Any]:
+    return [Call(draw(path_of(f"other{count}")), Other(draw(st.sampled_from(list(OTHERS)))), of)]
+
+
+@st.composite
+def second_use(draw: st.DrawFn, builder: Builder, of: int, count: int) -> list[Any]:
+    """Call a layer again, or read one of its tensors."""
+    paths = called_paths(builder)
+    if not paths:
+        return []
+    path = draw(st.sampled_from(paths))
+    if draw(st.booleans()):
+        return [Call(path, None, of)]
+    return [Read(path, draw(st.sampled_from(["weight", "bias", "running_mean"])), of)]
+
+
+_OTHER_GROUPS = [norm, function, join, other_layer, second_use]
+
+
+def changes(paths: list[str]) -> st.SearchStrategy[Any]:
+    """Draw a change of one of the layers."""
+    path, parameter = st.sampled_from(paths), st.sampled_from(["weight", "bias"])
+    return st.one_of(
+        st.builds(Freeze, path, parameter),
+        st.builds(Mode, path, st.booleans()),
+        st.builds(Hook, path, st.sampled_from(["forward", "forward_pre", "full_backward"])),
+        st.builds(Tie, path, path, parameter, st.booleans()),
+        st.builds(Parametrize, path),
+    )
