@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     )
     from fxlab.validation import (
         benchmark,
+        bisect,
         compare_nodes,
         compare_outputs,
         first_divergence,
@@ -59,6 +60,7 @@ _HOME = {
     "Transformation": "fxlab.transformations",
     "compose": "fxlab.transformations",
     "benchmark": "fxlab.validation",
+    "bisect": "fxlab.validation",
     "compare_nodes": "fxlab.validation",
     "compare_outputs": "fxlab.validation",
     "first_divergence": "fxlab.validation",
@@ -86,6 +88,7 @@ __all__ = [
     "TransformationError",
     "__version__",
     "benchmark",
+    "bisect",
     "compare_nodes",
     "compare_outputs",
     "compose",

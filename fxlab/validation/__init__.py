@@ -1,6 +1,7 @@
 """What a transformation changed, and whether it matters, as tables."""
 
 from fxlab.validation.benchmark import benchmark
+from fxlab.validation.bisect import Bisection, bisect
 from fxlab.validation.compare_nodes import Divergence, compare_nodes, first_divergence
 from fxlab.validation.compare_outputs import compare_outputs
 from fxlab.validation.graph_diff import graph_diff, unmarked_changes
@@ -10,10 +11,12 @@ from fxlab.validation.transformed_nodes import transformed_nodes
 from fxlab.validation.verdict import Verdict, verdict
 
 __all__ = [
+    "Bisection",
     "Divergence",
     "Status",
     "Verdict",
     "benchmark",
+    "bisect",
     "compare_nodes",
     "compare_outputs",
     "first_divergence",

@@ -1,6 +1,7 @@
 """Whether a transformed model is the same, the same up to rounding, or another one."""
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -137,55 +138,95 @@ def verdict(original: GraphModule, transformed: GraphModule, inputs: Inputs | No
     >>> print(verdict(torch.fx.symbolic_trace(model), fused, x).status)
     different
     """
-    runnable_graph(original, "original")
-    runnable_graph(transformed, "transformed")
-    inputs = inputs_or_examples(inputs, original)
-    return _Comparison(original, transformed, inputs).verdict()
+    return Reference(original, inputs).verdict(transformed)
+
+
+class Reference:
+    """A model that others are judged against. What it computes is computed once.
+
+    Parameters
+    ----------
+    original
+        The model.
+    inputs
+        As for :func:`verdict`.
+    """
+
+    def __init__(self, original: GraphModule, inputs: Inputs | None = None) -> None:
+        self.original = runnable_graph(original, "original")
+        self.inputs = inputs_or_examples(inputs, original)
+
+    def verdict(self, transformed: GraphModule) -> Verdict:
+        """Judge another model, as :func:`verdict` does."""
+        return _Comparison(self, runnable_graph(transformed, "transformed")).verdict()
+
+    @cached_property
+    def outputs(self) -> dict[str, torch.Tensor]:
+        """What it computes."""
+        return _outputs(self.original, "original", self.inputs)
+
+    @cached_property
+    def exact(self) -> dict[str, torch.Tensor]:
+        """What it computes in float64."""
+        return _exact(self.original, "original", self.inputs)
+
+    @cached_property
+    def moved_anew(self) -> dict[str, torch.Tensor]:
+        """The same with all float64 values moved by their rounding: no wider dtype tells what that does."""
+        if not any(tensor.dtype == torch.float64 for tensor in tensors_of(self.original)):
+            return {}
+        generator = torch.Generator().manual_seed(0)
+
+        def widen(tensor: torch.Tensor) -> torch.Tensor:
+            return moved(tensor, generator) if tensor.dtype == torch.float64 else tensor.double()
+
+        return _exact(self.original, "original", self.inputs, widen)
 
 
 class _Comparison:
-    def __init__(self, original: GraphModule, transformed: GraphModule, inputs: Inputs) -> None:
-        self._original, self._transformed, self._inputs = original, transformed, inputs
-        self._first = _outputs(original, "original", inputs)
-        self._second = _outputs(transformed, "transformed", inputs)
-        if not self._first and not self._second:
+    def __init__(self, reference: Reference, transformed: GraphModule) -> None:
+        self._reference, self._transformed = reference, transformed
+        expected = reference.outputs
+        self._outputs = _outputs(transformed, "transformed", reference.inputs)
+        if not expected and not self._outputs:
             raise ValueError("original: it returns no tensors, so there is nothing to compare.")
 
     def verdict(self) -> Verdict:
         """Judge every output, with as few runs as it takes."""
-        paths = list(dict.fromkeys([*self._first, *self._second]))
-        found = {path: judged_by_bits(self._first.get(path), self._second.get(path)) for path in paths}
+        ours, theirs = self._reference.outputs, self._outputs
+        paths = list(dict.fromkeys([*ours, *theirs]))
+        found = {path: judged_by_bits(ours.get(path), theirs.get(path)) for path in paths}
         unsettled = [path for path, judgement in found.items() if judgement is None]
         result = {path: judgement for path, judgement in found.items() if judgement is not None}
         result.update(self._judged(unsettled) if unsettled else {})
         return _summary({path: result[path] for path in paths})
 
     def _judged(self, paths: list[str]) -> dict[str, Judgement]:
-        exact = self._exact(self._original, "original"), self._exact(self._transformed, "transformed")
-        moved_anew = self._moved_anew()
+        reference = self._reference
+        expected, exact = reference.exact, self._exact()
 
         def judge(rounded_anew: list[dict[str, torch.Tensor]]) -> dict[str, Judgement]:
             return {
                 path: judged(
                     Versions(
-                        self._first[path],
-                        self._second[path],
-                        exact[0][path],
-                        exact[1][path],
+                        reference.outputs[path],
+                        self._outputs[path],
+                        expected[path],
+                        exact[path],
                         [outputs[path] for outputs in rounded_anew],
-                        moved_anew.get(path),
+                        reference.moved_anew.get(path),
                     )
                 )
                 for path in paths
             }
 
         result = judge([])
-        if any(errors and not errors.same_function for errors in (j.errors for j in result.values())):
+        if any(judgement.errors and not judgement.errors.same_function for judgement in result.values()):
             result = judge(self._rounded_anew())
         return result
 
     def _rounded_anew(self) -> list[dict[str, torch.Tensor]]:
-        new = NewValues(self._original, self._transformed)
+        new = NewValues(self._reference.original, self._transformed)
         if not new:
             return []
         generator = torch.Generator().manual_seed(0)
@@ -193,24 +234,19 @@ class _Comparison:
         def widen(tensor: torch.Tensor) -> torch.Tensor:
             return new.rounded_anew(tensor, generator)
 
-        return [self._exact(self._transformed, "transformed", widen) for _ in range(TRIES)]
+        return [self._exact(widen) for _ in range(TRIES)]
 
-    def _moved_anew(self) -> dict[str, torch.Tensor]:
-        """Run with all float64 values moved by their rounding: no wider dtype tells what that does."""
-        if not any(tensor.dtype == torch.float64 for tensor in tensors_of(self._original)):
-            return {}
-        generator = torch.Generator().manual_seed(0)
+    def _exact(self, widen: Widen | None = None) -> dict[str, torch.Tensor]:
+        return _exact(self._transformed, "transformed", self._reference.inputs, widen)
 
-        def widen(tensor: torch.Tensor) -> torch.Tensor:
-            return moved(tensor, generator) if tensor.dtype == torch.float64 else tensor.double()
 
-        return self._exact(self._original, "original", widen)
-
-    def _exact(self, module: GraphModule, name: str, widen: Widen | None = None) -> dict[str, torch.Tensor]:
-        try:
-            return tensors_by_path(run_in_float64(module, self._inputs, widen=widen))
-        except ValueError as error:
-            raise ValueError(f"{name}: {error}") from error
+def _exact(
+    module: GraphModule, name: str, inputs: Inputs, widen: Widen | None = None
+) -> dict[str, torch.Tensor]:
+    try:
+        return tensors_by_path(run_in_float64(module, inputs, widen=widen))
+    except ValueError as error:
+        raise ValueError(f"{name}: {error}") from error
 
 
 def _outputs(module: GraphModule, name: str, inputs: Inputs) -> dict[str, torch.Tensor]:

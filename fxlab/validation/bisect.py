@@ -1,0 +1,185 @@
+"""Which pass, and which of its rewrites, breaks a model."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol, TypeVar
+
+from torch.fx import GraphModule
+
+from fxlab.running import Inputs
+from fxlab.transformations import Transformation
+from fxlab.validation.compare_nodes import Divergence, first_divergence
+from fxlab.validation.rewrites import rewrites_of, with_rewrites
+from fxlab.validation.verdict import Reference, Verdict
+
+T = TypeVar("T")
+
+
+class HasStages(Protocol):
+    """What :func:`bisect` asks of a session; :class:`fxlab.Session` is one."""
+
+    @property
+    def applied(self) -> tuple[Transformation, ...]:
+        """The passes that are on, in the order in which they were applied."""
+
+    @property
+    def stages(self) -> tuple[GraphModule, ...]:
+        """The original, and the module after each of these passes."""
+
+    @property
+    def inputs(self) -> Inputs | None:
+        """What the model is called with."""
+
+
+@dataclass(frozen=True)
+class Bisection:
+    """What :func:`bisect` found. ``str()`` of it is a line for people."""
+
+    transformation: Transformation
+    """The first pass with which the model is different."""
+    rewrites: tuple[str, ...]
+    """Those of its rewrites that it takes, by the nodes they marked; empty if they cannot be told apart."""
+    divergence: Divergence | None
+    """The first node that goes wrong with these rewrites."""
+    reason: str
+    """Why the model is different with these rewrites, in words."""
+    runs: int
+    """How many models were judged."""
+
+    def __str__(self) -> str:
+        rewrites = f", by rewriting {', '.join(self.rewrites)}" if self.rewrites else ""
+        node = f" The first node that goes wrong is {self.divergence}." if self.divergence else ""
+        return f"{self.transformation.name} makes it different{rewrites}: {self.reason}.{node}"
+
+
+def bisect(session: HasStages, inputs: Inputs | None = None) -> Bisection | None:
+    """Find the pass, and the smallest set of its rewrites, with which a model is different.
+
+    As with LLVM's ``-opt-bisect-limit``, the passes that are on are halved until the first is found with
+    which :func:`verdict` says *different*. Then its rewrites are halved, on top of the passes below, until
+    those are found that it takes. That is about ``log2`` of their number of runs for each of those (which
+    mostly is one).
+
+    Parameters
+    ----------
+    session
+        A session with passes on. It is not changed.
+    inputs
+        Keyword arguments (a mapping), positional arguments (a tuple) or one tensor. Left out, those of the
+        session.
+
+    Returns
+    -------
+    Bisection or None
+        The pass, the rewrites and the first node that goes wrong; ``None`` if the model is the same up to
+        rounding. A model that a pass has made raise counts as different.
+
+    Raises
+    ------
+    TypeError
+        If ``session`` is none, or ``inputs`` nothing that a model can be called with.
+    ValueError
+        If the original does not run on the inputs, or cannot be judged (see :func:`verdict`).
+
+    Notes
+    -----
+    Rewrites are told apart for passes that keep a journal, as those of fxlab do.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from fxlab import ChangeTrueDivToMulByInverse, Session
+    >>> class Model(torch.nn.Module):
+    ...     def forward(self, x):
+    ...         return (x / 2 + 1) / 3
+    >>> class Careless(ChangeTrueDivToMulByInverse):
+    ...     def rewrite(self, candidate, edit):
+    ...         node = super().rewrite(candidate, edit)
+    ...         node.args = (node.args[0], round(node.args[1], 2))
+    ...         return node
+    >>> session = Session(torch.fx.symbolic_trace(Model()), torch.randn(8), passes=[Careless()])
+    >>> session.apply("careless")
+    >>> bisect(session).rewrites
+    ('truediv_1',)
+    """
+    if not all(hasattr(session, name) for name in ("applied", "stages", "inputs")):
+        raise TypeError(f"session: expected an fxlab.Session, got {type(session).__name__}")
+    applied, stages = session.applied, session.stages
+    trials = _Trials(Reference(stages[0], session.inputs if inputs is None else inputs))
+    if not trials.breaks(stages[-1]):
+        return None
+    first = _first(range(1, len(stages)), lambda position: trials.breaks(stages[position]))
+    transformation, below, above = applied[first - 1], stages[first - 1], stages[first]
+    names = rewrites_of(above, transformation)
+    rewrites: list[str] = []
+    if names and not trials.breaks(with_rewrites(above, transformation, [])):
+        rewrites = _needed(names, lambda chosen: trials.breaks(with_rewrites(above, transformation, chosen)))
+        above = with_rewrites(above, transformation, rewrites)
+    return Bisection(
+        transformation,
+        tuple(rewrites),
+        trials.divergence(below, above),
+        trials.reason(above),
+        trials.runs,
+    )
+
+
+class _Trials:
+    """Judges models against the original."""
+
+    def __init__(self, reference: Reference) -> None:
+        self.runs = 0
+        self._reference = reference
+        # What the original cannot be judged by is an error, not a difference.
+        reference.verdict(reference.original)
+
+    def breaks(self, module: GraphModule) -> bool:
+        """Tell whether a model is different."""
+        return bool(self.reason(module))
+
+    def reason(self, module: GraphModule) -> str:
+        """Return why a model is different, ``""`` if it is not."""
+        self.runs += 1
+        try:
+            verdict: Verdict = self._reference.verdict(module)
+        except ValueError as error:
+            if not str(error).startswith("transformed:"):
+                raise
+            return str(error)
+        return "" if verdict.agrees else verdict.reason
+
+    def divergence(self, below: GraphModule, above: GraphModule) -> Divergence | None:
+        """Return the first node that goes wrong from one model to another, if both run."""
+        try:
+            return first_divergence(below, above, self._reference.inputs)
+        except ValueError:
+            return None
+
+
+def _first(positions: Sequence[int], breaks: Callable[[int], bool]) -> int:
+    """Return the first position that breaks, where the last one does; halving, so there may be one before."""
+    low, high = 0, len(positions) - 1
+    while low < high:
+        middle = (low + high) // 2
+        if breaks(positions[middle]):
+            high = middle
+        else:
+            low = middle + 1
+    return positions[high]
+
+
+def _needed(items: list[T], breaks: Callable[[list[T]], bool]) -> list[T]:
+    """Return items that break together, each of which it takes, where all of them do and none does not.
+
+    The last item of the shortest prefix that breaks is needed; then the same is asked of what is before it.
+    """
+    found: list[T] = []
+    while not found or not breaks(found):
+        last = _last_of_shortest_prefix(items, found, breaks)
+        found.insert(0, items[last])
+        items = items[:last]
+    return found
+
+
+def _last_of_shortest_prefix(items: list[T], found: list[T], breaks: Callable[[list[T]], bool]) -> int:
+    return _first(range(len(items)), lambda last: breaks([*items[: last + 1], *found]))

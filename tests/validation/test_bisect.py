@@ -1,0 +1,183 @@
+"""Which pass, and which of its rewrites, breaks a model."""
+
+import operator
+from dataclasses import dataclass
+
+import pytest
+import torch
+import transformers as hf
+from hypothesis import given
+from hypothesis import strategies as st
+from planted import traced, transformed
+from torch import fx, nn
+
+import fxlab
+from fxlab import (
+    ChangeTrueDivToMulByInverse,
+    FuseBiasInLinear,
+    MergeLinears,
+    Session,
+    Transformation,
+    bisect,
+)
+from fxlab.validation.bisect import _first, _needed
+from fxlab.validation.rewrites import rewrites_of, with_rewrites
+
+
+@dataclass(frozen=True)
+class CarelessMerge(MergeLinears):
+    """Scales the weight of some merged linears."""
+
+    wrong: tuple[str, ...] = ()
+
+    def rewrite(self, candidate, edit):
+        node = super().rewrite(candidate, edit)
+        if any(name in candidate.nodes[0].name for name in self.wrong):
+            with torch.no_grad():
+                edit.graph_module.get_submodule(node.target).weight.mul_(1.1)
+        return node
+
+
+class MulToAdd(Transformation):
+    def transform(self, graph_module):
+        for node in graph_module.graph.find_nodes(op="call_function", target=operator.mul):
+            node.target = operator.add
+            self.mark_as_transformed(node)
+        return graph_module
+
+
+class CutShapes(Transformation):
+    def transform(self, graph_module):
+        for node in graph_module.graph.find_nodes(op="call_function", target=operator.add):
+            node.target = torch.matmul
+        return graph_module
+
+
+@pytest.fixture(scope="module")
+def twelve_layers():
+    sizes = {"hidden_size": 32, "num_attention_heads": 2, "intermediate_size": 48, "vocab_size": 50}
+    torch.manual_seed(0)
+    model = hf.BertModel(hf.BertConfig(num_hidden_layers=12, **sizes)).eval()
+    return fxlab.symbolic_trace(model, check=False), fxlab.example_inputs(model)
+
+
+def session_of(graph, inputs, *passes):
+    session = Session(graph, inputs, passes=passes)
+    for pass_ in passes:
+        session.apply(pass_)
+    return session
+
+
+def test_a_wrong_merge_in_layer_7_of_12_is_found_by_name_in_logarithmic_time(twelve_layers):
+    merge = CarelessMerge(wrong=("layer_7_",))
+    session = session_of(*twelve_layers, ChangeTrueDivToMulByInverse(), merge, FuseBiasInLinear())
+    found = bisect(session)
+    assert found.transformation == merge
+    assert found.rewrites == ("query_key_value_merged_7",)
+    assert found.divergence.node.startswith("encoder_layer_7_attention_self_")
+    assert found.runs <= 12
+    assert str(found).startswith(
+        "careless-merge makes it different, by rewriting query_key_value_merged_7: last_hidden_state: it"
+    )
+    assert "The first node that goes wrong is encoder_layer_7_attention_self_" in str(found)
+
+
+def test_one_of_several_wrong_rewrites_is_enough(twelve_layers):
+    session = session_of(*twelve_layers, CarelessMerge(wrong=("layer_3_", "layer_9_")))
+    assert bisect(session).rewrites == ("query_key_value_merged_3",)
+
+
+def test_correct_passes_break_nothing(twelve_layers):
+    assert bisect(session_of(*twelve_layers, MergeLinears(), FuseBiasInLinear())) is None
+    assert bisect(session_of(*twelve_layers)) is None
+
+
+def test_a_pass_without_a_journal_is_named_with_its_node():
+    class Model(nn.Module):
+        def forward(self, x):
+            return (x + 2).sin() * 3
+
+    graph = fx.symbolic_trace(Model())
+    found = bisect(session_of(graph, torch.randn(5), MergeLinears(), MulToAdd()))
+    assert (found.transformation.name, found.rewrites) == ("mul-to-add", ())
+    assert found.divergence.node == "mul"
+
+
+def test_a_model_that_raises_is_different():
+    class Model(nn.Module):
+        def forward(self, x):
+            return x + x.T
+
+    session = session_of(fx.symbolic_trace(Model()), torch.randn(5, 5), CutShapes())
+    session_that_raises = session_of(fx.symbolic_trace(Model()), torch.randn(5, 5), CutShapes(), MulToAdd())
+    assert bisect(session).transformation.name == "cut-shapes"
+    assert bisect(session_that_raises, torch.randn(1, 1)).transformation.name == "cut-shapes"
+
+
+def test_the_session_stays_as_it_is(twelve_layers):
+    session = session_of(*twelve_layers, CarelessMerge(wrong=("layer_7_",)))
+    stages, code = session.stages, session.graph_module.code
+    rewrites = rewrites_of(session.graph_module, session.applied[0])
+    bisect(session)
+    assert session.stages == stages
+    assert session.graph_module.code == code
+    assert rewrites_of(session.graph_module, session.applied[0]) == rewrites
+    assert len(rewrites) == 12
+
+
+def test_some_rewrites_of_a_pass_are_kept():
+    graph, inputs = traced("bert")
+    merge = MergeLinears()
+    merged = transformed(graph, merge)
+    assert rewrites_of(merged, merge) == ["query_key_value_merged", "query_key_value_merged_1"]
+    half = with_rewrites(merged, merge, ["query_key_value_merged_1"])
+    assert [node.name for node in merge.get_transformed_nodes(half)] == ["query_key_value_merged_1"]
+    assert half.get_submodule("encoder.layer.0.attention.self.query").weight is (
+        graph.get_submodule("encoder.layer.0.attention.self.query").weight
+    )
+    assert fxlab.verdict(graph, half, inputs).agrees
+    none = with_rewrites(merged, merge, [])
+    assert fxlab.graph_diff(graph, none).empty
+    assert rewrites_of(merged, FuseBiasInLinear()) == []
+
+
+def test_values_written_to_a_replacement_do_not_reach_the_original():
+    graph, _ = traced("bert")
+    weight = graph.get_submodule("encoder.layer.0.attention.self.query").weight
+    before = weight.detach().clone()
+    merge = MergeLinears()
+    merged = transformed(graph, merge)
+    with torch.no_grad():
+        merged.get_submodule("encoder.layer.0.attention.self.query_key_value_merged").weight.mul_(2)
+    none = with_rewrites(merged, merge, [])
+    assert torch.equal(weight, before)
+    assert fxlab.graph_diff(graph, none).empty
+
+
+def test_what_cannot_be_bisected_is_said_in_words(twelve_layers):
+    graph, _ = twelve_layers
+    with pytest.raises(TypeError, match=r"session: expected an fxlab.Session, got BertModel"):
+        bisect(graph)
+    session = session_of(*twelve_layers, CarelessMerge(wrong=("layer_7_",)))
+    with pytest.raises(ValueError, match="original: the BertModel does not run on these inputs"):
+        bisect(session, {"pixels": torch.ones(1)})
+
+
+@given(st.integers(1, 40), st.data())
+def test_halving_finds_a_set_of_which_each_is_needed(count, data):
+    needed = data.draw(st.sets(st.integers(0, count - 1), min_size=1, max_size=4))
+    runs = 0
+
+    def breaks(chosen):
+        nonlocal runs
+        runs += 1
+        return needed <= set(chosen)
+
+    assert set(_needed(list(range(count)), breaks)) == needed
+    assert runs <= len(needed) * (count.bit_length() + 2)
+
+
+@given(st.integers(1, 100), st.integers(0, 99))
+def test_the_first_that_breaks_is_found(count, first):
+    first %= count
+    assert _first(range(count), lambda position: position >= first) == first
