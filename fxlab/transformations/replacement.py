@@ -7,6 +7,8 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 
+from fxlab.tensors import bits_of
+
 
 @dataclass(frozen=True)
 class TensorPrint:
@@ -44,9 +46,7 @@ class ModulePrint:
 
 def same_bits(a: torch.Tensor, b: torch.Tensor) -> bool:
     """Tell whether two tensors are equal bit for bit: nan equals itself, and 0.0 is not -0.0."""
-    return TensorPrint.of(a) == TensorPrint.of(b) and (
-        a.is_meta or torch.equal(_bits(a.detach()), _bits(b.detach()))
-    )
+    return TensorPrint.of(a) == TensorPrint.of(b) and (a.is_meta or torch.equal(bits_of(a), bits_of(b)))
 
 
 def carry_tensor(parameter: torch.Tensor, value: torch.Tensor) -> None:
@@ -84,8 +84,4 @@ def carry_flags(current: nn.Module, made: ModulePrint, originals: Iterator[nn.Mo
 def _checksum(tensor: torch.Tensor) -> int | None:
     if tensor.is_meta:
         return None
-    return zlib.crc32(_bits(tensor.detach()).cpu().view(torch.uint8).numpy().data)
-
-
-def _bits(tensor: torch.Tensor) -> torch.Tensor:
-    return tensor.contiguous().reshape(-1).view(torch.uint8)
+    return zlib.crc32(bits_of(tensor).cpu().numpy().data)

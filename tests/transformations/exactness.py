@@ -11,6 +11,7 @@ import torch
 from torch import fx, nn
 from torch._subclasses.fake_tensor import FakeTensor
 
+from fxlab.tensors import bits_of
 from fxlab.transformations import ReversibleTransformation, Transformation
 
 
@@ -74,12 +75,7 @@ def assert_same_bits(now: dict[str, torch.Tensor], before: dict[str, torch.Tenso
     for name, tensor in now.items():
         assert (tensor.dtype, tensor.device) == (before[name].dtype, before[name].device)
         if not tensor.is_meta:
-            assert torch.equal(bits(tensor), bits(before[name])), name
-
-
-def bits(tensor: torch.Tensor) -> torch.Tensor:
-    """Return a tensor as bytes, of which those of nan equal themselves."""
-    return tensor.detach().contiguous().flatten().view(torch.uint8)
+            assert torch.equal(bits_of(tensor), bits_of(before[name])), name
 
 
 def traced(model: nn.Module) -> fx.GraphModule:

@@ -187,8 +187,9 @@ def test_applying_twice_fuses_once():
     assert_is(fuse(gm, reverse=True), before)
 
 
-def test_weights_trained_since_are_brought_back():
-    model = Layer()
+@pytest.mark.parametrize("out_features", [1, 4])
+def test_weights_trained_since_are_brought_back(out_features):
+    model = Layer(out_features=out_features)
     fuse = FuseBiasInLinear()
     gm = fuse(traced(model))
     with torch.no_grad():

@@ -1,22 +1,24 @@
 """Laws that hold for every module and every sequence of passes, tried on random ones.
 
-Each test is a law. What once broke one is kept in ``test_counterexamples.py``.
+Each test is a law. What once broke one is kept as a test of its own, in the file of the pass.
 """
 
 import copy
+from collections.abc import Callable
 
 import pytest
 import torch
 from exactness import COPIES, assert_equals, assert_is, snapshot
-from hypothesis import event, given
+from hypothesis import event, given, reject
 from hypothesis import strategies as st
 from random_modules import Parametrize, Recipe, kept_buffers
 from rounding import Bounded, RoundingBound, agree
 from strategies import recipes
 from torch import fx, nn
 
-from fxlab.graph_module import ensure_picklable
+from fxlab.graph_module import ensure_picklable, share_tensors_copy
 from fxlab.transformations import ReversibleTransformation, available, compose
+from fxlab.transformations.writes import written_inputs
 
 # torch warns of what random modules do; only what fxlab says would be news.
 pytestmark = pytest.mark.filterwarnings("ignore", "error:.*cannot bring")
@@ -147,6 +149,72 @@ def test_copies_are_independent(recipe, passes, kind):
     composition(gm, reverse=True)
     assert_is(gm, before)
     assert_is(other, once_more)
+
+
+@given(recipes(), sequences)
+def test_a_copy_that_shares_tensors_is_transformed_without_touching_the_first(recipe, passes):
+    eager = Eager(recipe)
+    before = snapshot(eager.gm)
+    other = share_tensors_copy(eager.gm)
+    shared = snapshot(other)
+    composition = compose(*passes)
+    eager.assert_computed_by(composition(other))
+    assert_is(eager.gm, before)
+    eager.assert_computed_by(eager.gm)
+    assert_is(composition(other, reverse=True), shared)
+
+
+TREATMENTS: dict[str, Callable[[nn.Module], nn.Module]] = {
+    "frozen": lambda module: module.requires_grad_(False),
+    "thawed": lambda module: module.requires_grad_(True),
+    "trained": lambda module: module.train(),
+    "double": lambda module: module.double(),
+    "half": lambda module: module.half(),
+    "bfloat16": lambda module: module.bfloat16(),
+}
+
+
+@given(recipes(), sequences, st.sampled_from(list(TREATMENTS)))
+def test_what_is_done_to_a_transformed_module_is_done_to_what_comes_back(recipe, passes, treatment):
+    expected, gm = (recipe.trace(recipe.build().eval()) for _ in range(2))
+    composition = compose(*passes)
+    TREATMENTS[treatment](composition(gm))
+    composition(gm, reverse=True)
+    assert_equals(gm, snapshot(TREATMENTS[treatment](expected)))
+
+
+@given(recipes(), sequences)
+def test_weights_trained_in_a_transformed_module_come_back(recipe, passes):
+    eager = Eager(recipe)
+    composition = compose(*passes)
+    composition(eager.gm)
+    with torch.no_grad():
+        for parameter in eager.gm.parameters():
+            parameter.mul_(1 + torch.rand_like(parameter) / 4)
+    eager.outputs, eager.bounds = eager.run(eager.gm), eager.bound(eager.gm)
+    try:
+        composition(eager.gm, reverse=True)
+    except UserWarning:  # there is no place for some of them, and that is said
+        reject()
+    eager.assert_computed_by(eager.gm)
+
+
+def has_effects(node: fx.Node, gm: fx.GraphModule) -> bool:
+    """Tell whether a node writes into a value or into statistics, or draws random numbers."""
+    trains = node.op == "call_module" and gm.get_submodule(node.target).training
+    return node.is_impure() or trains or bool(written_inputs(node, gm))
+
+
+@given(recipes(), sequences)
+def test_dead_code_may_be_removed_in_between(recipe, passes):
+    eager = Eager(recipe)
+    composition = compose(*passes)
+    composition(eager.gm)
+    eager.gm.graph.eliminate_dead_code(lambda node: has_effects(node, eager.gm))
+    eager.gm.recompile()
+    eager.assert_computed_by(eager.gm)
+    eager.assert_computed_by(composition(eager.gm, reverse=True))
+    assert marked(eager.gm) == set()
 
 
 @given(recipes(), sequences)
