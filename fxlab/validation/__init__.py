@@ -3,8 +3,10 @@
 from fxlab.validation.benchmark import benchmark
 from fxlab.validation.bisect import Bisection, bisect
 from fxlab.validation.compare_nodes import Divergence, compare_nodes, first_divergence
+from fxlab.validation.compare_on_variants import compare_on_variants
 from fxlab.validation.compare_outputs import compare_outputs
 from fxlab.validation.graph_diff import graph_diff, unmarked_changes
+from fxlab.validation.input_variants import input_variants
 from fxlab.validation.judgement import Status
 from fxlab.validation.profile import profile
 from fxlab.validation.transformed_nodes import transformed_nodes
@@ -18,9 +20,11 @@ __all__ = [
     "benchmark",
     "bisect",
     "compare_nodes",
+    "compare_on_variants",
     "compare_outputs",
     "first_divergence",
     "graph_diff",
+    "input_variants",
     "profile",
     "transformed_nodes",
     "unmarked_changes",

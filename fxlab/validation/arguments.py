@@ -3,6 +3,7 @@
 from typing import Any, cast
 
 from torch.fx import GraphModule
+from torch.nn import Module
 
 from fxlab.running import Inputs, call_arguments
 from fxlab.validation.module_tensors import tensors_of
@@ -26,7 +27,7 @@ def runnable_graph(module: Any, name: str) -> GraphModule:
     return cast(GraphModule, module)
 
 
-def inputs_or_examples(inputs: Inputs | None, original: GraphModule) -> Inputs:
+def inputs_or_examples(inputs: Inputs | None, original: Module) -> Inputs:
     """Return inputs that are some, or make them from the configuration of a module."""
     if inputs is None:
         from fxlab.tracing import example_inputs

@@ -1,13 +1,16 @@
 """How far the outputs of two models are apart."""
 
 import math
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import torch
 
-from fxlab.running import Inputs, checked_module, run
-from fxlab.tensors import tensors_by_path
+from fxlab.running import Inputs, checked_module
+from fxlab.validation.arguments import inputs_or_examples
 from fxlab.validation.node_columns import dtype_name
+from fxlab.validation.outputs import outputs_of
+from fxlab.validation.ulp import max_ulp_distance
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -18,6 +21,9 @@ COLUMNS = (
     "max_abs_diff",
     "mean_abs_diff",
     "max_rel_diff",
+    "max_ulp_diff",
+    "cosine_similarity",
+    "worst_index",
     "mismatched",
     "elements",
     "allclose",
@@ -60,6 +66,14 @@ def compare_outputs(
             Of the reference, as a tuple and a string; where ``b`` has another, ``note`` says which.
         ``max_abs_diff``, ``mean_abs_diff``, ``max_rel_diff``
             Over the elements that are finite in both; relative to ``|a|`` where that is not zero.
+        ``max_ulp_diff``
+            How many numbers of the dtype lie between the two at most; for integers, how far they are apart.
+            NaN if the dtypes differ.
+        ``cosine_similarity``
+            Of the two as vectors: 1 if one is a positive multiple of the other.
+        ``worst_index``
+            Where the largest difference is, or a NaN or infinity that only one of the two has; ``None`` if
+            there is no difference.
         ``mismatched``, ``elements``
             How many elements are out of tolerance, of how many.
         ``allclose``
@@ -74,7 +88,7 @@ def compare_outputs(
     TypeError
         If a model is no ``torch.nn.Module``, or ``inputs`` nothing that a model can be called with.
     ValueError
-        If a tolerance is negative or NaN.
+        If a model does not run on the inputs, or a tolerance is negative or NaN.
 
     Examples
     --------
@@ -82,22 +96,28 @@ def compare_outputs(
     >>> bool(compare_outputs(model, model, torch.ones(1, 2)).loc["output", "allclose"])
     True
     """
-    import pandas as pd
-
     checked_module(a, "a")
     checked_module(b, "b")
     for name, tolerance in (("atol", atol), ("rtol", rtol)):
         if not tolerance >= 0:
             raise ValueError(f"{name}: expected a number that is not negative, got {tolerance!r}")
-    if inputs is None:
-        from fxlab.tracing import example_inputs
-
-        inputs = example_inputs(a)
-    reference, other = tensors_by_path(run(a, inputs)), tensors_by_path(run(b, inputs))
+    inputs = inputs_or_examples(inputs, a)
+    reference, other = outputs_of(a, "a", inputs), outputs_of(b, "b", inputs)
     rows = {
         path: _row(reference.get(path), other.get(path), atol, rtol)
         for path in dict.fromkeys([*reference, *other])
     }
+    return _as_table(rows)
+
+
+def not_compared(outputs: Mapping[str, torch.Tensor], note: str) -> "pd.DataFrame":
+    """Return the table for outputs of ``a`` that ``b`` has nothing to be compared with."""
+    return _as_table({path: _incomparable(tensor, note) for path, tensor in outputs.items()})
+
+
+def _as_table(rows: dict[str, list[Any]]) -> "pd.DataFrame":
+    import pandas as pd
+
     table = pd.DataFrame.from_dict(rows, orient="index", columns=list(COLUMNS))
     return table.rename_axis("output")
 
@@ -124,6 +144,9 @@ def _row(a: torch.Tensor | None, b: torch.Tensor | None, atol: float, rtol: floa
         float(difference.max()) if x.numel() else 0.0,
         float(difference.sum() / finite.sum()) if finite.any() else 0.0,
         float(relative.max()) if x.numel() else 0.0,
+        max_ulp_distance(a, b) if a.dtype == b.dtype else math.nan,
+        _cosine_similarity(x[finite], y[finite]),
+        _worst_index(torch.where(same | finite, difference, math.inf)),
         mismatched,
         x.numel(),
         not mismatched and not note,
@@ -134,13 +157,22 @@ def _row(a: torch.Tensor | None, b: torch.Tensor | None, atol: float, rtol: floa
 
 def _incomparable(present: torch.Tensor, note: str) -> list[Any]:
     elements = present.numel()
-    return [
-        tuple(present.shape),
-        dtype_name(present.dtype),
-        *[math.nan] * 3,
-        elements,
-        elements,
-        False,
-        0,
-        note,
-    ]
+    unknown = [math.nan] * 5
+    dtype = dtype_name(present.dtype)
+    return [tuple(present.shape), dtype, *unknown, None, elements, elements, False, 0, note]
+
+
+def _cosine_similarity(x: torch.Tensor, y: torch.Tensor) -> float:
+    a, b = (torch.view_as_real(t).flatten() if t.is_complex() else t for t in (x, y))
+    # Divided by the largest first, so that no square overflows.
+    a, b = (t / t.abs().max() if t.any() else t for t in (a, b))
+    norms = a.norm() * b.norm()
+    if not norms:
+        return 1.0 if not a.any() and not b.any() else 0.0
+    return float((a @ b / norms).clamp(-1, 1))
+
+
+def _worst_index(difference: torch.Tensor) -> tuple[int, ...] | None:
+    if not difference.any():
+        return None
+    return tuple(map(int, torch.unravel_index(difference.argmax(), difference.shape)))

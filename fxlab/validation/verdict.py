@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.fx import GraphModule
 
-from fxlab.running import Inputs, run
+from fxlab.running import Inputs
 from fxlab.tensors import tensors_by_path
 from fxlab.validation.arguments import inputs_or_examples, runnable_graph
 from fxlab.validation.float64_run import Widen, run_in_float64
 from fxlab.validation.judgement import Judgement, Status, Versions, judged, judged_by_bits
 from fxlab.validation.module_tensors import tensors_of
 from fxlab.validation.new_values import TRIES, NewValues, moved
+from fxlab.validation.outputs import outputs_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -163,7 +164,7 @@ class Reference:
     @cached_property
     def outputs(self) -> dict[str, torch.Tensor]:
         """What it computes."""
-        return _outputs(self.original, "original", self.inputs)
+        return outputs_of(self.original, "original", self.inputs)
 
     @cached_property
     def exact(self) -> dict[str, torch.Tensor]:
@@ -187,7 +188,7 @@ class _Comparison:
     def __init__(self, reference: Reference, transformed: GraphModule) -> None:
         self._reference, self._transformed = reference, transformed
         expected = reference.outputs
-        self._outputs = _outputs(transformed, "transformed", reference.inputs)
+        self._outputs = outputs_of(transformed, "transformed", reference.inputs)
         if not expected and not self._outputs:
             raise ValueError("original: it returns no tensors, so there is nothing to compare.")
 
@@ -247,15 +248,6 @@ def _exact(
         return tensors_by_path(run_in_float64(module, inputs, widen=widen))
     except ValueError as error:
         raise ValueError(f"{name}: {error}") from error
-
-
-def _outputs(module: GraphModule, name: str, inputs: Inputs) -> dict[str, torch.Tensor]:
-    try:
-        return tensors_by_path(run(module, inputs))
-    except Exception as error:  # whatever a model raises for inputs that it does not take
-        raise ValueError(
-            f"{name}: the {type(module).__name__} does not run on these inputs: {error}"
-        ) from error
 
 
 def _summary(outputs: dict[str, Judgement]) -> Verdict:

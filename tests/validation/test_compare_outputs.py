@@ -147,3 +147,40 @@ def test_wrong_arguments_are_named(a, b, inputs, words):
 def test_a_negative_tolerance_is_refused(tolerance):
     with pytest.raises(ValueError, match="atol: expected a number that is not negative"):
         compare_outputs(nn.ReLU(), nn.ReLU(), torch.ones(1), atol=tolerance)
+
+
+def test_a_model_that_does_not_run_on_the_inputs_is_named():
+    small, large = nn.Linear(3, 3), nn.Linear(4, 4)
+    with pytest.raises(ValueError, match="a: the Linear does not run on these inputs: mat1 and mat2"):
+        compare_outputs(large, small, torch.ones(1, 3))
+    with pytest.raises(ValueError, match="b: the Linear does not run on these inputs: mat1 and mat2"):
+        compare_outputs(small, large, torch.ones(1, 3))
+
+
+def test_the_worst_element_is_told():
+    a = torch.zeros(2, 3, 4)
+    b = a.clone()
+    b[1, 0, 2], b[0, 1, 1] = 0.5, -0.25
+    assert row(a, b)["worst_index"] == (1, 0, 2)
+    b[0, 2, 3] = math.nan
+    assert row(a, b)["worst_index"] == (0, 2, 3)
+    assert row(a, a)["worst_index"] is None
+    assert row(torch.tensor(1.0), torch.tensor(2.0))["worst_index"] == ()
+
+
+def test_directions_are_compared():
+    a = torch.randn(20)
+    assert row(a, 3 * a)["cosine_similarity"] == pytest.approx(1)
+    assert row(a, -a)["cosine_similarity"] == pytest.approx(-1)
+    assert row(torch.tensor([1.0, 0.0]), torch.tensor([0.0, 1.0]))["cosine_similarity"] == 0
+    huge = torch.tensor([1e300, 1e300], dtype=torch.float64)
+    assert row(huge, huge)["cosine_similarity"] == pytest.approx(1)
+    assert row(torch.zeros(3), torch.zeros(3))["cosine_similarity"] == 1
+    assert row(torch.zeros(3), torch.ones(3))["cosine_similarity"] == 0
+
+
+def test_distance_in_units_in_the_last_place():
+    a = torch.tensor([1.0, -3.0], dtype=torch.bfloat16)
+    b = torch.tensor([1.0 + 3 / 128, -3.0], dtype=torch.bfloat16)
+    assert row(a, b)["max_ulp_diff"] == 3
+    assert math.isnan(row(a, b.float())["max_ulp_diff"])

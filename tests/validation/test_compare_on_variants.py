@@ -1,0 +1,129 @@
+"""Inputs of several kinds, and what they bring to light."""
+
+import pytest
+import torch
+from planted import traced, transformed
+from torch import fx, nn
+from zoo import tiny
+
+from fxlab import MergeLinears, compare_on_variants, example_inputs, input_variants
+
+
+class Model(nn.Module):
+    def __init__(self, function):
+        super().__init__()
+        self.function = function
+
+    def forward(self, x):
+        return self.function(x)
+
+
+def disagreeing(a, b, x):
+    """Return the inputs on which two functions do not agree."""
+    table = compare_on_variants(Model(a), Model(b), x)
+    return table.index.get_level_values("inputs")[~table["allclose"]].unique().tolist()
+
+
+def test_a_model_agrees_with_its_trace_on_all_inputs():
+    graph, inputs = traced("bert")
+    table = compare_on_variants(tiny("bert"), graph, inputs)
+    assert table["allclose"].all()
+    assert table.index.names == ["inputs", "output"]
+    assert table.index.get_level_values("inputs").unique().tolist() == [
+        *("as given", "other values", "batch of 1", "batch of 5", "length 6", "length 23", "half masked"),
+    ]
+    assert table.attrs["left_out"] == {}
+
+
+def test_inputs_are_made_if_left_out():
+    graph, _ = traced("bert")
+    assert compare_on_variants(graph, transformed(graph, MergeLinears()))["allclose"].all()
+
+
+@pytest.mark.parametrize(
+    ("function", "found"),
+    [
+        (lambda x: x.reshape(3, 2) if len(x) == 3 else x + 1, {"batch of 1", "batch of 7"}),
+        (lambda x: x.clamp(-20, 20), {"large values"}),
+        (lambda x: x + (x.abs().max() == 0), {"zeros"}),
+    ],
+)
+def test_a_mistake_that_the_given_inputs_do_not_reach_is_found(function, found):
+    x = torch.randn(3, 2)
+    assert set(disagreeing(lambda x: x, function, x)) == found
+
+
+def test_a_lost_mask_is_found():
+    class Masked(nn.Module):
+        def __init__(self, uses_mask):
+            super().__init__()
+            self.uses_mask = uses_mask
+
+        def forward(self, ids, mask):
+            return (ids * mask if self.uses_mask else ids).sum(1)
+
+    inputs = {"ids": torch.randint(1, 9, (2, 6)), "mask": torch.ones(2, 6, dtype=torch.long)}
+    table = compare_on_variants(Masked(True), Masked(False), inputs)
+    names = table.index.get_level_values("inputs")
+    assert names[~table["allclose"]].tolist() == ["half masked"]
+
+
+def test_what_only_the_second_does_not_run_on_is_a_row_with_a_note():
+    graph = fx.symbolic_trace(nn.Linear(2, 2))
+    narrow = Model(lambda x: graph(x) if len(x) == 3 else x.view(3, 2))
+    table = compare_on_variants(graph, narrow, torch.randn(3, 2))
+    assert not table.loc["batch of 1", "allclose"].any()
+    assert table.loc[("batch of 1", "output"), "note"].startswith("b: the Model does not run on these inputs")
+
+
+def test_what_the_first_does_not_run_on_is_left_out_with_the_reason():
+    model = Model(lambda x: x.view(3, 2))
+    table = compare_on_variants(model, model, torch.randn(3, 2))
+    assert table["allclose"].all()
+    assert set(table.attrs["left_out"]) == {"batch of 1", "batch of 7"}
+    assert "view" in table.attrs["left_out"]["batch of 1"] or "shape" in table.attrs["left_out"]["batch of 1"]
+
+
+def test_own_inputs_by_name():
+    model = nn.Linear(2, 2)
+    table = compare_on_variants(model, model, variants={"one": torch.ones(1, 2), "two": (torch.ones(2, 2),)})
+    assert table.index.tolist() == [("one", "output"), ("two", "output")]
+
+
+def test_other_values_keep_range_masks_and_what_is_no_tensor():
+    inputs = {**example_inputs(tiny("bert")), "return_dict": True}
+    other = input_variants(inputs)["other values"]
+    assert other["return_dict"] is True
+    assert torch.equal(other["attention_mask"], inputs["attention_mask"])
+    assert not torch.equal(other["input_ids"], inputs["input_ids"])
+    assert sorted(other["input_ids"].flatten()) == sorted(inputs["input_ids"].flatten())
+
+
+def test_variants_are_the_same_each_time_and_leave_the_inputs_alone():
+    x = torch.randn(3, 2)
+    given, state = x.clone(), torch.get_rng_state()
+    first, second = input_variants(x), input_variants(x)
+    assert all(torch.equal(first[name], second[name]) for name in first)
+    assert torch.equal(x, given)
+    assert torch.equal(state, torch.get_rng_state())
+
+
+@pytest.mark.parametrize("inputs", [torch.tensor(2.0), (), {}, torch.zeros(0, 3), {"flag": True}])
+def test_inputs_with_little_to_change_have_few_variants(inputs):
+    assert "as given" in input_variants(inputs)
+
+
+def test_what_cannot_be_compared_is_said_in_words():
+    model = nn.Linear(2, 2)
+    with pytest.raises(TypeError, match=r"a: expected a torch.nn.Module or GraphModule, got str"):
+        compare_on_variants("model", model, torch.ones(1, 2))
+    with pytest.raises(TypeError, match="inputs: expected a mapping"):
+        compare_on_variants(model, model, "text")
+    with pytest.raises(
+        ValueError, match="inputs: there are none that the first model runs on: a: the Linear"
+    ):
+        compare_on_variants(model, model, torch.ones(1, 3))
+    with pytest.raises(ValueError, match="variants is empty"):
+        compare_on_variants(model, model, variants={})
+    with pytest.raises(ValueError, match="atol: expected a number that is not negative"):
+        compare_on_variants(model, model, torch.ones(1, 2), atol=-1)
