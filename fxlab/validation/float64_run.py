@@ -15,7 +15,13 @@ Widen: TypeAlias = Callable[[torch.Tensor], torch.Tensor]
 """Takes a tensor that a module holds and returns its values in float64."""
 
 
-def run_in_float64(graph_module: GraphModule, inputs: Inputs, *, widen: Widen | None = None) -> Any:
+def run_in_float64(
+    graph_module: GraphModule,
+    inputs: Inputs,
+    *,
+    widen: Widen | None = None,
+    mode: "Float64Mode | None" = None,
+) -> Any:
     """Run a graph with every floating-point number in float64.
 
     Casts to a floating-point dtype are casts to float64, so the result is that of the graph in (very nearly)
@@ -31,6 +37,8 @@ def run_in_float64(graph_module: GraphModule, inputs: Inputs, *, widen: Widen | 
         Keyword arguments (a mapping), positional arguments (a tuple) or one tensor.
     widen
         What is taken for the values of a parameter, buffer or constant. Left out, the values themselves.
+    mode
+        The mode to run in, to be asked afterwards what it has seen. Left out, one of its own.
 
     Returns
     -------
@@ -51,14 +59,25 @@ def run_in_float64(graph_module: GraphModule, inputs: Inputs, *, widen: Widen | 
     tensor([0.3333], dtype=torch.float64)
     """
     arguments = widened(placeholder_values(graph_module, inputs))
-    mode = Float64Mode()  # type: ignore[no-untyped-call]
+    mode = mode or Float64Mode()
     interpreter = Float64Interpreter(graph_module, widen)
     with torch.no_grad(), torch.random.fork_rng(devices=cuda_devices(graph_module)), mode:
         return interpreter.run(*arguments)
 
 
 class Float64Mode(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Gives every operator float64 tensors, lets it make no others, and reads other dtypes as float64."""
+    """Gives every operator float64 tensors, lets it make no others, and reads other dtypes as float64.
+
+    Attributes
+    ----------
+    picks : bool
+        Whether an operator made integers or booleans of floating-point numbers (``argmax``, ``topk``, ``>``),
+        so that a difference by rounding may become another choice.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.picks = False
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
@@ -66,7 +85,9 @@ class Float64Mode(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if func is torch.ops.aten.view.dtype:
             raise ValueError("it reads the bits of a tensor as another dtype")
         args, kwargs = widened((args, kwargs or {}))
-        return pytree.tree_map_only(torch.Tensor, _wide, func(*args, **kwargs))
+        result = func(*args, **kwargs)
+        self.picks = self.picks or (any(map(_is_real, _tensors(args, kwargs))) and _has_integers(result))
+        return pytree.tree_map_only(torch.Tensor, _wide, result)
 
 
 class Float64Interpreter(Interpreter):
@@ -135,6 +156,18 @@ def _wide_dtype(dtype: torch.dtype) -> torch.dtype:
 
 def _differ(a: torch.Tensor, b: torch.Tensor) -> bool:
     return not torch.equal(a, b)
+
+
+def _has_integers(value: Any) -> bool:
+    return any(not tensor.is_floating_point() and not tensor.is_complex() for tensor in _tensors(value))
+
+
+def _is_real(tensor: torch.Tensor) -> bool:
+    return tensor.is_floating_point()
+
+
+def _tensors(*values: Any) -> list[torch.Tensor]:
+    return [leaf for leaf in pytree.tree_leaves(values) if isinstance(leaf, torch.Tensor)]
 
 
 def placeholder_values(graph_module: GraphModule, inputs: Inputs) -> tuple[Any, ...]:

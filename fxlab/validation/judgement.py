@@ -22,6 +22,9 @@ It cannot be seen in the outputs. A constant in single precision does as much to
 WORSE = 4.0
 """How much larger than the original's the error of a transformed tensor of many elements may be."""
 
+OTHER_CHOICES = 0.25
+"""The share of elements, those with the largest errors, that does not count in a model that picks."""
+
 _SAMPLES = 2**20
 
 
@@ -45,6 +48,8 @@ class Versions:
     """The transformed one in float64 with its new values rounded anew, as often as that was tried."""
     moved_anew: torch.Tensor | None = None
     """The original in float64 with all its values moved by their rounding, if it is a float64 model."""
+    picks: bool = False
+    """Whether the model compares floating-point numbers, so that rounding may lead to another choice."""
 
 
 @dataclass(frozen=True)
@@ -53,7 +58,9 @@ class Errors:
 
     An element's error is divided by its magnitude, or by the median magnitude where that is larger: neither
     a few huge elements (massive activations) nor those near zero decide alone. Elements that are exact in
-    all runs (masks, padding, zeros after a ReLU) tell nothing and are left out.
+    all runs (masks, padding, zeros after a ReLU) tell nothing and are left out. Where a model picks (experts,
+    the largest, ...), rounding makes another choice now and then; that is no larger rounding error, so the
+    quarter with the largest errors does not count in ``own`` and ``transformed``.
     """
 
     own: float
@@ -89,10 +96,15 @@ class Errors:
         def error(x: torch.Tensor) -> float:
             return _root_mean_square((x[compared] - exact) / scale)
 
+        def rounding_error(x: torch.Tensor) -> float:
+            errors = ((x[compared] - exact) / scale).abs()
+            counted = math.ceil((1 - OTHER_CHOICES * versions.picks) * errors.numel())
+            return _root_mean_square(errors.sort().values[:counted] if versions.picks else errors)
+
         new = [error(_wide(x) - other + _wide(versions.exact_original)) for x in versions.rounded_anew]
         return cls(
-            own=error(a),
-            transformed=error(b),
+            own=rounding_error(a),
+            transformed=rounding_error(b),
             function=error(other),
             new_values=_root_mean_square(torch.tensor(new)),
             last_rounding=_rounding_error(versions.original.dtype) * _root_mean_square(exact / scale),

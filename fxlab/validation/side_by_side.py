@@ -259,7 +259,7 @@ class _ExactLanes:
                 given = kept[k if k < len(kept) else 0]
             values[value] = widened(pytree.tree_map_only(torch.Tensor, torch.clone, given))
         interpreter.env = values
-        with Float64Mode():  # type: ignore[no-untyped-call]
+        with Float64Mode():
             return interpreter.run_node(node)
 
     def _holds_new_values(self, node: Node) -> bool:

@@ -9,7 +9,7 @@ from planted import traced
 from torch import fx, nn
 
 from fxlab.tensors import bits_of, tensors_by_path
-from fxlab.validation.float64_run import run_in_float64
+from fxlab.validation.float64_run import Float64Mode, run_in_float64
 
 
 class Calls(nn.Module):
@@ -99,6 +99,23 @@ def test_leaf_modules_get_their_weights_in_float64(module, size):
         expected = tensors_by_path(copy.deepcopy(model).double()(x.double()))
     for path, tensor in expected.items():
         torch.testing.assert_close(found[path], tensor, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("function", "picks"),
+    [
+        (lambda _, x: x.argmax(), True),
+        (lambda _, x: x.topk(2).values, True),
+        (lambda _, x: torch.where(x > 0, x, -x), True),
+        (lambda _, x: x.long(), True),
+        (lambda _, x: x.relu() + x.softmax(0), False),
+        (lambda _, x: x * (torch.arange(3) < 2), False),
+    ],
+)
+def test_it_is_seen_whether_a_model_picks_by_comparing(function, picks):
+    mode = Float64Mode()
+    run_in_float64(graph_of(function), torch.ones(3), mode=mode)
+    assert mode.picks == picks
 
 
 def test_nothing_is_written_into_the_module_or_the_inputs():

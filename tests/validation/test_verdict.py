@@ -15,6 +15,11 @@ from fxlab.tensors import bits_of
 DTYPES = [torch.float32, torch.bfloat16, torch.float16]
 SAME, WITHIN, DIFFERENT = "same bits", "within the model's own rounding", "different"
 
+ROUTING = [
+    torch.randn(16, 4, generator=torch.Generator().manual_seed(0)).to(torch.bfloat16),
+    torch.randn(4, 16, generator=torch.Generator().manual_seed(1)).to(torch.bfloat16),
+]
+
 
 class Returns(nn.Module):
     def __init__(self, function):
@@ -158,6 +163,29 @@ def test_huge_elements_do_not_hide_mistakes_in_the_others():
         judged(lambda x: x * 1.1, lambda x: torch.where(x < 10, x * 1.10001, x * 1.1), massive).status
         == DIFFERENT
     )
+
+
+def routed(parts):
+    """Return a function that routes tokens to one of four experts by scores that are summed in parts."""
+    scoring, experts = ROUTING
+
+    def function(x):
+        slices = [slice(start, start + 16 // parts) for start in range(0, 16, 16 // parts)]
+        scores = sum(x[:, part] @ scoring[part] for part in slices)
+        return x + torch.nn.functional.one_hot(scores.argmax(-1), 4).to(torch.bfloat16) @ experts
+
+    return function
+
+
+def test_another_choice_now_and_then_is_rounding():
+    x = torch.randn(2000, 16, generator=torch.Generator().manual_seed(0)).to(torch.bfloat16)
+    scoring, _ = ROUTING
+    x = x[(x @ scoring).argmax(1) == (x.double() @ scoring.double()).argmax(1)]
+    choices = (graph_of(routed(1))(x) - graph_of(routed(4))(x)).abs().amax(1) > 0.1
+    assert 0 < choices.sum() < 40
+    found = judged(routed(1), routed(4), x)
+    assert found.status == WITHIN, found
+    assert judged(routed(1), lambda x: routed(1)(x) * 1.01, x).status == DIFFERENT
 
 
 def test_integers_and_booleans_have_to_be_equal():
