@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 from torch.fx import GraphModule
-from torch.utils.benchmark import Timer
 
 from fxlab.graph_module import changed_copy
 from fxlab.running import Inputs, call_arguments
@@ -18,6 +17,7 @@ from fxlab.validation.graph_diff import graph_diff
 
 if TYPE_CHECKING:
     import pandas as pd
+    from torch.utils.benchmark import Timer
 
 COLUMNS = ("time", "ratio", "ratio_low", "ratio_high", "outcome")
 
@@ -186,7 +186,9 @@ def _times(
     return seconds
 
 
-def _timer(model: GraphModule, inputs: Inputs) -> Timer:
+def _timer(model: GraphModule, inputs: Inputs) -> "Timer":
+    from torch.utils.benchmark import Timer
+
     args, kwargs = call_arguments(inputs)
 
     def call() -> None:
