@@ -1,5 +1,6 @@
 """The order that names stand in, kept while some of them are away, so that they come back to their places."""
 
+from collections import defaultdict
 from collections.abc import Collection, Iterable, Sequence
 
 from torch.fx import Graph, Node
@@ -8,27 +9,26 @@ from torch.fx import Graph, Node
 def merged_order(known: Sequence[str], present: Sequence[str]) -> list[str]:
     """Return the names that are present in their order, and the absent ones that are known where they stood.
 
-    An absent name stands before the first of its known followers that is present.
+    An absent name stands right behind the last of its known predecessors that is present: what has been
+    inserted since was inserted for what follows it.
 
     Examples
     --------
     >>> merged_order(["a", "b", "c", "d"], ["a", "new", "d"])
-    ['a', 'new', 'b', 'c', 'd']
+    ['a', 'b', 'c', 'new', 'd']
     """
     is_present = set(present)
-    away: dict[str, list[str]] = {}
-    waiting: list[str] = []
+    behind: dict[str | None, list[str]] = defaultdict(list)
+    predecessor: str | None = None
     for name in known:
         if name in is_present:
-            away[name] = waiting
-            waiting = []
+            predecessor = name
         else:
-            waiting.append(name)
-    result: list[str] = []
+            behind[predecessor].append(name)
+    result = behind[None]
     for name in present:
-        result.extend(away.get(name, ()))
-        result.append(name)
-    return result + waiting
+        result += [name, *behind[name]]
+    return result
 
 
 def in_order(names: Iterable[str], order: Sequence[str]) -> list[str]:

@@ -7,11 +7,11 @@ from hypothesis import HealthCheck, settings
 
 # CI tries the same examples each time; ``make fuzz`` tries others with every seed.
 _COMMON = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow, HealthCheck.filter_too_much]}
-settings.register_profile("default", max_examples=200, derandomize=True, **_COMMON)
+settings.register_profile("default", max_examples=120, derandomize=True, **_COMMON)
 settings.register_profile("fuzz", max_examples=2000, database=None, print_blob=True, **_COMMON)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
 
-logging.getLogger("torch.__trace").propagate = False  # torch.fx.Interpreter logs every run
+logging.getLogger("torch.__trace").addFilter(lambda record: False)  # it logs every run of an Interpreter
 
 
 @pytest.fixture(autouse=True)

@@ -15,6 +15,8 @@ from torch import fx, nn
 from torch.fx.passes.shape_prop import ShapeProp
 from torch.nn import functional as F
 
+import fxlab
+
 # Layers
 
 
@@ -320,6 +322,8 @@ class Recipe:
     """Whether the second call of a module goes by another path."""
     renamed: bool = False
     """Whether the nodes have names that torch.fx would not give."""
+    by_fxlab: bool = False
+    """Whether it is traced by fxlab, and not by torch.fx."""
     seed: int = 0
 
     def input(self) -> torch.Tensor:
@@ -337,8 +341,11 @@ class Recipe:
         return builder.model
 
     def trace(self, model: "RandomModule") -> fx.GraphModule:
-        """Trace the module as a user of plain torch.fx does."""
-        gm = fx.GraphModule(model, ReadsBuffers().trace(model))
+        """Trace the module as a user does."""
+        if self.by_fxlab:
+            gm = fxlab.symbolic_trace(model, (self.input(),))
+        else:
+            gm = fx.GraphModule(model, ReadsBuffers().trace(model))
         if self.shapes_known:
             with kept_buffers(gm), torch.no_grad():
                 ShapeProp(gm).propagate(self.input())

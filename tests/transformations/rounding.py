@@ -106,7 +106,7 @@ class RoundingBound(fx.Interpreter):
             return tuple(Bounded(value, error, args[0].dtype) for value, error in parts)
         if name in _MOVES:
             return args[0].map(lambda tensor: function(tensor, *args[1:], **kwargs))
-        if name in ("size", "dim"):
+        if name in ("size", "dim", "getattr"):
             return function(args[0].value, *args[1:])
         if name.endswith("_") and not name.startswith("_"):
             result = _COMPUTES[name[:-1]](*args, **kwargs)

@@ -1,6 +1,7 @@
 """How hypothesis draws a recipe: group after group of steps, each run at once, so that what follows fits."""
 
 import operator
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -74,6 +75,7 @@ def recipes(draw: st.DrawFn) -> Recipe:
         shapes_known=draw(mostly),
         aliased=draw(rarely),
         renamed=draw(rarely),
+        by_fxlab=draw(rarely),
         seed=draw(st.integers(0, 3)),
     )
     builder = Builder(start.input(), start.seed)
@@ -94,17 +96,8 @@ def finished(draw: st.DrawFn, start: Recipe, builder: Builder) -> Recipe:
     outputs = draw(st.lists(st.integers(0, count - 1), max_size=2, unique=True))
     if not outputs or draw(mostly):
         outputs = [count - 1, *(index for index in outputs if index != count - 1)]
-    return Recipe(
-        start.shape,
-        builder.model.steps,
-        tuple(draw(st.lists(changes(paths), max_size=2))) if paths and not draw(mostly) else (),
-        tuple(outputs),
-        start.dtype,
-        start.shapes_known,
-        start.aliased,
-        start.renamed,
-        start.seed,
-    )
+    changed = draw(st.lists(changes(paths), max_size=2)) if paths and not draw(mostly) else ()
+    return replace(start, steps=builder.model.steps, changes=tuple(changed), outputs=tuple(outputs))
 
 
 def _runs(recipe: Recipe) -> bool:
