@@ -109,6 +109,6 @@ def carry_bias(
     for module, value in ((layer, to_layer), (batch_norm, to_norm)):
         bias = module._parameters["bias"]
         if bias is not None:
-            carry_tensor(bias, value.to(bias.dtype))
+            carry_tensor(module, "bias", value.to(bias.dtype))
             return True
     return False

@@ -150,14 +150,14 @@ def _carry(
         own_bias = linear._parameters["bias"]
         if own_bias is None:
             return False
-        carry_tensor(own_bias, (bias - weight @ affine.shift).to(own_bias.dtype))
+        carry_tensor(linear, "bias", (bias - weight @ affine.shift).to(own_bias.dtype))
     else:
         weight = weight / affine.scale[:, None]
         shift = bias - affine.shift
         norm_bias = shift if norm.bias is None else shift + precise(norm.bias)
         if not carry_bias(linear, norm, shift / affine.scale, norm_bias):
             return False
-    carry_tensor(linear.weight, weight.to(linear.weight.dtype))
+    carry_tensor(linear, "weight", weight.to(linear.weight.dtype))
     return True
 
 

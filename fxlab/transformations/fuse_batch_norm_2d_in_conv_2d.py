@@ -117,7 +117,7 @@ class FuseBatchNorm2dInConv2d(RewritePass[ConvAndNorm]):
         )
         if carried:
             scale = affine.scale.reshape(-1, 1, 1, 1)
-            carry_tensor(conv.weight, (weight / scale).to(conv.weight.dtype))
+            carry_tensor(conv, "weight", (weight / scale).to(conv.weight.dtype))
         else:
             super().update_originals(replacement, originals)
 

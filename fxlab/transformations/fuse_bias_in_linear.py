@@ -93,8 +93,8 @@ class FuseBiasInLinear(RewritePass[BiasedLinear]):
         """Give the layer its weight and its bias back from the columns."""
         weight = replacement.get_parameter("weight")
         for original in originals:
-            carry_tensor(original.get_parameter("weight"), weight[:, :-1])
-            carry_tensor(original.get_parameter("bias"), weight[:, -1])
+            carry_tensor(original, "weight", weight[:, :-1])
+            carry_tensor(original, "bias", weight[:, -1])
 
 
 def _padded_meta(candidate: BiasedLinear) -> dict[str, object]:

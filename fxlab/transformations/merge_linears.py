@@ -124,7 +124,7 @@ class MergeLinears(RewritePass[LinearGroup]):
         sizes = [original.out_features for original in originals if isinstance(original, nn.Linear)]
         for name, parameter in replacement.named_parameters():
             for original, part in zip(originals, torch.split(parameter, sizes), strict=True):
-                carry_tensor(original.get_parameter(name), part)
+                carry_tensor(original, name, part)
 
 
 def _agreement(facts: GraphFacts, value: Node, node: Node) -> object:

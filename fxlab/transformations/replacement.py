@@ -49,19 +49,24 @@ def same_bits(a: torch.Tensor, b: torch.Tensor) -> bool:
     return TensorPrint.of(a) == TensorPrint.of(b) and (a.is_meta or torch.equal(bits_of(a), bits_of(b)))
 
 
-def carry_tensor(parameter: torch.Tensor, value: torch.Tensor) -> None:
-    """Give a parameter a new value, dtype or device, and leave it the object that it is.
+def carry_tensor(module: nn.Module, name: str, value: torch.Tensor) -> None:
+    """Give a parameter of a module a new value, dtype or device, and leave it the object that it is.
 
-    Nothing is written when the value is what the parameter has.
+    Nothing is written when the value is what the parameter has. Only where a parameter cannot become the
+    other, as on the meta device, there is a new one, as there is after ``Module.to``.
     """
-    value = value.detach()
+    parameter, value = module.get_parameter(name), value.detach()
     if same_bits(parameter, value):
         return
-    if (parameter.dtype, parameter.device) == (value.dtype, value.device) and not value.is_meta:
+    if (parameter.dtype, parameter.device) == (value.dtype, value.device):
         with torch.no_grad():
             parameter.data.copy_(value)
+        return
+    value = value.clone(memory_format=torch.preserve_format)
+    if torch._has_compatible_shallow_copy_type(parameter, value):
+        parameter.data = value
     else:
-        parameter.data = value.clone(memory_format=torch.preserve_format)
+        setattr(module, name, nn.Parameter(value, parameter.requires_grad))
 
 
 def carry_flags(current: nn.Module, made: ModulePrint, originals: Iterator[nn.Module]) -> None:

@@ -1,5 +1,6 @@
 """The loop that fxlab's own passes share: match, refuse, rewrite; and taking back what was rewritten."""
 
+import copy
 import warnings
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
@@ -71,6 +72,7 @@ class RewritePass(ReversibleTransformation, Generic[C]):
     def transform(self, graph_module: GraphModule) -> GraphModule:
         """Rewrite every candidate that there is no reason against, or none if one of them fails."""
         journal = Journal.of(graph_module)
+        untouched = copy.copy(journal)
         signature = self.signature
         facts = GraphFacts(graph_module)
         made: list[Record] = []
@@ -89,7 +91,7 @@ class RewritePass(ReversibleTransformation, Generic[C]):
                 add_mark(marked, signature)
         except BaseException:
             undo(graph_module, journal, made)
-            journal.keep_in(graph_module)
+            untouched.keep_in(graph_module)
             raise
         return graph_module
 

@@ -41,6 +41,7 @@ def undo(graph_module: GraphModule, journal: Journal, records: list[Record]) -> 
     """
     undoing = _Undoing(graph_module, journal)
     undoing.check(records)
+    journal.note_order_of_nodes(graph_module)
     for record in reversed(records):
         undoing.take_back(record)
     undoing.finish(records)
@@ -57,7 +58,6 @@ class _Undoing:
                 self._callers[str(node.target)].append(node.name)
         self._recreated: list[Node] = []
         self._parents: set[str] = set()
-        journal.note_order_of_nodes(graph_module)
 
     def check(self, records: list[Record]) -> None:
         """Refuse to leave a node without its inputs."""

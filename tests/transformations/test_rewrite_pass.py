@@ -1,0 +1,369 @@
+"""RewritePass: all or nothing, and reversal after others have changed the module in between."""
+
+import copy
+import gc
+import operator
+import weakref
+from dataclasses import dataclass
+
+import pytest
+import torch
+from exactness import assert_close, assert_is, snapshot, traced
+from torch import fx, nn
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from fxlab.transformations import (
+    ChangeTrueDivToMulByInverse,
+    FuseBatchNorm2dInConv2d,
+    FuseBiasInLinear,
+    MergeLinears,
+    RewritePass,
+    available,
+)
+
+
+class Attention(nn.Module):
+    def __init__(self, size=4):
+        super().__init__()
+        self.query, self.key, self.value = (nn.Linear(size, size) for _ in range(3))
+
+    def forward(self, x):
+        return self.query(x) * self.key(x) / 3 + self.value(x)
+
+
+@dataclass(frozen=True)
+class Sum:
+    node: fx.Node
+
+    @property
+    def nodes(self):
+        return (self.node,)
+
+
+@dataclass(frozen=True)
+class AddConstant(RewritePass[Sum]):
+    """Add a constant to every result of an addition, but for those of some names."""
+
+    constant: float = 1.0
+    refused: tuple[str, ...] = ()
+    fails_on: str = ""
+
+    preserves_computation = False
+
+    def match(self, facts):
+        for node in facts.graph_module.graph.find_nodes(op="call_function", target=operator.add):
+            yield Sum(node)
+
+    def refuse(self, candidate, facts):
+        return "its name is on the list" if candidate.node.name in self.refused else ""
+
+    def describe(self, candidate):
+        return f"{self.constant} is added"
+
+    def rewrite(self, candidate, edit):
+        node = candidate.node
+        total = edit.insert_before(node, "call_function", operator.add, node.args, name="total")
+        edit.change(node, target=torch.add, args=(total, self.constant))
+        if node.name == self.fails_on:
+            raise KeyError("on purpose")
+        return node
+
+
+class Sums(nn.Module):
+    def forward(self, x):
+        return (x + 1) * (x + 2) * (x + 3)
+
+
+def node_named(gm, name):
+    return next(node for node in gm.graph.nodes if node.name == name)
+
+
+def names(nodes):
+    return [node.name for node in nodes]
+
+
+# Applying
+
+
+def test_every_candidate_that_is_not_refused_is_rewritten_and_marked():
+    gm = traced(Sums())
+    before = snapshot(gm)
+    pass_ = AddConstant(10.0, refused=("add_1",))
+    assert names(pass_.get_transformed_nodes(pass_(gm))) == ["add", "add_2"]
+    assert gm(torch.tensor(0.0)) == 11 * 2 * 13
+    assert_is(pass_(gm, reverse=True), before)
+
+
+def test_explain_tells_of_each_candidate_and_changes_nothing():
+    gm = traced(Sums())
+    before = snapshot(gm)
+    frame = AddConstant(10.0, refused=("add_1",)).explain(gm)
+    assert frame.to_dict("list") == {
+        "node": ["add", "add_1", "add_2"],
+        "matched": [True, False, True],
+        "reason": ["10.0 is added", "its name is on the list", "10.0 is added"],
+    }
+    assert_is(gm, before)
+
+
+@pytest.mark.parametrize("fails_on", ["add", "add_1", "add_2"])
+def test_a_candidate_that_fails_leaves_the_module_as_it_was(fails_on):
+    gm = traced(Sums())
+    before = snapshot(gm)
+    with pytest.raises(KeyError, match="on purpose"):
+        AddConstant(fails_on=fails_on)(gm)
+    assert_is(gm, before)
+
+
+def test_a_candidate_that_fails_leaves_what_others_did():
+    gm = AddConstant(refused=("add_1",))(traced(Sums()))
+    after = snapshot(gm)
+    with pytest.raises(KeyError, match="on purpose"):
+        AddConstant(fails_on="total_1")(gm)
+    assert_is(gm, after)
+
+
+def test_instances_with_other_arguments_do_not_know_each_others_nodes():
+    gm = traced(Sums())
+    before = snapshot(gm)
+    AddConstant(1.0, refused=("add",))(gm)
+    assert AddConstant(2.0, refused=("add",)).get_transformed_nodes(gm) == []
+    AddConstant(2.0, refused=("add",))(gm, reverse=True)
+    assert gm(torch.tensor(0.0)) == 1 * 3 * 4
+    assert_is(AddConstant(1.0, refused=("add",))(gm, reverse=True), before)
+
+
+@pytest.mark.parametrize("cls", available())
+def test_an_empty_graph_is_left_alone(cls):
+    graph = fx.Graph()
+    graph.output(())
+    gm = fx.GraphModule(nn.Module(), graph)
+    before = snapshot(gm)
+    assert cls().explain(gm).empty
+    assert_is(cls()(cls()(gm), reverse=True), before)
+
+
+# Reversing after others have changed the module
+
+
+def test_dead_slices_removed_in_between_do_no_harm():
+    class Unused(Attention):
+        def forward(self, x):
+            self.key(x)
+            return self.query(x) * 2 + self.value(x)
+
+    model, x = Unused(), torch.randn(2, 4)
+    gm = traced(model)
+    before = snapshot(gm)
+    MergeLinears()(gm)
+    assert gm.graph.eliminate_dead_code()
+    gm.recompile()
+    assert_is(MergeLinears()(gm, reverse=True), before)
+    assert_close(gm(x), model(x), 0.0)
+
+
+def test_nodes_added_in_between_stay_and_read_what_comes_back():
+    model, x = Attention(), torch.randn(2, 4)
+    gm = MergeLinears()(traced(model))
+    key = node_named(gm, "key")
+    with gm.graph.inserting_after(key):
+        relu = gm.graph.call_function(torch.relu, (key,))
+    key.replace_all_uses_with(relu, lambda user: user is not relu)
+    gm.recompile()
+    MergeLinears()(gm, reverse=True)
+    assert relu.args == (node_named(gm, "key"),)
+    assert_close(gm(x), model.query(x) * model.key(x).relu() / 3 + model.value(x))
+
+
+def test_an_input_replaced_in_between_stays_replaced():
+    model, x = Attention(), torch.randn(2, 4)
+    gm = MergeLinears()(traced(model))
+    merged = node_named(gm, "query_key_value_merged")
+    with gm.graph.inserting_before(merged):
+        doubled = gm.graph.call_function(operator.mul, (merged.args[0], 2))
+    merged.args = (doubled,)
+    gm.recompile()
+    MergeLinears()(gm, reverse=True)
+    assert_close(gm(x), model(2 * x))
+
+
+def test_a_node_that_reads_the_merged_result_stands_in_the_way():
+    gm = MergeLinears()(traced(Attention()))
+    merged = node_named(gm, "query_key_value_merged")
+    with gm.graph.inserting_after(merged):
+        total = gm.graph.call_method("sum", (merged,))
+    gm.graph.output_node().args = ((gm.graph.output_node().args[0], total),)
+    gm.recompile()
+    after = snapshot(gm)
+    with pytest.raises(ValueError, match=r"'query_key_value_merged' cannot be taken back, because 'sum_1'"):
+        MergeLinears()(gm, reverse=True)
+    assert_is(gm, after)
+
+
+def test_a_node_that_calls_the_merged_module_stands_in_the_way():
+    gm = MergeLinears()(traced(Attention()))
+    x = node_named(gm, "x")
+    with gm.graph.inserting_after(x):
+        again = gm.graph.call_module("query_key_value_merged", (x,))
+    gm.graph.output_node().args = ((gm.graph.output_node().args[0], again),)
+    gm.recompile()
+    after = snapshot(gm)
+    with pytest.raises(ValueError, match=r"'query_key_value_merged' cannot be taken back, because"):
+        MergeLinears()(gm, reverse=True)
+    assert_is(gm, after)
+
+
+def test_a_module_that_has_lost_what_reversing_needs_says_so():
+    gm = MergeLinears()(traced(Attention()))
+    other = fx.GraphModule(gm, copy.deepcopy(gm.graph))
+    after = snapshot(other)
+    with pytest.raises(ValueError, match="has lost what reversing needs"):
+        MergeLinears()(other, reverse=True)
+    assert_is(other, after)
+
+
+def test_a_mark_taken_off_by_hand_does_not_keep_reversal_from_working():
+    gm = traced(Attention())
+    before = snapshot(gm)
+    merge = MergeLinears()
+    merge.mark_as_restored(merge.get_transformed_nodes(merge(gm))[0])
+    assert_is(merge(gm, reverse=True), before)
+
+
+# What is done to the modules in between
+
+
+class Block(nn.Module):
+    """Something for each pass that replaces modules."""
+
+    def __init__(self):
+        super().__init__()
+        self.conv, self.norm = nn.Conv2d(3, 4, 1), nn.BatchNorm2d(4)
+        self.query, self.key = nn.Linear(5, 4), nn.Linear(5, 4)
+        self.eval()
+
+    def forward(self, x):
+        x = self.norm(self.conv(x))
+        return self.query(x) * self.key(x)
+
+
+REPLACING = (FuseBatchNorm2dInConv2d(), MergeLinears(), FuseBiasInLinear())
+
+
+@pytest.mark.parametrize(
+    "treat",
+    [
+        lambda m: m.requires_grad_(False),
+        lambda m: m.train(),
+        lambda m: m.double(),
+        lambda m: m.half(),
+        lambda m: m.to("meta"),
+        lambda m: m.double().requires_grad_(False).train(),
+    ],
+)
+def test_modes_casts_and_devices_are_brought_back(treat):
+    gm = traced(Block())
+    expected = treat(copy.deepcopy(gm))
+    tensors = dict(gm.state_dict(keep_vars=True))
+    for pass_ in REPLACING:
+        pass_(gm)
+    treat(gm)
+    for pass_ in REPLACING:
+        pass_(gm, reverse=True)
+    assert [(name, m.training) for name, m in gm.named_modules()] == [
+        (name, m.training) for name, m in expected.named_modules()
+    ]
+    for (name, tensor), other in zip(
+        gm.state_dict(keep_vars=True).items(), expected.state_dict(keep_vars=True).values(), strict=True
+    ):
+        assert (tensor.dtype, tensor.device, tensor.requires_grad) == (
+            other.dtype,
+            other.device,
+            other.requires_grad,
+        )
+        assert tensor.is_meta or torch.equal(tensor, other)
+        assert not isinstance(tensor, nn.Parameter) or tensor is tensors[name] or tensor.is_meta
+
+
+def test_weights_trained_in_between_are_brought_back_to_the_same_parameters():
+    model, x = Attention(), torch.randn(2, 4)
+    gm = MergeLinears()(traced(model))
+    optimizer = torch.optim.SGD(gm.parameters(), lr=0.1)
+    gm(x).square().sum().backward()
+    optimizer.step()
+    expected = gm(x)
+    assert not torch.equal(expected, model(x))
+    MergeLinears()(gm, reverse=True)
+    assert gm.query.weight is model.query.weight
+    assert_close(gm(x), expected)
+    assert_close(model(x), expected)
+
+
+def test_a_pass_that_cannot_bring_values_back_says_so():
+    @dataclass(frozen=True)
+    class Forgetful(FuseBiasInLinear):
+        update_originals = RewritePass.update_originals
+
+    gm = Forgetful()(traced(nn.Sequential(nn.Linear(4, 4))))
+    with torch.no_grad():
+        gm.get_submodule("0").weight.add_(1)
+    with pytest.warns(UserWarning, match="forgetful cannot bring what was written to a Linear back"):
+        Forgetful()(gm, reverse=True)
+
+
+# Memory
+
+
+class Allocations(TorchDispatchMode):
+    """Adds up the bytes of the memory that operations return and that was not there before."""
+
+    def __init__(self):
+        super().__init__()
+        self.storages = {}
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        known = {tensor.untyped_storage()._cdata for tensor in args if isinstance(tensor, torch.Tensor)}
+        result = func(*args, **(kwargs or {}))
+        for tensor in result if isinstance(result, tuple | list) else (result,):
+            if isinstance(tensor, torch.Tensor) and tensor.untyped_storage()._cdata not in known:
+                self.storages[tensor.untyped_storage()._cdata] = tensor.untyped_storage().nbytes()
+        return result
+
+    @property
+    def bytes(self):
+        return sum(self.storages.values())
+
+
+def test_merging_takes_no_more_memory_than_the_merged_weights():
+    gm = traced(Attention(size=64))
+    merged_bytes = sum(parameter.nbytes for parameter in gm.parameters())
+    with Allocations() as allocations:
+        MergeLinears()(gm)
+    assert merged_bytes <= allocations.bytes <= 1.1 * merged_bytes
+    with Allocations() as allocations:
+        MergeLinears()(gm, reverse=True)
+    assert allocations.bytes < 0.1 * merged_bytes
+
+
+@pytest.mark.parametrize("pass_", [MergeLinears(), FuseBiasInLinear()], ids=lambda pass_: pass_.name)
+def test_nothing_is_kept_after_reversing(pass_):
+    gm = pass_(traced(Attention()))
+    (node, *_) = pass_.get_transformed_nodes(gm)
+    module = weakref.ref(gm.get_submodule(node.target))
+    pass_(gm, reverse=True)
+    assert gm.meta == {}
+    del node
+    gc.collect()
+    assert module() is None
+
+
+def test_memory_of_several_passes_is_given_back_in_any_order():
+    gm = traced(Attention())
+    passes = (MergeLinears(), FuseBiasInLinear(), ChangeTrueDivToMulByInverse())
+    for pass_ in passes:
+        pass_(gm)
+    modules = [weakref.ref(module) for module in gm.modules() if isinstance(module, nn.Linear)]
+    for pass_ in passes:
+        pass_(gm, reverse=True)
+    gc.collect()
+    assert [module() for module in modules] == [None]
