@@ -1,5 +1,6 @@
 """Change divisions by a constant into multiplications by its inverse."""
 
+import math
 import operator
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -12,6 +13,7 @@ from fxlab.transformations.editor import Editor
 from fxlab.transformations.graph_facts import GraphFacts
 from fxlab.transformations.node_shape import known_dtype
 from fxlab.transformations.rewrite_pass import RewritePass
+from fxlab.transformations.rounding import rounded_by
 
 _MULTIPLICATIONS: dict[str | Callable[..., Any], str | Callable[..., Any]] = {
     operator.truediv: operator.mul,
@@ -51,9 +53,10 @@ class Division:
 class ChangeTrueDivToMulByInverse(RewritePass[Division]):
     """Change divisions by a constant into multiplications by its inverse, which are faster.
 
-    The product can differ from the quotient in its last bit, unless the constant is a power of two. The
-    constant itself is kept, so that reversal gives back the number that was there. The division node is the
-    one that is marked.
+    The product can differ from the quotient in its last bit, unless the constant is a power of two. Where
+    the result is rounded to integers later on, as the bucket of a relative position is, a last bit can change
+    a whole one, and the division stays. The constant itself is kept, so that reversal gives back the number
+    that was there. The division node is the one that is marked.
 
     Examples
     --------
@@ -90,7 +93,7 @@ class ChangeTrueDivToMulByInverse(RewritePass[Division]):
         dtype = known_dtype(candidate.numerator)
         if dtype is not None and not dtype.is_floating_point:
             return f"{candidate.numerator.name} is of dtype {str(dtype).removeprefix('torch.')}"
-        return _why_no_inverse(candidate.denominator, dtype)
+        return _why_no_inverse(candidate.denominator, dtype) or _why_not_rounded(candidate)
 
     def describe(self, candidate: Division) -> str:
         """Tell the number that is multiplied by."""
@@ -137,3 +140,11 @@ def _why_no_inverse(denominator: object, dtype: torch.dtype | None) -> str:
                 ", and the dtype of the numerator is not known" if dtype is None else ""
             )
     return ""
+
+
+def _why_not_rounded(division: Division) -> str:
+    mantissa, _ = math.frexp(division.denominator.real)
+    if abs(mantissa) == 0.5:  # the inverse of a power of two is exact
+        return ""
+    reader = rounded_by(division.node)
+    return "" if reader is None else f"{reader.name} rounds what becomes of it to integers"

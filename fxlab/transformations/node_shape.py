@@ -30,6 +30,7 @@ _NUMBER_KEEPING = frozenset(
         "float",
     }
 )
+_NUMBER_TYPES = (bool, int, float, complex)
 _INTEGER_METHODS = frozenset(
     {"long", "int", "short", "char", "byte", "bool", "argmax", "argmin", "argsort", "bincount"}
 )
@@ -107,6 +108,8 @@ def called_name(node: Node) -> str:
 
 
 def _makes_number(node: Node) -> bool:
+    if node.op == "placeholder":
+        return node.type in _NUMBER_TYPES
     called = called_name(node)
     if node.op == "call_method":
         return called in _NUMBER_METHODS

@@ -6,6 +6,7 @@ from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
+import torch
 from torch import nn
 from torch.fx import GraphModule, Node
 
@@ -71,6 +72,11 @@ class RewritePass(ReversibleTransformation, Generic[C]):
 
     def transform(self, graph_module: GraphModule) -> GraphModule:
         """Rewrite every candidate that there is no reason against, or none if one of them fails."""
+        with torch.inference_mode(False), torch.no_grad():  # what is made can be trained wherever this runs
+            self._rewrite_all(graph_module)
+        return graph_module
+
+    def _rewrite_all(self, graph_module: GraphModule) -> None:
         journal = Journal.of(graph_module)
         untouched = copy.copy(journal)
         signature = self.signature
@@ -93,7 +99,6 @@ class RewritePass(ReversibleTransformation, Generic[C]):
             undo(graph_module, journal, made)
             untouched.keep_in(graph_module)
             raise
-        return graph_module
 
     def reverse(self, graph_module: GraphModule) -> GraphModule:
         """Take back all that passes with this signature did, in this module or one that it is a copy of.
@@ -114,7 +119,8 @@ class RewritePass(ReversibleTransformation, Generic[C]):
         above = {
             r.signature: journal.transformations[r.signature] for r in records if r.signature != signature
         }
-        undo(graph_module, journal, records)
+        with torch.inference_mode(False), torch.no_grad():
+            undo(graph_module, journal, records)
         journal.keep_in(graph_module)
         for transformation in above.values():
             transformation.transform(graph_module)

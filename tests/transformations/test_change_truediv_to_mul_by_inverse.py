@@ -165,6 +165,48 @@ def test_what_is_told_by_its_operation_not_to_be_floating_point_stays(function):
     assert "of dtype" in why_not(function, torch.randn(3, 5), shaped=False)
 
 
+@pytest.mark.parametrize("annotation", [int, float])
+def test_a_division_of_an_input_that_is_annotated_as_a_number_stays(annotation):
+    graph = fx.Graph()
+    x, number = graph.placeholder("x"), graph.placeholder("number", type_expr=annotation)
+    size = graph.call_function(int, (graph.call_function(operator.truediv, (number, 49)),))
+    graph.output(graph.call_function(operator.mul, (x, size)))
+    gm = ChangeTrueDivToMulByInverse()(fx.GraphModule(nn.Module(), graph))
+    assert gm(torch.ones(1), 49) == 1
+    assert "Python number" in reasons(ChangeTrueDivToMulByInverse(), gm)["truediv"]
+
+
+ROUNDED = [
+    lambda x: (x / 49).floor(),
+    lambda x: torch.ceil(x / 49),
+    lambda x: (x / 49).long(),
+    lambda x: (x / 49).to(torch.int32),
+    lambda x: (x / 49).to(dtype=torch.int64),
+    lambda x: (x / 49) // 1,
+    lambda x: (x / 49) % 1,
+    lambda x: torch.trunc((x / 49).view(-1).unsqueeze(0)),
+    lambda x: torch.round((x / 49 * 8).clamp(max=15) + 0.5),
+    lambda x: (torch.log(x) / math.log(16) * 8).to(torch.long),
+]
+
+
+@pytest.mark.parametrize("function", ROUNDED)
+@pytest.mark.parametrize("shaped", [True, False])
+def test_what_is_rounded_to_integers_later_on_stays(function, shaped):
+    x = torch.arange(49.0, 49 * 40, 49.0)
+    assert "to integers" in why_not(function, x, shaped=shaped)
+
+
+@pytest.mark.parametrize("function", [lambda x: (x / 8).floor(), lambda x: (x / 0.25).long()])
+def test_powers_of_two_are_exact_whatever_becomes_of_them(function):
+    check(ChangeTrueDivToMulByInverse(), Apply(function), torch.arange(40.0), marked=1, tolerance=0.0)
+
+
+def test_what_is_rounded_beyond_a_matrix_product_is_of_no_concern():
+    model = Apply(lambda x: ((x / 7) @ x).long())
+    check(ChangeTrueDivToMulByInverse(), model, torch.eye(3), marked=1)
+
+
 @pytest.mark.parametrize("function", [lambda x: 3.0 / x, lambda x: x // 3, lambda x: x / x])
 def test_other_divisions_are_no_candidates(function):
     gm = traced(Apply(function))

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import pytest
 import torch
-from exactness import assert_close, assert_is, snapshot, traced
+from exactness import COPIES, assert_close, assert_is, check, snapshot, traced
 from torch import fx, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -141,6 +141,45 @@ def test_an_empty_graph_is_left_alone(cls):
     before = snapshot(gm)
     assert cls().explain(gm).empty
     assert_is(cls()(cls()(gm), reverse=True), before)
+
+
+@pytest.mark.parametrize("mode", [torch.inference_mode, torch.no_grad])
+@pytest.mark.parametrize("pass_", [MergeLinears(), FuseBiasInLinear()], ids=lambda pass_: pass_.name)
+def test_what_is_made_without_gradients_can_be_trained(pass_, mode):
+    gm = traced(Attention())
+    with mode():
+        pass_(gm)
+    gm(torch.randn(2, 4)).sum().backward()
+    assert all(parameter.grad is not None for parameter in gm.parameters())
+    with mode():
+        gm.double()
+        pass_(gm, reverse=True)
+    gm(torch.randn(2, 4).double()).sum().backward()
+
+
+@pytest.mark.parametrize("pass_", [MergeLinears(), FuseBiasInLinear()], ids=lambda pass_: pass_.name)
+def test_names_that_are_no_identifiers_are_no_obstacle(pass_):
+    class Odd(nn.Module):
+        def __init__(self):
+            super().__init__()
+            for name in ("0", "a-b", "with space"):
+                self.add_module(name, nn.Linear(4, 4))
+
+        def forward(self, x):
+            return [self.get_submodule(name)(x) for name in ("0", "a-b", "with space")]
+
+    marked = 1 if pass_ == MergeLinears() else 3
+    gm = check(pass_, Odd(), torch.randn(2, 4), marked=marked)
+    for copied in COPIES.values():
+        assert len(pass_.get_transformed_nodes(copied(gm))) == marked
+
+
+def test_arguments_need_not_be_hashable():
+    gm = traced(Sums())
+    before = snapshot(gm)
+    pass_ = AddConstant(1.0, refused=["add"])
+    assert names(pass_.get_transformed_nodes(pass_(gm))) == ["add_1", "add_2"]
+    assert_is(pass_(gm, reverse=True), before)
 
 
 # Reversing after others have changed the module
