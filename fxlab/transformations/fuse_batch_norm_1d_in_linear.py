@@ -96,6 +96,8 @@ class FuseBatchNorm1dInLinear(RewritePass[LinearAndNorm]):
             return reason
         if reason := why_not_per_channel(norm, linear.weight.shape[1 if candidate.norm_first else 0]):
             return reason
+        if not facts.writes.same_state(candidate.linear_node, candidate.norm_node):
+            return "the gradient or autocast mode changes in between"
         if candidate.norm_first and _is_written_between(candidate, facts):
             return f"{candidate.norm_input.name} is written in place before {candidate.linear_node.name}"
         return why_not_finite(*_folded(linear, norm, candidate.norm_first))

@@ -84,6 +84,8 @@ class FuseBatchNorm2dInConv2d(RewritePass[ConvAndNorm]):
             return reason
         if reason := why_not_per_channel(norm, conv.weight.shape[0]):
             return reason
+        if not facts.writes.same_state(candidate.conv_node, candidate.norm_node):
+            return "the gradient or autocast mode changes in between"
         return why_not_finite(*_folded(conv, norm))
 
     def describe(self, candidate: ConvAndNorm) -> str:

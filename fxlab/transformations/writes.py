@@ -106,6 +106,11 @@ class Writes:
         writes = self._writes.get(self._class_of(value), [])
         return bisect_left(writes, position), bisect_left(self._state_changes, position)
 
+    def same_state(self, a: Node, b: Node) -> bool:
+        """Tell whether two nodes run with the same gradient, autocast and inference modes."""
+        counts = (bisect_left(self._state_changes, self._position[node]) for node in (a, b))
+        return next(counts) == next(counts)
+
     def is_written(self, value: Node) -> bool:
         """Tell whether a value, or what may share memory with it, is written anywhere in the graph."""
         return self._class_of(value) in self._writes

@@ -247,6 +247,18 @@ def test_a_result_of_the_batch_norm_that_is_written_is_left_alone():
 
 
 @ORDERS
+def test_a_change_of_grad_mode_in_between_keeps_them_apart(order):
+    first, second = ("norm", "linear") if order is NormFirst else ("linear", "norm")
+    graph = fx.Graph()
+    value = graph.call_module(first, (graph.placeholder("x"),))
+    graph.call_function(torch._C._set_grad_enabled, (False,))
+    value = graph.call_module(second, (value,))
+    graph.call_function(torch._C._set_grad_enabled, (True,))
+    graph.output(value)
+    assert "mode changes" in why_not(shaped(order(), graph=graph))
+
+
+@ORDERS
 def test_weights_trained_since_are_brought_back(order):
     fuse = FuseBatchNorm1dInLinear()
     gm = fuse(shaped(order()))

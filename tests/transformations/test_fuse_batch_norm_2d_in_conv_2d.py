@@ -260,6 +260,16 @@ def test_variances_near_zero_are_folded_in_double_precision():
     check(FuseBatchNorm2dInConv2d(), model, torch.randn(PIXELS), marked=1, tolerance=1e-3)
 
 
+def test_a_change_of_grad_mode_in_between_keeps_them_apart():
+    graph = fx.Graph()
+    graph.call_function(torch._C._set_grad_enabled, (False,))
+    conv = graph.call_module("conv", (graph.placeholder("x"),))
+    graph.call_function(torch._C._set_grad_enabled, (True,))
+    graph.output(graph.call_module("norm", (conv,)))
+    model = ConvNorm()
+    assert "mode changes" in why_not(model, fx.GraphModule(model, graph))
+
+
 def test_an_input_of_several_arguments_is_no_candidate():
     graph = fx.Graph()
     x = graph.placeholder("x")
