@@ -91,6 +91,23 @@ def test_outputs_are_those_of_eager_within_rounding(recipe, passes):
             eager.assert_computed_by(eager.gm)
 
 
+@given(recipes(), sequences)
+def test_what_can_be_trained_through_a_module_still_can(recipe, passes):
+    model = recipe.build()
+    gm = recipe.trace(model)
+    expected = trains(model, recipe)
+    assert trains(compose(*passes)(gm), recipe) == expected
+
+
+def trains(module: nn.Module, recipe: Recipe) -> list[bool] | None:
+    """Tell which outputs depend on what is trained; nothing for what autograd refuses, as some writes."""
+    with kept_buffers(module):
+        try:
+            return [output.requires_grad for output in module(recipe.input())]
+        except RuntimeError:
+            return None
+
+
 @given(recipes(), sequences, st.data())
 def test_reversing_in_any_order_gives_back_what_was_there(recipe, passes, data):
     eager = Eager(recipe)
