@@ -350,7 +350,7 @@ class Recipe:
             with kept_buffers(gm), torch.no_grad():
                 ShapeProp(gm).propagate(self.input())
         if self.aliased:
-            gm = called_by_other_paths(gm)
+            call_by_other_paths(gm)
         if self.renamed:
             for node in list(gm.graph.nodes)[:-1]:  # copy.deepcopy gives the output its name back
                 node.name = f"{node.name}_of_mine_07"
@@ -434,8 +434,8 @@ class kept_buffers:
             buffer.copy_(value)
 
 
-def called_by_other_paths(gm: fx.GraphModule) -> fx.GraphModule:
-    """Return a module in which all but the first call of each submodule go by paths of their own."""
+def call_by_other_paths(gm: fx.GraphModule) -> None:
+    """Let all but the first call of each module go by paths of their own."""
     called = set()
     for node in gm.graph.nodes:
         if node.op == "call_module":
@@ -444,4 +444,4 @@ def called_by_other_paths(gm: fx.GraphModule) -> fx.GraphModule:
                 gm.add_submodule(alias, gm.get_submodule(node.target))
                 node.target = alias
             called.add(node.target)
-    return fx.GraphModule(gm, gm.graph)  # which has its submodules in the order that copies have
+    gm.recompile()

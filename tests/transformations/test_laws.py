@@ -9,7 +9,7 @@ from collections.abc import Callable
 import pytest
 import torch
 from exactness import COPIES, assert_equals, assert_is, snapshot
-from hypothesis import event, given
+from hypothesis import assume, event, given
 from hypothesis import strategies as st
 from random_modules import Parametrize, Recipe, kept_buffers
 from rounding import Bounded, RoundingBound, agree
@@ -149,6 +149,7 @@ def test_marks_are_exactly_the_changed_nodes(recipe, pass_):
 
 @given(recipes(), sequences, st.sampled_from(list(COPIES)))
 def test_copies_are_independent(recipe, passes, kind):
+    assume(not recipe.aliased)  # copy.deepcopy of torch gives aliases another order
     if any(isinstance(change, Parametrize) for change in recipe.changes):
         kind = "deepcopy"  # torch refuses to pickle parametrized modules
     gm = recipe.trace(recipe.build())
