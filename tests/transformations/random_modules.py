@@ -181,6 +181,11 @@ FUNCTIONS: dict[str, Callable[[Any], Any]] = {
     "to bfloat16": lambda x: x.bfloat16(),
     "times size": lambda x: x * (x.size(0) / 3),
     "square": lambda x: x * x,
+    "softmax": lambda x: x.softmax(-1),
+    "squeeze": lambda x: x.unsqueeze(0).squeeze(0),
+    "unflatten": lambda x: x.unflatten(-1, (2, -1)),
+    "select": lambda x: x.select(-1, 0),
+    "expand": lambda x: x.unsqueeze(0).expand(2, -1, -1),
     "add in place": lambda x: x.add_(1),
     "double in place": lambda x: x.mul_(2),
     "relu in place": lambda x: F.relu(x, inplace=True),
@@ -188,6 +193,11 @@ FUNCTIONS: dict[str, Callable[[Any], Any]] = {
     "write through reshape": lambda x: x.reshape(-1).mul_(2),
     "zero a row": lambda x: x[0].zero_(),
     "write detached": lambda x: x.detach().add_(1),
+    "write a half": lambda x: x.chunk(2, -1)[0].mul_(2),
+    "write a column": lambda x: x.narrow(-1, 0, 1).add_(1),
+    "write transposed": lambda x: x.transpose(0, -1).mul_(2),
+    "write a row of a view": lambda x: x.view(x.size(0), -1)[0].zero_(),
+    "write a copy": lambda x: x.contiguous().add_(1),
 }
 
 
@@ -208,6 +218,9 @@ JOINS: dict[str, Callable[[Any, Any], Any]] = {
     "mul": lambda a, b: a * b,
     "matmul": lambda a, b: a @ b.transpose(-1, -2),
     "add in place": lambda a, b: a.add_(b),
+    "add into": lambda a, b: torch.add(a, b, out=a),
+    "copy": lambda a, b: a.copy_(b),
+    "cat": lambda a, b: torch.cat((a, b), -1),
 }
 
 

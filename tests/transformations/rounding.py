@@ -15,6 +15,7 @@ import torch
 from random_modules import Doubled, Doubling
 from torch import fx, nn
 from torch.nn import functional as F
+from torch.utils import _pytree as pytree
 
 
 @dataclass
@@ -29,6 +30,12 @@ class Bounded:
     def exact(cls, tensor: torch.Tensor) -> "Bounded":
         value = precise(tensor.detach())
         return cls(value, torch.zeros(value.shape, dtype=torch.float64), tensor.dtype)
+
+    def write(self, other: "Bounded") -> "Bounded":
+        """Write another value in place."""
+        self.error.copy_(rounded(other.value, other.error, self.dtype).error)
+        self.value.copy_(other.value)
+        return self
 
     def map(self, function: Callable[[torch.Tensor], torch.Tensor]) -> "Bounded":
         """Apply what moves numbers but does not compute; views stay views."""
@@ -95,10 +102,12 @@ class RoundingBound(fx.Interpreter):
         return self._call(target, lambda x, *a, **k: getattr(x, target)(*a, **k), args, kwargs)
 
     def _call(self, name: str, function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
-        if not any(isinstance(value, Bounded) for value in (*args, *kwargs.values())):
+        if not any(isinstance(value, Bounded) for value in pytree.tree_leaves((args, kwargs))):
             return function(*args, **kwargs)
-        name, kwargs = (f"{name}_" if kwargs.get("inplace") else name), dict(kwargs)
-        kwargs.pop("inplace", None)
+        kwargs = dict(kwargs)
+        out = kwargs.pop("out", args[0] if name.endswith("_") or kwargs.pop("inplace", False) else None)
+        if name == "getitem" and isinstance(args[0], tuple):
+            return function(*args)
         if name == "chunk":
             parts = zip(
                 *(function(tensor, *args[1:]) for tensor in (args[0].value, args[0].error)), strict=True
@@ -108,12 +117,8 @@ class RoundingBound(fx.Interpreter):
             return args[0].map(lambda tensor: function(tensor, *args[1:], **kwargs))
         if name in ("size", "dim", "getattr"):
             return function(args[0].value, *args[1:])
-        if name.endswith("_") and not name.startswith("_"):
-            result = _COMPUTES[name[:-1]](*args, **kwargs)
-            args[0].value.copy_(result.value)
-            args[0].error.copy_(rounded(result.value, result.error, args[0].dtype).error)
-            return args[0]
-        return _COMPUTES[name](*args, **kwargs)
+        result = _COMPUTES[name.removesuffix("_")](*args, **kwargs)
+        return result if out is None else out.write(result)
 
 
 def _doublings(hooks: dict[int, Any]) -> list[Any]:
@@ -183,6 +188,22 @@ def summed(x: Bounded, *dims: int) -> Bounded:
     return rounded(x.value.sum(*dims), x.error.sum(*dims) + magnitude, dtype)
 
 
+def softmax(x: Bounded, dim: int) -> Bounded:
+    value = x.value.softmax(dim)
+    largest = x.error.amax(dim, keepdim=True) if x.error.numel() else x.error
+    error = torch.where(largest > 0.25, torch.inf, 4 * largest * value)
+    operations = 8 + (x.value.shape[dim] if x.value.dim() else 1)
+    return rounded(value, error + operations * epsilon(x.dtype) * x.value.abs() * value, x.dtype, operations)
+
+
+def concatenated(parts: tuple[Bounded, ...], dim: int) -> Bounded:
+    dtype = _dtype(*parts)
+    value, error = (
+        torch.cat(tensors, dim) for tensors in ([p.value for p in parts], [p.error for p in parts])
+    )
+    return rounded(value, error, dtype)
+
+
 def relu(x: Bounded) -> Bounded:
     return Bounded(x.value.relu(), x.error.clone(), x.dtype)
 
@@ -210,13 +231,19 @@ def filled_with_zeros(x: Bounded) -> Bounded:
     return Bounded(torch.zeros_like(x.value), torch.zeros_like(x.error), x.dtype)
 
 
-_MOVES_TEXT = "view reshape flatten transpose permute unsqueeze contiguous getitem clone detach"
+_MOVES_TEXT = """
+    view reshape flatten transpose permute unsqueeze squeeze contiguous getitem clone detach narrow unflatten
+    select expand
+"""
 _MOVES = frozenset(_MOVES_TEXT.split())
 _COMPUTES: dict[str, Callable[..., Bounded]] = {
     "add": add,
     "mul": multiply,
     "matmul": matmul,
     "sum": summed,
+    "softmax": softmax,
+    "cat": concatenated,
+    "copy": lambda x, other: cast(other, x.dtype),
     "pad": pad,
     "gt": positive,
     "zero": filled_with_zeros,
