@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from torch.fx import GraphModule, Node
 
 from fxlab.transformations.restore_point import restored_on_failure
+from fxlab.transformations.signature import digest
 from fxlab.transformations.transformation import ReversibleTransformation, Transformation
 
 
@@ -93,6 +94,11 @@ class Composition(Transformation):
         for part in self.transformations:
             own.update(part.get_transformed_nodes(graph_module))
         return [node for node in graph_module.graph.nodes if node in own]
+
+    def _digest(self) -> str:
+        cls = type(self)
+        parts = tuple(part.signature for part in self.transformations)
+        return digest((f"{cls.__module__}.{cls.__qualname__}", parts, self.inplace))
 
     def _each(
         self, parts: Iterable[Transformation], graph_module: GraphModule, *, reverse: bool

@@ -16,6 +16,8 @@ from typing import Any
 import numpy as np
 import torch
 
+from fxlab.transformations.held_signature import KEPT
+
 
 def digest(value: object) -> str:
     """Return a digest of a value's type and contents.
@@ -51,6 +53,7 @@ def arguments_of(instance: object) -> dict[str, object]:
         name: value
         for name, value in getattr(instance, "__dict__", {}).items()
         if name not in fields
+        and name != KEPT
         and not isinstance(getattr(type(instance), name, None), functools.cached_property)
     }
     for name, field in fields.items():

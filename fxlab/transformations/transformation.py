@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from torch.fx import GraphModule, Node
 
 from fxlab.graph_module import ensure_picklable
+from fxlab.transformations.held_signature import held_signature, holding_signature
 from fxlab.transformations.marks import add_mark, marks, remove_mark
 from fxlab.transformations.signature import arguments_of, digest
 
@@ -94,7 +95,8 @@ class Transformation(ABC):
             If something else than a graph module is given or made, or if ``reverse`` is asked for in vain.
         """
         self._check_graph_module(graph_module)
-        result = self._reversed(graph_module) if reverse else self.transform(graph_module)
+        with holding_signature(self, self._digest):
+            result = self._reversed(graph_module) if reverse else self.transform(graph_module)
         if not isinstance(result, GraphModule):
             raise TypeError(
                 f"{type(self).__name__}.{'reverse' if reverse else 'transform'} must return a "
@@ -110,9 +112,11 @@ class Transformation(ABC):
 
     @property
     def signature(self) -> str:
-        """A digest of the class and the arguments, the same in every process."""
-        cls = type(self)
-        return digest((f"{cls.__module__}.{cls.__qualname__}", arguments_of(self)))
+        """A digest of the class and the arguments, the same in every process.
+
+        What a transformation notes in its own attributes while it runs does not change it.
+        """
+        return held_signature(self, self._digest)
 
     def mark_as_transformed(self, node: Node) -> None:
         """Mark a node as changed by this transformation.
@@ -150,6 +154,10 @@ class Transformation(ABC):
         """
         self._check_graph_module(graph_module)
         return explanation(())
+
+    def _digest(self) -> str:
+        cls = type(self)
+        return digest((f"{cls.__module__}.{cls.__qualname__}", arguments_of(self)))
 
     def _reversed(self, graph_module: GraphModule) -> GraphModule:
         raise TypeError(

@@ -22,6 +22,7 @@ from fxlab.transformations import (
     ReversibleTransformation,
     Transformation,
     available,
+    compose,
 )
 
 
@@ -483,6 +484,73 @@ def test_signatures_of_dataclasses_leave_out_what_is_not_compared_or_derived():
     assert fields.derived is not None
     assert fields.signature == signature == Fields([1], note="b").signature
     assert Fields([2]).signature != signature
+
+
+class Remembers(ReversibleTransformation):
+    """Notes in its own attributes what it does, and reverses from there."""
+
+    def __init__(self):
+        self.count = 0
+        self.targets = {}
+
+    def transform(self, graph_module):
+        for node in graph_module.graph.nodes:
+            if node.op == "call_function":
+                self.count += 1
+                self.targets[node.name] = node.target
+                node.target = operator.sub
+                self.mark_as_transformed(node)
+        return graph_module
+
+    def reverse(self, graph_module):
+        for node in self.get_transformed_nodes(graph_module):
+            node.target = self.targets.pop(node.name)
+            self.mark_as_restored(node)
+        return graph_module
+
+
+def test_what_a_transformation_notes_while_it_runs_does_not_change_its_signature():
+    remembers = Remembers()
+    signature = remembers.signature
+    gm, other = sums(), sums()
+    before = snapshot(gm)
+    remembers(gm)
+    assert marked_names(remembers, gm) == ["add", "add_1", "mul"]
+    assert remembers.signature == signature == Remembers().signature
+    assert remembers.count == 3
+    assert copy.deepcopy(remembers).signature == COPIES["pickle"](remembers).signature == signature
+    assert_is(remembers(gm, reverse=True), before)
+    assert marked_names(remembers, remembers(other)) == ["add", "add_1", "mul"]
+    assert remembers.signature == signature
+
+
+def test_what_a_transformation_is_set_to_between_its_runs_changes_its_signature():
+    remembers = Remembers()
+    signature = remembers.signature
+    remembers(sums())
+    remembers.targets = {"add": operator.mul}
+    assert remembers.signature != signature
+
+
+def test_a_transformation_that_raises_keeps_its_signature():
+    class Fails(Remembers):
+        def transform(self, graph_module):
+            super().transform(graph_module)
+            raise KeyError("on purpose")
+
+    fails = Fails()
+    signature = fails.signature
+    with pytest.raises(KeyError):
+        fails(sums())
+    assert fails.signature == signature
+
+
+def test_a_composition_keeps_its_signature_when_a_part_notes_something():
+    composition = compose(Remembers(), AddToSub())
+    signature = composition.signature
+    gm = composition(sums())
+    assert composition.signature == signature
+    assert marked_names(composition, gm) == ["add", "add_1", "mul"]
 
 
 # What is shown to people
