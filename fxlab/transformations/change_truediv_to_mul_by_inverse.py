@@ -13,7 +13,6 @@ from fxlab.transformations.editor import Editor
 from fxlab.transformations.graph_facts import GraphFacts
 from fxlab.transformations.node_shape import known_dtype
 from fxlab.transformations.rewrite_pass import RewritePass
-from fxlab.transformations.rounding import rounded_by
 
 _MULTIPLICATIONS: dict[str | Callable[..., Any], str | Callable[..., Any]] = {
     operator.truediv: operator.mul,
@@ -93,7 +92,7 @@ class ChangeTrueDivToMulByInverse(RewritePass[Division]):
         dtype = known_dtype(candidate.numerator)
         if dtype is not None and not dtype.is_floating_point:
             return f"{candidate.numerator.name} is of dtype {str(dtype).removeprefix('torch.')}"
-        return _why_no_inverse(candidate.denominator, dtype) or _why_not_rounded(candidate)
+        return _why_no_inverse(candidate.denominator, dtype) or _why_rounded(candidate, facts)
 
     def describe(self, candidate: Division) -> str:
         """Tell the number that is multiplied by."""
@@ -142,9 +141,9 @@ def _why_no_inverse(denominator: object, dtype: torch.dtype | None) -> str:
     return ""
 
 
-def _why_not_rounded(division: Division) -> str:
+def _why_rounded(division: Division, facts: GraphFacts) -> str:
     mantissa, _ = math.frexp(division.denominator.real)
     if abs(mantissa) == 0.5:  # the inverse of a power of two is exact
         return ""
-    reader = rounded_by(division.node)
+    reader = facts.rounding_readers.get(division.node)
     return "" if reader is None else f"{reader.name} rounds what becomes of it to integers"

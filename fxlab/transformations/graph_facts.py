@@ -9,6 +9,7 @@ from torch.fx import GraphModule, Node
 
 from fxlab.transformations.module_tree import find_module, parents_of, split_path
 from fxlab.transformations.node_shape import numbers
+from fxlab.transformations.rounding import rounding_readers
 from fxlab.transformations.writes import Writes
 
 
@@ -50,6 +51,11 @@ class GraphFacts:
     def numbers(self) -> set[Node]:
         """The nodes whose results are known to be Python numbers or sizes."""
         return numbers(self.graph_module.graph)
+
+    @cached_property
+    def rounding_readers(self) -> dict[Node, Node]:
+        """For each value that is rounded to integers later on, a node that does it."""
+        return rounding_readers(self.graph_module.graph)
 
     @cached_property
     def has_global_hooks(self) -> bool:

@@ -1,7 +1,7 @@
 """Whether the last bit of a value matters: rounded to integers later on, it can change a whole one."""
 
 import torch
-from torch.fx import Node
+from torch.fx import Graph, Node
 
 from fxlab.transformations.node_shape import called_name, known_dtype
 
@@ -20,19 +20,21 @@ _PASSES_ON = frozenset(_PASSES_ON_TEXT.split())
 _CASTS = frozenset({"to", "type", "type_as"})
 
 
-def rounded_by(node: Node) -> Node | None:
-    """Return a node that rounds a value, or what is computed of it element by element, to integers."""
-    pending, seen = [node], {node}
-    while pending:
-        for user in pending.pop().users:
-            if user in seen or user.op not in ("call_function", "call_method"):
+def rounding_readers(graph: Graph) -> dict[Node, Node]:
+    """Return, for each value that is rounded to integers, a node that does it.
+
+    Values count of which only what is computed of them, element by element, is rounded.
+    """
+    readers: dict[Node, Node] = {}
+    for node in reversed(graph.nodes):
+        for user in node.users:
+            if user.op not in ("call_function", "call_method"):
                 continue
-            seen.add(user)
             if _rounds(user):
-                return user
-            if called_name(user) in _PASSES_ON:
-                pending.append(user)
-    return None
+                readers[node] = user
+            elif user in readers and called_name(user) in _PASSES_ON:
+                readers[node] = readers[user]
+    return readers
 
 
 def _rounds(node: Node) -> bool:
