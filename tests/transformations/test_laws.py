@@ -17,7 +17,8 @@ from strategies import recipes
 from torch import fx, nn
 
 from fxlab.graph_module import ensure_picklable, share_tensors_copy
-from fxlab.transformations import ReversibleTransformation, available, compose
+from fxlab.tensors import bits_of
+from fxlab.transformations import ReversibleTransformation, Transformation, available, compose
 from fxlab.transformations.writes import written_inputs
 
 # torch warns of what random modules do; only what fxlab says would be news.
@@ -234,6 +235,30 @@ def test_dead_code_may_be_removed_in_between(recipe, passes):
     eager.assert_computed_by(eager.gm)
     eager.assert_computed_by(composition(eager.gm, reverse=True))
     assert marked(eager.gm) == set()
+
+
+class NegateActivations(Transformation):
+    """Change what activations do and what reads them, as anybody's transformation may."""
+
+    def transform(self, graph_module):
+        for node in list(graph_module.graph.nodes):
+            if node.target in (torch.relu, "tanh", "sum"):
+                with graph_module.graph.inserting_after(node):
+                    negative = graph_module.graph.call_function(torch.neg, (node,))
+                node.replace_all_uses_with(negative, lambda user: user.target is not torch.neg)
+                self.mark_as_transformed(node)
+        return graph_module
+
+
+@given(recipes(), sequences)
+def test_what_others_change_in_between_stays(recipe, passes):
+    eager = Eager(recipe)
+    expected = NegateActivations()(copy.deepcopy(eager.gm))
+    composition = compose(*passes)
+    gm = composition(NegateActivations()(composition(eager.gm)), reverse=True)
+    assert sorted(map(str, snapshot(gm).nodes)) == sorted(map(str, snapshot(expected).nodes))
+    for actual, output in zip(eager.run(gm), eager.run(expected), strict=True):
+        assert torch.equal(bits_of(actual), bits_of(output))
 
 
 @given(recipes(), sequences)
