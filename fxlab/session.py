@@ -58,7 +58,7 @@ class Session:
     passes
         The transformations on offer, lowest in the stack first. All that :func:`available` names if left out.
     atol, rtol
-        What outputs may differ by and still agree: ``|a - b| <= atol + rtol * |b|``, as in
+        What outputs may differ by and still agree: ``|a - b| <= atol + rtol * |a|``, as in
         :func:`compare_outputs`.
 
     Raises

@@ -18,11 +18,15 @@ export class SearchBox {
   private readonly id = `fxi-search-${(numberOfBoxes += 1)}`;
   private results: SearchResult[] = [];
   private active = 0;
+  private asked = "";
+  /** What the results on show were asked for. */
+  private answered = "";
+  private enterPressed = false;
 
   constructor(private readonly actions: SearchActions) {
     const ask = debounce(() => {
-      const query = this.input.value.trim();
-      if (query) actions.search(query);
+      this.asked = this.query;
+      if (this.asked) actions.search(this.asked);
       else this.hide();
     }, 120);
     this.list = h("ul", { id: this.id, role: "listbox", class: "fxi-results", hidden: true, "aria-label": "Results" });
@@ -37,7 +41,10 @@ export class SearchBox {
       "aria-autocomplete": "list",
       spellcheck: "false",
       autocomplete: "off",
-      oninput: ask,
+      oninput: () => {
+        this.enterPressed = false;
+        ask();
+      },
       onkeydown: (event: KeyboardEvent) => this.onKey(event),
       onfocus: () => this.results.length > 0 && this.input.value && this.reveal(),
       onblur: () => setTimeout(() => this.hide(), 150),
@@ -54,6 +61,8 @@ export class SearchBox {
     if (document.activeElement !== this.input) return;
     this.results = results;
     this.active = 0;
+    this.answered = this.asked;
+    if (this.enterPressed && this.isCurrent && results[0]) return this.choose(results[0]);
     const rows = results.map((result, i) => this.option(result, i));
     const rest = total - results.length;
     fill(
@@ -64,6 +73,15 @@ export class SearchBox {
     );
     this.reveal();
     this.mark();
+  }
+
+  private get query(): string {
+    return this.input.value.trim();
+  }
+
+  /** Whether the results are those of what is in the field; who types fast and presses Enter means these. */
+  private get isCurrent(): boolean {
+    return this.answered === this.query;
   }
 
   private option(result: SearchResult, i: number): HTMLElement {
@@ -90,7 +108,8 @@ export class SearchBox {
       this.actions.leave();
     } else if (event.key === "Enter") {
       const result = this.results[this.active];
-      if (result && !this.list.hidden) this.choose(result);
+      if (!this.isCurrent) this.enterPressed = true;
+      else if (result && !this.list.hidden) this.choose(result);
     } else if (event.key === "ArrowDown" || event.key === "ArrowUp") {
       event.preventDefault();
       const count = this.results.length;
@@ -100,6 +119,7 @@ export class SearchBox {
   }
 
   private choose(result: SearchResult): void {
+    this.enterPressed = false;
     this.hide();
     this.actions.choose(result);
     this.actions.leave();

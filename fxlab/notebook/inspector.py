@@ -25,7 +25,7 @@ from fxlab.notebook.pass_state import (
 from fxlab.notebook.picture_state import picture_state
 from fxlab.notebook.scene import Scene
 from fxlab.notebook.table_state import output_state, table_state
-from fxlab.notebook.wire import clip
+from fxlab.notebook.wire import clip, to_json
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -298,21 +298,22 @@ class Inspector(anywidget.AnyWidget):  # type: ignore[misc]
         }
 
     def _show_details(self) -> None:
+        self.details = to_json(self._described())
+
+    def _described(self) -> dict[str, Any]:
         hierarchy = self._scene.hierarchy
         if self._selection is None:
             names = [readable_name(p) for p in self.session.applied]
-            gm = self._scene.graph_module
-            self.details = model_details(gm, hierarchy, _model_name(self.session), names)
-            return
+            return model_details(self._scene.graph_module, hierarchy, _model_name(self.session), names)
         kind, name = self._selection
         if kind == "group":
-            group = hierarchy.groups[name]
-            self.details = group_details(group, hierarchy, self._box_of_group(name), self._scene.marks())
-        else:
-            node = hierarchy.leaves[hierarchy.position_of[name]].node
-            if node.name != name:
-                node = next(n for n in node.all_input_nodes if n.name == name)
-            self.details = node_details(node, hierarchy, self._scene.box_of(name), self._explained)
+            return group_details(
+                hierarchy.groups[name], hierarchy, self._box_of_group(name), self._scene.marks()
+            )
+        node = hierarchy.leaves[hierarchy.position_of[name]].node
+        if node.name != name:
+            node = next(n for n in node.all_input_nodes if n.name == name)
+        return node_details(node, hierarchy, self._scene.box_of(name), self._explained)
 
     def _show_tables(self) -> None:
         nodes = self.session.transformed_nodes()

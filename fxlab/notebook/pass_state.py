@@ -120,7 +120,7 @@ def _by_reason(frame: pd.DataFrame, *, matched: bool) -> list[dict[str, Any]]:
             "reason": clip(reason, 300),
             "matched": matched,
             "count": int(count),
-            "nodes": [str(name) for name in frame.loc[reasons == reason, "node"].head(MOST_NODES)],
+            "nodes": [clip(str(name)) for name in frame.loc[reasons == reason, "node"].head(MOST_NODES)],
         }
         for reason, count in reasons.value_counts().items()
         for reason in [str(reason)]

@@ -17,11 +17,12 @@ _TITLES = {
     "max_rel_diff": "max relative Δ", "mismatched": "Mismatched", "elements": "Elements",
     "allclose": "Agrees", "nan_inf_disagreement": "NaN/inf differ", "note": "Note", "op": "Op",
     "target": "Target", "module_path": "Module path", "parameters": "Parameters", "inputs": "Inputs",
-    "users": "Users", "changed_by": "Changed by",
+    "users": "Users", "changed_by": "Changed by", "max_ulp_diff": "max ULPs",
+    "cosine_similarity": "Cosine", "worst_index": "Worst at",
 }  # fmt: skip
 _ORDER = (
-    "allclose", "max_abs_diff", "mean_abs_diff", "max_rel_diff", "mismatched", "elements",
-    "nan_inf_disagreement", "shape", "dtype", "note",
+    "allclose", "max_abs_diff", "mean_abs_diff", "max_rel_diff", "max_ulp_diff", "cosine_similarity",
+    "worst_index", "mismatched", "elements", "nan_inf_disagreement", "shape", "dtype", "note",
 )  # fmt: skip
 
 

@@ -68,7 +68,7 @@ class FakeInputs:
 
         def fake(_: Path, tensor: torch.Tensor) -> torch.Tensor:
             if isinstance(tensor, FakeTensor):
-                # As tensor.detach(), without working out symbolic strides again, which takes 50 times as long.
+                # As tensor.detach(), which works out symbolic strides again and takes 50 times as long.
                 with in_kernel_invocation_manager(self.mode):
                     return FakeTensor(self.mode, tensor.detach(), tensor.fake_device)
             with self.mode:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from PIL import Image
-from playwright.sync_api import Locator, Page, Request
+from playwright.sync_api import Locator, Page, Request, expect
 
 ARTIFACTS = Path(__file__).parent / "artifacts"
 SLOW_MS = 120_000
@@ -77,8 +77,8 @@ class LabPage:
         return found
 
     def settle(self, inspector: Locator) -> None:
-        """Wait until an inspector shows no work in progress and its graph stands still."""
-        inspector.locator(".fxi-busy").wait_for(state="hidden", timeout=SLOW_MS)
+        """Wait until the kernel has answered an inspector and its graph stands still."""
+        expect(inspector).not_to_have_attribute("aria-busy", "true", timeout=SLOW_MS)
         self.page.wait_for_function(
             "() => !document.querySelector('.fxi-moving, .fxi-gliding')", timeout=10_000
         )

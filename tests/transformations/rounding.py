@@ -90,7 +90,12 @@ class RoundingBound(fx.Interpreter):
         (x,) = (*args, *kwargs.values())
         for _ in _doublings(module._forward_pre_hooks) if args else ():
             x = multiply(x, 2)
-        result = _MODULES[_plain_class(module)](module, x)
+        plain_class = _plain_class(module)
+        if plain_class in _LAYERS:  # what it returns lies in memory as its own result does
+            sample = module.forward(x.value.to(x.dtype))
+            result = _LAYERS[plain_class](module, x).map(lambda tensor: laid_out_like(sample, tensor))
+        else:
+            result = _OTHERS[plain_class](module, x)
         for _ in _doublings(module._forward_hooks):
             result = multiply(result, 2)
         return result
@@ -299,8 +304,6 @@ def batch_norm(module: nn.BatchNorm1d | nn.BatchNorm2d, x: Bounded) -> Bounded:
     )
     others = [dim for dim in range(x.value.dim()) if dim != 1]
     batch = module.training or module.running_mean is None
-    if module.training:
-        module(x.value.to(x.dtype))  # for its running statistics, which others may read
     if batch:
         mean, variance = x.value.mean(others, keepdim=True), x.value.var(others, correction=0, keepdim=True)
     else:
@@ -334,17 +337,24 @@ def relu_module(module: nn.ReLU, x: Bounded) -> Bounded:
     return x
 
 
-_MODULES: dict[type[nn.Module], Callable[[Any, Bounded], Bounded]] = {
+_LAYERS: dict[type[nn.Module], Callable[[Any, Bounded], Bounded]] = {
     nn.Linear: linear,
     Doubled: lambda module, x: multiply(linear(module, x), 2),
     nn.Conv2d: conv,
     nn.BatchNorm1d: batch_norm,
     nn.BatchNorm2d: batch_norm,
+}
+_OTHERS: dict[type[nn.Module], Callable[[Any, Bounded], Bounded]] = {
     nn.Identity: lambda module, x: x,
     nn.Dropout: dropout,
     nn.ReLU: relu_module,
     nn.Tanh: lambda module, x: tanh(x),
 }
+
+
+def laid_out_like(sample: torch.Tensor, tensor: torch.Tensor) -> torch.Tensor:
+    """Return a tensor with the strides of another."""
+    return torch.empty_strided(sample.shape, sample.stride(), dtype=tensor.dtype).copy_(tensor)
 
 
 def agree(a: torch.Tensor, b: torch.Tensor, *bounds: Bounded) -> bool:

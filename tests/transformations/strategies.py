@@ -36,6 +36,9 @@ SEQUENCES = [(2, 4, 4), (2, 3, 4), (1, 2, 4)]
 IMAGES = [(2, 4, 3, 3), (1, 2, 3, 4), (0, 2, 3, 3)]
 shapes = st.sampled_from([ROWS, IMAGES, ROWS, SEQUENCES, IMAGES, ROWS]).flatmap(st.sampled_from)
 
+WRITES = [name for name in FUNCTIONS if "write" in name or "in place" in name or name == "zero a row"]
+VIEWS = ["view rows", "heads", "reshape", "flatten", "transpose", "unsqueeze", "contiguous", "half", "select"]
+
 mostly = st.sampled_from([True, True, True, False])
 rarely = st.sampled_from([False] * 7 + [True])
 
@@ -129,7 +132,7 @@ def steps(draw: st.DrawFn, builder: Builder) -> list[Any]:
     of = count - 1 if draw(st.booleans()) else draw(st.integers(0, count - 1))
     is_image = builder.values[of].dim() == 4
     chain = conv_and_norm if is_image else linear_and_norm
-    groups = [linears_of_one_input, chain, chain, division, *_OTHER_GROUPS]
+    groups = [linears_of_one_input, linears_around_a_write, chain, chain, division, *_OTHER_GROUPS]
     return draw(draw(st.sampled_from(groups))(builder, of, count))
 
 
@@ -144,6 +147,15 @@ def linears_of_one_input(draw: st.DrawFn, builder: Builder, of: int, count: int)
         Call(draw(path_of(f"linear{count}_{number}")), draw(linears), of, draw(rarely))
         for number in range(draw(st.integers(1, 4)))
     ]
+
+
+@st.composite
+def linears_around_a_write(draw: st.DrawFn, builder: Builder, of: int, count: int) -> list[Any]:
+    """Write what two linears read, or what shares memory with it perhaps, or a result, between them."""
+    first, second = (Call(draw(path_of(f"linear{count}_{number}")), draw(linears), of) for number in range(2))
+    view = [Apply(draw(st.sampled_from(VIEWS)), draw(st.sampled_from([of, count])))] if draw(mostly) else []
+    written = draw(st.sampled_from([of, count, count + len(view), draw(st.integers(0, count))]))
+    return [first, *view, Apply(draw(st.sampled_from(WRITES)), written), second]
 
 
 @st.composite

@@ -1,0 +1,363 @@
+"""The inspector of a small model in a JupyterLab, with mouse and keyboard."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import nbformat
+import pytest
+from jupyter_lab import JupyterLab
+from lab_page import LabPage
+from PIL import ImageStat
+from playwright.sync_api import Locator, expect
+
+pytestmark = pytest.mark.browser
+
+MODEL = '''
+import torch
+from torch import fx, nn
+
+import fxlab
+
+HOSTILE = "<img src=x onerror='hacked = 1'>&amp;"
+
+
+class Block(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.query, self.key = nn.Linear(8, 8), nn.Linear(8, 8)
+        self.add_module(HOSTILE, nn.Sequential(nn.Linear(8, 8), nn.Tanh()))
+
+    def forward(self, x):
+        return x + self.get_submodule(HOSTILE)(self.query(x) * self.key(x) / 3.0)
+
+
+class Blocks(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.embedding = nn.Embedding(20, 8)
+        self.blocks = nn.ModuleList(Block() for _ in range(4))
+        self.head = nn.Linear(8, 2)
+
+    def forward(self, tokens):
+        x = self.embedding(tokens)
+        for block in self.blocks:
+            x = block(x)
+        return {HOSTILE: self.head(x)}
+
+
+class Breaks(fxlab.Transformation):
+    """<b id=injected>Takes the model apart</b>, and raises."""
+
+    def __init__(self, note):
+        self.note = note
+
+    def transform(self, graph_module):
+        graph_module.delete_submodule("head")
+        raise RuntimeError(f"something went wrong halfway {self.note}")
+
+
+torch.manual_seed(0)
+exact = [fxlab.MergeLinears(), fxlab.ChangeTrueDivToMulByInverse(), fxlab.FuseBatchNorm2dInConv2d()]
+tokens = torch.arange(10).reshape(2, 5)
+session = fxlab.Session(fx.symbolic_trace(Blocks()), (tokens,), passes=[*exact, Breaks(HOSTILE)])
+fxlab.inspect(session)
+'''
+NODES, MERGED_NODES = 32, 36
+NONSENSE: list[Any] = [
+    None,
+    7,
+    "undo",
+    [],
+    {},
+    {"type": "toggle"},
+    {"type": "open", "path": 3},
+    {"type": "x" * 9999},
+]
+
+
+@pytest.fixture(scope="module")
+def page(lab: JupyterLab, lab_page: LabPage) -> LabPage:
+    """A notebook in which two cells show one session."""
+    python = {"name": "python3", "display_name": "Python 3", "language": "python"}
+    cells = [nbformat.v4.new_code_cell(source) for source in (MODEL, "fxlab.inspect(session)")]
+    nbformat.write(
+        nbformat.v4.new_notebook(cells=cells, metadata={"kernelspec": python}),
+        lab.notebooks / "inspector.ipynb",
+    )
+    lab_page.open("inspector.ipynb")
+    lab_page.run_all()
+    lab_page.inspector(1)
+    lab_page.wait_until_idle()
+    return lab_page
+
+
+@pytest.fixture
+def inspector(page: LabPage) -> Iterator[Locator]:
+    """The first of them, with all passes off and nothing selected."""
+    found = page.inspector(0)
+    page.settle(found)
+    yield found
+    for name in ("Switch all passes off", "Close the groups that were opened", "Back to the model"):
+        button = found.get_by_role("button", name=name)
+        if button.is_visible() and button.is_enabled():
+            button.click()
+            page.settle(found)
+    found.get_by_role("button", name="Show all of the graph").click()
+    page.settle(found)
+
+
+def switch(inspector: Locator, name: str) -> Locator:
+    return inspector.get_by_role("switch", name=name)
+
+
+def box(inspector: Locator, title: str) -> Locator:
+    """Return the box of the graph with a title."""
+    exact = re.compile(f"^{re.escape(title)}$")
+    return inspector.locator(".fxi-layer svg .node").filter(
+        has=inspector.page.locator(".fx-title", has_text=exact)
+    )
+
+
+def has_nodes(inspector: Locator, count: int) -> None:
+    expect(inspector.locator(".fxi-header")).to_contain_text(f"{count} nodes")
+
+
+def is_on(inspector: Locator, name: str, on: bool) -> None:
+    expect(switch(inspector, name)).to_have_attribute("aria-checked", "true" if on else "false")
+
+
+def test_a_pass_lights_its_nodes_and_fills_the_tables_until_it_is_switched_off(
+    page: LabPage, inspector: Locator
+) -> None:
+    lit = inspector.locator(".fxi-layer svg .node.fx-op.fxi-lit")
+    has_nodes(inspector, NODES)
+    expect(inspector).to_contain_text("No pass is on")
+
+    switch(inspector, "Merge linears").click()
+    page.settle(inspector)
+    is_on(inspector, "Merge linears", True)
+    has_nodes(inspector, MERGED_NODES)
+    expect(lit).to_have_count(4)
+    expect(inspector.locator(".fxi-verdict")).to_contain_text("Outputs")
+    expect(inspector.get_by_role("row").filter(has_text="<img")).to_contain_text("yes")
+    inspector.get_by_role("tab", name="Transformed nodes").click()
+    expect(inspector.get_by_role("row").filter(has_text="query_key_merged")).to_have_count(4)
+    page.screenshot("inspector-on", inspector)
+
+    switch(inspector, "Merge linears").click()
+    page.settle(inspector)
+    has_nodes(inspector, NODES)
+    expect(inspector.locator(".fxi-layer svg .fx-changed")).to_have_count(0)
+    expect(inspector).to_contain_text("No pass is on")
+
+
+def test_undo_redo_and_reset_walk_through_what_was_done(page: LabPage, inspector: Locator) -> None:
+    def press(name: str) -> None:
+        inspector.get_by_role("button", name=name).click()
+        page.settle(inspector)
+
+    for name in ("Merge linears", "Change true div to mul by inverse"):
+        switch(inspector, name).click()
+        page.settle(inspector)
+    press("Undo")
+    is_on(inspector, "Merge linears", True)
+    is_on(inspector, "Change true div to mul by inverse", False)
+    press("Redo")
+    is_on(inspector, "Change true div to mul by inverse", True)
+    press("Switch all passes off")
+    has_nodes(inspector, NODES)
+    press("Undo")
+    is_on(inspector, "Merge linears", True)
+    is_on(inspector, "Change true div to mul by inverse", True)
+
+
+def test_two_inspectors_of_a_session_agree(page: LabPage, inspector: Locator) -> None:
+    other = page.page.locator(".fxlab-inspector").nth(1)
+    switch(inspector, "Merge linears").click()
+    page.settle(inspector)
+    is_on(other, "Merge linears", True)
+    has_nodes(other, MERGED_NODES)
+
+
+def test_a_pass_that_raises_says_so_on_its_card_and_leaves_the_rest_alone(
+    page: LabPage, inspector: Locator
+) -> None:
+    switch(inspector, "Merge linears").click()
+    page.settle(inspector)
+    switch(inspector, "Breaks").click()
+    page.settle(inspector)
+    card = inspector.locator("[data-pass]").filter(has_text="Breaks")
+    expect(card.locator(".fxi-card-error")).to_contain_text("something went wrong halfway <img")
+    expect(inspector.get_by_role("alert")).to_contain_text("Breaks could not be switched on")
+    is_on(inspector, "Breaks", False)
+    is_on(inspector, "Merge linears", True)
+    has_nodes(inspector, MERGED_NODES)
+    page.screenshot("inspector-error", inspector)
+
+    switch(inspector, "Merge linears").click()
+    page.settle(inspector)
+    expect(inspector.get_by_role("alert")).to_be_hidden()
+
+
+def test_a_card_tells_what_a_pass_was_made_with_and_what_it_would_change(inspector: Locator) -> None:
+    expect(inspector.locator("[data-pass]").filter(has_text="Breaks")).to_contain_text("note=")
+    merge = inspector.locator("[data-pass]").filter(has_text="Merge linears")
+    expect(merge).to_contain_text("8 nodes to change")
+    fold = inspector.locator("[data-pass]").filter(has_text="Fuse batch norm2d")
+    expect(fold).to_contain_text("Nothing here for it to change")
+    merge.locator("summary").click()
+    first = merge.get_by_role("button", name="blocks_0_query")
+    expect(first).to_be_visible()
+    assert (first.bounding_box() or {"height": 0})["height"] > 10
+    merge.locator("summary").click()
+
+
+def test_a_click_shows_the_details_of_a_node(page: LabPage, inspector: Locator) -> None:
+    box(inspector, "embedding").click()
+    page.settle(inspector)
+    details = inspector.get_by_role("region", name="Details")
+    expect(details).to_contain_text("torch.nn.modules.sparse.Embedding")
+    expect(details).to_contain_text("(20, 8)")
+    expect(box(inspector, "embedding")).to_have_class(re.compile("fxi-selected"))
+    details.get_by_role("button", name="tokens").first.click()
+    page.settle(inspector)
+    expect(details.get_by_role("heading", level=2)).to_have_text("tokens")
+
+
+def test_the_graph_can_be_walked_through_with_the_keyboard(page: LabPage, inspector: Locator) -> None:
+    keyboard = page.page.keyboard
+    box(inspector, "embedding").click()
+    keyboard.press("ArrowDown")
+    page.settle(inspector)
+    title = inspector.get_by_role("region", name="Details").get_by_role("heading", level=2)
+    expect(title).to_contain_text("blocks")
+    keyboard.press("Enter")
+    page.settle(inspector)
+    expect(box(inspector, "blocks.0")).to_be_visible()
+    keyboard.press("Escape")
+    page.settle(inspector)
+    expect(title).to_have_text("Blocks")
+    before = inspector.locator(".fxi-percent").inner_text()
+    keyboard.press("+")
+    expect(inspector.locator(".fxi-percent")).not_to_have_text(before)
+
+
+def test_the_graph_is_zoomed_with_the_wheel_and_moved_by_dragging(page: LabPage, inspector: Locator) -> None:
+    mouse, layer = page.page.mouse, inspector.locator(".fxi-layer")
+    area = inspector.locator(".fxi-graph").bounding_box()
+    assert area is not None
+    before = layer.get_attribute("style")
+    mouse.move(area["x"] + 60, area["y"] + 60)
+    mouse.wheel(0, -240)
+    expect(layer).not_to_have_attribute("style", str(before))
+    page.settle(inspector)
+    before = box(inspector, "embedding").bounding_box()
+    assert before is not None
+    mouse.down()
+    mouse.move(area["x"] + 160, area["y"] + 100, steps=4)
+    mouse.up()
+    page.settle(inspector)
+    after = box(inspector, "embedding").bounding_box()
+    assert after is not None
+    assert after["x"] - before["x"] == pytest.approx(100, abs=2)
+    assert after["y"] - before["y"] == pytest.approx(40, abs=2)
+
+
+def test_a_node_that_is_hidden_in_a_group_is_found_by_searching(page: LabPage, inspector: Locator) -> None:
+    expect(inspector.locator(".fxi-layer svg")).not_to_contain_text("key_2")
+    inspector.get_by_role("combobox").fill("linear key 2")
+    inspector.get_by_role("option").first.wait_for()
+    page.page.keyboard.press("Enter")
+    page.settle(inspector)
+    details = inspector.get_by_role("region", name="Details")
+    expect(details.get_by_role("heading", level=2)).to_have_text("blocks_2_key")
+    expect(inspector.locator(".fxi-layer svg .fxi-selected")).to_be_in_viewport()
+
+
+def test_the_graph_is_saved_as_svg_and_as_dot(page: LabPage, inspector: Locator, tmp_path: Path) -> None:
+    for item, name in (("SVG picture", "Blocks.svg"), ("Graphviz DOT", "Blocks.dot")):
+        inspector.get_by_text("Export").click()
+        with page.page.expect_download() as download:
+            inspector.get_by_role("button", name=item).click()
+        download.value.save_as(tmp_path / name)
+        assert download.value.suggested_filename == name
+    page.settle(inspector)
+    assert (tmp_path / "Blocks.svg").read_text().lstrip().startswith("<svg")
+    assert (tmp_path / "Blocks.dot").read_text().startswith("digraph")
+
+
+def test_names_from_a_model_are_words_and_never_markup(page: LabPage, inspector: Locator) -> None:
+    switch(inspector, "Breaks").click()
+    page.settle(inspector)
+    inspector.get_by_role("combobox").fill("img")
+    inspector.get_by_role("option").first.wait_for()
+    page.page.keyboard.press("Enter")
+    page.settle(inspector)
+    expect(inspector.get_by_role("region", name="Details")).to_contain_text("<img src=x")
+    inspector.locator(".fxi-layer svg .fxi-selected").hover()
+    expect(inspector.locator("img, #injected, .fxi-tooltip b")).to_have_count(0)
+    assert page.page.evaluate("window.hacked") is None
+
+
+def test_nonsense_from_the_page_is_named_and_changes_nothing(page: LabPage, inspector: Locator) -> None:
+    switch(inspector, "Merge linears").click()
+    page.settle(inspector)
+    page.page.evaluate(
+        """messages => {
+            const { kernel } = window.jupyterapp.shell.currentWidget.sessionContext.session;
+            for (const comm of kernel._comms.values())
+                for (const content of messages) comm.send({ method: "custom", content });
+        }""",
+        NONSENSE,
+    )
+    expect(inspector.get_by_role("alert")).to_contain_text("Unknown message type")
+    is_on(inspector, "Merge linears", True)
+    switch(inspector, "Merge linears").click()
+    page.settle(inspector)
+    has_nodes(inspector, NODES)
+
+
+def brightness(page: LabPage, of: Locator, name: str) -> float:
+    return ImageStat.Stat(page.screenshot(name, of).convert("L")).mean[0]
+
+
+def test_it_follows_the_theme(page: LabPage, inspector: Locator) -> None:
+    switch(inspector, "Merge linears").click()
+    page.settle(inspector)
+    light = brightness(page, inspector, "inspector-light")
+    page.set_theme("JupyterLab Dark")
+    page.settle(inspector)
+    dark = brightness(page, inspector, "inspector-dark")
+    page.set_theme("JupyterLab Light")
+    assert light > 200
+    assert dark < 80
+
+
+@pytest.mark.parametrize("width", [700, 1000, 1400])
+def test_nothing_is_cut_off_in_a_window_of_any_width(page: LabPage, inspector: Locator, width: int) -> None:
+    whole = page.page.viewport_size
+    assert whole is not None
+    page.page.set_viewport_size({"width": width, "height": 900})
+    switch(inspector, "Merge linears").click()
+    page.settle(inspector)
+    box(inspector, "embedding").click()
+    page.settle(inspector)
+    page.page.wait_for_timeout(300)
+    page.screenshot(f"inspector-{width}", inspector)
+    cut_off = inspector.evaluate(
+        """root => {
+            const { right } = root.getBoundingClientRect();
+            const scrolling = ".fxi-cards, .fxi-table, .fxi-panel-body";
+            return [...root.querySelectorAll("button, h1, h2, [role=switch], [role=tab]")]
+                .filter(e => e.getClientRects().length && !e.closest(scrolling))
+                .filter(e => e.scrollWidth > e.clientWidth + 1 || e.getBoundingClientRect().right > right)
+                .map(e => e.textContent || e.ariaLabel);
+        }"""
+    )
+    page.page.set_viewport_size(whole)
+    page.page.wait_for_timeout(300)
+    assert cut_off == []

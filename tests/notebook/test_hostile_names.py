@@ -1,0 +1,145 @@
+"""Names of models are anybody's: they are text in the picture and data in the tables, never markup."""
+
+from __future__ import annotations
+
+import json
+import xml.etree.ElementTree as ET
+
+import pytest
+import torch
+from inspected import MulToAdd, Page
+from torch import fx, nn
+
+from fxlab import Session
+from fxlab.notebook import Inspector
+from fxlab.transformations.transformation import explanation
+
+HOSTILE = [
+    "<script>alert(1)</script>",
+    "\"onload='alert(1)' x=\"",
+    "]]><img src=x onerror=alert(1)>",
+    "&amp;&lt;&#0;",
+    "Größe 尺寸 🙂",
+    "\u202egnp.exe",
+    "a\x00b\x01c\x0bd\x1b[31m\ufffe",
+    "line\none\r\ntwo\ttabs",
+    "\ud800 half a character",
+    "\\N\\l\\G{a|b}<port>",
+    "%s {0} ${x}",
+    "x" * 3_000,
+    " ",
+]
+ELEMENTS = {
+    "svg",
+    "g",
+    "path",
+    "polygon",
+    "polyline",
+    "rect",
+    "circle",
+    "ellipse",
+    "line",
+    "text",
+    "tspan",
+    "title",
+}
+
+
+def inspected(name: str) -> Page:
+    """Return a page that shows a model in which everything that is free text is this name.
+
+    Paths of modules are given by ``nn_module_stack``: torch itself cannot write code for such targets.
+    """
+
+    class Leaf(nn.Linear):
+        pass
+
+    class Root(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.inner = nn.Sequential(Leaf(3, 3), nn.ReLU())
+
+        def forward(self, x):
+            return self.inner(x) * x
+
+    class Pass(MulToAdd):
+        def __init__(self):
+            self.argument = name
+
+        def transform(self, graph_module):
+            if "half" in name:
+                raise ValueError(name)
+            return super().transform(graph_module)
+
+        def explain(self, graph_module):
+            return explanation([("mul", True, name), (name, False, name)])
+
+    Pass.name, Pass.__doc__ = name, name
+    traced = fx.symbolic_trace(Root())
+    traced.meta["class_name"] = name
+    for node in traced.graph.nodes:
+        node.meta["stack_trace"] = f'File "{name}", line 1, in {name}\n    {name}'
+        if node.op == "call_module":
+            inside = f"{name}.{node.name}"
+            node.meta["nn_module_stack"] = {name: (name, name), inside: (inside, name)}
+    session = Session(traced, (torch.ones(2, 3),), passes=[Pass()])
+    return Page(Inspector(session))
+
+
+@pytest.fixture(params=HOSTILE, ids=lambda name: ascii(name[:10]))
+def name(request: pytest.FixtureRequest) -> str:
+    return request.param
+
+
+@pytest.fixture
+def hostile(name: str) -> Page:
+    return inspected(name)
+
+
+def test_the_picture_is_well_formed_and_holds_only_shapes_and_words(hostile: Page):
+    for path in [group for group in hostile.inspector._scene.hierarchy.groups if group]:
+        hostile.inspector.open_group(path)
+    root = ET.fromstring(hostile.inspector.svg)
+    for element in root.iter():
+        assert element.tag.removeprefix("{http://www.w3.org/2000/svg}") in ELEMENTS
+        assert not [attribute for attribute in element.attrib if attribute.lower().startswith("on")]
+
+
+def test_all_that_is_shown_can_be_sent_and_stays_data(hostile: Page):
+    (p,) = hostile.inspector.session.passes
+    hostile.switches(p, True)
+    for names in [hostile.inspector._scene.hierarchy.position_of, hostile.inspector._scene.hierarchy.groups]:
+        for chosen in list(names):
+            if chosen:
+                hostile.inspector.selected = chosen
+                json.dumps(hostile.inspector.details, allow_nan=False, ensure_ascii=False).encode()
+    for trait in ("picture", "passes", "tables", "status"):
+        json.dumps(getattr(hostile.inspector, trait), allow_nan=False, ensure_ascii=False).encode()
+
+
+def test_search_and_export_can_be_sent(hostile: Page):
+    found, _ = hostile.sends({"type": "search", "query": "linear call_module", "request": "1"})
+    dot, _ = hostile.sends({"type": "export-dot", "request": "2"})
+    json.dumps([found, dot], ensure_ascii=False).encode()
+    assert hostile.error is None
+
+
+@pytest.mark.parametrize("name", ["<script>alert(1)</script>", "Größe 尺寸 🙂"], indirect=True)
+def test_a_name_is_shown_as_it_is(hostile: Page, name: str):
+    (p,) = hostile.inspector.session.passes
+    hostile.switches(p, True)
+    card = hostile.card(p)
+    assert name.lower() in card["name"].lower()
+    assert {reason["reason"] for reason in card["reasons"]} == {name}
+    assert hostile.inspector.details["title"] == name
+    (row,) = hostile.inspector.tables["nodes"]["table"]["rows"]
+    assert row[0] == "mul"
+    assert "<script" not in hostile.inspector.svg
+
+
+def test_half_a_character_in_an_error_is_shown_as_far_as_it_can_be():
+    page = inspected("\ud800 half a character")
+    (p,) = page.inspector.session.passes
+    page.switches(p, True)
+    assert "half a character" in page.card(p)["error"]
+    assert "half a character" in page.error["text"]

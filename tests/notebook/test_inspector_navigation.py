@@ -1,0 +1,161 @@
+"""Moving through the graph: selecting, opening, closing, searching, exporting."""
+
+from __future__ import annotations
+
+import pytest
+from inspected import FUSE, MERGE, MUL_TO_ADD, Page
+
+from fxlab import Session
+
+
+def test_a_selected_node_is_described(page: Page):
+    page.sends({"type": "select-node", "name": "head_query", "show": True})
+    details = page.inspector.details
+    assert (details["kind"], details["name"], details["subtitle"]) == ("node", "head_query", "call_module")
+    assert details["box"] == page.box_of("head_query")
+    assert [crumb["path"] for crumb in details["crumbs"]][:1] == ["head"]
+    assert [p["name"] for p in details["parameters"]] == ["weight", "bias"]
+    assert [link["name"] for link in details["users"]] == ["relu"]
+    assert page.inspector.selected == "head_query"
+
+
+def test_a_node_in_a_closed_group_is_brought_into_sight_if_that_is_asked_for(page: Page):
+    page.sends({"type": "close", "path": "head"})
+    page.sends({"type": "select-node", "name": "relu", "show": False})
+    assert page.box_of("relu") is None
+    assert page.inspector.details["box"] in page.inspector.picture["boxes"]
+    focus, _ = page.sends({"type": "select-node", "name": "relu", "show": True})
+    assert focus == {"type": "focus", "boxes": [page.box_of("relu")], "gently": False}
+    assert page.inspector.details["box"] == page.box_of("relu")
+
+
+def test_a_selected_group_is_described(page: Page):
+    page.sends({"type": "select-group", "path": "head"})
+    details = page.inspector.details
+    assert (details["kind"], details["path"], details["subtitle"]) == ("group", "head", "Head")
+    assert {link["name"] for link in details["users"]} == {"truediv"}
+    assert {"name": "Linear", "count": 2} in details["contents"]
+
+
+def test_a_cleared_selection_shows_the_model(page: Page):
+    page.sends({"type": "select-group", "path": "head"})
+    page.sends({"type": "clear-selection"})
+    assert page.inspector.details["kind"] == "model"
+    assert page.inspector.selected is None
+
+
+def test_a_node_is_no_group(page: Page):
+    page.sends({"type": "select-group", "path": "relu"})
+    assert "no group named 'relu'" in page.error["text"]
+    page.switches(MERGE, True)
+    assert page.inspector.details["kind"] == "model"
+    assert page.inspector.tables["outputs"]["state"] == "ready"
+
+
+def test_a_selection_stays_while_its_node_does(page: Page):
+    page.sends({"type": "select-node", "name": "stem_norm", "show": True})
+    page.switches(MUL_TO_ADD, True)
+    assert page.inspector.selected == "stem_norm"
+    page.switches(FUSE, True)
+    assert page.inspector.selected is None
+    assert page.inspector.details["kind"] == "model"
+
+
+def test_a_selected_node_shows_what_a_pass_did_to_it(page: Page):
+    page.sends({"type": "select-node", "name": "mul", "show": True})
+    assert page.inspector.details["marks"] == []
+    page.switches(MUL_TO_ADD, True)
+    assert page.inspector.details["marks"] == [MUL_TO_ADD.signature]
+
+
+def test_nodes_and_groups_are_selected_from_python(page: Page):
+    page.inspector.selected = "relu"
+    assert page.inspector.details["name"] == "relu"
+    page.inspector.selected = "head"
+    assert page.inspector.details["path"] == "head"
+    page.inspector.selected = None
+    assert page.inspector.details["kind"] == "model"
+
+
+@pytest.mark.parametrize(
+    ("name", "error"), [("nobody", ValueError), ("", ValueError), (3, TypeError), ([], TypeError)]
+)
+def test_a_wrong_selection_from_python_raises(page: Page, name, error):
+    with pytest.raises(error, match=r"node|group"):
+        page.inspector.selected = name
+    assert page.inspector.selected is None
+
+
+def test_a_group_closes_and_opens(page: Page):
+    boxes = page.inspector.picture["boxes"]
+    page.sends({"type": "close", "path": "head"})
+    closed = page.inspector.picture["boxes"]
+    assert page.box_of("relu") is None
+    assert [box["openable"] for box in closed.values() if box["path"] == "head"] == [True]
+    page.sends({"type": "open", "path": "head"})
+    assert page.inspector.picture["boxes"].keys() == boxes.keys()
+
+
+def test_groups_are_opened_and_closed_from_python(page: Page):
+    page.inspector.close_group("head")
+    assert page.box_of("relu") is None
+    page.inspector.open_group("head")
+    assert page.box_of("relu")
+    with pytest.raises(ValueError, match="no group"):
+        page.inspector.open_group("tail")
+
+
+def test_what_was_closed_by_hand_stays_closed_when_the_graph_changes(page: Page):
+    page.sends({"type": "close", "path": "stem"})
+    page.switches(MUL_TO_ADD, True)
+    assert page.box_of("stem_conv") is None
+
+
+def test_a_group_that_was_opened_for_a_pass_closes_with_it(page: Page):
+    page.sends({"type": "close", "path": "head"})
+    page.switches(MUL_TO_ADD, True)
+    assert page.box_of("mul")
+    page.switches(MUL_TO_ADD, False)
+    assert page.box_of("mul") is None
+
+
+def test_what_a_pass_changed_is_uncovered_again_if_that_is_asked_for(page: Page):
+    page.switches(MUL_TO_ADD, True)
+    page.sends({"type": "close", "path": "head"})
+    focus, _ = page.sends({"type": "reveal-pass", "signature": MUL_TO_ADD.signature})
+    assert focus["boxes"] == [page.box_of("mul")]
+
+
+def test_the_overview_shows_what_the_first_picture_showed(page: Page):
+    first = page.inspector.picture
+    page.sends({"type": "close", "path": "head"})
+    page.sends({"type": "close", "path": "stem"})
+    assert page.inspector.picture != first
+    page.sends({"type": "overview"})
+    assert page.inspector.picture == first
+
+
+def test_nodes_are_found_by_any_of_their_words(page: Page):
+    found, done = page.sends({"type": "search", "query": "linear", "request": "page-1"})
+    assert (found["type"], found["request"]) == ("found", "page-1")
+    assert {result["name"] for result in found["results"]} >= {"head_query", "head_key"}
+    assert found["total"] == len(found["results"])
+    assert done == {"type": "done"}
+
+
+def test_a_search_sees_the_graph_as_it_is_now(page: Page, session: Session):
+    def names():
+        found, _ = page.sends({"type": "search", "query": "changed", "request": "1"})
+        return {result["name"] for result in found["results"]}
+
+    assert names() == set()
+    session.apply(MUL_TO_ADD)
+    assert names() == {"mul"}
+
+
+def test_the_view_is_exported_as_dot(page: Page):
+    page.sends({"type": "close", "path": "head"})
+    dot, _ = page.sends({"type": "export-dot", "request": "page-2"})
+    assert (dot["type"], dot["request"]) == ("dot", "page-2")
+    assert dot["text"].startswith("digraph")
+    assert "relu" not in dot["text"], "only what is shown"
