@@ -128,11 +128,7 @@ def _by_reason(frame: pd.DataFrame, *, matched: bool) -> list[dict[str, Any]]:
 
 
 def _description(p: Transformation) -> str:
-    text = (type(p).__doc__ or "").strip()
-    # A dataclass without a docstring is given its signature as one.
-    if text.startswith(f"{type(p).__name__}("):
-        return ""
-    return clip(" ".join(text.split("\n\n")[0].split()), 300)
+    return clip(" ".join(str(p.description).strip().split("\n\n")[0].split()), 300)
 
 
 def _arguments(p: Transformation) -> list[dict[str, str]]:
@@ -145,6 +141,6 @@ def _arguments(p: Transformation) -> list[dict[str, str]]:
 
 def _written(value: object) -> str:
     try:
-        return repr(value)
+        return str(value.__qualname__) if callable(value) and hasattr(value, "__qualname__") else repr(value)
     except Exception:
         return f"<{type(value).__name__}>"

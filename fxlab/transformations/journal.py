@@ -8,13 +8,15 @@ Records are taken back last first. To take back one in the middle, those above i
 modules are taken back before, and applied again after.
 """
 
+import copy
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, Protocol
 
 from torch import nn
 from torch.fx import GraphModule
 
+from fxlab.pickling import is_picklable
 from fxlab.transformations.module_tree import child_names, parents_of
 from fxlab.transformations.node_state import NodeState
 from fxlab.transformations.order import merged_order
@@ -47,6 +49,8 @@ class NodeChange:
     after: NodeState | None
     passed_on_to: str | None = None
     """The node that the users of an erased node read instead."""
+    meta_keys: tuple[str, ...] = ()
+    """The entries of ``meta`` that are another object after than before."""
 
 
 @dataclass(frozen=True)
@@ -63,14 +67,36 @@ class ModuleChange:
     """The nodes that called the originals."""
 
 
+@dataclass(frozen=True)
+class AttributeChange:
+    """An attribute of the graph module itself, or of its graph, that was set or deleted."""
+
+    holder: str
+    """``""`` (the module), ``"_parameters"`` or ``"_buffers"`` of it, or ``"graph"``."""
+    name: str
+    before: Any
+    """The very object; an :class:`Absent` if there was none."""
+    order: tuple[str, ...] = ()
+    """The names of all parameters or buffers of the module, in their order."""
+
+
+class Absent:
+    """Stands for an attribute that there is not."""
+
+
 @dataclass
 class Record:
-    """One candidate that was rewritten."""
+    """One candidate that was rewritten, or all that a function did that fxlab knows nothing of."""
 
     signature: str
     marked: tuple[str, ...] = ()
     nodes: list[NodeChange] = field(default_factory=list)
     modules: list[ModuleChange] = field(default_factory=list)
+    attributes: list[AttributeChange] = field(default_factory=list)
+    order: tuple[str, ...] = ()
+    """The nodes in the order in which they stood, if some were moved."""
+    is_opaque: bool = False
+    """Whether it may rest on all that was done before, and all that was done since on it."""
 
     @property
     def touched(self) -> Iterator[str]:
@@ -111,6 +137,17 @@ class Journal:
         else:
             graph_module.meta.pop(KEY, None)
 
+    def __deepcopy__(self, memo: dict[int, Any]) -> "Journal":
+        result = copy.copy(self)
+        result.records = copy.deepcopy(self.records, memo)
+        result.child_order = copy.deepcopy(self.child_order)
+        return result
+
+    def __getstate__(self) -> dict[str, Any]:
+        # What cannot be pickled, such as a pass made of a lambda, cannot be applied again after loading.
+        kept = {k: v for k, v in self.transformations.items() if is_picklable(v)}
+        return {**vars(self), "transformations": kept}
+
     def __copy__(self) -> "Journal":
         return Journal(
             list(self.records), dict(self.transformations), list(self.node_order), dict(self.child_order)
@@ -128,10 +165,13 @@ class Journal:
         """Return the records of a signature, and those above that touch what they touch, first first."""
         touched: set[str] = set()
         result: list[Record] = []
+        is_opaque = False
         for record in self.records:
-            if record.signature == signature or not touched.isdisjoint(record.touched):
+            rests_on_others = result and (is_opaque or record.is_opaque)
+            if record.signature == signature or rests_on_others or not touched.isdisjoint(record.touched):
                 result.append(record)
                 touched.update(record.touched)
+                is_opaque |= record.is_opaque
         return result
 
     def forget(self, records: list[Record]) -> None:

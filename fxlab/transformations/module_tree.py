@@ -1,5 +1,8 @@
 """Putting modules into a module tree and taking them out, by their path."""
 
+import copy
+from typing import Any
+
 from torch import nn
 
 from fxlab.transformations.order import in_order
@@ -66,6 +69,12 @@ def reorder_children(root: nn.Module, path: str, order: list[str]) -> None:
     children = dict(parent._modules)
     parent._modules.clear()
     parent._modules.update({name: children[name] for name in names})
+
+
+def attributes_of(module: nn.Module) -> dict[str, Any]:
+    """Return the attributes of a module; the dictionaries of its children, tensors and hooks are copied."""
+    attributes = vars(module).items()
+    return {name: copy.copy(value) if isinstance(value, dict) else value for name, value in attributes}
 
 
 def unused_name(parent: nn.Module, wanted: str) -> str:

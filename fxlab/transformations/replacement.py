@@ -1,7 +1,7 @@
 """A module that stands in for others: what it was when it was made, and what was done to it since."""
 
 import zlib
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 
 import torch
@@ -35,10 +35,14 @@ class ModulePrint:
     training: bool
 
     @classmethod
-    def of(cls, module: nn.Module) -> "ModulePrint":
-        """Take the print of a module."""
+    def of(cls, module: nn.Module, names: Collection[str] | None = None) -> "ModulePrint":
+        """Take the print of a module; of its tensors, those with certain names if names are given."""
         return cls(
-            {name: TensorPrint.of(tensor) for name, tensor in module.named_parameters()},
+            {
+                name: TensorPrint.of(tensor)
+                for name, tensor in module.named_parameters()
+                if names is None or name in names
+            },
             {name: parameter.requires_grad for name, parameter in module.named_parameters()},
             module.training,
         )

@@ -3,12 +3,11 @@
 import copy
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
 
-from torch import nn
 from torch.fx import GraphModule
 
 from fxlab.transformations.journal import Journal
+from fxlab.transformations.module_tree import attributes_of
 
 
 @contextmanager
@@ -37,7 +36,7 @@ class _RestorePoint:
         self._journal = copy.copy(Journal.of(graph_module))
         roots = (graph_module, *self._journal.originals)
         modules = {module: None for root in roots for module in root.modules()}
-        self._attributes = [(module, _attributes(module)) for module in modules]
+        self._attributes = [(module, attributes_of(module)) for module in modules]
         self._trained = [(p, p.requires_grad) for root in roots for p in root.parameters()]
 
     def restore(self) -> None:
@@ -48,9 +47,3 @@ class _RestorePoint:
             parameter.requires_grad_(is_trained)
         self._journal.keep_in(self._graph_module)
         self._graph_module.graph = self._graph
-
-
-def _attributes(module: nn.Module) -> dict[str, Any]:
-    """Return the attributes of a module; the dictionaries of its children, tensors and hooks are copied."""
-    attributes = vars(module).items()
-    return {name: copy.copy(value) if isinstance(value, dict) else value for name, value in attributes}

@@ -1,21 +1,19 @@
-"""The loop that fxlab's own passes share: match, refuse, rewrite; and taking back what was rewritten."""
+"""The loop that fxlab's own passes share: match, refuse, rewrite."""
 
 import copy
-import warnings
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
 import torch
-from torch import nn
 from torch.fx import GraphModule, Node
 
-from fxlab.graph_module import ensure_picklable
 from fxlab.transformations.editor import Editor
 from fxlab.transformations.graph_facts import GraphFacts
 from fxlab.transformations.journal import Journal, Record
-from fxlab.transformations.marks import add_mark, marks
-from fxlab.transformations.transformation import ReversibleTransformation, explanation
+from fxlab.transformations.journaled import JournaledTransformation
+from fxlab.transformations.marks import add_mark
+from fxlab.transformations.transformation import explanation
 from fxlab.transformations.undo import undo
 
 if TYPE_CHECKING:
@@ -33,7 +31,7 @@ class Candidate(Protocol):
 C = TypeVar("C", bound=Candidate)
 
 
-class RewritePass(ReversibleTransformation, Generic[C]):
+class RewritePass(JournaledTransformation, Generic[C]):
     """A pass in three steps, which is reversible without further ado.
 
     A pass is a frozen dataclass whose fields are its arguments. It says where it may apply (:meth:`match`),
@@ -44,7 +42,6 @@ class RewritePass(ReversibleTransformation, Generic[C]):
     """
 
     preserves_computation = True
-    copies_on_write = True
 
     @abstractmethod
     def match(self, facts: GraphFacts) -> Iterator[C]:
@@ -61,14 +58,6 @@ class RewritePass(ReversibleTransformation, Generic[C]):
     @abstractmethod
     def describe(self, candidate: C) -> str:
         """Return what would be done with a candidate, in words that follow its name."""
-
-    def update_originals(self, replacement: nn.Module, originals: list[nn.Module]) -> None:
-        """Bring the values of a replacement, written since it was made, to the modules it stands in for."""
-        warnings.warn(
-            f"{self.name} cannot bring what was written to a {type(replacement).__name__} back to the "
-            "modules it stands in for; they come back as they were.",
-            stacklevel=2,
-        )
 
     def transform(self, graph_module: GraphModule) -> GraphModule:
         """Rewrite every candidate that there is no reason against, or none if one of them fails."""
@@ -87,7 +76,7 @@ class RewritePass(ReversibleTransformation, Generic[C]):
                 if self.refuse(candidate, facts):
                     continue
                 if not made:
-                    self._begin(graph_module, journal, signature)
+                    self._begin(graph_module, journal)
                 record = Record(signature)
                 made.append(record)
                 journal.records.append(record)
@@ -99,32 +88,6 @@ class RewritePass(ReversibleTransformation, Generic[C]):
             undo(graph_module, journal, made)
             untouched.keep_in(graph_module)
             raise
-
-    def reverse(self, graph_module: GraphModule) -> GraphModule:
-        """Take back all that passes with this signature did, in this module or one that it is a copy of.
-
-        Later passes that built on it are taken back first, and applied again.
-
-        Raises
-        ------
-        ValueError
-            If the module has this pass's marks, but has lost what reversing needs.
-        """
-        journal = Journal.of(graph_module)
-        signature = self.signature
-        records = journal.depending_on(signature)
-        if not records:
-            self._check_no_marks(graph_module, signature)
-            return graph_module
-        above = {
-            r.signature: journal.transformations[r.signature] for r in records if r.signature != signature
-        }
-        with torch.inference_mode(False), torch.no_grad():
-            undo(graph_module, journal, records)
-        journal.keep_in(graph_module)
-        for transformation in above.values():
-            transformation.transform(graph_module)
-        return graph_module
 
     def explain(self, graph_module: GraphModule) -> "pd.DataFrame":
         """Tell what the pass would change in a module, what it would not, and why. Changes nothing.
@@ -143,17 +106,3 @@ class RewritePass(ReversibleTransformation, Generic[C]):
         refusal = self.refuse(candidate, facts)
         for node in candidate.nodes:
             yield node.name, not refusal, refusal or self.describe(candidate)
-
-    def _begin(self, graph_module: GraphModule, journal: Journal, signature: str) -> None:
-        ensure_picklable(graph_module)
-        journal.note_order_of_nodes(graph_module)
-        journal.transformations[signature] = self
-
-    def _check_no_marks(self, graph_module: GraphModule, signature: str) -> None:
-        marked = [node.name for node in graph_module.graph.nodes if signature in marks(node)]
-        if marked:
-            raise ValueError(
-                f"Node {marked[0]!r} is marked by {self.name}, but this module has lost what "
-                "reversing needs, which lies in graph_module.meta. Copy modules with "
-                "copy.deepcopy, pickle or torch.save."
-            )

@@ -8,7 +8,14 @@ import torch
 from torch.fx import GraphModule, Node
 from torch.fx.node import map_aggregate
 
-from fxlab.transformations.journal import Journal, ModuleChange, NodeChange, Record
+from fxlab.transformations.journal import (
+    Absent,
+    AttributeChange,
+    Journal,
+    ModuleChange,
+    NodeChange,
+    Record,
+)
 from fxlab.transformations.marks import remove_mark
 from fxlab.transformations.module_tree import (
     find_module,
@@ -18,7 +25,7 @@ from fxlab.transformations.module_tree import (
     reorder_children,
 )
 from fxlab.transformations.node_state import NodeName, NodeState, free_name
-from fxlab.transformations.order import put_in_place
+from fxlab.transformations.order import in_order, put_in_place
 from fxlab.transformations.replacement import ModulePrint, carry_flags
 
 
@@ -89,6 +96,8 @@ class _Undoing:
         for module_change in reversed(record.modules):
             if not self._strangers(record, module_change):
                 self._take_back_modules(record.signature, module_change)
+        for attribute_change in reversed(record.attributes):
+            self._take_back_attribute(attribute_change)
 
     def _is_in_place(self, record: Record) -> bool:
         return all(name in self._nodes for name in record.marked)
@@ -101,6 +110,10 @@ class _Undoing:
     def finish(self, records: list[Record]) -> None:
         """Put nodes and modules in their places, drop the marks and the records."""
         put_in_place(self._graph_module.graph, self._recreated, self._journal.node_order)
+        for record in reversed(records):
+            if record.order:
+                known = [self._nodes[name] for name in record.order if name in self._nodes]
+                put_in_place(self._graph_module.graph, known, record.order)
         for parent in self._parents:
             reorder_children(self._graph_module, parent, self._journal.child_order.get(parent, []))
         marked = {(record.signature, name) for record in records for name in record.marked}
@@ -135,6 +148,11 @@ class _Undoing:
             return
         if node is not None:
             before.restore(node, self._nodes)
+            for key in change.meta_keys:
+                if key in before.meta:
+                    node.meta[key] = before.meta[key]
+                else:
+                    node.meta.pop(key, None)
         elif in_place:
             self._recreate(before, change)
 
@@ -148,6 +166,19 @@ class _Undoing:
                 node.meta.setdefault("val", reader.meta["val"])
             reader.replace_all_uses_with(node, lambda user: user is not node)
 
+    def _take_back_attribute(self, change: AttributeChange) -> None:
+        root: Any = self._graph_module
+        owner = root.graph if change.holder == "graph" else root
+        holder = vars(root)[change.holder] if change.holder.startswith("_") else vars(owner)
+        if isinstance(change.before, Absent):
+            holder.pop(change.name, None)
+        else:
+            holder[change.name] = change.before
+        if change.order:
+            in_their_order = {name: holder[name] for name in in_order(holder, change.order)}
+            holder.clear()
+            holder.update(in_their_order)
+
     def _take_back_modules(self, signature: str, change: ModuleChange) -> None:
         current = find_module(self._graph_module, change.at)
         if current is not None:
@@ -159,8 +190,8 @@ class _Undoing:
             put_module(self._graph_module, path, original)
 
     def _carry(self, signature: str, current: torch.nn.Module, change: ModuleChange) -> None:
-        now = ModulePrint.of(current)
-        if now.tensors.keys() != change.made.tensors.keys():
+        now = ModulePrint.of(current, change.made.tensors)
+        if now.requires_grad.keys() != change.made.requires_grad.keys():
             return  # another module stands there by now
         originals = list(change.originals.values())
         if now.tensors != change.made.tensors:

@@ -1,0 +1,77 @@
+"""Transformations that write what they do to the journal of the module, and take it back from there."""
+
+import warnings
+
+import torch
+from torch import nn
+from torch.fx import GraphModule
+
+from fxlab.graph_module import ensure_picklable
+from fxlab.transformations.journal import Journal, Recorded
+from fxlab.transformations.marks import marks
+from fxlab.transformations.transformation import ReversibleTransformation
+from fxlab.transformations.undo import undo
+
+
+class JournaledTransformation(ReversibleTransformation):
+    """A transformation that is reversible because what it does is in the journal."""
+
+    copies_on_write = True
+
+    def reverse(self, graph_module: GraphModule) -> GraphModule:
+        """Take back all that passes with this signature did, in this module or one that it is a copy of.
+
+        Later passes that built on it are taken back first, and applied again.
+
+        Raises
+        ------
+        ValueError
+            If the module has this pass's marks, but has lost what reversing needs; or if a later pass that
+            built on it was lost, and cannot be applied again.
+        """
+        journal = Journal.of(graph_module)
+        signature = self.signature
+        records = journal.depending_on(signature)
+        if not records:
+            self._check_no_marks(graph_module, signature)
+            return graph_module
+        journal.transformations[signature] = self
+        above = [self._found(other, journal) for other in dict.fromkeys(r.signature for r in records)]
+        above.remove(self)
+        with torch.inference_mode(False), torch.no_grad():
+            undo(graph_module, journal, records)
+        journal.keep_in(graph_module)
+        for transformation in above:
+            transformation.transform(graph_module)
+        return graph_module
+
+    def update_originals(self, replacement: nn.Module, originals: list[nn.Module]) -> None:
+        """Bring the values of a replacement, written since it was made, to the modules it stands in for."""
+        warnings.warn(
+            f"{self.name} cannot bring what was written to a {type(replacement).__name__} back to the "
+            "modules it stands in for; they come back as they were.",
+            stacklevel=2,
+        )
+
+    def _begin(self, graph_module: GraphModule, journal: Journal) -> None:
+        ensure_picklable(graph_module)
+        journal.note_order_of_nodes(graph_module)
+        journal.transformations[self.signature] = self
+
+    def _found(self, signature: str, journal: Journal) -> Recorded:
+        if signature not in journal.transformations:
+            raise ValueError(
+                f"{self.name} cannot be reversed, because a transformation that was applied after it "
+                f"({signature}) would have to be applied again, and was lost when the module was pickled. "
+                "Reverse that one first."
+            )
+        return journal.transformations[signature]
+
+    def _check_no_marks(self, graph_module: GraphModule, signature: str) -> None:
+        marked = [node.name for node in graph_module.graph.nodes if signature in marks(node)]
+        if marked:
+            raise ValueError(
+                f"Node {marked[0]!r} is marked by {self.name}, but this module has lost what "
+                "reversing needs, which lies in graph_module.meta. Copy modules with "
+                "copy.deepcopy, pickle or torch.save."
+            )
