@@ -45,7 +45,8 @@ class PatternTransformation(OpaqueTransformation):
             ignore_literals=self.ignore_literals,
         )
         for match in replaced:
-            inherited = {key: match.anchor.meta[key] for key in _KEPT_META if key in match.anchor.meta}
+            meta = match.nodes_map[match.anchor].meta
+            inherited = {key: meta[key] for key in _KEPT_META if key in meta}
             for node in match.replacements:
                 node.meta = {**inherited, **node.meta}
 

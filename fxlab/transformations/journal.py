@@ -95,6 +95,8 @@ class Record:
     attributes: list[AttributeChange] = field(default_factory=list)
     order: tuple[str, ...] = ()
     """The nodes in the order in which they stood, if some were moved."""
+    mode: bool = False
+    """Whether the module was in training mode after an opaque change."""
     is_opaque: bool = False
     """Whether it may rest on all that was done before, and all that was done since on it."""
 

@@ -20,6 +20,7 @@ from fxlab.transformations.journal import Absent, AttributeChange, ModuleChange,
 from fxlab.transformations.module_tree import attributes_of, find_module, join_path
 from fxlab.transformations.node_state import NodeName, NodeState
 from fxlab.transformations.replacement import ModulePrint
+from fxlab.transformations.signature import digest
 
 _OF_TORCH = {"_graph", "_code", "_lineno_map", "_prologue_start", "_modules", "meta", "shape_env"}
 """Attributes of a graph module that are no part of the model, or that are compared by themselves."""
@@ -59,7 +60,7 @@ class Snapshot:
         What was written in place is moved to new tensors and modules on the way.
         """
         _Mover(self._attributes, self._tensors).move(self._graph_module)
-        record = Record(signature, is_opaque=True)
+        record = Record(signature, mode=self._graph_module.training, is_opaque=True)
         self._compare_root(record)
         self._compare_modules("", record)
         self._compare_nodes(record)
@@ -81,7 +82,7 @@ class Snapshot:
                 for name in names
                 if name not in old or name not in new or not _is_same(old[name], new[name])
             ]
-        if root.graph._codegen is not self._codegen:
+        if digest(root.graph._codegen) != digest(self._codegen):
             record.attributes.append(AttributeChange("graph", "_codegen", self._codegen))
 
     def _compare_modules(self, path: str, record: Record) -> None:

@@ -59,10 +59,7 @@ class _Undoing:
         self._graph_module = graph_module
         self._journal = journal
         self._nodes = {node.name: node for node in graph_module.graph.nodes}
-        self._callers: dict[str, list[str]] = defaultdict(list)
-        for node in graph_module.graph.nodes:
-            if node.op == "call_module":
-                self._callers[str(node.target)].append(node.name)
+        self._callers = self._all_callers()
         self._recreated: list[Node] = []
         self._parents: set[str] = set()
 
@@ -71,7 +68,7 @@ class _Undoing:
         own = {change.name for record in records for change in record.nodes}
         for record in records:
             for module_change in record.modules:
-                strangers = self._strangers(record, module_change)
+                strangers = [name for name in self._strangers(record, module_change) if name not in own]
                 if strangers and self._is_in_place(record):
                     raise ValueError(
                         f"Module {module_change.at!r} cannot be taken back, because {strangers[0]!r}, "
@@ -93,14 +90,23 @@ class _Undoing:
         moved_inputs = self._moved_inputs(record)
         for node_change in reversed(record.nodes):
             self._take_back_node(node_change, moved_inputs, in_place)
+        if record.is_opaque:
+            self._callers = self._all_callers()
         for module_change in reversed(record.modules):
             if not self._strangers(record, module_change):
-                self._take_back_modules(record.signature, module_change)
+                self._take_back_modules(record, module_change)
         for attribute_change in reversed(record.attributes):
             self._take_back_attribute(attribute_change)
 
     def _is_in_place(self, record: Record) -> bool:
         return all(name in self._nodes for name in record.marked)
+
+    def _all_callers(self) -> dict[str, list[str]]:
+        callers: dict[str, list[str]] = defaultdict(list)
+        for node in self._graph_module.graph.nodes:
+            if node.op == "call_module":
+                callers[str(node.target)].append(node.name)
+        return callers
 
     def _strangers(self, record: Record, change: ModuleChange) -> list[str]:
         """Return the callers of a replacement that neither called what it replaces nor were made for it."""
@@ -179,10 +185,13 @@ class _Undoing:
             holder.clear()
             holder.update(in_their_order)
 
-    def _take_back_modules(self, signature: str, change: ModuleChange) -> None:
+    def _take_back_modules(self, record: Record, change: ModuleChange) -> None:
         current = find_module(self._graph_module, change.at)
         if current is not None:
-            self._carry(signature, current, change)
+            self._carry(record.signature, current, change)
+        if record.is_opaque and record.mode != self._graph_module.training:
+            for original in change.originals.values():
+                original.train(self._graph_module.training)
         for path in (change.at, *change.originals):
             self._parents.update(parents_of(path))
         remove_module(self._graph_module, change.at)

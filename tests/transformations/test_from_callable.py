@@ -1,0 +1,335 @@
+"""Functions that know nothing of fxlab, as transformations."""
+
+import copy
+import itertools
+
+import pytest
+import torch
+from exactness import COPIES, assert_close, assert_equals, assert_is, snapshot
+from opaque_functions import (
+    CHANGES,
+    NO_CHANGES,
+    add_module,
+    change_a_setting,
+    change_argument,
+    everything,
+    freeze,
+    fuse_by_torch,
+    insert,
+    network,
+    remove_dropout,
+    rename,
+    reorder,
+    replace_inside_a_leaf,
+    replace_module,
+    retarget,
+    swap_arguments,
+    write_weights,
+)
+from torch import fx, nn
+
+from fxlab import Session
+from fxlab.transformations import (
+    ChangeTrueDivToMulByInverse,
+    FuseBatchNorm2dInConv2d,
+    MergeLinears,
+    Transformation,
+    compose,
+)
+from fxlab.validation import unmarked_changes
+
+X = torch.randn(2, 2, 3, 3)
+changes = pytest.mark.parametrize("function", CHANGES, ids=lambda function: function.__name__)
+
+
+def without_fxlab(function):
+    """Return what a function makes of a network, and what that computes, or what is raised."""
+    torch.manual_seed(0)
+    gm = network()
+    result = function(gm)
+    gm = gm if result is None else getattr(result, "graph_module", result)
+    gm.recompile()
+    return outcome(gm)
+
+
+def outcome(gm):
+    torch.manual_seed(0)
+    try:
+        return copy.deepcopy(gm)(X)  # a copy, because norms in training mode note what they see
+    except Exception as error:
+        return type(error)
+
+
+@changes
+def test_what_a_function_does_is_done_and_taken_back_exactly(function):
+    expected = without_fxlab(function)
+    torch.manual_seed(0)
+    gm = network()
+    before, code = snapshot(gm), gm.code
+    transformation = Transformation.from_callable(function)
+    assert transformation(gm) is gm
+    assert_close(outcome(gm), expected, 0.0)
+    assert function is reorder or transformation.get_transformed_nodes(gm)
+    assert transformation(gm, reverse=True) is gm
+    assert_is(gm, before)
+    assert gm.code == code
+    assert transformation.get_transformed_nodes(gm) == []
+
+
+@pytest.mark.parametrize("function", NO_CHANGES, ids=lambda function: function.__name__)
+def test_a_function_that_changes_nothing_leaves_no_trace(function):
+    gm = network()
+    before = snapshot(gm)
+    transformation = Transformation.from_callable(function)
+    assert transformation(gm) is gm
+    assert_is(gm, before)
+    assert not len(transformation.explain(gm))
+
+
+@changes
+@pytest.mark.parametrize("kind", list(COPIES))
+def test_a_copy_can_be_reversed(function, kind):
+    gm = network()
+    transformation = Transformation.from_callable(function)
+    before = snapshot(gm)
+    transformation(gm)
+    after = snapshot(gm)
+    other = COPIES[kind](gm)
+    assert_equals(other, after)
+    transformation(other, reverse=True)
+    assert_equals(other, before)
+    assert_is(gm, after)
+
+
+@changes
+def test_explaining_changes_nothing_and_names_what_would_change(function):
+    gm = network()
+    before = snapshot(gm)
+    transformation = Transformation.from_callable(function)
+    frame = transformation.explain(gm)
+    assert_is(gm, before)
+    names = {node.name for node in gm.graph.nodes}
+    assert set(frame["node"]) <= names
+    marked = {node.name for node in transformation.get_transformed_nodes(transformation(gm))}
+    assert marked & names <= set(frame["node"])
+
+
+@changes
+@pytest.mark.parametrize("order", list(itertools.permutations(range(3))))
+def test_it_is_reversed_among_others_in_any_order(function, order):
+    torch.manual_seed(0)
+    gm = network()
+    before = snapshot(gm)
+    transformation = Transformation.from_callable(function)
+    passes = [MergeLinears(), transformation, FuseBatchNorm2dInConv2d()]
+    for pass_ in passes:
+        pass_(gm)
+    for index in order:
+        passes[index](gm, reverse=True)
+        assert passes[index].get_transformed_nodes(gm) == []
+    assert_is(gm, before)
+
+
+@changes
+def test_a_session_switches_it(function):
+    gm = network()
+    before = snapshot(gm)
+    transformation = Transformation.from_callable(function)
+    session = Session(gm, (X,), passes=[MergeLinears(), transformation, ChangeTrueDivToMulByInverse()])
+    for p in session.passes:
+        session.apply(p)
+    session.revert(transformation)
+    session.revert(MergeLinears())
+    session.apply(transformation)
+    assert_is(session.original, before)
+    session.reset()
+    assert session.graph_module is session.original
+    assert_is(session.original, before)
+
+
+@changes
+def test_it_is_composed(function):
+    gm = network()
+    before = snapshot(gm)
+    composition = compose(MergeLinears(), Transformation.from_callable(function))
+    composition(gm)
+    assert_is(composition(gm, reverse=True), before)
+
+
+@changes
+def test_it_owns_up_to_all_that_it_changes(function):
+    gm = network()
+    before = copy.deepcopy(gm)
+    transformation = Transformation.from_callable(function)
+    transformation(gm)
+    assert unmarked_changes(before, gm, transformation).index.tolist() == []
+
+
+MARKED = {
+    retarget: {"truediv"},
+    change_argument: {"truediv"},
+    swap_arguments: {"mul"},
+    insert: {"tanh"},
+    remove_dropout: {"attention"},
+    replace_module: {"block_act"},
+    replace_inside_a_leaf: {"attention"},
+    change_a_setting: {"norm"},
+    write_weights: {"head", "last"},
+    freeze: {"head", "last"},
+    add_module: {"block_extra"},
+    fuse_by_torch: {"conv"},
+}
+
+
+@pytest.mark.parametrize("function", MARKED, ids=lambda function: function.__name__)
+def test_marks_are_on_what_changed(function):
+    gm = network()
+    transformation = Transformation.from_callable(function)
+    transformation(gm)
+    assert {node.name for node in transformation.get_transformed_nodes(gm)} == MARKED[function]
+
+
+def test_what_is_equal_in_a_new_module_stays_the_object_that_it_was():
+    gm = network()
+    modules, parameters = dict(gm.named_modules()), dict(gm.named_parameters())
+    Transformation.from_callable(fuse_by_torch)(gm)
+    kept = {name for name, module in gm.named_modules() if modules.get(name) is module}
+    assert {"block", "block.query", "block.key", "block.act", "head"} <= kept
+    assert "conv" not in kept
+    assert all(gm.head.get_parameter(n) is parameters[f"head.{n}"] for n in ("bias",))
+    assert gm.head.weight is gm.last.weight
+
+
+def test_an_optimizer_made_before_trains_what_comes_back():
+    gm = network()
+    optimizer = torch.optim.SGD(gm.parameters(), lr=0.1)
+    transformation = Transformation.from_callable(write_weights)
+    transformation(gm)
+    transformation(gm, reverse=True)
+    before = gm.head.weight.detach().clone()
+    gm(X)["states"].sum().backward()
+    optimizer.step()
+    assert not torch.equal(gm.head.weight, before)
+
+
+def test_the_tensors_of_others_are_never_left_written():
+    gm = network()
+    weight = gm.head.weight
+    bits = weight.detach().clone()
+    Transformation.from_callable(everything)(gm)
+    assert gm.head.weight is not weight
+    assert torch.equal(weight, bits)
+    assert weight.requires_grad
+
+
+def test_a_function_that_fails_leaves_the_module_as_it_was():
+    def fails(gm):
+        everything(gm)
+        raise RuntimeError("halfway")
+
+    gm = network()
+    before = snapshot(gm)
+    with pytest.raises(RuntimeError, match="halfway"):
+        Transformation.from_callable(fails)(gm)
+    assert_is(gm, before)
+
+
+def test_a_graph_that_is_broken_is_not_accepted():
+    def breaks(gm):
+        gm.delete_submodule("head")
+
+    gm = network()
+    before = snapshot(gm)
+    with pytest.raises(RuntimeError, match="head"):
+        Transformation.from_callable(breaks)(gm)
+    assert_is(gm, before)
+
+
+def test_applied_twice_it_is_reversed_at_once():
+    gm = network()
+    before = snapshot(gm)
+    transformation = Transformation.from_callable(insert)
+    transformation(transformation(gm))
+    assert len(transformation.get_transformed_nodes(gm)) == 2
+    assert_is(transformation(gm, reverse=True), before)
+
+
+def test_a_pass_below_one_that_was_lost_in_a_pickle_says_so():
+    lost = Transformation.from_callable(lambda gm: insert(gm))
+    gm = network()
+    before = snapshot(gm)
+    merge = MergeLinears()
+    other = COPIES["pickle"](lost(merge(gm)))
+    with pytest.raises(ValueError, match="Reverse that one first"):
+        merge(other, reverse=True)
+    lost(other, reverse=True)
+    assert_equals(merge(other, reverse=True), before)
+
+
+def test_what_was_done_to_new_weights_is_not_dropped_silently():
+    gm = network()
+    transformation = Transformation.from_callable(write_weights)
+    transformation(gm)
+    with torch.no_grad():
+        gm.head.weight.add_(1)
+    with pytest.warns(UserWarning, match="cannot bring"):
+        transformation(gm, reverse=True)
+
+
+def test_a_mode_set_in_between_stays():
+    gm = network()
+    transformation = Transformation.from_callable(replace_module)
+    transformation(gm).train()
+    transformation(gm, reverse=True)
+    assert all(module.training for module in gm.modules())
+
+
+def test_a_changed_function_is_another_transformation():
+    one, other = (Transformation.from_callable(function) for function in (insert, rename))
+    again = Transformation.from_callable(insert)
+    assert one.signature == again.signature != other.signature
+    named = Transformation.from_callable(insert, name="tanh")
+    assert (one.name, named.name) == ("insert", "tanh")
+    assert named.signature != one.signature
+
+
+def test_it_is_described_by_the_function():
+    def rounded(gm):
+        """Round everything."""
+
+    transformation = Transformation.from_callable(rounded, preserves_computation=True)
+    assert transformation.description == "Round everything."
+    assert transformation.preserves_computation
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ("fuse", "expected a function, got a str"),
+        (None, "expected a function, got a NoneType"),
+        (nn.Linear, "expected a function, got the class Linear"),
+        (MergeLinears(), "is a transformation already"),
+    ],
+)
+def test_what_is_no_function_is_refused(given, message):
+    with pytest.raises(TypeError, match=message):
+        Transformation.from_callable(given)
+
+
+def test_a_function_that_returns_something_else_is_named():
+    def count(gm):
+        return len(gm.graph.nodes)
+
+    gm = network()
+    with pytest.raises(TypeError, match=r"count must change the module.*returned a int"):
+        Transformation.from_callable(count)(gm)
+
+
+def test_tensors_are_not_copied_for_a_function_that_does_not_write():
+    def look(gm):
+        assert not any(map(torch.is_inference, gm.parameters()))
+
+    with torch.device("meta"):
+        gm = fx.symbolic_trace(nn.Sequential(nn.Linear(100_000, 100_000)))
+    Transformation.from_callable(look)(gm)
+    Transformation.from_callable(look, writes_tensors=False)(gm)

@@ -1,0 +1,187 @@
+"""A pattern and its replacement, as a transformation."""
+
+import operator
+
+import pytest
+import torch
+from exactness import COPIES, assert_close, assert_equals, assert_is, check, snapshot, traced
+from torch import fx, nn
+from torch.nn import functional as F
+
+import fxlab
+from fxlab.transformations import MergeLinears, Transformation, compose
+
+
+class Attention(nn.Module):
+    """Attention as written by hand, twice."""
+
+    def __init__(self):
+        super().__init__()
+        self.query, self.key, self.value = (nn.Linear(8, 8) for _ in range(3))
+
+    def forward(self, x):
+        for _ in range(2):
+            scores = torch.matmul(self.query(x), self.key(x).transpose(-2, -1)) * 0.125
+            x = torch.matmul(torch.softmax(scores, dim=-1), self.value(x)) + x
+        return torch.relu(x)
+
+
+def by_hand(query, key, value):
+    scores = torch.matmul(query, key.transpose(-2, -1)) * 0.125
+    return torch.matmul(torch.softmax(scores, dim=-1), value)
+
+
+def fused(query, key, value):
+    """Attention in one kernel."""
+    return F.scaled_dot_product_attention(query, key, value, scale=0.125)
+
+
+def relu(x):
+    return torch.relu(x)
+
+
+def gelu(x):
+    return F.gelu(x)
+
+
+def to_sdpa():
+    return Transformation.from_pattern(by_hand, fused, name="to-sdpa", preserves_computation=True)
+
+
+X = torch.randn(2, 5, 8)
+
+
+def test_a_pattern_is_replaced_marked_and_taken_back():
+    gm = check(to_sdpa(), Attention(), X, marked=2)
+    assert [n.target for n in to_sdpa().get_transformed_nodes(gm)] == [F.scaled_dot_product_attention] * 2
+
+
+@pytest.mark.parametrize("kind", list(COPIES))
+def test_a_copy_can_be_reversed(kind):
+    gm = traced(Attention())
+    before = snapshot(gm)
+    other = COPIES[kind](to_sdpa()(gm))
+    assert_equals(to_sdpa()(other, reverse=True), before)
+
+
+def test_it_is_composed_and_switched_in_a_session():
+    class Once(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.query, self.key, self.value = (nn.Linear(8, 8) for _ in range(3))
+
+        def forward(self, x):
+            return by_hand(self.query(x), self.key(x), self.value(x))
+
+    gm = traced(Once())
+    before, expected = snapshot(gm), gm(X)
+    composition = compose(to_sdpa(), MergeLinears())
+    assert_close(composition(gm)(X), expected)
+    assert len(composition.get_transformed_nodes(gm)) == 2
+    assert_is(composition(gm, reverse=True), before)
+    session = fxlab.Session(gm, (X,), passes=[to_sdpa(), MergeLinears()])
+    for p in session.passes:
+        session.apply(p)
+    assert session.outputs()["allclose"].all()
+    session.revert("to-sdpa")
+    assert session.graph_module.graph.find_nodes(op="call_function", target=torch.softmax)
+
+
+def test_explain_names_the_nodes_that_would_go():
+    gm = traced(Attention())
+    before = snapshot(gm)
+    frame = to_sdpa().explain(gm)
+    assert {"matmul", "softmax", "matmul_1"} <= set(frame["node"])
+    assert_is(gm, before)
+
+
+def test_a_filter_leaves_matches_alone():
+    def first_only(match, graph, pattern):
+        return next(n for n in graph.nodes if n.target is torch.softmax) in match.nodes_map.values()
+
+    transformation = Transformation.from_pattern(by_hand, fused, match_filters=[first_only])
+    gm = traced(Attention())
+    assert len(transformation.get_transformed_nodes(transformation(gm))) == 1
+
+
+def test_literals_are_compared_unless_told_otherwise():
+    def halve(x):
+        return x / 2
+
+    def double(x):
+        return x * 2
+
+    gm = fx.symbolic_trace(lambda x: x / 3)
+    exact = Transformation.from_pattern(halve, double)
+    assert not exact.get_transformed_nodes(exact(gm))
+    loose = Transformation.from_pattern(halve, double, ignore_literals=True)
+    (node,) = loose.get_transformed_nodes(loose(gm))
+    assert node.target is operator.mul
+    assert exact.signature != loose.signature
+
+
+def test_modules_of_a_replacement_are_put_in_and_taken_out():
+    class Replacement(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.activation = nn.GELU()
+
+        def forward(self, x):
+            return self.activation(x)
+
+    gm = traced(Attention())
+    before = snapshot(gm)
+    replacement = fx.symbolic_trace(Replacement())
+    transformation = Transformation.from_pattern(fx.symbolic_trace(relu), replacement, name="relu-to-gelu")
+    transformation(gm)
+    assert isinstance(gm.activation, nn.GELU)
+    assert_is(transformation(gm, reverse=True), before)
+
+
+def test_a_replacement_stands_where_the_pattern_stood():
+    class Model(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.inner = Attention()
+
+        def forward(self, x):
+            return self.inner(x)
+
+    gm = fxlab.symbolic_trace(Model(), (X,))
+    to_gelu = Transformation.from_pattern(relu, gelu)
+    (node,) = to_gelu.get_transformed_nodes(to_gelu(gm))
+    assert [path for path, _ in node.meta["nn_module_stack"].values()][-1] == "inner"
+
+
+def test_names_and_words_come_from_the_functions():
+    transformation = Transformation.from_pattern(relu, gelu)
+    assert transformation.name == "relu-to-gelu"
+    assert transformation.description == "Replace relu by gelu."
+    assert Transformation.from_pattern(by_hand, fused).description == "Attention in one kernel."
+    assert transformation.signature == Transformation.from_pattern(relu, gelu).signature
+    assert transformation.signature != Transformation.from_pattern(gelu, relu).signature
+
+
+def reads_a_number(x):
+    return torch.relu(x) if x.sum() > 0 else x
+
+
+@pytest.mark.parametrize(
+    ("pattern", "replacement", "error", "message"),
+    [
+        ("relu", gelu, TypeError, "pattern: expected a function, got a str"),
+        (relu, None, TypeError, "replacement: expected a function, got a NoneType"),
+        (relu, torch.add, ValueError, "replacement: add cannot be traced"),
+        (reads_a_number, gelu, ValueError, "pattern: reads-a-number cannot be traced"),
+        (relu, by_hand, ValueError, "expected to take 1 and return 1 values"),
+        (relu, lambda x: (x, x), ValueError, "takes 1 and returns 2"),
+    ],
+)
+def test_what_cannot_be_a_pattern_is_refused(pattern, replacement, error, message):
+    with pytest.raises(error, match=message):
+        Transformation.from_pattern(pattern, replacement)
+
+
+def test_a_filter_that_cannot_be_called_is_refused():
+    with pytest.raises(TypeError, match="match_filters"):
+        Transformation.from_pattern(relu, gelu, match_filters=["first"])
