@@ -12,7 +12,7 @@ from fxlab import transformations
 from fxlab.graph_module import changed_copy
 from fxlab.running import Inputs
 from fxlab.transformations import Transformation
-from fxlab.validation import compare_outputs, transformed_nodes
+from fxlab.validation import Reference, Verdict, compare_outputs, transformed_nodes
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -106,6 +106,8 @@ class Session:
         self._history: list[_Stack] = [()]
         self._position = 0
         self._tables: dict[tuple[Any, ...], pd.DataFrame] = {}
+        self._reference: Reference | None = None
+        self._verdicts: dict[_Stack, Verdict] = {}
 
     @property
     def graph_module(self) -> GraphModule:
@@ -208,25 +210,36 @@ class Session:
         ValueError
             If the session has no inputs, or its model no weights.
         """
-        if self.inputs is None:
-            raise ValueError(
-                "Outputs cannot be compared: the session has no inputs. Give them: Session(model, inputs)."
-            )
-        if any(parameter.is_meta for parameter in self.original.parameters()):
-            raise ValueError(
-                "Outputs cannot be compared: the model is on the meta device and has no weights."
-            )
-        inputs = self.inputs
+        inputs = self._inputs_to_run("Outputs cannot be compared")
         return self._table(
             ("outputs", self._stack),
             lambda: compare_outputs(self.original, self.graph_module, inputs, atol=self.atol, rtol=self.rtol),
         )
 
+    def verdict(self) -> Verdict:
+        """Tell whether the present model is the original up to rounding, as :func:`verdict` does.
+
+        Raises
+        ------
+        ValueError
+            If the session has no inputs, or its model no weights or random numbers.
+        """
+        inputs = self._inputs_to_run("There is no verdict")
+        with self._lock:
+            if self._reference is None:
+                self._reference = Reference(self.original, inputs)
+            if self._stack not in self._verdicts:
+                self._verdicts[self._stack] = self._reference.verdict(self.graph_module)
+            return self._verdicts[self._stack]
+
     def transformed_nodes(self, pass_: PassOrName | None = None) -> "pd.DataFrame":
-        """List the nodes of the present model that a transformation, or any, has changed."""
+        """List the nodes of the present model that a transformation, or any, has changed.
+
+        Beside each stands what the original has in its place; see :func:`transformed_nodes`.
+        """
         found = None if pass_ is None else self._find(pass_)
         key = ("transformed_nodes", self._stack, found and found.signature)
-        return self._table(key, lambda: transformed_nodes(self.graph_module, found))
+        return self._table(key, lambda: transformed_nodes(self.graph_module, found, original=self.original))
 
     def explain(self, pass_: PassOrName) -> "pd.DataFrame":
         """Tell what a transformation changes, and what not and why, on the stage that it is applied to."""
@@ -250,6 +263,13 @@ class Session:
     def __repr__(self) -> str:
         switches = ", ".join(f"{pass_.name} {'on' if self.is_on(pass_) else 'off'}" for pass_ in self.passes)
         return f"<Session of {type(self.original).__name__}: {switches}>"
+
+    def _inputs_to_run(self, failure: str) -> Inputs:
+        if self.inputs is None:
+            raise ValueError(f"{failure}: the session has no inputs. Give them: Session(model, inputs).")
+        if any(parameter.is_meta for parameter in self.original.parameters()):
+            raise ValueError(f"{failure}: the model is on the meta device and has no weights.")
+        return self.inputs
 
     @property
     def _stack(self) -> _Stack:
@@ -319,6 +339,7 @@ class Session:
     def _settle(self, position: int, stages: dict[_Stack, GraphModule]) -> None:
         self._stages, self._position = stages, position
         self._tables = {key: table for key, table in self._tables.items() if key[1] in stages}
+        self._verdicts = {stack: found for stack, found in self._verdicts.items() if stack in stages}
 
     def _table(self, key: tuple[Any, ...], make: Callable[[], "pd.DataFrame"]) -> "pd.DataFrame":
         with self._lock:

@@ -7,6 +7,7 @@ import torch
 from torch import nn
 
 from fxlab import FuseBatchNorm2dInConv2d, MergeLinears, Session, Transformation, TransformationError
+from fxlab.validation import Status
 
 
 class Model(nn.Module):
@@ -246,6 +247,23 @@ def test_wrong_arguments_are_named(session):
         session.on_change("no function")
 
 
+@pytest.mark.parametrize("name", ["halve-weights-in-place", "mul-to-add"])
+def test_the_verdict_is_that_of_what_is_on(session, name):
+    assert session.verdict().status == Status.SAME_BITS
+    session.apply("merge-linears")
+    session.apply("fuse-batch-norm2d-in-conv2d")
+    assert session.verdict().status == Status.WITHIN_ROUNDING
+    session.apply(name)
+    assert session.verdict().status == Status.DIFFERENT
+    session.undo()
+    assert session.verdict().agrees
+
+
+def test_changed_nodes_stand_beside_what_they_stand_for(session):
+    session.apply("merge-linears")
+    assert session.transformed_nodes().before.tolist() == [["query", "key"]]
+
+
 def test_without_inputs_outputs_cannot_be_compared():
     session = Session(torch.fx.symbolic_trace(Model().eval()))
     with pytest.raises(ValueError, match="has no inputs"):
@@ -256,3 +274,5 @@ def test_without_weights_outputs_cannot_be_compared(inputs):
     session = Session(torch.fx.symbolic_trace(Model().eval().to("meta")), inputs)
     with pytest.raises(ValueError, match="meta device"):
         session.outputs()
+    with pytest.raises(ValueError, match="There is no verdict: the model is on the meta device"):
+        session.verdict()

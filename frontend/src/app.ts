@@ -104,7 +104,11 @@ export class App {
         return pass ? { pass, number } : null;
       },
     );
-    this.tables = new TablesPanel({ jump: (name) => this.jump(name), retry: () => this.send({ type: "refresh" }) });
+    this.tables = new TablesPanel({
+      jump: (name) => this.jump(name),
+      retry: () => this.send({ type: "refresh" }),
+      judge: () => this.send({ type: "judge" }),
+    });
     this.search = new SearchBox({
       search: (query) => {
         this.searchRequest = this.request();

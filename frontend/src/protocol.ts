@@ -112,9 +112,15 @@ export interface Table {
   total: number;
 }
 
+export interface Judgement {
+  agrees: boolean;
+  text: string;
+}
+
 export interface Outputs {
   state: "none" | "pending" | "ready" | "failed";
   agrees?: boolean;
+  judgement?: Judgement | null;
   text: string;
   table: Table | null;
 }
@@ -146,7 +152,7 @@ export interface State {
 
 export type ToKernel =
   | { type: "toggle"; signature: string; on: boolean }
-  | { type: "undo" | "redo" | "reset" | "refresh" | "overview" | "clear-selection" }
+  | { type: "undo" | "redo" | "reset" | "refresh" | "judge" | "overview" | "clear-selection" }
   | { type: "open" | "close" | "select-group"; path: string }
   | { type: "select-node"; name: string; show: boolean }
   | { type: "reveal-pass"; signature: string }

@@ -2,11 +2,12 @@
 
 import { DataTable } from "./data_table";
 import { fill, h, icon, iconButton } from "./dom";
-import type { Tables } from "./protocol";
+import type { Judgement, Tables } from "./protocol";
 
 export interface TableActions {
   jump(node: string): void;
   retry(): void;
+  judge(): void;
 }
 
 type TabName = "details" | "outputs" | "nodes";
@@ -116,7 +117,11 @@ export class TablesPanel {
       h("span", {}, outputs.text),
       outputs.state === "failed" && h("button", { type: "button", class: "fxi-button", onclick: this.actions.retry }, "Compare again"),
     );
-    return outputs.table ? [verdict, this.outputs.element] : [verdict];
+    if (!outputs.table) return [verdict];
+    const { judgement } = outputs;
+    if (judgement) return [verdict, judgementLine(judgement), this.outputs.element];
+    verdict.append(h("button", { type: "button", class: "fxi-button", title: "Compare both with a run in float64", onclick: this.actions.judge }, "Is that rounding?"));
+    return [verdict, this.outputs.element];
   }
 
   private nodeTab({ nodes }: Tables): HTMLElement[] {
@@ -140,4 +145,8 @@ export class TablesPanel {
       fill(this.copy, icon("copy"));
     }, 1500);
   }
+}
+
+function judgementLine({ agrees, text }: Judgement): HTMLElement {
+  return h("p", { class: `fxi-verdict ${agrees ? "fxi-good" : "fxi-bad"}`, role: "status" }, icon(agrees ? "check" : "alert"), h("span", {}, text));
 }

@@ -180,6 +180,8 @@ class Inspector(anywidget.AnyWidget):  # type: ignore[misc]
                 self._work("Switching all passes off", self.session.reset)
             case messages.Refresh():
                 self._work("Computing the tables again", self._refresh)
+            case messages.Judge():
+                self._work("Measuring the model's own rounding in float64", self._judge)
             case messages.OpenGroup(path):
                 self.open_group(path)
             case messages.CloseGroup(path):
@@ -317,7 +319,7 @@ class Inspector(anywidget.AnyWidget):  # type: ignore[misc]
 
     def _show_tables(self) -> None:
         nodes = self.session.transformed_nodes()
-        changed = {"table": table_state(self._with_marks(nodes), "Node"), "text": self._words_on(len(nodes))}
+        changed = {"table": self._node_table(nodes), "text": self._words_on(len(nodes))}
         if not self.session.applied:
             none = {"state": "none", "text": "No pass is on: this is the model as traced.", "table": None}
             self.tables = {"outputs": none, "nodes": changed | {"text": none["text"]}}
@@ -334,13 +336,20 @@ class Inspector(anywidget.AnyWidget):  # type: ignore[misc]
             outputs = {"state": state, "text": _why_not_compared(error), "table": None}
         self.tables = {"outputs": outputs, "nodes": changed}
 
-    def _with_marks(self, nodes: pd.DataFrame) -> pd.DataFrame:
+    def _judge(self) -> None:
+        found = self.session.verdict()
+        judgement = {"agrees": found.agrees, "text": clip(str(found), 600)}
+        self.tables = {**self.tables, "outputs": {**self.tables["outputs"], "judgement": judgement}}
+
+    def _node_table(self, nodes: pd.DataFrame) -> dict[str, Any]:
         names = {p.signature: readable_name(p) for p in self.session.passes}
         marks = self._scene.marks()
         words = [", ".join(names.get(s, s[:12]) for s in marks.get(str(n), ())) for n in nodes.index]
-        nodes = nodes.copy()
-        nodes.insert(0, "changed_by", words)
-        return nodes
+        shown = nodes.drop(columns=[n for n in nodes if str(n).endswith("_before") and n != "target_before"])
+        for column in ("before", "target_before"):
+            shown[column] = [", ".join(dict.fromkeys(values)) for values in shown[column]]
+        shown.insert(0, "changed_by", words)
+        return table_state(shown, "Node")
 
     def _words_on(self, count: int) -> str:
         names = ", ".join(readable_name(p) for p in self.session.applied)

@@ -52,6 +52,13 @@ class Refresh:
 
 
 @dataclass(frozen=True, slots=True)
+class Judge:
+    """Tell whether the outputs differ by no more than the model's own rounding."""
+
+    type: ClassVar[str] = "judge"
+
+
+@dataclass(frozen=True, slots=True)
 class OpenGroup:
     """Show the inside of a group."""
 
@@ -129,6 +136,7 @@ Message = (
     | Redo
     | Reset
     | Refresh
+    | Judge
     | OpenGroup
     | CloseGroup
     | Overview

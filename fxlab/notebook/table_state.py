@@ -19,6 +19,7 @@ _TITLES = {
     "target": "Target", "module_path": "Module path", "parameters": "Parameters", "inputs": "Inputs",
     "users": "Users", "changed_by": "Changed by", "max_ulp_diff": "max ULPs",
     "cosine_similarity": "Cosine", "worst_index": "Worst at",
+    "before": "Stands for", "target_before": "Target before",
 }  # fmt: skip
 _ORDER = (
     "allclose", "max_abs_diff", "mean_abs_diff", "max_rel_diff", "max_ulp_diff", "cosine_similarity",
@@ -47,6 +48,7 @@ def output_state(frame: pd.DataFrame, atol: float, rtol: float) -> dict[str, Any
     return {
         "state": "ready",
         "agrees": agrees,
+        "judgement": None,
         "text": _verdict(frame, atol, rtol, agrees),
         "table": table_state(frame[order], "Output"),
     }

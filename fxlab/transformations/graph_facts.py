@@ -116,8 +116,8 @@ def _storage(tensor: torch.Tensor) -> int:
 
 def _extent(tensor: torch.Tensor) -> tuple[int, int]:
     """Return the first byte of a tensor in its storage, and the one after its last."""
-    if tensor.numel() == 0:
-        return 0, 0
+    if tensor.numel() == 0:  # as if it were one byte, so that it can be told who else holds it
+        return 0, 1
     last = sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
     first = tensor.storage_offset()
     return int(first * tensor.element_size()), int((first + last + 1) * tensor.element_size())

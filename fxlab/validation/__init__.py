@@ -10,11 +10,12 @@ from fxlab.validation.input_variants import input_variants
 from fxlab.validation.judgement import Status
 from fxlab.validation.profile import profile
 from fxlab.validation.transformed_nodes import transformed_nodes
-from fxlab.validation.verdict import Verdict, verdict
+from fxlab.validation.verdict import Reference, Verdict, verdict
 
 __all__ = [
     "Bisection",
     "Divergence",
+    "Reference",
     "Status",
     "Verdict",
     "benchmark",

@@ -155,6 +155,19 @@ def test_a_pass_lights_its_nodes_and_fills_the_tables_until_it_is_switched_off(
     expect(inspector).to_contain_text("No pass is on")
 
 
+def test_whether_a_difference_is_rounding_is_answered_in_words(page: LabPage, inspector: Locator) -> None:
+    switch(inspector, "Change true div to mul by inverse").click()
+    page.settle(inspector)
+    inspector.get_by_role("tab", name="Output differences").click()
+    inspector.get_by_role("button", name="Is that rounding?").click()
+    page.settle(inspector)
+    expect(inspector.locator(".fxi-tables")).to_contain_text("within the model's own rounding")
+    page.screenshot("inspector-judged", inspector)
+    switch(inspector, "Change true div to mul by inverse").click()
+    page.settle(inspector)
+    expect(inspector.locator(".fxi-tables")).not_to_contain_text("rounding")
+
+
 def test_undo_redo_and_reset_walk_through_what_was_done(page: LabPage, inspector: Locator) -> None:
     def press(name: str) -> None:
         inspector.get_by_role("button", name=name).click()

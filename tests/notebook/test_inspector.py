@@ -12,6 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from inspected import FUSE, MERGE, MUL_TO_ADD, RAISE, MulToAdd, Page, make_session, state_of
+from torch import fx, nn
 
 from fxlab import Session
 from fxlab.notebook import Inspector
@@ -76,6 +77,37 @@ def test_a_pass_that_preserves_the_computation_agrees_within_the_tolerances_of_t
     page.inspector.session.atol = page.inspector.session.rtol = 0.0
     page.switches(FUSE, True)
     assert page.inspector.tables["outputs"]["agrees"] is False
+
+
+@pytest.mark.parametrize(
+    ("p", "agrees", "words"), [(FUSE, True, "own rounding"), (MUL_TO_ADD, False, "different")]
+)
+def test_a_page_can_ask_whether_a_difference_is_rounding(page: Page, p, agrees, words):
+    page.switches(p, True)
+    assert page.inspector.tables["outputs"]["judgement"] is None
+    page.sends({"type": "judge"})
+    judgement = page.inspector.tables["outputs"]["judgement"]
+    assert judgement["agrees"] is agrees
+    assert words in judgement["text"]
+    assert page.inspector.tables["outputs"]["table"] is not None
+    assert page.inspector.status["busy"] is None
+    assert page.error is None
+
+
+def test_a_question_that_cannot_be_answered_becomes_words_on_the_screen():
+    session = Session(fx.symbolic_trace(nn.Sequential(nn.Linear(2, 2), nn.ReLU())))
+    page = Page(Inspector(session))
+    page.sends({"type": "judge"})
+    assert "the session has no inputs" in page.error["text"]
+
+
+def test_the_table_of_changed_nodes_says_what_they_stand_for(page: Page):
+    page.switches(MERGE, True)
+    table = page.inspector.tables["nodes"]["table"]
+    names = [column["name"] for column in table["columns"]]
+    assert table["rows"][0][names.index("before")] == "head_query, head_key"
+    assert table["rows"][0][names.index("target_before")] == "head.query, head.key"
+    assert "shape_before" not in names
 
 
 def test_what_a_pass_changed_is_brought_into_sight(page: Page):

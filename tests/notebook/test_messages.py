@@ -20,6 +20,7 @@ GOOD: list[dict[str, Any]] = [
     {"type": "refresh"},
     {"type": "overview"},
     {"type": "clear-selection"},
+    {"type": "judge"},
     {"type": "open", "path": "stem"},
     {"type": "close", "path": "stem"},
     {"type": "select-node", "name": "x", "show": False},

@@ -228,6 +228,20 @@ def test_a_weight_tied_to_an_embedding_is_left_alone():
     assert gm.head.weight is gm.embedding.weight
 
 
+def test_an_empty_weight_that_a_get_attr_reads_is_left_alone():
+    class Reads(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.first, self.second = nn.Linear(1, 4), nn.Linear(1, 4)
+            self.first.weight = nn.Parameter(torch.empty(4, 0))
+            self.second.weight = nn.Parameter(torch.empty(4, 0))
+
+        def forward(self, x):
+            return self.first(x), self.second(x), self.first.weight.sum()
+
+    check(MergeLinears(), Reads(), torch.randn(2, 0), marked=0)
+
+
 def test_a_weight_that_a_get_attr_reads_is_left_alone():
     class Reads(Attention):
         def forward(self, x):
