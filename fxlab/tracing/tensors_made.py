@@ -16,6 +16,7 @@ class TensorsMade(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     Examples
     --------
+    >>> import torch
     >>> before = torch.ones(2)
     >>> with TensorsMade() as made:
     ...     after = torch.vmap(torch.neg)(before)

@@ -72,8 +72,9 @@ def test_a_pass_is_switched_on_seen_and_switched_off_again(page: LabPage, bert: 
 def test_the_pass_that_the_notebook_applied_shows_in_its_inspector(page: LabPage) -> None:
     resnet = page.inspector(1)
     page.settle(resnet)
-    expect(switch(resnet, "Fuse batch norm2d in conv2d")).to_have_attribute("aria-checked", "true")
-    expect(resnet.get_by_text("53 nodes changed")).to_be_visible()
+    expect(switch(resnet, "Fuse batch norm2d in conv2d")).to_have_attribute("aria-checked", "false")
+    expect(switch(resnet, "Torch fuse")).to_have_attribute("aria-checked", "true")
+    expect(resnet.get_by_text("55 nodes changed")).to_be_visible()
 
 
 def test_a_pass_that_raises_says_so_and_changes_nothing(page: LabPage, bert: Locator) -> None:
