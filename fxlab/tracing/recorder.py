@@ -22,6 +22,7 @@ from torch.utils.weak import WeakTensorKeyDictionary
 
 from fxlab.tracing.arguments import Argument, Path, inputs_of, map_tensors, tensors_inside
 from fxlab.tracing.calls import DATA_READS, AutogradFunction, Call, as_call, writes
+from fxlab.tracing.fake_results import fake_result
 from fxlab.tracing.fake_state import Originals
 from fxlab.tracing.leaf_modules import LeafModules
 from fxlab.tracing.objects import output_argument
@@ -182,7 +183,8 @@ class Recorder(TorchFunctionMode):
     def _computed(self, func: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
         if func in (torch.tensor, torch.as_tensor) and _has_symbolic_number(args):
             return _tensor_of(args[0], kwargs.get("dtype"))
-        return func(*args, **kwargs)
+        result = fake_result(func, args, kwargs)
+        return func(*args, **kwargs) if result is None else result
 
     def _call_module(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         path = self._paths.get(module)
@@ -385,6 +387,8 @@ class Recorder(TorchFunctionMode):
             return self._node_of(value)
         if isinstance(value, SymbolicNumber):
             return self._sizes.value(value)
+        if hasattr(value, "item") and type(value).__module__ == "numpy":  # some are subclasses of float
+            return value.item()
         if isinstance(value, base_types) or value is None or value is Ellipsis:
             return value
         if isinstance(value, slice):
@@ -395,8 +399,6 @@ class Recorder(TorchFunctionMode):
             return self.graph.call_function(type(value), tuple(self._argument(item) for item in value))
         if isinstance(value, list | tuple):
             return (list if isinstance(value, list) else tuple)(self._argument(item) for item in value)
-        if hasattr(value, "item") and type(value).__module__ == "numpy":
-            return value.item()
         name = f"{type(value).__module__}.{type(value).__qualname__}"
         raise TraceError(
             f"A call takes a {name}, which a graph cannot hold, at "

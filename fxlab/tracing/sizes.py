@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 import operator
 from collections.abc import Callable
 from typing import Any
@@ -10,6 +11,7 @@ from typing import Any
 import sympy
 import torch
 from torch.fx import Graph, Node, Proxy
+from torch.utils._sympy import functions
 from torch.utils._sympy.interp import _run_sympy_handler
 from torch.utils._sympy.reference import PythonReferenceAnalysis
 
@@ -68,7 +70,45 @@ class SizeNodes:
         if expression in (sympy.true, sympy.false):
             return bool(expression)
         parts = [self.of_expression(part) for part in expression.args]
+        function = _FUNCTIONS.get(type(expression))
+        if function is not None:
+            return self._called(function, parts)
+        if type(expression) in _OF_ANY_NUMBER:
+            return functools.reduce(
+                lambda a, b: self._called(_OF_ANY_NUMBER[type(expression)], [a, b]), parts
+            )
         if isinstance(expression, sympy.Add):
             # Sizes first, so that it reads `size + 1` and not `1 + size`.
             return functools.reduce(operator.add, sorted(parts, key=lambda part: not isinstance(part, Proxy)))
         return _run_sympy_handler(PythonReferenceAnalysis, parts, expression)  # type: ignore[no-untyped-call]
+
+    def _called(self, function: Callable[..., Any], parts: list[Any]) -> Any:
+        """Return a proxy for a call, or what it gives where all is known."""
+        if not any(isinstance(part, Proxy) for part in parts):
+            return function(*parts)
+        arguments = tuple(part.node if isinstance(part, Proxy) else part for part in parts)
+        return Proxy(self._tracer.graph.call_function(function, arguments), self._tracer)
+
+
+_FUNCTIONS: dict[Any, Callable[..., Any]] = {
+    functions.CeilToInt: math.ceil,
+    functions.CleanDiv: operator.floordiv,
+    functions.FloatPow: operator.pow,
+    functions.FloatTrueDiv: operator.truediv,
+    functions.FloorDiv: operator.floordiv,
+    functions.FloorToInt: math.floor,
+    functions.IntTrueDiv: operator.truediv,
+    functions.Mod: operator.mod,
+    functions.OpaqueUnaryFn_sqrt: torch.sym_sqrt,
+    functions.PowByNatural: operator.pow,
+    functions.PythonMod: operator.mod,
+    functions.RoundDecimal: round,
+    functions.RoundToInt: round,
+    functions.ToFloat: torch.sym_float,
+    functions.TruncToInt: math.trunc,
+}
+"""What Python calls that sympy has a class for."""
+_OF_ANY_NUMBER: dict[Any, Callable[..., Any]] = {
+    functions.Max: torch.sym_max,
+    functions.Min: torch.sym_min,
+}

@@ -13,6 +13,7 @@ from torch.fx import GraphModule
 
 from fxlab.tracing.arguments import Argument, bound_arguments, map_tensors
 from fxlab.tracing.assemble import assemble
+from fxlab.tracing.caches import caches_bypassed
 from fxlab.tracing.checking import Eager, check_against_eager
 from fxlab.tracing.example_inputs import example_inputs
 from fxlab.tracing.fake_inputs import FakeInputs
@@ -146,7 +147,7 @@ class _Ladder:
     def _on_fakes(self, *, dynamic: bool) -> GraphModule:
         fakes = FakeInputs(self._arguments, dynamic=dynamic)
         # The dispatcher of Python knows how to follow symbolic sizes into operators that are made of others.
-        with module_state_kept(self._model), enable_python_dispatcher():
+        with module_state_kept(self._model), caches_bypassed(self._model), enable_python_dispatcher():
             originals = put_fakes(self._model, fakes.mode)
             recorder = Recorder(self._model, self._leaves, fakes.as_fake, originals)
             with fakes.mode:
@@ -159,7 +160,8 @@ class _Ladder:
         recorder = Recorder(self._model, self._leaves, fakes.as_fake, made=made)
         with torch.inference_mode(False):
             values = {a.name: map_tensors(lambda _, t: t.clone(), a.value) for a in self._arguments}
-        with module_state_kept(self._model, values=True), torch.random.fork_rng(), made:
+        kept = module_state_kept(self._model, values=True)
+        with kept, caches_bypassed(self._model), torch.random.fork_rng(), made:
             recorder.record(self._arguments, values)
         return self._finished(recorder, fakes)
 

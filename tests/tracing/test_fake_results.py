@@ -1,0 +1,74 @@
+"""Calls that torch cannot make on fake tensors, such as the products that experts are made of."""
+
+import pytest
+import torch
+import transformers
+from agreement import assert_agree
+from torch import nn
+from torch.nn import functional as F
+
+from fxlab.tracing import example_inputs, symbolic_trace
+
+SIZES = {
+    "vocab_size": 100,
+    "hidden_size": 32,
+    "intermediate_size": 48,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+    "num_key_value_heads": 2,
+}
+
+
+class Grouped(nn.Module):
+    def __init__(self, groups):
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(groups, 8, 16))
+
+    def forward(self, x):
+        groups = len(self.weight)
+        ends = (torch.arange(1, groups + 1) * x.shape[0] // groups).int()
+        return F.grouped_mm(x, self.weight, offs=ends).relu()
+
+
+def test_groups_of_rows_are_followed_at_any_number_of_rows():
+    model = Grouped(3)
+    traced = symbolic_trace(model, (torch.randn(10, 8),))
+    assert traced.meta["trace"].rung == "dynamic shapes"
+    assert_agree(traced, model, (torch.randn(17, 8),))
+
+
+@pytest.mark.parametrize("shapes", [((3, 5, 8), (3, 8, 16)), ((6, 8), (3, 8, 16)), ((4, 8), (8, 12))])
+def test_shapes_are_those_that_torch_computes(shapes):
+    a, b = map(torch.randn, shapes)
+    ends = {
+        (3, 3): None,
+        (2, 3): torch.tensor([2, 4, 6], dtype=torch.int32),
+        (2, 2): torch.tensor([4, 8], dtype=torch.int32),
+    }[(a.dim(), b.dim())]
+
+    class Product(nn.Module):
+        def forward(self, a, b):
+            return F.grouped_mm(a, b, offs=ends)
+
+    traced = symbolic_trace(Product(), (a, b), dynamic=False)
+    assert traced.meta["trace"].rung == "fixed shapes"
+    (node,) = (node for node in traced.graph.nodes if "grouped_mm" in str(node.target))
+    assert node.meta["val"].shape == Product()(a, b).shape
+
+
+def test_the_number_of_steps_is_followed():
+    class Spaced(nn.Module):
+        def forward(self, x):
+            return x * torch.linspace(0.5, x.shape[1] - 0.5, x.shape[1], device=x.device)
+
+    traced = symbolic_trace(Spaced(), (torch.randn(2, 6),))
+    assert_agree(traced, Spaced(), (torch.randn(3, 11),))
+
+
+def test_a_mixture_of_experts_follows_its_inputs():
+    torch.manual_seed(0)
+    config = transformers.MixtralConfig(**SIZES, num_local_experts=4, num_experts_per_tok=2)
+    model = transformers.MixtralModel(config).eval()
+    traced = symbolic_trace(model)
+    assert traced.meta["trace"].rung == "dynamic shapes"
+    assert_agree(traced, model, example_inputs(model, batch_size=3, sequence_length=7))
