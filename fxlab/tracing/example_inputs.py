@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable
+import itertools
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import nn
+
+from fxlab.tracing.input_trials import first_that_runs
 
 _SEED = 0
 _SPECIAL_TOKENS = 10
@@ -25,7 +28,9 @@ def example_inputs(
     """Make inputs that a model of transformers runs on: ``model(**example_inputs(model))``.
 
     Every second sequence of a batch is padded, so that a mask that gets lost is noticed. The same model gets
-    the same inputs each time.
+    the same inputs each time. Where a name may stand for inputs of several shapes (``input_values``: a
+    waveform, or a spectrogram), or a model may need images beside its text, it is tried out which the model
+    takes; this is done on tensors without data, which takes no more than a trace.
 
     Parameters
     ----------
@@ -75,7 +80,8 @@ def example_inputs(
             f"Give inputs for: {', '.join(parameters) or 'nothing, it takes none'}."
         )
     maker = _Maker(model, batch_size, sequence_length)
-    names = maker.default_names() if input_names is None else list(input_names)
+    choices = list(maker.default_names()) if input_names is None else [list(input_names)]
+    names = choices[0]
     unknown = [name for name in names if name not in parameters]
     if unknown:
         raise ValueError(
@@ -85,7 +91,7 @@ def example_inputs(
     not_guessed = [name for name in names if name not in _MAKERS]
     if not_guessed:
         raise ValueError(f"inputs: {', '.join(not_guessed)} cannot be guessed. Give them in inputs.")
-    return {name: _MAKERS[name](maker).to(maker.device) for name in names}
+    return first_that_runs(model, [inputs for names in choices for inputs in maker.inputs(names)])
 
 
 @dataclass
@@ -104,7 +110,8 @@ class _Maker:
         self.dtype = next(floating, torch.float32)
         self.random = torch.Generator().manual_seed(_SEED)
 
-    def default_names(self) -> list[str]:
+    def default_names(self) -> Iterator[list[str]]:
+        """Yield the names of what the model needs; then others, in case that is not all it needs."""
         parameters = inspect.signature(self.model.forward).parameters
         required = [
             name
@@ -115,7 +122,8 @@ class _Maker:
         main = getattr(self.model, "main_input_name", "input_ids")
         wanted = {main, *required}
         modalities = getattr(self.model, "input_modalities", ())
-        if not isinstance(modalities, str) and self.setting("projection_dim") is not None:
+        places_images = any("image_token" in name for name in vars(self.config))
+        if not (isinstance(modalities, str) or self.setting("projection_dim") is None or places_images):
             # Two towers, as in CLIP: neither works without the other.
             wanted |= {name for modality in modalities for name in _OF_MODALITY.get(modality, ())}
         if getattr(self.config, "is_encoder_decoder", False):
@@ -123,12 +131,25 @@ class _Maker:
         if "input_ids" in wanted:
             wanted.add("attention_mask")
             wanted |= {"token_type_ids"} if self.setting("type_vocab_size", 0) else set()
-        return [name for name in parameters if name in wanted]
+        yield [name for name in parameters if name in wanted]
+        others = [name for name in _MAYBE_NEEDED if name in parameters and name not in wanted]
+        for more in (*({name} for name in others), {*others} if len(others) > 1 else None):
+            if more:
+                yield [name for name in parameters if name in wanted | more]
+
+    def inputs(self, names: list[str]) -> Iterator[dict[str, torch.Tensor]]:
+        """Yield inputs of these names, the most likely shapes first."""
+        for chosen in itertools.product(*(_MAKERS[name] for name in names)):
+            self.random.manual_seed(_SEED)
+            made = (make(self).to(self.device) for make in chosen)
+            yield dict(zip(names, made, strict=True))
 
     def setting(self, name: str, default: Any = None) -> Any:
         """Return a setting of the configuration, or of one of its parts."""
-        parts = ("text_config", "vision_config", "audio_config", "decoder", "encoder")
-        for config in (self.config, *(getattr(self.config, part, None) for part in parts)):
+        parts = [part for part in vars(self.config).values() if hasattr(part, "to_dict")]
+        first = ("text_config", "vision_config", "audio_config", "decoder", "encoder")
+        parts = [getattr(self.config, part, None) for part in first] + parts
+        for config in (self.config, *parts):
             value = getattr(config, name, None)
             if value is not None:
                 return value
@@ -171,30 +192,69 @@ class _Maker:
         height, width = (size, size) if isinstance(size, int) else tuple(size)[-2:]
         return self.floats(int(self.setting("num_channels", 3)), int(height), int(width))
 
+    def video(self) -> torch.Tensor:
+        image = self.image()
+        return self.floats(int(self.setting("num_frames", 2)), *image.shape[1:])
+
+    def bins(self) -> int:
+        names = ("input_feat_per_channel", "feature_projection_input_dim", "num_mel_bins", "feature_size")
+        return int(next(filter(None, map(self.setting, names)), 80))
+
     def spectrogram(self) -> torch.Tensor:
         bins, positions = self.setting("num_mel_bins"), self.setting("max_source_positions")
         if bins and positions:
             # Whisper and its kin: two convolutions halve the time axis to the number of positions.
             return self.floats(int(bins), 2 * int(positions))
-        return self.floats(100, int(self.setting("input_feat_per_channel", bins or 80)))
+        return self.floats(_FRAMES, self.bins())
 
-    def waveform(self) -> torch.Tensor:
-        return self.floats(8000)
+    def patches(self) -> torch.Tensor:
+        """Return the patches of all images in one row, as vision towers take them that know a grid."""
+        patch, channels = int(self.setting("patch_size", 16)), int(self.setting("in_channels", 3))
+        frames = int(self.setting("temporal_patch_size", 1))
+        count = self.batch_size * _GRID * _GRID
+        size = channels * frames * patch * patch
+        return torch.randn(count, size, generator=self.random).to(self.dtype)
+
+    def grid(self) -> torch.Tensor:
+        """Return the number of patches of each image: in time, down and across."""
+        return torch.tensor([[1, _GRID, _GRID]] * self.batch_size)
 
 
-_MAKERS: dict[str, Callable[[_Maker], torch.Tensor]] = {
-    "input_ids": _Maker.ids,
-    "decoder_input_ids": _Maker.ids,
-    "attention_mask": _Maker.mask,
-    "decoder_attention_mask": _Maker.mask,
-    "token_type_ids": _Maker.zeros,
-    "position_ids": _Maker.positions,
-    "pixel_values": _Maker.image,
-    "input_features": _Maker.spectrogram,
-    "input_values": _Maker.waveform,
-    "inputs_embeds": lambda maker: maker.floats(maker.length(), int(maker.setting("hidden_size", 1))),
-    "labels": _Maker.ids,
+_Make = Callable[[_Maker], torch.Tensor]
+_FRAMES = 100
+_GRID = 4
+
+_MAKERS: dict[str, tuple[_Make, ...]] = {
+    "input_ids": (_Maker.ids,),
+    "decoder_input_ids": (_Maker.ids,),
+    "attention_mask": (_Maker.mask,),
+    "decoder_attention_mask": (_Maker.mask,),
+    "token_type_ids": (_Maker.zeros,),
+    "position_ids": (_Maker.positions,),
+    "pixel_values": (_Maker.image, _Maker.video),
+    "pixel_values_videos": (_Maker.video,),
+    "input_features": (
+        _Maker.spectrogram,
+        lambda maker: maker.floats(_FRAMES, maker.bins()),
+        lambda maker: maker.floats(maker.bins(), _FRAMES),
+        lambda maker: maker.floats(1, 10 * _FRAMES + 1, maker.bins()),
+    ),
+    "input_features_mask": (lambda maker: torch.ones(maker.batch_size, _FRAMES, dtype=torch.long),),
+    "input_values": (
+        lambda maker: maker.floats(8000),
+        lambda maker: maker.floats(1, 8000),
+        lambda maker: maker.floats(int(maker.setting("max_length", _FRAMES)), maker.bins()),
+    ),
+    "inputs_embeds": (lambda maker: maker.floats(maker.length(), int(maker.setting("hidden_size", 1))),),
+    "labels": (_Maker.ids,),
+    "bbox": (lambda maker: maker.zeros()[..., None].repeat(1, 1, 4),),
+    "grid_thw": (_Maker.grid,),
+    "hidden_states": (_Maker.patches,),
 }
+"""How each input is made; in several shapes where a name may stand for several."""
+
+_MAYBE_NEEDED = ("pixel_values", "bbox", "input_values")
+"""What some models need although ``forward`` gives it a default."""
 
 _OF_MODALITY = {
     "text": ("input_ids",),

@@ -1,0 +1,253 @@
+"""Which of transformers' architectures trace, at which sizes: ``make coverage`` writes ``docs/coverage.md``.
+
+A tiny model of each is built from its configuration class, run, traced, and compared with eager bit for bit:
+on the inputs it was traced on, at another batch size, and at another length (where it has one). Each runs in
+a process of its own, which is ended when it takes too long.
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import multiprocessing
+import os
+import sys
+import time
+import warnings
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from multiprocessing.connection import Connection, wait
+from pathlib import Path
+from typing import Any
+
+import torch
+import transformers
+from torch import nn
+from tqdm import tqdm
+
+import fxlab
+from fxlab.running import run
+from fxlab.tensors import same_bits, tensors_by_path
+from fxlab.tracing import example_inputs
+
+ROOT = Path(__file__).parents[1]
+sys.path.insert(0, str(ROOT / "tests"))
+from zoo import model_types, tiny_of_type  # noqa: E402 (of the tests, which are no package)
+
+SECONDS = 240
+NOT_TRIED = ("not built", "no inputs", "not run")
+
+
+@dataclass
+class Result:
+    """What came of one architecture."""
+
+    model_type: str
+    outcome: str = "not built"
+    """``dynamic shapes``, ``fixed shapes``, ``real inputs`` or ``not traced``; or why nothing was traced."""
+    reason: str = ""
+    seconds: float = 0.0
+    nodes: int = 0
+    right_at: dict[str, bool] = field(default_factory=dict)
+    """Whether the graph is eager's equal on ``the inputs``, and at other sizes that the model takes."""
+
+    @property
+    def is_right(self) -> bool:
+        return bool(self.right_at.get("the inputs"))
+
+    @property
+    def is_right_at_other_sizes(self) -> bool:
+        return bool(self.right_at) and all(self.right_at.values())
+
+
+def tried(model_type: str) -> Result:
+    """Build, run, trace and compare one architecture."""
+    result = Result(model_type)
+    model = None
+    for shrink in range(5):
+        try:
+            model = tiny_of_type(model_type, shrink=shrink)
+            result.outcome = "no inputs"
+            inputs = example_inputs(model)
+            result.outcome = "not run"
+            with torch.no_grad():
+                run(model, inputs)
+        except Exception as error:  # a configuration may fail in any way
+            result.reason = _one_line(error)
+        else:
+            break
+    else:
+        return result
+    result.outcome, result.reason = "not traced", ""
+    started = time.perf_counter()
+    try:
+        traced = fxlab.symbolic_trace(model, inputs)
+    except Exception as error:  # so may a trace
+        result.reason = _one_line(error)
+        return result
+    finally:
+        result.seconds = time.perf_counter() - started
+    report = traced.meta["trace"]
+    result.outcome, result.nodes = report.rung, len(traced.graph.nodes)
+    result.reason = _one_line(report.steps_down[0]) if report.steps_down else ""
+    result.right_at["the inputs"] = agrees(model, traced, inputs) is True
+    for words, sizes in {
+        "another batch size": {"batch_size": 3},
+        "another length": {"sequence_length": 9},
+    }.items():
+        same = agrees(model, traced, example_inputs(model, **sizes))
+        if same is not None:
+            result.right_at[words] = same
+    return result
+
+
+def agrees(model: nn.Module, traced: nn.Module, inputs: dict[str, Any]) -> bool | None:
+    """Tell whether two modules give the same bits; nothing if the model does not take the inputs."""
+    try:
+        expected = tensors_by_path(run(model, inputs))
+    except Exception:  # whatever the model raises for inputs that it does not take
+        return None
+    try:
+        actual = tensors_by_path(run(traced, inputs))
+    except Exception:  # a graph that refuses sizes is no right graph for them
+        return False
+    if actual.keys() != expected.keys():
+        return False
+    if all(same_bits(actual[path], expected[path]) for path in expected):
+        return True
+    again = tensors_by_path(run(model, inputs))  # no two runs of some models agree
+    return not all(same_bits(again[path], expected[path]) for path in expected)
+
+
+def all_results(names: list[str], workers: int) -> Iterator[Result]:
+    """Try architectures, each in a process of its own; torch and transformers are imported before."""
+    context = multiprocessing.get_context("fork")
+    pending = list(reversed(names))
+    running: dict[Connection, tuple[str, Any, float]] = {}
+    while pending or running:
+        while pending and len(running) < workers:
+            name = pending.pop()
+            receiver, sender = context.Pipe(duplex=False)
+            process = context.Process(target=_child, args=(name, sender))
+            process.start()
+            sender.close()
+            running[receiver] = (name, process, time.monotonic())
+        for receiver in wait(list(running), timeout=1):
+            name, process, _ = running.pop(receiver)  # type: ignore[index]
+            try:
+                yield receiver.recv()  # type: ignore[union-attr]
+            except EOFError:
+                yield Result(name, "not traced", "the process died")
+            process.join()
+        for receiver, (name, process, started) in list(running.items()):
+            if time.monotonic() - started > SECONDS:
+                del running[receiver]
+                process.kill()
+                process.join()
+                yield Result(name, "not traced", f"not done after {SECONDS} seconds", SECONDS)
+
+
+def _child(name: str, sender: Connection) -> None:
+    torch.set_num_threads(1)
+    warnings.simplefilter("ignore")
+    logging.disable(logging.CRITICAL)
+    with open(os.devnull, "w") as nowhere:
+        os.dup2(nowhere.fileno(), 2)
+        sender.send(tried(name))
+
+
+def summary(results: list[Result]) -> list[str]:
+    """Return the counts, as lines of a table."""
+    run_eagerly = [r for r in results if r.outcome not in NOT_TRIED]
+    right = [r for r in run_eagerly if r.is_right]
+    everywhere = [r for r in run_eagerly if r.is_right_at_other_sizes]
+    counts = Counter(r.outcome for r in results)
+    share = max(1, len(run_eagerly)) / 100
+    return [
+        "| | Architectures | |",
+        "|---|---|---|",
+        f"| that a tiny model runs eagerly of | {len(run_eagerly)} | of {len(results)} |",
+        f"| a graph gives eager's own bits | {len(right)} | {len(right) / share:.1f}% |",
+        f"| and at another batch size and length too | {len(everywhere)} | {len(everywhere) / share:.1f}% |",
+        *(
+            f"| traced on {rung} | {counts[rung]} | |"
+            for rung in ("dynamic shapes", "fixed shapes", "real inputs")
+        ),
+    ]
+
+
+def report(results: list[Result]) -> str:
+    """Return ``docs/coverage.md``."""
+    limited = [
+        r
+        for r in results
+        if r.outcome not in (*NOT_TRIED, "dynamic shapes") or (r.right_at and not r.is_right_at_other_sizes)
+    ]
+    lines = [
+        "# Which architectures trace",
+        "",
+        f"Made by `make coverage` with torch {torch.__version__.split('+')[0]} and transformers "
+        f"{transformers.__version__}: a tiny, randomly initialised base model of each architecture that "
+        "transformers knows, compared with eager bit for bit.",
+        "",
+        *summary(results),
+        "",
+        "## Where a graph holds for less than the model does",
+        "",
+        "| Architecture | Traced on | Right | Why |",
+        "|---|---|---|---|",
+        *(f"| {r.model_type} | {r.outcome} | {_right_at(r)} | {_cell(r.reason)} |" for r in limited),
+        "",
+        "## Not tried",
+        "",
+        "No tiny model was made of these, or it does not run on inputs made from its configuration.",
+        "",
+        "| Architecture | | Why |",
+        "|---|---|---|",
+        *(f"| {r.model_type} | {r.outcome} | {_cell(r.reason)} |" for r in results if r.outcome in NOT_TRIED),
+        "",
+        "## Right at every size that was tried",
+        "",
+        ", ".join(
+            r.model_type for r in results if r.is_right_at_other_sizes and r.outcome == "dynamic shapes"
+        )
+        + ".",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _right_at(result: Result) -> str:
+    return ", ".join(words for words, right in result.right_at.items() if right) or "nowhere"
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|").replace("<", "&lt;")[:240]
+
+
+def _one_line(error: object) -> str:
+    text = " ".join(str(error).split()) or type(error).__name__
+    site = str(Path(transformers.__file__).parents[1])
+    return text.replace(f"{site}/", "")[:400]
+
+
+def main() -> None:
+    """Try all architectures, or those that are named, and write the report."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("names", nargs="*", help="architectures to try; all, and a report, if none is named")
+    parser.add_argument("--workers", type=int, default=os.cpu_count() or 1)
+    options = parser.parse_args()
+    names = options.names or model_types()
+    results = sorted(
+        tqdm(all_results(names, options.workers), total=len(names), unit="model"), key=lambda r: r.model_type
+    )
+    if options.names:
+        for result in results:
+            print(result)
+    else:
+        (ROOT / "docs" / "coverage.md").write_text(report(results), encoding="utf-8")
+    print("\n".join(summary(results)))
+
+
+if __name__ == "__main__":
+    main()

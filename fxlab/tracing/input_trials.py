@@ -1,0 +1,62 @@
+"""Which of several inputs a model takes, tried out on tensors without data."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+from torch import nn
+from torch._subclasses.fake_tensor import (
+    DataDependentOutputException,
+    DynamicOutputShapeException,
+    UnsupportedOperatorException,
+)
+from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
+
+from fxlab.tracing.arguments import bound_arguments
+from fxlab.tracing.caches import caches_bypassed
+from fxlab.tracing.fake_inputs import FakeInputs
+from fxlab.tracing.fake_state import put_fakes
+from fxlab.tracing.module_state import module_state_kept
+
+_UNKNOWN = (
+    DataDependentOutputException,
+    DynamicOutputShapeException,
+    GuardOnDataDependentSymNode,
+    UnsupportedOperatorException,
+)
+"""What says no more than that data would be needed to go on."""
+_UNKNOWN_WORDS = ("expected to contain only concrete integers", "its data is not allocated yet")
+"""The same, where torch has no class for it."""
+
+
+def first_that_runs(model: nn.Module, candidates: Iterable[dict[str, Any]]) -> dict[str, Any]:
+    """Return the first inputs that a model takes, as far as shapes can tell; the very first if it takes none.
+
+    Parameters
+    ----------
+    model
+        The model; it is left as it was.
+    candidates
+        Keyword arguments, the most likely ones first. Nothing is run if there is but one.
+    """
+    first, *others = candidates
+    if not others or takes(model, first):
+        return first
+    return next((inputs for inputs in others if takes(model, inputs)), first)
+
+
+def takes(model: nn.Module, inputs: dict[str, Any]) -> bool:
+    """Tell whether a model runs on inputs of these names, shapes and dtypes."""
+    try:
+        fakes = FakeInputs(bound_arguments(model, inputs), dynamic=False)
+        with module_state_kept(model), caches_bypassed(model), torch.no_grad():
+            put_fakes(model, fakes.mode)
+            with fakes.mode:
+                model(**fakes.values)
+    except _UNKNOWN:
+        return True
+    except Exception as error:  # a model may refuse inputs in any way
+        return any(words in str(error) for words in _UNKNOWN_WORDS)
+    return True
