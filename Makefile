@@ -7,7 +7,7 @@ INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --co
 
 SEED ?= 1
 
-.PHONY: lab test lint browser benchmark fuzz clean
+.PHONY: lab test lint benchmark coverage fuzz clean
 
 # JupyterLab refuses to run as root unless told to, which is what containers are.
 lab: $(VENV)/.lab
@@ -26,6 +26,10 @@ lint: $(VENV)/.test
 
 benchmark: $(VENV)/.test
 	$(BIN)/python -m benchmarks
+
+# Which of transformers' architectures trace; takes half an hour and writes docs/coverage.md.
+coverage: $(VENV)/.test
+	$(BIN)/python -m benchmarks.coverage
 
 # Without end: 2,000 random examples of each law with each seed, until one fails. `make fuzz SEED=7` starts there.
 fuzz: $(VENV)/.test

@@ -30,12 +30,13 @@ import fxlab
 from fxlab.running import run
 from fxlab.tensors import same_bits, tensors_by_path
 from fxlab.tracing import example_inputs
+from fxlab.tracing.report import BATCH, DYNAMIC, FIXED, REAL
 
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT / "tests"))
 from zoo import model_types, tiny_of_type  # noqa: E402 (of the tests, which are no package)
 
-SECONDS = 240
+SECONDS = 120
 NOT_TRIED = ("not built", "no inputs", "not run")
 
 
@@ -45,7 +46,7 @@ class Result:
 
     model_type: str
     outcome: str = "not built"
-    """``dynamic shapes``, ``fixed shapes``, ``real inputs`` or ``not traced``; or why nothing was traced."""
+    """What it was traced on, or ``not traced``; or why that was not tried."""
     reason: str = ""
     seconds: float = 0.0
     nodes: int = 0
@@ -134,9 +135,9 @@ def all_results(names: list[str], workers: int) -> Iterator[Result]:
             sender.close()
             running[receiver] = (name, process, time.monotonic())
         for receiver in wait(list(running), timeout=1):
-            name, process, _ = running.pop(receiver)  # type: ignore[index]
+            name, process, _ = running.pop(receiver)
             try:
-                yield receiver.recv()  # type: ignore[union-attr]
+                yield receiver.recv()
             except EOFError:
                 yield Result(name, "not traced", "the process died")
             process.join()
@@ -170,10 +171,7 @@ def summary(results: list[Result]) -> list[str]:
         f"| that a tiny model runs eagerly of | {len(run_eagerly)} | of {len(results)} |",
         f"| a graph gives eager's own bits | {len(right)} | {len(right) / share:.1f}% |",
         f"| and at another batch size and length too | {len(everywhere)} | {len(everywhere) / share:.1f}% |",
-        *(
-            f"| traced on {rung} | {counts[rung]} | |"
-            for rung in ("dynamic shapes", "fixed shapes", "real inputs")
-        ),
+        *(f"| traced on {rung} | {counts[rung]} | |" for rung in (DYNAMIC, BATCH, FIXED, REAL)),
     ]
 
 
@@ -182,7 +180,7 @@ def report(results: list[Result]) -> str:
     limited = [
         r
         for r in results
-        if r.outcome not in (*NOT_TRIED, "dynamic shapes") or (r.right_at and not r.is_right_at_other_sizes)
+        if r.outcome not in (*NOT_TRIED, DYNAMIC) or (r.right_at and not r.is_right_at_other_sizes)
     ]
     lines = [
         "# Which architectures trace",
@@ -209,10 +207,7 @@ def report(results: list[Result]) -> str:
         "",
         "## Right at every size that was tried",
         "",
-        ", ".join(
-            r.model_type for r in results if r.is_right_at_other_sizes and r.outcome == "dynamic shapes"
-        )
-        + ".",
+        ", ".join(r.model_type for r in results if r.is_right_at_other_sizes and r.outcome == DYNAMIC) + ".",
     ]
     return "\n".join(lines) + "\n"
 

@@ -120,6 +120,8 @@ export interface Judgement {
 export interface Outputs {
   state: "none" | "pending" | "ready" | "failed";
   agrees?: boolean;
+  /** Every bit is the same, so that there is nothing to ask. */
+  isExact?: boolean;
   judgement?: Judgement | null;
   text: string;
   table: Table | null;

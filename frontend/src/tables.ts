@@ -120,7 +120,7 @@ export class TablesPanel {
     if (!outputs.table) return [verdict];
     const { judgement } = outputs;
     if (judgement) return [verdict, judgementLine(judgement), this.outputs.element];
-    verdict.append(h("button", { type: "button", class: "fxi-button", title: "Compare both with a run in float64", onclick: this.actions.judge }, "Is that rounding?"));
+    if (!outputs.isExact) verdict.append(h("button", { type: "button", class: "fxi-button", title: "Compare both with a run in float64", onclick: this.actions.judge }, "Is that rounding?"));
     return [verdict, this.outputs.element];
   }
 

@@ -338,7 +338,8 @@ class Inspector(anywidget.AnyWidget):  # type: ignore[misc]
 
     def _judge(self) -> None:
         found = self.session.verdict()
-        judgement = {"agrees": found.agrees, "text": clip(str(found), 600)}
+        words = str(found)
+        judgement = {"agrees": found.agrees, "text": clip(words[:1].upper() + words[1:], 600)}
         self.tables = {**self.tables, "outputs": {**self.tables["outputs"], "judgement": judgement}}
 
     def _node_table(self, nodes: pd.DataFrame) -> dict[str, Any]:

@@ -45,17 +45,18 @@ def output_state(frame: pd.DataFrame, atol: float, rtol: float) -> dict[str, Any
     if "note" in order and not frame["note"].astype(str).str.strip().any():
         order.remove("note")
     agrees = bool(frame["allclose"].astype(bool).all())
+    largest = pd.to_numeric(frame["max_abs_diff"], errors="coerce").max()
     return {
         "state": "ready",
         "agrees": agrees,
         "judgement": None,
-        "text": _verdict(frame, atol, rtol, agrees),
+        "isExact": bool(agrees and largest == 0),
+        "text": _verdict(frame, atol, rtol, agrees, largest),
         "table": table_state(frame[order], "Output"),
     }
 
 
-def _verdict(frame: pd.DataFrame, atol: float, rtol: float, agrees: bool) -> str:
-    largest = pd.to_numeric(frame["max_abs_diff"], errors="coerce").max()
+def _verdict(frame: pd.DataFrame, atol: float, rtol: float, agrees: bool, largest: float) -> str:
     tolerances = f"atol {atol:g}, rtol {rtol:g}"
     count = len(frame)
     tensors = f"{count} tensor{'s' if count != 1 else ''}"

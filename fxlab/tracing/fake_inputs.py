@@ -27,6 +27,8 @@ class FakeInputs:
         The real inputs.
     dynamic
         Whether every size of every input is a symbol, or a number.
+    batch_only
+        Whether only the first dimensions are symbols.
 
     Attributes
     ----------
@@ -40,7 +42,7 @@ class FakeInputs:
         The symbols that stand for them; empty if not dynamic.
     """
 
-    def __init__(self, arguments: tuple[Argument, ...], *, dynamic: bool) -> None:
+    def __init__(self, arguments: tuple[Argument, ...], *, dynamic: bool, batch_only: bool = False) -> None:
         # Each size has a symbol of its own until a run shows that two must be equal: two inputs may well
         # agree in a size by chance. Zero and one are no exceptions, so that a branch on them is seen.
         self.shape_env = ShapeEnv(
@@ -57,6 +59,7 @@ class FakeInputs:
             for dim, size in enumerate(tensor.shape)
         }
         self.symbols: dict[Size, sympy.Symbol] = {}
+        self._batch_only = batch_only
         make = self._symbolic if dynamic else self._fixed
         self.values: dict[str, Any] = _mapped(arguments, make)
 
@@ -106,6 +109,8 @@ class FakeInputs:
         )
         for dim, size in enumerate(fake.shape):
             self.symbols[name, path, dim] = expression_of(size)
+            if self._batch_only and dim:
+                int(size)  # asking which number it is fixes it
         return fake
 
 

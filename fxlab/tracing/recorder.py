@@ -31,6 +31,9 @@ from fxlab.tracing.report import Finding, TraceError
 from fxlab.tracing.sizes import SizeNodes, SymbolicNumber, expression_of
 from fxlab.tracing.source_lines import model_frames, stack_trace, where
 
+MOST_OPERATIONS = 64
+"""In the expression of a size."""
+
 
 class Recorder(TorchFunctionMode):
     """Makes a node of each torch-level call and each call of a leaf module.
@@ -84,6 +87,7 @@ class Recorder(TorchFunctionMode):
         self._symbols: dict[sympy.Symbol, tuple[Node, int | None]] = {}
         self._sizes = SizeNodes(self.graph, self._source_of, self._describe_place)
         self._scopes: list[tuple[str, type[nn.Module]]] = []
+        self._simple: set[Any] = set()
         self._impure: set[Node] = set()
         self._without_grad: set[Node] = set()
         self._module_call = nn.Module.__call__
@@ -301,6 +305,7 @@ class Recorder(TorchFunctionMode):
         if isinstance(value, torch.Tensor):
             self._nodes[value] = (node, path) if path else node
             for dim, size in enumerate(value.shape):
+                self._check_complexity(size)
                 if new := self._new_symbols(size):
                     self._symbols.update(dict.fromkeys(new, (self._node_of(value), dim)))
         elif isinstance(value, SymbolicNumber):
@@ -312,6 +317,16 @@ class Recorder(TorchFunctionMode):
         elif isinstance(value, list | tuple):
             for index, item in enumerate(value):
                 self._bind(item, node, (*path, index))
+
+    def _check_complexity(self, size: Any) -> None:
+        """Give up where sympy would take minutes over each further size, as with nested windows."""
+        if not isinstance(size, torch.SymInt) or (expression := expression_of(size)) in self._simple:
+            return
+        if expression.count_ops() > MOST_OPERATIONS:
+            raise TraceError(
+                f"a size takes more than {MOST_OPERATIONS} operations to compute from the inputs"
+            )
+        self._simple.add(expression)
 
     def _new_symbols(self, number: Any) -> list[sympy.Symbol]:
         """Return the symbols that a number is the first to stand for."""

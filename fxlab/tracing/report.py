@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 DYNAMIC = "dynamic shapes"
+BATCH = "a dynamic batch size"
 FIXED = "fixed shapes"
 REAL = "real inputs"
 
@@ -52,7 +53,8 @@ class TraceReport:
     """
 
     rung: str
-    """``dynamic shapes``, ``fixed shapes`` or ``real inputs``: what the model was run on."""
+    """What the model was run on: ``dynamic shapes``, ``a dynamic batch size`` (the first dimension of each
+    input), ``fixed shapes`` or ``real inputs``."""
     findings: tuple[Finding, ...] = ()
     """What it follows and what it holds fixed, in the order of the run."""
     steps_down: tuple[str, ...] = ()

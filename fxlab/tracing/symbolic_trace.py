@@ -21,7 +21,7 @@ from fxlab.tracing.fake_state import put_fakes
 from fxlab.tracing.leaf_modules import LeafModules
 from fxlab.tracing.module_state import module_state_kept
 from fxlab.tracing.recorder import Recorder
-from fxlab.tracing.report import DYNAMIC, FIXED, REAL, TraceError, TraceReport, TraceWarning
+from fxlab.tracing.report import BATCH, DYNAMIC, FIXED, REAL, TraceError, TraceReport, TraceWarning
 from fxlab.tracing.size_guards import THOUGH, guard_sizes
 from fxlab.tracing.source_lines import where_raised
 from fxlab.tracing.tensors_made import TensorsMade
@@ -118,9 +118,11 @@ class _Ladder:
         self._eager = Eager(model, arguments, has_data=self._has_data)
 
     def climb_down(self, dynamic: bool) -> GraphModule:
-        rungs: list[tuple[str, Callable[[], GraphModule]]] = [(FIXED, lambda: self._on_fakes(dynamic=False))]
+        rungs: list[tuple[str, Callable[[], GraphModule]]] = []
         if dynamic:
-            rungs.insert(0, (DYNAMIC, lambda: self._on_fakes(dynamic=True)))
+            rungs.append((DYNAMIC, lambda: self._on_fakes(dynamic=True)))
+            rungs.append((BATCH, lambda: self._on_fakes(dynamic=True, batch_only=True)))
+        rungs.append((FIXED, lambda: self._on_fakes(dynamic=False)))
         if self._has_data:
             rungs.append((REAL, self._on_real_tensors))
         failures: list[tuple[str, Exception]] = []
@@ -144,8 +146,8 @@ class _Ladder:
             "leaf_modules."
         ) from last
 
-    def _on_fakes(self, *, dynamic: bool) -> GraphModule:
-        fakes = FakeInputs(self._arguments, dynamic=dynamic)
+    def _on_fakes(self, *, dynamic: bool, batch_only: bool = False) -> GraphModule:
+        fakes = FakeInputs(self._arguments, dynamic=dynamic, batch_only=batch_only)
         # The dispatcher of Python knows how to follow symbolic sizes into operators that are made of others.
         with module_state_kept(self._model), caches_bypassed(self._model), enable_python_dispatcher():
             originals = put_fakes(self._model, fakes.mode)

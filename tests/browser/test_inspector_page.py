@@ -161,7 +161,7 @@ def test_whether_a_difference_is_rounding_is_answered_in_words(page: LabPage, in
     inspector.get_by_role("tab", name="Output differences").click()
     inspector.get_by_role("button", name="Is that rounding?").click()
     page.settle(inspector)
-    expect(inspector.locator(".fxi-tables")).to_contain_text("within the model's own rounding")
+    expect(inspector.locator(".fxi-tables")).to_contain_text("Within the model's own rounding")
     page.screenshot("inspector-judged", inspector)
     switch(inspector, "Change true div to mul by inverse").click()
     page.settle(inspector)

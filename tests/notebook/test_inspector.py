@@ -80,7 +80,7 @@ def test_a_pass_that_preserves_the_computation_agrees_within_the_tolerances_of_t
 
 
 @pytest.mark.parametrize(
-    ("p", "agrees", "words"), [(FUSE, True, "own rounding"), (MUL_TO_ADD, False, "different")]
+    ("p", "agrees", "words"), [(FUSE, True, "own rounding"), (MUL_TO_ADD, False, "Different")]
 )
 def test_a_page_can_ask_whether_a_difference_is_rounding(page: Page, p, agrees, words):
     page.switches(p, True)

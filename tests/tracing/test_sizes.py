@@ -8,7 +8,7 @@ import torch
 from agreement import assert_agree, outcome
 from torch import nn
 
-from fxlab.tracing import symbolic_trace
+from fxlab.tracing import TraceWarning, symbolic_trace
 
 ARITHMETIC = {
     "floor": lambda n: math.floor(n / 3),
@@ -73,3 +73,41 @@ def test_numbers_of_numpy_are_plain_numbers_in_the_graph(number):
     traced = symbolic_trace(Scaled(), (torch.randn(2, 3),))
     assert "np." not in traced.code
     assert_agree(traced, Scaled(), (torch.randn(4, 3),))
+
+
+class Windows(nn.Module):
+    """Windows of seven, padded and put together again, a few times over."""
+
+    def forward(self, x):
+        for _ in range(4):
+            batch, height, width, channels = x.shape
+            padded = nn.functional.pad(x, (0, 0, 0, -width % 7, 0, -height % 7))
+            rows, columns = padded.shape[1] // 7, padded.shape[2] // 7
+            windows = (
+                padded.view(batch, rows, 7, columns, 7, channels).transpose(2, 3).reshape(-1, 49, channels)
+            )
+            windows = windows.softmax(1)
+            count = windows.shape[0] // (rows * columns)
+            x = (
+                windows.view(count, rows, columns, 7, 7, -1)
+                .transpose(2, 3)
+                .reshape(count, rows * 7, -1, channels)
+            )
+            x = x[:, ::2, ::2]
+        return x
+
+
+@pytest.mark.filterwarnings("ignore::fxlab.tracing.TraceWarning")
+def test_where_sizes_get_too_complicated_the_batch_size_is_still_followed():
+    traced = symbolic_trace(Windows(), (torch.randn(2, 40, 33, 4),))
+    report = traced.meta["trace"]
+    assert report.rung == "a dynamic batch size"
+    assert "operations to compute" in report.steps_down[0]
+    assert_agree(traced, Windows(), (torch.randn(5, 40, 33, 4),))
+    with pytest.raises(AssertionError, match=r"x.shape\[1\]"):
+        traced(torch.randn(5, 41, 33, 4))
+
+
+def test_what_is_fixed_beside_the_batch_size_is_said():
+    with pytest.warns(TraceWarning, match=r"a dynamic batch size[\s\S]*x.shape\[2\] fixed at 33, though"):
+        symbolic_trace(Windows(), (torch.randn(2, 40, 33, 4),))
