@@ -36,7 +36,7 @@ ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT / "tests"))
 from zoo import model_types, tiny_of_type  # noqa: E402 (of the tests, which are no package)
 
-SECONDS = 120
+SECONDS = 90
 NOT_TRIED = ("not built", "no inputs", "not run")
 
 

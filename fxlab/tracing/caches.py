@@ -12,7 +12,6 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from types import CellType, FunctionType
 from typing import Any
-from unittest import mock
 
 from torch import nn
 
@@ -29,18 +28,23 @@ def caches_bypassed(model: nn.Module) -> Iterator[None]:
         The model; functions and methods of the files in which its modules are written are bypassed.
     """
     names = {cls.__module__ for module in model.modules() for cls in type(module).__mro__}
-    files = [
-        sys.modules[name] for name in names - {"builtins", "torch.nn.modules.module"} if name in sys.modules
-    ]
-    owners = [*files, *(c for f in files for c in vars(f).values() if isinstance(c, type))]
+    files = [sys.modules[name] for name in names if name in sys.modules and not _is_torch(name)]
+    classes = [value for file in files for value in vars(file).values() if isinstance(value, type)]
+    owners = [*files, *(cls for cls in classes if not _is_torch(cls.__module__))]
     with ExitStack() as stack:
         for owner in dict.fromkeys(owners):
             for name, value in list(vars(owner).items()):
                 if isinstance(value, _Cached):
-                    stack.enter_context(mock.patch.object(owner, name, _uncached(value)))
+                    setattr(owner, name, _uncached(value))
+                    stack.callback(setattr, owner, name, value)
                 for cell in _cells_of(getattr(value, "__func__", value)):
-                    stack.enter_context(_bypassed(cell))
+                    stack.callback(setattr, cell, "cell_contents", cell.cell_contents)
+                    cell.cell_contents = _uncached(cell.cell_contents)
         yield
+
+
+def _is_torch(name: str) -> bool:
+    return name.partition(".")[0] in ("torch", "builtins")
 
 
 def _cells_of(value: Any) -> list[CellType]:
@@ -60,13 +64,3 @@ def _contents(cell: CellType) -> Any:
 def _uncached(function: Any) -> Any:
     """Return the function with the methods of a cached one, but no memory."""
     return functools.lru_cache(maxsize=0)(function.__wrapped__)
-
-
-@contextmanager
-def _bypassed(cell: CellType) -> Iterator[None]:
-    cached = cell.cell_contents
-    cell.cell_contents = _uncached(cached)
-    try:
-        yield
-    finally:
-        cell.cell_contents = cached
