@@ -74,6 +74,9 @@ def tried(model_type: str) -> Result:
             result.outcome = "not run"
             with torch.no_grad():
                 run(model, inputs)
+        except ImportError as error:
+            result.reason = _one_line(error)
+            return result
         except Exception as error:  # a configuration may fail in any way
             result.reason = _one_line(error)
         else:
@@ -233,9 +236,13 @@ def main() -> None:
     parser.add_argument("--workers", type=int, default=os.cpu_count() or 1)
     options = parser.parse_args()
     names = options.names or model_types()
-    results = sorted(
-        tqdm(all_results(names, options.workers), total=len(names), unit="model"), key=lambda r: r.model_type
-    )
+    results: list[Result] = []
+    try:
+        for result in tqdm(all_results(names, options.workers), total=len(names), unit="model"):
+            results.append(result)
+    except KeyboardInterrupt:
+        print("Interrupted: what follows is about the architectures that were tried.")
+    results.sort(key=lambda result: result.model_type)
     if options.names:
         for result in results:
             print(result)
