@@ -238,8 +238,7 @@ def main() -> None:
     names = options.names or model_types()
     results: list[Result] = []
     try:
-        for result in tqdm(all_results(names, options.workers), total=len(names), unit="model"):
-            results.append(result)
+        results.extend(tqdm(all_results(names, options.workers), total=len(names), unit="model"))
     except KeyboardInterrupt:
         print("Interrupted: what follows is about the architectures that were tried.")
     results.sort(key=lambda result: result.model_type)
