@@ -69,17 +69,12 @@ class OpaqueTransformation(JournaledTransformation):
         copied = share_tensors_copy(graph_module)
         known = len(Journal.of(copied).records)
         self.transform(copied)
-        rows: list[tuple[str, bool, str]] = []
+        words: dict[str, str] = {}
         for record in Journal.of(copied).records[known:]:
-            changes = {change.name: change for change in record.nodes}
-            names = [node.name for node in graph_module.graph.nodes]
-            for name in names:
-                change = changes.get(name)
-                if change is not None and change.after is None:
-                    rows.append((name, True, "would be removed"))
-                elif name in record.marked:
-                    rows.append((name, True, "would be changed"))
-        return explanation(rows)
+            words |= dict.fromkeys(record.marked, "would be changed")
+            words |= {change.name: "would be removed" for change in record.nodes if change.after is None}
+        names = (node.name for node in graph_module.graph.nodes)
+        return explanation((name, True, words[name]) for name in names if name in words)
 
     def _checked(self, result: Any, given: GraphModule) -> GraphModule:
         if result is None:
@@ -97,8 +92,9 @@ class OpaqueTransformation(JournaledTransformation):
         self, graph_module: GraphModule, journal: Journal, record: Record, snapshot: Snapshot
     ) -> None:
         self._begin(graph_module, journal)
+        children = snapshot.children
         for parent in {parent for change in record.modules for parent in parents_of(change.at)}:
-            journal.child_order.setdefault(parent, snapshot.children.get(parent, []))
+            journal.child_order.setdefault(parent, children.get(parent, []))
         journal.records.append(record)
         journal.keep_in(graph_module)
         nodes: dict[str, Node] = {node.name: node for node in graph_module.graph.nodes}

@@ -6,7 +6,7 @@ import io
 from pathlib import Path
 from typing import Any
 
-from PIL import Image
+from PIL import Image, ImageStat
 from playwright.sync_api import Locator, Page, Request, expect
 
 ARTIFACTS = Path(__file__).parent / "artifacts"
@@ -89,6 +89,18 @@ class LabPage:
         path = ARTIFACTS / f"{name}.png"
         data = of.screenshot(path=path) if of is not None else self.page.screenshot(path=path)
         return Image.open(io.BytesIO(data))
+
+    def brightness_by_theme(self, of: Locator, name: str) -> tuple[float, float]:
+        """Return how bright an element is (0 to 255) in the light and in the dark theme; keep pictures."""
+        found = []
+        for theme in ("Light", "Dark"):
+            self.set_theme(f"JupyterLab {theme}")
+            self.settle(of)
+            picture = self.screenshot(f"{name}{theme.lower()}", of)
+            found.append(ImageStat.Stat(picture.convert("L")).mean[0])
+        self.set_theme("JupyterLab Light")
+        light, dark = found
+        return light, dark
 
     def _remember_host(self, request: Request) -> None:
         scheme, _, rest = request.url.partition("://")

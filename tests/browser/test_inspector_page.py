@@ -11,7 +11,6 @@ import nbformat
 import pytest
 from jupyter_lab import JupyterLab
 from lab_page import LabPage
-from PIL import ImageStat
 from playwright.sync_api import Locator, expect
 
 pytestmark = pytest.mark.browser
@@ -334,18 +333,10 @@ def test_nonsense_from_the_page_is_named_and_changes_nothing(page: LabPage, insp
     has_nodes(inspector, NODES)
 
 
-def brightness(page: LabPage, of: Locator, name: str) -> float:
-    return ImageStat.Stat(page.screenshot(name, of).convert("L")).mean[0]
-
-
 def test_it_follows_the_theme(page: LabPage, inspector: Locator) -> None:
     switch(inspector, "Merge linears").click()
     page.settle(inspector)
-    light = brightness(page, inspector, "inspector-light")
-    page.set_theme("JupyterLab Dark")
-    page.settle(inspector)
-    dark = brightness(page, inspector, "inspector-dark")
-    page.set_theme("JupyterLab Light")
+    light, dark = page.brightness_by_theme(inspector, "inspector-")
     assert light > 200
     assert dark < 80
 

@@ -6,7 +6,6 @@ from collections.abc import Iterator
 
 import pytest
 from lab_page import LabPage
-from PIL import ImageStat
 from playwright.sync_api import Locator, expect
 
 pytestmark = pytest.mark.browser
@@ -96,17 +95,9 @@ def test_a_click_on_a_node_shows_its_details(page: LabPage, bert: Locator) -> No
     page.screenshot("node-details", bert)
 
 
-def brightness(page: LabPage, of: Locator, name: str) -> float:
-    return ImageStat.Stat(page.screenshot(name, of).convert("L")).mean[0]
-
-
 def test_it_follows_the_dark_theme(page: LabPage, bert: Locator) -> None:
     switch(bert, "Merge linears").click()
     page.settle(bert)
-    light = brightness(page, bert, "light")
-    page.set_theme("JupyterLab Dark")
-    page.settle(bert)
-    dark = brightness(page, bert, "dark")
-    page.set_theme("JupyterLab Light")
+    light, dark = page.brightness_by_theme(bert, "")
     assert light > 200
     assert dark < 80
