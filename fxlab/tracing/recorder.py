@@ -166,7 +166,7 @@ class Recorder(TorchFunctionMode):
     ) -> Any:
         kwargs = kwargs or {}
         if self._paused:
-            return func(*args, **kwargs)
+            return self._computed(func, args, kwargs)
         if func is torch.Tensor.__iter__:
             with self:
                 return iter(args[0].unbind(0))
@@ -187,7 +187,8 @@ class Recorder(TorchFunctionMode):
     def _computed(self, func: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
         if func in (torch.tensor, torch.as_tensor) and _has_symbolic_number(args):
             return _tensor_of(args[0], kwargs.get("dtype"))
-        result = fake_result(func, args, kwargs)
+        with self._unseen():
+            result = fake_result(func, args, kwargs)
         return func(*args, **kwargs) if result is None else result
 
     def _call_module(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -223,14 +224,19 @@ class Recorder(TorchFunctionMode):
         call = Call("call_function", AutogradFunction(function), args, kwargs)
         return self._call_whole(call, lambda: apply(function, *args, **kwargs), False)
 
+    @contextmanager
+    def _unseen(self) -> Iterator[None]:
+        before, self._paused = self._paused, True
+        try:
+            yield
+        finally:
+            self._paused = before
+
     def _call_whole(self, call: Call, run: Callable[[], Any], impure: bool) -> Any:
         """Run something without recording what it calls, as one node."""
         versions = _versions(call.args, call.kwargs)
-        self._paused = True
-        try:
+        with self._unseen():
             result = run()
-        finally:
-            self._paused = False
         written = versions != _versions(call.args, call.kwargs)
         result = result if written else _distinct(result, (call.args, dict(call.kwargs)))
         return self._recorded(call, result, written, impure)
