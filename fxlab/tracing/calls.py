@@ -9,6 +9,8 @@ from typing import Any
 
 import torch
 
+from fxlab.tracing.arguments import tensors_inside
+
 _OPERATORS: dict[str, Callable[..., Any]] = {
     "__getitem__": operator.getitem,
     "__setitem__": operator.setitem,
@@ -73,6 +75,29 @@ DATA_READS = frozenset(
 """Calls that take numbers out of a tensor, on which the model's Python may then decide."""
 
 
+NUMBER_OF: dict[str, Callable[[Any], Any]] = {
+    "__bool__": bool,
+    "__int__": int,
+    "__float__": float,
+    "__index__": operator.index,
+}
+"""Calls by which Python takes the one number out of a tensor, and what Python makes of it."""
+
+_TAKE_SIZES = frozenset(
+    {
+        *("pad", "view", "reshape", "expand", "repeat", "tile", "broadcast_to", "narrow", "unflatten"),
+        *("zeros", "ones", "empty", "full", "arange", "linspace", "eye"),
+        *("new_zeros", "new_ones", "new_empty", "new_full"),
+    }
+)
+
+_SHAPED_BY_DATA = frozenset(
+    {
+        *("nonzero", "argwhere", "masked_select", "unique", "unique_consecutive", "bincount"),
+        *("repeat_interleave", "where", "__getitem__"),
+    }
+)
+
 _IN_PLACE_OPERATORS = frozenset(
     f"__i{name}__"
     for name in (
@@ -80,6 +105,19 @@ _IN_PLACE_OPERATORS = frozenset(
         *("and", "or", "xor", "lshift", "rshift", "matmul"),
     )
 )
+
+
+_METHODS: dict[Any, str] = {
+    method: name
+    for name, method in vars(torch.Tensor).items()
+    if callable(method) and getattr(torch.Tensor, getattr(method, "__name__", name), method) != method
+}
+"""Methods that give themselves the name of another one: ``__pow__`` says that it is ``pow``."""
+
+
+def name_of(func: Callable[..., Any]) -> str:
+    """Return the name that a call goes by: of a method the one that it has in ``torch.Tensor``."""
+    return _METHODS.get(func, getattr(func, "__name__", ""))
 
 
 @dataclass(frozen=True)
@@ -119,7 +157,7 @@ def as_call(func: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str
     args, kwargs
         Its arguments.
     """
-    name = getattr(func, "__name__", "")
+    name = name_of(func)
     if name in ("__get__", "__set__"):
         descriptor = func.__self__  # type: ignore[attr-defined]
         attribute = getattr(descriptor, "fget", descriptor).__name__
@@ -134,6 +172,62 @@ def as_call(func: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str
     if name in _OPERATORS and len(args) == operands and not kwargs:
         return Call("call_function", _OPERATORS[name], args, {})
     return Call("call_method", name, args, kwargs)
+
+
+def with_numbers_for_sizes(
+    name: str, args: tuple[Any, ...], number_in: Callable[[torch.Tensor], Any]
+) -> tuple[Any, ...]:
+    """Return arguments with numbers in the place of tensors that stand for sizes or bounds of slices.
+
+    Torch takes the numbers out by itself, which nothing would show.
+
+    Parameters
+    ----------
+    name
+        The name that the call goes by.
+    args
+        Its positional arguments.
+    number_in
+        Takes the number out of a tensor with one.
+    """
+
+    def bound(value: Any) -> Any:
+        return number_in(value) if isinstance(value, torch.Tensor) else value
+
+    def with_bounds(value: Any) -> Any:
+        if isinstance(value, slice):
+            return slice(bound(value.start), bound(value.stop), bound(value.step))
+        return tuple(map(with_bounds, value)) if isinstance(value, tuple) else value
+
+    def size(value: Any) -> Any:
+        if isinstance(value, list | tuple):
+            return type(value)(map(size, value)) if type(value) in (list, tuple) else value
+        is_whole_number = (
+            isinstance(value, torch.Tensor)
+            and value.dim() == 0
+            and not (value.is_floating_point() or value.is_complex() or value.dtype == torch.bool)
+        )
+        return number_in(value) if is_whole_number else value
+
+    if name in ("__getitem__", "__setitem__"):
+        return (args[0], with_bounds(args[1]), *args[2:])
+    if name in _TAKE_SIZES:
+        first = args[:1] if hasattr(torch.Tensor, name) or name == "pad" else ()
+        return (*first, *map(size, args[len(first) :]))
+    return args
+
+
+def is_shaped_by_data(name: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bool:
+    """Tell whether the data in the arguments of a call decides on the shape of what it gives."""
+    if name not in _SHAPED_BY_DATA:
+        return False
+    if name == "where":
+        return len(args) + len(kwargs) == 1
+    if name == "repeat_interleave":
+        return kwargs.get("output_size") is None
+    if name == "__getitem__":
+        return any(tensor.dtype in (torch.bool, torch.uint8) for _, tensor in tensors_inside(args[1:]))
+    return True
 
 
 def writes(name: str, kwargs: Mapping[str, Any]) -> bool:

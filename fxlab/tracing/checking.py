@@ -15,11 +15,15 @@ from fxlab.tensors import same_bits, tensors_by_path
 from fxlab.tracing.arguments import Argument, inputs_of
 from fxlab.tracing.fake_inputs import FakeInputs, Size, resized, with_padding
 from fxlab.tracing.module_state import module_state_kept
-from fxlab.tracing.report import Finding, TraceError
+from fxlab.tracing.report import REFUSAL, Finding, TraceError
 
 
 class EagerError(Exception):
     """The model itself does not run on some inputs."""
+
+
+class RefusalError(Exception):
+    """A graph does not hold for some inputs, and says so."""
 
 
 class Eager:
@@ -56,10 +60,22 @@ class Eager:
         return True
 
     def difference(self, traced: GraphModule, values: Mapping[str, Any]) -> str:
-        """Return how the outputs of a trace differ from the model's, or ``""`` if every bit is the same."""
+        """Return how the outputs of a trace differ from the model's, or ``""`` if every bit is the same.
+
+        Raises
+        ------
+        EagerError
+            If the model does not take these values.
+        RefusalError
+            If the trace says that it does not hold for them.
+        """
         expected = self.run(values)
         try:
             actual = self._run(traced, values)
+        except AssertionError as error:
+            if str(error).startswith(REFUSAL):
+                raise RefusalError(str(error)) from error
+            return f"the graph raises AssertionError: {str(error).strip()[:300]}"
         except Exception as error:  # a graph may fail in any way that torch can
             return f"the graph raises {type(error).__name__}: {str(error).strip()[:300]}"
         found = _difference(actual, expected)
@@ -84,6 +100,8 @@ def check_against_eager(eager: Eager, traced: GraphModule, fakes: FakeInputs) ->
     given = {argument.name: argument.value for argument in eager.arguments}
     try:
         _expect_same(eager, traced, given, "the inputs")
+    except RefusalError as error:
+        raise TraceError(f"The graph refuses the inputs that it was made of: {error}") from error
     except EagerError as error:
         raise TraceError(
             f"The model does not run on these inputs: {error}. Check their names, shapes and dtypes."
@@ -98,6 +116,8 @@ def check_against_eager(eager: Eager, traced: GraphModule, fakes: FakeInputs) ->
             _expect_same(eager, traced, values, words)
         except EagerError as error:
             findings.append(Finding("check", words, f"left out: the model raises {str(error)[:200]}"))
+        except RefusalError as error:
+            findings.append(Finding("check", words, f"refused: {str(error)[:200]}"))
         else:
             findings.append(Finding("check", words, "same bits as the model"))
     return findings

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 import sympy
 import torch
+import torch._functorch.config
 from torch._dynamo.source import ConstantSource, TensorProperty, TensorPropertySource
 from torch._guards import Source
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode, in_kernel_invocation_manager
@@ -14,6 +17,18 @@ from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv, Stateles
 
 from fxlab.tracing.arguments import Argument, Path, map_tensors, tensors_inside
 from fxlab.tracing.sizes import expression_of
+from fxlab.tracing.source_lines import where_called
+
+
+@dataclass(frozen=True)
+class Decision:
+    """A condition on numbers that were read out of tensors, which held when the model was recorded."""
+
+    condition: Any
+    """A sympy expression."""
+    where: str
+    """``file:line`` of the model's code."""
+
 
 class _SizesOnly(ShapeEnv):
     """Has no symbols for where in its memory a tensor begins, which a model does not depend on."""
@@ -23,6 +38,9 @@ class _SizesOnly(ShapeEnv):
         if isinstance(source, TensorPropertySource) and source.prop is TensorProperty.STORAGE_OFFSET:
             return sympy.Integer(val)
         return super().create_symbol(val, source, *args, **kwargs)
+
+    def _log_real_tensor_propagation(self, *args: Any) -> None:
+        """Say nothing: the trace's report has each decision on data."""
 
 
 Size = tuple[str, Path, int]
@@ -40,6 +58,8 @@ class FakeInputs:
         Whether every size of every input is a symbol, or a number.
     batch_only
         Whether only the first dimensions are symbols.
+    with_data
+        Whether data comes along with the fake tensors, for a model to decide on.
 
     Attributes
     ----------
@@ -53,7 +73,14 @@ class FakeInputs:
         The symbols that stand for them; empty if not dynamic.
     """
 
-    def __init__(self, arguments: tuple[Argument, ...], *, dynamic: bool, batch_only: bool = False) -> None:
+    def __init__(
+        self,
+        arguments: tuple[Argument, ...],
+        *,
+        dynamic: bool,
+        batch_only: bool = False,
+        with_data: bool = False,
+    ) -> None:
         # Each size has a symbol of its own until a run shows that two must be equal: two inputs may well
         # agree in a size by chance. Zero and one are no exceptions, so that a branch on them is seen.
         self.shape_env = _SizesOnly(
@@ -62,7 +89,10 @@ class FakeInputs:
             allow_scalar_outputs=True,
             allow_dynamic_output_shape_ops=True,
         )
-        self.mode = FakeTensorMode(shape_env=self.shape_env, allow_non_fake_inputs=True)
+        with torch._functorch.config.patch(fake_tensor_propagate_real_tensors=with_data):
+            self.mode = FakeTensorMode(shape_env=self.shape_env, allow_non_fake_inputs=True)
+        self._asserts_seen = 0
+        self._decided: set[int] = set()
         self.given: dict[Size, int] = {
             (argument.name, path, dim): size
             for argument in arguments
@@ -92,6 +122,18 @@ class FakeInputs:
 
         with torch._C.DisableTorchFunction():
             return map_tensors(fake, value)
+
+    def new_decisions(self) -> list[Decision]:
+        """Return what the model has decided on data since the last time that this was asked."""
+        if self.shape_env.num_deferred_runtime_asserts == self._asserts_seen:
+            return []
+        self._asserts_seen = self.shape_env.num_deferred_runtime_asserts
+        asserts = chain.from_iterable(self.shape_env.deferred_runtime_asserts.values())
+        new = [
+            a for a in asserts if a.msg.startswith("propagate_real_tensors") and id(a) not in self._decided
+        ]
+        self._decided.update(map(id, new))
+        return [Decision(a.expr, where_called(a.stack)) for a in new]
 
     def expression(self, size: Size) -> Any:
         """Return what a size has turned out to be: a symbol, an expression of symbols, or a number."""

@@ -14,15 +14,20 @@ import torch
 from torch import nn
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.autograd import Function
-from torch.nn import functional as F
 
+from fxlab.tracing.arguments import tensors_inside
+from fxlab.tracing.fake_data import call_on_data, give_data, has_data
 from fxlab.tracing.sizes import expression_of
 
 
 def fake_result(func: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
     """Return a fake tensor of the shape that a call gives, or ``None`` if torch can make the call itself."""
     maker = _MAKERS.get(func)
-    return maker(*args, **kwargs) if maker is not None else None
+    result = maker(*args, **kwargs) if maker is not None else None
+    tensors = [tensor for _, tensor in tensors_inside((args, dict(kwargs)))]
+    if result is not None and tensors and all(map(has_data, tensors)):
+        give_data(result, call_on_data(func, args, kwargs))
+    return result
 
 
 def _grouped_mm(
@@ -110,11 +115,13 @@ def _scaled_dot_product_attention(
 def _are_plain(*tensors: Any) -> bool:
     """Tell whether all are fake tensors of one dtype and device, which autocast does not change."""
     first = tensors[0]
-    return all(
-        type(tensor) is FakeTensor
-        and (tensor.dtype, tensor.device) == (first.dtype, first.device)
-        for tensor in tensors
-    ) and not torch._C._is_any_autocast_enabled()
+    return (
+        all(
+            type(tensor) is FakeTensor and (tensor.dtype, tensor.device) == (first.dtype, first.device)
+            for tensor in tensors
+        )
+        and not torch._C._is_any_autocast_enabled()
+    )
 
 
 def _are_equal(sizes: Any, others: Any) -> bool:
@@ -146,12 +153,12 @@ class _Computed(Function):
 
 
 _MAKERS: dict[Any, Callable[..., torch.Tensor | None]] = {
-    F.linear: _linear,
+    nn.functional.linear: _linear,
     torch.matmul: _matmul,
     torch.Tensor.matmul: _matmul,
     torch.Tensor.__matmul__: _matmul,
-    F.scaled_dot_product_attention: _scaled_dot_product_attention,
-    F.grouped_mm: _grouped_mm,
+    nn.functional.scaled_dot_product_attention: _scaled_dot_product_attention,
+    nn.functional.grouped_mm: _grouped_mm,
     torch._grouped_mm: _grouped_mm,
     torch.linspace: _linspace,
 }

@@ -9,6 +9,8 @@ import torch
 from torch import nn
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 
+from fxlab.tracing.fake_data import give_data, has_data
+
 
 class Originals:
     """The model's own tensors, by the fake tensors that stand for them.
@@ -45,6 +47,8 @@ def put_fakes(model: nn.Module, mode: FakeTensorMode) -> Originals:
         if not isinstance(value, torch.Tensor) or isinstance(value, FakeTensor):
             return value
         fake = mode.from_tensor(value, static_shapes=True)
+        if has_data(fake):
+            give_data(fake, value.detach().clone())  # torch leaves out the data of parameters
         made[fake] = value
         return fake
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 import operator
 import sys
 import threading
-from collections.abc import Callable, Container, Iterator, Mapping, MutableMapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, MutableMapping
 from contextlib import contextmanager
 from types import FrameType
 from typing import Any
 
+import numpy as np
 import sympy
 import torch
 from torch import nn
@@ -21,18 +22,32 @@ from torch.overrides import TorchFunctionMode
 from torch.utils.weak import WeakTensorKeyDictionary
 
 from fxlab.tracing.arguments import Argument, Path, inputs_of, map_tensors, tensors_inside
-from fxlab.tracing.calls import DATA_READS, AutogradFunction, Call, as_call, writes
+from fxlab.tracing.calls import (
+    DATA_READS,
+    NUMBER_OF,
+    AutogradFunction,
+    Call,
+    as_call,
+    is_shaped_by_data,
+    name_of,
+    with_numbers_for_sizes,
+    writes,
+)
+from fxlab.tracing.fake_inputs import Decision
 from fxlab.tracing.fake_results import fake_result
 from fxlab.tracing.fake_state import Originals
 from fxlab.tracing.leaf_modules import LeafModules
 from fxlab.tracing.objects import output_argument
 from fxlab.tracing.recurrent import is_recurrent_on_fakes, recurrent_results
-from fxlab.tracing.report import Finding, TraceError
+from fxlab.tracing.report import REFUSAL, Finding, TraceError
 from fxlab.tracing.sizes import SizeNodes, SymbolicNumber, expression_of
 from fxlab.tracing.source_lines import model_frames, stack_trace, where
 
 MOST_OPERATIONS = 64
 """In the expression of a size."""
+_OF_NUMPY = (torch.tensor, torch.as_tensor, torch.asarray, torch.from_numpy)
+_RECENT = 100
+"""Findings among which none is repeated, as a loop of the model would."""
 
 
 class Recorder(TorchFunctionMode):
@@ -52,6 +67,8 @@ class Recorder(TorchFunctionMode):
         The model's tensors that fake ones stand for.
     made
         The tensors that were made during the run, none of which can be a constant.
+    new_decisions
+        Returns what the model has decided on data since it was last called.
 
     Attributes
     ----------
@@ -70,6 +87,7 @@ class Recorder(TorchFunctionMode):
         value_in_meta: Callable[[Any], Any],
         originals: Originals | None = None,
         made: Container[torch.Tensor] = (),
+        new_decisions: Callable[[], Iterable[Decision]] = tuple,
     ) -> None:
         super().__init__()
         self.graph = Graph()
@@ -81,6 +99,7 @@ class Recorder(TorchFunctionMode):
         self._paths = {module: path for path, module in model.named_modules()}
         self._originals = originals or Originals()
         self._made = made
+        self._new_decisions = new_decisions
         self._names = {id(self._originals.of(tensor)): name for name, tensor in _state_of(model)}
         self._buffers = dict(model.named_buffers())
         self._nodes: MutableMapping[torch.Tensor, Node | tuple[Node, Path]] = WeakTensorKeyDictionary()
@@ -113,6 +132,7 @@ class Recorder(TorchFunctionMode):
             output = self._model(**inputs) if isinstance(inputs, dict) else self._model(*inputs)
         with torch.enable_grad():
             self._write_replaced_buffers()
+        self._hold_decisions()
         self.graph.output(output_argument(output, self.graph, self._node_of_output))
         self._remove_unused()
         return output
@@ -143,9 +163,7 @@ class Recorder(TorchFunctionMode):
                         node = self.graph.call_function(operator.getitem, (node, key))
                     actual = self.graph.call_function(getattr, (node, "shape"))
                     same = self.graph.call_function(operator.eq, (actual, shape))
-                    self.graph.call_function(
-                        torch._assert, (same, f"traced for {name} of shape {shape} only")
-                    )
+                    self.graph.call_function(torch._assert, (same, f"{REFUSAL} {name} of shape {shape} only"))
 
     @contextmanager
     def _before_computing(self) -> Iterator[None]:
@@ -170,19 +188,34 @@ class Recorder(TorchFunctionMode):
         if func is torch.Tensor.__iter__:
             with self:
                 return iter(args[0].unbind(0))
-        name = getattr(func, "__name__", "")
+        name = name_of(func)
         if name in DATA_READS and (known := self._read_of_state(func, args, kwargs)) is not None:
             return known[0]
+        if name in NUMBER_OF and isinstance(args[0], FakeTensor):
+            return NUMBER_OF[name](self._number_in(args[0]))
+        if func in _OF_NUMPY and isinstance(args[0], np.ndarray):
+            return self._copy_of_constant(func, args, kwargs)
+        args = with_numbers_for_sizes(name, args, self._number_in)
         versions = _versions(args, kwargs)
         result = self._computed(func, args, kwargs)
         written = writes(name, kwargs) or versions != _versions(args, kwargs)
         if name in DATA_READS and not isinstance(result, SymbolicNumber | torch.Tensor):
-            self._note("data read", name, f"the graph holds what it gave fixed: {result!r:.60}")
+            self._hold_read(func, args, kwargs, result)
         if not written and not _gives_new_values(result, self._symbols):
             return result
         call = as_call(func, args, kwargs)
         result = result if written else _distinct(result, (args, kwargs))
-        return self._recorded(call, result, written)
+        result = self._recorded(call, result, written)
+        if is_shaped_by_data(name, args, kwargs):
+            self._hold_shape(name, result)
+        return result
+
+    def _copy_of_constant(self, func: Callable[..., Any], args: tuple[Any, ...], kwargs: Any) -> Any:
+        """Make a tensor of an array of numpy, which what is not a tensor can only have given."""
+        with self._unseen(), unset_fake_temporarily():
+            constant = self._constant_node(func(*args, **kwargs).clone())
+        result = func(*args, **kwargs)
+        return self._recorded(Call("call_method", "clone", (constant,), {}), result, False)
 
     def _computed(self, func: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
         if func in (torch.tensor, torch.as_tensor) and _has_symbolic_number(args):
@@ -208,7 +241,7 @@ class Recorder(TorchFunctionMode):
 
     def _run_leaf(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if is_recurrent_on_fakes(module, args):
-            return recurrent_results(module, args[0])
+            return recurrent_results(module, *args, **kwargs)
         return self._module_call(module, *args, **kwargs)
 
     def _call_autograd_function(
@@ -247,6 +280,7 @@ class Recorder(TorchFunctionMode):
                 "The model switches autocast on for a part of itself, which a graph cannot hold. Switch it "
                 "off, or call the model under torch.autocast from outside."
             )
+        self._hold_decisions()
         arguments = self._argument((call.args, dict(call.kwargs)))
         without_grad = not torch.is_grad_enabled()
         if without_grad and written:
@@ -294,14 +328,14 @@ class Recorder(TorchFunctionMode):
             return
         if isinstance(value, Mapping | list | tuple) and any(True for _ in tensors_inside(value)):
             count = self.graph.call_function(len, (node,))
-            self._require(operator.eq, count, len(value), f"traced for {len(value)} items in {name} only")
+            self._require(operator.eq, count, len(value), f"{REFUSAL} {len(value)} items in {name} only")
             for key, item in value.items() if isinstance(value, Mapping) else enumerate(value):
                 if not isinstance(item, torch.Tensor):
                     part = self.graph.call_function(operator.getitem, (node, key))
                     self._require_structure(part, f"{name}[{key!r}]", item)
             return
         same = operator.is_ if value is None else operator.eq
-        self._require(same, node, value, f"traced for {name} = {value!r} only")
+        self._require(same, node, value, f"{REFUSAL} {name} = {value!r} only")
 
     def _require(self, same: Callable[..., Any], node: Node, value: Any, message: str) -> None:
         condition = self.graph.call_function(same, (node, value))
@@ -339,9 +373,16 @@ class Recorder(TorchFunctionMode):
         if not isinstance(number, SymbolicNumber):
             return []
         names = {number.node._expr, expression_of(number)}
+        # What was read out of a tensor of truth values is known as `u0 == 1`.
+        names = {name.lhs if isinstance(name, sympy.Eq) and name.rhs == 1 else name for name in names}
         return [name for name in names if isinstance(name, sympy.Symbol) and name not in self._symbols]
 
     def _source_of(self, symbol: sympy.Symbol) -> Node:
+        if symbol not in self._symbols:
+            raise TraceError(
+                "A number was read out of a tensor by a call that torch does not show, at "
+                f"{where(self._frames()) or 'an unknown line'}"
+            )
         node, dim = self._symbols[symbol]
         if dim is None:
             return node
@@ -390,14 +431,19 @@ class Recorder(TorchFunctionMode):
                 f"scripted function), at {where(self._frames()) or 'an unknown line'}. Name the module that "
                 "does this in leaf_modules."
             )
-        if name is None:
-            name = f"_tensor_constant{len(self.constants)}"
-            self.constants[name] = original
-            self._note("constant", name, f"{tuple(tensor.shape)} {tensor.dtype}, kept with the graph")
-        node = self.graph.create_node("get_attr", name)
+        node = self._constant_node(original) if name is None else self._get_attr(name)
         self._describe(node, tensor)
         self._nodes[tensor] = node
         return node
+
+    def _constant_node(self, value: torch.Tensor) -> Node:
+        name = f"_tensor_constant{len(self.constants)}"
+        self.constants[name] = value
+        self._note("constant", name, f"{tuple(value.shape)} {value.dtype}, kept with the graph")
+        return self._get_attr(name)
+
+    def _get_attr(self, name: str) -> Node:
+        return self.graph.create_node("get_attr", name)
 
     def _node_of_output(self, value: Any) -> Any:
         return self._node_of(value) if isinstance(value, torch.Tensor) else self._sizes.value(value)
@@ -406,9 +452,11 @@ class Recorder(TorchFunctionMode):
         """Return a value as the argument of a node."""
         if isinstance(value, torch.Tensor):
             return self._node_of(value)
+        if isinstance(value, Node):
+            return value
         if isinstance(value, SymbolicNumber):
             return self._sizes.value(value)
-        if hasattr(value, "item") and type(value).__module__ == "numpy":  # some are subclasses of float
+        if isinstance(value, np.generic):  # some are subclasses of float
             return value.item()
         if isinstance(value, base_types) or value is None or value is Ellipsis:
             return value
@@ -452,6 +500,61 @@ class Recorder(TorchFunctionMode):
         self._note("constant", names, f"its value is held fixed: {value!r:.60}")
         return (value,)
 
+    # What the model decides on data.
+
+    def _hold_read(self, func: Callable[..., Any], args: tuple[Any, ...], kwargs: Any, result: Any) -> None:
+        """Make the graph check that it reads the same out of a tensor."""
+        name = name_of(func)
+        held = f"{result!r:.60} only"
+        with self._unseen():
+            if bool(torch.as_tensor(result).isnan().any()):  # which is not equal to itself
+                self._note("branch on data", name, f"the graph holds for {held}, and does not check it")
+                return
+        self._note("branch on data", name, f"the graph holds for {held}")
+        if name in NUMBER_OF:
+            read = self.graph.call_function(NUMBER_OF[name], (self._node_of(args[0]),))
+        elif isinstance(result, bool | int | float | complex):
+            call = as_call(func, args, kwargs)
+            read = self.graph.create_node(
+                call.op, call.target, *self._argument((call.args, dict(call.kwargs)))
+            )
+        else:
+            constant = self._constant_node(args[0].detach().clone())
+            read = self.graph.call_function(torch.equal, (self._node_of(args[0]), constant))
+            result = True
+        self._describe_place(read)
+        place = where(self._frames())
+        self._require(operator.eq, read, result, f"{REFUSAL} {name} giving {held} (at {place})")
+
+    def _hold_shape(self, name: str, result: Any) -> None:
+        """Make the graph check the shapes of real tensors that depend on data, as Python may read them."""
+        for _, tensor in tensors_inside(result):
+            if isinstance(tensor, FakeTensor):
+                continue
+            shape = tuple(tensor.shape)
+            self._note("branch on data", name, f"the graph holds for its shape {shape} only")
+            actual = self.graph.call_function(getattr, (self._node_of(tensor), "shape"))
+            place = where(self._frames())
+            self._require(operator.eq, actual, shape, f"{REFUSAL} {name} of shape {shape} only (at {place})")
+
+    def _number_in(self, tensor: torch.Tensor) -> Any:
+        """Take the number out of a tensor, which is a symbol if that is a fake one."""
+        with self:
+            return tensor.item()
+
+    def _hold_decisions(self) -> None:
+        """Make the graph check what the model has decided on numbers that it read out of tensors."""
+        for decision in self._new_decisions():
+            names = {
+                symbol: sympy.Symbol(self._source_of(symbol).name)
+                for symbol in decision.condition.free_symbols
+            }
+            words = str(decision.condition.xreplace(names))
+            made = self._sizes.of_expression(decision.condition)
+            message = f"{REFUSAL} {words} only (decided at {decision.where})"
+            self._impure.add(self.graph.call_function(torch._assert, (made.node, message)))
+            self.findings.append(Finding("branch on data", words, "the branch taken is held", decision.where))
+
     # What a node says of itself.
 
     def _frames(self) -> list[tuple[str, int, str]]:
@@ -466,7 +569,9 @@ class Recorder(TorchFunctionMode):
         node.meta["nn_module_stack"] = {path: (path, cls) for path, cls in self._scopes if path}
 
     def _note(self, kind: str, what: str, detail: str) -> None:
-        self.findings.append(Finding(kind, what, detail, where(self._frames())))
+        finding = Finding(kind, what, detail, where(self._frames()))
+        if finding not in self.findings[-_RECENT:]:
+            self.findings.append(finding)
 
     def _remove_unused(self) -> None:
         for node in reversed(self.graph.nodes):

@@ -8,29 +8,46 @@ import torch
 from torch import nn
 from torch._subclasses.fake_tensor import FakeTensor
 
+from fxlab.tracing.arguments import tensors_inside
+from fxlab.tracing.fake_data import call_on_data, give_data, has_data
+
 
 def is_recurrent_on_fakes(module: nn.Module, args: tuple[Any, ...]) -> bool:
     """Tell whether a call of a recurrent module of torch needs nothing but the shapes of its results."""
     hooked = module._forward_hooks or module._forward_pre_hooks
-    return type(module) in (nn.RNN, nn.GRU, nn.LSTM) and isinstance(args[0], FakeTensor) and not hooked
+    of_torch = type(module) in (nn.RNN, nn.GRU, nn.LSTM)
+    return of_torch and isinstance(args[0], FakeTensor) and not hooked
 
 
-def recurrent_results(module: Any, inputs: torch.Tensor) -> Any:
+def recurrent_results(module: Any, input: torch.Tensor, hx: Any = None) -> Any:
     """Return tensors of the shapes that ``torch.nn`` documents for ``RNN``, ``GRU`` and ``LSTM``.
 
     Parameters
     ----------
     module
         The recurrent module.
-    inputs
+    input
         The sequences, with or without a batch dimension.
+    hx
+        What it begins with, if not with zeros.
     """
     directions = 2 if module.bidirectional else 1
     features = module.proj_size or module.hidden_size
     layers = module.num_layers * directions
-    output = inputs.new_empty(*inputs.shape[:-1], directions * features)
-    batch = inputs.shape[0 if module.batch_first else 1 : None][:1] if inputs.dim() == 3 else ()
-    hidden = inputs.new_empty(layers, *batch, features)
-    if isinstance(module, nn.LSTM):
-        return output, (hidden, inputs.new_empty(layers, *batch, module.hidden_size))
-    return output, hidden
+    output = input.new_empty(*input.shape[:-1], directions * features)
+    batch = input.shape[0 if module.batch_first else 1 : None][:1] if input.dim() == 3 else ()
+    hidden = input.new_empty(layers, *batch, features)
+    is_lstm = isinstance(module, nn.LSTM)
+    cell = (input.new_empty(layers, *batch, module.hidden_size),) if is_lstm else ()
+    if has_data(input):
+        made = _computed(module, input, hx)
+        for result, data in zip((output, hidden, *cell), made, strict=True):
+            give_data(result, data)
+    return output, (hidden, *cell) if cell else hidden
+
+
+def _computed(module: Any, inputs: Any, state: Any) -> list[torch.Tensor]:
+    """Return what the module gives for the data that comes along with fake tensors."""
+    weights = dict(module.named_parameters())
+    results = call_on_data(torch.func.functional_call, (module, weights, (inputs, state)), {})
+    return [tensor for _, tensor in tensors_inside(results)]

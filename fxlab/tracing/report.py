@@ -9,9 +9,13 @@ if TYPE_CHECKING:
     import pandas as pd
 
 DYNAMIC = "dynamic shapes"
+DATA = "dynamic shapes, with data"
 BATCH = "a dynamic batch size"
 FIXED = "fixed shapes"
 REAL = "real inputs"
+
+REFUSAL = "traced for"
+"""How the message begins with which a graph refuses inputs that it does not hold for."""
 
 
 class TraceError(RuntimeError):
@@ -27,8 +31,8 @@ class Finding:
     """One thing that a trace follows, fixed or checked."""
 
     kind: str
-    """``symbolic size``, ``fixed size``, ``branch on a size``, ``data read``, ``constant``, ``gradient``,
-    ``state`` or ``check``."""
+    """``symbolic size``, ``fixed size``, ``branch on a size``, ``branch on data``, ``constant``,
+    ``gradient``, ``state`` or ``check``."""
     what: str
     """The dimension, condition, call or tensor that it is about."""
     detail: str = ""
@@ -53,8 +57,8 @@ class TraceReport:
     """
 
     rung: str
-    """What the model was run on: ``dynamic shapes``, ``a dynamic batch size`` (the first dimension of each
-    input), ``fixed shapes`` or ``real inputs``."""
+    """What the model was run on: ``dynamic shapes``, the same ``with data`` (on which it decided), ``a
+    dynamic batch size`` (the first dimension of each input), ``fixed shapes`` or ``real inputs``."""
     findings: tuple[Finding, ...] = ()
     """What it follows and what it holds fixed, in the order of the run."""
     steps_down: tuple[str, ...] = ()

@@ -12,7 +12,7 @@ from torch.fx import GraphModule
 from fxlab.tracing.checking import Eager, EagerError, holds, name_of, sizes_at
 from fxlab.tracing.fake_inputs import FakeInputs, Size, resized
 from fxlab.tracing.recorder import Recorder
-from fxlab.tracing.report import Finding
+from fxlab.tracing.report import REFUSAL, Finding
 from fxlab.tracing.source_lines import is_model_code
 
 THOUGH = "though the model takes other sizes"
@@ -45,7 +45,7 @@ def guard_sizes(
     for condition, where in branches:
         if not _holds_anyway(condition, traced, fakes, eager):
             words = _in_words(condition, fakes)
-            recorder.require_sizes(condition, f"traced for {words} (decided at {where})")
+            recorder.require_sizes(condition, f"{REFUSAL} {words} (decided at {where})")
     decided = {symbol for condition, _ in branches for symbol in condition.free_symbols}
     fixed = [size for size in fakes.symbols if isinstance(fakes.expression(size), sympy.Integer)]
     needless = _accepted_otherwise(fixed, fakes, eager)
@@ -53,7 +53,7 @@ def guard_sizes(
     for size in needless if eager is not None and eager.has_data else fixed:
         if fakes.symbols[size] not in decided:
             condition = sympy.Eq(fakes.symbols[size], fakes.given[size], evaluate=False)
-            recorder.require_sizes(condition, f"traced for {_in_words(condition, fakes)} only")
+            recorder.require_sizes(condition, f"{REFUSAL} {_in_words(condition, fakes)} only")
     held = "the branch taken is held"
     return [
         *(Finding("branch on a size", _in_words(condition, fakes), held, w) for condition, w in branches),

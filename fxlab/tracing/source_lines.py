@@ -5,9 +5,11 @@ from __future__ import annotations
 import linecache
 import os
 import sys
+from traceback import StackSummary
 from types import FrameType, TracebackType
 
 import torch
+from torch.utils._traceback import CapturedTraceback
 
 _TORCH = os.path.dirname(os.path.abspath(torch.__file__)) + os.sep
 _TRACING = os.path.dirname(os.path.abspath(__file__)) + os.sep
@@ -48,6 +50,13 @@ def stack_trace(frames: list[tuple[str, int, str]]) -> str:
 def where(frames: list[tuple[str, int, str]]) -> str:
     """Return ``file:line`` of the innermost frame."""
     return f"{frames[-1][0]}:{frames[-1][1]}" if frames else ""
+
+
+def where_called(stack: CapturedTraceback) -> str:
+    """Return ``file:line`` of the innermost line of a model's code on a stack."""
+    summary: StackSummary = stack.summary()  # type: ignore[no-untyped-call]
+    frames = [(f.filename, f.lineno or 0, f.name) for f in summary if is_model_code(f.filename)]
+    return where(frames)
 
 
 def where_raised(error: BaseException) -> str:

@@ -21,10 +21,13 @@ from fxlab.tracing.fake_state import put_fakes
 from fxlab.tracing.leaf_modules import LeafModules
 from fxlab.tracing.module_state import module_state_kept
 from fxlab.tracing.recorder import Recorder
-from fxlab.tracing.report import BATCH, DYNAMIC, FIXED, REAL, TraceError, TraceReport, TraceWarning
+from fxlab.tracing.report import BATCH, DATA, DYNAMIC, FIXED, REAL, TraceError, TraceReport, TraceWarning
 from fxlab.tracing.size_guards import THOUGH, guard_sizes
 from fxlab.tracing.source_lines import where_raised
 from fxlab.tracing.tensors_made import TensorsMade
+
+_MOST_LIMITS = 10
+"""Listed in a warning."""
 
 
 def symbolic_trace(
@@ -121,6 +124,8 @@ class _Ladder:
         rungs: list[tuple[str, Callable[[], GraphModule]]] = []
         if dynamic:
             rungs.append((DYNAMIC, lambda: self._on_fakes(dynamic=True)))
+            if self._has_data:
+                rungs.append((DATA, lambda: self._on_fakes(dynamic=True, with_data=True)))
             rungs.append((BATCH, lambda: self._on_fakes(dynamic=True, batch_only=True)))
         rungs.append((FIXED, lambda: self._on_fakes(dynamic=False)))
         if self._has_data:
@@ -146,13 +151,15 @@ class _Ladder:
             "leaf_modules."
         ) from last
 
-    def _on_fakes(self, *, dynamic: bool, batch_only: bool = False) -> GraphModule:
-        fakes = FakeInputs(self._arguments, dynamic=dynamic, batch_only=batch_only)
+    def _on_fakes(self, *, dynamic: bool, batch_only: bool = False, with_data: bool = False) -> GraphModule:
+        fakes = FakeInputs(self._arguments, dynamic=dynamic, batch_only=batch_only, with_data=with_data)
         # The dispatcher of Python knows how to follow symbolic sizes into operators that are made of others.
         with module_state_kept(self._model), caches_bypassed(self._model), enable_python_dispatcher():
             originals = put_fakes(self._model, fakes.mode)
-            recorder = Recorder(self._model, self._leaves, fakes.as_fake, originals)
-            with fakes.mode:
+            recorder = Recorder(
+                self._model, self._leaves, fakes.as_fake, originals, new_decisions=fakes.new_decisions
+            )
+            with torch.random.fork_rng(enabled=with_data), fakes.mode:
                 recorder.record(self._arguments, fakes.values)
         return self._finished(recorder, fakes)
 
@@ -182,8 +189,10 @@ def _warn(report: TraceReport) -> None:
     limits = [
         f"{f.what} {f.detail} {f.where}"
         for f in report.findings
-        if f.kind in ("data read", "gradient", "state") or THOUGH in f.detail
+        if f.kind in ("branch on data", "gradient", "state") or THOUGH in f.detail
     ]
+    if len(limits) > _MOST_LIMITS:
+        limits[_MOST_LIMITS:] = [f"and {len(limits) - _MOST_LIMITS} more, in meta['trace'].table()"]
     if report.steps_down:
         limits.insert(0, f"it was traced on {report.rung}, because of:")
         limits[1:1] = [f"  {step}" for step in report.steps_down]

@@ -1,0 +1,212 @@
+"""Models whose Python decides on data: the graph holds for the decisions that were taken, and checks them."""
+
+import pytest
+import torch
+import transformers
+from agreement import assert_agree
+from torch import nn
+from torch.nn import functional as F
+
+from fxlab.tracing import TraceWarning, example_inputs, symbolic_trace
+
+
+class Decides(nn.Module):
+    """A module around a function of ``x`` that decides on data."""
+
+    def __init__(self, function):
+        super().__init__()
+        self.function = function
+
+    def forward(self, x):
+        return self.function(x)
+
+
+def traced_with_warning(module, x):
+    with pytest.warns(TraceWarning, match=r"test_decisions_on_data\.py:\d+"):
+        return symbolic_trace(module, (x,))
+
+
+def doubled_if_positive(x):
+    return x * 2 if x.sum() > 0 else x - 1
+
+
+def doubled_if_any(x):
+    return x * 2 if (x > 0).any().item() else x - 1
+
+
+def halved_until_small(x):
+    while x.max() > 1:
+        x = x / 2
+    return x
+
+
+def as_many_times(x):
+    for _ in range(int(x.abs().max())):
+        x = x + 1
+    return x
+
+
+def as_many_items(x):
+    return x + sum(range(len(x[0].ceil().long().tolist()))) * int(x[0, 0])
+
+
+@pytest.mark.parametrize(
+    ("function", "values", "others"),
+    [
+        (doubled_if_positive, 1.0, -1.0),
+        (doubled_if_any, 1.0, -1.0),
+        (halved_until_small, 3.0, 9.0),
+        (as_many_times, 2.0, 4.0),
+        (as_many_items, 2.0, 4.0),
+    ],
+)
+def test_a_decision_is_held_at_every_size_and_checked(function, values, others):
+    module = Decides(function)
+    traced = traced_with_warning(module, torch.full((3, 4), values))
+    report = traced.meta["trace"]
+    assert report.rung == "dynamic shapes, with data"
+    assert report.of_kind("branch on data")
+    assert_agree(traced, module, (torch.full((3, 4), values),))
+    assert_agree(traced, module, (torch.full((5, 4), values),))
+    with pytest.raises(AssertionError, match=r"traced for .* \(decided at .*test_decisions_on_data"):
+        traced(torch.full((3, 4), others))
+
+
+def read_by_numpy(x):
+    return x * float(x.detach().numpy().max())
+
+
+def indexed_by_a_mask(x):
+    return x.sum() / x[torch.as_tensor(x.detach().numpy() > 0)].shape[0]
+
+
+def repeated_as_numpy_says(x):
+    counts = torch.as_tensor(x.detach().numpy()[0]).long()
+    return x[0].repeat_interleave(counts).reshape(-1, 2).sum(0) + counts.sum().item()
+
+
+@pytest.mark.parametrize("function", [read_by_numpy, indexed_by_a_mask, repeated_as_numpy_says])
+def test_what_is_read_out_of_real_inputs_is_checked(function):
+    module = Decides(function)
+    traced = traced_with_warning(module, torch.full((3, 4), 2.0))
+    report = traced.meta["trace"]
+    assert report.rung == "real inputs"
+    assert report.of_kind("branch on data")
+    assert_agree(traced, module, (torch.full((3, 4), 2.0),))
+    with pytest.raises(AssertionError, match="traced for"):
+        traced(torch.tensor([4.0, -1.0, 2.0]).view(3, 1).expand(3, 4).contiguous())
+    with pytest.raises(AssertionError, match="traced for x of shape"):
+        traced(torch.full((2, 4), 2.0))
+
+
+def test_a_mask_that_is_dropped_where_it_masks_nothing_is_not_dropped_silently():
+    class Masked(nn.Module):
+        def forward(self, x, mask):
+            return x.softmax(-1) if bool(mask.all()) else x.masked_fill(~mask, -1e9).softmax(-1)
+
+    x, ones = torch.randn(2, 5), torch.ones(2, 5, dtype=torch.bool)
+    with pytest.warns(TraceWarning):
+        traced = symbolic_trace(Masked(), (x, ones))
+    assert_agree(traced, Masked(), (torch.randn(3, 7), torch.ones(3, 7, dtype=torch.bool)))
+    padded = ones.clone()
+    padded[1, 3:] = False
+    with pytest.raises(AssertionError, match="traced for"):
+        traced(x, padded)
+    with pytest.warns(TraceWarning):
+        traced = symbolic_trace(Masked(), (x, padded))
+    assert_agree(traced, Masked(), (x, padded))
+    with pytest.raises(AssertionError, match="traced for"):
+        traced(x, ones)
+
+
+def test_nan_is_said_not_to_be_checked():
+    module = Decides(lambda x: x + float(x.detach().numpy()[0, 0]) * 0 + x.sum())
+    nan = torch.full((2, 2), float("nan"))
+    with pytest.warns(TraceWarning, match="does not check"):
+        traced = symbolic_trace(module, (nan,))
+    assert traced(nan).isnan().all()
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x: F.pad(x, (0, (x > 0).sum())),
+        lambda x: x[:, : (x[0] > -99).sum()],
+        lambda x: x[(x[0] > -99).sum() // 2 :].clone(),
+        lambda x: torch.zeros((x > 0).sum(), 2) + 1,
+        lambda x: x.new_ones((x > 0).sum()).cumsum(0),
+    ],
+)
+def test_sizes_given_as_tensors_are_followed(function):
+    module = Decides(function)
+    x = torch.randn(3, 4)
+    traced = symbolic_trace(module, (x,))
+    assert traced.meta["trace"].rung == "dynamic shapes"
+    assert_agree(traced, module, (x,))
+    assert_agree(traced, module, (torch.randn(6, 8),))
+
+
+def test_loops_do_not_fill_the_report():
+    def function(x):
+        for _ in range(50):
+            x = x * 2 if x.detach().numpy()[0, 0] > 0 else x
+        return x
+
+    traced = traced_with_warning(Decides(function), torch.full((2, 2), 1e-9))
+    branches = traced.meta["trace"].of_kind("branch on data")
+    assert len(branches) == len({(branch.what, branch.detail, branch.where) for branch in branches})
+
+
+def test_recurrent_layers_compute_what_is_decided_on():
+    class Gated(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.lstm = nn.LSTM(4, 4, batch_first=True)
+
+        def forward(self, x):
+            y, (h, _) = self.lstm(x)
+            return y * 2 if 0 < h.abs().sum() < 8 else y
+
+    torch.manual_seed(0)
+    model = Gated()
+    with pytest.warns(TraceWarning):
+        traced = symbolic_trace(model, (torch.randn(2, 5, 4),))
+    assert traced.meta["trace"].rung == "dynamic shapes, with data"
+    assert_agree(traced, model, (torch.randn(3, 9, 4),))
+
+
+SIZES = {"vocab_size": 100, "num_attention_heads": 2, "intermediate_size": 48, "hidden_size": 32}
+
+
+@pytest.mark.parametrize(
+    "model_of",
+    [
+        lambda: transformers.LongformerModel(
+            transformers.LongformerConfig(**SIZES, num_hidden_layers=2, attention_window=8)
+        ),
+        lambda: transformers.LEDModel(
+            transformers.LEDConfig(
+                vocab_size=100,
+                d_model=32,
+                encoder_layers=1,
+                decoder_layers=1,
+                encoder_attention_heads=2,
+                decoder_attention_heads=2,
+                encoder_ffn_dim=48,
+                decoder_ffn_dim=48,
+                attention_window=8,
+            )
+        ),
+        lambda: transformers.FlaubertModel(
+            transformers.FlaubertConfig(vocab_size=100, emb_dim=32, n_layers=2, n_heads=2)
+        ),
+    ],
+)
+def test_models_that_decide_on_data_are_right_at_other_sizes(model_of):
+    torch.manual_seed(0)
+    model = model_of().eval()
+    with pytest.warns(TraceWarning):
+        traced = symbolic_trace(model)
+    assert traced.meta["trace"].rung == "dynamic shapes, with data"
+    assert_agree(traced, model, example_inputs(model, batch_size=3))
+    assert_agree(traced, model, example_inputs(model, sequence_length=9))
