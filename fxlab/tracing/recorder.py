@@ -6,7 +6,7 @@ import operator
 import sys
 import threading
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, MutableMapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from types import FrameType
 from typing import Any
 
@@ -22,6 +22,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils.weak import WeakTensorKeyDictionary
 
 from fxlab.tracing.arguments import Argument, Path, inputs_of, map_tensors, tensors_inside
+from fxlab.tracing.autocast import AutocastUse, UnderAutocast, autocast_state, require_autocast
 from fxlab.tracing.calls import (
     DATA_READS,
     NUMBER_OF,
@@ -113,7 +114,7 @@ class Recorder(TorchFunctionMode):
         self._thread = threading.get_ident()
         self._paused = False
         self._outside: FrameType = sys._getframe()
-        self._autocast = _autocast_state()
+        self._autocast = autocast_state()
 
     def record(self, arguments: tuple[Argument, ...], values: Mapping[str, Any]) -> Any:
         """Run the model once, make the graph, and return what the model returned.
@@ -128,12 +129,19 @@ class Recorder(TorchFunctionMode):
         self._make_placeholders(arguments, values)
         self._outside = sys._getframe()
         inputs = inputs_of(arguments, values)
-        with torch.inference_mode(False), torch.enable_grad(), self._calls_seen(), self:
+        autocast = AutocastUse()
+        run = torch.inference_mode(False), torch.enable_grad(), autocast.watched(), self._calls_seen(), self
+        with ExitStack() as stack:
+            for context in run:
+                stack.enter_context(context)
             output = self._model(**inputs) if isinstance(inputs, dict) else self._model(*inputs)
         with torch.enable_grad():
             self._write_replaced_buffers()
         self._hold_decisions()
         self.graph.output(output_argument(output, self.graph, self._node_of_output))
+        if autocast.depends:
+            with self._before_computing():
+                self._impure.add(self.graph.call_function(require_autocast, (self._autocast,)))
         self._remove_unused()
         return output
 
@@ -230,7 +238,8 @@ class Recorder(TorchFunctionMode):
             return self._module_call(module, *args, **kwargs)
         self._scopes.append((path, type(module)))
         try:
-            if self._leaves.is_leaf(module, path) and self._can_be_arguments(module, path, (args, kwargs)):
+            is_leaf = self._leaves.is_leaf(module, path) and autocast_state() == self._autocast
+            if is_leaf and self._can_be_arguments(module, path, (args, kwargs)):
                 call = Call("call_module", path, args, kwargs)
                 return self._call_whole(call, lambda: self._run_leaf(module, args, kwargs), module.training)
             if module._backward_hooks or module._backward_pre_hooks:
@@ -275,11 +284,8 @@ class Recorder(TorchFunctionMode):
         return self._recorded(call, result, written, impure)
 
     def _recorded(self, call: Call, result: Any, written: bool, impure: bool = False) -> Any:
-        if _autocast_state() != self._autocast:
-            raise TraceError(
-                "The model switches autocast on for a part of itself, which a graph cannot hold. Switch it "
-                "off, or call the model under torch.autocast from outside."
-            )
+        if (state := autocast_state()) != self._autocast and call.op != "call_module":
+            call = Call("call_function", UnderAutocast(call.target, state), call.args, call.kwargs)
         self._hold_decisions()
         arguments = self._argument((call.args, dict(call.kwargs)))
         without_grad = not torch.is_grad_enabled()
@@ -674,7 +680,3 @@ def _draws_random_numbers(node: Node) -> bool:
     name = str(getattr(node.target, "__name__", node.target))
     words = ("rand", "dropout", "bernoulli", "multinomial", "normal", "poisson", "exponential", "uniform")
     return node.op != "call_module" and any(word in name for word in words)
-
-
-def _autocast_state() -> tuple[bool, bool]:
-    return torch.is_autocast_enabled("cpu"), torch.is_autocast_enabled("cuda")

@@ -18,7 +18,7 @@ from fxlab.tracing.checking import Eager, check_against_eager
 from fxlab.tracing.example_inputs import example_inputs
 from fxlab.tracing.fake_inputs import FakeInputs
 from fxlab.tracing.fake_state import put_fakes
-from fxlab.tracing.leaf_modules import LeafModules
+from fxlab.tracing.leaf_modules import Choice, LeafModules
 from fxlab.tracing.module_state import module_state_kept
 from fxlab.tracing.recorder import Recorder
 from fxlab.tracing.report import BATCH, DATA, DYNAMIC, FIXED, REAL, TraceError, TraceReport, TraceWarning
@@ -36,7 +36,7 @@ def symbolic_trace(
     *,
     input_names: Iterable[str] | None = None,
     dynamic: bool = True,
-    leaf_modules: Iterable[type[nn.Module] | str] | None = None,
+    leaf_modules: Iterable[Choice] | Choice | None = None,
     check: bool = True,
 ) -> GraphModule:
     """Trace a model into a graph module that computes the same, for inputs of any size.
@@ -56,7 +56,9 @@ def symbolic_trace(
     dynamic
         Whether the graph follows the sizes of its inputs, or takes the sizes of ``inputs`` only.
     leaf_modules
-        Classes and paths of modules that become one ``call_module`` node, besides those of ``torch.nn``.
+        Classes and paths of modules that become one ``call_module`` node, besides those of ``torch.nn``. A
+        function of a module and its path decides in their place: ``lambda module, path: False`` traces into
+        every module, ``nn.Linear`` too.
     check
         Whether to compare the result with the model: on the inputs bit for bit, at other sizes and with
         padded masks. Models without data (on the meta device) are not checked.

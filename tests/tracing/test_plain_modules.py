@@ -523,22 +523,6 @@ def test_the_random_state_is_left_as_it_was():
         assert torch.equal(torch.rand(3), expected)
 
 
-def test_autocast_for_a_part_of_the_model_is_refused_in_words():
-    def function(x):
-        with torch.autocast("cpu"):
-            return x @ x.t()
-
-    with pytest.raises(TraceError, match="autocast"):
-        symbolic_trace(OfTensors(function), (torch.randn(2, 4),))
-
-
-def test_autocast_from_outside_is_followed():
-    module = nn.Sequential(nn.Linear(4, 4))
-    traced = symbolic_trace(module, (torch.randn(2, 4),))
-    with torch.autocast("cpu", dtype=torch.bfloat16):
-        assert traced(torch.randn(2, 4)).dtype == torch.bfloat16
-
-
 # Python on tensors and sizes.
 
 

@@ -1,0 +1,76 @@
+"""Which modules are one node: by class, by path, or as a function says."""
+
+import pytest
+import torch
+from agreement import assert_agree, targets
+from torch import nn
+
+from fxlab.tracing import example_inputs, symbolic_trace
+
+
+class Block(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(4, 4)
+
+    def forward(self, x):
+        return self.linear(x).relu()
+
+
+@pytest.fixture
+def model():
+    torch.manual_seed(0)
+    return nn.Sequential(Block(), Block(), nn.Sequential(Block()))
+
+
+@pytest.mark.parametrize(
+    ("leaf_modules", "called"),
+    [
+        (None, ["0.linear", "1.linear", "2.0.linear"]),
+        (Block, ["0", "1", "2.0"]),
+        ([Block], ["0", "1", "2.0"]),
+        ("1", ["0.linear", "1", "2.0.linear"]),
+        (["1", nn.Sequential], ["0.linear", "1", "2"]),
+        (lambda module, path: False, []),
+        (
+            lambda module, path: path.startswith("2") or isinstance(module, nn.Linear),
+            ["0.linear", "1.linear", "2"],
+        ),
+        ([lambda module, path: path == "0", "1"], ["0", "1"]),
+    ],
+)
+def test_leaves_are_those_that_were_chosen(model, leaf_modules, called):
+    traced = symbolic_trace(model, (torch.randn(3, 4),), leaf_modules=leaf_modules)
+    assert targets(traced, "call_module") == called
+    assert_agree(traced, model, (torch.randn(5, 4),))
+
+
+def test_a_module_that_is_traced_into_shows_its_parameters(model):
+    traced = symbolic_trace(model, (torch.randn(3, 4),), leaf_modules=lambda module, path: False)
+    assert targets(traced, "get_attr")[:2] == ["0.linear.weight", "0.linear.bias"]
+    assert traced.get_parameter("0.linear.weight") is model[0].linear.weight
+
+
+def test_whole_layers_of_a_model_of_transformers():
+    from transformers import BertConfig, BertModel
+    from transformers.models.bert.modeling_bert import BertLayer
+
+    sizes = {"hidden_size": 32, "num_attention_heads": 2, "intermediate_size": 48, "vocab_size": 100}
+    model = BertModel(BertConfig(**sizes, num_hidden_layers=2)).eval()
+    traced = symbolic_trace(model, leaf_modules=[BertLayer])
+    assert [t for t in targets(traced, "call_module") if "layer." in t] == [
+        "encoder.layer.0",
+        "encoder.layer.1",
+    ]
+    assert_agree(traced, model, example_inputs(model, batch_size=3, sequence_length=9))
+
+
+@pytest.mark.parametrize("wrong", [3, [3], [None], [nn.ReLU()], int])
+def test_what_is_no_choice_is_refused_in_words(model, wrong):
+    with pytest.raises(TypeError, match="module classes, module paths"):
+        symbolic_trace(model, (torch.randn(3, 4),), leaf_modules=wrong)
+
+
+def test_a_path_that_is_not_there_is_named(model):
+    with pytest.raises(ValueError, match="no module 7"):
+        symbolic_trace(model, (torch.randn(3, 4),), leaf_modules="7")
