@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from fxlab.drawing import Drawing, draw
     from fxlab.notebook import inspect
     from fxlab.session import Session, TransformationError
-    from fxlab.tracing import TraceError, TraceWarning, example_inputs, symbolic_trace
+    from fxlab.tracing import TraceError, TraceWarning, example_inputs, from_exported, symbolic_trace
     from fxlab.transformations import (
         ChangeTrueDivToMulByInverse,
         DeepCopy,
@@ -50,6 +50,7 @@ _HOME = {
     "TraceError": "fxlab.tracing",
     "TraceWarning": "fxlab.tracing",
     "example_inputs": "fxlab.tracing",
+    "from_exported": "fxlab.tracing",
     "symbolic_trace": "fxlab.tracing",
     "ChangeTrueDivToMulByInverse": "fxlab.transformations",
     "DeepCopy": "fxlab.transformations",
@@ -100,6 +101,7 @@ __all__ = [
     "draw",
     "example_inputs",
     "first_divergence",
+    "from_exported",
     "graph_diff",
     "input_variants",
     "inspect",

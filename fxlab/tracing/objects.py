@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
-from torch.fx import Graph
+from torch.fx import Graph, Node
 from torch.fx.node import base_types
 
 _PLAIN = (type(None), *base_types)
@@ -67,7 +67,7 @@ def output_argument(output: Any, graph: Graph, argument_of: Callable[[Any], Any]
     def build(value: Any) -> Any:
         if isinstance(value, torch.Tensor | torch.SymInt | torch.SymFloat | torch.SymBool):
             return argument_of(value)
-        if isinstance(value, _PLAIN):
+        if isinstance(value, (*_PLAIN, Node)):
             return value
         if type(value) in (list, tuple):
             return type(value)(build(item) for item in value)
@@ -108,8 +108,8 @@ def _object_node(value: Any, graph: Graph, build: Callable[[Any], Any]) -> Any:
 
 
 def _holds_numbers(value: Any) -> bool:
-    """Tell whether a tensor or symbolic number is inside."""
-    if isinstance(value, torch.Tensor | torch.SymInt | torch.SymFloat | torch.SymBool):
+    """Tell whether a tensor, a symbolic number or a node that gives one is inside."""
+    if isinstance(value, torch.Tensor | torch.SymInt | torch.SymFloat | torch.SymBool | Node):
         return True
     if isinstance(value, list | tuple | set):
         return any(map(_holds_numbers, value))

@@ -13,6 +13,7 @@ DATA = "dynamic shapes, with data"
 BATCH = "a dynamic batch size"
 FIXED = "fixed shapes"
 REAL = "real inputs"
+EXPORTED = "an exported program"
 
 REFUSAL = "traced for"
 """How the message begins with which a graph refuses inputs that it does not hold for."""
@@ -58,7 +59,8 @@ class TraceReport:
 
     rung: str
     """What the model was run on: ``dynamic shapes``, the same ``with data`` (on which it decided), ``a
-    dynamic batch size`` (the first dimension of each input), ``fixed shapes`` or ``real inputs``."""
+    dynamic batch size`` (the first dimension of each input), ``fixed shapes`` or ``real inputs``. Or ``an
+    exported program``, which fxlab did not run."""
     findings: tuple[Finding, ...] = ()
     """What it follows and what it holds fixed, in the order of the run."""
     steps_down: tuple[str, ...] = ()
