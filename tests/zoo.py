@@ -6,14 +6,14 @@ import contextlib
 import copy
 import functools
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 import transformers as hf
 from torch import nn
-from transformers.models.auto.modeling_auto import MODEL_MAPPING_NAMES
+from transformers.models.auto import modeling_auto as auto
 
 _SIZES = {
     "hidden_size": 32,
@@ -232,32 +232,76 @@ _EXCEPTIONS: dict[str, dict[str, Any]] = {
 }
 """Type of a model or of a part of one -> settings that no rule finds."""
 
+_TASKS: dict[str, tuple[Any, Mapping[str, Any]]] = {
+    "base": (hf.AutoModel, auto.MODEL_MAPPING_NAMES),
+    "causal-lm": (hf.AutoModelForCausalLM, auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES),
+    "seq2seq-lm": (hf.AutoModelForSeq2SeqLM, auto.MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING_NAMES),
+    "masked-lm": (hf.AutoModelForMaskedLM, auto.MODEL_FOR_MASKED_LM_MAPPING_NAMES),
+    "sequence-classification": (
+        hf.AutoModelForSequenceClassification,
+        auto.MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING_NAMES,
+    ),
+    "token-classification": (
+        hf.AutoModelForTokenClassification,
+        auto.MODEL_FOR_TOKEN_CLASSIFICATION_MAPPING_NAMES,
+    ),
+    "question-answering": (
+        hf.AutoModelForQuestionAnswering,
+        auto.MODEL_FOR_QUESTION_ANSWERING_MAPPING_NAMES,
+    ),
+    "image-classification": (
+        hf.AutoModelForImageClassification,
+        auto.MODEL_FOR_IMAGE_CLASSIFICATION_MAPPING_NAMES,
+    ),
+    "object-detection": (hf.AutoModelForObjectDetection, auto.MODEL_FOR_OBJECT_DETECTION_MAPPING_NAMES),
+    "semantic-segmentation": (
+        hf.AutoModelForSemanticSegmentation,
+        auto.MODEL_FOR_SEMANTIC_SEGMENTATION_MAPPING_NAMES,
+    ),
+    "ctc": (hf.AutoModelForCTC, auto.MODEL_FOR_CTC_MAPPING_NAMES),
+    "audio-classification": (
+        hf.AutoModelForAudioClassification,
+        auto.MODEL_FOR_AUDIO_CLASSIFICATION_MAPPING_NAMES,
+    ),
+    "speech-seq2seq": (hf.AutoModelForSpeechSeq2Seq, auto.MODEL_FOR_SPEECH_SEQ_2_SEQ_MAPPING_NAMES),
+    "image-text-to-text": (hf.AutoModelForImageTextToText, auto.MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES),
+}
+"""Name of a task -> the class that makes its models, and the architectures that have one."""
+
 SHRINKS = range(len(_RUNGS))
 """What ``shrink`` may be, the smallest first."""
 
 
-def model_types() -> list[str]:
-    """Return the name of every architecture that transformers can make a base model of."""
-    return sorted(MODEL_MAPPING_NAMES)
+def tasks() -> list[str]:
+    """Return the names of what a model can be made for; ``base`` is a model without a head."""
+    return list(_TASKS)
 
 
-def tiny_of_type(model_type: str, *, shrink: int = 0) -> nn.Module:
+def model_types(task: str = "base") -> list[str]:
+    """Return the name of every architecture that transformers can make a model for a task of."""
+    return sorted(_TASKS[task][1])
+
+
+def tiny_of_type(model_type: str, *, task: str = "base", shrink: int = 0) -> nn.Module:
     """Return a small model of an architecture, in evaluation mode, with the same weights each time.
 
     Parameters
     ----------
     model_type
         One of :func:`model_types`.
+    task
+        One of :func:`tasks`: which head the model has.
     shrink
         One of :data:`SHRINKS`: 0 for the smallest, more for architectures whose settings hang together.
     """
     torch.manual_seed(0)
+    auto_class, _ = _TASKS[task]
     config = tiny_config(model_type, shrink=shrink)
     with torch.device("meta"):
-        size = sum(p.numel() for p in hf.AutoModel.from_config(copy.deepcopy(config)).parameters())
+        size = sum(p.numel() for p in auto_class.from_config(copy.deepcopy(config)).parameters())
     if size > _LARGEST:
         raise ValueError(f"the smallest {model_type} that its settings allow has {size:,} parameters")
-    return hf.AutoModel.from_config(config).eval()
+    return auto_class.from_config(config).eval()
 
 
 def tiny_config(model_type: str, *, shrink: int = 0) -> Any:
