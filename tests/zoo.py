@@ -73,8 +73,7 @@ def tiny(name: str) -> nn.Module:
 
 _WIDTHS = {
     "hidden_size|d_model|n_embd|embed_dim|emb_dim|dim|hidden_dim|embedding_size|decoder_hidden_size|encoder_hidden"
-    "|encoder_hidden_size|out_hidden_size|output_hidden_size|width|model_dim|d_embed|decoder_hidden_dim"
-    "|encoder_hidden_dim": 64,
+    "|encoder_hidden_size|out_hidden_size|output_hidden_size|width|model_dim|d_embed|decoder_hidden_dim": 64,
     "intermediate_size|ffn_dim|d_ff|encoder_ffn_dim|decoder_ffn_dim|n_inner|dim_feedforward|ffn_hidden_size"
     "|decoder_intermediate_size|shared_intermediate_size|encoder_intermediate_size": 96,
     "moe_intermediate_size|shared_expert_intermediate_size|expert_ffn_hidden_size": 32,
@@ -88,6 +87,10 @@ _WIDTHS = {
     "projection_size": 64,
     "max_2d_position_embeddings": 128,
     "base_channels": 32,
+    "output_channels": 64,
+    "num_pos_feats": 32,
+    "coordinate_size": 8,
+    "shape_size": 16,
 }
 _HEADS = {
     "num_attention_heads|n_head|num_image_attention_heads|n_heads|num_heads|encoder_attention_heads"
@@ -116,20 +119,23 @@ _VOCABULARY = {
     "vocab_size|vocab_size_per_layer_input|(text|src|tgt|decoder|entity|t2u|char)_vocab_size"
     "|encoder_hash_byte_group_vocab|ngram_vocab_size_base": 160
 }
-_IMAGES = {
+_LENGTHS = {
     "image_size|input_size|img_size": 64,
     "patch_size": 16,
+    "image_embedding_size": 4,
     "num_queries|two_stage_num_proposals|num_detection_tokens": 10,
     "num_query_tokens|latent_query_num|resampler_n_latents": 4,
     "num_frames|frames_per_clip": 4,
     "max_source_positions": 100,
     "context_length": 128,
+    "chunk_size|mamba_chunk_size|ssm_state_size|mamba_d_state|state_size": 16,
 }
 """Lengths other than those of text."""
 _NARROWED = (
-    r"(\w+_)?(hidden|intermediate|embedding|head|ffn|inner|latent|model)_(size|dim)s?|(\w+_)?(dims?|channels?)"
-    r"|d_(model|ff|kv|inner|latents|embed)|n_(embd|inner)|\w*d_head|mamba_headdim|lru_width|upsample_groups|\w+_(rank|units|width|filters)|width|dim_\w+|dff"
-    r"|embed_dim_per_stage|backbone_channel_list"
+    r"(\w+_)?(hidden|intermediate|embedding|head|ffn|inner|latent|model)_(size|dim)s?"
+    r"|(\w+_)?(dims?|channels?|dimension)|\w+_(rank|units|width|filters)|dim_\w+|width|dff"
+    r"|d_(model|ff|kv|inner|latents|embed)|\w*d_head|n_(embd|inner)|mamba_headdim|lru_width"
+    r"|upsample_groups|embed_dim_per_stage|backbone_channel_list"
 )
 """Names of what is divided where the widths of a model hang together in a way that no table says."""
 _NOT_NARROWED = r"num_channels|pos_emb_width|image_embedding_size|mask_input_channels"
@@ -160,22 +166,24 @@ class _Rung:
     """What every width is divided by, so that those that hang together go on doing so."""
 
 
-_ALL = (_WIDTHS, _HEADS, _EXPERTS, _VOCABULARY, _IMAGES)
-_ALL_EQUAL_HEADS = (_WIDTHS, _EQUAL_HEADS, _EXPERTS, _VOCABULARY, _IMAGES)
+_ALL = (_WIDTHS, _HEADS, _EXPERTS, _VOCABULARY, _LENGTHS)
+_ALL_EQUAL_HEADS = (_WIDTHS, _EQUAL_HEADS, _EXPERTS, _VOCABULARY, _LENGTHS)
 _RUNGS = (
     _Rung(_ALL, 2, divisor=16),
     _Rung(_ALL, 2),
     _Rung(_ALL_EQUAL_HEADS, 2, divisor=16),
     _Rung(_ALL_EQUAL_HEADS, 2),
-    _Rung((_EXPERTS, _VOCABULARY, _IMAGES), 2, divisor=16),
-    _Rung((_EXPERTS, _VOCABULARY, _IMAGES), 2, divisor=8),
+    _Rung((_EXPERTS, _VOCABULARY, _LENGTHS), 2, divisor=16),
+    _Rung((_EXPERTS, _VOCABULARY, _LENGTHS), 2, divisor=8),
     _Rung((_WIDTHS, _HEADS, _EXPERTS, _VOCABULARY), 2),
     _Rung((_EXPERTS, _VOCABULARY), 2, divisor=8),
     _Rung(_ALL_EQUAL_HEADS, 8),
-    _Rung((_VOCABULARY, _IMAGES), 2),
+    _Rung((_VOCABULARY, _LENGTHS), 2),
     _Rung((_VOCABULARY,), 2),
 )
 _ROPE = {"rope_type": "default", "rope_theta": 10000.0}
+
+_SWIN = {"embed_dim": 16, "hidden_size": 128, "window_size": 2, "num_heads": [2, 2, 2, 2]}
 
 _EXCEPTIONS: dict[str, dict[str, Any]] = {
     "align_vision_model": {"width_coefficient": 0.1, "depth_coefficient": 0.1},
@@ -190,8 +198,10 @@ _EXCEPTIONS: dict[str, dict[str, Any]] = {
         "decoder_config.hidden_size_global": 64,
     },
     "chameleon": {"vocabulary_map": {"<image>": 4}},
+    "clap_audio_model": {"patch_embeds_hidden_size": 8, "num_attention_heads": [2, 2, 2, 2]},
     "clvp_encoder": {"num_attention_heads": 2},
     "cohere_compass_text": {"rope_parameters": {"full_attention": {**_ROPE, "mrope_section": [4, 2, 2]}}},
+    "dac": {"encoder_hidden_size": 8, "decoder_hidden_size": 64, "hidden_size": 128},
     "dbrx": {"attn_config.rope_theta": 10000.0, "attn_config.clip_qkv": 8.0},
     "deepseek_ocr2_text": {"mlp_layer_types": ["dense", "sparse"]},
     "depth_pro": {
@@ -212,8 +222,16 @@ _EXCEPTIONS: dict[str, dict[str, Any]] = {
     "instructblip": {"image_token_id": 4},
     "instructblipvideo": {"video_token_id": 4},
     "lfm2_moe": {"layer_types": ["conv", "full_attention"]},
+    "lightglue": {
+        "image_size": 64,
+        "descriptor_dim": 64,
+        "intermediate_size": 128,
+        "keypoint_detector_config.descriptor_decoder_dim": 64,
+        "keypoint_detector_config.keypoint_decoder_dim": 65,
+    },
     "lw_detr": {"projector_scale_factors": [1.0], "num_feature_levels": 1},
     "moonshine_streaming": {"num_key_value_heads": 4},
+    "neucodec": {"num_key_value_heads": 4},
     "qwen2_5_omni_thinker": {"vision_start_token_id": 3},
     "qwen3_omni_moe_thinker": {"vision_start_token_id": 3},
     "qwen4_exp_text": {
@@ -223,7 +241,9 @@ _EXCEPTIONS: dict[str, dict[str, Any]] = {
         "indexer_budget": 8,
         "indexer_compress_ratio": 4,
     },
+    "recurrent_gemma": {"num_hidden_layers": 3},
     "step3p5": {"sliding_window": 4},
+    **dict.fromkeys(("donut-swin", "maskformer-swin", "swin", "swinv2"), _SWIN),
     "t5gemma2_text": {"dropout_rate": 0.0},
     "uvdoc_backbone": {"out_indices": [1, 2, 3, 4, 5, 6]},
     "xmod": {"default_language": "en_XX"},
@@ -312,6 +332,8 @@ def tiny_config(model_type: str, *, shrink: int = 0) -> Any:
 def _shrunk(config: Any, rung: _Rung) -> Any:
     given = {name: value for name, value in vars(config).items() if not name.startswith("_")}
     depths = {value for name, value in given.items() if _is_number(value) and re.fullmatch(_LAYERS, name)}
+    # Configurations of stages have lists with an item for each stage, and all stages stay.
+    depths -= {len(given.get("depths") or [])}
     kinds = {
         name: list(dict.fromkeys(value))
         for name, value in given.items()

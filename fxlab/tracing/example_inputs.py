@@ -122,7 +122,8 @@ def _likely_names(maker: InputMaker) -> Iterator[list[str]]:
 
 def _inputs_of(maker: InputMaker, names: list[str]) -> Iterator[dict[str, torch.Tensor]]:
     """Yield inputs of these names, the most likely shapes first."""
-    for chosen in itertools.product(*(alternatives(name, names) for name in names)):
+    every_way = itertools.product(*(alternatives(name, names) for name in names))
+    for chosen in itertools.islice(every_way, _MOST_TRIALS):
         maker.restart()
         made = [make(maker) for make in chosen]
         inputs = {
@@ -133,6 +134,9 @@ def _inputs_of(maker: InputMaker, names: list[str]) -> Iterator[dict[str, torch.
         if len(inputs) == len(names):
             yield inputs
 
+
+_MOST_TRIALS = 40
+"""How many shapes are tried for the same names: each takes as long as a run."""
 
 _MAYBE_NEEDED = (
     ("pixel_values",),
