@@ -34,7 +34,7 @@ from fxlab.tracing.report import BATCH, DYNAMIC, FIXED, REAL
 
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT / "tests"))
-from zoo import model_types, tiny_of_type  # noqa: E402 (of the tests, which are no package)
+from zoo import SHRINKS, model_types, tasks, tiny_of_type  # noqa: E402 (of the tests, which are no package)
 
 SECONDS = 90
 NOT_TRIED = ("not built", "no inputs", "not run")
@@ -62,13 +62,13 @@ class Result:
         return bool(self.right_at) and all(self.right_at.values())
 
 
-def tried(model_type: str) -> Result:
+def tried(model_type: str, task: str = "base") -> Result:
     """Build, run, trace and compare one architecture."""
     result = Result(model_type)
     model = None
-    for shrink in range(5):
+    for shrink in SHRINKS:
         try:
-            model = tiny_of_type(model_type, shrink=shrink)
+            model = tiny_of_type(model_type, task=task, shrink=shrink)
             result.outcome = "no inputs"
             inputs = example_inputs(model)
             result.outcome = "not run"
@@ -124,7 +124,7 @@ def agrees(model: nn.Module, traced: nn.Module, inputs: dict[str, Any]) -> bool 
     return not all(same_bits(again[path], expected[path]) for path in expected)
 
 
-def all_results(names: list[str], workers: int) -> Iterator[Result]:
+def all_results(names: list[str], workers: int, task: str = "base") -> Iterator[Result]:
     """Try architectures, each in a process of its own; torch and transformers are imported before."""
     context = multiprocessing.get_context("fork")
     pending = list(reversed(names))
@@ -133,7 +133,7 @@ def all_results(names: list[str], workers: int) -> Iterator[Result]:
         while pending and len(running) < workers:
             name = pending.pop()
             receiver, sender = context.Pipe(duplex=False)
-            process = context.Process(target=_child, args=(name, sender))
+            process = context.Process(target=_child, args=(name, task, sender))
             process.start()
             sender.close()
             running[receiver] = (name, process, time.monotonic())
@@ -152,13 +152,13 @@ def all_results(names: list[str], workers: int) -> Iterator[Result]:
                 yield Result(name, "not traced", f"not done after {SECONDS} seconds", SECONDS)
 
 
-def _child(name: str, sender: Connection) -> None:
+def _child(name: str, task: str, sender: Connection) -> None:
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")
     logging.disable(logging.CRITICAL)
     with open(os.devnull, "w") as nowhere:
         os.dup2(nowhere.fileno(), 2)
-        sender.send(tried(name))
+        sender.send(tried(name, task))
 
 
 def summary(results: list[Result]) -> list[str]:
@@ -232,17 +232,22 @@ def _one_line(error: object) -> str:
 def main() -> None:
     """Try all architectures, or those that are named, and write the report."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("names", nargs="*", help="architectures to try; all, and a report, if none is named")
+    parser.add_argument(
+        "names", nargs="*", help="architectures to try; all if none is named, with a report for base models"
+    )
     parser.add_argument("--workers", type=int, default=os.cpu_count() or 1)
+    parser.add_argument("--task", choices=tasks(), default="base", help="which head the models have")
     options = parser.parse_args()
-    names = options.names or model_types()
+    names = options.names or model_types(options.task)
     results: list[Result] = []
     try:
-        results.extend(tqdm(all_results(names, options.workers), total=len(names), unit="model"))
+        results.extend(
+            tqdm(all_results(names, options.workers, options.task), total=len(names), unit="model")
+        )
     except KeyboardInterrupt:
         print("Interrupted: what follows is about the architectures that were tried.")
     results.sort(key=lambda result: result.model_type)
-    if options.names:
+    if options.names or options.task != "base":
         for result in results:
             print(result)
     else:

@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import inspect
 import itertools
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import torch
 from torch import nn
 
+from fxlab.tracing.input_makers import InputMaker
+from fxlab.tracing.input_names import MAKERS, alternatives
 from fxlab.tracing.input_trials import first_that_runs
-
-_SEED = 0
-_SPECIAL_TOKENS = 10
-"""Ids below this are left to padding and other special tokens where the vocabulary is large enough."""
 
 
 def example_inputs(
@@ -79,8 +76,8 @@ def example_inputs(
             f"{type(model).__name__} has no config. "
             f"Give inputs for: {', '.join(parameters) or 'nothing, it takes none'}."
         )
-    maker = _Maker(model, batch_size, sequence_length)
-    choices = list(maker.default_names()) if input_names is None else [list(input_names)]
+    maker = InputMaker(model, batch_size, sequence_length)
+    choices = list(_likely_names(maker)) if input_names is None else [list(input_names)]
     names = choices[0]
     unknown = [name for name in names if name not in parameters]
     if unknown:
@@ -88,172 +85,77 @@ def example_inputs(
             f"input_names: {type(model).__name__}.forward has no parameter {', '.join(unknown)}. "
             f"It has {', '.join(parameters)}."
         )
-    not_guessed = [name for name in names if name not in _MAKERS]
+    not_guessed = [name for name in names if name not in MAKERS]
     if not_guessed:
         raise ValueError(f"inputs: {', '.join(not_guessed)} cannot be guessed. Give them in inputs.")
-    return first_that_runs(model, [inputs for names in choices for inputs in maker.inputs(names)])
+    return first_that_runs(model, (inputs for names in choices for inputs in _inputs_of(maker, names)))
 
 
-@dataclass
-class _Maker:
-    """Makes single inputs."""
-
-    model: nn.Module
-    batch_size: int
-    asked_length: int | None
-
-    def __post_init__(self) -> None:
-        self.config: Any = self.model.config
-        first = next(iter(self.model.parameters()), torch.empty(0))
-        self.device = first.device
-        floating = (p.dtype for p in self.model.parameters() if p.is_floating_point())
-        self.dtype = next(floating, torch.float32)
-        self.random = torch.Generator().manual_seed(_SEED)
-
-    def default_names(self) -> Iterator[list[str]]:
-        """Yield the names of what the model needs; then others, in case that is not all it needs."""
-        parameters = inspect.signature(self.model.forward).parameters
-        required = [
-            name
-            for name, parameter in parameters.items()
-            if parameter.default is inspect.Parameter.empty
-            and parameter.kind not in (inspect.Parameter.VAR_KEYWORD, inspect.Parameter.VAR_POSITIONAL)
-        ]
-        main = getattr(self.model, "main_input_name", "input_ids")
-        wanted = {main, *required}
-        modalities = getattr(self.model, "input_modalities", ())
-        places_images = any("image_token" in name for name in vars(self.config))
-        if not (isinstance(modalities, str) or self.setting("projection_dim") is None or places_images):
-            # Two towers, as in CLIP: neither works without the other.
-            wanted |= {name for modality in modalities for name in _OF_MODALITY.get(modality, ())}
-        if getattr(self.config, "is_encoder_decoder", False):
-            wanted.add("decoder_input_ids")
-        if "input_ids" in wanted:
-            wanted.add("attention_mask")
-            wanted |= {"token_type_ids"} if self.setting("type_vocab_size", 0) else set()
-        yield [name for name in parameters if name in wanted]
-        others = [name for name in _MAYBE_NEEDED if name in parameters and name not in wanted]
-        for more in (*({name} for name in others), {*others} if len(others) > 1 else None):
-            if more:
-                yield [name for name in parameters if name in wanted | more]
-
-    def inputs(self, names: list[str]) -> Iterator[dict[str, torch.Tensor]]:
-        """Yield inputs of these names, the most likely shapes first."""
-        for chosen in itertools.product(*(_MAKERS[name] for name in names)):
-            self.random.manual_seed(_SEED)
-            made = (make(self).to(self.device) for make in chosen)
-            yield dict(zip(names, made, strict=True))
-
-    def setting(self, name: str, default: Any = None) -> Any:
-        """Return a setting of the configuration, or of one of its parts."""
-        parts = [part for part in vars(self.config).values() if hasattr(part, "to_dict")]
-        first = ("text_config", "vision_config", "audio_config", "decoder", "encoder")
-        parts = [getattr(self.config, part, None) for part in first] + parts
-        for config in (self.config, *parts):
-            value = getattr(config, name, None)
-            if value is not None:
-                return value
-        return default
-
-    def length(self) -> int:
-        """Return the number of tokens."""
-        if self.asked_length is not None:
-            return self.asked_length
-        # Some models keep the first positions for padding.
-        positions = self.setting("max_position_embeddings") or self.setting("n_positions") or 4096
-        return max(1, min(12, int(positions) - 2 if int(positions) > 4 else int(positions)))
-
-    def ids(self) -> torch.Tensor:
-        vocabulary = int(self.setting("vocab_size", 2))
-        low = _SPECIAL_TOKENS if vocabulary > 2 * _SPECIAL_TOKENS else 0
-        ids = torch.randint(low, vocabulary, (self.batch_size, self.length()), generator=self.random)
-        padding = self.setting("pad_token_id")
-        if isinstance(padding, int) and 0 <= padding < vocabulary:
-            ids = ids.masked_fill(self.mask() == 0, padding)
-        return ids
-
-    def mask(self) -> torch.Tensor:
-        length = self.length()
-        padded = max(1, length - max(1, length // 4))
-        real = torch.tensor([padded if row % 2 else length for row in range(self.batch_size)])
-        return (torch.arange(length) < real[:, None]).long()
-
-    def zeros(self) -> torch.Tensor:
-        return torch.zeros(self.batch_size, self.length(), dtype=torch.long)
-
-    def positions(self) -> torch.Tensor:
-        return torch.arange(self.length()).repeat(self.batch_size, 1)
-
-    def floats(self, *shape: int) -> torch.Tensor:
-        return torch.randn(self.batch_size, *shape, generator=self.random).to(self.dtype)
-
-    def image(self) -> torch.Tensor:
-        size = self.setting("image_size", 224)
-        height, width = (size, size) if isinstance(size, int) else tuple(size)[-2:]
-        return self.floats(int(self.setting("num_channels", 3)), int(height), int(width))
-
-    def video(self) -> torch.Tensor:
-        image = self.image()
-        return self.floats(int(self.setting("num_frames", 2)), *image.shape[1:])
-
-    def bins(self) -> int:
-        names = ("input_feat_per_channel", "feature_projection_input_dim", "num_mel_bins", "feature_size")
-        return int(next(filter(None, map(self.setting, names)), 80))
-
-    def spectrogram(self) -> torch.Tensor:
-        bins, positions = self.setting("num_mel_bins"), self.setting("max_source_positions")
-        if bins and positions:
-            # Whisper and its kin: two convolutions halve the time axis to the number of positions.
-            return self.floats(int(bins), 2 * int(positions))
-        return self.floats(_FRAMES, self.bins())
-
-    def patches(self) -> torch.Tensor:
-        """Return the patches of all images in one row, as vision towers take them that know a grid."""
-        patch, channels = int(self.setting("patch_size", 16)), int(self.setting("in_channels", 3))
-        frames = int(self.setting("temporal_patch_size", 1))
-        count = self.batch_size * _GRID * _GRID
-        size = channels * frames * patch * patch
-        return torch.randn(count, size, generator=self.random).to(self.dtype)
-
-    def grid(self) -> torch.Tensor:
-        """Return the number of patches of each image: in time, down and across."""
-        return torch.tensor([[1, _GRID, _GRID]] * self.batch_size)
+def _likely_names(maker: InputMaker) -> Iterator[list[str]]:
+    """Yield the names of what the model needs; then others, in case that is not all it needs."""
+    parameters = inspect.signature(maker.model.forward).parameters
+    required = [
+        name
+        for name, parameter in parameters.items()
+        if parameter.default is inspect.Parameter.empty
+        and parameter.kind not in (inspect.Parameter.VAR_KEYWORD, inspect.Parameter.VAR_POSITIONAL)
+    ]
+    main = getattr(maker.model, "main_input_name", "input_ids")
+    wanted = {*([main] if isinstance(main, str) else main), *required}
+    modalities = getattr(maker.model, "input_modalities", ())
+    places_images = any("image_token" in name for name in vars(maker.config))
+    if not (isinstance(modalities, str) or maker.setting("projection_dim") is None or places_images):
+        # Two towers, as in CLIP: neither works without the other.
+        wanted |= {name for modality in modalities for name in _OF_MODALITY.get(modality, ())}
+    if getattr(maker.config, "is_encoder_decoder", False):
+        wanted.add("decoder_input_ids")
+    wanted &= {*parameters}
+    if "input_ids" in wanted:
+        wanted.add("attention_mask")
+        wanted |= {"token_type_ids"} if maker.setting("type_vocab_size", default=0) else set()
+    yield [name for name in parameters if name in wanted]
+    groups = [{*group} for group in _MAYBE_NEEDED if parameters.keys() >= {*group} and not wanted >= {*group}]
+    for more in (*groups, set().union(*groups) if len(groups) > 1 else None):
+        if more:
+            yield [name for name in parameters if name in wanted | more]
 
 
-_Make = Callable[[_Maker], torch.Tensor]
-_FRAMES = 100
-_GRID = 4
+def _inputs_of(maker: InputMaker, names: list[str]) -> Iterator[dict[str, torch.Tensor]]:
+    """Yield inputs of these names, the most likely shapes first."""
+    every_way = itertools.product(*(alternatives(name, names) for name in names))
+    for chosen in itertools.islice(every_way, _MOST_TRIALS):
+        maker.restart()
+        made = [make(maker) for make in chosen]
+        inputs = {
+            name: tensor.to(maker.device)
+            for name, tensor in zip(names, made, strict=True)
+            if tensor is not None
+        }
+        if len(inputs) == len(names):
+            yield inputs
 
-_MAKERS: dict[str, tuple[_Make, ...]] = {
-    "input_ids": (_Maker.ids,),
-    "decoder_input_ids": (_Maker.ids,),
-    "attention_mask": (_Maker.mask,),
-    "decoder_attention_mask": (_Maker.mask,),
-    "token_type_ids": (_Maker.zeros,),
-    "position_ids": (_Maker.positions,),
-    "pixel_values": (_Maker.image, _Maker.video),
-    "pixel_values_videos": (_Maker.video,),
-    "input_features": (
-        _Maker.spectrogram,
-        lambda maker: maker.floats(_FRAMES, maker.bins()),
-        lambda maker: maker.floats(maker.bins(), _FRAMES),
-        lambda maker: maker.floats(1, 10 * _FRAMES + 1, maker.bins()),
-    ),
-    "input_features_mask": (lambda maker: torch.ones(maker.batch_size, _FRAMES, dtype=torch.long),),
-    "input_values": (
-        lambda maker: maker.floats(8000),
-        lambda maker: maker.floats(1, 8000),
-        lambda maker: maker.floats(int(maker.setting("max_length", _FRAMES)), maker.bins()),
-    ),
-    "inputs_embeds": (lambda maker: maker.floats(maker.length(), int(maker.setting("hidden_size", 1))),),
-    "labels": (_Maker.ids,),
-    "bbox": (lambda maker: maker.zeros()[..., None].repeat(1, 1, 4),),
-    "grid_thw": (_Maker.grid,),
-    "hidden_states": (_Maker.patches,),
-}
-"""How each input is made; in several shapes where a name may stand for several."""
 
-_MAYBE_NEEDED = ("pixel_values", "bbox", "input_values")
+_MOST_TRIALS = 40
+"""How many shapes are tried for the same names: each takes as long as a run."""
+
+_MAYBE_NEEDED = (
+    ("pixel_values",),
+    ("bbox",),
+    ("input_values",),
+    ("input_features",),
+    ("input_ids",),
+    ("input_features_mask",),
+    ("decoder_input_values",),
+    ("target_sizes",),
+    ("visual_feats", "visual_pos"),
+    ("encoder_hidden_states",),
+    ("input_ids", "image_embeds_position_mask"),
+    ("pixel_values", "image_attention_mask"),
+    ("pixel_values", "pixel_attention_mask"),
+    ("pixel_values", "pixel_attention_mask", "spatial_shapes"),
+    ("future_values", "future_time_features"),
+    ("actions", "rewards", "returns_to_go", "timesteps"),
+)
 """What some models need although ``forward`` gives it a default."""
 
 _OF_MODALITY = {

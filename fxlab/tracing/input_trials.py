@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from itertools import chain
 from typing import Any
 
 import torch
@@ -41,10 +42,12 @@ def first_that_runs(model: nn.Module, candidates: Iterable[dict[str, Any]]) -> d
     candidates
         Keyword arguments, the most likely ones first. Nothing is run if there is but one.
     """
-    first, *others = candidates
-    if not others or takes(model, first):
+    rest = iter(candidates)
+    first = next(rest)
+    second = next(rest, None)
+    if second is None or takes(model, first):
         return first
-    return next((inputs for inputs in others if takes(model, inputs)), first)
+    return next((inputs for inputs in chain([second], rest) if takes(model, inputs)), first)
 
 
 def takes(model: nn.Module, inputs: dict[str, Any]) -> bool:

@@ -104,6 +104,179 @@ def test_a_tower_that_knows_a_grid_is_given_patches():
         model(**inputs)
 
 
+SERIES = {"num_input_channels": 3, "context_length": 16, "patch_length": 4, "patch_stride": 4}
+TWO_TOWERS = {"text_config": {**WIDTHS, "vocab_size": 100, "projection_size": 32}}
+
+KINDS = {
+    "a time series of one channel": (
+        lambda: hf.TimeSeriesTransformerModel(
+            hf.TimeSeriesTransformerConfig(prediction_length=4, lags_sequence=[1, 3], d_model=16)
+        ),
+        {"past_values": (2, 7), "past_time_features": (2, 7, 0), "past_observed_mask": (2, 7)},
+    ),
+    "a time series of several channels": (
+        lambda: hf.PatchTSTModel(
+            hf.PatchTSTConfig(**SERIES, d_model=16, num_attention_heads=2, num_hidden_layers=1, ffn_dim=16)
+        ),
+        {"past_values": (2, 16, 3)},
+    ),
+    "states and actions": (
+        lambda: hf.DecisionTransformerModel(
+            hf.DecisionTransformerConfig(hidden_size=32, n_layer=1, n_head=2, state_dim=5, act_dim=3)
+        ),
+        {
+            "states": (2, 12, 5),
+            "actions": (2, 12, 3),
+            "rewards": (2, 12, 1),
+            "returns_to_go": (2, 12, 1),
+            "timesteps": (2, 12),
+        },
+    ),
+    "hidden states of any kind": (
+        lambda: hf.PerceiverModel(
+            hf.PerceiverConfig(
+                num_latents=4,
+                d_latents=16,
+                d_model=24,
+                num_self_attends_per_block=1,
+                num_self_attention_heads=2,
+                num_cross_attention_heads=2,
+            )
+        ),
+        {"inputs": (2, 12, 24)},
+    ),
+    "patches beside padding": (
+        lambda: hf.Siglip2Model(
+            hf.Siglip2Config(**TWO_TOWERS, vision_config={**WIDTHS, "patch_size": 4, "num_patches": 16})
+        ),
+        {
+            "input_ids": (2, 12),
+            "pixel_values": (2, 16, 48),
+            "pixel_attention_mask": (2, 16),
+            "spatial_shapes": (2, 2),
+            "attention_mask": (2, 12),
+        },
+    ),
+    "patches of several frames in one row": (
+        lambda: hf.AutoModel.from_config(
+            hf.Lfm3VlVisionConfig(**WIDTHS, patch_size=4, temporal_patch_size=2, out_hidden_size=32)
+        ),
+        {"pixel_values": (32, 96), "grid_thw": (2, 3)},
+    ),
+    "what was seen, and where": (
+        lambda: hf.LxmertModel(
+            hf.LxmertConfig(
+                **{name: size for name, size in WIDTHS.items() if name != "num_hidden_layers"},
+                l_layers=1,
+                x_layers=1,
+                r_layers=1,
+                vocab_size=100,
+                visual_feat_dim=20,
+            )
+        ),
+        {
+            "input_ids": (2, 12),
+            "visual_feats": (2, 4, 20),
+            "visual_pos": (2, 4, 4),
+            "attention_mask": (2, 12),
+            "token_type_ids": (2, 12),
+        },
+    ),
+    "queries to an image": (
+        lambda: hf.Blip2QFormerModel(hf.Blip2QFormerConfig(**WIDTHS, encoder_hidden_size=24)),
+        {"query_embeds": (2, 4, 32), "encoder_hidden_states": (2, 4, 24)},
+    ),
+    "images of a prompt": (
+        lambda: hf.IdeficsModel(
+            hf.IdeficsConfig(
+                **WIDTHS,
+                vocab_size=100,
+                vision_config={**WIDTHS, "embed_dim": 32, "image_size": 32, "patch_size": 16},
+                use_resampler=False,
+            )
+        ),
+        {
+            "input_ids": (2, 12),
+            "attention_mask": (2, 12),
+            "pixel_values": (2, 1, 3, 32, 32),
+            "image_attention_mask": (2, 12, 1),
+        },
+    ),
+    "an image and a worked example": (
+        lambda: hf.SegGptModel(
+            hf.SegGptConfig(
+                hidden_size=32,
+                num_hidden_layers=2,
+                num_attention_heads=2,
+                image_size=(64, 32),
+                pretrain_image_size=32,
+                merge_index=0,
+                intermediate_hidden_state_indices=[1],
+            )
+        ),
+        {
+            "pixel_values": (2, 3, 32, 32),
+            "prompt_pixel_values": (2, 3, 32, 32),
+            "prompt_masks": (2, 3, 32, 32),
+        },
+    ),
+    "several codes at each time": (
+        lambda: hf.DiaModel(
+            hf.DiaConfig(
+                delay_pattern=[0, 1, 2],
+                encoder_config={**WIDTHS, "num_key_value_heads": 2, "head_dim": 16, "vocab_size": 100},
+                decoder_config={
+                    **WIDTHS,
+                    "num_key_value_heads": 2,
+                    "head_dim": 16,
+                    "cross_hidden_size": 32,
+                    "cross_num_attention_heads": 2,
+                    "cross_num_key_value_heads": 2,
+                    "cross_head_dim": 16,
+                    "vocab_size": 100,
+                    "num_channels": 3,
+                },
+            )
+        ),
+        {"input_ids": (2, 12), "attention_mask": (2, 12), "decoder_input_ids": (2, 12, 3)},
+    ),
+    "hidden states of speech": (
+        lambda: hf.SpeechT5Model(
+            hf.SpeechT5Config(
+                hidden_size=32,
+                encoder_layers=1,
+                encoder_attention_heads=2,
+                encoder_ffn_dim=32,
+                decoder_layers=1,
+                decoder_attention_heads=2,
+                decoder_ffn_dim=32,
+            )
+        ),
+        {"input_values": (2, 12, 32), "decoder_input_values": (2, 12, 32)},
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_inputs_of_every_kind_have_the_shapes_that_the_configuration_asks_for(kind):
+    make, shapes = KINDS[kind]
+    model = make().eval()
+    inputs = example_inputs(model)
+    assert {name: tuple(tensor.shape) for name, tensor in inputs.items()} == shapes
+    with torch.no_grad():
+        model(**inputs)
+
+
+def test_what_cannot_be_guessed_is_named():
+    class Session(hf.BertModel):
+        def forward(self, inference_session, input_ids=None):
+            return inference_session
+
+    model = Session(hf.BertConfig(**WIDTHS, vocab_size=100))
+    with pytest.raises(ValueError, match="inference_session cannot be guessed"):
+        example_inputs(model)
+
+
 def test_a_model_that_takes_none_of_them_says_so_itself():
     class Picky(hf.ViltModel):
         def forward(self, input_ids=None, pixel_values=None):

@@ -1,0 +1,279 @@
+"""Makes single inputs of a model of transformers from the settings of its configuration."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import nn
+
+_SEED = 0
+_SPECIAL_TOKENS = 10
+"""Ids below this are left to padding and other special tokens where the vocabulary is large enough."""
+FRAMES = 100
+"""The time steps of a spectrogram, where the configuration leaves them open."""
+SAMPLES = 8000
+"""The samples of a waveform."""
+GRID = 4
+"""The patches of an image, down and across."""
+
+
+@dataclass
+class InputMaker:
+    """Makes single inputs of a model; the same ones each time after :meth:`restart`."""
+
+    model: nn.Module
+    batch_size: int
+    asked_length: int | None
+
+    def __post_init__(self) -> None:
+        self.config: Any = self.model.config
+        first = next(iter(self.model.parameters()), torch.empty(0))
+        self.device = first.device
+        floating = (p.dtype for p in self.model.parameters() if p.is_floating_point())
+        self.dtype = next(floating, torch.float32)
+        self.random = torch.Generator()
+        self.restart()
+
+    def restart(self) -> None:
+        """Begin again with the first of the random numbers."""
+        self.random.manual_seed(_SEED)
+
+    def parts(self) -> list[Any]:
+        """Return the configuration and its parts, those first that say most about the inputs."""
+        first = ("text_config", "vision_config", "audio_config", "decoder", "encoder")
+        named = [getattr(self.config, part, None) for part in first]
+        return [self.config, *named, *_parts_of(self.config)]
+
+    def setting(self, *names: str, default: Any = None) -> Any:
+        """Return the first of several settings that the configuration, or a part of it, has a value for."""
+        parts = self.parts()
+        values = (getattr(part, name, None) for name in names for part in parts)
+        return next((value for value in values if value is not None), default)
+
+    def number(self, *names: str, default: int) -> int:
+        """Return a setting that is a whole number; of a list, the first."""
+        value = self.setting(*names, default=default)
+        return int(value[0] if isinstance(value, list | tuple) and value else value or default)
+
+    def floats(self, *shape: int) -> torch.Tensor:
+        """Return random numbers, a row for each of the batch."""
+        return self.flat(self.batch_size, *shape)
+
+    def flat(self, *shape: int) -> torch.Tensor:
+        """Return random numbers, whose first dimension is not the batch."""
+        return torch.randn(*shape, generator=self.random).to(self.dtype)
+
+    # Text
+
+    def length(self) -> int:
+        """Return the number of tokens."""
+        if self.asked_length is not None:
+            return self.asked_length
+        # Some models keep the first positions for padding.
+        positions = self.number("max_position_embeddings", "n_positions", default=4096)
+        return max(1, min(12, positions - 2 if positions > 4 else positions))
+
+    def ids(self) -> torch.Tensor:
+        """Return the ids of tokens; padding where the mask is 0."""
+        if self.setting("num_codebooks") and self.setting("codebook_vocab_size"):
+            # The audio codes of each time beside its token.
+            codes = min(self.number("codebook_vocab_size", default=2), self.number("vocab_size", default=2))
+            return self.words(codes, self.length(), int(self.setting("num_codebooks")) + 1)
+        ids = self.words(int(self.setting("vocab_size", default=2)))
+        padding = self.setting("pad_token_id")
+        if isinstance(padding, int) and 0 <= padding < int(self.setting("vocab_size", default=2)):
+            ids = ids.masked_fill(self.mask() == 0, padding)
+        return ids
+
+    def words(self, vocabulary: int, *shape: int) -> torch.Tensor:
+        """Return ids of any vocabulary, none of them special where it is large enough."""
+        low = _SPECIAL_TOKENS if vocabulary > 2 * _SPECIAL_TOKENS else 0
+        shape = shape or (self.length(),)
+        return torch.randint(low, vocabulary, (self.batch_size, *shape), generator=self.random)
+
+    def decoder_ids(self) -> torch.Tensor:
+        """Return ids for the decoder."""
+        decoder: Any = getattr(self.config, "decoder_config", None)
+        channels = getattr(decoder, "num_channels", None)
+        # Several audio codes at each time.
+        return self.ids() if channels is None else self.words(decoder.vocab_size, self.length(), channels)
+
+    def question(self) -> torch.Tensor:
+        """Return ids for the transformer that asks an image."""
+        part = getattr(self.config, "qformer_config", self.config)
+        return self.words(int(getattr(part, "vocab_size", 2)))
+
+    def ids_and_images(self) -> torch.Tensor:
+        """Return ids with the places for an image in front."""
+        ids, image = self.ids(), self.setting("image_token_id", "image_token_index", "video_token_id")
+        count = self.number("num_query_tokens", "image_seq_length", "mm_tokens_per_image", default=1)
+        if self.setting("image_token_id", "image_token_index") is None:
+            count *= self.number("num_frames", default=2)
+        places = torch.full((self.batch_size, count), int(image or 0))
+        return torch.cat([places, ids[:, count:]], 1)
+
+    def mask(self) -> torch.Tensor:
+        """Return a mask that leaves out the end of every second sequence."""
+        length = self.length()
+        padded = max(1, length - max(1, length // 4))
+        real = torch.tensor([padded if row % 2 else length for row in range(self.batch_size)])
+        return (torch.arange(length) < real[:, None]).long()
+
+    def ones(self, *shape: int) -> torch.Tensor:
+        """Return ones, as many as there are tokens or in another shape."""
+        return torch.ones(self.batch_size, *shape, dtype=torch.long)
+
+    def zeros(self, *shape: int) -> torch.Tensor:
+        """Return zeros, as many as there are tokens or in another shape."""
+        return torch.zeros(self.batch_size, *(shape or (self.length(),)), dtype=torch.long)
+
+    def positions(self) -> torch.Tensor:
+        """Return where each token stands."""
+        return torch.arange(self.length()).repeat(self.batch_size, 1)
+
+    def width(self) -> int:
+        """Return the size of the hidden states."""
+        return self.number("hidden_size", "d_model", default=1)
+
+    # Images
+
+    def image(self) -> torch.Tensor:
+        """Return images of the size that the configuration names."""
+        size = self.setting("image_size", "max_img_size", default=224)
+        height, width = (size, size) if isinstance(size, int) else tuple(size)[-2:]
+        return self.floats(self.channels(), int(height), int(width))
+
+    def images_of_prompts(self) -> torch.Tensor:
+        """Return one image for each prompt of a batch."""
+        return self.image()[:, None]
+
+    def image_places(self) -> torch.Tensor:
+        """Return a mask of the tokens that stand for an image."""
+        count = min(self.number("latent_query_num", "num_query_tokens", default=1), self.length())
+        return (torch.arange(self.length()) < count).repeat(self.batch_size, 1)
+
+    def upper_half(self) -> torch.Tensor:
+        """Return one of two images that are put on top of each other to make one of the right size."""
+        image = self.image()
+        return image[..., : image.shape[-2] // 2, :]
+
+    def video(self) -> torch.Tensor:
+        """Return several frames for each of the batch."""
+        image = self.image()
+        return self.floats(self.number("num_frames", default=2), *image.shape[1:])
+
+    def channels(self) -> int:
+        """Return the number of colours."""
+        return self.number("num_channels", "in_channels", "in_chans", default=3)
+
+    def patch(self) -> int:
+        """Return the height and width of a patch."""
+        return self.number("patch_size", default=16)
+
+    def patches(self, frames: int) -> torch.Tensor:
+        """Return the patches of all images in one row, as vision towers take them that know a grid."""
+        count = self.batch_size * GRID * GRID
+        return self.flat(count, self.channels() * frames * self.patch() ** 2)
+
+    def patches_beside_padding(self) -> torch.Tensor:
+        """Return the patches of each image in a row of its own."""
+        return self.floats(GRID * GRID, self.channels() * self.patch() ** 2)
+
+    def strip(self) -> torch.Tensor:
+        """Return the patches of all images side by side, as one image that is one patch high."""
+        return self.flat(1, self.channels(), self.patch(), self.batch_size * GRID * GRID * self.patch())
+
+    def square_patches(self) -> torch.Tensor:
+        """Return the patches of all images in one row, each of them as an image."""
+        return self.flat(self.batch_size * GRID * GRID, self.channels(), self.patch(), self.patch())
+
+    def merged_patches(self) -> torch.Tensor:
+        """Return squares of several patches each, with the channels last."""
+        size = self.patch() * self.number("spatial_merge_size", default=1)
+        return self.flat(self.batch_size * GRID * GRID, size, size, self.channels())
+
+    def grid(self) -> torch.Tensor:
+        """Return the number of patches of each image: in time, down and across."""
+        return torch.tensor([[1, GRID, GRID]] * self.batch_size)
+
+    def places(self) -> torch.Tensor:
+        """Return where in its image each patch is: across and down."""
+        rows = [[across, down] for down in range(GRID) for across in range(GRID)]
+        return torch.tensor([rows] * self.batch_size)
+
+    # Sound
+
+    def bins(self) -> int:
+        """Return the frequencies of a spectrogram."""
+        names = ("input_feat_per_channel", "feature_projection_input_dim", "num_mel_bins", "n_mels")
+        return self.number(*names, "input_feat_size", "feature_size", default=80)
+
+    def frames(self) -> int:
+        """Return the time steps of a spectrogram."""
+        positions = self.setting("max_source_positions")
+        # Whisper and its kin: two convolutions halve the time axis to the number of positions.
+        return 2 * int(positions) if positions and self.setting("num_mel_bins") else FRAMES
+
+    def whole_spectrogram(self) -> torch.Tensor | None:
+        """Return a spectrogram of the one length that a model has positions for."""
+        return None if self.frames() == FRAMES else self.floats(self.bins(), self.frames())
+
+    def stacked_frames(self, count: int) -> torch.Tensor:
+        """Return a spectrogram that has several steps in one."""
+        return self.floats(FRAMES, self.bins() * count)
+
+    def even_frames(self) -> torch.Tensor:
+        """Return a spectrogram whose length may be halved several times."""
+        return self.floats(_rounded(FRAMES, 32), self.bins())
+
+    def even_waveform(self) -> torch.Tensor | None:
+        """Return a waveform that can be cut into patches."""
+        patches = self.setting("patch_sizes")
+        return None if patches is None else self.floats(_rounded(SAMPLES, math.prod(patches)))
+
+    def frames_of_sound(self) -> torch.Tensor:
+        """Return the hidden states of sound, time last."""
+        return self.floats(self.width(), FRAMES)
+
+    def latents(self, name: str) -> torch.Tensor:
+        """Return what a decoder of sound starts from."""
+        return self.floats(self.number(name, default=self.width()), self.length())
+
+    # Time series
+
+    def past_length(self) -> int:
+        """Return how many steps of the past a forecast starts from."""
+        lags = self.setting("lags_sequence", default=[0])
+        return int(self.number("context_length", default=FRAMES) + max([0, *lags]))
+
+    def series(self, steps: int) -> torch.Tensor:
+        """Return a time series, of several channels where the model takes several."""
+        channels = self.setting("num_input_channels", "input_size")
+        one_only = channels is None or (self.setting("num_input_channels") is None and channels == 1)
+        return self.floats(steps) if one_only else self.floats(steps, int(channels))
+
+    def action_embeddings(self) -> torch.Tensor:
+        """Return the embeddings of what a robot is about to do."""
+        part = getattr(self.config, "dit_config", self.config)
+        return self.floats(self.number("chunk_size", default=GRID), int(getattr(part, "hidden_size", 1)))
+
+    def future_length(self) -> int:
+        """Return how many steps are forecast."""
+        return self.number("prediction_length", default=1)
+
+    def time_features(self, steps: int) -> torch.Tensor:
+        """Return what is known about the time of each step."""
+        return self.floats(steps, int(self.setting("num_time_features", default=0)))
+
+
+def _parts_of(config: Any) -> list[Any]:
+    parts = [part for part in vars(config).values() if hasattr(part, "to_dict")]
+    return parts + [inner for part in parts for inner in _parts_of(part)]
+
+
+def _rounded(number: int, step: int) -> int:
+    """Return a number made larger until it is a multiple."""
+    return -(-number // step) * step
