@@ -30,13 +30,15 @@ import fxlab
 from fxlab.running import run
 from fxlab.tensors import same_bits, tensors_by_path
 from fxlab.tracing import example_inputs
-from fxlab.tracing.report import BATCH, DYNAMIC, FIXED, REAL
+from fxlab.tracing.report import BATCH, DATA, DYNAMIC, FIXED, REAL, REFUSAL
+from fxlab.tracing.size_guards import THOUGH
 
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT / "tests"))
 from zoo import SHRINKS, model_types, tasks, tiny_of_type  # noqa: E402 (of the tests, which are no package)
 
 SECONDS = 90
+RIGHT, REFUSED, WRONG = "right", "refused", "wrong"
 NOT_TRIED = ("not built", "no inputs", "not run")
 
 
@@ -50,16 +52,16 @@ class Result:
     reason: str = ""
     seconds: float = 0.0
     nodes: int = 0
-    right_at: dict[str, bool] = field(default_factory=dict)
-    """Whether the graph is eager's equal on ``the inputs``, and at other sizes that the model takes."""
+    checks: dict[str, str] = field(default_factory=dict)
+    """How the graph compares with eager on ``the inputs``, and at other sizes that the model takes."""
 
     @property
     def is_right(self) -> bool:
-        return bool(self.right_at.get("the inputs"))
+        return self.checks.get("the inputs") == RIGHT
 
     @property
     def is_right_at_other_sizes(self) -> bool:
-        return bool(self.right_at) and all(self.right_at.values())
+        return set(self.checks.values()) == {RIGHT}
 
 
 def tried(model_type: str, task: str = "base") -> Result:
@@ -94,19 +96,20 @@ def tried(model_type: str, task: str = "base") -> Result:
         result.seconds = time.perf_counter() - started
     report = traced.meta["trace"]
     result.outcome, result.nodes = report.rung, len(traced.graph.nodes)
-    result.reason = _one_line(report.steps_down[0]) if report.steps_down else ""
-    result.right_at["the inputs"] = agrees(model, traced, inputs) is True
+    limits = [f"{f.what} {f.detail} {f.where}" for f in report.findings if THOUGH in f.detail]
+    result.reason = _one_line(reasons[0]) if (reasons := [*report.steps_down, *limits]) else ""
+    result.checks["the inputs"] = compared(model, traced, inputs) or WRONG
     for words, sizes in {
         "another batch size": {"batch_size": 3},
         "another length": {"sequence_length": 9},
     }.items():
-        same = agrees(model, traced, example_inputs(model, **sizes))
-        if same is not None:
-            result.right_at[words] = same
+        found = compared(model, traced, example_inputs(model, **sizes))
+        if found is not None:
+            result.checks[words] = found
     return result
 
 
-def agrees(model: nn.Module, traced: nn.Module, inputs: dict[str, Any]) -> bool | None:
+def compared(model: nn.Module, traced: nn.Module, inputs: dict[str, Any]) -> str | None:
     """Tell whether two modules give the same bits; nothing if the model does not take the inputs."""
     try:
         expected = tensors_by_path(run(model, inputs))
@@ -114,14 +117,16 @@ def agrees(model: nn.Module, traced: nn.Module, inputs: dict[str, Any]) -> bool 
         return None
     try:
         actual = tensors_by_path(run(traced, inputs))
-    except Exception:  # a graph that refuses sizes is no right graph for them
-        return False
+    except AssertionError as error:
+        return REFUSED if str(error).startswith(REFUSAL) else WRONG
+    except Exception:  # as may what is recorded
+        return WRONG
     if actual.keys() != expected.keys():
-        return False
+        return WRONG
     if all(same_bits(actual[path], expected[path]) for path in expected):
-        return True
+        return RIGHT
     again = tensors_by_path(run(model, inputs))  # no two runs of some models agree
-    return not all(same_bits(again[path], expected[path]) for path in expected)
+    return WRONG if all(same_bits(again[path], expected[path]) for path in expected) else RIGHT
 
 
 def all_results(names: list[str], workers: int, task: str = "base") -> Iterator[Result]:
@@ -167,6 +172,7 @@ def summary(results: list[Result]) -> list[str]:
     right = [r for r in run_eagerly if r.is_right]
     everywhere = [r for r in run_eagerly if r.is_right_at_other_sizes]
     counts = Counter(r.outcome for r in results)
+    checks = [set(r.checks.values()) for r in run_eagerly]
     share = max(1, len(run_eagerly)) / 100
     return [
         "| | Architectures | |",
@@ -174,7 +180,9 @@ def summary(results: list[Result]) -> list[str]:
         f"| that a tiny model runs eagerly of | {len(run_eagerly)} | of {len(results)} |",
         f"| a graph gives eager's own bits | {len(right)} | {len(right) / share:.1f}% |",
         f"| and at another batch size and length too | {len(everywhere)} | {len(everywhere) / share:.1f}% |",
-        *(f"| traced on {rung} | {counts[rung]} | |" for rung in (DYNAMIC, BATCH, FIXED, REAL)),
+        f"| a graph refuses another size, in words | {sum(REFUSED in found for found in checks)} | |",
+        f"| a graph gives other numbers than eager | {sum(WRONG in found for found in checks)} | |",
+        *(f"| traced on {rung} | {counts[rung]} | |" for rung in (DYNAMIC, DATA, BATCH, FIXED, REAL)),
     ]
 
 
@@ -183,7 +191,7 @@ def report(results: list[Result]) -> str:
     limited = [
         r
         for r in results
-        if r.outcome not in (*NOT_TRIED, DYNAMIC) or (r.right_at and not r.is_right_at_other_sizes)
+        if r.outcome not in (*NOT_TRIED, DYNAMIC) or (r.checks and not r.is_right_at_other_sizes)
     ]
     lines = [
         "# Which architectures trace",
@@ -196,9 +204,9 @@ def report(results: list[Result]) -> str:
         "",
         "## Where a graph holds for less than the model does",
         "",
-        "| Architecture | Traced on | Right | Why |",
+        "| Architecture | Traced on | Checked | Why |",
         "|---|---|---|---|",
-        *(f"| {r.model_type} | {r.outcome} | {_right_at(r)} | {_cell(r.reason)} |" for r in limited),
+        *(f"| {r.model_type} | {r.outcome} | {_checked(r)} | {_cell(r.reason)} |" for r in limited),
         "",
         "## Not tried",
         "",
@@ -215,8 +223,9 @@ def report(results: list[Result]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _right_at(result: Result) -> str:
-    return ", ".join(words for words, right in result.right_at.items() if right) or "nowhere"
+def _checked(result: Result) -> str:
+    found = {how: [at for at, what in result.checks.items() if what == how] for how in (RIGHT, REFUSED, WRONG)}
+    return "; ".join(f"{how}: {', '.join(places)}" for how, places in found.items() if places) or "nowhere"
 
 
 def _cell(text: str) -> str:
