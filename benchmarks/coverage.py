@@ -38,7 +38,7 @@ sys.path.insert(0, str(ROOT / "tests"))
 from zoo import SHRINKS, model_types, tasks, tiny_of_type  # noqa: E402 (of the tests, which are no package)
 
 SECONDS = 90
-RIGHT, REFUSED, WRONG = "right", "refused", "wrong"
+RIGHT, REFUSED, WRONG = _HOW = "right", "refused", "wrong"
 NOT_TRIED = ("not built", "no inputs", "not run")
 
 
@@ -224,8 +224,8 @@ def report(results: list[Result]) -> str:
 
 
 def _checked(result: Result) -> str:
-    found = {how: [at for at, what in result.checks.items() if what == how] for how in (RIGHT, REFUSED, WRONG)}
-    return "; ".join(f"{how}: {', '.join(places)}" for how, places in found.items() if places) or "nowhere"
+    places = {how: [at for at, found in result.checks.items() if found == how] for how in _HOW}
+    return "; ".join(f"{how}: {', '.join(at)}" for how, at in places.items() if at) or "nowhere"
 
 
 def _cell(text: str) -> str:

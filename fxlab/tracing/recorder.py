@@ -14,6 +14,7 @@ import numpy as np
 import sympy
 import torch
 from torch import nn
+from torch._functorch import apis
 from torch._subclasses.fake_tensor import FakeTensor, unset_fake_temporarily
 from torch.autograd import Function
 from torch.fx import Graph, Node
@@ -43,6 +44,7 @@ from fxlab.tracing.recurrent import is_recurrent_on_fakes, recurrent_results
 from fxlab.tracing.report import REFUSAL, Finding, TraceError
 from fxlab.tracing.sizes import SizeNodes, SymbolicNumber, expression_of
 from fxlab.tracing.source_lines import model_frames, stack_trace, where
+from fxlab.tracing.vmapped import VmapBody
 
 MOST_OPERATIONS = 64
 """In the expression of a size."""
@@ -104,6 +106,7 @@ class Recorder(TorchFunctionMode):
         self._names = {id(self._originals.of(tensor)): name for name, tensor in _state_of(model)}
         self._buffers = dict(model.named_buffers())
         self._nodes: MutableMapping[torch.Tensor, Node | tuple[Node, Path]] = WeakTensorKeyDictionary()
+        self._bodies: list[VmapBody] = []
         self._symbols: dict[sympy.Symbol, tuple[Node, int | None]] = {}
         self._sizes = SizeNodes(self.graph, self._source_of, self._describe_place)
         self._scopes: list[tuple[str, type[nn.Module]]] = []
@@ -111,6 +114,7 @@ class Recorder(TorchFunctionMode):
         self._impure: set[Node] = set()
         self._without_grad: set[Node] = set()
         self._module_call = nn.Module.__call__
+        self._vmap: Callable[..., Any] = vars(apis)["vmap_impl"]
         self._thread = threading.get_ident()
         self._paused = False
         self._outside: FrameType = sys._getframe()
@@ -238,8 +242,12 @@ class Recorder(TorchFunctionMode):
             return self._module_call(module, *args, **kwargs)
         self._scopes.append((path, type(module)))
         try:
-            is_leaf = self._leaves.is_leaf(module, path) and autocast_state() == self._autocast
-            if is_leaf and self._can_be_arguments(module, path, (args, kwargs)):
+            is_leaf = self._leaves.is_leaf(module, path) and not self._bodies
+            if (
+                is_leaf
+                and autocast_state() == self._autocast
+                and self._can_be_arguments(module, path, (args, kwargs))
+            ):
                 call = Call("call_module", path, args, kwargs)
                 return self._call_whole(call, lambda: self._run_leaf(module, args, kwargs), module.training)
             if module._backward_hooks or module._backward_pre_hooks:
@@ -267,12 +275,55 @@ class Recorder(TorchFunctionMode):
         return self._call_whole(call, lambda: apply(function, *args, **kwargs), False)
 
     @contextmanager
-    def _unseen(self) -> Iterator[None]:
-        before, self._paused = self._paused, True
+    def _unseen(self, paused: bool = True) -> Iterator[None]:
+        before, self._paused = self._paused, paused
         try:
             yield
         finally:
             self._paused = before
+
+    def _call_vmap(
+        self,
+        function: Callable[..., Any],
+        in_dims: Any,
+        out_dims: Any,
+        randomness: str,
+        chunk: int | None,
+        *args: Any,
+        **kwargs: Any,
+    ) -> Any:
+        vmap = self._vmap
+        if self._paused or threading.get_ident() != self._thread:
+            return vmap(function, in_dims, out_dims, randomness, chunk, *args, **kwargs)
+        body = VmapBody(function, in_dims, args)
+        self._bodies.append(body)
+        try:
+            recorded = body.run(self._nodes.__setitem__, self._node_of_output)
+            with self._unseen():  # what torch does around the function
+                result = vmap(self._seen(recorded), in_dims, out_dims, randomness, None, *args, **kwargs)
+        finally:
+            self._bodies.pop()
+        call = Call("call_function", body.target(out_dims, randomness), tuple(body.given), {})
+        return self._recorded(call, result, False)
+
+    def _seen(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*args: Any, **kwargs: Any) -> Any:
+            with self._unseen(False):
+                return function(*args, **kwargs)
+
+        return call
+
+    @property
+    def _here(self) -> Graph:
+        """The graph that is being recorded: the model's, or that of a function that is mapped."""
+        return self._bodies[-1].graph if self._bodies else self.graph
+
+    def _brought_here(self, node: Node) -> Node:
+        """Return what stands for a node in the graph that is being recorded."""
+        graphs = [self.graph, *(body.graph for body in self._bodies)]
+        for body in self._bodies[graphs.index(node.graph) :]:
+            node = body.inherited(node)
+        return node
 
     def _call_whole(self, call: Call, run: Callable[[], Any], impure: bool) -> Any:
         """Run something without recording what it calls, as one node."""
@@ -292,7 +343,9 @@ class Recorder(TorchFunctionMode):
         if without_grad and written:
             # What is written without gradient is the tensor's data; its history stays as it is.
             arguments = torch.fx.map_arg(arguments, self._detached)
-        node = self.graph.create_node(call.op, call.target, *arguments)
+        if self._bodies:
+            arguments = torch.fx.map_arg(arguments, self._brought_here)
+        node = self._here.create_node(call.op, call.target, *arguments)
         self._describe(node, result)
         if written or impure or _draws_random_numbers(node):
             self._impure.add(node)
@@ -307,7 +360,7 @@ class Recorder(TorchFunctionMode):
         """Return a node without gradient that has the data of another."""
         if node in self._without_grad or not _can_have_gradient(node.meta.get("val")):
             return node
-        detached = self.graph.call_method("detach", (node,))
+        detached = self._here.call_method("detach", (self._brought_here(node),))
         self._describe(detached, node.meta["val"])
         self._without_grad.add(detached)
         return detached
@@ -393,8 +446,8 @@ class Recorder(TorchFunctionMode):
         if dim is None:
             return node
         # Right behind what it is the size of, before anything can write over that.
-        with self.graph.inserting_after(self._last_of_placeholders(node)):
-            size = self.graph.create_node("call_method", "size", (node, dim), name=f"{node.name}_size_{dim}")
+        with node.graph.inserting_after(self._last_of_placeholders(node)):
+            size = node.graph.create_node("call_method", "size", (node, dim), name=f"{node.name}_size_{dim}")
         size.meta["val"] = node.meta["val"].shape[dim] if "val" in node.meta else None
         return size
 
@@ -408,19 +461,19 @@ class Recorder(TorchFunctionMode):
         if found is None:
             return self._attribute_node(tensor)
         node = found if isinstance(found, Node) else self._taken_out(*found)
-        if node is not found:
+        if node is not found and not self._bodies:
             node.meta["val"] = self._value_in_meta(tensor)
         if node in self._without_grad and torch.is_grad_enabled() and _can_have_gradient(tensor):
             # It leaves the part of the model that is run without gradient.
-            node = self.graph.call_method("detach", (node,))
+            node = self._here.call_method("detach", (self._brought_here(node),))
             self._describe(node, tensor)
         self._nodes[tensor] = node
         return node
 
     def _taken_out(self, node: Node, path: Path) -> Node:
         for key in path:
-            with self.graph.inserting_after(self._last_of_placeholders(node)):
-                taken = self.graph.call_function(operator.getitem, (node, key))
+            with node.graph.inserting_after(self._last_of_placeholders(node)):
+                taken = node.graph.call_function(operator.getitem, (node, key))
             taken.meta = {k: v for k, v in node.meta.items() if k != "val"}
             if node in self._without_grad:
                 self._without_grad.add(taken)
@@ -452,7 +505,8 @@ class Recorder(TorchFunctionMode):
         return self.graph.create_node("get_attr", name)
 
     def _node_of_output(self, value: Any) -> Any:
-        return self._node_of(value) if isinstance(value, torch.Tensor) else self._sizes.value(value)
+        node = self._node_of(value) if isinstance(value, torch.Tensor) else self._sizes.value(value)
+        return self._brought_here(node) if isinstance(node, Node) else node
 
     def _argument(self, value: Any) -> Any:
         """Return a value as the argument of a node."""
@@ -471,7 +525,8 @@ class Recorder(TorchFunctionMode):
         if isinstance(value, dict):
             return {key: self._argument(item) for key, item in value.items()}
         if isinstance(value, tuple) and hasattr(value, "_fields"):
-            return self.graph.call_function(type(value), tuple(self._argument(item) for item in value))
+            parts = torch.fx.map_arg(tuple(self._argument(item) for item in value), self._brought_here)
+            return self._here.call_function(type(value), parts)
         if isinstance(value, list | tuple):
             return (list if isinstance(value, list) else tuple)(self._argument(item) for item in value)
         name = f"{type(value).__module__}.{type(value).__qualname__}"
@@ -567,7 +622,8 @@ class Recorder(TorchFunctionMode):
         return model_frames(self._outside)
 
     def _describe(self, node: Node, value: Any) -> None:
-        node.meta["val"] = self._value_in_meta(value)
+        if not self._bodies:  # what is mapped is no tensor of its own
+            node.meta["val"] = self._value_in_meta(value)
         self._describe_place(node)
 
     def _describe_place(self, node: Node) -> None:
@@ -599,8 +655,10 @@ class Recorder(TorchFunctionMode):
         try:
             nn.Module.__call__ = call  # type: ignore[method-assign]
             Function.apply = classmethod(call_function)  # type: ignore[method-assign, assignment]
+            vars(apis)["vmap_impl"] = self._call_vmap
             yield
         finally:
+            vars(apis)["vmap_impl"] = self._vmap
             nn.Module.__call__ = self._module_call  # type: ignore[method-assign]
             Function.apply = apply  # type: ignore[method-assign]
 

@@ -1,0 +1,110 @@
+"""Functions that a model maps with ``torch.vmap``."""
+
+import copy
+import pickle
+
+import pytest
+import torch
+import transformers
+from agreement import assert_agree
+from torch import nn
+
+from fxlab.tracing import example_inputs, symbolic_trace
+
+
+class Maps(nn.Module):
+    """A module that maps a function of a row, of itself and of its input."""
+
+    def __init__(self, function, **settings):
+        super().__init__()
+        self.linear = nn.Linear(4, 4)
+        self.weight = nn.Parameter(torch.randn(4))
+        self.register_buffer("table", torch.randn(7))
+        self.function = function
+        self.settings = settings
+
+    def forward(self, x):
+        return torch.vmap(lambda row: self.function(self, x, row), **self.settings)(x)
+
+
+CASES = {
+    "parameters and modules": (lambda m, x, row: m.linear(row) * m.weight, {}),
+    "the input itself": (lambda m, x, row: x @ row, {}),
+    "sizes": (lambda m, x, row: row * x.shape[0] + torch.arange(x.shape[1]), {}),
+    "another dimension": (lambda m, x, row: row.cumsum(0), {"in_dims": 1, "out_dims": 1}),
+    "structures": (lambda m, x, row: {"a": row.sum(), "b": (row * 2, row - 1)}, {}),
+    "writes": (lambda m, x, row: row.clone().mul_(2).add_(m.table[:4]), {}),
+    "chunks": (lambda m, x, row: row.softmax(0), {"chunk_size": 2}),
+    "maps inside": (lambda m, x, row: torch.vmap(lambda a, b: a * b + m.weight[0])(row, x[0]), {}),
+    "constants": (lambda m, x, row: row + torch.tensor([1.0, 2.0, 3.0, 4.0]), {}),
+    "what it returns unchanged": (lambda m, x, row: (row, row * 1), {}),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_what_is_mapped_is_followed_at_any_size(case):
+    torch.manual_seed(0)
+    function, settings = CASES[case]
+    model = Maps(function, **settings)
+    traced = symbolic_trace(model, (torch.randn(3, 4),))
+    assert traced.meta["trace"].rung == "dynamic shapes"
+    for module in (traced, copy.deepcopy(traced), pickle.loads(pickle.dumps(traced))):
+        assert_agree(module, model, (torch.randn(5, 4),))
+
+
+def test_gradients_are_the_model_s():
+    model = Maps(lambda m, x, row: (m.linear(row) * m.weight).tanh())
+    traced = symbolic_trace(model, (torch.randn(3, 4),))
+    x = torch.randn(5, 4)
+    gradients = []
+    for module in (model, traced):
+        model.zero_grad()
+        module(x).sum().backward()
+        gradients.append([p.grad.clone() for p in model.parameters()])
+    assert all(torch.equal(a, b) for a, b in zip(*gradients, strict=True))
+
+
+def test_random_numbers_are_drawn_as_the_model_draws_them():
+    model = Maps(lambda m, x, row: row + torch.randn(4), randomness="different")
+    traced = symbolic_trace(model, (torch.randn(3, 4),))
+    x = torch.randn(5, 4)
+    drawn = []
+    for module in (model, traced):
+        torch.manual_seed(1)
+        drawn.append(module(x))
+    assert torch.equal(*drawn)
+
+
+def test_masks_that_transformers_makes_of_functions():
+    """As with bidirectional parts of a causal mask, which transformers maps over four indices."""
+    torch.manual_seed(0)
+    config = transformers.GPT2Config(vocab_size=100, n_embd=32, n_layer=1, n_head=2)
+    gpt2 = transformers.GPT2Model(config).eval()
+
+    class Prefix(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.model = gpt2
+            self.config = config
+
+        def forward(self, input_ids, attention_mask, prefix):
+            from transformers.masking_utils import create_causal_mask
+
+            embeds = self.model.wte(input_ids)
+            mask = create_causal_mask(
+                config=self.config,
+                inputs_embeds=embeds,
+                attention_mask=attention_mask,
+                past_key_values=None,
+                or_mask_function=lambda batch, head, q, k: prefix[batch, q] & prefix[batch, k],
+            )
+            return self.model(inputs_embeds=embeds, attention_mask=mask, use_cache=False).last_hidden_state
+
+    model = Prefix()
+    given = example_inputs(gpt2)
+    prefix = torch.rand(given["input_ids"].shape) < 0.4
+    traced = symbolic_trace(model, {**given, "prefix": prefix})
+    assert traced.meta["trace"].rung == "dynamic shapes"
+    assert any(getattr(node.target, "__name__", "") == "vmap" for node in traced.graph.nodes)
+    other = example_inputs(gpt2, batch_size=3, sequence_length=9)
+    assert_agree(traced, model, {**other, "prefix": torch.rand(3, 9) < 0.4})
