@@ -10,8 +10,8 @@ import sympy
 from torch.fx import GraphModule
 
 from fxlab.tracing.checking import Eager, EagerError, holds, name_of, sizes_at
+from fxlab.tracing.conditions import Conditions
 from fxlab.tracing.fake_inputs import FakeInputs, Size, resized
-from fxlab.tracing.recorder import Recorder
 from fxlab.tracing.report import REFUSAL, Finding
 from fxlab.tracing.source_lines import is_model_code
 
@@ -20,7 +20,7 @@ THOUGH = "though the model takes other sizes"
 
 
 def guard_sizes(
-    recorder: Recorder, traced: GraphModule, fakes: FakeInputs, eager: Eager | None
+    conditions: Conditions, traced: GraphModule, fakes: FakeInputs, eager: Eager | None
 ) -> list[Finding]:
     """Make a graph refuse inputs of sizes that it was not traced for, and report what it was traced for.
 
@@ -29,8 +29,8 @@ def guard_sizes(
 
     Parameters
     ----------
-    recorder
-        What recorded the run; nodes that check sizes are added to its graph.
+    conditions
+        Adds nodes that check sizes to the graph.
     traced
         The graph module made of it.
     fakes
@@ -39,13 +39,13 @@ def guard_sizes(
         The model, to find out which sizes it takes; ``None`` if it is not to be run.
     """
     if not fakes.symbols:
-        recorder.require_shapes()
+        conditions.require_shapes()
         return [Finding("fixed size", name_of(size), f"fixed at {n}") for size, n in fakes.given.items()]
     branches = _branches(fakes)
     for condition, where in branches:
         if not _holds_anyway(condition, traced, fakes, eager):
             words = _in_words(condition, fakes)
-            recorder.require_sizes(condition, f"{REFUSAL} {words} (decided at {where})")
+            conditions.require_sizes(condition, f"{REFUSAL} {words} (decided at {where})")
     decided = {symbol for condition, _ in branches for symbol in condition.free_symbols}
     fixed = [size for size in fakes.symbols if isinstance(fakes.expression(size), sympy.Integer)]
     needless = _accepted_otherwise(fixed, fakes, eager)
@@ -53,7 +53,7 @@ def guard_sizes(
     for size in needless if eager is not None and eager.has_data else fixed:
         if fakes.symbols[size] not in decided:
             condition = sympy.Eq(fakes.symbols[size], fakes.given[size], evaluate=False)
-            recorder.require_sizes(condition, f"{REFUSAL} {_in_words(condition, fakes)} only")
+            conditions.require_sizes(condition, f"{REFUSAL} {_in_words(condition, fakes)} only")
     held = "the branch taken is held"
     return [
         *(Finding("branch on a size", _in_words(condition, fakes), held, w) for condition, w in branches),

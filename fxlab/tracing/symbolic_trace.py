@@ -177,11 +177,14 @@ class _Ladder:
         return self._finished(recorder, fakes)
 
     def _finished(self, recorder: Recorder, fakes: FakeInputs) -> GraphModule:
-        result = assemble(self._model, recorder.graph, recorder.constants)
-        findings = [*recorder.findings]
+        recording = recorder.recording
+        result = assemble(self._model, recording.graph, recording.constants)
+        findings = [*recording.findings]
         if self._wants_check and self._has_data:
             findings += check_against_eager(self._eager, result, fakes)
-        findings += guard_sizes(recorder, result, fakes, self._eager if self._wants_check else None)
+        findings += guard_sizes(
+            recorder.conditions, result, fakes, self._eager if self._wants_check else None
+        )
         result.recompile()
         result.meta["trace"] = tuple(findings)
         return result

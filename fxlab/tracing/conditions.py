@@ -1,0 +1,144 @@
+"""What a graph checks before and while it computes: that it is used for what it was recorded for."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import sympy
+import torch
+from torch._subclasses.fake_tensor import FakeTensor
+from torch.fx import Node
+
+from fxlab.tracing.arguments import tensors_inside
+from fxlab.tracing.autocast import AutocastState, require_autocast
+from fxlab.tracing.calls import NUMBER_OF, as_call, name_of
+from fxlab.tracing.fake_inputs import Decision
+from fxlab.tracing.recording import Recording
+from fxlab.tracing.report import REFUSAL, Finding
+from fxlab.tracing.sizes import SizeNodes
+from fxlab.tracing.source_lines import where
+
+
+class Conditions:
+    """Adds nodes to a recording that raise ``AssertionError`` for what it does not hold for.
+
+    Parameters
+    ----------
+    recording
+        The recording.
+    new_decisions
+        Returns what the model has decided on data since it was last called.
+    """
+
+    def __init__(self, recording: Recording, new_decisions: Callable[[], Iterable[Decision]]) -> None:
+        self._recording = recording
+        self._graph = recording.graph
+        self._new_decisions = new_decisions
+
+    def require_sizes(self, condition: Any, message: str) -> None:
+        """Make the graph raise ``AssertionError``, before all else, unless sizes meet a condition.
+
+        Parameters
+        ----------
+        condition
+            A sympy expression of the symbols of the inputs' sizes.
+        message
+            What to say.
+        """
+        with self._before_computing():
+            nodes = SizeNodes(self._graph, self._recording.source_of, lambda node: None)
+            self._assert(nodes.of_expression(condition).node, message)
+
+    def require_shapes(self) -> None:
+        """Make the graph raise ``AssertionError`` unless its inputs have the shapes that were recorded."""
+        for placeholder in self._graph.find_nodes(op="placeholder"):
+            for path, tensor in tensors_inside(placeholder.meta["val"]):
+                shape = tuple(tensor.shape)
+                name = "".join((placeholder.name, *(f"[{key!r}]" for key in path)))
+                with self._before_computing():
+                    node = placeholder
+                    for key in path:
+                        node = self._graph.call_function(operator.getitem, (node, key))
+                    actual = self._graph.call_function(getattr, (node, "shape"))
+                    self._require(operator.eq, actual, shape, f"{REFUSAL} {name} of shape {shape} only")
+
+    def require_autocast(self, state: AutocastState) -> None:
+        """Make the graph raise ``AssertionError`` unless autocast is set as it was."""
+        with self._before_computing():
+            self._recording.impure.add(self._graph.call_function(require_autocast, (state,)))
+
+    def require_structure(self, node: Node, name: str, value: Any) -> None:
+        """Make the graph check what is not a tensor in an input: numbers, and how many tensors there are."""
+        if isinstance(value, torch.Tensor):
+            return
+        if isinstance(value, Mapping | list | tuple) and any(True for _ in tensors_inside(value)):
+            count = self._graph.call_function(len, (node,))
+            self._require(operator.eq, count, len(value), f"{REFUSAL} {len(value)} items in {name} only")
+            for key, item in value.items() if isinstance(value, Mapping) else enumerate(value):
+                if not isinstance(item, torch.Tensor):
+                    part = self._graph.call_function(operator.getitem, (node, key))
+                    self.require_structure(part, f"{name}[{key!r}]", item)
+            return
+        same = operator.is_ if value is None else operator.eq
+        self._require(same, node, value, f"{REFUSAL} {name} = {value!r} only")
+
+    def hold_read(self, func: Callable[..., Any], args: tuple[Any, ...], kwargs: Any, result: Any) -> None:
+        """Make the graph check that it reads the same out of a tensor."""
+        name, node_of = name_of(func), self._recording.node_of
+        held = f"{result!r:.60} only"
+        if bool(torch.as_tensor(result).isnan().any()):  # which is not equal to itself
+            detail = f"the graph holds for {held}, and does not check it"
+            self._recording.note("branch on data", name, detail)
+            return
+        self._recording.note("branch on data", name, f"the graph holds for {held}")
+        if name in NUMBER_OF:
+            read = self._graph.call_function(NUMBER_OF[name], (node_of(args[0]),))
+        elif isinstance(result, bool | int | float | complex):
+            call = as_call(func, args, kwargs)
+            arguments = self._recording.argument((call.args, dict(call.kwargs)))
+            read = self._graph.create_node(call.op, call.target, *arguments)
+        else:
+            constant = self._recording.constant_node(args[0].detach().clone())
+            read = self._graph.call_function(torch.equal, (node_of(args[0]), constant))
+            result = True
+        self._recording.describe_place(read)
+        place = where(self._recording.frames())
+        self._require(operator.eq, read, result, f"{REFUSAL} {name} giving {held} (at {place})")
+
+    def hold_shape(self, name: str, result: Any) -> None:
+        """Make the graph check the shapes of real tensors that depend on data, as Python may read them."""
+        for _, tensor in tensors_inside(result):
+            if isinstance(tensor, FakeTensor):
+                continue
+            shape = tuple(tensor.shape)
+            self._recording.note("branch on data", name, f"the graph holds for its shape {shape} only")
+            actual = self._graph.call_function(getattr, (self._recording.node_of(tensor), "shape"))
+            place = where(self._recording.frames())
+            self._require(operator.eq, actual, shape, f"{REFUSAL} {name} of shape {shape} only (at {place})")
+
+    def hold_decisions(self) -> None:
+        """Make the graph check what the model has decided on numbers that it read out of tensors."""
+        for decision in self._new_decisions():
+            sources = {s: self._recording.source_of(s).name for s in decision.condition.free_symbols}
+            words = str(decision.condition.xreplace({s: sympy.Symbol(n) for s, n in sources.items()}))
+            made = self._recording.sizes.of_expression(decision.condition)
+            self._assert(made.node, f"{REFUSAL} {words} only (decided at {decision.where})")
+            held = Finding("branch on data", words, "the branch taken is held", decision.where)
+            self._recording.findings.append(held)
+
+    def _require(self, same: Callable[..., Any], node: Node, value: Any, message: str) -> None:
+        self._assert(self._graph.call_function(same, (node, value)), message)
+
+    def _assert(self, condition: Node, message: str) -> None:
+        self._recording.impure.add(self._graph.call_function(torch._assert, (condition, message)))
+
+    @contextmanager
+    def _before_computing(self) -> Iterator[None]:
+        first = next(node for node in self._graph.nodes if node.op != "placeholder")
+        while first.target == "size" or first.target is torch._assert:
+            first = first.next
+        with self._graph.inserting_before(first):
+            yield
