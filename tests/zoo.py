@@ -359,7 +359,7 @@ def _shrunk(config: Any, rung: _Rung) -> Any:
     _fit_tokens(config, given)
     for name, value in _EXCEPTIONS.get(config.model_type, {}).items():
         *parts, last = name.split(".")
-        _set(functools.reduce(getattr, parts, config), last, value)
+        _set(functools.reduce(getattr, parts, config), last, copy.deepcopy(value))
     return config
 
 
