@@ -332,7 +332,7 @@ def tiny_config(model_type: str, *, shrink: int = 0) -> Any:
 def _shrunk(config: Any, rung: _Rung) -> Any:
     given = {name: value for name, value in vars(config).items() if not name.startswith("_")}
     depths = {value for name, value in given.items() if _is_number(value) and re.fullmatch(_LAYERS, name)}
-    # Configurations of stages have lists with an item for each stage, and all stages stay.
+    # Configurations of stages have lists with an item for each stage, and all of the stages stay.
     depths -= {len(given.get("depths") or [])}
     kinds = {
         name: list(dict.fromkeys(value))
@@ -372,7 +372,7 @@ def _smaller(name: str, value: Any, rung: _Rung, layers: int, depths: set[int]) 
     if not _is_number(value):
         return value
     if re.fullmatch(_LAYERS, name):
-        return min(value, layers)
+        return min(value, layers) if value in depths else value
     for table in rung.largest:
         for names, largest in table.items():
             if re.fullmatch(names, name):
