@@ -246,6 +246,7 @@ _EXCEPTIONS: dict[str, dict[str, Any]] = {
     **dict.fromkeys(("donut-swin", "maskformer-swin", "swin", "swinv2"), _SWIN),
     "t5gemma2_text": {"dropout_rate": 0.0},
     "uvdoc_backbone": {"out_indices": [1, 2, 3, 4, 5, 6]},
+    "xcodec": {"codebook_dim": 192},
     "xmod": {"default_language": "en_XX"},
     # The second of the layers that share their weights is what is tied to the first.
     "zamba": {"num_hidden_layers": 4, "layers_block_type": ["linear_attention", "hybrid"] * 2},
