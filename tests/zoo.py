@@ -246,6 +246,7 @@ _EXCEPTIONS: dict[str, dict[str, Any]] = {
     **dict.fromkeys(("donut-swin", "maskformer-swin", "swin", "swinv2"), _SWIN),
     "t5gemma2_text": {"dropout_rate": 0.0},
     "uvdoc_backbone": {"out_indices": [1, 2, 3, 4, 5, 6]},
+    "xcodec": {"codebook_dim": 192},
     "xmod": {"default_language": "en_XX"},
     # The second of the layers that share their weights is what is tied to the first.
     "zamba": {"num_hidden_layers": 4, "layers_block_type": ["linear_attention", "hybrid"] * 2},
@@ -332,7 +333,7 @@ def tiny_config(model_type: str, *, shrink: int = 0) -> Any:
 def _shrunk(config: Any, rung: _Rung) -> Any:
     given = {name: value for name, value in vars(config).items() if not name.startswith("_")}
     depths = {value for name, value in given.items() if _is_number(value) and re.fullmatch(_LAYERS, name)}
-    # Configurations of stages have lists with an item for each stage, and all stages stay.
+    # Configurations of stages have lists with an item for each stage, and all of the stages stay.
     depths -= {len(given.get("depths") or [])}
     kinds = {
         name: list(dict.fromkeys(value))
@@ -359,7 +360,7 @@ def _shrunk(config: Any, rung: _Rung) -> Any:
     _fit_tokens(config, given)
     for name, value in _EXCEPTIONS.get(config.model_type, {}).items():
         *parts, last = name.split(".")
-        _set(functools.reduce(getattr, parts, config), last, value)
+        _set(functools.reduce(getattr, parts, config), last, copy.deepcopy(value))
     return config
 
 
@@ -372,7 +373,7 @@ def _smaller(name: str, value: Any, rung: _Rung, layers: int, depths: set[int]) 
     if not _is_number(value):
         return value
     if re.fullmatch(_LAYERS, name):
-        return min(value, layers)
+        return min(value, layers) if value in depths else value
     for table in rung.largest:
         for names, largest in table.items():
             if re.fullmatch(names, name):

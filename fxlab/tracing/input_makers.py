@@ -82,9 +82,14 @@ class InputMaker:
             # The audio codes of each time beside its token.
             codes = min(self.number("codebook_vocab_size", default=2), self.number("vocab_size", default=2))
             return self.words(codes, self.length(), int(self.setting("num_codebooks")) + 1)
-        ids = self.words(int(self.setting("vocab_size", default=2)))
-        padding = self.setting("pad_token_id")
-        if isinstance(padding, int) and 0 <= padding < int(self.setting("vocab_size", default=2)):
+        vocabulary = int(self.setting("vocab_size", default=2))
+        ids = self.words(vocabulary)
+        end, padding = self.setting("eos_token_id"), self.setting("pad_token_id")
+        if getattr(self.config, "is_encoder_decoder", False) and _is_id(end, vocabulary):
+            # Some heads read the hidden state where a sequence ends, of which there must be one.
+            ids = ids.masked_fill(ids == end, (end + 1) % vocabulary)
+            ids = ids.scatter(1, self.mask().sum(1, keepdim=True) - 1, end)
+        if _is_id(padding, vocabulary):
             ids = ids.masked_fill(self.mask() == 0, padding)
         return ids
 
@@ -272,6 +277,10 @@ class InputMaker:
 def _parts_of(config: Any) -> list[Any]:
     parts = [part for part in vars(config).values() if hasattr(part, "to_dict")]
     return parts + [inner for part in parts for inner in _parts_of(part)]
+
+
+def _is_id(token: Any, vocabulary: int) -> bool:
+    return isinstance(token, int) and 0 <= token < vocabulary
 
 
 def _rounded(number: int, step: int) -> int:

@@ -267,6 +267,18 @@ def test_inputs_of_every_kind_have_the_shapes_that_the_configuration_asks_for(ki
         model(**inputs)
 
 
+def test_what_an_encoder_reads_ends_once_before_the_padding():
+    config = hf.BartConfig(d_model=16, encoder_layers=1, decoder_layers=1, vocab_size=30, encoder_ffn_dim=16)
+    config.encoder_attention_heads = config.decoder_attention_heads = 2
+    model = hf.BartForSequenceClassification(config).eval()
+    inputs = example_inputs(model)
+    ends = inputs["input_ids"] == config.eos_token_id
+    assert ends.sum(1).tolist() == [1, 1]
+    assert ends.int().argmax(1).tolist() == [sum(row) - 1 for row in inputs["attention_mask"].tolist()]
+    with torch.no_grad():
+        model(**inputs)
+
+
 def test_what_cannot_be_guessed_is_named():
     class Session(hf.BertModel):
         def forward(self, inference_session, input_ids=None):
