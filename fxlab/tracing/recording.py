@@ -306,7 +306,7 @@ class Recording:
 
     def describe_place(self, node: Node) -> None:
         """Write into ``node.meta`` where in the model a node stands."""
-        node.meta["stack_trace"] = stack_trace(self.frames())
+        node.meta["stack_trace"] = stack_trace(tuple(self.frames()))
         node.meta["nn_module_stack"] = {path: (path, cls) for path, cls in self.scopes if path}
 
     def note(self, kind: str, what: str, detail: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import linecache
 import os
 import sys
@@ -39,7 +40,8 @@ def model_frames(until: FrameType) -> list[tuple[str, int, str]]:
     return found[::-1]
 
 
-def stack_trace(frames: list[tuple[str, int, str]]) -> str:
+@functools.lru_cache(maxsize=4096)  # equal layers share their strings
+def stack_trace(frames: tuple[tuple[str, int, str], ...]) -> str:
     """Write frames as Python writes a traceback, which is how torch keeps ``node.meta["stack_trace"]``."""
     return "".join(
         f'  File "{filename}", line {line}, in {function}\n    {linecache.getline(filename, line).strip()}\n'
