@@ -7,13 +7,14 @@ tensors of the recorded run would turn up in later runs of the model.
 from __future__ import annotations
 
 import functools
-import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from types import CellType, FunctionType
 from typing import Any
 
 from torch import nn
+
+from fxlab.tracing.model_files import files_of, is_torch
 
 _Cached = functools._lru_cache_wrapper
 
@@ -27,10 +28,9 @@ def caches_bypassed(model: nn.Module) -> Iterator[None]:
     model
         The model; functions and methods of the files in which its modules are written are bypassed.
     """
-    names = {cls.__module__ for module in model.modules() for cls in type(module).__mro__}
-    files = [sys.modules[name] for name in names if name in sys.modules and not _is_torch(name)]
+    files = files_of(model)
     classes = [value for file in files for value in vars(file).values() if isinstance(value, type)]
-    owners = [*files, *(cls for cls in classes if not _is_torch(cls.__module__))]
+    owners = [*files, *(cls for cls in classes if not is_torch(cls.__module__))]
     with ExitStack() as stack:
         for owner in dict.fromkeys(owners):
             for name, value in list(vars(owner).items()):
@@ -41,10 +41,6 @@ def caches_bypassed(model: nn.Module) -> Iterator[None]:
                     stack.callback(setattr, cell, "cell_contents", cell.cell_contents)
                     cell.cell_contents = _uncached(cell.cell_contents)
         yield
-
-
-def _is_torch(name: str) -> bool:
-    return name.partition(".")[0] in ("torch", "builtins")
 
 
 def _cells_of(value: Any) -> list[CellType]:

@@ -13,7 +13,7 @@ from torch.fx import GraphModule
 from fxlab.running import run
 from fxlab.tensors import same_bits, tensors_by_path
 from fxlab.tracing.arguments import Argument, inputs_of
-from fxlab.tracing.fake_inputs import FakeInputs, Size, resized, with_padding
+from fxlab.tracing.fake_inputs import FakeInputs, Size, name_of_size, resized, with_padding
 from fxlab.tracing.module_state import module_state_kept
 from fxlab.tracing.report import REFUSAL, Finding, TraceError
 
@@ -173,13 +173,7 @@ def _named(fakes: FakeInputs, values: Mapping[sympy.Symbol, int]) -> tuple[str, 
     for size in fakes.symbols:
         if (expression := fakes.expression(size)) in values:
             first.setdefault(values[expression], size)
-    return ", ".join(f"{name_of(size)} = {new}" for new, size in first.items()), sizes_at(fakes, values)
-
-
-def name_of(size: Size) -> str:
-    """Write a size the way Python would read it off the input."""
-    name, path, dim = size
-    return f"{name}{''.join(f'[{key!r}]' for key in path)}.shape[{dim}]"
+    return ", ".join(f"{name_of_size(size)} = {new}" for new, size in first.items()), sizes_at(fakes, values)
 
 
 def _difference(actual: Any, expected: Any) -> str:

@@ -15,7 +15,7 @@ from torch.fx import Node
 from fxlab.tracing.arguments import tensors_inside
 from fxlab.tracing.autocast import AutocastState, require_autocast
 from fxlab.tracing.calls import NUMBER_OF, as_call, name_of
-from fxlab.tracing.fake_inputs import Decision
+from fxlab.tracing.fake_inputs import Decision, Size, name_of_size
 from fxlab.tracing.recording import Recording
 from fxlab.tracing.report import REFUSAL, Finding
 from fxlab.tracing.sizes import SizeNodes
@@ -51,6 +51,16 @@ class Conditions:
         with self._before_computing():
             nodes = SizeNodes(self._graph, self._recording.source_of, lambda node: None)
             self._assert(nodes.of_expression(condition).node, message)
+
+    def require_size(self, size: Size, value: int) -> None:
+        """Make the graph raise ``AssertionError`` unless a size of an input has a value."""
+        name, path, dim = size
+        node = next(n for n in self._graph.find_nodes(op="placeholder") if n.target == name)
+        with self._before_computing():
+            for key in path:
+                node = self._graph.call_function(operator.getitem, (node, key))
+            actual = self._graph.call_method("size", (node, dim))
+            self._require(operator.eq, actual, value, f"{REFUSAL} {name_of_size(size)} = {value} only")
 
     def require_shapes(self) -> None:
         """Make the graph raise ``AssertionError`` unless its inputs have the shapes that were recorded."""

@@ -158,13 +158,24 @@ class FakeInputs:
         fake = self.mode.from_tensor(
             tensor,
             source=ConstantSource(f"{name}{''.join(f'[{key!r}]' for key in path)}"),
-            symbolic_context=StatelessSymbolicContext(dynamic_sizes=[DimDynamic.DYNAMIC] * tensor.dim()),
+            symbolic_context=StatelessSymbolicContext(
+                # The symbols of torch are never zero.
+                dynamic_sizes=[DimDynamic.DYNAMIC if size else DimDynamic.STATIC for size in tensor.shape]
+            ),
         )
         for dim, size in enumerate(fake.shape):
+            if not tensor.shape[dim]:
+                continue
             self.symbols[name, path, dim] = expression_of(size)
             if self._batch_only and dim:
                 int(size)  # asking which number it is fixes it
         return fake
+
+
+def name_of_size(size: Size) -> str:
+    """Write a size the way Python would read it off the input."""
+    name, path, dim = size
+    return f"{name}{''.join(f'[{key!r}]' for key in path)}.shape[{dim}]"
 
 
 def resized(arguments: tuple[Argument, ...], sizes: Mapping[Size, int]) -> dict[str, Any]:

@@ -9,9 +9,9 @@ from typing import Any
 import sympy
 from torch.fx import GraphModule
 
-from fxlab.tracing.checking import Eager, EagerError, holds, name_of, sizes_at
+from fxlab.tracing.checking import Eager, EagerError, holds, sizes_at
 from fxlab.tracing.conditions import Conditions
-from fxlab.tracing.fake_inputs import FakeInputs, Size, resized
+from fxlab.tracing.fake_inputs import FakeInputs, Size, name_of_size, resized
 from fxlab.tracing.report import REFUSAL, Finding
 from fxlab.tracing.source_lines import is_model_code
 
@@ -40,7 +40,7 @@ def guard_sizes(
     """
     if not fakes.symbols:
         conditions.require_shapes()
-        return [Finding("fixed size", name_of(size), f"fixed at {n}") for size, n in fakes.given.items()]
+        return [Finding("fixed size", name_of_size(size), f"fixed at {n}") for size, n in fakes.given.items()]
     branches = _branches(fakes)
     for condition, where in branches:
         if not _holds_anyway(condition, traced, fakes, eager):
@@ -54,10 +54,14 @@ def guard_sizes(
         if fakes.symbols[size] not in decided:
             condition = sympy.Eq(fakes.symbols[size], fakes.given[size], evaluate=False)
             conditions.require_sizes(condition, f"{REFUSAL} {_in_words(condition, fakes)} only")
+    empty = [size for size in fakes.given if size not in fakes.symbols]
+    for size in empty:
+        conditions.require_size(size, 0)
     held = "the branch taken is held"
     return [
         *(Finding("branch on a size", _in_words(condition, fakes), held, w) for condition, w in branches),
         *(_finding(size, fakes, needless if eager else ()) for size in fakes.symbols),
+        *(Finding("fixed size", name_of_size(size), "fixed at 0") for size in empty),
     ]
 
 
@@ -65,9 +69,11 @@ def _finding(size: Size, fakes: FakeInputs, needless: Collection[Size]) -> Findi
     expression = fakes.expression(size)
     if isinstance(expression, sympy.Integer):
         though = f", {THOUGH}" if size in needless else ""
-        return Finding("fixed size", name_of(size), f"fixed at {expression}{though}")
+        return Finding("fixed size", name_of_size(size), f"fixed at {expression}{though}")
     same = next(other for other in fakes.symbols if fakes.expression(other) == expression)
-    return Finding("symbolic size", name_of(size), "" if same == size else f"same as {name_of(same)}")
+    return Finding(
+        "symbolic size", name_of_size(size), "" if same == size else f"same as {name_of_size(same)}"
+    )
 
 
 def _branches(fakes: FakeInputs) -> list[tuple[Any, str]]:
@@ -114,5 +120,5 @@ def _accepted_otherwise(fixed: list[Size], fakes: FakeInputs, eager: Eager | Non
 
 
 def _in_words(condition: Any, fakes: FakeInputs) -> str:
-    names = {symbol: sympy.Symbol(name_of(size)) for size, symbol in fakes.symbols.items()}
+    names = {symbol: sympy.Symbol(name_of_size(size)) for size, symbol in fakes.symbols.items()}
     return str(condition.xreplace(names))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import ExitStack
 from typing import Any
 
 import torch
@@ -19,6 +20,7 @@ from fxlab.tracing.example_inputs import example_inputs
 from fxlab.tracing.fake_inputs import FakeInputs
 from fxlab.tracing.fake_state import put_fakes
 from fxlab.tracing.leaf_modules import Choice, LeafModules
+from fxlab.tracing.lengths import lengths_followed
 from fxlab.tracing.module_state import module_state_kept
 from fxlab.tracing.recorder import Recorder
 from fxlab.tracing.report import BATCH, DATA, DYNAMIC, FIXED, REAL, TraceError, TraceReport, TraceWarning
@@ -155,8 +157,12 @@ class _Ladder:
 
     def _on_fakes(self, *, dynamic: bool, batch_only: bool = False, with_data: bool = False) -> GraphModule:
         fakes = FakeInputs(self._arguments, dynamic=dynamic, batch_only=batch_only, with_data=with_data)
-        # The dispatcher of Python knows how to follow symbolic sizes into operators that are made of others.
-        with module_state_kept(self._model), caches_bypassed(self._model), enable_python_dispatcher():
+        model = self._model
+        kept = module_state_kept(model), caches_bypassed(model), lengths_followed(model)
+        with ExitStack() as stack:
+            # The dispatcher of Python can follow symbolic sizes into operators that are made of others.
+            for context in (*kept, enable_python_dispatcher()):
+                stack.enter_context(context)
             originals = put_fakes(self._model, fakes.mode)
             recorder = Recorder(
                 self._model, self._leaves, fakes.as_fake, originals, new_decisions=fakes.new_decisions
