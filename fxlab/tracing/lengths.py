@@ -1,4 +1,4 @@
-"""``len`` of a tensor, of which Python makes a plain number: in a model's own files it gives a symbolic size."""
+"""``len`` of a tensor, of which Python makes a plain number: in a model's files it gives a symbolic size."""
 
 from __future__ import annotations
 

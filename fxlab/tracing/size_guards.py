@@ -46,7 +46,7 @@ def guard_sizes(
         if not _holds_anyway(condition, traced, fakes, eager):
             words = _in_words(condition, fakes)
             conditions.require_sizes(condition, f"{REFUSAL} {words} (decided at {where})")
-    decided = {symbol for condition, _ in branches for symbol in condition.free_symbols}
+    decided = {condition.lhs for condition, _ in branches if _gives_a_number(condition)}
     fixed = [size for size in fakes.symbols if isinstance(fakes.expression(size), sympy.Integer)]
     needless = _accepted_otherwise(fixed, fakes, eager)
     # Without data, whether the model takes other sizes cannot be told for sure.
@@ -87,6 +87,11 @@ def _branches(fakes: FakeInputs) -> list[tuple[Any, str]]:
         if guard.expr.free_symbols <= known:
             found.setdefault(guard.expr, f"{frame.filename}:{frame.lineno}")
     return list(found.items())
+
+
+def _gives_a_number(condition: Any) -> bool:
+    """Tell whether a condition leaves one value for a size."""
+    return isinstance(condition, sympy.Eq) and condition.lhs.is_Symbol and condition.rhs.is_Integer
 
 
 def _holds_anyway(condition: Any, traced: GraphModule, fakes: FakeInputs, eager: Eager | None) -> bool:

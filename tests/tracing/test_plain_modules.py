@@ -628,6 +628,19 @@ def test_a_branch_on_a_size_of_one_is_seen():
     assert_right_or_refused(traced, module, torch.randn(1, 4))
 
 
+def test_a_size_that_is_fixed_is_guarded_although_the_model_compares_it_with_another():
+    class Module(nn.Module):
+        def forward(self, x, y):
+            if x.shape[0] == y.shape[0]:
+                return sum(row.sum() for row in x) + y.sum()
+            return x.sum() - y.sum()
+
+    traced = symbolic_trace(Module(), (torch.randn(3, 4), torch.randn(3)), check=False)
+    assert_agree(traced, Module(), (torch.randn(3, 5), torch.randn(3)))
+    with pytest.raises(AssertionError, match="traced for"):
+        traced(torch.randn(4, 4), torch.randn(4))
+
+
 def test_two_sizes_that_only_happen_to_be_equal_stay_apart():
     class Module(nn.Module):
         def forward(self, x, y):
