@@ -1,14 +1,22 @@
 """The passes that the inspector offers."""
 
 from fxlab.transformations.change_truediv_to_mul_by_inverse import ChangeTrueDivToMulByInverse
+from fxlab.transformations.fuse_batch_norm_1d_in_conv_1d import FuseBatchNorm1dInConv1d
 from fxlab.transformations.fuse_batch_norm_1d_in_linear import FuseBatchNorm1dInLinear
 from fxlab.transformations.fuse_batch_norm_2d_in_conv_2d import FuseBatchNorm2dInConv2d
+from fxlab.transformations.fuse_batch_norm_3d_in_conv_3d import FuseBatchNorm3dInConv3d
+from fxlab.transformations.fuse_batch_norm_before_conv import FuseBatchNormBeforeConv
+from fxlab.transformations.fuse_batch_norm_in_conv_transpose import FuseBatchNormInConvTranspose
 from fxlab.transformations.fuse_bias_in_linear import FuseBiasInLinear
 from fxlab.transformations.merge_linears import MergeLinears
 from fxlab.transformations.transformation import Transformation
 
 _PASSES: tuple[type[Transformation], ...] = (
     FuseBatchNorm2dInConv2d,
+    FuseBatchNorm1dInConv1d,
+    FuseBatchNorm3dInConv3d,
+    FuseBatchNormInConvTranspose,
+    FuseBatchNormBeforeConv,
     FuseBatchNorm1dInLinear,
     MergeLinears,
     FuseBiasInLinear,
@@ -22,6 +30,6 @@ def available() -> list[type[Transformation]]:
     Examples
     --------
     >>> [pass_().name for pass_ in available()][:2]
-    ['fuse-batch-norm2d-in-conv2d', 'fuse-batch-norm1d-in-linear']
+    ['fuse-batch-norm2d-in-conv2d', 'fuse-batch-norm1d-in-conv1d']
     """
     return list(_PASSES)

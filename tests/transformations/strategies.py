@@ -34,7 +34,10 @@ DTYPES = [torch.float32, torch.float64, torch.bfloat16, torch.float16]
 ROWS = [(3, 4), (1, 6), (0, 4), (4,)]
 SEQUENCES = [(2, 4, 4), (2, 3, 4), (1, 2, 4)]
 IMAGES = [(2, 4, 3, 3), (1, 2, 3, 4), (0, 2, 3, 3)]
-shapes = st.sampled_from([ROWS, IMAGES, ROWS, SEQUENCES, IMAGES, ROWS]).flatmap(st.sampled_from)
+VOLUMES = [(1, 2, 2, 3, 2), (2, 4, 1, 2, 3)]
+shapes = st.sampled_from([ROWS, IMAGES, ROWS, SEQUENCES, IMAGES, ROWS, SEQUENCES, VOLUMES]).flatmap(
+    st.sampled_from
+)
 
 WRITES = [name for name in FUNCTIONS if "write" in name or "in place" in name or name == "zero a row"]
 VIEWS = ["view rows", "heads", "reshape", "flatten", "transpose", "unsqueeze", "contiguous", "half", "select"]
@@ -65,6 +68,7 @@ convs = st.builds(
     padding=st.sampled_from([0, 1, "same"]),
     mode=st.sampled_from(["zeros", "reflect", "circular"]),
     groups=st.sampled_from([1, 1, 2]),
+    transposed=rarely,
 )
 
 
@@ -130,7 +134,7 @@ def steps(draw: st.DrawFn, builder: Builder) -> list[Any]:
     """Draw steps that belong together; not all of them may fit."""
     count = len(builder.values)
     of = count - 1 if draw(st.booleans()) else draw(st.integers(0, count - 1))
-    is_image = builder.values[of].dim() == 4
+    is_image = builder.values[of].dim() in (4, 5) or (builder.values[of].dim() == 3 and draw(st.booleans()))
     chain = conv_and_norm if is_image else linear_and_norm
     groups = [linears_of_one_input, linears_around_a_write, chain, chain, division, *_OTHER_GROUPS]
     return draw(draw(st.sampled_from(groups))(builder, of, count))
@@ -166,7 +170,8 @@ def linear_and_norm(draw: st.DrawFn, builder: Builder, of: int, count: int) -> l
 
 @st.composite
 def conv_and_norm(draw: st.DrawFn, builder: Builder, of: int, count: int) -> list[Any]:
-    return draw(chains({f"conv{count}": draw(convs), f"norm{count}": draw(norms)}, of, count))
+    layers = {f"conv{count}": draw(convs), f"norm{count}": draw(norms)}
+    return draw(chains(layers if draw(mostly) else dict(reversed(layers.items())), of, count))
 
 
 @st.composite
