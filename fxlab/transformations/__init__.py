@@ -13,6 +13,8 @@ from fxlab.transformations.fuse_bias_in_linear import FuseBiasInLinear
 from fxlab.transformations.lint_and_recompile import LintAndRecompile
 from fxlab.transformations.merge_linears import MergeLinears
 from fxlab.transformations.registry import available
+from fxlab.transformations.remove_dead_code import RemoveDeadCode
+from fxlab.transformations.remove_identities import RemoveIdentities
 from fxlab.transformations.rewrite_pass import RewritePass
 from fxlab.transformations.transformation import ReversibleTransformation, Transformation
 
@@ -28,6 +30,8 @@ __all__ = [
     "FuseBiasInLinear",
     "LintAndRecompile",
     "MergeLinears",
+    "RemoveDeadCode",
+    "RemoveIdentities",
     "ReversibleTransformation",
     "RewritePass",
     "Transformation",

@@ -5,7 +5,7 @@ from typing import Any, cast
 
 from torch import nn
 from torch.fx import GraphModule, Node
-from torch.fx.node import Argument, Target
+from torch.fx.node import Argument, Target, map_arg
 
 from fxlab.transformations.journal import Journal, ModuleChange, NodeChange, Record
 from fxlab.transformations.module_tree import (
@@ -77,6 +77,15 @@ class Editor:
         if kwargs is not None:
             node.kwargs = dict(kwargs)
         self._record.nodes.append(NodeChange(node.name, before, NodeState.of(node)))
+
+    def read_instead(self, old: Node, new: Node) -> tuple[Node, ...]:
+        """Let what reads ``old`` read ``new``, which others may read already; return what does so now."""
+        readers = tuple(old.users)
+        for reader in readers:
+            args: Any = map_arg(reader.args, lambda node: new if node is old else node)
+            kwargs: Any = map_arg(reader.kwargs, lambda node: new if node is old else node)
+            self.change(reader, args=args, kwargs=kwargs)
+        return readers
 
     def erase(self, node: Node, *, pass_on_to: Node | None = None) -> None:
         """Erase a node; its users read ``pass_on_to`` instead, which nobody else has read before."""

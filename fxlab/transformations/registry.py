@@ -9,9 +9,13 @@ from fxlab.transformations.fuse_batch_norm_before_conv import FuseBatchNormBefor
 from fxlab.transformations.fuse_batch_norm_in_conv_transpose import FuseBatchNormInConvTranspose
 from fxlab.transformations.fuse_bias_in_linear import FuseBiasInLinear
 from fxlab.transformations.merge_linears import MergeLinears
+from fxlab.transformations.remove_dead_code import RemoveDeadCode
+from fxlab.transformations.remove_identities import RemoveIdentities
 from fxlab.transformations.transformation import Transformation
 
 _PASSES: tuple[type[Transformation], ...] = (
+    RemoveDeadCode,
+    RemoveIdentities,
     FuseBatchNorm2dInConv2d,
     FuseBatchNorm1dInConv1d,
     FuseBatchNorm3dInConv3d,
@@ -30,6 +34,6 @@ def available() -> list[type[Transformation]]:
     Examples
     --------
     >>> [pass_().name for pass_ in available()][:2]
-    ['fuse-batch-norm2d-in-conv2d', 'fuse-batch-norm1d-in-conv1d']
+    ['remove-dead-code', 'remove-identities']
     """
     return list(_PASSES)

@@ -104,6 +104,7 @@ OTHERS: dict[str, Callable[[], nn.Module]] = {
     "identity": nn.Identity,
     "dropout": nn.Dropout,
     "dropout in eval": lambda: nn.Dropout().eval(),
+    "another dropout in eval": lambda: nn.Dropout(0.9, inplace=True).eval(),
     "tanh": nn.Tanh,
 }
 
@@ -177,6 +178,7 @@ FUNCTIONS: dict[str, Callable[[Any], Any]] = {
     "half": lambda x: x.chunk(2, -1)[0],
     "clone": torch.clone,
     "detach": lambda x: x.detach(),
+    "dropout function in eval": lambda x: F.dropout(x, 0.5, training=False),
     "sum": lambda x: x.sum(-1),
     "positive": lambda x: x > 0,
     "long": lambda x: x.long(),

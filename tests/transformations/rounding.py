@@ -122,6 +122,8 @@ class RoundingBound(fx.Interpreter):
             return tuple(Bounded(value, error, args[0].dtype) for value, error in parts)
         if name in _MOVES:
             return args[0].map(lambda tensor: function(tensor, *args[1:], **kwargs))
+        if name == "dropout":  # in evaluation
+            return args[0]
         if name in ("size", "dim", "getattr"):
             return function(args[0].value, *args[1:])
         result = _COMPUTES[name.removesuffix("_")](*args, **kwargs)

@@ -212,6 +212,24 @@ def other_layer(draw: st.DrawFn, builder: Builder, of: int, count: int) -> list[
 
 
 @st.composite
+def identities(draw: st.DrawFn, builder: Builder, of: int, count: int) -> list[Any]:
+    """Call what returns its input, often in a row, and write that perhaps."""
+    names = [name for name in OTHERS if "identity" in name or "dropout in eval" in name]
+    values = [of, *(draw(st.sampled_from([of, count + number])) for number in range(2))]
+    chain = [
+        Call(
+            draw(path_of(f"identity{count}_{number}")),
+            Other(draw(st.sampled_from(names))),
+            value,
+            draw(rarely),
+        )
+        for number, value in enumerate(values)
+    ]
+    after = Apply(draw(st.sampled_from([*WRITES, *VIEWS])), draw(st.integers(0, count + 2)))
+    return [*chain, after] if draw(st.booleans()) else [*chain[:1], after, *chain[1:]]
+
+
+@st.composite
 def second_use(draw: st.DrawFn, builder: Builder, of: int, count: int) -> list[Any]:
     """Call a layer again, or read one of its tensors."""
     paths = called_paths(builder)
@@ -223,7 +241,7 @@ def second_use(draw: st.DrawFn, builder: Builder, of: int, count: int) -> list[A
     return [Read(path, draw(st.sampled_from(["weight", "bias", "running_mean"])), of)]
 
 
-_OTHER_GROUPS = [norm, function, join, other_layer, second_use]
+_OTHER_GROUPS = [norm, function, join, other_layer, identities, second_use]
 
 
 def changes(paths: list[str]) -> st.SearchStrategy[Any]:
