@@ -3,6 +3,8 @@
 from fxlab.transformations.change_truediv_to_mul_by_inverse import ChangeTrueDivToMulByInverse
 from fxlab.transformations.compose import compose
 from fxlab.transformations.deep_copy import DeepCopy
+from fxlab.transformations.eliminate_common_subexpressions import EliminateCommonSubexpressions
+from fxlab.transformations.fold_constants import FoldConstants
 from fxlab.transformations.fuse_batch_norm_1d_in_conv_1d import FuseBatchNorm1dInConv1d
 from fxlab.transformations.fuse_batch_norm_1d_in_linear import FuseBatchNorm1dInLinear
 from fxlab.transformations.fuse_batch_norm_2d_in_conv_2d import FuseBatchNorm2dInConv2d
@@ -21,6 +23,8 @@ from fxlab.transformations.transformation import ReversibleTransformation, Trans
 __all__ = [
     "ChangeTrueDivToMulByInverse",
     "DeepCopy",
+    "EliminateCommonSubexpressions",
+    "FoldConstants",
     "FuseBatchNorm1dInConv1d",
     "FuseBatchNorm1dInLinear",
     "FuseBatchNorm2dInConv2d",

@@ -3,11 +3,12 @@
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
+import torch
 from torch import nn
 from torch.fx import GraphModule, Node
 from torch.fx.node import Argument, Target, map_arg
 
-from fxlab.transformations.journal import Journal, ModuleChange, NodeChange, Record
+from fxlab.transformations.journal import Absent, AttributeChange, Journal, ModuleChange, NodeChange, Record
 from fxlab.transformations.module_tree import (
     find_module,
     join_path,
@@ -111,6 +112,12 @@ class Editor:
             if path != at:
                 remove_module(self.graph_module, path)
         put_module(self.graph_module, at, by)
+
+    def add_buffer(self, name: str, value: torch.Tensor) -> None:
+        """Give the graph module a buffer of its own, which goes on reversal."""
+        order = tuple(self.graph_module._buffers)
+        self._record.attributes.append(AttributeChange("_buffers", name, Absent(), order))
+        self.graph_module.register_buffer(name, value)
 
     def free_path(self, parent: str, name: str) -> str:
         """Return a path for a new child of the module at ``parent``: of that name, or a numbered variant."""

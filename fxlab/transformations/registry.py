@@ -1,6 +1,8 @@
 """The passes that the inspector offers."""
 
 from fxlab.transformations.change_truediv_to_mul_by_inverse import ChangeTrueDivToMulByInverse
+from fxlab.transformations.eliminate_common_subexpressions import EliminateCommonSubexpressions
+from fxlab.transformations.fold_constants import FoldConstants
 from fxlab.transformations.fuse_batch_norm_1d_in_conv_1d import FuseBatchNorm1dInConv1d
 from fxlab.transformations.fuse_batch_norm_1d_in_linear import FuseBatchNorm1dInLinear
 from fxlab.transformations.fuse_batch_norm_2d_in_conv_2d import FuseBatchNorm2dInConv2d
@@ -16,6 +18,8 @@ from fxlab.transformations.transformation import Transformation
 _PASSES: tuple[type[Transformation], ...] = (
     RemoveDeadCode,
     RemoveIdentities,
+    FoldConstants,
+    EliminateCommonSubexpressions,
     FuseBatchNorm2dInConv2d,
     FuseBatchNorm1dInConv1d,
     FuseBatchNorm3dInConv3d,

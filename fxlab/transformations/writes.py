@@ -137,6 +137,11 @@ class Writes:
         """Tell whether a value, or what may share memory with it, is written anywhere in the graph."""
         return self._class_of(value) in self._writes
 
+    @property
+    def changes_state(self) -> bool:
+        """Whether the graph changes the gradient, autocast or inference mode anywhere."""
+        return bool(self._state_changes)
+
     def is_tensor_written(self, tensor: torch.Tensor) -> bool:
         """Tell whether the graph reads a parameter or buffer, and writes it or what shares memory with it."""
         holder = self._holders.get(_memory(tensor)) if tensor.layout is torch.strided else None

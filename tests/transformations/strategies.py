@@ -230,6 +230,18 @@ def identities(draw: st.DrawFn, builder: Builder, of: int, count: int) -> list[A
 
 
 @st.composite
+def repetitions(draw: st.DrawFn, builder: Builder, of: int, count: int) -> list[Any]:
+    """Compute the same several times, write something in between perhaps, and use what comes of it."""
+    name = draw(st.sampled_from(list(FUNCTIONS)))
+    write = [Apply(draw(st.sampled_from(WRITES)), draw(st.integers(0, count)))] if draw(st.booleans()) else []
+    second = count + 1 + len(write)
+    same = [Apply(name, of), *write, Apply(name, of)]
+    then = draw(st.sampled_from(["tanh", "square", "double in place", "clone"]))
+    after = [Apply(then, count), Apply(then, second)] if draw(st.booleans()) else []
+    return [*same, *after, Join(draw(st.sampled_from(["add", "mul"])), count + len(same + after) - 1, second)]
+
+
+@st.composite
 def second_use(draw: st.DrawFn, builder: Builder, of: int, count: int) -> list[Any]:
     """Call a layer again, or read one of its tensors."""
     paths = called_paths(builder)
@@ -241,7 +253,7 @@ def second_use(draw: st.DrawFn, builder: Builder, of: int, count: int) -> list[A
     return [Read(path, draw(st.sampled_from(["weight", "bias", "running_mean"])), of)]
 
 
-_OTHER_GROUPS = [norm, function, join, other_layer, identities, second_use]
+_OTHER_GROUPS = [norm, function, join, other_layer, identities, repetitions, second_use]
 
 
 def changes(paths: list[str]) -> st.SearchStrategy[Any]:
