@@ -5,6 +5,7 @@ from fxlab.transformations.compose import compose
 from fxlab.transformations.deep_copy import DeepCopy
 from fxlab.transformations.eliminate_common_subexpressions import EliminateCommonSubexpressions
 from fxlab.transformations.fold_constants import FoldConstants
+from fxlab.transformations.fuse_attention import FuseAttention
 from fxlab.transformations.fuse_batch_norm_1d_in_conv_1d import FuseBatchNorm1dInConv1d
 from fxlab.transformations.fuse_batch_norm_1d_in_linear import FuseBatchNorm1dInLinear
 from fxlab.transformations.fuse_batch_norm_2d_in_conv_2d import FuseBatchNorm2dInConv2d
@@ -25,6 +26,7 @@ __all__ = [
     "DeepCopy",
     "EliminateCommonSubexpressions",
     "FoldConstants",
+    "FuseAttention",
     "FuseBatchNorm1dInConv1d",
     "FuseBatchNorm1dInLinear",
     "FuseBatchNorm2dInConv2d",

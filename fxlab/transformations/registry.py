@@ -3,6 +3,7 @@
 from fxlab.transformations.change_truediv_to_mul_by_inverse import ChangeTrueDivToMulByInverse
 from fxlab.transformations.eliminate_common_subexpressions import EliminateCommonSubexpressions
 from fxlab.transformations.fold_constants import FoldConstants
+from fxlab.transformations.fuse_attention import FuseAttention
 from fxlab.transformations.fuse_batch_norm_1d_in_conv_1d import FuseBatchNorm1dInConv1d
 from fxlab.transformations.fuse_batch_norm_1d_in_linear import FuseBatchNorm1dInLinear
 from fxlab.transformations.fuse_batch_norm_2d_in_conv_2d import FuseBatchNorm2dInConv2d
@@ -28,6 +29,7 @@ _PASSES: tuple[type[Transformation], ...] = (
     FuseBatchNorm1dInLinear,
     MergeLinears,
     FuseBiasInLinear,
+    FuseAttention,
     ChangeTrueDivToMulByInverse,
 )
 

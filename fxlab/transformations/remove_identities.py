@@ -71,13 +71,8 @@ class RemoveIdentities(RewritePass[Identity]):
 
     def refuse(self, candidate: Identity, facts: GraphFacts) -> str:
         """Refuse dropouts that drop, modules that may do something else, and what returns a view."""
-        node, module = candidate.node, candidate.module
-        if _value(node) is None:
-            return "its arguments are not those of an identity"
-        if not node.users:
-            return "nothing reads it"
-        reason = why_drops(node) if module is None else _why_module_is_no_identity(facts, module)
-        return reason or _why_view(candidate)
+        reason = why_no_identity(candidate, facts)
+        return reason if reason or candidate.node.users else "nothing reads it"
 
     def describe(self, candidate: Identity) -> str:
         """Name what is read instead."""
@@ -92,6 +87,15 @@ class RemoveIdentities(RewritePass[Identity]):
         readers = edit.read_instead(candidate.node, value)
         edit.erase(candidate.node)
         return readers
+
+
+def why_no_identity(candidate: Identity, facts: GraphFacts) -> str:
+    """Return why a call may return something else than the very tensor it is given; empty if it does not."""
+    node, module = candidate.node, candidate.module
+    if _value(node) is None:
+        return "its arguments are not those of an identity"
+    reason = why_drops(node) if module is None else _why_module_is_no_identity(facts, module)
+    return reason or _why_view(candidate)
 
 
 def _value(node: Node) -> Node | None:

@@ -205,6 +205,18 @@ def softmax(x: Bounded, dim: int) -> Bounded:
     return rounded(value, error + operations * epsilon(x.dtype) * x.value.abs() * value, x.dtype, operations)
 
 
+def attention(
+    query: Bounded,
+    key: Bounded,
+    value: Bounded,
+    attn_mask: Bounded | None,
+    dropout_p: float,
+    scale: float,
+) -> Bounded:
+    scores = multiply(matmul(query, key.map(lambda tensor: tensor.transpose(-1, -2))), scale)
+    return matmul(softmax(scores if attn_mask is None else add(scores, attn_mask), -1), value)
+
+
 def concatenated(parts: tuple[Bounded, ...], dim: int) -> Bounded:
     dtype = _dtype(*parts)
     value, error = (
@@ -251,6 +263,7 @@ _COMPUTES: dict[str, Callable[..., Bounded]] = {
     "matmul": matmul,
     "sum": summed,
     "softmax": softmax,
+    "scaled_dot_product_attention": attention,
     "cat": concatenated,
     "copy": lambda x, other: cast(other, x.dtype),
     "pad": pad,

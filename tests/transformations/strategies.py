@@ -242,6 +242,22 @@ def repetitions(draw: st.DrawFn, builder: Builder, of: int, count: int) -> list[
 
 
 @st.composite
+def attention(draw: st.DrawFn, builder: Builder, of: int, count: int) -> list[Any]:
+    """Compute attention of a value to itself or to another of its shape, with something amiss at times."""
+    key, value = (draw(st.sampled_from([of, of, draw(st.integers(0, count - 1))])) for _ in range(2))
+    steps: list[Any] = [Join("matmul", of, key)]
+    if draw(mostly):
+        steps.append(Divide(count, draw(ordinary_constants), draw(st.sampled_from(list(DIVISIONS)))))
+    if draw(rarely):
+        written = draw(st.sampled_from([of, count, count + len(steps) - 1]))
+        steps.append(Apply(draw(st.sampled_from(WRITES)), written))
+    steps.append(Apply("softmax", count + len(steps) - 1))
+    if draw(rarely):
+        steps.append(Apply("dropout function in eval", count + len(steps) - 1))
+    return [*steps, Join("matmul", count + len(steps) - 1, value)]
+
+
+@st.composite
 def second_use(draw: st.DrawFn, builder: Builder, of: int, count: int) -> list[Any]:
     """Call a layer again, or read one of its tensors."""
     paths = called_paths(builder)
@@ -253,7 +269,7 @@ def second_use(draw: st.DrawFn, builder: Builder, of: int, count: int) -> list[A
     return [Read(path, draw(st.sampled_from(["weight", "bias", "running_mean"])), of)]
 
 
-_OTHER_GROUPS = [norm, function, join, other_layer, identities, repetitions, second_use]
+_OTHER_GROUPS = [norm, function, join, other_layer, identities, repetitions, attention, second_use]
 
 
 def changes(paths: list[str]) -> st.SearchStrategy[Any]:
