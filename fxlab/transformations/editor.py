@@ -115,8 +115,7 @@ class Editor:
 
     def add_buffer(self, name: str, value: torch.Tensor) -> None:
         """Give the graph module a buffer of its own, which goes on reversal."""
-        order = tuple(self.graph_module._buffers)
-        self._record.attributes.append(AttributeChange("_buffers", name, Absent(), order))
+        self._record.attributes.append(AttributeChange("_buffers", name, Absent()))
         self.graph_module.register_buffer(name, value)
 
     def free_path(self, parent: str, name: str) -> str:
