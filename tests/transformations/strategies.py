@@ -68,7 +68,14 @@ convs = st.builds(
     padding=st.sampled_from([0, 1, "same"]),
     mode=st.sampled_from(["zeros", "reflect", "circular"]),
     groups=st.sampled_from([1, 1, 2]),
-    transposed=rarely,
+) | st.builds(
+    Conv,
+    size=st.sampled_from([4, 1, 2]),
+    kernel=st.sampled_from([1, 2, 3]),
+    bias=st.booleans(),
+    padding=st.sampled_from([0, 0, 1]),
+    groups=st.sampled_from([1, 1, 2]),
+    transposed=st.just(True),
 )
 
 
@@ -190,6 +197,14 @@ def norm(draw: st.DrawFn, builder: Builder, of: int, count: int) -> list[Any]:
 
 
 @st.composite
+def norm_and_reading(draw: st.DrawFn, builder: Builder, of: int, count: int) -> list[Any]:
+    """Read the statistics of a batch norm, which are constant unless it is in training, around its call."""
+    path = draw(path_of(f"norm{count}"))
+    read = [Read(path, draw(st.sampled_from(["running_mean", "running_var"])), of) for _ in range(2)]
+    return [Call(path, draw(norms), of), *read, Call(path, None, of), *read[:1]]
+
+
+@st.composite
 def division(draw: st.DrawFn, builder: Builder, of: int, count: int) -> list[Any]:
     has_complex = builder.values[of].dtype != torch.float16  # torch hardly knows complex numbers of that size
     constant = draw(constants | st.just(1 + 0j) if has_complex else constants)
@@ -269,7 +284,17 @@ def second_use(draw: st.DrawFn, builder: Builder, of: int, count: int) -> list[A
     return [Read(path, draw(st.sampled_from(["weight", "bias", "running_mean"])), of)]
 
 
-_OTHER_GROUPS = [norm, function, join, other_layer, identities, repetitions, attention, second_use]
+_OTHER_GROUPS = [
+    norm,
+    norm_and_reading,
+    function,
+    join,
+    other_layer,
+    identities,
+    repetitions,
+    attention,
+    second_use,
+]
 
 
 def changes(paths: list[str]) -> st.SearchStrategy[Any]:
