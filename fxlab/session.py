@@ -56,7 +56,8 @@ class Session:
         What to trace and to compare outputs with: keyword arguments (a mapping), positional arguments (a
         tuple) or one tensor. For a model of transformers they are made from its configuration.
     passes
-        The transformations on offer, lowest in the stack first. All that :func:`available` names if left out.
+        The transformations on offer, lowest in the stack first. If left out, all that :func:`available` and
+        :func:`installed` name.
     atol, rtol
         What outputs may differ by and still agree: ``|a - b| <= atol + rtol * |a|``, as in
         :func:`compare_outputs`.
@@ -99,7 +100,7 @@ class Session:
         self._passes: dict[str, Transformation] = {}
         self._lock = threading.RLock()
         self._listeners: list[Callable[[Session], None]] = []
-        for pass_ in [cls() for cls in transformations.available()] if passes is None else passes:
+        for pass_ in _offered_by_default() if passes is None else passes:
             self._register(pass_)
         self.original, self.inputs = _traced(model, inputs)
         self._stages: dict[_Stack, GraphModule] = {(): self.original}
@@ -359,6 +360,10 @@ def _traced(model: torch.nn.Module, inputs: Inputs | None) -> tuple[GraphModule,
 
     known: Inputs = example_inputs(model) if inputs is None else inputs
     return symbolic_trace(model, known), known
+
+
+def _offered_by_default() -> list[Transformation]:
+    return [*(cls() for cls in transformations.available()), *transformations.installed()]
 
 
 def _prefixes(stack: _Stack) -> Iterable[_Stack]:

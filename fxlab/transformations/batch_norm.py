@@ -33,12 +33,23 @@ class ScaleAndShift:
                 shift = shift + precise(batch_norm.bias)
         return cls(scale, shift)
 
-    def after(self, weight: torch.Tensor, bias: torch.Tensor | None) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return weight and bias of a layer that this follows; its weight has the channels first."""
+    def after(
+        self, weight: torch.Tensor, bias: torch.Tensor | None, scale: torch.Tensor | None = None
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return weight and bias of a layer that this follows.
+
+        Parameters
+        ----------
+        weight, bias
+            Those of the layer.
+        scale
+            :attr:`scale`, shaped so that it multiplies the weight; by default its channels come first.
+        """
         with torch.no_grad():
-            folded = precise(weight) * self.scale.reshape(-1, *[1] * (weight.dim() - 1))
+            if scale is None:
+                scale = self.scale.reshape(-1, *[1] * (weight.dim() - 1))
             shift = self.shift if bias is None else precise(bias) * self.scale + self.shift
-            return folded.to(weight.dtype), shift.to(weight.dtype)
+            return (precise(weight) * scale).to(weight.dtype), shift.to(weight.dtype)
 
     def before(self, weight: torch.Tensor, bias: torch.Tensor | None) -> tuple[torch.Tensor, torch.Tensor]:
         """Return weight and bias of a linear layer that this precedes; channels are its input features."""
@@ -87,6 +98,17 @@ def why_not_finite(weight: torch.Tensor, bias: torch.Tensor) -> str:
     return f"the folded weights are not finite in {str(weight.dtype).removeprefix('torch.')}"
 
 
+def why_only_norm_is_trained(layer: nn.Module, batch_norm: _BatchNorm) -> str:
+    """Return why what is trained would be trained no more; empty if it still would.
+
+    The parameters of the fused layer are trained where those of the layer are.
+    """
+    if any(parameter.requires_grad for parameter in layer.parameters()):
+        return ""
+    trained = any(parameter.requires_grad for parameter in batch_norm.parameters())
+    return "only the batch norm is trained, not the layer that it would be fused into" if trained else ""
+
+
 def move_like(originals: list[nn.Module], replacement: nn.Module) -> None:
     """Move and cast modules to where their replacement is by now."""
     weight = replacement.get_parameter("weight")
@@ -102,8 +124,13 @@ def is_cast_of(folded: tuple[torch.Tensor, torch.Tensor], replacement: nn.Module
     )
 
 
+def precise_bias(batch_norm: _BatchNorm) -> torch.Tensor:
+    """Return the bias of a batch norm, which is zero where it has none."""
+    return torch.zeros(()) if batch_norm.bias is None else precise(batch_norm.bias)
+
+
 def carry_bias(
-    layer: nn.Conv2d | nn.Linear, batch_norm: _BatchNorm, to_layer: torch.Tensor, to_norm: torch.Tensor
+    layer: nn.Module, batch_norm: _BatchNorm, to_layer: torch.Tensor, to_norm: torch.Tensor
 ) -> bool:
     """Bring a new bias back, to the layer if it has one, else to the batch norm; tell whether either has."""
     for module, value in ((layer, to_layer), (batch_norm, to_norm)):

@@ -3,11 +3,12 @@
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
+import torch
 from torch import nn
 from torch.fx import GraphModule, Node
-from torch.fx.node import Argument, Target
+from torch.fx.node import Argument, Target, map_arg
 
-from fxlab.transformations.journal import Journal, ModuleChange, NodeChange, Record
+from fxlab.transformations.journal import Absent, AttributeChange, Journal, ModuleChange, NodeChange, Record
 from fxlab.transformations.module_tree import (
     find_module,
     join_path,
@@ -78,6 +79,15 @@ class Editor:
             node.kwargs = dict(kwargs)
         self._record.nodes.append(NodeChange(node.name, before, NodeState.of(node)))
 
+    def read_instead(self, old: Node, new: Node) -> tuple[Node, ...]:
+        """Let what reads ``old`` read ``new``, which others may read already; return what does so now."""
+        readers = tuple(old.users)
+        for reader in readers:
+            args: Any = map_arg(reader.args, lambda node: new if node is old else node)
+            kwargs: Any = map_arg(reader.kwargs, lambda node: new if node is old else node)
+            self.change(reader, args=args, kwargs=kwargs)
+        return readers
+
     def erase(self, node: Node, *, pass_on_to: Node | None = None) -> None:
         """Erase a node; its users read ``pass_on_to`` instead, which nobody else has read before."""
         before = NodeState.of(node)
@@ -102,6 +112,11 @@ class Editor:
             if path != at:
                 remove_module(self.graph_module, path)
         put_module(self.graph_module, at, by)
+
+    def add_buffer(self, name: str, value: torch.Tensor) -> None:
+        """Give the graph module a buffer of its own, which goes on reversal."""
+        self._record.attributes.append(AttributeChange("_buffers", name, Absent()))
+        self.graph_module.register_buffer(name, value)
 
     def free_path(self, parent: str, name: str) -> str:
         """Return a path for a new child of the module at ``parent``: of that name, or a numbered variant."""

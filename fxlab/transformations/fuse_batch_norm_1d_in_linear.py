@@ -16,6 +16,7 @@ from fxlab.transformations.batch_norm import (
     why_not_constant,
     why_not_finite,
     why_not_per_channel,
+    why_only_norm_is_trained,
 )
 from fxlab.transformations.editor import Editor
 from fxlab.transformations.graph_facts import GraphFacts
@@ -95,6 +96,8 @@ class FuseBatchNorm1dInLinear(RewritePass[LinearAndNorm]):
         if reason := why_not_constant(norm) or why_mixed(linear, norm) or _why_not_two_dimensional(candidate):
             return reason
         if reason := why_not_per_channel(norm, linear.weight.shape[1 if candidate.norm_first else 0]):
+            return reason
+        if reason := why_only_norm_is_trained(linear, norm):
             return reason
         if not facts.writes.same_state(candidate.linear_node, candidate.norm_node):
             return "the gradient or autocast mode changes in between"

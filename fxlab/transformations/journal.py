@@ -104,7 +104,10 @@ class Record:
     def touched(self) -> Iterator[str]:
         """The nodes and modules that the record is about."""
         yield from self.marked
-        yield from (change.name for change in self.nodes)
+        for node_change in self.nodes:
+            yield node_change.name
+            if node_change.before is not None and node_change.after is None:
+                yield from node_change.before.inputs  # an erased node can only come back where these are
         for change in self.modules:
             yield f"module {change.at}"
             yield from (f"module {path}" for path in change.originals)

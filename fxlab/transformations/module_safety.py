@@ -33,7 +33,7 @@ def why_not_replaceable(facts: GraphFacts, path: str, expected: type[nn.Module])
     return (
         why_not_plain(module, expected)
         or _why_not_alone(facts, module, path)
-        or _why_hooked(facts, module)
+        or why_hooked(facts, module)
         or _why_tensors_not_plain(module)
         or _why_tensors_shared(facts, module, path)
     )
@@ -83,7 +83,8 @@ def _why_not_alone(facts: GraphFacts, module: nn.Module, path: str) -> str:
     return ""
 
 
-def _why_hooked(facts: GraphFacts, module: nn.Module) -> str:
+def why_hooked(facts: GraphFacts, module: nn.Module) -> str:
+    """Return which hook sees a call of a module, or a gradient; empty if none does."""
     if facts.has_global_hooks:
         return "hooks are registered for all modules"
     for attribute, what in _HOOKS.items():

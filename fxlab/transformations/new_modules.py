@@ -1,7 +1,12 @@
 """Making modules from tensors that are there: nothing is initialised, and no random number is drawn."""
 
+from typing import TypeVar
+
 import torch
 from torch import nn
+from torch.nn.modules.conv import _ConvNd
+
+Conv = TypeVar("Conv", bound=_ConvNd)
 
 
 def new_linear(weight: torch.Tensor, bias: torch.Tensor | None, like: nn.Linear) -> nn.Linear:
@@ -24,8 +29,8 @@ def new_linear(weight: torch.Tensor, bias: torch.Tensor | None, like: nn.Linear)
     return linear
 
 
-def new_conv2d(weight: torch.Tensor, bias: torch.Tensor, like: nn.Conv2d) -> nn.Conv2d:
-    """Make a convolution with a bias, with the geometry, mode and ``requires_grad`` of another.
+def new_conv(weight: torch.Tensor, bias: torch.Tensor, like: Conv) -> Conv:
+    """Make a convolution with a bias, of the class, geometry, mode and ``requires_grad`` of another.
 
     Parameters
     ----------
@@ -34,18 +39,18 @@ def new_conv2d(weight: torch.Tensor, bias: torch.Tensor, like: nn.Conv2d) -> nn.
     bias
         Of shape ``(out_channels,)``.
     like
-        The other convolution.
+        The other convolution, which may be a transposed one.
     """
-    conv = nn.Conv2d.__new__(nn.Conv2d)
+    conv = type(like).__new__(type(like))
     nn.Module.__init__(conv)
-    for name in (*nn.Conv2d.__constants__, "_reversed_padding_repeated_twice"):
+    for name in (*like.__constants__, "transposed", "_reversed_padding_repeated_twice"):
         setattr(conv, name, getattr(like, name))
     _set_parameters(conv, weight, bias, like)
     return conv
 
 
 def _set_parameters(
-    module: nn.Module, weight: torch.Tensor, bias: torch.Tensor | None, like: nn.Linear | nn.Conv2d
+    module: nn.Module, weight: torch.Tensor, bias: torch.Tensor | None, like: nn.Linear | _ConvNd
 ) -> None:
     module.weight = nn.Parameter(weight, like.weight.requires_grad)
     if bias is None:

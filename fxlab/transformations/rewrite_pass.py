@@ -52,8 +52,8 @@ class RewritePass(JournaledTransformation, Generic[C]):
         """Return why a candidate cannot be rewritten, in words that follow its name; empty if it can."""
 
     @abstractmethod
-    def rewrite(self, candidate: C, edit: Editor) -> Node:
-        """Rewrite a candidate and return the node that is marked as transformed."""
+    def rewrite(self, candidate: C, edit: Editor) -> Node | tuple[Node, ...]:
+        """Rewrite a candidate and return the node, or the nodes, that are marked as transformed."""
 
     @abstractmethod
     def describe(self, candidate: C) -> str:
@@ -82,8 +82,10 @@ class RewritePass(JournaledTransformation, Generic[C]):
                 journal.records.append(record)
                 journal.keep_in(graph_module)
                 marked = self.rewrite(candidate, Editor(graph_module, journal, record))
-                record.marked = (marked.name,)
-                add_mark(marked, signature)
+                nodes = marked if isinstance(marked, tuple) else (marked,)
+                record.marked = tuple(node.name for node in nodes)
+                for node in nodes:
+                    add_mark(node, signature)
         except BaseException:
             undo(graph_module, journal, made)
             untouched.keep_in(graph_module)

@@ -4,8 +4,10 @@ Values that may share memory are put into one class: every operation is taken to
 unless it is known to make a new tensor. That is coarse, and errs on the side of seeing a write.
 """
 
+import operator
 from bisect import bisect_left
 from collections import defaultdict
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -77,7 +79,26 @@ _FLAGGED_INPLACE = {
 }
 """The functions of ``torch.nn.functional`` with an ``inplace`` argument, and where it stands."""
 
-_TORCH_MODULES = ("torch.", "_operator", "builtins", "math")
+_WRITES_STATE = {
+    "batch_norm": (5, "training", False),
+    "instance_norm": (5, "use_input_stats", True),
+    "embedding": (3, "max_norm", False),
+    "embedding_bag": (4, "max_norm", False),
+}
+"""The functions that write statistics or a weight if an argument says so: its place, name and default."""
+
+_WRITES_STATE_ALWAYS_TEXT = """
+    native_batch_norm cudnn_batch_norm miopen_batch_norm batch_norm_update_stats
+    fused_moving_avg_obs_fake_quant
+"""
+_WRITES_STATE_ALWAYS = frozenset(_WRITES_STATE_ALWAYS_TEXT.split())
+_TORCH_PACKAGES = frozenset({"torch", "_operator", "builtins", "math"})
+
+_CONTAINER_WRITES_TEXT = """
+    append extend insert pop popitem remove clear update setdefault reverse
+"""
+_CONTAINER_WRITES = frozenset(_CONTAINER_WRITES_TEXT.split())
+"""Methods of lists and dictionaries that change them; ``sort`` is one of tensors as well, which does not."""
 
 
 class Writes:
@@ -95,6 +116,7 @@ class Writes:
         self._parent: dict[Node, Node] = {}
         self._state_changes: list[int] = []
         self._writes: dict[Node, list[int]] = defaultdict(list)
+        self._holders: dict[int, Node] = {}
         self._scan()
 
     def epoch(self, value: Node, reader: Node) -> tuple[int, int]:
@@ -115,9 +137,29 @@ class Writes:
         """Tell whether a value, or what may share memory with it, is written anywhere in the graph."""
         return self._class_of(value) in self._writes
 
+    @property
+    def changes_state(self) -> bool:
+        """Whether the graph changes the gradient, autocast or inference mode anywhere."""
+        return bool(self._state_changes)
+
+    def is_tensor_written(self, tensor: torch.Tensor) -> bool:
+        """Tell whether the graph reads a parameter or buffer, and writes it or what shares memory with it."""
+        holder = self._holders.get(_memory(tensor)) if tensor.layout is torch.strided else None
+        return holder is not None and self.is_written(holder)
+
+    @cached_property
+    def returned(self) -> frozenset[Node]:
+        """The classes of what the graph returns."""
+        output = self._graph_module.graph.output_node()
+        return frozenset(self._class_of(value) for value in output.all_input_nodes)
+
+    def is_returned(self, value: Node) -> bool:
+        """Tell whether the graph returns a value, or what may share memory with it."""
+        return self._class_of(value) in self.returned
+
     def _scan(self) -> None:
         written: list[tuple[Node, int]] = []
-        holders: dict[int, Node] = {}
+        holders = self._holders
         for node, position in self._position.items():
             if called_name(node) in _STATE_FUNCTIONS:
                 self._state_changes.append(position)
@@ -127,8 +169,20 @@ class Writes:
             if may_return_view(node, self._graph_module):
                 for value in node.all_input_nodes:
                     self._join(node, value)
-        for value, position in written:
+        for node, position in self._position.items() if holders else ():
+            written.extend((holders[memory], position) for memory in self._own_writes(node) & holders.keys())
+        for value, position in sorted(written, key=operator.itemgetter(1)):
             self._writes[self._class_of(value)].append(position)
+
+    def _own_writes(self, node: Node) -> set[int]:
+        """Return the memory of its own that a module may write, as batch norms in training do."""
+        if node.op != "call_module":
+            return set()
+        module = self._graph_module.get_submodule(str(node.target))
+        if not any(_may_write(part) or _keeps_state(part) for part in module.modules()):
+            return set()
+        tensors = (*module.parameters(), *module.buffers())
+        return {_memory(tensor) for tensor in tensors if tensor.layout is torch.strided}
 
     def _class_of(self, node: Node) -> Node:
         root = node
@@ -160,17 +214,25 @@ def written_inputs(node: Node, graph_module: GraphModule) -> list[Node]:
         module = graph_module.get_submodule(str(node.target))
         return node.all_input_nodes if any(map(_may_write, module.modules())) else []
     if node.op == "call_method":
-        return _first_input(node) if _writes_by_name(called_name(node)) else _out_inputs(node)
+        name = called_name(node)
+        writes = _writes_by_name(name) or name in _CONTAINER_WRITES
+        return _first_input(node) if writes else _out_inputs(node)
     if node.op == "call_function":
         return _written_by_function(node)
     return []
+
+
+def is_of_torch(function: object) -> bool:
+    """Tell whether a function is one of torch, ``operator``, ``builtins`` or ``math``, known by its name."""
+    module = getattr(function, "__module__", None) or "torch"
+    return str(module).partition(".")[0] in _TORCH_PACKAGES
 
 
 def _written_by_function(node: Node) -> list[Node]:
     target: Any = node.target
     if isinstance(target, torch._ops.OpOverload):
         return node.all_input_nodes if target._schema.is_mutable else []
-    if not str(getattr(target, "__module__", None) or "torch.").startswith(_TORCH_MODULES):
+    if not is_of_torch(target):
         return node.all_input_nodes  # somebody's own function may do anything
     name = called_name(node)
     flag_at = _FLAGGED_INPLACE.get(name)
@@ -179,7 +241,15 @@ def _written_by_function(node: Node) -> list[Node]:
         in_place = node.args[flag_at]
     if _writes_by_name(name) or in_place is not False:
         return _first_input(node)
+    state_at, flag, default = _WRITES_STATE.get(name, (0, "", False))
+    writes_state = flag and _flag(node, state_at, flag, default) not in (False, None)
+    if writes_state or name in _WRITES_STATE_ALWAYS:
+        return node.all_input_nodes
     return _out_inputs(node)
+
+
+def _flag(node: Node, position: int, name: str, default: bool) -> object:
+    return node.args[position] if len(node.args) > position else node.kwargs.get(name, default)
 
 
 def _writes_by_name(name: str) -> bool:
@@ -194,7 +264,11 @@ def _storage(node: Node, graph_module: GraphModule) -> int | None:
     value = getattr(find_module(graph_module, parent), name, None)
     if not isinstance(value, torch.Tensor) or value.layout is not torch.strided:
         return None
-    return int(value.untyped_storage()._cdata)
+    return _memory(value)
+
+
+def _memory(tensor: torch.Tensor) -> int:
+    return int(tensor.untyped_storage()._cdata)
 
 
 def _first_input(node: Node) -> list[Node]:
@@ -205,6 +279,12 @@ def _out_inputs(node: Node) -> list[Node]:
     out = node.kwargs.get("out")
     values = out if isinstance(out, tuple | list) else (out,)
     return [value for value in values if isinstance(value, Node)]
+
+
+def _keeps_state(module: nn.Module) -> bool:
+    """Tell whether a module of torch may write its own parameters or buffers."""
+    has_statistics = module.training and bool(module._buffers)
+    return has_statistics or getattr(module, "max_norm", None) is not None
 
 
 def _may_write(module: nn.Module) -> bool:

@@ -34,7 +34,7 @@ class Linear:
 
 @dataclass(frozen=True)
 class Conv:
-    """A convolution of images."""
+    """A convolution of sequences, images or volumes."""
 
     size: int
     kernel: int = 1
@@ -42,9 +42,13 @@ class Conv:
     padding: int | str = 0
     mode: str = "zeros"
     groups: int = 1
+    transposed: bool = False
 
     def make(self, x: torch.Tensor) -> nn.Module:
-        return nn.Conv2d(
+        convs = (nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)
+        if not self.transposed:
+            convs = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
+        return convs[x.dim() - 3](
             x.shape[1],
             self.size * self.groups,
             self.kernel,
@@ -57,7 +61,7 @@ class Conv:
 
 @dataclass(frozen=True)
 class Norm:
-    """A batch norm, of images or of anything with fewer dimensions, whose statistics are not trivial."""
+    """A batch norm, of whatever dimensions it is called on, whose statistics are not trivial."""
 
     affine: bool = True
     statistics: bool = True
@@ -66,7 +70,7 @@ class Norm:
     """The size of the running means."""
 
     def make(self, x: torch.Tensor) -> nn.Module:
-        cls = nn.BatchNorm2d if x.dim() == 4 else nn.BatchNorm1d
+        cls = {4: nn.BatchNorm2d, 5: nn.BatchNorm3d}.get(x.dim(), nn.BatchNorm1d)
         norm = cls(x.shape[1], affine=self.affine, track_running_stats=self.statistics)
         with torch.no_grad():
             for tensor in norm.parameters():
@@ -100,6 +104,7 @@ OTHERS: dict[str, Callable[[], nn.Module]] = {
     "identity": nn.Identity,
     "dropout": nn.Dropout,
     "dropout in eval": lambda: nn.Dropout().eval(),
+    "another dropout in eval": lambda: nn.Dropout(0.9, inplace=True).eval(),
     "tanh": nn.Tanh,
 }
 
@@ -173,6 +178,7 @@ FUNCTIONS: dict[str, Callable[[Any], Any]] = {
     "half": lambda x: x.chunk(2, -1)[0],
     "clone": torch.clone,
     "detach": lambda x: x.detach(),
+    "dropout function in eval": lambda x: F.dropout(x, 0.5, training=False),
     "sum": lambda x: x.sum(-1),
     "positive": lambda x: x > 0,
     "long": lambda x: x.long(),

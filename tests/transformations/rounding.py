@@ -15,6 +15,8 @@ import torch
 from random_modules import Doubled, Doubling
 from torch import fx, nn
 from torch.nn import functional as F
+from torch.nn.modules.batchnorm import _BatchNorm
+from torch.nn.modules.conv import _ConvNd, _ConvTransposeNd
 from torch.utils import _pytree as pytree
 
 
@@ -120,6 +122,8 @@ class RoundingBound(fx.Interpreter):
             return tuple(Bounded(value, error, args[0].dtype) for value, error in parts)
         if name in _MOVES:
             return args[0].map(lambda tensor: function(tensor, *args[1:], **kwargs))
+        if name == "dropout":  # in evaluation
+            return args[0]
         if name in ("size", "dim", "getattr"):
             return function(args[0].value, *args[1:])
         result = _COMPUTES[name.removesuffix("_")](*args, **kwargs)
@@ -201,6 +205,18 @@ def softmax(x: Bounded, dim: int) -> Bounded:
     return rounded(value, error + operations * epsilon(x.dtype) * x.value.abs() * value, x.dtype, operations)
 
 
+def attention(
+    query: Bounded,
+    key: Bounded,
+    value: Bounded,
+    attn_mask: Bounded | None,
+    dropout_p: float,
+    scale: float,
+) -> Bounded:
+    scores = multiply(matmul(query, key.map(lambda tensor: tensor.transpose(-1, -2))), scale)
+    return matmul(softmax(scores if attn_mask is None else add(scores, attn_mask), -1), value)
+
+
 def concatenated(parts: tuple[Bounded, ...], dim: int) -> Bounded:
     dtype = _dtype(*parts)
     value, error = (
@@ -247,6 +263,7 @@ _COMPUTES: dict[str, Callable[..., Bounded]] = {
     "matmul": matmul,
     "sum": summed,
     "softmax": softmax,
+    "scaled_dot_product_attention": attention,
     "cat": concatenated,
     "copy": lambda x, other: cast(other, x.dtype),
     "pad": pad,
@@ -272,9 +289,13 @@ def linear(module: nn.Linear, x: Bounded) -> Bounded:
     return affine(x, F.linear, weight, bias, module.in_features)
 
 
-def conv(module: nn.Conv2d, x: Bounded) -> Bounded:
+def conv(module: _ConvNd, x: Bounded) -> Bounded:
     weight, bias = weight_and_bias(module)
-    return affine(x, module._conv_forward, weight, bias, weight[0].numel())
+    if not isinstance(module, _ConvTransposeNd):
+        return affine(x, module._conv_forward, weight, bias, weight[0].numel())
+    function = (F.conv_transpose1d, F.conv_transpose2d, F.conv_transpose3d)[x.value.dim() - 3]
+    geometry = (module.stride, module.padding, module.output_padding, module.groups, module.dilation)
+    return affine(x, lambda *tensors: function(*tensors, *geometry), weight, bias, weight[:, 0].numel())
 
 
 def weight_and_bias(module: Any) -> tuple[torch.Tensor, torch.Tensor | None]:
@@ -294,7 +315,7 @@ def affine(
     return rounded(function(x.value, weight, bias), error, x.dtype)
 
 
-def batch_norm(module: nn.BatchNorm1d | nn.BatchNorm2d, x: Bounded) -> Bounded:
+def batch_norm(module: _BatchNorm, x: Bounded) -> Bounded:
     if not x.value.numel():
         return x
     shape = [1, -1, *[1] * (x.value.dim() - 2)]
@@ -340,9 +361,9 @@ def relu_module(module: nn.ReLU, x: Bounded) -> Bounded:
 _LAYERS: dict[type[nn.Module], Callable[[Any, Bounded], Bounded]] = {
     nn.Linear: linear,
     Doubled: lambda module, x: multiply(linear(module, x), 2),
-    nn.Conv2d: conv,
-    nn.BatchNorm1d: batch_norm,
-    nn.BatchNorm2d: batch_norm,
+    **dict.fromkeys((nn.Conv1d, nn.Conv2d, nn.Conv3d), conv),
+    **dict.fromkeys((nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d), conv),
+    **dict.fromkeys((nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d), batch_norm),
 }
 _OTHERS: dict[type[nn.Module], Callable[[Any, Bounded], Bounded]] = {
     nn.Identity: lambda module, x: x,

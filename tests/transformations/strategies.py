@@ -34,7 +34,10 @@ DTYPES = [torch.float32, torch.float64, torch.bfloat16, torch.float16]
 ROWS = [(3, 4), (1, 6), (0, 4), (4,)]
 SEQUENCES = [(2, 4, 4), (2, 3, 4), (1, 2, 4)]
 IMAGES = [(2, 4, 3, 3), (1, 2, 3, 4), (0, 2, 3, 3)]
-shapes = st.sampled_from([ROWS, IMAGES, ROWS, SEQUENCES, IMAGES, ROWS]).flatmap(st.sampled_from)
+VOLUMES = [(1, 2, 2, 3, 2), (2, 4, 1, 2, 3)]
+shapes = st.sampled_from([ROWS, IMAGES, ROWS, SEQUENCES, IMAGES, ROWS, SEQUENCES, VOLUMES]).flatmap(
+    st.sampled_from
+)
 
 WRITES = [name for name in FUNCTIONS if "write" in name or "in place" in name or name == "zero a row"]
 VIEWS = ["view rows", "heads", "reshape", "flatten", "transpose", "unsqueeze", "contiguous", "half", "select"]
@@ -65,6 +68,14 @@ convs = st.builds(
     padding=st.sampled_from([0, 1, "same"]),
     mode=st.sampled_from(["zeros", "reflect", "circular"]),
     groups=st.sampled_from([1, 1, 2]),
+) | st.builds(
+    Conv,
+    size=st.sampled_from([4, 1, 2]),
+    kernel=st.sampled_from([1, 2, 3]),
+    bias=st.booleans(),
+    padding=st.sampled_from([0, 0, 1]),
+    groups=st.sampled_from([1, 1, 2]),
+    transposed=st.just(True),
 )
 
 
@@ -130,7 +141,7 @@ def steps(draw: st.DrawFn, builder: Builder) -> list[Any]:
     """Draw steps that belong together; not all of them may fit."""
     count = len(builder.values)
     of = count - 1 if draw(st.booleans()) else draw(st.integers(0, count - 1))
-    is_image = builder.values[of].dim() == 4
+    is_image = builder.values[of].dim() in (4, 5) or (builder.values[of].dim() == 3 and draw(st.booleans()))
     chain = conv_and_norm if is_image else linear_and_norm
     groups = [linears_of_one_input, linears_around_a_write, chain, chain, division, *_OTHER_GROUPS]
     return draw(draw(st.sampled_from(groups))(builder, of, count))
@@ -166,7 +177,8 @@ def linear_and_norm(draw: st.DrawFn, builder: Builder, of: int, count: int) -> l
 
 @st.composite
 def conv_and_norm(draw: st.DrawFn, builder: Builder, of: int, count: int) -> list[Any]:
-    return draw(chains({f"conv{count}": draw(convs), f"norm{count}": draw(norms)}, of, count))
+    layers = {f"conv{count}": draw(convs), f"norm{count}": draw(norms)}
+    return draw(chains(layers if draw(mostly) else dict(reversed(layers.items())), of, count))
 
 
 @st.composite
@@ -182,6 +194,14 @@ def chains(draw: st.DrawFn, layers: dict[str, Any], of: int, count: int) -> list
 @st.composite
 def norm(draw: st.DrawFn, builder: Builder, of: int, count: int) -> list[Any]:
     return [Call(draw(path_of(f"norm{count}")), draw(norms), of)]
+
+
+@st.composite
+def norm_and_reading(draw: st.DrawFn, builder: Builder, of: int, count: int) -> list[Any]:
+    """Read the statistics of a batch norm, which are constant unless it is in training, around its call."""
+    path = draw(path_of(f"norm{count}"))
+    read = [Read(path, draw(st.sampled_from(["running_mean", "running_var"])), of) for _ in range(2)]
+    return [Call(path, draw(norms), of), *read, Call(path, None, of), *read[:1]]
 
 
 @st.composite
@@ -207,6 +227,52 @@ def other_layer(draw: st.DrawFn, builder: Builder, of: int, count: int) -> list[
 
 
 @st.composite
+def identities(draw: st.DrawFn, builder: Builder, of: int, count: int) -> list[Any]:
+    """Call what returns its input, often in a row, and write that perhaps."""
+    names = [name for name in OTHERS if "identity" in name or "dropout in eval" in name]
+    values = [of, *(draw(st.sampled_from([of, count + number])) for number in range(2))]
+    chain = [
+        Call(
+            draw(path_of(f"identity{count}_{number}")),
+            Other(draw(st.sampled_from(names))),
+            value,
+            draw(rarely),
+        )
+        for number, value in enumerate(values)
+    ]
+    after = Apply(draw(st.sampled_from([*WRITES, *VIEWS])), draw(st.integers(0, count + 2)))
+    return [*chain, after] if draw(st.booleans()) else [*chain[:1], after, *chain[1:]]
+
+
+@st.composite
+def repetitions(draw: st.DrawFn, builder: Builder, of: int, count: int) -> list[Any]:
+    """Compute the same several times, write something in between perhaps, and use what comes of it."""
+    name = draw(st.sampled_from(list(FUNCTIONS)))
+    write = [Apply(draw(st.sampled_from(WRITES)), draw(st.integers(0, count)))] if draw(st.booleans()) else []
+    second = count + 1 + len(write)
+    same = [Apply(name, of), *write, Apply(name, of)]
+    then = draw(st.sampled_from(["tanh", "square", "double in place", "clone"]))
+    after = [Apply(then, count), Apply(then, second)] if draw(st.booleans()) else []
+    return [*same, *after, Join(draw(st.sampled_from(["add", "mul"])), count + len(same + after) - 1, second)]
+
+
+@st.composite
+def attention(draw: st.DrawFn, builder: Builder, of: int, count: int) -> list[Any]:
+    """Compute attention of a value to itself or to another of its shape, with something amiss at times."""
+    key, value = (draw(st.sampled_from([of, of, draw(st.integers(0, count - 1))])) for _ in range(2))
+    steps: list[Any] = [Join("matmul", of, key)]
+    if draw(mostly):
+        steps.append(Divide(count, draw(ordinary_constants), draw(st.sampled_from(list(DIVISIONS)))))
+    if draw(rarely):
+        written = draw(st.sampled_from([of, count, count + len(steps) - 1]))
+        steps.append(Apply(draw(st.sampled_from(WRITES)), written))
+    steps.append(Apply("softmax", count + len(steps) - 1))
+    if draw(rarely):
+        steps.append(Apply("dropout function in eval", count + len(steps) - 1))
+    return [*steps, Join("matmul", count + len(steps) - 1, value)]
+
+
+@st.composite
 def second_use(draw: st.DrawFn, builder: Builder, of: int, count: int) -> list[Any]:
     """Call a layer again, or read one of its tensors."""
     paths = called_paths(builder)
@@ -218,7 +284,17 @@ def second_use(draw: st.DrawFn, builder: Builder, of: int, count: int) -> list[A
     return [Read(path, draw(st.sampled_from(["weight", "bias", "running_mean"])), of)]
 
 
-_OTHER_GROUPS = [norm, function, join, other_layer, second_use]
+_OTHER_GROUPS = [
+    norm,
+    norm_and_reading,
+    function,
+    join,
+    other_layer,
+    identities,
+    repetitions,
+    attention,
+    second_use,
+]
 
 
 def changes(paths: list[str]) -> st.SearchStrategy[Any]:

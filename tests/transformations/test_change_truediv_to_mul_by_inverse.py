@@ -51,6 +51,8 @@ def why_not(function, x, *, shaped=True):
         lambda x: x.div(other=7.0),
         lambda x: x.divide(7.0),
         lambda x: x.true_divide(7.0),
+        lambda x: torch.div(x, 7.0, rounding_mode=None),
+        lambda x: x.div(7.0, rounding_mode=None),
     ],
 )
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.float16])

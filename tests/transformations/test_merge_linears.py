@@ -6,6 +6,7 @@ import operator
 import pytest
 import torch
 from exactness import COPIES, assert_close, assert_equals, assert_is, check, reasons, snapshot, traced
+from random_modules import ReadsBuffers
 from torch import fx, nn
 from torch.nn import functional as F
 from torch.nn.utils import prune
@@ -596,4 +597,30 @@ def test_explain_says_what_and_why_and_changes_nothing():
     assert list(frame.columns) == ["node", "matched", "reason"]
     assert dict(zip(frame.node, frame.matched, strict=True)) == {"query": True, "value": True, "key": False}
     assert frame.reason[0] == "one linear of query, value"
+    assert_is(gm, before)
+
+
+def test_a_function_of_torch_in_between_is_no_write():
+    class Model(Attention):
+        def forward(self, x):
+            query = self.query(x)
+            return query, torch.relu(x), self.key(x), self.value(x)
+
+    check(MergeLinears(), Model(), torch.randn(2, 6), marked=1)
+
+
+def test_statistics_that_a_batch_norm_in_training_writes_in_between_are_read_twice():
+    class Model(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.a, self.b, self.norm = nn.Linear(3, 3), nn.Linear(3, 3), nn.BatchNorm1d(3)
+
+        def forward(self, x):
+            before = self.a(self.norm.running_mean)
+            return before, self.norm(x), self.b(self.norm.running_mean)
+
+    model = Model()
+    gm = fx.GraphModule(model, ReadsBuffers().trace(model))
+    before = snapshot(gm)
+    MergeLinears()(gm)
     assert_is(gm, before)

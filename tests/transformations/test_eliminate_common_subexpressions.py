@@ -1,0 +1,334 @@
+"""EliminateCommonSubexpressions: what is the same is computed once; what only looks the same is not."""
+
+import math
+import operator
+
+import pytest
+import torch
+from exactness import COPIES, assert_close, assert_equals, assert_is, check, guards, reasons, snapshot, traced
+from random_modules import ReadsBuffers
+from torch import fx, nn
+from torch.nn import functional as F
+
+import fxlab
+from fxlab.transformations import (
+    EliminateCommonSubexpressions,
+    FuseBatchNorm2dInConv2d,
+    MergeLinears,
+    RemoveDeadCode,
+    RemoveIdentities,
+)
+
+ONCE = EliminateCommonSubexpressions()
+
+
+class Apply(nn.Module):
+    """Whatever function is given, and modules to use in it."""
+
+    def __init__(self, function, **modules):
+        super().__init__()
+        self.function = function
+        for name, module in modules.items():
+            self.add_module(name, module)
+        self.eval()
+
+    def forward(self, x):
+        return self.function(self, x)
+
+
+def names(gm):
+    return [node.name for node in gm.graph.nodes]
+
+
+def why_not(model, x=None, gm=None):
+    """Check that a model is left alone; return the reasons."""
+    gm = traced(model) if gm is None else gm
+    before = snapshot(gm)
+    assert ONCE.get_transformed_nodes(ONCE(gm)) == []
+    assert_is(gm, before)
+    if x is not None:
+        assert_close(gm(x.clone()), model(x.clone()), 0.0)
+    return " ".join(reasons(ONCE, gm).values())
+
+
+@pytest.mark.parametrize(
+    ("function", "calls"),
+    [
+        (lambda _, x: x.relu() + x.relu(), 2),
+        (lambda _, x: torch.relu(x) * (torch.relu(x) + torch.relu(x)), 3),
+        (lambda _, x: (x * 2).sum() + (x * 2).sum(), 3),
+        (lambda _, x: x.transpose(0, 1) @ x + x.transpose(0, 1), 3),
+        (lambda _, x: x.view(x.size(0), -1) + x.reshape(x.size(0), -1), 4),
+        (lambda _, x: x[..., 1:] + x[..., 1:] * x[..., None, 1:], 4),
+        (lambda _, x: torch.cat([x, x]) + torch.cat([x, x]), 2),
+        (lambda _, x: x.softmax(dim=-1) + x.softmax(dim=-1), 2),
+        (lambda _, x: x / math.nan + x / math.nan, 2),
+        (lambda self, x: self.a(x) + self.a(x), 2),
+        (lambda self, x: self.norm(x) + self.norm(x), 2),
+        (lambda self, x: F.linear(x, self.a.weight) + F.linear(x, self.a.weight), 3),
+        (lambda _, x: x.new_zeros(3) + x + x.new_zeros(3), 3),
+    ],
+)
+def test_what_is_the_same_is_computed_once(function, calls):
+    model = Apply(function, a=nn.Linear(3, 3), norm=nn.BatchNorm1d(3))
+    gm = traced(model)
+    ONCE(gm)
+    marked = len(ONCE.get_transformed_nodes(gm))
+    assert marked
+    gm = check(ONCE, model, torch.randn(3, 3), marked=marked, tolerance=0.0)
+    assert len(gm.graph.nodes) == calls + 2
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x: x + x.relu() * x.tanh(),
+        lambda x: x.sum(0) + x.sum(1),
+        lambda x: torch.stack([x * 1, x * 1.0, x * True]),
+        lambda x: torch.stack([x.new_full((3,), 0.0), x.new_full((3,), -0.0)]),
+        lambda x: x.sum(0) + x.sum(dim=0),
+        lambda x: x.to(torch.float64) + x.to(torch.float32),
+    ],
+)
+def test_what_only_looks_the_same_is_no_candidate(function):
+    gm = traced(Apply(lambda _, x: function(x)))
+    assert ONCE.explain(gm).empty
+    check(ONCE, Apply(lambda _, x: function(x)), torch.randn(3, 3), marked=0, tolerance=0.0)
+
+
+def test_other_modules_with_equal_weights_are_no_candidates():
+    model = Apply(lambda self, x: self.a(x) + self.b(x), a=nn.Linear(3, 3), b=nn.Linear(3, 3))
+    assert ONCE.explain(traced(model)).empty
+
+
+def test_a_module_under_two_names_is_one():
+    linear = nn.Linear(3, 3)
+    model = Apply(lambda self, x: self.a(x) + self.b(x), a=linear, b=linear)
+    gm = traced(model)
+    list(gm.graph.nodes)[2].target = "b"
+    gm.b = gm.a
+    gm.recompile()
+    check(ONCE, model, torch.randn(3, 3), marked=1, gm=gm, tolerance=0.0)
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda self, x: torch.rand_like(x) + torch.rand_like(x),
+        lambda self, x: torch.bernoulli(x) + torch.bernoulli(x),
+        lambda self, x: F.dropout(x) + F.dropout(x),
+        lambda self, x: self.drop(x) + self.drop(x),
+        lambda self, x: self.norm(x) + self.norm(x),
+        lambda self, x: x.add_(1) + x.add_(1),
+        lambda self, x: F.relu(x, inplace=True) + F.relu(x, inplace=True),
+    ],
+)
+def test_what_has_effects_or_is_random_is_no_candidate(function):
+    model = Apply(function, drop=nn.Dropout(), norm=nn.BatchNorm1d(3)).train()
+    assert ONCE.explain(traced(model)).empty
+
+
+@pytest.mark.parametrize(
+    "write",
+    [
+        lambda x: x.add_(1),
+        lambda x: x.view(-1).mul_(2),
+        lambda x: F.relu(x, inplace=True),
+        lambda x: x[0].zero_(),
+    ],
+)
+def test_an_operand_that_is_written_in_between_keeps_them_apart(write):
+    def function(_, x):
+        before = x * 2
+        write(x)
+        return before + x * 2
+
+    assert "x is written in place since mul" in why_not(Apply(function), torch.randn(3, 3))
+
+
+def test_after_the_write_they_are_the_same_again():
+    def function(_, x):
+        before = x * 2
+        x.add_(1)
+        return before + x * 2 + x * 2
+
+    gm = check(ONCE, Apply(function), torch.randn(3, 3), marked=1, tolerance=0.0)
+    assert len(gm.graph.find_nodes(op="call_function", target=operator.mul)) == 2
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x: ((x * 2).add_(1), x * 2 + 1),
+        lambda x: (x * 2 + 1, (x * 2).add_(1).sum()),
+        lambda x: ((x * 2).view(-1).add_(1), (x * 2).sum()),
+        lambda x: (x.new_zeros(3).add_(x), x.new_zeros(3) + x),
+    ],
+)
+def test_results_that_are_written_in_place_stay_apart(function):
+    assert "written in place" in why_not(Apply(lambda _, x: function(x)), torch.randn(3))
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x: (x * 2, x * 2),
+        lambda x: {"a": x * 2, "b": (x * 2).view(-1)},
+        lambda x: (x.view(-1), x.view(-1)),
+        lambda x: (x.new_zeros(3), x.new_zeros(3)),
+    ],
+)
+def test_two_results_stay_two_tensors(function):
+    assert "two tensors" in why_not(Apply(lambda _, x: function(x)), torch.randn(3))
+
+
+def test_of_three_one_may_be_returned_and_a_second_may_not():
+    model = Apply(lambda _, x: (x * 2, (x * 2).sum(), x * 2))
+    gm = check(ONCE, model, torch.randn(3), marked=1, tolerance=0.0)
+    first, _, second = gm(torch.randn(3))
+    assert first is not second
+    model = Apply(lambda _, x: ((x * 2).sum(), x * 2, (x * 2).mean(), x * 2))
+    gm = check(ONCE, model, torch.randn(3), marked=2, tolerance=0.0)
+    _, first, _, second = gm(torch.randn(3))
+    assert first is not second
+
+
+def test_a_change_of_grad_mode_keeps_them_apart():
+    graph = fx.Graph()
+    x = graph.placeholder("x")
+    a = graph.call_function(torch.relu, (x,))
+    graph.call_function(torch._C._set_grad_enabled, (False,))
+    b = graph.call_function(torch.relu, (x,))
+    graph.call_function(torch._C._set_grad_enabled, (True,))
+    graph.output(graph.call_function(torch.add, (a, b)))
+    assert "mode changes" in why_not(None, gm=fx.GraphModule(nn.Module(), graph))
+
+
+def test_hooked_modules_and_subclasses_are_called_as_often_as_before():
+    class Leaves(fx.Tracer):
+        def is_leaf_module(self, m, name):
+            return True
+
+    class Counts(nn.Linear):
+        def forward(self, x):
+            self.count = getattr(self, "count", 0) + 1
+            return super().forward(x) * self.count
+
+    twice = lambda self, x: self.a(x) + self.a(x)  # noqa: E731
+    hooked = Apply(twice, a=nn.Linear(3, 3))
+    hooked.a.register_forward_hook(lambda *_: None)
+    assert ONCE.explain(traced(hooked)).empty
+    model = Apply(twice, a=Counts(3, 3))
+    assert ONCE.explain(fx.GraphModule(model, Leaves().trace(model))).empty
+
+
+def test_statistics_that_are_written_in_between_keep_their_readers_apart():
+    class Model(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.norm, self.other = nn.BatchNorm1d(3), nn.BatchNorm1d(3).eval()
+
+        def forward(self, x):
+            before = self.norm.running_mean * 2
+            return before.sum(), self.norm(x), (self.norm.running_mean * 2).sum()
+
+    model = Model()
+    gm = fx.GraphModule(model, ReadsBuffers().trace(model))
+    gm = ONCE(gm)
+    assert len(gm.graph.find_nodes(op="call_function", target=operator.mul)) == 2
+    assert len(gm.graph.find_nodes(op="get_attr", target="norm.running_mean")) == 1
+
+
+def test_a_weight_that_the_graph_writes_keeps_calls_of_its_module_apart():
+    def function(self, x):
+        before = self.a(x)
+        self.a.weight.detach().mul_(2)
+        return before + self.a(x)
+
+    assert "parameters or buffers are written" in why_not(Apply(function, a=nn.Linear(3, 3)))
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.int64, torch.bool, torch.complex64])
+def test_dtypes_are_of_no_concern(dtype):
+    model = Apply(lambda _, x: torch.stack([x.t(), x.t() * x.t()]))
+    check(ONCE, model, torch.ones(3, 3, dtype=dtype), marked=1, tolerance=0.0)
+
+
+def test_gradients_are_the_same():
+    model = Apply(lambda self, x: (self.a(x) * self.a(x)).sum(), a=nn.Linear(3, 3))
+    gm, x = ONCE(traced(model)), torch.randn(3, 3)
+    grads = []
+    for module in (model, gm):
+        model.zero_grad()
+        module(x).backward()
+        grads.append(model.a.weight.grad.clone())
+    torch.testing.assert_close(*grads)
+
+
+def test_explain_names_the_same_as_are_removed_though_nothing_is_rewritten():
+    model = Apply(lambda _, x: ((x * 2).relu() + 1) * ((x * 2).relu() + 1))
+    gm = traced(model)
+    explained = {row.node for row in ONCE.explain(gm).itertuples() if row.matched}
+    before = set(names(gm))
+    assert explained == before - set(names(ONCE(gm))) == {"mul_1", "relu_1", "add_1"}
+
+
+def test_repetitions_that_nothing_reads_are_left_alone():
+    def function(_, x):
+        x.relu()
+        return x.relu() + 1
+
+    gm = check(ONCE, Apply(function), torch.randn(3), marked=1, tolerance=0.0)
+    assert names(gm) == ["x", "relu", "add", "output"]
+
+
+@pytest.mark.parametrize("first_back", range(5))
+def test_what_it_read_may_be_taken_away_by_other_passes(first_back):
+    class Model(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.conv, self.norm, self.drop = nn.Conv2d(3, 4, 1), nn.BatchNorm2d(4), nn.Dropout()
+            self.a, self.b = nn.Linear(4, 4), nn.Linear(4, 4)
+
+        def forward(self, x):
+            x = self.norm(self.conv(x))
+            x = self.drop(x).relu() + self.drop(x).relu() + x.relu()
+            x.tanh()
+            x = x.mean((2, 3))
+            return self.a(x).tanh() + self.a(x).tanh() + self.b(x.view(x.size(0), -1)) + x.view(x.size(0), -1)
+
+    model, x = Model().eval(), torch.randn(2, 3, 4, 4)
+    passes = [ONCE, RemoveIdentities(), FuseBatchNorm2dInConv2d(), MergeLinears(), RemoveDeadCode()]
+    for order in (passes, passes[1:] + passes[:1], passes[::-1]):
+        gm = traced(model)
+        before = snapshot(gm)
+        for pass_ in order:
+            pass_(gm)
+        assert_close(gm(x), model(x))
+        for pass_ in passes[first_back:] + passes[:first_back]:
+            pass_(gm, reverse=True)
+            assert_close(gm(x), model(x))
+        assert_is(gm, before)
+
+
+@pytest.mark.parametrize("copied", COPIES.values(), ids=COPIES.keys())
+def test_copies_are_reversed_exactly_and_independently(copied):
+    gm = traced(Apply(lambda self, x: self.a(x).relu() + self.a(x).relu(), a=nn.Linear(3, 3)))
+    before = snapshot(gm)
+    other = copied(ONCE(gm))
+    assert names(other) == ["x", "a", "relu", "add", "output"]
+    assert [node.name for node in ONCE.get_transformed_nodes(other)] == ["add"]
+    assert_equals(ONCE(other, reverse=True), before)
+    assert names(gm) == ["x", "a", "relu", "add", "output"]
+    assert_is(ONCE(gm, reverse=True), before)
+
+
+def test_traced_by_fxlab_sizes_are_computed_once():
+    model = Apply(lambda _, x: x.view(x.shape[0], 2, -1).flatten(1) + x.view(x.shape[0], 2, -1).flatten(1))
+    gm = fxlab.symbolic_trace(model, (torch.randn(3, 4),))
+    known, before = guards(gm), len(gm.graph.nodes)
+    ONCE(gm)
+    assert len(gm.graph.nodes) < before
+    assert guards(gm) == known
+    x = torch.randn(5, 6)
+    assert_close(gm(x), model(x), 0.0)

@@ -1,0 +1,222 @@
+"""FoldConstants: what depends on constant tensors alone becomes a buffer, and nothing else does."""
+
+import pytest
+import torch
+from exactness import COPIES, assert_close, assert_equals, assert_is, check, reasons, snapshot
+from random_modules import ReadsBuffers
+from torch import fx, nn
+from torch.nn import functional as F
+
+import fxlab
+from fxlab.transformations import (
+    ChangeTrueDivToMulByInverse,
+    EliminateCommonSubexpressions,
+    FoldConstants,
+    RemoveDeadCode,
+)
+
+FOLD = FoldConstants()
+
+
+class Apply(nn.Module):
+    """Whatever function is given, and a frozen weight, a trained one and a buffer to use in it."""
+
+    def __init__(self, function, dtype=torch.float32):
+        super().__init__()
+        self.function = function
+        self.frozen = nn.Parameter(torch.randn(3, 3).to(dtype), requires_grad=False)
+        self.trained = nn.Parameter(torch.randn(3, 3))
+        self.register_buffer("buffer", torch.randn(3, 3).to(dtype))
+
+    def forward(self, x):
+        return self.function(self, x)
+
+
+def traced(model):
+    return fx.GraphModule(model, ReadsBuffers().trace(model))
+
+
+def names(gm):
+    return [node.name for node in gm.graph.nodes]
+
+
+def why_not(model, x=None, gm=None):
+    """Check that a model is left alone; return the reasons."""
+    gm = traced(model) if gm is None else gm
+    before = snapshot(gm)
+    FOLD(gm)
+    assert_is(gm, before)
+    if x is not None:
+        assert_close(gm(x.clone()), model(x.clone()), 0.0)
+    return " ".join(reasons(FOLD, gm).values())
+
+
+@pytest.mark.parametrize(
+    ("function", "nodes"),
+    [
+        (lambda self, x: x @ (self.frozen.t() * 2), 4),
+        (lambda self, x: x @ (self.frozen @ self.buffer), 4),
+        (lambda self, x: x + self.buffer.sum(), 4),
+        (lambda self, x: F.linear(x, torch.cat([self.frozen, self.buffer])), 4),
+        (lambda self, x: x * self.buffer.abs().sqrt()[0] + self.buffer, 6),
+        (lambda self, x: x.view(self.buffer.size(0), -1) * self.buffer.relu(), 7),
+        (lambda self, x: x + torch.where(self.buffer > 0, self.frozen, 0.0), 4),
+    ],
+)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_what_depends_on_constant_tensors_becomes_a_buffer(function, nodes, dtype):
+    model = Apply(function, dtype)
+    gm = check(FOLD, model, torch.randn(3, 3, dtype=dtype), marked=1, gm=traced(model), tolerance=0.0)
+    assert len(gm.graph.nodes) == nodes
+    (node,) = FOLD.get_transformed_nodes(gm)
+    assert node.op == "get_attr"
+    assert not gm.get_buffer(node.target).requires_grad
+
+
+def test_the_bits_are_those_that_the_graph_computes():
+    model = Apply(lambda self, x: x + (self.frozen @ self.buffer).softmax(-1) / 7)
+    gm, x = FOLD(traced(model)), torch.randn(3, 3)
+    assert torch.equal(gm(x), model(x))
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.int64, torch.bool, torch.complex64])
+def test_dtypes(dtype):
+    class Tables(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.register_buffer("table", torch.ones(3, 3, dtype=dtype))
+
+        def forward(self, x):
+            return torch.where(x > 0, self.table.t(), self.table.t()[:1])
+
+    model = Tables()
+    gm = check(FOLD, model, torch.randn(3, 3), marked=2, gm=traced(model), tolerance=0.0)
+    assert {buffer.dtype for buffer in gm.buffers()} == {dtype}
+
+
+@pytest.mark.parametrize(
+    ("function", "reason"),
+    [
+        (lambda self, x: x @ self.trained.t(), "trained is trained"),
+        (lambda self, x: x @ (self.frozen + self.trained), "trained is trained"),
+        (lambda self, x: x + self.buffer.t().add_(1) + self.buffer.t(), "written in the graph"),
+        (lambda self, x: x + (self.buffer * 2).add_(x), "written in place"),
+        (lambda self, x: (x, self.buffer * 2), "another tensor each time"),
+        (lambda self, x: (x, (self.buffer * 2).view(-1)), "another tensor each time"),
+        (lambda self, x: x.view(self.buffer.size(0), -1).sum(), "no plain tensor"),
+        (lambda self, x: x + self.buffer.view(7).sum(), "cannot be computed"),
+    ],
+)
+def test_what_is_not_constant_stays(function, reason):
+    model = Apply(function)
+    assert reason in why_not(model)
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda self, x: x + self.buffer,
+        lambda self, x: x + torch.rand_like(self.buffer),
+        lambda self, x: x + F.dropout(self.buffer),
+        lambda self, x: x + self.buffer * x.sum(),
+        lambda self, x: x + x.size(0),
+    ],
+)
+def test_plain_readings_and_random_numbers_are_no_candidates(function):
+    model = Apply(function)
+    assert FOLD.explain(traced(model)).empty
+
+
+def test_statistics_that_a_batch_norm_in_training_writes_are_not_constant():
+    class Model(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.norm = nn.BatchNorm1d(3)
+
+        def forward(self, x):
+            return self.norm(x) + self.norm.running_mean * 2
+
+    model = Model()
+    assert "written in the graph" in why_not(model, gm=traced(model))
+    check(FOLD, model.eval(), torch.randn(2, 3), marked=1, gm=traced(model), tolerance=0.0)
+
+
+def test_graphs_that_change_the_grad_mode_are_left_alone():
+    graph = fx.Graph()
+    x = graph.placeholder("x")
+    graph.call_function(torch._C._set_grad_enabled, (False,))
+    graph.output(graph.call_function(torch.add, (x, graph.call_method("t", (graph.get_attr("buffer"),)))))
+    assert "mode" in why_not(None, gm=fx.GraphModule(Apply(None), graph))
+
+
+def test_tensors_without_values_are_left_alone():
+    model = Apply(lambda self, x: x + self.buffer.t()).to("meta")
+    assert "no values" in why_not(model)
+
+
+def test_what_others_read_too_stays():
+    model = Apply(lambda self, x: (x + self.buffer.t().sum(), x * self.buffer.t()))
+    gm = EliminateCommonSubexpressions()(traced(model))
+    before = snapshot(gm)
+    FOLD(gm)
+    assert names(gm) == ["x", "t", "sum_1", "add", "mul", "output"]
+    assert_close(gm(torch.ones(3, 3)), model(torch.ones(3, 3)), 0.0)
+    assert_is(FOLD(gm, reverse=True), before)
+
+
+def test_a_name_that_is_taken_is_not_used():
+    model = Apply(lambda self, x: x + self.buffer.t())
+    gm = traced(model)
+    gm.t_folded = 3
+    check(FOLD, model, torch.randn(3, 3), marked=1, gm=gm)
+    assert gm.t_folded == 3
+
+
+def test_the_model_keeps_its_buffers_and_is_not_written():
+    model = Apply(lambda self, x: x + self.buffer.view(-1)[:3])
+    gm = traced(model)
+    FOLD(gm)
+    assert list(model.state_dict()) == ["frozen", "trained", "buffer"]
+    assert list(gm.state_dict())[-1].endswith("_folded")
+    gm.double()
+    FOLD(gm, reverse=True)
+    assert {name: tensor.dtype for name, tensor in gm.state_dict().items()} == {"buffer": torch.float64}
+
+
+@pytest.mark.parametrize("first_back", range(4))
+def test_it_composes_with_other_passes(first_back):
+    model = Apply(lambda self, x: x @ (self.buffer / 7).t() + (self.buffer / 7).t().relu().sum() + x.relu())
+    passes = [FOLD, EliminateCommonSubexpressions(), ChangeTrueDivToMulByInverse(), RemoveDeadCode()]
+    x = torch.randn(3, 3)
+    for order in (passes, passes[1:] + passes[:1], passes[::-1]):
+        gm = traced(model)
+        before = snapshot(gm)
+        for pass_ in order:
+            pass_(gm)
+        assert_close(gm(x), model(x))
+        for pass_ in passes[first_back:] + passes[:first_back]:
+            pass_(gm, reverse=True)
+            assert_close(gm(x), model(x))
+        assert_is(gm, before)
+
+
+@pytest.mark.parametrize("copied", COPIES.values(), ids=COPIES.keys())
+def test_copies_are_reversed_exactly_and_independently(copied):
+    gm = traced(Apply(lambda self, x: x + self.buffer.t().relu() * 2))
+    before = snapshot(gm)
+    other = copied(FOLD(gm))
+    assert [node.name for node in FOLD.get_transformed_nodes(other)] == ["mul"]
+    assert_equals(FOLD(other, reverse=True), before)
+    assert names(gm) == ["x", "mul", "add", "output"]
+    assert_is(FOLD(gm, reverse=True), before)
+
+
+def test_traced_by_fxlab():
+    model = Apply(lambda self, x: x * self.buffer.abs().sum())
+    gm = fxlab.symbolic_trace(model, (torch.randn(2, 3),))
+    check(FOLD, model, torch.randn(5, 4), marked=1, gm=gm, tolerance=0.0)
+
+
+def test_explain_tells_how_many_nodes_go():
+    (row,) = FOLD.explain(traced(Apply(lambda self, x: x + self.buffer.t().relu()))).itertuples()
+    assert (row.node, row.matched, row.reason) == ("relu", True, "a buffer, computed from 2 nodes that go")

@@ -1,0 +1,392 @@
+"""FuseAttention: eager attention as one function, where that computes the same, and nothing else."""
+
+import itertools
+import math
+
+import pytest
+import torch
+from exactness import COPIES, assert_close, assert_equals, assert_is, check, guards, reasons, snapshot, traced
+from torch import fx, nn
+from torch.fx.passes.shape_prop import ShapeProp
+from torch.nn import functional as F
+
+import fxlab
+from fxlab.transformations import FuseAttention, MergeLinears, RemoveIdentities
+
+FUSE = FuseAttention()
+LOWEST = torch.finfo(torch.float32).min
+
+
+class Apply(nn.Module):
+    """Whatever function of queries, keys, values and a boolean mask is given, and modules to use in it."""
+
+    def __init__(self, function, **modules):
+        super().__init__()
+        self.function = function
+        for name, module in modules.items():
+            self.add_module(name, module)
+        self.register_buffer("causal", torch.full((5, 5), LOWEST).triu(1))
+        self.register_buffer("infinite", torch.full((5, 5), -math.inf).triu(1))
+        self.eval()
+
+    def forward(self, q, k, v, mask):
+        return self.function(self, q, k, v, mask)
+
+
+def inputs(dtype=torch.float32, keys=5):
+    q = torch.randn(2, 3, 5, 8).to(dtype)
+    k, v = torch.randn(2, 2, 3, keys, 8).to(dtype)
+    return q, k, v, torch.rand(2, 1, 5, keys) > 0.3
+
+
+def shaped(model, *given):
+    gm = traced(model)
+    ShapeProp(gm).propagate(*given)
+    return gm
+
+
+def checked(function, dtype=torch.float32, tolerance=None, keys=5, **modules):
+    model, given = Apply(function, **modules), inputs(dtype, keys)
+    gm = check(FUSE, model, *given, marked=1, gm=shaped(model, *given), tolerance=tolerance)
+    assert not any("softmax" in node.name for node in gm.graph.nodes)
+    assert len(gm.graph.find_nodes(op="call_function", target=F.scaled_dot_product_attention)) == 1
+    return gm
+
+
+def why_not(function, given=None, gm=None, **modules):
+    """Check that a model is left alone, and computes the same; return the reason."""
+    model = Apply(function, **modules)
+    given = inputs() if given is None else given
+    gm = shaped(model, *given) if gm is None else gm
+    before = snapshot(gm)
+    assert FUSE.get_transformed_nodes(FUSE(gm)) == []
+    assert_is(gm, before)
+    return " ".join(reasons(FUSE, gm).values())
+
+
+def masked(mask, lowest=LOWEST):
+    return torch.where(mask, 0.0, lowest)
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda _, q, k, v, m: (q @ k.transpose(-1, -2)).softmax(-1) @ v,
+        lambda _, q, k, v, m: torch.matmul(F.softmax(torch.matmul(q, k.mT) / math.sqrt(8), dim=-1), v),
+        lambda _, q, k, v, m: torch.matmul(torch.softmax(q.matmul(k.transpose(2, 3)) * 0.3, 3), v),
+        lambda _, q, k, v, m: (0.3 * (q @ k.swapaxes(3, 2)) + masked(m)).softmax(-1) @ v,
+        lambda _, q, k, v, m: (masked(m) + (q @ k.mT).div(3)).softmax(dim=-1).matmul(v),
+        lambda _, q, k, v, m: (
+            F.softmax((q * 0.3) @ k.mT + masked(m), -1, dtype=torch.float32).to(torch.float32) @ v
+        ),
+        lambda _, q, k, v, m: F.dropout((q @ k.mT * 2).softmax(-1), 0.1, training=False) @ v,
+        lambda self, q, k, v, m: self.drop(self.softmax(q @ k.mT / 2)) @ v,
+        lambda _, q, k, v, m: ((q @ k.permute(0, 1, 3, 2)) / 2).softmax(-1) @ v,
+        lambda self, q, k, v, m: (q @ k.mT / 2 + self.causal).softmax(-1) @ v,
+        lambda _, q, k, v, m: (q @ k.mT / 2 + (1.0 - m.float()) * -10000.0).softmax(-1) @ v,
+        lambda _, q, k, v, m: (
+            (q @ k.mT + m.new_zeros(2, 1, 5, 5, dtype=q.dtype).masked_fill(m, LOWEST)).softmax(-1) @ v
+        ),
+        lambda _, q, k, v, m: ((q @ k.mT).float().softmax(-1).type_as(q) @ v).sum(-1),
+        lambda _, q, k, v, m: ((q @ k.mT).softmax(-1) @ v[..., :2]) + 1,
+        lambda _, q, k, v, m: ((q @ k.mT).softmax(-1) @ v).transpose(1, 2).reshape(2, 5, -1) + 1,
+        lambda _, q, k, v, m: ((q @ k.mT).softmax(-1) @ v).view(2, -1),
+        lambda _, q, k, v, m: ((q @ k.mT).softmax(-1) @ v).view(-1).add_(1),
+    ],
+)
+def test_eager_attention_becomes_one_function(function):
+    checked(function, drop=nn.Dropout(), softmax=nn.Softmax(-1))
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16, torch.float16])
+def test_dtypes(dtype):
+    def function(_, q, k, v, m):
+        mask = torch.where(m, torch.zeros((), dtype=dtype), -10000.0)
+        probabilities = F.softmax(
+            q @ k.mT / 3 + mask, dim=-1, dtype=torch.promote_types(dtype, torch.float32)
+        )
+        return probabilities.to(dtype) @ v
+
+    checked(function, dtype, keys=7)
+
+
+def test_three_dimensions_and_other_numbers_of_keys():
+    model = Apply(lambda _, q, k, v, m: torch.bmm((torch.bmm(q, k.mT) / 3).softmax(-1), v))
+    given = (torch.randn(4, 5, 8), torch.randn(4, 7, 8), torch.randn(4, 7, 6), torch.ones(1))
+    check(FUSE, model, *given, marked=1, gm=shaped(model, *given))
+
+
+def test_what_was_contiguous_still_is_where_it_matters():
+    function = lambda _, q, k, v, m: (q @ k.mT).softmax(-1) @ v  # noqa: E731
+    gm = checked(function)
+    assert gm(*inputs()).is_contiguous()
+    assert [node.target for node in FUSE.get_transformed_nodes(gm)] == ["contiguous"]
+
+
+@pytest.mark.parametrize("rows", ["none", "all"])
+def test_rows_without_a_key_are_computed_as_before(rows):
+    model = Apply(lambda _, q, k, v, m: (q @ k.mT / 3 + masked(m)).softmax(-1) @ v)
+    q, k, v, m = inputs()
+    m[:, :, 2 if rows == "none" else slice(None)] = False
+    check(FUSE, model, q, k, v, m, marked=1, gm=shaped(model, q, k, v, m))
+
+
+MASKS = [
+    lambda self, q, m: masked(m, -math.inf),
+    lambda self, q, m: self.infinite,
+    lambda self, q, m: torch.log(m.float()),
+    lambda self, q, m: q[:, :1, :, :5],
+    lambda self, q, m: masked(m, LOWEST) * 2,
+    lambda self, q, m: masked(m, LOWEST) + LOWEST,
+    lambda self, q, m: masked(m, LOWEST).mul_(2),
+]
+
+
+@pytest.mark.parametrize("mask", MASKS)
+def test_masks_that_may_be_infinite_stay(mask):
+    reason = why_not(lambda self, q, k, v, m: (q @ k.mT + mask(self, q, m)).softmax(-1) @ v)
+    assert "infinite" in reason or "written" in reason
+
+
+def test_a_mask_that_overflows_in_half_precision_stays():
+    def function(_, q, k, v, m):
+        mask = torch.where(m, torch.zeros((), dtype=torch.float16), torch.finfo(torch.float16).min)
+        return (q @ k.mT + mask).softmax(-1) @ v
+
+    assert "infinite" in why_not(function, inputs(torch.float16))
+
+
+def test_boolean_masks_and_masks_of_other_dtypes_stay():
+    add = lambda mask: lambda _, q, k, v, m: (q @ k.mT + mask(m)).softmax(-1) @ v  # noqa: E731
+    assert "mixed" in why_not(add(lambda m: m))
+    assert "mixed" in why_not(add(lambda m: m.long()))
+    assert "mixed" in why_not(add(lambda m: masked(m)), inputs(torch.float64))
+
+
+@pytest.mark.parametrize("shape", [(5,), (4, 2, 3, 5, 5)])
+def test_masks_of_other_shapes_stay(shape):
+    function = lambda _, q, k, v, m: ((q @ k.mT) + torch.where(m, 0.0, -1.0)).softmax(-1) @ v[:1, :1]  # noqa: E731
+    given = (*inputs()[:3], torch.ones(shape).bool())
+    assert why_not(function, given)
+
+
+def test_a_mask_that_is_larger_than_the_scores_stays():
+    function = lambda _, q, k, v, m: ((q @ k.mT) + torch.where(m, 0.0, -1.0)).softmax(-1) @ v  # noqa: E731
+    q, k, v, _ = (tensor[:1] for tensor in inputs())
+    assert "larger" in why_not(function, (q, k, v, torch.ones(4, 3, 5, 5).bool()))
+    given = (q[:, :1], k[:, :1], v[:, :1], torch.ones(1, 3, 5, 5).bool())
+    assert "larger" in why_not(function, given)
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda _, q, k, v, m: (lambda p: (p @ v, p))((q @ k.mT).softmax(-1)),
+        lambda _, q, k, v, m: (lambda s: (s.softmax(-1) @ v).sum() + s.sum())(q @ k.mT),
+        lambda _, q, k, v, m: (lambda p: p @ v + p @ (v * 2))((q @ k.mT).softmax(-1)),
+    ],
+)
+def test_probabilities_and_scores_that_others_read_stay(function):
+    assert "read by others" in why_not(function)
+
+
+@pytest.mark.parametrize(
+    ("function", "reason"),
+    [
+        (lambda _, q, k, v, m: (q @ k.mT).softmax(2) @ v, "dimension 2"),
+        (lambda _, q, k, v, m: (q @ k.mT).softmax(-2) @ v, "dimension -2"),
+        (lambda _, q, k, v, m: ((q @ k.mT + masked(m)) / 3).softmax(-1) @ v, "no scaled product"),
+        (lambda _, q, k, v, m: (q @ k.mT).relu().softmax(-1) @ v, "no scaled product"),
+        (lambda _, q, k, v, m: (q @ k.mT + masked(m) + masked(m)).softmax(-1) @ v, "adds no mask"),
+        (lambda _, q, k, v, m: (q @ k.mT + 1.0).softmax(-1) @ v, "adds no mask"),
+        (lambda _, q, k, v, m: (q @ k.mT / 0).softmax(-1) @ v, "scale is inf"),
+        (lambda _, q, k, v, m: (q @ k.mT * -1.0).softmax(-1) @ v, "scale is -1.0"),
+        (lambda _, q, k, v, m: (q @ k.mT).softmax(-1) @ v[:1], "broadcast"),
+        (lambda _, q, k, v, m: (q @ k[:, :1].mT).softmax(-1) @ v, "broadcast"),
+        (lambda _, q, k, v, m: (q[0, 0] @ k[0, 0].mT).softmax(-1) @ v[0, 0], "3 or of 4"),
+        (lambda _, q, k, v, m: (q @ k.mT).half().float().softmax(-1) @ v, "float16"),
+        (lambda _, q, k, v, m: (q @ k.mT).softmax(-1).double() @ v.double(), "mixed"),
+    ],
+)
+def test_what_is_no_such_attention_stays(function, reason):
+    assert reason in why_not(function)
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda _, q, k, v, m: F.dropout((q @ k.mT).softmax(-1), 0.1) @ v,
+        lambda self, q, k, v, m: self.drop((q @ k.mT).softmax(-1)) @ v,
+        lambda _, q, k, v, m: v.mT @ (q @ k.mT).softmax(-1),
+        lambda _, q, k, v, m: (q @ k.mT) @ v,
+    ],
+)
+def test_dropouts_that_drop_and_other_products_are_no_candidates(function):
+    model = Apply(function, drop=nn.Dropout()).train()
+    gm = shaped(model, *inputs())
+    assert FUSE.explain(gm).empty
+
+
+@pytest.mark.parametrize("name", ["q", "k", "scores"])
+def test_what_is_written_in_between_stays(name):
+    def function(_, q, k, v, m):
+        mask = masked(m)
+        scores = q @ k.mT
+        biased = scores + mask
+        {"q": q, "k": k, "scores": scores}[name].mul_(2)
+        return biased.softmax(-1) @ v
+
+    assert ("read by others" if name == "scores" else "in place") in why_not(function)
+
+
+def test_in_place_steps_stay():
+    def function(_, q, k, v, m):
+        return (q @ k.mT).div_(3).softmax(-1) @ v
+
+    assert why_not(function)
+
+
+def test_hooked_modules_stay():
+    def function(self, q, k, v, m):
+        return self.softmax(q @ k.mT) @ v
+
+    model = Apply(function, softmax=nn.Softmax(-1))
+    model.softmax.register_forward_hook(lambda m, args, out: out * 2)
+    assert "hook" in why_not(None, gm=shaped(model, *inputs()))
+
+
+def test_a_change_of_grad_mode_in_between_keeps_it():
+    graph = fx.Graph()
+    q, k, v = (graph.placeholder(name) for name in "qkv")
+    scores = graph.call_function(torch.matmul, (q, k))
+    graph.call_function(torch._C._set_grad_enabled, (False,))
+    probabilities = graph.call_method("softmax", (scores, -1))
+    graph.call_function(torch._C._set_grad_enabled, (True,))
+    graph.output(graph.call_function(torch.matmul, (probabilities, v)))
+    gm = fx.GraphModule(nn.Module(), graph)
+    q, k, v, _ = inputs()
+    ShapeProp(gm).propagate(q, k.mT, v)
+    assert "mode changes" in why_not(None, gm=gm)
+
+
+def test_unknown_shapes_stay():
+    model = Apply(lambda _, q, k, v, m: (q @ k.mT).softmax(-1) @ v)
+    assert "not known" in why_not(None, gm=traced(model))
+
+
+@pytest.mark.parametrize("dtype", [torch.complex64])
+def test_other_dtypes_are_left_alone(dtype):
+    graph = fx.Graph()
+    q, k, v = (graph.placeholder(name) for name in "qkv")
+    probabilities = graph.call_method("softmax", (graph.call_function(torch.matmul, (q, k)), -1))
+    graph.output(graph.call_function(torch.matmul, (probabilities, v)))
+    gm = fx.GraphModule(nn.Module(), graph)
+    for node in gm.graph.nodes:
+        node.meta["val"] = torch.empty(2, 3, 5, 5, dtype=dtype, device="meta")
+    assert "complex64" in why_not(None, gm=gm)
+
+
+def test_keys_that_are_not_transposed_in_the_graph_are():
+    graph = fx.Graph()
+    q, k, v = (graph.placeholder(name) for name in "qkv")
+    probabilities = graph.call_method("softmax", (graph.call_function(torch.matmul, (q, k)), -1))
+    graph.output(graph.call_function(torch.matmul, (probabilities, v)))
+    gm = fx.GraphModule(nn.Module(), graph)
+    q, k, v, _ = inputs()
+    given = (q, k.mT.contiguous(), v)
+    ShapeProp(gm).propagate(*given)
+    before, expected = snapshot(gm), gm(*given)
+    assert_close(FUSE(gm)(*given), expected)
+    assert_is(FUSE(gm, reverse=True), before)
+
+
+def test_transposed_keys_that_others_read_are_still_there():
+    def function(_, q, k, v, m):
+        keys = k.mT
+        return (q @ keys).softmax(-1) @ v, keys.sum()
+
+    checked(function)
+
+
+def test_gradients_are_the_same_up_to_rounding():
+    model = Apply(lambda _, q, k, v, m: (q @ k.mT / 3 + masked(m)).softmax(-1) @ v)
+    given = inputs(torch.float64)
+    model.function = lambda _, q, k, v, m: (q @ k.mT / 3).softmax(-1) @ v
+    gm = FUSE(shaped(model, *given))
+    assert FUSE.get_transformed_nodes(gm)
+    grads = []
+    for module in (model, gm):
+        q, k, v = (tensor.clone().requires_grad_() for tensor in given[:3])
+        module(q, k, v, given[3]).square().sum().backward()
+        grads.append([tensor.grad for tensor in (q, k, v)])
+    torch.testing.assert_close(*grads)
+
+
+@pytest.mark.parametrize("order", list(itertools.permutations(range(3))))
+def test_it_composes_with_other_passes(order):
+    class Block(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.q, self.k, self.v = (nn.Linear(8, 8) for _ in range(3))
+            self.drop = nn.Dropout()
+
+        def forward(self, x):
+            q, k, v = (layer(x).view(2, -1, 2, 4).transpose(1, 2) for layer in (self.q, self.k, self.v))
+            return (self.drop((q @ k.mT / 2).softmax(-1)) @ v).transpose(1, 2).reshape(2, -1, 8)
+
+    passes = [FUSE, RemoveIdentities(), MergeLinears()]
+    model, x = Block().eval(), torch.randn(2, 5, 8)
+    gm = shaped(model, x)
+    before = snapshot(gm)
+    for pass_ in passes:
+        pass_(gm)
+    assert_close(gm(x), model(x))
+    for index in order:
+        passes[index](gm, reverse=True)
+        assert_close(gm(x), model(x))
+    assert_is(gm, before)
+
+
+@pytest.mark.parametrize("copied", COPIES.values(), ids=COPIES.keys())
+def test_copies_are_reversed_exactly_and_independently(copied):
+    gm = shaped(Apply(lambda _, q, k, v, m: (q @ k.mT / 3 + masked(m)).softmax(-1) @ v + 1), *inputs())
+    before = snapshot(gm)
+    other = copied(FUSE(gm))
+    assert [node.name for node in FUSE.get_transformed_nodes(other)] == ["matmul_1"]
+    assert_equals(FUSE(other, reverse=True), before)
+    assert_is(FUSE(gm, reverse=True), before)
+
+
+def test_sizes_stay_symbolic():
+    model = Apply(
+        lambda _, q, k, v, m: ((q @ k.mT / 3 + masked(m)).softmax(-1) @ v).transpose(1, 2).flatten(2)
+    )
+    gm = fxlab.symbolic_trace(model, inputs(keys=6))
+    known = guards(gm)
+    q, k, v = torch.randn(3, 4, 2, 7, 8)
+    check(FUSE, model, q, k, v, torch.rand(4, 1, 7, 7) > 0.2, marked=1, gm=gm)
+    assert guards(gm) == known
+
+
+@pytest.mark.parametrize("name", ["bert", "llama", "vit", "gpt2"])
+def test_models_of_transformers(name):
+    import transformers as t
+
+    small = {"attn_implementation": "eager", "vocab_size": 50, "bos_token_id": None, "eos_token_id": None}
+    layers = {"num_hidden_layers": 2, "hidden_size": 32, "num_attention_heads": 4, "intermediate_size": 32}
+    model = {
+        "bert": lambda: t.BertModel(t.BertConfig(**layers, **small)),
+        "llama": lambda: t.LlamaModel(t.LlamaConfig(num_key_value_heads=2, **layers, **small)),
+        "vit": lambda: t.ViTModel(t.ViTConfig(**layers, attn_implementation="eager")),
+        "gpt2": lambda: t.GPT2Model(t.GPT2Config(n_layer=2, n_embd=32, n_head=2, **small)),
+    }[name]().eval()
+    given = fxlab.example_inputs(model)
+    gm = fxlab.symbolic_trace(model, given)
+    before = snapshot(gm)
+    FUSE(gm)
+    assert len(FUSE.get_transformed_nodes(gm)) == 2
+    assert fxlab.verdict(fxlab.symbolic_trace(model, given), gm, given).status != "different"
+    if name in ("bert", "llama"):  # rows without a key
+        given = {**given, "attention_mask": torch.zeros_like(given["attention_mask"])}
+        assert_close(gm(**given)["last_hidden_state"], model(**given).last_hidden_state, 1e-5)
+    assert_is(FUSE(gm, reverse=True), before)

@@ -1,0 +1,295 @@
+"""RemoveDeadCode: what nothing uses goes, unless it does something else, or may."""
+
+import operator
+
+import pytest
+import torch
+from exactness import COPIES, assert_close, assert_equals, assert_is, check, reasons, snapshot, traced
+from torch import fx, nn
+from torch.fx.passes.shape_prop import ShapeProp
+from torch.nn import functional as F
+
+import fxlab
+from fxlab.transformations import FuseBatchNorm2dInConv2d, MergeLinears, RemoveDeadCode, RemoveIdentities
+
+REMOVE = RemoveDeadCode()
+
+
+class Apply(nn.Module):
+    """Whatever function is given, whose result nothing uses, and modules to use in it."""
+
+    def __init__(self, function, **modules):
+        super().__init__()
+        self.function = function
+        for name, module in modules.items():
+            self.add_module(name, module)
+
+    def forward(self, x):
+        self.function(self, x)
+        return x + 1
+
+
+def names(gm):
+    return [node.name for node in gm.graph.nodes]
+
+
+def why_not(model, gm=None, x=None):
+    """Check that a model is left alone; return the reason for the last node."""
+    gm = traced(model) if gm is None else gm
+    before = snapshot(gm)
+    REMOVE(gm)
+    assert_is(gm, before)
+    return next(iter(reasons(REMOVE, gm).values()))
+
+
+@pytest.mark.parametrize(
+    ("function", "modules"),
+    [
+        (lambda _, x: x * 2, {}),
+        (lambda _, x: torch.relu(x).sum(-1).view(-1)[0], {}),
+        (lambda _, x: x.size(0) + x.shape[1] + x.dim(), {}),
+        (lambda _, x: (x @ x.mT).softmax(-1).chunk(2, -1)[1], {}),
+        (lambda _, x: F.dropout(x, 0.5, training=False), {}),
+        (lambda _, x: F.scaled_dot_product_attention(x, x, x), {}),
+        (lambda self, x: self.a(self.b(x)), {"a": nn.Linear(3, 3), "b": nn.Linear(3, 3)}),
+        (
+            lambda self, x: self.drop(self.norm(x)),
+            {"drop": nn.Dropout().eval(), "norm": nn.BatchNorm1d(3).eval()},
+        ),
+        (lambda self, x: F.linear(x, self.a.weight, self.a.bias), {"a": nn.Linear(3, 3)}),
+        (lambda self, x: F.batch_norm(x, None, None, training=False) if False else F.layer_norm(x, (3,)), {}),
+    ],
+)
+def test_what_nothing_uses_is_removed(function, modules):
+    model = Apply(function, **modules)
+    gm = check(REMOVE, model, torch.randn(3, 3), marked=0, removes=True, tolerance=0.0)
+    assert [node.op for node in gm.graph.nodes] == ["placeholder", "call_function", "output"]
+
+
+def test_parameters_and_modules_stay():
+    model = Apply(lambda self, x: self.a(x), a=nn.Linear(3, 3))
+    gm = traced(model)
+    REMOVE(gm)
+    assert gm.a is model.a
+    assert list(gm.state_dict()) == ["a.weight", "a.bias"]
+
+
+@pytest.mark.parametrize(
+    ("function", "reason"),
+    [
+        (lambda _, x: x.add_(1), "write"),
+        (lambda _, x: F.relu(x, inplace=True), "write"),
+        (lambda _, x: x.view(-1).mul_(2), "write"),
+        (lambda _, x: torch.add(x, 1, out=x), "write"),
+        (lambda _, x: torch.rand_like(x), "rand_like"),
+        (lambda _, x: torch.bernoulli(x.sigmoid()), "bernoulli"),
+        (lambda _, x: F.dropout(x, 0.5, training=True), "drops values"),
+        (lambda _, x: F.scaled_dot_product_attention(x, x, x, dropout_p=0.5), "random"),
+        (lambda _, x: F.batch_norm(x, x[0], x[0].abs(), training=True), "write"),
+        (lambda _, x: F.embedding(x.long(), x, max_norm=1.0), "write"),
+        (lambda _, x: x.backward(), "backward"),
+    ],
+)
+def test_what_does_something_else_stays(function, reason):
+    assert reason in why_not(Apply(function))
+
+
+@pytest.mark.parametrize(
+    ("op", "target", "args", "reason"),
+    [
+        ("call_function", operator.setitem, (0, 1), "write"),
+        ("call_function", operator.iadd, (1,), "write"),
+        ("call_function", torch._assert, ("a message",), "_assert has side effects"),
+        ("call_function", getattr, ("grad",), "grad"),
+        ("call_function", print, (), "print"),
+        ("call_method", "retain_grad", (), "retain_grad"),
+        ("call_method", "append", (1,), "write"),
+        ("call_function", torch.ops.aten.relu_.default, (), "write"),
+        ("call_function", torch.ops.aten.bernoulli.default, (), "side effects"),
+    ],
+)
+def test_calls_that_do_something_else_stay(op, target, args, reason):
+    graph = fx.Graph()
+    x = graph.placeholder("x")
+    graph.create_node(op, target, (x, *args))
+    graph.output(x)
+    assert reason in why_not(None, fx.GraphModule(nn.Module(), graph))
+
+
+def test_operators_of_aten_that_only_compute_are_removed():
+    graph = fx.Graph()
+    x = graph.placeholder("x")
+    graph.call_function(torch.ops.aten.relu.default, (x,))
+    graph.output(x)
+    assert names(REMOVE(fx.GraphModule(nn.Module(), graph))) == ["x", "output"]
+
+
+@pytest.mark.parametrize(
+    ("module", "reason"),
+    [
+        (nn.BatchNorm1d(3), "running statistics"),
+        (nn.Dropout(), "random"),
+        (nn.ReLU(inplace=True), "write"),
+        (nn.RReLU(), "RReLU"),
+        (nn.Embedding(3, 3, max_norm=1.0), "writes its weight"),
+        (nn.MultiheadAttention(3, 1), "MultiheadAttention"),
+        (nn.GRU(3, 3), "GRU"),
+        (nn.InstanceNorm1d(3, track_running_stats=True), "InstanceNorm1d"),
+    ],
+)
+def test_modules_that_do_something_else_stay(module, reason):
+    assert reason in why_not(Apply(lambda self, x: self.module(x), module=module))
+
+
+def test_hooked_subclassed_and_parametrized_modules_stay():
+    class Leaves(fx.Tracer):
+        def is_leaf_module(self, m, name):
+            return True
+
+    class Mine(nn.Linear):
+        def forward(self, x):
+            x.add_(1)
+            return super().forward(x)
+
+    call = lambda self, x: self.module(x)  # noqa: E731
+    hooked = Apply(call, module=nn.Linear(3, 3))
+    hooked.module.register_forward_hook(lambda m, args, out: args[0].add_(1))
+    assert why_not(hooked)
+    for model in (
+        Apply(call, module=Mine(3, 3)),
+        Apply(call, module=nn.utils.parametrizations.weight_norm(nn.Linear(3, 3))),
+    ):
+        assert why_not(model, fx.GraphModule(model, Leaves().trace(model)))
+    replaced = traced(Apply(call, module=nn.Linear(3, 3)))
+    replaced.module.forward = lambda x: x.add_(1)
+    assert "forward" in why_not(None, replaced)
+
+
+def test_functions_of_somebodys_own_stay():
+    def add(x, y):
+        x.add_(y)
+
+    gm = traced(Apply(lambda _, x: x * 2))
+    next(node for node in gm.graph.nodes if node.name == "mul").target = add
+    gm.recompile()
+    assert "may write" in why_not(None, gm)
+
+
+def test_a_change_of_grad_mode_stays():
+    graph = fx.Graph()
+    x = graph.placeholder("x")
+    graph.call_function(torch._C._set_grad_enabled, (False,))
+    y = graph.call_function(torch.relu, (x,))
+    graph.call_function(torch._C._set_grad_enabled, (True,))
+    graph.output(y)
+    assert "side effects" in why_not(None, fx.GraphModule(nn.Module(), graph))
+
+
+def test_what_an_impure_node_reads_stays():
+    model = Apply(lambda _, x: x.clone().mul(3).add_(1))
+    gm = traced(model)
+    before = snapshot(gm)
+    REMOVE(gm)
+    assert_is(gm, before)
+
+
+def test_inputs_stay():
+    graph = fx.Graph()
+    graph.placeholder("unused")
+    graph.output(graph.placeholder("x"))
+    gm = fx.GraphModule(nn.Module(), graph)
+    assert REMOVE.explain(gm).empty
+    assert REMOVE(gm)(1, 2) == 2
+
+
+def test_random_numbers_drawn_later_are_the_same():
+    model = Apply(lambda _, x: torch.rand_like(x.relu()))
+    gm = traced(model)
+    REMOVE(gm)
+    draws = []
+    for module in (model, gm):
+        torch.manual_seed(3)
+        module(torch.zeros(3, 3))
+        draws.append(torch.rand(3))
+    assert torch.equal(*draws)
+
+
+def test_what_is_removed_comes_back_to_its_place_with_its_name():
+    class Model(nn.Module):
+        def forward(self, x):
+            a = x.relu()
+            b = a.sum()
+            c = x * 2
+            b + c.sum()
+            return c
+
+    gm = traced(Model())
+    before, code = snapshot(gm), gm.code
+    REMOVE(gm)
+    assert names(gm) == ["x", "mul", "output"]
+    REMOVE(gm, reverse=True)
+    assert_is(gm, before)
+    assert gm.code == code
+
+
+@pytest.mark.parametrize("first_back", range(4))
+def test_what_it_read_may_be_taken_away_by_other_passes(first_back):
+    class Model(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.conv, self.norm, self.drop = nn.Conv2d(3, 4, 1), nn.BatchNorm2d(4), nn.Dropout()
+            self.a, self.b = nn.Linear(4, 4), nn.Linear(4, 4)
+
+        def forward(self, x):
+            x = self.drop(self.norm(self.conv(x)))
+            x.relu()
+            x = x.mean((2, 3))
+            a, b = self.a(x), self.b(x)
+            a.tanh().sum()
+            return a + b
+
+    model, x = Model().eval(), torch.randn(2, 3, 4, 4)
+    passes = [REMOVE, RemoveIdentities(), FuseBatchNorm2dInConv2d(), MergeLinears()]
+    for order in (passes, passes[1:] + passes[:1]):
+        gm = traced(model)
+        before = snapshot(gm)
+        for pass_ in order:
+            pass_(gm)
+        assert_close(gm(x), model(x))
+        for pass_ in passes[first_back:] + passes[:first_back]:
+            pass_(gm, reverse=True)
+            assert_close(gm(x), model(x))
+        assert_is(gm, before)
+
+
+@pytest.mark.parametrize("copied", COPIES.values(), ids=COPIES.keys())
+def test_copies_are_reversed_exactly_and_independently(copied):
+    gm = traced(Apply(lambda self, x: self.a(x).relu(), a=nn.Linear(3, 3)))
+    before = snapshot(gm)
+    other = copied(REMOVE(gm))
+    assert names(other) == ["x", "add", "output"]
+    assert_equals(REMOVE(other, reverse=True), before)
+    assert names(gm) == ["x", "add", "output"]
+    assert_is(REMOVE(gm, reverse=True), before)
+
+
+def test_traced_by_fxlab_with_its_checks_of_sizes():
+    class Model(nn.Module):
+        def forward(self, x):
+            x.view(x.shape[0], 2, -1)
+            return x * (2 if x.shape[0] > 1 else 3)
+
+    model = Model()
+    gm = fxlab.symbolic_trace(model, (torch.randn(3, 4),))
+    asserts = len(gm.graph.find_nodes(op="call_function", target=torch._assert))
+    gm = check(REMOVE, model, torch.randn(5, 4), marked=0, gm=gm, removes=True, tolerance=0.0)
+    assert len(gm.graph.find_nodes(op="call_function", target=torch._assert)) == asserts
+    assert not gm.graph.find_nodes(op="call_method", target="view")
+    x = torch.randn(5, 4)
+    assert_close(gm(x), model(x), 0.0)
+
+
+def test_shapes_need_not_be_known():
+    gm = traced(Apply(lambda _, x: x.relu()))
+    ShapeProp(gm).propagate(torch.randn(2))
+    assert [(row.node, row.matched) for row in REMOVE.explain(gm).itertuples()] == [("relu", True)]

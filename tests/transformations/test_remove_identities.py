@@ -1,0 +1,292 @@
+"""RemoveIdentities: what returns its very input goes, whatever becomes of that; what may not stays."""
+
+import pytest
+import torch
+from exactness import (
+    COPIES,
+    assert_close,
+    assert_equals,
+    assert_is,
+    check,
+    guards,
+    reasons,
+    snapshot,
+    traced,
+)
+from torch import fx, nn
+from torch.fx.passes.shape_prop import ShapeProp
+from torch.nn import functional as F
+
+import fxlab
+from fxlab.transformations import ChangeTrueDivToMulByInverse, MergeLinears, RemoveIdentities
+
+REMOVE = RemoveIdentities()
+
+
+class Apply(nn.Module):
+    """Whatever function is given, and modules to use in it."""
+
+    def __init__(self, function, **modules):
+        super().__init__()
+        self.function = function
+        for name, module in modules.items():
+            self.add_module(name, module)
+        self.eval()
+
+    def forward(self, x):
+        return self.function(self, x)
+
+
+def shaped(model, x):
+    gm = traced(model)
+    ShapeProp(gm).propagate(x)
+    return gm
+
+
+def why_not(model, x, gm=None):
+    """Check that a model is left alone; return the reason."""
+    gm = traced(model) if gm is None else gm
+    before = snapshot(gm)
+    assert REMOVE.get_transformed_nodes(REMOVE(gm)) == []
+    assert_is(gm, before)
+    (reason,) = reasons(REMOVE, gm).values()
+    return reason
+
+
+MODULES = [
+    nn.Identity(),
+    nn.Dropout(),
+    nn.Dropout(0.9, inplace=True),
+    nn.Dropout2d(),
+    nn.AlphaDropout(),
+    nn.FeatureAlphaDropout(),
+]
+FUNCTIONS = [
+    lambda _, x: F.dropout(x, training=False),
+    lambda _, x: F.dropout(x, 0.3, False, True),
+    lambda _, x: F.dropout(input=x, p=0.0),
+    lambda _, x: F.dropout(x, 0, True),
+    lambda _, x: F.dropout2d(x, 0.3, False),
+    lambda _, x: F.alpha_dropout(x, 0.3),
+    lambda _, x: F.feature_alpha_dropout(x, 0.3, training=False),
+    lambda _, x: torch.dropout(x, 0.3, False),
+    lambda _, x: torch.dropout(x, 0.3, train=False),
+    lambda _, x: torch.feature_dropout(x, 0.0, True),
+]
+IDENTITIES = [
+    *((lambda self, x, m=module: self.module(x), {"module": module}) for module in MODULES),
+    *((function, {}) for function in FUNCTIONS),
+]
+
+
+@pytest.mark.parametrize(("identity", "modules"), IDENTITIES)
+def test_what_returns_its_input_is_removed(identity, modules):
+    x = torch.randn(2, 3, 4, 4)
+    model = Apply(lambda self, x: identity(self, x * 2) + 1, **modules)
+    gm = check(REMOVE, model, x, marked=1, tolerance=0.0)
+    assert [node.name for node in gm.graph.nodes] == ["x", "mul", "add", "output"]
+    assert list(dict(gm.named_modules())) == list(dict(traced(model).named_modules()))
+
+
+@pytest.mark.parametrize(("identity", "modules"), IDENTITIES)
+def test_it_is_the_very_tensor_so_writes_and_results_are_the_same(identity, modules):
+    def write(self, x):
+        same = identity(self, x)
+        same.add_(1)
+        return same, x, identity(self, same)
+
+    model = Apply(write, **modules)
+    gm = REMOVE(traced(model))
+    ours, theirs = torch.zeros(2, 3, 4, 4), torch.zeros(2, 3, 4, 4)
+    results, expected = gm(ours), model(theirs)
+    assert_close(results, expected, 0.0)
+    assert_close(ours, theirs, 0.0)
+    assert all(result is ours for result in results)
+    assert all(result is theirs for result in expected)
+
+
+def test_several_in_a_row_go_and_come_back_at_once():
+    model = nn.Sequential(nn.Identity(), nn.Dropout(), nn.Identity(), nn.ReLU(), nn.Dropout()).eval()
+    gm = check(REMOVE, model, torch.randn(3), marked=2, tolerance=0.0)
+    assert [node.name for node in gm.graph.nodes] == ["input_1", "_3", "output"]
+
+
+def test_a_graph_of_identities_returns_its_input():
+    gm = check(REMOVE, nn.Sequential(nn.Identity(), nn.Dropout()).eval(), torch.randn(3), marked=1)
+    assert [node.name for node in gm.graph.nodes] == ["input_1", "output"]
+
+
+def test_readers_that_read_both_come_back_as_they_were():
+    model = Apply(lambda self, x: torch.stack([self.drop(x), x, self.drop(x)]), drop=nn.Dropout())
+    check(REMOVE, model, torch.randn(3), marked=1, tolerance=0.0)
+
+
+def test_a_shared_module_that_is_called_often_is_no_obstacle():
+    model = Apply(lambda self, x: self.drop(self.drop(x) + 1) + self.drop(x), drop=nn.Dropout())
+    check(REMOVE, model, torch.randn(3), marked=2, tolerance=0.0)
+
+
+@pytest.mark.parametrize("module", MODULES[1:], ids=str)
+def test_dropouts_in_training_mode_stay(module):
+    model = Apply(lambda self, x: self.module(x), module=module)
+    model.module.train()
+    assert "training mode" in why_not(model, torch.randn(3))
+    model.module.eval()
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda _, x: F.dropout(x),
+        lambda _, x: F.dropout(x, 0.3, True),
+        lambda _, x: F.dropout(x, 1.0),
+        lambda _, x: F.alpha_dropout(x, 0.3, training=True),
+        lambda _, x: torch.dropout(x, 0.3, train=True),
+    ],
+)
+def test_functions_that_drop_stay(function):
+    assert "drops values" in why_not(Apply(function), torch.randn(3))
+
+
+def test_probabilities_that_raise_still_raise():
+    gm = traced(Apply(lambda _, x: x))
+    with gm.graph.inserting_before(gm.graph.output_node()):
+        node = gm.graph.call_function(F.dropout, (next(iter(gm.graph.nodes)), 2.0, False))
+    gm.graph.output_node().args = (node,)
+    gm.recompile()
+    assert "probability is 2.0" in why_not(None, None, gm)
+
+
+def test_a_mode_that_is_an_input_stays():
+    graph = fx.Graph()
+    x, training = graph.placeholder("x"), graph.placeholder("training")
+    graph.output(graph.call_function(F.dropout, (x,), {"training": training}))
+    assert "training is training" in why_not(None, None, fx.GraphModule(nn.Module(), graph))
+
+
+@pytest.mark.parametrize(
+    "register",
+    [
+        lambda module: module.register_forward_hook(lambda m, args, out: out * 2),
+        lambda module: module.register_forward_pre_hook(lambda m, args: (args[0] * 2,)),
+        lambda module: module.register_full_backward_hook(lambda m, gi, go: None),
+    ],
+)
+def test_hooked_modules_stay(register):
+    model = Apply(lambda self, x: self.module(x), module=nn.Identity())
+    register(model.module)
+    assert "hook" in why_not(model, torch.randn(3))
+
+
+def test_subclasses_and_other_forwards_stay():
+    class Mine(nn.Dropout):
+        def forward(self, x):
+            return x + 1
+
+    class Leaves(fx.Tracer):
+        def is_leaf_module(self, m, name):
+            return True
+
+    model = Apply(lambda self, x: self.module(x), module=Mine())
+    assert "Mine" in why_not(model, None, fx.GraphModule(model, Leaves().trace(model)))
+    gm = traced(Apply(lambda self, x: self.module(x), module=nn.Identity()))
+    gm.module.forward = lambda x: x + 1
+    assert "forward has been replaced" in why_not(None, None, gm)
+
+
+@pytest.mark.parametrize(("cls", "batch"), [(nn.Dropout1d, (2, 3, 4)), (nn.Dropout3d, (2, 3, 1, 2, 2))])
+def test_dropouts_of_channels_return_views_of_single_samples(cls, batch):
+    model = Apply(lambda self, x: self.module(x), module=cls())
+    assert "not known" in why_not(model, None)
+    x = torch.randn(batch)
+    assert "view" in why_not(model, None, shaped(model, x[0]))
+    gm = shaped(model, x)
+    check(REMOVE, model, x, marked=1, gm=gm, tolerance=0.0)
+
+
+def test_what_nothing_reads_is_left_alone():
+    def unused(self, x):
+        self.module(x)
+        return x + 1
+
+    assert "nothing reads it" in why_not(Apply(unused, module=nn.Identity()), torch.randn(3))
+
+
+def test_arguments_by_keyword():
+    model = Apply(lambda self, x: self.module(input=x) + 1, module=nn.Dropout())
+    check(REMOVE, model, torch.randn(3), marked=1, tolerance=0.0)
+
+
+def test_what_is_trained_still_is():
+    model = nn.Sequential(nn.Linear(3, 3), nn.Dropout(), nn.Linear(3, 3)).eval()
+    gm = REMOVE(traced(model))
+    gm(torch.randn(2, 3)).sum().backward()
+    assert all(parameter.grad is not None for parameter in model.parameters())
+
+
+def test_the_mode_set_since_comes_back_with_the_dropout():
+    gm = REMOVE(traced(nn.Sequential(nn.Dropout(), nn.ReLU()).eval()))
+    gm.train()
+    gm = REMOVE(gm, reverse=True)
+    assert gm.get_submodule("0").training
+    assert (gm(torch.ones(1000)) == 0).any()
+
+
+def test_an_output_node_of_another_name_is_found_again():
+    class Named(nn.Module):
+        def forward(self, output):
+            return F.dropout(output, training=False)
+
+    gm = traced(Named())
+    before = snapshot(gm)
+    REMOVE(gm)
+    for copied in COPIES.values():
+        assert_equals(REMOVE(copied(gm), reverse=True), before)
+    assert_is(REMOVE(gm, reverse=True), before)
+
+
+@pytest.mark.parametrize("first_back", [0, 1, 2])
+def test_readers_that_other_passes_changed_are_restored_in_any_order(first_back):
+    class Model(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.drop, self.a, self.b = nn.Dropout(), nn.Linear(4, 4), nn.Linear(4, 4)
+
+        def forward(self, x):
+            return self.a(self.drop(x)) + self.b(self.drop(x)) + self.drop(x) / 7
+
+    model, x = Model().eval(), torch.randn(2, 4)
+    gm = traced(model)
+    before = snapshot(gm)
+    passes = [REMOVE, MergeLinears(), ChangeTrueDivToMulByInverse()]
+    for pass_ in passes:
+        pass_(gm)
+    assert len(MergeLinears().get_transformed_nodes(gm)) == 1
+    for pass_ in passes[first_back:] + passes[:first_back]:
+        pass_(gm, reverse=True)
+        assert_close(gm(x), model(x))
+    assert_is(gm, before)
+
+
+@pytest.mark.parametrize("copied", COPIES.values(), ids=COPIES.keys())
+def test_copies_are_reversed_exactly_and_independently(copied):
+    gm = traced(nn.Sequential(nn.Linear(3, 3), nn.Dropout(), nn.ReLU(), nn.Identity()).eval())
+    before = snapshot(gm)
+    other = copied(REMOVE(gm))
+    names = [node.name for node in REMOVE.get_transformed_nodes(gm)]
+    assert names == [node.name for node in REMOVE.get_transformed_nodes(other)] == ["_2", "output"]
+    assert_equals(REMOVE(other, reverse=True), before)
+    assert_is(REMOVE(gm, reverse=True), before)
+
+
+def test_traced_by_fxlab():
+    model = nn.Sequential(nn.Linear(3, 3), nn.Dropout(), nn.ReLU()).eval()
+    gm = fxlab.symbolic_trace(model, (torch.randn(2, 3),))
+    known = guards(gm)
+    check(REMOVE, model, torch.randn(5, 3), marked=1, gm=gm, tolerance=0.0)
+    assert guards(gm) == known
+
+
+def test_explain_names_what_is_read_instead():
+    (row,) = REMOVE.explain(traced(nn.Sequential(nn.ReLU(), nn.Dropout()).eval())).itertuples()
+    assert (row.node, row.matched, row.reason) == ("_1", True, "removed; _0 is read instead")
