@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import chain
+from types import FrameType
 from typing import Any
 
 import sympy
@@ -13,11 +15,16 @@ import torch._functorch.config
 from torch._dynamo.source import ConstantSource, TensorProperty, TensorPropertySource
 from torch._guards import Source
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode, in_kernel_invocation_manager
-from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv, StatelessSymbolicContext
+from torch.fx.experimental.symbolic_shapes import (
+    DimDynamic,
+    ShapeEnv,
+    StatelessSymbolicContext,
+    uninteresting_files,
+)
 
 from fxlab.tracing.arguments import Argument, Path, map_tensors, tensors_inside
 from fxlab.tracing.sizes import expression_of
-from fxlab.tracing.source_lines import where_called
+from fxlab.tracing.source_lines import is_tracing, where_called
 
 
 @dataclass(frozen=True)
@@ -30,14 +37,25 @@ class Decision:
     """``file:line`` of the model's code."""
 
 
-class _SizesOnly(ShapeEnv):
-    """Has no symbols for where in its memory a tensor begins, which a model does not depend on."""
+class _ModelSizes(ShapeEnv):
+    """Knows the symbols of sizes, and which line of the model asks about them.
+
+    Where in its memory a tensor begins has no symbol: a model does not depend on it.
+    """
 
     def create_symbol(self, val: Any, source: Source, *args: Any, **kwargs: Any) -> Any:
         """Create a symbol, or return the number."""
         if isinstance(source, TensorPropertySource) and source.prop is TensorProperty.STORAGE_OFFSET:
             return sympy.Integer(val)
         return super().create_symbol(val, source, *args, **kwargs)
+
+    def _get_user_frame(self) -> FrameType | None:
+        frame: FrameType | None = sys._getframe(1)
+        while frame is not None and (
+            frame.f_code.co_filename in uninteresting_files() or is_tracing(frame.f_code.co_filename)
+        ):
+            frame = frame.f_back
+        return frame
 
     def _log_real_tensor_propagation(self, *args: Any) -> None:
         """Say nothing: the trace's report has each decision on data."""
@@ -83,7 +101,7 @@ class FakeInputs:
     ) -> None:
         # Each size has a symbol of its own until a run shows that two must be equal: two inputs may well
         # agree in a size by chance. Zero and one are no exceptions, so that a branch on them is seen.
-        self.shape_env = _SizesOnly(
+        self.shape_env = _ModelSizes(
             duck_shape=False,
             specialize_zero_one=False,
             allow_scalar_outputs=True,
@@ -151,6 +169,10 @@ class FakeInputs:
             if isinstance(expression := self.expression(size), sympy.Symbol)
         }
 
+    def _is_followed(self, dim: int, size: int) -> bool:
+        # The symbols of torch are never zero.
+        return size > 0 and not (dim and self._batch_only)
+
     def _fixed(self, name: str, path: Path, tensor: torch.Tensor) -> torch.Tensor:
         return self.mode.from_tensor(tensor, static_shapes=True)
 
@@ -159,16 +181,15 @@ class FakeInputs:
             tensor,
             source=ConstantSource(f"{name}{''.join(f'[{key!r}]' for key in path)}"),
             symbolic_context=StatelessSymbolicContext(
-                # The symbols of torch are never zero.
-                dynamic_sizes=[DimDynamic.DYNAMIC if size else DimDynamic.STATIC for size in tensor.shape]
+                dynamic_sizes=[
+                    DimDynamic.DYNAMIC if self._is_followed(dim, size) else DimDynamic.STATIC
+                    for dim, size in enumerate(tensor.shape)
+                ]
             ),
         )
-        for dim, size in enumerate(fake.shape):
-            if not tensor.shape[dim]:
-                continue
-            self.symbols[name, path, dim] = expression_of(size)
-            if self._batch_only and dim:
-                int(size)  # asking which number it is fixes it
+        for dim, size in enumerate(tensor.shape):
+            if self._is_followed(dim, size):
+                self.symbols[name, path, dim] = expression_of(fake.shape[dim])
         return fake
 
 
@@ -192,8 +213,10 @@ def resized(arguments: tuple[Argument, ...], sizes: Mapping[Size, int]) -> dict[
     def resize(name: str, path: Path, tensor: torch.Tensor) -> torch.Tensor:
         for dim, old in enumerate(tensor.shape):
             new = sizes.get((name, path, dim), old)
-            if new != old:
-                tensor = tensor.index_select(dim, torch.arange(new, device=tensor.device) % max(old, 1))
+            if new != old and old:
+                tensor = tensor.index_select(dim, torch.arange(new, device=tensor.device) % old)
+            elif new != old:
+                tensor = tensor.new_zeros(*tensor.shape[:dim], new, *tensor.shape[dim + 1 :])
         return tensor
 
     return _mapped(arguments, resize)

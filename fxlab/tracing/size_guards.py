@@ -47,21 +47,18 @@ def guard_sizes(
             words = _in_words(condition, fakes)
             conditions.require_sizes(condition, f"{REFUSAL} {words} (decided at {where})")
     decided = {condition.lhs for condition, _ in branches if _gives_a_number(condition)}
-    fixed = [size for size in fakes.symbols if isinstance(fakes.expression(size), sympy.Integer)]
+    fixed = [size for size in fakes.given if isinstance(fakes.expression(size), sympy.Integer)]
     needless = _accepted_otherwise(fixed, fakes, eager)
     # Without data, whether the model takes other sizes cannot be told for sure.
-    for size in needless if eager is not None and eager.has_data else fixed:
-        if fakes.symbols[size] not in decided:
-            condition = sympy.Eq(fakes.symbols[size], fakes.given[size], evaluate=False)
-            conditions.require_sizes(condition, f"{REFUSAL} {_in_words(condition, fakes)} only")
-    empty = [size for size in fakes.given if size not in fakes.symbols]
-    for size in empty:
-        conditions.require_size(size, 0)
+    can_tell = eager is not None and eager.has_data
+    for size in fixed:
+        is_needless = size in needless or not can_tell or fakes.given[size] == 0
+        if is_needless and fakes.symbols.get(size) not in decided:
+            conditions.require_size(size, fakes.given[size])
     held = "the branch taken is held"
     return [
         *(Finding("branch on a size", _in_words(condition, fakes), held, w) for condition, w in branches),
-        *(_finding(size, fakes, needless if eager else ()) for size in fakes.symbols),
-        *(Finding("fixed size", name_of_size(size), "fixed at 0") for size in empty),
+        *(_finding(size, fakes, needless if eager else ()) for size in fakes.given),
     ]
 
 

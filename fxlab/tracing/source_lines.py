@@ -22,6 +22,11 @@ def is_model_code(filename: str) -> bool:
     return not filename.startswith(_NOT_OF_A_MODEL) and f"{os.sep}contextlib.py" not in filename
 
 
+def is_tracing(filename: str) -> bool:
+    """Tell whether a file is the tracer's own."""
+    return filename.startswith(_TRACING)
+
+
 def model_frames(until: FrameType) -> list[tuple[str, int, str]]:
     """Return file, line and function of each running frame of the model, outermost first.
 

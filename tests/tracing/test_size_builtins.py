@@ -1,4 +1,4 @@
-"""``len`` of a tensor, and inputs of which there are none."""
+"""``len`` and ``range`` of symbolic sizes, and inputs of which there are none."""
 
 import pytest
 import torch
@@ -32,9 +32,29 @@ def test_a_loop_over_a_length_is_as_long_as_it_was_and_says_so():
         traced(torch.randn(4, 4))
 
 
-def test_len_is_python_s_own_again():
+class Chunks(nn.Module):
+    def forward(self, x):
+        parts = [x[start : start + 4] * start for start in range(0, x.shape[0], 4)]
+        ends = [min(x.shape[0], stop) for stop in range(x.shape[0], 0, -1)][:1]
+        return torch.cat(parts) + len(range(1, 3)) + ends[0] + sum(range(x.shape[0], x.shape[0] + 2))
+
+
+def test_a_range_fixes_how_many_numbers_it_has_and_not_where_it_ends():
+    module = Chunks()
+    traced = symbolic_trace(module, (torch.randn(7, 2),), check=False)
+    assert_agree(traced, module, (torch.randn(7, 3),))
+    module.forward = lambda x: torch.cat([x[i : i + 4] * i for i in range(0, x.shape[0], 4)])
+    traced = symbolic_trace(module, {"x": torch.randn(7, 2)})
+    for rows in (5, 6, 8):
+        assert_agree(traced, module, {"x": torch.randn(rows, 2)})
+    for rows in (3, 4, 9):
+        with pytest.raises(AssertionError, match=r"traced for .*test_size_builtins"):
+            traced(torch.randn(rows, 2))
+
+
+def test_python_s_own_are_there_again():
     symbolic_trace(Counts(), (torch.randn(3, 4),))
-    assert "len" not in globals()
+    assert not {"len", "range"} & globals().keys()
 
 
 def test_inputs_without_any_element_keep_the_others_dynamic():

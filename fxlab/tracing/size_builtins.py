@@ -1,0 +1,44 @@
+"""``len`` and ``range``, of which Python makes plain numbers: in a model's files they follow sizes."""
+
+from __future__ import annotations
+
+import builtins
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+import torch
+from torch import nn
+from torch._subclasses.fake_tensor import FakeTensor
+
+from fxlab.tracing.model_files import files_of
+
+
+@contextmanager
+def size_builtins(model: nn.Module) -> Iterator[None]:
+    """Put ``len`` and ``range`` that know symbolic sizes into the files that a model is written in."""
+    with ExitStack() as stack:
+        for file in files_of(model):
+            namespace = vars(file)
+            for name, function in {"len": _len, "range": _range}.items():
+                if name not in namespace:
+                    namespace[name] = function
+                    stack.callback(namespace.pop, name)
+        yield
+
+
+def _len(value: Any) -> Any:
+    if isinstance(value, FakeTensor) and value.dim():
+        return value.shape[0]
+    return builtins.len(value)
+
+
+def _range(*args: Any) -> Sequence[Any]:
+    """Return the numbers of a range: how many there are is fixed, which they are is not."""
+    if not any(isinstance(arg, torch.SymInt) for arg in args):
+        return builtins.range(*args)
+    start, stop, step = (0, args[0], 1) if builtins.len(args) == 1 else (*args, 1)[:3]
+    if isinstance(step, torch.SymInt) or step <= 0:
+        return builtins.range(*args)
+    count = int((stop - start + step - 1) // step) if stop > start else 0
+    return [start + index * step for index in builtins.range(count)]
