@@ -158,6 +158,7 @@ def as_call(func: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str
         Its arguments.
     """
     name = name_of(func)
+    kwargs = {key: value for key, value in kwargs.items() if key != "_stacklevel"}  # of torch's own warnings
     if name in ("__get__", "__set__"):
         descriptor = func.__self__  # type: ignore[attr-defined]
         attribute = getattr(descriptor, "fget", descriptor).__name__

@@ -22,6 +22,7 @@ from torch.fx.experimental.symbolic_shapes import (
     uninteresting_files,
 )
 
+from fxlab.tracing import size_builtins
 from fxlab.tracing.arguments import Argument, Path, map_tensors, tensors_inside
 from fxlab.tracing.sizes import expression_of
 from fxlab.tracing.source_lines import is_tracing, where_called
@@ -50,15 +51,24 @@ class _ModelSizes(ShapeEnv):
         return super().create_symbol(val, source, *args, **kwargs)
 
     def _get_user_frame(self) -> FrameType | None:
-        frame: FrameType | None = sys._getframe(1)
-        while frame is not None and (
-            frame.f_code.co_filename in uninteresting_files() or is_tracing(frame.f_code.co_filename)
-        ):
-            frame = frame.f_back
+        """Return what asks about a size; where that is done for the model, the line of the model."""
+        frame = _first_of_others(sys._getframe(1))
+        if frame is None or frame.f_code.co_filename != size_builtins.__file__:
+            return frame
+        while frame is not None and is_tracing(frame.f_code.co_filename):
+            frame = _first_of_others(frame.f_back)
         return frame
 
     def _log_real_tensor_propagation(self, *args: Any) -> None:
         """Say nothing: the trace's report has each decision on data."""
+
+
+def _first_of_others(frame: FrameType | None) -> FrameType | None:
+    while frame is not None and (
+        frame.f_code.co_filename in uninteresting_files() or frame.f_code.co_filename == __file__
+    ):
+        frame = frame.f_back
+    return frame
 
 
 Size = tuple[str, Path, int]

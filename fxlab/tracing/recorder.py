@@ -40,6 +40,7 @@ from fxlab.tracing.objects import output_argument
 from fxlab.tracing.recording import Recording, is_one_of
 from fxlab.tracing.recurrent import is_recurrent_on_fakes, recurrent_results
 from fxlab.tracing.report import TraceError
+from fxlab.tracing.size_builtins import as_python_number
 from fxlab.tracing.sizes import SymbolicNumber, expression_of
 from fxlab.tracing.vmapped import VmapBody
 
@@ -142,7 +143,7 @@ class Recorder(TorchFunctionMode):
         if name in DATA_READS and (known := self._read_of_state(func, args, kwargs)) is not None:
             return known[0]
         if name in NUMBER_OF and isinstance(args[0], FakeTensor):
-            return NUMBER_OF[name](self._number_in(args[0]))
+            return as_python_number(NUMBER_OF[name], self._number_in(args[0]))
         if func in _OF_NUMPY and isinstance(args[0], np.ndarray):
             return self._copy_of_constant(func, args, kwargs)
         args = with_numbers_for_sizes(name, args, self._number_in)

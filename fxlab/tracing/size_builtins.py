@@ -1,9 +1,13 @@
-"""``len`` and ``range``, of which Python makes plain numbers: in a model's files they follow sizes."""
+"""What Python makes plain numbers of, while a model is recorded.
+
+In the files of a model ``len`` and ``range`` follow symbolic sizes. Questions about sizes that are asked in
+this file are taken to be the model's.
+"""
 
 from __future__ import annotations
 
 import builtins
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
@@ -15,7 +19,7 @@ from fxlab.tracing.model_files import files_of
 
 
 @contextmanager
-def size_builtins(model: nn.Module) -> Iterator[None]:
+def sizes_in_builtins(model: nn.Module) -> Iterator[None]:
     """Put ``len`` and ``range`` that know symbolic sizes into the files that a model is written in."""
     with ExitStack() as stack:
         for file in files_of(model):
@@ -25,6 +29,11 @@ def size_builtins(model: nn.Module) -> Iterator[None]:
                     namespace[name] = function
                     stack.callback(namespace.pop, name)
         yield
+
+
+def as_python_number(kind: Callable[[Any], Any], number: Any) -> Any:
+    """Return what Python's ``bool``, ``int`` or ``float`` makes of a number, which may be symbolic."""
+    return kind(number)
 
 
 def _len(value: Any) -> Any:

@@ -23,7 +23,7 @@ from fxlab.tracing.leaf_modules import Choice, LeafModules
 from fxlab.tracing.module_state import module_state_kept
 from fxlab.tracing.recorder import Recorder
 from fxlab.tracing.report import BATCH, DATA, DYNAMIC, FIXED, REAL, TraceError, TraceReport, TraceWarning
-from fxlab.tracing.size_builtins import size_builtins
+from fxlab.tracing.size_builtins import sizes_in_builtins
 from fxlab.tracing.size_guards import THOUGH, guard_sizes
 from fxlab.tracing.source_lines import where_raised
 from fxlab.tracing.tensors_made import TensorsMade
@@ -158,7 +158,7 @@ class _Ladder:
     def _on_fakes(self, *, dynamic: bool, batch_only: bool = False, with_data: bool = False) -> GraphModule:
         fakes = FakeInputs(self._arguments, dynamic=dynamic, batch_only=batch_only, with_data=with_data)
         model = self._model
-        kept = module_state_kept(model), caches_bypassed(model), size_builtins(model)
+        kept = module_state_kept(model), caches_bypassed(model), sizes_in_builtins(model)
         with ExitStack() as stack:
             # The dispatcher of Python can follow symbolic sizes into operators that are made of others.
             for context in (*kept, enable_python_dispatcher()):

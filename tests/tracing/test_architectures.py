@@ -108,6 +108,17 @@ def test_no_weights_are_needed(name):
     ]
 
 
+def test_a_model_of_hundreds_of_billions_of_parameters_is_traced_without_them():
+    config = transformers.DeepseekV3Config(num_hidden_layers=4, use_cache=False)
+    with torch.device("meta"):
+        model = transformers.DeepseekV3ForCausalLM(config).eval()
+    assert sum(parameter.numel() for parameter in model.parameters()) > 10**10
+    traced = symbolic_trace(model)
+    assert traced.meta["trace"].rung == "dynamic shapes"
+    logits = traced(**{name: x.to("meta") for name, x in example_inputs(model, batch_size=3).items()}).logits
+    assert logits.shape == (3, 12, config.vocab_size)
+
+
 @pytest.mark.parametrize("name", TEN)
 def test_nodes_say_shape_module_and_source_line(name):
     model, traced = traced_of(name)

@@ -52,6 +52,21 @@ def test_a_range_fixes_how_many_numbers_it_has_and_not_where_it_ends():
             traced(torch.randn(rows, 2))
 
 
+@pytest.mark.parametrize(
+    "number", [lambda x: int(torch.tensor(x.shape[0])), lambda x: int(torch.arange(x.shape[0])[-1])]
+)
+def test_a_size_that_is_read_out_of_a_tensor_is_held(number):
+    class Reads(nn.Module):
+        def forward(self, x):
+            return x * sum(i * i for i in range(number(x)))
+
+    with pytest.warns(UserWarning, match="test_size_builtins"):
+        traced = symbolic_trace(Reads(), (torch.randn(3, 4),))
+    assert_agree(traced, Reads(), (torch.randn(3, 4),))
+    with pytest.raises(AssertionError, match="traced for"):
+        traced(torch.randn(5, 4))
+
+
 def test_python_s_own_are_there_again():
     symbolic_trace(Counts(), (torch.randn(3, 4),))
     assert not {"len", "range"} & globals().keys()

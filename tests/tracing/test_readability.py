@@ -1,0 +1,63 @@
+"""What a graph looks like, and whether torch's own tools take it."""
+
+import operator
+import re
+
+import pytest
+import torch
+from agreement import targets
+from torch.fx import Interpreter
+from torch.fx.passes.shape_prop import ShapeProp
+from torch.fx.passes.split_module import split_module
+from transformers import BertConfig, BertModel
+
+from fxlab.tracing import example_inputs, symbolic_trace
+
+
+@pytest.fixture(scope="module")
+def bert():
+    torch.manual_seed(0)
+    sizes = {"hidden_size": 32, "num_attention_heads": 2, "intermediate_size": 48, "vocab_size": 100}
+    config = BertConfig(**sizes, num_hidden_layers=2)
+    config._attn_implementation = "eager"
+    return BertModel(config).eval()
+
+
+@pytest.fixture(scope="module")
+def traced(bert):
+    return symbolic_trace(bert)
+
+
+def test_names_are_those_of_modules_and_operations(traced):
+    names = [node.name for node in traced.graph.nodes]
+    for name in ("input_ids", "embeddings_layer_norm", "encoder_layer_1_attention_self_query", "softmax_1"):
+        assert name in names
+
+
+def test_calls_are_written_as_the_author_wrote_them(traced):
+    assert not re.search(r"_stacklevel|__\w+__|sym_size|aten", traced.code)
+    functions = set(targets(traced, "call_function"))
+    assert {operator.getitem, operator.add, torch.nn.functional.softmax} <= functions
+    assert {"view", "transpose"} <= set(targets(traced, "call_method"))
+
+
+def test_each_size_is_read_once_and_nothing_is_computed_in_vain(traced):
+    sizes = [(n.args[0], n.args[1]) for n in traced.graph.nodes if n.target == "size"]
+    assert len(sizes) == len(set(sizes))
+    for node in traced.graph.nodes:
+        assert node.users or node.op in ("placeholder", "output") or node.is_impure()
+
+
+def test_tools_of_torch_take_the_graph(bert, traced):
+    inputs = example_inputs(bert, batch_size=3, sequence_length=9)
+    expected = bert(**inputs).last_hidden_state
+    given = [inputs.get(node.target) for node in traced.graph.find_nodes(op="placeholder")]
+    assert torch.equal(Interpreter(traced).run(*given).last_hidden_state, expected)
+    ShapeProp(traced).propagate(*given)
+    node = next(node for node in traced.graph.nodes if node.name == "encoder_layer_1_output_dense")
+    assert node.meta["tensor_meta"].shape == (3, 9, 32)
+    halves = iter(range(10**6))
+    split = split_module(traced, bert, lambda node: next(halves) // 40)
+    assert torch.equal(split(*given).last_hidden_state, expected)
+    assert traced.graph.eliminate_dead_code() in (True, False)
+    assert torch.equal(traced(**inputs).last_hidden_state, expected)
