@@ -115,8 +115,8 @@ def test_a_model_of_hundreds_of_billions_of_parameters_is_traced_without_them():
     assert sum(parameter.numel() for parameter in model.parameters()) > 10**10
     traced = symbolic_trace(model)
     assert traced.meta["trace"].rung == "dynamic shapes"
-    logits = traced(**{name: x.to("meta") for name, x in example_inputs(model, batch_size=3).items()}).logits
-    assert logits.shape == (3, 12, config.vocab_size)
+    (head,) = (node for node in traced.graph.nodes if node.target == "lm_head")
+    assert head.meta["val"].shape[-1] == config.vocab_size
 
 
 @pytest.mark.parametrize("name", TEN)
