@@ -95,6 +95,8 @@ class FakeInputs:
         To be entered for the run.
     values : dict of str to Any
         Name of the argument -> its value, with fake tensors.
+    has_data : bool
+        Whether data comes along.
     given : dict of Size to int
         The sizes of the real inputs.
     symbols : dict of Size to sympy.Symbol
@@ -128,6 +130,7 @@ class FakeInputs:
             for dim, size in enumerate(tensor.shape)
         }
         self.symbols: dict[Size, sympy.Symbol] = {}
+        self.has_data = with_data
         self._batch_only = batch_only
         make = self._symbolic if dynamic else self._fixed
         self.values: dict[str, Any] = _mapped(arguments, make)

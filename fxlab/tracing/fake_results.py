@@ -61,6 +61,14 @@ def _linspace(
     return torch.empty(steps, dtype=dtype, device=device)
 
 
+def _randn(*size: Any, generator: torch.Generator | None = None, **options: Any) -> torch.Tensor | None:
+    """Torch wants plain sizes where a generator is named, be it none."""
+    sizes = size[0] if len(size) == 1 and isinstance(size[0], list | tuple) else size
+    if options.get("out") is not None or not any(isinstance(item, torch.SymInt) for item in sizes):
+        return None
+    return torch.empty(sizes, **options)
+
+
 def _linear(
     input: torch.Tensor,
     weight: torch.Tensor,
@@ -161,4 +169,5 @@ _MAKERS: dict[Any, Callable[..., torch.Tensor | None]] = {
     nn.functional.grouped_mm: _grouped_mm,
     torch._grouped_mm: _grouped_mm,
     torch.linspace: _linspace,
+    torch.randn: _randn,
 }

@@ -27,6 +27,8 @@ from fxlab.tracing.vmapped import VmapBody
 
 MOST_OPERATIONS = 64
 """In the expression of a size."""
+_DTYPES = {bool: torch.bool, int: torch.int64, float: torch.float64, complex: torch.complex128}
+"""Which dtypes Python's own types stand for, as in ``x.to(float)``."""
 _RECENT = 100
 """Findings among which none is repeated, as a loop of the model would."""
 
@@ -277,6 +279,8 @@ class Recording:
             return value.item()
         if isinstance(value, base_types) or value is None or value is Ellipsis:
             return value
+        if isinstance(value, type) and value in _DTYPES:
+            return _DTYPES[value]
         if isinstance(value, slice):
             return slice(*(self.argument(part) for part in (value.start, value.stop, value.step)))
         if isinstance(value, dict):

@@ -49,8 +49,8 @@ def guard_sizes(
     decided = {condition.lhs for condition, _ in branches if _gives_a_number(condition)}
     fixed = [size for size in fakes.given if isinstance(fakes.expression(size), sympy.Integer)]
     needless = _accepted_otherwise(fixed, fakes, eager)
-    # Without data, whether the model takes other sizes cannot be told for sure.
-    can_tell = eager is not None and eager.has_data
+    # Whether the model takes other sizes cannot be told for sure without data, nor where data decides.
+    can_tell = eager is not None and eager.has_data and not fakes.has_data
     for size in fixed:
         is_needless = size in needless or not can_tell or fakes.given[size] == 0
         if is_needless and fakes.symbols.get(size) not in decided:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterable, Mapping
-from contextlib import ExitStack
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import torch
@@ -167,7 +167,7 @@ class _Ladder:
             recorder = Recorder(
                 self._model, self._leaves, fakes.as_fake, originals, new_decisions=fakes.new_decisions
             )
-            with torch.random.fork_rng(enabled=with_data), fakes.mode:
+            with _random_numbers_of_checks(enabled=with_data), fakes.mode:
                 recorder.record(self._arguments, fakes.values)
         return self._finished(recorder, fakes)
 
@@ -178,7 +178,7 @@ class _Ladder:
         with torch.inference_mode(False):
             values = {a.name: map_tensors(lambda _, t: t.clone(), a.value) for a in self._arguments}
         kept = module_state_kept(self._model, values=True)
-        with kept, caches_bypassed(self._model), torch.random.fork_rng(), made:
+        with kept, caches_bypassed(self._model), _random_numbers_of_checks(), made:
             recorder.record(self._arguments, values)
         return self._finished(recorder, fakes)
 
@@ -194,6 +194,15 @@ class _Ladder:
         result.recompile()
         result.meta["trace"] = tuple(findings)
         return result
+
+
+@contextmanager
+def _random_numbers_of_checks(enabled: bool = True) -> Iterator[None]:
+    """Draw the random numbers that a run for a comparison draws, in case that a model decides on them."""
+    with torch.random.fork_rng(enabled=enabled):
+        if enabled:
+            torch.manual_seed(0)
+        yield
 
 
 def _warn(report: TraceReport) -> None:

@@ -146,6 +146,16 @@ def test_sizes_given_as_tensors_are_followed(function):
     assert_agree(traced, module, (torch.randn(6, 8),))
 
 
+def test_random_numbers_that_are_decided_on_are_those_of_the_check():
+    class Draws(nn.Module):
+        def forward(self, x):
+            return x * 2 if float(torch.rand(1).numpy()[0]) < 0.5 else x
+
+    with pytest.warns(TraceWarning):
+        traced = symbolic_trace(Draws(), (torch.randn(2, 2),))
+    assert_agree(traced, Draws(), (torch.randn(2, 2),))
+
+
 def test_loops_do_not_fill_the_report():
     def function(x):
         for _ in range(50):

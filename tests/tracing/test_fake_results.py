@@ -65,6 +65,38 @@ def test_the_number_of_steps_is_followed():
     assert_agree(traced, Spaced(), (torch.randn(3, 11),))
 
 
+def test_random_numbers_by_a_generator_that_is_none_are_drawn_at_any_size():
+    class Noisy(nn.Module):
+        def forward(self, x):
+            return x + torch.randn((x.shape[0], 1), generator=None, dtype=x.dtype, device=x.device)
+
+    traced = symbolic_trace(Noisy(), (torch.randn(2, 6),))
+    assert traced.meta["trace"].rung == "dynamic shapes"
+    assert_agree(traced, Noisy(), (torch.randn(3, 4),))
+
+
+@pytest.mark.parametrize("attention", ["sdpa", "eager"])
+def test_products_have_the_shapes_dtypes_and_gradients_that_torch_computes(attention):
+    config = transformers.LlamaConfig(**SIZES)
+    config._attn_implementation = attention
+    model = transformers.LlamaModel(config).eval()
+    traced = symbolic_trace(model, dynamic=False)
+    expected = {}
+
+    class Compares(torch.fx.Interpreter):
+        def run_node(self, node):
+            expected[node] = super().run_node(node)
+            return expected[node]
+
+    inputs = example_inputs(model)
+    Compares(traced).run(*(inputs[node.target] for node in traced.graph.find_nodes(op="placeholder")))
+    tensors = [node for node, value in expected.items() if isinstance(value, torch.Tensor)]
+    assert len(tensors) > 50
+    for node in tensors:
+        val = node.meta["val"]
+        assert (val.shape, val.dtype) == (expected[node].shape, expected[node].dtype), node.name
+
+
 def test_a_mixture_of_experts_follows_its_inputs():
     torch.manual_seed(0)
     config = transformers.MixtralConfig(**SIZES, num_local_experts=4, num_experts_per_tok=2)

@@ -539,6 +539,7 @@ def test_the_random_state_is_left_as_it_was():
         lambda x: ~(x > 0) & (x < 1) | (x == 0) ^ (x != 2),
         lambda x: x @ x.T + x.mT.transpose(-1, -2).sum() + x.real[:, :1],
         lambda x: x.to(torch.float64).type_as(x).to(x).to(x.device),
+        lambda x: x.to(float) + torch.zeros(x.shape[0], 1, dtype=float) + (x > 0).to(int),
         lambda x: torch.einsum("ij,kj->ik", x, x),
         lambda x: torch.cat([x, x.new_zeros(1, 4)], dim=0).cumsum(0).flip(0),
         lambda x: torch.where(x > 0, x, torch.finfo(x.dtype).min),
