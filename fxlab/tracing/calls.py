@@ -98,6 +98,9 @@ _SHAPED_BY_DATA = frozenset(
     }
 )
 
+_GIVE_PARTS = {"unbind": 1, "split": 2, "chunk": 2, "tensor_split": 2}
+"""Calls that give as many tensors as a size says, and where among the arguments its dimension stands."""
+
 _IN_PLACE_OPERATORS = frozenset(
     f"__i{name}__"
     for name in (
@@ -229,6 +232,14 @@ def is_shaped_by_data(name: str, args: tuple[Any, ...], kwargs: Mapping[str, Any
     if name == "__getitem__":
         return any(tensor.dtype in (torch.bool, torch.uint8) for _, tensor in tensors_inside(args[1:]))
     return True
+
+
+def size_that_is_parted(name: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+    """Return the size that decides on how many tensors a call gives; 0 for other calls."""
+    if name not in _GIVE_PARTS or not isinstance(args[0], torch.Tensor) or not args[0].dim():
+        return 0
+    given = args[_GIVE_PARTS[name]] if len(args) > _GIVE_PARTS[name] else kwargs.get("dim", 0)
+    return args[0].shape[given]
 
 
 def writes(name: str, kwargs: Mapping[str, Any]) -> bool:

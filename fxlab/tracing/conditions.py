@@ -129,6 +129,14 @@ class Conditions:
             place = where(self._recording.frames())
             self._require(operator.eq, actual, shape, f"{REFUSAL} {name} of shape {shape} only (at {place})")
 
+    def hold_count(self, name: str, tensors: Any) -> None:
+        """Make the graph check how many tensors a call gives, as Python may go through them."""
+        if tensors:
+            count = self._graph.call_function(len, (self._recording.node_of_parts(tensors),))
+            place = where(self._recording.frames())
+            message = f"{REFUSAL} {name} giving {len(tensors)} tensors only (at {place})"
+            self._require(operator.eq, count, len(tensors), message)
+
     def hold_decisions(self) -> None:
         """Make the graph check what the model has decided on numbers that it read out of tensors."""
         for decision in self._new_decisions():

@@ -28,6 +28,7 @@ from fxlab.tracing.calls import (
     as_call,
     is_shaped_by_data,
     name_of,
+    size_that_is_parted,
     with_numbers_for_sizes,
     writes,
 )
@@ -147,6 +148,7 @@ class Recorder(TorchFunctionMode):
         if func in _OF_NUMPY and isinstance(args[0], np.ndarray):
             return self._copy_of_constant(func, args, kwargs)
         args = with_numbers_for_sizes(name, args, self._number_in)
+        parted = expression_of(size_that_is_parted(name, args, kwargs))
         versions = _versions(args, kwargs)
         result = self._computed(func, args, kwargs)
         written = writes(name, kwargs) or versions != _versions(args, kwargs)
@@ -159,6 +161,8 @@ class Recorder(TorchFunctionMode):
         result = self._recorded(call, result, written)
         if is_shaped_by_data(name, args, kwargs):
             self.conditions.hold_shape(name, result)
+        if not parted.is_number:
+            self.conditions.hold_count(name, result)
         return result
 
     def _copy_of_constant(self, func: Callable[..., Any], args: tuple[Any, ...], kwargs: Any) -> Any:

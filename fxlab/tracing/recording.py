@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 import sys
-from collections.abc import Callable, Container, Iterator, Mapping, MutableMapping
+from collections.abc import Callable, Container, Iterator, Mapping, MutableMapping, Sequence
 from types import FrameType
 from typing import Any
 
@@ -217,6 +217,11 @@ class Recording:
             self.describe(node, tensor)
         self.nodes[tensor] = node
         return node
+
+    def node_of_parts(self, tensors: Sequence[torch.Tensor]) -> Node:
+        """Return the node that gives several tensors together."""
+        found = self.nodes[tensors[0]]
+        return found if isinstance(found, Node) else found[0]
 
     def _taken_out(self, node: Node, path: Path) -> Node:
         for key in path:

@@ -114,10 +114,11 @@ def _accepted_otherwise(fixed: list[Size], fakes: FakeInputs, eager: Eager | Non
     for given in {fakes.given[size] for size in fixed}:
         # Sizes that agree may have to change together, as batch sizes do.
         together = [size for size in fixed if fakes.given[size] == given]
-        if eager.accepts(dict.fromkeys(together, given + 1)):
+        others = [given + 1, 2 * given or 2]  # some models take even sizes only
+        if any(eager.accepts(dict.fromkeys(together, other)) for other in others):
             found.update(together)
         elif len(together) > 1:
-            found.update(size for size in together if eager.accepts({size: given + 1}))
+            found.update(s for s in together if any(eager.accepts({s: other}) for other in others))
     return [size for size in fixed if size in found]
 
 

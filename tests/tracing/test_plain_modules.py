@@ -642,6 +642,15 @@ def test_a_size_that_is_fixed_is_guarded_although_the_model_compares_it_with_ano
         traced(torch.randn(4, 4), torch.randn(4))
 
 
+def test_a_size_that_may_only_be_doubled_is_guarded():
+    module = OfTensors(lambda x: sum(row for row in x.view(-1, 2, x.shape[1])[:, 0]))
+    traced = symbolic_trace(module, (torch.randn(4, 3),))
+    with pytest.raises(RuntimeError, match="invalid for input"):
+        module(torch.randn(5, 3))
+    with pytest.raises(AssertionError, match="traced for"):
+        traced(torch.randn(8, 3))
+
+
 def test_two_sizes_that_only_happen_to_be_equal_stay_apart():
     class Module(nn.Module):
         def forward(self, x, y):
