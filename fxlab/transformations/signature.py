@@ -45,10 +45,11 @@ def digest(value: object) -> str:
 def arguments_of(instance: object) -> dict[str, object]:
     """Return what an instance was made with, by name: its dataclass fields and its plain attributes.
 
-    Fields that do not take part in comparison and values cached by :class:`functools.cached_property` say
-    nothing about the instance and are left out.
+    Class variables, fields that do not take part in comparison and values cached by
+    :class:`functools.cached_property` say nothing about the instance and are left out.
     """
-    fields = {field.name: field for field in getattr(type(instance), "__dataclass_fields__", {}).values()}
+    declared = dataclasses.fields(instance) if dataclasses.is_dataclass(instance) else ()
+    fields = {field.name: field for field in declared}
     arguments = {
         name: value
         for name, value in getattr(instance, "__dict__", {}).items()

@@ -10,6 +10,7 @@ import subprocess
 import sys
 from collections import OrderedDict
 from pathlib import Path
+from typing import ClassVar
 
 import numpy as np
 import pytest
@@ -24,6 +25,7 @@ from fxlab.transformations import (
     available,
     compose,
 )
+from fxlab.transformations.signature import arguments_of
 
 
 class AddToSub(ReversibleTransformation):
@@ -81,6 +83,7 @@ class Fields(Transformation):
 
     value: object = None
     note: str = dataclasses.field(default="", compare=False)
+    kinds: ClassVar = {"of": "all instances"}
 
     @functools.cached_property
     def derived(self):
@@ -105,6 +108,20 @@ def marked_names(transformation, gm):
 
 def first_node(gm):
     return next(iter(gm.graph.nodes))
+
+
+# Arguments
+
+
+def test_arguments_are_what_an_instance_was_made_with():
+    fields = Fields(3, note="not compared")
+    assert fields.derived is not None
+    assert arguments_of(fields) == {"value": 3}
+    assert arguments_of(Configured(value=3)) == {"value": 3}
+
+
+def test_passes_that_are_offered_are_made_without_arguments():
+    assert [arguments_of(cls()) for cls in available()] == [{}] * len(available())
 
 
 # Calling
