@@ -14,14 +14,19 @@ from typing import Any
 import torch
 from torch import nn
 from torch._subclasses.fake_tensor import FakeTensor
+from torch.nn import functional
 
 from fxlab.tracing.model_files import files_of
+
+_ATTENTION = functional.scaled_dot_product_attention
 
 
 @contextmanager
 def sizes_in_builtins(model: nn.Module) -> Iterator[None]:
     """Put ``len`` and ``range`` that know symbolic sizes into the files that a model is written in."""
     with ExitStack() as stack:
+        stack.callback(setattr, functional, _ATTENTION.__name__, _ATTENTION)
+        setattr(functional, _ATTENTION.__name__, _attention)
         for file in files_of(model):
             namespace = vars(file)
             for name, function in {"len": _len, "range": _range}.items():
@@ -34,6 +39,14 @@ def sizes_in_builtins(model: nn.Module) -> Iterator[None]:
 def as_python_number(kind: Callable[[Any], Any], number: Any) -> Any:
     """Return what Python's ``bool``, ``int`` or ``float`` makes of a number, which may be symbolic."""
     return kind(number)
+
+
+def _attention(*args: Any, **kwargs: Any) -> torch.Tensor:
+    """Decide whether it ``is_causal``, which models make of a size and torch wants to be a plain flag."""
+    for name, value in kwargs.items():
+        if isinstance(value, torch.SymBool):
+            kwargs[name] = as_python_number(bool, value)
+    return _ATTENTION(*args, **kwargs)
 
 
 def _len(value: Any) -> Any:

@@ -67,6 +67,20 @@ def test_a_size_that_is_read_out_of_a_tensor_is_held(number):
         traced(torch.randn(5, 4))
 
 
+def test_attention_takes_a_flag_that_is_made_of_a_size():
+    class Causal(nn.Module):
+        def forward(self, x):
+            attend = nn.functional.scaled_dot_product_attention
+            return attend(x, x, x, is_causal=x.shape[2] > 1)
+
+    before = nn.functional.scaled_dot_product_attention
+    traced = symbolic_trace(Causal(), (torch.randn(2, 2, 5, 4),))
+    assert nn.functional.scaled_dot_product_attention is before
+    assert traced.meta["trace"].rung == "dynamic shapes"
+    for length in (7, 1):
+        assert_agree(traced, Causal(), (torch.randn(3, 2, length, 4),))
+
+
 def test_python_s_own_are_there_again():
     symbolic_trace(Counts(), (torch.randn(3, 4),))
     assert not {"len", "range"} & globals().keys()
