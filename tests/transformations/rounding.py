@@ -113,7 +113,7 @@ class RoundingBound(fx.Interpreter):
             return function(*args, **kwargs)
         kwargs = dict(kwargs)
         out = kwargs.pop("out", args[0] if name.endswith("_") or kwargs.pop("inplace", False) else None)
-        if name == "getitem" and isinstance(args[0], tuple):
+        if name in ("getitem", "len") and isinstance(args[0], tuple):
             return function(*args)
         if name == "chunk":
             parts = zip(
