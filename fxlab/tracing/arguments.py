@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import copy
 import inspect
+import operator
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import nn
+from torch.fx import Node
 
 _CONSTANT = (type(None), bool, int, float, complex, str, torch.dtype, torch.device)
 
@@ -94,6 +96,18 @@ def tensors_inside(value: Any, path: Path = ()) -> Iterator[tuple[Path, torch.Te
     elif isinstance(value, list | tuple):
         for index, item in enumerate(value):
             yield from tensors_inside(item, (*path, index))
+
+
+def name_of_part(name: str, path: Path) -> str:
+    """Write what lies inside an input the way Python would read it off."""
+    return "".join((name, *(f"[{key!r}]" for key in path)))
+
+
+def part_of(node: Node, path: Path) -> Node:
+    """Return a node that gives what lies inside of what another gives."""
+    for key in path:
+        node = node.graph.call_function(operator.getitem, (node, key))
+    return node
 
 
 def map_tensors(change: Callable[[Path, torch.Tensor], Any], value: Any, path: Path = ()) -> Any:

@@ -12,7 +12,7 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.fx import Node
 
-from fxlab.tracing.arguments import tensors_inside
+from fxlab.tracing.arguments import name_of_part, part_of, tensors_inside
 from fxlab.tracing.autocast import AutocastState, require_autocast
 from fxlab.tracing.calls import NUMBER_OF, as_call, name_of
 from fxlab.tracing.fake_inputs import Decision, Size, name_of_size
@@ -57,9 +57,7 @@ class Conditions:
         name, path, dim = size
         node = next(n for n in self._graph.find_nodes(op="placeholder") if n.target == name)
         with self._before_computing():
-            for key in path:
-                node = self._graph.call_function(operator.getitem, (node, key))
-            actual = self._graph.call_method("size", (node, dim))
+            actual = self._graph.call_method("size", (part_of(node, path), dim))
             self._require(operator.eq, actual, value, f"{REFUSAL} {name_of_size(size)} = {value} only")
 
     def require_shapes(self) -> None:
@@ -67,12 +65,9 @@ class Conditions:
         for placeholder in self._graph.find_nodes(op="placeholder"):
             for path, tensor in tensors_inside(placeholder.meta["val"]):
                 shape = tuple(tensor.shape)
-                name = "".join((placeholder.name, *(f"[{key!r}]" for key in path)))
+                name = name_of_part(placeholder.name, path)
                 with self._before_computing():
-                    node = placeholder
-                    for key in path:
-                        node = self._graph.call_function(operator.getitem, (node, key))
-                    actual = self._graph.call_function(getattr, (node, "shape"))
+                    actual = self._graph.call_function(getattr, (part_of(placeholder, path), "shape"))
                     self._require(operator.eq, actual, shape, f"{REFUSAL} {name} of shape {shape} only")
 
     def require_autocast(self, state: AutocastState) -> None:

@@ -23,7 +23,7 @@ from torch.fx.experimental.symbolic_shapes import (
 )
 
 from fxlab.tracing import size_builtins
-from fxlab.tracing.arguments import Argument, Path, map_tensors, tensors_inside
+from fxlab.tracing.arguments import Argument, Path, map_tensors, name_of_part, tensors_inside
 from fxlab.tracing.sizes import expression_of
 from fxlab.tracing.source_lines import is_tracing, where_called
 
@@ -192,7 +192,7 @@ class FakeInputs:
     def _symbolic(self, name: str, path: Path, tensor: torch.Tensor) -> torch.Tensor:
         fake = self.mode.from_tensor(
             tensor,
-            source=ConstantSource(f"{name}{''.join(f'[{key!r}]' for key in path)}"),
+            source=ConstantSource(name_of_part(name, path)),
             symbolic_context=StatelessSymbolicContext(
                 dynamic_sizes=[
                     DimDynamic.DYNAMIC if self._is_followed(dim, size) else DimDynamic.STATIC
@@ -209,7 +209,7 @@ class FakeInputs:
 def name_of_size(size: Size) -> str:
     """Write a size the way Python would read it off the input."""
     name, path, dim = size
-    return f"{name}{''.join(f'[{key!r}]' for key in path)}.shape[{dim}]"
+    return f"{name_of_part(name, path)}.shape[{dim}]"
 
 
 def resized(arguments: tuple[Argument, ...], sizes: Mapping[Size, int]) -> dict[str, Any]:

@@ -15,7 +15,8 @@ from torch.fx.graph import CodeGen, _PyTreeCodeGen
 from torch.utils import _pytree as pytree
 
 from fxlab.graph_module import ensure_picklable
-from fxlab.tracing.arguments import tensors_inside
+from fxlab.tracing.arguments import part_of, tensors_inside
+from fxlab.tracing.fake_inputs import name_of_size
 from fxlab.tracing.objects import output_argument
 from fxlab.tracing.report import EXPORTED, REFUSAL, Finding, TraceReport
 from fxlab.tracing.sizes import SizeNodes, expression_of
@@ -120,9 +121,7 @@ def _take(name: str, value: Any, graph: Graph) -> None:
     whole.meta["val"] = pytree.tree_map_only(Node, lambda node: node.meta["val"], value)
     for path, part in parts:
         with graph.inserting_before(first_other):
-            taken = whole
-            for key in path:
-                taken = graph.call_function(operator.getitem, (taken, key))
+            taken = part_of(whole, path)
         taken.meta = part.meta
         part.replace_all_uses_with(taken)
         graph.erase_node(part)
@@ -173,9 +172,7 @@ def _hold_inputs(graph: Graph, program: ExportedProgram) -> list[Finding]:
 
     def size_of(name: sympy.Symbol) -> Node:
         node, path, dim = sizes[name]
-        for key in path:
-            node = graph.call_function(operator.getitem, (node, key))
-        return graph.call_method("size", (node, dim))
+        return graph.call_method("size", (part_of(node, path), dim))
 
     with graph.inserting_before(next(node for node in graph.nodes if node.op != "placeholder")):
         for node in placeholders:
@@ -191,8 +188,7 @@ def _hold_inputs(graph: Graph, program: ExportedProgram) -> list[Finding]:
 
 
 def _name(node: Node, path: tuple[Any, ...], dim: int) -> sympy.Symbol:
-    item = "".join(f"[{key!r}]" for key in path)
-    return sympy.Symbol(f"{node.target}{item}.shape[{dim}]", integer=True, nonnegative=True)
+    return sympy.Symbol(name_of_size((str(node.target), path, dim)), integer=True, nonnegative=True)
 
 
 def _range(size: sympy.Symbol, name: sympy.Symbol, program: ExportedProgram) -> list[Any]:
