@@ -65,7 +65,7 @@ class FuseBatchNormAfterConv(RewritePass[ConvAndNorm]):
             if not isinstance(norm, _BatchNorm) or (conv_node := only_input(node)) is None:
                 continue
             conv = facts.module(conv_node)
-            if isinstance(conv, _ConvNd) and self._pair(conv, norm) is not None:
+            if isinstance(conv, _ConvNd) and pair_of(conv, norm, self.pairs) is not None:
                 yield ConvAndNorm(conv_node, node, conv, norm)
 
     def refuse(self, candidate: ConvAndNorm, facts: GraphFacts) -> str:
@@ -73,7 +73,7 @@ class FuseBatchNormAfterConv(RewritePass[ConvAndNorm]):
         conv, norm = candidate.conv, candidate.norm
         if len(candidate.conv_node.users) > 1:
             return f"{candidate.conv_node.name} is read by others too"
-        if reason := why_not_both_replaceable(candidate, facts, self._pair(conv, norm)):
+        if reason := why_not_both_replaceable(candidate, facts, pair_of(conv, norm, self.pairs)):
             return reason
         if reason := why_not_constant(norm) or why_mixed(conv, norm):
             return reason
@@ -117,11 +117,15 @@ class FuseBatchNormAfterConv(RewritePass[ConvAndNorm]):
         else:
             super().update_originals(replacement, originals)
 
-    def _pair(self, conv: _ConvNd, norm: _BatchNorm) -> tuple[type[_ConvNd], type[_BatchNorm]] | None:
-        for conv_class, norm_class in self.pairs.items():
-            if isinstance(conv, conv_class) and isinstance(norm, norm_class):
-                return conv_class, norm_class
-        return None
+
+def pair_of(
+    conv: _ConvNd, norm: _BatchNorm, pairs: Mapping[type[_ConvNd], type[_BatchNorm]]
+) -> tuple[type[_ConvNd], type[_BatchNorm]] | None:
+    """Return the classes, of those that can be fused, that a convolution and a batch norm have."""
+    for conv_class, norm_class in pairs.items():
+        if isinstance(conv, conv_class) and isinstance(norm, norm_class):
+            return conv_class, norm_class
+    return None
 
 
 def why_not_both_replaceable(

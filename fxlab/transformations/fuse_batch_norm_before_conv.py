@@ -23,6 +23,7 @@ from fxlab.transformations.conv_channels import input_channels, per_input
 from fxlab.transformations.editor import Editor
 from fxlab.transformations.fuse_batch_norm_after_conv import (
     ConvAndNorm,
+    pair_of,
     why_no_batch,
     why_not_both_replaceable,
 )
@@ -64,7 +65,9 @@ class FuseBatchNormBeforeConv(RewritePass[ConvAndNorm]):
             if not isinstance(conv, _ConvNd) or (norm_node := only_input(node)) is None:
                 continue
             norm = facts.module(norm_node)
-            if isinstance(norm, _BatchNorm) and _pair(conv, norm) and only_input(norm_node) is not None:
+            if not isinstance(norm, _BatchNorm) or only_input(norm_node) is None:
+                continue
+            if pair_of(conv, norm, _PAIRS) is not None:
                 yield ConvAndNorm(node, norm_node, conv, norm)
 
     def refuse(self, candidate: ConvAndNorm, facts: GraphFacts) -> str:
@@ -72,7 +75,7 @@ class FuseBatchNormBeforeConv(RewritePass[ConvAndNorm]):
         conv, norm = candidate.conv, candidate.norm
         if len(candidate.norm_node.users) > 1:
             return f"{candidate.norm_node.name} is read by others too"
-        if reason := why_not_both_replaceable(candidate, facts, _pair(conv, norm)):
+        if reason := why_not_both_replaceable(candidate, facts, pair_of(conv, norm, _PAIRS)):
             return reason
         if reason := why_not_constant(norm) or why_mixed(conv, norm):
             return reason
@@ -117,13 +120,6 @@ class FuseBatchNormBeforeConv(RewritePass[ConvAndNorm]):
         weight = weight / per_input(conv, affine.scale)
         carry_tensor(conv, "bias", (bias - _seen(conv, weight, affine.shift)).to(conv.bias.dtype))
         carry_tensor(conv, "weight", weight.to(conv.weight.dtype))
-
-
-def _pair(conv: _ConvNd, norm: _BatchNorm) -> tuple[type[_ConvNd], type[_BatchNorm]] | None:
-    for conv_class, norm_class in _PAIRS.items():
-        if isinstance(conv, conv_class) and isinstance(norm, norm_class):
-            return conv_class, norm_class
-    return None
 
 
 def _folded(conv: _ConvNd, norm: _BatchNorm) -> tuple[torch.Tensor, torch.Tensor]:
