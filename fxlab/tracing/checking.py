@@ -124,12 +124,14 @@ def check_against_eager(eager: Eager, traced: GraphModule, fakes: FakeInputs) ->
 def sizes_at(fakes: FakeInputs, values: Mapping[sympy.Symbol, int]) -> dict[Size, int]:
     """Return the sizes that inputs have if symbols take other values than in the given inputs."""
     values = fakes.free_symbols() | dict(values)
-    return {size: int(fakes.expression(size).subs(values)) for size in fakes.symbols}
+    sizes = {size: fakes.expression(size).subs(values) for size in fakes.symbols}
+    # A size may have turned out to be that of something which depends on data.
+    return {size: int(value) if value.is_number else fakes.given[size] for size, value in sizes.items()}
 
 
 def holds(condition: Any, values: Mapping[sympy.Symbol, int]) -> bool:
-    """Tell whether a condition on symbols holds for their values."""
-    return bool(condition.subs(values))
+    """Tell whether a condition on symbols holds for their values, as far as these decide on it."""
+    return condition.subs(values) not in (sympy.false, False)
 
 
 def _expect_same(eager: Eager, traced: GraphModule, values: Mapping[str, Any], words: str) -> None:

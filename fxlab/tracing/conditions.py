@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -20,6 +20,7 @@ from fxlab.tracing.recording import Recording
 from fxlab.tracing.report import REFUSAL, Finding
 from fxlab.tracing.sizes import SizeNodes
 from fxlab.tracing.source_lines import where
+from fxlab.tracing.whole_parts import expected_of, require_result
 
 
 class Conditions:
@@ -131,6 +132,22 @@ class Conditions:
             place = where(self._recording.frames())
             message = f"{REFUSAL} {name} giving {len(tensors)} tensors only (at {place})"
             self._require(operator.eq, count, len(tensors), message)
+
+    def hold_result(self, name: str, result: Any, known: Container[Any]) -> None:
+        """Make the graph check that what it has just called gives tensors of the shapes that it reads.
+
+        Parameters
+        ----------
+        name
+            What was called.
+        result
+            What it gave.
+        known
+            The symbols of which other sizes are made.
+        """
+        node = self._recording.latest
+        expected = self._recording.argument(expected_of(result, known))
+        self._recording.impure.add(self._graph.call_function(require_result, (node, expected, name)))
 
     def hold_decisions(self) -> None:
         """Make the graph check what the model has decided on numbers that it read out of tensors."""

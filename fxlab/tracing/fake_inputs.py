@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from itertools import chain
 from types import FrameType
@@ -12,6 +12,7 @@ from typing import Any
 import sympy
 import torch
 import torch._functorch.config
+from sympy.logic.boolalg import BooleanAtom
 from torch._dynamo.source import ConstantSource, TensorProperty, TensorPropertySource
 from torch._guards import Source
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode, in_kernel_invocation_manager
@@ -24,8 +25,9 @@ from torch.fx.experimental.symbolic_shapes import (
 
 from fxlab.tracing import size_builtins
 from fxlab.tracing.arguments import Argument, Path, map_tensors, name_of_part, tensors_inside
+from fxlab.tracing.parts import Reason, parts_running
 from fxlab.tracing.sizes import expression_of
-from fxlab.tracing.source_lines import is_tracing, where_called
+from fxlab.tracing.source_lines import is_model_code, is_tracing, where_called
 
 
 @dataclass(frozen=True)
@@ -44,6 +46,10 @@ class _ModelSizes(ShapeEnv):
     Where in its memory a tensor begins has no symbol: a model does not depend on it.
     """
 
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        self.fixed: list[tuple[frozenset[sympy.Symbol], Reason]] = []
+
     def create_symbol(self, val: Any, source: Source, *args: Any, **kwargs: Any) -> Any:
         """Create a symbol, or return the number."""
         if isinstance(source, TensorPropertySource) and source.prop is TensorProperty.STORAGE_OFFSET:
@@ -59,8 +65,36 @@ class _ModelSizes(ShapeEnv):
             frame = _first_of_others(frame.f_back)
         return frame
 
-    def _log_real_tensor_propagation(self, *args: Any) -> None:
+    def _log_real_tensor_propagation(self, question: Any, answer: Any) -> None:
         """Say nothing: the trace's report has each decision on data."""
+
+    def _evaluate_expr(self, orig_expr: Any, *args: Any, **kwargs: Any) -> Any:
+        """Answer a question about sizes; note where that fixes one, or a plain number is asked for."""
+        unknown = [symbol for symbol in orig_expr.free_symbols if not self.replace(symbol).is_number]
+        answer = super()._evaluate_expr(orig_expr, *args, **kwargs)
+        fixed = [symbol for symbol in unknown if self.replace(symbol).is_number]
+        if unknown and not isinstance(answer, BooleanAtom | bool):
+            self._note_fixed(unknown, f"makes a plain number, {answer}, of a size or of data", True)
+        elif fixed:
+            self._note_fixed(fixed, f"decides on {orig_expr}", False)
+        return answer
+
+    def _note_fixed(self, symbols: list[sympy.Symbol], what: str, is_number: bool) -> None:
+        frame: FrameType | None = sys._getframe(1)
+        is_count = False
+        while frame is not None and not is_model_code(frame.f_code.co_filename):
+            is_count = is_count or frame.f_code is FakeTensor.tolist.__code__
+            frame = frame.f_back
+        place = "" if frame is None else f"{frame.f_code.co_filename}:{frame.f_lineno}"
+        reason = Reason(parts_running(frame), what, place, is_number, is_count)
+        self.fixed.append((frozenset(symbols), reason))
+
+
+class _Fakes(FakeTensorMode):  # type: ignore[no-untyped-call]
+    """Fake tensors. If data comes along, torch is not to compare the two, which would fix sizes."""
+
+    def _maybe_infer_fake_kernel_from_pytree_out(self, *args: Any) -> None:
+        """Compare nothing: whether the graph computes what the model does is seen when it is run."""
 
 
 def _first_of_others(frame: FrameType | None) -> FrameType | None:
@@ -120,7 +154,7 @@ class FakeInputs:
             allow_dynamic_output_shape_ops=True,
         )
         with torch._functorch.config.patch(fake_tensor_propagate_real_tensors=with_data):
-            self.mode = FakeTensorMode(shape_env=self.shape_env, allow_non_fake_inputs=True)
+            self.mode = _Fakes(shape_env=self.shape_env, allow_non_fake_inputs=True)
         self._asserts_seen = 0
         self._decided: set[int] = set()
         self.given: dict[Size, int] = {
@@ -165,6 +199,26 @@ class FakeInputs:
         ]
         self._decided.update(map(id, new))
         return [Decision(a.expr, where_called(a.stack)) for a in new]
+
+    def reasons(self, needless: Collection[str], *, numbers: bool) -> list[Reason]:
+        """Return why the run holds for no other sizes or data.
+
+        Parameters
+        ----------
+        needless
+            The sizes that are fixed though the model takes others, as :func:`name_of_size` writes them.
+        numbers
+            Whether each number counts that was made of a size; else those of data and of needless sizes do.
+        """
+        ours = {symbol: name_of_size(size) for size, symbol in self.symbols.items()}
+
+        def counts(symbols: frozenset[sympy.Symbol], reason: Reason) -> bool:
+            if any(ours.get(symbol) in needless for symbol in symbols):
+                return True
+            is_of_data = reason.is_count or not symbols <= ours.keys()
+            return reason.is_number and (numbers or is_of_data)
+
+        return [reason for symbols, reason in self.shape_env.fixed if counts(symbols, reason)]
 
     def expression(self, size: Size) -> Any:
         """Return what a size has turned out to be: a symbol, an expression of symbols, or a number."""

@@ -69,6 +69,29 @@ def _randn(*size: Any, generator: torch.Generator | None = None, **options: Any)
     return torch.empty(sizes, **options)
 
 
+def _max_pool1d(
+    input: torch.Tensor,
+    kernel_size: Any,
+    stride: Any = None,
+    padding: Any = 0,
+    dilation: Any = 1,
+    ceil_mode: bool = False,
+    return_indices: bool = False,
+) -> torch.Tensor | None:
+    """Torch fixes the length."""
+    length: Any = input.shape[-1]
+    if not isinstance(length, torch.SymInt) or ceil_mode or return_indices:
+        return None
+    size, step, pad, spread = (
+        value[0] if isinstance(value, list | tuple) else value
+        for value in (kernel_size, stride or kernel_size, padding, dilation)
+    )
+    steps = length + 2 * pad - spread * (size - 1) - 1
+    if steps < 0:
+        raise RuntimeError(f"max_pool1d: the input is shorter than the kernel of {size}")
+    return _made((*input.shape[:-1], steps // step + 1), input)
+
+
 def _linear(
     input: torch.Tensor,
     weight: torch.Tensor,
@@ -169,5 +192,6 @@ _MAKERS: dict[Any, Callable[..., torch.Tensor | None]] = {
     nn.functional.grouped_mm: _grouped_mm,
     torch._grouped_mm: _grouped_mm,
     torch.linspace: _linspace,
+    nn.functional.max_pool1d: _max_pool1d,
     torch.randn: _randn,
 }

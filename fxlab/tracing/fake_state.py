@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import torch
 from torch import nn
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 
-from fxlab.tracing.fake_data import give_data, has_data
+from fxlab.tracing.fake_data import data_of, give_data, has_data
 
 
 class Originals:
@@ -52,10 +53,45 @@ def put_fakes(model: nn.Module, mode: FakeTensorMode) -> Originals:
         made[fake] = value
         return fake
 
+    _replace_tensors(model, fake_of)
+    return Originals(made)
+
+
+@contextmanager
+def data_in_place(module: nn.Module | None) -> Iterator[list[torch.Tensor]]:
+    """Put the data that comes along with the fake tensors of a module in their place for a while.
+
+    Yields
+    ------
+    list of torch.Tensor
+        The data.
+    """
+    fakes: dict[int, torch.Tensor] = {}
+    data: list[torch.Tensor] = []
+
+    def data_for(value: Any) -> Any:
+        if not has_data(value):
+            return value
+        real = data_of(value)
+        fakes[id(real)] = value
+        data.append(real)
+        return real
+
+    if module is not None:
+        _replace_tensors(module, data_for)
+    try:
+        yield data
+    finally:
+        if module is not None:
+            _replace_tensors(module, lambda value: fakes.get(id(value), value))
+
+
+def _replace_tensors(model: nn.Module, replacement: Callable[[Any], Any]) -> None:
+    """Replace each tensor that a module holds, as attribute or in a list or dict."""
     for module in model.modules():
         for holder in (vars(module), *vars(module).values()):
             if isinstance(holder, dict):
-                holder.update({key: fake_of(v) for key, v in holder.items() if isinstance(v, torch.Tensor)})
+                tensors = {key: value for key, value in holder.items() if isinstance(value, torch.Tensor)}
+                holder.update({key: replacement(value) for key, value in tensors.items()})
             elif type(holder) is list:
-                holder[:] = [fake_of(item) for item in holder]
-    return Originals(made)
+                holder[:] = [replacement(item) for item in holder]

@@ -5,7 +5,8 @@ from __future__ import annotations
 import sys
 import threading
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
+from types import FunctionType
 from typing import Any
 
 import numpy as np
@@ -38,12 +39,14 @@ from fxlab.tracing.fake_results import fake_result
 from fxlab.tracing.fake_state import Originals
 from fxlab.tracing.leaf_modules import LeafModules
 from fxlab.tracing.objects import output_argument
+from fxlab.tracing.parts import Part
 from fxlab.tracing.recording import Recording, is_one_of
 from fxlab.tracing.recurrent import is_recurrent_on_fakes, recurrent_results
-from fxlab.tracing.report import TraceError
+from fxlab.tracing.report import Finding, TraceError
 from fxlab.tracing.size_builtins import as_python_number
 from fxlab.tracing.sizes import SymbolicNumber, expression_of
 from fxlab.tracing.vmapped import VmapBody
+from fxlab.tracing.whole_parts import CannotBeWholeError, WholeParts
 
 _OF_NUMPY = (torch.tensor, torch.as_tensor, torch.asarray, torch.from_numpy)
 
@@ -67,6 +70,8 @@ class Recorder(TorchFunctionMode):
         The tensors that were made during the run, none of which can be a constant.
     new_decisions
         Returns what the model has decided on data since it was last called.
+    whole
+        The parts of the model that are called as they are.
 
     Attributes
     ----------
@@ -84,12 +89,14 @@ class Recorder(TorchFunctionMode):
         originals: Originals | None = None,
         made: Container[torch.Tensor] = (),
         new_decisions: Callable[[], Iterable[Decision]] = tuple,
+        whole: WholeParts | None = None,
     ) -> None:
         super().__init__()
         self.recording = Recording(model, value_in_meta, originals or Originals(), made)
         self.conditions = Conditions(self.recording, new_decisions)
         self._model = model
         self._leaves = leaves
+        self._whole = whole
         self._paths = {module: path for path, module in model.named_modules()}
         self._buffers = dict(model.named_buffers())
         self._module_call = nn.Module.__call__
@@ -210,6 +217,11 @@ class Recorder(TorchFunctionMode):
             if is_leaf and self._can_be_arguments(module, path, (args, kwargs)):
                 call = Call("call_module", path, args, kwargs)
                 return self._call_whole(call, lambda: self._run_leaf(module, args, kwargs), module.training)
+            if path and is_plain and self._whole is not None and type(module) in self._whole.reasons:
+                call = Call("call_module", path, args, kwargs)
+                return self._call_part(
+                    type(module), lambda *a, **k: self._module_call(module, *a, **k), call, module
+                )
             if module._backward_hooks or module._backward_pre_hooks:
                 what = path or "the model"
                 self.recording.note("gradient", what, "its backward hooks are not in the graph")
@@ -278,6 +290,36 @@ class Recorder(TorchFunctionMode):
         result = result if written else _distinct(result, (call.args, dict(call.kwargs)))
         return self._recorded(call, result, written, impure)
 
+    def _call_function(
+        self,
+        function: FunctionType,
+        original: Callable[..., Any],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+    ) -> Any:
+        if self._paused or self.recording.bodies or threading.get_ident() != self._thread:
+            return original(*args, **kwargs)
+        return self._call_part(function, original, Call("call_function", function, args, kwargs))
+
+    def _call_part(
+        self, part: Part, run: Callable[..., Any], call: Call, module: nn.Module | None = None
+    ) -> Any:
+        """Record a call of a part that stays whole, and make the graph check what it gives."""
+        assert self._whole is not None
+        try:
+            self.recording.argument((call.args, dict(call.kwargs)))
+        except TraceError as error:
+            raise CannotBeWholeError(part, str(error)) from error
+        known = frozenset(self.recording.symbols)
+        with self._unseen():
+            result, written = self._whole.run(part, run, call.args, call.kwargs, module)
+            result = self._recorded(call, result, written, module is not None and module.training)
+            self.conditions.hold_result(part.__name__, result, known)
+        reason = self._whole.reasons[part]
+        what = part.__name__ if module is None else f"{self.recording.scopes[-1][0]} ({part.__name__})"
+        self.recording.findings.append(Finding("kept whole", what, f"it {reason.what}", reason.where))
+        return result
+
     def _recorded(self, call: Call, result: Any, written: bool, impure: bool = False) -> Any:
         if (state := autocast_state()) != self._autocast and call.op != "call_module":
             call = Call("call_function", UnderAutocast(call.target, state), call.args, call.kwargs)
@@ -327,7 +369,8 @@ class Recorder(TorchFunctionMode):
             nn.Module.__call__ = call  # type: ignore[method-assign]
             Function.apply = classmethod(call_function)  # type: ignore[method-assign, assignment]
             vars(apis)["vmap_impl"] = self._call_vmap
-            yield
+            with nullcontext() if self._whole is None else self._whole.calls_seen(self._call_function):
+                yield
         finally:
             vars(apis)["vmap_impl"] = self._vmap
             nn.Module.__call__ = self._module_call  # type: ignore[method-assign]

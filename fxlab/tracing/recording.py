@@ -61,6 +61,8 @@ class Recording:
         The functions that are being mapped, outermost first.
     impure : set of torch.fx.Node
         Nodes that are kept although nothing uses what they give.
+    latest : torch.fx.Node
+        The call that was recorded last.
     outside : types.FrameType
         What called the model.
     nodes : mapping of torch.Tensor to torch.fx.Node
@@ -84,6 +86,7 @@ class Recording:
         self.scopes: list[tuple[str, type[nn.Module]]] = []
         self.bodies: list[VmapBody] = []
         self.impure: set[Node] = set()
+        self.latest: Node
         self.outside: FrameType = sys._getframe()
         self.nodes: MutableMapping[torch.Tensor, Node | tuple[Node, Path]] = WeakTensorKeyDictionary()
         self.symbols: dict[sympy.Symbol, tuple[Node, int | None]] = {}
@@ -106,7 +109,7 @@ class Recording:
             arguments = torch.fx.map_arg(arguments, self.detached)
         if self.bodies:
             arguments = torch.fx.map_arg(arguments, self.brought_here)
-        node = self.here.create_node(call.op, call.target, *arguments)
+        node = self.latest = self.here.create_node(call.op, call.target, *arguments)
         self.describe(node, result)
         if written or impure or _draws_random_numbers(node):
             self.impure.add(node)

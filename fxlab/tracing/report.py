@@ -10,6 +10,7 @@ if TYPE_CHECKING:
 
 DYNAMIC = "dynamic shapes"
 DATA = "dynamic shapes, with data"
+WHOLE = "dynamic shapes, parts kept whole"
 BATCH = "a dynamic batch size"
 FIXED = "fixed shapes"
 REAL = "real inputs"
@@ -33,7 +34,7 @@ class Finding:
 
     kind: str
     """``symbolic size``, ``fixed size``, ``branch on a size``, ``branch on data``, ``constant``,
-    ``gradient``, ``state`` or ``check``."""
+    ``kept whole``, ``gradient``, ``state`` or ``check``."""
     what: str
     """The dimension, condition, call or tensor that it is about."""
     detail: str = ""
@@ -58,7 +59,8 @@ class TraceReport:
     """
 
     rung: str
-    """What the model was run on: ``dynamic shapes``, the same ``with data`` (on which it decided), ``a
+    """What the model was run on: ``dynamic shapes``, the same ``with data`` (on which it decided) or with
+    ``parts kept whole`` (which loop over sizes or data), ``a
     dynamic batch size`` (the first dimension of each input), ``fixed shapes`` or ``real inputs``. Or ``an
     exported program``, which fxlab did not run."""
     findings: tuple[Finding, ...] = ()

@@ -9,7 +9,7 @@ from typing import Any
 import sympy
 from torch.fx import GraphModule
 
-from fxlab.tracing.checking import Eager, EagerError, holds, sizes_at
+from fxlab.tracing.checking import Eager, EagerError, RefusalError, holds, sizes_at
 from fxlab.tracing.conditions import Conditions
 from fxlab.tracing.fake_inputs import FakeInputs, Size, name_of_size, resized
 from fxlab.tracing.report import REFUSAL, Finding
@@ -102,7 +102,7 @@ def _holds_anyway(condition: Any, traced: GraphModule, fakes: FakeInputs, eager:
         return False
     try:
         return not eager.difference(traced, resized(eager.arguments, sizes_at(fakes, {free: 1})))
-    except EagerError:
+    except (EagerError, RefusalError):
         return False
 
 

@@ -27,6 +27,11 @@ def is_tracing(filename: str) -> bool:
     return filename.startswith(_TRACING)
 
 
+def is_start_of_tracing(filename: str) -> bool:
+    """Tell whether a file is the one that runs a model to trace it."""
+    return filename == f"{_TRACING}symbolic_trace.py"
+
+
 def model_frames(until: FrameType) -> list[tuple[str, int, str]]:
     """Return file, line and function of each running frame of the model, outermost first.
 

@@ -21,12 +21,24 @@ from fxlab.tracing.fake_inputs import FakeInputs
 from fxlab.tracing.fake_state import put_fakes
 from fxlab.tracing.leaf_modules import Choice, LeafModules
 from fxlab.tracing.module_state import module_state_kept
+from fxlab.tracing.parts import Part, Reason, parts_raising
 from fxlab.tracing.recorder import Recorder
-from fxlab.tracing.report import BATCH, DATA, DYNAMIC, FIXED, REAL, TraceError, TraceReport, TraceWarning
+from fxlab.tracing.report import (
+    BATCH,
+    DATA,
+    DYNAMIC,
+    FIXED,
+    REAL,
+    WHOLE,
+    TraceError,
+    TraceReport,
+    TraceWarning,
+)
 from fxlab.tracing.size_builtins import sizes_in_builtins
 from fxlab.tracing.size_guards import THOUGH, guard_sizes
 from fxlab.tracing.source_lines import where_raised
 from fxlab.tracing.tensors_made import TensorsMade
+from fxlab.tracing.whole_parts import CannotBeWholeError, WholeParts
 
 _MOST_LIMITS = 10
 """Listed in a warning."""
@@ -123,6 +135,7 @@ class _Ladder:
         self._has_data = not any(tensor.is_meta for tensor in tensors)
         self._wants_check = check
         self._eager = Eager(model, arguments, has_data=self._has_data)
+        self._reasons: list[Reason] = []
 
     def climb_down(self, dynamic: bool) -> GraphModule:
         rungs: list[tuple[str, Callable[[], GraphModule]]] = []
@@ -130,22 +143,25 @@ class _Ladder:
             rungs.append((DYNAMIC, lambda: self._on_fakes(dynamic=True)))
             if self._has_data:
                 rungs.append((DATA, lambda: self._on_fakes(dynamic=True, with_data=True)))
+                rungs.append((WHOLE, self._with_parts_whole))
             rungs.append((BATCH, lambda: self._on_fakes(dynamic=True, batch_only=True)))
         rungs.append((FIXED, lambda: self._on_fakes(dynamic=False)))
         if self._has_data:
             rungs.append((REAL, self._on_real_tensors))
-        failures: list[tuple[str, Exception]] = []
+        steps: list[str] = []
         for rung, record in rungs:
             try:
                 result = record()
             except Exception as error:  # the model's own code runs here, and may raise anything
-                failures.append((rung, error))
+                steps.append(f"{rung}: {_first_line(error)} {_at(error)}".strip())
+                last = error
                 continue
-            steps = tuple(f"{failed}: {_first_line(e)} {_at(e)}".strip() for failed, e in failures)
-            report = result.meta["trace"] = TraceReport(rung, result.meta["trace"], steps)
+            if rung in (DYNAMIC, DATA) and self._reasons and (better := self._holding_for_more()):
+                steps.append(f"{rung}: {self._reasons[0].what} (at {self._reasons[0].where})")
+                rung, result = WHOLE, better
+            report = result.meta["trace"] = TraceReport(rung, result.meta["trace"], tuple(steps))
             _warn(report)
             return result
-        rung, last = failures[-1]
         if isinstance(last, TraceError):
             raise last
         raise TraceError(
@@ -155,7 +171,53 @@ class _Ladder:
             "leaf_modules."
         ) from last
 
-    def _on_fakes(self, *, dynamic: bool, batch_only: bool = False, with_data: bool = False) -> GraphModule:
+    def _holding_for_more(self) -> GraphModule | None:
+        """Return a graph for other sizes and data than those that what was recorded holds for."""
+        reasons = self._reasons
+        try:
+            return self._with_parts_whole() if self._has_data else None
+        except Exception:  # there is a graph that holds for the inputs
+            return None
+        finally:
+            self._reasons = reasons
+
+    def _with_parts_whole(self) -> GraphModule:
+        """Keep those parts whole that make a plain number of a size or of data, or cannot be recorded."""
+        parts: dict[Part, Reason] = {}
+        impossible: set[Part] = {type(self._model)}
+        while True:
+            result: GraphModule | None = None
+            try:
+                result = self._on_fakes(dynamic=True, with_data=True, whole=parts)
+                reasons = self._reasons
+            except CannotBeWholeError as error:
+                impossible.add(error.part)
+                del parts[error.part]
+                continue
+            except Exception as error:  # the model's own code runs here, and may raise anything
+                failure = error
+                reasons = [Reason(parts_raising(error), f"raises {_first_line(error)}", _at(error))]
+            chosen: dict[Part, Reason] = {}
+            for reason in reasons:
+                part = next((p for p in reason.running if p not in impossible and p not in parts), None)
+                if part is not None:
+                    chosen.setdefault(part, reason)
+                elif result is None:
+                    raise failure
+                elif reason.is_number:
+                    raise TraceError(f"The model itself {reason.what}")
+            if result is not None and not chosen:
+                return result
+            parts |= chosen
+
+    def _on_fakes(
+        self,
+        *,
+        dynamic: bool,
+        batch_only: bool = False,
+        with_data: bool = False,
+        whole: Mapping[Part, Reason] | None = None,
+    ) -> GraphModule:
         fakes = FakeInputs(self._arguments, dynamic=dynamic, batch_only=batch_only, with_data=with_data)
         model = self._model
         kept = module_state_kept(model), caches_bypassed(model), sizes_in_builtins(model)
@@ -165,11 +227,16 @@ class _Ladder:
                 stack.enter_context(context)
             originals = put_fakes(self._model, fakes.mode)
             recorder = Recorder(
-                self._model, self._leaves, fakes.as_fake, originals, new_decisions=fakes.new_decisions
+                self._model,
+                self._leaves,
+                fakes.as_fake,
+                originals,
+                new_decisions=fakes.new_decisions,
+                whole=None if whole is None else WholeParts(whole, fakes),
             )
             with _random_numbers_of_checks(enabled=with_data), fakes.mode:
                 recorder.record(self._arguments, fakes.values)
-        return self._finished(recorder, fakes)
+        return self._finished(recorder, fakes, keeps_parts=whole is not None)
 
     def _on_real_tensors(self) -> GraphModule:
         fakes = FakeInputs(self._arguments, dynamic=False)
@@ -182,7 +249,7 @@ class _Ladder:
             recorder.record(self._arguments, values)
         return self._finished(recorder, fakes)
 
-    def _finished(self, recorder: Recorder, fakes: FakeInputs) -> GraphModule:
+    def _finished(self, recorder: Recorder, fakes: FakeInputs, *, keeps_parts: bool = False) -> GraphModule:
         recording = recorder.recording
         result = assemble(self._model, recording.graph, recording.constants)
         findings = [*recording.findings]
@@ -193,6 +260,8 @@ class _Ladder:
         )
         result.recompile()
         result.meta["trace"] = tuple(findings)
+        needless = {finding.what for finding in findings if THOUGH in finding.detail}
+        self._reasons = fakes.reasons(needless, numbers=keeps_parts)
         return result
 
 

@@ -26,38 +26,42 @@ def traced_with_warning(module, x):
         return symbolic_trace(module, (x,))
 
 
-def doubled_if_positive(x):
-    return x * 2 if x.sum() > 0 else x - 1
+class Deciding:
+    """Not functions of a file, which would stay whole: what the model itself does."""
 
+    @staticmethod
+    def doubled_if_positive(x):
+        return x * 2 if x.sum() > 0 else x - 1
 
-def doubled_if_any(x):
-    return x * 2 if (x > 0).any().item() else x - 1
+    @staticmethod
+    def doubled_if_any(x):
+        return x * 2 if (x > 0).any().item() else x - 1
 
+    @staticmethod
+    def halved_until_small(x):
+        while x.max() > 1:
+            x = x / 2
+        return x
 
-def halved_until_small(x):
-    while x.max() > 1:
-        x = x / 2
-    return x
+    @staticmethod
+    def as_many_times(x):
+        for _ in range(int(x.abs().max())):
+            x = x + 1
+        return x
 
-
-def as_many_times(x):
-    for _ in range(int(x.abs().max())):
-        x = x + 1
-    return x
-
-
-def as_many_items(x):
-    return x + sum(range(len(x[0].ceil().long().tolist()))) * int(x[0, 0])
+    @staticmethod
+    def as_many_items(x):
+        return x + sum(range(len(x[0].ceil().long().tolist()))) * int(x[0, 0])
 
 
 @pytest.mark.parametrize(
     ("function", "values", "others"),
     [
-        (doubled_if_positive, 1.0, -1.0),
-        (doubled_if_any, 1.0, -1.0),
-        (halved_until_small, 3.0, 9.0),
-        (as_many_times, 2.0, 4.0),
-        (as_many_items, 2.0, 4.0),
+        (Deciding.doubled_if_positive, 1.0, -1.0),
+        (Deciding.doubled_if_any, 1.0, -1.0),
+        (Deciding.halved_until_small, 3.0, 9.0),
+        (Deciding.as_many_times, 2.0, 4.0),
+        (Deciding.as_many_items, 2.0, 4.0),
     ],
 )
 def test_a_decision_is_held_at_every_size_and_checked(function, values, others):
@@ -72,20 +76,26 @@ def test_a_decision_is_held_at_every_size_and_checked(function, values, others):
         traced(torch.full((3, 4), others))
 
 
-def read_by_numpy(x):
-    return x * float(x.detach().numpy().max())
+class Reading:
+    """The same, by numpy."""
+
+    @staticmethod
+    def read_by_numpy(x):
+        return x * float(x.detach().numpy().max())
+
+    @staticmethod
+    def indexed_by_a_mask(x):
+        return x.sum() / x[torch.as_tensor(x.detach().numpy() > 0)].shape[0]
+
+    @staticmethod
+    def repeated_as_numpy_says(x):
+        counts = torch.as_tensor(x.detach().numpy()[0]).long()
+        return x[0].repeat_interleave(counts).reshape(-1, 2).sum(0) + counts.sum().item()
 
 
-def indexed_by_a_mask(x):
-    return x.sum() / x[torch.as_tensor(x.detach().numpy() > 0)].shape[0]
-
-
-def repeated_as_numpy_says(x):
-    counts = torch.as_tensor(x.detach().numpy()[0]).long()
-    return x[0].repeat_interleave(counts).reshape(-1, 2).sum(0) + counts.sum().item()
-
-
-@pytest.mark.parametrize("function", [read_by_numpy, indexed_by_a_mask, repeated_as_numpy_says])
+@pytest.mark.parametrize(
+    "function", [Reading.read_by_numpy, Reading.indexed_by_a_mask, Reading.repeated_as_numpy_says]
+)
 def test_what_is_read_out_of_real_inputs_is_checked(function):
     module = Decides(function)
     traced = traced_with_warning(module, torch.full((3, 4), 2.0))

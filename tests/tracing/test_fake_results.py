@@ -104,3 +104,17 @@ def test_a_mixture_of_experts_follows_its_inputs():
     traced = symbolic_trace(model)
     assert traced.meta["trace"].rung == "dynamic shapes"
     assert_agree(traced, model, example_inputs(model, batch_size=3, sequence_length=7))
+
+
+@pytest.mark.parametrize("options", [(3,), (4, 2, 1), (2, 1, 0, 3)], ids=["kernel", "padded", "dilated"])
+def test_pooling_follows_the_length(options):
+    class Pooled(nn.Module):
+        def forward(self, x):
+            return nn.MaxPool1d(*options)(x * 2)
+
+    traced = symbolic_trace(Pooled(), (torch.randn(2, 3, 12),))
+    report = traced.meta["trace"]
+    assert report.rung == "dynamic shapes"
+    assert not report.of_kind("fixed size")
+    for length in (7, 12, 25):
+        assert_agree(traced, Pooled(), (torch.randn(4, 3, length),))

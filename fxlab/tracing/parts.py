@@ -1,0 +1,67 @@
+"""Which functions and modules of a model are running: those that a graph could call as they are."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterator
+from dataclasses import dataclass
+from types import FrameType, FunctionType, TracebackType
+from typing import TypeAlias
+
+from torch import nn
+
+from fxlab.tracing.source_lines import is_model_code, is_start_of_tracing
+
+Part: TypeAlias = type[nn.Module] | FunctionType
+"""A class of modules, each of which is one node, or a function, each call of which is one."""
+
+
+@dataclass(frozen=True)
+class Reason:
+    """Why a graph holds for less than the model does."""
+
+    running: tuple[Part, ...]
+    """The parts of the model that were running, innermost first."""
+    what: str
+    """What happened in them."""
+    where: str
+    """``file:line`` of the model's code."""
+    is_number: bool = False
+    """Whether a plain number was made of a size or of data, as a loop does."""
+    is_count: bool = False
+    """Whether that is how many numbers were read out of a tensor: of images in a batch, say."""
+
+
+def parts_running(frame: FrameType | None) -> tuple[Part, ...]:
+    """Return the parts of a model that are running, from a frame outward to what began to trace it."""
+    found: list[Part] = []
+    while frame is not None and not is_start_of_tracing(frame.f_code.co_filename):
+        if (part := _part_of(frame)) is not None:
+            found.append(part)
+        frame = frame.f_back
+    return tuple(found)
+
+
+def parts_raising(error: BaseException) -> tuple[Part, ...]:
+    """Return the parts of a model that an exception came through, innermost first."""
+    return tuple(reversed([part for frame in _frames_of(error) if (part := _part_of(frame)) is not None]))
+
+
+def _frames_of(error: BaseException) -> Iterator[FrameType]:
+    traceback: TracebackType | None = error.__traceback__
+    while traceback is not None:
+        yield traceback.tb_frame
+        traceback = traceback.tb_next
+
+
+def _part_of(frame: FrameType) -> Part | None:
+    code = frame.f_code
+    if not is_model_code(code.co_filename):
+        return None
+    if code.co_name == "forward" and code.co_argcount:
+        owner = frame.f_locals.get(code.co_varnames[0])
+        return type(owner) if isinstance(owner, nn.Module) else None
+    function = frame.f_globals.get(code.co_name)
+    if not isinstance(function, FunctionType) or inspect.unwrap(function).__code__ is not code:
+        return None  # a method, or a function that no graph could name
+    return function if function.__module__ == frame.f_globals.get("__name__") else None

@@ -1,0 +1,263 @@
+"""Parts that loop over sizes or read numbers stay whole, so that the graph holds for other inputs too."""
+
+import copy
+import io
+import pickle
+import re
+import warnings
+
+import pytest
+import torch
+from torch import nn
+
+import fxlab
+from fxlab.tensors import same_bits
+from fxlab.tracing.report import WHOLE, TraceWarning
+
+
+def scan(x: torch.Tensor, decay: torch.Tensor, state: torch.Tensor | None = None):
+    """Go through the time steps, one by one."""
+    state = torch.zeros_like(x[:, 0]) if state is None else state
+    outputs = []
+    for step in range(x.shape[1]):
+        state = state * decay + x[:, step]
+        outputs.append(state)
+    return torch.stack(outputs, 1), state
+
+
+scan_by_another_name = scan
+
+
+def positions(lengths: torch.Tensor, *, options: dict | None = None) -> torch.Tensor:
+    if options is not None and "positions" in options:
+        return options.pop("positions")
+    return torch.cat([torch.arange(n) for n in lengths.tolist()])
+
+
+def described(x: torch.Tensor) -> tuple[torch.Tensor, str]:
+    parts = [x[i] for i in range(x.shape[0])]
+    return torch.stack(parts), "a text"
+
+
+def written(x: torch.Tensor, into: torch.Tensor) -> torch.Tensor:
+    for row in range(into.shape[0]):
+        into[row] += x.sum()
+    return x + 1
+
+
+class Recurrent(nn.Module):
+    def __init__(self, call=scan) -> None:
+        super().__init__()
+        self.call = call
+        self.before, self.after = nn.Linear(4, 6), nn.Linear(6, 3)
+        self.decay = nn.Parameter(torch.rand(6))
+
+    def forward(self, x):
+        hidden, state = self.call(self.before(x), self.decay)
+        return self.after(hidden), state
+
+
+class Chunks(nn.Module):
+    """As attention over packed images: each chunk by itself."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Linear(4, 4)
+
+    def forward(self, x, lengths):
+        return torch.cat([chunk - chunk.mean(0) for chunk in self.weight(x).split(lengths.tolist())])
+
+
+class Packed(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.embed = nn.Embedding(50, 4)
+        self.blocks = nn.ModuleList([Chunks(), Chunks()])
+        self.head = nn.Linear(4, 2)
+
+    def forward(self, x, lengths, **options):
+        x = x + self.embed(positions(lengths, options=options))
+        for block in self.blocks:
+            x = x + block(x, lengths)
+        return self.head(x)
+
+
+class Calls(nn.Module):
+    """Calls a function inside of a module inside of the model."""
+
+    class Inner(nn.Module):
+        def __init__(self, function) -> None:
+            super().__init__()
+            self.function = function
+
+        def forward(self, x, *more):
+            return self.function(x, *more)[0]
+
+    def __init__(self, function) -> None:
+        super().__init__()
+        self.inner = Calls.Inner(function)
+
+    def forward(self, x, *more):
+        return self.inner(x * 2, *more) + 1
+
+
+def traced_quietly(model: nn.Module, *inputs: torch.Tensor, **options) -> torch.fx.GraphModule:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", TraceWarning)
+        return fxlab.symbolic_trace(model.eval(), inputs, **options)
+
+
+def called(traced: torch.fx.GraphModule, target) -> list[torch.fx.Node]:
+    return [node for node in traced.graph.nodes if node.target == target]
+
+
+@pytest.mark.parametrize("call", [scan, scan_by_another_name], ids=["by its name", "by another"])
+def test_a_function_that_goes_through_a_size_is_one_node(call):
+    model = Recurrent(call)
+    with pytest.warns(TraceWarning, match="parts kept whole"):
+        traced = fxlab.symbolic_trace(model.eval(), (torch.randn(2, 5, 4),))
+    assert traced.meta["trace"].rung == WHOLE
+    assert len(called(traced, scan)) == 1
+    assert [node.target for node in traced.graph.nodes if node.op == "call_module"] == ["before", "after"]
+    for batch, steps in [(2, 5), (3, 9), (1, 1), (4, 2)]:
+        x = torch.randn(batch, steps, 4)
+        for ours, theirs in zip(traced(x), model(x), strict=True):
+            assert same_bits(ours, theirs)
+
+
+def test_what_stays_whole_is_in_the_report_with_its_line():
+    traced = traced_quietly(Packed(), torch.randn(7, 4), torch.tensor([3, 4]))
+    kept = traced.meta["trace"].of_kind("kept whole")
+    assert [finding.what for finding in kept] == ["positions", "blocks.0 (Chunks)", "blocks.1 (Chunks)"]
+    assert all(re.search(r"test_whole_parts\.py:\d+", finding.where) for finding in kept)
+
+
+def test_modules_that_take_numbers_out_of_tensors_are_one_node_each():
+    model = Packed()
+    traced = traced_quietly(model, torch.randn(7, 4), torch.tensor([3, 4]))
+    assert [n.target for n in traced.graph.nodes if n.op == "call_module"] == [
+        "embed",
+        "blocks.0",
+        "blocks.1",
+        "head",
+    ]
+    assert traced.get_submodule("blocks.0") is model.blocks[0]
+    for lengths in ([3, 4], [4, 3], [1, 2, 4], [9], [2, 2, 2, 2]):
+        x = torch.randn(sum(lengths), 4)
+        assert same_bits(traced(x, torch.tensor(lengths)), model(x, torch.tensor(lengths)))
+
+
+def test_no_loop_is_left_whole_if_sizes_are_to_be_fixed():
+    traced = traced_quietly(Recurrent(), torch.randn(2, 5, 4), dynamic=False)
+    assert not called(traced, scan)
+    with pytest.raises(AssertionError, match="traced for"):
+        traced(torch.randn(2, 6, 4))
+
+
+def test_what_gives_what_a_graph_cannot_hold_leaves_that_to_the_module_around_it():
+    model = Calls(described)
+    traced = traced_quietly(model, torch.randn(3, 2))
+    assert [node.target for node in traced.graph.nodes if node.op == "call_module"] == ["inner"]
+    x = torch.randn(6, 2)
+    assert same_bits(traced(x), model(x))
+
+
+def test_what_changes_a_mapping_that_it_is_given_is_not_kept_whole():
+    def lengths_of(options):
+        return options
+
+    class Popping(Packed):
+        def forward(self, x, lengths):
+            return super().forward(x, lengths, positions=lengths_of(torch.arange(x.shape[0])))
+
+    model = Popping()
+    traced = traced_quietly(model, torch.randn(7, 4), torch.tensor([3, 4]))
+    assert not called(traced, positions)
+    x, lengths = torch.randn(9, 4), torch.tensor([2, 7])
+    assert same_bits(traced(x, lengths), model(x, lengths))
+
+
+def test_what_a_part_writes_is_written_by_the_graph():
+    class Writing(nn.Module):
+        def forward(self, x, into):
+            into = into.clone()
+            return written(x, into), into
+
+    model = Writing()
+    traced = traced_quietly(model, torch.randn(2, 3), torch.zeros(4, 1))
+    assert len(called(traced, written)) == 1
+    x, into = torch.randn(5, 3), torch.ones(6, 1)
+    for ours, theirs in zip(traced(x, into), model(x, into), strict=True):
+        assert same_bits(ours, theirs)
+
+
+def test_a_part_that_gives_something_else_for_other_inputs_is_refused():
+    model = Calls(fickle)
+    traced = traced_quietly(model, torch.randn(3, 2))
+    assert same_bits(traced(torch.ones(5, 2)), model(torch.ones(5, 2)))
+    with pytest.raises(AssertionError, match="traced for fickle giving"):
+        traced(torch.ones(20, 2))
+    traced.graph.eliminate_dead_code()
+    traced.recompile()
+    with pytest.raises(AssertionError, match="traced for fickle giving"):
+        traced(torch.ones(20, 2))
+
+
+def fickle(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor | None]:
+    rows = [x[i] for i in range(x.shape[0])]
+    return torch.stack(rows), None if len(rows) < 10 else x
+
+
+def test_gradients_flow_through_what_stays_whole():
+    model = Recurrent()
+    traced = traced_quietly(model, torch.randn(2, 5, 4))
+    x = torch.randn(2, 8, 4)
+    ours = torch.autograd.grad(traced(x)[0].sum(), list(traced.parameters()))
+    theirs = torch.autograd.grad(model(x)[0].sum(), list(model.parameters()))
+    assert all(map(same_bits, ours, theirs))
+
+
+def test_a_graph_with_parts_kept_whole_is_copied_and_saved():
+    model = Packed()
+    traced = traced_quietly(model, torch.randn(7, 4), torch.tensor([3, 4]))
+    saved = io.BytesIO()
+    torch.save(traced, saved)
+    saved.seek(0)
+    x, lengths = torch.randn(6, 4), torch.tensor([1, 5])
+    for other in (
+        copy.deepcopy(traced),
+        pickle.loads(pickle.dumps(traced)),
+        torch.load(saved, weights_only=False),
+    ):
+        assert same_bits(other(x, lengths), model(x, lengths))
+
+
+@pytest.mark.parametrize("inputs", [(torch.randn(2, 5, 4),), (torch.randn(2, 5, 3),)], ids=["right", "wrong"])
+def test_functions_are_as_they_were_afterwards(inputs):
+    code = scan.__code__
+    try:
+        traced_quietly(Recurrent(), *inputs)
+    except Exception:
+        assert inputs[0].shape[-1] == 3
+    assert scan.__code__ is code
+    assert scan(torch.ones(1, 3, 6), torch.ones(6))[1].sum() == 18
+
+
+def test_the_model_is_as_it_was_afterwards():
+    model = Packed()
+    before = {name: (tensor, tensor.clone()) for name, tensor in model.state_dict(keep_vars=True).items()}
+    traced_quietly(model, torch.randn(7, 4), torch.tensor([3, 4]))
+    after = model.state_dict(keep_vars=True)
+    assert before.keys() == after.keys()
+    assert all(
+        after[name] is tensor and same_bits(after[name], value) for name, (tensor, value) in before.items()
+    )
+
+
+def test_passes_work_around_what_stays_whole():
+    model = Recurrent()
+    session = fxlab.Session(traced_quietly(model, torch.randn(2, 5, 4)), (torch.randn(2, 7, 4),))
+    session.apply("fuse-bias-in-linear")
+    assert str(session.verdict()).startswith(("same bits", "within"))
+    session.reset()
+    assert session.graph_module is session.original
