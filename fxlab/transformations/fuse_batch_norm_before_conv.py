@@ -21,6 +21,7 @@ class FuseBatchNormBeforeConv(FuseBatchNorm):
 
     Examples
     --------
+    >>> import torch
     >>> model = torch.nn.Sequential(torch.nn.BatchNorm2d(3), torch.nn.Conv2d(3, 8, 2)).eval()
     >>> fused = FuseBatchNormBeforeConv()(torch.fx.symbolic_trace(model))
     >>> [node.op for node in fused.graph.nodes]
