@@ -116,10 +116,7 @@ def finished(draw: st.DrawFn, start: Recipe, builder: Builder) -> Recipe:
 
 def _runs(recipe: Recipe) -> bool:
     try:
-        model = recipe.build()
-        with torch.no_grad():
-            model(recipe.input())
-        recipe.trace(model)
+        recipe.try_out()
     except Exception:  # a change does not fit, such as training mode for a single row
         return False
     return True
