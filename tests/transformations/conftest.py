@@ -11,7 +11,7 @@ _COMMON = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow, Hea
 settings.register_profile("default", max_examples=120, derandomize=True, **_COMMON)
 settings.register_profile(
     "fuzz",
-    max_examples=int(os.environ.get("FUZZ_EXAMPLES", "2000")),
+    max_examples=1000,
     database=None,
     print_blob=True,
     phases=(Phase.generate, Phase.shrink),
