@@ -345,7 +345,7 @@ class Recipe:
     """Whether it is traced by fxlab, and not by torch.fx."""
     seed: int = 0
     ready: list[tuple["RandomModule", fx.GraphModule]] = field(
-        default_factory=list, compare=False, repr=False
+        default_factory=list, init=False, compare=False, repr=False
     )
     """A module that was built and traced to see whether it can be, for the first who builds one."""
 

@@ -9,7 +9,7 @@ from collections.abc import Callable
 import pytest
 import torch
 from exactness import COPIES, assert_equals, assert_is, snapshot
-from hypothesis import assume, event
+from hypothesis import assume, event, reject
 from hypothesis import strategies as st
 from laws import law
 from opaque_functions import copy_activations
@@ -61,7 +61,14 @@ class Eager:
         self.model = recipe.build()
         self.gm = recipe.trace(self.model)
         self.outputs = self.run(self.model)
-        self.bounds = self.bound(self.gm)
+        try:
+            self.bounds = self.bound(self.gm)
+        except (
+            RuntimeError
+        ) as error:  # torch makes an empty result of a transposed convolution in single only
+            if "Output size is too small" in str(error):
+                reject()
+            raise
 
     def run(self, module: nn.Module) -> list[torch.Tensor]:
         """Return the outputs, and the input as the module leaves it."""
