@@ -65,7 +65,7 @@ class Eager:
             self.bounds = self.bound(self.gm)
         except (
             RuntimeError
-        ) as error:  # torch makes an empty result of a transposed convolution in single only
+        ) as error:  # torch makes some empty results in single precision only
             if "Output size is too small" in str(error):
                 reject()
             raise
