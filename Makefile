@@ -31,7 +31,8 @@ benchmark: $(VENV)/.test
 coverage: $(VENV)/.test
 	$(BIN)/python -m benchmarks.coverage
 
-# Without end: 2,000 random examples of each law with each seed, until one fails. `make fuzz SEED=7` starts there.
+# Without end: 1,000 random examples of each law with each seed, which are counted, until one fails.
+# `make fuzz SEED=7` starts there.
 fuzz: $(VENV)/.test
 	seed=$(SEED); while echo "seed $$seed" && HYPOTHESIS_PROFILE=fuzz $(BIN)/python -m pytest --quiet --exitfirst \
 	    --hypothesis-seed=$$seed tests/transformations/test_laws.py; do seed=$$((seed + 1)); done; false

@@ -40,14 +40,37 @@ def same_bits(a: torch.Tensor, b: torch.Tensor) -> bool:
     """
     if (a.shape, a.dtype, a.device, a.requires_grad) != (b.shape, b.dtype, b.device, b.requires_grad):
         return False
+    if (a.layout, a.is_quantized and a.qscheme()) != (b.layout, b.is_quantized and b.qscheme()):
+        return False
     return a.is_meta or torch.equal(bits_of(a), bits_of(b))
 
 
 def bits_of(tensor: torch.Tensor) -> torch.Tensor:
     """Return what a tensor holds as bytes, in the order of its elements: uint8, in one dimension."""
-    flat = tensor.detach().resolve_conj().resolve_neg().contiguous().flatten()
+    parts = [_bits_of_dense(part) for part in _dense_parts(tensor.detach())]
+    return parts[0] if len(parts) == 1 else torch.cat(parts)
+
+
+def _bits_of_dense(tensor: torch.Tensor) -> torch.Tensor:
+    flat = tensor.resolve_conj().resolve_neg().contiguous().flatten()
     # A single element counts as contiguous whatever its stride, but is not viewed as bytes.
     return flat.as_strided(flat.shape, (1,)).view(torch.uint8)
+
+
+def _dense_parts(tensor: torch.Tensor) -> list[torch.Tensor]:
+    """Return what a tensor is stored as: itself, or the plain tensors of a quantized or a sparse one."""
+    if tensor.is_quantized:  # torch crashes when it compares the bytes of one
+        if tensor.qscheme() in (torch.per_tensor_affine, torch.per_tensor_symmetric):
+            scale = torch.tensor([tensor.q_scale(), tensor.q_zero_point()], dtype=torch.float64)
+            return [tensor.int_repr(), scale.to(tensor.device)]
+        return [tensor.int_repr(), tensor.q_per_channel_scales(), tensor.q_per_channel_zero_points()]
+    if tensor.layout is torch.sparse_coo:
+        return [tensor._indices(), tensor._values()]
+    if tensor.layout in (torch.sparse_csr, torch.sparse_bsr):
+        return [tensor.crow_indices(), tensor.col_indices(), tensor.values()]
+    if tensor.layout in (torch.sparse_csc, torch.sparse_bsc):
+        return [tensor.ccol_indices(), tensor.row_indices(), tensor.values()]
+    return [tensor.to_dense() if tensor.is_mkldnn else tensor]
 
 
 def known_number(number: Any) -> int | float | bool | str:

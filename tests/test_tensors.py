@@ -27,3 +27,41 @@ def test_a_tensor_has_the_bits_of_its_copy_however_it_lies_in_memory(tensor):
 def test_nan_is_itself_and_zero_is_not_minus_zero():
     assert same_bits(torch.tensor(float("nan")), torch.tensor(float("nan")))
     assert not same_bits(torch.tensor(0.0), torch.tensor(-0.0))
+
+
+def quantized(values, scale=0.1):
+    return torch.quantize_per_tensor(torch.tensor(values), scale, 0, torch.qint8)
+
+
+def quantized_by_row(values, scales=(0.1, 0.2)):
+    zeros = torch.tensor([0, 0])
+    return torch.quantize_per_channel(
+        torch.tensor([values, values]), torch.tensor(scales), zeros, 0, torch.qint8
+    )
+
+
+@pytest.mark.filterwarnings("ignore:torch.quantize", "ignore:Sparse")
+@pytest.mark.parametrize(
+    "make",
+    [
+        quantized,
+        quantized_by_row,
+        lambda values: torch.tensor([values]).to_sparse(),
+        lambda values: torch.tensor([values]).to_sparse_csr(),
+        lambda values: torch.tensor([values]).to_sparse_csc(),
+        lambda values: torch.tensor([values]).to_mkldnn(),
+    ],
+    ids=["quantized", "quantized by row", "sparse", "csr", "csc", "mkldnn"],
+)
+def test_tensors_that_are_stored_otherwise_have_bits_too(make):
+    tensor = make([0.5, 0.0, 0.7])
+    assert same_bits(tensor, make([0.5, 0.0, 0.7]))
+    assert not same_bits(tensor, make([0.5, 0.0, 0.9]))
+    assert not same_bits(tensor, make([0.5, 0.7, 0.0]))
+
+
+@pytest.mark.filterwarnings("ignore:torch.quantize", "ignore:Sparse")
+def test_what_is_stored_differently_is_not_the_same():
+    assert not same_bits(quantized([0.2]), quantized([0.4], scale=0.2))  # the same integers
+    assert not same_bits(quantized_by_row([0.2]), quantized_by_row([0.2], scales=(0.1, 0.1)))
+    assert not same_bits(torch.eye(2), torch.eye(2).to_sparse())

@@ -33,33 +33,6 @@ class ScaleAndShift:
                 shift = shift + precise(batch_norm.bias)
         return cls(scale, shift)
 
-    def after(
-        self, weight: torch.Tensor, bias: torch.Tensor | None, scale: torch.Tensor | None = None
-    ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return weight and bias of a layer that this follows.
-
-        Parameters
-        ----------
-        weight, bias
-            Those of the layer.
-        scale
-            :attr:`scale`, shaped so that it multiplies the weight; by default its channels come first.
-        """
-        with torch.no_grad():
-            if scale is None:
-                scale = self.scale.reshape(-1, *[1] * (weight.dim() - 1))
-            shift = self.shift if bias is None else precise(bias) * self.scale + self.shift
-            return (precise(weight) * scale).to(weight.dtype), shift.to(weight.dtype)
-
-    def before(self, weight: torch.Tensor, bias: torch.Tensor | None) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return weight and bias of a linear layer that this precedes; channels are its input features."""
-        with torch.no_grad():
-            folded = precise(weight) * self.scale
-            shift = precise(weight) @ self.shift
-            if bias is not None:
-                shift = shift + precise(bias)
-            return folded.to(weight.dtype), shift.to(weight.dtype)
-
 
 def precise(tensor: torch.Tensor) -> torch.Tensor:
     """Return a tensor in double precision, or in single precision where its device has none."""

@@ -69,9 +69,9 @@ class Editor:
     ) -> None:
         """Change what a node does; its name, place and ``meta`` stay."""
         before = NodeState.of(node)
-        if op is not None:
+        if op is not None and op != node.op:  # each assignment indexes the node anew
             node.op = op
-        if target is not None:
+        if target is not None and target is not node.target:
             node.target = target
         if args is not None:
             node.args = args

@@ -10,6 +10,7 @@ from torch import nn
 from torch.fx import Node
 from torch.fx.node import map_arg
 
+from fxlab.transformations.autocast import casts_to_autocast_dtype, without_autocast
 from fxlab.transformations.editor import Editor
 from fxlab.transformations.graph_facts import GraphFacts
 from fxlab.transformations.module_tree import find_module, split_path
@@ -33,7 +34,17 @@ class Constant:
 
     @cached_property
     def value(self) -> Any:
-        """What it computes; an exception if it raises."""
+        """What it computes outside of autocast; an exception if it raises."""
+        with without_autocast():
+            return self._computed()
+
+    @property
+    def dtype_under_autocast(self) -> torch.dtype | None:
+        """The dtype of what it computes where autocast is on."""
+        with torch.autocast(self.value.device.type, torch.bfloat16, cache_enabled=False):
+            return getattr(self._computed(), "dtype", None)
+
+    def _computed(self) -> Any:
         try:
             with torch.no_grad():
                 return _computed(self.node, self.facts, {})
@@ -100,6 +111,9 @@ class FoldConstants(RewritePass[Constant]):
             return f"it cannot be computed: {candidate.value or type(candidate.value).__name__}"
         if type(candidate.value) is not torch.Tensor or candidate.value.layout is not torch.strided:
             return "its result is no plain tensor"
+        is_lowered = all(casts_to_autocast_dtype(user, facts) for user in node.users)
+        if not is_lowered and candidate.dtype_under_autocast != candidate.value.dtype:
+            return "its result is of another dtype where autocast is on"
         return ""
 
     def describe(self, candidate: Constant) -> str:

@@ -11,6 +11,7 @@ from torch.fx import Node
 from torch.fx.experimental.symbolic_shapes import statically_known_true
 from torch.nn import functional
 
+from fxlab.transformations.autocast import LARGEST, require_no_autocast
 from fxlab.transformations.dropout import DROPOUT_FUNCTIONS, DROPOUT_MODULES, argument
 from fxlab.transformations.editor import Editor
 from fxlab.transformations.graph_facts import GraphFacts
@@ -46,6 +47,8 @@ class Attention:
     values: Node | None = None
     mask: Node | None = None
     scale: float = 1.0
+    largest: float = 0.0
+    """A bound of the absolute values in the mask."""
     misfit: str = field(default="", compare=False)
     """Why it is no attention that can be fused, if something else stands between."""
 
@@ -53,6 +56,12 @@ class Attention:
     def nodes(self) -> tuple[Node, ...]:
         """The softmax, which would go."""
         return (self.softmax,)
+
+    @property
+    def is_infinite_under_autocast(self) -> bool:
+        """Whether the mask may be infinite in the dtype of autocast, which casts what the function reads."""
+        is_cast = self.mask is not None and known_dtype(self.mask) != torch.float64
+        return is_cast and self.largest > LARGEST / 2
 
 
 @dataclass(frozen=True)
@@ -62,9 +71,10 @@ class FuseAttention(RewritePass[Attention]):
     Fused is ``softmax(query @ keys.T * scale + mask) @ values``, with the mask, the scale, a softmax in
     single precision and a dropout that drops nothing as they come. The result is equal up to rounding: half
     precision is not rounded in between. A mask must be known to be finite, because where it excludes every
-    key with an infinity, the probabilities are nan, and those of the function are zero. Shapes and dtypes
-    must be known: trace with ``fxlab.symbolic_trace``, or run ``ShapeProp``. The last product is the one that
-    is marked.
+    key with an infinity, the probabilities are nan, and those of the function are zero. Autocast would make
+    a mask of the smallest number of a dtype infinite, so a graph that adds one refuses to run under it.
+    Shapes and dtypes must be known: trace with ``fxlab.symbolic_trace``, or run ``ShapeProp``. The last
+    product is the one that is marked.
 
     Examples
     --------
@@ -103,7 +113,7 @@ class FuseAttention(RewritePass[Attention]):
             _why_other_state(candidate, facts)
             or _why_dtypes_differ(candidate)
             or _why_shapes_differ(candidate)
-            or _why_mask_differs(candidate, facts)
+            or _why_mask_differs(candidate)
         )
 
     def describe(self, candidate: Attention) -> str:
@@ -126,6 +136,15 @@ class FuseAttention(RewritePass[Attention]):
         args = (candidate.query, plain_keys, candidate.values)
         kwargs = {"attn_mask": candidate.mask, "dropout_p": 0.0, "scale": candidate.scale}
         function = functional.scaled_dot_product_attention
+        if candidate.is_infinite_under_autocast:
+            edit.insert_before(
+                node,
+                "call_function",
+                require_no_autocast,
+                (node.name,),
+                name=f"{node.name}_autocast",
+                meta=_where(node),
+            )
         if _layout_matters(node, edit):
             fused = edit.insert_before(
                 node,
@@ -176,7 +195,8 @@ def _read(node: Node, facts: GraphFacts) -> Attention | None:
         return None
     if not (math.isfinite(scale) and scale > 0):
         return Attention(node, softmax, misfit=f"the scale is {scale}")
-    return Attention(node, softmax, tuple(inner), query, keys, values, mask, scale)
+    largest = 0.0 if mask is None else largest_magnitude(mask, facts)
+    return Attention(node, softmax, tuple(inner), query, keys, values, mask, scale, largest)
 
 
 def _skip(value: Any, inner: list[Node], facts: GraphFacts) -> Node | None:
@@ -340,7 +360,7 @@ def _why_shapes_differ(attention: Attention) -> str:
     return ""
 
 
-def _why_mask_differs(attention: Attention, facts: GraphFacts) -> str:
+def _why_mask_differs(attention: Attention) -> str:
     if attention.mask is None:
         return ""
     mask, scores = known_shape(attention.mask), known_shape(attention.inner[-1])
@@ -354,7 +374,7 @@ def _why_mask_differs(attention: Attention, facts: GraphFacts) -> str:
     limit = torch.finfo(torch.float32 if dtype is None else dtype).max
     if dtype == torch.float16:
         limit /= 2  # with a score, the smallest number would be infinite
-    if largest_magnitude(attention.mask, facts) > limit:
+    if attention.largest > limit:
         return "the mask may be infinite in all of a row, where the probabilities are nan"
     return ""
 

@@ -5,11 +5,11 @@ from typing import ClassVar
 
 from torch import nn
 
-from fxlab.transformations.fuse_batch_norm_after_conv import FuseBatchNormAfterConv
+from fxlab.transformations.fuse_batch_norm_in_conv import FuseBatchNormInConv
 
 
 @dataclass(frozen=True)
-class FuseBatchNorm1dInConv1d(FuseBatchNormAfterConv):
+class FuseBatchNorm1dInConv1d(FuseBatchNormInConv):
     """Fuse batch norms that follow a 1d convolution into the convolution.
 
     In evaluation mode a batch norm scales and shifts each channel, which the weight and the bias of the

@@ -5,11 +5,11 @@ from typing import ClassVar
 
 from torch import nn
 
-from fxlab.transformations.fuse_batch_norm_after_conv import FuseBatchNormAfterConv
+from fxlab.transformations.fuse_batch_norm_in_conv import FuseBatchNormInConv
 
 
 @dataclass(frozen=True)
-class FuseBatchNormInConvTranspose(FuseBatchNormAfterConv):
+class FuseBatchNormInConvTranspose(FuseBatchNormInConv):
     """Fuse batch norms that follow a transposed convolution, in 1d, 2d or 3d, into the convolution.
 
     In evaluation mode a batch norm scales and shifts each channel, which the weight and the bias of the

@@ -86,32 +86,34 @@ class GraphFacts:
     def holders(self, tensor: torch.Tensor, path: str, name: str) -> list[str]:
         """Return who else holds memory of a tensor than ``name`` of the module at ``path``."""
         own = f"{path}.{name}"
-        start, stop = _extent(tensor)
-        return [
-            holder
-            for holder, other_start, other_stop in self._memory.get(_storage(tensor), ())
-            if holder != own and start < other_stop and other_start < stop
-        ]
+        others = [entry for entry in self._memory.get(_storage(tensor), ()) if entry[0] != own]
+        return [holder for holder, other in others if _overlap(tensor, other)]
 
     @cached_property
-    def _memory(self) -> dict[int, list[tuple[str, int, int]]]:
-        memory: dict[int, list[tuple[str, int, int]]] = defaultdict(list)
+    def _memory(self) -> dict[int, list[tuple[str, torch.Tensor]]]:
+        memory: dict[int, list[tuple[str, torch.Tensor]]] = defaultdict(list)
         for path, module in self.graph_module.named_modules():
             plain = ((name, value) for name, value in vars(module).items() if isinstance(value, torch.Tensor))
             for name, tensor in (*module._parameters.items(), *module._buffers.items(), *plain):
                 if tensor is not None and tensor.layout is torch.strided:
-                    memory[_storage(tensor)].append((f"{path}.{name}", *_extent(tensor)))
+                    memory[_storage(tensor)].append((f"{path}.{name}", tensor))
         for node in self.graph_module.graph.nodes:
             if node.op == "get_attr":
                 parent_path, name = split_path(str(node.target))
                 tensor = getattr(find_module(self.graph_module, parent_path), name, None)
                 if isinstance(tensor, torch.Tensor) and tensor.layout is torch.strided:
-                    memory[_storage(tensor)].append((f"node {node.name}", *_extent(tensor)))
+                    memory[_storage(tensor)].append((f"node {node.name}", tensor))
         return memory
 
 
 def _storage(tensor: torch.Tensor) -> int:
     return int(tensor.untyped_storage()._cdata)
+
+
+def _overlap(a: torch.Tensor, b: torch.Tensor) -> bool:
+    """Tell whether two tensors of one storage may have a byte in common."""
+    (start, stop), (other_start, other_stop) = _extent(a), _extent(b)
+    return start < other_stop and other_start < stop
 
 
 def _extent(tensor: torch.Tensor) -> tuple[int, int]:

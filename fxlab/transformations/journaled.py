@@ -7,6 +7,7 @@ from torch import nn
 from torch.fx import GraphModule
 
 from fxlab.graph_module import ensure_picklable
+from fxlab.transformations.collecting import without_collecting
 from fxlab.transformations.journal import Journal, Recorded
 from fxlab.transformations.marks import marks
 from fxlab.transformations.transformation import ReversibleTransformation
@@ -38,7 +39,7 @@ class JournaledTransformation(ReversibleTransformation):
         journal.transformations[signature] = self
         above = [self._found(other, journal) for other in dict.fromkeys(r.signature for r in records)]
         above.remove(self)
-        with torch.inference_mode(False), torch.no_grad():
+        with torch.inference_mode(False), torch.no_grad(), without_collecting():
             undo(graph_module, journal, records)
         journal.keep_in(graph_module)
         for transformation in above:

@@ -49,6 +49,11 @@ def new_conv(weight: torch.Tensor, bias: torch.Tensor, like: Conv) -> Conv:
     return conv
 
 
+def new_layer(weight: torch.Tensor, bias: torch.Tensor, like: nn.Linear | _ConvNd) -> nn.Linear | _ConvNd:
+    """Make a linear layer or a convolution with a bias, whichever the other one is."""
+    return new_linear(weight, bias, like) if isinstance(like, nn.Linear) else new_conv(weight, bias, like)
+
+
 def _set_parameters(
     module: nn.Module, weight: torch.Tensor, bias: torch.Tensor | None, like: nn.Linear | _ConvNd
 ) -> None:

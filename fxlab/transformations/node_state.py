@@ -61,8 +61,10 @@ class NodeState:
     def restore(self, node: Node, nodes: dict[str, Node]) -> None:
         """Make a node what was written down; names are looked up in ``nodes``. Its ``meta`` stays."""
         args, kwargs = self._arguments(nodes)
-        node.op = self.op
-        node.target = self.target
+        if node.op != self.op:  # each assignment indexes the node anew
+            node.op = self.op
+        if node.target is not self.target:
+            node.target = self.target
         node.args = args
         node.kwargs = kwargs
         node.type = self.type

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 import torch
 from torch.fx import GraphModule, Node
 
+from fxlab.transformations.collecting import without_collecting
 from fxlab.transformations.editor import Editor
 from fxlab.transformations.graph_facts import GraphFacts
 from fxlab.transformations.journal import Journal, Record
@@ -61,7 +62,8 @@ class RewritePass(JournaledTransformation, Generic[C]):
 
     def transform(self, graph_module: GraphModule) -> GraphModule:
         """Rewrite every candidate that there is no reason against, or none if one of them fails."""
-        with torch.inference_mode(False), torch.no_grad():  # what is made can be trained wherever this runs
+        # What is made can be trained wherever this runs.
+        with torch.inference_mode(False), torch.no_grad(), without_collecting():
             self._rewrite_all(graph_module)
         return graph_module
 

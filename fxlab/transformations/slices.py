@@ -54,7 +54,9 @@ def needs_contiguous(node: Node, size: int, facts: GraphFacts) -> bool:
 def _aliases(user: Node, facts: GraphFacts) -> bool:
     """Tell whether a user may return memory of what it reads, so that strides matter to it or beyond it."""
     name = called_name(user)
-    if user.op == "output" or name in _ASKS_FOR_SHAPE:
+    if user.op == "output":  # whoever called the graph may view what it returns
+        return True
+    if name in _ASKS_FOR_SHAPE:
         return False
     if user.target is getattr and user.args[1] in _SHAPE_ATTRIBUTES:
         return False

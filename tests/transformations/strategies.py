@@ -44,6 +44,7 @@ VIEWS = ["view rows", "heads", "reshape", "flatten", "transpose", "unsqueeze", "
 
 mostly = st.sampled_from([True, True, True, False])
 rarely = st.sampled_from([False] * 7 + [True])
+very_rarely = st.sampled_from([False] * 23 + [True])
 
 ordinary_constants = st.sampled_from([8, 49.0, 3, -7, 0.1, 1 / 3, 2**10]) | st.floats(0.01, 100)
 extreme_constants = st.sampled_from([1e4, 1e-4, 6e4, 1e6, 1e-6, 1e30, 1e-30, 1e300, 1e-310, 5e-324])
@@ -89,7 +90,7 @@ def recipes(draw: st.DrawFn) -> Recipe:
         shapes_known=draw(mostly),
         aliased=draw(rarely),
         renamed=draw(rarely),
-        by_fxlab=draw(rarely),
+        by_fxlab=draw(very_rarely),  # which takes ten times as long as all else
         seed=draw(st.integers(0, 3)),
     )
     builder = Builder(start.input(), start.seed)
@@ -116,10 +117,7 @@ def finished(draw: st.DrawFn, start: Recipe, builder: Builder) -> Recipe:
 
 def _runs(recipe: Recipe) -> bool:
     try:
-        model = recipe.build()
-        with torch.no_grad():
-            model(recipe.input())
-        recipe.trace(model)
+        recipe.try_out()
     except Exception:  # a change does not fit, such as training mode for a single row
         return False
     return True

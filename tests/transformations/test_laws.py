@@ -9,8 +9,9 @@ from collections.abc import Callable
 import pytest
 import torch
 from exactness import COPIES, assert_equals, assert_is, snapshot
-from hypothesis import assume, event, given
+from hypothesis import assume, event, reject
 from hypothesis import strategies as st
+from laws import law
 from opaque_functions import copy_activations
 from random_modules import Parametrize, Recipe, kept_buffers
 from rounding import Bounded, RoundingBound, agree
@@ -60,20 +61,27 @@ class Eager:
         self.model = recipe.build()
         self.gm = recipe.trace(self.model)
         self.outputs = self.run(self.model)
-        self.bounds = self.bound(self.gm)
+        try:
+            self.bounds = self.bound(self.gm)
+        except (
+            RuntimeError
+        ) as error:  # torch makes some empty results in single precision only
+            if "Output size is too small" in str(error):
+                reject()
+            raise
 
     def run(self, module: nn.Module) -> list[torch.Tensor]:
         """Return the outputs, and the input as the module leaves it."""
         x = self.recipe.input()
         with torch.no_grad(), kept_buffers(module):
-            torch.manual_seed(0)
+            torch.default_generator.manual_seed(0)
             return [*module(x), x]
 
     def bound(self, gm: fx.GraphModule) -> list[Bounded]:
         """Return the same in double precision, with bounds."""
         x = Bounded.exact(self.recipe.input())
         with torch.no_grad(), kept_buffers(gm):
-            torch.manual_seed(0)
+            torch.default_generator.manual_seed(0)
             return [*RoundingBound(gm).run(x), x]
 
     def assert_computed_by(self, gm: fx.GraphModule) -> None:
@@ -124,7 +132,7 @@ def inputs(node: fx.Node) -> list[fx.Node]:
     return found
 
 
-@given(recipes(), sequences)
+@law(recipes(), sequences)
 def test_outputs_are_those_of_eager_within_rounding(recipe, passes):
     eager = Eager(recipe)
     for pass_ in passes:
@@ -134,7 +142,7 @@ def test_outputs_are_those_of_eager_within_rounding(recipe, passes):
             eager.assert_computed_by(eager.gm)
 
 
-@given(recipes(), sequences)
+@law(recipes(), sequences)
 def test_what_can_be_trained_through_a_module_still_can(recipe, passes):
     model = recipe.build()
     gm = recipe.trace(model)
@@ -151,7 +159,7 @@ def trains(module: nn.Module, recipe: Recipe) -> list[bool] | None:
             return None
 
 
-@given(recipes(), some_of(WITH_OPAQUE), st.data())
+@law(recipes(), some_of(WITH_OPAQUE), st.data())
 def test_reversing_in_any_order_gives_back_what_was_there(recipe, passes, data):
     eager = Eager(recipe)
     before, code = snapshot(eager.gm), eager.gm.code
@@ -165,7 +173,7 @@ def test_reversing_in_any_order_gives_back_what_was_there(recipe, passes, data):
     assert eager.gm.code == code
 
 
-@given(recipes(), steps)
+@law(recipes(), steps)
 def test_passes_may_be_applied_and_reversed_as_one_likes(recipe, steps):
     eager = Eager(recipe)
     before = snapshot(eager.gm)
@@ -179,7 +187,7 @@ def test_passes_may_be_applied_and_reversed_as_one_likes(recipe, steps):
     assert_is(eager.gm, before)
 
 
-@given(recipes(), st.sampled_from(PASSES))
+@law(recipes(), st.sampled_from(PASSES))
 def test_marks_are_exactly_the_changed_nodes(recipe, pass_):
     gm = recipe.trace(recipe.build())
     before = fx.GraphModule(gm, copy.deepcopy(gm.graph))
@@ -190,7 +198,7 @@ def test_marks_are_exactly_the_changed_nodes(recipe, pass_):
     assert bool(names) == bool(explained.matched.any()) or isinstance(pass_, RemoveDeadCode)
 
 
-@given(recipes(), sequences, st.sampled_from(list(COPIES)))
+@law(recipes(), sequences, st.sampled_from(list(COPIES)))
 def test_copies_are_independent(recipe, passes, kind):
     assume(not recipe.aliased)  # copy.deepcopy of torch gives aliases another order
     if any(isinstance(change, Parametrize) for change in recipe.changes):
@@ -212,7 +220,7 @@ def test_copies_are_independent(recipe, passes, kind):
     assert_is(other, once_more)
 
 
-@given(recipes(), sequences)
+@law(recipes(), sequences)
 def test_a_copy_that_shares_tensors_is_transformed_without_touching_the_first(recipe, passes):
     eager = Eager(recipe)
     before = snapshot(eager.gm)
@@ -235,7 +243,7 @@ TREATMENTS: dict[str, Callable[[nn.Module], nn.Module]] = {
 }
 
 
-@given(recipes(), sequences, st.sampled_from(list(TREATMENTS)))
+@law(recipes(), sequences, st.sampled_from(list(TREATMENTS)))
 def test_what_is_done_to_a_transformed_module_is_done_to_what_comes_back(recipe, passes, treatment):
     gm = recipe.trace(recipe.build().eval())
     expected = copy.deepcopy(gm)
@@ -245,7 +253,7 @@ def test_what_is_done_to_a_transformed_module_is_done_to_what_comes_back(recipe,
     assert_equals(gm, snapshot(TREATMENTS[treatment](expected)))
 
 
-@given(recipes(), sequences)
+@law(recipes(), sequences)
 def test_weights_trained_in_a_transformed_module_come_back(recipe, passes):
     eager = Eager(recipe)
     composition = compose(*passes)
@@ -267,7 +275,7 @@ def has_effects(node: fx.Node, gm: fx.GraphModule) -> bool:
     return node.is_impure() or trains or bool(written_inputs(node, gm))
 
 
-@given(recipes(), sequences)
+@law(recipes(), sequences)
 def test_dead_code_may_be_removed_in_between(recipe, passes):
     eager = Eager(recipe)
     composition = compose(*passes)
@@ -292,7 +300,7 @@ class NegateActivations(Transformation):
         return graph_module
 
 
-@given(recipes(), sequences_that_keep_activations)
+@law(recipes(), sequences_that_keep_activations)
 def test_what_others_change_in_between_stays(recipe, passes):
     eager = Eager(recipe)
     expected = NegateActivations()(copy.deepcopy(eager.gm))
@@ -303,7 +311,7 @@ def test_what_others_change_in_between_stays(recipe, passes):
         assert torch.equal(bits_of(actual), bits_of(output))
 
 
-@given(recipes(), sequences)
+@law(recipes(), sequences)
 def test_explaining_changes_nothing(recipe, passes):
     gm = recipe.trace(recipe.build())
     before = snapshot(gm)

@@ -462,11 +462,130 @@ def test_results_may_be_used_in_any_way_that_depends_on_their_memory(use):
 def test_heads_are_viewed_without_a_copy(trace):
     class Heads(Attention):
         def forward(self, x):
-            return [part.view(x.size(0), -1, 2, 2).transpose(1, 2) for part in super().forward(x)]
+            parts = super().forward(x)
+            query, key, value = (part.view(x.size(0), -1, 2, 2).transpose(1, 2) for part in parts)
+            return (query @ key.transpose(-1, -2)).softmax(-1) @ value
 
     model = Heads()
     gm = check(MergeLinears(), model, torch.randn(4, 5, 6), marked=1, gm=trace(model))
     assert not any(node.target == "contiguous" for node in gm.graph.nodes)
+
+
+@pytest.mark.parametrize("use", [lambda q: q, lambda q: q.transpose(0, 1), lambda q: q[0]])
+def test_what_is_returned_lies_in_memory_as_before(use):
+    class Returns(Attention):
+        def forward(self, x):
+            return [use(part) for part in super().forward(x)]
+
+    model, x = Returns(), torch.randn(4, 5, 6)
+    results = zip(MergeLinears()(traced(model))(x), model(x), strict=True)
+    assert all(now.stride() == then.stride() for now, then in results)
+
+
+class Five(nn.Module):
+    """Five linears of one input, and whatever function of them is given."""
+
+    def __init__(self, function=lambda self, x: [self.get_submodule(name)(x) for name in "abcde"]):
+        super().__init__()
+        self.function = function
+        for name in "abcde":
+            self.add_module(name, nn.Linear(4, 4))
+
+    def forward(self, x):
+        return self.function(self, x)
+
+
+def five(change=lambda model: None, **given):
+    model = Five(**given)
+    change(model)
+    return model
+
+
+def groups(gm):
+    """Return which linears explain puts together."""
+    frame = MergeLinears().explain(gm)
+    return {reason for reason, matched in zip(frame.reason, frame.matched, strict=True) if matched}
+
+
+def written_after(names):
+    """Write the input when some of the linears have been called."""
+
+    def function(self, x):
+        results = []
+        for name in "abcde":
+            results.append(self.get_submodule(name)(x))
+            if name in names:
+                x.mul_(2)
+        return results
+
+    return function
+
+
+@pytest.mark.parametrize(
+    ("model", "expected", "refusals"),
+    [
+        (
+            five(lambda model: model.a.register_forward_hook(lambda *_: None)),
+            {"one linear of b, c, d, e"},
+            {"a": "it has a forward hook"},
+        ),
+        (
+            five(lambda model: setattr(model.c, "weight", model.a.weight)),
+            {"one linear of b, d, e"},
+            {"a": "its weight is used elsewhere", "c": "its weight is used elsewhere"},
+        ),
+        (
+            five(lambda model: [setattr(model, name, nn.Linear(4, 4, bias=False)) for name in "bd"]),
+            {"one linear of a, c, e", "one linear of b, d"},
+            {},
+        ),
+        (
+            five(lambda model: model.b.requires_grad_(False)),
+            {"one linear of a, c, d, e"},
+            {"b": "no other linear that reads this input agrees with it"},
+        ),
+        (
+            five(lambda model: model.d.weight.requires_grad_(False)),
+            {"one linear of a, b, c, e"},
+            {"d": "no other linear that reads this input agrees with it"},
+        ),
+        (
+            five(function=lambda m, x: [m.a(x), m.b(x), m.c(x), m.d(m.a(x)), m.e(x)]),
+            {"one linear of b, c, e"},
+            {"a": "it is called 2 times", "a_1": "it is called 2 times"},
+        ),
+        (
+            five(function=lambda m, x: [m.a(x), m.b(x), m.c(m.a.weight.sum() + m.b(x)), m.d(x), m.e(x)]),
+            {"one linear of d, e"},
+            {"a": "its weight is used elsewhere", "b": "it is called 2 times", "b_1": "it is called 2 times"},
+        ),
+        (five(function=written_after("b")), {"one linear of a, b", "one linear of c, d, e"}, {}),
+        (
+            five(function=written_after("bc")),
+            {"one linear of a, b", "one linear of d, e"},
+            {"c": "reads it before it is written"},
+        ),
+    ],
+    ids=[
+        "hooked",
+        "tied",
+        "biases",
+        "frozen",
+        "half-frozen",
+        "depending",
+        "read",
+        "written",
+        "written-twice",
+    ],
+)
+def test_linears_that_cannot_be_merged_leave_the_others_to_few_groups(model, expected, refusals):
+    gm, x = traced(model), torch.randn(3, 4)
+    assert groups(gm) == expected
+    refused = reasons(MergeLinears(), gm)
+    assert refused.keys() == refusals.keys()
+    assert all(reason in refused[name] for name, reason in refusals.items())
+    with torch.no_grad():
+        check(MergeLinears(), model, x, marked=len(expected), gm=gm)
 
 
 def test_a_change_of_grad_mode_keeps_them_apart():

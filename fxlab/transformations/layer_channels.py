@@ -1,0 +1,51 @@
+"""Which channels of a layer a weight belongs to, so that numbers for each channel can multiply it.
+
+The weight of a convolution is of shape ``(out, in / groups, *kernel)``, that of a transposed one of shape
+``(in, out / groups, *kernel)``, that of a linear layer of shape ``(out, in)``. The first dimension holds one
+group after the other; the second holds the channels of the group that the first belongs to.
+"""
+
+from typing import TypeAlias
+
+import torch
+from torch import nn
+from torch.nn.modules.conv import _ConvNd, _ConvTransposeNd
+
+Layer: TypeAlias = nn.Linear | _ConvNd
+
+
+def output_channels(layer: Layer) -> int:
+    """Return how many channels the result has, which the weight tells."""
+    shape = layer.weight.shape
+    return int(shape[1] * _groups(layer) if isinstance(layer, _ConvTransposeNd) else shape[0])
+
+
+def input_channels(layer: Layer) -> int:
+    """Return how many channels the input has, which the weight tells."""
+    shape = layer.weight.shape
+    return int(shape[0] if isinstance(layer, _ConvTransposeNd) else shape[1] * _groups(layer))
+
+
+def per_output(layer: Layer, values: torch.Tensor) -> torch.Tensor:
+    """Shape a number for each output channel so that it multiplies the weight."""
+    return _second(layer, values) if isinstance(layer, _ConvTransposeNd) else _first(layer, values)
+
+
+def per_input(layer: Layer, values: torch.Tensor) -> torch.Tensor:
+    """Shape a number for each input channel so that it multiplies the weight."""
+    return _first(layer, values) if isinstance(layer, _ConvTransposeNd) else _second(layer, values)
+
+
+def _groups(layer: Layer) -> int:
+    return 1 if isinstance(layer, nn.Linear) else layer.groups
+
+
+def _first(layer: Layer, values: torch.Tensor) -> torch.Tensor:
+    return values.reshape(-1, *[1] * (layer.weight.dim() - 1))
+
+
+def _second(layer: Layer, values: torch.Tensor) -> torch.Tensor:
+    rows, columns, *kernel = layer.weight.shape
+    groups = _groups(layer)
+    grouped = values.reshape(groups, 1, columns).expand(-1, rows // groups, -1)
+    return grouped.reshape(rows, columns, *[1] * len(kernel))
