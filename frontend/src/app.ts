@@ -5,7 +5,8 @@ import { download, fill, h, iconButton } from "./dom";
 import { GraphView } from "./graph_view";
 import { Legend } from "./legend";
 import { PassList } from "./pass_list";
-import { isPicture, readMessage, type Pass, type Passes, type Picture, type State, type ToKernel } from "./protocol";
+import { paint } from "./overlay";
+import { isPicture, readMessage, type Overlay, type Overlays, type Pass, type Passes, type Picture, type State, type ToKernel } from "./protocol";
 import { SearchBox } from "./search_box";
 import { splitter } from "./splitter";
 import { StageBar } from "./stage_bar";
@@ -44,8 +45,8 @@ export class App {
   private readonly details: DetailsPanel;
   private readonly tables: TablesPanel;
   private readonly search: SearchBox;
-  private readonly legend = new Legend();
-  private readonly stages = new StageBar((stage) => this.send({ type: "show-stage", stage }));
+  private readonly legend = new Legend((name) => this.send({ type: "show-overlay", name }));
+  private readonly stages = new StageBar((stage, compared) => this.send({ type: "show-stage", stage, compared }));
   private readonly busy = new BusyLine();
   private readonly banner = new Banner();
   private readonly title = h("h1", {});
@@ -57,6 +58,7 @@ export class App {
   private readonly resize: ResizeObserver | null;
   private readonly name = Math.random().toString(36).slice(2);
   private picture: Picture | null = null;
+  private overlay: Overlay | null = null;
   private state: Passes = { passes: [], canUndo: false, canRedo: false };
   private chosen: string | null = null;
   private wanted: string | null = null;
@@ -157,6 +159,7 @@ export class App {
       tables: (tables) => tables?.outputs && this.tables.show(tables),
       details: (details) => details?.kind && this.showDetails(details),
       status: (status) => this.showStatus(status),
+      overlays: (overlays) => this.showOverlays(overlays),
       stages: (stages) => Array.isArray(stages?.names) && this.stages.update(stages),
       height: (height) => (this.element.style.height = height ? `${height}px` : ""),
     };
@@ -262,8 +265,22 @@ export class App {
       this.banner.show({ number: -1, title: "The graph could not be shown", text: String(error) });
       return;
     }
-    this.legend.show(picture, this.state.passes);
+    this.repaint();
     this.emphasize();
+  }
+
+  private showOverlays(overlays: Overlays): void {
+    if (!Array.isArray(overlays?.offered)) return;
+    this.overlay = overlays.overlay;
+    this.legend.offer(overlays);
+    this.repaint();
+  }
+
+  private repaint(): void {
+    if (!this.picture) return;
+    const painted = this.overlay ? paint(this.overlay, this.picture) : null;
+    this.graph.setPaint(painted);
+    this.legend.show(this.picture, this.state.passes, painted);
   }
 
   private showPasses(state: Passes): void {
@@ -277,7 +294,7 @@ export class App {
     if (changed(true)) this.choose(changed(true)!.signature, false);
     else if (changed(false)?.signature === this.chosen) this.choose(null, false);
     else this.emphasize();
-    if (this.picture) this.legend.show(this.picture, state.passes);
+    this.repaint();
   }
 
   private showDetails(details: State["details"]): void {
@@ -328,7 +345,6 @@ export class App {
       h("div", { class: "fxi-heading" }, this.title, this.summary),
       this.busy.element,
       h("span", { class: "fxi-space" }),
-      this.stages.element,
       this.search.element,
       iconButton("layers", "Close the groups that were opened", () => this.send({ type: "overview" })),
       exporting,
@@ -348,7 +364,7 @@ export class App {
       { class: "fxi-main" },
       h("div", { class: "fxi-slot fxi-slot-passes" }, this.passes.element),
       splitter({ label: "Width of the passes", vertical: true, grows: true, size: () => size("--left"), resize: (to) => set("--left", to, 200, room() * 0.4) }),
-      h("div", { class: "fxi-slot fxi-slot-graph" }, this.graph.element),
+      h("div", { class: "fxi-slot fxi-slot-graph" }, this.stages.element, this.graph.element),
       splitter({ label: "Width of the details", vertical: true, grows: false, size: () => size("--right"), resize: (to) => set("--right", to, 220, room() * 0.45) }),
       this.detailsSlot,
       splitter({

@@ -103,7 +103,7 @@ export class PassList {
             class: "fxi-card-name",
             "aria-pressed": String(chosen),
             "data-focus": `name-${pass.signature}`,
-            title: `${pass.className}: show its nodes in the graph`,
+            title: pass.matched === 0 && !pass.on ? `${pass.className}: nothing here for it to change` : `${pass.className}: show its nodes in the graph`,
             onclick: () => this.actions.choose(chosen ? null : pass.signature),
           },
           pass.name,

@@ -34,6 +34,8 @@ export interface Picture {
   signatures: string[];
   /** Signature of a pass -> box id -> how many nodes in it the pass would change. */
   matches: Record<string, Record<string, number>>;
+  /** Two stages as one graph: the marks are not passes but what became of a node. */
+  compared?: boolean;
 }
 
 export interface Reason {
@@ -70,9 +72,31 @@ export interface Passes {
 }
 
 /** The stages of the stack, from the original on, and the number of the one whose graph is shown. */
+export type Comparison = "" | "below" | "original";
+
 export interface Stages {
   names: string[];
   shown: number;
+  compared: Comparison;
+  /** What the stage that is shown can be compared with. */
+  comparisons: Comparison[];
+}
+
+/** A value for each box, or node, by which they are coloured. */
+export interface Overlay {
+  name: string;
+  title: string;
+  unit: string;
+  combine: "sum" | "max";
+  numeric: boolean;
+  /** Of all nodes. */
+  total: Cell;
+  values: Record<string, Cell>;
+}
+
+export interface Overlays {
+  offered: { name: string; title: string }[];
+  overlay: Overlay | null;
 }
 
 export interface Link {
@@ -170,6 +194,7 @@ export interface State {
   tables: Tables;
   status: Status;
   stages: Stages;
+  overlays: Overlays;
   height: number;
 }
 
@@ -181,7 +206,8 @@ export type ToKernel =
   | { type: "reveal-pass"; signature: string }
   | { type: "search"; query: string; request: string }
   | { type: "export-dot"; request: string }
-  | { type: "show-stage"; stage: number };
+  | { type: "show-stage"; stage: number; compared: Comparison }
+  | { type: "show-overlay"; name: string };
 
 export type FromKernel =
   | { type: "focus"; boxes: string[]; gently: boolean }

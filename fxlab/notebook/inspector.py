@@ -12,9 +12,12 @@ import traitlets
 
 from fxlab.drawing import LayoutError, start_layout_worker
 from fxlab.notebook import messages
+from fxlab.overlays import SOURCES, Overlay, Subject, from_table
+from fxlab.overlays import source as find_source
 from fxlab.screen.details import group_details, model_details, node_details
 from fxlab.screen.front_end import FrontEndMissingError, front_end_file
 from fxlab.screen.node_search import NodeSearch
+from fxlab.screen.overlay_state import overlay_state
 from fxlab.screen.pass_state import (
     describe_error,
     explain_all,
@@ -23,7 +26,7 @@ from fxlab.screen.pass_state import (
     readable_name,
 )
 from fxlab.screen.picture_state import picture_state
-from fxlab.screen.scene import Scene
+from fxlab.screen.scene import Scene, marks_of
 from fxlab.screen.session_state import (
     NO_PASS_IS_ON,
     changed_nodes_state,
@@ -31,6 +34,7 @@ from fxlab.screen.session_state import (
     model_name,
     outputs_state,
 )
+from fxlab.screen.stages import Stages
 from fxlab.screen.wire import clip, to_json
 
 if TYPE_CHECKING:
@@ -70,6 +74,8 @@ class Inspector(anywidget.AnyWidget):  # type: ignore[misc]
     passes = traitlets.Dict().tag(sync=True)
     details = traitlets.Dict().tag(sync=True)
     tables = traitlets.Dict().tag(sync=True)
+    stages = traitlets.Dict().tag(sync=True)
+    overlays = traitlets.Dict().tag(sync=True)
     status = traitlets.Dict({"busy": None, "error": None}).tag(sync=True)
     height = traitlets.Int(720, min=240, max=4000).tag(sync=True)
 
@@ -84,6 +90,11 @@ class Inspector(anywidget.AnyWidget):  # type: ignore[misc]
         start_layout_worker()
         self.session = session
         self._scene = Scene(session.graph_module)
+        self._stages = Stages(session)
+        self._own_overlays: dict[str, Overlay] = {}
+        self._overlay: str | None = None
+        self._subject: Subject | None = None
+        self._measured: dict[str, Overlay] = {}
         self._applied = self._signatures_on()
         self._explained: dict[str, pd.DataFrame | str] = {}
         self._selection: tuple[str, str] | None = None
@@ -129,6 +140,55 @@ class Inspector(anywidget.AnyWidget):  # type: ignore[misc]
         with self._scene.tentative():
             self._scene.close(path)
             self._redraw()
+
+    def show_stage(self, number: int, compared: str = "") -> None:
+        """Show a stage of the stack: 0 is the original, 1 the model after the first pass that is on.
+
+        Parameters
+        ----------
+        number
+            Of the stage.
+        compared
+            ``"below"`` or ``"original"`` to see in one graph what is different from the stage below or from
+            the original.
+        """
+        self._stages.go_to(number, compared)
+        self._scene.show(self._stages.graph, self._stages.marks)
+        if compared:
+            self._scene.uncover(self._stages.marks, "changes")
+        else:
+            self._scene.forget("changes")
+        if self._selection and not self._can_select(self._selection):
+            self._selection = None
+        self._show_stages()
+        self._redraw()
+        self._measure_overlay_again()
+
+    def overlay(self, what: str | pd.Series[Any] | pd.DataFrame | Overlay | None) -> None:
+        """Colour the graph by a value of each node; groups by the sum, or the largest, of their nodes'.
+
+        Parameters
+        ----------
+        what
+            The name of one of :data:`fxlab.overlays.SOURCES`, such as ``"output-error"``, ``"time"`` or
+            ``"flops"``, which is measured; a Series or a DataFrame indexed by node names, whose columns are
+            then offered in the page as well; an :class:`fxlab.overlays.Overlay`; or ``None`` for the colours
+            of kinds of nodes.
+
+        Raises
+        ------
+        TypeError
+            If it is none of these.
+        ValueError
+            If there is no overlay of that name, or it cannot be measured.
+        """
+        if what is None or isinstance(what, str):
+            return self._choose_overlay(what)
+        own = [what] if isinstance(what, Overlay) else from_table(what)
+        if not own:
+            raise ValueError("overlay got a DataFrame without columns.")
+        self._own_overlays |= {overlay.name: overlay for overlay in own}
+        return self._choose_overlay(own[0].name)
 
     @property
     def svg(self) -> str:
@@ -200,6 +260,11 @@ class Inspector(anywidget.AnyWidget):  # type: ignore[misc]
                 self.send({"type": "found", "request": request, **self._find(query)})
             case messages.Export(request):
                 self.send({"type": "dot", "request": request, "text": self._scene.dot()})
+            case messages.ShowStage(stage, compared):
+                with self._scene.tentative():
+                    self.show_stage(stage, compared)
+            case messages.ShowOverlay(name):
+                self._work("Measuring what each node costs", lambda: self._choose_overlay(name or None))
 
     def _switch(self, signature: str, on: bool) -> None:
         p = self._offered(signature)
@@ -249,6 +314,7 @@ class Inspector(anywidget.AnyWidget):  # type: ignore[misc]
         for signature in before:
             if signature not in self._applied:
                 self._scene.forget(signature)
+        self._stages.reset()
         self._scene.show(self.session.graph_module)
         fresh = [signature for signature in self._applied if signature not in before]
         for signature in fresh:
@@ -271,24 +337,68 @@ class Inspector(anywidget.AnyWidget):  # type: ignore[misc]
         with self._reporting():
             self._draw()
         self._show_passes()
+        self._show_stages()
         self._show_details()
         changed = [name for signature in changed_by or () for name in self._changed_by(signature)]
         if changed:
             self._focus(changed, gently=True)
         self._show_tables()
+        with self._reporting():
+            self._measure_overlay_again()
 
     def _redraw(self) -> None:
         self._draw()
         self._show_details()
 
     def _draw(self) -> None:
-        picture: Picture = self._scene.draw([p.signature for p in self.session.passes])
+        picture: Picture = self._scene.draw(self._stages.signatures)
         self._svg = picture.svg
         matches = matched_nodes(self._explained)
-        self.picture = picture_state(picture, self._scene.view.box_of, matches)
+        state = picture_state(picture, self._scene.view.box_of, matches)
+        self.picture = state | {"compared": bool(self._stages.compared)}
+        if self._overlay is None or self._known_overlay(self._overlay):
+            self._show_overlays()
+
+    def _show_stages(self) -> None:
+        self.stages = self._stages.state()
+
+    def _choose_overlay(self, name: str | None) -> None:
+        """Colour by an overlay, which is measured on the stage that is shown if it was not before."""
+        if name is not None and not self._known_overlay(name):
+            source = find_source(name)
+            if self._subject is None or self._subject.graph_module is not self._stages.stage:
+                self._subject = Subject(self._stages.stage, self.session.original, self.session.inputs)
+                self._measured.clear()
+            self._measured[name] = source.overlay(self._subject)
+        self._overlay = name
+        self._show_overlays()
+
+    def _known_overlay(self, name: str) -> Overlay | None:
+        """Return an overlay that a person gave, or that has been measured on the stage that is shown."""
+        if name in self._own_overlays:
+            return self._own_overlays[name]
+        is_current = self._subject is not None and self._subject.graph_module is self._stages.stage
+        return self._measured.get(name) if is_current else None
+
+    def _show_overlays(self) -> None:
+        known = self._known_overlay(self._overlay) if self._overlay is not None else None
+        offered = [(source.name, source.title) for source in SOURCES]
+        offered += [(own.name, own.title) for own in self._own_overlays.values()]
+        self.overlays = {
+            "offered": [{"name": name, "title": clip(title, 80)} for name, title in offered],
+            "overlay": overlay_state(known, self._scene.view) if known else None,
+        }
+
+    def _measure_overlay_again(self) -> None:
+        """Keep the colours true after the graph has changed; an overlay that cannot be measured goes."""
+        try:
+            self._choose_overlay(self._overlay)
+        except Exception:
+            self._choose_overlay(None)
+            raise
 
     def _show_passes(self) -> None:
-        cards = pass_states(self.session, self._explained, self._scene.marks())
+        cards = pass_states(self.session, self._explained, marks_of(self.session.graph_module))
         for card in cards:
             card["error"] = self._pass_errors.get(card["signature"], "")
         self.passes = {
@@ -303,8 +413,9 @@ class Inspector(anywidget.AnyWidget):  # type: ignore[misc]
     def _described(self) -> dict[str, Any]:
         hierarchy = self._scene.hierarchy
         if self._selection is None:
-            names = [readable_name(p) for p in self.session.applied]
-            return model_details(self._scene.graph_module, hierarchy, model_name(self.session), names)
+            return model_details(
+                self._stages.stage, hierarchy, model_name(self.session), self._stages.applied
+            )
         kind, name = self._selection
         if kind == "group":
             return group_details(

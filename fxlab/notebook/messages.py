@@ -130,6 +130,23 @@ class Export:
     request: str
 
 
+@dataclass(frozen=True, slots=True)
+class ShowStage:
+    """Show a stage of the stack, alone or with what is different from another."""
+
+    type: ClassVar[str] = "show-stage"
+    stage: int
+    compared: str
+
+
+@dataclass(frozen=True, slots=True)
+class ShowOverlay:
+    """Colour the graph by an overlay; by none if the name is empty."""
+
+    type: ClassVar[str] = "show-overlay"
+    name: str
+
+
 Message = (
     Toggle
     | Undo
@@ -146,10 +163,12 @@ Message = (
     | RevealPass
     | Search
     | Export
+    | ShowStage
+    | ShowOverlay
 )
 
 _MESSAGES: dict[str, type[Any]] = {cls.type: cls for cls in Message.__args__}
-_WORDS = {"str": str, "bool": bool}
+_WORDS = {"str": str, "bool": bool, "int": int}
 
 
 def parse_message(content: object) -> Message:
@@ -175,7 +194,7 @@ def parse_message(content: object) -> Message:
     unknown = [key for key in content if key != "type" and key not in expected]
     if unknown:
         raise MessageError(f"The message {kind!r} has no field {_short(unknown[0])}.")
-    values: dict[str, str | bool] = {}
+    values: dict[str, str | bool | int] = {}
     for name, wanted in expected.items():
         value = content.get(name)
         if type(value) is not wanted:

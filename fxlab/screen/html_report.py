@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import hashlib
 import html
 import json
@@ -16,11 +17,13 @@ import pandas as pd
 from torch import nn
 
 from fxlab._version import __version__
+from fxlab.overlays import SOURCES, Overlay, Subject
 from fxlab.screen.front_end import FrontEndMissingError, front_end_file
 from fxlab.screen.pass_state import describe_error, explain_all, matched_nodes, pass_states, readable_name
 from fxlab.screen.portable import PortableGraphs
 from fxlab.screen.scene import marks_of
 from fxlab.screen.session_state import changed_nodes_state, judgement_state, model_name, outputs_state
+from fxlab.screen.stages import BELOW, Stages
 from fxlab.screen.table_state import table_state
 from fxlab.screen.wire import to_json
 from fxlab.session import Session
@@ -56,7 +59,7 @@ def report(
     inputs: Any = None,
     *,
     passes: Sequence[Transformation] | None = None,
-    judge: bool = True,
+    measure: bool = True,
 ) -> Path:
     """Write a session to one HTML file: the interactive graph of every stage, and the tables.
 
@@ -74,8 +77,9 @@ def report(
         The file to write, ending in ``.html``. One that exists is replaced when the new one is complete.
     inputs, passes
         For a model, as for :func:`fxlab.inspect`.
-    judge
-        Whether to run the model in float64 to tell differences from rounding (see :func:`fxlab.verdict`).
+    measure
+        Whether to run the model for what takes many runs: the verdict (see :func:`fxlab.verdict`), and what
+        the nodes of each stage cost and how far off they are, by which the graph can be coloured.
 
     Returns
     -------
@@ -108,7 +112,7 @@ def report(
     """
     file = _checked_path(path)
     session = _checked_session(model_or_session, inputs, passes)
-    _write(file, _page(session, judge))
+    _write(file, _page(session, measure))
     return file
 
 
@@ -143,7 +147,7 @@ def _checked_session(
     return Session(model_or_session, inputs, passes=passes)
 
 
-def _page(session: Session, judge: bool) -> str:
+def _page(session: Session, measure: bool) -> str:
     files = ("report.js", "report.css", "layout_worker.js")
     script, css, worker = texts = [front_end_file(name) for name in files]
     for name, text in zip(files, texts, strict=True):
@@ -166,7 +170,7 @@ def _page(session: Session, judge: bool) -> str:
         version=__version__,
         title=html.escape(f"{model_name(session)[:200]} · fxlab"),
         css=css,
-        data=_embedded(_data(session, judge)),
+        data=_embedded(_data(session, measure)),
         worker=worker,
         script=script,
     )
@@ -182,28 +186,51 @@ def _embedded(data: dict[str, Any]) -> str:
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 
 
-def _data(session: Session, judge: bool) -> dict[str, Any]:
+def _data(session: Session, measure: bool) -> dict[str, Any]:
     explained = explain_all(session)
-    marks = marks_of(session.graph_module)
-    name, names = model_name(session), [readable_name(p) for p in session.applied]
-    graphs = PortableGraphs([p.signature for p in session.passes], explained)
-    for number, stage in enumerate(session.stages):
-        changed = [n for n, found in marks_of(stage).items() if found]
-        graphs.add(stage, name, names[:number], changed)
-    cards = [card | {"error": ""} for card in pass_states(session, explained, marks)]
+    cards = pass_states(session, explained, marks_of(session.graph_module))
     return {
-        **graphs.data(),
-        "stages": ["Original", *names],
-        "signatures": [p.signature for p in session.passes],
+        **_graphs(session, explained, measure),
+        "stages": Stages(session).names,
         "matches": matched_nodes(explained),
-        "passes": {"passes": cards, "canUndo": False, "canRedo": False, "fixed": True},
-        "tables": _tables(session, explained, judge),
+        "passes": {
+            "passes": [card | {"error": ""} for card in cards],
+            "canUndo": False,
+            "canRedo": False,
+            "fixed": True,
+        },
+        "tables": _tables(session, explained, measure),
     }
 
 
-def _tables(session: Session, explained: dict[str, pd.DataFrame | str], judge: bool) -> dict[str, Any]:
+def _graphs(session: Session, explained: dict[str, pd.DataFrame | str], measure: bool) -> dict[str, Any]:
+    """Describe every stage, what it changed, and what all of them changed together."""
+    graphs, stages = PortableGraphs(explained), Stages(session)
+    name, last = model_name(session), len(session.applied)
+    for number, stage in enumerate(session.stages):
+        stages.go_to(number)
+        overlays = _overlays(Subject(stage, session.original, session.inputs), measure)
+        graphs.add(stages, name, overlays)
+        for compared in stages.comparisons:
+            if compared == BELOW or number in (1, last):
+                stages.go_to(number, compared)
+                graphs.add(stages, name, overlays)
+    return graphs.data()
+
+
+def _overlays(subject: Subject, measure: bool) -> list[Overlay]:
+    """Measure what can be: a model may have no inputs or no weights."""
+    found = []
+    for source in SOURCES:
+        if measure or not source.runs:
+            with contextlib.suppress(Exception):
+                found.append(source.overlay(subject))
+    return found
+
+
+def _tables(session: Session, explained: dict[str, pd.DataFrame | str], measure: bool) -> dict[str, Any]:
     outputs, more = outputs_state(session), []
-    if outputs["state"] == "ready" and judge:
+    if outputs["state"] == "ready" and measure:
         try:
             found = session.verdict()
         except Exception as error:

@@ -8,7 +8,7 @@ stages have in common is written once. The data grow with the number of nodes, n
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from torch import fx
@@ -19,10 +19,15 @@ from fxlab.drawing.hierarchy import Group, Hierarchy, Leaf
 from fxlab.drawing.typography import FONT, has_known_width, shorten, text_width
 from fxlab.screen.details import group_details, model_details, node_description, source_frame
 from fxlab.screen.node_facts import frames_of
-from fxlab.screen.scene import REVEAL_BUDGET, marks_of
+from fxlab.screen.overlay_state import described
+from fxlab.screen.scene import REVEAL_BUDGET
+from fxlab.screen.stages import Stages
+from fxlab.screen.wire import to_json
 
 if TYPE_CHECKING:
     import pandas as pd
+
+    from fxlab.overlays import Overlay
 
 Word = tuple[str, float | None]
 """A text and its width; ``None`` where the width is a guess, so that nothing may be squeezed into it."""
@@ -66,37 +71,34 @@ class PortableGraphs:
 
     Parameters
     ----------
-    signatures
-        Of the passes, in the order that numbers them.
     explained
         Signature of a pass -> its ``explain`` frame, or words why there is none.
     """
 
-    def __init__(self, signatures: Sequence[str], explained: Mapping[str, pd.DataFrame | str]) -> None:
-        self._index = {signature: number for number, signature in enumerate(signatures)}
+    def __init__(self, explained: Mapping[str, pd.DataFrame | str]) -> None:
+        self._index: dict[str, int] = {}
         self._candidates = _candidates_by_node(explained)
         self._looks, self._nodes, self._groups, self._frames = _Table(), _Table(), _Table(), _Table()
         self._frame_numbers: dict[tuple[Any, ...], int] = {}
         self._graphs: list[dict[str, Any]] = []
 
-    def add(self, gm: fx.GraphModule, name: str, applied: Iterable[str], uncovered: Iterable[str]) -> None:
-        """Add a graph.
+    def add(self, stages: Stages, name: str, overlays: Sequence[Overlay] = ()) -> None:
+        """Add what a session shows: a stage, alone or compared with another.
 
         Parameters
         ----------
-        gm
-            The graph.
+        stages
+            What is shown. Nodes with marks are seen at first, as far as that makes no large picture.
         name
             Of the model.
-        applied
-            Names of the passes that made it.
-        uncovered
-            Nodes to be seen at first, as far as they do not make the picture too large.
+        overlays
+            What the graph can be coloured by.
         """
+        gm, marks = stages.graph, stages.marks
         hierarchy = build_hierarchy(gm)
-        marks = marks_of(gm)
+        self._index = {signature: number for number, signature in enumerate(stages.signatures)}
         overview = View.default(hierarchy)
-        known = [node for node in uncovered if node in hierarchy.position_of]
+        known = [node for node in marks if node in hierarchy.position_of]
         first = overview.reveal(known, max(REVEAL_BUDGET, len(overview.boxes)))
         self._graphs.append(
             {
@@ -107,7 +109,11 @@ class PortableGraphs:
                 "nodes": [self._node(node, hierarchy) for node in gm.graph.nodes],
                 "overview": sorted(overview.opened),
                 "opened": sorted(first.opened),
-                "details": _with_names(model_details(gm, hierarchy, name, applied)),
+                "details": _with_names(model_details(stages.stage, hierarchy, name, stages.applied)),
+                "stage": stages.number,
+                "compared": stages.compared,
+                "signatures": stages.signatures,
+                "overlays": [self._overlay(overlay, gm) for overlay in overlays],
             }
         )
 
@@ -121,6 +127,11 @@ class PortableGraphs:
             "frames": self._frames.values,
             "graphs": self._graphs,
         }
+
+    @staticmethod
+    def _overlay(overlay: Overlay, gm: fx.GraphModule) -> dict[str, Any]:
+        values = [to_json(overlay.values.get(node.name)) for node in gm.graph.nodes]
+        return described(overlay) | {"values": values}
 
     def _group(self, group: Group, hierarchy: Hierarchy, marks: box.Marks) -> dict[str, Any]:
         closed = box.make_box(group, hierarchy, marks, self._index)

@@ -9,6 +9,8 @@ from torch import fx
 
 from fxlab.drawing import Hierarchy, Picture, View, build_hierarchy, render, to_digraph
 
+Marks = dict[str, tuple[str, ...]]
+
 REVEAL_BUDGET = 110
 """Boxes that may be on the screen after the nodes a pass changed were uncovered."""
 
@@ -27,6 +29,7 @@ class Scene:
 
     def __init__(self, graph_module: fx.GraphModule) -> None:
         self._graph_module = graph_module
+        self._marks = marks_of(graph_module)
         self.hierarchy: Hierarchy = build_hierarchy(graph_module)
         self._opened: dict[str, str] = {}
         """Path of a group -> the signature it was opened for, or "" if a person opened it."""
@@ -37,8 +40,9 @@ class Scene:
         """The graph on the screen."""
         return self._graph_module
 
-    def show(self, graph_module: fx.GraphModule) -> None:
-        """Show another stage of the same model."""
+    def show(self, graph_module: fx.GraphModule, marks: Marks | None = None) -> None:
+        """Show another stage of the same model; marks are those of the passes if none are given."""
+        self._marks = marks_of(graph_module) if marks is None else marks
         if graph_module is not self._graph_module:
             self.hierarchy = build_hierarchy(graph_module)
             self._graph_module = graph_module
@@ -109,9 +113,9 @@ class Scene:
         """Return the visible part in the DOT language."""
         return str(to_digraph(self.view, marks=self.marks()).source)
 
-    def marks(self) -> dict[str, tuple[str, ...]]:
+    def marks(self) -> Marks:
         """Node name -> signatures of the passes that changed the node."""
-        return marks_of(self._graph_module)
+        return self._marks
 
     def _open(self, view: View, signature: str) -> None:
         for path in view.opened:
@@ -119,7 +123,7 @@ class Scene:
                 self._opened[path] = signature
 
 
-def marks_of(graph_module: fx.GraphModule) -> dict[str, tuple[str, ...]]:
+def marks_of(graph_module: fx.GraphModule) -> Marks:
     """Node name -> signatures of the passes that changed the node."""
     marked = {node.name: node.meta.get("transformations") for node in graph_module.graph.nodes}
     return {name: tuple(sorted(map(str, marks))) for name, marks in marked.items() if marks}

@@ -176,7 +176,7 @@ def test_a_hidden_node_is_found_and_shown_with_all_that_is_known_of_it(page: Pag
     page.locator(".fxi-results [role=option]").first.wait_for()
     page.keyboard.press("Enter")
     settle(page)
-    expect(details_title(page)).to_have_text("blocks_2_query_key_merged")
+    expect(details_title(page)).to_have_text("query_key_merged_2")
     details = page.get_by_role("region", name="Details")
     expect(details).to_contain_text("Changed by")
     expect(details).to_contain_text("(16, 8)")
@@ -201,6 +201,37 @@ def test_each_stage_can_be_looked_at(page: Page, session: Session) -> None:
     expect(header).to_contain_text(f"{len(session.stages[1].graph.nodes)} nodes")
     expect(page.locator(".fxi-layer svg .fx-mark-0").first).to_be_visible()
     expect(page.locator(".fxi-layer svg .fx-mark-1")).to_have_count(0)
+
+
+def test_two_stages_are_shown_as_one_graph(page: Page) -> None:
+    page.get_by_role("combobox", name="Compare with").select_option("original")
+    settle(page)
+    flags = page.locator(".fxi-layer svg .fxi-flag text")
+    expect(flags.filter(has_text="+").first).to_be_visible()
+    expect(flags.filter(has_text="≠").first).to_be_visible()
+    page.get_by_text("Legend").click()
+    expect(page.locator(".fxi-legend")).to_contain_text("Added")
+    page.get_by_role("combobox", name="Stage of the graph").select_option("0")
+    settle(page)
+    expect(flags).to_have_count(0)
+    expect(page.get_by_role("combobox", name="Compare with")).to_be_hidden()
+
+
+def test_the_graph_is_coloured_by_costs_and_kinds(page: Page) -> None:
+    choice, legend = page.get_by_role("combobox", name="Colour by"), page.locator(".fxi-legend")
+    page.get_by_text("Legend").click()
+    choice.select_option("parameters")
+    settle(page)
+    expect(page.locator(".fxi-layer svg .node.fxi-heat").first).to_be_visible()
+    box(page, "embedding").hover()
+    expect(page.get_by_role("tooltip")).to_contain_text("Parameters: 160 (")
+    choice.select_option("dtype")
+    settle(page)
+    expect(page.locator(".fxi-layer svg .fxi-heat")).to_have_count(0)
+    choice.select_option("")
+    settle(page)
+    expect(page.locator(".fxi-layer svg .fxi-plain")).to_have_count(0)
+    expect(legend).to_contain_text("Module")
 
 
 def test_a_pass_lights_the_nodes_that_it_changed(page: Page) -> None:

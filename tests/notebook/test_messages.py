@@ -28,6 +28,8 @@ GOOD: list[dict[str, Any]] = [
     {"type": "reveal-pass", "signature": "s"},
     {"type": "search", "query": "x", "request": "1"},
     {"type": "export-dot", "request": "1"},
+    {"type": "show-stage", "stage": 1, "compared": "original"},
+    {"type": "show-overlay", "name": "flops"},
 ]
 HUGE = "x" * (LONGEST_TEXT + 1)
 WRONG: list[Any] = [None, 3, 1.5, float("nan"), "text", b"bytes", [], {}, [1, 2], True, HUGE, 10**5000]

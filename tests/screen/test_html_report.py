@@ -17,8 +17,10 @@ from torch import fx, nn
 
 import fxlab
 from fxlab import ChangeTrueDivToMulByInverse, MergeLinears, Session
+from fxlab.overlays import SOURCES
 from fxlab.screen import report as report_module_function
 from fxlab.screen.portable import PortableGraphs
+from fxlab.screen.stages import Stages
 
 HOSTILE = "</script><script>alert(1)</script><!-- <img src=x> ]]> \u202e\u2028 'quotes' & \U0001f600"
 
@@ -95,7 +97,11 @@ def page(written: Path) -> Page:
 def test_it_holds_each_stage_and_what_the_tables_say(page: Page) -> None:
     data, session = page.data, make_session()
     assert data["stages"] == ["Original", "Merge linears", "Change true div to mul by inverse"]
-    assert [len(graph["nodes"]) for graph in data["graphs"]] == [len(s.graph.nodes) for s in session.stages]
+    alone = [graph for graph in data["graphs"] if not graph["compared"]]
+    assert [len(graph["nodes"]) for graph in alone] == [len(s.graph.nodes) for s in session.stages]
+    compared = [(graph["stage"], graph["compared"]) for graph in data["graphs"] if graph["compared"]]
+    assert compared == [(1, "original"), (2, "below"), (2, "original")]
+    assert [o["name"] for o in alone[-1]["overlays"]] == [source.name for source in SOURCES]
     assert data["tables"]["outputs"]["judgement"]["agrees"]
     assert data["tables"]["nodes"]["table"]["total"] == len(session.transformed_nodes())
     verdict, candidates = data["tables"]["more"]
@@ -138,7 +144,7 @@ def test_the_embedded_scripts_end_where_they_should(page: Page) -> None:
 
 def test_a_report_is_as_large_as_its_code_and_its_nodes(tmp_path: Path) -> None:
     small, medium, large = (
-        fxlab.report(make_session(count), tmp_path / f"{count}.html", judge=False).stat().st_size
+        fxlab.report(make_session(count), tmp_path / f"{count}.html", measure=False).stat().st_size
         for count in (5, 25, 45)
     )
     assert small < 1_300_000
@@ -147,10 +153,10 @@ def test_a_report_is_as_large_as_its_code_and_its_nodes(tmp_path: Path) -> None:
 
 def test_what_stages_have_in_common_is_written_once() -> None:
     session = make_session()
-    once, twice = PortableGraphs([], {}), PortableGraphs([], {})
-    once.add(session.original, "model", [], [])
+    once, twice = PortableGraphs({}), PortableGraphs({})
+    once.add(Stages(session), "model")
     for _ in range(2):
-        twice.add(session.original, "model", [], [])
+        twice.add(Stages(session), "model")
     assert once.data()["nodes"] == twice.data()["nodes"]
     assert once.data()["looks"] == twice.data()["looks"]
 
@@ -196,10 +202,10 @@ def test_a_file_is_replaced_as_a_whole_or_not_at_all(tmp_path: Path, monkeypatch
     with monkeypatch.context() as patch:
         patch.setattr("os.fsync", fails)
         with pytest.raises(OSError, match="disk full"):
-            fxlab.report(make_session(1), path, judge=False)
+            fxlab.report(make_session(1), path, measure=False)
     assert path.read_text() == "before"
     assert list(tmp_path.iterdir()) == [path]
-    fxlab.report(make_session(1), path, judge=False)
+    fxlab.report(make_session(1), path, measure=False)
     assert path.read_text(encoding="utf-8").startswith("<!DOCTYPE html>")
     assert list(tmp_path.iterdir()) == [path]
 
@@ -232,7 +238,7 @@ def test_only_models_and_sessions_are_reported(tmp_path: Path) -> None:
 def test_a_missing_front_end_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("fxlab.screen.front_end._STATIC", tmp_path)
     with pytest.raises(RuntimeError, match=r"front end is missing.*hatch_build.py"):
-        fxlab.report(make_session(1), tmp_path / "a.html", judge=False)
+        fxlab.report(make_session(1), tmp_path / "a.html", measure=False)
 
 
 def test_the_public_name_stays_a_function_whatever_is_imported() -> None:

@@ -1,6 +1,6 @@
 /** What is embedded in a report: `fxlab/screen/portable.py` and `report.py` write it. */
 
-import type { BoxKind, Details, Passes, SourceFrame, Tables } from "../protocol";
+import type { BoxKind, Cell, Comparison, Details, Overlay, Passes, SourceFrame, Tables } from "../protocol";
 
 /** A text and its width; null where the width is a guess. */
 export type Word = [text: string, width: number | null];
@@ -49,6 +49,12 @@ export interface GraphData {
   overview: string[];
   opened: string[];
   details: BareDetails;
+  /** Number of the stage. */
+  stage: number;
+  compared: Comparison;
+  signatures: string[];
+  /** Values in the order of the nodes. */
+  overlays: (Omit<Overlay, "values" | "total"> & { values: Cell[] })[];
 }
 
 /** Details in which links are names alone, and frames numbers. */
@@ -99,7 +105,6 @@ export interface SessionData {
   frames: SourceFrame[];
   graphs: GraphData[];
   stages: string[];
-  signatures: string[];
   matches: Record<string, string[]>;
   passes: Passes;
   tables: Tables;

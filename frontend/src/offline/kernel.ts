@@ -1,8 +1,9 @@
 /** What answers the inspector where there is no kernel: the graphs of a report, drawn in the page itself. */
 
 import type { Model } from "../app";
-import type { Box, Details, Edge, FromKernel, Link, Picture, State, ToKernel } from "../protocol";
+import type { Box, Cell, Comparison, Details, Edge, FromKernel, Link, Picture, Stages, State, ToKernel } from "../protocol";
 import { placeBoxes } from "./boxes";
+import { combined } from "./combine";
 import type { BareDetails, SessionData } from "./data";
 import { toDot } from "./dot";
 import { Group, Hierarchy, type Leaf } from "./hierarchy";
@@ -43,6 +44,7 @@ export class OfflineKernel implements Model {
   private scene: Scene;
   private view: View;
   private dot = "";
+  private overlay = "";
   private opened: Set<string>;
   private selection: Selection | null = null;
   private queue: Promise<void> = Promise.resolve();
@@ -52,7 +54,7 @@ export class OfflineKernel implements Model {
     private readonly data: SessionData,
     private readonly layouts: Layouts,
   ) {
-    const last = data.graphs.length - 1;
+    const last = data.graphs.findIndex(({ stage, compared }) => stage === data.stages.length - 1 && !compared);
     this.scene = this.sceneOf(last);
     this.opened = new Set(data.graphs[last]!.opened);
     this.view = this.viewOf(this.opened);
@@ -62,13 +64,15 @@ export class OfflineKernel implements Model {
       tables: data.tables,
       status: { busy: null, error: null },
       details: this.described(),
-      stages: { names: data.stages, shown: last },
+      stages: this.stages(),
+      overlays: { offered: [], overlay: null },
       height: 0,
     };
   }
 
   /** Draws the first picture; the inspector may be shown before. */
   start(): Promise<void> {
+    this.showOverlay();
     return this.attempt(() => this.draw(this.opened));
   }
 
@@ -127,14 +131,18 @@ export class OfflineKernel implements Model {
       case "export-dot":
         return this.tell({ type: "dot", request: message.request, text: this.dot });
       case "show-stage":
-        return this.showStage(message.stage);
+        return this.showStage(message.stage, message.compared);
+      case "show-overlay":
+        this.overlay = message.name;
+        return this.showOverlay();
       default:
         throw new Error("A report shows a session as it was. To switch passes, open the model with fxlab.inspect.");
     }
   }
 
-  private async showStage(number: number): Promise<void> {
-    if (!this.data.graphs[number]) throw new Error(`There is no stage ${number}.`);
+  private async showStage(stage: number, compared: Comparison): Promise<void> {
+    const number = this.data.graphs.findIndex((graph) => graph.stage === stage && graph.compared === compared);
+    if (number < 0) throw new Error(compared ? "This report does not compare these two stages." : `There is no stage ${stage}.`);
     const before = this.scene;
     this.scene = this.sceneOf(number);
     try {
@@ -143,9 +151,33 @@ export class OfflineKernel implements Model {
       this.scene = before;
       throw error;
     }
-    this.set("stages", { names: this.data.stages, shown: number });
+    this.set("stages", this.stages());
+    this.showOverlay();
     if (this.selection && !this.exists(this.selection)) this.selection = null;
     this.set("details", this.described());
+  }
+
+  private stages(): Stages {
+    const { stage, compared } = this.data.graphs[this.scene.number]!;
+    const comparisons = this.data.graphs.filter((graph) => graph.stage === stage && graph.compared).map((graph) => graph.compared);
+    return { names: this.data.stages, shown: stage, compared, comparisons };
+  }
+
+  private showOverlay(): void {
+    const { overlays, nodes } = this.data.graphs[this.scene.number]!;
+    const offered = overlays.map(({ name, title }) => ({ name, title }));
+    const chosen = overlays.find(({ name }) => name === this.overlay);
+    if (!chosen) return this.set("overlays", { offered, overlay: null });
+    const { combine, numeric } = chosen;
+    const valueOf = new Map(nodes.map((place, i) => [this.data.nodes[place]!.name!, chosen.values[i] ?? null]));
+    const { leaves } = this.scene.hierarchy;
+    const values: Record<string, Cell> = {};
+    for (const item of [...this.view.clusters, ...this.view.boxes]) {
+      const drawn = item instanceof Group ? leaves.slice(item.start, item.stop) : [item];
+      const value = combined(drawn.flatMap((leaf) => leaf.names.map((name) => valueOf.get(name) ?? null)), combine, numeric);
+      if (value !== null) values[item.id] = value;
+    }
+    this.set("overlays", { offered, overlay: { ...chosen, values, total: combined(chosen.values, combine, numeric) } });
   }
 
   private async selectNode(name: string, show: boolean): Promise<void> {
@@ -186,6 +218,7 @@ export class OfflineKernel implements Model {
   /** Shows the graph with other groups opened; if that fails, everything stays as it was. */
   private async draw(opened: Set<string>): Promise<void> {
     const { looks, metrics } = this.data;
+    const { signatures, compared } = this.data.graphs[this.scene.number]!;
     const view = this.viewOf(opened);
     const boxes = placeBoxes(view, looks, metrics);
     const edges = new Map(view.edges.map((edge) => [`edge-${edge.source.id}-${edge.target.id}`, this.edge(edge.source, edge.target, edge.leaves)]));
@@ -193,7 +226,8 @@ export class OfflineKernel implements Model {
     const drawn = writeSvg(await this.layouts.layOut(dot), boxes, edges, metrics);
     [this.opened, this.view, this.dot] = [opened, view, dot];
     const infos: [string, Box][] = [...boxes.values()].flatMap(({ id, box, chips }) => [[id, box], ...chips.map((chip): [string, Box] => [chip.id, chip.box])] as [string, Box][]);
-    this.set("picture", { ...drawn, boxes: Object.fromEntries(infos), edges: Object.fromEntries(edges), signatures: this.data.signatures, matches: this.matches(view) });
+    this.set("picture", { ...drawn, boxes: Object.fromEntries(infos), edges: Object.fromEntries(edges), signatures, compared: compared !== "", matches: this.matches(view) });
+    if (this.overlay) this.showOverlay();
   }
 
   private edge(source: Group | Leaf, target: Group | Leaf, leaves: Leaf[]): Edge & { count: number } {
