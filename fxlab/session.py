@@ -11,6 +11,7 @@ from torch.fx import GraphModule
 from fxlab import transformations
 from fxlab.graph_module import changed_copy
 from fxlab.running import Inputs
+from fxlab.session_code import stack_code
 from fxlab.transformations import Transformation
 from fxlab.validation import Reference, Verdict, compare_outputs, transformed_nodes
 
@@ -248,6 +249,29 @@ class Session:
         below = self._in_order(self._stack, up_to=found.signature)
         key = ("explain", below, found.signature)
         return self._table(key, lambda: found.explain(self._stages[below]))
+
+    def to_python(self) -> str:
+        """Return code that makes a session of ``model`` and ``inputs`` with what is on here.
+
+        Examples
+        --------
+        >>> from torch import nn
+        >>> from fxlab import RemoveDeadCode
+        >>> session = Session(torch.fx.symbolic_trace(nn.ReLU()), passes=[RemoveDeadCode()])
+        >>> session.apply("remove-dead-code")
+        >>> print(session.to_python())
+        # model and inputs are yours: what the session was made of.
+        import fxlab
+        <BLANKLINE>
+        passes = [
+            fxlab.RemoveDeadCode(),
+        ]
+        session = fxlab.Session(model, inputs, passes=passes)
+        for transformation in passes:
+            session.apply(transformation)
+        <BLANKLINE>
+        """
+        return stack_code(self.applied)
 
     def on_change(self, callback: Callable[["Session"], None]) -> Callable[[], None]:
         """Call a function with the session after each change; returns the function that ends this."""

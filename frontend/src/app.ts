@@ -5,6 +5,7 @@ import { download, fill, h, iconButton } from "./dom";
 import { GraphView } from "./graph_view";
 import { Legend } from "./legend";
 import { PassList } from "./pass_list";
+import { rasterised } from "./png";
 import { paint } from "./overlay";
 import { isPicture, readMessage, type Overlay, type Overlays, type Pass, type Passes, type Picture, type State, type ToKernel } from "./protocol";
 import { SearchBox } from "./search_box";
@@ -327,12 +328,15 @@ export class App {
     const exporting = h(
       "details",
       { class: "fxi-menu" },
-      h("summary", { class: "fxi-button", title: "Save the graph as it is shown" }, "Export"),
+      h("summary", { class: "fxi-button", title: "Save the graph as it is shown, or the passes" }, "Export"),
       h(
         "div",
         { class: "fxi-menu-body" },
         h("button", { type: "button", class: "fxi-item", onclick: () => (close(exporting), this.saveSvg()) }, "SVG picture"),
+        h("button", { type: "button", class: "fxi-item", onclick: () => (close(exporting), void this.savePng()) }, "PNG picture"),
         h("button", { type: "button", class: "fxi-item", onclick: () => (close(exporting), this.send({ type: "export-dot", request: this.request() })) }, "Graphviz DOT"),
+        h("button", { type: "button", class: "fxi-item", title: "The passes that are on, as code that applies them", onclick: () => (close(exporting), this.saveCode()) }, "Python code"),
+        h("button", { type: "button", class: "fxi-item", onclick: () => (close(exporting), void this.copyCode()) }, "Copy Python code"),
       ),
     );
     for (const menu of [help, exporting]) {
@@ -340,7 +344,7 @@ export class App {
       menu.addEventListener("keydown", (event) => event.key === "Escape" && close(menu));
     }
     return h(
-      "header",
+      "div",
       { class: "fxi-header" },
       h("div", { class: "fxi-heading" }, this.title, this.summary),
       this.busy.element,
@@ -416,6 +420,26 @@ export class App {
 
   private saveSvg(): void {
     if (this.picture) download(this.fileName("svg"), "image/svg+xml", this.picture.svg);
+  }
+
+  /** Draws the SVG, as it is saved, on a canvas. */
+  private async savePng(): Promise<void> {
+    if (!this.picture) return;
+    const blob = await rasterised(this.picture).catch(() => null);
+    if (blob) download(this.fileName("png"), "image/png", blob);
+    else this.banner.show({ number: -Date.now(), title: "The picture is too large for a PNG", text: "Close some groups, or save it as SVG." });
+  }
+
+  private saveCode(): void {
+    download(this.fileName("py"), "text/x-python", this.state.code ?? "");
+  }
+
+  private async copyCode(): Promise<void> {
+    const done = await navigator.clipboard?.writeText(this.state.code ?? "").then(
+      () => true,
+      () => false,
+    );
+    if (!done) this.banner.show({ number: -Date.now(), title: "The browser did not allow copying", text: "Save the code as a file instead." });
   }
 
   private fileName(suffix: string): string {

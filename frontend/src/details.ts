@@ -50,7 +50,7 @@ export class DetailsPanel {
       this.contents(details),
       this.candidates(details),
       this.source(details.frames ?? []),
-      details.trace && details.trace.length > 0 && section("Trace", h("pre", { class: "fxi-trace" }, details.trace.join("\n"))),
+      details.trace && details.trace.length > 0 && section("Trace", h("pre", { class: "fxi-trace", tabindex: 0, role: "group", "aria-label": "Trace" }, details.trace.join("\n"))),
     );
   }
 
@@ -176,7 +176,7 @@ export class DetailsPanel {
       innermost.excerpt.length > 0
         ? h(
             "pre",
-            { class: "fxi-code" },
+            { class: "fxi-code", tabindex: 0, role: "group", "aria-label": "Lines of source" },
             innermost.excerpt.map(({ line, text }) => h("span", { class: line === innermost.line ? "fxi-line fxi-current" : "fxi-line", "data-line": line }, text || " ")),
           )
         : innermost.code && h("pre", { class: "fxi-code" }, h("span", { class: "fxi-line fxi-current", "data-line": innermost.line }, innermost.code)),

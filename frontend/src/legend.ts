@@ -54,7 +54,7 @@ export class Legend {
   }
 
   private scale({ ends, kinds, boxes }: Painted): HTMLElement[] {
-    if (ends) return [h("li", { class: "fxi-scale" }, h("span", {}, ends[0]), h("span", { class: "fxi-scale-bar", "aria-label": "to" }), h("span", {}, ends[1]))];
+    if (ends) return [h("li", { class: "fxi-scale" }, h("span", {}, ends[0]), h("span", { class: "fxi-scale-bar", role: "img", "aria-label": "to" }), h("span", {}, ends[1]))];
     if (boxes.size === 0) return [h("li", {}, "No box has a value.")];
     return kinds.slice(0, 8).map((kind, i) => h("li", {}, h("span", { class: `fxi-swatch fxi-kind-${i}` }), i === 7 && kinds.length > 8 ? "others" : kind));
   }

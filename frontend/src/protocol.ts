@@ -67,6 +67,8 @@ export interface Passes {
   passes: Pass[];
   canUndo: boolean;
   canRedo: boolean;
+  /** Python code that makes the stack again. */
+  code?: string;
   /** Nothing can be switched: there is no kernel. */
   fixed?: boolean;
 }

@@ -11,5 +11,7 @@ function textOf(id: string): string {
 
 const layouts = new Layouts(textOf("fxlab-layout-worker"));
 const kernel = new OfflineKernel(JSON.parse(textOf("fxlab-session")) as SessionData, layouts);
-document.body.append(new App(kernel).element);
+const main = document.createElement("main");
+main.append(new App(kernel).element);
+document.body.append(main);
 void kernel.start();

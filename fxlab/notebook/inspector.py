@@ -405,6 +405,7 @@ class Inspector(anywidget.AnyWidget):  # type: ignore[misc]
             "passes": cards,
             "canUndo": bool(self.session.can_undo),
             "canRedo": bool(self.session.can_redo),
+            "code": clip(self.session.to_python(), 100_000),
         }
 
     def _show_details(self) -> None:

@@ -197,6 +197,7 @@ def _data(session: Session, measure: bool) -> dict[str, Any]:
             "passes": [card | {"error": ""} for card in cards],
             "canUndo": False,
             "canRedo": False,
+            "code": session.to_python(),
             "fixed": True,
         },
         "tables": _tables(session, explained, measure),

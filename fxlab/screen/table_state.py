@@ -19,7 +19,10 @@ _TITLES = {
     "target": "Target", "module_path": "Module path", "parameters": "Parameters", "inputs": "Inputs",
     "users": "Users", "changed_by": "Changed by", "max_ulp_diff": "max ULPs",
     "cosine_similarity": "Cosine", "worst_index": "Worst at",
-    "before": "Stands for", "target_before": "Target before",
+    "before": "Stands for", "target_before": "Target before", "pass_": "Pass", "matched": "Matched",
+    "reason": "Reason", "status": "Status", "ratio": "Ratio", "own_error": "Own error",
+    "transformed_error": "Error", "function_error": "Error in float64",
+    "new_values_error": "Explained by rounding",
 }  # fmt: skip
 _ORDER = (
     "allclose", "max_abs_diff", "mean_abs_diff", "max_rel_diff", "max_ulp_diff", "cosine_similarity",

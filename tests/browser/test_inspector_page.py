@@ -9,6 +9,7 @@ from typing import Any
 
 import nbformat
 import pytest
+from accessibility import violations
 from jupyter_lab import JupyterLab
 from lab_page import LabPage
 from playwright.sync_api import Locator, expect
@@ -339,6 +340,36 @@ def test_it_follows_the_theme(page: LabPage, inspector: Locator) -> None:
     light, dark = page.brightness_by_theme(inspector, "inspector-")
     assert light > 200
     assert dark < 80
+
+
+@pytest.mark.parametrize("theme", ["JupyterLab Light", "JupyterLab Dark"])
+def test_everybody_can_use_it(page: LabPage, inspector: Locator, theme: str) -> None:
+    page.set_theme(theme)
+    switch(inspector, "Merge linears").click()
+    page.settle(inspector)
+    box(inspector, "embedding").click()
+    page.settle(inspector)
+    # A cell may not be the main part of the page, and has the headings that it has.
+    assert violations(page.page, ".fxlab-inspector", without=("page-has-heading-one", "region")) == []
+    page.set_theme("JupyterLab Light")
+
+
+def test_stages_are_compared_and_the_graph_is_coloured(page: LabPage, inspector: Locator) -> None:
+    switch(inspector, "Merge linears").click()
+    page.settle(inspector)
+    inspector.get_by_role("combobox", name="Compare with").select_option("original")
+    page.settle(inspector)
+    expect(inspector.locator(".fxi-flag text").filter(has_text="+").first).to_be_visible()
+    inspector.get_by_role("button", name="Stage before").click()
+    page.settle(inspector)
+    has_nodes(inspector, NODES)
+    inspector.get_by_role("combobox", name="Colour by").select_option("flops")
+    page.settle(inspector)
+    expect(inspector.locator(".fxi-heat").first).to_be_visible()
+    page.screenshot("inspector-flops", inspector)
+    inspector.get_by_role("combobox", name="Colour by").select_option("")
+    page.settle(inspector)
+    expect(inspector.locator(".fxi-heat")).to_have_count(0)
 
 
 @pytest.mark.parametrize("width", [700, 1000, 1400])

@@ -11,6 +11,8 @@ from typing import Any
 
 import pytest
 import torch
+from accessibility import violations
+from PIL import Image
 from playwright.sync_api import Browser, Locator, Page, expect
 from torch import fx, nn
 
@@ -284,6 +286,40 @@ def test_it_follows_the_system_to_light_and_dark(browser: Browser, file: Path) -
         settle(page)
         page.screenshot(path=ARTIFACTS / f"report-{scheme}.png")
         page.context.close()
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"color_scheme": "dark"}, {"contrast": "more"}, {"forced_colors": "active"}],
+    ids=["light", "dark", "high-contrast", "forced-colours"],
+)
+def test_everybody_can_use_it(browser: Browser, file: Path, options: dict[str, Any]) -> None:
+    page = opened(browser, file, **options)
+    settle(page)
+    assert violations(page, "html") == []
+    page.get_by_text("Legend").click()
+    page.get_by_role("combobox", name="Colour by").select_option("flops")
+    page.get_by_role("combobox", name="Compare with").select_option("original")
+    page.get_by_role("tab", name="Candidates").click()
+    page.locator(".fxi-layer svg .node.fx-op").first.click()
+    settle(page)
+    assert violations(page, "html") == []
+    ARTIFACTS.mkdir(exist_ok=True)
+    page.screenshot(path=ARTIFACTS / f"report-{'-'.join(options.values()) or 'light'}-all.png")
+    page.context.close()
+
+
+def test_it_is_saved_as_pixels_and_as_code(page: Page, session: Session, tmp_path: Path) -> None:
+    for item, name in (("PNG picture", "Blocks.png"), ("Python code", "Blocks.py")):
+        page.get_by_text("Export", exact=True).click()
+        with page.expect_download() as download:
+            page.get_by_role("button", name=item, exact=True).click()
+        assert download.value.suggested_filename == name
+        download.value.save_as(tmp_path / name)
+    with Image.open(tmp_path / "Blocks.png") as picture:
+        assert picture.width > 400
+        assert len(picture.convert("RGB").getcolors(1 << 24) or []) > 20
+    assert (tmp_path / "Blocks.py").read_text() == session.to_python()
 
 
 @pytest.mark.parametrize("opening", [[], ["layers.[0-5]"], ["layers.0", "layers.3.self_attn", "layers.5"]])
