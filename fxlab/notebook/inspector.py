@@ -35,6 +35,7 @@ from fxlab.screen.session_state import (
     outputs_state,
 )
 from fxlab.screen.stages import Stages
+from fxlab.screen.static_view import static_view
 from fxlab.screen.wire import clip, to_json
 
 if TYPE_CHECKING:
@@ -519,14 +520,19 @@ class Inspector(anywidget.AnyWidget):  # type: ignore[misc]
             self.status = self.status | {"busy": {"text": words, "step": step}}
 
     def _repr_mimebundle_(self, **kwargs: Any) -> tuple[dict[str, Any], dict[str, Any]] | None:
-        """Add the picture, which viewers of saved notebooks show without a kernel."""
+        """Add the picture and the tables, which viewers of saved notebooks show without a kernel."""
         bundle = super()._repr_mimebundle_(**kwargs)
         if bundle is None:
             return None
         data, metadata = bundle
         nodes = len(self._scene.graph_module.graph.nodes)
-        words = f"<fxlab inspector: {model_name(self.session)}, {nodes} nodes>"
-        return {**data, "image/svg+xml": self._svg, "text/plain": words}, metadata
+        words = f"fxlab inspector: {model_name(self.session)}, {nodes} nodes"
+        static = {
+            "text/html": static_view(words, self._svg, self.tables),
+            "image/svg+xml": self._svg,
+            "text/plain": f"<{words}>",
+        }
+        return {**data, **static}, metadata
 
 
 def _follow(session: Session, inspector: Inspector) -> Callable[[], None]:

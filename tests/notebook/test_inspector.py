@@ -270,6 +270,8 @@ def test_a_notebook_without_a_kernel_still_shows_the_picture(page: Page):
     page.switches(MERGE, True)
     data, _ = page.inspector._repr_mimebundle_()
     assert data["image/svg+xml"] == page.inspector.svg
+    assert "<svg " in data["text/html"]
+    assert "query_key_merged" in data["text/html"].partition("</svg>")[2], "the table of changed nodes"
     assert data["text/plain"].startswith("<fxlab inspector: Model, ")
     assert data["application/vnd.jupyter.widget-view+json"]["model_id"] == page.inspector.model_id
 
