@@ -132,7 +132,8 @@ def _description(p: Transformation) -> str:
 
 
 def _arguments(p: Transformation) -> list[dict[str, str]]:
-    public = {name: value for name, value in arguments_of(p).items() if not name.startswith("_")}
+    arguments = arguments_of(p).items()
+    public = {name: value for name, value in arguments if not name.startswith("_") and name != "limited_to"}
     return [
         {"name": clip(name, 80), "value": clip(_written(value), 120)}
         for name, value in list(public.items())[:MOST_ARGUMENTS]

@@ -89,6 +89,8 @@ class Record:
     """One candidate that was rewritten, or all that a function did that fxlab knows nothing of."""
 
     signature: str
+    candidate: tuple[str, ...] = ()
+    """The nodes of the candidate, as explanations name it."""
     marked: tuple[str, ...] = ()
     nodes: list[NodeChange] = field(default_factory=list)
     modules: list[ModuleChange] = field(default_factory=list)

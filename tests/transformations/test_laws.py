@@ -28,6 +28,7 @@ from fxlab.transformations import (
     available,
     compose,
 )
+from fxlab.transformations.limit import LEFT_OUT
 from fxlab.transformations.writes import written_inputs
 
 # torch warns of what random modules do; only what fxlab says would be news.
@@ -188,6 +189,50 @@ def test_marks_are_exactly_the_changed_nodes(recipe, pass_):
     names = {node.name for node in pass_.get_transformed_nodes(gm)}
     assert names == marked(gm) == changed(gm, before)
     assert bool(names) == bool(explained.matched.any()) or isinstance(pass_, RemoveDeadCode)
+
+
+@given(recipes(), st.sampled_from(PASSES), st.data())
+def test_a_pass_without_some_of_its_candidates_does_what_it_does_to_the_others(recipe, pass_, data):
+    eager = Eager(recipe)
+    before = snapshot(eager.gm)
+    explained = pass_.explain(eager.gm)
+    matched = sorted(explained.node[explained.matched])
+    assume(matched)
+    left_out = data.draw(st.sets(st.sampled_from(matched), min_size=1))
+    event(f"{pass_.name} limited")
+    limited = pass_.without(*left_out)
+    assert (limited.name, limited.signature) != (pass_.name, pass_.signature)
+    for _, row in limited.explain(eager.gm).iterrows():
+        if row.node in left_out:
+            assert not row.matched
+            assert row.reason == LEFT_OUT or row.node not in matched
+    limited(eager.gm)
+    eager.assert_computed_by(eager.gm)
+    assert pass_.get_transformed_nodes(eager.gm) == []
+    assert not {name for record in limited.rewrites(eager.gm) for name in record.candidate} & left_out
+    names = [node.name for node in eager.gm.graph.nodes]
+    assert left_out <= set(names)
+    limited(eager.gm, reverse=True)
+    assert_is(eager.gm, before)
+
+
+@given(recipes(), st.sampled_from(PASSES), st.data())
+def test_two_halves_of_a_pass_rewrite_what_it_rewrites(recipe, pass_, data):
+    whole = recipe.trace(recipe.build())
+    matched = sorted({name for record in pass_.rewrites(pass_(whole)) for name in record.candidate})
+    assume(matched)
+    half = data.draw(st.sets(st.sampled_from(matched)))
+    eager = Eager(recipe)
+    before = snapshot(eager.gm)
+    halves = [pass_.only(*half, missing_ok=True), pass_.without(*half, missing_ok=True)]
+    for limited in halves:
+        limited(eager.gm)
+        eager.assert_computed_by(eager.gm)
+    rewritten = [{record.candidate for record in limited.rewrites(eager.gm)} for limited in halves]
+    assert rewritten[0] | rewritten[1] == {record.candidate for record in pass_.rewrites(whole)}
+    for limited in data.draw(st.permutations(halves)):
+        limited(eager.gm, reverse=True)
+    assert_is(eager.gm, before)
 
 
 @given(recipes(), sequences, st.sampled_from(list(COPIES)))
