@@ -38,7 +38,7 @@ export interface Picture {
 
 export interface Reason {
   reason: string;
-  matched: boolean;
+  kind: "matched" | "left out" | "refused";
   count: number;
   nodes: string[];
 }
@@ -56,6 +56,12 @@ export interface Pass {
   /** How many candidates it takes; null if it does not say. */
   matched: number | null;
   refused: number | null;
+  /** Whether single rewrites of it can be taken back. */
+  canBeLimited: boolean;
+  /** How many candidates it has rewritten; null if it does not tell them apart. */
+  rewrites: number | null;
+  /** How many candidates a person has made it leave out. */
+  leftOut: number;
   reasons: Reason[];
   note: string;
   error: string;
@@ -82,6 +88,14 @@ export interface SourceFrame {
   excerpt: { line: number; text: string }[];
 }
 
+/** What can be done with a node alone: a rewrite that is taken back, or applied again. */
+export interface Rewrite {
+  signature: string;
+  /** How many rewrites the node stands for. */
+  count: number;
+  isLeftOut: boolean;
+}
+
 export interface Details {
   kind: "node" | "group" | "model";
   box: string | null;
@@ -99,6 +113,7 @@ export interface Details {
   parameters?: { name: string; shape: string; dtype: string; elements: number; kind: string }[];
   frames?: SourceFrame[];
   candidates?: { signature: string; matched: boolean; reason: string }[];
+  rewrites?: Rewrite[];
   contents?: { name: string; count: number }[];
   trace?: string[];
 }
@@ -154,6 +169,7 @@ export interface State {
 
 export type ToKernel =
   | { type: "toggle"; signature: string; on: boolean }
+  | { type: "exclude" | "include"; signature: string; node: string }
   | { type: "undo" | "redo" | "reset" | "refresh" | "judge" | "overview" | "clear-selection" }
   | { type: "open" | "close" | "select-group"; path: string }
   | { type: "select-node"; name: string; show: boolean }

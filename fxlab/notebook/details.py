@@ -27,9 +27,16 @@ Field = dict[str, Any]
 
 
 def node_details(
-    node: fx.Node, hierarchy: Hierarchy, box: str | None, explained: Mapping[str, pd.DataFrame | str]
+    node: fx.Node,
+    hierarchy: Hierarchy,
+    box: str | None,
+    explained: Mapping[str, pd.DataFrame | str],
+    rewrites: Sequence[Mapping[str, Any]] = (),
 ) -> dict[str, Any]:
-    """Describe a node: what it calls, on what, what comes out, where it is written and who changed it."""
+    """Describe a node: what it calls, on what, what comes out, where it is written and who changed it.
+
+    ``rewrites`` has what can be taken back or applied again here, as ``rewrites_of_node`` returns it.
+    """
     path = hierarchy.leaves[hierarchy.position_of[node.name]].path
     fields = [
         _field("Op", node.op, code=True),
@@ -54,6 +61,7 @@ def node_details(
         "frames": [frame | {"excerpt": excerpt(frame["file"], frame["line"])} for frame in frames_of(node)],
         "marks": sorted(map(str, node.meta.get("transformations") or ())),
         "candidates": _candidates(node.name, explained),
+        "rewrites": list(rewrites),
     }
 
 

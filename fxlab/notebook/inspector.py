@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,11 +21,13 @@ from fxlab.notebook.pass_state import (
     matched_nodes,
     pass_states,
     readable_name,
+    rewrites_of_node,
 )
 from fxlab.notebook.picture_state import picture_state
 from fxlab.notebook.scene import Scene
 from fxlab.notebook.table_state import output_state, table_state
 from fxlab.notebook.wire import clip, to_json
+from fxlab.transformations import RewritePass
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -172,6 +174,10 @@ class Inspector(anywidget.AnyWidget):  # type: ignore[misc]
         match message:
             case messages.Toggle(signature, on):
                 self._switch(signature, on)
+            case messages.Exclude(signature, name):
+                self._leave_out(self._offered(signature), name)
+            case messages.Include(signature, name):
+                self._take_again(self._offered(signature), name)
             case messages.Undo():
                 self._work("Taking the last change back", self.session.undo, if_=self.session.can_undo)
             case messages.Redo():
@@ -207,13 +213,38 @@ class Inspector(anywidget.AnyWidget):  # type: ignore[misc]
         p = self._offered(signature)
         if self.session.is_on(p) == on:
             return
-        self._pass_errors.pop(signature, None)
         words = f"{'Applying' if on else 'Taking back'} {readable_name(p)}"
+        action = self.session.apply if on else self.session.revert
+        self._change(p, words, f"could not be switched {'on' if on else 'off'}", lambda: action(p))
+
+    def _leave_out(self, p: Transformation, node: str) -> None:
+        before, selection = set(self.session.left_out(p.name)), self._selection
+        words = f"Taking back one rewrite of {readable_name(p)}"
+        self._change(p, words, "could not leave that out", lambda: self.session.exclude(p, node))
+        fresh = [candidate for candidate in self.session.left_out(p.name) if candidate not in before]
+        self._move_on(selection, node, [name for candidate in fresh for name in candidate])
+
+    def _take_again(self, p: Transformation, node: str) -> None:
+        selection = self._selection
+        words = f"Applying one rewrite of {readable_name(p)}"
+        self._change(p, words, "could not apply that again", lambda: self.session.include(p, node))
+        now = self.session.passes[[other.name for other in self.session.passes].index(p.name)]
+        records = now.rewrites(self._scene.graph_module) if isinstance(now, RewritePass) else []
+        self._move_on(selection, node, [n for r in records if node in r.candidate for n in r.marked])
+
+    def _move_on(self, selection: tuple[str, str] | None, node: str, names: Sequence[str]) -> None:
+        """Select what a node has become, if it was selected."""
+        there = [name for name in names if self._can_select(("node", name))]
+        if selection == ("node", node) and there:
+            self._select_node(there[0])
+
+    def _change(self, p: Transformation, words: str, failure: str, action: Callable[[], None]) -> None:
+        self._pass_errors.pop(p.signature, None)
         try:
-            self._work(words, lambda: self.session.apply(p) if on else self.session.revert(p))
+            self._work(words, action)
         except Exception as error:
-            self._pass_errors[signature] = describe_error(error)
-            self._show_error(f"{readable_name(p)} could not be switched {'on' if on else 'off'}", error)
+            self._pass_errors[p.signature] = describe_error(error)
+            self._show_error(f"{readable_name(p)} {failure}", error)
             self._show_passes()
 
     def _offered(self, signature: str) -> Transformation:
@@ -248,14 +279,14 @@ class Inspector(anywidget.AnyWidget):  # type: ignore[misc]
     def _show_change(self) -> None:
         before, self._applied = self._applied, self._signatures_on()
         self._pass_errors.clear()
-        for signature in before:
-            if signature not in self._applied:
-                self._scene.forget(signature)
+        for name in before:
+            if name not in self._applied:
+                self._scene.forget(name)
         self._scene.show(self.session.graph_module)
-        fresh = [signature for signature in self._applied if signature not in before]
-        for signature in fresh:
-            self._scene.uncover(self._changed_by(signature), signature)
-        self._refresh(changed_by=fresh)
+        for p in self.session.applied:
+            if before.get(p.name) != self._applied[p.name]:
+                self._scene.uncover(self._changed_by(p), p.name)
+        self._refresh(changed_by=[p for p in self.session.applied if p.name not in before])
 
     def _show_interruption(self) -> None:
         """Show at least what is on: the session has changed, though the screen is not complete."""
@@ -264,7 +295,7 @@ class Inspector(anywidget.AnyWidget):  # type: ignore[misc]
         self.tables = {**self.tables, "outputs": {"state": "failed", "text": words, "table": None}}
         self._show_error("Interrupted", words)
 
-    def _refresh(self, changed_by: list[str] | None = None) -> None:
+    def _refresh(self, changed_by: Sequence[Transformation] = ()) -> None:
         """Show everything as it is now, what a person looks at first first."""
         self._show_step("Drawing the graph", 1)
         self._explained = explain_all(self.session)
@@ -274,7 +305,7 @@ class Inspector(anywidget.AnyWidget):  # type: ignore[misc]
             self._draw()
         self._show_passes()
         self._show_details()
-        changed = [name for signature in changed_by or () for name in self._changed_by(signature)]
+        changed = [name for p in changed_by for name in self._changed_by(p)]
         if changed:
             self._focus(changed, gently=True)
         self._show_tables()
@@ -315,7 +346,8 @@ class Inspector(anywidget.AnyWidget):  # type: ignore[misc]
         node = hierarchy.leaves[hierarchy.position_of[name]].node
         if node.name != name:
             node = next(n for n in node.all_input_nodes if n.name == name)
-        return node_details(node, hierarchy, self._scene.box_of(name), self._explained)
+        rewrites = rewrites_of_node(self.session, node, self._explained)
+        return node_details(node, hierarchy, self._scene.box_of(name), self._explained, rewrites)
 
     def _show_tables(self) -> None:
         nodes = self.session.transformed_nodes()
@@ -376,9 +408,9 @@ class Inspector(anywidget.AnyWidget):  # type: ignore[misc]
         self._show_details()
 
     def _reveal(self, p: Transformation) -> None:
-        names = self._changed_by(p.signature)
+        names = self._changed_by(p)
         with self._scene.tentative():
-            self._scene.uncover(names, p.signature)
+            self._scene.uncover(names, p.name)
             self._draw()
         self._focus(names)
 
@@ -386,11 +418,13 @@ class Inspector(anywidget.AnyWidget):  # type: ignore[misc]
         boxes = dict.fromkeys(filter(None, map(self._scene.view.box_of.get, names)))
         self.send({"type": "focus", "boxes": list(boxes)[:500], "gently": gently})
 
-    def _changed_by(self, signature: str) -> list[str]:
+    def _changed_by(self, p: Transformation) -> list[str]:
+        signature = p.signature
         return [name for name, marks in self._scene.marks().items() if signature in marks]
 
-    def _signatures_on(self) -> tuple[str, ...]:
-        return tuple(p.signature for p in self.session.applied)
+    def _signatures_on(self) -> dict[str, str]:
+        """Return the signatures of the passes that are on, by the names that they keep when limited."""
+        return {p.name: p.signature for p in self.session.applied}
 
     def _can_select(self, selection: tuple[str, str]) -> bool:
         kind, name = selection

@@ -24,6 +24,24 @@ class Toggle:
 
 
 @dataclass(frozen=True, slots=True)
+class Exclude:
+    """Take back the rewrite that a node stands for, or leave the node out as a candidate."""
+
+    type: ClassVar[str] = "exclude"
+    signature: str
+    node: str
+
+
+@dataclass(frozen=True, slots=True)
+class Include:
+    """Let a pass take a candidate again that it leaves out."""
+
+    type: ClassVar[str] = "include"
+    signature: str
+    node: str
+
+
+@dataclass(frozen=True, slots=True)
 class Undo:
     """Take back the last change."""
 
@@ -132,6 +150,8 @@ class Export:
 
 Message = (
     Toggle
+    | Exclude
+    | Include
     | Undo
     | Redo
     | Reset

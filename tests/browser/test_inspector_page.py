@@ -187,6 +187,47 @@ def test_undo_redo_and_reset_walk_through_what_was_done(page: LabPage, inspector
     is_on(inspector, "Change true div to mul by inverse", True)
 
 
+def test_one_rewrite_is_taken_back_and_applied_again_with_the_keyboard(
+    page: LabPage, inspector: Locator
+) -> None:
+    keyboard = page.page.keyboard
+    details = inspector.get_by_role("region", name="Details")
+    card = inspector.locator("[data-pass]").filter(has_text="Merge linears")
+    lit = inspector.locator(".fxi-layer svg .node.fx-op.fxi-lit")
+    switch(inspector, "Merge linears").click()
+    page.settle(inspector)
+    inspector.get_by_role("tab", name="Transformed nodes").click()
+    inspector.get_by_role("button", name="query_key_merged_1").click()
+    page.settle(inspector)
+    page.screenshot("inspector-rewrite", inspector)
+    details.get_by_role("button", name="Take back this rewrite").focus()
+    keyboard.press("Enter")
+    page.settle(inspector)
+    is_on(inspector, "Merge linears", True)
+    expect(lit).to_have_count(3)
+    expect(card).to_contain_text("3 of 4 rewrites")
+    expect(details.get_by_role("heading", level=2)).to_have_text("blocks_1_query")
+    page.screenshot("inspector-rewrite-taken-back", inspector)
+
+    expect(details.get_by_role("button", name="Apply it again")).to_be_focused()
+    keyboard.press("Enter")
+    page.settle(inspector)
+    expect(lit).to_have_count(4)
+    expect(card).not_to_contain_text("rewrites")
+    inspector.get_by_role("button", name="Undo").click()
+    page.settle(inspector)
+    expect(lit).to_have_count(3)
+
+    card.locator("summary").click()
+    expect(card).to_contain_text("left out on request")
+    page.screenshot("inspector-rewrite-left-out", inspector)
+    card.get_by_role("button", name="Apply it to blocks_1_key again").click()
+    page.settle(inspector)
+    expect(lit).to_have_count(4)
+    expect(card.locator("summary")).to_be_visible()
+    card.locator("summary").click()
+
+
 def test_two_inspectors_of_a_session_agree(page: LabPage, inspector: Locator) -> None:
     other = page.page.locator(".fxlab-inspector").nth(1)
     switch(inspector, "Merge linears").click()
