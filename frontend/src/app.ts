@@ -110,6 +110,7 @@ export class App {
       jump: (name) => this.jump(name),
       retry: () => this.send({ type: "refresh" }),
       judge: () => this.send({ type: "judge" }),
+      measure: (name) => this.send({ type: "measure", name }),
     });
     this.search = new SearchBox({
       search: (query) => {
@@ -155,6 +156,7 @@ export class App {
       passes: (passes) => this.showPasses(passes),
       picture: (picture) => this.showPicture(picture),
       tables: (tables) => tables?.outputs && this.tables.show(tables),
+      measured: (measured) => Array.isArray(measured) && this.tables.showMeasured(measured),
       details: (details) => details?.kind && this.showDetails(details),
       status: (status) => this.showStatus(status),
       height: (height) => (this.element.style.height = `${height}px`),

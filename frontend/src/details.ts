@@ -29,10 +29,16 @@ export class DetailsPanel {
     private readonly actions: DetailActions,
     private readonly passOf: Passes,
   ) {
-    this.element = h("section", { class: "fxi-panel fxi-details", "aria-label": "Details" }, this.body);
+    this.element = h("section", { class: "fxi-panel fxi-details", "aria-label": "Details", tabindex: -1 }, this.body);
   }
 
   show(details: Details): void {
+    // JupyterLab takes the focus to itself when the element that has it goes.
+    const { activeElement } = document;
+    if (this.body.contains(activeElement)) {
+      this.wasPressed ||= activeElement?.closest(".fxi-rewrite") != null;
+      this.element.focus({ preventScroll: true });
+    }
     this.body.scrollTop = 0;
     fill(
       this.body,
@@ -60,8 +66,7 @@ export class DetailsPanel {
     const next = this.body.querySelector<HTMLElement>(".fxi-rewrite button");
     if (!this.wasPressed || !next) return;
     this.wasPressed = false;
-    const { activeElement } = document;
-    if (!activeElement || activeElement === document.body || this.body.contains(activeElement)) next.focus();
+    if (this.element.contains(document.activeElement)) next.focus();
   }
 
   private head(details: Details): HTMLElement {
@@ -115,7 +120,7 @@ export class DetailsPanel {
         type: "button",
         class: "fxi-button",
         onclick: () => {
-          button.disabled = true;
+          if (button.closest("[aria-busy=true]")) return;
           this.wasPressed = true;
           this.actions.limit(signature, node, isLeftOut);
         },

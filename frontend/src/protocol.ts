@@ -119,12 +119,14 @@ export interface Details {
 }
 
 export type Cell = null | boolean | number | string | Cell[];
-export type ColumnKind = "text" | "number" | "integer" | "bool" | "shape" | "nodes";
+export type ColumnKind = "text" | "number" | "integer" | "bool" | "shape" | "nodes" | "error" | "share" | "seconds" | "bytes";
 
 export interface Table {
   columns: { name: string; title: string; kind: ColumnKind }[];
   rows: Cell[][];
   total: number;
+  /** The first cells of rows that lead nowhere. */
+  unlinked?: string[];
 }
 
 export interface Judgement {
@@ -147,6 +149,16 @@ export interface Tables {
   nodes: { text: string; table: Table };
 }
 
+/** A table that is made when somebody asks for it. */
+export interface Measured {
+  name: string;
+  title: string;
+  action: string;
+  state: "none" | "pending" | "ready" | "failed";
+  text: string;
+  table: Table | null;
+}
+
 export interface Status {
   busy: { text: string; step: number } | null;
   error: { number: number; title: string; text: string } | null;
@@ -163,6 +175,7 @@ export interface State {
   passes: Passes;
   details: Details;
   tables: Tables;
+  measured: Measured[];
   status: Status;
   height: number;
 }
@@ -171,6 +184,7 @@ export type ToKernel =
   | { type: "toggle"; signature: string; on: boolean }
   | { type: "exclude" | "include"; signature: string; node: string }
   | { type: "undo" | "redo" | "reset" | "refresh" | "judge" | "overview" | "clear-selection" }
+  | { type: "measure"; name: string }
   | { type: "open" | "close" | "select-group"; path: string }
   | { type: "select-node"; name: string; show: boolean }
   | { type: "reveal-pass"; signature: string }

@@ -2,15 +2,19 @@
 
 import { DataTable } from "./data_table";
 import { fill, h, icon, iconButton } from "./dom";
-import type { Judgement, Tables } from "./protocol";
+import type { Judgement, Measured, Tables } from "./protocol";
 
 export interface TableActions {
   jump(node: string): void;
   retry(): void;
   judge(): void;
+  measure(name: string): void;
 }
 
-type TabName = "details" | "outputs" | "nodes";
+/** "details", "outputs", "nodes", or the name of a measured table. */
+type TabName = string;
+
+const TITLES: Record<string, string> = { details: "Details", outputs: "Output differences", nodes: "Transformed nodes" };
 
 export class TablesPanel {
   readonly element: HTMLElement;
@@ -19,7 +23,9 @@ export class TablesPanel {
   private readonly copy: HTMLButtonElement;
   private readonly outputs = new DataTable();
   private readonly nodes: DataTable;
+  private readonly measuredTables = new Map<string, DataTable>();
   private tables: Tables | null = null;
+  private measured: Measured[] = [];
   private open: TabName = "outputs";
   private details: HTMLElement | null = null;
 
@@ -49,6 +55,15 @@ export class TablesPanel {
     this.render();
   }
 
+  showMeasured(measured: Measured[]): void {
+    this.measured = measured;
+    for (const { name, table } of measured) {
+      if (!this.measuredTables.has(name)) this.measuredTables.set(name, new DataTable(this.actions.jump));
+      if (table) this.measuredTables.get(name)!.show(table);
+    }
+    this.render();
+  }
+
   /** In narrow layouts the details are one of the tabs. */
   adopt(details: HTMLElement | null): void {
     if (details === this.details) return;
@@ -64,11 +79,11 @@ export class TablesPanel {
   }
 
   private names(): TabName[] {
-    return this.details ? ["details", "outputs", "nodes"] : ["outputs", "nodes"];
+    return [...(this.details ? ["details"] : []), "outputs", "nodes", ...this.measured.map(({ name }) => name)];
   }
 
   private render(): void {
-    const titles = { details: "Details", outputs: "Output differences", nodes: "Transformed nodes" };
+    const title = (name: TabName): string => TITLES[name] ?? this.measured.find((other) => other.name === name)?.title ?? name;
     const count = this.tables?.nodes.table.total ?? 0;
     const focused = this.tabs.contains(document.activeElement);
     fill(
@@ -88,16 +103,18 @@ export class TablesPanel {
               this.render();
             },
           },
-          titles[name],
+          title(name),
           name === "nodes" && count > 0 && h("span", { class: "fxi-count" }, count.toLocaleString("en-US")),
           name === "outputs" && this.verdictDot(),
         );
       }),
     );
     if (focused) this.tabs.querySelector<HTMLElement>("[aria-selected=true]")?.focus();
-    this.body.setAttribute("aria-label", titles[this.open]);
-    this.copy.hidden = !(this.open === "nodes" ? count > 0 : this.open === "outputs" && this.tables?.outputs.table);
+    this.body.setAttribute("aria-label", title(this.open));
+    const measured = this.measured.find(({ name }) => name === this.open);
+    this.copy.hidden = !(measured?.table ?? (this.open === "nodes" ? count > 0 : this.open === "outputs" && this.tables?.outputs.table));
     if (this.open === "details") fill(this.body, this.details);
+    else if (measured) this.renderMeasured(measured);
     else if (this.tables) fill(this.body, this.open === "outputs" ? this.outputTab(this.tables) : this.nodeTab(this.tables));
   }
 
@@ -129,8 +146,28 @@ export class TablesPanel {
     return nodes.table.total > 0 ? [words, this.nodes.element] : [words];
   }
 
+  private renderMeasured({ name, state, text, action, table }: Measured): void {
+    const focused = this.body.contains(document.activeElement) && document.activeElement?.hasAttribute("data-measure");
+    const button = h(
+      "button",
+      { type: "button", class: "fxi-button", "data-measure": name, disabled: state === "pending", onclick: () => this.actions.measure(name) },
+      state === "none" ? action : state === "pending" ? "Measuring …" : "Measure again",
+    );
+    const words = h(
+      "p",
+      { class: `fxi-verdict ${state === "failed" ? "fxi-bad" : "fxi-neutral"}`, role: "status" },
+      state === "failed" && icon("alert"),
+      state === "pending" && h("span", { class: "fxi-spinner", "aria-hidden": "true" }),
+      h("span", {}, text),
+      button,
+    );
+    fill(this.body, words, table && this.measuredTables.get(name)!.element);
+    if (focused) button.focus();
+  }
+
   private async copyTable(): Promise<void> {
-    const text = (this.open === "nodes" ? this.nodes : this.outputs).toTsv();
+    const table = this.measuredTables.get(this.open) ?? (this.open === "nodes" ? this.nodes : this.outputs);
+    const text = table.toTsv();
     const done = await navigator.clipboard?.writeText(text).then(
       () => true,
       () => false,

@@ -14,6 +14,7 @@ import traitlets
 from fxlab.drawing import LayoutError, start_layout_worker
 from fxlab.notebook import messages
 from fxlab.notebook.details import group_details, model_details, node_details
+from fxlab.notebook.measurements import MEASUREMENTS, Measurement
 from fxlab.notebook.node_search import NodeSearch
 from fxlab.notebook.pass_state import (
     describe_error,
@@ -25,7 +26,7 @@ from fxlab.notebook.pass_state import (
 )
 from fxlab.notebook.picture_state import picture_state
 from fxlab.notebook.scene import Scene
-from fxlab.notebook.table_state import output_state, table_state
+from fxlab.notebook.table_state import measured_state, output_state, table_state
 from fxlab.notebook.wire import clip, to_json
 from fxlab.transformations import RewritePass
 
@@ -71,6 +72,7 @@ class Inspector(anywidget.AnyWidget):  # type: ignore[misc]
     passes = traitlets.Dict().tag(sync=True)
     details = traitlets.Dict().tag(sync=True)
     tables = traitlets.Dict().tag(sync=True)
+    measured = traitlets.List().tag(sync=True)
     status = traitlets.Dict({"busy": None, "error": None}).tag(sync=True)
     height = traitlets.Int(720, min=240, max=4000).tag(sync=True)
 
@@ -188,6 +190,8 @@ class Inspector(anywidget.AnyWidget):  # type: ignore[misc]
                 self._work("Computing the tables again", self._refresh)
             case messages.Judge():
                 self._work("Measuring the model's own rounding in float64", self._judge)
+            case messages.Measure(name):
+                self._measure(name)
             case messages.OpenGroup(path):
                 self.open_group(path)
             case messages.CloseGroup(path):
@@ -305,6 +309,7 @@ class Inspector(anywidget.AnyWidget):  # type: ignore[misc]
             self._draw()
         self._show_passes()
         self._show_details()
+        self.measured = [_not_measured(measurement) for measurement in MEASUREMENTS]
         changed = [name for p in changed_by for name in self._changed_by(p)]
         if changed:
             self._focus(changed, gently=True)
@@ -373,6 +378,27 @@ class Inspector(anywidget.AnyWidget):  # type: ignore[misc]
         words = str(found)
         judgement = {"agrees": found.agrees, "text": clip(words[:1].upper() + words[1:], 600)}
         self.tables = {**self.tables, "outputs": {**self.tables["outputs"], "judgement": judgement}}
+
+    def _measure(self, name: str) -> None:
+        chosen = next((measurement for measurement in MEASUREMENTS if measurement.name == name), None)
+        if chosen is None:
+            raise messages.MessageError(f"There is no table {clip(name, 200)!r} to measure.")
+        self._show_measured(name, {"state": "pending", "text": f"{chosen.busy} …"})
+        shown = {"state": "failed", "text": "The measurement was interrupted.", "table": None}
+        try:
+            self._work(chosen.busy, lambda: shown.update(self._made(chosen)))
+        except Exception as error:
+            shown["text"] = describe_error(error)
+        finally:
+            self._show_measured(name, shown)
+
+    def _made(self, measurement: Measurement) -> dict[str, Any]:
+        frame, words = measurement.make(self.session)
+        table = measured_state(frame, measurement.index_title, self._scene.hierarchy.position_of)
+        return {"state": "ready", "text": clip(words, 600), "table": table}
+
+    def _show_measured(self, name: str, shown: dict[str, Any]) -> None:
+        self.measured = [state | shown if state["name"] == name else state for state in self.measured]
 
     def _node_table(self, nodes: pd.DataFrame) -> dict[str, Any]:
         names = {p.signature: readable_name(p) for p in self.session.passes}
@@ -487,6 +513,17 @@ def _follow(session: Session, inspector: Inspector) -> Callable[[], None]:
 
     unsubscribe: Callable[[], None] = session.on_change(changed)
     return unsubscribe
+
+
+def _not_measured(measurement: Measurement) -> dict[str, Any]:
+    return {
+        "name": measurement.name,
+        "title": measurement.title,
+        "action": measurement.action,
+        "state": "none",
+        "text": measurement.about,
+        "table": None,
+    }
 
 
 def _why_not_compared(error: Exception) -> str:

@@ -77,6 +77,14 @@ class Judge:
 
 
 @dataclass(frozen=True, slots=True)
+class Measure:
+    """Make a table that takes a while."""
+
+    type: ClassVar[str] = "measure"
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
 class OpenGroup:
     """Show the inside of a group."""
 
@@ -157,6 +165,7 @@ Message = (
     | Reset
     | Refresh
     | Judge
+    | Measure
     | OpenGroup
     | CloseGroup
     | Overview

@@ -224,8 +224,36 @@ def test_one_rewrite_is_taken_back_and_applied_again_with_the_keyboard(
     card.get_by_role("button", name="Apply it to blocks_1_key again").click()
     page.settle(inspector)
     expect(lit).to_have_count(4)
-    expect(card.locator("summary")).to_be_visible()
     card.locator("summary").click()
+
+
+def test_tables_that_take_a_while_are_made_on_demand_and_lead_to_nodes(
+    page: LabPage, inspector: Locator
+) -> None:
+    switch(inspector, "Merge linears").click()
+    page.settle(inspector)
+    for tab, action, answer in (
+        ("Node differences", "Compare the nodes", "No node differs by more than rounding."),
+        ("Graph difference", "Compare the graphs", "4 added"),
+        ("Cost", "Measure the cost", "slowest of"),
+        ("Speed", "Measure the speed", "times the original's time"),
+    ):
+        inspector.get_by_role("tab", name=tab).click()
+        inspector.get_by_role("button", name=action).click()
+        page.settle(inspector)
+        expect(inspector.get_by_role("tabpanel")).to_contain_text(answer)
+        expect(inspector.get_by_role("button", name="Measure again")).to_be_enabled()
+        page.screenshot(f"inspector-{tab.lower().replace(' ', '-')}", inspector)
+    inspector.get_by_role("tab", name="Node differences").click()
+    inspector.get_by_role("tabpanel").get_by_role("button", name="blocks_3_query").click()
+    page.settle(inspector)
+    title = inspector.get_by_role("region", name="Details").get_by_role("heading", level=2)
+    expect(title).to_have_text("blocks_3_query")
+    page.brightness_by_theme(inspector, "inspector-measured-")
+    switch(inspector, "Merge linears").click()
+    page.settle(inspector)
+    expect(inspector.get_by_role("button", name="Compare the nodes")).to_be_visible()
+    inspector.get_by_role("tab", name="Output differences").click()
 
 
 def test_two_inspectors_of_a_session_agree(page: LabPage, inspector: Locator) -> None:

@@ -23,6 +23,7 @@ GOOD: list[dict[str, Any]] = [
     {"type": "overview"},
     {"type": "clear-selection"},
     {"type": "judge"},
+    {"type": "measure", "name": "speed"},
     {"type": "open", "path": "stem"},
     {"type": "close", "path": "stem"},
     {"type": "select-node", "name": "x", "show": False},
