@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 MOST_NAMES = 16
 """Names of nodes that are written along the axis."""
 
+LONGEST_NAME = 26
+"""Characters of a name along the axis."""
+
 _SMALLEST = 1e-18
 """Errors are drawn from here on: none in float64 is smaller, but for those of products of tiny numbers."""
 
@@ -65,19 +68,21 @@ def plot_node_differences(table: pd.DataFrame, verdict: Verdict | None = None) -
         raise TypeError(f"verdict: expected what fxlab.verdict returns, got {type(verdict).__name__}")
     with _figure(9, 4.2) as (figure, axes):
         positions = np.arange(len(table))
-        _draw_errors(axes, positions, table["accumulated"], "accumulated", "-", "C0")
+        _draw_errors(axes, positions, table["accumulated"], "accumulated", ".-", "C0")
         _draw_errors(axes, positions, table["introduced"], "introduced by the node", "o", "C3")
         own = None if verdict is None else _own_rounding(verdict)
         if own:
             axes.axhline(own, color="0.5", linestyle="--", label="the model's own rounding")
         axes.set_yscale("log")
         axes.set_ylabel("relative error")
+        if not table[["accumulated", "introduced"]].to_numpy(float).any():
+            axes.text(0.5, 0.5, "every bit is the same", transform=axes.transAxes, ha="center", color="0.4")
         step = max(1, math.ceil(len(table) / MOST_NAMES))
         axes.set_xticks(
-            positions[::step], [str(name) for name in table.index[::step]], rotation=40, ha="right"
+            positions[::step], [_short(str(name)) for name in table.index[::step]], rotation=40, ha="right"
         )
         axes.set_xlim(-0.5, len(table) - 0.5)
-        axes.legend(loc="upper left", bbox_to_anchor=(0, 1.14), ncols=3, frameon=False)
+        figure.legend(loc="outside upper left", ncols=3, frameon=False)
     return figure
 
 
@@ -126,6 +131,8 @@ def plot_benchmark(table: pd.DataFrame) -> Figure:
             error_kw={"ecolor": "0.25", "capsize": 3},
         )
         axes.axvline(1, color="0.25", linestyle="--")
+        # What else the machine did in a few rounds must not make the bars too small to compare.
+        axes.set_xlim(0, max(1.1 * table["ratio_high"].max(), 1.2) if spread.max() < 1 else 2.5 * ratio.max())
         axes.set_yticks(rows, [_with_time(str(name), seconds) for name, seconds in table["time"].items()])
         axes.invert_yaxis()
         axes.set_xlabel("time, relative to the original's")
@@ -194,6 +201,11 @@ def _own_rounding(verdict: Verdict) -> float | None:
     errors = verdict.table["own_error"].to_numpy(float)
     finite = errors[np.isfinite(errors) & (errors > 0)]
     return float(finite.max()) if len(finite) else None
+
+
+def _short(name: str) -> str:
+    """Return a name that fits below an axis; nodes of a model are told apart by how they end."""
+    return name if len(name) <= LONGEST_NAME else f"…{name[1 - LONGEST_NAME :]}"
 
 
 def _with_time(name: str, seconds: float) -> str:

@@ -291,7 +291,7 @@ def test_a_card_tells_what_a_pass_was_made_with_and_what_it_would_change(inspect
     fold = inspector.locator("[data-pass]").filter(has_text="Fuse batch norm2d")
     expect(fold).to_contain_text("Nothing here for it to change")
     merge.locator("summary").click()
-    first = merge.get_by_role("button", name="blocks_0_query")
+    first = merge.get_by_role("button", name="blocks_0_query", exact=True)
     expect(first).to_be_visible()
     assert (first.bounding_box() or {"height": 0})["height"] > 10
     merge.locator("summary").click()

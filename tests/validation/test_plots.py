@@ -50,6 +50,13 @@ def test_a_long_graph_names_some_of_its_nodes(compared):
     assert len(plot_node_differences(table).axes[0].get_xticklabels()) <= 16
 
 
+def test_where_there_is_no_error_it_is_said(compared):
+    zeros = compared[0].assign(accumulated=0.0, introduced=0.0)
+    words = [text.get_text() for text in plot_node_differences(zeros).axes[0].texts]
+    assert words == ["every bit is the same"]
+    assert not plot_node_differences(compared[0]).axes[0].texts
+
+
 def test_infinite_errors_are_drawn_at_the_edge():
     table = pd.DataFrame({"accumulated": [0.0, np.inf], "introduced": [0.0, np.inf]}, index=["a", "b"])
     figure = plot_node_differences(table)
@@ -95,7 +102,21 @@ def test_the_time_of_each_combination_is_a_bar_with_its_spread():
         "merge-linears  1 ms",
         "merge-linears + fuse  5 µs",
     ]
+    assert axes.get_xlim()[1] > 1.9
     assert figure._repr_svg_()
+
+
+def test_a_disturbed_round_does_not_make_the_bars_too_small_to_compare():
+    row = {"time": 1.0, "ratio": 1.0, "ratio_low": 0.5, "ratio_high": 90.0, "outcome": ""}
+    assert plot_benchmark(pd.DataFrame([row])).axes[0].get_xlim() == (0, 2.5)
+
+
+def test_long_names_keep_what_tells_them_apart():
+    table = pd.DataFrame({"accumulated": 1e-3, "introduced": 1e-4}, index=["x" * 100 + "_dense"])
+    (label,) = plot_node_differences(table).axes[0].get_xticklabels()
+    assert label.get_text().startswith("…")
+    assert label.get_text().endswith("_dense")
+    assert len(label.get_text()) == 26
 
 
 def test_bad_input_is_named(compared):
