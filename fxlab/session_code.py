@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import copy
 import importlib
 import inspect
 from collections.abc import Sequence
@@ -10,7 +11,8 @@ from typing import Any
 
 import torch
 
-from fxlab.transformations import Transformation
+from fxlab.transformations import RewritePass, Transformation
+from fxlab.transformations.limit import Limit
 from fxlab.transformations.signature import arguments_of
 
 _SESSION = """\
@@ -87,6 +89,9 @@ def stack_code(transformations: Sequence[Transformation]) -> str:
 
 def _constructed(transformation: Transformation, imports: _Imports) -> str:
     """Return a call that makes an equal transformation; that it does is tried out."""
+    limit = getattr(transformation, "limited_to", None)
+    if isinstance(transformation, RewritePass) and limit is not None:
+        return _limited(transformation, limit, imports)
     cls = type(transformation)
     known = arguments_of(transformation)
     given = {}
@@ -101,6 +106,21 @@ def _constructed(transformation: Transformation, imports: _Imports) -> str:
         raise _CannotBeWrittenError(f"the arguments of {transformation.name} are not known; make it here")
     arguments = ", ".join(f"{name}={_written(value, imports)}" for name, value in given.items())
     return f"{_named(cls, imports)}({arguments})"
+
+
+def _limited(transformation: RewritePass, limit: Limit, imports: _Imports) -> str:
+    """Return a call that makes a pass which leaves candidates out."""
+    whole = copy.copy(transformation)
+    object.__setattr__(whole, "limited_to", None)
+    text, again = _constructed(whole, imports), whole
+    for method, nodes in (("only", limit.only), ("without", limit.left_out)):
+        if nodes:
+            again = getattr(again, method)(*sorted(nodes), missing_ok=limit.missing_ok)
+            names = ", ".join(map(repr, sorted(nodes)))
+            text += f".{method}({names}{', missing_ok=True' if limit.missing_ok else ''})"
+    if again.signature != transformation.signature:
+        raise _CannotBeWrittenError(f"what {transformation.name} leaves out is not known; make it here")
+    return text
 
 
 def _is_default(value: object, parameter: inspect.Parameter) -> bool:

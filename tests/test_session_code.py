@@ -79,6 +79,16 @@ def test_the_code_makes_the_same_stack(passes: list[Transformation]) -> None:
     assert again.graph_module.code == session.graph_module.code
 
 
+def test_what_is_left_out_is_written_too() -> None:
+    passes = [MergeLinears(), ChangeTrueDivToMulByInverse()]
+    session = Session(fx.symbolic_trace(Model()), (torch.ones(2, 4),), passes=passes)
+    session.apply("change-true-div-to-mul-by-inverse")
+    session.exclude("change-true-div-to-mul-by-inverse", "truediv")
+    assert ".without('truediv'" in session.to_python()
+    again = made_again(session)
+    assert again.graph_module.code == session.graph_module.code == session.original.code
+
+
 def test_only_what_is_on_is_written() -> None:
     session = Session(fx.symbolic_trace(Model()), passes=[MergeLinears(), ChangeTrueDivToMulByInverse()])
     session.apply("merge-linears")

@@ -87,6 +87,7 @@ export class App {
     this.passes = new PassList({
       toggle: (pass, on) => this.send({ type: "toggle", signature: pass.signature, on }),
       choose: (signature) => this.choose(signature, true),
+      limit: (signature, node, again) => this.limit(signature, node, again),
       jump: (name) => this.jump(name),
       undo: () => this.send({ type: "undo" }),
       redo: () => this.send({ type: "redo" }),
@@ -101,6 +102,7 @@ export class App {
         },
         open: (path) => this.send({ type: "open", path }),
         locate: (box) => this.graph.focus([box]),
+        limit: (signature, node, again) => this.limit(signature, node, again),
         clear: () => this.clear(),
       },
       (signature) => {
@@ -113,6 +115,7 @@ export class App {
       jump: (name) => this.jump(name),
       retry: () => this.send({ type: "refresh" }),
       judge: () => this.send({ type: "judge" }),
+      measure: (name) => this.send({ type: "measure", name }),
     });
     this.search = new SearchBox({
       search: (query) => {
@@ -158,6 +161,7 @@ export class App {
       passes: (passes) => this.showPasses(passes),
       picture: (picture) => this.showPicture(picture),
       tables: (tables) => tables?.outputs && this.tables.show(tables),
+      measured: (measured) => Array.isArray(measured) && this.tables.showMeasured(measured),
       details: (details) => details?.kind && this.showDetails(details),
       status: (status) => this.showStatus(status),
       overlays: (overlays) => this.showOverlays(overlays),
@@ -238,6 +242,12 @@ export class App {
     this.send({ type: "clear-selection" });
   }
 
+  /** Takes one rewrite of a pass back, or makes it again. */
+  private limit(signature: string, node: string, again: boolean): void {
+    this.wanted = null;
+    this.send({ type: again ? "include" : "exclude", signature, node });
+  }
+
   private choose(signature: string | null, show: boolean): void {
     this.chosen = signature;
     this.passes.setChosen(signature);
@@ -286,10 +296,13 @@ export class App {
 
   private showPasses(state: Passes): void {
     if (!Array.isArray(state?.passes)) return;
-    const was = new Map(this.state.passes.map((pass) => [pass.signature, pass.on]));
-    const changed = (on: boolean): Pass | undefined => state.passes.find((pass) => was.get(pass.signature) === !on && pass.on === on);
+    // A pass keeps its place, but has another signature when it leaves something out.
+    const was = this.state.passes;
+    const changed = (on: boolean): Pass | undefined => state.passes.find((pass, i) => was[i]?.on === !on && pass.on === on);
+    this.chosen = state.passes[was.findIndex((pass) => pass.signature === this.chosen)]?.signature ?? null;
     this.state = state;
     this.element.classList.toggle("fxi-fixed", state.fixed === true);
+    this.passes.setChosen(this.chosen, false);
     this.graph.setPassNames(state.passes.map((pass) => pass.name));
     this.passes.show(state);
     if (changed(true)) this.choose(changed(true)!.signature, false);

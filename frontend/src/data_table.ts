@@ -1,7 +1,7 @@
 /** A table that can be sorted, filtered, copied and clicked. */
 
 import { debounce, fill, h, icon } from "./dom";
-import { cellText, cellValue, compareCells, counted } from "./format";
+import { barLength, cellText, cellValue, compareCells, counted, isNumeric } from "./format";
 import type { Cell, Table } from "./protocol";
 
 const FIRST_ROWS = 200;
@@ -91,7 +91,7 @@ export class DataTable {
           rows.length > shown.length
             ? h("button", { type: "button", class: "fxi-button", onclick: () => ((this.all = true), this.render()) }, `Show ${rows.length.toLocaleString("en-US")} rows`)
             : null,
-          table.total > all ? ` The table has ${table.total.toLocaleString("en-US")} rows; session.transformed_nodes() returns all of them.` : "",
+          table.total > all ? ` The table has ${table.total.toLocaleString("en-US")} rows; from Python you get all of them.` : "",
         ),
     );
   }
@@ -110,24 +110,27 @@ export class DataTable {
   private row(row: Cell[]): HTMLElement {
     const { columns } = this.table!;
     const name = String(row[0] ?? "");
+    const jump = this.table!.unlinked?.includes(name) ? null : this.jump;
     const cells = row.map((cell, i) => {
       const { kind } = columns[i]!;
       const text = cellText(cell, kind);
-      const isNumber = kind === "number" || kind === "integer";
+      const bar = barLength(cell, kind);
       const content: Node | string =
-        i === 0 && this.jump
-          ? h("button", { type: "button", class: "fxi-link", title: `Go to ${name}`, onclick: () => this.jump?.(name) }, text)
+        i === 0 && jump
+          ? h("button", { type: "button", class: "fxi-link", title: `Go to ${name}`, onclick: () => jump(name) }, text)
           : kind === "bool"
             ? h("span", { class: cell === true ? "fxi-yes" : "fxi-no" }, icon(cell === true ? "check" : "close"), text)
             : text;
       const tag = i === 0 ? "th" : "td";
-      return h(tag, { class: isNumber ? "fxi-num" : `fxi-cell-${kind}`, title: cellValue(cell), scope: i === 0 ? "row" : null }, content);
+      const shown = h(tag, { class: `${isNumeric(kind) ? "fxi-num" : `fxi-cell-${kind}`}${bar === null ? "" : " fxi-bar"}`, title: cellValue(cell), scope: i === 0 ? "row" : null }, content);
+      if (bar !== null) shown.style.setProperty("--share", String(bar));
+      return shown;
     });
-    const onclick = this.jump
+    const onclick = jump
       ? (event: MouseEvent): void => {
-          if (!(event.target as Element).closest("button") && !window.getSelection()?.toString()) this.jump?.(name);
+          if (!(event.target as Element).closest("button") && !window.getSelection()?.toString()) jump(name);
         }
       : null;
-    return h("tr", { class: this.jump ? "fxi-row-link" : "", ...(onclick ? { onclick } : {}) }, cells);
+    return h("tr", { class: jump ? "fxi-row-link" : "", ...(onclick ? { onclick } : {}) }, cells);
   }
 }

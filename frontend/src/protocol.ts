@@ -40,7 +40,7 @@ export interface Picture {
 
 export interface Reason {
   reason: string;
-  matched: boolean;
+  kind: "matched" | "left out" | "refused";
   count: number;
   nodes: string[];
 }
@@ -58,6 +58,12 @@ export interface Pass {
   /** How many candidates it takes; null if it does not say. */
   matched: number | null;
   refused: number | null;
+  /** Whether single rewrites of it can be taken back. */
+  canBeLimited: boolean;
+  /** How many candidates it has rewritten; null if it does not tell them apart. */
+  rewrites: number | null;
+  /** How many candidates a person has made it leave out. */
+  leftOut: number;
   reasons: Reason[];
   note: string;
   error: string;
@@ -116,6 +122,14 @@ export interface SourceFrame {
   excerpt: { line: number; text: string }[];
 }
 
+/** What can be done with a node alone: a rewrite that is taken back, or applied again. */
+export interface Rewrite {
+  signature: string;
+  /** How many rewrites the node stands for. */
+  count: number;
+  isLeftOut: boolean;
+}
+
 export interface Details {
   kind: "node" | "group" | "model";
   box: string | null;
@@ -133,17 +147,20 @@ export interface Details {
   parameters?: { name: string; shape: string; dtype: string; elements: number; kind: string }[];
   frames?: SourceFrame[];
   candidates?: { signature: string; matched: boolean; reason: string }[];
+  rewrites?: Rewrite[];
   contents?: { name: string; count: number }[];
   trace?: string[];
 }
 
 export type Cell = null | boolean | number | string | Cell[];
-export type ColumnKind = "text" | "number" | "integer" | "bool" | "shape" | "nodes";
+export type ColumnKind = "text" | "number" | "integer" | "bool" | "shape" | "nodes" | "error" | "share" | "seconds" | "bytes";
 
 export interface Table {
   columns: { name: string; title: string; kind: ColumnKind }[];
   rows: Cell[][];
   total: number;
+  /** The first cells of rows that lead nowhere. */
+  unlinked?: string[];
 }
 
 export interface Judgement {
@@ -178,6 +195,16 @@ export interface Tables {
   more?: ExtraTable[];
 }
 
+/** A table that is made when somebody asks for it. */
+export interface Measured {
+  name: string;
+  title: string;
+  action: string;
+  state: "none" | "pending" | "ready" | "failed";
+  text: string;
+  table: Table | null;
+}
+
 export interface Status {
   busy: { text: string; step: number } | null;
   error: { number: number; title: string; text: string } | null;
@@ -194,6 +221,7 @@ export interface State {
   passes: Passes;
   details: Details;
   tables: Tables;
+  measured: Measured[];
   status: Status;
   stages: Stages;
   overlays: Overlays;
@@ -202,7 +230,9 @@ export interface State {
 
 export type ToKernel =
   | { type: "toggle"; signature: string; on: boolean }
+  | { type: "exclude" | "include"; signature: string; node: string }
   | { type: "undo" | "redo" | "reset" | "refresh" | "judge" | "overview" | "clear-selection" }
+  | { type: "measure"; name: string }
   | { type: "open" | "close" | "select-group"; path: string }
   | { type: "select-node"; name: string; show: boolean }
   | { type: "reveal-pass"; signature: string }

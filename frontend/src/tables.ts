@@ -2,18 +2,19 @@
 
 import { DataTable } from "./data_table";
 import { fill, h, icon, iconButton } from "./dom";
-import type { ExtraTable, Judgement, Tables } from "./protocol";
+import type { ExtraTable, Judgement, Measured, Tables } from "./protocol";
 
 export interface TableActions {
   jump(node: string): void;
   retry(): void;
   judge(): void;
+  measure(name: string): void;
 }
 
-/** One of the tables that are always there, or the name of an extra one. */
+/** "details", "outputs", "nodes", or the name of a measured or an extra table. */
 type TabName = string;
 
-const TITLES: Record<TabName, string> = { details: "Details", outputs: "Output differences", nodes: "Transformed nodes" };
+const TITLES: Record<string, string> = { details: "Details", outputs: "Output differences", nodes: "Transformed nodes" };
 
 export class TablesPanel {
   readonly element: HTMLElement;
@@ -23,7 +24,9 @@ export class TablesPanel {
   private readonly outputs = new DataTable();
   private readonly nodes: DataTable;
   private readonly extra = new Map<string, DataTable>();
+  private readonly measuredTables = new Map<string, DataTable>();
   private tables: Tables | null = null;
+  private measured: Measured[] = [];
   private open: TabName = "outputs";
   private details: HTMLElement | null = null;
 
@@ -58,6 +61,15 @@ export class TablesPanel {
     this.render();
   }
 
+  showMeasured(measured: Measured[]): void {
+    this.measured = measured;
+    for (const { name, table } of measured) {
+      if (!this.measuredTables.has(name)) this.measuredTables.set(name, new DataTable(this.actions.jump));
+      if (table) this.measuredTables.get(name)!.show(table);
+    }
+    this.render();
+  }
+
   /** In narrow layouts the details are one of the tabs. */
   adopt(details: HTMLElement | null): void {
     if (details === this.details) return;
@@ -73,7 +85,8 @@ export class TablesPanel {
   }
 
   private names(): TabName[] {
-    return [...(this.details ? ["details"] : []), "outputs", "nodes", ...(this.tables?.more ?? []).map(({ name }) => name)];
+    const others = [...this.measured, ...(this.tables?.more ?? [])];
+    return [...(this.details ? ["details"] : []), "outputs", "nodes", ...others.map(({ name }) => name)];
   }
 
   private render(): void {
@@ -105,8 +118,10 @@ export class TablesPanel {
     );
     if (focused) this.tabs.querySelector<HTMLElement>("[aria-selected=true]")?.focus();
     this.body.setAttribute("aria-label", this.titleOf(this.open));
-    this.copy.hidden = !(this.open === "nodes" ? count > 0 : this.open === "outputs" ? this.tables?.outputs.table : extra?.table);
+    const measured = this.measured.find(({ name }) => name === this.open);
+    this.copy.hidden = !(measured ?? extra ? (measured ?? extra)!.table : this.open === "nodes" ? count > 0 : this.open === "outputs" && this.tables?.outputs.table);
     if (this.open === "details") fill(this.body, this.details);
+    else if (measured) this.renderMeasured(measured);
     else if (extra) fill(this.body, this.extraTab(extra));
     else if (this.tables) fill(this.body, this.open === "outputs" ? this.outputTab(this.tables) : this.nodeTab(this.tables));
   }
@@ -148,8 +163,27 @@ export class TablesPanel {
     return table ? [words, this.extra.get(name)!.element] : [words];
   }
 
+  private renderMeasured({ name, state, text, action, table }: Measured): void {
+    const focused = this.body.contains(document.activeElement) && document.activeElement?.hasAttribute("data-measure");
+    const button = h(
+      "button",
+      { type: "button", class: "fxi-button", "data-measure": name, disabled: state === "pending", onclick: () => this.actions.measure(name) },
+      state === "none" ? action : state === "pending" ? "Measuring …" : "Measure again",
+    );
+    const words = h(
+      "p",
+      { class: `fxi-verdict ${state === "failed" ? "fxi-bad" : "fxi-neutral"}`, role: "status" },
+      state === "failed" && icon("alert"),
+      state === "pending" && h("span", { class: "fxi-spinner", "aria-hidden": "true" }),
+      h("span", {}, text),
+      button,
+    );
+    fill(this.body, words, table && this.measuredTables.get(name)!.element);
+    if (focused) button.focus();
+  }
+
   private async copyTable(): Promise<void> {
-    const table = this.open === "nodes" ? this.nodes : (this.extra.get(this.open) ?? this.outputs);
+    const table = this.measuredTables.get(this.open) ?? this.extra.get(this.open) ?? (this.open === "nodes" ? this.nodes : this.outputs);
     const text = table.toTsv();
     const done = await navigator.clipboard?.writeText(text).then(
       () => true,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import anywidget
@@ -12,6 +12,7 @@ import traitlets
 
 from fxlab.drawing import LayoutError, start_layout_worker
 from fxlab.notebook import messages
+from fxlab.notebook.measurements import MEASUREMENTS, Measurement
 from fxlab.overlays import SOURCES, Overlay, Subject, from_table
 from fxlab.overlays import source as find_source
 from fxlab.screen.details import group_details, model_details, node_details
@@ -24,6 +25,7 @@ from fxlab.screen.pass_state import (
     matched_nodes,
     pass_states,
     readable_name,
+    rewrites_of_node,
 )
 from fxlab.screen.picture_state import picture_state
 from fxlab.screen.scene import Scene, marks_of
@@ -36,7 +38,9 @@ from fxlab.screen.session_state import (
 )
 from fxlab.screen.stages import Stages
 from fxlab.screen.static_view import static_view
+from fxlab.screen.table_state import measured_state
 from fxlab.screen.wire import clip, to_json
+from fxlab.transformations import RewritePass
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -77,6 +81,7 @@ class Inspector(anywidget.AnyWidget):  # type: ignore[misc]
     tables = traitlets.Dict().tag(sync=True)
     stages = traitlets.Dict().tag(sync=True)
     overlays = traitlets.Dict().tag(sync=True)
+    measured = traitlets.List().tag(sync=True)
     status = traitlets.Dict({"busy": None, "error": None}).tag(sync=True)
     height = traitlets.Int(720, min=240, max=4000).tag(sync=True)
 
@@ -231,6 +236,10 @@ class Inspector(anywidget.AnyWidget):  # type: ignore[misc]
         match message:
             case messages.Toggle(signature, on):
                 self._switch(signature, on)
+            case messages.Exclude(signature, name):
+                self._leave_out(self._offered(signature), name)
+            case messages.Include(signature, name):
+                self._take_again(self._offered(signature), name)
             case messages.Undo():
                 self._work("Taking the last change back", self.session.undo, if_=self.session.can_undo)
             case messages.Redo():
@@ -241,6 +250,8 @@ class Inspector(anywidget.AnyWidget):  # type: ignore[misc]
                 self._work("Computing the tables again", self._refresh)
             case messages.Judge():
                 self._work("Measuring the model's own rounding in float64", self._judge)
+            case messages.Measure(name):
+                self._measure(name)
             case messages.OpenGroup(path):
                 self.open_group(path)
             case messages.CloseGroup(path):
@@ -271,13 +282,38 @@ class Inspector(anywidget.AnyWidget):  # type: ignore[misc]
         p = self._offered(signature)
         if self.session.is_on(p) == on:
             return
-        self._pass_errors.pop(signature, None)
         words = f"{'Applying' if on else 'Taking back'} {readable_name(p)}"
+        action = self.session.apply if on else self.session.revert
+        self._change(p, words, f"could not be switched {'on' if on else 'off'}", lambda: action(p))
+
+    def _leave_out(self, p: Transformation, node: str) -> None:
+        before, selection = set(self.session.left_out(p.name)), self._selection
+        words = f"Taking back one rewrite of {readable_name(p)}"
+        self._change(p, words, "could not leave that out", lambda: self.session.exclude(p, node))
+        fresh = [candidate for candidate in self.session.left_out(p.name) if candidate not in before]
+        self._move_on(selection, node, [name for candidate in fresh for name in candidate])
+
+    def _take_again(self, p: Transformation, node: str) -> None:
+        selection = self._selection
+        words = f"Applying one rewrite of {readable_name(p)}"
+        self._change(p, words, "could not apply that again", lambda: self.session.include(p, node))
+        now = self.session.passes[[other.name for other in self.session.passes].index(p.name)]
+        records = now.rewrites(self._scene.graph_module) if isinstance(now, RewritePass) else []
+        self._move_on(selection, node, [n for r in records if node in r.candidate for n in r.marked])
+
+    def _move_on(self, selection: tuple[str, str] | None, node: str, names: Sequence[str]) -> None:
+        """Select what a node has become, if it was selected."""
+        there = [name for name in names if self._can_select(("node", name))]
+        if selection == ("node", node) and there:
+            self._select_node(there[0])
+
+    def _change(self, p: Transformation, words: str, failure: str, action: Callable[[], None]) -> None:
+        self._pass_errors.pop(p.signature, None)
         try:
-            self._work(words, lambda: self.session.apply(p) if on else self.session.revert(p))
+            self._work(words, action)
         except Exception as error:
-            self._pass_errors[signature] = describe_error(error)
-            self._show_error(f"{readable_name(p)} could not be switched {'on' if on else 'off'}", error)
+            self._pass_errors[p.signature] = describe_error(error)
+            self._show_error(f"{readable_name(p)} {failure}", error)
             self._show_passes()
 
     def _offered(self, signature: str) -> Transformation:
@@ -312,15 +348,15 @@ class Inspector(anywidget.AnyWidget):  # type: ignore[misc]
     def _show_change(self) -> None:
         before, self._applied = self._applied, self._signatures_on()
         self._pass_errors.clear()
-        for signature in before:
-            if signature not in self._applied:
-                self._scene.forget(signature)
+        for name in before:
+            if name not in self._applied:
+                self._scene.forget(name)
         self._stages.reset()
         self._scene.show(self.session.graph_module)
-        fresh = [signature for signature in self._applied if signature not in before]
-        for signature in fresh:
-            self._scene.uncover(self._changed_by(signature), signature)
-        self._refresh(changed_by=fresh)
+        for p in self.session.applied:
+            if before.get(p.name) != self._applied[p.name]:
+                self._scene.uncover(self._changed_by(p), p.name)
+        self._refresh(changed_by=[p for p in self.session.applied if p.name not in before])
 
     def _show_interruption(self) -> None:
         """Show at least what is on: the session has changed, though the screen is not complete."""
@@ -329,7 +365,7 @@ class Inspector(anywidget.AnyWidget):  # type: ignore[misc]
         self.tables = {**self.tables, "outputs": {"state": "failed", "text": words, "table": None}}
         self._show_error("Interrupted", words)
 
-    def _refresh(self, changed_by: list[str] | None = None) -> None:
+    def _refresh(self, changed_by: Sequence[Transformation] = ()) -> None:
         """Show everything as it is now, what a person looks at first first."""
         self._show_step("Drawing the graph", 1)
         self._explained = explain_all(self.session)
@@ -340,7 +376,8 @@ class Inspector(anywidget.AnyWidget):  # type: ignore[misc]
         self._show_passes()
         self._show_stages()
         self._show_details()
-        changed = [name for signature in changed_by or () for name in self._changed_by(signature)]
+        self.measured = [_not_measured(measurement) for measurement in MEASUREMENTS]
+        changed = [name for p in changed_by for name in self._changed_by(p)]
         if changed:
             self._focus(changed, gently=True)
         self._show_tables()
@@ -426,7 +463,8 @@ class Inspector(anywidget.AnyWidget):  # type: ignore[misc]
         node = hierarchy.leaves[hierarchy.position_of[name]].node
         if node.name != name:
             node = next(n for n in node.all_input_nodes if n.name == name)
-        return node_details(node, hierarchy, self._scene.box_of(name), self._explained)
+        rewrites = rewrites_of_node(self.session, node, self._explained)
+        return node_details(node, hierarchy, self._scene.box_of(name), self._explained, rewrites)
 
     def _show_tables(self) -> None:
         changed = changed_nodes_state(self.session)
@@ -446,6 +484,27 @@ class Inspector(anywidget.AnyWidget):  # type: ignore[misc]
         judgement = judgement_state(self.session.verdict())
         self.tables = {**self.tables, "outputs": {**self.tables["outputs"], "judgement": judgement}}
 
+    def _measure(self, name: str) -> None:
+        chosen = next((measurement for measurement in MEASUREMENTS if measurement.name == name), None)
+        if chosen is None:
+            raise messages.MessageError(f"There is no table {clip(name, 200)!r} to measure.")
+        self._show_measured(name, {"state": "pending", "text": f"{chosen.busy} …"})
+        shown = {"state": "failed", "text": "The measurement was interrupted.", "table": None}
+        try:
+            self._work(chosen.busy, lambda: shown.update(self._made(chosen)))
+        except Exception as error:
+            shown["text"] = describe_error(error)
+        finally:
+            self._show_measured(name, shown)
+
+    def _made(self, measurement: Measurement) -> dict[str, Any]:
+        frame, words = measurement.make(self.session)
+        table = measured_state(frame, measurement.index_title, self._scene.hierarchy.position_of)
+        return {"state": "ready", "text": clip(words, 600), "table": table}
+
+    def _show_measured(self, name: str, shown: dict[str, Any]) -> None:
+        self.measured = [state | shown if state["name"] == name else state for state in self.measured]
+
     def _select_node(self, name: str, *, show: bool = True) -> None:
         if name not in self._scene.hierarchy.position_of:
             raise ValueError(f"The graph has no node named {clip(name, 200)!r}.")
@@ -464,9 +523,9 @@ class Inspector(anywidget.AnyWidget):  # type: ignore[misc]
         self._show_details()
 
     def _reveal(self, p: Transformation) -> None:
-        names = self._changed_by(p.signature)
+        names = self._changed_by(p)
         with self._scene.tentative():
-            self._scene.uncover(names, p.signature)
+            self._scene.uncover(names, p.name)
             self._draw()
         self._focus(names)
 
@@ -474,11 +533,13 @@ class Inspector(anywidget.AnyWidget):  # type: ignore[misc]
         boxes = dict.fromkeys(filter(None, map(self._scene.view.box_of.get, names)))
         self.send({"type": "focus", "boxes": list(boxes)[:500], "gently": gently})
 
-    def _changed_by(self, signature: str) -> list[str]:
+    def _changed_by(self, p: Transformation) -> list[str]:
+        signature = p.signature
         return [name for name, marks in self._scene.marks().items() if signature in marks]
 
-    def _signatures_on(self) -> tuple[str, ...]:
-        return tuple(p.signature for p in self.session.applied)
+    def _signatures_on(self) -> dict[str, str]:
+        """Return the signatures of the passes that are on, by the names that they keep when limited."""
+        return {p.name: p.signature for p in self.session.applied}
 
     def _can_select(self, selection: tuple[str, str]) -> bool:
         kind, name = selection
@@ -546,3 +607,14 @@ def _follow(session: Session, inspector: Inspector) -> Callable[[], None]:
 
     unsubscribe: Callable[[], None] = session.on_change(changed)
     return unsubscribe
+
+
+def _not_measured(measurement: Measurement) -> dict[str, Any]:
+    return {
+        "name": measurement.name,
+        "title": measurement.title,
+        "action": measurement.action,
+        "state": "none",
+        "text": measurement.about,
+        "table": None,
+    }

@@ -24,6 +24,24 @@ class Toggle:
 
 
 @dataclass(frozen=True, slots=True)
+class Exclude:
+    """Take back the rewrite that a node stands for, or leave the node out as a candidate."""
+
+    type: ClassVar[str] = "exclude"
+    signature: str
+    node: str
+
+
+@dataclass(frozen=True, slots=True)
+class Include:
+    """Let a pass take a candidate again that it leaves out."""
+
+    type: ClassVar[str] = "include"
+    signature: str
+    node: str
+
+
+@dataclass(frozen=True, slots=True)
 class Undo:
     """Take back the last change."""
 
@@ -56,6 +74,14 @@ class Judge:
     """Tell whether the outputs differ by no more than the model's own rounding."""
 
     type: ClassVar[str] = "judge"
+
+
+@dataclass(frozen=True, slots=True)
+class Measure:
+    """Make a table that takes a while."""
+
+    type: ClassVar[str] = "measure"
+    name: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,11 +175,14 @@ class ShowOverlay:
 
 Message = (
     Toggle
+    | Exclude
+    | Include
     | Undo
     | Redo
     | Reset
     | Refresh
     | Judge
+    | Measure
     | OpenGroup
     | CloseGroup
     | Overview

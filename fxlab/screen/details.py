@@ -27,15 +27,26 @@ Field = dict[str, Any]
 
 
 def node_details(
-    node: fx.Node, hierarchy: Hierarchy, box: str | None, explained: Mapping[str, pd.DataFrame | str]
+    node: fx.Node,
+    hierarchy: Hierarchy,
+    box: str | None,
+    explained: Mapping[str, pd.DataFrame | str],
+    rewrites: Sequence[Mapping[str, Any]] = (),
 ) -> dict[str, Any]:
-    """Describe a node: what it calls, on what, what comes out, where it is written and who changed it."""
+    """Describe a node: what it calls, on what, what comes out, where it is written and who changed it.
+
+    ``rewrites`` has what can be taken back or applied again here, as ``rewrites_of_node`` returns it.
+    """
     frames = [source_frame(frame) for frame in frames_of(node)]
-    return node_description(node, hierarchy, box, explained) | {"frames": frames}
+    return node_description(node, hierarchy, box, explained, rewrites) | {"frames": frames}
 
 
 def node_description(
-    node: fx.Node, hierarchy: Hierarchy, box: str | None, explained: Mapping[str, pd.DataFrame | str]
+    node: fx.Node,
+    hierarchy: Hierarchy,
+    box: str | None,
+    explained: Mapping[str, pd.DataFrame | str],
+    rewrites: Sequence[Mapping[str, Any]] = (),
 ) -> dict[str, Any]:
     """Describe a node without its source, which many nodes share."""
     path = hierarchy.leaves[hierarchy.position_of[node.name]].path
@@ -61,6 +72,7 @@ def node_description(
         "parameters": _parameters(node),
         "marks": sorted(map(str, node.meta.get("transformations") or ())),
         "candidates": _candidates(node.name, explained),
+        "rewrites": list(rewrites),
     }
 
 

@@ -188,6 +188,75 @@ def test_undo_redo_and_reset_walk_through_what_was_done(page: LabPage, inspector
     is_on(inspector, "Change true div to mul by inverse", True)
 
 
+def test_one_rewrite_is_taken_back_and_applied_again_with_the_keyboard(
+    page: LabPage, inspector: Locator
+) -> None:
+    keyboard = page.page.keyboard
+    details = inspector.get_by_role("region", name="Details")
+    card = inspector.locator("[data-pass]").filter(has_text="Merge linears")
+    lit = inspector.locator(".fxi-layer svg .node.fx-op.fxi-lit")
+    switch(inspector, "Merge linears").click()
+    page.settle(inspector)
+    inspector.get_by_role("tab", name="Transformed nodes").click()
+    inspector.get_by_role("button", name="query_key_merged_1").click()
+    page.settle(inspector)
+    page.screenshot("inspector-rewrite", inspector)
+    details.get_by_role("button", name="Take back this rewrite").focus()
+    keyboard.press("Enter")
+    page.settle(inspector)
+    is_on(inspector, "Merge linears", True)
+    expect(lit).to_have_count(3)
+    expect(card).to_contain_text("3 of 4 rewrites")
+    expect(details.get_by_role("heading", level=2)).to_have_text("blocks_1_query")
+    page.screenshot("inspector-rewrite-taken-back", inspector)
+
+    expect(details.get_by_role("button", name="Apply it again")).to_be_focused()
+    keyboard.press("Enter")
+    page.settle(inspector)
+    expect(lit).to_have_count(4)
+    expect(card).not_to_contain_text("rewrites")
+    inspector.get_by_role("button", name="Undo").click()
+    page.settle(inspector)
+    expect(lit).to_have_count(3)
+
+    card.locator("summary").click()
+    expect(card).to_contain_text("left out on request")
+    page.screenshot("inspector-rewrite-left-out", inspector)
+    card.get_by_role("button", name="Apply it to blocks_1_key again").click()
+    page.settle(inspector)
+    expect(lit).to_have_count(4)
+    card.locator("summary").click()
+
+
+def test_tables_that_take_a_while_are_made_on_demand_and_lead_to_nodes(
+    page: LabPage, inspector: Locator
+) -> None:
+    switch(inspector, "Merge linears").click()
+    page.settle(inspector)
+    for tab, action, answer in (
+        ("Node differences", "Compare the nodes", "No node differs by more than rounding."),
+        ("Graph difference", "Compare the graphs", "4 added"),
+        ("Cost", "Measure the cost", "slowest of"),
+        ("Speed", "Measure the speed", "times the original's time"),
+    ):
+        inspector.get_by_role("tab", name=tab).click()
+        inspector.get_by_role("button", name=action).click()
+        page.settle(inspector)
+        expect(inspector.get_by_role("tabpanel")).to_contain_text(answer)
+        expect(inspector.get_by_role("button", name="Measure again")).to_be_enabled()
+        page.screenshot(f"inspector-{tab.lower().replace(' ', '-')}", inspector)
+    inspector.get_by_role("tab", name="Node differences").click()
+    inspector.get_by_role("tabpanel").get_by_role("button", name="blocks_3_query").click()
+    page.settle(inspector)
+    title = inspector.get_by_role("region", name="Details").get_by_role("heading", level=2)
+    expect(title).to_have_text("blocks_3_query")
+    page.brightness_by_theme(inspector, "inspector-measured-")
+    switch(inspector, "Merge linears").click()
+    page.settle(inspector)
+    expect(inspector.get_by_role("button", name="Compare the nodes")).to_be_visible()
+    inspector.get_by_role("tab", name="Output differences").click()
+
+
 def test_two_inspectors_of_a_session_agree(page: LabPage, inspector: Locator) -> None:
     other = page.page.locator(".fxlab-inspector").nth(1)
     switch(inspector, "Merge linears").click()
@@ -223,7 +292,7 @@ def test_a_card_tells_what_a_pass_was_made_with_and_what_it_would_change(inspect
     fold = inspector.locator("[data-pass]").filter(has_text="Fuse batch norm2d")
     expect(fold).to_contain_text("Nothing here for it to change")
     merge.locator("summary").click()
-    first = merge.get_by_role("button", name="blocks_0_query")
+    first = merge.get_by_role("button", name="blocks_0_query", exact=True)
     expect(first).to_be_visible()
     assert (first.bounding_box() or {"height": 0})["height"] > 10
     merge.locator("summary").click()

@@ -14,6 +14,8 @@ from fxlab.notebook.messages import LONGEST_TEXT, Message, MessageError, parse_m
 
 GOOD: list[dict[str, Any]] = [
     {"type": "toggle", "signature": "s", "on": True},
+    {"type": "exclude", "signature": "s", "node": "x"},
+    {"type": "include", "signature": "s", "node": "x"},
     {"type": "undo"},
     {"type": "redo"},
     {"type": "reset"},
@@ -21,6 +23,7 @@ GOOD: list[dict[str, Any]] = [
     {"type": "overview"},
     {"type": "clear-selection"},
     {"type": "judge"},
+    {"type": "measure", "name": "speed"},
     {"type": "open", "path": "stem"},
     {"type": "close", "path": "stem"},
     {"type": "select-node", "name": "x", "show": False},

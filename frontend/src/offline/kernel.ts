@@ -62,6 +62,7 @@ export class OfflineKernel implements Model {
       picture: {} as Picture,
       passes: data.passes,
       tables: data.tables,
+      measured: [],
       status: { busy: null, error: null },
       details: this.described(),
       stages: this.stages(),
