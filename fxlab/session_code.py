@@ -108,7 +108,7 @@ def _constructed(transformation: Transformation, imports: _Imports) -> str:
     return f"{_named(cls, imports)}({arguments})"
 
 
-def _limited(transformation: RewritePass, limit: Limit, imports: _Imports) -> str:
+def _limited(transformation: RewritePass[Any], limit: Limit, imports: _Imports) -> str:
     """Return a call that makes a pass which leaves candidates out."""
     whole = copy.copy(transformation)
     object.__setattr__(whole, "limited_to", None)

@@ -127,7 +127,7 @@ export class TablesPanel {
   }
 
   private titleOf(name: TabName): string {
-    return TITLES[name] ?? this.tables?.more?.find((table) => table.name === name)?.title ?? name;
+    return TITLES[name] ?? [...this.measured, ...(this.tables?.more ?? [])].find((table) => table.name === name)?.title ?? name;
   }
 
   private verdictDot(): HTMLElement | null {
