@@ -12,6 +12,7 @@ from fxlab._version import __version__
 if TYPE_CHECKING:
     from fxlab.drawing import Drawing, draw
     from fxlab.notebook import inspect
+    from fxlab.screen import report
     from fxlab.session import Session, TransformationError
     from fxlab.tracing import TraceError, TraceWarning, example_inputs, from_exported, symbolic_trace
     from fxlab.transformations import (
@@ -44,6 +45,8 @@ if TYPE_CHECKING:
         first_divergence,
         graph_diff,
         input_variants,
+        plot_benchmark,
+        plot_node_differences,
         profile,
         transformed_nodes,
         unmarked_changes,
@@ -54,6 +57,7 @@ _HOME = {
     "Drawing": "fxlab.drawing",
     "draw": "fxlab.drawing",
     "inspect": "fxlab.notebook",
+    "report": "fxlab.screen",
     "Session": "fxlab.session",
     "TransformationError": "fxlab.session",
     "TraceError": "fxlab.tracing",
@@ -88,6 +92,8 @@ _HOME = {
     "first_divergence": "fxlab.validation",
     "graph_diff": "fxlab.validation",
     "input_variants": "fxlab.validation",
+    "plot_benchmark": "fxlab.validation",
+    "plot_node_differences": "fxlab.validation",
     "profile": "fxlab.validation",
     "transformed_nodes": "fxlab.validation",
     "unmarked_changes": "fxlab.validation",
@@ -132,7 +138,10 @@ __all__ = [
     "graph_diff",
     "input_variants",
     "inspect",
+    "plot_benchmark",
+    "plot_node_differences",
     "profile",
+    "report",
     "symbolic_trace",
     "transformed_nodes",
     "unmarked_changes",

@@ -3,15 +3,18 @@
 import itertools
 import threading
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any, TypeAlias
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 import torch
-from torch.fx import GraphModule
+from torch.fx import GraphModule, Node
 
 from fxlab import transformations
 from fxlab.graph_module import changed_copy
 from fxlab.running import Inputs
-from fxlab.transformations import Transformation
+from fxlab.session_code import stack_code
+from fxlab.transformations import RewritePass, Transformation
+from fxlab.transformations.limit import listed, node_names, not_limitable
 from fxlab.validation import Reference, Verdict, compare_outputs, transformed_nodes
 
 if TYPE_CHECKING:
@@ -20,8 +23,27 @@ if TYPE_CHECKING:
 PassOrName: TypeAlias = Transformation | str
 """A transformation of the session, or its name or signature."""
 
-_Stack: TypeAlias = tuple[str, ...]
-"""The signatures of the transformations that are on, lowest first."""
+_Candidate: TypeAlias = tuple[str, ...]
+"""What a transformation changes together, by the names of its nodes."""
+
+_Stack: TypeAlias = tuple[tuple[str, tuple[_Candidate, ...]], ...]
+"""The names of the transformations that are on and what each leaves out, lowest first."""
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class _Switches:
+    """What a person has chosen: an entry of the history."""
+
+    on: frozenset[str] = frozenset()
+    """The names of the transformations that are on."""
+    left_out: frozenset[tuple[str, _Candidate]] = frozenset()
+    """Names of transformations, and candidates that they leave out."""
+
+    def left_out_of(self, name: str) -> tuple[_Candidate, ...]:
+        """Return the candidates that a transformation leaves out."""
+        return tuple(sorted(candidate for other, candidate in self.left_out if other == name))
 
 
 class TransformationError(RuntimeError):
@@ -104,11 +126,10 @@ class Session:
             self._register(pass_)
         self.original, self.inputs = _traced(model, inputs)
         self._stages: dict[_Stack, GraphModule] = {(): self.original}
-        self._history: list[_Stack] = [()]
+        self._history = [_Switches()]
         self._position = 0
-        self._tables: dict[tuple[Any, ...], pd.DataFrame] = {}
+        self._results: dict[tuple[Any, ...], Any] = {}
         self._reference: Reference | None = None
-        self._verdicts: dict[_Stack, Verdict] = {}
 
     @property
     def graph_module(self) -> GraphModule:
@@ -117,13 +138,13 @@ class Session:
 
     @property
     def passes(self) -> tuple[Transformation, ...]:
-        """The transformations on offer, lowest in the stack first."""
-        return tuple(self._passes.values())
+        """The transformations on offer, lowest in the stack first, without what they leave out."""
+        return tuple(self._limited(name) for name in self._passes)
 
     @property
     def applied(self) -> tuple[Transformation, ...]:
-        """The transformations that are on, lowest in the stack first."""
-        return tuple(self._passes[signature] for signature in self._stack)
+        """The transformations that are on, lowest in the stack first, without what they leave out."""
+        return tuple(self._limited(name) for name, _ in self._stack)
 
     @property
     def stages(self) -> tuple[GraphModule, ...]:
@@ -156,7 +177,7 @@ class Session:
 
     def is_on(self, pass_: PassOrName) -> bool:
         """Tell whether a transformation is on."""
-        return self._find(pass_).signature in self._stack
+        return self._find(pass_) in self._switches.on
 
     def apply(self, pass_: PassOrName) -> None:
         """Switch a transformation on, in its place in the stack. Nothing happens if it is on.
@@ -166,8 +187,7 @@ class Session:
         TransformationError
             If it, or one above it that has to be applied anew, raises. The session is as it was.
         """
-        signature = self._find(pass_).signature
-        self._go_to({*self._stack, signature})
+        self._go_to(replace(self._switches, on=self._switches.on | {self._find(pass_)}))
 
     def revert(self, pass_: PassOrName) -> None:
         """Switch a transformation off; those above it are applied anew. Nothing happens if it is off.
@@ -177,8 +197,68 @@ class Session:
         TransformationError
             If one above it raises on the module without it. The session is as it was.
         """
-        signature = self._find(pass_).signature
-        self._go_to({*self._stack} - {signature})
+        self._go_to(replace(self._switches, on=self._switches.on - {self._find(pass_)}))
+
+    def exclude(self, pass_: PassOrName, *nodes: Node | str) -> None:
+        """Let a transformation leave out some of its candidates; if it is on, they are reverted.
+
+        The transformation keeps its name and its place. What it leaves out is remembered while it is off,
+        and given back by :meth:`include`, or by :meth:`undo` as every change.
+
+        Parameters
+        ----------
+        pass_
+            The transformation.
+        *nodes
+            Nodes of the present model that it has changed, or its candidates, as :meth:`explain` names them.
+            What was changed together is left out together.
+
+        Raises
+        ------
+        TypeError
+            If the transformation does not tell its candidates apart; see :meth:`Transformation.without`.
+        ValueError
+            If one of the nodes is neither.
+        TransformationError
+            If a transformation above it raises on the module without it. The session is as it was.
+
+        Examples
+        --------
+        >>> from fxlab import ChangeTrueDivToMulByInverse
+        >>> traced = torch.fx.symbolic_trace(lambda x: (x / 2) + (x / 3))
+        >>> session = Session(traced, passes=[ChangeTrueDivToMulByInverse()])
+        >>> session.apply("change-true-div-to-mul-by-inverse")
+        >>> session.exclude("change-true-div-to-mul-by-inverse", "truediv")
+        >>> session.transformed_nodes().index.tolist()
+        ['truediv_1']
+        """
+        name = self._find(pass_)
+        found = self._candidates_of(name)
+        chosen = {(name, candidate) for node in sorted(node_names(nodes)) for candidate in found(node)}
+        self._go_to(replace(self._switches, left_out=self._switches.left_out | chosen))
+
+    def include(self, pass_: PassOrName, *nodes: Node | str) -> None:
+        """Let a transformation take candidates again that :meth:`exclude` has left out.
+
+        Raises
+        ------
+        ValueError
+            If one of the nodes is no candidate that it leaves out.
+        TransformationError
+            If it, or one above it, raises. The session is as it was.
+        """
+        name, names = self._find(pass_), node_names(nodes)
+        left_out = self._switches.left_out_of(name)
+        known = [node for candidate in left_out for node in candidate]
+        unknown = sorted(names - set(known))
+        if unknown:
+            raise ValueError(f"{name} does not leave out {unknown[0]!r}. It leaves out: {listed(known)}.")
+        again = {(name, candidate) for candidate in left_out if not names.isdisjoint(candidate)}
+        self._go_to(replace(self._switches, left_out=self._switches.left_out - again))
+
+    def left_out(self, pass_: PassOrName) -> tuple[tuple[str, ...], ...]:
+        """Return the candidates that :meth:`exclude` has left out, each by the names of its nodes."""
+        return self._switches.left_out_of(self._find(pass_))
 
     def toggle(self, pass_: PassOrName) -> None:
         """Switch a transformation on if it is off, and off if it is on."""
@@ -189,7 +269,7 @@ class Session:
 
     def reset(self) -> None:
         """Switch everything off; this can be undone."""
-        self._go_to(set())
+        self._go_to(replace(self._switches, on=frozenset()))
 
     def undo(self) -> None:
         """Take the last change back. Raises ``ValueError`` if there is none."""
@@ -212,10 +292,10 @@ class Session:
             If the session has no inputs, or its model no weights.
         """
         inputs = self._inputs_to_run("Outputs cannot be compared")
-        return self._table(
+        return self._remembered(
             ("outputs", self._stack),
             lambda: compare_outputs(self.original, self.graph_module, inputs, atol=self.atol, rtol=self.rtol),
-        )
+        ).copy()
 
     def verdict(self) -> Verdict:
         """Tell whether the present model is the original up to rounding, as :func:`verdict` does.
@@ -229,25 +309,49 @@ class Session:
         with self._lock:
             if self._reference is None:
                 self._reference = Reference(self.original, inputs)
-            if self._stack not in self._verdicts:
-                self._verdicts[self._stack] = self._reference.verdict(self.graph_module)
-            return self._verdicts[self._stack]
+        judge = self._reference.verdict
+        return self._remembered(("verdict", self._stack), lambda: judge(self.graph_module))
 
     def transformed_nodes(self, pass_: PassOrName | None = None) -> "pd.DataFrame":
         """List the nodes of the present model that a transformation, or any, has changed.
 
         Beside each stands what the original has in its place; see :func:`transformed_nodes`.
         """
-        found = None if pass_ is None else self._find(pass_)
-        key = ("transformed_nodes", self._stack, found and found.signature)
-        return self._table(key, lambda: transformed_nodes(self.graph_module, found, original=self.original))
+        found = None if pass_ is None else self._limited(self._find(pass_))
+        key = ("transformed_nodes", self._stack, found and found.name)
+        return self._remembered(
+            key, lambda: transformed_nodes(self.graph_module, found, original=self.original)
+        ).copy()
 
     def explain(self, pass_: PassOrName) -> "pd.DataFrame":
         """Tell what a transformation changes, and what not and why, on the stage that it is applied to."""
-        found = self._find(pass_)
-        below = self._in_order(self._stack, up_to=found.signature)
-        key = ("explain", below, found.signature)
-        return self._table(key, lambda: found.explain(self._stages[below]))
+        name = self._find(pass_)
+        below = self._stack_of(self._switches, up_to=name)
+        key = ("explain", below, name, self._switches.left_out_of(name))
+        return self._remembered(key, lambda: self._limited(name).explain(self._stages[below])).copy()
+
+    def to_python(self) -> str:
+        """Return code that makes a session of ``model`` and ``inputs`` with what is on here.
+
+        Examples
+        --------
+        >>> from torch import nn
+        >>> from fxlab import RemoveDeadCode
+        >>> session = Session(torch.fx.symbolic_trace(nn.ReLU()), passes=[RemoveDeadCode()])
+        >>> session.apply("remove-dead-code")
+        >>> print(session.to_python())
+        # model and inputs are yours: what the session was made of.
+        import fxlab
+        <BLANKLINE>
+        passes = [
+            fxlab.RemoveDeadCode(),
+        ]
+        session = fxlab.Session(model, inputs, passes=passes)
+        for transformation in passes:
+            session.apply(transformation)
+        <BLANKLINE>
+        """
+        return stack_code(self.applied)
 
     def on_change(self, callback: Callable[["Session"], None]) -> Callable[[], None]:
         """Call a function with the session after each change; returns the function that ends this."""
@@ -273,65 +377,99 @@ class Session:
         return self.inputs
 
     @property
-    def _stack(self) -> _Stack:
+    def _switches(self) -> _Switches:
         return self._history[self._position]
+
+    @property
+    def _stack(self) -> _Stack:
+        return self._stack_of(self._switches)
+
+    def _stack_of(self, switches: _Switches, *, up_to: str | None = None) -> _Stack:
+        names = itertools.takewhile(lambda name: name != up_to, self._passes)
+        return tuple((name, switches.left_out_of(name)) for name in names if name in switches.on)
+
+    def _limited(self, name: str, left_out: tuple[_Candidate, ...] | None = None) -> Transformation:
+        """Return a transformation without what it leaves out, which is as now unless it is given."""
+        candidates = self._switches.left_out_of(name) if left_out is None else left_out
+        nodes = [node for candidate in candidates for node in candidate]
+        # What is a candidate depends on what is on below, so that there may be none of a name now.
+        return self._passes[name].without(*nodes, missing_ok=True) if nodes else self._passes[name]
+
+    def _candidates_of(self, name: str) -> Callable[[str], set[_Candidate]]:
+        """Return a function that finds candidates by what they have become, or by what they are."""
+        pass_ = self._limited(name)
+        if not isinstance(pass_, RewritePass):
+            raise not_limitable(pass_, name)
+        changed = {node.name for node in pass_.get_transformed_nodes(self.graph_module)}
+        rewrites = pass_.rewrites(self.graph_module)
+        below = self._stages[self._stack_of(self._switches, up_to=name)]
+        candidates = {*pass_.candidates(below), *(record.candidate for record in rewrites)}
+
+        def found(node: str) -> set[_Candidate]:
+            if node in changed:
+                return {record.candidate for record in rewrites if node in record.marked}
+            chosen = {candidate for candidate in candidates if node in candidate}
+            if not chosen:
+                known = sorted({other for candidate in candidates for other in candidate})
+                raise ValueError(
+                    f"{node!r} is neither a node that {name} has changed nor a candidate of it. "
+                    f"Its candidates are: {listed(known)}."
+                )
+            return chosen
+
+        return found
 
     def _register(self, pass_: Transformation) -> None:
         if not isinstance(pass_, Transformation):
             raise TypeError(f"passes: expected instances of fxlab.Transformation, got {_described(pass_)}")
-        names = {other.name for other in self._passes.values()}
-        if pass_.signature in self._passes or pass_.name in names:
+        signatures = {other.signature for other in self._passes.values()}
+        if pass_.signature in signatures or pass_.name in self._passes:
             raise ValueError(
                 f"passes: {pass_.name!r} is offered already. "
                 "Give a pass with other arguments a name of its own."
             )
-        self._passes[pass_.signature] = pass_
+        self._passes[pass_.name] = pass_
 
-    def _find(self, pass_: PassOrName) -> Transformation:
+    def _find(self, pass_: PassOrName) -> str:
+        """Return the name of a transformation that is on offer."""
         if not isinstance(pass_, Transformation | str):
             raise TypeError(
                 f"pass_: expected a Transformation, its name or its signature, got {_described(pass_)}"
             )
-        signature = pass_.signature if isinstance(pass_, Transformation) else pass_
-        if signature in self._passes:
-            return self._passes[signature]
-        for offered in self._passes.values():
-            if offered.name == pass_:
+        if isinstance(pass_, str) and pass_ in self._passes:
+            return pass_
+        signature = pass_ if isinstance(pass_, str) else pass_.signature
+        for offered, whole in self._passes.items():
+            if signature in (whole.signature, self._limited(offered).signature):
                 return offered
         name = pass_.name if isinstance(pass_, Transformation) else pass_
-        offered_names = ", ".join(other.name for other in self.passes)
+        offered_names = ", ".join(self._passes)
         raise ValueError(f"pass_: the session does not offer {name!r}. It offers: {offered_names}.")
 
-    def _in_order(self, signatures: Iterable[str], *, up_to: str | None = None) -> _Stack:
-        chosen = set(signatures)
-        order = itertools.takewhile(lambda signature: signature != up_to, self._passes)
-        return tuple(signature for signature in order if signature in chosen)
-
-    def _go_to(self, signatures: set[str]) -> None:
-        """Make a new entry of the history, in which these transformations are on."""
+    def _go_to(self, switches: _Switches) -> None:
+        """Make a new entry of the history."""
         with self._lock:
-            stack = self._in_order(signatures)
-            if stack == self._stack:
+            if switches == self._switches:
                 return
-            stages = self._built(stack)
-            self._history[self._position + 1 :] = [stack]
+            stages = self._built(self._stack_of(switches))
+            self._history[self._position + 1 :] = [switches]
             self._settle(self._position + 1, stages)
         self._notify()
 
     def _move_to(self, position: int) -> None:
         with self._lock:
-            self._settle(position, self._built(self._history[position]))
+            self._settle(position, self._built(self._stack_of(self._history[position])))
         self._notify()
 
     def _built(self, stack: _Stack) -> dict[_Stack, GraphModule]:
         """Return the stages of a stack, those that exist and those still to be made."""
         stages: dict[_Stack, GraphModule] = {}
         for prefix in _prefixes(stack):
-            stages[prefix] = self._stages.get(prefix) or self._applied_to(stages[prefix[:-1]], prefix[-1])
+            stages[prefix] = self._stages.get(prefix) or self._applied_to(stages[prefix[:-1]], *prefix[-1])
         return stages
 
-    def _applied_to(self, below: GraphModule, signature: str) -> GraphModule:
-        pass_ = self._passes[signature]
+    def _applied_to(self, below: GraphModule, name: str, left_out: tuple[_Candidate, ...]) -> GraphModule:
+        pass_ = self._limited(name, left_out)
         try:
             return changed_copy(below, pass_, writes_tensors=not pass_.copies_on_write)
         except Exception as error:
@@ -339,14 +477,15 @@ class Session:
 
     def _settle(self, position: int, stages: dict[_Stack, GraphModule]) -> None:
         self._stages, self._position = stages, position
-        self._tables = {key: table for key, table in self._tables.items() if key[1] in stages}
-        self._verdicts = {stack: found for stack, found in self._verdicts.items() if stack in stages}
+        self._results = {key: result for key, result in self._results.items() if key[1] in stages}
 
-    def _table(self, key: tuple[Any, ...], make: Callable[[], "pd.DataFrame"]) -> "pd.DataFrame":
+    def _remembered(self, key: tuple[Any, ...], make: Callable[[], T]) -> T:
+        """Return what was made for a key; it is forgotten with the stage that the key names second."""
         with self._lock:
-            if key not in self._tables:
-                self._tables[key] = make()
-            return self._tables[key].copy()
+            if key not in self._results:
+                self._results[key] = make()
+            result: T = self._results[key]
+            return result
 
     def _notify(self) -> None:
         for listener in tuple(self._listeners):

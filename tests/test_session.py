@@ -6,7 +6,14 @@ import pytest
 import torch
 from torch import nn
 
-from fxlab import FuseBatchNorm2dInConv2d, MergeLinears, Session, Transformation, TransformationError
+from fxlab import (
+    ChangeTrueDivToMulByInverse,
+    FuseBatchNorm2dInConv2d,
+    MergeLinears,
+    Session,
+    Transformation,
+    TransformationError,
+)
 from fxlab.validation import Status
 
 
@@ -169,6 +176,136 @@ def test_undo_and_redo_at_the_ends_say_so(session):
         session.undo()
     with pytest.raises(ValueError, match="nothing to redo"):
         session.redo()
+
+
+# One rewrite of a pass
+
+
+class Divisions(nn.Module):
+    def forward(self, x):
+        return (x / 3 + 1) / 5
+
+
+@pytest.fixture
+def divisions():
+    passes = [ChangeTrueDivToMulByInverse(), MulToAdd()]
+    return Session(torch.fx.symbolic_trace(Divisions()), torch.randn(4), passes=passes)
+
+
+CHANGE = "change-true-div-to-mul-by-inverse"
+
+
+def test_one_rewrite_of_a_pass_is_taken_back_and_made_again(divisions):
+    before = state(divisions.original)
+    divisions.apply(CHANGE)
+    whole = state(divisions.graph_module)
+    divisions.exclude(CHANGE, "truediv")
+    (limited,) = divisions.applied
+    assert (limited.name, divisions.is_on(CHANGE)) == (CHANGE, True)
+    assert [node.name for node in limited.get_transformed_nodes(divisions.graph_module)] == ["truediv_1"]
+    assert divisions.transformed_nodes(CHANGE).index.tolist() == ["truediv_1"]
+    assert divisions.left_out(CHANGE) == (("truediv",),)
+    explained = divisions.explain(CHANGE).set_index("node")
+    assert explained.matched.to_dict() == {"truediv": False, "truediv_1": True}
+    assert explained.reason["truediv"] == "left out on request"
+    assert "x / 3" in divisions.graph_module.code
+    divisions.include(CHANGE, "truediv")
+    assert state(divisions.graph_module) == whole
+    assert divisions.left_out(CHANGE) == ()
+    assert state(divisions.original) == before
+
+
+def test_what_is_left_out_is_undone_and_redone_and_outlives_switching_off(divisions):
+    divisions.exclude(CHANGE, "truediv_1")
+    assert divisions.graph_module is divisions.original
+    divisions.apply(CHANGE)
+    assert divisions.transformed_nodes().index.tolist() == ["truediv"]
+    divisions.exclude(CHANGE, "truediv")
+    assert divisions.is_on(CHANGE)
+    assert divisions.transformed_nodes().empty
+    divisions.undo()
+    assert divisions.left_out(CHANGE) == (("truediv_1",),)
+    divisions.reset()
+    assert divisions.left_out(CHANGE) == (("truediv_1",),)
+    for _ in range(3):
+        divisions.undo()
+    assert divisions.left_out(CHANGE) == ()
+    divisions.redo()
+    assert divisions.left_out(CHANGE) == (("truediv_1",),)
+
+
+def test_a_pass_above_works_on_what_is_left(divisions):
+    divisions.apply(CHANGE)
+    divisions.apply("mul-to-add")
+    assert divisions.transformed_nodes("mul-to-add").index.tolist() == ["truediv", "truediv_1"]
+    divisions.exclude(CHANGE, "truediv")
+    assert divisions.transformed_nodes("mul-to-add").index.tolist() == ["truediv_1"]
+
+
+def test_what_was_changed_together_is_named_by_any_of_it_and_by_what_it_became(session):
+    session.apply("merge-linears")
+    for name in ("query_key_merged", "key"):
+        session.exclude("merge-linears", name)
+        assert session.left_out("merge-linears") == (("query", "key"),)
+        assert session.transformed_nodes().empty
+        session.include("merge-linears", "query")
+        assert session.transformed_nodes().index.tolist() == ["query_key_merged"]
+    (merged,) = session.applied[0].get_transformed_nodes(session.graph_module)
+    session.exclude("merge-linears", merged)
+    assert session.graph_module.key.weight is session.original.key.weight
+
+
+def test_a_limited_pass_is_found_by_both_of_its_signatures(divisions):
+    divisions.exclude(CHANGE, "truediv")
+    limited = divisions.passes[0]
+    assert limited.signature != ChangeTrueDivToMulByInverse().signature
+    for known in (limited, limited.signature, ChangeTrueDivToMulByInverse(), CHANGE):
+        divisions.apply(known)
+        assert divisions.is_on(known)
+        divisions.revert(known)
+
+
+def test_a_candidate_that_is_gone_for_now_may_stay_left_out(divisions):
+    class EraseFirst(Transformation):
+        def transform(self, graph_module):
+            node = next(iter(graph_module.graph.find_nodes(op="call_function", target=operator.truediv)))
+            node.replace_all_uses_with(node.args[0])
+            graph_module.graph.erase_node(node)
+            return graph_module
+
+    passes = [EraseFirst(), ChangeTrueDivToMulByInverse()]
+    session = Session(divisions.original, divisions.inputs, passes=passes)
+    session.exclude(CHANGE, "truediv")
+    session.apply(CHANGE)
+    session.apply("erase-first")
+    assert session.transformed_nodes().index.tolist() == ["truediv_1"]
+
+
+def test_what_cannot_be_left_out_is_said_and_changes_nothing(divisions):
+    divisions.apply(CHANGE)
+    current = divisions.graph_module
+    with pytest.raises(ValueError, match=r"'add' is neither .* Its candidates are: truediv, truediv_1\."):
+        divisions.exclude(CHANGE, "truediv", "add")
+    with pytest.raises(TypeError, match=r"mul-to-add cannot be limited .* a MulToAdd does not tell them"):
+        divisions.exclude("mul-to-add", "truediv")
+    with pytest.raises(ValueError, match=r"does not leave out 'truediv'\. It leaves out: none\."):
+        divisions.include(CHANGE, "truediv")
+    with pytest.raises(TypeError, match="Expected nodes or their names, got int"):
+        divisions.exclude(CHANGE, 3)
+    assert divisions.graph_module is current
+    divisions.exclude(CHANGE)
+    assert divisions.graph_module is current
+
+
+def test_a_rewrite_that_others_need_stays(divisions):
+    passes = [ChangeTrueDivToMulByInverse(), NeedsMultiplication()]
+    session = Session(divisions.original, divisions.inputs, passes=passes)
+    session.apply(CHANGE)
+    session.apply("needs-multiplication")
+    session.exclude(CHANGE, "truediv")
+    with pytest.raises(TransformationError, match="needs-multiplication"):
+        session.exclude(CHANGE, "truediv_1")
+    assert session.left_out(CHANGE) == (("truediv",),)
 
 
 def test_outputs_are_compared_with_the_original(session):

@@ -5,9 +5,12 @@ import { download, fill, h, iconButton } from "./dom";
 import { GraphView } from "./graph_view";
 import { Legend } from "./legend";
 import { PassList } from "./pass_list";
-import { isPicture, readMessage, type Pass, type Passes, type Picture, type State, type ToKernel } from "./protocol";
+import { rasterised } from "./png";
+import { paint } from "./overlay";
+import { isPicture, readMessage, type Overlay, type Overlays, type Pass, type Passes, type Picture, type State, type ToKernel } from "./protocol";
 import { SearchBox } from "./search_box";
 import { splitter } from "./splitter";
+import { StageBar } from "./stage_bar";
 import { Banner, BusyLine } from "./status_bar";
 import { TablesPanel } from "./tables";
 import { watchTheme } from "./theme";
@@ -43,7 +46,8 @@ export class App {
   private readonly details: DetailsPanel;
   private readonly tables: TablesPanel;
   private readonly search: SearchBox;
-  private readonly legend = new Legend();
+  private readonly legend = new Legend((name) => this.send({ type: "show-overlay", name }));
+  private readonly stages = new StageBar((stage, compared) => this.send({ type: "show-stage", stage, compared }));
   private readonly busy = new BusyLine();
   private readonly banner = new Banner();
   private readonly title = h("h1", {});
@@ -55,6 +59,7 @@ export class App {
   private readonly resize: ResizeObserver | null;
   private readonly name = Math.random().toString(36).slice(2);
   private picture: Picture | null = null;
+  private overlay: Overlay | null = null;
   private state: Passes = { passes: [], canUndo: false, canRedo: false };
   private chosen: string | null = null;
   private wanted: string | null = null;
@@ -82,6 +87,7 @@ export class App {
     this.passes = new PassList({
       toggle: (pass, on) => this.send({ type: "toggle", signature: pass.signature, on }),
       choose: (signature) => this.choose(signature, true),
+      limit: (signature, node, again) => this.limit(signature, node, again),
       jump: (name) => this.jump(name),
       undo: () => this.send({ type: "undo" }),
       redo: () => this.send({ type: "redo" }),
@@ -96,6 +102,7 @@ export class App {
         },
         open: (path) => this.send({ type: "open", path }),
         locate: (box) => this.graph.focus([box]),
+        limit: (signature, node, again) => this.limit(signature, node, again),
         clear: () => this.clear(),
       },
       (signature) => {
@@ -108,6 +115,7 @@ export class App {
       jump: (name) => this.jump(name),
       retry: () => this.send({ type: "refresh" }),
       judge: () => this.send({ type: "judge" }),
+      measure: (name) => this.send({ type: "measure", name }),
     });
     this.search = new SearchBox({
       search: (query) => {
@@ -153,9 +161,12 @@ export class App {
       passes: (passes) => this.showPasses(passes),
       picture: (picture) => this.showPicture(picture),
       tables: (tables) => tables?.outputs && this.tables.show(tables),
+      measured: (measured) => Array.isArray(measured) && this.tables.showMeasured(measured),
       details: (details) => details?.kind && this.showDetails(details),
       status: (status) => this.showStatus(status),
-      height: (height) => (this.element.style.height = `${height}px`),
+      overlays: (overlays) => this.showOverlays(overlays),
+      stages: (stages) => Array.isArray(stages?.names) && this.stages.update(stages),
+      height: (height) => (this.element.style.height = height ? `${height}px` : ""),
     };
     for (const name of Object.keys(show) as (keyof State)[]) {
       const update = (): void => {
@@ -231,6 +242,12 @@ export class App {
     this.send({ type: "clear-selection" });
   }
 
+  /** Takes one rewrite of a pass back, or makes it again. */
+  private limit(signature: string, node: string, again: boolean): void {
+    this.wanted = null;
+    this.send({ type: again ? "include" : "exclude", signature, node });
+  }
+
   private choose(signature: string | null, show: boolean): void {
     this.chosen = signature;
     this.passes.setChosen(signature);
@@ -259,21 +276,39 @@ export class App {
       this.banner.show({ number: -1, title: "The graph could not be shown", text: String(error) });
       return;
     }
-    this.legend.show(picture, this.state.passes);
+    this.repaint();
     this.emphasize();
+  }
+
+  private showOverlays(overlays: Overlays): void {
+    if (!Array.isArray(overlays?.offered)) return;
+    this.overlay = overlays.overlay;
+    this.legend.offer(overlays);
+    this.repaint();
+  }
+
+  private repaint(): void {
+    if (!this.picture) return;
+    const painted = this.overlay ? paint(this.overlay, this.picture) : null;
+    this.graph.setPaint(painted);
+    this.legend.show(this.picture, this.state.passes, painted);
   }
 
   private showPasses(state: Passes): void {
     if (!Array.isArray(state?.passes)) return;
-    const was = new Map(this.state.passes.map((pass) => [pass.signature, pass.on]));
-    const changed = (on: boolean): Pass | undefined => state.passes.find((pass) => was.get(pass.signature) === !on && pass.on === on);
+    // A pass keeps its place, but has another signature when it leaves something out.
+    const was = this.state.passes;
+    const changed = (on: boolean): Pass | undefined => state.passes.find((pass, i) => was[i]?.on === !on && pass.on === on);
+    this.chosen = state.passes[was.findIndex((pass) => pass.signature === this.chosen)]?.signature ?? null;
     this.state = state;
+    this.element.classList.toggle("fxi-fixed", state.fixed === true);
+    this.passes.setChosen(this.chosen, false);
     this.graph.setPassNames(state.passes.map((pass) => pass.name));
     this.passes.show(state);
     if (changed(true)) this.choose(changed(true)!.signature, false);
     else if (changed(false)?.signature === this.chosen) this.choose(null, false);
     else this.emphasize();
-    if (this.picture) this.legend.show(this.picture, state.passes);
+    this.repaint();
   }
 
   private showDetails(details: State["details"]): void {
@@ -306,12 +341,15 @@ export class App {
     const exporting = h(
       "details",
       { class: "fxi-menu" },
-      h("summary", { class: "fxi-button", title: "Save the graph as it is shown" }, "Export"),
+      h("summary", { class: "fxi-button", title: "Save the graph as it is shown, or the passes" }, "Export"),
       h(
         "div",
         { class: "fxi-menu-body" },
         h("button", { type: "button", class: "fxi-item", onclick: () => (close(exporting), this.saveSvg()) }, "SVG picture"),
+        h("button", { type: "button", class: "fxi-item", onclick: () => (close(exporting), void this.savePng()) }, "PNG picture"),
         h("button", { type: "button", class: "fxi-item", onclick: () => (close(exporting), this.send({ type: "export-dot", request: this.request() })) }, "Graphviz DOT"),
+        h("button", { type: "button", class: "fxi-item", title: "The passes that are on, as code that applies them", onclick: () => (close(exporting), this.saveCode()) }, "Python code"),
+        h("button", { type: "button", class: "fxi-item", onclick: () => (close(exporting), void this.copyCode()) }, "Copy Python code"),
       ),
     );
     for (const menu of [help, exporting]) {
@@ -319,7 +357,7 @@ export class App {
       menu.addEventListener("keydown", (event) => event.key === "Escape" && close(menu));
     }
     return h(
-      "header",
+      "div",
       { class: "fxi-header" },
       h("div", { class: "fxi-heading" }, this.title, this.summary),
       this.busy.element,
@@ -343,7 +381,7 @@ export class App {
       { class: "fxi-main" },
       h("div", { class: "fxi-slot fxi-slot-passes" }, this.passes.element),
       splitter({ label: "Width of the passes", vertical: true, grows: true, size: () => size("--left"), resize: (to) => set("--left", to, 200, room() * 0.4) }),
-      h("div", { class: "fxi-slot fxi-slot-graph" }, this.graph.element),
+      h("div", { class: "fxi-slot fxi-slot-graph" }, this.stages.element, this.graph.element),
       splitter({ label: "Width of the details", vertical: true, grows: false, size: () => size("--right"), resize: (to) => set("--right", to, 220, room() * 0.45) }),
       this.detailsSlot,
       splitter({
@@ -395,6 +433,26 @@ export class App {
 
   private saveSvg(): void {
     if (this.picture) download(this.fileName("svg"), "image/svg+xml", this.picture.svg);
+  }
+
+  /** Draws the SVG, as it is saved, on a canvas. */
+  private async savePng(): Promise<void> {
+    if (!this.picture) return;
+    const blob = await rasterised(this.picture).catch(() => null);
+    if (blob) download(this.fileName("png"), "image/png", blob);
+    else this.banner.show({ number: -Date.now(), title: "The picture is too large for a PNG", text: "Close some groups, or save it as SVG." });
+  }
+
+  private saveCode(): void {
+    download(this.fileName("py"), "text/x-python", this.state.code ?? "");
+  }
+
+  private async copyCode(): Promise<void> {
+    const done = await navigator.clipboard?.writeText(this.state.code ?? "").then(
+      () => true,
+      () => false,
+    );
+    if (!done) this.banner.show({ number: -Date.now(), title: "The browser did not allow copying", text: "Save the code as a file instead." });
   }
 
   private fileName(suffix: string): string {

@@ -3,7 +3,7 @@
 import { breakable, fill, h, icon, iconButton } from "./dom";
 import { counted } from "./format";
 import { markColour } from "./live_picture";
-import type { Details, Link, Pass, SourceFrame, Token } from "./protocol";
+import type { Details, Link, Pass, Rewrite, SourceFrame, Token } from "./protocol";
 
 export interface DetailActions {
   jump(node: string): void;
@@ -11,6 +11,8 @@ export interface DetailActions {
   open(path: string): void;
   locate(box: string): void;
   clear(): void;
+  /** Takes one rewrite of a pass back, or makes it again. */
+  limit(signature: string, node: string, again: boolean): void;
 }
 
 type Passes = (signature: string) => { pass: Pass; number: number } | null;
@@ -20,20 +22,29 @@ const FEW = 12;
 export class DetailsPanel {
   readonly element: HTMLElement;
   private readonly body = h("div", { class: "fxi-panel-body" });
+  /** Whether a rewrite was taken back or applied again here: then the way back gets the focus. */
+  private wasPressed = false;
 
   constructor(
     private readonly actions: DetailActions,
     private readonly passOf: Passes,
   ) {
-    this.element = h("section", { class: "fxi-panel fxi-details", "aria-label": "Details" }, this.body);
+    this.element = h("section", { class: "fxi-panel fxi-details", "aria-label": "Details", tabindex: -1 }, this.body);
   }
 
   show(details: Details): void {
+    // JupyterLab takes the focus to itself when the element that has it goes.
+    const { activeElement } = document;
+    if (this.body.contains(activeElement)) {
+      this.wasPressed ||= activeElement?.closest(".fxi-rewrite") != null;
+      this.element.focus({ preventScroll: true });
+    }
     this.body.scrollTop = 0;
     fill(
       this.body,
       this.head(details),
       this.marks(details.marks),
+      this.rewrites(details),
       h(
         "dl",
         { class: "fxi-fields" },
@@ -50,8 +61,12 @@ export class DetailsPanel {
       this.contents(details),
       this.candidates(details),
       this.source(details.frames ?? []),
-      details.trace && details.trace.length > 0 && section("Trace", h("pre", { class: "fxi-trace" }, details.trace.join("\n"))),
+      details.trace && details.trace.length > 0 && section("Trace", h("pre", { class: "fxi-trace", tabindex: 0, role: "group", "aria-label": "Trace" }, details.trace.join("\n"))),
     );
+    const next = this.body.querySelector<HTMLElement>(".fxi-rewrite button");
+    if (!this.wasPressed || !next) return;
+    this.wasPressed = false;
+    if (this.element.contains(document.activeElement)) next.focus();
   }
 
   private head(details: Details): HTMLElement {
@@ -88,6 +103,34 @@ export class DetailsPanel {
         return chip;
       }),
     );
+  }
+
+  private rewrites(details: Details): HTMLElement | null {
+    const { rewrites = [], name = "" } = details;
+    if (rewrites.length === 0) return null;
+    return h("div", { class: "fxi-rewrites" }, rewrites.map((rewrite) => this.rewrite(rewrite, name, rewrites.length > 1)));
+  }
+
+  private rewrite({ signature, count, isLeftOut }: Rewrite, node: string, isOneOfSeveral: boolean): HTMLElement {
+    const found = this.passOf(signature);
+    const words = isLeftOut ? "Apply it again" : count > 1 ? `Take back these ${count} rewrites` : "Take back this rewrite";
+    const button = h(
+      "button",
+      {
+        type: "button",
+        class: "fxi-button",
+        onclick: () => {
+          if (button.closest("[aria-busy=true]")) return;
+          this.wasPressed = true;
+          this.actions.limit(signature, node, isLeftOut);
+        },
+      },
+      icon(isLeftOut ? "redo" : "undo"),
+      words,
+    );
+    const name = found?.pass.name ?? signature.slice(0, 12);
+    const label = isLeftOut ? `${name} leaves it out on request` : isOneOfSeveral ? name : "";
+    return h("div", { class: "fxi-rewrite" }, label && h("span", {}, label), button);
   }
 
   private arguments(details: Details): HTMLElement | null {
@@ -176,7 +219,7 @@ export class DetailsPanel {
       innermost.excerpt.length > 0
         ? h(
             "pre",
-            { class: "fxi-code" },
+            { class: "fxi-code", tabindex: 0, role: "group", "aria-label": "Lines of source" },
             innermost.excerpt.map(({ line, text }) => h("span", { class: line === innermost.line ? "fxi-line fxi-current" : "fxi-line", "data-line": line }, text || " ")),
           )
         : innermost.code && h("pre", { class: "fxi-code" }, h("span", { class: "fxi-line fxi-current", "data-line": innermost.line }, innermost.code)),

@@ -21,12 +21,42 @@ export function cellText(value: Cell, kind: ColumnKind): string {
   }
   if (typeof value === "boolean") return value ? "yes" : "no";
   if (typeof value === "number") {
+    if (kind === "share") return `${(100 * value).toFixed(1)} %`;
+    if (kind === "seconds") return seconds(value);
+    if (kind === "bytes") return bytes(value);
     return kind === "integer" || Number.isInteger(value) ? value.toLocaleString("en-US") : scientific(value);
   }
-  if (kind === "number" || kind === "integer") {
+  if (isNumeric(kind)) {
     return value === "inf" ? "∞" : value === "-inf" ? "−∞" : value === "nan" ? "NaN" : value;
   }
   return value;
+}
+
+/** Whether a column holds numbers, whatever their unit. */
+export function isNumeric(kind: ColumnKind): boolean {
+  return ["number", "integer", "error", "share", "seconds", "bytes"].includes(kind);
+}
+
+const EXACT = 1e-9;
+
+/** Returns how long a bar stands behind a number, from 0 to 1; null for columns without bars. */
+export function barLength(value: Cell, kind: ColumnKind): number | null {
+  if (kind === "share") return typeof value === "number" ? value : null;
+  if (kind !== "error") return null;
+  if (typeof value !== "number") return value === null ? null : 1;
+  // Errors are far apart: each tenth of the bar is a factor of about eight.
+  return value <= EXACT ? 0 : Math.min(1, 1 - Math.log10(value) / Math.log10(EXACT));
+}
+
+function seconds(value: number): string {
+  const [factor, unit] = value < 1e-3 ? [1e6, "µs"] : value < 1 ? [1e3, "ms"] : [1, "s"];
+  return `${Number((value * factor).toPrecision(3))} ${unit}`;
+}
+
+function bytes(value: number): string {
+  const units = ["B", "KiB", "MiB", "GiB", "TiB"];
+  const power = Math.min(units.length - 1, value < 1 ? 0 : Math.floor(Math.log2(value) / 10));
+  return `${Number((value / 1024 ** power).toPrecision(3)).toLocaleString("en-US")} ${units[power]}`;
 }
 
 /** Returns a cell's complete value, for copying and for hovering. */

@@ -5,6 +5,7 @@ import { counted } from "./format";
 import { LivePicture, markColour } from "./live_picture";
 import { Minimap } from "./minimap";
 import { nearest, neighbour, type Direction } from "./navigation";
+import { NUMBER_OF_KINDS, type Painted } from "./overlay";
 import type { Box, Picture } from "./protocol";
 import { around, bringInto, centre, firstLook, fit, follow, overlap, visiblePart, zoomAt, type Rectangle, type Size, type Viewport } from "./viewport";
 
@@ -24,6 +25,8 @@ export interface Emphasis {
   matches: Record<string, number>;
 }
 
+/** Number of the mark of nodes that are gone, where two stages are shown as one graph. */
+const REMOVED = 1;
 const STILL_MS = 140;
 const WHEEL_GUARD_MS = 250;
 const STEP = 60;
@@ -46,6 +49,7 @@ export class GraphView {
   private pendingAnchor: string | null = null;
   private selected: string | null = null;
   private emphasis: Emphasis = { mark: null, matches: {} };
+  private painted: Painted | null = null;
   private still: ReturnType<typeof setTimeout> | undefined;
   private lastWheelElsewhere = 0;
   private passNames: string[] = [];
@@ -124,6 +128,12 @@ export class GraphView {
 
   setEmphasis(emphasis: Emphasis): void {
     this.emphasis = emphasis;
+    this.restyle();
+  }
+
+  /** Colours the boxes by an overlay. */
+  setPaint(painted: Painted | null): void {
+    this.painted = painted;
     this.restyle();
   }
 
@@ -230,14 +240,27 @@ export class GraphView {
       element.classList.toggle("fxi-near", near.has(id));
       element.classList.toggle("fxi-lit", lit);
       element.classList.toggle("fxi-would", mark !== null && !lit && (matches[id] ?? 0) > 0 && box.kind !== "cluster");
+      element.classList.toggle("fxi-gone", live.picture.compared === true && box.marks.includes(REMOVED) && box.kind !== "cluster" && box.node !== null);
+      this.paintBox(element, id, box);
       const shown = lit || (mark !== null && matches[id]) ? mark : box.marks.at(-1);
       for (const part of [element, live.labels.get(id)]) {
-        if (shown !== undefined && shown !== null) part?.style.setProperty("--mark", markColour(shown));
+        if (shown !== undefined && shown !== null) part?.style.setProperty("--mark", markColour(shown, live.picture));
         else part?.style.removeProperty("--mark");
       }
     }
+    this.element.classList.toggle("fxi-has-overlay", this.painted !== null);
     this.element.classList.toggle("fxi-has-selection", edgesIn.size + edgesOut.size > 0);
     this.element.classList.toggle("fxi-has-lit", mark !== null && Object.values(live.picture.boxes).some((box) => box.marks.includes(mark)));
+  }
+
+  private paintBox(element: SVGGElement, id: string, box: Box): void {
+    const paint = this.painted?.boxes.get(id);
+    const has = this.painted !== null && box.kind !== "cluster" && box.kind !== "chip";
+    element.classList.toggle("fxi-plain", has && !paint);
+    element.classList.toggle("fxi-heat", paint?.level !== undefined);
+    for (let kind = 0; kind < NUMBER_OF_KINDS; kind += 1) element.classList.toggle(`fxi-kind-${kind}`, paint?.kind === kind);
+    if (paint?.level !== undefined) element.style.setProperty("--heat", paint.level.toFixed(3));
+    else element.style.removeProperty("--heat");
   }
 
   private listen(): void {
@@ -320,7 +343,8 @@ export class GraphView {
     const box = this.live?.box(id);
     if (!box) return;
     this.setSelected(id);
-    this.announcer.textContent = `${box.label}, ${box.details.join(", ")}`;
+    const words = this.painted?.boxes.get(id)?.words;
+    this.announcer.textContent = [box.label, ...box.details, words, this.changeWords(box)].filter(Boolean).join(", ");
     const area = this.live?.areas.get(id);
     if (bring && area) {
       this.moved = true;
@@ -403,17 +427,32 @@ export class GraphView {
   }
 
   private showBoxTooltip(box: Box, event: PointerEvent): void {
-    const names = box.marks.map((mark) => this.passNames[mark] ?? `pass ${mark + 1}`);
     const hint =
       box.kind === "chip" ? "Made elsewhere: click to go there" : box.kind === "cluster" ? "Click − to close" : box.openable ? "Double-click or + to open" : "";
     fill(
       this.tooltip,
       h("strong", {}, box.label),
       box.details.map((line) => h("div", {}, line)),
-      names.length > 0 && h("div", { class: "fxi-tooltip-changed" }, box.openable ? `${counted(box.changed, "node")} changed by ${names.join(", ")}` : `Changed by ${names.join(", ")}`),
+      this.painted?.boxes.has(this.idOf(box)) && h("div", {}, this.painted.boxes.get(this.idOf(box))!.words),
+      box.marks.length > 0 && h("div", { class: "fxi-tooltip-changed" }, this.changeWords(box)),
       hint && h("div", { class: "fxi-tooltip-hint" }, hint),
     );
     this.placeTooltip(event);
+  }
+
+  private idOf(box: Box): string {
+    return Object.entries(this.live?.picture.boxes ?? {}).find(([, other]) => other === box)?.[0] ?? "";
+  }
+
+  /** Returns which passes changed a box, or what became of it. */
+  private changeWords(box: Box): string {
+    if (box.marks.length === 0) return "";
+    if (this.live?.picture.compared) {
+      const words = box.marks.map((mark) => this.live!.picture.signatures[mark]).join(", ");
+      return box.openable ? `${counted(box.changed, "node")} ${words}` : words.replace(/^./, (letter) => letter.toUpperCase());
+    }
+    const names = box.marks.map((mark) => this.passNames[mark] ?? `pass ${mark + 1}`).join(", ");
+    return box.openable ? `${counted(box.changed, "node")} changed by ${names}` : `Changed by ${names}`;
   }
 
   private showEdgeTooltip(id: string, event: PointerEvent): void {
@@ -445,7 +484,7 @@ function element(of: HTMLElement): DOMRect {
 }
 
 function isControl(target: EventTarget | null): boolean {
-  return target instanceof Element && target.closest("button, .fxi-minimap, .fxi-legend, input, summary") !== null;
+  return target instanceof Element && target.closest("button, .fxi-minimap, .fxi-legend, input, select, summary") !== null;
 }
 
 function byDistance(live: LivePicture, point: { x: number; y: number }): string[] {

@@ -1,8 +1,9 @@
-/** What the colours of the graph mean: only those that the picture has. */
+/** What the colours of the graph mean: only those that the picture has; and the choice of other colours. */
 
 import { fill, h, icon } from "./dom";
-import { markColour } from "./live_picture";
-import type { Pass, Picture } from "./protocol";
+import { changeWords, markColour } from "./live_picture";
+import type { Painted } from "./overlay";
+import type { Overlays, Pass, Picture } from "./protocol";
 
 const KINDS: [className: string, words: string][] = [
   ["fx-call_module", "Module"],
@@ -16,25 +17,45 @@ const KINDS: [className: string, words: string][] = [
 ];
 
 export class Legend {
-  readonly element: HTMLDetailsElement;
+  readonly element: HTMLElement;
   private readonly list = h("ul", {});
+  private readonly choice: HTMLSelectElement;
 
-  constructor() {
-    this.element = h("details", { class: "fxi-legend" }, h("summary", {}, icon("legend"), "Legend"), this.list);
+  constructor(choose: (overlay: string) => void) {
+    this.choice = h("select", { "aria-label": "Colour by", title: "Colour the graph by", hidden: true, onchange: () => choose(this.choice.value) });
+    this.element = h("div", { class: "fxi-legend" }, h("details", {}, h("summary", {}, icon("legend"), "Legend"), this.list), this.choice);
   }
 
-  show(picture: Picture, passes: Pass[]): void {
-    const present = KINDS.filter(([name]) => new RegExp(`class="[^"]*\\b${name}\\b(?!-)`).test(picture.svg));
-    const marks = new Set(Object.values(picture.boxes).flatMap((box) => box.marks));
+  /** Shows what the graph can be coloured by. */
+  offer({ offered, overlay }: Overlays): void {
+    this.choice.hidden = offered.length === 0;
     fill(
-      this.element.querySelector("ul")!,
-      present.map(([name, words]) => h("li", {}, h("span", { class: `fxi-swatch ${name}` }), words)),
-      passes.map((pass, i) => {
+      this.choice,
+      h("option", { value: "" }, "Colour by kind"),
+      offered.map(({ name, title }) => h("option", { value: name, selected: name === overlay?.name }, title)),
+    );
+  }
+
+  show(picture: Picture, passes: Pass[], painted: Painted | null): void {
+    const present = KINDS.filter(([name]) => (!painted || name === "fx-chip") && new RegExp(`class="[^"]*\\b${name}\\b(?!-)`).test(picture.svg));
+    const marks = new Set(Object.values(picture.boxes).flatMap((box) => box.marks));
+    const words = (number: number): string => (picture.compared ? (picture.signatures[number] ?? "") : `Changed by ${passes[number]?.name ?? "a pass"}`);
+    fill(
+      this.list,
+      painted && this.scale(painted),
+      present.map(([name, text]) => h("li", {}, h("span", { class: `fxi-swatch ${name}` }), text)),
+      picture.signatures.map((_, i) => {
         if (!marks.has(i)) return null;
-        const number = h("span", { class: "fxi-number" }, i + 1);
-        number.style.setProperty("--mark", markColour(i));
-        return h("li", {}, number, `Changed by ${pass.name}`);
+        const number = h("span", { class: "fxi-number" }, picture.compared ? changeWords(i) : i + 1);
+        number.style.setProperty("--mark", markColour(i, picture));
+        return h("li", {}, number, words(i).replace(/^./, (letter) => letter.toUpperCase()));
       }),
     );
+  }
+
+  private scale({ ends, kinds, boxes }: Painted): HTMLElement[] {
+    if (ends) return [h("li", { class: "fxi-scale" }, h("span", {}, ends[0]), h("span", { class: "fxi-scale-bar", role: "img", "aria-label": "to" }), h("span", {}, ends[1]))];
+    if (boxes.size === 0) return [h("li", {}, "No box has a value.")];
+    return kinds.slice(0, 8).map((kind, i) => h("li", {}, h("span", { class: `fxi-swatch fxi-kind-${i}` }), i === 7 && kinds.length > 8 ? "others" : kind));
   }
 }

@@ -8,10 +8,17 @@ import type { Rectangle } from "./viewport";
 const TOGGLE_RADIUS = 7.5;
 const FLAG_RADIUS = 8.5;
 export const NUMBER_OF_COLOURS = 8;
+/** Signs and colours of what became of a node: added, removed, changed, rewired. */
+const CHANGE_SIGNS = ["+", "−", "≠", "⇄"];
 
-/** Returns the CSS value of the colour of the pass with a number. */
-export function markColour(number: number): string {
-  return `var(--fxi-mark-${number % NUMBER_OF_COLOURS})`;
+/** Returns the CSS value of the colour of the pass, or of the kind of change, with a number. */
+export function markColour(number: number, picture?: Picture): string {
+  return picture?.compared ? `var(--fxi-change-${number})` : `var(--fxi-mark-${number % NUMBER_OF_COLOURS})`;
+}
+
+/** Returns the sign of a kind of change. */
+export function changeWords(number: number): string {
+  return CHANGE_SIGNS[number] ?? "";
 }
 
 export class LivePicture {
@@ -75,21 +82,25 @@ export class LivePicture {
       toggle.before(s("circle", { class: "fxi-toggle-disc", cx, cy, r: TOGGLE_RADIUS }));
       toggle.after(s("circle", { class: "fxi-toggle-hit", cx, cy, r: TOGGLE_RADIUS + 4 }));
     }
-    if (box.marks.length > 0 && !box.openable) element.append(flag(x, y, box.marks));
+    if (box.marks.length > 0 && !box.openable) element.append(flag(x, y, box.marks, this.picture));
     if (box.kind === "cluster") this.raiseLabel(id, element, shape);
   }
 }
 
-/** Returns the numbers of the passes that changed a node: readable without colour. */
-function flag(x: number, y: number, marks: number[]): SVGGElement {
-  const discs = marks.map((mark, i) => {
+/** Returns the numbers of the passes that changed a node, or what became of it: readable without colour. */
+function flag(x: number, y: number, marks: number[], picture: Picture): SVGGElement {
+  let left = x - FLAG_RADIUS;
+  const discs = marks.map((mark) => {
+    const words = picture.compared ? changeWords(mark) : String(mark + 1);
+    const width = 2 * FLAG_RADIUS + 5 * (words.length - 1);
     const group = s(
       "g",
       {},
-      s("circle", { cx: x + i * 2 * FLAG_RADIUS, cy: y, r: FLAG_RADIUS }),
-      s("text", { x: x + i * 2 * FLAG_RADIUS, y: y + 3.6, "text-anchor": "middle", "font-size": 10.5, "font-weight": "bold" }, String(mark + 1)),
+      s("rect", { x: left, y: y - FLAG_RADIUS, width, height: 2 * FLAG_RADIUS, rx: FLAG_RADIUS }),
+      s("text", { x: left + width / 2, y: y + 3.6, "text-anchor": "middle", "font-size": 10.5, "font-weight": "bold" }, words),
     );
-    group.style.setProperty("--mark", markColour(mark));
+    left += width;
+    group.style.setProperty("--mark", markColour(mark, picture));
     return group;
   });
   return s("g", { class: "fxi-flag" }, ...discs);

@@ -8,6 +8,7 @@ import type { Pass, Passes, Reason } from "./protocol";
 export interface PassActions {
   toggle(pass: Pass, on: boolean): void;
   choose(signature: string | null): void;
+  limit(signature: string, node: string, again: boolean): void;
   jump(node: string): void;
   undo(): void;
   redo(): void;
@@ -22,7 +23,8 @@ export class PassList {
   private readonly undo: HTMLButtonElement;
   private readonly redo: HTMLButtonElement;
   private readonly reset: HTMLButtonElement;
-  private readonly expanded = new Set<string>();
+  /** The numbers of the passes whose reasons are shown. */
+  private readonly expanded = new Set<number>();
   private state: Passes = { passes: [], canUndo: false, canRedo: false };
   private chosen: string | null = null;
   private pending: string | null = null;
@@ -48,10 +50,10 @@ export class PassList {
     if (failed) this.bringIntoView(failed.signature);
   }
 
-  setChosen(signature: string | null): void {
+  setChosen(signature: string | null, show = true): void {
     this.chosen = signature;
     this.render();
-    if (signature) this.bringIntoView(signature);
+    if (signature && show) this.bringIntoView(signature);
   }
 
   setBusy(busy: boolean): void {
@@ -102,8 +104,8 @@ export class PassList {
             type: "button",
             class: "fxi-card-name",
             "aria-pressed": String(chosen),
-            "data-focus": `name-${pass.signature}`,
-            title: `${pass.className}: show its nodes in the graph`,
+            "data-focus": `name-${number}`,
+            title: pass.matched === 0 && !pass.on ? `${pass.className}: nothing here for it to change` : `${pass.className}: show its nodes in the graph`,
             onclick: () => this.actions.choose(chosen ? null : pass.signature),
           },
           pass.name,
@@ -114,9 +116,9 @@ export class PassList {
           class: `fxi-switch${pending ? " fxi-pending" : ""}`,
           "aria-checked": String(on),
           "aria-label": pass.name,
-          "data-focus": `switch-${pass.signature}`,
-          title: pass.on ? `Switch ${pass.name} off` : `Switch ${pass.name} on`,
-          disabled: this.busy,
+          "data-focus": `switch-${number}`,
+          title: this.state.fixed ? `${pass.name} is ${pass.on ? "on" : "off"}` : `Switch ${pass.name} ${pass.on ? "off" : "on"}`,
+          disabled: this.busy || this.state.fixed === true,
           onclick: () => {
             this.pending = pass.signature;
             this.actions.toggle(pass, !pass.on);
@@ -127,14 +129,14 @@ export class PassList {
       pass.description && h("p", { class: "fxi-card-text" }, pass.description),
       pass.arguments.length > 0 &&
         h("div", { class: "fxi-arguments" }, pass.arguments.map(({ name, value }) => h("code", { title: `${name}=${value}` }, `${name}=${value}`))),
-      this.summary(pass),
+      this.summary(pass, number),
       pass.error && h("p", { class: "fxi-card-error" }, icon("alert"), h("span", {}, pass.error)),
     );
     card.style.setProperty("--mark", markColour(number));
     return card;
   }
 
-  private summary(pass: Pass): HTMLElement {
+  private summary(pass: Pass, number: number): HTMLElement {
     if (pass.note) return h("p", { class: "fxi-card-note" }, pass.note);
     const changed = pass.on ? h("span", { class: "fxi-matched" }, `${counted(pass.changed, "node")} changed`) : null;
     const rounds = pass.preserves ? null : h("span", { title: "It does not promise to compute the same." }, "may change outputs");
@@ -145,7 +147,8 @@ export class PassList {
     const words = h(
       "span",
       { class: "fxi-counts" },
-      changed ?? (pass.matched ? h("span", { class: "fxi-matched" }, `${counted(pass.matched, "node")} to change`) : h("span", {}, `Off limits: ${pass.reasons[0]!.reason || "no reason given"}`)),
+      changed ?? (pass.matched || pass.leftOut ? h("span", { class: "fxi-matched" }, `${counted(pass.matched, "node")} to change`) : h("span", {}, `Off limits: ${pass.reasons[0]!.reason || "no reason given"}`)),
+      leftOut(pass),
       pass.refused ? h("span", {}, `${pass.refused.toLocaleString("en-US")} left alone`) : null,
       rounds,
     );
@@ -153,30 +156,53 @@ export class PassList {
       "details",
       {
         class: "fxi-reasons",
-        open: this.expanded.has(pass.signature),
+        open: this.expanded.has(number),
         ontoggle: (event: Event) => {
-          if ((event.target as HTMLDetailsElement).open) this.expanded.add(pass.signature);
-          else this.expanded.delete(pass.signature);
+          if ((event.target as HTMLDetailsElement).open) this.expanded.add(number);
+          else this.expanded.delete(number);
         },
       },
-      h("summary", { "data-focus": `why-${pass.signature}` }, icon("chevron"), words),
-      pass.reasons.map((reason) => this.reason(reason)),
+      h("summary", { "data-focus": `why-${number}` }, icon("chevron"), words),
+      pass.reasons.map((reason) => this.reason(pass, number, reason)),
     );
     return details;
   }
 
-  private reason(reason: Reason): HTMLElement {
-    const rest = reason.count - reason.nodes.length;
+  private reason(pass: Pass, number: number, { reason, kind, count, nodes }: Reason): HTMLElement {
+    const rest = count - nodes.length;
     return h(
       "div",
-      { class: reason.matched ? "fxi-reason fxi-reason-match" : "fxi-reason" },
-      h("div", { class: "fxi-reason-words" }, h("b", {}, `${reason.count.toLocaleString("en-US")} × `), reason.reason || (reason.matched ? "will be changed" : "left alone")),
+      { class: kind === "matched" ? "fxi-reason fxi-reason-match" : "fxi-reason" },
+      h("div", { class: "fxi-reason-words" }, h("b", {}, `${count.toLocaleString("en-US")} × `), reason || (kind === "matched" ? "will be changed" : "left alone")),
       h(
         "div",
         { class: "fxi-reason-nodes" },
-        reason.nodes.map((name) => h("button", { type: "button", class: "fxi-link", title: name, onclick: () => this.actions.jump(name) }, name)),
+        nodes.map((name) =>
+          h(
+            "div",
+            { class: "fxi-reason-node" },
+            h("button", { type: "button", class: "fxi-link", title: name, onclick: () => this.actions.jump(name) }, name),
+            pass.canBeLimited && kind !== "refused" && this.limitButton(pass, number, name, kind === "left out"),
+          ),
+        ),
         rest > 0 && h("span", { class: "fxi-muted" }, `and ${rest.toLocaleString("en-US")} more`),
       ),
     );
   }
+
+  private limitButton(pass: Pass, number: number, node: string, again: boolean): HTMLElement {
+    const label = again ? `Apply it to ${node} again` : pass.on ? `Take back the rewrite of ${node}` : `Leave out ${node}`;
+    const button = iconButton(again ? "redo" : pass.on ? "undo" : "close", label, () => this.actions.limit(pass.signature, node, again));
+    button.dataset["focus"] = `limit-${number}-${node}`;
+    button.disabled = this.busy;
+    button.hidden = this.state.fixed === true;
+    return button;
+  }
+}
+
+/** Returns how many of its rewrites a pass makes, if it leaves some out. */
+function leftOut({ on, rewrites, leftOut }: Pass): HTMLElement | null {
+  if (!leftOut) return null;
+  const words = on && rewrites !== null ? `${rewrites.toLocaleString("en-US")} of ${counted(rewrites + leftOut, "rewrite")}` : `${leftOut.toLocaleString("en-US")} left out`;
+  return h("span", { class: "fxi-left-out" }, words);
 }

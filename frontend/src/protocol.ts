@@ -34,11 +34,13 @@ export interface Picture {
   signatures: string[];
   /** Signature of a pass -> box id -> how many nodes in it the pass would change. */
   matches: Record<string, Record<string, number>>;
+  /** Two stages as one graph: the marks are not passes but what became of a node. */
+  compared?: boolean;
 }
 
 export interface Reason {
   reason: string;
-  matched: boolean;
+  kind: "matched" | "left out" | "refused";
   count: number;
   nodes: string[];
 }
@@ -56,6 +58,12 @@ export interface Pass {
   /** How many candidates it takes; null if it does not say. */
   matched: number | null;
   refused: number | null;
+  /** Whether single rewrites of it can be taken back. */
+  canBeLimited: boolean;
+  /** How many candidates it has rewritten; null if it does not tell them apart. */
+  rewrites: number | null;
+  /** How many candidates a person has made it leave out. */
+  leftOut: number;
   reasons: Reason[];
   note: string;
   error: string;
@@ -65,6 +73,38 @@ export interface Passes {
   passes: Pass[];
   canUndo: boolean;
   canRedo: boolean;
+  /** Python code that makes the stack again. */
+  code?: string;
+  /** Nothing can be switched: there is no kernel. */
+  fixed?: boolean;
+}
+
+/** The stages of the stack, from the original on, and the number of the one whose graph is shown. */
+export type Comparison = "" | "below" | "original";
+
+export interface Stages {
+  names: string[];
+  shown: number;
+  compared: Comparison;
+  /** What the stage that is shown can be compared with. */
+  comparisons: Comparison[];
+}
+
+/** A value for each box, or node, by which they are coloured. */
+export interface Overlay {
+  name: string;
+  title: string;
+  unit: string;
+  combine: "sum" | "max";
+  numeric: boolean;
+  /** Of all nodes. */
+  total: Cell;
+  values: Record<string, Cell>;
+}
+
+export interface Overlays {
+  offered: { name: string; title: string }[];
+  overlay: Overlay | null;
 }
 
 export interface Link {
@@ -80,6 +120,14 @@ export interface SourceFrame {
   function: string;
   code: string;
   excerpt: { line: number; text: string }[];
+}
+
+/** What can be done with a node alone: a rewrite that is taken back, or applied again. */
+export interface Rewrite {
+  signature: string;
+  /** How many rewrites the node stands for. */
+  count: number;
+  isLeftOut: boolean;
 }
 
 export interface Details {
@@ -99,17 +147,20 @@ export interface Details {
   parameters?: { name: string; shape: string; dtype: string; elements: number; kind: string }[];
   frames?: SourceFrame[];
   candidates?: { signature: string; matched: boolean; reason: string }[];
+  rewrites?: Rewrite[];
   contents?: { name: string; count: number }[];
   trace?: string[];
 }
 
 export type Cell = null | boolean | number | string | Cell[];
-export type ColumnKind = "text" | "number" | "integer" | "bool" | "shape" | "nodes";
+export type ColumnKind = "text" | "number" | "integer" | "bool" | "shape" | "nodes" | "error" | "share" | "seconds" | "bytes";
 
 export interface Table {
   columns: { name: string; title: string; kind: ColumnKind }[];
   rows: Cell[][];
   total: number;
+  /** The first cells of rows that lead nowhere. */
+  unlinked?: string[];
 }
 
 export interface Judgement {
@@ -122,14 +173,36 @@ export interface Outputs {
   agrees?: boolean;
   /** Every bit is the same, so that there is nothing to ask. */
   isExact?: boolean;
+  /** There is nobody to ask. */
+  isFinal?: boolean;
   judgement?: Judgement | null;
   text: string;
   table: Table | null;
 }
 
+export interface ExtraTable {
+  name: string;
+  title: string;
+  text: string;
+  table: Table | null;
+  /** Whether the first column names nodes. */
+  jumps: boolean;
+}
+
 export interface Tables {
   outputs: Outputs;
   nodes: { text: string; table: Table };
+  more?: ExtraTable[];
+}
+
+/** A table that is made when somebody asks for it. */
+export interface Measured {
+  name: string;
+  title: string;
+  action: string;
+  state: "none" | "pending" | "ready" | "failed";
+  text: string;
+  table: Table | null;
 }
 
 export interface Status {
@@ -148,18 +221,25 @@ export interface State {
   passes: Passes;
   details: Details;
   tables: Tables;
+  measured: Measured[];
   status: Status;
+  stages: Stages;
+  overlays: Overlays;
   height: number;
 }
 
 export type ToKernel =
   | { type: "toggle"; signature: string; on: boolean }
+  | { type: "exclude" | "include"; signature: string; node: string }
   | { type: "undo" | "redo" | "reset" | "refresh" | "judge" | "overview" | "clear-selection" }
+  | { type: "measure"; name: string }
   | { type: "open" | "close" | "select-group"; path: string }
   | { type: "select-node"; name: string; show: boolean }
   | { type: "reveal-pass"; signature: string }
   | { type: "search"; query: string; request: string }
-  | { type: "export-dot"; request: string };
+  | { type: "export-dot"; request: string }
+  | { type: "show-stage"; stage: number; compared: Comparison }
+  | { type: "show-overlay"; name: string };
 
 export type FromKernel =
   | { type: "focus"; boxes: string[]; gently: boolean }

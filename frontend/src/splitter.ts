@@ -24,7 +24,16 @@ export function splitter(options: SplitterOptions): HTMLElement {
     tabindex: 0,
     "aria-label": label,
     "aria-orientation": vertical ? "vertical" : "horizontal",
+    "aria-valuemin": 0,
+    "aria-valuemax": 4000,
+    "aria-valuenow": 0,
   });
+  const say = (): void => {
+    const pixels = Math.round(size());
+    bar.setAttribute("aria-valuenow", String(pixels));
+    bar.setAttribute("aria-valuetext", `${pixels} pixels`);
+  };
+  bar.addEventListener("focus", say);
   bar.addEventListener("pointerdown", (down) => {
     down.preventDefault();
     bar.setPointerCapture?.(down.pointerId);
@@ -43,6 +52,7 @@ export function splitter(options: SplitterOptions): HTMLElement {
     event.preventDefault();
     event.stopPropagation();
     resize(size() + sign * step * KEY_STEP);
+    say();
     options.done?.();
   });
   return bar;

@@ -2,15 +2,19 @@
 
 import { DataTable } from "./data_table";
 import { fill, h, icon, iconButton } from "./dom";
-import type { Judgement, Tables } from "./protocol";
+import type { ExtraTable, Judgement, Measured, Tables } from "./protocol";
 
 export interface TableActions {
   jump(node: string): void;
   retry(): void;
   judge(): void;
+  measure(name: string): void;
 }
 
-type TabName = "details" | "outputs" | "nodes";
+/** "details", "outputs", "nodes", or the name of a measured or an extra table. */
+type TabName = string;
+
+const TITLES: Record<string, string> = { details: "Details", outputs: "Output differences", nodes: "Transformed nodes" };
 
 export class TablesPanel {
   readonly element: HTMLElement;
@@ -19,7 +23,10 @@ export class TablesPanel {
   private readonly copy: HTMLButtonElement;
   private readonly outputs = new DataTable();
   private readonly nodes: DataTable;
+  private readonly extra = new Map<string, DataTable>();
+  private readonly measuredTables = new Map<string, DataTable>();
   private tables: Tables | null = null;
+  private measured: Measured[] = [];
   private open: TabName = "outputs";
   private details: HTMLElement | null = null;
 
@@ -46,6 +53,20 @@ export class TablesPanel {
     this.tables = tables;
     if (tables.outputs.table) this.outputs.show(tables.outputs.table);
     this.nodes.show(tables.nodes.table);
+    for (const { name, table, jumps } of tables.more ?? []) {
+      if (!this.extra.has(name)) this.extra.set(name, new DataTable(jumps ? this.actions.jump : null));
+      if (table) this.extra.get(name)!.show(table);
+    }
+    if (!this.names().includes(this.open)) this.open = "outputs";
+    this.render();
+  }
+
+  showMeasured(measured: Measured[]): void {
+    this.measured = measured;
+    for (const { name, table } of measured) {
+      if (!this.measuredTables.has(name)) this.measuredTables.set(name, new DataTable(this.actions.jump));
+      if (table) this.measuredTables.get(name)!.show(table);
+    }
     this.render();
   }
 
@@ -64,12 +85,13 @@ export class TablesPanel {
   }
 
   private names(): TabName[] {
-    return this.details ? ["details", "outputs", "nodes"] : ["outputs", "nodes"];
+    const others = [...this.measured, ...(this.tables?.more ?? [])];
+    return [...(this.details ? ["details"] : []), "outputs", "nodes", ...others.map(({ name }) => name)];
   }
 
   private render(): void {
-    const titles = { details: "Details", outputs: "Output differences", nodes: "Transformed nodes" };
     const count = this.tables?.nodes.table.total ?? 0;
+    const extra = this.tables?.more?.find(({ name }) => name === this.open);
     const focused = this.tabs.contains(document.activeElement);
     fill(
       this.tabs,
@@ -88,17 +110,24 @@ export class TablesPanel {
               this.render();
             },
           },
-          titles[name],
+          this.titleOf(name),
           name === "nodes" && count > 0 && h("span", { class: "fxi-count" }, count.toLocaleString("en-US")),
           name === "outputs" && this.verdictDot(),
         );
       }),
     );
     if (focused) this.tabs.querySelector<HTMLElement>("[aria-selected=true]")?.focus();
-    this.body.setAttribute("aria-label", titles[this.open]);
-    this.copy.hidden = !(this.open === "nodes" ? count > 0 : this.open === "outputs" && this.tables?.outputs.table);
+    this.body.setAttribute("aria-label", this.titleOf(this.open));
+    const measured = this.measured.find(({ name }) => name === this.open);
+    this.copy.hidden = !(measured ?? extra ? (measured ?? extra)!.table : this.open === "nodes" ? count > 0 : this.open === "outputs" && this.tables?.outputs.table);
     if (this.open === "details") fill(this.body, this.details);
+    else if (measured) this.renderMeasured(measured);
+    else if (extra) fill(this.body, this.extraTab(extra));
     else if (this.tables) fill(this.body, this.open === "outputs" ? this.outputTab(this.tables) : this.nodeTab(this.tables));
+  }
+
+  private titleOf(name: TabName): string {
+    return TITLES[name] ?? [...this.measured, ...(this.tables?.more ?? [])].find((table) => table.name === name)?.title ?? name;
   }
 
   private verdictDot(): HTMLElement | null {
@@ -120,7 +149,7 @@ export class TablesPanel {
     if (!outputs.table) return [verdict];
     const { judgement } = outputs;
     if (judgement) return [verdict, judgementLine(judgement), this.outputs.element];
-    if (!outputs.isExact) verdict.append(h("button", { type: "button", class: "fxi-button", title: "Compare both with a run in float64", onclick: this.actions.judge }, "Is that rounding?"));
+    if (!outputs.isExact && !outputs.isFinal) verdict.append(h("button", { type: "button", class: "fxi-button", title: "Compare both with a run in float64", onclick: this.actions.judge }, "Is that rounding?"));
     return [verdict, this.outputs.element];
   }
 
@@ -129,8 +158,33 @@ export class TablesPanel {
     return nodes.table.total > 0 ? [words, this.nodes.element] : [words];
   }
 
+  private extraTab({ name, text, table }: ExtraTable): HTMLElement[] {
+    const words = h("p", { class: "fxi-verdict fxi-neutral", role: "status" }, h("span", {}, text));
+    return table ? [words, this.extra.get(name)!.element] : [words];
+  }
+
+  private renderMeasured({ name, state, text, action, table }: Measured): void {
+    const focused = this.body.contains(document.activeElement) && document.activeElement?.hasAttribute("data-measure");
+    const button = h(
+      "button",
+      { type: "button", class: "fxi-button", "data-measure": name, disabled: state === "pending", onclick: () => this.actions.measure(name) },
+      state === "none" ? action : state === "pending" ? "Measuring …" : "Measure again",
+    );
+    const words = h(
+      "p",
+      { class: `fxi-verdict ${state === "failed" ? "fxi-bad" : "fxi-neutral"}`, role: "status" },
+      state === "failed" && icon("alert"),
+      state === "pending" && h("span", { class: "fxi-spinner", "aria-hidden": "true" }),
+      h("span", {}, text),
+      button,
+    );
+    fill(this.body, words, table && this.measuredTables.get(name)!.element);
+    if (focused) button.focus();
+  }
+
   private async copyTable(): Promise<void> {
-    const text = (this.open === "nodes" ? this.nodes : this.outputs).toTsv();
+    const table = this.measuredTables.get(this.open) ?? this.extra.get(this.open) ?? (this.open === "nodes" ? this.nodes : this.outputs);
+    const text = table.toTsv();
     const done = await navigator.clipboard?.writeText(text).then(
       () => true,
       () => false,

@@ -121,7 +121,14 @@ def result_signature(node: fx.Node) -> Any:
     shape = getattr(value, "shape", None)
     if shape is None:
         return type(value).__name__
-    return tuple(size if type(size) is int else str(size) for size in shape), str(getattr(value, "dtype", ""))
+    sizes = tuple(size if type(size) is int else _size_key(size) for size in shape)
+    return sizes, getattr(value, "dtype", None)
+
+
+def _size_key(size: Any) -> Any:
+    """Return a symbolic size's expression, which compares faster than it is printed."""
+    expression = getattr(getattr(size, "node", None), "expr", None)
+    return str(size) if expression is None else expression
 
 
 def _fold(draft: Draft, signatures: dict[Draft, int]) -> None:

@@ -10,6 +10,9 @@ from torch import nn
 from fxlab.notebook.inspector import Inspector
 
 if TYPE_CHECKING:
+    import pandas as pd
+
+    from fxlab.overlays import Overlay
     from fxlab.session import Session
     from fxlab.transformations import Transformation
 
@@ -19,6 +22,7 @@ def inspect(
     inputs: Any = None,
     *,
     passes: Sequence[Transformation] | None = None,
+    overlay: str | pd.Series[Any] | pd.DataFrame | Overlay | None = None,
 ) -> Inspector:
     """Show a model's graph, with a switch for each transformation and tables of what they change.
 
@@ -32,6 +36,9 @@ def inspect(
         ``model(*inputs)``. By default inputs are made from the model's config.
     passes
         The transformations to offer, in the order in which they are applied. By default all that fxlab has.
+
+    overlay
+        What to colour the graph by at first: see :meth:`Inspector.overlay`.
 
     Returns
     -------
@@ -52,11 +59,17 @@ def inspect(
                 "inspect got a Session together with inputs or passes, but a session has its own: "
                 "give them to fxlab.Session(model, inputs, passes=...)."
             )
-        return Inspector(model_or_session)
+        return _coloured(Inspector(model_or_session), overlay)
     if not isinstance(model_or_session, nn.Module):
         raise TypeError(
             "inspect expected a torch.nn.Module, a torch.fx.GraphModule or a fxlab.Session, "
             f"got {type(model_or_session).__name__}. Load the model first, "
             "for example: BertModel(BertConfig())."
         )
-    return Inspector(Session(model_or_session, inputs, passes=passes))
+    return _coloured(Inspector(Session(model_or_session, inputs, passes=passes)), overlay)
+
+
+def _coloured(inspector: Inspector, overlay: Any) -> Inspector:
+    if overlay is not None:
+        inspector.overlay(overlay)
+    return inspector

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import weakref
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import anywidget
@@ -13,19 +12,35 @@ import traitlets
 
 from fxlab.drawing import LayoutError, start_layout_worker
 from fxlab.notebook import messages
-from fxlab.notebook.details import group_details, model_details, node_details
-from fxlab.notebook.node_search import NodeSearch
-from fxlab.notebook.pass_state import (
+from fxlab.notebook.measurements import MEASUREMENTS, Measurement
+from fxlab.overlays import SOURCES, Overlay, Subject, from_table
+from fxlab.overlays import source as find_source
+from fxlab.screen.details import group_details, model_details, node_details
+from fxlab.screen.front_end import FrontEndMissingError, front_end_file
+from fxlab.screen.node_search import NodeSearch
+from fxlab.screen.overlay_state import overlay_state
+from fxlab.screen.pass_state import (
     describe_error,
     explain_all,
     matched_nodes,
     pass_states,
     readable_name,
+    rewrites_of_node,
 )
-from fxlab.notebook.picture_state import picture_state
-from fxlab.notebook.scene import Scene
-from fxlab.notebook.table_state import output_state, table_state
-from fxlab.notebook.wire import clip, to_json
+from fxlab.screen.picture_state import picture_state
+from fxlab.screen.scene import Scene, marks_of
+from fxlab.screen.session_state import (
+    NO_PASS_IS_ON,
+    changed_nodes_state,
+    judgement_state,
+    model_name,
+    outputs_state,
+)
+from fxlab.screen.stages import Stages
+from fxlab.screen.static_view import static_view
+from fxlab.screen.table_state import measured_state
+from fxlab.screen.wire import clip, to_json
+from fxlab.transformations import RewritePass
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -34,14 +49,8 @@ if TYPE_CHECKING:
     from fxlab.session import Session
     from fxlab.transformations import Transformation
 
-_STATIC = Path(__file__).parent / "static"
 _WRITABLE = frozenset({"height"})
 """Traits that a page may set; everything else it asks for by messages."""
-
-
-def _text_of(path: Path) -> str:
-    # anywidget takes paths too, but then keeps every widget alive to tell it of changes of the file.
-    return path.read_text(encoding="utf-8") if path.is_file() else ""
 
 
 class Inspector(anywidget.AnyWidget):  # type: ignore[misc]
@@ -62,13 +71,17 @@ class Inspector(anywidget.AnyWidget):  # type: ignore[misc]
         If the package was installed without its front end.
     """
 
-    _esm = _text_of(_STATIC / "inspector.js")
-    _css = _text_of(_STATIC / "inspector.css")
+    # anywidget takes paths too, but then keeps every widget alive to tell it of changes of the file.
+    _esm = front_end_file("inspector.js")
+    _css = front_end_file("inspector.css")
 
     picture = traitlets.Dict().tag(sync=True)
     passes = traitlets.Dict().tag(sync=True)
     details = traitlets.Dict().tag(sync=True)
     tables = traitlets.Dict().tag(sync=True)
+    stages = traitlets.Dict().tag(sync=True)
+    overlays = traitlets.Dict().tag(sync=True)
+    measured = traitlets.List().tag(sync=True)
     status = traitlets.Dict({"busy": None, "error": None}).tag(sync=True)
     height = traitlets.Int(720, min=240, max=4000).tag(sync=True)
 
@@ -79,13 +92,15 @@ class Inspector(anywidget.AnyWidget):  # type: ignore[misc]
                 "fxlab.inspect(model) makes the session too."
             )
         if not self._esm:
-            raise RuntimeError(
-                f"The inspector's front end is missing: {_STATIC / 'inspector.js'}. "
-                "Install fxlab again, or run `python hatch_build.py` in its repository."
-            )
+            raise FrontEndMissingError("inspector.js")
         start_layout_worker()
         self.session = session
         self._scene = Scene(session.graph_module)
+        self._stages = Stages(session)
+        self._own_overlays: dict[str, Overlay] = {}
+        self._overlay: str | None = None
+        self._subject: Subject | None = None
+        self._measured: dict[str, Overlay] = {}
         self._applied = self._signatures_on()
         self._explained: dict[str, pd.DataFrame | str] = {}
         self._selection: tuple[str, str] | None = None
@@ -132,6 +147,55 @@ class Inspector(anywidget.AnyWidget):  # type: ignore[misc]
             self._scene.close(path)
             self._redraw()
 
+    def show_stage(self, number: int, compared: str = "") -> None:
+        """Show a stage of the stack: 0 is the original, 1 the model after the first pass that is on.
+
+        Parameters
+        ----------
+        number
+            Of the stage.
+        compared
+            ``"below"`` or ``"original"`` to see in one graph what is different from the stage below or from
+            the original.
+        """
+        self._stages.go_to(number, compared)
+        self._scene.show(self._stages.graph, self._stages.marks)
+        if compared:
+            self._scene.uncover(self._stages.marks, "changes")
+        else:
+            self._scene.forget("changes")
+        if self._selection and not self._can_select(self._selection):
+            self._selection = None
+        self._show_stages()
+        self._redraw()
+        self._measure_overlay_again()
+
+    def overlay(self, what: str | pd.Series[Any] | pd.DataFrame | Overlay | None) -> None:
+        """Colour the graph by a value of each node; groups by the sum, or the largest, of their nodes'.
+
+        Parameters
+        ----------
+        what
+            The name of one of :data:`fxlab.overlays.SOURCES`, such as ``"output-error"``, ``"time"`` or
+            ``"flops"``, which is measured; a Series or a DataFrame indexed by node names, whose columns are
+            then offered in the page as well; an :class:`fxlab.overlays.Overlay`; or ``None`` for the colours
+            of kinds of nodes.
+
+        Raises
+        ------
+        TypeError
+            If it is none of these.
+        ValueError
+            If there is no overlay of that name, or it cannot be measured.
+        """
+        if what is None or isinstance(what, str):
+            return self._choose_overlay(what)
+        own = [what] if isinstance(what, Overlay) else from_table(what)
+        if not own:
+            raise ValueError("overlay got a DataFrame without columns.")
+        self._own_overlays |= {overlay.name: overlay for overlay in own}
+        return self._choose_overlay(own[0].name)
+
     @property
     def svg(self) -> str:
         """The graph as it is shown."""
@@ -172,6 +236,10 @@ class Inspector(anywidget.AnyWidget):  # type: ignore[misc]
         match message:
             case messages.Toggle(signature, on):
                 self._switch(signature, on)
+            case messages.Exclude(signature, name):
+                self._leave_out(self._offered(signature), name)
+            case messages.Include(signature, name):
+                self._take_again(self._offered(signature), name)
             case messages.Undo():
                 self._work("Taking the last change back", self.session.undo, if_=self.session.can_undo)
             case messages.Redo():
@@ -182,6 +250,8 @@ class Inspector(anywidget.AnyWidget):  # type: ignore[misc]
                 self._work("Computing the tables again", self._refresh)
             case messages.Judge():
                 self._work("Measuring the model's own rounding in float64", self._judge)
+            case messages.Measure(name):
+                self._measure(name)
             case messages.OpenGroup(path):
                 self.open_group(path)
             case messages.CloseGroup(path):
@@ -202,18 +272,48 @@ class Inspector(anywidget.AnyWidget):  # type: ignore[misc]
                 self.send({"type": "found", "request": request, **self._find(query)})
             case messages.Export(request):
                 self.send({"type": "dot", "request": request, "text": self._scene.dot()})
+            case messages.ShowStage(stage, compared):
+                with self._scene.tentative():
+                    self.show_stage(stage, compared)
+            case messages.ShowOverlay(name):
+                self._work("Measuring what each node costs", lambda: self._choose_overlay(name or None))
 
     def _switch(self, signature: str, on: bool) -> None:
         p = self._offered(signature)
         if self.session.is_on(p) == on:
             return
-        self._pass_errors.pop(signature, None)
         words = f"{'Applying' if on else 'Taking back'} {readable_name(p)}"
+        action = self.session.apply if on else self.session.revert
+        self._change(p, words, f"could not be switched {'on' if on else 'off'}", lambda: action(p))
+
+    def _leave_out(self, p: Transformation, node: str) -> None:
+        before, selection = set(self.session.left_out(p.name)), self._selection
+        words = f"Taking back one rewrite of {readable_name(p)}"
+        self._change(p, words, "could not leave that out", lambda: self.session.exclude(p, node))
+        fresh = [candidate for candidate in self.session.left_out(p.name) if candidate not in before]
+        self._move_on(selection, node, [name for candidate in fresh for name in candidate])
+
+    def _take_again(self, p: Transformation, node: str) -> None:
+        selection = self._selection
+        words = f"Applying one rewrite of {readable_name(p)}"
+        self._change(p, words, "could not apply that again", lambda: self.session.include(p, node))
+        now = self.session.passes[[other.name for other in self.session.passes].index(p.name)]
+        records = now.rewrites(self._scene.graph_module) if isinstance(now, RewritePass) else []
+        self._move_on(selection, node, [n for r in records if node in r.candidate for n in r.marked])
+
+    def _move_on(self, selection: tuple[str, str] | None, node: str, names: Sequence[str]) -> None:
+        """Select what a node has become, if it was selected."""
+        there = [name for name in names if self._can_select(("node", name))]
+        if selection == ("node", node) and there:
+            self._select_node(there[0])
+
+    def _change(self, p: Transformation, words: str, failure: str, action: Callable[[], None]) -> None:
+        self._pass_errors.pop(p.signature, None)
         try:
-            self._work(words, lambda: self.session.apply(p) if on else self.session.revert(p))
+            self._work(words, action)
         except Exception as error:
-            self._pass_errors[signature] = describe_error(error)
-            self._show_error(f"{readable_name(p)} could not be switched {'on' if on else 'off'}", error)
+            self._pass_errors[p.signature] = describe_error(error)
+            self._show_error(f"{readable_name(p)} {failure}", error)
             self._show_passes()
 
     def _offered(self, signature: str) -> Transformation:
@@ -248,14 +348,15 @@ class Inspector(anywidget.AnyWidget):  # type: ignore[misc]
     def _show_change(self) -> None:
         before, self._applied = self._applied, self._signatures_on()
         self._pass_errors.clear()
-        for signature in before:
-            if signature not in self._applied:
-                self._scene.forget(signature)
+        for name in before:
+            if name not in self._applied:
+                self._scene.forget(name)
+        self._stages.reset()
         self._scene.show(self.session.graph_module)
-        fresh = [signature for signature in self._applied if signature not in before]
-        for signature in fresh:
-            self._scene.uncover(self._changed_by(signature), signature)
-        self._refresh(changed_by=fresh)
+        for p in self.session.applied:
+            if before.get(p.name) != self._applied[p.name]:
+                self._scene.uncover(self._changed_by(p), p.name)
+        self._refresh(changed_by=[p for p in self.session.applied if p.name not in before])
 
     def _show_interruption(self) -> None:
         """Show at least what is on: the session has changed, though the screen is not complete."""
@@ -264,7 +365,7 @@ class Inspector(anywidget.AnyWidget):  # type: ignore[misc]
         self.tables = {**self.tables, "outputs": {"state": "failed", "text": words, "table": None}}
         self._show_error("Interrupted", words)
 
-    def _refresh(self, changed_by: list[str] | None = None) -> None:
+    def _refresh(self, changed_by: Sequence[Transformation] = ()) -> None:
         """Show everything as it is now, what a person looks at first first."""
         self._show_step("Drawing the graph", 1)
         self._explained = explain_all(self.session)
@@ -273,30 +374,76 @@ class Inspector(anywidget.AnyWidget):  # type: ignore[misc]
         with self._reporting():
             self._draw()
         self._show_passes()
+        self._show_stages()
         self._show_details()
-        changed = [name for signature in changed_by or () for name in self._changed_by(signature)]
+        self.measured = [_not_measured(measurement) for measurement in MEASUREMENTS]
+        changed = [name for p in changed_by for name in self._changed_by(p)]
         if changed:
             self._focus(changed, gently=True)
         self._show_tables()
+        with self._reporting():
+            self._measure_overlay_again()
 
     def _redraw(self) -> None:
         self._draw()
         self._show_details()
 
     def _draw(self) -> None:
-        picture: Picture = self._scene.draw([p.signature for p in self.session.passes])
+        picture: Picture = self._scene.draw(self._stages.signatures)
         self._svg = picture.svg
         matches = matched_nodes(self._explained)
-        self.picture = picture_state(picture, self._scene.view.box_of, matches)
+        state = picture_state(picture, self._scene.view.box_of, matches)
+        self.picture = state | {"compared": bool(self._stages.compared)}
+        if self._overlay is None or self._known_overlay(self._overlay):
+            self._show_overlays()
+
+    def _show_stages(self) -> None:
+        self.stages = self._stages.state()
+
+    def _choose_overlay(self, name: str | None) -> None:
+        """Colour by an overlay, which is measured on the stage that is shown if it was not before."""
+        if name is not None and not self._known_overlay(name):
+            source = find_source(name)
+            if self._subject is None or self._subject.graph_module is not self._stages.stage:
+                self._subject = Subject(self._stages.stage, self.session.original, self.session.inputs)
+                self._measured.clear()
+            self._measured[name] = source.overlay(self._subject)
+        self._overlay = name
+        self._show_overlays()
+
+    def _known_overlay(self, name: str) -> Overlay | None:
+        """Return an overlay that a person gave, or that has been measured on the stage that is shown."""
+        if name in self._own_overlays:
+            return self._own_overlays[name]
+        is_current = self._subject is not None and self._subject.graph_module is self._stages.stage
+        return self._measured.get(name) if is_current else None
+
+    def _show_overlays(self) -> None:
+        known = self._known_overlay(self._overlay) if self._overlay is not None else None
+        offered = [(source.name, source.title) for source in SOURCES]
+        offered += [(own.name, own.title) for own in self._own_overlays.values()]
+        self.overlays = {
+            "offered": [{"name": name, "title": clip(title, 80)} for name, title in offered],
+            "overlay": overlay_state(known, self._scene.view) if known else None,
+        }
+
+    def _measure_overlay_again(self) -> None:
+        """Keep the colours true after the graph has changed; an overlay that cannot be measured goes."""
+        try:
+            self._choose_overlay(self._overlay)
+        except Exception:
+            self._choose_overlay(None)
+            raise
 
     def _show_passes(self) -> None:
-        cards = pass_states(self.session, self._explained, self._scene.marks())
+        cards = pass_states(self.session, self._explained, marks_of(self.session.graph_module))
         for card in cards:
             card["error"] = self._pass_errors.get(card["signature"], "")
         self.passes = {
             "passes": cards,
             "canUndo": bool(self.session.can_undo),
             "canRedo": bool(self.session.can_redo),
+            "code": clip(self.session.to_python(), 100_000),
         }
 
     def _show_details(self) -> None:
@@ -305,8 +452,9 @@ class Inspector(anywidget.AnyWidget):  # type: ignore[misc]
     def _described(self) -> dict[str, Any]:
         hierarchy = self._scene.hierarchy
         if self._selection is None:
-            names = [readable_name(p) for p in self.session.applied]
-            return model_details(self._scene.graph_module, hierarchy, _model_name(self.session), names)
+            return model_details(
+                self._stages.stage, hierarchy, model_name(self.session), self._stages.applied
+            )
         kind, name = self._selection
         if kind == "group":
             return group_details(
@@ -315,48 +463,47 @@ class Inspector(anywidget.AnyWidget):  # type: ignore[misc]
         node = hierarchy.leaves[hierarchy.position_of[name]].node
         if node.name != name:
             node = next(n for n in node.all_input_nodes if n.name == name)
-        return node_details(node, hierarchy, self._scene.box_of(name), self._explained)
+        rewrites = rewrites_of_node(self.session, node, self._explained)
+        return node_details(node, hierarchy, self._scene.box_of(name), self._explained, rewrites)
 
     def _show_tables(self) -> None:
-        nodes = self.session.transformed_nodes()
-        changed = {"table": self._node_table(nodes), "text": self._words_on(len(nodes))}
+        changed = changed_nodes_state(self.session)
         if not self.session.applied:
-            none = {"state": "none", "text": "No pass is on: this is the model as traced.", "table": None}
-            self.tables = {"outputs": none, "nodes": changed | {"text": none["text"]}}
+            self.tables = {"outputs": NO_PASS_IS_ON, "nodes": changed}
             return
         pending = {"state": "pending", "text": "Comparing outputs with the original …", "table": None}
         self.tables = {"outputs": pending, "nodes": changed}
         self._show_step("Comparing outputs with the original", 2)
         try:
-            outputs = output_state(self.session.outputs(), self.session.atol, self.session.rtol)
+            outputs = outputs_state(self.session)
         except KeyboardInterrupt:
             outputs = {"state": "failed", "text": "The comparison was interrupted.", "table": None}
-        except Exception as error:
-            state = "none" if self.session.inputs is None else "failed"
-            outputs = {"state": state, "text": _why_not_compared(error), "table": None}
         self.tables = {"outputs": outputs, "nodes": changed}
 
     def _judge(self) -> None:
-        found = self.session.verdict()
-        words = str(found)
-        judgement = {"agrees": found.agrees, "text": clip(words[:1].upper() + words[1:], 600)}
+        judgement = judgement_state(self.session.verdict())
         self.tables = {**self.tables, "outputs": {**self.tables["outputs"], "judgement": judgement}}
 
-    def _node_table(self, nodes: pd.DataFrame) -> dict[str, Any]:
-        names = {p.signature: readable_name(p) for p in self.session.passes}
-        marks = self._scene.marks()
-        words = [", ".join(names.get(s, s[:12]) for s in marks.get(str(n), ())) for n in nodes.index]
-        shown = nodes.drop(columns=[n for n in nodes if str(n).endswith("_before") and n != "target_before"])
-        for column in ("before", "target_before"):
-            shown[column] = [", ".join(dict.fromkeys(values)) for values in shown[column]]
-        shown.insert(0, "changed_by", words)
-        return table_state(shown, "Node")
+    def _measure(self, name: str) -> None:
+        chosen = next((measurement for measurement in MEASUREMENTS if measurement.name == name), None)
+        if chosen is None:
+            raise messages.MessageError(f"There is no table {clip(name, 200)!r} to measure.")
+        self._show_measured(name, {"state": "pending", "text": f"{chosen.busy} …"})
+        shown = {"state": "failed", "text": "The measurement was interrupted.", "table": None}
+        try:
+            self._work(chosen.busy, lambda: shown.update(self._made(chosen)))
+        except Exception as error:
+            shown["text"] = describe_error(error)
+        finally:
+            self._show_measured(name, shown)
 
-    def _words_on(self, count: int) -> str:
-        names = ", ".join(readable_name(p) for p in self.session.applied)
-        if not count:
-            return f"{names} found nothing to change."
-        return f"{count:,} node{'s' if count != 1 else ''} changed or made by {names}."
+    def _made(self, measurement: Measurement) -> dict[str, Any]:
+        frame, words = measurement.make(self.session)
+        table = measured_state(frame, measurement.index_title, self._scene.hierarchy.position_of)
+        return {"state": "ready", "text": clip(words, 600), "table": table}
+
+    def _show_measured(self, name: str, shown: dict[str, Any]) -> None:
+        self.measured = [state | shown if state["name"] == name else state for state in self.measured]
 
     def _select_node(self, name: str, *, show: bool = True) -> None:
         if name not in self._scene.hierarchy.position_of:
@@ -376,9 +523,9 @@ class Inspector(anywidget.AnyWidget):  # type: ignore[misc]
         self._show_details()
 
     def _reveal(self, p: Transformation) -> None:
-        names = self._changed_by(p.signature)
+        names = self._changed_by(p)
         with self._scene.tentative():
-            self._scene.uncover(names, p.signature)
+            self._scene.uncover(names, p.name)
             self._draw()
         self._focus(names)
 
@@ -386,11 +533,13 @@ class Inspector(anywidget.AnyWidget):  # type: ignore[misc]
         boxes = dict.fromkeys(filter(None, map(self._scene.view.box_of.get, names)))
         self.send({"type": "focus", "boxes": list(boxes)[:500], "gently": gently})
 
-    def _changed_by(self, signature: str) -> list[str]:
+    def _changed_by(self, p: Transformation) -> list[str]:
+        signature = p.signature
         return [name for name, marks in self._scene.marks().items() if signature in marks]
 
-    def _signatures_on(self) -> tuple[str, ...]:
-        return tuple(p.signature for p in self.session.applied)
+    def _signatures_on(self) -> dict[str, str]:
+        """Return the signatures of the passes that are on, by the names that they keep when limited."""
+        return {p.name: p.signature for p in self.session.applied}
 
     def _can_select(self, selection: tuple[str, str]) -> bool:
         kind, name = selection
@@ -432,14 +581,19 @@ class Inspector(anywidget.AnyWidget):  # type: ignore[misc]
             self.status = self.status | {"busy": {"text": words, "step": step}}
 
     def _repr_mimebundle_(self, **kwargs: Any) -> tuple[dict[str, Any], dict[str, Any]] | None:
-        """Add the picture, which viewers of saved notebooks show without a kernel."""
+        """Add the picture and the tables, which viewers of saved notebooks show without a kernel."""
         bundle = super()._repr_mimebundle_(**kwargs)
         if bundle is None:
             return None
         data, metadata = bundle
         nodes = len(self._scene.graph_module.graph.nodes)
-        words = f"<fxlab inspector: {_model_name(self.session)}, {nodes} nodes>"
-        return {**data, "image/svg+xml": self._svg, "text/plain": words}, metadata
+        words = f"fxlab inspector: {model_name(self.session)}, {nodes} nodes"
+        static = {
+            "text/html": static_view(words, self._svg, self.tables),
+            "image/svg+xml": self._svg,
+            "text/plain": f"<{words}>",
+        }
+        return {**data, **static}, metadata
 
 
 def _follow(session: Session, inspector: Inspector) -> Callable[[], None]:
@@ -455,13 +609,12 @@ def _follow(session: Session, inspector: Inspector) -> Callable[[], None]:
     return unsubscribe
 
 
-def _why_not_compared(error: Exception) -> str:
-    # A ValueError of fxlab's own says itself what could not be done.
-    words = describe_error(error)
-    return words if isinstance(error, ValueError) else f"The outputs could not be compared: {words}"
-
-
-def _model_name(session: Session) -> str:
-    original = session.original
-    name = getattr(original, "_model_class_name", None) or type(original).__name__
-    return str(original.meta.get("class_name", name)) if isinstance(original.meta, dict) else str(name)
+def _not_measured(measurement: Measurement) -> dict[str, Any]:
+    return {
+        "name": measurement.name,
+        "title": measurement.title,
+        "action": measurement.action,
+        "state": "none",
+        "text": measurement.about,
+        "table": None,
+    }

@@ -24,6 +24,24 @@ class Toggle:
 
 
 @dataclass(frozen=True, slots=True)
+class Exclude:
+    """Take back the rewrite that a node stands for, or leave the node out as a candidate."""
+
+    type: ClassVar[str] = "exclude"
+    signature: str
+    node: str
+
+
+@dataclass(frozen=True, slots=True)
+class Include:
+    """Let a pass take a candidate again that it leaves out."""
+
+    type: ClassVar[str] = "include"
+    signature: str
+    node: str
+
+
+@dataclass(frozen=True, slots=True)
 class Undo:
     """Take back the last change."""
 
@@ -56,6 +74,14 @@ class Judge:
     """Tell whether the outputs differ by no more than the model's own rounding."""
 
     type: ClassVar[str] = "judge"
+
+
+@dataclass(frozen=True, slots=True)
+class Measure:
+    """Make a table that takes a while."""
+
+    type: ClassVar[str] = "measure"
+    name: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,13 +156,33 @@ class Export:
     request: str
 
 
+@dataclass(frozen=True, slots=True)
+class ShowStage:
+    """Show a stage of the stack, alone or with what is different from another."""
+
+    type: ClassVar[str] = "show-stage"
+    stage: int
+    compared: str
+
+
+@dataclass(frozen=True, slots=True)
+class ShowOverlay:
+    """Colour the graph by an overlay; by none if the name is empty."""
+
+    type: ClassVar[str] = "show-overlay"
+    name: str
+
+
 Message = (
     Toggle
+    | Exclude
+    | Include
     | Undo
     | Redo
     | Reset
     | Refresh
     | Judge
+    | Measure
     | OpenGroup
     | CloseGroup
     | Overview
@@ -146,10 +192,12 @@ Message = (
     | RevealPass
     | Search
     | Export
+    | ShowStage
+    | ShowOverlay
 )
 
 _MESSAGES: dict[str, type[Any]] = {cls.type: cls for cls in Message.__args__}
-_WORDS = {"str": str, "bool": bool}
+_WORDS = {"str": str, "bool": bool, "int": int}
 
 
 def parse_message(content: object) -> Message:
@@ -175,7 +223,7 @@ def parse_message(content: object) -> Message:
     unknown = [key for key in content if key != "type" and key not in expected]
     if unknown:
         raise MessageError(f"The message {kind!r} has no field {_short(unknown[0])}.")
-    values: dict[str, str | bool] = {}
+    values: dict[str, str | bool | int] = {}
     for name, wanted in expected.items():
         value = content.get(name)
         if type(value) is not wanted:

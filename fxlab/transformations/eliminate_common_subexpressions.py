@@ -64,7 +64,7 @@ class EliminateCommonSubexpressions(RewritePass[Repetition]):
                 continue
             first = firsts.get(key)
             candidate = None if first is None else Repetition(node, first, first in returned)
-            if candidate is None or self.refuse(candidate, facts):
+            if candidate is None or self.why_not(candidate, facts):
                 firsts[key] = node
             else:
                 stands_for[node] = candidate.first

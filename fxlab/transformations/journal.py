@@ -89,6 +89,8 @@ class Record:
     """One candidate that was rewritten, or all that a function did that fxlab knows nothing of."""
 
     signature: str
+    candidate: tuple[str, ...] = ()
+    """The nodes of the candidate, as explanations name it."""
     marked: tuple[str, ...] = ()
     nodes: list[NodeChange] = field(default_factory=list)
     modules: list[ModuleChange] = field(default_factory=list)
@@ -106,8 +108,10 @@ class Record:
         yield from self.marked
         for node_change in self.nodes:
             yield node_change.name
-            if node_change.before is not None and node_change.after is None:
-                yield from node_change.before.inputs  # an erased node can only come back where these are
+            if node_change.before is not None:
+                kept = () if node_change.after is None else node_change.after.inputs
+                # What a node does not read any more must be there when it is to read it again.
+                yield from (name for name in node_change.before.inputs if name not in kept)
         for change in self.modules:
             yield f"module {change.at}"
             yield from (f"module {path}" for path in change.originals)

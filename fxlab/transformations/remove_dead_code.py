@@ -54,7 +54,7 @@ class RemoveDeadCode(RewritePass[DeadNode]):
             if node.op in ("placeholder", "output") or not dead.issuperset(node.users):
                 continue
             candidate = DeadNode(node)
-            if not self.refuse(candidate, facts):
+            if not self.why_not(candidate, facts):
                 dead.add(node)
             yield candidate
 

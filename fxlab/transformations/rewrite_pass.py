@@ -1,9 +1,11 @@
 """The loop that fxlab's own passes share: match, refuse, rewrite."""
 
 import copy
+import itertools
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Generic, Protocol, Self, TypeVar
 
 import torch
 from torch.fx import GraphModule, Node
@@ -13,6 +15,7 @@ from fxlab.transformations.editor import Editor
 from fxlab.transformations.graph_facts import GraphFacts
 from fxlab.transformations.journal import Journal, Record
 from fxlab.transformations.journaled import JournaledTransformation
+from fxlab.transformations.limit import Limit, node_names
 from fxlab.transformations.marks import add_mark
 from fxlab.transformations.transformation import explanation
 from fxlab.transformations.undo import undo
@@ -32,6 +35,7 @@ class Candidate(Protocol):
 C = TypeVar("C", bound=Candidate)
 
 
+@dataclass(frozen=True, eq=False)
 class RewritePass(JournaledTransformation, Generic[C]):
     """A pass in three steps, which is reversible without further ado.
 
@@ -40,7 +44,15 @@ class RewritePass(JournaledTransformation, Generic[C]):
     (:meth:`rewrite`, through an :class:`~fxlab.transformations.editor.Editor`, which keeps what reversing
     needs). A pass that replaces modules also says how new values go back to them
     (:meth:`update_originals`).
+
+    Attributes
+    ----------
+    limited_to : Limit or None
+        Which candidates it rewrites; ``None`` for all that there is no reason against. :meth:`only` and
+        :meth:`without` make limited passes.
     """
+
+    limited_to: Limit | None = field(default=None, kw_only=True)
 
     preserves_computation = True
 
@@ -60,8 +72,49 @@ class RewritePass(JournaledTransformation, Generic[C]):
     def describe(self, candidate: C) -> str:
         """Return what would be done with a candidate, in words that follow its name."""
 
+    def only(self, *nodes: Node | str, missing_ok: bool = False) -> Self:
+        """Return this pass limited to some of its candidates, as :meth:`Transformation.only` says."""
+        return self._limited((self.limited_to or Limit()).to(node_names(nodes), missing_ok))
+
+    def without(self, *nodes: Node | str, missing_ok: bool = False) -> Self:
+        """Return this pass without some of its candidates, as :meth:`Transformation.without` says."""
+        return self._limited((self.limited_to or Limit()).without(node_names(nodes), missing_ok))
+
+    def _limited(self, limit: Limit) -> Self:
+        limited = copy.copy(self)
+        object.__setattr__(limited, "limited_to", None if limit == Limit() else limit)
+        return limited
+
+    def why_not(self, candidate: C, facts: GraphFacts) -> str:
+        """Return why a candidate is left alone: what :meth:`refuse` says, or that it is left out on request.
+
+        What :meth:`match` yields may depend on what is rewritten; it asks here then.
+        """
+        reason = self.refuse(candidate, facts)
+        return reason or ("" if self.limited_to is None else self.limited_to.why_not(_names(candidate)))
+
+    def candidates(self, graph_module: GraphModule) -> list[tuple[str, ...]]:
+        """Return the places at which the pass may apply, each by the names of its nodes. Changes nothing."""
+        self._check_graph_module(graph_module)
+        return [_names(candidate) for candidate in self.match(GraphFacts(graph_module))]
+
+    def rewrites(self, graph_module: GraphModule) -> list[Record]:
+        """Return what this pass has written to the journal of a module: a record for each rewrite."""
+        self._check_graph_module(graph_module)
+        signature = self.signature
+        return [record for record in Journal.of(graph_module).records if record.signature == signature]
+
     def transform(self, graph_module: GraphModule) -> GraphModule:
-        """Rewrite every candidate that there is no reason against, or none if one of them fails."""
+        """Rewrite every candidate that there is no reason against, or none if one of them fails.
+
+        Raises
+        ------
+        ValueError
+            If the pass is limited by the name of a node that is no candidate.
+        """
+        if self.limited_to is not None and not self.limited_to.missing_ok:
+            candidates = self._limited(Limit()).candidates(graph_module)
+            self.limited_to.check(str(self.name), itertools.chain.from_iterable(candidates))
         # What is made can be trained wherever this runs.
         with torch.inference_mode(False), torch.no_grad(), without_collecting():
             self._rewrite_all(graph_module)
@@ -75,11 +128,11 @@ class RewritePass(JournaledTransformation, Generic[C]):
         made: list[Record] = []
         try:
             for candidate in self.match(facts):
-                if self.refuse(candidate, facts):
+                if self.why_not(candidate, facts):
                     continue
                 if not made:
                     self._begin(graph_module, journal)
-                record = Record(signature)
+                record = Record(signature, _names(candidate))
                 made.append(record)
                 journal.records.append(record)
                 journal.keep_in(graph_module)
@@ -107,6 +160,10 @@ class RewritePass(JournaledTransformation, Generic[C]):
         return explanation(row for candidate in self.match(facts) for row in self._rows(candidate, facts))
 
     def _rows(self, candidate: C, facts: GraphFacts) -> Iterator[tuple[str, bool, str]]:
-        refusal = self.refuse(candidate, facts)
+        refusal = self.why_not(candidate, facts)
         for node in candidate.nodes:
             yield node.name, not refusal, refusal or self.describe(candidate)
+
+
+def _names(candidate: Candidate) -> tuple[str, ...]:
+    return tuple(node.name for node in candidate.nodes)

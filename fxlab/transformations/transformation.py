@@ -3,12 +3,13 @@
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 from torch.fx import GraphModule, Node
 
 from fxlab.graph_module import ensure_picklable
 from fxlab.transformations.held_signature import held_signature, holding_signature
+from fxlab.transformations.limit import not_limitable
 from fxlab.transformations.marks import add_mark, marks, remove_mark
 from fxlab.transformations.signature import arguments_of, digest
 
@@ -235,6 +236,70 @@ class Transformation(ABC):
             result.graph.lint()
             result.recompile()
         return result
+
+    def only(self, *nodes: Node | str, missing_ok: bool = False) -> Self:
+        """Return this transformation limited to some of its candidates.
+
+        It is another transformation, with a signature and marks of its own, and the same name. Limited once
+        more, it takes the candidates that were named both times.
+
+        Parameters
+        ----------
+        *nodes
+            The candidates, by nodes or names of nodes that :meth:`explain` lists. Of several nodes that are
+            changed together, any stands for all.
+        missing_ok
+            Whether names that are those of no candidate are let pass. Otherwise they are a ``ValueError``
+            when the limited transformation is applied, and nothing is changed.
+
+        Raises
+        ------
+        TypeError
+            If the transformation does not tell its candidates apart: only a
+            :class:`fxlab.transformations.RewritePass` does, as all of fxlab's own.
+
+        Examples
+        --------
+        >>> import torch
+        >>> from fxlab import ChangeTrueDivToMulByInverse
+        >>> traced = torch.fx.symbolic_trace(lambda x: (x / 2) + (x / 3))
+        >>> change = ChangeTrueDivToMulByInverse()
+        >>> change.explain(traced).node.tolist()
+        ['truediv', 'truediv_1']
+        >>> first = change.only("truediv")
+        >>> first.get_transformed_nodes(first(traced))
+        [truediv]
+        """
+        raise not_limitable(self, self.name)
+
+    def without(self, *nodes: Node | str, missing_ok: bool = False) -> Self:
+        """Return this transformation without some of its candidates.
+
+        It is another transformation, with a signature and marks of its own, and the same name.
+        :meth:`explain` says of the candidates that they are left out on request.
+
+        Parameters
+        ----------
+        *nodes, missing_ok
+            As of :meth:`only`.
+
+        Raises
+        ------
+        TypeError
+            If the transformation does not tell its candidates apart.
+
+        Examples
+        --------
+        >>> import torch
+        >>> from fxlab import ChangeTrueDivToMulByInverse
+        >>> traced = torch.fx.symbolic_trace(lambda x: (x / 2) + (x / 3))
+        >>> change = ChangeTrueDivToMulByInverse().without("truediv")
+        >>> change.explain(traced).reason[0]
+        'left out on request'
+        >>> change.get_transformed_nodes(change(traced))
+        [truediv_1]
+        """
+        raise not_limitable(self, self.name)
 
     @property
     def signature(self) -> str:

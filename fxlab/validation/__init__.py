@@ -8,6 +8,7 @@ from fxlab.validation.compare_outputs import compare_outputs
 from fxlab.validation.graph_diff import graph_diff, unmarked_changes
 from fxlab.validation.input_variants import input_variants
 from fxlab.validation.judgement import Status
+from fxlab.validation.plots import plot_benchmark, plot_node_differences
 from fxlab.validation.profile import profile
 from fxlab.validation.transformed_nodes import transformed_nodes
 from fxlab.validation.verdict import Reference, Verdict, verdict
@@ -26,6 +27,8 @@ __all__ = [
     "first_divergence",
     "graph_diff",
     "input_variants",
+    "plot_benchmark",
+    "plot_node_differences",
     "profile",
     "transformed_nodes",
     "unmarked_changes",

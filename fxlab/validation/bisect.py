@@ -6,10 +6,11 @@ from typing import Protocol, TypeVar
 
 from torch.fx import GraphModule
 
+from fxlab.graph_module import changed_copy
 from fxlab.running import Inputs
-from fxlab.transformations import Transformation
+from fxlab.transformations import RewritePass, Transformation
+from fxlab.transformations.journal import Record
 from fxlab.validation.compare_nodes import Divergence, first_divergence
-from fxlab.validation.rewrites import rewrites_of, with_rewrites
 from fxlab.validation.verdict import Reference, Verdict
 
 T = TypeVar("T")
@@ -83,7 +84,8 @@ def bisect(session: HasStages, inputs: Inputs | None = None) -> Bisection | None
 
     Notes
     -----
-    Rewrites are told apart for passes that keep a journal, as those of fxlab do.
+    Rewrites are told apart for each :class:`fxlab.transformations.RewritePass`, as those of fxlab are: the
+    pass is applied anew, limited to some of its candidates (:meth:`Transformation.only`).
 
     Examples
     --------
@@ -110,18 +112,32 @@ def bisect(session: HasStages, inputs: Inputs | None = None) -> Bisection | None
         return None
     first = _first(range(1, len(stages)), lambda position: trials.breaks(stages[position]))
     transformation, below, above = applied[first - 1], stages[first - 1], stages[first]
-    names = rewrites_of(above, transformation)
-    rewrites: list[str] = []
-    if names and not trials.breaks(with_rewrites(above, transformation, [])):
-        rewrites = _needed(names, lambda chosen: trials.breaks(with_rewrites(above, transformation, chosen)))
-        above = with_rewrites(above, transformation, rewrites)
+    rewrites: list[Record] = []
+    if isinstance(transformation, RewritePass):
+        rewrites = transformation.rewrites(above)
+
+        def some(chosen: Sequence[Record]) -> GraphModule:
+            nodes = [node for record in chosen for node in record.candidate]
+            return changed_copy(below, transformation.only(*nodes, missing_ok=True), writes_tensors=False)
+
+        # A pass may do more in ``transform`` than rewrite its candidates; then they do not tell.
+        if trials.breaks(some(rewrites)) and not trials.breaks(some([])):
+            rewrites = _needed(rewrites, lambda chosen: trials.breaks(some(chosen)))
+            above = some(rewrites)
+        else:
+            rewrites = []
     return Bisection(
         transformation,
-        tuple(rewrites),
+        tuple(map(_name, rewrites)),
         trials.divergence(below, above),
         trials.reason(above),
         trials.runs,
     )
+
+
+def _name(record: Record) -> str:
+    """Return what a rewrite is called: the node that it marked, or the candidate where that is gone."""
+    return (record.marked or record.candidate)[0]
 
 
 class _Trials:

@@ -55,7 +55,7 @@ def lab(tmp_path_factory: pytest.TempPathFactory, chromium: str) -> Iterator[obj
     notebooks, state = folder / "notebooks", folder / "state"
     state.mkdir()
     shutil.copytree(ROOT / "notebooks", notebooks, ignore=shutil.ignore_patterns(".ipynb_checkpoints"))
-    with JupyterLab(notebooks, state) as running:
+    with JupyterLab(notebooks, state, (ROOT,)) as running:
         yield running
 
 

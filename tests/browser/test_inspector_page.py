@@ -9,6 +9,7 @@ from typing import Any
 
 import nbformat
 import pytest
+from accessibility import violations
 from jupyter_lab import JupyterLab
 from lab_page import LabPage
 from playwright.sync_api import Locator, expect
@@ -187,6 +188,75 @@ def test_undo_redo_and_reset_walk_through_what_was_done(page: LabPage, inspector
     is_on(inspector, "Change true div to mul by inverse", True)
 
 
+def test_one_rewrite_is_taken_back_and_applied_again_with_the_keyboard(
+    page: LabPage, inspector: Locator
+) -> None:
+    keyboard = page.page.keyboard
+    details = inspector.get_by_role("region", name="Details")
+    card = inspector.locator("[data-pass]").filter(has_text="Merge linears")
+    lit = inspector.locator(".fxi-layer svg .node.fx-op.fxi-lit")
+    switch(inspector, "Merge linears").click()
+    page.settle(inspector)
+    inspector.get_by_role("tab", name="Transformed nodes").click()
+    inspector.get_by_role("button", name="query_key_merged_1").click()
+    page.settle(inspector)
+    page.screenshot("inspector-rewrite", inspector)
+    details.get_by_role("button", name="Take back this rewrite").focus()
+    keyboard.press("Enter")
+    page.settle(inspector)
+    is_on(inspector, "Merge linears", True)
+    expect(lit).to_have_count(3)
+    expect(card).to_contain_text("3 of 4 rewrites")
+    expect(details.get_by_role("heading", level=2)).to_have_text("blocks_1_query")
+    page.screenshot("inspector-rewrite-taken-back", inspector)
+
+    expect(details.get_by_role("button", name="Apply it again")).to_be_focused()
+    keyboard.press("Enter")
+    page.settle(inspector)
+    expect(lit).to_have_count(4)
+    expect(card).not_to_contain_text("rewrites")
+    inspector.get_by_role("button", name="Undo").click()
+    page.settle(inspector)
+    expect(lit).to_have_count(3)
+
+    card.locator("summary").click()
+    expect(card).to_contain_text("left out on request")
+    page.screenshot("inspector-rewrite-left-out", inspector)
+    card.get_by_role("button", name="Apply it to blocks_1_key again").click()
+    page.settle(inspector)
+    expect(lit).to_have_count(4)
+    card.locator("summary").click()
+
+
+def test_tables_that_take_a_while_are_made_on_demand_and_lead_to_nodes(
+    page: LabPage, inspector: Locator
+) -> None:
+    switch(inspector, "Merge linears").click()
+    page.settle(inspector)
+    for tab, action, answer in (
+        ("Node differences", "Compare the nodes", "No node differs by more than rounding."),
+        ("Graph difference", "Compare the graphs", "4 added"),
+        ("Cost", "Measure the cost", "slowest of"),
+        ("Speed", "Measure the speed", "times the original's time"),
+    ):
+        inspector.get_by_role("tab", name=tab).click()
+        inspector.get_by_role("button", name=action).click()
+        page.settle(inspector)
+        expect(inspector.get_by_role("tabpanel")).to_contain_text(answer)
+        expect(inspector.get_by_role("button", name="Measure again")).to_be_enabled()
+        page.screenshot(f"inspector-{tab.lower().replace(' ', '-')}", inspector)
+    inspector.get_by_role("tab", name="Node differences").click()
+    inspector.get_by_role("tabpanel").get_by_role("button", name="blocks_3_query").click()
+    page.settle(inspector)
+    title = inspector.get_by_role("region", name="Details").get_by_role("heading", level=2)
+    expect(title).to_have_text("blocks_3_query")
+    page.brightness_by_theme(inspector, "inspector-measured-")
+    switch(inspector, "Merge linears").click()
+    page.settle(inspector)
+    expect(inspector.get_by_role("button", name="Compare the nodes")).to_be_visible()
+    inspector.get_by_role("tab", name="Output differences").click()
+
+
 def test_two_inspectors_of_a_session_agree(page: LabPage, inspector: Locator) -> None:
     other = page.page.locator(".fxlab-inspector").nth(1)
     switch(inspector, "Merge linears").click()
@@ -222,7 +292,7 @@ def test_a_card_tells_what_a_pass_was_made_with_and_what_it_would_change(inspect
     fold = inspector.locator("[data-pass]").filter(has_text="Fuse batch norm2d")
     expect(fold).to_contain_text("Nothing here for it to change")
     merge.locator("summary").click()
-    first = merge.get_by_role("button", name="blocks_0_query")
+    first = merge.get_by_role("button", name="blocks_0_query", exact=True)
     expect(first).to_be_visible()
     assert (first.bounding_box() or {"height": 0})["height"] > 10
     merge.locator("summary").click()
@@ -281,8 +351,8 @@ def test_the_graph_is_zoomed_with_the_wheel_and_moved_by_dragging(page: LabPage,
 
 def test_a_node_that_is_hidden_in_a_group_is_found_by_searching(page: LabPage, inspector: Locator) -> None:
     expect(inspector.locator(".fxi-layer svg")).not_to_contain_text("key_2")
-    inspector.get_by_role("combobox").fill("linear key 2")
-    inspector.get_by_role("option").first.wait_for()
+    inspector.get_by_role("combobox", name="Search").fill("linear key 2")
+    inspector.locator(".fxi-results [role=option]").first.wait_for()
     page.page.keyboard.press("Enter")
     page.settle(inspector)
     details = inspector.get_by_role("region", name="Details")
@@ -305,8 +375,8 @@ def test_the_graph_is_saved_as_svg_and_as_dot(page: LabPage, inspector: Locator,
 def test_names_from_a_model_are_words_and_never_markup(page: LabPage, inspector: Locator) -> None:
     switch(inspector, "Breaks").click()
     page.settle(inspector)
-    inspector.get_by_role("combobox").fill("img")
-    inspector.get_by_role("option").first.wait_for()
+    inspector.get_by_role("combobox", name="Search").fill("img")
+    inspector.locator(".fxi-results [role=option]").first.wait_for()
     page.page.keyboard.press("Enter")
     page.settle(inspector)
     expect(inspector.get_by_role("region", name="Details")).to_contain_text("<img src=x")
@@ -339,6 +409,36 @@ def test_it_follows_the_theme(page: LabPage, inspector: Locator) -> None:
     light, dark = page.brightness_by_theme(inspector, "inspector-")
     assert light > 200
     assert dark < 80
+
+
+@pytest.mark.parametrize("theme", ["JupyterLab Light", "JupyterLab Dark"])
+def test_everybody_can_use_it(page: LabPage, inspector: Locator, theme: str) -> None:
+    page.set_theme(theme)
+    switch(inspector, "Merge linears").click()
+    page.settle(inspector)
+    box(inspector, "embedding").click()
+    page.settle(inspector)
+    # Two inspectors on one page have panels of the same names.
+    assert violations(page.page, ".fxlab-inspector", without=("landmark-unique",)) == []
+    page.set_theme("JupyterLab Light")
+
+
+def test_stages_are_compared_and_the_graph_is_coloured(page: LabPage, inspector: Locator) -> None:
+    switch(inspector, "Merge linears").click()
+    page.settle(inspector)
+    inspector.get_by_role("combobox", name="Compare with").select_option("original")
+    page.settle(inspector)
+    expect(inspector.locator(".fxi-flag text").filter(has_text="+").first).to_be_visible()
+    inspector.get_by_role("button", name="Stage before").click()
+    page.settle(inspector)
+    has_nodes(inspector, NODES)
+    inspector.get_by_role("combobox", name="Colour by").select_option("flops")
+    page.settle(inspector)
+    expect(inspector.locator(".fxi-heat").first).to_be_visible()
+    page.screenshot("inspector-flops", inspector)
+    inspector.get_by_role("combobox", name="Colour by").select_option("")
+    page.settle(inspector)
+    expect(inspector.locator(".fxi-heat")).to_have_count(0)
 
 
 @pytest.mark.parametrize("width", [700, 1000, 1400])

@@ -7,7 +7,9 @@ import gc
 import json
 import weakref
 import xml.etree.ElementTree as ET
+from typing import Any
 
+import pandas as pd
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -17,7 +19,7 @@ from torch import fx, nn
 from fxlab import Session
 from fxlab.notebook import Inspector
 
-TRAITS = ("picture", "passes", "details", "tables", "status")
+TRAITS = ("picture", "passes", "details", "tables", "stages", "overlays", "status")
 
 
 def screen(inspector: Inspector) -> dict[str, object]:
@@ -268,6 +270,8 @@ def test_a_notebook_without_a_kernel_still_shows_the_picture(page: Page):
     page.switches(MERGE, True)
     data, _ = page.inspector._repr_mimebundle_()
     assert data["image/svg+xml"] == page.inspector.svg
+    assert "<svg " in data["text/html"]
+    assert "query_key_merged" in data["text/html"].partition("</svg>")[2], "the table of changed nodes"
     assert data["text/plain"].startswith("<fxlab inspector: Model, ")
     assert data["application/vnd.jupyter.widget-view+json"]["model_id"] == page.inspector.model_id
 
@@ -309,3 +313,81 @@ def test_whatever_is_done_the_screen_shows_the_session(messages):
     shown = [row[0] for row in page.inspector.tables["nodes"]["table"]["rows"]]
     assert shown == list(session.transformed_nodes().index)
     page.inspector.close()
+
+
+def test_any_stage_can_be_looked_at_alone_or_with_what_changed(page: Page, session: Session):
+    page.switches(FUSE, True)
+    page.switches(MERGE, True)
+    assert page.inspector.stages["shown"] == 2
+    page.sends({"type": "show-stage", "stage": 0, "compared": ""})
+    assert page.inspector.stages["shown"] == 0
+    assert page.inspector.details["fields"][0]["value"] == str(len(session.original.graph.nodes))
+    assert not page.marked()
+    assert session.applied == (FUSE, MERGE), "looking changes nothing"
+    page.sends({"type": "show-stage", "stage": 2, "compared": "original"})
+    picture = page.inspector.picture
+    assert picture["compared"]
+    assert picture["signatures"] == ["added", "removed", "changed", "rewired"]
+    became = {box["node"]: box["marks"] for box in picture["boxes"].values() if box["node"] and box["marks"]}
+    assert became["stem_norm"] == [1]
+    assert [0] in became.values()
+    page.switches(MERGE, False)
+    assert page.inspector.stages == {
+        "names": ["Original", "Fuse batch norm2d in conv2d"],
+        "shown": 1,
+        "compared": "",
+        "comparisons": ["original"],
+    }
+    assert page.error is None
+
+
+def test_a_stage_that_is_not_there_is_named(page: Page):
+    page.sends({"type": "show-stage", "stage": 7, "compared": ""})
+    assert "There is no stage 7" in page.error["text"]
+    assert page.inspector.stages["shown"] == 0
+
+
+def test_the_graph_is_coloured_by_what_nodes_cost(page: Page, session: Session):
+    page.sends({"type": "show-overlay", "name": "flops"})
+    shown = page.inspector.overlays["overlay"]
+    assert shown["title"] == "FLOPs"
+    assert set(shown["values"]) <= set(page.inspector.picture["boxes"])
+    assert shown["total"] == sum(v for k, v in top_level(page.inspector, shown["values"]))
+    page.sends({"type": "close", "path": "head"})
+    closed = page.inspector.overlays["overlay"]
+    assert closed["total"] == shown["total"] == sum(v for k, v in top_level(page.inspector, closed["values"]))
+    page.switches(MERGE, True)
+    assert page.inspector.overlays["overlay"]["total"] == shown["total"], (
+        "measured anew, the work is the same"
+    )
+    page.sends({"type": "show-overlay", "name": ""})
+    assert page.inspector.overlays["overlay"] is None
+    assert page.error is None
+
+
+def top_level(inspector: Inspector, values: dict[str, Any]) -> list[tuple[str, Any]]:
+    boxes = inspector.picture["boxes"]
+    return [(k, v) for k, v in values.items() if boxes[k]["kind"] != "cluster"]
+
+
+def test_the_graph_is_coloured_by_anybodys_values(session: Session):
+    inspector = Inspector(session)
+    inspector.overlay(pd.Series({"stem_conv": 3, "stem_norm": "x"}, name="<mine>"))
+    shown = inspector.overlays["overlay"]
+    assert shown["title"] == "<mine>"
+    assert "<mine>" in [choice["title"] for choice in inspector.overlays["offered"]]
+    assert set(shown["values"].values()) >= {3.0, "x"}
+    inspector.overlay(None)
+    assert inspector.overlays["overlay"] is None
+    with pytest.raises(TypeError, match="got list"):
+        inspector.overlay([1])
+    with pytest.raises(ValueError, match="no overlay 'nonsense'"):
+        inspector.overlay("nonsense")
+    inspector.close()
+
+
+def test_an_overlay_that_cannot_be_measured_says_why_and_leaves_the_colours(page: Page, monkeypatch):
+    page.inspector.session.inputs = None
+    page.sends({"type": "show-overlay", "name": "time"})
+    assert "no inputs" in page.error["text"]
+    assert page.inspector.overlays["overlay"] is None

@@ -14,6 +14,8 @@ from fxlab.notebook.messages import LONGEST_TEXT, Message, MessageError, parse_m
 
 GOOD: list[dict[str, Any]] = [
     {"type": "toggle", "signature": "s", "on": True},
+    {"type": "exclude", "signature": "s", "node": "x"},
+    {"type": "include", "signature": "s", "node": "x"},
     {"type": "undo"},
     {"type": "redo"},
     {"type": "reset"},
@@ -21,6 +23,7 @@ GOOD: list[dict[str, Any]] = [
     {"type": "overview"},
     {"type": "clear-selection"},
     {"type": "judge"},
+    {"type": "measure", "name": "speed"},
     {"type": "open", "path": "stem"},
     {"type": "close", "path": "stem"},
     {"type": "select-node", "name": "x", "show": False},
@@ -28,6 +31,8 @@ GOOD: list[dict[str, Any]] = [
     {"type": "reveal-pass", "signature": "s"},
     {"type": "search", "query": "x", "request": "1"},
     {"type": "export-dot", "request": "1"},
+    {"type": "show-stage", "stage": 1, "compared": "original"},
+    {"type": "show-overlay", "name": "flops"},
 ]
 HUGE = "x" * (LONGEST_TEXT + 1)
 WRONG: list[Any] = [None, 3, 1.5, float("nan"), "text", b"bytes", [], {}, [1, 2], True, HUGE, 10**5000]

@@ -295,7 +295,26 @@ def conv(module: _ConvNd, x: Bounded) -> Bounded:
         return affine(x, module._conv_forward, weight, bias, weight[0].numel())
     function = (F.conv_transpose1d, F.conv_transpose2d, F.conv_transpose3d)[x.value.dim() - 3]
     geometry = (module.stride, module.padding, module.output_padding, module.groups, module.dilation)
+    sizes = transposed_sizes(module, x.value.shape[2:])
+    if 0 in sizes:  # torch computes nothing in half precision, and refuses to in double
+        return Bounded.exact(torch.empty(len(x.value), module.out_channels, *sizes, dtype=x.dtype))
     return affine(x, lambda *tensors: function(*tensors, *geometry), weight, bias, weight[:, 0].numel())
+
+
+def transposed_sizes(module: _ConvTransposeNd, sizes: torch.Size) -> list[int]:
+    """Return the sizes of what a transposed convolution makes, as torch documents them."""
+    return [
+        (size - 1) * stride - 2 * padding + dilation * (kernel - 1) + output_padding + 1
+        for size, stride, padding, dilation, kernel, output_padding in zip(
+            sizes,
+            module.stride,
+            module.padding,
+            module.dilation,
+            module.kernel_size,
+            module.output_padding,
+            strict=True,
+        )
+    ]
 
 
 def weight_and_bias(module: Any) -> tuple[torch.Tensor, torch.Tensor | None]:

@@ -5,6 +5,7 @@ Each test is a law. What once broke one is kept as a test of its own, in the fil
 
 import copy
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
@@ -25,10 +26,12 @@ from fxlab.transformations import (
     FoldConstants,
     RemoveDeadCode,
     ReversibleTransformation,
+    RewritePass,
     Transformation,
     available,
     compose,
 )
+from fxlab.transformations.limit import LEFT_OUT
 from fxlab.transformations.writes import written_inputs
 
 # torch warns of what random modules do; only what fxlab says would be news.
@@ -196,6 +199,64 @@ def test_marks_are_exactly_the_changed_nodes(recipe, pass_):
     names = {node.name for node in pass_.get_transformed_nodes(gm)}
     assert names == marked(gm) == changed(gm, before)
     assert bool(names) == bool(explained.matched.any()) or isinstance(pass_, RemoveDeadCode)
+
+
+@law(recipes(), st.data())
+def test_a_pass_without_some_of_its_candidates_does_what_it_does_to_the_others(recipe, data):
+    eager = Eager(recipe)
+    before = snapshot(eager.gm)
+    pass_, matched = data.draw(passes_that_match(eager.gm))
+    left_out = data.draw(st.sets(st.sampled_from(matched), min_size=1))
+    limited = pass_.without(*left_out)
+    assert (limited.name, limited == pass_, limited.signature == pass_.signature) == (
+        pass_.name,
+        False,
+        False,
+    )
+    explained = limited.explain(eager.gm).set_index("node")
+    assert not explained.matched[explained.index.isin(left_out)].any()
+    assert LEFT_OUT in set(explained.reason)
+    limited(eager.gm)
+    eager.assert_computed_by(eager.gm)
+    assert left_out <= {node.name for node in eager.gm.graph.nodes}
+    assert left_out.isdisjoint(rewritten(limited, eager.gm))
+    assert pass_.get_transformed_nodes(eager.gm) == []
+    limited(eager.gm, reverse=True)
+    assert_is(eager.gm, before)
+
+
+@law(recipes(), st.data())
+def test_a_pass_in_parts_rewrites_what_it_rewrites_at_once(recipe, data):
+    eager, whole = Eager(recipe), recipe.trace(recipe.build())
+    before = snapshot(eager.gm)
+    pass_, _ = data.draw(passes_that_match(eager.gm))
+    pass_(whole)
+    half = data.draw(st.sets(st.sampled_from(sorted(rewritten(pass_, whole)))))
+    # A candidate may be one only after others were rewritten: it is missing before, or left to the last.
+    halves = [pass_.only(*half, missing_ok=True), pass_.without(*half, missing_ok=True), pass_]
+    for limited in halves:
+        limited(eager.gm)
+        eager.assert_computed_by(eager.gm)
+    found = [rewritten(limited, eager.gm) for limited in halves]
+    assert set.union(*found) >= rewritten(pass_, whole)
+    assert rewritten(halves[1], eager.gm).isdisjoint(half)
+    for limited in data.draw(st.permutations(halves)):
+        limited(eager.gm, reverse=True)
+    assert_is(eager.gm, before)
+
+
+def passes_that_match(gm: fx.GraphModule) -> st.SearchStrategy[tuple[RewritePass[Any], list[str]]]:
+    """Draw a pass that would change something, with the names of its candidates."""
+    explained = [(pass_, pass_.explain(gm)) for pass_ in PASSES]
+    found = [(pass_, sorted(set(frame.node[frame.matched]))) for pass_, frame in explained]
+    found = [(pass_, names) for pass_, names in found if names]
+    assume(found)
+    return st.sampled_from(found)
+
+
+def rewritten(pass_: RewritePass[Any], gm: fx.GraphModule) -> set[str]:
+    """Return the candidates that a pass has rewritten."""
+    return {name for record in pass_.rewrites(gm) for name in record.candidate}
 
 
 @law(recipes(), sequences, st.sampled_from(list(COPIES)))

@@ -8,7 +8,7 @@ from exactness import assert_close, assert_is, snapshot, traced
 from torch import nn
 from torch.fx.passes.shape_prop import ShapeProp
 
-from fxlab.transformations import FuseBatchNorm1dInLinear, FuseBiasInLinear, MergeLinears
+from fxlab.transformations import FoldConstants, FuseBatchNorm1dInLinear, FuseBiasInLinear, MergeLinears
 
 PASSES = (FuseBatchNorm1dInLinear(), MergeLinears(), FuseBiasInLinear())
 orders = pytest.mark.parametrize(
@@ -43,3 +43,25 @@ def test_a_batch_norm_comes_back_before_the_padding_of_what_reads_it(applied, re
             return first, self.out(self.norm(second)), self.last(x)
 
     check(Model().eval(), applied, reversed_)
+
+
+@pytest.mark.parametrize("order", [(0, 1), (1, 0)])
+def test_a_node_comes_back_with_what_another_pass_has_erased_since(order):
+    class Model(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.constant = nn.Parameter(torch.arange(3.0), requires_grad=False)
+
+        def forward(self, x):
+            constant = self.constant
+            return x + constant.sum() + constant.mean()
+
+    gm = traced(Model())
+    before = snapshot(gm)
+    first, others = FoldConstants().only("sum_1"), FoldConstants()
+    others(first(gm))
+    assert [node.name for node in gm.graph.nodes][:3] == ["x", "sum_1", "add"]
+    for position in order:
+        (first, others)[position](gm, reverse=True)
+        assert torch.equal(gm(torch.ones(3)), Model()(torch.ones(3)))
+    assert_is(gm, before)

@@ -3,6 +3,7 @@
 import copy
 import gc
 import operator
+import pickle
 import weakref
 from dataclasses import dataclass
 
@@ -14,11 +15,15 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from fxlab.transformations import (
     ChangeTrueDivToMulByInverse,
+    DeepCopy,
     FuseBatchNorm2dInConv2d,
     FuseBiasInLinear,
     MergeLinears,
+    RemoveDeadCode,
     RewritePass,
+    Transformation,
     available,
+    compose,
 )
 
 
@@ -180,6 +185,123 @@ def test_arguments_need_not_be_hashable():
     pass_ = AddConstant(1.0, refused=["add"])
     assert names(pass_.get_transformed_nodes(pass_(gm))) == ["add_1", "add_2"]
     assert_is(pass_(gm, reverse=True), before)
+
+
+# Limiting
+
+
+def test_a_pass_is_limited_to_some_of_its_candidates():
+    gm = traced(Sums())
+    before = snapshot(gm)
+    pass_ = AddConstant(10.0)
+    for limited, expected in (
+        (pass_.only("add", "add_2"), ["add", "add_2"]),
+        (pass_.without("add"), ["add_1", "add_2"]),
+        (pass_.without(node_named(gm, "add")).without("add_1"), ["add_2"]),
+        (pass_.without("add").only("add", "add_1"), ["add_1"]),
+        (pass_.only("add", "add_1").only("add_1", "add_2"), ["add_1"]),
+        (pass_.only(), []),
+        (pass_.without(), ["add", "add_1", "add_2"]),
+        (pass_.without("add", "no_such_node", missing_ok=True), ["add_1", "add_2"]),
+    ):
+        explained = limited.explain(gm)
+        assert explained.node[explained.matched].tolist() == expected
+        assert set(explained.reason[~explained.matched]) <= {"left out on request"}
+        assert names(limited.get_transformed_nodes(limited(gm))) == expected
+        assert_is(limited(gm, reverse=True), before)
+
+
+def test_what_is_refused_is_refused_for_its_own_reason():
+    frame = AddConstant(refused=("add_1",)).without("add_1").explain(traced(Sums()))
+    assert frame.reason[1] == "its name is on the list"
+
+
+def test_candidates_of_several_nodes_are_named_by_any_of_them():
+    merge = MergeLinears()
+    gm = traced(Attention())
+    assert merge.candidates(gm) == [("query", "key", "value")]
+    for name in ("query", "key", "value"):
+        assert not merge.without(name).explain(gm).matched.any()
+        assert merge.only(name).explain(gm).matched.all()
+
+
+@pytest.mark.parametrize("limit", [AddConstant.only, AddConstant.without])
+def test_unknown_candidates_are_named_with_those_there_are_and_nothing_is_changed(limit):
+    gm = traced(Sums())
+    before = snapshot(gm)
+    message = r"add-constant has no candidate 'mul', 'x' .* Its candidates are: add, add_1, add_2\."
+    with pytest.raises(ValueError, match=message):
+        limit(AddConstant(), "add", "x", "mul")(gm)
+    assert_is(gm, before)
+
+
+def test_a_limited_pass_is_another_one_with_a_signature_that_tells_what_it_leaves_out():
+    pass_ = AddConstant(2.0)
+    limited = pass_.without("a", "b")
+    assert (limited.name, limited.description) == (pass_.name, pass_.description)
+    assert isinstance(limited, AddConstant)
+    assert limited != pass_
+    assert limited == pass_.without("b").without("a") != pass_.without("a")
+    others = [pass_, pass_.without("a"), pass_.only("a", "b"), AddConstant().without("a", "b")]
+    assert len({other.signature for other in [limited, *others]}) == 5
+    assert limited.signature == pass_.without("b", missing_ok=True).without("a").signature
+    assert copy.deepcopy(limited).signature == pickle.loads(pickle.dumps(limited)).signature
+    assert pass_.without() == pass_
+
+
+def test_a_pass_and_a_limited_one_are_reversed_each_by_itself():
+    gm = traced(Sums())
+    before = snapshot(gm)
+    pass_ = AddConstant(10.0)
+    first, others = pass_.only("add"), pass_.only("add_1", "add_2")
+    first(gm)
+    others(gm)
+    assert pass_.get_transformed_nodes(gm) == []
+    assert gm(torch.tensor(0.0)) == 11 * 12 * 13
+    first(gm, reverse=True)
+    assert gm(torch.tensor(0.0)) == 1 * 12 * 13
+    assert_is(others(gm, reverse=True), before)
+
+
+def test_limited_passes_are_composed_as_others():
+    gm = traced(Attention())
+    composition = compose(MergeLinears().without("query"), ChangeTrueDivToMulByInverse().only("truediv"))
+    composition(gm)
+    assert names(composition.get_transformed_nodes(gm)) == ["truediv"]
+
+
+def test_a_pass_with_an_init_of_its_own_is_limited():
+    class Plain(AddConstant):
+        def __init__(self, amount):
+            object.__setattr__(self, "constant", amount)
+
+    gm = traced(Sums())
+    limited = Plain(5.0).only("add_1")
+    assert names(limited.get_transformed_nodes(limited(gm))) == ["add_1"]
+    assert gm(torch.tensor(0.0)) == 1 * 7 * 3
+
+
+def test_passes_that_do_not_tell_their_candidates_apart_cannot_be_limited():
+    opaque = Transformation.from_callable(lambda gm: gm, name="opaque")
+    for pass_ in (opaque, compose(MergeLinears(), opaque), DeepCopy()):
+        for limit in (pass_.only, pass_.without):
+            with pytest.raises(TypeError, match=rf"{pass_.name} cannot be limited .* only a .*RewritePass"):
+                limit("add")
+    with pytest.raises(TypeError, match="Expected nodes or their names, got int"):
+        MergeLinears().only(3)
+
+
+def test_what_only_a_left_out_dead_node_reads_stays():
+    class Unused(nn.Module):
+        def forward(self, x):
+            x.relu().sum()
+            return x.cos()
+
+    gm = traced(Unused())
+    before = snapshot(gm)
+    remove = RemoveDeadCode().without("sum_1")
+    assert names(remove(gm).graph.nodes) == ["x", "relu", "sum_1", "cos", "output"]
+    assert_is(remove(gm, reverse=True), before)
 
 
 # Reversing after others have changed the module

@@ -121,7 +121,7 @@ def test_arguments_are_what_an_instance_was_made_with():
 
 
 def test_passes_that_are_offered_are_made_without_arguments():
-    assert [arguments_of(cls()) for cls in available()] == [{}] * len(available())
+    assert [arguments_of(cls()) for cls in available()] == [{"limited_to": None}] * len(available())
 
 
 # Calling

@@ -8,12 +8,12 @@ import torch
 import transformers as hf
 from hypothesis import given
 from hypothesis import strategies as st
-from planted import traced, transformed
 from torch import fx, nn
 
 import fxlab
 from fxlab import (
     ChangeTrueDivToMulByInverse,
+    EliminateCommonSubexpressions,
     FuseBiasInLinear,
     MergeLinears,
     Session,
@@ -21,7 +21,6 @@ from fxlab import (
     bisect,
 )
 from fxlab.validation.bisect import _first, _needed
-from fxlab.validation.rewrites import rewrites_of, with_rewrites
 
 
 @dataclass(frozen=True)
@@ -117,41 +116,58 @@ def test_a_model_that_raises_is_different():
 def test_the_session_stays_as_it_is(twelve_layers):
     session = session_of(*twelve_layers, CarelessMerge(wrong=("layer_7_",)))
     stages, code = session.stages, session.graph_module.code
-    rewrites = rewrites_of(session.graph_module, session.applied[0])
+    (merge,) = session.applied
+    rewrites = merge.rewrites(session.graph_module)
     bisect(session)
     assert session.stages == stages
     assert session.graph_module.code == code
-    assert rewrites_of(session.graph_module, session.applied[0]) == rewrites
+    assert merge.rewrites(session.graph_module) == rewrites
     assert len(rewrites) == 12
 
 
-def test_some_rewrites_of_a_pass_are_kept():
-    graph, inputs = traced("bert")
-    merge = MergeLinears()
-    merged = transformed(graph, merge)
-    assert rewrites_of(merged, merge) == ["query_key_value_merged", "query_key_value_merged_1"]
-    half = with_rewrites(merged, merge, ["query_key_value_merged_1"])
-    assert [node.name for node in merge.get_transformed_nodes(half)] == ["query_key_value_merged_1"]
-    assert half.get_submodule("encoder.layer.0.attention.self.query").weight is (
-        graph.get_submodule("encoder.layer.0.attention.self.query").weight
-    )
-    assert fxlab.verdict(graph, half, inputs).agrees
-    none = with_rewrites(merged, merge, [])
-    assert fxlab.graph_diff(graph, none).empty
-    assert rewrites_of(merged, FuseBiasInLinear()) == []
+def test_the_rewrite_that_is_found_can_be_left_out(twelve_layers):
+    merge = CarelessMerge(wrong=("layer_7_",))
+    session = session_of(*twelve_layers, merge)
+    session.exclude(merge, *bisect(session).rewrites)
+    assert bisect(session) is None
+    assert session.verdict().agrees
 
 
-def test_values_written_to_a_replacement_do_not_reach_the_original():
-    graph, _ = traced("bert")
-    weight = graph.get_submodule("encoder.layer.0.attention.self.query").weight
-    before = weight.detach().clone()
-    merge = MergeLinears()
-    merged = transformed(graph, merge)
-    with torch.no_grad():
-        merged.get_submodule("encoder.layer.0.attention.self.query_key_value_merged").weight.mul_(2)
-    none = with_rewrites(merged, merge, [])
-    assert torch.equal(weight, before)
-    assert fxlab.graph_diff(graph, none).empty
+def test_rewrites_that_mark_the_same_node_are_told_apart():
+    @dataclass(frozen=True)
+    class CarelessRemoval(EliminateCommonSubexpressions):
+        def rewrite(self, candidate, edit):
+            readers = super().rewrite(candidate, edit)
+            if candidate.first.target is torch.cos:
+                candidate.first.target = torch.sin
+            return readers
+
+    class Model(nn.Module):
+        def forward(self, x):
+            return torch.cat([torch.sin(x), torch.cos(x), torch.sin(x), torch.cos(x)])
+
+    graph = fx.symbolic_trace(Model())
+    session = session_of(graph, torch.randn(5), CarelessRemoval())
+    first, second = session.applied[0].rewrites(session.graph_module)
+    assert first.marked == second.marked == ("cat",)
+    found = bisect(session)
+    assert found.rewrites == ("cat",)
+    assert found.divergence.node == "cos"
+
+
+def test_a_pass_that_does_more_than_rewrite_candidates_is_named():
+    class Careless(ChangeTrueDivToMulByInverse):
+        def transform(self, graph_module):
+            for node in graph_module.graph.find_nodes(op="call_function", target=operator.add):
+                node.target = operator.sub
+            return super().transform(graph_module)
+
+    class Model(nn.Module):
+        def forward(self, x):
+            return (x + 2) / 3
+
+    found = bisect(session_of(fx.symbolic_trace(Model()), torch.randn(5), Careless()))
+    assert (found.transformation.name, found.rewrites) == ("careless", ())
 
 
 def test_what_cannot_be_bisected_is_said_in_words(twelve_layers):

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Container
 from typing import Any
 
 import pandas as pd
 
-from fxlab.notebook.wire import clip, to_json
+from fxlab.screen.wire import clip, to_json
 
 MOST_ROWS = 2_000
 """Rows that are sent; the number of all is sent too."""
@@ -19,8 +20,23 @@ _TITLES = {
     "target": "Target", "module_path": "Module path", "parameters": "Parameters", "inputs": "Inputs",
     "users": "Users", "changed_by": "Changed by", "max_ulp_diff": "max ULPs",
     "cosine_similarity": "Cosine", "worst_index": "Worst at",
-    "before": "Stands for", "target_before": "Target before",
+    "before": "Stands for", "target_before": "Target before", "pass_": "Pass", "matched": "Matched",
+    "reason": "Reason", "status": "Status", "own_error": "Own error",
+    "transformed_error": "Error", "function_error": "Error in float64",
+    "new_values_error": "Explained by rounding",
+    "accumulated": "Error so far", "introduced": "Introduced here", "max_accumulated": "max |Δ| so far",
+    "max_introduced": "max |Δ| introduced", "original": "Compared with", "change": "Change",
+    "differs": "Differs in", "op_before": "Op before", "inputs_before": "Inputs before", "time": "Time",
+    "share": "Share", "flops": "FLOPs", "bytes_in": "Bytes in", "bytes_out": "Bytes out",
+    "peak_memory": "Peak memory", "ratio": "Ratio", "ratio_low": "From", "ratio_high": "To",
+    "outcome": "Outcome",
 }  # fmt: skip
+_KINDS = {
+    "accumulated": "error", "introduced": "error", "time": "seconds", "share": "share", "bytes_in": "bytes",
+    "bytes_out": "bytes", "peak_memory": "bytes", "inputs": "nodes", "users": "nodes",
+    "inputs_before": "nodes", "differs": "nodes", "shape": "shape",
+}  # fmt: skip
+"""How columns are written that are not told by their values."""
 _ORDER = (
     "allclose", "max_abs_diff", "mean_abs_diff", "max_rel_diff", "max_ulp_diff", "cosine_similarity",
     "worst_index", "mismatched", "elements", "nan_inf_disagreement", "shape", "dtype", "note",
@@ -69,7 +85,15 @@ def _verdict(frame: pd.DataFrame, atol: float, rtol: float, agrees: bool, larges
     return f"Outputs differ in {different} of {tensors}: {size}, beyond {tolerances}."
 
 
+def measured_state(frame: pd.DataFrame, index_title: str, nodes: Container[str]) -> dict[str, Any]:
+    """Describe a table of which only the rows lead somewhere that are nodes of the graph."""
+    table = table_state(frame, index_title)
+    return table | {"unlinked": [row[0] for row in table["rows"] if row[0] not in nodes]}
+
+
 def _kind(column: pd.Series[Any]) -> str:
+    if column.name in _KINDS:
+        return _KINDS[str(column.name)]
     if pd.api.types.is_bool_dtype(column):
         return "bool"
     if pd.api.types.is_numeric_dtype(column):
@@ -77,9 +101,7 @@ def _kind(column: pd.Series[Any]) -> str:
     values = column.dropna()
     if len(values) and all(isinstance(value, bool) for value in values):
         return "bool"
-    if column.name in ("inputs", "users"):
-        return "nodes"
-    return "shape" if column.name == "shape" else "text"
+    return "text"
 
 
 def _cell(value: object) -> Any:

@@ -7,9 +7,11 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import pandas as pd
+from torch import fx
 
-from fxlab.notebook.wire import clip
-from fxlab.transformations import Transformation
+from fxlab.screen.wire import clip
+from fxlab.transformations import RewritePass, Transformation
+from fxlab.transformations.limit import LEFT_OUT
 from fxlab.transformations.signature import arguments_of
 
 if TYPE_CHECKING:
@@ -35,10 +37,7 @@ def pass_states(
         Node name -> signatures of the passes that changed the node.
     """
     changed = Counter(signature for signatures in marks.values() for signature in signatures)
-    return [
-        _pass_state(p, session.is_on(p), explained.get(p.signature), changed[p.signature])
-        for p in session.passes
-    ]
+    return [_pass_state(session, p, explained.get(p.signature), changed[p.signature]) for p in session.passes]
 
 
 def explain_all(session: Session) -> dict[str, pd.DataFrame | str]:
@@ -86,17 +85,21 @@ def readable_name(p: Transformation) -> str:
 
 
 def _pass_state(
-    p: Transformation, on: bool, explained: pd.DataFrame | str | None, changed: int
+    session: Session, p: Transformation, explained: pd.DataFrame | str | None, changed: int
 ) -> dict[str, Any]:
     frame = explained if isinstance(explained, pd.DataFrame) else None
     matched = refused = None
+    left_out: set[str] = set()
     groups: list[dict[str, Any]] = []
     if frame is not None and type(p).explain is not Transformation.explain:
         matched = refused = 0
     if frame is not None and len(frame):
         flags = frame["matched"].astype(bool)
-        matched, refused = int(flags.sum()), int((~flags).sum())
-        groups = [*_by_reason(frame[flags], matched=True), *_by_reason(frame[~flags], matched=False)]
+        left_out = left_out_nodes(session, p, frame)
+        flags_left_out = frame["node"].isin(left_out)
+        kinds = {"matched": flags, "left out": flags_left_out, "refused": ~flags & ~flags_left_out}
+        matched, refused = int(flags.sum()), int(kinds["refused"].sum())
+        groups = [group for kind, rows in kinds.items() for group in _by_reason(frame[rows], kind)]
     return {
         "signature": p.signature,
         "name": readable_name(p),
@@ -104,8 +107,11 @@ def _pass_state(
         "description": _description(p),
         "arguments": _arguments(p),
         "preserves": bool(p.preserves_computation),
-        "on": on,
+        "on": session.is_on(p),
         "changed": changed,
+        "canBeLimited": isinstance(p, RewritePass),
+        "rewrites": len(p.rewrites(session.graph_module)) if isinstance(p, RewritePass) else None,
+        "leftOut": sum(not left_out.isdisjoint(candidate) for candidate in session.left_out(p)),
         "matched": matched,
         "refused": refused,
         "reasons": groups,
@@ -113,12 +119,34 @@ def _pass_state(
     }
 
 
-def _by_reason(frame: pd.DataFrame, *, matched: bool) -> list[dict[str, Any]]:
+def left_out_nodes(session: Session, p: Transformation, frame: pd.DataFrame) -> set[str]:
+    """Return the candidates, of those that a pass explains, that the session makes it leave out."""
+    names = {node for candidate in session.left_out(p) for node in candidate}
+    rows = frame[frame["node"].isin(names) & ~frame["matched"].astype(bool) & (frame["reason"] == LEFT_OUT)]
+    return set(rows["node"])
+
+
+def rewrites_of_node(
+    session: Session, node: fx.Node, explained: Mapping[str, pd.DataFrame | str]
+) -> list[dict[str, Any]]:
+    """Return the passes whose rewrite of a node can be taken back, or applied again."""
+    found = []
+    for p in session.passes:
+        frame = explained.get(p.signature)
+        if isinstance(p, RewritePass) and p.transformed(node):
+            count = sum(node.name in record.marked for record in p.rewrites(session.graph_module))
+            found.append({"signature": p.signature, "count": count, "isLeftOut": False})
+        elif isinstance(frame, pd.DataFrame) and node.name in left_out_nodes(session, p, frame):
+            found.append({"signature": p.signature, "count": 1, "isLeftOut": True})
+    return found
+
+
+def _by_reason(frame: pd.DataFrame, kind: str) -> list[dict[str, Any]]:
     reasons = frame["reason"].astype(str)
     return [
         {
             "reason": clip(reason, 300),
-            "matched": matched,
+            "kind": kind,
             "count": int(count),
             "nodes": [clip(str(name)) for name in frame.loc[reasons == reason, "node"].head(MOST_NODES)],
         }
@@ -132,7 +160,8 @@ def _description(p: Transformation) -> str:
 
 
 def _arguments(p: Transformation) -> list[dict[str, str]]:
-    public = {name: value for name, value in arguments_of(p).items() if not name.startswith("_")}
+    arguments = arguments_of(p).items()
+    public = {name: value for name, value in arguments if not name.startswith("_") and name != "limited_to"}
     return [
         {"name": clip(name, 80), "value": clip(_written(value), 120)}
         for name, value in list(public.items())[:MOST_ARGUMENTS]

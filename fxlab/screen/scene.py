@@ -9,6 +9,8 @@ from torch import fx
 
 from fxlab.drawing import Hierarchy, Picture, View, build_hierarchy, render, to_digraph
 
+Marks = dict[str, tuple[str, ...]]
+
 REVEAL_BUDGET = 110
 """Boxes that may be on the screen after the nodes a pass changed were uncovered."""
 
@@ -27,9 +29,10 @@ class Scene:
 
     def __init__(self, graph_module: fx.GraphModule) -> None:
         self._graph_module = graph_module
+        self._marks = marks_of(graph_module)
         self.hierarchy: Hierarchy = build_hierarchy(graph_module)
         self._opened: dict[str, str] = {}
-        """Path of a group -> the signature it was opened for, or "" if a person opened it."""
+        """Path of a group -> the name of the pass it was opened for, or "" if a person opened it."""
         self.overview()
 
     @property
@@ -37,8 +40,9 @@ class Scene:
         """The graph on the screen."""
         return self._graph_module
 
-    def show(self, graph_module: fx.GraphModule) -> None:
-        """Show another stage of the same model."""
+    def show(self, graph_module: fx.GraphModule, marks: Marks | None = None) -> None:
+        """Show another stage of the same model; marks are those of the passes if none are given."""
+        self._marks = marks_of(graph_module) if marks is None else marks
         if graph_module is not self._graph_module:
             self.hierarchy = build_hierarchy(graph_module)
             self._graph_module = graph_module
@@ -72,25 +76,25 @@ class Scene:
         here = self.hierarchy.groups
         self._opened = {p: why for p, why in self._opened.items() if p in kept or p not in here}
 
-    def uncover(self, names: Iterable[str], signature: str = "") -> None:
-        """Open the groups around nodes, on behalf of a pass if a signature is given.
+    def uncover(self, names: Iterable[str], pass_name: str = "") -> None:
+        """Open the groups around nodes, on behalf of a pass if its name is given.
 
         What a person asked for is uncovered whatever it costs; for a pass there is a budget.
         """
         known = [name for name in names if name in self.hierarchy.position_of]
         view = self.view
-        budget = max(REVEAL_BUDGET, len(view.boxes)) if signature else 10**6
-        self._open(view.reveal(known, budget), signature)
+        budget = max(REVEAL_BUDGET, len(view.boxes)) if pass_name else 10**6
+        self._open(view.reveal(known, budget), pass_name)
 
-    def forget(self, signature: str) -> None:
+    def forget(self, pass_name: str) -> None:
         """Close what was opened for a pass, unless a person opened something inside."""
         parents = self.hierarchy.parents
         needed: set[str] = set()
         for path, why in self._opened.items():
             around = path
-            while why != signature and (around := parents.get(around, "")):
+            while why != pass_name and (around := parents.get(around, "")):
                 needed.add(around)
-        self._opened = {p: why for p, why in self._opened.items() if why != signature or p in needed}
+        self._opened = {p: why for p, why in self._opened.items() if why != pass_name or p in needed}
 
     def box_of(self, name: str) -> str | None:
         """Return the id of the visible box that draws a node."""
@@ -109,12 +113,17 @@ class Scene:
         """Return the visible part in the DOT language."""
         return str(to_digraph(self.view, marks=self.marks()).source)
 
-    def marks(self) -> dict[str, tuple[str, ...]]:
+    def marks(self) -> Marks:
         """Node name -> signatures of the passes that changed the node."""
-        marked = {node.name: node.meta.get("transformations") for node in self._graph_module.graph.nodes}
-        return {name: tuple(sorted(map(str, marks))) for name, marks in marked.items() if marks}
+        return self._marks
 
-    def _open(self, view: View, signature: str) -> None:
+    def _open(self, view: View, pass_name: str) -> None:
         for path in view.opened:
-            if not signature or path not in self._opened:
-                self._opened[path] = signature
+            if not pass_name or path not in self._opened:
+                self._opened[path] = pass_name
+
+
+def marks_of(graph_module: fx.GraphModule) -> Marks:
+    """Node name -> signatures of the passes that changed the node."""
+    marked = {node.name: node.meta.get("transformations") for node in graph_module.graph.nodes}
+    return {name: tuple(sorted(map(str, marks))) for name, marks in marked.items() if marks}

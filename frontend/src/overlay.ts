@@ -1,0 +1,102 @@
+/** What an overlay means in colours and words: costs, errors or kinds, painted on the boxes of a picture. */
+
+import type { Cell, Overlay, Picture } from "./protocol";
+import { scientific } from "./format";
+
+export const NUMBER_OF_KINDS = 8;
+
+/** How one box is painted: somewhere between low (0) and high (1), as one of some kinds, or with nothing. */
+export interface Paint {
+  level?: number;
+  kind?: number;
+  words: string;
+}
+
+export interface Painted {
+  boxes: Map<string, Paint>;
+  /** What the two ends of the scale mean; null for kinds. */
+  ends: [low: string, high: string] | null;
+  /** Words of the kinds, by number. */
+  kinds: string[];
+}
+
+/** Returns how an overlay paints the boxes of a picture. Opened groups and chips have words alone. */
+export function paint(overlay: Overlay, picture: Picture): Painted {
+  const closed = Object.entries(picture.boxes).filter(([, box]) => box.kind !== "cluster" && box.kind !== "chip");
+  const scale = overlay.numeric ? numbers(overlay, closed.map(([id]) => asNumber(overlay.values[id]))) : null;
+  const kinds = scale ? [] : kindsOf(overlay, closed.map(([id]) => id));
+  const boxes = new Map<string, Paint>();
+  for (const [id, box] of Object.entries(picture.boxes)) {
+    const value = overlay.values[id];
+    if (value === undefined || value === null || box.kind === "chip") continue;
+    const words = `${overlay.title}: ${wordsOf(value, overlay)}`;
+    if (box.kind === "cluster") boxes.set(id, { words });
+    else if (scale) boxes.set(id, { level: scale.level(asNumber(value)!), words });
+    else boxes.set(id, { kind: Math.min(kinds.indexOf(String(value)), NUMBER_OF_KINDS - 1), words });
+  }
+  return { boxes, ends: scale ? scale.ends : null, kinds };
+}
+
+/** Returns a value with its unit, and its share of all where values add up. */
+export function wordsOf(value: Cell, overlay: Overlay): string {
+  const number = overlay.numeric ? asNumber(value) : null;
+  if (number === null) return String(value);
+  const total = asNumber(overlay.total);
+  const share = overlay.combine === "sum" && total ? ` (${Number(((100 * number) / total).toPrecision(2))} %)` : "";
+  return withUnit(number, overlay.unit) + share;
+}
+
+interface Scale {
+  level(value: number): number;
+  ends: [string, string];
+}
+
+/** Costs grow from nothing in proportion; errors lie orders of magnitude apart. */
+function numbers(overlay: Overlay, values: (number | null)[]): Scale {
+  const known = values.filter((value) => value !== null);
+  const finite = known.filter(Number.isFinite);
+  const high = Math.max(0, ...finite);
+  const low = Math.min(...finite);
+  if (overlay.combine === "sum" && low >= 0) {
+    return { level: (value) => clamp(high ? value / high : 0), ends: [withUnit(0, overlay.unit), withUnit(high, overlay.unit)] };
+  }
+  const positive = finite.filter((value) => value > 0);
+  const smallest = Math.min(...positive);
+  if (low >= 0 && smallest < high) {
+    const span = Math.log(high / smallest);
+    return { level: (value) => (value > 0 ? clamp(0.12 + (0.88 * Math.log(value / smallest)) / span) : 0), ends: [withUnit(low, overlay.unit), withUnit(high, overlay.unit)] };
+  }
+  const span = Math.max(...finite) - low;
+  return { level: (value) => clamp(span ? (value - low) / span : value > 0 ? 1 : 0), ends: [withUnit(finite.length ? low : 0, overlay.unit), withUnit(finite.length ? Math.max(...finite) : 0, overlay.unit)] };
+}
+
+/** The kinds, the most frequent first. */
+function kindsOf(overlay: Overlay, ids: string[]): string[] {
+  const counts = new Map<string, number>();
+  for (const id of ids) {
+    const value = overlay.values[id];
+    if (value !== undefined && value !== null) counts.set(String(value), (counts.get(String(value)) ?? 0) + 1);
+  }
+  return [...counts].sort(([a, m], [b, n]) => n - m || a.localeCompare(b)).map(([kind]) => kind);
+}
+
+function withUnit(value: number, unit: string): string {
+  if (!Number.isFinite(value)) return value > 0 ? "∞" : Number.isNaN(value) ? "NaN" : "−∞";
+  if (unit === "s") return value === 0 ? "0 s" : value >= 1 ? `${short(value)} s` : value >= 1e-3 ? `${short(value * 1e3)} ms` : `${short(value * 1e6)} µs`;
+  if (unit === "B") return value >= 2 ** 30 ? `${short(value / 2 ** 30)} GiB` : value >= 2 ** 20 ? `${short(value / 2 ** 20)} MiB` : value >= 2 ** 10 ? `${short(value / 2 ** 10)} KiB` : `${value} B`;
+  if (Number.isInteger(value) && value >= 10_000) return [["T", 1e12], ["G", 1e9], ["M", 1e6], ["k", 1e3]].map(([letter, size]) => (value >= (size as number) ? `${short(value / (size as number))} ${letter}` : "")).find(Boolean)!;
+  return scientific(value);
+}
+
+function short(value: number): string {
+  return String(Number(value.toPrecision(3)));
+}
+
+function asNumber(value: Cell | undefined): number | null {
+  if (typeof value === "number") return value;
+  return value === "inf" ? Infinity : value === "-inf" ? -Infinity : null;
+}
+
+function clamp(level: number): number {
+  return Number.isNaN(level) ? 0 : Math.min(1, Math.max(0, level));
+}

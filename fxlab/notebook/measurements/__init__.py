@@ -1,0 +1,12 @@
+"""Tables that take a while, and are made when somebody asks for them: a file for each, and a line here."""
+
+from fxlab.notebook.measurements.graph_difference import GRAPH_DIFFERENCE
+from fxlab.notebook.measurements.measurement import Measurement
+from fxlab.notebook.measurements.node_cost import NODE_COST
+from fxlab.notebook.measurements.node_differences import NODE_DIFFERENCES
+from fxlab.notebook.measurements.speed import SPEED
+
+MEASUREMENTS: tuple[Measurement, ...] = (NODE_DIFFERENCES, GRAPH_DIFFERENCE, NODE_COST, SPEED)
+"""In the order of their tabs."""
+
+__all__ = ["MEASUREMENTS", "Measurement"]

@@ -1,0 +1,156 @@
+"""A value for each node of a graph, by which the graph is coloured."""
+
+from __future__ import annotations
+
+import math
+import numbers
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Literal, get_args
+
+from torch import fx
+
+from fxlab.running import Inputs
+from fxlab.validation import compare_nodes, profile
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+Value = float | str
+Combine = Literal["sum", "max"]
+MIXED = "mixed"
+"""The value of a group whose nodes have different ones that cannot be combined."""
+
+
+@dataclass(frozen=True)
+class Overlay:
+    """A value for each node: a number, or a word such as a dtype.
+
+    Parameters
+    ----------
+    name
+        What it is known by.
+    title
+        What it is called on the screen.
+    values
+        Node name -> value. Nodes may be missing.
+    combine
+        What a group is shown with, where values are numbers: the ``"sum"`` of its nodes' (costs) or their
+        ``"max"`` (errors).
+    unit
+        ``"s"``, ``"B"`` or nothing; numbers are shown with it.
+
+    Examples
+    --------
+    >>> overlay = Overlay("time", "Time", {"a": 1.0, "b": 2.0}, unit="s")
+    >>> overlay.of(["a", "b"])
+    3.0
+    """
+
+    name: str
+    title: str
+    values: Mapping[str, Value]
+    combine: Combine = "sum"
+    unit: str = ""
+
+    def __post_init__(self) -> None:
+        if self.combine not in get_args(Combine):
+            raise ValueError(f"combine: expected 'sum' or 'max', got {self.combine!r}.")
+
+    def of(self, names: Iterable[str]) -> Value | None:
+        """Return the value of a box that draws some nodes; ``None`` if none of them has one."""
+        values = [self.values[name] for name in names if name in self.values]
+        if not values:
+            return None
+        if any(isinstance(value, str) for value in values):
+            words = {str(value) for value in values}
+            return words.pop() if len(words) == 1 else MIXED
+        numbers_ = [float(value) for value in values]
+        return math.fsum(numbers_) if self.combine == "sum" else max(numbers_)
+
+
+@dataclass(frozen=True)
+class Subject:
+    """What an overlay is measured on."""
+
+    graph_module: fx.GraphModule
+    original: fx.GraphModule
+    inputs: Inputs | None = None
+
+    @cached_property
+    def profile(self) -> pd.DataFrame:
+        """What each node costs; measured once for all overlays."""
+        return profile(self.graph_module, self.inputs)
+
+    @cached_property
+    def errors(self) -> pd.DataFrame:
+        """How far each node is from the original's."""
+        return compare_nodes(self.original, self.graph_module, self.inputs)
+
+
+@dataclass(frozen=True)
+class Source:
+    """A kind of overlay: what it is called, and how it is measured.
+
+    ``measure`` returns a value for each node's name; ``runs`` tells whether it runs the model.
+    """
+
+    name: str
+    title: str
+    measure: Callable[[Subject], Mapping[Any, Any]]
+    combine: Combine = "sum"
+    unit: str = ""
+    runs: bool = True
+
+    def overlay(self, subject: Subject) -> Overlay:
+        """Measure a graph.
+
+        Raises
+        ------
+        ValueError
+            If the model has to be run and cannot be, for example because it has no weights.
+        """
+        if self.runs and subject.inputs is None:
+            raise ValueError(f"{self.title}: the model has to be run, and the session has no inputs.")
+        return Overlay(self.name, self.title, cleaned(self.measure(subject)), self.combine, self.unit)
+
+
+def from_table(table: pd.Series[Any] | pd.DataFrame, *, combine: Combine = "sum") -> list[Overlay]:
+    """Return an overlay of a series, or one for each column of numbers or words of a table.
+
+    Parameters
+    ----------
+    table
+        Indexed by the names of nodes.
+    combine
+        What groups are shown with.
+
+    Raises
+    ------
+    TypeError
+        If it is neither a series nor a table.
+    """
+    import pandas as pd
+
+    if isinstance(table, pd.Series):
+        table = table.to_frame(table.name if table.name is not None else "value")
+    if not isinstance(table, pd.DataFrame):
+        raise TypeError(
+            "An overlay is a name, a pandas.Series or a pandas.DataFrame indexed by node names, or an "
+            f"Overlay, got {type(table).__name__}."
+        )
+    return [
+        Overlay(str(name), str(name), cleaned(column.to_dict()), combine) for name, column in table.items()
+    ]
+
+
+def cleaned(values: Mapping[Any, Any]) -> dict[str, Value]:
+    """Return the values that a colour can stand for: finite numbers and words. An infinite one is a word."""
+    kept: dict[str, Value] = {}
+    for name, value in values.items():
+        if isinstance(value, str):
+            kept[str(name)] = value
+        elif isinstance(value, numbers.Real) and not math.isnan(float(value)):
+            kept[str(name)] = float(value)
+    return kept

@@ -1,0 +1,103 @@
+"""Which stage of a session's stack is looked at, and what it is compared with."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from torch import fx
+
+from fxlab.drawing.changes import CHANGES, merged_graph
+from fxlab.screen.pass_state import readable_name
+from fxlab.screen.scene import Marks, marks_of
+
+if TYPE_CHECKING:
+    from fxlab.session import Session
+
+NOTHING, BELOW, ORIGINAL = "", "below", "original"
+
+
+class Stages:
+    """The stage on a screen; at first the last one.
+
+    Parameters
+    ----------
+    session
+        Whose stages they are. After it has changed, :meth:`reset` shows its last stage.
+    """
+
+    def __init__(self, session: Session) -> None:
+        self.session = session
+        self.reset()
+
+    def reset(self) -> None:
+        """Look at the last stage, compared with nothing."""
+        self._show(len(self.session.applied), NOTHING)
+
+    def go_to(self, number: int, compared: str = NOTHING) -> None:
+        """Look at a stage: 0 is the original, 1 the module after the first pass that is on.
+
+        Parameters
+        ----------
+        number
+            Of the stage.
+        compared
+            ``"below"`` or ``"original"`` to see what is different from the stage below or from the original,
+            ``""`` to see the stage alone.
+
+        Raises
+        ------
+        ValueError
+            If there is no such stage, or nothing of that kind to compare it with.
+        """
+        if not 0 <= number <= len(self.session.applied):
+            raise ValueError(f"There is no stage {number}: the last is {len(self.session.applied)}.")
+        if compared and compared not in _comparisons(number):
+            raise ValueError(f"Stage {number} cannot be compared with {compared!r}.")
+        self._show(number, compared)
+
+    @property
+    def signatures(self) -> tuple[str, ...]:
+        """The marks on the screen, in the order that numbers them."""
+        return CHANGES if self.compared else tuple(p.signature for p in self.session.passes)
+
+    @property
+    def names(self) -> list[str]:
+        """What the stages are called, from the original on."""
+        return ["Original", *(readable_name(p) for p in self.session.applied)]
+
+    @property
+    def applied(self) -> list[str]:
+        """Names of the passes that made the stage."""
+        return self.names[1 : self.number + 1]
+
+    def state(self) -> dict[str, Any]:
+        """Describe the choice there is, and what is chosen."""
+        return {
+            "names": self.names,
+            "shown": self.number,
+            "compared": self.compared,
+            "comparisons": list(self.comparisons),
+        }
+
+    @property
+    def comparisons(self) -> tuple[str, ...]:
+        """What the stage can be compared with."""
+        return _comparisons(self.number)
+
+    def _show(self, number: int, compared: str) -> None:
+        self.number, self.compared = number, compared
+        stages = self.session.stages
+        self.stage: fx.GraphModule = stages[number]
+        """The stage itself."""
+        self.graph: fx.GraphModule = self.stage
+        """What is drawn: the stage, or two as one."""
+        self.marks: Marks = {}
+        if compared:
+            before = stages[number - 1 if compared == BELOW else 0]
+            self.graph, self.marks = merged_graph(before, self.stage)
+        else:
+            self.marks = marks_of(self.stage)
+
+
+def _comparisons(number: int) -> tuple[str, ...]:
+    return (BELOW, ORIGINAL) if number > 1 else (ORIGINAL,) if number else ()

@@ -1,0 +1,78 @@
+"""Which of its candidates a pass is limited to."""
+
+import itertools
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass, field, replace
+
+from torch.fx import Node
+
+LEFT_OUT = "left out on request"
+"""Why a candidate is left alone that a limit leaves out."""
+
+MOST_NAMES = 50
+"""Names that an error lists."""
+
+
+@dataclass(frozen=True)
+class Limit:
+    """Which candidates a pass rewrites, by the names of their nodes.
+
+    A candidate of several nodes is named by any of them.
+    """
+
+    left_out: frozenset[str] = frozenset()
+    """The candidates that are not rewritten."""
+    only: frozenset[str] | None = None
+    """The candidates that are rewritten, if they are not left out; ``None`` for all."""
+    missing_ok: bool = field(default=False, compare=False)
+    """Whether a name may be that of no candidate."""
+
+    def without(self, names: frozenset[str], missing_ok: bool) -> "Limit":
+        """Return a limit that leaves out more."""
+        return replace(self, left_out=self.left_out | names, missing_ok=missing_ok)
+
+    def to(self, names: frozenset[str], missing_ok: bool) -> "Limit":
+        """Return a limit to some of what there was."""
+        only = names if self.only is None else self.only & names
+        return replace(self, only=only, missing_ok=missing_ok)
+
+    def why_not(self, names: Iterable[str]) -> str:
+        """Return why a candidate with nodes of these names is left out; empty if it is not."""
+        is_left_out = not self.left_out.isdisjoint(names)
+        is_chosen = self.only is None or not self.only.isdisjoint(names)
+        return LEFT_OUT if is_left_out or not is_chosen else ""
+
+    def check(self, pass_name: str, candidates: Iterable[str]) -> None:
+        """Refuse names of nodes that are no candidates."""
+        known = dict.fromkeys(candidates)
+        unknown = sorted((self.left_out | (self.only or frozenset())) - known.keys())
+        if unknown:
+            raise ValueError(
+                f"{pass_name} has no candidate {', '.join(map(repr, unknown))} in this graph module. "
+                f"Its candidates are: {listed(known)}."
+            )
+
+
+def node_names(nodes: Iterable[Node | str]) -> frozenset[str]:
+    """Return the names of nodes that are given by themselves or by name."""
+    names: set[str] = set()
+    for node in nodes:
+        if not isinstance(node, Node | str):
+            raise TypeError(f"Expected nodes or their names, got {type(node).__name__}.")
+        names.add(node.name if isinstance(node, Node) else node)
+    return frozenset(names)
+
+
+def listed(names: Collection[str]) -> str:
+    """Return names as an error lists them."""
+    shown = ", ".join(itertools.islice(names, MOST_NAMES)) or "none"
+    return shown if len(names) <= MOST_NAMES else f"{shown} and {len(names) - MOST_NAMES} more"
+
+
+def not_limitable(transformation: object, name: str) -> TypeError:
+    """Return the error for a transformation that does not tell its candidates apart."""
+    return TypeError(
+        f"{name} cannot be limited to some of its candidates, because a {type(transformation).__name__} "
+        "does not tell them apart: only a fxlab.transformations.RewritePass does. Limit the parts of a "
+        "composition before they are composed."
+    )

@@ -1,0 +1,120 @@
+"""Tables that are made when somebody asks for them."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from inspected import FUSE, MERGE, MUL_TO_ADD, Page
+from torch import fx, nn
+
+from fxlab import Session
+from fxlab.notebook import Inspector, measurements
+from fxlab.notebook.measurements import MEASUREMENTS
+
+NAMES = [measurement.name for measurement in MEASUREMENTS]
+
+
+def shown(page: Page, name: str) -> dict:
+    return next(state for state in page.inspector.measured if state["name"] == name)
+
+
+def measured(page: Page, name: str) -> dict:
+    page.sends({"type": "measure", "name": name})
+    assert page.error is None
+    assert page.inspector.status["busy"] is None
+    assert shown(page, name)["state"] == "ready"
+    return shown(page, name)
+
+
+def column(state: dict, name: str) -> dict:
+    position = [column["name"] for column in state["table"]["columns"]].index(name)
+    return {row[0]: row[position] for row in state["table"]["rows"]}
+
+
+def test_nothing_is_measured_before_it_is_asked_for(page: Page):
+    page.switches(MERGE, True)
+    assert [state["name"] for state in page.inspector.measured] == NAMES
+    assert {state["state"] for state in page.inspector.measured} == {"none"}
+    assert all(state["text"] and state["action"] for state in page.inspector.measured)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_each_table_is_made_of_the_original_and_of_what_is_on(page: Page, name: str):
+    for p in (None, MERGE):
+        if p is not None:
+            page.switches(p, True)
+        state = measured(page, name)
+        assert len(state["table"]["rows"]) == state["table"]["total"]
+        json.dumps(page.inspector.measured, allow_nan=False)
+
+
+def test_the_first_node_that_goes_wrong_is_named(page: Page):
+    page.switches(FUSE, True)
+    assert measured(page, "node-differences")["text"] == "No node differs by more than rounding."
+    page.switches(MUL_TO_ADD, True)
+    state = measured(page, "node-differences")
+    assert state["text"].startswith("The first that goes wrong is mul: it computes something else")
+    introduced = column(state, "introduced")
+    assert introduced["mul"] > 0.1
+    assert introduced["relu"] == 0
+    kinds = {column["name"]: column["kind"] for column in state["table"]["columns"]}
+    assert (kinds["accumulated"], kinds["shape"]) == ("error", "shape")
+
+
+def test_rows_lead_to_nodes_that_the_graph_has(page: Page):
+    page.switches(FUSE, True)
+    state = measured(page, "graph-difference")
+    assert column(state, "change")["stem_norm"] == "removed"
+    assert state["table"]["unlinked"] == ["stem_norm"]
+    assert measured(page, "node-cost")["table"]["unlinked"] == []
+    speed = measured(page, "speed")
+    assert speed["table"]["unlinked"] == ["original", FUSE.name]
+    assert speed["text"].startswith(f"{FUSE.name}: ")
+
+
+def test_the_slowest_nodes_come_first(page: Page):
+    times = list(column(measured(page, "node-cost"), "time").values())
+    assert times == sorted(times, reverse=True)
+
+
+def test_speed_is_that_of_the_passes_that_change_something(page: Page):
+    page.switches(MERGE, True)
+    page.switches(FUSE, True)
+    rows = [row[0] for row in measured(page, "speed")["table"]["rows"]]
+    assert rows == ["original", FUSE.name, MERGE.name, f"{FUSE.name} + {MERGE.name}"]
+    assert page.inspector.session.applied == (FUSE, MERGE)
+
+
+def test_what_was_measured_goes_when_a_switch_is_flipped(page: Page):
+    measured(page, "graph-difference")
+    page.switches(MERGE, True)
+    assert shown(page, "graph-difference")["table"] is None
+    assert shown(page, "graph-difference")["state"] == "none"
+
+
+def test_a_failure_is_said_in_its_tab_and_nowhere_else():
+    page = Page(Inspector(Session(fx.symbolic_trace(nn.Sequential(nn.Linear(2, 2), nn.ReLU())))))
+    page.sends({"type": "measure", "name": "node-cost"})
+    state = shown(page, "node-cost")
+    assert state["state"] == "failed"
+    assert "inputs" in state["text"]
+    assert page.error is None
+    assert shown(page, "speed")["state"] == "none"
+
+
+def test_an_interrupted_measurement_says_so(page: Page, monkeypatch):
+    def interrupt(session):
+        raise KeyboardInterrupt
+
+    stopped = measurements.Measurement("speed", "", "", "", "", "", interrupt)
+    monkeypatch.setattr("fxlab.notebook.inspector.MEASUREMENTS", (stopped,))
+    page.sends({"type": "measure", "name": "speed"})
+    assert shown(page, "speed")["state"] == "failed"
+    assert "interrupted" in shown(page, "speed")["text"]
+    assert page.inspector.status["busy"] is None
+
+
+def test_a_table_that_there_is_not_is_named(page: Page):
+    page.sends({"type": "measure", "name": "<b>"})
+    assert "no table '<b>'" in page.error["text"]

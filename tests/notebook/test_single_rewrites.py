@@ -1,0 +1,153 @@
+"""One rewrite of a pass is taken back on the screen, and made again."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from inspected import FUSE, MERGE, MUL_TO_ADD, Page
+from torch import fx, nn
+
+from fxlab import ChangeTrueDivToMulByInverse, RemoveDeadCode, Session, Transformation
+from fxlab.notebook import Inspector
+
+
+class Divisions(nn.Module):
+    def forward(self, x):
+        x.cos().sin()
+        return ((x / 3 + 1) / 5).relu() / 7
+
+
+def card(page: Page, position: int = 0) -> dict:
+    return page.inspector.passes["passes"][position]
+
+
+def limit(page: Page, kind: str, node: str, position: int = 0) -> None:
+    page.sends({"type": kind, "signature": card(page, position)["signature"], "node": node})
+
+
+def select(page: Page, node: str) -> dict:
+    page.sends({"type": "select-node", "name": node, "show": True})
+    return page.inspector.details
+
+
+@pytest.fixture
+def divisions():
+    session = Session(
+        fx.symbolic_trace(Divisions()),
+        torch.randn(4),
+        passes=[ChangeTrueDivToMulByInverse(), RemoveDeadCode()],
+    )
+    inspector = Inspector(session)
+    yield Page(inspector)
+    inspector.close()
+
+
+def merged(page: Page) -> str:
+    page.switches(MERGE, True)
+    (node,) = page.inspector.session.passes[1].get_transformed_nodes(page.inspector.session.graph_module)
+    return str(node.name)
+
+
+def test_a_changed_node_offers_to_take_its_rewrite_back(page: Page):
+    name = merged(page)
+    assert select(page, name)["rewrites"] == [{"signature": MERGE.signature, "count": 1, "isLeftOut": False}]
+    assert select(page, "head_query")["rewrites"] == []
+
+
+def test_a_rewrite_that_is_taken_back_is_offered_where_it_was(page: Page):
+    name = merged(page)
+    select(page, name)
+    limit(page, "exclude", name, 1)
+    assert page.error is None
+    assert page.inspector.details["name"] == "head_query"
+    (offered,) = page.inspector.details["rewrites"]
+    assert offered == {"signature": card(page, 1)["signature"], "count": 1, "isLeftOut": True}
+    assert page.marked() == set()
+    limit(page, "include", "head_query", 1)
+    assert page.inspector.details["name"] == name
+    assert card(page, 1)["signature"] == MERGE.signature
+    assert page.inspector.status["busy"] is None
+
+
+def test_the_card_keeps_its_place_and_counts_what_is_left(divisions: Page):
+    divisions.inspector.toggle("change-true-div-to-mul-by-inverse")
+    before = card(divisions)
+    assert (before["rewrites"], before["leftOut"], before["canBeLimited"]) == (3, 0, True)
+    limit(divisions, "exclude", "truediv")
+    after = card(divisions)
+    assert (after["name"], after["on"], after["rewrites"], after["leftOut"]) == (before["name"], True, 2, 1)
+    assert (after["matched"], after["refused"], after["changed"]) == (2, 0, 2)
+    (reason,) = [reason for reason in after["reasons"] if reason["kind"] == "left out"]
+    assert (reason["reason"], reason["nodes"]) == ("left out on request", ["truediv"])
+    assert divisions.marked() == {"truediv_1", "truediv_2"}
+    assert divisions.inspector.picture["signatures"][0] == after["signature"]
+    assert after["arguments"] == []
+    assert divisions.inspector.tables["nodes"]["table"]["rows"][0][:2] == ["truediv_1", before["name"]]
+
+
+def test_it_is_undone_and_redone_as_any_change(divisions: Page):
+    divisions.inspector.toggle("change-true-div-to-mul-by-inverse")
+    limit(divisions, "exclude", "truediv")
+    divisions.sends({"type": "undo"})
+    assert card(divisions)["leftOut"] == 0
+    assert divisions.marked() == {"truediv", "truediv_1", "truediv_2"}
+    divisions.sends({"type": "redo"})
+    assert divisions.marked() == {"truediv_1", "truediv_2"}
+
+
+def test_candidates_of_a_pass_that_is_off_or_marks_nothing_are_left_out_by_name(divisions: Page):
+    limit(divisions, "exclude", "truediv_2")
+    divisions.inspector.toggle("remove-dead-code")
+    assert card(divisions, 1)["rewrites"] == 2
+    limit(divisions, "exclude", "sin", 1)
+    assert select(divisions, "sin")["rewrites"][0]["isLeftOut"]
+    assert select(divisions, "cos")["rewrites"] == []
+    divisions.inspector.toggle("change-true-div-to-mul-by-inverse")
+    assert divisions.marked() == {"truediv", "truediv_1"}
+
+
+def test_the_groups_that_were_opened_for_a_pass_close_with_it_though_it_was_limited(page: Page):
+    page.sends({"type": "close", "path": "head"})
+    name = merged(page)
+    assert page.box_of(name) is not None
+    limit(page, "exclude", name, 1)
+    page.inspector.toggle("merge-linears")
+    assert page.box_of("head_query") is None
+
+
+@pytest.mark.parametrize("kind", ["exclude", "include"])
+def test_nonsense_is_named_on_the_card_and_changes_nothing(page: Page, kind: str):
+    name = merged(page)
+    limit(page, kind, "no_such_node", 1)
+    assert "'no_such_node'" in page.error["text"]
+    assert "'no_such_node'" in card(page, 1)["error"]
+    assert page.marked() == {name}
+    page.sends({"type": kind, "signature": "no such pass", "node": "x"})
+    assert "no pass with the signature" in page.error["text"]
+
+
+def test_passes_that_cannot_be_limited_say_so(page: Page):
+    page.switches(MUL_TO_ADD, True)
+    assert not card(page, 2)["canBeLimited"]
+    assert select(page, "mul")["rewrites"] == []
+    limit(page, "exclude", "mul", 2)
+    assert "cannot be limited" in page.error["text"]
+    assert page.card(FUSE)["canBeLimited"]
+
+
+def test_a_pass_above_that_needs_the_rewrite_keeps_it(divisions: Page):
+    class NeedsMultiplication(Transformation):
+        def transform(self, graph_module):
+            if not any("mul" in str(node.target) for node in graph_module.graph.nodes):
+                raise RuntimeError("nothing is multiplied")
+            return graph_module
+
+    divisions.inspector.session.add(NeedsMultiplication())
+    divisions.inspector.toggle("change-true-div-to-mul-by-inverse")
+    divisions.inspector.toggle("needs-multiplication")
+    for name in ("truediv", "truediv_1"):
+        limit(divisions, "exclude", name)
+    assert divisions.error is None
+    limit(divisions, "exclude", "truediv_2")
+    assert "nothing is multiplied" in divisions.error["text"]
+    assert divisions.marked() == {"truediv_2"}
