@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import torch
 from torch.fx import GraphModule
 
-from fxlab import transformations
 from fxlab.graph_module import changed_copy
 from fxlab.running import Inputs
-from fxlab.transformations import Transformation
+from fxlab.transformations import Transformation, offered
 from fxlab.validation import Reference, Verdict, compare_outputs, transformed_nodes
 
 if TYPE_CHECKING:
@@ -56,8 +55,8 @@ class Session:
         What to trace and to compare outputs with: keyword arguments (a mapping), positional arguments (a
         tuple) or one tensor. For a model of transformers they are made from its configuration.
     passes
-        The transformations on offer, lowest in the stack first. If left out, all that :func:`available` and
-        :func:`installed` name.
+        The transformations on offer, lowest in the stack first. If left out, all that
+        :func:`fxlab.transformations.offered` returns.
     atol, rtol
         What outputs may differ by and still agree: ``|a - b| <= atol + rtol * |a|``, as in
         :func:`compare_outputs`.
@@ -100,7 +99,7 @@ class Session:
         self._passes: dict[str, Transformation] = {}
         self._lock = threading.RLock()
         self._listeners: list[Callable[[Session], None]] = []
-        for pass_ in _offered_by_default() if passes is None else passes:
+        for pass_ in offered() if passes is None else passes:
             self._register(pass_)
         self.original, self.inputs = _traced(model, inputs)
         self._stages: dict[_Stack, GraphModule] = {(): self.original}
@@ -295,9 +294,9 @@ class Session:
         signature = pass_.signature if isinstance(pass_, Transformation) else pass_
         if signature in self._passes:
             return self._passes[signature]
-        for offered in self._passes.values():
-            if offered.name == pass_:
-                return offered
+        for found in self._passes.values():
+            if found.name == pass_:
+                return found
         name = pass_.name if isinstance(pass_, Transformation) else pass_
         offered_names = ", ".join(other.name for other in self.passes)
         raise ValueError(f"pass_: the session does not offer {name!r}. It offers: {offered_names}.")
@@ -360,10 +359,6 @@ def _traced(model: torch.nn.Module, inputs: Inputs | None) -> tuple[GraphModule,
 
     known: Inputs = example_inputs(model) if inputs is None else inputs
     return symbolic_trace(model, known), known
-
-
-def _offered_by_default() -> list[Transformation]:
-    return [*(cls() for cls in transformations.available()), *transformations.installed()]
 
 
 def _prefixes(stack: _Stack) -> Iterable[_Stack]:
