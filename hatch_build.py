@@ -16,7 +16,7 @@ from typing import Any
 
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
-BUNDLE = ("inspector.js", "inspector.css")
+BUNDLE = ("inspector.js", "inspector.css", "report.js", "report.css", "layout_worker.js")
 BUILT_FROM = "built-from.txt"
 """Lies beside the bundle and says which sources it was built from."""
 
@@ -49,7 +49,7 @@ def build_frontend(root: Path, *, force: bool = False) -> bool:
     RuntimeError
         If there is neither a bundle nor sources to build it from, or a step of the build fails.
     """
-    frontend, static = root / "frontend", root / "fxlab" / "notebook" / "static"
+    frontend, static = root / "frontend", root / "fxlab" / "screen" / "static"
     built = all((static / name).is_file() for name in BUNDLE)
     if not (frontend / "package.json").is_file():
         if not built:

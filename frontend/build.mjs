@@ -1,24 +1,17 @@
-// Bundles the inspector into the Python package: one ES module for anywidget, one style sheet.
+// Bundles the front end into the Python package: for anywidget one ES module and one style sheet, for reports a
+// script, a style sheet, and the worker that lays graphs out.
 import { build } from "esbuild";
 
-const outdir = new URL("../fxlab/notebook/static/", import.meta.url).pathname;
-
-await build({
-  entryPoints: { inspector: "src/inspector.ts" },
-  outdir,
+const shared = {
+  outdir: new URL("../fxlab/screen/static/", import.meta.url).pathname,
   bundle: true,
   minify: true,
-  format: "esm",
   target: "es2022",
   charset: "utf8",
   legalComments: "none",
   logLevel: "warning",
-});
-await build({
-  entryPoints: { inspector: "src/theme/inspector.css" },
-  outdir,
-  bundle: true,
-  minify: true,
-  charset: "utf8",
-  logLevel: "warning",
-});
+};
+
+await build({ ...shared, format: "esm", entryPoints: { inspector: "src/inspector.ts" } });
+await build({ ...shared, format: "iife", entryPoints: { report: "src/report.ts", layout_worker: "src/offline/layout_worker.ts" } });
+await build({ ...shared, entryPoints: { inspector: "src/theme/inspector.css", report: "src/theme/report.css" } });

@@ -12,6 +12,7 @@ from fxlab._version import __version__
 if TYPE_CHECKING:
     from fxlab.drawing import Drawing, draw
     from fxlab.notebook import inspect
+    from fxlab.screen import report
     from fxlab.session import Session, TransformationError
     from fxlab.tracing import TraceError, TraceWarning, example_inputs, from_exported, symbolic_trace
     from fxlab.transformations import (
@@ -54,6 +55,7 @@ _HOME = {
     "Drawing": "fxlab.drawing",
     "draw": "fxlab.drawing",
     "inspect": "fxlab.notebook",
+    "report": "fxlab.screen",
     "Session": "fxlab.session",
     "TransformationError": "fxlab.session",
     "TraceError": "fxlab.tracing",
@@ -133,6 +135,7 @@ __all__ = [
     "input_variants",
     "inspect",
     "profile",
+    "report",
     "symbolic_trace",
     "transformed_nodes",
     "unmarked_changes",

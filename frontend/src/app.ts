@@ -8,6 +8,7 @@ import { PassList } from "./pass_list";
 import { isPicture, readMessage, type Pass, type Passes, type Picture, type State, type ToKernel } from "./protocol";
 import { SearchBox } from "./search_box";
 import { splitter } from "./splitter";
+import { StageBar } from "./stage_bar";
 import { Banner, BusyLine } from "./status_bar";
 import { TablesPanel } from "./tables";
 import { watchTheme } from "./theme";
@@ -44,6 +45,7 @@ export class App {
   private readonly tables: TablesPanel;
   private readonly search: SearchBox;
   private readonly legend = new Legend();
+  private readonly stages = new StageBar((stage) => this.send({ type: "show-stage", stage }));
   private readonly busy = new BusyLine();
   private readonly banner = new Banner();
   private readonly title = h("h1", {});
@@ -155,7 +157,8 @@ export class App {
       tables: (tables) => tables?.outputs && this.tables.show(tables),
       details: (details) => details?.kind && this.showDetails(details),
       status: (status) => this.showStatus(status),
-      height: (height) => (this.element.style.height = `${height}px`),
+      stages: (stages) => Array.isArray(stages?.names) && this.stages.update(stages),
+      height: (height) => (this.element.style.height = height ? `${height}px` : ""),
     };
     for (const name of Object.keys(show) as (keyof State)[]) {
       const update = (): void => {
@@ -268,6 +271,7 @@ export class App {
     const was = new Map(this.state.passes.map((pass) => [pass.signature, pass.on]));
     const changed = (on: boolean): Pass | undefined => state.passes.find((pass) => was.get(pass.signature) === !on && pass.on === on);
     this.state = state;
+    this.element.classList.toggle("fxi-fixed", state.fixed === true);
     this.graph.setPassNames(state.passes.map((pass) => pass.name));
     this.passes.show(state);
     if (changed(true)) this.choose(changed(true)!.signature, false);
@@ -324,6 +328,7 @@ export class App {
       h("div", { class: "fxi-heading" }, this.title, this.summary),
       this.busy.element,
       h("span", { class: "fxi-space" }),
+      this.stages.element,
       this.search.element,
       iconButton("layers", "Close the groups that were opened", () => this.send({ type: "overview" })),
       exporting,

@@ -1,19 +1,43 @@
-/** A table that can be sorted, copied and clicked. */
+/** A table that can be sorted, filtered, copied and clicked. */
 
-import { fill, h, icon } from "./dom";
-import { cellText, cellValue, compareCells } from "./format";
+import { debounce, fill, h, icon } from "./dom";
+import { cellText, cellValue, compareCells, counted } from "./format";
 import type { Cell, Table } from "./protocol";
 
 const FIRST_ROWS = 200;
+/** Shorter tables are seen at a glance. */
+const ROWS_TO_FILTER = 9;
 
 export class DataTable {
-  readonly element = h("div", { class: "fxi-table-scroll" });
+  readonly element: HTMLElement;
+  private readonly scroll = h("div", { class: "fxi-table-scroll", tabindex: 0, role: "group", "aria-label": "Table" });
+  private readonly filter: HTMLInputElement;
+  private readonly found = h("span", { class: "fxi-muted", role: "status" });
+  private readonly bar: HTMLElement;
   private table: Table | null = null;
   private sorted: { column: number; descending: boolean } | null = null;
   private all = false;
 
   /** `jump` is called with the first cell of a clicked row; without it, rows are not clickable. */
-  constructor(private readonly jump: ((name: string) => void) | null = null) {}
+  constructor(private readonly jump: ((name: string) => void) | null = null) {
+    this.filter = h("input", {
+      type: "text",
+      class: "fxi-filter",
+      placeholder: "Filter rows",
+      "aria-label": "Show only rows with all of these words",
+      spellcheck: "false",
+      autocomplete: "off",
+      oninput: debounce(() => this.render(), 100),
+      onkeydown: (event: KeyboardEvent) => {
+        event.stopPropagation();
+        if (event.key !== "Escape") return;
+        this.filter.value = "";
+        this.render();
+      },
+    });
+    this.bar = h("div", { class: "fxi-filter-bar" }, this.filter, this.found);
+    this.element = h("div", { class: "fxi-table-frame" }, this.bar, this.scroll);
+  }
 
   show(table: Table): void {
     if (table.columns.map((c) => c.name).join() !== this.table?.columns.map((c) => c.name).join()) this.sorted = null;
@@ -31,7 +55,11 @@ export class DataTable {
   }
 
   private rows(): Cell[][] {
-    const rows = [...(this.table?.rows ?? [])];
+    const words = this.filter.value.toLowerCase().split(/\s+/).filter(Boolean);
+    const rows = (this.table?.rows ?? []).filter((row) => {
+      const text = words.length > 0 ? row.map(cellValue).join(" ").toLowerCase() : "";
+      return words.every((word) => text.includes(word));
+    });
     if (this.sorted) {
       const { column, descending } = this.sorted;
       rows.sort((a, b) => (descending ? -1 : 1) * compareCells(a[column] ?? null, b[column] ?? null));
@@ -44,9 +72,12 @@ export class DataTable {
     if (!table) return;
     const rows = this.rows();
     const shown = this.all ? rows : rows.slice(0, FIRST_ROWS);
-    const hidden = table.total - shown.length;
+    const all = table.rows.length;
+    const hidden = table.total - all + rows.length - shown.length;
+    this.bar.hidden = all < ROWS_TO_FILTER && this.filter.value === "";
+    this.found.textContent = rows.length < all ? `${rows.length.toLocaleString("en-US")} of ${counted(all, "row")}` : counted(all, "row");
     fill(
-      this.element,
+      this.scroll,
       h(
         "table",
         { class: "fxi-table" },
@@ -60,7 +91,7 @@ export class DataTable {
           rows.length > shown.length
             ? h("button", { type: "button", class: "fxi-button", onclick: () => ((this.all = true), this.render()) }, `Show ${rows.length.toLocaleString("en-US")} rows`)
             : null,
-          table.total > rows.length ? ` The table has ${table.total.toLocaleString("en-US")} rows; session.transformed_nodes() returns all of them.` : "",
+          table.total > all ? ` The table has ${table.total.toLocaleString("en-US")} rows; session.transformed_nodes() returns all of them.` : "",
         ),
     );
   }

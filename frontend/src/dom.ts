@@ -64,6 +64,7 @@ const ICONS = {
   search: "M8 3.5a4.5 4.5 0 1 0 0 9 4.5 4.5 0 0 0 0-9ZM11.5 11.5 15 15",
   close: "M5 5l8 8M13 5l-8 8",
   chevron: "M7 5l4 4-4 4",
+  back: "M11 5 7 9l4 4",
   copy: "M6.5 6.5h8v8h-8zM4 11.5H3.5v-8h8V4",
   alert: "M9 3 2.5 14.5h13ZM9 7.5v3.2M9 12.4v.2",
   check: "M4 9.5 7.5 13 14 5.5",

@@ -115,8 +115,8 @@ export class PassList {
           "aria-checked": String(on),
           "aria-label": pass.name,
           "data-focus": `switch-${pass.signature}`,
-          title: pass.on ? `Switch ${pass.name} off` : `Switch ${pass.name} on`,
-          disabled: this.busy,
+          title: this.state.fixed ? `${pass.name} is ${pass.on ? "on" : "off"}` : `Switch ${pass.name} ${pass.on ? "off" : "on"}`,
+          disabled: this.busy || this.state.fixed === true,
           onclick: () => {
             this.pending = pass.signature;
             this.actions.toggle(pass, !pass.on);

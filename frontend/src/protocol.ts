@@ -65,6 +65,14 @@ export interface Passes {
   passes: Pass[];
   canUndo: boolean;
   canRedo: boolean;
+  /** Nothing can be switched: there is no kernel. */
+  fixed?: boolean;
+}
+
+/** The stages of the stack, from the original on, and the number of the one whose graph is shown. */
+export interface Stages {
+  names: string[];
+  shown: number;
 }
 
 export interface Link {
@@ -122,14 +130,26 @@ export interface Outputs {
   agrees?: boolean;
   /** Every bit is the same, so that there is nothing to ask. */
   isExact?: boolean;
+  /** There is nobody to ask. */
+  isFinal?: boolean;
   judgement?: Judgement | null;
   text: string;
   table: Table | null;
 }
 
+export interface ExtraTable {
+  name: string;
+  title: string;
+  text: string;
+  table: Table | null;
+  /** Whether the first column names nodes. */
+  jumps: boolean;
+}
+
 export interface Tables {
   outputs: Outputs;
   nodes: { text: string; table: Table };
+  more?: ExtraTable[];
 }
 
 export interface Status {
@@ -149,6 +169,7 @@ export interface State {
   details: Details;
   tables: Tables;
   status: Status;
+  stages: Stages;
   height: number;
 }
 
@@ -159,7 +180,8 @@ export type ToKernel =
   | { type: "select-node"; name: string; show: boolean }
   | { type: "reveal-pass"; signature: string }
   | { type: "search"; query: string; request: string }
-  | { type: "export-dot"; request: string };
+  | { type: "export-dot"; request: string }
+  | { type: "show-stage"; stage: number };
 
 export type FromKernel =
   | { type: "focus"; boxes: string[]; gently: boolean }

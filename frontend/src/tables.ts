@@ -2,7 +2,7 @@
 
 import { DataTable } from "./data_table";
 import { fill, h, icon, iconButton } from "./dom";
-import type { Judgement, Tables } from "./protocol";
+import type { ExtraTable, Judgement, Tables } from "./protocol";
 
 export interface TableActions {
   jump(node: string): void;
@@ -10,7 +10,10 @@ export interface TableActions {
   judge(): void;
 }
 
-type TabName = "details" | "outputs" | "nodes";
+/** One of the tables that are always there, or the name of an extra one. */
+type TabName = string;
+
+const TITLES: Record<TabName, string> = { details: "Details", outputs: "Output differences", nodes: "Transformed nodes" };
 
 export class TablesPanel {
   readonly element: HTMLElement;
@@ -19,6 +22,7 @@ export class TablesPanel {
   private readonly copy: HTMLButtonElement;
   private readonly outputs = new DataTable();
   private readonly nodes: DataTable;
+  private readonly extra = new Map<string, DataTable>();
   private tables: Tables | null = null;
   private open: TabName = "outputs";
   private details: HTMLElement | null = null;
@@ -46,6 +50,11 @@ export class TablesPanel {
     this.tables = tables;
     if (tables.outputs.table) this.outputs.show(tables.outputs.table);
     this.nodes.show(tables.nodes.table);
+    for (const { name, table, jumps } of tables.more ?? []) {
+      if (!this.extra.has(name)) this.extra.set(name, new DataTable(jumps ? this.actions.jump : null));
+      if (table) this.extra.get(name)!.show(table);
+    }
+    if (!this.names().includes(this.open)) this.open = "outputs";
     this.render();
   }
 
@@ -64,12 +73,12 @@ export class TablesPanel {
   }
 
   private names(): TabName[] {
-    return this.details ? ["details", "outputs", "nodes"] : ["outputs", "nodes"];
+    return [...(this.details ? ["details"] : []), "outputs", "nodes", ...(this.tables?.more ?? []).map(({ name }) => name)];
   }
 
   private render(): void {
-    const titles = { details: "Details", outputs: "Output differences", nodes: "Transformed nodes" };
     const count = this.tables?.nodes.table.total ?? 0;
+    const extra = this.tables?.more?.find(({ name }) => name === this.open);
     const focused = this.tabs.contains(document.activeElement);
     fill(
       this.tabs,
@@ -88,17 +97,22 @@ export class TablesPanel {
               this.render();
             },
           },
-          titles[name],
+          this.titleOf(name),
           name === "nodes" && count > 0 && h("span", { class: "fxi-count" }, count.toLocaleString("en-US")),
           name === "outputs" && this.verdictDot(),
         );
       }),
     );
     if (focused) this.tabs.querySelector<HTMLElement>("[aria-selected=true]")?.focus();
-    this.body.setAttribute("aria-label", titles[this.open]);
-    this.copy.hidden = !(this.open === "nodes" ? count > 0 : this.open === "outputs" && this.tables?.outputs.table);
+    this.body.setAttribute("aria-label", this.titleOf(this.open));
+    this.copy.hidden = !(this.open === "nodes" ? count > 0 : this.open === "outputs" ? this.tables?.outputs.table : extra?.table);
     if (this.open === "details") fill(this.body, this.details);
+    else if (extra) fill(this.body, this.extraTab(extra));
     else if (this.tables) fill(this.body, this.open === "outputs" ? this.outputTab(this.tables) : this.nodeTab(this.tables));
+  }
+
+  private titleOf(name: TabName): string {
+    return TITLES[name] ?? this.tables?.more?.find((table) => table.name === name)?.title ?? name;
   }
 
   private verdictDot(): HTMLElement | null {
@@ -120,7 +134,7 @@ export class TablesPanel {
     if (!outputs.table) return [verdict];
     const { judgement } = outputs;
     if (judgement) return [verdict, judgementLine(judgement), this.outputs.element];
-    if (!outputs.isExact) verdict.append(h("button", { type: "button", class: "fxi-button", title: "Compare both with a run in float64", onclick: this.actions.judge }, "Is that rounding?"));
+    if (!outputs.isExact && !outputs.isFinal) verdict.append(h("button", { type: "button", class: "fxi-button", title: "Compare both with a run in float64", onclick: this.actions.judge }, "Is that rounding?"));
     return [verdict, this.outputs.element];
   }
 
@@ -129,8 +143,14 @@ export class TablesPanel {
     return nodes.table.total > 0 ? [words, this.nodes.element] : [words];
   }
 
+  private extraTab({ name, text, table }: ExtraTable): HTMLElement[] {
+    const words = h("p", { class: "fxi-verdict fxi-neutral", role: "status" }, h("span", {}, text));
+    return table ? [words, this.extra.get(name)!.element] : [words];
+  }
+
   private async copyTable(): Promise<void> {
-    const text = (this.open === "nodes" ? this.nodes : this.outputs).toTsv();
+    const table = this.open === "nodes" ? this.nodes : (this.extra.get(this.open) ?? this.outputs);
+    const text = table.toTsv();
     const done = await navigator.clipboard?.writeText(text).then(
       () => true,
       () => false,

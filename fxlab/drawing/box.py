@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from fxlab.drawing.describe import is_plumbing, lines_of, says_what_the_title_says, title_of
-from fxlab.drawing.hierarchy import Group, Leaf
+from fxlab.drawing.hierarchy import Group, Hierarchy, Leaf
 from fxlab.drawing.picture import BoxInfo, BoxKind
 from fxlab.drawing.typography import shorten, text_width
 from fxlab.drawing.view import Chip, View
@@ -56,12 +56,22 @@ class Box:
 def make_boxes(view: View, marks: Marks, signatures: Sequence[str]) -> dict[str, Box]:
     """Return every visible box and cluster of a view by id, in the order of the tree."""
     index = {signature: number for number, signature in enumerate(signatures)}
-    items: list[Group | Leaf] = [*view.clusters, *view.boxes]
-    return {item.id: _make_box(item, view, marks, index) for item in items}
+    boxes = {}
+    for item in [*view.clusters, *view.boxes]:
+        opened = isinstance(item, Group) and view.is_cluster(item)
+        box = make_box(item, view.hierarchy, marks, index, opened=opened)
+        boxes[item.id] = _with_chips(box, view.chips.get(item.id, ()))
+    return boxes
 
 
-def _make_box(item: Group | Leaf, view: View, marks: Marks, index: Mapping[str, int]) -> Box:
-    info = _info(item, view, marks, index)
+def make_box(
+    item: Group | Leaf, hierarchy: Hierarchy, marks: Marks, index: Mapping[str, int], *, opened: bool = False
+) -> Box:
+    """Return a box as it is in every view, without chips; a group's ``opened`` box is the title of a cluster.
+
+    ``index`` numbers the signatures.
+    """
+    info = _info(item, hierarchy, marks, index, opened)
     title = shorten(info.label, LONGEST_TITLE) or " "
     lines = tuple(shorten(line, LONGEST_LINE) for line in info.details)
     badge = f"{info.changed} changed" if info.changed and isinstance(item, Group) else ""
@@ -75,24 +85,33 @@ def _make_box(item: Group | Leaf, view: View, marks: Marks, index: Mapping[str, 
         lines = lines[-1:] if len(lines) > 1 else ()
     elif lines and says_what_the_title_says(lines[0], title):
         lines = lines[1:]
-    chips, chips_width, chips_height = _chips(view.chips.get(item.id, ()), view, item.id)
-    sign = TOGGLE_ROOM if info.openable else 0.0
     widths = [
-        text_width(title, TITLE_SIZE, bold=True) + sign,
+        text_width(title, TITLE_SIZE, bold=True) + _sign_room(info),
         *(text_width(line, LINE_SIZE) for line in lines),
-        chips_width + sign,
     ]
     if badge:
         widths.append(text_width(badge, CHIP_SIZE, bold=True) + 16)
     width = max(64.0, max(widths) + 2 * PADDING_X)
-    height = 2 * PADDING_Y + TITLE_HEIGHT + LINE_HEIGHT * len(lines) + chips_height
+    height = 2 * PADDING_Y + TITLE_HEIGHT + LINE_HEIGHT * len(lines)
     height += CHIP_HEIGHT + 5 if badge else 0
     if is_light(item):
         height -= PADDING_Y
-    chips = tuple(
-        ChipBox(c.info, c.text, c.x + (width - chips_width) / 2, c.y + PADDING_Y - 1, c.width) for c in chips
+    return Box(info, title, lines, badge, _classes(item, info), width, height, 0.0)
+
+
+def _with_chips(box: Box, chips: Sequence[Chip]) -> Box:
+    placed, chips_width, chips_height = _chips(chips, box.info.id)
+    if not placed:
+        return box
+    width = max(box.width, chips_width + _sign_room(box.info) + 2 * PADDING_X)
+    placed = tuple(
+        replace(chip, x=chip.x + (width - chips_width) / 2, y=chip.y + PADDING_Y - 1) for chip in placed
     )
-    return Box(info, title, lines, badge, _classes(item, info), width, height, chips_height, chips)
+    return replace(box, width=width, height=box.height + chips_height, text_top=chips_height, chips=placed)
+
+
+def _sign_room(info: BoxInfo) -> float:
+    return TOGGLE_ROOM if info.openable else 0.0
 
 
 def is_light(item: Group | Leaf) -> bool:
@@ -100,8 +119,10 @@ def is_light(item: Group | Leaf) -> bool:
     return isinstance(item, Leaf) and is_plumbing(item.node)
 
 
-def _info(item: Group | Leaf, view: View, marks: Marks, index: Mapping[str, int]) -> BoxInfo:
-    leaves = view.hierarchy.leaves
+def _info(
+    item: Group | Leaf, hierarchy: Hierarchy, marks: Marks, index: Mapping[str, int], opened: bool
+) -> BoxInfo:
+    leaves = hierarchy.leaves
     names = (
         item.names
         if isinstance(item, Leaf)
@@ -110,20 +131,20 @@ def _info(item: Group | Leaf, view: View, marks: Marks, index: Mapping[str, int]
     changed = [name for name in names if marks.get(name)] if marks else []
     return BoxInfo(
         id=item.id,
-        kind=_kind(item, view),
+        kind=_kind(item, opened),
         label=title_of(item),
         path=item.path,
         nodes=names,
-        details=lines_of(item, view.hierarchy.modules),
+        details=lines_of(item, hierarchy.modules),
         openable=isinstance(item, Group),
         changed=len(changed),
         marks=tuple(sorted({index[s] for name in changed for s in marks[name] if s in index})),
     )
 
 
-def _kind(item: Group | Leaf, view: View) -> BoxKind:
+def _kind(item: Group | Leaf, opened: bool) -> BoxKind:
     if isinstance(item, Group):
-        if view.is_cluster(item):
+        if opened:
             return "cluster"
         return "repeat" if item.kind == "repeat" else "group"
     if item.node.op == "placeholder":
@@ -149,7 +170,7 @@ def _classes(item: Group | Leaf, info: BoxInfo) -> str:
     return " ".join(words)
 
 
-def _chips(chips: Sequence[Chip], view: View, reader: str) -> tuple[tuple[ChipBox, ...], float, float]:
+def _chips(chips: Sequence[Chip], reader: str) -> tuple[tuple[ChipBox, ...], float, float]:
     """Arrange chips in rows; return them with the width and height they take."""
     texts = [
         (_chip_info(chip, reader), shorten(chip.source.name, LONGEST_CHIP)) for chip in chips[:MOST_CHIPS]

@@ -35,7 +35,7 @@ from fxlab.drawing.typography import FONT, has_known_width, printable, text_widt
 _SVG = "{http://www.w3.org/2000/svg}"
 _NUMBER = re.compile(r"-?\d+(?:\.\d+)?(?:e-?\d+)?")
 _TRANSLATE = re.compile(r"translate\((-?[\d.]+)[ ,]+(-?[\d.]+)\)")
-_GROUP_INK, _SHEET = "#7a63b8", 4.0
+GROUP_INK, CHANGED_CLUSTER, SHEET = "#7a63b8", "#eebd9f", 4.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,7 +152,7 @@ def _draw_cluster(canvas: ET.Element, box: Box, area: Rectangle, depth: int) -> 
     group = ET.SubElement(canvas, "g", {"id": box.info.id, "class": f"{box.classes} fx-depth-{depth % 2}"})
     colours = CLUSTER[depth % 2]
     if box.info.changed:
-        colours = Colours(colours.fill, "#eebd9f")
+        colours = Colours(colours.fill, CHANGED_CLUSTER)
     _rectangle(group, area, colours, radius=9)
     x, y = area.left + 14, area.top + 19
     _toggle(group, x, y - 4, opened=True)
@@ -188,7 +188,7 @@ def _draw_box(canvas: ET.Element, box: Box, area: Rectangle) -> None:
     kind = box.info.kind
     radius = area.height / 2 if kind in ("placeholder", "output") else 7.0
     if kind == "repeat":
-        for offset in (2 * _SHEET, _SHEET):
+        for offset in (2 * SHEET, SHEET):
             sheet = Rectangle(area.left + offset, area.top + offset, area.width, area.height)
             _rectangle(group, sheet, colours, radius, name="fx-sheet")
     _rectangle(group, area, colours, radius, heavy=bool(box.info.changed))
@@ -256,7 +256,7 @@ def _toggle(group: ET.Element, x: float, y: float, *, opened: bool) -> None:
     ET.SubElement(
         group,
         "path",
-        {"class": "fx-toggle", "d": d, "fill": "none", "stroke": _GROUP_INK, "stroke-width": "1.4"},
+        {"class": "fx-toggle", "d": d, "fill": "none", "stroke": GROUP_INK, "stroke-width": "1.4"},
     )
 
 

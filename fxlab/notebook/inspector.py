@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import weakref
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import anywidget
@@ -13,19 +12,26 @@ import traitlets
 
 from fxlab.drawing import LayoutError, start_layout_worker
 from fxlab.notebook import messages
-from fxlab.notebook.details import group_details, model_details, node_details
-from fxlab.notebook.node_search import NodeSearch
-from fxlab.notebook.pass_state import (
+from fxlab.screen.details import group_details, model_details, node_details
+from fxlab.screen.front_end import FrontEndMissingError, front_end_file
+from fxlab.screen.node_search import NodeSearch
+from fxlab.screen.pass_state import (
     describe_error,
     explain_all,
     matched_nodes,
     pass_states,
     readable_name,
 )
-from fxlab.notebook.picture_state import picture_state
-from fxlab.notebook.scene import Scene
-from fxlab.notebook.table_state import output_state, table_state
-from fxlab.notebook.wire import clip, to_json
+from fxlab.screen.picture_state import picture_state
+from fxlab.screen.scene import Scene
+from fxlab.screen.session_state import (
+    NO_PASS_IS_ON,
+    changed_nodes_state,
+    judgement_state,
+    model_name,
+    outputs_state,
+)
+from fxlab.screen.wire import clip, to_json
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -34,14 +40,8 @@ if TYPE_CHECKING:
     from fxlab.session import Session
     from fxlab.transformations import Transformation
 
-_STATIC = Path(__file__).parent / "static"
 _WRITABLE = frozenset({"height"})
 """Traits that a page may set; everything else it asks for by messages."""
-
-
-def _text_of(path: Path) -> str:
-    # anywidget takes paths too, but then keeps every widget alive to tell it of changes of the file.
-    return path.read_text(encoding="utf-8") if path.is_file() else ""
 
 
 class Inspector(anywidget.AnyWidget):  # type: ignore[misc]
@@ -62,8 +62,9 @@ class Inspector(anywidget.AnyWidget):  # type: ignore[misc]
         If the package was installed without its front end.
     """
 
-    _esm = _text_of(_STATIC / "inspector.js")
-    _css = _text_of(_STATIC / "inspector.css")
+    # anywidget takes paths too, but then keeps every widget alive to tell it of changes of the file.
+    _esm = front_end_file("inspector.js")
+    _css = front_end_file("inspector.css")
 
     picture = traitlets.Dict().tag(sync=True)
     passes = traitlets.Dict().tag(sync=True)
@@ -79,10 +80,7 @@ class Inspector(anywidget.AnyWidget):  # type: ignore[misc]
                 "fxlab.inspect(model) makes the session too."
             )
         if not self._esm:
-            raise RuntimeError(
-                f"The inspector's front end is missing: {_STATIC / 'inspector.js'}. "
-                "Install fxlab again, or run `python hatch_build.py` in its repository."
-            )
+            raise FrontEndMissingError("inspector.js")
         start_layout_worker()
         self.session = session
         self._scene = Scene(session.graph_module)
@@ -306,7 +304,7 @@ class Inspector(anywidget.AnyWidget):  # type: ignore[misc]
         hierarchy = self._scene.hierarchy
         if self._selection is None:
             names = [readable_name(p) for p in self.session.applied]
-            return model_details(self._scene.graph_module, hierarchy, _model_name(self.session), names)
+            return model_details(self._scene.graph_module, hierarchy, model_name(self.session), names)
         kind, name = self._selection
         if kind == "group":
             return group_details(
@@ -318,45 +316,22 @@ class Inspector(anywidget.AnyWidget):  # type: ignore[misc]
         return node_details(node, hierarchy, self._scene.box_of(name), self._explained)
 
     def _show_tables(self) -> None:
-        nodes = self.session.transformed_nodes()
-        changed = {"table": self._node_table(nodes), "text": self._words_on(len(nodes))}
+        changed = changed_nodes_state(self.session)
         if not self.session.applied:
-            none = {"state": "none", "text": "No pass is on: this is the model as traced.", "table": None}
-            self.tables = {"outputs": none, "nodes": changed | {"text": none["text"]}}
+            self.tables = {"outputs": NO_PASS_IS_ON, "nodes": changed}
             return
         pending = {"state": "pending", "text": "Comparing outputs with the original …", "table": None}
         self.tables = {"outputs": pending, "nodes": changed}
         self._show_step("Comparing outputs with the original", 2)
         try:
-            outputs = output_state(self.session.outputs(), self.session.atol, self.session.rtol)
+            outputs = outputs_state(self.session)
         except KeyboardInterrupt:
             outputs = {"state": "failed", "text": "The comparison was interrupted.", "table": None}
-        except Exception as error:
-            state = "none" if self.session.inputs is None else "failed"
-            outputs = {"state": state, "text": _why_not_compared(error), "table": None}
         self.tables = {"outputs": outputs, "nodes": changed}
 
     def _judge(self) -> None:
-        found = self.session.verdict()
-        words = str(found)
-        judgement = {"agrees": found.agrees, "text": clip(words[:1].upper() + words[1:], 600)}
+        judgement = judgement_state(self.session.verdict())
         self.tables = {**self.tables, "outputs": {**self.tables["outputs"], "judgement": judgement}}
-
-    def _node_table(self, nodes: pd.DataFrame) -> dict[str, Any]:
-        names = {p.signature: readable_name(p) for p in self.session.passes}
-        marks = self._scene.marks()
-        words = [", ".join(names.get(s, s[:12]) for s in marks.get(str(n), ())) for n in nodes.index]
-        shown = nodes.drop(columns=[n for n in nodes if str(n).endswith("_before") and n != "target_before"])
-        for column in ("before", "target_before"):
-            shown[column] = [", ".join(dict.fromkeys(values)) for values in shown[column]]
-        shown.insert(0, "changed_by", words)
-        return table_state(shown, "Node")
-
-    def _words_on(self, count: int) -> str:
-        names = ", ".join(readable_name(p) for p in self.session.applied)
-        if not count:
-            return f"{names} found nothing to change."
-        return f"{count:,} node{'s' if count != 1 else ''} changed or made by {names}."
 
     def _select_node(self, name: str, *, show: bool = True) -> None:
         if name not in self._scene.hierarchy.position_of:
@@ -438,7 +413,7 @@ class Inspector(anywidget.AnyWidget):  # type: ignore[misc]
             return None
         data, metadata = bundle
         nodes = len(self._scene.graph_module.graph.nodes)
-        words = f"<fxlab inspector: {_model_name(self.session)}, {nodes} nodes>"
+        words = f"<fxlab inspector: {model_name(self.session)}, {nodes} nodes>"
         return {**data, "image/svg+xml": self._svg, "text/plain": words}, metadata
 
 
@@ -453,15 +428,3 @@ def _follow(session: Session, inspector: Inspector) -> Callable[[], None]:
 
     unsubscribe: Callable[[], None] = session.on_change(changed)
     return unsubscribe
-
-
-def _why_not_compared(error: Exception) -> str:
-    # A ValueError of fxlab's own says itself what could not be done.
-    words = describe_error(error)
-    return words if isinstance(error, ValueError) else f"The outputs could not be compared: {words}"
-
-
-def _model_name(session: Session) -> str:
-    original = session.original
-    name = getattr(original, "_model_class_name", None) or type(original).__name__
-    return str(original.meta.get("class_name", name)) if isinstance(original.meta, dict) else str(name)

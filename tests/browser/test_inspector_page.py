@@ -281,8 +281,8 @@ def test_the_graph_is_zoomed_with_the_wheel_and_moved_by_dragging(page: LabPage,
 
 def test_a_node_that_is_hidden_in_a_group_is_found_by_searching(page: LabPage, inspector: Locator) -> None:
     expect(inspector.locator(".fxi-layer svg")).not_to_contain_text("key_2")
-    inspector.get_by_role("combobox").fill("linear key 2")
-    inspector.get_by_role("option").first.wait_for()
+    inspector.get_by_role("combobox", name="Search").fill("linear key 2")
+    inspector.locator(".fxi-results [role=option]").first.wait_for()
     page.page.keyboard.press("Enter")
     page.settle(inspector)
     details = inspector.get_by_role("region", name="Details")
@@ -305,8 +305,8 @@ def test_the_graph_is_saved_as_svg_and_as_dot(page: LabPage, inspector: Locator,
 def test_names_from_a_model_are_words_and_never_markup(page: LabPage, inspector: Locator) -> None:
     switch(inspector, "Breaks").click()
     page.settle(inspector)
-    inspector.get_by_role("combobox").fill("img")
-    inspector.get_by_role("option").first.wait_for()
+    inspector.get_by_role("combobox", name="Search").fill("img")
+    inspector.locator(".fxi-results [role=option]").first.wait_for()
     page.page.keyboard.press("Enter")
     page.settle(inspector)
     expect(inspector.get_by_role("region", name="Details")).to_contain_text("<img src=x")

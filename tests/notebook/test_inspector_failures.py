@@ -22,7 +22,8 @@ from torch import fx
 
 from fxlab import Session
 from fxlab.drawing import LayoutError
-from fxlab.notebook import Inspector, inspector, pass_state
+from fxlab.notebook import Inspector, inspector
+from fxlab.screen import pass_state
 
 
 class Explosive(Exception):
@@ -111,7 +112,7 @@ def test_an_interruption_is_named(session: Session):
     assert not page.card(p)["on"]
 
 
-@pytest.mark.parametrize("step", ["explain_all", "picture_state", "table_state", "model_details"])
+@pytest.mark.parametrize("step", ["explain_all", "picture_state", "changed_nodes_state", "model_details"])
 def test_an_interruption_of_the_screen_leaves_the_switches_true(
     page: Page, session: Session, monkeypatch, step
 ):
@@ -156,7 +157,7 @@ def test_a_graph_that_cannot_be_laid_out_is_shown_as_before(page: Page, monkeypa
         raise LayoutError("The layout took longer than 30 s.")
 
     with monkeypatch.context() as patch:
-        patch.setattr("fxlab.notebook.scene.Scene.draw", too_slow)
+        patch.setattr("fxlab.screen.scene.Scene.draw", too_slow)
         page.sends({"type": "open", "path": "head"})
     assert page.error["title"] == "The graph could not be drawn"
     assert page.inspector.picture == picture
@@ -171,7 +172,7 @@ def test_a_graph_that_cannot_be_laid_out_does_not_hide_what_a_pass_did(
         raise LayoutError("The layout took longer than 30 s.")
 
     with monkeypatch.context() as patch:
-        patch.setattr("fxlab.notebook.scene.Scene.draw", too_slow)
+        patch.setattr("fxlab.screen.scene.Scene.draw", too_slow)
         page.switches(MERGE, True)
     assert page.card(MERGE)["on"]
     assert page.inspector.tables["outputs"]["agrees"]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from fxlab.notebook.wire import clip
+from fxlab.screen.wire import clip
 from fxlab.transformations import Transformation
 from fxlab.transformations.signature import arguments_of
 

@@ -10,7 +10,7 @@ import pandas as pd
 from torch import Tensor, fx, nn
 
 from fxlab.drawing import Group, Hierarchy
-from fxlab.notebook.node_facts import (
+from fxlab.screen.node_facts import (
     class_name_of,
     excerpt,
     frames_of,
@@ -18,7 +18,7 @@ from fxlab.notebook.node_facts import (
     target_text,
     value_rows,
 )
-from fxlab.notebook.wire import clip
+from fxlab.screen.wire import clip
 
 MOST_LINKS = 100
 MOST_TOKENS = 300
@@ -30,6 +30,14 @@ def node_details(
     node: fx.Node, hierarchy: Hierarchy, box: str | None, explained: Mapping[str, pd.DataFrame | str]
 ) -> dict[str, Any]:
     """Describe a node: what it calls, on what, what comes out, where it is written and who changed it."""
+    frames = [source_frame(frame) for frame in frames_of(node)]
+    return node_description(node, hierarchy, box, explained) | {"frames": frames}
+
+
+def node_description(
+    node: fx.Node, hierarchy: Hierarchy, box: str | None, explained: Mapping[str, pd.DataFrame | str]
+) -> dict[str, Any]:
+    """Describe a node without its source, which many nodes share."""
     path = hierarchy.leaves[hierarchy.position_of[node.name]].path
     fields = [
         _field("Op", node.op, code=True),
@@ -51,10 +59,14 @@ def node_details(
         "inputs": _links(node.all_input_nodes),
         "users": _links(node.users),
         "parameters": _parameters(node),
-        "frames": [frame | {"excerpt": excerpt(frame["file"], frame["line"])} for frame in frames_of(node)],
         "marks": sorted(map(str, node.meta.get("transformations") or ())),
         "candidates": _candidates(node.name, explained),
     }
+
+
+def source_frame(frame: dict[str, Any]) -> dict[str, Any]:
+    """Return a frame of :func:`frames_of` with the lines of source around it."""
+    return frame | {"excerpt": excerpt(frame["file"], frame["line"])}
 
 
 def group_details(

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from fxlab.drawing import BoxInfo, Picture
-from fxlab.notebook.wire import clip
+from fxlab.screen.wire import clip
 
 
 def picture_state(

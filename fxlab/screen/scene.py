@@ -111,10 +111,15 @@ class Scene:
 
     def marks(self) -> dict[str, tuple[str, ...]]:
         """Node name -> signatures of the passes that changed the node."""
-        marked = {node.name: node.meta.get("transformations") for node in self._graph_module.graph.nodes}
-        return {name: tuple(sorted(map(str, marks))) for name, marks in marked.items() if marks}
+        return marks_of(self._graph_module)
 
     def _open(self, view: View, signature: str) -> None:
         for path in view.opened:
             if not signature or path not in self._opened:
                 self._opened[path] = signature
+
+
+def marks_of(graph_module: fx.GraphModule) -> dict[str, tuple[str, ...]]:
+    """Node name -> signatures of the passes that changed the node."""
+    marked = {node.name: node.meta.get("transformations") for node in graph_module.graph.nodes}
+    return {name: tuple(sorted(map(str, marks))) for name, marks in marked.items() if marks}

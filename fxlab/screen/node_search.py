@@ -10,8 +10,8 @@ from torch import fx
 
 from fxlab.drawing import Hierarchy
 from fxlab.drawing.describe import result_text
-from fxlab.notebook.node_facts import class_name_of, module_path_of, target_text
-from fxlab.notebook.wire import clip
+from fxlab.screen.node_facts import class_name_of, module_path_of, target_text
+from fxlab.screen.wire import clip
 
 MOST_RESULTS = 60
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pandas as pd
 
-from fxlab.notebook.wire import clip, to_json
+from fxlab.screen.wire import clip, to_json
 
 MOST_ROWS = 2_000
 """Rows that are sent; the number of all is sent too."""

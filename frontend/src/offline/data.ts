@@ -1,0 +1,106 @@
+/** What is embedded in a report: `fxlab/screen/portable.py` and `report.py` write it. */
+
+import type { BoxKind, Details, Passes, SourceFrame, Tables } from "../protocol";
+
+/** A text and its width; null where the width is a guess. */
+export type Word = [text: string, width: number | null];
+
+/** A box as it looks in every view. */
+export interface Look {
+  kind: BoxKind;
+  label: string;
+  details: string[];
+  classes: string;
+  title: Word;
+  lines: Word[];
+  badge: Word | null;
+  width: number;
+  height: number;
+  colours: [fill: string, border: string];
+  openable: boolean;
+  changed: number;
+  marks: number[];
+  /** Of a node: shape and dtype of what it returns. */
+  result?: string;
+}
+
+export interface GroupData {
+  path: string;
+  id: string;
+  closed: number;
+  opened: number;
+  details: number;
+  count: number;
+  children: (GroupData | LeafData)[];
+}
+
+/** A node that is drawn, and the nodes that are drawn with it. */
+export type LeafData = [id: string, look: number, name: string, ...attributes: string[]];
+
+export interface GraphData {
+  tree: GroupData;
+  /** Positions of the leaves that each edge joins. */
+  sources: number[];
+  targets: number[];
+  /** Position of a leaf -> its words as a chip, and whether their width is known. */
+  chips: Record<string, [text: string, width: number, known: boolean]>;
+  /** For each node of the graph, its place among the details of nodes. */
+  nodes: number[];
+  overview: string[];
+  opened: string[];
+  details: BareDetails;
+}
+
+/** Details in which links are names alone, and frames numbers. */
+export type BareDetails = Omit<Details, "box" | "crumbs" | "inputs" | "users" | "frames"> & {
+  inputs: string[];
+  users: string[];
+  frames?: number[];
+};
+
+export interface Metrics {
+  font: string;
+  titleSize: number;
+  lineSize: number;
+  chipSize: number;
+  titleHeight: number;
+  lineHeight: number;
+  chipHeight: number;
+  paddingX: number;
+  paddingY: number;
+  toggleRoom: number;
+  chipGap: number;
+  chipPadding: number;
+  chipRowsGap: number;
+  /** Width of "and  more", and of a digit between. */
+  more: [number, number];
+  chipsPerRow: number;
+  mostChips: number;
+  chipReaders: number;
+  chipClusters: number;
+  revealBudget: number;
+  sheet: number;
+  ink: string;
+  softInk: string;
+  edge: string;
+  groupInk: string;
+  changed: string;
+  changedCluster: string;
+  chipInk: string;
+  chipColours: [string, string];
+  clusterColours: [string, string][];
+}
+
+export interface SessionData {
+  metrics: Metrics;
+  looks: Look[];
+  nodes: BareDetails[];
+  groups: BareDetails[];
+  frames: SourceFrame[];
+  graphs: GraphData[];
+  stages: string[];
+  signatures: string[];
+  matches: Record<string, string[]>;
+  passes: Passes;
+  tables: Tables;
+}

@@ -1,0 +1,71 @@
+/** The tree of a graph with what views look up in it; the twin of `fxlab.drawing.hierarchy`. */
+
+import type { GraphData, GroupData, LeafData } from "./data";
+
+export class Group {
+  readonly children: (Group | Leaf)[] = [];
+  start = 0;
+  stop = 0;
+
+  constructor(
+    readonly data: GroupData,
+    readonly parent: Group | null,
+  ) {}
+
+  get id(): string {
+    return this.data.id;
+  }
+
+  get path(): string {
+    return this.data.path;
+  }
+}
+
+export class Leaf {
+  constructor(
+    readonly id: string,
+    readonly look: number,
+    readonly names: string[],
+    readonly parent: Group,
+    readonly position: number,
+  ) {}
+
+  get name(): string {
+    return this.names[0]!;
+  }
+}
+
+export class Hierarchy {
+  readonly root: Group;
+  readonly groups = new Map<string, Group>();
+  readonly leaves: Leaf[] = [];
+  /** Name of a node -> the leaf that draws it. */
+  readonly leafOf = new Map<string, Leaf>();
+
+  constructor(readonly data: GraphData) {
+    this.root = this.group(data.tree, null);
+  }
+
+  /** The groups around a node, outermost first, without the root. */
+  around(name: string): Group[] {
+    const chain: Group[] = [];
+    for (let group = this.leafOf.get(name)?.parent ?? null; group?.parent; group = group.parent) chain.unshift(group);
+    return chain;
+  }
+
+  private group(data: GroupData, parent: Group | null): Group {
+    const group = new Group(data, parent);
+    this.groups.set(group.path, group);
+    group.start = this.leaves.length;
+    for (const child of data.children) group.children.push(Array.isArray(child) ? this.leaf(child, group) : this.group(child, group));
+    group.stop = this.leaves.length;
+    return group;
+  }
+
+  private leaf([id, look, ...names]: LeafData, parent: Group): Leaf {
+    const leaf = new Leaf(id, look, names, parent, this.leaves.length);
+    this.leaves.push(leaf);
+    for (const name of names) this.leafOf.set(name, leaf);
+    return leaf;
+  }
+}

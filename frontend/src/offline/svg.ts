@@ -1,0 +1,190 @@
+/** From Graphviz's SVG, read for its geometry only, to the picture's own; the twin of `fxlab.drawing.svg`. */
+
+import type { Edge } from "../protocol";
+import type { PlacedBox, PlacedChip } from "./boxes";
+import type { Metrics, Word } from "./data";
+import { escaped } from "./dot";
+
+interface Area {
+  left: number;
+  top: number;
+  width: number;
+  height: number;
+}
+
+interface Layout {
+  width: number;
+  height: number;
+  origin: [number, number];
+  /** Boxes and clusters by id, outer clusters first. */
+  areas: Map<string, Area>;
+  clusters: Set<string>;
+  /** Id of an edge -> the path of its line and the points of its arrowhead. */
+  edges: Map<string, [line: string, arrow: string]>;
+}
+
+export interface Drawn {
+  svg: string;
+  width: number;
+  height: number;
+}
+
+export function writeSvg(graphviz: string, boxes: Map<string, PlacedBox>, edges: Map<string, Edge & { count: number }>, metrics: Metrics): Drawn {
+  const layout = read(graphviz);
+  const { width, height } = layout;
+  return { svg: new Writer(metrics).picture(layout, boxes, edges), width, height };
+}
+
+function read(graphviz: string): Layout {
+  const root = new DOMParser().parseFromString(graphviz, "image/svg+xml").documentElement;
+  const [, , width = 1, height = 1] = (root.getAttribute("viewBox") ?? "").split(" ").map(Number);
+  const moved = root.querySelector("g")?.getAttribute("transform")?.match(/translate\((-?[\d.]+)[ ,]+(-?[\d.]+)\)/);
+  const layout: Layout = { width, height, origin: [Number(moved?.[1] ?? 0), Number(moved?.[2] ?? 0)], areas: new Map(), clusters: new Set(), edges: new Map() };
+  for (const group of root.querySelectorAll("g")) {
+    const kind = group.getAttribute("class");
+    const shapes = [...group.querySelectorAll("path, polygon")];
+    if (kind === "edge") {
+      const line = group.querySelector("path")?.getAttribute("d");
+      if (line) layout.edges.set(group.id, [line, group.querySelector("polygon")?.getAttribute("points") ?? ""]);
+    } else if (kind === "node" || kind === "cluster") {
+      const numbers = shapes.flatMap((shape) => (shape.getAttribute("d") ?? shape.getAttribute("points") ?? "").match(/-?\d+(?:\.\d+)?(?:e-?\d+)?/g) ?? []).map(Number);
+      const [xs, ys] = [0, 1].map((side) => numbers.filter((_, i) => i % 2 === side)) as [number[], number[]];
+      const [left, top] = [Math.min(...xs), Math.min(...ys)];
+      layout.areas.set(group.id, { left, top, width: Math.max(...xs) - left, height: Math.max(...ys) - top });
+      if (kind === "cluster") layout.clusters.add(group.id);
+    }
+  }
+  return layout;
+}
+
+type Attributes = Record<string, string | number>;
+
+class Writer {
+  constructor(private readonly m: Metrics) {}
+
+  picture(layout: Layout, boxes: Map<string, PlacedBox>, edges: Map<string, Edge & { count: number }>): string {
+    const { width, height, origin, areas, clusters } = layout;
+    const parts: string[] = [];
+    const around: Area[] = [];
+    for (const [id, area] of areas) {
+      const box = boxes.get(id);
+      if (!box || !clusters.has(id)) continue;
+      while (around.length > 0 && !holds(around.at(-1)!, area)) around.pop();
+      parts.push(this.cluster(box, area, around.length % 2));
+      around.push(area);
+    }
+    for (const [id, [line, arrow]] of layout.edges) {
+      const edge = edges.get(id);
+      if (edge) parts.push(this.edge(id, edge, boxes, line, arrow));
+    }
+    for (const [id, area] of areas) {
+      const box = boxes.get(id);
+      if (box && !clusters.has(id)) parts.push(this.box(box, area));
+    }
+    const canvas = element("g", { class: "graph", transform: `translate(${n(origin[0])} ${n(origin[1])})` }, parts.join(""));
+    const size = { width: n(width), height: n(height), viewBox: `0 0 ${n(width)} ${n(height)}` };
+    return element("svg", { xmlns: "http://www.w3.org/2000/svg", class: "fx-picture", ...size, "font-family": this.m.font }, canvas);
+  }
+
+  private cluster({ id, box, look }: PlacedBox, area: Area, depth: number): string {
+    const { m } = this;
+    const [fill, line] = m.clusterColours[depth]!;
+    const [left, y] = [area.left + 14, area.top + 19];
+    let x = left + 11;
+    const parts = [this.rectangle(area, fill, box.changed ? m.changedCluster : line, 9), this.toggle(left, y - 4, true), this.text("fx-title", look.title, x, y, m.titleSize, m.ink, { bold: true, anchor: "start" })];
+    x += widthOf(look.title, m.titleSize) + 8;
+    for (const word of look.lines) {
+      parts.push(this.text("fx-line", word, x, y, m.lineSize, m.softInk, { anchor: "start" }));
+      x += widthOf(word, m.lineSize) + 8;
+    }
+    if (look.badge) parts.push(this.badge(look.badge, x + widthOf(look.badge, m.chipSize) / 2 + 7, y - 11));
+    return element("g", { id, class: `${look.classes} fx-depth-${depth}` }, parts.join(""));
+  }
+
+  private edge(id: string, edge: Edge & { count: number }, boxes: Map<string, PlacedBox>, line: string, arrow: string): string {
+    const several = edge.count > 1;
+    const title = `${boxes.get(edge.source)?.look.title[0]} → ${boxes.get(edge.target)?.look.title[0]}`;
+    const parts = [
+      element("title", {}, escaped(edge.label ? `${title} · ${edge.label}` : title)),
+      element("path", { d: line, fill: "none", stroke: this.m.edge, "stroke-width": several ? 1.8 : 1.1 }),
+      arrow && element("polygon", { points: arrow, fill: this.m.edge, stroke: "none" }),
+    ];
+    return element("g", { id, class: several ? "edge fx-several" : "edge", "data-source": edge.source, "data-target": edge.target }, parts.join(""));
+  }
+
+  private box({ id, box, look, textTop, chips }: PlacedBox, area: Area): string {
+    const { m } = this;
+    const [fill, line] = look.colours;
+    const radius = box.kind === "placeholder" || box.kind === "output" ? area.height / 2 : 7;
+    const sheets = box.kind === "repeat" ? [2 * m.sheet, m.sheet] : [];
+    const slim = look.classes.split(" ").includes("fx-plumbing");
+    const middle = area.left + area.width / 2;
+    let y = area.top + m.paddingY * (slim ? 0.5 : 1) + textTop + m.titleHeight - 4.5;
+    const parts = [
+      ...sheets.map((offset) => this.rectangle({ ...area, left: area.left + offset, top: area.top + offset }, fill, line, radius, { name: "fx-sheet" })),
+      this.rectangle(area, fill, line, radius, { heavy: box.changed > 0 }),
+      look.openable ? this.toggle(area.left + area.width - 11, area.top + 11, false) : "",
+      this.text("fx-title", look.title, middle, y, m.titleSize, slim ? m.softInk : m.ink, { bold: !slim }),
+    ];
+    for (const word of look.lines) {
+      y += m.lineHeight;
+      parts.push(this.text("fx-line", word, middle, y, m.lineSize, m.softInk));
+    }
+    if (look.badge) parts.push(this.badge(look.badge, middle, y + 7));
+    const label = [box.label, ...box.details].join(", ").slice(0, 300);
+    return element("g", { id, class: look.classes, "aria-label": label }, parts.join("")) + chips.map((chip) => this.chip(chip, area)).join("");
+  }
+
+  private chip({ id, box, word, x, y, width }: PlacedChip, reader: Area): string {
+    const { m } = this;
+    const area = { left: reader.left + x, top: reader.top + y, width, height: m.chipHeight };
+    const parts = [
+      element("title", {}, escaped(`${box.label.slice(0, 300)}, made elsewhere`)),
+      this.rectangle(area, ...m.chipColours, m.chipHeight / 2),
+      this.text("fx-title", word, area.left + width / 2, area.top + m.chipHeight - 4.3, m.chipSize, m.chipInk),
+    ];
+    return element("g", { id, class: "node fx-chip", "data-source": box.refersTo }, parts.join(""));
+  }
+
+  private badge(word: Word, middle: number, top: number): string {
+    const { m } = this;
+    const width = widthOf(word, m.chipSize) + 14;
+    const pill = this.rectangle({ left: middle - width / 2, top, width, height: m.chipHeight }, m.changed, "none", m.chipHeight / 2);
+    return element("g", { class: "fx-badge" }, pill + this.text("fx-badge-text", word, middle, top + m.chipHeight - 4.3, m.chipSize, "#ffffff", { bold: true }));
+  }
+
+  private rectangle(area: Area, fill: string, stroke: string, radius: number, { heavy = false, name = "fx-shape" } = {}): string {
+    const { left, top, width, height } = area;
+    return element("rect", { class: name, x: n(left), y: n(top), width: n(width), height: n(height), rx: n(Math.min(radius, height / 2)), fill, stroke, "stroke-width": heavy ? 2.2 : 1 });
+  }
+
+  private toggle(x: number, y: number, opened: boolean): string {
+    const d = `M${n(x - 3.5)} ${n(y)}h7${opened ? "" : `M${n(x)} ${n(y - 3.5)}v7`}`;
+    return element("path", { class: "fx-toggle", d, fill: "none", stroke: this.m.groupInk, "stroke-width": 1.4 });
+  }
+
+  private text(name: string, [text, width]: Word, x: number, y: number, size: number, fill: string, { bold = false, anchor = "middle" } = {}): string {
+    const attributes: Attributes = { class: name, x: n(x), y: n(y), "font-size": size, fill, "text-anchor": anchor };
+    if (bold) attributes["font-weight"] = "bold";
+    if (width !== null) Object.assign(attributes, { textLength: n(width), lengthAdjust: "spacingAndGlyphs" });
+    return element("text", attributes, escaped(text));
+  }
+}
+
+/** A width that is not known is guessed wide. */
+function widthOf([text, width]: Word, size: number): number {
+  return width ?? text.length * size * 0.85;
+}
+
+function holds(outer: Area, inner: Area): boolean {
+  return outer.left <= inner.left && outer.top <= inner.top && outer.left + outer.width >= inner.left + inner.width && outer.top + outer.height >= inner.top + inner.height;
+}
+
+function element(tag: string, attributes: Attributes, content = ""): string {
+  const written = Object.entries(attributes).map(([name, value]) => ` ${name}="${escaped(String(value))}"`);
+  return `<${tag}${written.join("")}>${content}</${tag}>`;
+}
+
+function n(value: number): string {
+  return String(Number(value.toFixed(2)));
+}

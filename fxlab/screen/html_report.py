@@ -1,0 +1,256 @@
+"""A session as one HTML file that needs neither a kernel nor a network."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import html
+import json
+import os
+import uuid
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pandas as pd
+from torch import nn
+
+from fxlab._version import __version__
+from fxlab.screen.front_end import FrontEndMissingError, front_end_file
+from fxlab.screen.pass_state import describe_error, explain_all, matched_nodes, pass_states, readable_name
+from fxlab.screen.portable import PortableGraphs
+from fxlab.screen.scene import marks_of
+from fxlab.screen.session_state import changed_nodes_state, judgement_state, model_name, outputs_state
+from fxlab.screen.table_state import table_state
+from fxlab.screen.wire import to_json
+from fxlab.session import Session
+
+if TYPE_CHECKING:
+    from fxlab.transformations import Transformation
+
+_SUFFIXES = (".html", ".htm")
+
+_PAGE = """<!DOCTYPE html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta http-equiv="Content-Security-Policy" content="{policy}">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<meta name="generator" content="fxlab {version}">
+<title>{title}</title>
+<style>{css}</style>
+</head>
+<body>
+<noscript>This report draws its graph with JavaScript, which is switched off.</noscript>
+<script type="application/json" id="fxlab-session">{data}</script>
+<script type="text/plain" id="fxlab-layout-worker">{worker}</script>
+<script>{script}</script>
+</body>
+</html>
+"""
+
+
+def report(
+    model_or_session: nn.Module | Session,
+    path: str | os.PathLike[str],
+    inputs: Any = None,
+    *,
+    passes: Sequence[Transformation] | None = None,
+    judge: bool = True,
+) -> Path:
+    """Write a session to one HTML file: the interactive graph of every stage, and the tables.
+
+    The file needs no kernel and no network, so it can be attached to a bug report or a CI run. Groups are
+    opened and closed, nodes searched and looked at as in :func:`fxlab.inspect`; transformations cannot be
+    switched, but each stage of the stack can be looked at. It holds the names, shapes and source lines of the
+    model, and no weights.
+
+    Parameters
+    ----------
+    model_or_session
+        A model, which is traced; a ``torch.fx.GraphModule``; or a :class:`fxlab.Session`, whose
+        transformations that are on become the stages.
+    path
+        The file to write, ending in ``.html``. One that exists is replaced when the new one is complete.
+    inputs, passes
+        For a model, as for :func:`fxlab.inspect`.
+    judge
+        Whether to run the model in float64 to tell differences from rounding (see :func:`fxlab.verdict`).
+
+    Returns
+    -------
+    pathlib.Path
+        The file.
+
+    Raises
+    ------
+    TypeError
+        If the model is not a module, ``path`` no path, or ``inputs`` or ``passes`` are given together with a
+        session, which has its own.
+    ValueError
+        If ``path`` does not end in ``.html``.
+    OSError
+        If the file cannot be written, for example because its folder does not exist.
+    RuntimeError
+        If the package was installed without its front end.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> import torch
+    >>> from torch import nn
+    >>> from fxlab import Session
+    >>> model = torch.fx.symbolic_trace(nn.Sequential(nn.Linear(2, 3), nn.ReLU()))
+    >>> session = Session(model, torch.ones(1, 2))
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     report(session, f"{folder}/report.html").name
+    'report.html'
+    """
+    file = _checked_path(path)
+    session = _checked_session(model_or_session, inputs, passes)
+    _write(file, _page(session, judge))
+    return file
+
+
+def _checked_path(path: str | os.PathLike[str]) -> Path:
+    if not isinstance(path, str | os.PathLike):
+        raise TypeError(f"path: expected a str or a path, got {type(path).__name__}.")
+    file = Path(path)
+    if file.suffix.lower() not in _SUFFIXES:
+        raise ValueError(f"path: expected a file that ends in .html, got {file.name!r}.")
+    if file.is_dir():
+        raise IsADirectoryError(f"path: {file} is a folder; give the name of a file in it.")
+    if not file.parent.is_dir():
+        raise FileNotFoundError(f"path: there is no folder {file.parent}; make it first.")
+    return file
+
+
+def _checked_session(
+    model_or_session: nn.Module | Session, inputs: Any, passes: Sequence[Transformation] | None
+) -> Session:
+    if isinstance(model_or_session, Session):
+        if inputs is not None or passes is not None:
+            raise TypeError(
+                "report got a Session together with inputs or passes, but a session has its own: "
+                "give them to fxlab.Session(model, inputs, passes=...)."
+            )
+        return model_or_session
+    if not isinstance(model_or_session, nn.Module):
+        raise TypeError(
+            "report expected a torch.nn.Module, a torch.fx.GraphModule or a fxlab.Session, "
+            f"got {type(model_or_session).__name__}."
+        )
+    return Session(model_or_session, inputs, passes=passes)
+
+
+def _page(session: Session, judge: bool) -> str:
+    files = ("report.js", "report.css", "layout_worker.js")
+    script, css, worker = texts = [front_end_file(name) for name in files]
+    for name, text in zip(files, texts, strict=True):
+        if not text:
+            raise FrontEndMissingError(name)
+    # Nothing is loaded from anywhere, and nothing runs but what is written here.
+    policy = "; ".join(
+        (
+            "default-src 'none'",
+            f"script-src {_digest(script)} 'wasm-unsafe-eval'",
+            f"style-src {_digest(css)}",
+            "worker-src blob:",
+            "img-src blob: data:",
+            "base-uri 'none'",
+            "form-action 'none'",
+        )
+    )
+    return _PAGE.format(
+        policy=policy,
+        version=__version__,
+        title=html.escape(f"{model_name(session)[:200]} · fxlab"),
+        css=css,
+        data=_embedded(_data(session, judge)),
+        worker=worker,
+        script=script,
+    )
+
+
+def _digest(text: str) -> str:
+    return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
+
+
+def _embedded(data: dict[str, Any]) -> str:
+    """Return JSON in which no text can end the element around it."""
+    text = json.dumps(data, separators=(",", ":"), allow_nan=False)
+    return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
+
+
+def _data(session: Session, judge: bool) -> dict[str, Any]:
+    explained = explain_all(session)
+    marks = marks_of(session.graph_module)
+    name, names = model_name(session), [readable_name(p) for p in session.applied]
+    graphs = PortableGraphs([p.signature for p in session.passes], explained)
+    for number, stage in enumerate(session.stages):
+        changed = [n for n, found in marks_of(stage).items() if found]
+        graphs.add(stage, name, names[:number], changed)
+    cards = [card | {"error": ""} for card in pass_states(session, explained, marks)]
+    return {
+        **graphs.data(),
+        "stages": ["Original", *names],
+        "signatures": [p.signature for p in session.passes],
+        "matches": matched_nodes(explained),
+        "passes": {"passes": cards, "canUndo": False, "canRedo": False, "fixed": True},
+        "tables": _tables(session, explained, judge),
+    }
+
+
+def _tables(session: Session, explained: dict[str, pd.DataFrame | str], judge: bool) -> dict[str, Any]:
+    outputs, more = outputs_state(session), []
+    if outputs["state"] == "ready" and judge:
+        try:
+            found = session.verdict()
+        except Exception as error:
+            more.append(_table("verdict", "Verdict", f"There is no verdict: {describe_error(error)}", None))
+        else:
+            outputs = outputs | {"judgement": judgement_state(found)}
+            more.append(_table("verdict", "Verdict", outputs["judgement"]["text"], found.table, "Output"))
+    more.append(_candidates(session, explained))
+    return {
+        "outputs": outputs | {"isFinal": True},
+        "nodes": changed_nodes_state(session),
+        "more": more,
+    }
+
+
+def _candidates(session: Session, explained: dict[str, pd.DataFrame | str]) -> dict[str, Any]:
+    """Return the ``explain`` frames of all passes as one table."""
+    parts = [
+        frame[["node", "matched", "reason"]].assign(pass_=readable_name(p))
+        for p in session.passes
+        if isinstance(frame := explained[p.signature], pd.DataFrame) and len(frame)
+    ]
+    if not parts:
+        return _table("candidates", "Candidates", "No pass found anything to change.", None)
+    frame = pd.concat(parts).set_index("node")[["pass_", "matched", "reason"]]
+    words = (
+        "What each pass would change (or has changed) on the stage it is applied to, and what not and why."
+    )
+    return _table("candidates", "Candidates", words, frame, "Node", jumps=True)
+
+
+def _table(
+    name: str, title: str, text: str, frame: pd.DataFrame | None, index: str = "", *, jumps: bool = False
+) -> dict[str, Any]:
+    table = None if frame is None else table_state(frame, index)
+    return {"name": name, "title": title, "text": to_json(text), "table": table, "jumps": jumps}
+
+
+def _write(file: Path, text: str) -> None:
+    """Write a file completely or not at all."""
+    unfinished = file.with_name(f".{file.name[:100]}.{uuid.uuid4().hex}")
+    try:
+        with unfinished.open("x", encoding="utf-8", newline="\n") as stream:
+            stream.write(text)
+            stream.flush()
+            os.fsync(stream.fileno())
+        unfinished.replace(file)
+    except BaseException:
+        unfinished.unlink(missing_ok=True)
+        raise

@@ -1,0 +1,215 @@
+"""Graphs as data from which a page draws every view of them, without a kernel.
+
+The page opens groups, lays out and searches by itself (``frontend/src/offline``). Whatever depends on the
+words and fonts of a box, and on what is known of a node, is worked out here, once; what several nodes or
+stages have in common is written once. The data grow with the number of nodes, not with that of views.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from torch import fx
+
+from fxlab.drawing import View, box, build_hierarchy, palette, svg, view
+from fxlab.drawing.describe import result_text
+from fxlab.drawing.hierarchy import Group, Hierarchy, Leaf
+from fxlab.drawing.typography import FONT, has_known_width, shorten, text_width
+from fxlab.screen.details import group_details, model_details, node_description, source_frame
+from fxlab.screen.node_facts import frames_of
+from fxlab.screen.scene import REVEAL_BUDGET, marks_of
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+Word = tuple[str, float | None]
+"""A text and its width; ``None`` where the width is a guess, so that nothing may be squeezed into it."""
+
+METRICS = {
+    "font": FONT,
+    "titleSize": box.TITLE_SIZE, "lineSize": box.LINE_SIZE, "chipSize": box.CHIP_SIZE,
+    "titleHeight": box.TITLE_HEIGHT, "lineHeight": box.LINE_HEIGHT, "chipHeight": box.CHIP_HEIGHT,
+    "paddingX": box.PADDING_X, "paddingY": box.PADDING_Y, "toggleRoom": box.TOGGLE_ROOM,
+    "chipGap": box.CHIP_GAP, "chipPadding": box.CHIP_PADDING, "chipRowsGap": box.CHIP_ROWS_GAP,
+    "more": (text_width("and  more", box.CHIP_SIZE), text_width("0", box.CHIP_SIZE)),
+    "chipsPerRow": box.CHIPS_PER_ROW, "mostChips": box.MOST_CHIPS, "chipReaders": view.CHIP_READERS,
+    "chipClusters": view.CHIP_CLUSTERS, "revealBudget": REVEAL_BUDGET, "sheet": svg.SHEET,
+    "ink": palette.INK, "softInk": palette.SOFT_INK, "edge": palette.EDGE, "groupInk": svg.GROUP_INK,
+    "changed": palette.CHANGED, "changedCluster": svg.CHANGED_CLUSTER,
+    "chipInk": palette.CHIP_INK, "chipColours": (palette.CHIP.fill, palette.CHIP.border),
+    "clusterColours": [(colours.fill, colours.border) for colours in palette.CLUSTER],
+}  # fmt: skip
+"""What the page needs to draw as :mod:`fxlab.drawing` does."""
+
+
+class _Table:
+    """Values that occur many times, written once."""
+
+    def __init__(self) -> None:
+        self.values: list[Any] = []
+        self._numbers: dict[str, int] = {}
+
+    def number(self, value: Any) -> int:
+        """Return the place of a value, which is added if it is new."""
+        key = json.dumps(value)
+        found = self._numbers.get(key)
+        if found is None:
+            found = self._numbers[key] = len(self.values)
+            self.values.append(value)
+        return found
+
+
+class PortableGraphs:
+    """Collects graphs of one model, such as the stages of a session.
+
+    Parameters
+    ----------
+    signatures
+        Of the passes, in the order that numbers them.
+    explained
+        Signature of a pass -> its ``explain`` frame, or words why there is none.
+    """
+
+    def __init__(self, signatures: Sequence[str], explained: Mapping[str, pd.DataFrame | str]) -> None:
+        self._index = {signature: number for number, signature in enumerate(signatures)}
+        self._candidates = _candidates_by_node(explained)
+        self._looks, self._nodes, self._groups, self._frames = _Table(), _Table(), _Table(), _Table()
+        self._frame_numbers: dict[tuple[Any, ...], int] = {}
+        self._graphs: list[dict[str, Any]] = []
+
+    def add(self, gm: fx.GraphModule, name: str, applied: Iterable[str], uncovered: Iterable[str]) -> None:
+        """Add a graph.
+
+        Parameters
+        ----------
+        gm
+            The graph.
+        name
+            Of the model.
+        applied
+            Names of the passes that made it.
+        uncovered
+            Nodes to be seen at first, as far as they do not make the picture too large.
+        """
+        hierarchy = build_hierarchy(gm)
+        marks = marks_of(gm)
+        overview = View.default(hierarchy)
+        known = [node for node in uncovered if node in hierarchy.position_of]
+        first = overview.reveal(known, max(REVEAL_BUDGET, len(overview.boxes)))
+        self._graphs.append(
+            {
+                "tree": self._group(hierarchy.root, hierarchy, marks),
+                "sources": hierarchy.edge_sources.tolist(),
+                "targets": hierarchy.edge_targets.tolist(),
+                "chips": _chip_words(hierarchy),
+                "nodes": [self._node(node, hierarchy) for node in gm.graph.nodes],
+                "overview": sorted(overview.opened),
+                "opened": sorted(first.opened),
+                "details": _with_names(model_details(gm, hierarchy, name, applied)),
+            }
+        )
+
+    def data(self) -> dict[str, Any]:
+        """Return all graphs as JSON data."""
+        return {
+            "metrics": METRICS,
+            "looks": self._looks.values,
+            "nodes": self._nodes.values,
+            "groups": self._groups.values,
+            "frames": self._frames.values,
+            "graphs": self._graphs,
+        }
+
+    def _group(self, group: Group, hierarchy: Hierarchy, marks: box.Marks) -> dict[str, Any]:
+        closed = box.make_box(group, hierarchy, marks, self._index)
+        opened = box.make_box(group, hierarchy, marks, self._index, opened=True)
+        return {
+            "path": group.path,
+            "id": group.id,
+            "closed": self._looks.number(_look(closed)),
+            "opened": self._looks.number(_look(opened)),
+            "details": self._groups.number(_with_names(group_details(group, hierarchy, None, marks))),
+            "count": group.nodes,
+            "children": [
+                self._group(child, hierarchy, marks)
+                if isinstance(child, Group)
+                else self._leaf(child, hierarchy, marks)
+                for child in group.children
+            ],
+        }
+
+    def _leaf(self, leaf: Leaf, hierarchy: Hierarchy, marks: box.Marks) -> list[Any]:
+        look = _look(box.make_box(leaf, hierarchy, marks, self._index))
+        look["result"] = result_text(leaf.node)
+        return [leaf.id, self._looks.number(look), *leaf.names]
+
+    def _node(self, node: fx.Node, hierarchy: Hierarchy) -> int:
+        details = _with_names(node_description(node, hierarchy, None, self._candidates.get(node.name, {})))
+        details["frames"] = [self._frame(frame) for frame in frames_of(node)]
+        return self._nodes.number(details)
+
+    def _frame(self, frame: dict[str, Any]) -> int:
+        key = tuple(frame.values())
+        if key not in self._frame_numbers:
+            self._frame_numbers[key] = self._frames.number(source_frame(frame))
+        return self._frame_numbers[key]
+
+
+def _look(made: box.Box) -> dict[str, Any]:
+    """Describe a box as it looks wherever it is."""
+    info = made.info
+    colours = palette.box_colours(made.classes)
+    return {
+        "kind": info.kind,
+        "label": info.label,
+        "details": info.details,
+        "classes": made.classes,
+        "title": _word(made.title, box.TITLE_SIZE, bold="fx-plumbing" not in made.classes),
+        "lines": [_word(line, box.LINE_SIZE) for line in made.lines],
+        "badge": _word(made.badge, box.CHIP_SIZE, bold=True) if made.badge else None,
+        "width": round(made.width, 2),
+        "height": made.height,
+        "colours": (colours.fill, colours.border),
+        "openable": info.openable,
+        "changed": info.changed,
+        "marks": info.marks,
+    }
+
+
+def _word(text: str, size: float, *, bold: bool = False) -> Word:
+    known = bool(text.strip()) and has_known_width(text)
+    return text, round(text_width(text, size, bold=bold), 2) if known else None
+
+
+def _chip_words(hierarchy: Hierarchy) -> dict[int, tuple[str, float, bool]]:
+    """Return, by position, the words of values that are read often enough to become chips somewhere."""
+    readers: dict[int, set[int]] = {}
+    for source, target in zip(hierarchy.edge_sources.tolist(), hierarchy.edge_targets.tolist(), strict=True):
+        readers.setdefault(source, set()).add(target)
+    fewest = min(view.CHIP_READERS, view.CHIP_CLUSTERS)
+    words = {}
+    for position, targets in readers.items():
+        if len(targets) >= fewest:
+            text = shorten(hierarchy.leaves[position].name, box.LONGEST_CHIP)
+            words[position] = (text, round(text_width(text, box.CHIP_SIZE), 2), has_known_width(text))
+    return words
+
+
+def _candidates_by_node(
+    explained: Mapping[str, pd.DataFrame | str],
+) -> dict[str, dict[str, pd.DataFrame | str]]:
+    """Return, by the name of a node, the rows of each frame that concern it."""
+    found: dict[str, dict[str, pd.DataFrame | str]] = {}
+    for signature, frame in explained.items():
+        if not isinstance(frame, str) and len(frame):
+            for name, rows in frame.groupby("node", sort=False):
+                found.setdefault(str(name), {})[signature] = rows
+    return found
+
+
+def _with_names(details: dict[str, Any]) -> dict[str, Any]:
+    """Return details with the names of linked nodes alone; of each the page knows the rest itself."""
+    kept = {key: value for key, value in details.items() if key not in ("box", "crumbs")}
+    return kept | {side: [link["name"] for link in kept[side]] for side in ("inputs", "users")}

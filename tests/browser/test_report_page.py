@@ -1,0 +1,285 @@
+"""A report in a browser, opened as a file: the graph lives without a kernel and without a network."""
+
+from __future__ import annotations
+
+import re
+import sys
+import xml.etree.ElementTree as ET
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from playwright.sync_api import Browser, Locator, Page, expect
+from torch import fx, nn
+
+import fxlab
+from fxlab import ChangeTrueDivToMulByInverse, MergeLinears, Session
+from fxlab.drawing import View, build_hierarchy, render
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "drawing"))
+from drawing_models import Llama
+
+pytestmark = pytest.mark.browser
+
+ARTIFACTS = Path(__file__).parent / "artifacts"
+HOSTILE = "</script><img src=x onerror='hacked = 1'>&amp; \u202e\U0001f600"
+SVG = "{http://www.w3.org/2000/svg}"
+
+
+class Block(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.query, self.key = nn.Linear(8, 8), nn.Linear(8, 8)
+        self.add_module(HOSTILE, nn.Sequential(nn.Linear(8, 8), nn.Tanh()))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x + self.get_submodule(HOSTILE)(self.query(x) * self.key(x) / 3.0)
+
+
+class Blocks(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.embedding = nn.Embedding(20, 8)
+        self.blocks = nn.ModuleList(Block() for _ in range(4))
+        self.head = nn.Linear(8, 2)
+
+    def forward(self, tokens: torch.Tensor) -> dict[str, torch.Tensor]:
+        x = self.embedding(tokens)
+        for block in self.blocks:
+            x = block(x)
+        return {HOSTILE: self.head(x)}
+
+
+def opened(browser: Browser, file: Path, **options: Any) -> Page:
+    """Open a report; the page remembers what it asked for and what went wrong."""
+    context = browser.new_context(viewport={"width": 1500, "height": 950}, offline=True, **options)
+    page = context.new_page()
+    page.set_default_timeout(20_000)
+    page.requested = []  # type: ignore[attr-defined]
+    page.problems = []  # type: ignore[attr-defined]
+    page.on("request", lambda request: page.requested.append(request.url))  # type: ignore[attr-defined]
+    page.on("pageerror", lambda error: page.problems.append(str(error)))  # type: ignore[attr-defined]
+    page.on("console", lambda said: said.type == "error" and page.problems.append(said.text))  # type: ignore[attr-defined]
+    page.goto(file.as_uri())
+    page.wait_for_selector(".fxi-layer svg")
+    return page
+
+
+@pytest.fixture(scope="module")
+def session() -> Session:
+    torch.manual_seed(0)
+    passes = [MergeLinears(), ChangeTrueDivToMulByInverse()]
+    tokens = torch.arange(10).reshape(2, 5)
+    session = Session(fx.symbolic_trace(Blocks()), (tokens,), passes=passes)
+    session.apply("merge-linears")
+    session.apply("change-true-div-to-mul-by-inverse")
+    return session
+
+
+@pytest.fixture(scope="module")
+def file(session: Session, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return fxlab.report(session, tmp_path_factory.mktemp("report") / "blocks.html")
+
+
+@pytest.fixture
+def page(browser: Browser, file: Path) -> Iterator[Page]:
+    """The report; afterwards it must have asked for nothing but itself and its worker."""
+    page = opened(browser, file)
+    yield page
+    assert [url for url in page.requested if not url.startswith(("file:", "blob:"))] == []  # type: ignore[attr-defined]
+    assert page.problems == []  # type: ignore[attr-defined]
+    page.context.close()
+
+
+def settle(page: Page) -> None:
+    expect(page.locator(".fxlab-inspector")).not_to_have_attribute("aria-busy", "true")
+    page.wait_for_function("() => !document.querySelector('.fxi-moving, .fxi-gliding')")
+
+
+def box(page: Page, title: str) -> Locator:
+    """Return the box or the cluster with a title."""
+    exact = re.compile(f"^{re.escape(title)}$")
+    return page.locator(".fxi-layer svg :is(.node, .fxi-cluster-label)").filter(
+        has=page.locator(".fx-title", has_text=exact)
+    )
+
+
+def details_title(page: Page) -> Locator:
+    return page.get_by_role("region", name="Details").get_by_role("heading", level=2)
+
+
+def saved_svg(page: Page, tmp_path: Path) -> str:
+    page.get_by_text("Export").click()
+    with page.expect_download() as download:
+        page.get_by_role("button", name="SVG picture").click()
+    download.value.save_as(tmp_path / "saved.svg")
+    return (tmp_path / "saved.svg").read_text(encoding="utf-8")
+
+
+def elements_of(svg: str) -> dict[str, Any]:
+    """Return what a picture shows but for where Graphviz put it: by id, the classes, words and sizes."""
+    found = {}
+    for group in ET.fromstring(svg).iter(f"{SVG}g"):
+        if "id" not in group.attrib:
+            continue
+        words = [
+            (
+                text.text,
+                text.attrib["class"],
+                text.get("textLength"),
+                text.get("font-weight"),
+                text.get("fill"),
+            )
+            for text in group.iter(f"{SVG}text")
+        ]
+        shapes = [
+            (
+                shape.attrib["class"],
+                shape.attrib["fill"],
+                shape.attrib["stroke"],
+                shape.attrib["stroke-width"],
+            )
+            for shape in group.iter(f"{SVG}rect")
+        ]
+        sizes = [
+            (round(float(r.attrib["width"])), round(float(r.attrib["height"])))
+            for r in group.iter(f"{SVG}rect")
+        ]
+        title = group.findtext(f"{SVG}title")
+        is_cluster = "cluster" in group.attrib["class"].split()
+        found[group.attrib["id"]] = (
+            group.attrib["class"], group.get("aria-label"), title, words, shapes, [] if is_cluster else sizes
+        )  # fmt: skip
+    return found
+
+
+def test_groups_open_and_close(page: Page) -> None:
+    page.get_by_role("button", name="Close the groups that were opened").click()
+    settle(page)
+    expect(box(page, "blocks.0")).to_have_count(0)
+    box(page, "Block × 4").locator(".fxi-toggle-hit").click()  # noqa: RUF001
+    settle(page)
+    expect(box(page, "blocks.0")).to_have_count(1)
+    box(page, "blocks.0").dblclick()
+    settle(page)
+    expect(box(page, "mul")).to_have_count(1)
+    box(page, "blocks.0").locator(".fxi-toggle-hit").click()
+    settle(page)
+    expect(box(page, "mul")).to_have_count(0)
+    expect(box(page, "blocks.1")).to_have_count(1)
+
+
+def test_a_hidden_node_is_found_and_shown_with_all_that_is_known_of_it(page: Page) -> None:
+    page.get_by_role("combobox", name="Search").fill("linear merged 2")
+    page.locator(".fxi-results [role=option]").first.wait_for()
+    page.keyboard.press("Enter")
+    settle(page)
+    expect(details_title(page)).to_have_text("blocks_2_query_key_merged")
+    details = page.get_by_role("region", name="Details")
+    expect(details).to_contain_text("Changed by")
+    expect(details).to_contain_text("(16, 8)")
+    expect(page.locator(".fxi-layer svg .fxi-selected")).to_be_in_viewport()
+    details.get_by_role("button", name="blocks_2_query", exact=True).first.click()
+    settle(page)
+    expect(details_title(page)).to_have_text("blocks_2_query")
+
+
+def test_each_stage_can_be_looked_at(page: Page, session: Session) -> None:
+    stages = page.get_by_role("combobox", name="Stage of the graph")
+    header, changed = page.locator(".fxi-header"), page.locator(".fxi-layer svg .fx-changed")
+    expect(stages).to_have_value("2")
+    expect(changed.first).to_be_visible()
+    stages.select_option("0")
+    settle(page)
+    expect(header).to_contain_text(f"{len(session.original.graph.nodes)} nodes")
+    expect(changed).to_have_count(0)
+    page.get_by_role("button", name="Next stage").click()
+    settle(page)
+    expect(stages).to_have_value("1")
+    expect(header).to_contain_text(f"{len(session.stages[1].graph.nodes)} nodes")
+    expect(page.locator(".fxi-layer svg .fx-mark-0").first).to_be_visible()
+    expect(page.locator(".fxi-layer svg .fx-mark-1")).to_have_count(0)
+
+
+def test_a_pass_lights_the_nodes_that_it_changed(page: Page) -> None:
+    page.get_by_role("button", name="Merge linears", exact=True).click()
+    settle(page)
+    expect(page.locator(".fxi-layer svg .node.fx-op.fxi-lit").first).to_be_visible()
+    expect(page.get_by_role("switch", name="Merge linears")).to_be_disabled()
+    expect(page.get_by_role("button", name="Undo")).to_be_hidden()
+
+
+def test_tables_are_sorted_and_filtered_and_lead_to_nodes(page: Page) -> None:
+    tables = page.get_by_role("region", name="Tables")
+    expect(tables).to_contain_text("Within the model's own rounding")
+    tables.get_by_role("tab", name="Candidates").click()
+    rows = tables.locator("tbody tr")
+    expect(rows).to_have_count(12)
+    tables.get_by_role("textbox").fill("truediv")
+    expect(rows).to_have_count(4)
+    tables.get_by_role("button", name="Node", exact=True).click()
+    tables.get_by_role("button", name="Node", exact=True).click()
+    expect(rows.first).to_contain_text("truediv_3")
+    rows.first.get_by_role("button").click()
+    settle(page)
+    expect(details_title(page)).to_have_text("truediv_3")
+
+
+def test_names_from_a_model_are_words_and_never_markup(page: Page) -> None:
+    page.get_by_role("combobox", name="Search").fill("img")
+    page.locator(".fxi-results [role=option]").first.wait_for()
+    page.keyboard.press("Enter")
+    settle(page)
+    expect(page.get_by_role("region", name="Details")).to_contain_text("<img src=x")
+    expect(page.locator("img")).to_have_count(0)
+    assert page.evaluate("window.hacked") is None
+
+
+def test_the_view_is_saved_as_dot(page: Page, tmp_path: Path) -> None:
+    page.get_by_text("Export").click()
+    with page.expect_download() as download:
+        page.get_by_role("button", name="Graphviz DOT").click()
+    download.value.save_as(tmp_path / "view.dot")
+    assert (tmp_path / "view.dot").read_text(encoding="utf-8").startswith("digraph")
+
+
+def test_it_follows_the_system_to_light_and_dark(browser: Browser, file: Path) -> None:
+    ARTIFACTS.mkdir(exist_ok=True)
+    for scheme in ("light", "dark"):
+        page = opened(browser, file, color_scheme=scheme)
+        expect(page.locator(".fxlab-inspector")).to_have_attribute("data-theme", scheme)
+        settle(page)
+        page.screenshot(path=ARTIFACTS / f"report-{scheme}.png")
+        page.context.close()
+
+
+@pytest.mark.parametrize("opening", [[], ["layers.[0-5]"], ["layers.0", "layers.3.self_attn", "layers.5"]])
+def test_the_page_draws_what_python_draws(browser: Browser, tmp_path: Path, opening: list[str]) -> None:
+    torch.manual_seed(0)
+    inputs = (torch.arange(6).reshape(2, 3), torch.ones(3, 1), torch.zeros(3, 3))
+    session = Session(fxlab.symbolic_trace(Llama().eval(), inputs), passes=[MergeLinears()])
+    session.apply("merge-linears")
+    page = opened(browser, fxlab.report(session, tmp_path / "llama.html"))
+    page.get_by_role("button", name="Close the groups that were opened").click()
+    settle(page)
+    hierarchy = build_hierarchy(session.graph_module)
+    view = View.default(hierarchy)
+    for path in opening:
+        view = view.open(path)
+        search = page.get_by_role("combobox", name="Search")
+        search.fill(path)
+        page.locator(".fxi-results [role=option]").first.wait_for()
+        expect(page.locator(".fxi-results [role=option]").first).to_contain_text(path)
+        page.keyboard.press("Enter")
+        settle(page)
+    marks = {
+        n.name: tuple(n.meta["transformations"])
+        for n in session.graph_module.graph.nodes
+        if n.meta.get("transformations")
+    }
+    expected = elements_of(render(view, marks=marks).svg)
+    assert elements_of(saved_svg(page, tmp_path)) == expected
+    assert any("chip" in name for name in expected) == bool(opening)
+    page.context.close()

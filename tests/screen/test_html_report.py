@@ -1,0 +1,239 @@
+"""The file that a report is: what it holds, how it is written, and that nothing in it runs but its own."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import operator
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import fx, nn
+
+import fxlab
+from fxlab import ChangeTrueDivToMulByInverse, MergeLinears, Session
+from fxlab.screen import report as report_module_function
+from fxlab.screen.portable import PortableGraphs
+
+HOSTILE = "</script><script>alert(1)</script><!-- <img src=x> ]]> \u202e\u2028 'quotes' & \U0001f600"
+
+
+class Block(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.query, self.key = nn.Linear(4, 4), nn.Linear(4, 4)
+        self.add_module(HOSTILE.replace(".", ""), nn.Linear(4, 4))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.get_submodule(HOSTILE.replace(".", ""))(self.query(x) * self.key(x) / 3.0)
+
+
+class Blocks(nn.Module):
+    def __init__(self, count: int = 3) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(Block() for _ in range(count))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for layer in self.layers:
+            x = layer(x)
+        return x
+
+
+def make_session(count: int = 3) -> Session:
+    torch.manual_seed(0)
+    passes = [MergeLinears(), ChangeTrueDivToMulByInverse()]
+    session = Session(fx.symbolic_trace(Blocks(count)), (torch.randn(2, 4),), passes=passes)
+    session.apply("merge-linears")
+    session.apply("change-true-div-to-mul-by-inverse")
+    return session
+
+
+class Page(HTMLParser):
+    """The elements of a page with the text in each."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.elements: list[tuple[str, dict[str, str | None], str]] = []
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.elements.append((tag, dict(attrs), ""))
+
+    def handle_endtag(self, tag: str) -> None:
+        self.elements.append((f"/{tag}", {}, ""))
+
+    def handle_data(self, data: str) -> None:
+        if self.elements:
+            tag, attributes, text = self.elements[-1]
+            self.elements[-1] = (tag, attributes, text + data)
+
+    def text_of(self, tag: str, **attributes: str) -> str:
+        (found,) = (t for n, a, t in self.elements if n == tag and attributes.items() <= a.items())
+        return found
+
+    @property
+    def data(self) -> dict[str, Any]:
+        found: dict[str, Any] = json.loads(self.text_of("script", id="fxlab-session"))
+        return found
+
+
+@pytest.fixture(scope="module")
+def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return fxlab.report(make_session(), tmp_path_factory.mktemp("report") / "session.html")
+
+
+@pytest.fixture(scope="module")
+def page(written: Path) -> Page:
+    return Page(written.read_text(encoding="utf-8"))
+
+
+def test_it_holds_each_stage_and_what_the_tables_say(page: Page) -> None:
+    data, session = page.data, make_session()
+    assert data["stages"] == ["Original", "Merge linears", "Change true div to mul by inverse"]
+    assert [len(graph["nodes"]) for graph in data["graphs"]] == [len(s.graph.nodes) for s in session.stages]
+    assert data["tables"]["outputs"]["judgement"]["agrees"]
+    assert data["tables"]["nodes"]["table"]["total"] == len(session.transformed_nodes())
+    verdict, candidates = data["tables"]["more"]
+    assert verdict["text"].startswith("Within the model's own rounding")
+    assert candidates["table"]["total"] == sum(len(session.explain(p)) for p in session.passes)
+    assert [card["on"] for card in data["passes"]["passes"]] == [True, True]
+
+
+def test_names_of_a_model_cannot_leave_the_data(page: Page) -> None:
+    tags = [tag for tag, *_ in page.elements]
+    assert tags.count("script") == 3
+    assert "img" not in tags
+    names = {entry for graph in page.data["graphs"] for entry in re.findall(r"alert", json.dumps(graph))}
+    assert names == {"alert"}
+
+
+def test_nothing_runs_or_loads_but_what_the_file_holds(page: Page) -> None:
+    (policy,) = (
+        a["content"] for t, a, _ in page.elements if t == "meta" and "Policy" in str(a.get("http-equiv"))
+    )
+    assert policy is not None
+    rules = dict(rule.split(" ", 1) for rule in policy.split("; "))
+    assert rules["default-src"] == "'none'"
+    assert "unsafe-inline" not in policy
+    assert "http" not in policy
+    (script,) = (text for tag, a, text in page.elements if tag == "script" and not a)
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    assert f"'sha256-{digest}'" in rules["script-src"]
+    links = [a for _, attributes, _ in page.elements for a in attributes if a in ("src", "href")]
+    assert links == []
+
+
+def test_the_embedded_scripts_end_where_they_should(page: Page) -> None:
+    worker = page.text_of("script", id="fxlab-layout-worker")
+    (script,) = (text for tag, a, text in page.elements if tag == "script" and not a)
+    for text in (worker, script):
+        assert not re.search(r"</script|<!--", text, re.IGNORECASE)
+    assert "Graphviz" in worker
+
+
+def test_a_report_is_as_large_as_its_code_and_its_nodes(tmp_path: Path) -> None:
+    small, medium, large = (
+        fxlab.report(make_session(count), tmp_path / f"{count}.html", judge=False).stat().st_size
+        for count in (5, 25, 45)
+    )
+    assert small < 1_300_000
+    assert large - medium == pytest.approx(medium - small, rel=0.15)
+
+
+def test_what_stages_have_in_common_is_written_once() -> None:
+    session = make_session()
+    once, twice = PortableGraphs([], {}), PortableGraphs([], {})
+    once.add(session.original, "model", [], [])
+    for _ in range(2):
+        twice.add(session.original, "model", [], [])
+    assert once.data()["nodes"] == twice.data()["nodes"]
+    assert once.data()["looks"] == twice.data()["looks"]
+
+
+def test_a_model_is_traced_and_shown_without_passes(tmp_path: Path) -> None:
+    path = fxlab.report(nn.Sequential(nn.Linear(2, 2), nn.ReLU()), str(tmp_path / "a.HTML"), torch.ones(3, 2))
+    assert path == tmp_path / "a.HTML"
+    data = Page(path.read_text(encoding="utf-8")).data
+    assert data["stages"] == ["Original"]
+    assert data["tables"]["outputs"]["text"] == "No pass is on: this is the model as traced."
+
+
+def test_a_session_without_inputs_or_weights_can_be_reported(tmp_path: Path) -> None:
+    with torch.device("meta"):
+        session = Session(fx.symbolic_trace(Blocks()), passes=[MergeLinears()])
+    session.apply("merge-linears")
+    data = Page(fxlab.report(session, tmp_path / "a.html").read_text(encoding="utf-8")).data
+    assert data["tables"]["outputs"]["state"] == "none"
+    assert "no inputs" in data["tables"]["outputs"]["text"]
+
+
+def test_a_model_that_draws_random_numbers_has_a_report_that_says_there_is_no_verdict(tmp_path: Path) -> None:
+    class Noisy(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x / 3.0 + torch.rand_like(x)
+
+    session = Session(
+        fx.symbolic_trace(Noisy()), torch.linspace(0, 9, 64), passes=[ChangeTrueDivToMulByInverse()]
+    )
+    session.apply("change-true-div-to-mul-by-inverse")
+    more = Page(fxlab.report(session, tmp_path / "a.html").read_text(encoding="utf-8")).data["tables"]["more"]
+    assert more[0]["table"] is None
+    assert more[0]["text"].startswith("There is no verdict")
+
+
+def test_a_file_is_replaced_as_a_whole_or_not_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "a.html"
+    path.write_text("before")
+
+    def fails(*_: object) -> None:
+        raise OSError("disk full")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("os.fsync", fails)
+        with pytest.raises(OSError, match="disk full"):
+            fxlab.report(make_session(1), path, judge=False)
+    assert path.read_text() == "before"
+    assert list(tmp_path.iterdir()) == [path]
+    fxlab.report(make_session(1), path, judge=False)
+    assert path.read_text(encoding="utf-8").startswith("<!DOCTYPE html>")
+    assert list(tmp_path.iterdir()) == [path]
+
+
+@pytest.mark.parametrize(
+    ("path", "error", "words"),
+    [
+        (3, TypeError, "expected a str or a path, got int"),
+        ("report.pdf", ValueError, "ends in .html"),
+        ("missing/report.html", FileNotFoundError, "make it first"),
+        ("folder.html", IsADirectoryError, "is a folder"),
+    ],
+)
+def test_a_path_that_cannot_be_written_is_refused_before_any_work(
+    path: Any, error: type[Exception], words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "folder.html").mkdir()
+    with pytest.raises(error, match=words):
+        fxlab.report(object(), path)  # type: ignore[arg-type]
+
+
+def test_only_models_and_sessions_are_reported(tmp_path: Path) -> None:
+    with pytest.raises(TypeError, match="got builtin_function"):
+        fxlab.report(operator.add, tmp_path / "a.html")  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="a session has its own"):
+        fxlab.report(make_session(1), tmp_path / "a.html", torch.ones(2))
+
+
+def test_a_missing_front_end_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fxlab.screen.front_end._STATIC", tmp_path)
+    with pytest.raises(RuntimeError, match=r"front end is missing.*hatch_build.py"):
+        fxlab.report(make_session(1), tmp_path / "a.html", judge=False)
+
+
+def test_the_public_name_stays_a_function_whatever_is_imported() -> None:
+    assert fxlab.report is report_module_function
