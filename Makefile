@@ -48,7 +48,7 @@ $(VENV)/.python:
 	touch $@
 
 $(VENV)/.lab: $(VENV)/.python pyproject.toml constraints.txt
-	$(INSTALL) --group lab --editable .
+	$(INSTALL) --group lab --editable ".[notebook]"
 	touch $@
 
 $(VENV)/.test: $(VENV)/.lab

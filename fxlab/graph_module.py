@@ -16,8 +16,7 @@ from typing import Any, NamedTuple, SupportsIndex, cast
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx import Graph, GraphModule, Node
-try: from torch.fx._graph_pickler import GraphPickler
-except ImportError: GraphPickler=None
+from torch.fx._graph_pickler import GraphPickler
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
 from fxlab.pickling import for_protocol, is_picklable, picklable_entries

@@ -85,6 +85,6 @@ def _pass_table(session: Session) -> pd.DataFrame:
 
 
 def _write(session: Session, path: str) -> None:
-    import fxlab
+    from fxlab.screen import report as write_report
 
-    fxlab.report(session, path)
+    write_report(session, path)
