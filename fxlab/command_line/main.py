@@ -8,6 +8,7 @@ import sys
 import traceback
 import warnings
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any, NoReturn, TypeAlias
 
 from fxlab._version import __version__
@@ -111,14 +112,16 @@ def _parser() -> argparse.ArgumentParser:
         help="the passes to apply, separated by commas; the beginning of a name will do, `all` is all. They "
         "are applied in the order in which `fxlab passes` lists them",
     )
-    report.add_argument("-o", "--output", metavar="FILE", help="the HTML file to write")
+    report.add_argument("-o", "--output", type=_page, metavar="FILE", help="the HTML file to write")
 
     trace = _add(commands, "trace", "Trace a model, and tell what its graph holds for.")
     _add_model(trace)
     shown = trace.add_mutually_exclusive_group()
     shown.add_argument("--code", action="store_true", help="print the code of the graph")
     shown.add_argument("--nodes", action="store_true", help="print a table of the nodes")
-    trace.add_argument("-o", "--output", metavar="FILE", help="save the graph module, with torch.save")
+    trace.add_argument(
+        "-o", "--output", type=_file, metavar="FILE", help="save the graph module, with torch.save"
+    )
 
     _add(commands, "passes", "List the passes on offer, in the order in which they are applied.")
     return parser
@@ -179,3 +182,19 @@ def _positive(text: str) -> int:
     if number < 1:
         raise argparse.ArgumentTypeError(f"expected a positive integer, got {text!r}")
     return number
+
+
+def _file(text: str) -> str:
+    # Checked before a model is loaded and traced, which may take minutes.
+    path = Path(text)
+    if path.is_dir():
+        raise argparse.ArgumentTypeError(f"{text} is a folder; give the name of a file in it")
+    if not path.parent.is_dir():
+        raise argparse.ArgumentTypeError(f"there is no folder {path.parent}; make it first")
+    return text
+
+
+def _page(text: str) -> str:
+    if Path(text).suffix.lower() not in (".html", ".htm"):
+        raise argparse.ArgumentTypeError(f"expected a file that ends in .html, got {text!r}")
+    return _file(text)

@@ -1,15 +1,18 @@
 """The command as a whole: how it is started, and how it ends."""
 
 import json
+import re
 import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 
 import fxlab as package
 from fxlab.command_line import report_command, trace_command
+from fxlab.command_line.exit_code import ExitCode
 
 PYTHON_M = [sys.executable, "-m", "fxlab"]
 
@@ -62,6 +65,12 @@ def test_a_reader_that_is_gone_is_no_error():
     )
     assert ran.returncode == 0
     assert "Error" not in ran.stderr
+
+
+def test_every_exit_code_is_documented():
+    docs = (Path(__file__).parents[2] / "docs" / "command_line.md").read_text()
+    codes = {code.value for code in ExitCode}
+    assert {int(number) for number in re.findall(r"^\| (\d+) \|", docs, flags=re.MULTILINE)} == codes
 
 
 @pytest.mark.parametrize(

@@ -62,9 +62,22 @@ def test_the_report_is_written(fxlab, config_file, tmp_path, passes):
     assert "BertModel" in page
 
 
-def test_where_no_report_can_be_written_it_says_so(fxlab, config_file, tmp_path):
-    for path in (tmp_path / "no" / "folder" / "report.html", tmp_path / "report.pdf"):
-        ended = fxlab("report", config_file, "-o", path)
-        assert ended.code == 2, ended
-        assert path.name in ended.err
-        assert not path.exists()
+@pytest.mark.parametrize(
+    ("path", "words"),
+    [("no/folder/report.html", "no folder"), ("report.pdf", "ends in .html"), ("a.html", "is a folder")],
+)
+def test_where_no_report_can_be_written_it_says_so_before_anything_is_loaded(fxlab, tmp_path, path, words):
+    (tmp_path / "a.html").mkdir()
+    ended = fxlab("report", "there is no such model", "-o", tmp_path / path)
+    assert ended.code == 2
+    assert words in ended.err
+
+
+def test_a_report_that_cannot_be_written_is_said_so(fxlab, config_file, tmp_path, monkeypatch):
+    def full(*_):
+        raise OSError("No space left on device")
+
+    monkeypatch.setattr("fxlab.screen.report", full)
+    ended = fxlab("report", config_file, "-o", tmp_path / "report.html")
+    assert ended.code == 2
+    assert "No space left on device (-o)" in ended.err

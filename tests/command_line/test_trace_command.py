@@ -68,12 +68,13 @@ def test_what_a_trace_warns_of_is_on_stderr(fxlab, tmp_path):
     assert "warning" not in ended.out
 
 
-@pytest.mark.parametrize("path", ["no/such/folder/graph.pt", "."])
-def test_where_nothing_can_be_saved_it_says_so(fxlab, config_file, path, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    ended = fxlab("trace", config_file, "--no-check", "-o", path)
+@pytest.mark.parametrize(
+    ("path", "words"), [("no/folder/graph.pt", "no folder no/folder"), (".", "is a folder")]
+)
+def test_where_nothing_can_be_saved_it_says_so_before_anything_is_loaded(fxlab, path, words):
+    ended = fxlab("trace", "there is no such model", "-o", path)
     assert ended.code == 2
-    assert f"(-o {path})" in ended.err
+    assert words in ended.err
 
 
 def test_control_characters_of_a_model_do_not_reach_the_terminal(fxlab, tmp_path):
