@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import torch
 from torch.fx import GraphModule
 
-from fxlab.graph_module import changed_copy
+from fxlab.graph_module import changed_copy, sources_bounded
 from fxlab.running import Inputs
 from fxlab.transformations import Transformation, offered
 from fxlab.validation import Reference, Verdict, compare_outputs, transformed_nodes
@@ -325,8 +325,10 @@ class Session:
     def _built(self, stack: _Stack) -> dict[_Stack, GraphModule]:
         """Return the stages of a stack, those that exist and those still to be made."""
         stages: dict[_Stack, GraphModule] = {}
-        for prefix in _prefixes(stack):
-            stages[prefix] = self._stages.get(prefix) or self._applied_to(stages[prefix[:-1]], prefix[-1])
+        with sources_bounded() as kept:
+            for prefix in _prefixes(stack):
+                stages[prefix] = self._stages.get(prefix) or self._applied_to(stages[prefix[:-1]], prefix[-1])
+                kept.append(stages[prefix])
         return stages
 
     def _applied_to(self, below: GraphModule, signature: str) -> GraphModule:
