@@ -7,7 +7,7 @@ INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --co
 
 SEED ?= 1
 
-.PHONY: lab test lint benchmark coverage fuzz clean
+.PHONY: lab test lint bench compat coverage fuzz clean
 
 # JupyterLab refuses to run as root unless told to, which is what containers are.
 lab: $(VENV)/.lab
@@ -24,7 +24,8 @@ lint: $(VENV)/.test
 	$(BIN)/lint-imports
 	$(BIN)/python hatch_build.py --check
 
-benchmark: $(VENV)/.test
+# Against named peers; writes benchmarks/results.md and adds to benchmarks/history.csv.
+bench: $(VENV)/.test
 	$(BIN)/python -m benchmarks
 
 # Which of transformers' architectures trace; takes half an hour and writes docs/coverage.md.

@@ -10,7 +10,12 @@ from benchmarks.measure import Comparison
 def comparisons() -> Iterator[Comparison]:
     """Yield what is compared."""
 
-    def importing(module: str) -> None:
-        subprocess.run([sys.executable, "-c", f"import {module}"], check=True)
+    def importing(modules: str) -> None:
+        subprocess.run([sys.executable, "-c", f"import {modules}"], check=True)
 
-    yield Comparison("import", "import torch", lambda: importing("fxlab"), lambda: importing("torch"))
+    yield Comparison(
+        "import torch and fxlab",
+        "import torch",
+        lambda: importing("torch, fxlab"),
+        lambda: importing("torch"),
+    )
