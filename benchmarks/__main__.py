@@ -31,8 +31,11 @@ HISTORY = FOLDER / "history.csv"
 """A row for each comparison of each run that was kept."""
 
 SUITES = {
-    suite.__name__.rpartition(".")[2]: suite
-    for suite in (import_time, passes, drawing, compare_nodes, tracing)
+    "import_time": import_time,
+    "passes": passes,
+    "drawing": drawing,
+    "compare_nodes": compare_nodes,
+    "tracing": tracing,
 }
 IN_ENVIRONMENTS_OF_THEIR_OWN = ("peers",)
 """Suites that make an environment with the peers, run in it, and print a row of JSON for each comparison."""
@@ -72,8 +75,8 @@ def write(rows: list[dict[str, Any]]) -> None:
     lines = [
         "# Benchmarks",
         "",
-        "Made by `make bench`: each task is done by fxlab and by a peer, in turns, in one run on one machine. "
-        "Seconds are medians; a ratio below 1 means that fxlab is faster; the range is that of the rounds.",
+        "Made by `make bench`: each task is done by fxlab and by a peer, in turns, in one run on one "
+        "machine. Seconds are medians; a ratio below 1 means that fxlab is faster; the range is that of the rounds.",
         "",
         f"{machine()}; load {load:.1f} (more than one process per core makes "
         "seconds longer and ranges wider; ratios suffer less).",
