@@ -28,6 +28,14 @@ lint: $(VENV)/.test
 bench: $(VENV)/.test
 	$(BIN)/python -m benchmarks
 
+# The core's tests with the oldest of what pyproject.toml allows; its torch brings gigabytes for GPUs along.
+compat:
+	$(PYTHON) -m venv $(VENV)-oldest
+	$(VENV)-oldest/bin/python -m pip install --quiet --constraint constraints-oldest.txt torch transformers pandas \
+	    numpy graphviz pygraphviz tqdm ipywidgets anywidget pytest hypothesis pillow psutil
+	PYTHONPATH=. $(VENV)-oldest/bin/python -m pytest -W ignore tests/test_session.py tests/test_graph_module.py \
+	    tests/tracing/test_plain_modules.py tests/tracing/test_architectures.py tests/transformations tests/validation
+
 # Which of transformers' architectures trace; takes half an hour and writes docs/coverage.md.
 coverage: $(VENV)/.test
 	$(BIN)/python -m benchmarks.coverage

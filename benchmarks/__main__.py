@@ -76,7 +76,8 @@ def write(rows: list[dict[str, Any]]) -> None:
         "# Benchmarks",
         "",
         "Made by `make bench`: each task is done by fxlab and by a peer, in turns, in one run on one "
-        "machine. Seconds are medians; a ratio below 1 means that fxlab is faster; the range is that of the rounds.",
+        "machine. Seconds are medians; a ratio below 1 means that fxlab is faster; the range is that of "
+        "the rounds.",
         "",
         f"{machine()}; load {load:.1f} (more than one process per core makes "
         "seconds longer and ranges wider; ratios suffer less).",
