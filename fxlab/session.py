@@ -9,11 +9,10 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 import torch
 from torch.fx import GraphModule, Node
 
-from fxlab import transformations
-from fxlab.graph_module import changed_copy
+from fxlab.graph_module import changed_copy, sources_bounded
 from fxlab.running import Inputs
 from fxlab.session_code import stack_code
-from fxlab.transformations import RewritePass, Transformation
+from fxlab.transformations import RewritePass, Transformation, offered
 from fxlab.transformations.limit import listed, node_names, not_limitable
 from fxlab.validation import Reference, Verdict, compare_outputs, transformed_nodes
 
@@ -78,8 +77,8 @@ class Session:
         What to trace and to compare outputs with: keyword arguments (a mapping), positional arguments (a
         tuple) or one tensor. For a model of transformers they are made from its configuration.
     passes
-        The transformations on offer, lowest in the stack first. If left out, all that :func:`available` and
-        :func:`installed` name.
+        The transformations on offer, lowest in the stack first. If left out, all that
+        :func:`fxlab.transformations.offered` returns.
     atol, rtol
         What outputs may differ by and still agree: ``|a - b| <= atol + rtol * |a|``, as in
         :func:`compare_outputs`.
@@ -122,7 +121,7 @@ class Session:
         self._passes: dict[str, Transformation] = {}
         self._lock = threading.RLock()
         self._listeners: list[Callable[[Session], None]] = []
-        for pass_ in _offered_by_default() if passes is None else passes:
+        for pass_ in offered() if passes is None else passes:
             self._register(pass_)
         self.original, self.inputs = _traced(model, inputs)
         self._stages: dict[_Stack, GraphModule] = {(): self.original}
@@ -439,9 +438,9 @@ class Session:
         if isinstance(pass_, str) and pass_ in self._passes:
             return pass_
         signature = pass_ if isinstance(pass_, str) else pass_.signature
-        for offered, whole in self._passes.items():
-            if signature in (whole.signature, self._limited(offered).signature):
-                return offered
+        for name, whole in self._passes.items():
+            if signature in (whole.signature, self._limited(name).signature):
+                return name
         name = pass_.name if isinstance(pass_, Transformation) else pass_
         offered_names = ", ".join(self._passes)
         raise ValueError(f"pass_: the session does not offer {name!r}. It offers: {offered_names}.")
@@ -464,8 +463,11 @@ class Session:
     def _built(self, stack: _Stack) -> dict[_Stack, GraphModule]:
         """Return the stages of a stack, those that exist and those still to be made."""
         stages: dict[_Stack, GraphModule] = {}
-        for prefix in _prefixes(stack):
-            stages[prefix] = self._stages.get(prefix) or self._applied_to(stages[prefix[:-1]], *prefix[-1])
+        with sources_bounded() as kept:
+            for prefix in _prefixes(stack):
+                stage = self._stages.get(prefix) or self._applied_to(stages[prefix[:-1]], *prefix[-1])
+                stages[prefix] = stage
+                kept.append(stage)
         return stages
 
     def _applied_to(self, below: GraphModule, name: str, left_out: tuple[_Candidate, ...]) -> GraphModule:
@@ -499,10 +501,6 @@ def _traced(model: torch.nn.Module, inputs: Inputs | None) -> tuple[GraphModule,
 
     known: Inputs = example_inputs(model) if inputs is None else inputs
     return symbolic_trace(model, known), known
-
-
-def _offered_by_default() -> list[Transformation]:
-    return [*(cls() for cls in transformations.available()), *transformations.installed()]
 
 
 def _prefixes(stack: _Stack) -> Iterable[_Stack]:

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from types import CellType, FunctionType
 from typing import Any
 
 from torch import nn
 
+from fxlab.interrupts import RestoringStack
 from fxlab.tracing.model_files import files_of, is_torch
 
 _Cached = functools._lru_cache_wrapper
@@ -31,12 +32,12 @@ def caches_bypassed(model: nn.Module) -> Iterator[None]:
     files = files_of(model)
     classes = [value for file in files for value in vars(file).values() if isinstance(value, type)]
     owners = [*files, *(cls for cls in classes if not is_torch(cls.__module__))]
-    with ExitStack() as stack:
+    with RestoringStack() as stack:
         for owner in dict.fromkeys(owners):
             for name, value in list(vars(owner).items()):
                 if isinstance(value, _Cached):
-                    setattr(owner, name, _uncached(value))
                     stack.callback(setattr, owner, name, value)
+                    setattr(owner, name, _uncached(value))
                 for cell in _cells_of(getattr(value, "__func__", value)):
                     stack.callback(setattr, cell, "cell_contents", cell.cell_contents)
                     cell.cell_contents = _uncached(cell.cell_contents)

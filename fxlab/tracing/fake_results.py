@@ -189,9 +189,13 @@ _MAKERS: dict[Any, Callable[..., torch.Tensor | None]] = {
     torch.Tensor.matmul: _matmul,
     torch.Tensor.__matmul__: _matmul,
     nn.functional.scaled_dot_product_attention: _scaled_dot_product_attention,
-    nn.functional.grouped_mm: _grouped_mm,
-    torch._grouped_mm: _grouped_mm,
     torch.linspace: _linspace,
     nn.functional.max_pool1d: _max_pool1d,
     torch.randn: _randn,
+}
+# What older releases of torch do not have, their models do not call.
+_MAKERS |= {
+    getattr(home, name): _grouped_mm
+    for home, name in ((nn.functional, "grouped_mm"), (torch, "_grouped_mm"))
+    if hasattr(home, name)
 }

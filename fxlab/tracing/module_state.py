@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from fxlab.interrupts import interrupts_held
 from fxlab.tensors import same_bits
 
 
@@ -29,9 +30,9 @@ def module_state_kept(model: nn.Module, *, values: bool = False) -> Iterator[Non
     try:
         yield
     finally:
-        for module, kept in zip(modules, attributes, strict=True):
-            _restore(vars(module), kept)
-        with torch.no_grad():
+        with interrupts_held(), torch.no_grad():
+            for module, kept in zip(modules, attributes, strict=True):
+                _restore(vars(module), kept)
             for buffer, before in buffers:
                 # Batch norm writes without counting a new version.
                 if not same_bits(buffer, before):

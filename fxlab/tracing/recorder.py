@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import threading
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext
 from types import FunctionType
 from typing import Any
 
@@ -19,6 +19,7 @@ from torch.autograd import Function
 from torch.fx import Node
 from torch.overrides import TorchFunctionMode
 
+from fxlab.interrupts import RestoringStack
 from fxlab.tracing.arguments import Argument, inputs_of, map_tensors, tensors_inside
 from fxlab.tracing.autocast import AutocastUse, UnderAutocast, autocast_state
 from fxlab.tracing.calls import (
@@ -120,7 +121,7 @@ class Recorder(TorchFunctionMode):
         inputs = inputs_of(arguments, values)
         autocast = AutocastUse()
         run = torch.inference_mode(False), torch.enable_grad(), autocast.watched(), self._calls_seen(), self
-        with ExitStack() as stack:
+        with RestoringStack() as stack:
             for context in run:
                 stack.enter_context(context)
             output = self._model(**inputs) if isinstance(inputs, dict) else self._model(*inputs)
@@ -248,14 +249,14 @@ class Recorder(TorchFunctionMode):
         self, function: type[Function], apply: Callable[..., Any], args: tuple[Any, ...], kwargs: Any
     ) -> Any:
         if self._paused or threading.get_ident() != self._thread:
-            return apply(function, *args, **kwargs)
+            return apply(*args, **kwargs)
         try:
             self.recording.argument((args, kwargs))
         except TraceError:
             self.recording.note("gradient", function.__name__, "its own backward is not in the graph")
-            return apply(function, *args, **kwargs)
+            return apply(*args, **kwargs)
         call = Call("call_function", AutogradFunction(function), args, kwargs)
-        return self._call_whole(call, lambda: apply(function, *args, **kwargs), False)
+        return self._call_whole(call, lambda: apply(*args, **kwargs), False)
 
     def _call_vmap(
         self,
@@ -363,7 +364,8 @@ class Recorder(TorchFunctionMode):
             return self._call_module(module, args, kwargs)
 
         def call_function(function: type[Function], *args: Any, **kwargs: Any) -> Any:
-            return self._call_autograd_function(function, apply.__func__, args, kwargs)
+            # A classmethod of Python or, from torch 2.15 on, one of C.
+            return self._call_autograd_function(function, apply.__get__(None, function), args, kwargs)
 
         try:
             nn.Module.__call__ = call  # type: ignore[method-assign]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import builtins
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -16,6 +16,7 @@ from torch import nn
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.nn import functional
 
+from fxlab.interrupts import RestoringStack
 from fxlab.tracing.model_files import files_of
 
 _ATTENTION = functional.scaled_dot_product_attention
@@ -24,15 +25,15 @@ _ATTENTION = functional.scaled_dot_product_attention
 @contextmanager
 def sizes_in_builtins(model: nn.Module) -> Iterator[None]:
     """Put ``len`` and ``range`` that know symbolic sizes into the files that a model is written in."""
-    with ExitStack() as stack:
+    with RestoringStack() as stack:
         stack.callback(setattr, functional, _ATTENTION.__name__, _ATTENTION)
         setattr(functional, _ATTENTION.__name__, _attention)
         for file in files_of(model):
             namespace = vars(file)
             for name, function in {"len": _len, "range": _range}.items():
                 if name not in namespace:
+                    stack.callback(namespace.pop, name, None)
                     namespace[name] = function
-                    stack.callback(namespace.pop, name)
         yield
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -12,6 +12,7 @@ from torch import nn
 from torch._dispatch.python import enable_python_dispatcher
 from torch.fx import GraphModule
 
+from fxlab.interrupts import RestoringStack
 from fxlab.tracing.arguments import Argument, bound_arguments, map_tensors
 from fxlab.tracing.assemble import assemble
 from fxlab.tracing.caches import caches_bypassed
@@ -221,7 +222,7 @@ class _Ladder:
         fakes = FakeInputs(self._arguments, dynamic=dynamic, batch_only=batch_only, with_data=with_data)
         model = self._model
         kept = module_state_kept(model), caches_bypassed(model), sizes_in_builtins(model)
-        with ExitStack() as stack:
+        with RestoringStack() as stack:
             # The dispatcher of Python can follow symbolic sizes into operators that are made of others.
             for context in (*kept, enable_python_dispatcher()):
                 stack.enter_context(context)
@@ -245,7 +246,9 @@ class _Ladder:
         with torch.inference_mode(False):
             values = {a.name: map_tensors(lambda _, t: t.clone(), a.value) for a in self._arguments}
         kept = module_state_kept(self._model, values=True)
-        with kept, caches_bypassed(self._model), _random_numbers_of_checks(), made:
+        with RestoringStack() as stack:
+            for context in (kept, caches_bypassed(self._model), _random_numbers_of_checks(), made):
+                stack.enter_context(context)
             recorder.record(self._arguments, values)
         return self._finished(recorder, fakes)
 

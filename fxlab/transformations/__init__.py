@@ -15,7 +15,7 @@ from fxlab.transformations.fuse_batch_norm_in_conv_transpose import FuseBatchNor
 from fxlab.transformations.fuse_bias_in_linear import FuseBiasInLinear
 from fxlab.transformations.lint_and_recompile import LintAndRecompile
 from fxlab.transformations.merge_linears import MergeLinears
-from fxlab.transformations.registry import available, installed
+from fxlab.transformations.registry import available, installed, offered
 from fxlab.transformations.remove_dead_code import RemoveDeadCode
 from fxlab.transformations.remove_identities import RemoveIdentities
 from fxlab.transformations.rewrite_pass import RewritePass
@@ -44,4 +44,5 @@ __all__ = [
     "available",
     "compose",
     "installed",
+    "offered",
 ]

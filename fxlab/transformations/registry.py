@@ -87,6 +87,17 @@ def installed() -> list[Transformation]:
     return offered
 
 
+def offered() -> list[Transformation]:
+    """Return all that sessions and the inspector offer by default, lowest in the stack first.
+
+    Examples
+    --------
+    >>> len(offered()) == len(available()) + len(installed())
+    True
+    """
+    return [*(cls() for cls in available()), *installed()]
+
+
 def _loaded(entry_point: EntryPoint) -> Transformation:
     loaded: Any = entry_point.load()
     if isinstance(loaded, type) and issubclass(loaded, Transformation):

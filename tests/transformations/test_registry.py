@@ -1,11 +1,11 @@
 """The registry: fxlab's own passes, and those that other installed packages offer by entry points."""
 
-import importlib
 import sys
 
 import pytest
 import torch
 from exactness import traced
+from installed_passes import install_passes
 from torch import nn
 
 import fxlab
@@ -51,14 +51,8 @@ def offer(tmp_path, monkeypatch):
     """Return a function that installs a distribution with entry points."""
 
     def install(**entry_points):
-        (tmp_path / "somebodys_passes.py").write_text(MODULE)
-        info = tmp_path / "somebodys_package-1.0.dist-info"
-        info.mkdir()
-        (info / "METADATA").write_text("Metadata-Version: 2.1\nName: somebodys-package\nVersion: 1.0\n")
-        lines = [f"{name} = {value}" for name, value in entry_points.items()]
-        (info / "entry_points.txt").write_text("\n".join(["[fxlab.transformations]", *lines]))
+        install_passes(tmp_path, "somebodys_passes", MODULE, entry_points)
         monkeypatch.syspath_prepend(tmp_path)
-        importlib.invalidate_caches()
 
     yield install
     sys.modules.pop("somebodys_passes", None)

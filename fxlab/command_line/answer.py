@@ -1,0 +1,100 @@
+"""What a command prints on standard output: text for people, JSON or CSV for programs."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, TextIO
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+FORMATS = ("text", "json", "csv")
+WIDEST_CELL = 100
+
+
+@dataclass(frozen=True)
+class Answer:
+    """Facts and tables; JSON holds all of them, CSV the first table."""
+
+    facts: dict[str, Any]
+    """Name -> string, number, ``None`` or a list of these."""
+    tables: dict[str, pd.DataFrame] = field(default_factory=dict)
+    """Name -> table, whose index, if it has a name, is its first column."""
+
+    def write(self, file: TextIO, format: str) -> None:
+        """Write it in one of the ``FORMATS``."""
+        if format == "json":
+            tables = {name: _records(table) for name, table in self.tables.items()}
+            facts = {name: None if _is_not_finite(value) else value for name, value in self.facts.items()}
+            file.write(json.dumps({**facts, **tables}, indent=2) + "\n")
+        elif format == "csv":
+            table = next(iter(self.tables.values()))
+            file.write(visible(_flat(table).to_csv(index=False, lineterminator="\n")))
+        else:
+            file.write(visible(self._text()))
+
+    def _text(self) -> str:
+        known = {name: value for name, value in self.facts.items() if value not in (None, [])}
+        width = max((len(name) for name in known), default=0)
+        facts = [f"{_words(name):{width}}  {_value(value)}\n" for name, value in known.items()]
+        tables = [f"{_words(name)}\n{_table_text(table)}\n" for name, table in self.tables.items()]
+        return "\n".join(part for part in ("".join(facts), *tables) if part)
+
+
+def visible(text: str) -> str:
+    r"""Escape control characters: text that comes from a model must not command a terminal.
+
+    Examples
+    --------
+    >>> print(visible("a name\x1b[2J"))
+    a name\x1b[2J
+    """
+    return _CONTROL.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
+
+
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
+"""Of terminals, and those that turn the direction of text round; not line ends and tabs."""
+
+
+def _flat(table: pd.DataFrame) -> pd.DataFrame:
+    return table if table.index.name is None else table.reset_index()
+
+
+def _records(table: pd.DataFrame) -> list[dict[str, Any]]:
+    # pandas writes NaN, which JSON does not have, as null.
+    records: list[dict[str, Any]] = json.loads(_flat(table).to_json(orient="records", default_handler=str))
+    return records
+
+
+def _table_text(table: pd.DataFrame) -> str:
+    if table.empty:
+        return "  none"
+    flat = _flat(table).apply(lambda column: column.map(_value))
+    widths = [max(len(str(name)), *map(len, flat[name])) for name in flat]
+    rows = [list(map(str, flat.columns)), *flat.to_numpy().tolist()]
+    return "\n".join(
+        "  " + "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+        for row in rows
+    )
+
+
+def _is_not_finite(value: object) -> bool:
+    return isinstance(value, float) and not math.isfinite(value)
+
+
+def _words(name: str) -> str:
+    return name.replace("_", " ")
+
+
+def _value(value: object) -> str:
+    if value is None or value != value:
+        return "-"
+    if isinstance(value, float):
+        return f"{value:.3g}"
+    if isinstance(value, list):
+        return ", ".join(map(str, value)) or "none"
+    text = " ".join(str(value).split())
+    return text if len(text) <= WIDEST_CELL else f"{text[: WIDEST_CELL - 1]}…"

@@ -1,0 +1,200 @@
+"""The command ``fxlab``: its arguments, and what happens when something goes wrong."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import traceback
+import warnings
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, NoReturn, TypeAlias
+
+from fxlab._version import __version__
+from fxlab.command_line.answer import FORMATS, Answer, visible
+from fxlab.command_line.exit_code import CommandError, ExitCode
+from fxlab.command_line.model_source import DTYPES
+
+_DESCRIPTION = "See what graph transformations do to a PyTorch model, and whether it matters."
+_EXIT_CODES = """\
+exit codes: 0 done, and the same up to rounding where models were compared; 1 different; 2 bad arguments,
+or a file or model that is missing; 3 not traced; 4 a pass failed; 5 not compared; 70 unexpected; 130 Ctrl-C
+"""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command, and return its exit code.
+
+    Parameters
+    ----------
+    arguments
+        What follows ``fxlab`` on the command line; that of this process if left out.
+    """
+    options = _parser().parse_args(arguments)
+    try:
+        with warnings.catch_warnings():
+            warnings.showwarning = _show_warning
+            warnings.simplefilter("default")
+            if not options.verbose:
+                for category in (DeprecationWarning, FutureWarning):
+                    warnings.simplefilter("ignore", category)
+            answer, code = _command(options.command)(options)
+        _write(answer, options.format)
+        return code
+    except KeyboardInterrupt:
+        return _failed("interrupted", ExitCode.INTERRUPTED, options.traceback)
+    except CommandError as error:
+        return _failed(str(error), error.code, options.traceback)
+    except Exception as error:
+        words = f"{type(error).__name__}: {error}".strip()
+        return _failed(f"{words} (--traceback shows where)", ExitCode.UNEXPECTED, options.traceback)
+
+
+_Command: TypeAlias = Callable[[argparse.Namespace], tuple[Answer | str, ExitCode]]
+
+
+def _command(name: str) -> _Command:
+    # Imported on use: `fxlab --help` needs neither torch nor pandas.
+    if name == "passes":
+        from fxlab.command_line.passes_command import passes
+
+        return passes
+    if name == "trace":
+        from fxlab.command_line.trace_command import trace
+
+        return trace
+    from fxlab.command_line.report_command import report
+
+    return report
+
+
+def _write(answer: Answer | str, format: str) -> None:
+    try:
+        if isinstance(answer, Answer):
+            answer.write(sys.stdout, format)
+        else:
+            sys.stdout.write(visible(answer))
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # Whoever read has enough (`fxlab trace ... | head`); Python would complain once more at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _failed(words: str, code: ExitCode, with_traceback: bool) -> int:
+    if with_traceback:
+        traceback.print_exc()
+    print(visible(f"fxlab: {words}"), file=sys.stderr)
+    return code
+
+
+def _show_warning(message: Warning | str, category: type[Warning], *_: object, **__: object) -> None:
+    print(visible(f"warning: {message}"), file=sys.stderr)
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        """Say what is wrong and how to learn more; the whole usage would bury it."""
+        self.exit(ExitCode.BAD_USAGE, f"{self.prog}: {message} (see `{self.prog} --help`)\n")
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = _Parser(prog="fxlab", description=_DESCRIPTION, epilog=_EXIT_CODES, formatter_class=_Help)
+    parser.add_argument("--version", action="version", version=f"fxlab {__version__}")
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+
+    report = _add(commands, "report", "Apply passes to a model, tell whether it is the same, write a report.")
+    _add_model(report)
+    report.add_argument(
+        "--passes",
+        default="",
+        metavar="NAMES",
+        help="the passes to apply, separated by commas; the beginning of a name will do, `all` is all. They "
+        "are applied in the order in which `fxlab passes` lists them",
+    )
+    report.add_argument("-o", "--output", type=_page, metavar="FILE", help="the HTML file to write")
+
+    trace = _add(commands, "trace", "Trace a model, and tell what its graph holds for.")
+    _add_model(trace)
+    shown = trace.add_mutually_exclusive_group()
+    shown.add_argument("--code", action="store_true", help="print the code of the graph")
+    shown.add_argument("--nodes", action="store_true", help="print a table of the nodes")
+    trace.add_argument(
+        "-o", "--output", type=_file, metavar="FILE", help="save the graph module, with torch.save"
+    )
+
+    _add(commands, "passes", "List the passes on offer, in the order in which they are applied.")
+    return parser
+
+
+class _Help(argparse.RawDescriptionHelpFormatter):
+    def __init__(self, prog: str) -> None:
+        super().__init__(prog, max_help_position=28, width=100)
+
+
+def _add(commands: Any, name: str, words: str) -> argparse.ArgumentParser:
+    parser: argparse.ArgumentParser = commands.add_parser(
+        name, help=words, description=words, epilog=_EXIT_CODES, formatter_class=_Help
+    )
+    parser.add_argument("--format", choices=FORMATS, default="text", help="how to print (text)")
+    parser.add_argument(
+        "--verbose", action="store_true", help="a line for each step, and what other libraries warn of"
+    )
+    parser.add_argument("--traceback", action="store_true", help="show where an error came from")
+    return parser
+
+
+def _add_model(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "model",
+        metavar="MODEL",
+        help="a config.json of transformers; a directory with one, and weights; the name of a model on the "
+        "Hugging Face hub; a program saved by torch.export.save (.pt2); a pickled module (.pt)",
+    )
+    model = parser.add_argument_group("the model")
+    model.add_argument(
+        "--architecture",
+        metavar="CLASS",
+        help="the class of transformers, such as BertForMaskedLM; the one that the configuration names, or "
+        "the base model, if left out",
+    )
+    model.add_argument("--dtype", choices=DTYPES, help="convert to this dtype")
+    model.add_argument("--device", help="run there: cpu, cuda, cuda:1, ...")
+    model.add_argument("--attention", choices=("eager", "sdpa"), help="how transformers computes attention")
+    weights = model.add_mutually_exclusive_group()
+    weights.add_argument("--meta", action="store_true", help="no weights: nothing is run or compared")
+    weights.add_argument("--random-weights", action="store_true", help="do not load the weights")
+    model.add_argument("--seed", type=int, default=0, help="of random weights (0)")
+    model.add_argument("--trust", action="store_true", help="load files that can run code (.pt2, .pt)")
+
+    inputs = parser.add_argument_group("the inputs, made from the configuration if left out")
+    inputs.add_argument("--inputs", metavar="FILE", help="a .safetensors or .npz file, or one of torch.save")
+    inputs.add_argument("--batch-size", type=_positive, default=2, metavar="N", help="(2)")
+    inputs.add_argument("--length", type=_positive, metavar="N", help="of the sequences")
+
+    tracing = parser.add_argument_group("tracing")
+    tracing.add_argument("--fixed", action="store_true", help="for the sizes of these inputs only")
+    tracing.add_argument("--no-check", action="store_true", help="do not compare the graph with the model")
+
+
+def _positive(text: str) -> int:
+    number = int(text) if text.isdecimal() else 0
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"expected a positive integer, got {text!r}")
+    return number
+
+
+def _file(text: str) -> str:
+    # Checked before a model is loaded and traced, which may take minutes.
+    path = Path(text)
+    if path.is_dir():
+        raise argparse.ArgumentTypeError(f"{text} is a folder; give the name of a file in it")
+    if not path.parent.is_dir():
+        raise argparse.ArgumentTypeError(f"there is no folder {path.parent}; make it first")
+    return text
+
+
+def _page(text: str) -> str:
+    if Path(text).suffix.lower() not in (".html", ".htm"):
+        raise argparse.ArgumentTypeError(f"expected a file that ends in .html, got {text!r}")
+    return _file(text)

@@ -1,0 +1,226 @@
+"""The model that a command is about: built from a configuration, loaded, or captured before."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import logging
+import re
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from fxlab.command_line.exit_code import CommandError, ExitCode, ends_with
+
+if TYPE_CHECKING:
+    import torch
+    from torch import nn
+
+DTYPES = ("float32", "float64", "bfloat16", "float16")
+
+_HUB_NAME = re.compile(r"[\w-][\w.-]*(/[\w-][\w.-]*)?")
+_WEIGHTS = ("*.safetensors", "*.safetensors.index.json", "pytorch_model*.bin", "pytorch_model.bin.index.json")
+_PICKLES = (".pt", ".pth", ".pkl", ".pickle", ".bin", ".ckpt")
+_MAY_RUN_CODE = (
+    "{path}: loading {kind} can run code that the file brings ({why}). If you trust where it comes from, "
+    "give --trust."
+)
+
+
+@dataclass(frozen=True)
+class Source:
+    """A model, and what is known of it before it is traced."""
+
+    model: nn.Module
+    words: str
+    """What it is and where it comes from."""
+    inputs: Any = None
+    """What to run it on, if that comes with it."""
+
+    @property
+    def has_data(self) -> bool:
+        """Whether it has weights, so that it can be run."""
+        return not any(tensor.is_meta for tensor in (*self.model.parameters(), *self.model.buffers()))
+
+
+def loaded(options: argparse.Namespace) -> Source:
+    """Return the model that ``options.model`` names; ``CommandError`` if there is none."""
+    path = Path(options.model)
+    if path.suffix == ".pt2" and path.is_file():
+        return _exported_program(path, options)
+    if path.suffix in _PICKLES and path.is_file():
+        return _pickled(path, options)
+    if path.is_dir() and not (path / "config.json").is_file():
+        raise CommandError(f"{path}: there is no config.json in this directory.")
+    if path.is_file() and path.suffix != ".json":
+        raise CommandError(
+            f"{path}: expected a config.json, a directory with one, a program saved by torch.export.save "
+            "(.pt2), or the name of a model on the Hugging Face hub."
+        )
+    if not path.exists() and (path.suffix == ".json" or not _HUB_NAME.fullmatch(options.model)):
+        raise CommandError(f"{path}: there is no such file or directory.")
+    return _of_transformers(path, options)
+
+
+def given_inputs(path: Path, device: torch.device) -> Any:
+    """Read inputs from a file: ``.safetensors`` or ``.npz`` by name, or whatever ``torch.save`` wrote."""
+    import torch
+    from torch.utils import _pytree as pytree
+
+    with ends_with(ExitCode.BAD_USAGE, Exception, hint=f"(--inputs {path})"):
+        if path.suffix == ".safetensors":
+            from safetensors.torch import load_file
+
+            inputs: Any = load_file(path)
+        elif path.suffix == ".npz":
+            import numpy as np
+
+            with np.load(path, allow_pickle=False) as arrays:
+                inputs = {name: torch.from_numpy(array) for name, array in arrays.items()}
+        else:
+            inputs = torch.load(path, weights_only=True)
+    if not isinstance(inputs, Mapping | tuple | list | torch.Tensor):
+        raise CommandError(
+            f"--inputs {path}: expected a mapping of names to tensors, a tuple or one tensor, "
+            f"got {type(inputs).__name__}."
+        )
+    return pytree.tree_map_only(torch.Tensor, lambda tensor: tensor.to(device), inputs)
+
+
+def _exported_program(path: Path, options: argparse.Namespace) -> Source:
+    import torch
+
+    from fxlab.tracing import from_exported
+
+    if not options.trust:
+        why = "torch.export.load evaluates expressions and may unpickle objects"
+        raise CommandError(_MAY_RUN_CODE.format(path=path, kind="an exported program", why=why))
+    _refuse("an exported program is taken as it is", options, "dtype", "device", "meta", "random_weights")
+    with ends_with(ExitCode.BAD_USAGE, Exception, hint=f"({path})"):
+        program = torch.export.load(path)
+        graph_module = from_exported(program)
+    return Source(graph_module, f"exported program, {path}", _inputs_of(program, graph_module))
+
+
+def _inputs_of(program: torch.export.ExportedProgram, graph_module: torch.fx.GraphModule) -> Any:
+    if program.example_inputs is None:
+        return None
+    args, kwargs = program.example_inputs
+    names = [str(node.target) for node in graph_module.graph.find_nodes(op="placeholder")]
+    return {**dict(zip(names, args, strict=False)), **kwargs} if kwargs else tuple(args)
+
+
+def _pickled(path: Path, options: argparse.Namespace) -> Source:
+    import torch
+    from torch import nn
+
+    if not options.trust:
+        why = "it is a pickle; for weights alone, name the directory that has config.json beside them"
+        raise CommandError(_MAY_RUN_CODE.format(path=path, kind="a pickled module", why=why))
+    _refuse("a pickled module is taken as it is", options, "dtype", "device", "meta", "random_weights")
+    with ends_with(ExitCode.BAD_USAGE, Exception, hint=f"({path})"):
+        model = torch.load(path, weights_only=False)
+    if not isinstance(model, nn.Module):
+        kind = type(model).__name__
+        raise CommandError(
+            f"{path}: expected a pickled module, got {kind}. Weights alone are no model: name the directory "
+            "that has config.json beside them."
+        )
+    return Source(model, f"{type(model).__name__}, {path}")
+
+
+def _refuse(why: str, options: argparse.Namespace, *names: str) -> None:
+    given = [f"--{name.replace('_', '-')}" for name in names if getattr(options, name)]
+    if given:
+        raise CommandError(f"{', '.join(given)}: {why}.")
+
+
+def _of_transformers(path: Path, options: argparse.Namespace) -> Source:
+    import torch
+    import transformers
+
+    if not options.verbose:
+        transformers.utils.logging.set_verbosity_error()
+        logging.getLogger("huggingface_hub").setLevel(logging.ERROR)
+    if not sys.stderr.isatty():
+        transformers.utils.logging.disable_progress_bar()
+    config = _configuration(path, options)
+    cls = _model_class(config, options.architecture)
+    if options.attention:
+        config._attn_implementation = options.attention
+    dtype = getattr(torch, options.dtype) if options.dtype else None
+    device = _device(options.device)
+    is_local = path.exists()
+    has_weights = not is_local or (path.is_dir() and any(any(path.glob(name)) for name in _WEIGHTS))
+    words = f"{cls.__name__}, {options.model}"
+    build = transformers.AutoModel.from_config if cls is transformers.AutoModel else cls
+    with ends_with(ExitCode.BAD_USAGE, Exception, hint=f"({options.model})"):
+        if options.meta:
+            with torch.device("meta"):
+                model, words = build(config), f"{words}, no weights"
+        elif options.random_weights or not has_weights:
+            with torch.random.fork_rng():
+                torch.manual_seed(options.seed)
+                model, words = build(config), f"{words}, random weights (seed {options.seed})"
+        else:
+            model, found = cls.from_pretrained(
+                options.model, config=config, dtype=dtype or "auto", output_loading_info=True
+            )
+            _warn_of_missing(found)
+    words = words.replace("AutoModel", type(model).__name__, 1)
+    return Source(model.to(device=None if options.meta else device, dtype=dtype).eval(), words)
+
+
+def _configuration(path: Path, options: argparse.Namespace) -> Any:
+    from transformers import CONFIG_MAPPING, AutoConfig
+
+    if not path.exists():
+        with ends_with(ExitCode.BAD_USAGE, OSError, ValueError, hint=f"({options.model})"):
+            return AutoConfig.from_pretrained(options.model, trust_remote_code=False)
+    file = path / "config.json" if path.is_dir() else path
+    with ends_with(ExitCode.BAD_USAGE, ValueError, OSError, hint=f"({file})"):
+        values = json.loads(file.read_text(encoding="utf-8"))
+    if not isinstance(values, dict) or not isinstance(values.get("model_type"), str):
+        raise CommandError(f"{file}: expected a configuration of transformers, with a model_type.")
+    if values["model_type"] not in CONFIG_MAPPING:
+        raise CommandError(
+            f"{file}: transformers has no architecture {values['model_type']!r}. A model with code of its "
+            "own is loaded in Python and given to fxlab.Session."
+        )
+    with ends_with(ExitCode.BAD_USAGE, Exception, hint=f"({file})"):
+        return CONFIG_MAPPING[values["model_type"]].from_dict(values)
+
+
+def _model_class(config: Any, name: str | None) -> Any:
+    """Return the class that is asked for, that the configuration names, or the base model of its kind."""
+    import transformers
+
+    names = [name] if name else list(getattr(config, "architectures", None) or ())
+    for candidate in names:
+        cls = getattr(transformers, candidate, None)
+        if isinstance(cls, type) and issubclass(cls, transformers.PreTrainedModel):
+            return cls
+    if name:
+        raise CommandError(f"--architecture: transformers has no model class {name!r}.")
+    return transformers.AutoModel
+
+
+def _device(name: str | None) -> torch.device:
+    import torch
+
+    with ends_with(ExitCode.BAD_USAGE, RuntimeError, AssertionError, hint=f"(--device {name})"):
+        device = torch.device(name or "cpu")
+        torch.empty(0, device=device)
+    return device
+
+
+def _warn_of_missing(found: Mapping[str, Any]) -> None:
+    missing = sorted(found.get("missing_keys", ()))
+    if missing:
+        more = "" if len(missing) <= 3 else f" and {len(missing) - 3} more"
+        print(
+            f"warning: the checkpoint has no {', '.join(missing[:3])}{more}; these weights are random.",
+            file=sys.stderr,
+        )

@@ -1,0 +1,50 @@
+"""What a command is doing, on standard error: a bar on a terminal, lines in a log if they are asked for."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import TracebackType
+
+from tqdm import tqdm
+
+
+class Progress:
+    """The steps of a command, of which the number is known.
+
+    Parameters
+    ----------
+    steps
+        How many steps there will be.
+    verbose
+        Whether to write a line for each step, with the seconds that it took.
+    """
+
+    def __init__(self, steps: int, *, verbose: bool) -> None:
+        self._verbose = verbose
+        # With None, tqdm shows a bar on a terminal only.
+        hidden = True if verbose else None
+        self._bar = tqdm(total=steps, disable=hidden, leave=False, file=sys.stderr, bar_format=_FORMAT)
+
+    def __enter__(self) -> Progress:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._bar.close()
+
+    @contextmanager
+    def step(self, words: str) -> Iterator[None]:
+        """Show what is being done."""
+        self._bar.set_description_str(words)
+        started = time.perf_counter()
+        yield
+        self._bar.update()
+        if self._verbose:
+            print(f"{words}: {time.perf_counter() - started:.1f} s", file=sys.stderr)
+
+
+_FORMAT = "{desc} {bar:30} {n_fmt}/{total_fmt} [{elapsed}]"

@@ -1,0 +1,70 @@
+"""``fxlab trace``: the graph of a model, and what its trace holds for."""
+
+from __future__ import annotations
+
+import argparse
+from typing import TYPE_CHECKING
+
+from fxlab.command_line.answer import Answer
+from fxlab.command_line.exit_code import ExitCode, ends_with
+from fxlab.command_line.model_source import loaded
+from fxlab.command_line.progress import Progress
+from fxlab.command_line.tracing import traced
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from torch.fx import GraphModule
+
+
+def trace(options: argparse.Namespace) -> tuple[Answer | str, ExitCode]:
+    """Trace a model; return its report, its nodes or its code."""
+    with Progress(3 if options.output else 2, verbose=options.verbose) as progress:
+        with progress.step("load"):
+            source = loaded(options)
+        with progress.step("trace"):
+            graph_module, _ = traced(source, options)
+        if options.output:
+            with progress.step("save"):
+                _save(graph_module, options.output)
+    if options.code and options.format == "text":
+        return graph_module.code.strip() + "\n", ExitCode.DONE
+    report = graph_module.meta.get("trace")
+    facts = {
+        "model": source.words,
+        "traced_on": None if report is None else report.rung,
+        "nodes": len(graph_module.graph.nodes),
+        "not_traced_on": [] if report is None else list(report.steps_down),
+        "saved": options.output,
+    }
+    if options.code:
+        return Answer({**facts, "code": graph_module.code.strip()}), ExitCode.DONE
+    if options.nodes or report is None:
+        return Answer(facts, {"graph": _node_table(graph_module)}), ExitCode.DONE
+    return Answer(facts, {"findings": report.table()}), ExitCode.DONE
+
+
+def _save(graph_module: GraphModule, path: str) -> None:
+    import torch
+
+    with ends_with(ExitCode.BAD_USAGE, OSError, RuntimeError, hint=f"(-o {path})"):
+        torch.save(graph_module, path)
+
+
+def _node_table(graph_module: GraphModule) -> pd.DataFrame:
+    import pandas as pd
+
+    from fxlab.validation.node_columns import module_path, shape_and_dtype, target_text
+
+    rows = [
+        (
+            node.name,
+            node.op,
+            target_text(node),
+            ", ".join(value.name for value in node.all_input_nodes),
+            str(shape_and_dtype(node)[0] or ""),
+            shape_and_dtype(node)[1] or "",
+            module_path(node),
+        )
+        for node in graph_module.graph.nodes
+    ]
+    return pd.DataFrame(rows, columns=["node", "op", "target", "inputs", "shape", "dtype", "module"])

@@ -1,0 +1,47 @@
+"""Ctrl-C that waits until what was changed is put back."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from types import TracebackType
+from typing import Any, TypeVar
+
+_T = TypeVar("_T")
+
+
+@contextmanager
+def interrupts_held() -> Iterator[None]:
+    """Let an interrupt wait until the end, for what must not be done by half.
+
+    Python delivers signals to the main thread alone, so elsewhere there is nothing to hold.
+    """
+    handler = signal.getsignal(signal.SIGINT)
+    if threading.current_thread() is not threading.main_thread() or not callable(handler):
+        yield
+        return
+    held: list[Any] = []
+    signal.signal(signal.SIGINT, lambda *arguments: held.append(arguments))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, handler)
+        if held:
+            handler(*held[-1])
+
+
+class RestoringStack(ExitStack):
+    """An ``ExitStack`` that is unwound completely even if an interrupt comes meanwhile."""
+
+    def enter_context(self, cm: AbstractContextManager[_T, Any]) -> _T:
+        """Enter a context, and know from then on that it has to be left."""
+        with interrupts_held():
+            return super().enter_context(cm)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> bool:
+        with interrupts_held():
+            return bool(super().__exit__(kind, error, traceback))

@@ -1,0 +1,101 @@
+"""The command as a person gives it, in this process, and models to give it."""
+
+import sys
+from dataclasses import dataclass
+
+import pytest
+import torch
+from installed_passes import install_passes
+from torch import nn
+from transformers import BertConfig, BertModel
+
+from fxlab.command_line import main
+
+PASSES = """
+from fxlab import Transformation
+
+
+class DoubleWeights(Transformation):
+    def transform(self, graph_module):
+        for node in graph_module.graph.find_nodes(op="call_module"):
+            module = graph_module.get_submodule(node.target)
+            if type(module).__name__ == "Linear":
+                module.weight.data *= 2
+                self.mark_as_transformed(node)
+        return graph_module
+
+
+class Raising(Transformation):
+    def transform(self, graph_module):
+        raise KeyError("no such layer")
+"""
+
+CONFIG = BertConfig(
+    hidden_size=32, num_hidden_layers=1, num_attention_heads=2, intermediate_size=48, vocab_size=100
+)
+
+
+@dataclass(frozen=True)
+class Ended:
+    """What came of a command."""
+
+    code: int
+    out: str
+    err: str
+
+
+@pytest.fixture
+def fxlab(capsys):
+    """Return a function that runs the command with arguments."""
+
+    def run(*arguments):
+        try:
+            code = main([str(argument) for argument in arguments])
+        except SystemExit as end:  # as argparse ends
+            code = end.code
+        return Ended(int(code or 0), *capsys.readouterr())
+
+    return run
+
+
+@pytest.fixture(scope="session")
+def checkpoint(tmp_path_factory):
+    """Return a directory with a configuration and weights."""
+    folder = tmp_path_factory.mktemp("checkpoint")
+    torch.manual_seed(1)
+    BertModel(CONFIG).save_pretrained(folder)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def config_file(checkpoint):
+    """Return the path of a config.json."""
+    return checkpoint / "config.json"
+
+
+@pytest.fixture(scope="session")
+def exported(tmp_path_factory):
+    """Return a program saved by ``torch.export.save``."""
+
+    class Scaled(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.linear = nn.Linear(4, 2)
+
+        def forward(self, x, *, scale):
+            return self.linear(x) * scale
+
+    path = tmp_path_factory.mktemp("exported") / "scaled.pt2"
+    program = torch.export.export(Scaled(), (torch.randn(3, 4),), {"scale": torch.randn(3, 2)})
+    torch.export.save(program, path)
+    return path
+
+
+@pytest.fixture
+def somebodys_passes(tmp_path, monkeypatch):
+    """Install a package that offers a pass that changes the model, and one that raises."""
+    entry_points = {"double": "bad_passes:DoubleWeights", "raising": "bad_passes:Raising"}
+    install_passes(tmp_path, "bad_passes", PASSES, entry_points)
+    monkeypatch.syspath_prepend(tmp_path)
+    yield
+    sys.modules.pop("bad_passes", None)

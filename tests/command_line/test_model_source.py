@@ -1,0 +1,192 @@
+"""Which models the command takes, and what it says of those that it does not."""
+
+import json
+import pickle
+
+import pytest
+import torch
+from safetensors.torch import save_file
+from torch import nn
+from transformers import BertModel
+
+import fxlab as package
+from fxlab.tensors import same_bits
+
+
+def saved_graph(fxlab, path, *arguments):
+    ended = fxlab("trace", *arguments, "-o", path, "--no-check")
+    assert ended.code == 0, ended.err
+    return torch.load(path, weights_only=False)
+
+
+def test_a_directory_with_weights_is_loaded_with_them(fxlab, checkpoint, tmp_path):
+    graph = saved_graph(fxlab, tmp_path / "graph.pt", checkpoint)
+    weights = BertModel.from_pretrained(checkpoint).state_dict()
+    assert graph.state_dict().keys() <= weights.keys()
+    assert all(same_bits(tensor, weights[name]) for name, tensor in graph.state_dict().items())
+
+
+def test_random_weights_are_those_of_the_seed(fxlab, checkpoint, config_file, tmp_path):
+    arguments = [(config_file,), (checkpoint, "--random-weights"), (config_file, "--seed", "7")]
+    states = [saved_graph(fxlab, tmp_path / "graph.pt", *a).state_dict() for a in arguments]
+    weights = [state["embeddings.word_embeddings.weight"] for state in states]
+    assert same_bits(weights[0], weights[1])
+    assert not torch.equal(weights[0], weights[2])
+
+
+def test_weights_that_a_checkpoint_lacks_are_named(fxlab, checkpoint):
+    ended = fxlab("trace", checkpoint, "--architecture", "BertForMaskedLM", "--no-check")
+    assert ended.code == 0
+    assert "BertForMaskedLM" in ended.out
+    assert "warning: the checkpoint has no cls.predictions" in ended.err
+
+
+def test_without_weights_nothing_is_run(fxlab, config_file):
+    ended = fxlab("report", config_file, "--meta", "--passes", "merge-linears", "--format", "json")
+    answer = json.loads(ended.out)
+    assert ended.code == 0
+    assert answer["verdict"] is None
+    assert answer["passes"] == [{"pass": "merge-linears", "changed_nodes": 1, "left_alone": 0}]
+
+
+def test_the_dtype_and_the_attention_are_those_asked_for(fxlab, config_file):
+    ended = fxlab("trace", config_file, "--dtype", "bfloat16", "--attention", "eager", "--code")
+    assert ended.code == 0
+    assert "softmax" in ended.out
+    nodes = fxlab("trace", config_file, "--dtype", "bfloat16", "--nodes", "--format", "json")
+    assert "bfloat16" in {row["dtype"] for row in json.loads(nodes.out)["graph"]}
+
+
+def test_an_exported_program_brings_its_inputs(fxlab, exported):
+    ended = fxlab("report", exported, "--trust", "--format", "json")
+    assert ended.code == 0, ended.err
+    assert json.loads(ended.out)["verdict"] == "same bits"
+
+
+def test_what_trace_saves_report_takes(fxlab, config_file, tmp_path):
+    saved_graph(fxlab, tmp_path / "graph.pt", config_file)
+    ended = fxlab("report", tmp_path / "graph.pt", "--trust", "--passes", "merge", "--format", "json")
+    assert ended.code == 0, ended.err
+    assert json.loads(ended.out)["verdict"] in ("same bits", "within the model's own rounding")
+
+
+class Trap:
+    def __reduce__(self):
+        return open, ("/nowhere/the file's code ran", "w")
+
+
+@pytest.mark.parametrize("name", ["model.pt", "model.pth", "model.pkl", "model.pt2"])
+def test_a_file_that_can_run_code_is_not_opened_unless_it_is_trusted(fxlab, tmp_path, name):
+    path = tmp_path / name
+    path.write_bytes(pickle.dumps(Trap()))
+    ended = fxlab("trace", path)
+    assert ended.code == 2
+    assert "can run code" in ended.err
+    assert "--trust" in ended.err
+
+
+def test_inputs_that_can_run_code_are_refused(fxlab, config_file, tmp_path):
+    path = tmp_path / "inputs.pt"
+    torch.save(Trap(), path)
+    ended = fxlab("trace", config_file, "--inputs", path)
+    assert ended.code == 2
+    assert "the file's code ran" not in ended.err
+    assert "Weights only load failed" in ended.err
+
+
+@pytest.mark.parametrize("suffix", [".safetensors", ".npz", ".pt"])
+def test_inputs_are_read_from_a_file(fxlab, config_file, tmp_path, suffix):
+    path, ids = tmp_path / f"inputs{suffix}", torch.arange(10).reshape(2, 5)
+    if suffix == ".npz":
+        import numpy as np
+
+        np.savez(path, input_ids=ids.numpy())
+    else:
+        (save_file if suffix == ".safetensors" else torch.save)({"input_ids": ids}, path)
+    ended = fxlab("trace", config_file, "--inputs", path, "--nodes", "--format", "json")
+    assert ended.code == 0, ended.err
+    placeholders = [row for row in json.loads(ended.out)["graph"] if row["op"] == "placeholder"]
+    assert [(row["node"], row["shape"]) for row in placeholders] == [("input_ids", "(2, 5)")]
+
+
+def test_sizes_of_made_inputs_are_those_asked_for(fxlab, config_file):
+    ended = fxlab("trace", config_file, "--batch-size", 3, "--length", 7, "--nodes", "--format", "csv")
+    assert 'input_ids,placeholder,input_ids,,"(3, 7)"' in ended.out
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        ("not json", "Expecting value"),
+        ("[]", "expected a configuration of transformers, with a model_type"),
+        ("{}", "expected a configuration of transformers, with a model_type"),
+        ('{"model_type": "no-such-model"}', "has no architecture 'no-such-model'"),
+        ('{"model_type": "bert", "num_attention_heads": 7}', "multiple of"),
+    ],
+)
+def test_a_configuration_that_is_none_is_refused(fxlab, tmp_path, content, words):
+    path = tmp_path / "config.json"
+    path.write_text(content)
+    ended = fxlab("trace", path)
+    assert ended.code == 2, ended.err
+    assert words in ended.err
+
+
+def test_what_is_no_model_is_refused(fxlab, tmp_path, config_file):
+    (tmp_path / "weights.onnx").write_bytes(b"")
+    torch.save({"weight": torch.ones(2)}, tmp_path / "weights.pt")
+    for arguments, words in [
+        ((tmp_path,), "no config.json in this directory"),
+        ((tmp_path / "weights.onnx",), "expected a config.json"),
+        ((tmp_path / "missing.json",), "no such file or directory"),
+        (("./nobody/nothing",), "no such file or directory"),
+        ((tmp_path / "weights.pt", "--trust"), "expected a pickled module, got dict"),
+        ((tmp_path / "weights.pt", "--trust", "--meta"), "--meta: a pickled module is taken as it is"),
+        ((config_file, "--architecture", "Linear"), "has no model class 'Linear'"),
+        ((config_file, "--device", "toaster"), "toaster"),
+    ]:
+        ended = fxlab("trace", *arguments)
+        assert ended.code == 2, (arguments, ended)
+        assert words in ended.err
+
+
+def test_a_name_on_the_hub_goes_to_the_real_loading_code(fxlab, monkeypatch, checkpoint):
+    from transformers import AutoConfig, AutoModel
+
+    asked = []
+    real_config, real_model = AutoConfig.from_pretrained, BertModel.from_pretrained
+
+    def config(name, **options):
+        asked.append((name, options))
+        return real_config(checkpoint, **options)
+
+    def model(name, **options):
+        asked.append((name, {}))
+        return real_model(checkpoint, **options)
+
+    monkeypatch.setattr(AutoConfig, "from_pretrained", config)
+    monkeypatch.setattr(BertModel, "from_pretrained", model)
+    monkeypatch.setattr(AutoModel, "from_pretrained", model)
+    ended = fxlab("trace", "somebody/some-bert", "--no-check")
+    assert ended.code == 0, ended.err
+    assert asked == [("somebody/some-bert", {"trust_remote_code": False}), ("somebody/some-bert", {})]
+
+
+def test_a_module_without_a_config_needs_inputs(fxlab, tmp_path):
+    torch.save(nn.Sequential(nn.Linear(4, 2)), tmp_path / "model.pt")
+    torch.save(torch.ones(3, 4), tmp_path / "inputs.pt")
+    ended = fxlab("trace", tmp_path / "model.pt", "--trust")
+    assert ended.code == 2
+    assert "Give inputs for: input" in ended.err
+    assert "--inputs" in ended.err
+    ended = fxlab("trace", tmp_path / "model.pt", "--trust", "--inputs", tmp_path / "inputs.pt")
+    assert ended.code == 0, ended.err
+
+
+def test_a_graph_without_inputs_can_be_looked_at_but_not_compared(fxlab, tmp_path):
+    graph_module = package.symbolic_trace(nn.Sequential(nn.Linear(4, 2)), torch.ones(3, 4))
+    torch.save(graph_module, tmp_path / "graph.pt")
+    assert fxlab("trace", tmp_path / "graph.pt", "--trust").code == 0
+    ended = fxlab("report", tmp_path / "graph.pt", "--trust")
+    assert ended.code == 5
+    assert "no inputs" in ended.err

@@ -1,0 +1,83 @@
+"""``fxlab report``."""
+
+import csv
+import io
+import json
+
+import pytest
+
+
+def test_passes_that_agree_end_with_0(fxlab, config_file):
+    ended = fxlab("report", config_file, "--passes", "merge-linears,fuse-bias", "--format", "json")
+    answer = json.loads(ended.out)
+    assert ended.code == 0
+    assert answer["verdict"] in ("same bits", "within the model's own rounding")
+    assert [row["pass"] for row in answer["passes"]] == ["merge-linears", "fuse-bias-in-linear"]
+    assert all(row["changed_nodes"] for row in answer["passes"])
+    assert {row["output"] for row in answer["outputs"]} == {"last_hidden_state", "pooler_output"}
+
+
+def test_without_passes_the_model_is_itself(fxlab, config_file):
+    answer = json.loads(fxlab("report", config_file, "--format", "json").out)
+    assert answer["verdict"] == "same bits"
+    assert answer["passes"] == []
+
+
+def test_a_pass_that_changes_the_model_ends_with_1_and_is_named(fxlab, config_file, somebodys_passes):
+    ended = fxlab("report", config_file, "--passes", "merge,fuse-bias,double-weights", "--format", "json")
+    answer = json.loads(ended.out)
+    assert ended.code == 1
+    assert answer["verdict"] == "different"
+    assert answer["different_since"] == "double-weights"
+
+
+def test_a_pass_that_raises_ends_with_4(fxlab, config_file, somebodys_passes):
+    ended = fxlab("report", config_file, "--passes", "merge,raising")
+    assert ended.code == 4
+    assert "raising failed" in ended.err
+    assert "no such layer" in ended.err
+
+
+def test_csv_is_a_row_for_each_output(fxlab, config_file):
+    out = fxlab("report", config_file, "--passes", "merge", "--format", "csv").out
+    rows = list(csv.DictReader(io.StringIO(out)))
+    assert [row["output"] for row in rows] == ["last_hidden_state", "pooler_output"]
+    assert "status" in rows[0]
+
+
+def test_text_says_the_same_to_people(fxlab, config_file):
+    out = fxlab("report", config_file, "--passes", "merge").out
+    assert "verdict" in out
+    assert "merge-linears" in out
+    assert "last_hidden_state" in out
+
+
+@pytest.mark.parametrize("passes", ["", "merge,fuse-bias"])
+def test_the_report_is_written(fxlab, config_file, tmp_path, passes):
+    path = tmp_path / "report.html"
+    ended = fxlab("report", config_file, "--passes", passes, "-o", path)
+    assert ended.code == 0, ended.err
+    page = path.read_text(encoding="utf-8")
+    assert page.startswith("<!DOCTYPE html>")
+    assert "BertModel" in page
+
+
+@pytest.mark.parametrize(
+    ("path", "words"),
+    [("no/folder/report.html", "no folder"), ("report.pdf", "ends in .html"), ("a.html", "is a folder")],
+)
+def test_where_no_report_can_be_written_it_says_so_before_anything_is_loaded(fxlab, tmp_path, path, words):
+    (tmp_path / "a.html").mkdir()
+    ended = fxlab("report", "there is no such model", "-o", tmp_path / path)
+    assert ended.code == 2
+    assert words in ended.err
+
+
+def test_a_report_that_cannot_be_written_is_said_so(fxlab, config_file, tmp_path, monkeypatch):
+    def full(*_):
+        raise OSError("No space left on device")
+
+    monkeypatch.setattr("fxlab.screen.report", full)
+    ended = fxlab("report", config_file, "-o", tmp_path / "report.html")
+    assert ended.code == 2
+    assert "No space left on device (-o)" in ended.err
