@@ -1,8 +1,9 @@
 """Make the pictures of README and docs: ``python docs/make_pictures.py``.
 
 ``images/parts.svg`` is drawn from ``parts.dot``. ``images/inspector.webp`` shows passes that are switched on
-and off, and ``images/inspector.png`` one moment of it: both are recorded in a JupyterLab in headless Chromium,
-as the browser tests run it. They are kept in git, as not everybody who reads them has a browser to record with.
+and off, and ``images/inspector.png`` one moment of it: both are recorded in a JupyterLab in headless
+Chromium, as the browser tests run it. They are kept in git, as not everybody who reads them has a browser to
+record with.
 """
 
 from __future__ import annotations
