@@ -7,6 +7,9 @@ version = release = fxlab.__version__
 copyright = "the authors of fxlab"
 
 extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
+# Every name that a docstring refers to is in the reference.
+nitpicky = True
+nitpick_ignore_regex = [("py:.*", r"torch\..*")]
 myst_heading_anchors = 3
 source_suffix = {".md": "markdown"}
 

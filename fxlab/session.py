@@ -67,8 +67,8 @@ class Session:
         What to trace and to compare outputs with: keyword arguments (a mapping), positional arguments (a
         tuple) or one tensor. For a model of transformers they are made from its configuration.
     passes
-        The transformations on offer, lowest in the stack first. If left out, all that :func:`available` and
-        :func:`installed` name.
+        The transformations on offer, lowest in the stack first. If left out, all that
+        :func:`~fxlab.transformations.available` and :func:`~fxlab.transformations.installed` name.
     atol, rtol
         What outputs may differ by and still agree: ``|a - b| <= atol + rtol * |a|``, as in
         :func:`compare_outputs`.

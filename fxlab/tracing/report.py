@@ -87,7 +87,7 @@ class TraceReport:
     """
 
     rung: str
-    """What the model was run on: ``dynamic shapes``, the same ``with data`` (on which it decided), ``a
+    """What the model was run on. ``dynamic shapes``, the same ``with data`` (on which it decided), ``a
     dynamic batch size`` (the first dimension of each input), ``fixed shapes`` or ``real inputs``. Or ``an
     exported program``, which fxlab did not run."""
     findings: tuple[Finding, ...] = ()

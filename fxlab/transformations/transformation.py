@@ -303,7 +303,7 @@ class Transformation(ABC):
 class ReversibleTransformation(Transformation):
     """A transformation that can be taken back: ``transformation(graph_module, reverse=True)``.
 
-    A subclass implements :meth:`transform` and :meth:`reverse`.
+    A subclass implements :meth:`~fxlab.Transformation.transform` and :meth:`reverse`.
 
     Examples
     --------
