@@ -19,7 +19,7 @@ test: lint
 
 # How much of fxlab the tests run, lines and branches. Not part of `make test`: measuring takes half as long again.
 cover: $(VENV)/.test
-	$(BIN)/python -m pytest --cov --cov-report=term
+	$(BIN)/python -m pytest --cov --cov-report=term --cov-fail-under=92
 
 # Warnings are errors, and a link to a page or heading that is not there is a warning; nothing is fetched.
 # `make test` builds it as well, in tests/test_docs.py.
