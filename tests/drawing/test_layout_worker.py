@@ -16,7 +16,7 @@ WORKER = Path(layout_worker.__file__)
 
 
 def answers(*requests: tuple[str, str]) -> list[tuple[dict[str, Any], bytes]]:
-    """Send requests of a format and a DOT text each, close stdin, and return the answers when it has ended."""
+    """Send requests of a format and a DOT text each, close stdin, and return what came until the end."""
     sent = b""
     for output_format, dot in requests:
         data = dot.encode()
