@@ -7,7 +7,7 @@ INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --co
 
 SEED ?= 1
 
-.PHONY: lab test lint bench compat coverage fuzz clean
+.PHONY: lab test lint docs cover bench compat coverage fuzz clean
 
 # JupyterLab refuses to run as root unless told to, which is what containers are.
 lab: $(VENV)/.lab
@@ -16,6 +16,15 @@ lab: $(VENV)/.lab
 
 test: lint
 	$(BIN)/python -m pytest
+
+# How much of fxlab the tests run, lines and branches. Not part of `make test`: measuring takes half as long again.
+cover: $(VENV)/.test
+	$(BIN)/python -m pytest --cov --cov-report=term --cov-fail-under=92
+
+# Warnings are errors, and a link to a page or heading that is not there is a warning; nothing is fetched.
+# `make test` builds it as well, in tests/test_docs.py.
+docs: $(VENV)/.test
+	$(BIN)/python -m sphinx --fail-on-warning --keep-going --quiet -b html docs build/docs
 
 lint: $(VENV)/.test
 	$(BIN)/ruff check
@@ -65,5 +74,5 @@ $(VENV)/.lab: $(VENV)/.python pyproject.toml constraints.txt
 	touch $@
 
 $(VENV)/.test: $(VENV)/.lab
-	$(INSTALL) --group test --group lint
+	$(INSTALL) --group test --group lint --group docs
 	touch $@

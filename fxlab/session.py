@@ -52,6 +52,17 @@ class TransformationError(RuntimeError):
     ----------
     transformation : Transformation
         The transformation that failed. What it raised is the ``__cause__``.
+
+    Examples
+    --------
+    >>> def breaks(graph_module):
+    ...     raise RuntimeError("halfway")
+    >>> traced = torch.fx.symbolic_trace(torch.nn.Linear(2, 2))
+    >>> session = Session(traced, passes=[Transformation.from_callable(breaks)])
+    >>> session.apply("breaks")
+    Traceback (most recent call last):
+        ...
+    fxlab.session.TransformationError: breaks failed and was not applied; ... RuntimeError: halfway
     """
 
     def __init__(self, transformation: Transformation, cause: Exception) -> None:

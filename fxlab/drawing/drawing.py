@@ -31,6 +31,18 @@ class Drawing:
         What is visible.
     marks
         Node name -> labels of what is highlighted about the node.
+
+    Examples
+    --------
+    >>> import torch
+    >>> def block():
+    ...     return torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.ReLU())
+    >>> gm = torch.fx.symbolic_trace(torch.nn.Sequential(block(), block(), torch.nn.Tanh()))
+    >>> closed = draw(gm, opened=[])
+    >>> closed
+    <Drawing: 7 nodes in 4 boxes>
+    >>> closed.open("0")
+    <Drawing: 7 nodes in 6 boxes>
     """
 
     def __init__(self, view: View, marks: dict[str, tuple[str, ...]] | None = None) -> None:

@@ -50,6 +50,18 @@ def inspect(
     TypeError
         If the model is not a module, or ``inputs`` or ``passes`` are given together with a session, which has
         its own.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from fxlab import Session
+    >>> traced = torch.fx.symbolic_trace(torch.nn.Sequential(torch.nn.Linear(2, 3)))
+    >>> session = Session(traced, torch.ones(1, 2))
+    >>> inspector = inspect(session)
+    >>> session.apply("fuse-bias-in-linear")  # shows in the inspector
+    >>> "pad" in inspector.svg
+    True
+    >>> inspector.close()
     """
     from fxlab.session import Session
 

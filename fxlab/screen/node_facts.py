@@ -25,9 +25,7 @@ def target_text(node: fx.Node) -> str:
     name = str(
         getattr(node.target, "__qualname__", "") or getattr(node.target, "__name__", "") or node.target
     )
-    module = {"_operator": "operator", "builtins": "", "torch._C._nn": "torch.nn.functional"}.get(
-        module, module
-    )
+    module = _PUBLIC_MODULES.get(module, module)
     return f"{module}.{name}" if module else name
 
 

@@ -156,7 +156,9 @@ def _by_reason(frame: pd.DataFrame, kind: str) -> list[dict[str, Any]]:
 
 
 def _description(p: Transformation) -> str:
-    return clip(" ".join(str(p.description).strip().split("\n\n")[0].split()), 300)
+    first_paragraph = str(p.description).strip().split("\n\n")[0]
+    # A docstring marks code with two backticks, which mean nothing to who reads a card.
+    return clip(" ".join(first_paragraph.replace("``", "").split()), 300)
 
 
 def _arguments(p: Transformation) -> list[dict[str, str]]:

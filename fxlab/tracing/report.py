@@ -21,11 +21,40 @@ REFUSAL = "traced for"
 
 
 class TraceError(RuntimeError):
-    """A model could not be recorded. The message names the line of the model and what would help."""
+    """A model could not be recorded. The message names the line of the model and what would help.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from fxlab import symbolic_trace
+    >>> symbolic_trace(torch.nn.Linear(2, 2), torch.ones(3, 5))
+    Traceback (most recent call last):
+        ...
+    fxlab.tracing.report.TraceError: Linear could not be traced. ...
+    """
 
 
 class TraceWarning(UserWarning):
-    """A trace is right, but holds for less than the model does: a size or a branch was fixed."""
+    """A trace is right, but holds for less than the model does: a size or a branch was fixed.
+
+    Examples
+    --------
+    >>> import warnings
+    >>> import torch
+    >>> from fxlab import symbolic_trace
+    >>> class SumOfRows(torch.nn.Module):
+    ...     def forward(self, x):
+    ...         total = 0
+    ...         for row in x:
+    ...             total = total + row
+    ...         return total
+    >>> with warnings.catch_warnings(record=True) as caught:
+    ...     warnings.simplefilter("always")
+    ...     traced = symbolic_trace(SumOfRows(), torch.ones(3, 2))
+    >>> print(caught[0].message)
+    The graph holds for less than the model:
+      x.shape[0] fixed at 3, though the model takes other sizes
+    """
 
 
 @dataclass(frozen=True)

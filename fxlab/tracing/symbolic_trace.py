@@ -83,7 +83,7 @@ def symbolic_trace(
     torch.fx.GraphModule
         Called like the model, and returning the model's own output class. ``node.meta`` holds ``val`` (a fake
         tensor: shape and dtype), ``nn_module_stack`` (module paths) and ``stack_trace`` (source lines);
-        ``meta["trace"]`` holds the :class:`TraceReport`.
+        ``meta["trace"]`` holds the :class:`~fxlab.tracing.report.TraceReport`.
 
     Raises
     ------

@@ -30,7 +30,7 @@ class RemoveDeadCode(RewritePass[DeadNode]):
     What writes into a value, draws random numbers, checks a condition or calls code that fxlab does not know
     stays, and so does what that reads. What would only have failed, such as a view to a shape that does not
     fit, fails no more. The modules stay where they are, with their parameters. Nothing is marked, because
-    what has changed is gone; :meth:`explain` tells what would go.
+    what has changed is gone; :meth:`~fxlab.Transformation.explain` tells what would go.
 
     Examples
     --------

@@ -368,7 +368,32 @@ class Transformation(ABC):
 class ReversibleTransformation(Transformation):
     """A transformation that can be taken back: ``transformation(graph_module, reverse=True)``.
 
-    A subclass implements :meth:`transform` and :meth:`reverse`.
+    A subclass implements :meth:`~fxlab.Transformation.transform` and :meth:`reverse`.
+
+    Examples
+    --------
+    >>> import operator
+    >>> import torch
+    >>> class MulToAdd(ReversibleTransformation):
+    ...     def transform(self, graph_module):
+    ...         for node in graph_module.graph.find_nodes(op="call_function", target=operator.mul):
+    ...             node.target = operator.add
+    ...             self.mark_as_transformed(node)
+    ...         return graph_module
+    ...
+    ...     def reverse(self, graph_module):
+    ...         for node in self.get_transformed_nodes(graph_module):
+    ...             node.target = operator.mul
+    ...             self.mark_as_restored(node)
+    ...         return graph_module
+    >>> class Square(torch.nn.Module):
+    ...     def forward(self, x):
+    ...         return x * x
+    >>> changed = MulToAdd()(torch.fx.symbolic_trace(Square()))
+    >>> changed(5)
+    10
+    >>> MulToAdd()(changed, reverse=True)(5)
+    25
     """
 
     @abstractmethod

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from inspected import FUSE, MERGE, MUL_TO_ADD, RAISE, MulToAdd, Page, make_session, state_of
 from torch import fx, nn
 
-from fxlab import Session
+from fxlab import FuseAttention, Session
 from fxlab.notebook import Inspector
 
 TRAITS = ("picture", "passes", "details", "tables", "stages", "overlays", "status")
@@ -101,6 +101,13 @@ def test_a_question_that_cannot_be_answered_becomes_words_on_the_screen():
     page = Page(Inspector(session))
     page.sends({"type": "judge"})
     assert "the session has no inputs" in page.error["text"]
+
+
+def test_a_card_has_the_first_paragraph_of_the_docstring_in_plain_words(page: Page, session: Session):
+    fuse = FuseAttention()
+    session.add(fuse)
+    words = "Compute attention by scaled_dot_product_attention, which never holds all its probabilities."
+    assert page.card(fuse)["description"] == words
 
 
 def test_the_table_of_changed_nodes_says_what_they_stand_for(page: Page):

@@ -1,0 +1,101 @@
+"""Make the pictures of README and docs: ``python docs/make_pictures.py``.
+
+``images/parts.svg`` is drawn from ``parts.dot``. ``images/inspector.webp`` shows passes that are switched on
+and off, and ``images/inspector.png`` one moment of it: both are recorded in a JupyterLab in headless
+Chromium, as the browser tests run it. They are kept in git, as not everybody who reads them has a browser to
+record with.
+"""
+
+from __future__ import annotations
+
+import io
+import re
+import shutil
+import sys
+import tempfile
+from pathlib import Path
+
+import nbformat
+import pygraphviz
+from PIL import Image
+from playwright.sync_api import Locator, sync_playwright
+
+ROOT = Path(__file__).parents[1]
+IMAGES = ROOT / "docs" / "images"
+sys.path.insert(0, str(ROOT / "tests" / "browser"))
+
+from jupyter_lab import JupyterLab  # noqa: E402
+from lab_page import LabPage  # noqa: E402
+
+from conftest import CHROMIUM_ARGUMENTS  # noqa: E402
+
+CELL = """
+import torch
+from transformers import BertConfig, BertModel
+
+import fxlab
+
+torch.manual_seed(0)
+passes = [fxlab.MergeLinears(), fxlab.FuseAttention(), fxlab.FuseBiasInLinear()]
+fxlab.inspect(BertModel(BertConfig(attn_implementation="eager")).eval(), passes=passes)
+"""
+STEPS = (
+    ("", 1800),
+    ("Merge linears", 2600),
+    ("Fuse attention", 2600),
+    ("Merge linears", 2200),
+    ("Fuse attention", 1800),
+)
+"""Which switch is clicked, and for how many milliseconds the result is shown."""
+WIDTH, MOST_BYTES = 1000, 1_500_000
+
+
+def draw_parts() -> None:
+    """Lay the parts out with the Graphviz of pygraphviz."""
+    graph = pygraphviz.AGraph(string=(ROOT / "docs" / "parts.dot").read_text())
+    svg = graph.draw(format="svg", prog="dot").decode()
+    (IMAGES / "parts.svg").write_text(re.sub(r"<!--.*?-->\n?", "", svg, flags=re.S))
+
+
+def record_inspector() -> None:
+    """Click through the steps and keep a frame of each."""
+    chromium = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))))
+    with tempfile.TemporaryDirectory() as folder, sync_playwright() as playwright:
+        notebooks, state = Path(folder, "notebooks"), Path(folder, "state")
+        notebooks.mkdir()
+        state.mkdir()
+        kernel = {"name": "python3", "display_name": "Python 3", "language": "python"}
+        notebook = nbformat.v4.new_notebook(
+            cells=[nbformat.v4.new_code_cell(CELL)], metadata={"kernelspec": kernel}
+        )
+        nbformat.write(notebook, notebooks / "picture.ipynb")
+        browser = playwright.chromium.launch(executable_path=chromium, args=CHROMIUM_ARGUMENTS)
+        with JupyterLab(notebooks, state, (ROOT,)) as lab:
+            page = LabPage(browser.new_context(viewport={"width": 1600, "height": 1050}).new_page(), lab.url)
+            page.open("picture.ipynb")
+            page.run_all()
+            page.wait_until_idle()
+            frames = [frame(page, page.inspector(), switch) for switch, _ in STEPS]
+        browser.close()
+    frames[1].save(IMAGES / "inspector.png", optimize=True)
+    size = WIDTH, frames[0].height * WIDTH // frames[0].width
+    first, *others = [each.resize(size, Image.Resampling.LANCZOS) for each in frames]
+    target = IMAGES / "inspector.webp"
+    shown = [milliseconds for _, milliseconds in STEPS]
+    first.save(target, save_all=True, append_images=others, duration=shown, loop=0, quality=80, method=6)
+    assert target.stat().st_size < MOST_BYTES
+
+
+def frame(page: LabPage, inspector: Locator, switch: str) -> Image.Image:
+    """Click on a switch, wait until all has answered, and return what is to be seen."""
+    if switch:
+        inspector.get_by_role("switch", name=switch).click()
+    page.settle(inspector)
+    inspector.locator(".fxi-header").hover()
+    page.page.wait_for_timeout(1000)
+    return Image.open(io.BytesIO(inspector.screenshot())).convert("RGB")
+
+
+if __name__ == "__main__":
+    draw_parts()
+    record_inspector()

@@ -1,0 +1,131 @@
+"""The words in a box: what it does, with what, and what comes out."""
+
+from __future__ import annotations
+
+import builtins
+import operator
+
+import pytest
+import torch
+from torch import fx, nn
+
+from fxlab.drawing import build_hierarchy
+from fxlab.drawing.describe import function_name, is_plumbing, lines_of, module_text, result_text, short_count
+
+
+class Renamed(nn.MaxPool2d):
+    """A subclass that keeps its arguments elsewhere."""
+
+    def __init__(self) -> None:
+        super().__init__(2)
+        del self.kernel_size
+
+
+@pytest.mark.parametrize(
+    ("module", "text"),
+    [
+        (nn.Linear(3, 5), "Linear 3→5"),
+        (nn.Conv2d(4, 8, 3), "Conv2d 4→8 k3"),
+        (nn.Conv2d(4, 8, (3, 5), stride=2, groups=2), "Conv2d 4→8 k3×5 s2 g2"),  # noqa: RUF001
+        (nn.ConvTranspose1d(2, 4, 3), "ConvTranspose1d 2→4 k3"),
+        (nn.MaxPool2d(3, stride=2), "MaxPool2d k3 s2"),
+        (nn.AdaptiveAvgPool2d(1), "AdaptiveAvgPool2d →1"),
+        (nn.GroupNorm(2, 6), "GroupNorm 2 of 6"),
+        (nn.BatchNorm2d(7), "BatchNorm2d 7"),
+        (nn.Dropout(0.25), "Dropout p=0.25"),
+        (nn.ReLU(), "ReLU"),
+        (Renamed(), "Renamed"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_a_module_is_described_by_the_arguments_that_people_know_it_by(module: nn.Module, text: str) -> None:
+    assert module_text(module) == text
+
+
+@pytest.mark.parametrize(
+    ("target", "text"),
+    [
+        ("view", "view"),
+        (operator.add, "add"),
+        (builtins.getattr, "getattr"),
+        (torch.add, "torch.add"),
+        (nn.functional.gelu, "F.gelu"),
+        (torch.ops.aten.mm.default, "aten.mm"),
+        (torch.ops.aten.add.Tensor, "aten.add.Tensor"),
+        (build_hierarchy, "build_hierarchy"),
+    ],
+)
+def test_a_function_has_a_short_name(target: object, text: str) -> None:
+    assert function_name(target) == text
+
+
+@pytest.mark.parametrize(
+    ("target", "args", "line"),
+    [
+        (operator.truediv, ("x", 8.0), "÷ 8"),
+        (operator.sub, (1, "x"), "1 − …"),  # noqa: RUF001
+        (builtins.getattr, ("x", "shape"), ".shape"),
+        (torch.transpose, ("x", 1, 2), "(1, 2)"),
+    ],
+)
+def test_the_constants_of_a_call_stand_in_its_box(
+    target: object, args: tuple[object, ...], line: str
+) -> None:
+    graph = fx.Graph()
+    x = graph.placeholder("x")
+    node = graph.call_function(target, tuple(x if arg == "x" else arg for arg in args))
+    graph.output(node)
+    gm = fx.GraphModule(nn.Module(), graph)
+    leaf = build_hierarchy(gm).leaves[1]
+    assert line in lines_of(leaf, dict(gm.named_modules()))[0]
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (torch.ones(2, 3), "2×3 f32"),  # noqa: RUF001
+        (torch.tensor(True), "scalar bool"),
+        ([torch.ones(2), torch.ones(2)], "2 × (2 f32)"),  # noqa: RUF001
+        ((torch.ones(2), torch.ones(3)), "(2 values)"),
+        (7, "7"),
+        (torch.strided, "layout"),
+        (None, ""),
+    ],
+)
+def test_a_result_is_described_by_shape_and_dtype(value: object, text: str) -> None:
+    node = fx.Graph().placeholder("x")
+    node.meta["val"] = value
+    assert result_text(node) == text
+
+
+@pytest.mark.parametrize(
+    ("count", "text"),
+    [
+        (999, "999"),
+        (1_000, "1.0K"),
+        (99_949, "99.9K"),
+        (99_950, "100K"),
+        (7_087_872, "7.1M"),
+        (405_853_388_800, "406B"),
+        (10**12, "1.0T"),
+    ],
+)
+def test_large_numbers_are_said_as_people_say_them(count: int, text: str) -> None:
+    assert short_count(count) == text
+
+
+def test_what_only_computes_sizes_is_plumbing() -> None:
+    graph = fx.Graph()
+    x = graph.placeholder("x")
+    size, doubled = graph.call_method("size", (x, 0)), graph.call_function(operator.mul, (x, 2))
+    shape = graph.call_function(builtins.getattr, (x, "shape"))
+    data = graph.call_function(builtins.getattr, (x, "data"))
+    assert [is_plumbing(node) for node in (x, size, doubled, shape, data)] == [
+        False,
+        True,
+        False,
+        True,
+        False,
+    ]
+    doubled.meta["val"] = 4
+    assert is_plumbing(doubled)

@@ -1,0 +1,63 @@
+"""The site builds without a warning and without asking the network, and what it names is there."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+import fxlab
+
+ROOT = Path(__file__).parents[1]
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+LOADED = re.compile(r"""<(?:script|img|link|iframe)\b[^>]*\b(?:src|href)=["'](?:https?:)?//[^"']+""")
+"""Elements for which a browser would ask another host. A link that is clicked is not among them."""
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    target = tmp_path_factory.mktemp("site")
+    options = ["--fail-on-warning", "--keep-going", "--quiet", "-b", "html"]
+    command = [sys.executable, "-m", "sphinx", *options, ROOT / "docs", target]
+    built = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    assert built.returncode == 0, built.stderr
+    return target
+
+
+def test_every_page_is_in_the_site(site: Path) -> None:
+    for page in (ROOT / "docs").glob("*.md"):
+        assert (site / f"{page.stem}.html").exists()
+
+
+def test_the_site_loads_nothing_from_elsewhere(site: Path) -> None:
+    for page in site.glob("*.html"):
+        assert not LOADED.findall(page.read_text())
+    for sheet in site.rglob("*.css"):
+        assert not re.search(r"@import|url\([\"']?(https?:)?//", sheet.read_text())
+
+
+def test_every_public_name_is_in_the_reference(site: Path) -> None:
+    reference = (site / "reference.html").read_text()
+    missing = [name for name in fxlab.__all__ if f'id="fxlab.{name}"' not in reference]
+    assert missing == ["__version__"]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_files_and_make_targets_that_a_page_names_exist(page: Path) -> None:
+    text = page.read_text()
+    targets = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(), flags=re.M))
+    assert set(re.findall(r"(?:`|^    )make ([a-z]+)", text, flags=re.M)) <= targets
+    for link in re.findall(r"\]\((?!https?:|#)([^)#]+)", text):
+        assert (page.parent / link).exists(), link
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_every_block_of_code_is_python_that_is_run_or_toml_that_is_valid(page: Path) -> None:
+    for language, code in re.findall(r"^```(\S*)[^\n]*\n(.*?)^```$", page.read_text(), flags=re.M | re.S):
+        assert language in ("python", "toml") or language.startswith("{"), language
+        if language == "toml":
+            tomllib.loads(code)
