@@ -38,7 +38,7 @@ def inspect(
         The transformations to offer, in the order in which they are applied. By default all that fxlab has.
 
     overlay
-        What to colour the graph by at first: see :meth:`Inspector.overlay`.
+        What to colour the graph by at first: see ``Inspector.overlay``.
 
     Returns
     -------

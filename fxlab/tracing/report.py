@@ -88,10 +88,9 @@ class TraceReport:
     """
 
     rung: str
-    """What the model was run on: ``dynamic shapes``, the same ``with data`` (on which it decided) or with
-    ``parts kept whole`` (which loop over sizes or data), ``a
-    dynamic batch size`` (the first dimension of each input), ``fixed shapes`` or ``real inputs``. Or ``an
-    exported program``, which fxlab did not run."""
+    """What the model was run on. ``dynamic shapes``, the same ``with data`` (on which it decided) or with
+    ``parts kept whole`` (which loop over sizes or data), ``a dynamic batch size`` (the first dimension of
+    each input), ``fixed shapes`` or ``real inputs``. Or ``an exported program``, which fxlab did not run."""
     findings: tuple[Finding, ...] = ()
     """What it follows and what it holds fixed, in the order of the run."""
     steps_down: tuple[str, ...] = ()

@@ -256,7 +256,7 @@ class Transformation(ABC):
         ------
         TypeError
             If the transformation does not tell its candidates apart: only a
-            :class:`fxlab.transformations.RewritePass` does, as all of fxlab's own.
+            ``RewritePass`` does, as all of fxlab's own.
 
         Examples
         --------

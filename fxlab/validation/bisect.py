@@ -84,7 +84,7 @@ def bisect(session: HasStages, inputs: Inputs | None = None) -> Bisection | None
 
     Notes
     -----
-    Rewrites are told apart for each :class:`fxlab.transformations.RewritePass`, as those of fxlab are: the
+    Rewrites are told apart for each ``RewritePass``, as those of fxlab are: the
     pass is applied anew, limited to some of its candidates (:meth:`Transformation.only`).
 
     Examples
