@@ -163,10 +163,11 @@ class Writes:
         for node, position in self._position.items():
             if called_name(node) in _STATE_FUNCTIONS:
                 self._state_changes.append(position)
-            written.extend((value, position) for value in written_inputs(node, self._graph_module))
+            writes = written_inputs(node, self._graph_module)
+            written.extend((value, position) for value in writes)
             if node.op == "get_attr" and (storage := _storage(node, self._graph_module)) is not None:
                 self._join(node, holders.setdefault(storage, node))
-            if may_return_view(node, self._graph_module):
+            if writes or _may_return_view(node, self._graph_module):
                 for value in node.all_input_nodes:
                     self._join(node, value)
         for node, position in self._position.items() if holders else ():
@@ -200,12 +201,15 @@ class Writes:
 
 def may_return_view(node: Node, graph_module: GraphModule) -> bool:
     """Tell whether the result of a node may share memory with one of its inputs."""
+    return _may_return_view(node, graph_module) or bool(written_inputs(node, graph_module))
+
+
+def _may_return_view(node: Node, graph_module: GraphModule) -> bool:
+    """Tell it of a node that writes nothing in place."""
     if node.op == "call_module":
         module = graph_module.get_submodule(str(node.target))
         return type(module) not in _NEW_TENSOR_MODULES or bool(getattr(module, "inplace", False))
-    if node.op in ("call_function", "call_method"):
-        return called_name(node) not in _NEW_TENSOR_FUNCTIONS or bool(written_inputs(node, graph_module))
-    return False
+    return node.op in ("call_function", "call_method") and called_name(node) not in _NEW_TENSOR_FUNCTIONS
 
 
 def written_inputs(node: Node, graph_module: GraphModule) -> list[Node]:
@@ -277,6 +281,8 @@ def _first_input(node: Node) -> list[Node]:
 
 def _out_inputs(node: Node) -> list[Node]:
     out = node.kwargs.get("out")
+    if out is None:
+        return []
     values = out if isinstance(out, tuple | list) else (out,)
     return [value for value in values if isinstance(value, Node)]
 
@@ -289,7 +295,13 @@ def _keeps_state(module: nn.Module) -> bool:
 
 def _may_write(module: nn.Module) -> bool:
     """Tell whether a module may write what it reads; one of one's own, or with hooks, may do anything."""
-    hooked = module._forward_hooks or module._forward_pre_hooks
+    everywhere = torch.nn.modules.module
+    hooked = (
+        module._forward_hooks
+        or module._forward_pre_hooks
+        or everywhere._global_forward_hooks
+        or everywhere._global_forward_pre_hooks
+    )
     return bool(
         hooked or getattr(module, "inplace", False) or not type(module).__module__.startswith("torch.")
     )

@@ -332,3 +332,31 @@ def test_traced_by_fxlab_sizes_are_computed_once():
     assert guards(gm) == known
     x = torch.randn(5, 6)
     assert_close(gm(x), model(x), 0.0)
+
+
+def test_a_hook_may_return_what_the_module_was_given():
+    def function(self, x):
+        value = self.a(x)
+        first = value.sum()
+        x.add_(1)
+        return first, value.sum()
+
+    model = Apply(function, a=nn.Linear(3, 3))
+    model.a.register_forward_hook(lambda module, args, result: args[0])
+    assert "written in place" in why_not(model, torch.randn(2, 3))
+
+
+def test_a_hook_on_all_modules_may_write_what_they_read():
+    def write(module, args):
+        if isinstance(module, nn.Linear):
+            args[0].add_(1)
+
+    def function(self, x):
+        first = x.sum()
+        return first, self.a(x), x.sum()
+
+    handle = nn.modules.module.register_module_forward_pre_hook(write)
+    try:
+        assert "written in place" in why_not(Apply(function, a=nn.Linear(3, 3)), torch.randn(2, 3))
+    finally:
+        handle.remove()

@@ -63,9 +63,7 @@ class Eager:
         self.outputs = self.run(self.model)
         try:
             self.bounds = self.bound(self.gm)
-        except (
-            RuntimeError
-        ) as error:  # torch makes some empty results in single precision only
+        except RuntimeError as error:  # torch makes some empty results in single precision only
             if "Output size is too small" in str(error):
                 reject()
             raise
