@@ -15,7 +15,7 @@ from torch import nn
 from torch.fx import GraphModule, Node
 
 from fxlab.transformations.module_tree import find_module, split_path
-from fxlab.transformations.node_shape import called_name
+from fxlab.transformations.node_shape import called_name, known_result
 
 _NEW_TENSOR_FUNCTIONS_TEXT = """
     add sub mul truediv div floordiv mod pow neg matmul bmm mm addmm baddbmm linear conv1d conv2d
@@ -59,6 +59,10 @@ _NEW_TENSOR_MODULES = (
     nn.AvgPool2d,
     nn.AdaptiveAvgPool2d,
 )
+_SEQUENCES_TEXT = "chunk split tensor_split hsplit vsplit dsplit unbind tuple list meshgrid broadcast_tensors"
+_SEQUENCES = frozenset(_SEQUENCES_TEXT.split())
+"""The functions and methods that return a tuple or a list of tensors."""
+
 _STATE_FUNCTIONS_TEXT = """
     _set_grad_enabled set_grad_enabled _enter_autocast _exit_autocast _enter_inference_mode
     _exit_inference_mode set_autocast_enabled set_autocast_dtype manual_seed set_default_dtype
@@ -209,7 +213,38 @@ def _may_return_view(node: Node, graph_module: GraphModule) -> bool:
     if node.op == "call_module":
         module = graph_module.get_submodule(str(node.target))
         return type(module) not in _NEW_TENSOR_MODULES or bool(getattr(module, "inplace", False))
-    return node.op in ("call_function", "call_method") and called_name(node) not in _NEW_TENSOR_FUNCTIONS
+    if node.op not in ("call_function", "call_method"):
+        return False
+    name = called_name(node)
+    return name not in _NEW_TENSOR_FUNCTIONS or (name in ("add", "mul") and _joins_sequences(node))
+
+
+def _joins_sequences(node: Node) -> bool:
+    """Tell whether a sum or a product may be one of sequences, which holds the tensors that they hold."""
+    operands = (*node.args, *node.kwargs.values())
+    if called_name(node) == "mul":
+        return any(map(_may_be_sequence, operands))
+    return all(_may_be_sequence(value) or _is_unknown_input(value) for value in operands)
+
+
+def _is_unknown_input(value: Any) -> bool:
+    return isinstance(value, Node) and value.op == "placeholder" and known_result(value) is None
+
+
+def _may_be_sequence(value: Any) -> bool:
+    if not isinstance(value, Node):
+        return isinstance(value, tuple | list)
+    result = known_result(value)
+    if result is not None:
+        return isinstance(result, tuple | list) and not hasattr(
+            result, "dtype"
+        )  # ShapeProp's is a tuple itself
+    name = called_name(value)
+    if name in ("add", "mul"):
+        return _joins_sequences(value)
+    if name == "getitem":
+        return isinstance(value.args[1], slice) and _may_be_sequence(value.args[0])
+    return name in _SEQUENCES
 
 
 def written_inputs(node: Node, graph_module: GraphModule) -> list[Node]:

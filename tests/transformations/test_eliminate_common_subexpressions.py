@@ -360,3 +360,37 @@ def test_a_hook_on_all_modules_may_write_what_they_read():
         assert "written in place" in why_not(Apply(function, a=nn.Linear(3, 3)), torch.randn(2, 3))
     finally:
         handle.remove()
+
+
+@pytest.mark.parametrize(
+    "join",
+    [
+        lambda x: operator.add(x.chunk(3, -1), (x * 2,)),
+        lambda x: operator.add((x * 2, x[0], x[1]), x.unbind(0)),
+        lambda x: x.split(1) * 2,
+        lambda x: (x.split(1) + x.split(1))[:2],
+        lambda x: x.split(1) + (x.split(1) + x.unbind(0))[1:],
+    ],
+)
+def test_a_sum_of_sequences_holds_the_tensors_that_they_hold(join):
+    def function(self, x):
+        first = x.sum()
+        part = join(x)[-1]
+        part.mul_(2)
+        join(x)[0].add_(1)
+        return first, x.sum()
+
+    assert "written in place" in why_not(Apply(function), torch.randn(2, 3))
+
+
+def test_inputs_may_be_sequences():
+    class Joins(nn.Module):
+        def forward(self, caches, more):
+            first = caches[0].sum()
+            (caches + more)[0].add_(1)
+            return first, caches[0].sum()
+
+    gm = ONCE(traced(Joins()))
+    inputs = (torch.ones(2),), (torch.zeros(2),)
+    expected = Joins()(*[tuple(t.clone() for t in part) for part in inputs])
+    assert_close(gm(*inputs), expected, 0.0)

@@ -19,7 +19,7 @@ from strategies import recipes
 from torch import fx, nn
 
 from fxlab.graph_module import ensure_picklable, share_tensors_copy
-from fxlab.tensors import bits_of
+from fxlab.tensors import bits_of, same_bits
 from fxlab.transformations import (
     EliminateCommonSubexpressions,
     FoldConstants,
@@ -84,7 +84,10 @@ class Eager:
 
     def assert_computed_by(self, gm: fx.GraphModule) -> None:
         """Check that a transformed module computes the same, up to the rounding of both."""
-        outputs, bounds = self.run(gm), self.bound(gm)
+        outputs = self.run(gm)
+        if all(map(same_bits, outputs, self.outputs)):
+            return
+        bounds = self.bound(gm)
         for actual, expected, *both in zip(outputs, self.outputs, bounds, self.bounds, strict=True):
             assert agree(actual, expected, *both), f"{actual} instead of {expected}"
 
