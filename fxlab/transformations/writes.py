@@ -216,7 +216,9 @@ def _may_return_view(node: Node, graph_module: GraphModule) -> bool:
     if node.op not in ("call_function", "call_method"):
         return False
     name = called_name(node)
-    return name not in _NEW_TENSOR_FUNCTIONS or (name in ("add", "mul") and _joins_sequences(node))
+    if name not in _NEW_TENSOR_FUNCTIONS or node.target in (max, min, operator.concat):
+        return True  # those of Python return one of the objects that they are given, or hold them
+    return name in ("add", "mul") and _joins_sequences(node)
 
 
 def _joins_sequences(node: Node) -> bool:

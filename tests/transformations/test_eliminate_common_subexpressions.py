@@ -394,3 +394,19 @@ def test_inputs_may_be_sequences():
     inputs = (torch.ones(2),), (torch.zeros(2),)
     expected = Joins()(*[tuple(t.clone() for t in part) for part in inputs])
     assert_close(gm(*inputs), expected, 0.0)
+
+
+@pytest.mark.parametrize("function", [max, min, operator.concat])
+def test_functions_of_python_return_what_they_are_given(function):
+    graph = fx.Graph()
+    x = graph.placeholder("x")
+    first = graph.call_method("sum", (x,))
+    given = (x, x) if function is not operator.concat else ((x,), (x,))
+    value = graph.call_function(function, given)
+    if function is operator.concat:
+        value = graph.call_function(operator.getitem, (value, 0))
+    graph.call_method("add_", (value, 1))
+    second = graph.call_method("sum", (x,))
+    graph.output((first, second))
+    gm = ONCE(fx.GraphModule(nn.Module(), graph))
+    assert_close(gm(torch.ones(())), (torch.tensor(1.0), torch.tensor(2.0)))
