@@ -44,7 +44,8 @@ class NodeState:
     @classmethod
     def of(cls, node: Node) -> "NodeState":
         """Write down a node."""
-        args, kwargs = (torch.fx.map_arg(value, _to_name) for value in (node.args, node.kwargs))
+        args = torch.fx.map_arg(node.args, _to_name)
+        kwargs = torch.fx.map_arg(node.kwargs, _to_name) if node.kwargs else {}
         return cls(node.name, node.op, node.target, args, kwargs, node.type, KeptMeta(node.meta))
 
     def __reduce_ex__(self, protocol: SupportsIndex) -> tuple[Any, ...]:

@@ -15,7 +15,7 @@ from torch import nn
 from torch.fx import GraphModule, Node
 
 from fxlab.transformations.module_tree import find_module, split_path
-from fxlab.transformations.node_shape import called_name
+from fxlab.transformations.node_shape import called_name, known_result
 
 _NEW_TENSOR_FUNCTIONS_TEXT = """
     add sub mul truediv div floordiv mod pow neg matmul bmm mm addmm baddbmm linear conv1d conv2d
@@ -59,6 +59,10 @@ _NEW_TENSOR_MODULES = (
     nn.AvgPool2d,
     nn.AdaptiveAvgPool2d,
 )
+_SEQUENCES_TEXT = "chunk split tensor_split hsplit vsplit dsplit unbind tuple list meshgrid broadcast_tensors"
+_SEQUENCES = frozenset(_SEQUENCES_TEXT.split())
+"""The functions and methods that return a tuple or a list of tensors."""
+
 _STATE_FUNCTIONS_TEXT = """
     _set_grad_enabled set_grad_enabled _enter_autocast _exit_autocast _enter_inference_mode
     _exit_inference_mode set_autocast_enabled set_autocast_dtype manual_seed set_default_dtype
@@ -163,10 +167,11 @@ class Writes:
         for node, position in self._position.items():
             if called_name(node) in _STATE_FUNCTIONS:
                 self._state_changes.append(position)
-            written.extend((value, position) for value in written_inputs(node, self._graph_module))
+            writes = written_inputs(node, self._graph_module)
+            written.extend((value, position) for value in writes)
             if node.op == "get_attr" and (storage := _storage(node, self._graph_module)) is not None:
                 self._join(node, holders.setdefault(storage, node))
-            if may_return_view(node, self._graph_module):
+            if writes or _may_return_view(node, self._graph_module):
                 for value in node.all_input_nodes:
                     self._join(node, value)
         for node, position in self._position.items() if holders else ():
@@ -200,12 +205,48 @@ class Writes:
 
 def may_return_view(node: Node, graph_module: GraphModule) -> bool:
     """Tell whether the result of a node may share memory with one of its inputs."""
+    return _may_return_view(node, graph_module) or bool(written_inputs(node, graph_module))
+
+
+def _may_return_view(node: Node, graph_module: GraphModule) -> bool:
+    """Tell it of a node that writes nothing in place."""
     if node.op == "call_module":
         module = graph_module.get_submodule(str(node.target))
         return type(module) not in _NEW_TENSOR_MODULES or bool(getattr(module, "inplace", False))
-    if node.op in ("call_function", "call_method"):
-        return called_name(node) not in _NEW_TENSOR_FUNCTIONS or bool(written_inputs(node, graph_module))
-    return False
+    if node.op not in ("call_function", "call_method"):
+        return False
+    name = called_name(node)
+    if name not in _NEW_TENSOR_FUNCTIONS or node.target in (max, min, operator.concat):
+        return True  # those of Python return one of the objects that they are given, or hold them
+    return name in ("add", "mul") and _joins_sequences(node)
+
+
+def _joins_sequences(node: Node) -> bool:
+    """Tell whether a sum or a product may be one of sequences, which holds the tensors that they hold."""
+    operands = (*node.args, *node.kwargs.values())
+    if called_name(node) == "mul":
+        return any(map(_may_be_sequence, operands))
+    return all(_may_be_sequence(value) or _is_unknown_input(value) for value in operands)
+
+
+def _is_unknown_input(value: Any) -> bool:
+    return isinstance(value, Node) and value.op == "placeholder" and known_result(value) is None
+
+
+def _may_be_sequence(value: Any) -> bool:
+    if not isinstance(value, Node):
+        return isinstance(value, tuple | list)
+    result = known_result(value)
+    if result is not None:
+        return isinstance(result, tuple | list) and not hasattr(
+            result, "dtype"
+        )  # ShapeProp's is a tuple itself
+    name = called_name(value)
+    if name in ("add", "mul"):
+        return _joins_sequences(value)
+    if name == "getitem":
+        return isinstance(value.args[1], slice) and _may_be_sequence(value.args[0])
+    return name in _SEQUENCES
 
 
 def written_inputs(node: Node, graph_module: GraphModule) -> list[Node]:
@@ -277,6 +318,8 @@ def _first_input(node: Node) -> list[Node]:
 
 def _out_inputs(node: Node) -> list[Node]:
     out = node.kwargs.get("out")
+    if out is None:
+        return []
     values = out if isinstance(out, tuple | list) else (out,)
     return [value for value in values if isinstance(value, Node)]
 
@@ -289,7 +332,13 @@ def _keeps_state(module: nn.Module) -> bool:
 
 def _may_write(module: nn.Module) -> bool:
     """Tell whether a module may write what it reads; one of one's own, or with hooks, may do anything."""
-    hooked = module._forward_hooks or module._forward_pre_hooks
+    everywhere = torch.nn.modules.module
+    hooked = (
+        module._forward_hooks
+        or module._forward_pre_hooks
+        or everywhere._global_forward_hooks
+        or everywhere._global_forward_pre_hooks
+    )
     return bool(
         hooked or getattr(module, "inplace", False) or not type(module).__module__.startswith("torch.")
     )

@@ -332,3 +332,81 @@ def test_traced_by_fxlab_sizes_are_computed_once():
     assert guards(gm) == known
     x = torch.randn(5, 6)
     assert_close(gm(x), model(x), 0.0)
+
+
+def test_a_hook_may_return_what_the_module_was_given():
+    def function(self, x):
+        value = self.a(x)
+        first = value.sum()
+        x.add_(1)
+        return first, value.sum()
+
+    model = Apply(function, a=nn.Linear(3, 3))
+    model.a.register_forward_hook(lambda module, args, result: args[0])
+    assert "written in place" in why_not(model, torch.randn(2, 3))
+
+
+def test_a_hook_on_all_modules_may_write_what_they_read():
+    def write(module, args):
+        if isinstance(module, nn.Linear):
+            args[0].add_(1)
+
+    def function(self, x):
+        first = x.sum()
+        return first, self.a(x), x.sum()
+
+    handle = nn.modules.module.register_module_forward_pre_hook(write)
+    try:
+        assert "written in place" in why_not(Apply(function, a=nn.Linear(3, 3)), torch.randn(2, 3))
+    finally:
+        handle.remove()
+
+
+@pytest.mark.parametrize(
+    "join",
+    [
+        lambda x: operator.add(x.chunk(3, -1), (x * 2,)),
+        lambda x: operator.add((x * 2, x[0], x[1]), x.unbind(0)),
+        lambda x: x.split(1) * 2,
+        lambda x: (x.split(1) + x.split(1))[:2],
+        lambda x: x.split(1) + (x.split(1) + x.unbind(0))[1:],
+    ],
+)
+def test_a_sum_of_sequences_holds_the_tensors_that_they_hold(join):
+    def function(self, x):
+        first = x.sum()
+        part = join(x)[-1]
+        part.mul_(2)
+        join(x)[0].add_(1)
+        return first, x.sum()
+
+    assert "written in place" in why_not(Apply(function), torch.randn(2, 3))
+
+
+def test_inputs_may_be_sequences():
+    class Joins(nn.Module):
+        def forward(self, caches, more):
+            first = caches[0].sum()
+            (caches + more)[0].add_(1)
+            return first, caches[0].sum()
+
+    gm = ONCE(traced(Joins()))
+    inputs = (torch.ones(2),), (torch.zeros(2),)
+    expected = Joins()(*[tuple(t.clone() for t in part) for part in inputs])
+    assert_close(gm(*inputs), expected, 0.0)
+
+
+@pytest.mark.parametrize("function", [max, min, operator.concat])
+def test_functions_of_python_return_what_they_are_given(function):
+    graph = fx.Graph()
+    x = graph.placeholder("x")
+    first = graph.call_method("sum", (x,))
+    given = (x, x) if function is not operator.concat else ((x,), (x,))
+    value = graph.call_function(function, given)
+    if function is operator.concat:
+        value = graph.call_function(operator.getitem, (value, 0))
+    graph.call_method("add_", (value, 1))
+    second = graph.call_method("sum", (x,))
+    graph.output((first, second))
+    gm = ONCE(fx.GraphModule(nn.Module(), graph))
+    assert_close(gm(torch.ones(())), (torch.tensor(1.0), torch.tensor(2.0)))

@@ -20,7 +20,7 @@ from strategies import recipes
 from torch import fx, nn
 
 from fxlab.graph_module import ensure_picklable, share_tensors_copy
-from fxlab.tensors import bits_of
+from fxlab.tensors import bits_of, same_bits
 from fxlab.transformations import (
     EliminateCommonSubexpressions,
     FoldConstants,
@@ -87,7 +87,10 @@ class Eager:
 
     def assert_computed_by(self, gm: fx.GraphModule) -> None:
         """Check that a transformed module computes the same, up to the rounding of both."""
-        outputs, bounds = self.run(gm), self.bound(gm)
+        outputs = self.run(gm)
+        if all(map(same_bits, outputs, self.outputs)):
+            return
+        bounds = self.bound(gm)
         for actual, expected, *both in zip(outputs, self.outputs, bounds, self.bounds, strict=True):
             assert agree(actual, expected, *both), f"{actual} instead of {expected}"
 
@@ -304,8 +307,8 @@ TREATMENTS: dict[str, Callable[[nn.Module], nn.Module]] = {
 
 @law(recipes(), sequences, st.sampled_from(list(TREATMENTS)))
 def test_what_is_done_to_a_transformed_module_is_done_to_what_comes_back(recipe, passes, treatment):
-    gm = recipe.trace(recipe.build().eval())
-    expected = copy.deepcopy(gm)
+    # Built twice, and not copied: copy.deepcopy of torch gives aliases another order.
+    gm, expected = (recipe.trace(recipe.build().eval()) for _ in range(2))
     composition = compose(*passes)
     TREATMENTS[treatment](composition(gm))
     composition(gm, reverse=True)
