@@ -1,6 +1,7 @@
 """Running a model for a comparison: same inputs, same random numbers, nothing left behind."""
 
 from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from typing import Any, TypeAlias
 
 import torch
@@ -18,6 +19,20 @@ def checked_module(model: Any, name: str) -> torch.nn.Module:
             "Load or build the model first."
         )
     return model
+
+
+def generators_kept() -> AbstractContextManager[None]:
+    """Put the random number generators of the CPU and of each CUDA device in use back, at the end.
+
+    ``torch.manual_seed`` seeds all of them, whichever a model is on.
+    """
+    return torch.random.fork_rng(devices=cuda_devices_in_use())
+
+
+def cuda_devices_in_use() -> list[int]:
+    """Return all CUDA devices, or none as long as nothing has used CUDA."""
+    in_use: bool = torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
+    return list(range(torch.cuda.device_count())) if in_use else []
 
 
 def run(model: torch.nn.Module, inputs: Inputs, *, seed: int = 0) -> Any:
@@ -44,8 +59,7 @@ def run(model: torch.nn.Module, inputs: Inputs, *, seed: int = 0) -> Any:
         If ``inputs`` is none of these.
     """
     args, kwargs = call_arguments(inputs)
-    devices = sorted({tensor.device.index for tensor in model.parameters() if tensor.device.type == "cuda"})
-    with torch.no_grad(), torch.random.fork_rng(devices=devices):
+    with torch.no_grad(), generators_kept():
         torch.manual_seed(seed)
         return model(*args, **kwargs)
 

@@ -43,6 +43,8 @@ from fxlab.tracing.whole_parts import CannotBeWholeError, WholeParts
 
 _MOST_LIMITS = 10
 """Listed in a warning."""
+_MOST_RUNS = 12
+"""Of a model, to find out which of its parts are to stay whole."""
 
 
 def symbolic_trace(
@@ -186,7 +188,7 @@ class _Ladder:
         """Keep those parts whole that make a plain number of a size or of data, or cannot be recorded."""
         parts: dict[Part, Reason] = {}
         impossible: set[Part] = {type(self._model)}
-        while True:
+        for _ in range(_MOST_RUNS):
             result: GraphModule | None = None
             try:
                 result = self._on_fakes(dynamic=True, with_data=True, whole=parts)
@@ -208,8 +210,11 @@ class _Ladder:
                 elif reason.is_number:
                     raise TraceError(f"The model itself {reason.what}")
             if result is not None and not chosen:
+                if not parts:
+                    raise TraceError("There is no part that would hold for more if it stayed whole")
                 return result
             parts |= chosen
+        raise TraceError(f"After {_MOST_RUNS} runs there are still parts that cannot be followed")
 
     def _on_fakes(
         self,

@@ -7,7 +7,7 @@ the numbers of one run. Kept whole, it is called by the graph as it is, and hold
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from itertools import starmap
 from types import CodeType, FunctionType
 from typing import Any
@@ -19,6 +19,7 @@ from torch._subclasses.fake_tensor import unset_fake_temporarily
 from torch.fx.node import has_side_effect
 from torch.utils._pytree import tree_structure
 
+from fxlab.interrupts import RestoringStack
 from fxlab.tracing.arguments import tensors_inside
 from fxlab.tracing.fake_data import data_of, give_data
 from fxlab.tracing.fake_inputs import FakeInputs
@@ -68,7 +69,7 @@ class WholeParts:
         call
             Given the function, what does what it does, its positional and its keyword arguments.
         """
-        with ExitStack() as stack:
+        with RestoringStack() as stack:
             for function in self._functions:
                 # Its code is exchanged, as there is no telling by which names a model knows it.
                 stack.callback(setattr, function, "__code__", function.__code__)
@@ -109,7 +110,7 @@ class WholeParts:
         real_args, real_kwargs = self._numbers.given((args, dict(kwargs)))
         structure = tree_structure((real_args, real_kwargs))
         unseen = torch._C.DisableTorchFunction(), unset_fake_temporarily(), no_python_dispatcher()
-        with ExitStack() as stack:
+        with RestoringStack() as stack:
             state = stack.enter_context(data_in_place(module))
             for context in (*unseen, torch.no_grad()):
                 stack.enter_context(context)

@@ -9,7 +9,7 @@ from torch.fx import GraphModule, Interpreter, Node
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from fxlab.running import Inputs, call_arguments
+from fxlab.running import Inputs, call_arguments, cuda_devices_in_use, generators_kept
 
 Widen: TypeAlias = Callable[[torch.Tensor], torch.Tensor]
 """Takes a tensor that a module holds and returns its values in float64."""
@@ -61,7 +61,7 @@ def run_in_float64(
     arguments = widened(placeholder_values(graph_module, inputs))
     mode = mode or Float64Mode()
     interpreter = Float64Interpreter(graph_module, widen)
-    with torch.no_grad(), torch.random.fork_rng(devices=cuda_devices(graph_module)), mode:
+    with torch.no_grad(), generators_kept(), mode:
         return interpreter.run(*arguments)
 
 
@@ -97,7 +97,7 @@ class Float64Interpreter(Interpreter):
         super().__init__(graph_module)
         self.extra_traceback = False
         self._widen = widen or _wide_copy
-        self._devices = cuda_devices(graph_module)
+        self._devices = cuda_devices_in_use()
 
     def run_node(self, n: Node) -> Any:
         """Run one node, on what is in ``env``."""
@@ -179,8 +179,3 @@ def placeholder_values(graph_module: GraphModule, inputs: Inputs) -> tuple[Any, 
         raise ValueError(f"it does not take these inputs: {error}") from error
     bound.apply_defaults()
     return (*bound.args, *bound.kwargs.values())
-
-
-def cuda_devices(graph_module: GraphModule) -> list[int]:
-    """Return the devices whose generators a module may draw from."""
-    return sorted({tensor.device.index for tensor in graph_module.parameters() if tensor.is_cuda})

@@ -10,9 +10,9 @@ from torch.fx import GraphModule, Interpreter, Node
 from torch.utils import _pytree as pytree
 from torch.utils.flop_counter import FlopCounterMode, sdpa_flop_count
 
-from fxlab.running import Inputs
+from fxlab.running import Inputs, cuda_devices_in_use, generators_kept
 from fxlab.validation.arguments import inputs_or_examples, runnable_graph
-from fxlab.validation.float64_run import cuda_devices, placeholder_values
+from fxlab.validation.float64_run import placeholder_values
 from fxlab.validation.node_columns import module_path, parameter_count, target_text
 from fxlab.validation.peak_memory import PeakMemory
 
@@ -132,7 +132,7 @@ def _run(interpreter: Interpreter, inputs: Inputs) -> None:
     assert isinstance(graph_module, GraphModule)
     try:
         arguments = placeholder_values(graph_module, inputs)
-        with torch.no_grad(), torch.random.fork_rng(devices=cuda_devices(graph_module)):
+        with torch.no_grad(), generators_kept():
             torch.manual_seed(0)
             interpreter.run(*arguments)
     except Exception as error:  # whatever a model raises for inputs that it does not take
@@ -148,7 +148,7 @@ class _Timing(Interpreter):
         super().__init__(graph_module)
         self.extra_traceback = False
         self.seconds: dict[Node, list[float]] = defaultdict(list)
-        self._on_cuda = bool(cuda_devices(graph_module))
+        self._on_cuda = bool(cuda_devices_in_use())
 
     def run_node(self, n: Node) -> Any:
         args, kwargs = self.fetch_args_kwargs_from_env(n)

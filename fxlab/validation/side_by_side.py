@@ -9,12 +9,11 @@ import torch
 from torch.fx import GraphModule, Interpreter, Node
 from torch.utils import _pytree as pytree
 
-from fxlab.running import Inputs
+from fxlab.running import Inputs, generators_kept
 from fxlab.tensors import tensors_by_path
 from fxlab.validation.float64_run import (
     Float64Interpreter,
     Float64Mode,
-    cuda_devices,
     placeholder_values,
     widened,
 )
@@ -82,14 +81,13 @@ class SideBySide:
         )
         for node, other in self._matching.originals.items():
             self._needed[other] += 1 + len(node.users)
-        self._devices = cuda_devices(original)
 
     def pairs(self) -> Iterator[Pair]:
         """Yield the pairs in the order of the transformed graph; not those of ``output`` nodes."""
         finished = None
         for node in self._second.graph.nodes:
             # Not around the yield: the mode and the generators are the caller's there.
-            with torch.no_grad(), torch.random.fork_rng(devices=self._devices):
+            with torch.no_grad(), generators_kept():
                 if finished is not None:
                     self._finish(finished)
                 pair = self._step(node)
@@ -151,7 +149,7 @@ class SideBySide:
         if self._exact is None:
             raise ValueError("in_float64: nothing was kept to run in float64. Give in_float64=True.")
         other = self._matching.originals[node]
-        with torch.no_grad(), torch.random.fork_rng(devices=self._devices):
+        with torch.no_grad(), generators_kept():
             transformed = self._exact.transformed(node, self._value_for_second)
             return Exact(self._exact.original(other, self._value_for_first), transformed[0], transformed[1:])
 
