@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from types import TracebackType
 from typing import Any, TypeVar
@@ -30,6 +30,33 @@ def interrupts_held() -> Iterator[None]:
         signal.signal(signal.SIGINT, handler)
         if held:
             handler(*held[-1])
+
+
+@contextmanager
+def interrupts_noted() -> Iterator[Callable[[], bool]]:
+    """Tell whether there was an interrupt, which code in C may have made another exception of.
+
+    Yields
+    ------
+    callable
+        Returns whether there was one.
+    """
+    handler = signal.getsignal(signal.SIGINT)
+    if threading.current_thread() is not threading.main_thread() or not callable(handler):
+        yield lambda: False
+        return
+    came = False
+
+    def note(*arguments: Any) -> Any:
+        nonlocal came
+        came = True
+        return handler(*arguments)
+
+    signal.signal(signal.SIGINT, note)
+    try:
+        yield lambda: came
+    finally:
+        signal.signal(signal.SIGINT, handler)
 
 
 class RestoringStack(ExitStack):

@@ -170,3 +170,17 @@ def test_a_session_that_is_interrupted_is_as_before_or_as_after(model):
     session.reset()
     assert session.graph_module is session.original
     assert session.outputs()["max_abs_diff"].eq(0).all()
+
+
+def test_an_interrupt_that_code_in_c_makes_another_exception_of_comes_through():
+    class Swallowing(nn.Module):
+        def forward(self, x):
+            try:
+                signal.raise_signal(signal.SIGINT)
+            except KeyboardInterrupt as interrupt:
+                raise TypeError("failed to unpack an argument") from interrupt
+            return x + 1
+
+    with pytest.raises(KeyboardInterrupt):
+        fxlab.symbolic_trace(Swallowing(), (torch.randn(2, 3),))
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler

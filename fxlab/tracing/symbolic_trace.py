@@ -12,7 +12,7 @@ from torch import nn
 from torch._dispatch.python import enable_python_dispatcher
 from torch.fx import GraphModule
 
-from fxlab.interrupts import RestoringStack
+from fxlab.interrupts import RestoringStack, interrupts_noted
 from fxlab.tracing.arguments import Argument, bound_arguments, map_tensors
 from fxlab.tracing.assemble import assemble
 from fxlab.tracing.caches import caches_bypassed
@@ -124,7 +124,9 @@ def symbolic_trace(
         if not isinstance(inputs, Mapping) or not set(names) <= inputs.keys():
             raise ValueError(f"input_names: inputs must be a mapping that has each of {', '.join(names)}")
         inputs = {name: inputs[name] for name in names}
-    return _Ladder(model, bound_arguments(model, inputs), leaves, check).climb_down(dynamic)
+    ladder = _Ladder(model, bound_arguments(model, inputs), leaves, check)
+    with interrupts_noted() as interrupted:
+        return ladder.climb_down(dynamic, interrupted)
 
 
 class _Ladder:
@@ -140,7 +142,7 @@ class _Ladder:
         self._eager = Eager(model, arguments, has_data=self._has_data)
         self._reasons: list[Reason] = []
 
-    def climb_down(self, dynamic: bool) -> GraphModule:
+    def climb_down(self, dynamic: bool, interrupted: Callable[[], bool]) -> GraphModule:
         rungs: list[tuple[str, Callable[[], GraphModule]]] = []
         if dynamic:
             rungs.append((DYNAMIC, lambda: self._on_fakes(dynamic=True)))
@@ -156,12 +158,16 @@ class _Ladder:
             try:
                 result = record()
             except Exception as error:  # the model's own code runs here, and may raise anything
+                if interrupted():
+                    raise KeyboardInterrupt from error
                 steps.append(f"{rung}: {_first_line(error)} {_at(error)}".strip())
                 last = error
                 continue
             if rung in (DYNAMIC, DATA) and self._reasons and (better := self._holding_for_more()):
                 steps.append(f"{rung}: {self._reasons[0].what} (at {self._reasons[0].where})")
                 rung, result = WHOLE, better
+            if interrupted():
+                raise KeyboardInterrupt
             report = result.meta["trace"] = TraceReport(rung, result.meta["trace"], tuple(steps))
             _warn(report)
             return result

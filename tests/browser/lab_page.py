@@ -10,7 +10,7 @@ from PIL import Image, ImageStat
 from playwright.sync_api import Locator, Page, Request, expect
 
 ARTIFACTS = Path(__file__).parent / "artifacts"
-SLOW_MS = 120_000
+SLOW_MS = 300_000
 
 
 class LabPage:
