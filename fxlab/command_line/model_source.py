@@ -89,15 +89,20 @@ def given_inputs(path: Path, device: torch.device) -> Any:
     return pytree.tree_map_only(torch.Tensor, lambda tensor: tensor.to(device), inputs)
 
 
+def _check_taken_as_it_is(kind: str, path: Path, options: argparse.Namespace, why: str) -> None:
+    """Refuse a file that may run code unless it is trusted, and options that would change what is in it."""
+    if not options.trust:
+        raise CommandError(_MAY_RUN_CODE.format(path=path, kind=kind, why=why))
+    _refuse(f"{kind} is taken as it is", options, "dtype", "device", "meta", "random_weights")
+
+
 def _exported_program(path: Path, options: argparse.Namespace) -> Source:
     import torch
 
     from fxlab.tracing import from_exported
 
-    if not options.trust:
-        why = "torch.export.load evaluates expressions and may unpickle objects"
-        raise CommandError(_MAY_RUN_CODE.format(path=path, kind="an exported program", why=why))
-    _refuse("an exported program is taken as it is", options, "dtype", "device", "meta", "random_weights")
+    why = "torch.export.load evaluates expressions and may unpickle objects"
+    _check_taken_as_it_is("an exported program", path, options, why)
     with ends_with(ExitCode.BAD_USAGE, Exception, hint=f"({path})"):
         program = torch.export.load(path)
         graph_module = from_exported(program)
@@ -116,10 +121,8 @@ def _pickled(path: Path, options: argparse.Namespace) -> Source:
     import torch
     from torch import nn
 
-    if not options.trust:
-        why = "it is a pickle; for weights alone, name the directory that has config.json beside them"
-        raise CommandError(_MAY_RUN_CODE.format(path=path, kind="a pickled module", why=why))
-    _refuse("a pickled module is taken as it is", options, "dtype", "device", "meta", "random_weights")
+    why = "it is a pickle; for weights alone, name the directory that has config.json beside them"
+    _check_taken_as_it_is("a pickled module", path, options, why)
     with ends_with(ExitCode.BAD_USAGE, Exception, hint=f"({path})"):
         model = torch.load(path, weights_only=False)
     if not isinstance(model, nn.Module):

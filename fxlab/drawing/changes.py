@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from operator import attrgetter
 from typing import Any
 
 from torch import fx
@@ -63,11 +64,4 @@ def merged_graph(
 def _targets(gm: fx.GraphModule) -> dict[str, Any]:
     """Return the modules, parameters and other attributes that nodes refer to."""
     targets = {str(node.target) for node in gm.graph.nodes if node.op in ("call_module", "get_attr")}
-    return {target: _attribute(gm, target) for target in targets}
-
-
-def _attribute(gm: fx.GraphModule, target: str) -> Any:
-    value: Any = gm
-    for part in target.split("."):
-        value = getattr(value, part)
-    return value
+    return {target: attrgetter(target)(gm) for target in targets}
