@@ -12,14 +12,18 @@ from typing import Any, TypeVar
 _T = TypeVar("_T")
 
 
+def _handler() -> Callable[..., Any] | None:
+    """Return what handles an interrupt; ``None`` off the main thread, which alone gets them."""
+    handler = signal.getsignal(signal.SIGINT)
+    is_main = threading.current_thread() is threading.main_thread()
+    return handler if is_main and callable(handler) else None
+
+
 @contextmanager
 def interrupts_held() -> Iterator[None]:
-    """Let an interrupt wait until the end, for what must not be done by half.
-
-    Python delivers signals to the main thread alone, so elsewhere there is nothing to hold.
-    """
-    handler = signal.getsignal(signal.SIGINT)
-    if threading.current_thread() is not threading.main_thread() or not callable(handler):
+    """Let an interrupt wait until the end, for what must not be done by half."""
+    handler = _handler()
+    if handler is None:
         yield
         return
     held: list[Any] = []
@@ -41,8 +45,8 @@ def interrupts_noted() -> Iterator[Callable[[], bool]]:
     callable
         Returns whether there was one.
     """
-    handler = signal.getsignal(signal.SIGINT)
-    if threading.current_thread() is not threading.main_thread() or not callable(handler):
+    handler = _handler()
+    if handler is None:
         yield lambda: False
         return
     came = False
