@@ -1,13 +1,30 @@
 """The examples of README and docs are tests: Python blocks run in order, one namespace for each page."""
 
+from contextlib import ExitStack, chdir
 from doctest import ELLIPSIS, NORMALIZE_WHITESPACE
+from tempfile import TemporaryDirectory
+from typing import Any
 
 from sybil import Sybil
 from sybil.parsers.markdown import PythonCodeBlockParser
 
 collect_ignore_glob = ["docs/*.py"]
 
+
+def into_a_folder_of_its_own(namespace: dict[str, Any]) -> None:
+    """Let a page write its files where they are thrown away."""
+    stack = namespace["_leave_folder"] = ExitStack()
+    stack.enter_context(chdir(stack.enter_context(TemporaryDirectory())))
+
+
+def out_of_it(namespace: dict[str, Any]) -> None:
+    """Go back to where the tests run."""
+    namespace["_leave_folder"].close()
+
+
 pytest_collect_file = Sybil(
     parsers=[PythonCodeBlockParser(doctest_optionflags=ELLIPSIS | NORMALIZE_WHITESPACE)],
     patterns=["README.md", "CONTRIBUTING.md", "docs/*.md"],
+    setup=into_a_folder_of_its_own,
+    teardown=out_of_it,
 ).pytest()
