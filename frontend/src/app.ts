@@ -48,7 +48,7 @@ export class App {
   private readonly search: SearchBox;
   private readonly legend = new Legend((name) => this.send({ type: "show-overlay", name }));
   private readonly stages = new StageBar((stage, compared) => this.send({ type: "show-stage", stage, compared }));
-  private readonly busy = new BusyLine();
+  private readonly busy: BusyLine;
   private readonly banner = new Banner();
   private readonly title = h("h1", {});
   private readonly summary = h("span", { class: "fxi-summary" });
@@ -69,7 +69,12 @@ export class App {
   private requests = 0;
   private searchRequest = "";
 
-  constructor(private readonly model: Model) {
+  /** `interrupt` stops what the kernel does, where the page can. */
+  constructor(
+    private readonly model: Model,
+    interrupt: (() => Promise<unknown>) | null = null,
+  ) {
+    this.busy = new BusyLine(interrupt);
     this.graph = new GraphView({
       select: (box) => {
         const id = Object.entries(this.picture?.boxes ?? {}).find(([, other]) => other === box)?.[0];
@@ -116,6 +121,8 @@ export class App {
       retry: () => this.send({ type: "refresh" }),
       judge: () => this.send({ type: "judge" }),
       measure: (name) => this.send({ type: "measure", name }),
+      cancel: () => this.busy.cancel(),
+      canCancel: () => this.busy.canCancel,
     });
     this.search = new SearchBox({
       search: (query) => {
@@ -225,6 +232,7 @@ export class App {
     this.unanswered = Math.max(0, this.unanswered - 1);
     this.element.setAttribute("aria-busy", String(this.unanswered > 0));
     this.showStatus(this.model.get("status"));
+    if (this.unanswered === 0) this.legend.choose(this.overlay);
   }
 
   private request(): string {

@@ -9,6 +9,8 @@ export interface TableActions {
   retry(): void;
   judge(): void;
   measure(name: string): void;
+  cancel(): void;
+  canCancel(): boolean;
 }
 
 /** "details", "outputs", "nodes", or the name of a measured or an extra table. */
@@ -177,6 +179,7 @@ export class TablesPanel {
       state === "pending" && h("span", { class: "fxi-spinner", "aria-hidden": "true" }),
       h("span", {}, text),
       button,
+      state === "pending" && this.actions.canCancel() && h("button", { type: "button", class: "fxi-button", onclick: this.actions.cancel }, "Cancel"),
     );
     fill(this.body, words, table && this.measuredTables.get(name)!.element);
     if (focused) button.focus();

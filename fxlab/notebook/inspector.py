@@ -11,7 +11,9 @@ import anywidget
 import traitlets
 
 from fxlab.drawing import LayoutError, start_layout_worker
+from fxlab.interrupts import interrupts_held, interrupts_noted
 from fxlab.notebook import messages
+from fxlab.notebook.main_thread import run_in_main_thread
 from fxlab.notebook.measurements import MEASUREMENTS, Measurement
 from fxlab.overlays import SOURCES, Overlay, Subject, from_table
 from fxlab.overlays import source as find_source
@@ -51,6 +53,9 @@ if TYPE_CHECKING:
 
 _WRITABLE = frozenset({"height"})
 """Traits that a page may set; everything else it asks for by messages."""
+
+_CANCELLED = "Cancelled. "
+"""Said before what stays when the making of a table is stopped."""
 
 
 class Inspector(anywidget.AnyWidget):  # type: ignore[misc]
@@ -223,6 +228,9 @@ class Inspector(anywidget.AnyWidget):  # type: ignore[misc]
             self._show_error("The page sent a value that is not allowed", error)
 
     def _receive(self, _widget: object, content: object, _buffers: object) -> None:
+        run_in_main_thread(lambda: self._handle(content))
+
+    def _handle(self, content: object) -> None:
         try:
             message = messages.parse_message(content)
         except messages.MessageError as error:
@@ -230,7 +238,8 @@ class Inspector(anywidget.AnyWidget):  # type: ignore[misc]
         else:
             with self._reporting():
                 self._answer(message)
-        self.send({"type": "done"})
+        finally:
+            self.send({"type": "done"})
 
     def _answer(self, message: messages.Message) -> None:
         match message:
@@ -325,11 +334,12 @@ class Inspector(anywidget.AnyWidget):  # type: ignore[misc]
     def _work(self, words: str, action: Callable[[], object], *, if_: bool = True) -> None:
         if not if_:
             return
-        self._show_busy(words)
         try:
+            self._show_busy(words)
             action()
         finally:
-            self._show_busy(None)
+            with interrupts_held():
+                self._show_busy(None)
 
     def _find(self, query: str) -> dict[str, Any]:
         if self._search is None or self._search.graph_module is not self._scene.graph_module:
@@ -488,14 +498,21 @@ class Inspector(anywidget.AnyWidget):  # type: ignore[misc]
         chosen = next((measurement for measurement in MEASUREMENTS if measurement.name == name), None)
         if chosen is None:
             raise messages.MessageError(f"There is no table {clip(name, 200)!r} to measure.")
-        self._show_measured(name, {"state": "pending", "text": f"{chosen.busy} …"})
-        shown = {"state": "failed", "text": "The measurement was interrupted.", "table": None}
-        try:
-            self._work(chosen.busy, lambda: shown.update(self._made(chosen)))
-        except Exception as error:
-            shown["text"] = describe_error(error)
-        finally:
-            self._show_measured(name, shown)
+        before = next(state for state in self.measured if state["name"] == name)
+        kept = before if before["table"] else _not_measured(chosen)
+        shown = kept | {"text": _CANCELLED + kept["text"].removeprefix(_CANCELLED)}
+        with interrupts_noted() as interrupted:
+            try:
+                self._show_measured(name, {"state": "pending", "text": f"{chosen.busy} …"})
+                self._work(chosen.busy, lambda: shown.update(self._made(chosen)))
+            except KeyboardInterrupt:
+                pass
+            except Exception as error:
+                if not interrupted():
+                    shown = {"state": "failed", "text": describe_error(error), "table": None}
+            finally:
+                with interrupts_held():
+                    self._show_measured(name, shown)
 
     def _made(self, measurement: Measurement) -> dict[str, Any]:
         frame, words = measurement.make(self.session)
