@@ -6,6 +6,7 @@ import { GraphView } from "./graph_view";
 import { Legend } from "./legend";
 import { PassList } from "./pass_list";
 import { rasterised } from "./png";
+import { savedPicture } from "./saved_picture";
 import { paint } from "./overlay";
 import { isPicture, readMessage, type Overlay, type Overlays, type Pass, type Passes, type Picture, type State, type ToKernel } from "./protocol";
 import { SearchBox } from "./search_box";
@@ -183,7 +184,7 @@ export class App {
       update();
       this.on(`change:${name}`, update);
     }
-    this.on("msg:custom", (content: unknown) => this.receive(content));
+    this.on("msg:custom", (content: unknown, buffers?: DataView<ArrayBuffer>[]) => this.receive(content, buffers ?? []));
   }
 
   private on(event: string, callback: (...values: never[]) => void): void {
@@ -219,12 +220,13 @@ export class App {
     this.waiting = undefined;
   }
 
-  private receive(content: unknown): void {
+  private receive(content: unknown, buffers: DataView<ArrayBuffer>[]): void {
     this.answered();
     const message = readMessage(content);
     if (message?.type === "focus") this.graph.focus(message.boxes, message.gently);
     else if (message?.type === "found" && message.request === this.searchRequest) this.search.show(message.results, message.total);
     else if (message?.type === "dot" && message.request.startsWith(this.name)) download(this.fileName("dot"), "text/vnd.graphviz", message.text);
+    else if (message?.type === "pdf" && message.request.startsWith(this.name) && buffers[0]) download(this.fileName("pdf"), "application/pdf", new Blob([buffers[0]]));
     else if (message?.type === "done") this.done();
   }
 
@@ -355,6 +357,7 @@ export class App {
         { class: "fxi-menu-body" },
         h("button", { type: "button", class: "fxi-item", onclick: () => (close(exporting), this.saveSvg()) }, "SVG picture"),
         h("button", { type: "button", class: "fxi-item", onclick: () => (close(exporting), void this.savePng()) }, "PNG picture"),
+        h("button", { type: "button", class: "fxi-item fxi-needs-kernel", onclick: () => (close(exporting), this.send({ type: "export-pdf", request: this.request() })) }, "PDF"),
         h("button", { type: "button", class: "fxi-item", onclick: () => (close(exporting), this.send({ type: "export-dot", request: this.request() })) }, "Graphviz DOT"),
         h("button", { type: "button", class: "fxi-item", title: "The passes that are on, as code that applies them", onclick: () => (close(exporting), this.saveCode()) }, "Python code"),
         h("button", { type: "button", class: "fxi-item", onclick: () => (close(exporting), void this.copyCode()) }, "Copy Python code"),
@@ -439,14 +442,18 @@ export class App {
     }
   }
 
+  private saved(picture: Picture): Pick<Picture, "svg" | "width" | "height"> {
+    return savedPicture(picture, this.overlay, this.model.get("overlays").paints);
+  }
+
   private saveSvg(): void {
-    if (this.picture) download(this.fileName("svg"), "image/svg+xml", this.picture.svg);
+    if (this.picture) download(this.fileName("svg"), "image/svg+xml", this.saved(this.picture).svg);
   }
 
   /** Draws the SVG, as it is saved, on a canvas. */
   private async savePng(): Promise<void> {
     if (!this.picture) return;
-    const blob = await rasterised(this.picture).catch(() => null);
+    const blob = await rasterised(this.saved(this.picture)).catch(() => null);
     if (blob) download(this.fileName("png"), "image/png", blob);
     else this.banner.show({ number: -Date.now(), title: "The picture is too large for a PNG", text: "Close some groups, or save it as SVG." });
   }

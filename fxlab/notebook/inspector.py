@@ -11,6 +11,7 @@ import anywidget
 import traitlets
 
 from fxlab.drawing import LayoutError, start_layout_worker
+from fxlab.drawing.layout import lay_out
 from fxlab.interrupts import interrupts_held, interrupts_noted
 from fxlab.notebook import messages
 from fxlab.notebook.main_thread import run_in_main_thread
@@ -20,7 +21,7 @@ from fxlab.overlays import source as find_source
 from fxlab.screen.details import group_details, model_details, node_details
 from fxlab.screen.front_end import FrontEndMissingError, front_end_file
 from fxlab.screen.node_search import NodeSearch
-from fxlab.screen.overlay_state import overlay_state
+from fxlab.screen.overlay_state import PAINTS, overlay_state
 from fxlab.screen.pass_state import (
     describe_error,
     explain_all,
@@ -203,8 +204,9 @@ class Inspector(anywidget.AnyWidget):  # type: ignore[misc]
 
     @property
     def svg(self) -> str:
-        """The graph as it is shown."""
-        return self._svg
+        """The graph as it is shown, in the colours of paper."""
+        overlay = self._shown_overlay()
+        return self._svg if overlay is None else self._scene.draw(self._stages.signatures, overlay).svg
 
     def close(self) -> None:
         """Remove the inspector from all pages; the session lives on."""
@@ -279,8 +281,10 @@ class Inspector(anywidget.AnyWidget):  # type: ignore[misc]
                 self._reveal(self._offered(signature))
             case messages.Search(query, request):
                 self.send({"type": "found", "request": request, **self._find(query)})
-            case messages.Export(request):
-                self.send({"type": "dot", "request": request, "text": self._scene.dot()})
+            case messages.ExportDot(request):
+                self.send({"type": "dot", "request": request, "text": self._scene.dot(self._shown_overlay())})
+            case messages.ExportPdf(request):
+                self._work("Making the PDF", lambda: self._send_pdf(request))
             case messages.ShowStage(stage, compared):
                 with self._scene.tentative():
                     self.show_stage(stage, compared)
@@ -340,6 +344,10 @@ class Inspector(anywidget.AnyWidget):  # type: ignore[misc]
         finally:
             with interrupts_held():
                 self._show_busy(None)
+
+    def _send_pdf(self, request: str) -> None:
+        pdf = lay_out(self._scene.dot(self._shown_overlay()), "pdf")
+        self.send({"type": "pdf", "request": request}, buffers=[pdf])
 
     def _find(self, query: str) -> dict[str, Any]:
         if self._search is None or self._search.graph_module is not self._scene.graph_module:
@@ -428,13 +436,17 @@ class Inspector(anywidget.AnyWidget):  # type: ignore[misc]
         is_current = self._subject is not None and self._subject.graph_module is self._stages.stage
         return self._measured.get(name) if is_current else None
 
+    def _shown_overlay(self) -> Overlay | None:
+        return None if self._overlay is None else self._known_overlay(self._overlay)
+
     def _show_overlays(self) -> None:
-        known = self._known_overlay(self._overlay) if self._overlay is not None else None
+        known = self._shown_overlay()
         offered = [(source.name, source.title) for source in SOURCES]
         offered += [(own.name, own.title) for own in self._own_overlays.values()]
         self.overlays = {
             "offered": [{"name": name, "title": clip(title, 80)} for name, title in offered],
             "overlay": overlay_state(known, self._scene.view) if known else None,
+            "paints": PAINTS,
         }
 
     def _measure_overlay_again(self) -> None:
@@ -605,9 +617,10 @@ class Inspector(anywidget.AnyWidget):  # type: ignore[misc]
         data, metadata = bundle
         nodes = len(self._scene.graph_module.graph.nodes)
         words = f"fxlab inspector: {model_name(self.session)}, {nodes} nodes"
+        svg = self.svg
         static = {
-            "text/html": static_view(words, self._svg, self.tables),
-            "image/svg+xml": self._svg,
+            "text/html": static_view(words, svg, self.tables),
+            "image/svg+xml": svg,
             "text/plain": f"<{words}>",
         }
         return {**data, **static}, metadata
