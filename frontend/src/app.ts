@@ -27,6 +27,8 @@ export interface Model {
   off(event: string, callback: (...values: never[]) => void): void;
 }
 
+/** JupyterLab and Notebook would take the arrow keys for their own. */
+const NO_SHORTCUTS = "data-lm-suppress-shortcuts";
 const WIDE = 1080;
 const MEDIUM = 740;
 const PATIENCE_MS = 700;
@@ -141,13 +143,14 @@ export class App {
     this.main = this.layOut();
     this.element = h(
       "div",
-      // JupyterLab would take the arrow keys for its own.
-      { class: "fxlab-inspector", role: "region", "aria-label": "fxlab inspector", "data-lm-suppress-shortcuts": "true" },
+      { class: "fxlab-inspector", role: "region", "aria-label": "fxlab inspector", [NO_SHORTCUTS]: "true" },
       this.header(),
       this.banner.element,
       this.main,
       this.heightHandle(),
     );
+    // Notebook 7 asks the focused element before it asks those around it.
+    this.element.addEventListener("focusin", (event) => (event.target as Element).setAttribute(NO_SHORTCUTS, "true"));
     this.stopTheme = watchTheme(this.element, (dark) => (this.element.dataset["theme"] = dark ? "dark" : "light"));
     this.resize = typeof ResizeObserver === "undefined" ? null : new ResizeObserver(() => this.arrange());
     this.resize?.observe(this.element);

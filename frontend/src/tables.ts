@@ -1,7 +1,7 @@
 /** The tables below the graph, one at a time. */
 
 import { DataTable } from "./data_table";
-import { fill, h, icon, iconButton } from "./dom";
+import { fill, focusedIn, h, icon, iconButton } from "./dom";
 import type { ExtraTable, Judgement, Measured, Tables } from "./protocol";
 
 export interface TableActions {
@@ -94,7 +94,7 @@ export class TablesPanel {
   private render(): void {
     const count = this.tables?.nodes.table.total ?? 0;
     const extra = this.tables?.more?.find(({ name }) => name === this.open);
-    const focused = this.tabs.contains(document.activeElement);
+    const focused = focusedIn(this.tabs);
     fill(
       this.tabs,
       this.names().map((name) => {
@@ -166,7 +166,7 @@ export class TablesPanel {
   }
 
   private renderMeasured({ name, state, text, action, table }: Measured): void {
-    const focused = this.body.contains(document.activeElement) && document.activeElement?.hasAttribute("data-measure");
+    const focused = focusedIn(this.body)?.hasAttribute("data-measure");
     const button = h(
       "button",
       { type: "button", class: "fxi-button", "data-measure": name, disabled: state === "pending", onclick: () => this.actions.measure(name) },
