@@ -365,7 +365,7 @@ def test_the_graph_is_saved_as_svg_as_pdf_and_as_dot(
 ) -> None:
     items = {"SVG picture": "Blocks.svg", "PDF": "Blocks.pdf", "Graphviz DOT": "Blocks.dot"}
     for item, name in items.items():
-        inspector.get_by_text("Export").click()
+        inspector.get_by_text("Export", exact=True).click()
         with page.page.expect_download() as download:
             inspector.get_by_role("button", name=item, exact=True).click()
         download.value.save_as(tmp_path / name)
@@ -442,7 +442,7 @@ def test_stages_are_compared_and_the_graph_is_coloured(page: LabPage, inspector:
     page.settle(inspector)
     expect(inspector.locator(".fxi-heat").first).to_be_visible()
     page.screenshot("inspector-flops", inspector)
-    inspector.get_by_text("Export").click()
+    inspector.get_by_text("Export", exact=True).click()
     page.screenshot("inspector-export", inspector)
     with page.page.expect_download() as download:
         inspector.get_by_role("button", name="SVG picture").click()
@@ -458,6 +458,8 @@ def test_nothing_is_cut_off_in_a_window_of_any_width(page: LabPage, inspector: L
     assert whole is not None
     page.page.set_viewport_size({"width": width, "height": 900})
     switch(inspector, "Merge linears").click()
+    page.settle(inspector)
+    inspector.get_by_role("button", name="Show all of the graph").click()
     page.settle(inspector)
     box(inspector, "embedding").click()
     page.settle(inspector)
