@@ -143,7 +143,7 @@ def draw(
         What to colour the graph by, with a legend below it: ``"time"``, ``"flops"``, ``"memory"``,
         ``"parameters"`` or ``"dtype"``; a Series, or a DataFrame of one column, indexed by node names, such
         as ``fxlab.compare_nodes(original, gm, inputs)["accumulated"]``; or a
-        :class:`fxlab.overlays.Overlay`. Groups have the sum of their nodes' values.
+        ``fxlab.overlays.Overlay``. Groups have the sum of their nodes' values.
     inputs
         What the model is run on to measure the overlay: a dict for ``gm(**inputs)``, a tuple for
         ``gm(*inputs)``.

@@ -12,7 +12,7 @@ import traitlets
 
 from fxlab.drawing import LayoutError, start_layout_worker
 from fxlab.drawing.layout import lay_out
-from fxlab.interrupts import interrupts_held, interrupts_noted
+from fxlab.interrupts import interrupts_noted
 from fxlab.notebook import messages
 from fxlab.notebook.main_thread import run_in_main_thread
 from fxlab.notebook.measurements import MEASUREMENTS, Measurement
@@ -230,7 +230,7 @@ class Inspector(anywidget.AnyWidget):  # type: ignore[misc]
             self._show_error("The page sent a value that is not allowed", error)
 
     def _receive(self, _widget: object, content: object, _buffers: object) -> None:
-        run_in_main_thread(lambda: self._handle(content))
+        run_in_main_thread(lambda: self._handle(content), self._finish)
 
     def _handle(self, content: object) -> None:
         try:
@@ -240,8 +240,16 @@ class Inspector(anywidget.AnyWidget):  # type: ignore[misc]
         else:
             with self._reporting():
                 self._answer(message)
-        finally:
-            self.send({"type": "done"})
+
+    def _finish(self) -> None:
+        """Say that a message was answered, wherever an interrupt has ended that."""
+        if self.status["busy"]:
+            self._show_busy(None)
+        pending = {state["name"] for state in self.measured if state["state"] == "pending"}
+        for measurement in MEASUREMENTS:
+            if measurement.name in pending:
+                self._show_measured(measurement.name, _cancelled(_not_measured(measurement)))
+        self.send({"type": "done"})
 
     def _answer(self, message: messages.Message) -> None:
         match message:
@@ -342,8 +350,7 @@ class Inspector(anywidget.AnyWidget):  # type: ignore[misc]
             self._show_busy(words)
             action()
         finally:
-            with interrupts_held():
-                self._show_busy(None)
+            self._show_busy(None)
 
     def _send_pdf(self, request: str) -> None:
         pdf = lay_out(self._scene.dot(self._shown_overlay()), "pdf")
@@ -511,8 +518,7 @@ class Inspector(anywidget.AnyWidget):  # type: ignore[misc]
         if chosen is None:
             raise messages.MessageError(f"There is no table {clip(name, 200)!r} to measure.")
         before = next(state for state in self.measured if state["name"] == name)
-        kept = before if before["table"] else _not_measured(chosen)
-        shown = kept | {"text": _CANCELLED + kept["text"].removeprefix(_CANCELLED)}
+        shown = _cancelled(before if before["table"] else _not_measured(chosen))
         with interrupts_noted() as interrupted:
             try:
                 self._show_measured(name, {"state": "pending", "text": f"{chosen.busy} …"})
@@ -522,9 +528,7 @@ class Inspector(anywidget.AnyWidget):  # type: ignore[misc]
             except Exception as error:
                 if not interrupted():
                     shown = {"state": "failed", "text": describe_error(error), "table": None}
-            finally:
-                with interrupts_held():
-                    self._show_measured(name, shown)
+            self._show_measured(name, shown)
 
     def _made(self, measurement: Measurement) -> dict[str, Any]:
         frame, words = measurement.make(self.session)
@@ -648,3 +652,7 @@ def _not_measured(measurement: Measurement) -> dict[str, Any]:
         "text": measurement.about,
         "table": None,
     }
+
+
+def _cancelled(measured: dict[str, Any]) -> dict[str, Any]:
+    return measured | {"text": _CANCELLED + measured["text"].removeprefix(_CANCELLED)}

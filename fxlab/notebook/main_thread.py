@@ -9,7 +9,7 @@ from types import FrameType
 from typing import Any
 
 
-def run_in_main_thread(action: Callable[[], object]) -> None:
+def run_in_main_thread(action: Callable[[], object], then: Callable[[], object]) -> None:
     """Run something where an interrupt stops it, and where cells run, one after the other.
 
     Where page and kernel both know subshells (JupyterLab 4.4 and ipykernel 7, or later), messages from a page
@@ -20,18 +20,24 @@ def run_in_main_thread(action: Callable[[], object]) -> None:
     ----------
     action
         What to do. In another thread this returns at once, and the main thread does it when it is free.
+    then
+        What is done afterwards in any case, and is not interrupted.
     """
-    loop = None if threading.current_thread() is threading.main_thread() else _loop_of_main_thread()
-    if loop is None:
-        action()
+    if threading.current_thread() is threading.main_thread():
+        _interruptible(action, then)
+    elif (loop := _loop_of_main_thread()) is not None:
+        loop.add_callback(_interruptible, action, then)
     else:
-        loop.add_callback(lambda: interruptible(action))
+        try:
+            action()
+        finally:
+            then()
 
 
-def interruptible(action: Callable[[], object]) -> None:
-    """Run something in the main thread until it ends or an interrupt ends it.
+def _interruptible(action: Callable[[], object], then: Callable[[], object]) -> None:
+    """Run something until it ends or an interrupt ends it, in the main thread.
 
-    An idle kernel ignores interrupts, and one that left its event loop would be the kernel's end.
+    An idle kernel ignores interrupts, and one that leaves its event loop is the kernel's end.
     """
     before = signal.getsignal(signal.SIGINT)
     working = True
@@ -47,9 +53,12 @@ def interruptible(action: Callable[[], object]) -> None:
         finally:
             working = False
     except KeyboardInterrupt:
-        pass
+        working = False
     finally:
-        signal.signal(signal.SIGINT, before)
+        try:
+            then()
+        finally:
+            signal.signal(signal.SIGINT, before)
 
 
 def _loop_of_main_thread() -> Any:

@@ -5,14 +5,16 @@ from __future__ import annotations
 import asyncio
 import signal
 import threading
+from collections.abc import Callable
 from types import SimpleNamespace
 
 import IPython
 import pytest
 from inspected import MERGE, Page
+from test_interrupts import Interrupter, lines_of
 from tornado.ioloop import IOLoop
 
-from fxlab.notebook.main_thread import interruptible, run_in_main_thread
+from fxlab.notebook.main_thread import run_in_main_thread
 
 
 @pytest.fixture
@@ -45,19 +47,23 @@ def from_another_thread(loop: IOLoop, action) -> None:
     thread.join()
 
 
+def note(done: list) -> Callable[[], None]:
+    return lambda: done.append(threading.current_thread())
+
+
 def test_in_the_main_thread_it_is_done_at_once():
     done = []
-    run_in_main_thread(lambda: done.append(threading.current_thread()))
-    assert done == [threading.main_thread()]
+    run_in_main_thread(note(done), note(done))
+    assert done == [threading.main_thread()] * 2
 
 
 def test_without_a_kernel_it_is_done_where_it_was_asked_for(monkeypatch):
     monkeypatch.setattr(IPython, "get_ipython", lambda: None)
     done = []
-    thread = threading.Thread(target=lambda: run_in_main_thread(lambda: done.append(threading.get_ident())))
+    thread = threading.Thread(target=run_in_main_thread, args=(note(done), note(done)))
     thread.start()
     thread.join()
-    assert done == [thread.ident]
+    assert done == [thread] * 2
 
 
 def test_what_a_page_asks_for_in_a_subshell_is_done_in_the_main_thread(page: Page, loop: IOLoop):
@@ -84,14 +90,40 @@ def test_an_interrupt_ends_what_is_done_and_not_the_kernel(page: Page, loop: IOL
     assert not page.card(MERGE)["on"]
 
 
-def test_an_interrupt_that_nobody_catches_goes_no_further():
+def test_an_interrupt_ends_the_action_and_nothing_after_it():
     reached = []
 
     def action():
         signal.raise_signal(signal.SIGINT)
-        reached.append("after")
+        reached.append("action")
+
+    def then():
+        signal.raise_signal(signal.SIGINT)
+        reached.append("then")
 
     before = signal.getsignal(signal.SIGINT)
-    interruptible(action)
-    assert reached == []
+    run_in_main_thread(action, then)
+    assert reached == ["then"]
     assert signal.getsignal(signal.SIGINT) is before
+
+
+def test_an_error_goes_through_after_all_is_put_back():
+    done = []
+    before = signal.getsignal(signal.SIGINT)
+    with pytest.raises(ZeroDivisionError):
+        run_in_main_thread(lambda: 1 / 0, note(done))
+    assert done == [threading.main_thread()]
+    assert signal.getsignal(signal.SIGINT) is before
+
+
+@pytest.mark.parametrize("share", [0.02, 0.3, 0.6, 0.9, 0.98])
+def test_wherever_a_measurement_is_cancelled_the_page_is_told(page: Page, share: float):
+    def measure():
+        page.sends({"type": "measure", "name": "graph-difference"})
+
+    with Interrupter(int(share * lines_of(measure))):
+        measure()
+    shown = next(state for state in page.inspector.measured if state["name"] == "graph-difference")
+    assert shown["state"] in ("none", "ready")
+    assert page.inspector.status["busy"] is None
+    assert page.received[-1] == {"type": "done"}
