@@ -6,6 +6,7 @@ import { GraphView } from "./graph_view";
 import { Legend } from "./legend";
 import { PassList } from "./pass_list";
 import { rasterised } from "./png";
+import { savedPicture } from "./saved_picture";
 import { paint } from "./overlay";
 import { isPicture, readMessage, type Overlay, type Overlays, type Pass, type Passes, type Picture, type State, type ToKernel } from "./protocol";
 import { SearchBox } from "./search_box";
@@ -26,6 +27,8 @@ export interface Model {
   off(event: string, callback: (...values: never[]) => void): void;
 }
 
+/** JupyterLab and Notebook would take the arrow keys for their own. */
+const NO_SHORTCUTS = "data-lm-suppress-shortcuts";
 const WIDE = 1080;
 const MEDIUM = 740;
 const PATIENCE_MS = 700;
@@ -48,7 +51,7 @@ export class App {
   private readonly search: SearchBox;
   private readonly legend = new Legend((name) => this.send({ type: "show-overlay", name }));
   private readonly stages = new StageBar((stage, compared) => this.send({ type: "show-stage", stage, compared }));
-  private readonly busy = new BusyLine();
+  private readonly busy: BusyLine;
   private readonly banner = new Banner();
   private readonly title = h("h1", {});
   private readonly summary = h("span", { class: "fxi-summary" });
@@ -69,7 +72,12 @@ export class App {
   private requests = 0;
   private searchRequest = "";
 
-  constructor(private readonly model: Model) {
+  /** `interrupt` stops what the kernel does, where the page can. */
+  constructor(
+    private readonly model: Model,
+    interrupt: (() => Promise<unknown>) | null = null,
+  ) {
+    this.busy = new BusyLine(interrupt);
     this.graph = new GraphView({
       select: (box) => {
         const id = Object.entries(this.picture?.boxes ?? {}).find(([, other]) => other === box)?.[0];
@@ -116,6 +124,8 @@ export class App {
       retry: () => this.send({ type: "refresh" }),
       judge: () => this.send({ type: "judge" }),
       measure: (name) => this.send({ type: "measure", name }),
+      cancel: () => this.busy.cancel(),
+      canCancel: () => this.busy.canCancel,
     });
     this.search = new SearchBox({
       search: (query) => {
@@ -133,13 +143,14 @@ export class App {
     this.main = this.layOut();
     this.element = h(
       "div",
-      // JupyterLab would take the arrow keys for its own.
-      { class: "fxlab-inspector", role: "region", "aria-label": "fxlab inspector", "data-lm-suppress-shortcuts": "true" },
+      { class: "fxlab-inspector", role: "region", "aria-label": "fxlab inspector", [NO_SHORTCUTS]: "true" },
       this.header(),
       this.banner.element,
       this.main,
       this.heightHandle(),
     );
+    // Notebook 7 asks the focused element before it asks those around it.
+    this.element.addEventListener("focusin", (event) => (event.target as Element).setAttribute(NO_SHORTCUTS, "true"));
     this.stopTheme = watchTheme(this.element, (dark) => (this.element.dataset["theme"] = dark ? "dark" : "light"));
     this.resize = typeof ResizeObserver === "undefined" ? null : new ResizeObserver(() => this.arrange());
     this.resize?.observe(this.element);
@@ -176,7 +187,7 @@ export class App {
       update();
       this.on(`change:${name}`, update);
     }
-    this.on("msg:custom", (content: unknown) => this.receive(content));
+    this.on("msg:custom", (content: unknown, buffers?: DataView<ArrayBuffer>[]) => this.receive(content, buffers ?? []));
   }
 
   private on(event: string, callback: (...values: never[]) => void): void {
@@ -212,12 +223,13 @@ export class App {
     this.waiting = undefined;
   }
 
-  private receive(content: unknown): void {
+  private receive(content: unknown, buffers: DataView<ArrayBuffer>[]): void {
     this.answered();
     const message = readMessage(content);
     if (message?.type === "focus") this.graph.focus(message.boxes, message.gently);
     else if (message?.type === "found" && message.request === this.searchRequest) this.search.show(message.results, message.total);
     else if (message?.type === "dot" && message.request.startsWith(this.name)) download(this.fileName("dot"), "text/vnd.graphviz", message.text);
+    else if (message?.type === "pdf" && message.request.startsWith(this.name) && buffers[0]) download(this.fileName("pdf"), "application/pdf", new Blob([buffers[0]]));
     else if (message?.type === "done") this.done();
   }
 
@@ -225,6 +237,7 @@ export class App {
     this.unanswered = Math.max(0, this.unanswered - 1);
     this.element.setAttribute("aria-busy", String(this.unanswered > 0));
     this.showStatus(this.model.get("status"));
+    if (this.unanswered === 0) this.legend.choose(this.overlay);
   }
 
   private request(): string {
@@ -347,6 +360,7 @@ export class App {
         { class: "fxi-menu-body" },
         h("button", { type: "button", class: "fxi-item", onclick: () => (close(exporting), this.saveSvg()) }, "SVG picture"),
         h("button", { type: "button", class: "fxi-item", onclick: () => (close(exporting), void this.savePng()) }, "PNG picture"),
+        h("button", { type: "button", class: "fxi-item fxi-needs-kernel", onclick: () => (close(exporting), this.send({ type: "export-pdf", request: this.request() })) }, "PDF"),
         h("button", { type: "button", class: "fxi-item", onclick: () => (close(exporting), this.send({ type: "export-dot", request: this.request() })) }, "Graphviz DOT"),
         h("button", { type: "button", class: "fxi-item", title: "The passes that are on, as code that applies them", onclick: () => (close(exporting), this.saveCode()) }, "Python code"),
         h("button", { type: "button", class: "fxi-item", onclick: () => (close(exporting), void this.copyCode()) }, "Copy Python code"),
@@ -431,14 +445,18 @@ export class App {
     }
   }
 
+  private saved(picture: Picture): Pick<Picture, "svg" | "width" | "height"> {
+    return savedPicture(picture, this.overlay, this.model.get("overlays").paints);
+  }
+
   private saveSvg(): void {
-    if (this.picture) download(this.fileName("svg"), "image/svg+xml", this.picture.svg);
+    if (this.picture) download(this.fileName("svg"), "image/svg+xml", this.saved(this.picture).svg);
   }
 
   /** Draws the SVG, as it is saved, on a canvas. */
   private async savePng(): Promise<void> {
     if (!this.picture) return;
-    const blob = await rasterised(this.picture).catch(() => null);
+    const blob = await rasterised(this.saved(this.picture)).catch(() => null);
     if (blob) download(this.fileName("png"), "image/png", blob);
     else this.banner.show({ number: -Date.now(), title: "The picture is too large for a PNG", text: "Close some groups, or save it as SVG." });
   }

@@ -31,6 +31,7 @@ GOOD: list[dict[str, Any]] = [
     {"type": "reveal-pass", "signature": "s"},
     {"type": "search", "query": "x", "request": "1"},
     {"type": "export-dot", "request": "1"},
+    {"type": "export-pdf", "request": "1"},
     {"type": "show-stage", "stage": 1, "compared": "original"},
     {"type": "show-overlay", "name": "flops"},
 ]
