@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -55,13 +56,14 @@ def page(browser: Browser) -> Iterator[Page]:
 def marimo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalServer]:
     """A marimo that serves one notebook as an app; cells run when it is opened."""
     folder, port = tmp_path_factory.mktemp("marimo"), free_port()
+    notebook = shutil.copy(MARIMO_NOTEBOOK, folder)  # marimo keeps what a run gave beside it
     source = str(Path(__file__).parents[2])
     environment = os.environ | {"PYTHONPATH": source, "OMP_NUM_THREADS": "2"}
     environment |= {
         name: str(folder / name.lower()) for name in ("XDG_CONFIG_HOME", "XDG_STATE_HOME", "XDG_CACHE_HOME")
     }
     command = [
-        sys.executable, "-m", "marimo", "--quiet", "run", str(MARIMO_NOTEBOOK),
+        sys.executable, "-m", "marimo", "--quiet", "run", str(notebook),
         "--headless", "--no-token", "--host", "127.0.0.1", "--port", str(port),
     ]  # fmt: skip
     with LocalServer(command, environment, port, "/health", folder / "marimo.log") as server:
