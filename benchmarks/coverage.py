@@ -11,6 +11,8 @@ import argparse
 import logging
 import multiprocessing
 import os
+import resource
+import signal
 import sys
 import time
 import warnings
@@ -133,7 +135,7 @@ def all_results(names: list[str], workers: int, task: str = "base") -> Iterator[
     """Try architectures, each in a process of its own; torch and transformers are imported before."""
     context = multiprocessing.get_context("fork")
     pending = list(reversed(names))
-    running: dict[Connection, tuple[str, Any, float]] = {}
+    running: dict[Connection, tuple[str, Any]] = {}
     while pending or running:
         while pending and len(running) < workers:
             name = pending.pop()
@@ -141,23 +143,23 @@ def all_results(names: list[str], workers: int, task: str = "base") -> Iterator[
             process = context.Process(target=_child, args=(name, task, sender))
             process.start()
             sender.close()
-            running[receiver] = (name, process, time.monotonic())
-        for receiver in wait(list(running), timeout=1):
-            name, process, _ = running.pop(receiver)
+            running[receiver] = (name, process)
+        for receiver in wait(list(running)):
+            name, process = running.pop(receiver)
             try:
-                yield receiver.recv()
+                result = receiver.recv()
             except EOFError:
-                yield Result(name, "not traced", "the process died")
-            process.join()
-        for receiver, (name, process, started) in list(running.items()):
-            if time.monotonic() - started > SECONDS:
-                del running[receiver]
-                process.kill()
                 process.join()
-                yield Result(name, "not traced", f"not done after {SECONDS} seconds", SECONDS)
+                died = process.exitcode != -signal.SIGXCPU
+                reason = "the process died" if died else f"not done after {SECONDS} seconds of a processor"
+                result = Result(name, "not traced", reason)
+            process.join()
+            yield result
 
 
 def _child(name: str, task: str, sender: Connection) -> None:
+    # Not seconds of a clock, which would depend on what else the machine does.
+    resource.setrlimit(resource.RLIMIT_CPU, (SECONDS, SECONDS + 1))
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")
     logging.disable(logging.CRITICAL)

@@ -41,7 +41,7 @@ from fxlab.tracing.fake_state import Originals
 from fxlab.tracing.leaf_modules import LeafModules
 from fxlab.tracing.objects import output_argument
 from fxlab.tracing.parts import Part
-from fxlab.tracing.recording import Recording, is_one_of
+from fxlab.tracing.recording import FEW_OPERATIONS, MOST_OPERATIONS, Recording, is_one_of
 from fxlab.tracing.recurrent import is_recurrent_on_fakes, recurrent_results
 from fxlab.tracing.report import Finding, TraceError
 from fxlab.tracing.size_builtins import as_python_number
@@ -93,7 +93,8 @@ class Recorder(TorchFunctionMode):
         whole: WholeParts | None = None,
     ) -> None:
         super().__init__()
-        self.recording = Recording(model, value_in_meta, originals or Originals(), made)
+        operations = MOST_OPERATIONS if whole is None else FEW_OPERATIONS
+        self.recording = Recording(model, value_in_meta, originals or Originals(), made, operations)
         self.conditions = Conditions(self.recording, new_decisions)
         self._model = model
         self._leaves = leaves

@@ -25,12 +25,16 @@ from fxlab.tracing.sizes import SizeNodes, SymbolicNumber, expression_of
 from fxlab.tracing.source_lines import model_frames, stack_trace, where
 from fxlab.tracing.vmapped import VmapBody
 
-MOST_OPERATIONS = 64
-"""In the expression of a size."""
+MOST_OPERATIONS, FEW_OPERATIONS = 64, 16
+"""In the expression of a size: where there is no other way, and where a part can stay whole in its place."""
 _DTYPES = {bool: torch.bool, int: torch.int64, float: torch.float64, complex: torch.complex128}
 """Which dtypes Python's own types stand for, as in ``x.to(float)``."""
 _RECENT = 100
 """Findings among which none is repeated, as a loop of the model would."""
+
+
+class SizeError(TraceError):
+    """A size is too complicated to follow."""
 
 
 class Recording:
@@ -46,6 +50,8 @@ class Recording:
         The model's tensors that fake ones stand for.
     made
         The tensors that were made during the run, none of which can be a constant.
+    most_operations
+        How complicated a size may be.
 
     Attributes
     ----------
@@ -79,6 +85,7 @@ class Recording:
         value_in_meta: Callable[[Any], Any],
         originals: Originals,
         made: Container[torch.Tensor],
+        most_operations: int,
     ) -> None:
         self.graph = Graph()
         self.constants: dict[str, torch.Tensor] = {}
@@ -94,6 +101,7 @@ class Recording:
         self._value_in_meta = value_in_meta
         self._originals = originals
         self._made = made
+        self._most_operations = most_operations
         self._names = {id(originals.of(tensor)): name for name, tensor in _state_of(model)}
         self._simple: set[Any] = set()
         self._without_grad: set[Node] = set()
@@ -170,9 +178,9 @@ class Recording:
         """Give up where sympy would take minutes over each further size, as with nested windows."""
         if not isinstance(size, torch.SymInt) or (expression := expression_of(size)) in self._simple:
             return
-        if expression.count_ops() > MOST_OPERATIONS:
-            raise TraceError(
-                f"a size takes more than {MOST_OPERATIONS} operations to compute from the inputs"
+        if expression.count_ops() > self._most_operations:
+            raise SizeError(
+                f"a size takes more than {self._most_operations} operations to compute from the inputs"
             )
         self._simple.add(expression)
 

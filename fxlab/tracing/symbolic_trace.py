@@ -24,6 +24,7 @@ from fxlab.tracing.leaf_modules import Choice, LeafModules
 from fxlab.tracing.module_state import module_state_kept
 from fxlab.tracing.parts import Part, Reason, parts_raising
 from fxlab.tracing.recorder import Recorder
+from fxlab.tracing.recording import SizeError
 from fxlab.tracing.report import (
     BATCH,
     DATA,
@@ -141,6 +142,7 @@ class _Ladder:
         self._wants_check = check
         self._eager = Eager(model, arguments, has_data=self._has_data)
         self._reasons: list[Reason] = []
+        self._failure: Exception | None = None
 
     def climb_down(self, dynamic: bool, interrupted: Callable[[], bool]) -> GraphModule:
         rungs: list[tuple[str, Callable[[], GraphModule]]] = []
@@ -155,14 +157,17 @@ class _Ladder:
             rungs.append((REAL, self._on_real_tensors))
         steps: list[str] = []
         for rung, record in rungs:
+            if rung == DATA and isinstance(self._failure, SizeError):
+                continue  # sizes would be as complicated
             try:
                 result = record()
             except Exception as error:  # the model's own code runs here, and may raise anything
                 if interrupted():
                     raise KeyboardInterrupt from error
                 steps.append(f"{rung}: {_first_line(error)} {_at(error)}".strip())
-                last = error
+                self._failure = error
                 continue
+            self._failure = None
             if rung in (DYNAMIC, DATA) and self._reasons and (better := self._holding_for_more()):
                 steps.append(f"{rung}: {self._reasons[0].what} (at {self._reasons[0].where})")
                 rung, result = WHOLE, better
@@ -171,6 +176,8 @@ class _Ladder:
             report = result.meta["trace"] = TraceReport(rung, result.meta["trace"], tuple(steps))
             _warn(report)
             return result
+        last = self._failure
+        assert last is not None
         if isinstance(last, TraceError):
             raise last
         raise TraceError(
@@ -194,32 +201,35 @@ class _Ladder:
         """Keep those parts whole that make a plain number of a size or of data, or cannot be recorded."""
         parts: dict[Part, Reason] = {}
         impossible: set[Part] = {type(self._model)}
+        result: GraphModule | None = None
+        # The run before this rung has told the first parts.
+        failure, reasons = self._failure, self._reasons
         for _ in range(_MOST_RUNS):
-            result: GraphModule | None = None
+            if failure is not None:
+                reasons = [Reason(parts_raising(failure), f"raises {_first_line(failure)}", _at(failure))]
+            chosen: dict[Part, Reason] = {}
+            for reason in reasons:
+                part = next((p for p in reason.running if p not in impossible and p not in parts), None)
+                if part is not None:
+                    chosen.setdefault(part, reason)
+                elif failure is not None:
+                    raise failure
+                elif reason.is_number and result is not None:
+                    raise TraceError(f"The model itself {reason.what}")
+            if result is not None and not chosen:
+                return result
+            parts |= chosen
+            if not parts:
+                raise TraceError("There is no part that would hold for more if it stayed whole")
+            result = failure = None
             try:
                 result = self._on_fakes(dynamic=True, with_data=True, whole=parts)
                 reasons = self._reasons
             except CannotBeWholeError as error:
                 impossible.add(error.part)
                 del parts[error.part]
-                continue
             except Exception as error:  # the model's own code runs here, and may raise anything
                 failure = error
-                reasons = [Reason(parts_raising(error), f"raises {_first_line(error)}", _at(error))]
-            chosen: dict[Part, Reason] = {}
-            for reason in reasons:
-                part = next((p for p in reason.running if p not in impossible and p not in parts), None)
-                if part is not None:
-                    chosen.setdefault(part, reason)
-                elif result is None:
-                    raise failure
-                elif reason.is_number:
-                    raise TraceError(f"The model itself {reason.what}")
-            if result is not None and not chosen:
-                if not parts:
-                    raise TraceError("There is no part that would hold for more if it stayed whole")
-                return result
-            parts |= chosen
         raise TraceError(f"After {_MOST_RUNS} runs there are still parts that cannot be followed")
 
     def _on_fakes(

@@ -45,6 +45,19 @@ def written(x: torch.Tensor, into: torch.Tensor) -> torch.Tensor:
     return x + 1
 
 
+def stretched(x: torch.Tensor) -> torch.Tensor:
+    """Give each row a length that takes many operations to compute."""
+    length = x.shape[1]
+    for divisor in range(2, 9):
+        length = length + length // divisor
+    return x.sum(1, keepdim=True).expand(-1, length)
+
+
+class Stretched(nn.Module):
+    def forward(self, x):
+        return stretched(x) * 2
+
+
 class Recurrent(nn.Module):
     def __init__(self, call=scan) -> None:
         super().__init__()
@@ -152,6 +165,18 @@ def test_no_loop_is_left_whole_if_sizes_are_to_be_fixed():
     assert not called(traced, scan)
     with pytest.raises(AssertionError, match="traced for"):
         traced(torch.randn(2, 6, 4))
+
+
+@pytest.mark.filterwarnings("ignore::fxlab.tracing.TraceWarning")
+def test_what_makes_sizes_too_complicated_is_one_node():
+    traced = fxlab.symbolic_trace(Stretched(), torch.randn(2, 12))
+    report = traced.meta["trace"]
+    assert report.rung == WHOLE
+    assert "operations to compute" in report.steps_down[0]
+    assert len([node for node in traced.graph.nodes if node.target is stretched]) == 1
+    for shape in ((2, 12), (3, 200)):
+        x = torch.randn(shape)
+        assert same_bits(traced(x), Stretched()(x))
 
 
 def test_what_gives_what_a_graph_cannot_hold_leaves_that_to_the_module_around_it():
