@@ -79,13 +79,22 @@ export interface Passes {
   fixed?: boolean;
 }
 
-/** The stages of the stack, from the original on, and the number of the one whose graph is shown. */
+/** The graph beside the one that is shown: of the stage that it is compared with. */
+export interface Before {
+  picture?: Picture;
+}
+
 export type Comparison = "" | "below" | "original";
 
+/** The stages of the stack, from the original on, and the number of the one whose graph is shown. */
 export interface Stages {
   names: string[];
   shown: number;
   compared: Comparison;
+  /** Whether the two are shown side by side, and not as one graph; left out where that is impossible. */
+  beside?: boolean;
+  /** The number of the stage that it is compared with. */
+  before?: number;
   /** What the stage that is shown can be compared with. */
   comparisons: Comparison[];
 }
@@ -133,6 +142,10 @@ export interface Rewrite {
 export interface Details {
   kind: "node" | "group" | "model";
   box: string | null;
+  /** Whether that box is in the graph beside the one that is shown. */
+  before?: boolean;
+  /** The boxes on the other side that stand for it. */
+  counterparts?: string[];
   title: string;
   subtitle: string;
   crumbs: { label: string; path: string }[];
@@ -218,6 +231,7 @@ export interface SearchResult {
 
 export interface State {
   picture: Picture;
+  before: Before;
   passes: Passes;
   details: Details;
   tables: Tables;
@@ -233,16 +247,17 @@ export type ToKernel =
   | { type: "exclude" | "include"; signature: string; node: string }
   | { type: "undo" | "redo" | "reset" | "refresh" | "judge" | "overview" | "clear-selection" }
   | { type: "measure"; name: string }
-  | { type: "open" | "close" | "select-group"; path: string }
-  | { type: "select-node"; name: string; show: boolean }
+  | { type: "open" | "close"; path: string }
+  | { type: "select-group"; path: string; before: boolean }
+  | { type: "select-node"; name: string; show: boolean; before: boolean }
   | { type: "reveal-pass"; signature: string }
   | { type: "search"; query: string; request: string }
   | { type: "export-dot"; request: string }
-  | { type: "show-stage"; stage: number; compared: Comparison }
+  | { type: "show-stage"; stage: number; compared: Comparison; beside: boolean }
   | { type: "show-overlay"; name: string };
 
 export type FromKernel =
-  | { type: "focus"; boxes: string[]; gently: boolean }
+  | { type: "focus"; boxes: string[]; gently: boolean; before: boolean }
   | { type: "found"; request: string; results: SearchResult[]; total: number }
   | { type: "dot"; request: string; text: string }
   /** The kernel is done with a message, whatever came of it. */
@@ -254,7 +269,7 @@ export function readMessage(content: unknown): FromKernel | null {
   switch (content["type"]) {
     case "focus":
       return isListOf(content["boxes"], "string")
-        ? { type: "focus", boxes: content["boxes"] as string[], gently: content["gently"] === true }
+        ? { type: "focus", boxes: content["boxes"] as string[], gently: content["gently"] === true, before: content["before"] === true }
         : null;
     case "found":
       return typeof content["request"] === "string" && Array.isArray(content["results"])

@@ -109,19 +109,24 @@ class Overview:
 
 @dataclass(frozen=True, slots=True)
 class SelectNode:
-    """Show a node's details, and bring the node itself into sight if ``show`` is set."""
+    """Show a node's details, and bring the node itself into sight if ``show`` is set.
+
+    ``before`` is set for a node of the stage beside the one that is shown.
+    """
 
     type: ClassVar[str] = "select-node"
     name: str
     show: bool
+    before: bool
 
 
 @dataclass(frozen=True, slots=True)
 class SelectGroup:
-    """Show a group's details."""
+    """Show a group's details; ``before`` is set for one of the stage beside the one that is shown."""
 
     type: ClassVar[str] = "select-group"
     path: str
+    before: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,11 +163,12 @@ class Export:
 
 @dataclass(frozen=True, slots=True)
 class ShowStage:
-    """Show a stage of the stack, alone or with what is different from another."""
+    """Show a stage of the stack, alone or with what is different from another: one graph, or side by side."""
 
     type: ClassVar[str] = "show-stage"
     stage: int
     compared: str
+    beside: bool
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from torch import fx
 
-from fxlab.drawing.changes import CHANGES, merged_graph
+from fxlab.drawing.changes import CHANGES, changes_between, merged_graph
 from fxlab.screen.pass_state import readable_name
 from fxlab.screen.scene import Marks, marks_of
 
@@ -27,13 +27,17 @@ class Stages:
 
     def __init__(self, session: Session) -> None:
         self.session = session
-        self.reset()
+        self._show(len(session.applied))
 
     def reset(self) -> None:
-        """Look at the last stage, compared with nothing."""
-        self._show(len(self.session.applied), NOTHING)
+        """Look at the last stage, compared with nothing; two stages side by side stay side by side."""
+        number = len(self.session.applied)
+        offered = _comparisons(number)
+        if not self.beside or not offered:
+            return self._show(number)
+        return self._show(number, self.compared if self.compared in offered else offered[0], beside=True)
 
-    def go_to(self, number: int, compared: str = NOTHING) -> None:
+    def go_to(self, number: int, compared: str = NOTHING, *, beside: bool = False) -> None:
         """Look at a stage: 0 is the original, 1 the module after the first pass that is on.
 
         Parameters
@@ -43,6 +47,8 @@ class Stages:
         compared
             ``"below"`` or ``"original"`` to see what is different from the stage below or from the original,
             ``""`` to see the stage alone.
+        beside
+            Whether the two are shown side by side, and not as one graph.
 
         Raises
         ------
@@ -53,7 +59,9 @@ class Stages:
             raise ValueError(f"There is no stage {number}: the last is {len(self.session.applied)}.")
         if compared and compared not in _comparisons(number):
             raise ValueError(f"Stage {number} cannot be compared with {compared!r}.")
-        self._show(number, compared)
+        if beside and not compared:
+            raise ValueError("What stands beside a stage is what it is compared with: below or original.")
+        self._show(number, compared, beside=beside)
 
     @property
     def signatures(self) -> tuple[str, ...]:
@@ -76,6 +84,8 @@ class Stages:
             "names": self.names,
             "shown": self.number,
             "compared": self.compared,
+            "beside": self.beside,
+            "before": self._number_before,
             "comparisons": list(self.comparisons),
         }
 
@@ -84,17 +94,25 @@ class Stages:
         """What the stage can be compared with."""
         return _comparisons(self.number)
 
-    def _show(self, number: int, compared: str) -> None:
-        self.number, self.compared = number, compared
+    @property
+    def _number_before(self) -> int:
+        return self.number - 1 if self.compared == BELOW else 0
+
+    def _show(self, number: int, compared: str = NOTHING, *, beside: bool = False) -> None:
+        self.number, self.compared, self.beside = number, compared, beside
         stages = self.session.stages
         self.stage: fx.GraphModule = stages[number]
         """The stage itself."""
+        self.before: fx.GraphModule = stages[self._number_before]
+        """What it is compared with."""
         self.graph: fx.GraphModule = self.stage
         """What is drawn: the stage, or two as one."""
         self.marks: Marks = {}
-        if compared:
-            before = stages[number - 1 if compared == BELOW else 0]
-            self.graph, self.marks = merged_graph(before, self.stage)
+        """What is marked in it, and in the stage beside it."""
+        if beside:
+            self.marks = changes_between(self.before, self.stage)
+        elif compared:
+            self.graph, self.marks = merged_graph(self.before, self.stage)
         else:
             self.marks = marks_of(self.stage)
 

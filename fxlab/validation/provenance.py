@@ -34,6 +34,7 @@ class Provenance:
     def __init__(self, original: GraphModule, transformed: GraphModule) -> None:
         self._original, self._transformed = original, transformed
         self._nodes = {node.name: node for node in original.graph.nodes}
+        self._positions = {name: position for position, name in enumerate(self._nodes)}
         self._records: dict[str, list[Record]] = {}
         done_before = {(record.signature, record.marked) for record in Journal.of(original).records}
         for record in Journal.of(transformed).records:
@@ -55,7 +56,7 @@ class Provenance:
             pending += replaced
         if not found and node in self._matching.originals:
             found = {self._matching.originals[node].name}
-        return [other for name, other in self._nodes.items() if name in found]
+        return [self._nodes[name] for name in sorted(found, key=self._positions.__getitem__)]
 
     @cached_property
     def _matching(self) -> Matching:

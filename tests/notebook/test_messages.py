@@ -26,12 +26,12 @@ GOOD: list[dict[str, Any]] = [
     {"type": "measure", "name": "speed"},
     {"type": "open", "path": "stem"},
     {"type": "close", "path": "stem"},
-    {"type": "select-node", "name": "x", "show": False},
-    {"type": "select-group", "path": "stem"},
+    {"type": "select-node", "name": "x", "show": False, "before": False},
+    {"type": "select-group", "path": "stem", "before": True},
     {"type": "reveal-pass", "signature": "s"},
     {"type": "search", "query": "x", "request": "1"},
     {"type": "export-dot", "request": "1"},
-    {"type": "show-stage", "stage": 1, "compared": "original"},
+    {"type": "show-stage", "stage": 1, "compared": "original", "beside": True},
     {"type": "show-overlay", "name": "flops"},
 ]
 HUGE = "x" * (LONGEST_TEXT + 1)
