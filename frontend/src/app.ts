@@ -6,9 +6,10 @@ import type { GraphView } from "./graph_view";
 import { Legend } from "./legend";
 import { Panes } from "./panes";
 import { PassList } from "./pass_list";
+import { PreviewBar } from "./preview_bar";
 import { rasterised } from "./png";
 import { paint } from "./overlay";
-import { isPicture, readMessage, type Before, type Overlay, type Overlays, type Pass, type Passes, type Picture, type State, type ToKernel } from "./protocol";
+import { isPicture, readMessage, type Before, type Overlay, type Overlays, type Pass, type Passes, type Picture, type Stages, type State, type ToKernel } from "./protocol";
 import { SearchBox } from "./search_box";
 import { splitter } from "./splitter";
 import { StageBar } from "./stage_bar";
@@ -38,7 +39,7 @@ const KEYS: [string, string][] = [
   ["+ −", "zoom"],
   ["/", "search"],
   ["o", "go to the graph beside"],
-  ["Esc", "clear the selection"],
+  ["Esc", "end the preview, clear the selection"],
 ];
 
 export class App {
@@ -50,6 +51,10 @@ export class App {
   private readonly search: SearchBox;
   private readonly legend = new Legend((name) => this.send({ type: "show-overlay", name }));
   private readonly stages = new StageBar((stage, compared, beside) => this.send({ type: "show-stage", stage, compared, beside }));
+  private readonly preview = new PreviewBar({
+    apply: (signature) => this.send({ type: "toggle", signature, on: true }),
+    cancel: () => this.send({ type: "end-preview" }),
+  });
   private readonly busy = new BusyLine();
   private readonly banner = new Banner();
   private readonly title = h("h1", {});
@@ -88,6 +93,7 @@ export class App {
     });
     this.passes = new PassList({
       toggle: (pass, on) => this.send({ type: "toggle", signature: pass.signature, on }),
+      preview: (signature) => this.send(signature === null ? { type: "end-preview" } : { type: "preview", signature }),
       choose: (signature) => this.choose(signature, true),
       limit: (signature, node, again) => this.limit(signature, node, again),
       jump: (name) => this.jump(name),
@@ -142,6 +148,8 @@ export class App {
       this.main,
       this.heightHandle(),
     );
+    // Before the graph, which would clear the selection.
+    this.element.addEventListener("keydown", (event) => this.leavePreview(event), { capture: true });
     this.stopTheme = watchTheme(this.element, (dark) => (this.element.dataset["theme"] = dark ? "dark" : "light"));
     this.resize = typeof ResizeObserver === "undefined" ? null : new ResizeObserver(() => this.arrange());
     this.resize?.observe(this.element);
@@ -168,7 +176,7 @@ export class App {
       details: (details) => details?.kind && this.showDetails(details),
       status: (status) => this.showStatus(status),
       overlays: (overlays) => this.showOverlays(overlays),
-      stages: (stages) => Array.isArray(stages?.names) && (this.stages.update(stages), this.panes.setStages(stages)),
+      stages: (stages) => Array.isArray(stages?.names) && this.showStages(stages),
       height: (height) => (this.element.style.height = height ? `${height}px` : ""),
     };
     for (const name of Object.keys(show) as (keyof State)[]) {
@@ -248,6 +256,14 @@ export class App {
     this.send({ type: "select-node", name, show: true, before });
   }
 
+  private leavePreview(event: KeyboardEvent): void {
+    const isElsewhere = (event.target as Element).closest("input, select, .fxi-menu[open]") !== null;
+    if (event.key !== "Escape" || !this.preview.preview || isElsewhere) return;
+    event.preventDefault();
+    event.stopPropagation();
+    this.send({ type: "end-preview" });
+  }
+
   private clear(): void {
     this.wanted = null;
     this.panes.setSelected({ box: null });
@@ -297,6 +313,16 @@ export class App {
     this.panes.showBefore(isPicture(picture) ? picture : null);
     const details = this.model.get("details");
     if (details?.kind) this.showSelected(details);
+  }
+
+  private showStages(stages: Stages): void {
+    const before = this.preview.preview;
+    const hadFocus = this.preview.element.contains(document.activeElement);
+    this.stages.update(stages);
+    this.panes.setStages(stages);
+    this.preview.show(stages.preview ?? null);
+    this.passes.setPreviewed(stages.preview?.signature ?? null);
+    if (hadFocus && before && !stages.preview) this.passes.focus(before.signature);
   }
 
   private showOverlays(overlays: Overlays): void {
@@ -349,6 +375,7 @@ export class App {
   private showStatus(status: State["status"]): void {
     this.busy.show(status?.busy ?? null);
     this.passes.setBusy(status?.busy != null);
+    this.preview.setBusy(status?.busy != null);
     this.element.classList.toggle("fxi-is-busy", status?.busy != null);
     this.banner.show(status?.error ?? null);
     if (status?.error) this.wanted = null;
@@ -405,7 +432,7 @@ export class App {
       { class: "fxi-main" },
       h("div", { class: "fxi-slot fxi-slot-passes" }, this.passes.element),
       splitter({ label: "Width of the passes", vertical: true, grows: true, size: () => size("--left"), resize: (to) => set("--left", to, 200, room() * 0.4) }),
-      h("div", { class: "fxi-slot fxi-slot-graph" }, this.stages.element, this.panes.element),
+      h("div", { class: "fxi-slot fxi-slot-graph" }, this.stages.element, this.preview.element, this.panes.element),
       splitter({ label: "Width of the details", vertical: true, grows: false, size: () => size("--right"), resize: (to) => set("--right", to, 220, room() * 0.45) }),
       this.detailsSlot,
       splitter({

@@ -28,8 +28,8 @@ export interface Emphasis {
   matches: Record<string, number>;
 }
 
-/** Number of the mark of nodes that are gone, where two stages are shown as one graph. */
-const REMOVED = 1;
+/** Numbers of the marks of nodes that are new or gone, where two stages are shown as one graph. */
+const [ADDED, REMOVED] = [0, 1];
 const STILL_MS = 140;
 const WHEEL_GUARD_MS = 250;
 const STEP = 60;
@@ -254,7 +254,10 @@ export class GraphView {
     const edgesOut = new Set(selected.flatMap((id) => live.leaving.get(id) ?? []));
     for (const id of edgesIn) near.add(live.picture.edges[id]!.source);
     for (const id of edgesOut) near.add(live.picture.edges[id]!.target);
+    const { preview } = live.picture;
     for (const [id, element] of live.edges) {
+      const ends = [live.picture.edges[id]!.source, live.picture.edges[id]!.target].map((end) => live.box(end));
+      element.classList.toggle("fxi-ghost", preview === true && ends.some((end) => end?.node && end.marks.some((mark) => mark === ADDED || mark === REMOVED)));
       element.classList.toggle("fxi-in", edgesIn.has(id));
       element.classList.toggle("fxi-out", edgesOut.has(id));
     }
@@ -273,6 +276,7 @@ export class GraphView {
         else part?.style.removeProperty("--mark");
       }
     }
+    this.element.classList.toggle("fxi-previewing", preview === true);
     this.element.classList.toggle("fxi-has-overlay", this.painted !== null);
     this.element.classList.toggle("fxi-has-selection", edgesIn.size + edgesOut.size > 0);
     this.element.classList.toggle("fxi-has-lit", mark !== null && Object.values(live.picture.boxes).some((box) => box.marks.includes(mark)));
@@ -474,7 +478,8 @@ export class GraphView {
   private changeWords(box: Box): string {
     if (box.marks.length === 0) return "";
     if (this.live?.picture.compared) {
-      const words = box.marks.map((mark) => this.live!.picture.signatures[mark]).join(", ");
+      const changes = box.marks.map((mark) => this.live!.picture.signatures[mark]).join(", ");
+      const words = this.live.picture.preview ? `would be ${changes}` : changes;
       return box.openable ? `${counted(box.changed, "node")} ${words}` : words.replace(/^./, (letter) => letter.toUpperCase());
     }
     const names = box.marks.map((mark) => this.passNames[mark] ?? `pass ${mark + 1}`).join(", ");

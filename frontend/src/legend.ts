@@ -39,7 +39,8 @@ export class Legend {
   show(picture: Picture, passes: Pass[], painted: Painted | null): void {
     const present = KINDS.filter(([name]) => (!painted || name === "fx-chip") && new RegExp(`class="[^"]*\\b${name}\\b(?!-)`).test(picture.svg));
     const marks = new Set(Object.values(picture.boxes).flatMap((box) => box.marks));
-    const words = (number: number): string => (picture.compared ? (picture.signatures[number] ?? "") : `Changed by ${passes[number]?.name ?? "a pass"}`);
+    const words = (number: number): string =>
+      picture.compared ? `${picture.preview ? "would be " : ""}${picture.signatures[number] ?? ""}` : `Changed by ${passes[number]?.name ?? "a pass"}`;
     fill(
       this.list,
       painted && this.scale(painted),

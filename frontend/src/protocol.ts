@@ -36,6 +36,8 @@ export interface Picture {
   matches: Record<string, Record<string, number>>;
   /** Two stages as one graph: the marks are not passes but what became of a node. */
   compared?: boolean;
+  /** The second of them is what a pass would make of the first. */
+  preview?: boolean;
 }
 
 export interface Reason {
@@ -97,6 +99,14 @@ export interface Stages {
   before?: number;
   /** What the stage that is shown can be compared with. */
   comparisons: Comparison[];
+  /** The pass that is tried out, and how much it would do. */
+  preview?: Preview | null;
+}
+
+export interface Preview {
+  signature: string;
+  name: string;
+  text: string;
 }
 
 /** A value for each box, or node, by which they are coloured. */
@@ -244,8 +254,9 @@ export interface State {
 
 export type ToKernel =
   | { type: "toggle"; signature: string; on: boolean }
+  | { type: "preview"; signature: string }
   | { type: "exclude" | "include"; signature: string; node: string }
-  | { type: "undo" | "redo" | "reset" | "refresh" | "judge" | "overview" | "clear-selection" }
+  | { type: "undo" | "redo" | "reset" | "refresh" | "judge" | "overview" | "clear-selection" | "end-preview" }
   | { type: "measure"; name: string }
   | { type: "open" | "close"; path: string }
   | { type: "select-group"; path: string; before: boolean }

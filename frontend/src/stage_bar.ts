@@ -10,8 +10,8 @@ export class StageBar {
 
   constructor(private readonly show: (stage: number, compared: Comparison, beside: boolean) => void) {}
 
-  update({ names, shown, compared, comparisons, beside }: Stages): void {
-    this.element.hidden = names.length < 2;
+  update({ names, shown, compared, comparisons, beside, preview }: Stages): void {
+    this.element.hidden = names.length < 2 || preview != null;
     const focused = this.element.contains(document.activeElement) ? (document.activeElement as HTMLElement).title : "";
     const isBeside = beside === true;
     const stages = h(

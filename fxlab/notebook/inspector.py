@@ -160,6 +160,33 @@ class Inspector(anywidget.AnyWidget):  # type: ignore[misc]
             Whether to show the two side by side instead.
         """
         self._stages.go_to(number, compared, beside=beside)
+        self._show_chosen()
+
+    def preview(self, p: Transformation | str) -> None:
+        """Show what a pass would do to the present model; :meth:`end_preview` goes back.
+
+        The session is not changed by it.
+
+        Raises
+        ------
+        fxlab.TransformationError
+            If the pass raises.
+        """
+        try:
+            with self._panes.tentative():
+                self._stages.preview(self.session.find(p))
+                self._show_chosen()
+        except BaseException:
+            self.end_preview()
+            raise
+        self._focus(list(self._stages.marks), gently=True)
+
+    def end_preview(self) -> None:
+        """Show again what was shown before :meth:`preview`."""
+        self._stages.end_preview()
+        self._show_chosen()
+
+    def _show_chosen(self) -> None:
         self._panes.show()
         self._forget_selection_that_is_gone()
         self._show_stages()
@@ -232,6 +259,10 @@ class Inspector(anywidget.AnyWidget):  # type: ignore[misc]
         match message:
             case messages.Toggle(signature, on):
                 self._switch(signature, on)
+            case messages.Preview(signature):
+                self._try_out(self._offered(signature))
+            case messages.EndPreview():
+                self.end_preview()
             case messages.Exclude(signature, name):
                 self._leave_out(self._offered(signature), name)
             case messages.Include(signature, name):
@@ -282,6 +313,10 @@ class Inspector(anywidget.AnyWidget):  # type: ignore[misc]
         action = self.session.apply if on else self.session.revert
         self._change(p, words, f"could not be switched {'on' if on else 'off'}", lambda: action(p))
 
+    def _try_out(self, p: Transformation) -> None:
+        words = f"Trying out {readable_name(p)}"
+        self._change(p, words, "could not be previewed", lambda: self.preview(p))
+
     def _leave_out(self, p: Transformation, node: str) -> None:
         before, selection = set(self.session.left_out(p.name)), self._selection
         words = f"Taking back one rewrite of {readable_name(p)}"
@@ -293,7 +328,7 @@ class Inspector(anywidget.AnyWidget):  # type: ignore[misc]
         selection = self._selection
         words = f"Applying one rewrite of {readable_name(p)}"
         self._change(p, words, "could not apply that again", lambda: self.session.include(p, node))
-        now = self.session.passes[[other.name for other in self.session.passes].index(p.name)]
+        now = self.session.find(p.name)
         records = now.rewrites(self._scene.graph_module) if isinstance(now, RewritePass) else []
         self._move_on(selection, node, [n for r in records if node in r.candidate for n in r.marked])
 
@@ -386,7 +421,7 @@ class Inspector(anywidget.AnyWidget):  # type: ignore[misc]
     def _draw(self) -> None:
         picture, *beside = self._panes.draw()
         self._svg = picture.svg
-        compared = {"compared": bool(self._stages.compared)}
+        compared = {"compared": self._stages.shows_changes, "preview": self._stages.previewed is not None}
         matches = matched_nodes(self._explained)
         self.picture = picture_state(picture, self._scene.view.box_of, matches) | compared
         self.before = {"picture": picture_state(beside[0], {}, {}) | compared} if beside else {}

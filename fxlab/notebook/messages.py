@@ -24,6 +24,21 @@ class Toggle:
 
 
 @dataclass(frozen=True, slots=True)
+class Preview:
+    """Show what a pass would do, and switch nothing."""
+
+    type: ClassVar[str] = "preview"
+    signature: str
+
+
+@dataclass(frozen=True, slots=True)
+class EndPreview:
+    """Show again what was shown before a preview."""
+
+    type: ClassVar[str] = "end-preview"
+
+
+@dataclass(frozen=True, slots=True)
 class Exclude:
     """Take back the rewrite that a node stands for, or leave the node out as a candidate."""
 
@@ -181,6 +196,8 @@ class ShowOverlay:
 
 Message = (
     Toggle
+    | Preview
+    | EndPreview
     | Exclude
     | Include
     | Undo

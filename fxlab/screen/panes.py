@@ -63,7 +63,7 @@ class Panes:
             self.before = self.shown.beside(stages.before, stages.marks)
         else:
             self.before.show(stages.before, stages.marks)
-        if not stages.compared:
+        if not stages.shows_changes:
             return self.shown.forget(CHANGES)
         for scene in self.scenes:
             scene.uncover(stages.marks, CHANGES)

@@ -8,10 +8,12 @@ from torch import fx
 
 from fxlab.drawing.changes import CHANGES, changes_between, merged_graph
 from fxlab.screen.pass_state import readable_name
+from fxlab.screen.preview import Preview
 from fxlab.screen.scene import Marks, marks_of
 
 if TYPE_CHECKING:
     from fxlab.session import Session
+    from fxlab.transformations import Transformation
 
 NOTHING, BELOW, ORIGINAL = "", "below", "original"
 
@@ -33,9 +35,10 @@ class Stages:
         """Look at the last stage, compared with nothing; two stages side by side stay side by side."""
         number = len(self.session.applied)
         offered = _comparisons(number)
-        if not self.beside or not offered:
+        _, compared, beside = self._chosen
+        if not beside or not offered:
             return self._show(number)
-        return self._show(number, self.compared if self.compared in offered else offered[0], beside=True)
+        return self._show(number, compared if compared in offered else offered[0], beside=True)
 
     def go_to(self, number: int, compared: str = NOTHING, *, beside: bool = False) -> None:
         """Look at a stage: 0 is the original, 1 the module after the first pass that is on.
@@ -63,10 +66,32 @@ class Stages:
             raise ValueError("What stands beside a stage is what it is compared with: below or original.")
         self._show(number, compared, beside=beside)
 
+    def preview(self, p: Transformation) -> None:
+        """Look at the last stage and what a pass would make of it, as one graph.
+
+        Raises
+        ------
+        fxlab.TransformationError
+            If the pass raises. What is looked at stays the same.
+        """
+        preview, chosen = Preview.of(self.session, p), self._chosen
+        self._show(len(self.session.applied), preview=preview)
+        self._chosen_before = chosen
+
+    def end_preview(self) -> None:
+        """Look again at what was looked at before the preview, if there is one."""
+        number, compared, beside = self._chosen
+        self._show(number, compared, beside=beside)
+
+    @property
+    def shows_changes(self) -> bool:
+        """Whether the marks say what became of a node, and not which passes changed it."""
+        return bool(self.compared or self.previewed)
+
     @property
     def signatures(self) -> tuple[str, ...]:
         """The marks on the screen, in the order that numbers them."""
-        return CHANGES if self.compared else tuple(p.signature for p in self.session.passes)
+        return CHANGES if self.shows_changes else tuple(p.signature for p in self.session.passes)
 
     @property
     def names(self) -> list[str]:
@@ -87,6 +112,7 @@ class Stages:
             "beside": self.beside,
             "before": self._number_before,
             "comparisons": list(self.comparisons),
+            "preview": self.previewed and self.previewed.state(),
         }
 
     @property
@@ -95,11 +121,20 @@ class Stages:
         return _comparisons(self.number)
 
     @property
+    def _chosen(self) -> tuple[int, str, bool]:
+        """What a person wants to look at when there is no preview."""
+        return self._chosen_before if self.previewed else (self.number, self.compared, self.beside)
+
+    @property
     def _number_before(self) -> int:
         return self.number - 1 if self.compared == BELOW else 0
 
-    def _show(self, number: int, compared: str = NOTHING, *, beside: bool = False) -> None:
+    def _show(
+        self, number: int, compared: str = NOTHING, *, beside: bool = False, preview: Preview | None = None
+    ) -> None:
         self.number, self.compared, self.beside = number, compared, beside
+        self.previewed: Preview | None = preview
+        """What is tried out, if the last stage is shown with what a pass would make of it."""
         stages = self.session.stages
         self.stage: fx.GraphModule = stages[number]
         """The stage itself."""
@@ -109,7 +144,9 @@ class Stages:
         """What is drawn: the stage, or two as one."""
         self.marks: Marks = {}
         """What is marked in it, and in the stage beside it."""
-        if beside:
+        if preview:
+            self.graph, self.marks = preview.graph, preview.marks
+        elif beside:
             self.marks = changes_between(self.before, self.stage)
         elif compared:
             self.graph, self.marks = merged_graph(self.before, self.stage)

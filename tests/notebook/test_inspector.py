@@ -313,10 +313,15 @@ on_stages = st.builds(
     st.booleans(),
 )
 reveals = st.just({"type": "reveal-pass", "signature": MERGE.signature})
+previews = st.one_of(
+    st.sampled_from([FUSE, MERGE, RAISE]).map(lambda p: {"type": "preview", "signature": p.signature}),
+    st.just({"type": "end-preview"}),
+)
+anything = toggles | simple | on_groups | on_selections | on_nodes | on_stages | reveals | previews
 
 
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-@given(st.lists(toggles | simple | on_groups | on_selections | on_nodes | on_stages | reveals, max_size=8))
+@given(st.lists(anything, max_size=8))
 def test_whatever_is_done_the_screen_shows_the_session(messages):
     page = Page(Inspector(make_session()))
     session = page.inspector.session
@@ -330,6 +335,9 @@ def test_whatever_is_done_the_screen_shows_the_session(messages):
     there = {node.name for node in session.stages[stages["shown"]].graph.nodes}
     if stages["compared"] and not stages["beside"]:
         there |= {node.name for node in session.stages[stages["before"]].graph.nodes}
+    if stages["preview"]:
+        signature = stages["preview"]["signature"]
+        there |= {node.name for node in session.preview(signature).graph.nodes}
     boxed = {box["node"] for box in page.inspector.picture["boxes"].values()} - {None}
     assert boxed <= there
     assert bool(page.inspector.before) == stages["beside"]
@@ -362,6 +370,7 @@ def test_any_stage_can_be_looked_at_alone_or_with_what_changed(page: Page, sessi
         "beside": False,
         "before": 0,
         "comparisons": ["original"],
+        "preview": None,
     }
     assert page.error is None
 

@@ -14,6 +14,8 @@ from fxlab.notebook.messages import LONGEST_TEXT, Message, MessageError, parse_m
 
 GOOD: list[dict[str, Any]] = [
     {"type": "toggle", "signature": "s", "on": True},
+    {"type": "preview", "signature": "s"},
+    {"type": "end-preview"},
     {"type": "exclude", "signature": "s", "node": "x"},
     {"type": "include", "signature": "s", "node": "x"},
     {"type": "undo"},

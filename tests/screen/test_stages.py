@@ -66,6 +66,7 @@ def test_a_stage_is_shown_alone_or_compared(session: Session) -> None:
         "beside": False,
         "before": 0,
         "comparisons": ["below", "original"],
+        "preview": None,
     }
     stages.go_to(1)
     assert stages.graph is session.stages[1]
