@@ -1,11 +1,15 @@
 """Which nodes of the original a changed node stands for."""
 
 from functools import cached_property
+from typing import Any
 
 from torch.fx import GraphModule, Node
+from torch.fx.node import map_aggregate
 
 from fxlab.transformations.journal import Journal, Record
+from fxlab.transformations.node_state import NodeName, NodeState
 from fxlab.validation.matching import Matching, matched
+from fxlab.validation.node_difference import equal
 
 
 class Provenance:
@@ -38,7 +42,10 @@ class Provenance:
         self._records: dict[str, list[Record]] = {}
         done_before = {(record.signature, record.marked) for record in Journal.of(original).records}
         for record in Journal.of(transformed).records:
-            for name in record.marked if (record.signature, record.marked) not in done_before else ():
+            if (record.signature, record.marked) in done_before:
+                continue
+            # A node that reads another value than before still stands for itself.
+            for name in set(record.marked) - _rewired(record):
                 self._records.setdefault(name, []).append(record)
 
     def of(self, node: Node) -> list[Node]:
@@ -66,4 +73,24 @@ class Provenance:
 def _replaced(record: Record) -> set[str]:
     """Return the nodes that were changed or erased, or called a module that was replaced."""
     names = {change.name for change in record.nodes if change.before is not None}
-    return names.union(*(change.callers for change in record.modules))
+    return names.union(*(change.callers for change in record.modules)) - _rewired(record)
+
+
+def _rewired(record: Record) -> set[str]:
+    """Return the nodes that do what they did, on other values."""
+    callers = {name for change in record.modules for name in change.callers}
+    same = {change.name for change in record.nodes if _do_the_same(change.before, change.after)}
+    return same - callers
+
+
+def _do_the_same(before: NodeState | None, after: NodeState | None) -> bool:
+    if before is None or after is None or before.op != after.op or not equal(before.target, after.target):
+        return False
+    return equal(_without_names(before), _without_names(after))
+
+
+def _without_names(state: NodeState) -> Any:
+    """Return the arguments with something that equals itself for every node."""
+    return map_aggregate(
+        (state.args, state.kwargs), lambda value: NodeName if isinstance(value, NodeName) else value
+    )

@@ -5,7 +5,14 @@ import torch
 from planted import traced, transformed
 from torch import nn
 
-from fxlab import FuseBatchNorm2dInConv2d, FuseBiasInLinear, MergeLinears, Transformation, transformed_nodes
+from fxlab import (
+    FuseBatchNorm2dInConv2d,
+    FuseBiasInLinear,
+    MergeLinears,
+    RemoveIdentities,
+    Transformation,
+    transformed_nodes,
+)
 
 
 @pytest.fixture
@@ -92,6 +99,17 @@ def test_what_passes_did_on_top_of_each_other_goes_back_to_the_original():
     assert table.loc["pooler_dense", "before"] == ["pooler_dense"]
     below = transformed_nodes(transformed(merged, FuseBiasInLinear()), original=merged)
     assert below.loc["query_key_value_merged", "before"] == ["query_key_value_merged"]
+
+
+def test_a_node_that_reads_another_value_stands_for_itself_alone():
+    graph, _ = traced("bert")
+    removed = transformed(graph, RemoveIdentities())
+    table = transformed_nodes(removed, original=graph)
+    assert len(table) > 3
+    assert table["before"].tolist() == [[name] for name in table.index]
+    merged = transformed_nodes(transformed(removed, MergeLinears()), original=graph)
+    prefix = "encoder_layer_0_attention_self_"
+    assert merged.loc["query_key_value_merged", "before"] == [prefix + n for n in ("query", "key", "value")]
 
 
 def test_a_pass_without_a_journal_is_matched():
