@@ -406,7 +406,7 @@ class Inspector(anywidget.AnyWidget):  # type: ignore[misc]
         self._show_passes()
         self._show_stages()
         self._show_details()
-        self.measured = [_not_measured(measurement) for measurement in MEASUREMENTS]
+        self.measured = [measurement.not_made() for measurement in MEASUREMENTS]
         changed = [name for p in changed_by for name in self._changed_by(p)]
         if changed:
             self._focus(changed, gently=True)
@@ -620,14 +620,3 @@ def _follow(session: Session, inspector: Inspector) -> Callable[[], None]:
 
     unsubscribe: Callable[[], None] = session.on_change(changed)
     return unsubscribe
-
-
-def _not_measured(measurement: Measurement) -> dict[str, Any]:
-    return {
-        "name": measurement.name,
-        "title": measurement.title,
-        "action": measurement.action,
-        "state": "none",
-        "text": measurement.about,
-        "table": None,
-    }

@@ -40,6 +40,7 @@ def test_a_preview_is_left_without_a_trace(page: Page, session: Session):
     previews(page, MERGE)
     page.sends({"type": "select-node", "name": "query_key_merged", "show": True, "before": False})
     assert page.inspector.selected == "query_key_merged"
+    assert page.inspector.details["rewrites"] == [], "there is nothing to take back yet"
     page.sends({"type": "end-preview"})
     assert page.error is None
     assert page.inspector.picture == picture
