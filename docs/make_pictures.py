@@ -97,7 +97,7 @@ def record_preview(page: LabPage, inspector: Locator) -> None:
     inspector.get_by_role("button", name="Side by side").click()
     page.settle(inspector)
     inspector.get_by_role("combobox", name="Search").fill("query_key_value_merged")
-    inspector.get_by_role("option").first.click()
+    inspector.locator(".fxi-results [role=option]").first.click()
     frame(page, inspector).save(IMAGES / "side-by-side.png", optimize=True)
 
 

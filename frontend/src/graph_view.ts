@@ -7,7 +7,7 @@ import { Minimap } from "./minimap";
 import { nearest, neighbour, type Direction } from "./navigation";
 import { NUMBER_OF_KINDS, type Painted } from "./overlay";
 import type { Box, Picture } from "./protocol";
-import { around, bringInto, centre, firstLook, fit, follow, overlap, visiblePart, zoomAt, type Rectangle, type Size, type Viewport } from "./viewport";
+import { around, bringAll, bringInto, centre, firstLook, fit, follow, overlap, visiblePart, zoomAt, type Rectangle, type Size, type Viewport } from "./viewport";
 
 export interface GraphActions {
   select(box: Box, id: string): void;
@@ -35,6 +35,8 @@ const WHEEL_GUARD_MS = 250;
 const STEP = 60;
 /** At least this large is shown what somebody asked for. */
 const NEAR_SCALE = 0.85;
+/** Smaller, several boxes are not shown at once. */
+const SMALL_SCALE = 0.4;
 const ARROWS: Record<string, Direction> = { ArrowUp: "up", ArrowDown: "down", ArrowLeft: "left", ArrowRight: "right" };
 
 export class GraphView {
@@ -159,11 +161,21 @@ export class GraphView {
     if (gently && areas.some((area) => overlap(area, visible))) return;
     this.moved = true;
     const room = fit(everything, this.window, 1);
-    if (areas.length > 1 && room.scale >= 0.4) return this.glide(room);
+    if (areas.length > 1 && room.scale >= SMALL_SCALE) return this.glide(room);
     const first = areas[0]!;
     const scale = Math.max(this.viewport.scale, NEAR_SCALE);
     if (scale === this.viewport.scale && overlap(first, visible)) return this.glide(bringInto(this.viewport, first, this.window));
     this.glide(centre(first, this.window, scale));
+  }
+
+  /** Brings boxes into the window, all of them if they can be read then. */
+  bring(boxes: string[]): void {
+    const areas = boxes.flatMap((id) => this.live?.areas.get(id) ?? []);
+    if (areas.length === 0 || this.window.width === 0) return;
+    const viewport = bringAll(this.viewport, areas, this.window, SMALL_SCALE);
+    if (viewport.x === this.viewport.x && viewport.y === this.viewport.y) return;
+    this.moved = true;
+    this.glide(viewport);
   }
 
   /** Shows what is in the middle of another graph at the same place and size, if it is here too. */

@@ -60,6 +60,8 @@ export class Panes {
   private stages: Stages | null = null;
   /** Whether the two have not shown these stages together yet. */
   private isNew = true;
+  /** What was brought into sight last, as one text. */
+  private pointed = "";
 
   constructor(private readonly actions: PaneActions) {
     this.shown = new Pane(this.graphOf(false), "shown");
@@ -100,6 +102,9 @@ export class Panes {
     const boxes = counterparts ?? [];
     here?.graph.setSelected(box ? [box] : []);
     there?.graph.setSelected(boxes);
+    const pointed = JSON.stringify([box, before, boxes]);
+    if (pointed !== this.pointed) there?.graph.bring(boxes);
+    this.pointed = pointed;
     here?.say("");
     there?.say(box ? counterpartWords(boxes.flatMap((id) => there.graph.labelOf(id) ?? [])) : "");
   }

@@ -534,8 +534,6 @@ class Inspector(anywidget.AnyWidget):  # type: ignore[misc]
             raise ValueError(f"The graph has no {selection.kind} named {clip(selection.name, 200)!r}.")
         self._selection = selection
         self._show_details()
-        if selection and (counterparts := self.details["counterparts"]):
-            self._focus_boxes(counterparts, gently=True, before=not selection.before)
 
     def _forget_selection_that_is_gone(self) -> None:
         if self._selection and not self._panes.holds(self._selection):
@@ -550,10 +548,7 @@ class Inspector(anywidget.AnyWidget):  # type: ignore[misc]
 
     def _focus(self, names: list[str], *, gently: bool = False, before: bool = False) -> None:
         boxes = dict.fromkeys(filter(None, map(self._panes.scene(before).view.box_of.get, names)))
-        self._focus_boxes(list(boxes)[:500], gently=gently, before=before)
-
-    def _focus_boxes(self, boxes: list[str], *, gently: bool, before: bool) -> None:
-        self.send({"type": "focus", "boxes": boxes, "gently": gently, "before": before})
+        self.send({"type": "focus", "boxes": list(boxes)[:500], "gently": gently, "before": before})
 
     def _changed_by(self, p: Transformation) -> list[str]:
         marked = marks_of(self.session.graph_module)
