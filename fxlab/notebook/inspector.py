@@ -161,6 +161,7 @@ class Inspector(anywidget.AnyWidget):  # type: ignore[misc]
         """
         self._stages.go_to(number, compared, beside=beside)
         self._show_chosen()
+        self._measure_overlay_again()
 
     def preview(self, p: Transformation | str) -> None:
         """Show what a pass would do to the present model; :meth:`end_preview` goes back.
@@ -180,18 +181,19 @@ class Inspector(anywidget.AnyWidget):  # type: ignore[misc]
             self.end_preview()
             raise
         self._focus(list(self._stages.marks), gently=True)
+        self._measure_overlay_again()
 
     def end_preview(self) -> None:
         """Show again what was shown before :meth:`preview`."""
         self._stages.end_preview()
         self._show_chosen()
+        self._measure_overlay_again()
 
     def _show_chosen(self) -> None:
         self._panes.show()
         self._forget_selection_that_is_gone()
         self._show_stages()
         self._redraw()
-        self._measure_overlay_again()
 
     def overlay(self, what: str | pd.Series[Any] | pd.DataFrame | Overlay | None) -> None:
         """Colour the graph by a value of each node; groups by the sum, or the largest, of their nodes'.
