@@ -360,6 +360,8 @@ def test_nothing_is_cut_off_in_a_window_of_any_width(page: LabPage, inspector: L
     page.page.set_viewport_size({"width": width, "height": 900})
     switch(inspector, "Merge linears").click()
     page.settle(inspector)
+    inspector.get_by_role("button", name="Show all of the graph").click()
+    page.settle(inspector)
     box(inspector, "embedding").click()
     page.settle(inspector)
     page.page.wait_for_timeout(300)
