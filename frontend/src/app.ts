@@ -311,6 +311,7 @@ export class App {
   private showBefore(before: Before): void {
     const picture = before?.picture;
     this.panes.showBefore(isPicture(picture) ? picture : null);
+    this.repaint();
     const details = this.model.get("details");
     if (details?.kind) this.showSelected(details);
   }
@@ -336,7 +337,8 @@ export class App {
     if (!this.picture) return;
     const painted = this.overlay ? paint(this.overlay, this.picture) : null;
     this.graph.setPaint(painted);
-    this.legend.show(this.picture, this.state.passes, painted);
+    const beside = this.model.get("before")?.picture;
+    this.legend.show(this.picture, this.state.passes, painted, isPicture(beside) ? beside : null);
   }
 
   private showPasses(state: Passes): void {

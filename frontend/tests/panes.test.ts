@@ -1,6 +1,7 @@
 import { afterEach, beforeEach, describe, expect, it, vi } from "vitest";
 import { Panes, type PaneActions } from "../src/panes";
 import type { Stages } from "../src/protocol";
+import { Legend } from "../src/legend";
 import { column } from "./pictures";
 
 const STAGES: Stages = { names: ["Original", "Fuse", "Merge"], shown: 2, compared: "below", beside: true, before: 1, comparisons: ["below", "original"] };
@@ -111,5 +112,17 @@ describe("two stages side by side", () => {
     panes.setSelected({ box: "norm", before: true, counterparts: ["conv"] });
     showBoth();
     expect(pane("before").querySelectorAll("[data-box=norm]").length).toBeGreaterThan(0);
+  });
+});
+
+describe("the legend of two stages", () => {
+  it("explains the marks of both", () => {
+    const legend = new Legend(() => undefined);
+    const [after, before] = [column(["merged"], { merged: { marks: [0] } }), column(["norm"], { norm: { marks: [1] } })];
+    const words = (): string[] => [...legend.element.querySelectorAll("li")].map((e) => e.textContent!);
+    legend.show(after, [], null, before);
+    expect(words()).toEqual(["+Added", "−Removed"]);
+    legend.show(after, [], null);
+    expect(words()).toEqual(["+Added"]);
   });
 });
