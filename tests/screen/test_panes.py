@@ -8,7 +8,8 @@ from drawing_models import Bert
 from torch import fx, nn
 
 from fxlab import ChangeTrueDivToMulByInverse, FuseBatchNorm2dInConv2d, MergeLinears, Session
-from fxlab.screen.panes import Counterparts, Panes, Selection
+from fxlab.screen.counterparts import Counterparts
+from fxlab.screen.panes import Panes, Selection
 
 MERGE, DIVIDE = MergeLinears(), ChangeTrueDivToMulByInverse()
 
