@@ -57,13 +57,24 @@ class Provenance:
             if name in seen:
                 continue
             seen.add(name)
-            replaced = {other for record in self._records.get(name, ()) for other in _replaced(record)}
+            replaced = {other for record in self._records_of(name) for other in _replaced(record)}
             if name in self._nodes and (name != node.name or name in replaced):
                 found.add(name)
             pending += replaced
         if not found and node in self._matching.originals:
             found = {self._matching.originals[node].name}
         return [self._nodes[name] for name in sorted(found, key=self._positions.__getitem__)]
+
+    def _records_of(self, name: str) -> list[Record]:
+        """Return what was done to a node; what is opaque says less than a match does, if there is one."""
+        records = self._records.get(name, [])
+        if not any(record.is_opaque for record in records) or name not in self._matched:
+            return records
+        return [record for record in records if not record.is_opaque]
+
+    @cached_property
+    def _matched(self) -> frozenset[str]:
+        return frozenset(node.name for node in self._matching.originals)
 
     @cached_property
     def _matching(self) -> Matching:

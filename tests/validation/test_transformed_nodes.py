@@ -127,3 +127,20 @@ def test_a_pass_without_a_journal_is_matched():
     table = transformed_nodes(transformed(graph, ReluToClamp()), original=graph)
     assert table.loc["clamp", "before"] == ["_1"]
     assert table.loc["clamp", "op_before"] == ["call_module"]
+
+
+def test_what_a_function_did_in_many_places_is_told_apart():
+    def relu_to_clamp(graph_module):
+        for node in graph_module.graph.find_nodes(op="call_module"):
+            if isinstance(graph_module.get_submodule(node.target), nn.ReLU):
+                with graph_module.graph.inserting_before(node):
+                    new = graph_module.graph.call_function(torch.clamp, node.args, {"min": 0})
+                node.replace_all_uses_with(new)
+                graph_module.graph.erase_node(node)
+        return graph_module
+
+    layers = [nn.Linear(3, 3), nn.ReLU(), nn.Linear(3, 3), nn.ReLU(), nn.Linear(3, 3)]
+    graph = torch.fx.symbolic_trace(nn.Sequential(*layers))
+    pass_ = Transformation.from_callable(relu_to_clamp)
+    table = transformed_nodes(transformed(graph, pass_), pass_, original=graph)
+    assert table.loc[["clamp", "clamp_1"], "before"].tolist() == [["_1"], ["_3"]]
