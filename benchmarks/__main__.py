@@ -1,17 +1,15 @@
-"""Run all comparisons, or those that are named: ``python -m benchmarks import_time peers``.
+"""Run all comparisons, or those that are named: ``python -m benchmarks import_time pictures``.
 
-Prints a table, writes ``benchmarks/results.md``, and adds to the history.
+Prints a table. A run of all writes ``benchmarks/results.md`` as well, and adds to the history.
 """
 
 from __future__ import annotations
 
-import json
+import math
 import os
 import platform
-import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +20,7 @@ from tqdm import tqdm
 from transformers.utils import logging
 
 import fxlab
-from benchmarks import compare_nodes, drawing, import_time, passes, tracing
+from benchmarks import compare_nodes, import_time, passes, peers, tracing
 from benchmarks.measure import measured
 
 FOLDER = Path(__file__).parent
@@ -33,12 +31,11 @@ HISTORY = FOLDER / "history.csv"
 SUITES = {
     "import_time": import_time,
     "passes": passes,
-    "drawing": drawing,
     "compare_nodes": compare_nodes,
     "tracing": tracing,
 }
-IN_ENVIRONMENTS_OF_THEIR_OWN = ("peers",)
-"""Suites that make an environment with the peers, run in it, and print a row of JSON for each comparison."""
+WITH_PEERS = ("optimum_passes", "pictures", "values")
+"""Suites that need other people's tools, which are in an environment of their own."""
 
 
 def main() -> None:
@@ -46,27 +43,19 @@ def main() -> None:
     logging.set_verbosity_error()
     torch.manual_seed(0)
     torch.set_num_threads(1)
-    known = (*SUITES, *IN_ENVIRONMENTS_OF_THEIR_OWN)
+    known = (*SUITES, *WITH_PEERS)
     chosen = sys.argv[1:] or known
     if unknown := sorted(set(chosen) - set(known)):
         sys.exit(f"There is no {', '.join(unknown)}. The suites are: {', '.join(known)}.")
     rows: list[dict[str, Any]] = []
     for name in tqdm(chosen):
-        for row in map(measured, SUITES[name].comparisons()) if name in SUITES else _rows_of(name):
+        for row in map(measured, SUITES[name].comparisons()) if name in SUITES else peers.rows(name):
             rows.append(row)
-            write(rows)
+            tqdm.write(f"{row['task']}: {row['ratio']:.3g} of {row['peer']}")
     print(pd.DataFrame(rows).round(3).to_string(index=False))
-    keep(rows)
-
-
-def _rows_of(suite: str) -> Iterator[dict[str, Any]]:
-    with subprocess.Popen(
-        [sys.executable, "-m", f"benchmarks.{suite}"], stdout=subprocess.PIPE, text=True
-    ) as process:
-        assert process.stdout is not None
-        yield from (json.loads(line) for line in process.stdout if line.startswith("{"))
-    if process.returncode:
-        print(f"{suite} ended with {process.returncode}: its other comparisons are missing.", file=sys.stderr)
+    if set(chosen) == set(known):
+        write(rows)
+        keep(rows)
 
 
 def write(rows: list[dict[str, Any]]) -> None:
@@ -77,7 +66,7 @@ def write(rows: list[dict[str, Any]]) -> None:
         "",
         "Made by `make bench`: each task is done by fxlab and by a peer, in turns, in one run on one "
         "machine. Seconds are medians; a ratio below 1 means that fxlab is faster; the range is that of "
-        "the rounds.",
+        "the rounds. A peer that fails, or takes longer than a minute, gave no answer.",
         "",
         f"{machine()}; load {load:.1f} (more than one process per core makes "
         "seconds longer and ranges wider; ratios suffer less).",
@@ -85,8 +74,12 @@ def write(rows: list[dict[str, Any]]) -> None:
         "| Task | Peer | fxlab [s] | Peer [s] | Ratio | Range |",
         "|---|---|---|---|---|---|",
         *(
-            f"| {row['task']} | {row['peer']} | {row['fxlab [s]']:.3g} | {row['peer [s]']:.3g} "
-            f"| {row['ratio']:.2f} | {row['from']:.2f} to {row['to']:.2f} |"
+            f"| {row['task']} | {row['peer']} | {row['fxlab [s]']:.3g} "
+            + (
+                f"| {row['peer [s]']:.3g} | {row['ratio']:.2f} | {row['from']:.2f} to {row['to']:.2f} |"
+                if math.isfinite(row["peer [s]"])
+                else "| no answer | | |"
+            )
             for row in rows
         ),
     ]

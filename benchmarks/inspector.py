@@ -52,7 +52,7 @@ def synthetic(count: int, block: int = 40) -> fx.GraphModule:
 
 def waits(name: str, gm: fx.GraphModule) -> dict[str, object]:
     """Return a row of seconds."""
-    first = statistics.median(seconds(lambda: render(View.default(build_hierarchy(gm)))) for _ in range(3))
+    first = seconds(lambda: render(View.default(build_hierarchy(gm))))
     hierarchy = build_hierarchy(gm)
     view = View.default(hierarchy)
     closed = [g for g in hierarchy.groups.values() if g.path and g.path not in view.opened]

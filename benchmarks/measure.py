@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import statistics
+import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -32,10 +34,21 @@ def seconds(task: Callable[[], Any]) -> float:
 
 
 def measured(comparison: Comparison) -> dict[str, Any]:
-    """Return a row: medians in seconds, and the median and the range of the ratios of the rounds."""
+    """Return a row: medians in seconds, and the median and the range of the ratios of the rounds.
+
+    A peer that fails takes infinitely long.
+    """
     comparison.ours()
-    comparison.peer()
-    rounds = [(seconds(comparison.ours), seconds(comparison.peer)) for _ in range(comparison.rounds)]
+    peer_fails = False
+    try:
+        comparison.peer()
+    except Exception as error:
+        peer_fails = True
+        print(f"{comparison.task}: {comparison.peer_name} fails: {error!r}", file=sys.stderr)
+    rounds = [
+        (seconds(comparison.ours), math.inf if peer_fails else seconds(comparison.peer))
+        for _ in range(comparison.rounds)
+    ]
     ratios = [ours / peer for ours, peer in rounds]
     return {
         "task": comparison.task,

@@ -1,51 +1,13 @@
-"""Merging and parting the linears of BERT-base, beside optimum.fx, on the same graph in the same process.
-
-optimum is no development dependency, so it is installed into an environment of its own, which sees the
-development environment's packages: ``python -m benchmarks.optimum_passes`` makes it in ``.venv-optimum`` when
-it is not there, and runs itself in it.
-"""
+"""Merging and parting the linears of BERT-base, beside optimum.fx, on the same graph in the same process."""
 
 import copy
-import subprocess
-import sys
-import sysconfig
-import venv
 from collections.abc import Callable
-from pathlib import Path
 
-import pandas as pd
-import torch
 from torch.fx import GraphModule
 from transformers import BertConfig, BertModel
 
 import fxlab
-from benchmarks.measure import Comparison, measured
-
-ENVIRONMENT = Path(__file__).parents[1] / ".venv-optimum"
-OPTIMUM = "optimum==2.3.0"
-
-
-def main() -> None:
-    """Measure in the environment that has optimum; make it first if need be."""
-    python = ENVIRONMENT / "bin" / "python"
-    if Path(sys.prefix) != ENVIRONMENT:
-        if not python.exists():
-            make_environment(python)
-        raise SystemExit(subprocess.call([str(python), "-m", "benchmarks.optimum_passes"]))
-    torch.manual_seed(0)
-    torch.set_num_threads(1)
-    rows = [measured(comparison) for comparison in comparisons()]
-    print(pd.DataFrame(rows).round(3).to_string(index=False))
-
-
-def make_environment(python: Path) -> None:
-    """Make an environment with optimum alone that finds everything else in this one."""
-    venv.create(ENVIRONMENT)
-    packages = next(ENVIRONMENT.glob("lib/python*/site-packages"))
-    found_there = sysconfig.get_path("purelib"), ENVIRONMENT.parent
-    (packages / "development.pth").write_text("".join(f"{path}\n" for path in found_there))
-    pip = [sys.executable, "-m", "pip", "--python", str(python), "install", "--quiet", "--no-deps", OPTIMUM]
-    subprocess.run(pip, check=True)
+from benchmarks.measure import Comparison
 
 
 def comparisons() -> list[Comparison]:
@@ -62,7 +24,7 @@ def comparisons() -> list[Comparison]:
     return [
         Comparison(
             "merge the linears of BERT-base and part them again",
-            OPTIMUM,
+            "optimum.fx 2.3",
             there_and_back(fxlab.MergeLinears(), ours),
             there_and_back(MergeLinears(), theirs),
             rounds=15,
@@ -76,7 +38,3 @@ def there_and_back(transformation: Callable, gm: GraphModule) -> Callable[[], No
         transformation(gm, reverse=True)
 
     return run
-
-
-if __name__ == "__main__":
-    main()

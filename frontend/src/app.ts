@@ -1,13 +1,14 @@
 /** The inspector: panels around a graph, kept in step with the kernel. */
 
 import { DetailsPanel } from "./details";
-import { download, fill, h, iconButton } from "./dom";
+import { download, fill, focusedIn, h, iconButton } from "./dom";
 import type { GraphView } from "./graph_view";
 import { Legend } from "./legend";
 import { Panes } from "./panes";
 import { PassList } from "./pass_list";
 import { PreviewBar } from "./preview_bar";
 import { rasterised } from "./png";
+import { savedPicture } from "./saved_picture";
 import { paint } from "./overlay";
 import { isPicture, readMessage, type Before, type Overlay, type Overlays, type Pass, type Passes, type Picture, type Stages, type State, type ToKernel } from "./protocol";
 import { SearchBox } from "./search_box";
@@ -28,6 +29,8 @@ export interface Model {
   off(event: string, callback: (...values: never[]) => void): void;
 }
 
+/** JupyterLab and Notebook would take the arrow keys for their own. */
+const NO_SHORTCUTS = "data-lm-suppress-shortcuts";
 const WIDE = 1080;
 const MEDIUM = 740;
 const PATIENCE_MS = 700;
@@ -55,7 +58,7 @@ export class App {
     apply: (signature) => this.send({ type: "toggle", signature, on: true }),
     cancel: () => this.send({ type: "end-preview" }),
   });
-  private readonly busy = new BusyLine();
+  private readonly busy: BusyLine;
   private readonly banner = new Banner();
   private readonly title = h("h1", {});
   private readonly summary = h("span", { class: "fxi-summary" });
@@ -77,7 +80,12 @@ export class App {
   private requests = 0;
   private searchRequest = "";
 
-  constructor(private readonly model: Model) {
+  /** `interrupt` stops what the kernel does, where the page can. */
+  constructor(
+    private readonly model: Model,
+    interrupt: (() => Promise<unknown>) | null = null,
+  ) {
+    this.busy = new BusyLine(interrupt);
     this.panes = new Panes({
       select: (box, id, before) => {
         this.wanted = { id, before };
@@ -124,6 +132,8 @@ export class App {
       retry: () => this.send({ type: "refresh" }),
       judge: () => this.send({ type: "judge" }),
       measure: (name) => this.send({ type: "measure", name }),
+      cancel: () => this.busy.cancel(),
+      canCancel: () => this.busy.canCancel,
     });
     this.search = new SearchBox({
       search: (query) => {
@@ -141,8 +151,7 @@ export class App {
     this.main = this.layOut();
     this.element = h(
       "div",
-      // JupyterLab would take the arrow keys for its own.
-      { class: "fxlab-inspector", role: "region", "aria-label": "fxlab inspector", "data-lm-suppress-shortcuts": "true" },
+      { class: "fxlab-inspector", role: "region", "aria-label": "fxlab inspector", [NO_SHORTCUTS]: "true" },
       this.header(),
       this.banner.element,
       this.main,
@@ -150,6 +159,8 @@ export class App {
     );
     // Before the graph, which would clear the selection.
     this.element.addEventListener("keydown", (event) => this.leavePreview(event), { capture: true });
+    // Notebook 7 asks the focused element before it asks those around it.
+    this.element.addEventListener("focusin", (event) => (event.target as Element).setAttribute(NO_SHORTCUTS, "true"));
     this.stopTheme = watchTheme(this.element, (dark) => (this.element.dataset["theme"] = dark ? "dark" : "light"));
     this.resize = typeof ResizeObserver === "undefined" ? null : new ResizeObserver(() => this.arrange());
     this.resize?.observe(this.element);
@@ -187,7 +198,7 @@ export class App {
       update();
       this.on(`change:${name}`, update);
     }
-    this.on("msg:custom", (content: unknown) => this.receive(content));
+    this.on("msg:custom", (content: unknown, buffers?: DataView<ArrayBuffer>[]) => this.receive(content, buffers ?? []));
   }
 
   private get graph(): GraphView {
@@ -232,12 +243,13 @@ export class App {
     this.waiting = undefined;
   }
 
-  private receive(content: unknown): void {
+  private receive(content: unknown, buffers: DataView<ArrayBuffer>[]): void {
     this.answered();
     const message = readMessage(content);
     if (message?.type === "focus") this.panes.focus(message.boxes, message.gently, message.before);
     else if (message?.type === "found" && message.request === this.searchRequest) this.search.show(message.results, message.total);
     else if (message?.type === "dot" && message.request.startsWith(this.name)) download(this.fileName("dot"), "text/vnd.graphviz", message.text);
+    else if (message?.type === "pdf" && message.request.startsWith(this.name) && buffers[0]) download(this.fileName("pdf"), "application/pdf", new Blob([buffers[0]]));
     else if (message?.type === "done") this.done();
   }
 
@@ -245,6 +257,7 @@ export class App {
     this.unanswered = Math.max(0, this.unanswered - 1);
     this.element.setAttribute("aria-busy", String(this.unanswered > 0));
     this.showStatus(this.model.get("status"));
+    if (this.unanswered === 0) this.legend.choose(this.overlay);
   }
 
   private request(): string {
@@ -318,7 +331,7 @@ export class App {
 
   private showStages(stages: Stages): void {
     const before = this.preview.preview;
-    const hadFocus = this.preview.element.contains(document.activeElement);
+    const hadFocus = focusedIn(this.preview.element) !== null;
     this.stages.update(stages);
     this.panes.setStages(stages);
     this.preview.show(stages.preview ?? null);
@@ -400,6 +413,7 @@ export class App {
         { class: "fxi-menu-body" },
         h("button", { type: "button", class: "fxi-item", onclick: () => (close(exporting), this.saveSvg()) }, "SVG picture"),
         h("button", { type: "button", class: "fxi-item", onclick: () => (close(exporting), void this.savePng()) }, "PNG picture"),
+        h("button", { type: "button", class: "fxi-item fxi-needs-kernel", onclick: () => (close(exporting), this.send({ type: "export-pdf", request: this.request() })) }, "PDF"),
         h("button", { type: "button", class: "fxi-item", onclick: () => (close(exporting), this.send({ type: "export-dot", request: this.request() })) }, "Graphviz DOT"),
         h("button", { type: "button", class: "fxi-item", title: "The passes that are on, as code that applies them", onclick: () => (close(exporting), this.saveCode()) }, "Python code"),
         h("button", { type: "button", class: "fxi-item", onclick: () => (close(exporting), void this.copyCode()) }, "Copy Python code"),
@@ -484,14 +498,18 @@ export class App {
     }
   }
 
+  private saved(picture: Picture): Pick<Picture, "svg" | "width" | "height"> {
+    return savedPicture(picture, this.overlay, this.model.get("overlays").paints);
+  }
+
   private saveSvg(): void {
-    if (this.picture) download(this.fileName("svg"), "image/svg+xml", this.picture.svg);
+    if (this.picture) download(this.fileName("svg"), "image/svg+xml", this.saved(this.picture).svg);
   }
 
   /** Draws the SVG, as it is saved, on a canvas. */
   private async savePng(): Promise<void> {
     if (!this.picture) return;
-    const blob = await rasterised(this.picture).catch(() => null);
+    const blob = await rasterised(this.saved(this.picture)).catch(() => null);
     if (blob) download(this.fileName("png"), "image/png", blob);
     else this.banner.show({ number: -Date.now(), title: "The picture is too large for a PNG", text: "Close some groups, or save it as SVG." });
   }

@@ -1,6 +1,6 @@
 /** What is known of the selected node or group, or of the model while nothing is selected. */
 
-import { breakable, fill, h, icon, iconButton } from "./dom";
+import { breakable, fill, focusedIn, h, icon, iconButton } from "./dom";
 import { counted } from "./format";
 import { markColour } from "./live_picture";
 import type { Details, Link, Pass, Rewrite, SourceFrame, Token } from "./protocol";
@@ -34,9 +34,9 @@ export class DetailsPanel {
 
   show(details: Details): void {
     // JupyterLab takes the focus to itself when the element that has it goes.
-    const { activeElement } = document;
-    if (this.body.contains(activeElement)) {
-      this.wasPressed ||= activeElement?.closest(".fxi-rewrite") != null;
+    const focused = focusedIn(this.body);
+    if (focused) {
+      this.wasPressed ||= focused.closest(".fxi-rewrite") !== null;
       this.element.focus({ preventScroll: true });
     }
     this.body.scrollTop = 0;
@@ -66,7 +66,7 @@ export class DetailsPanel {
     const next = this.body.querySelector<HTMLElement>(".fxi-rewrite button");
     if (!this.wasPressed || !next) return;
     this.wasPressed = false;
-    if (this.element.contains(document.activeElement)) next.focus();
+    if (focusedIn(this.element)) next.focus();
   }
 
   private head(details: Details): HTMLElement {

@@ -308,7 +308,7 @@ export class GraphView {
     const { element } = this;
     const { signal } = this.stop;
     document.addEventListener("wheel", (event) => {
-      if (!element.contains(event.target as Node)) this.lastWheelElsewhere = event.timeStamp;
+      if (!event.composedPath().includes(element)) this.lastWheelElsewhere = event.timeStamp;
     }, { signal, passive: true, capture: true });
     element.addEventListener("wheel", (event) => this.onWheel(event), { passive: false });
     element.addEventListener("pointerdown", (event) => this.onPointerDown(event));
@@ -343,6 +343,8 @@ export class GraphView {
     down.preventDefault();
     this.hideTooltip();
     const start = this.viewport;
+    // Afterwards an event from a shadow tree names the tree's host.
+    const { target } = down;
     let dragged = false;
     const gesture = new AbortController();
     const { signal } = gesture;
@@ -361,7 +363,7 @@ export class GraphView {
       if (event.pointerId !== down.pointerId) return;
       gesture.abort();
       this.element.classList.remove("fxi-dragging");
-      if (!dragged && event.type === "pointerup" && down.button === 0) this.onClick(down.target);
+      if (!dragged && event.type === "pointerup" && down.button === 0) this.onClick(target);
     };
     this.element.addEventListener("pointermove", move, { signal });
     window.addEventListener("pointerup", end, { signal });

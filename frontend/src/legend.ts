@@ -3,7 +3,7 @@
 import { fill, h, icon } from "./dom";
 import { changeWords, markColour } from "./live_picture";
 import type { Painted } from "./overlay";
-import type { Overlays, Pass, Picture } from "./protocol";
+import type { Overlay, Overlays, Pass, Picture } from "./protocol";
 
 const KINDS: [className: string, words: string][] = [
   ["fx-call_module", "Module"],
@@ -34,6 +34,11 @@ export class Legend {
       h("option", { value: "" }, "Colour by kind"),
       offered.map(({ name, title }) => h("option", { value: name, selected: name === overlay?.name }, title)),
     );
+  }
+
+  /** Goes back to the overlay that is shown, if the one that was chosen did not come. */
+  choose(overlay: Overlay | null): void {
+    this.choice.value = overlay?.name ?? "";
   }
 
   /** Explains a picture, which may be painted, and the one beside it, which never is. */

@@ -1,6 +1,6 @@
 /** The graph; and beside it, where two stages are shown side by side, the graph of the stage before. */
 
-import { h } from "./dom";
+import { focusedIn, h } from "./dom";
 import { GraphView } from "./graph_view";
 import type { Box, Details, Picture, Stages } from "./protocol";
 import { splitter } from "./splitter";
@@ -156,7 +156,7 @@ export class Panes {
 
   private remove(): void {
     if (!this.before) return;
-    const hadFocus = this.element.contains(document.activeElement) && !this.shown.element.contains(document.activeElement);
+    const hadFocus = focusedIn(this.element) !== null && focusedIn(this.shown.element) === null;
     this.before.graph.dispose();
     this.before = null;
     this.isNew = true;

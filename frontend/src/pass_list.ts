@@ -1,6 +1,6 @@
 /** The passes: a card for each, with its switch, its arguments and what it would change or must leave. */
 
-import { fill, h, icon, iconButton } from "./dom";
+import { fill, focusedIn, h, icon, iconButton } from "./dom";
 import { counted } from "./format";
 import { markColour } from "./live_picture";
 import type { Pass, Passes, Reason } from "./protocol";
@@ -80,9 +80,9 @@ export class PassList {
   }
 
   private render(): void {
-    const active = document.activeElement as HTMLElement | null;
-    if (this.list.contains(active)) this.focused = active?.dataset["focus"];
-    else if (active !== document.body) this.focused = undefined;
+    const active = focusedIn(this.list);
+    if (active) this.focused = active.dataset["focus"];
+    else if (document.activeElement !== document.body) this.focused = undefined;
     const { passes, canUndo, canRedo } = this.state;
     this.undo.disabled = !canUndo || this.busy;
     this.redo.disabled = !canRedo || this.busy;

@@ -124,6 +124,17 @@ export interface Overlay {
 export interface Overlays {
   offered: { name: string; title: string }[];
   overlay: Overlay | null;
+  paints: Paints;
+}
+
+/** The colours in which overlays are saved: those of paper, fill and border, whatever the page has. */
+export interface Paints {
+  heat: [low: string, high: string];
+  heatLine: string;
+  plain: [string, string];
+  kinds: [string, string][];
+  changed: string;
+  ink: string;
 }
 
 export interface Link {
@@ -263,7 +274,7 @@ export type ToKernel =
   | { type: "select-node"; name: string; show: boolean; before: boolean }
   | { type: "reveal-pass"; signature: string }
   | { type: "search"; query: string; request: string }
-  | { type: "export-dot"; request: string }
+  | { type: "export-dot" | "export-pdf"; request: string }
   | { type: "show-stage"; stage: number; compared: Comparison; beside: boolean }
   | { type: "show-overlay"; name: string };
 
@@ -271,6 +282,8 @@ export type FromKernel =
   | { type: "focus"; boxes: string[]; gently: boolean; before: boolean }
   | { type: "found"; request: string; results: SearchResult[]; total: number }
   | { type: "dot"; request: string; text: string }
+  /** Its bytes come beside the message. */
+  | { type: "pdf"; request: string }
   /** The kernel is done with a message, whatever came of it. */
   | { type: "done" };
 
@@ -295,6 +308,8 @@ export function readMessage(content: unknown): FromKernel | null {
       return typeof content["request"] === "string" && typeof content["text"] === "string"
         ? { type: "dot", request: content["request"], text: content["text"] }
         : null;
+    case "pdf":
+      return typeof content["request"] === "string" ? { type: "pdf", request: content["request"] } : null;
     case "done":
       return { type: "done" };
     default:

@@ -1,6 +1,6 @@
 /** The search field: the kernel looks through all nodes, shown or not. */
 
-import { debounce, fill, h, icon } from "./dom";
+import { debounce, fill, focusedIn, h, icon } from "./dom";
 import type { SearchResult } from "./protocol";
 
 export interface SearchActions {
@@ -58,7 +58,7 @@ export class SearchBox {
   }
 
   show(results: SearchResult[], total: number): void {
-    if (document.activeElement !== this.input) return;
+    if (focusedIn(this.element) !== this.input) return;
     this.results = results;
     this.active = 0;
     this.answered = this.asked;

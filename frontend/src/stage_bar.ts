@@ -1,6 +1,6 @@
 /** The stages of a session: which of them the graph shows, and what it is compared with, and how. */
 
-import { fill, h, iconButton, type IconName } from "./dom";
+import { fill, focusedIn, h, iconButton, type IconName } from "./dom";
 import type { Comparison, Stages } from "./protocol";
 
 const COMPARISONS: Record<Comparison, string> = { "": "Stage alone", below: "Changes from the stage below", original: "Changes from the original" };
@@ -12,7 +12,7 @@ export class StageBar {
 
   update({ names, shown, compared, comparisons, beside, preview }: Stages): void {
     this.element.hidden = names.length < 2 || preview != null;
-    const focused = this.element.contains(document.activeElement) ? (document.activeElement as HTMLElement).title : "";
+    const focused = focusedIn(this.element)?.title ?? "";
     const isBeside = beside === true;
     const stages = h(
       "select",

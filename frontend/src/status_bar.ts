@@ -4,20 +4,37 @@ import { fill, h, icon, iconButton } from "./dom";
 import type { Status } from "./protocol";
 
 const PATIENCE_S = 6;
+const OFFER_CANCEL_S = 1;
 const INTERRUPT = "Interrupt the kernel to stop it.";
 const NO_ANSWER = "It is busy or was stopped.";
 
 export class BusyLine {
-  readonly element = h("div", { class: "fxi-busy", role: "status", hidden: true });
+  readonly element: HTMLElement;
+  private readonly text = h("span", {});
+  private readonly time = h("span", { class: "fxi-muted" });
+  private readonly button: HTMLButtonElement;
   private timer: ReturnType<typeof setInterval> | undefined;
   private since = 0;
   private words = "";
   private advice = "";
+  private cancelling = false;
+
+  /** `interrupt` stops what the kernel does, where the page can. */
+  constructor(private interrupt: (() => Promise<unknown>) | null) {
+    this.button = h("button", { type: "button", class: "fxi-button", hidden: true, onclick: () => this.cancel() }, "Cancel");
+    this.element = h("div", { class: "fxi-busy", role: "status", hidden: true }, h("span", { class: "fxi-spinner", "aria-hidden": "true" }), this.text, this.time, this.button);
+  }
+
+  /** Whether what is going on can be stopped from here. */
+  get canCancel(): boolean {
+    return this.interrupt !== null;
+  }
 
   show(busy: Status["busy"]): void {
     if (!busy) {
       clearInterval(this.timer);
       this.timer = undefined;
+      this.cancelling = false;
       this.element.hidden = true;
       return;
     }
@@ -27,6 +44,21 @@ export class BusyLine {
   /** Says that nothing has come back for a while. */
   wait(): void {
     this.start("Waiting for the kernel", NO_ANSWER);
+  }
+
+  cancel(): void {
+    if (!this.interrupt || this.cancelling) return;
+    this.cancelling = true;
+    this.update();
+    this.interrupt().catch(() => {
+      this.interrupt = null;
+      this.cancelling = false;
+      this.update();
+    });
+  }
+
+  dispose(): void {
+    clearInterval(this.timer);
   }
 
   private start(words: string, advice: string): void {
@@ -39,19 +71,15 @@ export class BusyLine {
     this.update();
   }
 
-  dispose(): void {
-    clearInterval(this.timer);
-  }
-
   private update(): void {
     const seconds = Math.round((Date.now() - this.since) / 1000);
-    fill(
-      this.element,
-      h("span", { class: "fxi-spinner", "aria-hidden": "true" }),
-      h("span", {}, `${this.words} …`),
-      seconds >= 2 && h("span", { class: "fxi-muted" }, `${seconds} s`),
-      seconds >= PATIENCE_S && h("span", { class: "fxi-muted" }, this.advice),
-    );
+    // What the kernel does when it does not answer may be somebody's cell, which is not to be stopped from here.
+    const ours = this.advice === INTERRUPT;
+    const advice = seconds >= PATIENCE_S && !(ours && this.canCancel) ? ` · ${this.advice}` : "";
+    this.text.textContent = this.cancelling ? "Cancelling …" : `${this.words} …`;
+    this.time.textContent = seconds >= 2 ? `${seconds} s${advice}` : "";
+    this.button.hidden = !(ours && this.canCancel && seconds >= OFFER_CANCEL_S);
+    this.button.disabled = this.cancelling;
   }
 }
 

@@ -1,7 +1,7 @@
 /** The tables below the graph, one at a time. */
 
 import { DataTable } from "./data_table";
-import { fill, h, icon, iconButton } from "./dom";
+import { fill, focusedIn, h, icon, iconButton } from "./dom";
 import type { ExtraTable, Judgement, Measured, Tables } from "./protocol";
 
 export interface TableActions {
@@ -9,6 +9,8 @@ export interface TableActions {
   retry(): void;
   judge(): void;
   measure(name: string): void;
+  cancel(): void;
+  canCancel(): boolean;
 }
 
 /** "details", "outputs", "nodes", or the name of a measured or an extra table. */
@@ -92,7 +94,7 @@ export class TablesPanel {
   private render(): void {
     const count = this.tables?.nodes.table.total ?? 0;
     const extra = this.tables?.more?.find(({ name }) => name === this.open);
-    const focused = this.tabs.contains(document.activeElement);
+    const focused = focusedIn(this.tabs);
     fill(
       this.tabs,
       this.names().map((name) => {
@@ -164,7 +166,7 @@ export class TablesPanel {
   }
 
   private renderMeasured({ name, state, text, action, table }: Measured): void {
-    const focused = this.body.contains(document.activeElement) && document.activeElement?.hasAttribute("data-measure");
+    const focused = focusedIn(this.body)?.hasAttribute("data-measure");
     const button = h(
       "button",
       { type: "button", class: "fxi-button", "data-measure": name, disabled: state === "pending", onclick: () => this.actions.measure(name) },
@@ -177,6 +179,7 @@ export class TablesPanel {
       state === "pending" && h("span", { class: "fxi-spinner", "aria-hidden": "true" }),
       h("span", {}, text),
       button,
+      state === "pending" && this.actions.canCancel() && h("button", { type: "button", class: "fxi-button", onclick: this.actions.cancel }, "Cancel"),
     );
     fill(this.body, words, table && this.measuredTables.get(name)!.element);
     if (focused) button.focus();

@@ -16,6 +16,11 @@ export function watchTheme(element: HTMLElement, changed: (dark: boolean) => voi
   };
 }
 
+function hostOf(element: Element): HTMLElement | null {
+  const root = element.getRootNode();
+  return root instanceof ShadowRoot ? (root.host as HTMLElement) : null;
+}
+
 /** Asks the hosts we know first, then looks at what is behind the element. */
 export function isDark(element: HTMLElement): boolean {
   const { jpThemeLight, vscodeThemeKind, theme } = document.body.dataset;
@@ -24,7 +29,7 @@ export function isDark(element: HTMLElement): boolean {
   const named = theme ?? document.documentElement.dataset["theme"] ?? document.documentElement.getAttribute("theme");
   if (named === "dark" || named === "light") return named === "dark";
   if (document.body.classList.contains("dark") || document.documentElement.classList.contains("dark")) return true;
-  for (let around = element.parentElement; around; around = around.parentElement) {
+  for (let around = element.parentElement ?? hostOf(element); around; around = around.parentElement ?? hostOf(around)) {
     const colour = getComputedStyle(around).backgroundColor.match(/[\d.]+/g)?.map(Number);
     if (colour && colour.length >= 3 && (colour[3] ?? 1) > 0.5) {
       const [red = 0, green = 0, blue = 0] = colour;

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from functools import cached_property
 from os import PathLike
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from torch import fx
 
@@ -16,6 +16,10 @@ from fxlab.drawing.layout import lay_out, start_layout_worker
 from fxlab.drawing.picture import Picture
 from fxlab.drawing.render import render
 from fxlab.drawing.view import BUDGET, View
+from fxlab.overlays import Overlay, Subject, from_table, source
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 _SUFFIXES = (".svg", ".png", ".pdf", ".dot")
 _IN_A_NOTEBOOK = "max-width: 100%; height: auto; background: white"
@@ -31,6 +35,8 @@ class Drawing:
         What is visible.
     marks
         Node name -> labels of what is highlighted about the node.
+    overlay
+        What boxes are coloured by.
 
     Examples
     --------
@@ -45,14 +51,17 @@ class Drawing:
     <Drawing: 7 nodes in 6 boxes>
     """
 
-    def __init__(self, view: View, marks: dict[str, tuple[str, ...]] | None = None) -> None:
+    def __init__(
+        self, view: View, marks: dict[str, tuple[str, ...]] | None = None, overlay: Overlay | None = None
+    ) -> None:
         self.view = view
         self.marks = dict(marks or {})
+        self.overlay = overlay
 
     @cached_property
     def picture(self) -> Picture:
         """The picture with what each of its elements stands for; laid out when first asked for."""
-        return render(self.view, marks=self.marks)
+        return render(self.view, marks=self.marks, overlay=self.overlay)
 
     @property
     def svg(self) -> str:
@@ -62,21 +71,21 @@ class Drawing:
     @property
     def source(self) -> str:
         """The picture in the DOT language, for other Graphviz tools."""
-        return str(to_digraph(self.view, marks=self.marks).source)
+        return str(to_digraph(self.view, marks=self.marks, overlay=self.overlay).source)
 
     def open(self, *paths: str) -> Drawing:
         """Return a drawing in which these groups are open too."""
         view = self.view
         for path in paths:
             view = view.open(path)
-        return Drawing(view, self.marks)
+        return Drawing(view, self.marks, self.overlay)
 
     def close(self, *paths: str) -> Drawing:
         """Return a drawing in which these groups are closed."""
         view = self.view
         for path in paths:
             view = view.close(path)
-        return Drawing(view, self.marks)
+        return Drawing(view, self.marks, self.overlay)
 
     def save(self, path: str | PathLike[str]) -> Path:
         """Write the picture to a file whose suffix says how: ``.svg``, ``.png``, ``.pdf`` or ``.dot``.
@@ -108,11 +117,18 @@ class Drawing:
     def __repr__(self) -> str:
         shown, total = len(self.view.boxes), self.view.hierarchy.root.nodes
         changed = f", {len(self.marks)} highlighted" if self.marks else ""
-        return f"<Drawing: {total} nodes in {shown} boxes{changed}>"
+        colours = f", coloured by {self.overlay.title}" if self.overlay else ""
+        return f"<Drawing: {total} nodes in {shown} boxes{changed}{colours}>"
 
 
 def draw(
-    gm: fx.GraphModule, *, highlight: Any = None, opened: Iterable[str] | None = None, budget: int = BUDGET
+    gm: fx.GraphModule,
+    *,
+    highlight: Any = None,
+    overlay: str | pd.Series[Any] | pd.DataFrame | Overlay | None = None,
+    inputs: Any = None,
+    opened: Iterable[str] | None = None,
+    budget: int = BUDGET,
 ) -> Drawing:
     """Draw the graph of a traced model.
 
@@ -123,6 +139,14 @@ def draw(
     highlight
         What to highlight: a transformation (anything with ``get_transformed_nodes``), a node or its name, or
         a list of these. The groups that hold highlighted nodes are opened as far as ``budget`` allows.
+    overlay
+        What to colour the graph by, with a legend below it: ``"time"``, ``"flops"``, ``"memory"``,
+        ``"parameters"`` or ``"dtype"``; a Series, or a DataFrame of one column, indexed by node names, such
+        as ``fxlab.compare_nodes(original, gm, inputs)["accumulated"]``; or a
+        ``fxlab.overlays.Overlay``. Groups have the sum of their nodes' values.
+    inputs
+        What the model is run on to measure the overlay: a dict for ``gm(**inputs)``, a tuple for
+        ``gm(*inputs)``.
     opened
         Paths of the groups to open, such as ``"encoder.layer.0"``. By default, as many top levels as stay
         readable.
@@ -140,6 +164,8 @@ def draw(
     >>> gm = torch.fx.symbolic_trace(torch.nn.Sequential(torch.nn.Linear(2, 3), torch.nn.ReLU()))
     >>> draw(gm, highlight="_1")
     <Drawing: 4 nodes in 4 boxes, 1 highlighted>
+    >>> draw(gm, overlay="flops", inputs=(torch.ones(1, 2),))
+    <Drawing: 4 nodes in 4 boxes, coloured by FLOPs>
     """
     if not isinstance(gm, fx.GraphModule):
         raise TypeError(
@@ -148,6 +174,7 @@ def draw(
         )
     start_layout_worker()
     marks = _marks(gm, highlight)
+    coloured_by = _overlay(gm, overlay, inputs)
     hierarchy = build_hierarchy(gm)
     if opened is None:
         view = View.default(hierarchy)
@@ -161,7 +188,23 @@ def draw(
         view = View(hierarchy)
         for path in opened:
             view = view.open(path)
-    return Drawing(view, marks)
+    return Drawing(view, marks, coloured_by)
+
+
+def _overlay(gm: fx.GraphModule, wanted: Any, inputs: Any) -> Overlay | None:
+    if wanted is None:
+        return None
+    if isinstance(wanted, str):
+        return source(wanted).overlay(Subject(gm, inputs=inputs))
+    own = [wanted] if isinstance(wanted, Overlay) else from_table(wanted)
+    if len(own) != 1:
+        names = ", ".join(repr(column.name) for column in own)
+        raise ValueError(f"overlay expected a DataFrame of one column, got {len(own)}: {names}. Choose one.")
+    if not any(node.name in own[0].values for node in gm.graph.nodes):
+        raise ValueError(
+            "overlay has no value for any node: expected an index of names of nodes of the graph."
+        )
+    return own[0]
 
 
 def _marks(gm: fx.GraphModule, highlight: Any) -> dict[str, tuple[str, ...]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 INK, SOFT_INK = "#1f2430", "#5c6475"
 EDGE = "#a3abba"
@@ -15,6 +15,7 @@ class Colours:
 
     fill: str
     border: str
+    dashed: bool = False
 
 
 _BY_CLASS = (
@@ -33,9 +34,39 @@ CLUSTER = (Colours("#f9fafc", "#d8dde6"), Colours("#f2f4f8", "#d0d6e1"))
 CHIP = Colours("#fff8dd", "#e0c766")
 CHIP_INK = "#6b5710"
 
+HEAT = ("#fffaf2", "#f0913a")
+"""Fill of the lowest and of the highest value of an overlay."""
+HEAT_LINE = "#b98a55"
+PLAIN = Colours("#ffffff", "#d5dae3", dashed=True)
+"""Of boxes for which an overlay has no value."""
+KINDS = (
+    Colours("#e6effd", "#86abe3"),
+    Colours("#fdf4df", "#d9b662"),
+    Colours("#f0eafc", "#ab97de"),
+    Colours("#e7f5ee", "#8cc3a7"),
+    Colours("#f3d5e2", "#be185d"),
+    Colours("#cae0e7", "#0e7490"),
+    Colours("#d8e2ca", "#4d7c0f"),
+    Colours("#e9edf3", "#7f8aa0"),
+)
+"""Of an overlay's words, the most frequent first; the last stands for all others."""
+
 
 def box_colours(classes: str) -> Colours:
     """Return the colours of a box with these CSS classes."""
     words = classes.split()
     colours = next((colours for word, colours in _BY_CLASS if word in words), Colours("#ffffff", "#c5ccd8"))
     return Colours(CHANGED_FILL, CHANGED) if "fx-changed" in words else colours
+
+
+def painted_colours(classes: str, paint: Colours) -> Colours:
+    """Return the colours of a box that an overlay paints; what is changed keeps its border."""
+    return replace(paint, border=CHANGED, dashed=False) if "fx-changed" in classes.split() else paint
+
+
+def heat_colours(level: float) -> Colours:
+    """Return the colours of a value between the lowest (0) and the highest (1)."""
+    level = min(1.0, max(0.0, level))
+    low, high = ([int(end[i : i + 2], 16) for i in (1, 3, 5)] for end in HEAT)
+    mixed = (round(a + (b - a) * level) for a, b in zip(low, high, strict=True))
+    return Colours("#" + "".join(f"{part:02x}" for part in mixed), HEAT_LINE)

@@ -6,9 +6,11 @@ from fxlab.drawing.box import Marks, make_boxes
 from fxlab.drawing.describe import result_text
 from fxlab.drawing.dot import check_marks, signatures_of, write_digraph
 from fxlab.drawing.layout import TIMEOUT, lay_out
+from fxlab.drawing.paint import paint
 from fxlab.drawing.picture import EdgeInfo, Picture
 from fxlab.drawing.svg import write_svg
 from fxlab.drawing.view import View, VisibleEdge
+from fxlab.overlays import Overlay
 
 _FEW = 3
 
@@ -18,6 +20,7 @@ def render(
     *,
     marks: Marks | None = None,
     signatures: tuple[str, ...] | None = None,
+    overlay: Overlay | None = None,
     timeout: float = TIMEOUT,
 ) -> Picture:
     """Draw a view as SVG.
@@ -32,6 +35,8 @@ def render(
     signatures
         The signatures in the order that numbers them: a box changed by ``signatures[i]`` has the class
         ``fx-mark-i``. By default, the order of their first appearance in ``marks``.
+    overlay
+        What to colour boxes by. The picture has a legend then.
     timeout
         Seconds after which the layout is given up.
 
@@ -54,7 +59,9 @@ def render(
     boxes = make_boxes(view, marks, order)
     edges = {edge.id: edge for edge in map(_edge_info, view.edges)}
     laid_out = lay_out(write_digraph(view, boxes).source, "svg", timeout=timeout)
-    svg, width, height = write_svg(laid_out, boxes, edges)
+    # Colours come after the layout, so that one layout does for all of them.
+    painting = paint(view, overlay) if overlay is not None else None
+    svg, width, height = write_svg(laid_out, boxes, edges, painting)
     infos = {box.info.id: box.info for box in boxes.values()}
     infos |= {chip.info.id: chip.info for box in boxes.values() for chip in box.chips}
     return Picture(svg, infos, edges, order, width, height)

@@ -28,7 +28,21 @@ from fxlab.drawing.box import (
     Box,
     ChipBox,
 )
-from fxlab.drawing.palette import CHANGED, CHIP, CHIP_INK, CLUSTER, EDGE, INK, SOFT_INK, Colours, box_colours
+from fxlab.drawing.paint import Legend, Painting
+from fxlab.drawing.palette import (
+    CHANGED,
+    CHIP,
+    CHIP_INK,
+    CLUSTER,
+    EDGE,
+    HEAT_LINE,
+    INK,
+    SOFT_INK,
+    Colours,
+    box_colours,
+    heat_colours,
+    painted_colours,
+)
 from fxlab.drawing.picture import EdgeInfo
 from fxlab.drawing.typography import FONT, has_known_width, printable, text_width
 
@@ -36,6 +50,9 @@ _SVG = "{http://www.w3.org/2000/svg}"
 _NUMBER = re.compile(r"-?\d+(?:\.\d+)?(?:e-?\d+)?")
 _TRANSLATE = re.compile(r"translate\((-?[\d.]+)[ ,]+(-?[\d.]+)\)")
 GROUP_INK, CHANGED_CLUSTER, SHEET = "#7a63b8", "#eebd9f", 4.0
+LEGEND_WIDTH, LEGEND_MARGIN, LEGEND_ROW = 240.0, 14.0, 19.0
+SCALE_STEPS, SCALE_HEIGHT = 30, 12.0
+SWATCH_WIDTH = 18.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,10 +83,14 @@ class _Layout:
 
 
 def write_svg(
-    graphviz_svg: bytes, boxes: Mapping[str, Box], edges: Mapping[str, EdgeInfo]
+    graphviz_svg: bytes,
+    boxes: Mapping[str, Box],
+    edges: Mapping[str, EdgeInfo],
+    painting: Painting | None = None,
 ) -> tuple[str, float, float]:
     """Draw boxes and edges where Graphviz put them; return the SVG and its width and height."""
     layout = _read(graphviz_svg)
+    painted = {} if painting is None else painting.colours
     root = ET.Element(
         "svg",
         {
@@ -95,8 +116,11 @@ def write_svg(
             _draw_edge(canvas, edges[edge_id], boxes, line, arrow)
     for box_id, area in layout.areas.items():
         if box_id not in layout.clusters and box_id in boxes:
-            _draw_box(canvas, boxes[box_id], area)
-    return ET.tostring(root, encoding="unicode"), layout.width, layout.height
+            _draw_box(canvas, boxes[box_id], area, painted.get(box_id))
+    width, height = layout.width, layout.height
+    if painting is not None:
+        width, height = _draw_legend(root, painting.legend, width, height)
+    return ET.tostring(root, encoding="unicode"), width, height
 
 
 def _read(graphviz_svg: bytes) -> _Layout:
@@ -181,10 +205,11 @@ def _draw_edge(canvas: ET.Element, edge: EdgeInfo, boxes: Mapping[str, Box], lin
         ET.SubElement(group, "polygon", {"points": arrow, "fill": EDGE, "stroke": "none"})
 
 
-def _draw_box(canvas: ET.Element, box: Box, area: Rectangle) -> None:
+def _draw_box(canvas: ET.Element, box: Box, area: Rectangle, paint: Colours | None) -> None:
     label = printable(", ".join((box.info.label, *box.info.details))[:300])
     group = ET.SubElement(canvas, "g", {"id": box.info.id, "class": box.classes, "aria-label": label})
-    colours = box_colours(box.classes)
+    colours = box_colours(box.classes) if paint is None else painted_colours(box.classes, paint)
+    soft_ink = SOFT_INK if paint is None else INK
     kind = box.info.kind
     radius = area.height / 2 if kind in ("placeholder", "output") else 7.0
     if kind == "repeat":
@@ -196,10 +221,10 @@ def _draw_box(canvas: ET.Element, box: Box, area: Rectangle) -> None:
         _toggle(group, area.left + area.width - 11, area.top + 11, opened=False)
     slim = "fx-plumbing" in box.classes
     y = area.top + PADDING_Y * (0.5 if slim else 1) + box.text_top + TITLE_HEIGHT - 4.5
-    _text(group, "fx-title", box.title, area.middle, y, TITLE_SIZE, SOFT_INK if slim else INK, bold=not slim)
+    _text(group, "fx-title", box.title, area.middle, y, TITLE_SIZE, soft_ink if slim else INK, bold=not slim)
     for line in box.lines:
         y += LINE_HEIGHT
-        _text(group, "fx-line", line, area.middle, y, LINE_SIZE, SOFT_INK)
+        _text(group, "fx-line", line, area.middle, y, LINE_SIZE, soft_ink)
     if box.badge:
         _badge(group, box.badge, area.middle, y + 7)
     for chip in box.chips:
@@ -214,6 +239,42 @@ def _draw_chip(canvas: ET.Element, chip: ChipBox, reader: Rectangle) -> None:
     ET.SubElement(group, "title").text = printable(f"{chip.info.label[:300]}, made elsewhere")
     _rectangle(group, area, CHIP, CHIP_HEIGHT / 2)
     _text(group, "fx-title", chip.text, area.middle, area.top + CHIP_HEIGHT - 4.3, CHIP_SIZE, CHIP_INK)
+
+
+def _draw_legend(root: ET.Element, legend: Legend, width: float, height: float) -> tuple[float, float]:
+    """Draw what the colours mean below the picture; return the width and height of both."""
+    group = ET.SubElement(root, "g", {"id": "fx-legend", "class": "fx-legend"})
+    whole = max(width, LEGEND_WIDTH)
+    left = (width - whole) / 2
+    x, y = left + LEGEND_MARGIN, height + LEGEND_ROW
+    _text(group, "fx-title", legend.title, x, y, TITLE_SIZE, INK, bold=True, anchor="start", fitted=False)
+    if legend.ends is not None:
+        length = LEGEND_WIDTH - 2 * LEGEND_MARGIN
+        step = length / SCALE_STEPS
+        for i in range(SCALE_STEPS):
+            colour = heat_colours(i / (SCALE_STEPS - 1)).fill
+            # A little wider than a step, so that nothing shows between two of them.
+            _rectangle(
+                group, Rectangle(x + i * step, y + 8, step + 0.5, SCALE_HEIGHT), Colours(colour, "none"), 0
+            )
+        _rectangle(group, Rectangle(x, y + 8, length + 0.5, SCALE_HEIGHT), Colours("none", HEAT_LINE), 0)
+        y += 8 + SCALE_HEIGHT + LEGEND_ROW - 4
+        low, high = legend.ends
+        _text(group, "fx-line", low, x, y, LINE_SIZE, INK, anchor="start", fitted=False)
+        _text(group, "fx-line", high, x + length, y, LINE_SIZE, INK, anchor="end", fitted=False)
+    for colours, words in legend.kinds:
+        _rectangle(group, Rectangle(x, y + 8, SWATCH_WIDTH, SCALE_HEIGHT), colours, 3)
+        y += LEGEND_ROW
+        _text(
+            group, "fx-line", words, x + SWATCH_WIDTH + 8, y - 1, LINE_SIZE, INK, anchor="start", fitted=False
+        )
+    whole_height = y + LEGEND_MARGIN
+    root.attrib |= {
+        "width": _n(whole),
+        "height": _n(whole_height),
+        "viewBox": f"{_n(left)} 0 {_n(whole)} {_n(whole_height)}",
+    }
+    return whole, whole_height
 
 
 def _badge(group: ET.Element, text: str, middle: float, top: float) -> None:
@@ -246,6 +307,7 @@ def _rectangle(
             "fill": colours.fill,
             "stroke": colours.border,
             "stroke-width": "2.2" if heavy else "1",
+            **({"stroke-dasharray": "3 3"} if colours.dashed else {}),
         },
     )
 
@@ -262,7 +324,7 @@ def _toggle(group: ET.Element, x: float, y: float, *, opened: bool) -> None:
 
 def _text(
     group: ET.Element, name: str, text: str, x: float, y: float, size: float, colour: str, *,
-    bold: bool = False, anchor: str = "middle",
+    bold: bool = False, anchor: str = "middle", fitted: bool = True,
 ) -> None:  # fmt: skip
     attributes = {
         "class": name,
@@ -274,7 +336,7 @@ def _text(
     }
     if bold:
         attributes["font-weight"] = "bold"
-    if text.strip() and has_known_width(text):
+    if fitted and text.strip() and has_known_width(text):
         # Where the reader's fonts are wider than these metrics, the text still fits its box.
         attributes |= {
             "textLength": _n(text_width(text, size, bold=bold)),

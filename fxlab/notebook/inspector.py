@@ -11,14 +11,17 @@ import anywidget
 import traitlets
 
 from fxlab.drawing import LayoutError, start_layout_worker
+from fxlab.drawing.layout import lay_out
+from fxlab.interrupts import interrupts_noted
 from fxlab.notebook import messages
+from fxlab.notebook.main_thread import run_in_main_thread
 from fxlab.notebook.measurements import MEASUREMENTS, Measurement
 from fxlab.overlays import SOURCES, Overlay, Subject, from_table
 from fxlab.overlays import source as find_source
 from fxlab.screen.description import describe
 from fxlab.screen.front_end import FrontEndMissingError, front_end_file
 from fxlab.screen.node_search import NodeSearch
-from fxlab.screen.overlay_state import overlay_state
+from fxlab.screen.overlay_state import PAINTS, overlay_state
 from fxlab.screen.panes import Panes, Selection
 from fxlab.screen.pass_state import (
     describe_error,
@@ -49,6 +52,9 @@ if TYPE_CHECKING:
 
 _WRITABLE = frozenset({"height"})
 """Traits that a page may set; everything else it asks for by messages."""
+
+_CANCELLED = "Cancelled. "
+"""Said before what stays when the making of a table is stopped."""
 
 
 class Inspector(anywidget.AnyWidget):  # type: ignore[misc]
@@ -223,8 +229,9 @@ class Inspector(anywidget.AnyWidget):  # type: ignore[misc]
 
     @property
     def svg(self) -> str:
-        """The graph as it is shown."""
-        return self._svg
+        """The graph as it is shown, in the colours of paper."""
+        overlay = self._shown_overlay()
+        return self._svg if overlay is None else self._scene.draw(self._stages.signatures, overlay).svg
 
     def close(self) -> None:
         """Remove the inspector from all pages; the session lives on."""
@@ -248,6 +255,9 @@ class Inspector(anywidget.AnyWidget):  # type: ignore[misc]
             self._show_error("The page sent a value that is not allowed", error)
 
     def _receive(self, _widget: object, content: object, _buffers: object) -> None:
+        run_in_main_thread(lambda: self._handle(content), self._finish)
+
+    def _handle(self, content: object) -> None:
         try:
             message = messages.parse_message(content)
         except messages.MessageError as error:
@@ -255,6 +265,15 @@ class Inspector(anywidget.AnyWidget):  # type: ignore[misc]
         else:
             with self._reporting():
                 self._answer(message)
+
+    def _finish(self) -> None:
+        """Say that a message was answered, wherever an interrupt has ended that."""
+        if self.status["busy"]:
+            self._show_busy(None)
+        pending = {state["name"] for state in self.measured if state["state"] == "pending"}
+        for measurement in MEASUREMENTS:
+            if measurement.name in pending:
+                self._show_measured(measurement.name, _cancelled(measurement.not_made()))
         self.send({"type": "done"})
 
     def _answer(self, message: messages.Message) -> None:
@@ -299,8 +318,10 @@ class Inspector(anywidget.AnyWidget):  # type: ignore[misc]
                 self._reveal(self._offered(signature))
             case messages.Search(query, request):
                 self.send({"type": "found", "request": request, **self._find(query)})
-            case messages.Export(request):
-                self.send({"type": "dot", "request": request, "text": self._scene.dot()})
+            case messages.ExportDot(request):
+                self.send({"type": "dot", "request": request, "text": self._scene.dot(self._shown_overlay())})
+            case messages.ExportPdf(request):
+                self._work("Making the PDF", lambda: self._send_pdf(request))
             case messages.ShowStage(stage, compared, beside):
                 with self._panes.tentative():
                     self.show_stage(stage, compared, beside=beside)
@@ -358,11 +379,15 @@ class Inspector(anywidget.AnyWidget):  # type: ignore[misc]
     def _work(self, words: str, action: Callable[[], object], *, if_: bool = True) -> None:
         if not if_:
             return
-        self._show_busy(words)
         try:
+            self._show_busy(words)
             action()
         finally:
             self._show_busy(None)
+
+    def _send_pdf(self, request: str) -> None:
+        pdf = lay_out(self._scene.dot(self._shown_overlay()), "pdf")
+        self.send({"type": "pdf", "request": request}, buffers=[pdf])
 
     def _find(self, query: str) -> dict[str, Any]:
         if self._search is None or self._search.graph_module is not self._scene.graph_module:
@@ -451,13 +476,17 @@ class Inspector(anywidget.AnyWidget):  # type: ignore[misc]
         is_current = self._subject is not None and self._subject.graph_module is self._stages.stage
         return self._measured.get(name) if is_current else None
 
+    def _shown_overlay(self) -> Overlay | None:
+        return None if self._overlay is None else self._known_overlay(self._overlay)
+
     def _show_overlays(self) -> None:
-        known = self._known_overlay(self._overlay) if self._overlay is not None else None
+        known = self._shown_overlay()
         offered = [(source.name, source.title) for source in SOURCES]
         offered += [(own.name, own.title) for own in self._own_overlays.values()]
         self.overlays = {
             "offered": [{"name": name, "title": clip(title, 80)} for name, title in offered],
             "overlay": overlay_state(known, self._scene.view) if known else None,
+            "paints": PAINTS,
         }
 
     def _measure_overlay_again(self) -> None:
@@ -504,13 +533,17 @@ class Inspector(anywidget.AnyWidget):  # type: ignore[misc]
         chosen = next((measurement for measurement in MEASUREMENTS if measurement.name == name), None)
         if chosen is None:
             raise messages.MessageError(f"There is no table {clip(name, 200)!r} to measure.")
-        self._show_measured(name, {"state": "pending", "text": f"{chosen.busy} …"})
-        shown = {"state": "failed", "text": "The measurement was interrupted.", "table": None}
-        try:
-            self._work(chosen.busy, lambda: shown.update(self._made(chosen)))
-        except Exception as error:
-            shown["text"] = describe_error(error)
-        finally:
+        before = next(state for state in self.measured if state["name"] == name)
+        shown = _cancelled(before if before["table"] else chosen.not_made())
+        with interrupts_noted() as interrupted:
+            try:
+                self._show_measured(name, {"state": "pending", "text": f"{chosen.busy} …"})
+                self._work(chosen.busy, lambda: shown.update(self._made(chosen)))
+            except KeyboardInterrupt:
+                pass
+            except Exception as error:
+                if not interrupted():
+                    shown = {"state": "failed", "text": describe_error(error), "table": None}
             self._show_measured(name, shown)
 
     def _made(self, measurement: Measurement) -> dict[str, Any]:
@@ -598,9 +631,10 @@ class Inspector(anywidget.AnyWidget):  # type: ignore[misc]
         data, metadata = bundle
         nodes = len(self._scene.graph_module.graph.nodes)
         words = f"fxlab inspector: {model_name(self.session)}, {nodes} nodes"
+        svg = self.svg
         static = {
-            "text/html": static_view(words, self._svg, self.tables),
-            "image/svg+xml": self._svg,
+            "text/html": static_view(words, svg, self.tables),
+            "image/svg+xml": svg,
             "text/plain": f"<{words}>",
         }
         return {**data, **static}, metadata
@@ -617,3 +651,7 @@ def _follow(session: Session, inspector: Inspector) -> Callable[[], None]:
 
     unsubscribe: Callable[[], None] = session.on_change(changed)
     return unsubscribe
+
+
+def _cancelled(measured: dict[str, Any]) -> dict[str, Any]:
+    return measured | {"text": _CANCELLED + measured["text"].removeprefix(_CANCELLED)}

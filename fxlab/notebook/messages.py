@@ -169,10 +169,18 @@ class Search:
 
 
 @dataclass(frozen=True, slots=True)
-class Export:
+class ExportDot:
     """Ask for the view in the DOT language."""
 
     type: ClassVar[str] = "export-dot"
+    request: str
+
+
+@dataclass(frozen=True, slots=True)
+class ExportPdf:
+    """Ask for the view as a PDF."""
+
+    type: ClassVar[str] = "export-pdf"
     request: str
 
 
@@ -214,7 +222,8 @@ Message = (
     | ClearSelection
     | RevealPass
     | Search
-    | Export
+    | ExportDot
+    | ExportPdf
     | ShowStage
     | ShowOverlay
 )

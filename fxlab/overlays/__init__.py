@@ -7,7 +7,7 @@
 ('rank', 3.0)
 """
 
-from fxlab.overlays.overlay import Overlay, Source, Subject, from_table
+from fxlab.overlays.overlay import Overlay, Source, Subject, Value, from_table
 from fxlab.overlays.registry import SOURCES, source
 
-__all__ = ["SOURCES", "Overlay", "Source", "Subject", "from_table", "source"]
+__all__ = ["SOURCES", "Overlay", "Source", "Subject", "Value", "from_table", "source"]

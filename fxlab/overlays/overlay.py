@@ -58,6 +58,11 @@ class Overlay:
         if self.combine not in get_args(Combine):
             raise ValueError(f"combine: expected 'sum' or 'max', got {self.combine!r}.")
 
+    @property
+    def is_numeric(self) -> bool:
+        """Whether all values are numbers."""
+        return not any(isinstance(value, str) for value in self.values.values())
+
     def of(self, names: Iterable[str]) -> Value | None:
         """Return the value of a box that draws some nodes; ``None`` if none of them has one."""
         values = [self.values[name] for name in names if name in self.values]
@@ -75,7 +80,7 @@ class Subject:
     """What an overlay is measured on."""
 
     graph_module: fx.GraphModule
-    original: fx.GraphModule
+    original: fx.GraphModule | None = None
     inputs: Inputs | None = None
 
     @cached_property
@@ -86,6 +91,11 @@ class Subject:
     @cached_property
     def errors(self) -> pd.DataFrame:
         """How far each node is from the original's."""
+        if self.original is None:
+            raise ValueError(
+                "An error is the distance from another graph, and there is none here. "
+                "Compare them first: fxlab.compare_nodes(original, transformed, inputs)."
+            )
         return compare_nodes(self.original, self.graph_module, self.inputs)
 
 
@@ -112,7 +122,7 @@ class Source:
             If the model has to be run and cannot be, for example because it has no weights.
         """
         if self.runs and subject.inputs is None:
-            raise ValueError(f"{self.title}: the model has to be run, and the session has no inputs.")
+            raise ValueError(f"{self.title}: the model has to be run, and there are no inputs to run it on.")
         return Overlay(self.name, self.title, cleaned(self.measure(subject)), self.combine, self.unit)
 
 

@@ -4,20 +4,26 @@ from __future__ import annotations
 
 from typing import Any
 
-from fxlab.drawing import Group, Leaf, View
-from fxlab.drawing.hierarchy import Hierarchy
+from fxlab.drawing import View
+from fxlab.drawing.paint import values_of
+from fxlab.drawing.palette import CHANGED, HEAT, HEAT_LINE, INK, KINDS, PLAIN
 from fxlab.overlays import Overlay
 from fxlab.screen.wire import clip, to_json
+
+PAINTS = {
+    "heat": HEAT,
+    "heatLine": HEAT_LINE,
+    "plain": (PLAIN.fill, PLAIN.border),
+    "kinds": [(colours.fill, colours.border) for colours in KINDS],
+    "changed": CHANGED,
+    "ink": INK,
+}
+"""The colours of a picture that is saved, which are those of paper whatever the page has."""
 
 
 def overlay_state(overlay: Overlay, view: View) -> dict[str, Any]:
     """Describe an overlay on a view."""
-    hierarchy = view.hierarchy
-    values = {
-        item.id: to_json(value)
-        for item in [*view.clusters, *view.boxes]
-        if (value := overlay.of(names_in(item, hierarchy))) is not None
-    }
+    values = {box: to_json(value) for box, value in values_of(view, overlay).items()}
     return described(overlay) | {"total": to_json(overlay.of(overlay.values)), "values": values}
 
 
@@ -28,12 +34,5 @@ def described(overlay: Overlay) -> dict[str, Any]:
         "title": clip(overlay.title, 80),
         "unit": overlay.unit,
         "combine": overlay.combine,
-        "numeric": not any(isinstance(value, str) for value in overlay.values.values()),
+        "numeric": overlay.is_numeric,
     }
-
-
-def names_in(item: Group | Leaf, hierarchy: Hierarchy) -> list[str]:
-    """Return the names of the nodes that a box draws."""
-    if isinstance(item, Leaf):
-        return list(item.names)
-    return [name for leaf in hierarchy.leaves[item.start : item.stop] for name in leaf.names]

@@ -19,7 +19,7 @@ from fxlab.drawing.hierarchy import Group, Hierarchy, Leaf
 from fxlab.drawing.typography import FONT, has_known_width, shorten, text_width
 from fxlab.screen.details import group_details, model_details, node_description, source_frame
 from fxlab.screen.node_facts import frames_of
-from fxlab.screen.overlay_state import described
+from fxlab.screen.overlay_state import PAINTS, described
 from fxlab.screen.scene import REVEAL_BUDGET
 from fxlab.screen.stages import Stages
 from fxlab.screen.wire import to_json
@@ -121,6 +121,7 @@ class PortableGraphs:
         """Return all graphs as JSON data."""
         return {
             "metrics": METRICS,
+            "paints": PAINTS,
             "looks": self._looks.values,
             "nodes": self._nodes.values,
             "groups": self._groups.values,

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from torch import fx
 
 from fxlab.drawing import Hierarchy, Picture, View, build_hierarchy, render, to_digraph
+from fxlab.overlays import Overlay
 
 Marks = dict[str, tuple[str, ...]]
 
@@ -123,13 +124,13 @@ class Scene:
         leaf = self.hierarchy.leaves[self.hierarchy.position_of[name]]
         return self.box_of(name) == leaf.id
 
-    def draw(self, signatures: Sequence[str]) -> Picture:
+    def draw(self, signatures: Sequence[str], overlay: Overlay | None = None) -> Picture:
         """Lay the visible part out; ``signatures`` number the marks."""
-        return render(self.view, marks=self.marks(), signatures=tuple(signatures))
+        return render(self.view, marks=self.marks(), signatures=tuple(signatures), overlay=overlay)
 
-    def dot(self) -> str:
+    def dot(self, overlay: Overlay | None = None) -> str:
         """Return the visible part in the DOT language."""
-        return str(to_digraph(self.view, marks=self.marks()).source)
+        return str(to_digraph(self.view, marks=self.marks(), overlay=overlay).source)
 
     def marks(self) -> Marks:
         """Node name -> signatures of the passes that changed the node."""

@@ -72,8 +72,10 @@ class InputMaker:
         """Return the number of tokens."""
         if self.asked_length is not None:
             return self.asked_length
+        positions = self.number("max_position_embeddings", "n_positions", default=-1)
+        if positions < 0:  # without a limit
+            return 12
         # Some models keep the first positions for padding.
-        positions = self.number("max_position_embeddings", "n_positions", default=4096)
         return max(1, min(12, positions - 2 if positions > 4 else positions))
 
     def ids(self) -> torch.Tensor:

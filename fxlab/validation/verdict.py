@@ -269,7 +269,8 @@ def _summary(outputs: dict[str, Judgement]) -> Verdict:
     ratios = {path: j.errors.ratio for path, j in outputs.items() if j.errors and j.errors.usual}
     ratio = max(ratios.values(), default=None)
     if status is Status.SAME_BITS:
-        return Verdict(status, f"every bit of {len(outputs)} outputs is the same", None, outputs)
+        which = f"{len(outputs)} outputs" if len(outputs) > 1 else "the output"
+        return Verdict(status, f"every bit of {which} is the same", None, outputs)
     worst = max(decisive, key=lambda path: ratios.get(path, float("inf")))
     others = f" ({len(decisive) - 1} more of {len(outputs)} outputs likewise)" if len(decisive) > 1 else ""
     return Verdict(status, f"{worst}: {decisive[worst].reason}{others}", ratio, outputs)

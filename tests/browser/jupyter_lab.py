@@ -3,20 +3,14 @@
 from __future__ import annotations
 
 import os
-import socket
-import subprocess
 import sys
-import time
-import urllib.error
-import urllib.request
 from pathlib import Path
-from types import TracebackType
 
-STARTUP_SECONDS = 90
+from local_server import LocalServer, free_port
 
 
-class JupyterLab:
-    """A server for the time of a ``with`` block.
+class JupyterLab(LocalServer):
+    """A server for the time of a ``with`` block, of JupyterLab and of Notebook 7.
 
     Parameters
     ----------
@@ -30,26 +24,8 @@ class JupyterLab:
 
     def __init__(self, notebooks: Path, state: Path, python_path: tuple[Path, ...] = ()) -> None:
         self.notebooks = notebooks
-        self._state = state
-        self._python_path = python_path
-        self._process: subprocess.Popen[bytes] | None = None
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            self.port = probe.getsockname()[1]
-
-    @property
-    def url(self) -> str:
-        """Where it listens."""
-        return f"http://127.0.0.1:{self.port}"
-
-    @property
-    def log(self) -> Path:
-        """What it and its kernels print."""
-        return self._state / "lab.log"
-
-    def __enter__(self) -> JupyterLab:
         folders = {
-            name: str(self._state / name.lower())
+            name: str(state / name.lower())
             for name in (
                 "JUPYTER_CONFIG_DIR", "JUPYTER_DATA_DIR", "JUPYTER_RUNTIME_DIR", "IPYTHONDIR",
                 "JUPYTERLAB_SETTINGS_DIR", "JUPYTERLAB_WORKSPACES_DIR", "HF_HOME",
@@ -57,60 +33,26 @@ class JupyterLab:
         }  # fmt: skip
         environment = {name: value for name, value in os.environ.items() if not name.startswith("JUPYTER")}
         environment |= folders | {
-            "PYTHONPATH": os.pathsep.join(map(str, self._python_path)),
+            "PYTHONPATH": os.pathsep.join(map(str, python_path)),
             "HF_HUB_OFFLINE": "1",
             "OMP_NUM_THREADS": "2",
             "PYDEVD_DISABLE_FILE_VALIDATION": "1",
         }
-        self._write_settings(Path(folders["JUPYTERLAB_SETTINGS_DIR"]))
+        _write_settings(Path(folders["JUPYTERLAB_SETTINGS_DIR"]))
+        port = free_port()
         arguments = [
-            "--ip=127.0.0.1", f"--port={self.port}", "--port-retries=0", "--no-browser", "--allow-root",
+            "--ip=127.0.0.1", f"--port={port}", "--port-retries=0", "--no-browser", "--allow-root",
             "--ServerApp.token=", "--ServerApp.password=", "--ServerApp.disable_check_xsrf=True",
-            f"--ServerApp.root_dir={self.notebooks}", "--LabApp.news_url=None",
+            f"--ServerApp.root_dir={notebooks}", "--LabApp.news_url=None",
             "--LabApp.check_for_updates_class=jupyterlab.handlers.announcements.NeverCheckForUpdate",
             "--LabApp.extension_manager=readonly", "--LabApp.expose_app_in_browser=True",
         ]  # fmt: skip
-        with self.log.open("wb") as log:
-            self._process = subprocess.Popen(
-                [sys.executable, "-m", "jupyterlab", *arguments],
-                env=environment,
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=subprocess.STDOUT,
-            )
-        self._wait_until_up()
-        return self
+        command = [sys.executable, "-m", "jupyterlab", *arguments]
+        super().__init__(command, environment, port, "/api/status", state / "lab.log")
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        process = self._process
-        if process is None:
-            return
-        process.terminate()
-        try:
-            process.wait(timeout=20)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
 
-    @staticmethod
-    def _write_settings(folder: Path) -> None:
-        """Answer beforehand what a fresh JupyterLab would ask."""
-        settings = folder / "@jupyterlab" / "apputils-extension"
-        settings.mkdir(parents=True)
-        (settings / "notification.jupyterlab-settings").write_text('{"fetchNews": "false"}')
-
-    def _wait_until_up(self) -> None:
-        deadline = time.monotonic() + STARTUP_SECONDS
-        while time.monotonic() < deadline:
-            assert self._process is not None
-            if self._process.poll() is not None:
-                break
-            try:
-                with urllib.request.urlopen(f"{self.url}/api/status", timeout=2):
-                    return
-            except (urllib.error.URLError, OSError):
-                time.sleep(0.2)
-        self.__exit__(None, None, None)
-        raise RuntimeError(f"JupyterLab did not start:\n{self.log.read_text(errors='replace')[-4000:]}")
+def _write_settings(folder: Path) -> None:
+    """Answer beforehand what a fresh JupyterLab would ask."""
+    settings = folder / "@jupyterlab" / "apputils-extension"
+    settings.mkdir(parents=True)
+    (settings / "notification.jupyterlab-settings").write_text('{"fetchNews": "false"}')

@@ -272,16 +272,22 @@ def test_a_node_that_is_hidden_in_a_group_is_found_by_searching(page: LabPage, i
     expect(inspector.locator(".fxi-layer svg .fxi-selected")).to_be_in_viewport()
 
 
-def test_the_graph_is_saved_as_svg_and_as_dot(page: LabPage, inspector: Locator, tmp_path: Path) -> None:
-    for item, name in (("SVG picture", "Blocks.svg"), ("Graphviz DOT", "Blocks.dot")):
-        inspector.get_by_text("Export").click()
+def test_the_graph_is_saved_as_svg_as_pdf_and_as_dot(
+    page: LabPage, inspector: Locator, tmp_path: Path
+) -> None:
+    items = {"SVG picture": "Blocks.svg", "PDF": "Blocks.pdf", "Graphviz DOT": "Blocks.dot"}
+    for item, name in items.items():
+        inspector.get_by_text("Export", exact=True).click()
         with page.page.expect_download() as download:
-            inspector.get_by_role("button", name=item).click()
+            inspector.get_by_role("button", name=item, exact=True).click()
         download.value.save_as(tmp_path / name)
         assert download.value.suggested_filename == name
     page.settle(inspector)
     assert (tmp_path / "Blocks.svg").read_text().lstrip().startswith("<svg")
     assert (tmp_path / "Blocks.dot").read_text().startswith("digraph")
+    pdf = (tmp_path / "Blocks.pdf").read_bytes()
+    assert pdf.startswith(b"%PDF")
+    assert pdf.rstrip().endswith(b"%%EOF")
 
 
 def test_names_from_a_model_are_words_and_never_markup(page: LabPage, inspector: Locator) -> None:
@@ -348,6 +354,11 @@ def test_stages_are_compared_and_the_graph_is_coloured(page: LabPage, inspector:
     page.settle(inspector)
     expect(inspector.locator(".fxi-heat").first).to_be_visible()
     page.screenshot("inspector-flops", inspector)
+    inspector.get_by_text("Export", exact=True).click()
+    page.screenshot("inspector-export", inspector)
+    with page.page.expect_download() as download:
+        inspector.get_by_role("button", name="SVG picture").click()
+    assert ">FLOPs</text>" in download.value.path().read_text(encoding="utf-8")
     inspector.get_by_role("combobox", name="Colour by").select_option("")
     page.settle(inspector)
     expect(inspector.locator(".fxi-heat")).to_have_count(0)

@@ -19,6 +19,8 @@ from torch import fx, nn
 import fxlab
 from fxlab import ChangeTrueDivToMulByInverse, MergeLinears, Session
 from fxlab.drawing import View, build_hierarchy, render
+from fxlab.drawing.layout import lay_out
+from fxlab.overlays import Subject, source
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "drawing"))
 from drawing_models import Llama
@@ -272,10 +274,25 @@ def test_names_from_a_model_are_words_and_never_markup(page: Page) -> None:
 
 def test_the_view_is_saved_as_dot(page: Page, tmp_path: Path) -> None:
     page.get_by_text("Export").click()
+    expect(page.get_by_role("button", name="PDF")).to_be_hidden()  # Graphviz in the page writes none
     with page.expect_download() as download:
         page.get_by_role("button", name="Graphviz DOT").click()
     download.value.save_as(tmp_path / "view.dot")
-    assert (tmp_path / "view.dot").read_text(encoding="utf-8").startswith("digraph")
+    plain = (tmp_path / "view.dot").read_text(encoding="utf-8")
+    assert plain.startswith("digraph")
+    assert "Parameters" not in plain
+    page.get_by_role("combobox", name="Colour by").select_option("parameters")
+    settle(page)
+    page.get_by_text("Export").click()
+    with page.expect_download() as download:
+        page.get_by_role("button", name="Graphviz DOT").click()
+    download.value.save_as(tmp_path / "coloured.dot")
+    coloured = (tmp_path / "coloured.dot").read_text(encoding="utf-8")
+    assert "<B>Parameters</B>" in coloured
+    assert coloured.count('fillcolor="#f0913a"') >= 1
+    assert lay_out(coloured, "pdf").startswith(b"%PDF")
+    page.get_by_role("combobox", name="Colour by").select_option("")
+    settle(page)
 
 
 def test_it_follows_the_system_to_light_and_dark(browser: Browser, file: Path) -> None:
@@ -349,4 +366,11 @@ def test_the_page_draws_what_python_draws(browser: Browser, tmp_path: Path, open
     expected = elements_of(render(view, marks=marks).svg)
     assert elements_of(saved_svg(page, tmp_path)) == expected
     assert any("chip" in name for name in expected) == bool(opening)
+    subject = Subject(session.graph_module)
+    for overlay in (source("parameters").overlay(subject), source("dtype").overlay(subject)):
+        page.get_by_role("combobox", name="Colour by").select_option(overlay.name)
+        settle(page)
+        coloured = elements_of(render(view, marks=marks, overlay=overlay).svg)
+        assert elements_of(saved_svg(page, tmp_path)) == coloured
+        assert coloured.keys() - expected.keys() == {"fx-legend"}
     page.context.close()

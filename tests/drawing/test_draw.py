@@ -1,8 +1,11 @@
+import pandas as pd
 import pytest
+import torch
 from drawing_models import Bert
-from torch import fx
+from torch import fx, nn
 
 from fxlab.drawing import Drawing, draw
+from fxlab.overlays import Overlay
 
 
 @pytest.fixture(scope="module")
@@ -73,3 +76,52 @@ def test_mistakes_are_named(gm):
         draw(gm, opened="encoder")
     with pytest.raises(ValueError, match="no group"):
         draw(gm, opened=["nope"])
+
+
+@pytest.fixture(scope="module")
+def small() -> fx.GraphModule:
+    return fx.symbolic_trace(nn.Sequential(nn.Linear(2, 2), nn.ReLU()))
+
+
+def test_a_drawing_is_coloured_by_a_name_a_table_or_an_overlay(small):
+    table = pd.DataFrame({"rank": [1, 2]}, index=["_0", "_1"])
+    own = Overlay("rank", "rank", {"_0": 1.0, "_1": 2.0})
+    pictures = {draw(small, overlay=what).svg for what in (table, table["rank"], own)}
+    assert len(pictures) == 1
+    assert ">rank</text>" in pictures.pop()
+    assert ">Parameters</text>" in draw(small, overlay="parameters").svg
+    measured = draw(small, overlay="flops", inputs=(torch.ones(3, 2),))
+    assert repr(measured) == "<Drawing: 4 nodes in 4 boxes, coloured by FLOPs>"
+    assert measured.overlay.values["_0"] == 2 * 3 * 2 * 2
+
+
+def test_a_coloured_drawing_stays_so_when_groups_open_and_in_every_file(gm, tmp_path):
+    closed = draw(gm, overlay="parameters", opened=[])
+    group = next(box.path for box in closed.picture.boxes.values() if box.openable)
+    opened = closed.open(group)
+    assert opened.overlay is opened.close(group).overlay is closed.overlay
+    for suffix in (".svg", ".dot"):
+        assert ">Parameters<" in opened.save(tmp_path / f"graph{suffix}").read_text(encoding="utf-8")
+    for suffix, beginning in ((".png", b"\x89PNG"), (".pdf", b"%PDF")):
+        assert opened.save(tmp_path / f"graph{suffix}").read_bytes().startswith(beginning)
+
+
+@pytest.mark.parametrize(
+    ("overlay", "error", "words"),
+    [
+        ("warmth", ValueError, "There are: output-error"),
+        ("time", ValueError, "no inputs to run it on"),
+        ("output-error", ValueError, "no inputs to run it on"),
+        (3, TypeError, "got int"),
+        (pd.DataFrame({"a": [1], "b": [2]}, index=["_0"]), ValueError, "one column, got 2: 'a', 'b'"),
+        (pd.Series([1.0], index=["elsewhere"]), ValueError, "no value for any node"),
+    ],
+)
+def test_an_overlay_that_is_none_is_refused_in_words(small, overlay, error, words):
+    with pytest.raises(error, match=words):
+        draw(small, overlay=overlay)
+
+
+def test_an_error_needs_another_graph(small):
+    with pytest.raises(ValueError, match="compare_nodes"):
+        draw(small, overlay="introduced-error", inputs=(torch.ones(1, 2),))

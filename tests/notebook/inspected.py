@@ -88,7 +88,12 @@ class Page:
     def __init__(self, inspector: Inspector) -> None:
         self.inspector = inspector
         self.received: list[dict[str, Any]] = []
-        inspector.send = lambda content, buffers=None: self.received.append(content)
+        self.buffers: list[bytes] = []
+        inspector.send = self._receive
+
+    def _receive(self, content: dict[str, Any], buffers: list[bytes] | None = None) -> None:
+        self.received.append(content)
+        self.buffers += buffers or []
 
     def sends(self, content: object) -> list[dict[str, Any]]:
         """Send anything at all, and return what came back."""

@@ -159,3 +159,27 @@ def test_the_view_is_exported_as_dot(page: Page):
     assert (dot["type"], dot["request"]) == ("dot", "page-2")
     assert dot["text"].startswith("digraph")
     assert "relu" not in dot["text"], "only what is shown"
+
+
+def test_the_view_is_exported_as_pdf(page: Page):
+    pdf, _ = page.sends({"type": "export-pdf", "request": "page-3"})
+    assert pdf == {"type": "pdf", "request": "page-3"}
+    (data,) = page.buffers
+    assert data.startswith(b"%PDF-1.")
+    assert data.rstrip().endswith(b"%%EOF")
+    assert b"/Type /Catalog" in data
+    table = int(data[data.rindex(b"startxref") :].split()[1])
+    assert data[table : table + 4] == b"xref"
+    assert page.inspector.status == {"busy": None, "error": None}
+
+
+def test_the_colours_are_exported_with_the_view(page: Page):
+    plain = page.inspector.svg
+    page.sends({"type": "show-overlay", "name": "parameters"})
+    dot, _ = page.sends({"type": "export-dot", "request": "1"})
+    assert ">Parameters<" in dot["text"]
+    assert ">Parameters</text>" in page.inspector.svg
+    assert ">Parameters</text>" in page.inspector._repr_mimebundle_()[0]["image/svg+xml"]
+    assert ">Parameters</text>" not in page.inspector.picture["svg"], "the page paints by itself"
+    page.sends({"type": "show-overlay", "name": ""})
+    assert page.inspector.svg == plain

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+import signal
+from dataclasses import replace
 
 import pytest
 from inspected import FUSE, MERGE, MUL_TO_ADD, Page
 from torch import fx, nn
 
 from fxlab import Session
-from fxlab.notebook import Inspector, measurements
+from fxlab.notebook import Inspector, inspector
 from fxlab.notebook.measurements import MEASUREMENTS
 
 NAMES = [measurement.name for measurement in MEASUREMENTS]
@@ -103,16 +105,49 @@ def test_a_failure_is_said_in_its_tab_and_nowhere_else():
     assert shown(page, "speed")["state"] == "none"
 
 
-def test_an_interrupted_measurement_says_so(page: Page, monkeypatch):
-    def interrupt(session):
-        raise KeyboardInterrupt
+def stopped_by(raising):
+    def make(session):
+        signal.raise_signal(signal.SIGINT)
+        raise AssertionError("the interrupt came before")
 
-    stopped = measurements.Measurement("speed", "", "", "", "", "", interrupt)
-    monkeypatch.setattr("fxlab.notebook.inspector.MEASUREMENTS", (stopped,))
-    page.sends({"type": "measure", "name": "speed"})
-    assert shown(page, "speed")["state"] == "failed"
-    assert "interrupted" in shown(page, "speed")["text"]
-    assert page.inspector.status["busy"] is None
+    def make_and_hide(session):
+        try:
+            make(session)
+        except KeyboardInterrupt:
+            raise RuntimeError("a callback raised") from None
+
+    return make if raising is KeyboardInterrupt else make_and_hide
+
+
+@pytest.mark.parametrize("raising", [KeyboardInterrupt, RuntimeError])
+def test_a_cancelled_measurement_says_so_and_can_be_made_again(page: Page, monkeypatch, raising):
+    speed = next(measurement for measurement in MEASUREMENTS if measurement.name == "speed")
+    with monkeypatch.context() as patch:
+        patch.setattr(inspector, "MEASUREMENTS", (replace(speed, make=stopped_by(raising)),))
+        for _ in range(2):
+            assert page.sends({"type": "measure", "name": "speed"}) == [{"type": "done"}]
+            assert shown(page, "speed")["state"] == "none"
+            assert shown(page, "speed")["text"] == f"Cancelled. {speed.about}"
+            assert page.inspector.status == {"busy": None, "error": None}
+    assert "Cancelled" not in measured(page, "speed")["text"]
+
+
+def test_what_was_measured_before_stays_if_a_repetition_is_cancelled(page: Page, monkeypatch):
+    before = measured(page, "graph-difference")
+    difference = next(measurement for measurement in MEASUREMENTS if measurement.name == "graph-difference")
+    with monkeypatch.context() as patch:
+        patch.setattr(inspector, "MEASUREMENTS", (replace(difference, make=stopped_by(KeyboardInterrupt)),))
+        page.sends({"type": "measure", "name": "graph-difference"})
+    assert shown(page, "graph-difference") == before | {"text": f"Cancelled. {before['text']}"}
+
+
+def test_a_measurement_that_failed_before_it_was_cancelled_is_offered_again(page: Page, monkeypatch):
+    cost = next(measurement for measurement in MEASUREMENTS if measurement.name == "node-cost")
+    for make, state in ((lambda session: 1 / 0, "failed"), (stopped_by(KeyboardInterrupt), "none")):
+        monkeypatch.setattr(inspector, "MEASUREMENTS", (replace(cost, make=make),))
+        page.sends({"type": "measure", "name": "node-cost"})
+        assert shown(page, "node-cost")["state"] == state
+    assert "division" not in shown(page, "node-cost")["text"]
 
 
 def test_a_table_that_there_is_not_is_named(page: Page):

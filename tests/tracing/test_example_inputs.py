@@ -297,3 +297,9 @@ def test_a_model_that_takes_none_of_them_says_so_itself():
     model = Picky(hf.ViltConfig(**WIDTHS, vocab_size=100)).eval()
     with pytest.raises(ValueError, match="papyrus"):
         model(**example_inputs(model))
+
+
+def test_a_negative_number_of_positions_is_no_limit():
+    config = hf.XLNetConfig(d_model=16, n_head=2, n_layer=1, d_inner=16, vocab_size=30)
+    assert config.max_position_embeddings == -1
+    assert example_inputs(hf.XLNetModel(config).eval())["input_ids"].shape == (2, 12)

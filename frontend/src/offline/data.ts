@@ -1,6 +1,6 @@
 /** What is embedded in a report: `fxlab/screen/portable.py` and `report.py` write it. */
 
-import type { BoxKind, Cell, Comparison, Details, Overlay, Passes, SourceFrame, Tables } from "../protocol";
+import type { BoxKind, Cell, Comparison, Details, Overlay, Paints, Passes, SourceFrame, Tables } from "../protocol";
 
 /** A text and its width; null where the width is a guess. */
 export type Word = [text: string, width: number | null];
@@ -99,6 +99,7 @@ export interface Metrics {
 
 export interface SessionData {
   metrics: Metrics;
+  paints: Paints;
   looks: Look[];
   nodes: BareDetails[];
   groups: BareDetails[];

@@ -1,5 +1,6 @@
 /** A view in the DOT language; boxes have fixed sizes, so that words and fonts cannot move anything. */
 
+import type { Legend, Painting } from "../saved_picture";
 import type { PlacedBox } from "./boxes";
 import { Group } from "./hierarchy";
 import type { View } from "./view";
@@ -11,9 +12,10 @@ const SETTINGS = [
   "edge [arrowsize=0.55 penwidth=1.1]",
 ];
 
-export function toDot(view: View, boxes: Map<string, PlacedBox>, edgeColour: string): string {
+export function toDot(view: View, boxes: Map<string, PlacedBox>, edgeColour: string, painting: Painting | null = null): string {
   const lines = ["digraph fxlab {", ...SETTINGS];
-  writeChildren(lines, view.hierarchy.root, view, boxes);
+  if (painting) lines.push(`graph [label=${legendLabel(painting.legend, painting.heat)} labelloc=b labeljust=l]`);
+  writeChildren(lines, view.hierarchy.root, view, boxes, painting);
   for (const { source, target, leaves } of view.edges) {
     const width = leaves.length > 1 ? " penwidth=1.8" : "";
     lines.push(`"${source.id}" -> "${target.id}" [id="edge-${source.id}-${target.id}" color="${edgeColour}"${width}]`);
@@ -21,24 +23,34 @@ export function toDot(view: View, boxes: Map<string, PlacedBox>, edgeColour: str
   return [...lines, "}"].join("\n");
 }
 
-function writeChildren(lines: string[], group: Group, view: View, boxes: Map<string, PlacedBox>): void {
+function writeChildren(lines: string[], group: Group, view: View, boxes: Map<string, PlacedBox>, painting: Painting | null): void {
   for (const child of group.children) {
     const { look, width, height, chips, id } = boxes.get(child.id)!;
-    const [fill, border] = look.colours;
+    const paint = painting?.colours.get(id);
+    const [fill, border] = paint ? [paint.fill, paint.border] : look.colours;
     if (!(child instanceof Group && view.isCluster(child))) {
       const words = [...chips.map((chip) => `(${chip.word[0]})`), look.title[0], ...look.lines.map(([text]) => text), ...(look.badge ? [look.badge[0]] : [])];
       lines.push(
-        `"${id}" [id="${id}" label=${quoted(words.join("\n"))} width=${(width / POINTS).toFixed(4)} height=${(height / POINTS).toFixed(4)} fillcolor="${fill}" color="${border}"]`,
+        `"${id}" [id="${id}" label=${quoted(words.join("\n"))} width=${(width / POINTS).toFixed(4)} height=${(height / POINTS).toFixed(4)} fillcolor="${fill}" color="${border}"${paint?.dashed ? ' style="rounded,filled,dashed"' : ""}]`,
       );
       continue;
     }
     // A fixed size: the room for the title must not depend on the fonts of the machine.
     const title = [look.title[0], ...look.lines.map(([text]) => text)].join("  ");
     const label = `<<TABLE BORDER="0" CELLBORDER="0" CELLSPACING="0" CELLPADDING="0" FIXEDSIZE="TRUE" WIDTH="${Math.round(width)}" HEIGHT="${Math.round(height)}"><TR><TD ALIGN="LEFT">${escaped(title) || " "}</TD></TR></TABLE>>`;
-    lines.push(`subgraph "cluster_${id}" {`, `graph [id="${id}" label=${label} labeljust=l style="rounded,filled" margin=14 fillcolor="${fill}" color="${border}"]`);
-    writeChildren(lines, child, view, boxes);
+    lines.push(`subgraph "cluster_${id}" {`, `graph [id="${id}" label=${label} labelloc=t labeljust=l style="rounded,filled" margin=14 fillcolor="${fill}" color="${border}"]`);
+    writeChildren(lines, child, view, boxes, painting);
     lines.push("}");
   }
+}
+
+function legendLabel({ title, ends, kinds }: Legend, heat: [string, string]): string {
+  const rows = [
+    `<TR><TD COLSPAN="3" ALIGN="LEFT"><B>${escaped(title) || " "}</B></TD></TR>`,
+    ends ? `<TR><TD>${escaped(ends[0])}</TD><TD BGCOLOR="${heat.join(":")}" WIDTH="140" HEIGHT="12"></TD><TD>${escaped(ends[1])}</TD></TR>` : "",
+    ...kinds.map(([{ fill }, words]) => `<TR><TD BGCOLOR="${fill}" WIDTH="18"></TD><TD COLSPAN="2" ALIGN="LEFT">${escaped(words) || " "}</TD></TR>`),
+  ];
+  return `<<TABLE BORDER="0" CELLBORDER="0" CELLSPACING="3" CELLPADDING="1">${rows.join("")}</TABLE>>`;
 }
 
 /** A backslash would start an escape of Graphviz's own. */

@@ -2,6 +2,7 @@
 
 import type { Model } from "../app";
 import type { Box, Cell, Comparison, Details, Edge, FromKernel, Link, Picture, Stages, State, ToKernel } from "../protocol";
+import { painting } from "../saved_picture";
 import { placeBoxes } from "./boxes";
 import { combined } from "./combine";
 import type { BareDetails, SessionData } from "./data";
@@ -67,7 +68,7 @@ export class OfflineKernel implements Model {
       status: { busy: null, error: null },
       details: this.described(),
       stages: this.stages(),
-      overlays: { offered: [], overlay: null },
+      overlays: { offered: [], overlay: null, paints: data.paints },
       height: 0,
     };
   }
@@ -131,7 +132,7 @@ export class OfflineKernel implements Model {
       case "search":
         return this.tell({ type: "found", request: message.request, ...this.scene.search.find(message.query) });
       case "export-dot":
-        return this.tell({ type: "dot", request: message.request, text: this.dot });
+        return this.tell({ type: "dot", request: message.request, text: this.paintedDot() });
       case "show-stage":
         return this.showStage(message.stage, message.compared);
       case "show-overlay":
@@ -169,7 +170,7 @@ export class OfflineKernel implements Model {
     const { overlays, nodes } = this.data.graphs[this.scene.number]!;
     const offered = overlays.map(({ name, title }) => ({ name, title }));
     const chosen = overlays.find(({ name }) => name === this.overlay);
-    if (!chosen) return this.set("overlays", { offered, overlay: null });
+    if (!chosen) return this.set("overlays", { offered, overlay: null, paints: this.data.paints });
     const { combine, numeric } = chosen;
     const valueOf = new Map(nodes.map((place, i) => [this.data.nodes[place]!.name!, chosen.values[i] ?? null]));
     const { leaves } = this.scene.hierarchy;
@@ -179,7 +180,8 @@ export class OfflineKernel implements Model {
       const value = combined(drawn.flatMap((leaf) => leaf.names.map((name) => valueOf.get(name) ?? null)), combine, numeric);
       if (value !== null) values[item.id] = value;
     }
-    this.set("overlays", { offered, overlay: { ...chosen, values, total: combined(chosen.values, combine, numeric) } });
+    const overlay = { ...chosen, values, total: combined(chosen.values, combine, numeric) };
+    this.set("overlays", { offered, overlay, paints: this.data.paints });
   }
 
   private async selectNode(name: string, show: boolean): Promise<void> {
@@ -230,6 +232,13 @@ export class OfflineKernel implements Model {
     const infos: [string, Box][] = [...boxes.values()].flatMap(({ id, box, chips }) => [[id, box], ...chips.map((chip): [string, Box] => [chip.id, chip.box])] as [string, Box][]);
     this.set("picture", { ...drawn, boxes: Object.fromEntries(infos), edges: Object.fromEntries(edges), signatures, compared: compared !== "", matches: this.matches(view) });
     if (this.overlay) this.showOverlay();
+  }
+
+  private paintedDot(): string {
+    const { overlay, paints } = this.state.overlays;
+    if (!overlay) return this.dot;
+    const { looks, metrics } = this.data;
+    return toDot(this.view, placeBoxes(this.view, looks, metrics), metrics.edge, painting(overlay, this.state.picture, paints));
   }
 
   private edge(source: Group | Leaf, target: Group | Leaf, leaves: Leaf[]): Edge & { count: number } {

@@ -1,0 +1,120 @@
+"""How long people wait for a page: a script of its own, as there is no peer to compare with.
+
+Run it with ``python -m benchmarks.page``. It writes reports of BERT-base and of 10,000 nodes, opens them
+in a headless Chromium, and prints the milliseconds from the address to the painted graph, and from a
+click on a box until its selection is painted. In a notebook the same code does the latter.
+"""
+
+from __future__ import annotations
+
+import shutil
+import statistics
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+from playwright.sync_api import Browser, Page, sync_playwright
+from torch import fx
+from transformers import BertConfig, BertModel
+
+import fxlab
+from benchmarks.inspector import synthetic
+
+OPENINGS, CLICKS = 5, 60
+CHROMIUM = ("chromium", "chromium-browser", "google-chrome")
+ARGUMENTS = ["--headless", "--no-sandbox", "--disable-gpu", "--no-first-run"]
+WHEN_PAINTED = """
+window.afterPaint = () => new Promise(done => requestAnimationFrame(() => {
+    const { port1, port2 } = new MessageChannel();
+    port1.onmessage = () => done(performance.now());
+    port2.postMessage(null);  // is delivered once the frame is painted
+}));
+"""
+UNTIL_DRAWN = """() => new Promise(done => {
+    const isDrawn = () => document.querySelector(".fxi-layer svg");
+    const look = () => isDrawn() ? afterPaint().then(done) : setTimeout(look, 2);
+    look();
+})"""
+REMEMBER_CLICKS = """() => {
+    window.waits = [];
+    window.addEventListener("pointerup", event => {
+        const start = event.timeStamp;
+        afterPaint().then(end => {
+            const selected = document.querySelectorAll(".fxi-layer .node.fxi-selected");
+            waits.push([end - start, selected.length === 1]);
+        });
+    });
+}"""
+
+
+def graphs() -> Iterator[tuple[str, fx.GraphModule]]:
+    """Yield what is opened."""
+    yield "BERT-base", fxlab.symbolic_trace(BertModel(BertConfig()).eval(), check=False)
+    yield "10,000 nodes", synthetic(10_000)
+
+
+def waits(name: str, gm: fx.GraphModule, browser: Browser, folder: Path) -> dict[str, Any]:
+    """Return a row of milliseconds."""
+    file = fxlab.report(gm, folder / "report.html", measure=False)
+    openings = []
+    for _ in range(OPENINGS):
+        page = browser.new_page(viewport={"width": 1500, "height": 950})
+        page.add_init_script(WHEN_PAINTED)
+        page.goto(file.as_uri(), wait_until="commit")
+        openings.append(page.evaluate(UNTIL_DRAWN))
+        if len(openings) < OPENINGS:
+            page.close()
+    clicks = sorted(click_waits(page))
+    return {
+        "model": name,
+        "nodes": len(gm.graph.nodes),
+        "file, MB": file.stat().st_size / 1e6,
+        "boxes": page.locator(".fxi-layer svg .node").count(),
+        "opening, median": statistics.median(openings),
+        "most": max(openings),
+        "click to paint, median": statistics.median(clicks),
+        "click to paint, 95th percentile": clicks[int(0.95 * (len(clicks) - 1))],
+        "clicks": len(clicks),
+    }
+
+
+def click_waits(page: Page) -> list[float]:
+    """Click on boxes that can be seen, one after the other; return what each took in milliseconds."""
+    page.evaluate(REMEMBER_CLICKS)
+    graph = page.locator(".fxi-graph").bounding_box()
+    assert graph is not None
+    titles = page.locator(".fxi-layer svg .node:not(.fx-chip) .fx-title").all()
+    places = [area for title in titles if (area := title.bounding_box())]
+    middles = [(p["x"] + p["width"] / 2, p["y"] + p["height"] / 2) for p in places]
+    # Nothing else lies over this part of the graph.
+    inside = [
+        (x, y)
+        for x, y in middles
+        if graph["x"] + 20 < x < graph["x"] + graph["width"] - 160
+        and graph["y"] + 20 < y < graph["y"] + graph["height"] - 160
+    ]
+    for number in range(CLICKS):
+        page.mouse.click(*inside[number % len(inside)])
+        page.wait_for_timeout(60)
+    found = page.evaluate("() => waits")
+    assert len(found) == CLICKS
+    assert all(selected for _, selected in found), "a click hit no box"
+    return [wait for wait, _ in found]
+
+
+def main() -> None:
+    """Measure and print."""
+    chromium = next(filter(None, map(shutil.which, CHROMIUM)), None)
+    if chromium is None:
+        raise SystemExit("This needs Chromium: apt-get install chromium.")
+    with tempfile.TemporaryDirectory() as folder, sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=chromium, args=ARGUMENTS)
+        rows = [waits(name, gm, browser, Path(folder)) for name, gm in graphs()]
+        browser.close()
+    print(pd.DataFrame(rows).round(1).to_string(index=False))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,120 @@
+/** A picture as it is saved: with the colours of an overlay, those of paper, and what they mean. */
+
+import { s } from "./dom";
+import { paint, type Paint, type Painted } from "./overlay";
+import type { Overlay, Paints, Picture } from "./protocol";
+
+// As in `fxlab.drawing.svg`.
+const [WIDTH, MARGIN, ROW, STEPS, HEIGHT, SWATCH] = [240, 14, 19, 30, 12, 18];
+const [TITLE_SIZE, LINE_SIZE] = [12.5, 10.5];
+const LONGEST_WORDS = 30;
+
+export interface Colours {
+  fill: string;
+  border: string;
+  dashed: boolean;
+}
+
+export interface Legend {
+  title: string;
+  ends: [low: string, high: string] | null;
+  kinds: [colours: Colours, words: string][];
+}
+
+export interface Painting {
+  /** Of closed boxes, by id. */
+  colours: Map<string, Colours>;
+  legend: Legend;
+  /** The ends of the scale. */
+  heat: [low: string, high: string];
+}
+
+/** Returns the colours in which an overlay is saved. */
+export function painting(overlay: Overlay, picture: Picture, paints: Paints): Painting {
+  const painted = paint(overlay, picture);
+  const colours = new Map<string, Colours>();
+  for (const [id, { kind, changed }] of Object.entries(picture.boxes)) {
+    if (kind === "cluster" || kind === "chip") continue;
+    const own = coloursOf(painted.boxes.get(id), paints);
+    colours.set(id, changed > 0 ? { fill: own.fill, border: paints.changed, dashed: false } : own);
+  }
+  return { colours, legend: legendOf(overlay, painted, paints), heat: paints.heat };
+}
+
+/** Returns a picture with the colours of an overlay and a legend below. */
+export function savedPicture(picture: Picture, overlay: Overlay | null, paints: Paints): Pick<Picture, "svg" | "width" | "height"> {
+  if (!overlay) return picture;
+  const { colours, legend } = painting(overlay, picture, paints);
+  const root = new DOMParser().parseFromString(picture.svg, "image/svg+xml").documentElement;
+  for (const group of root.querySelectorAll("g[id]")) {
+    const own = colours.get(group.id);
+    if (!own) continue;
+    for (const shape of group.querySelectorAll(":scope > .fx-shape, :scope > .fx-sheet")) {
+      shape.setAttribute("fill", own.fill);
+      shape.setAttribute("stroke", own.border);
+      if (own.dashed) shape.setAttribute("stroke-dasharray", "3 3");
+    }
+    for (const words of group.querySelectorAll(":scope > .fx-title, :scope > .fx-line")) words.setAttribute("fill", paints.ink);
+  }
+  const width = Math.max(picture.width, WIDTH);
+  const left = (picture.width - width) / 2;
+  const [drawn, bottom] = drawLegend(legend, left + MARGIN, picture.height + ROW, paints);
+  const height = bottom + MARGIN;
+  root.append(drawn);
+  for (const [name, value] of Object.entries({ width, height, viewBox: `${left} 0 ${width} ${height}` })) root.setAttribute(name, String(value));
+  return { svg: new XMLSerializer().serializeToString(root), width, height };
+}
+
+function coloursOf(own: Paint | undefined, paints: Paints): Colours {
+  if (own?.level !== undefined) return { fill: heat(own.level, paints), border: paints.heatLine, dashed: false };
+  const kind = own?.kind === undefined ? undefined : paints.kinds[own.kind];
+  const [fill, border] = kind ?? paints.plain;
+  return { fill, border, dashed: kind === undefined };
+}
+
+function legendOf({ title }: Overlay, { ends, kinds }: Painted, paints: Paints): Legend {
+  const shown = paints.kinds.slice(0, kinds.length).map(([fill, border], i): [Colours, string] => {
+    const others = i === paints.kinds.length - 1 && kinds.length > paints.kinds.length;
+    return [{ fill, border, dashed: false }, others ? "others" : shortened(kinds[i]!)];
+  });
+  return { title: shortened(title), ends, kinds: shown };
+}
+
+/** Returns the elements and where they end. */
+function drawLegend({ title, ends, kinds }: Legend, x: number, top: number, paints: Paints): [SVGGElement, number] {
+  const rectangle = (left: number, y: number, width: number, fill: string, stroke: string, rx = 0): SVGRectElement =>
+    s("rect", { class: "fx-shape", x: left.toFixed(2), y, width: width.toFixed(2), height: HEIGHT, rx, fill, stroke, "stroke-width": 1 });
+  const words = (text: string, left: number, y: number, attributes: Record<string, string | number> = {}): SVGTextElement =>
+    s("text", { class: "fx-line", x: left, y, "font-size": LINE_SIZE, fill: paints.ink, "text-anchor": "start", ...attributes }, text);
+  const group = s("g", { id: "fx-legend", class: "fx-legend" }, words(title, x, top, { class: "fx-title", "font-size": TITLE_SIZE, "font-weight": "bold" }));
+  let y = top;
+  if (ends) {
+    const length = WIDTH - 2 * MARGIN;
+    const step = length / STEPS;
+    // A little wider than a step, so that nothing shows between two of them.
+    for (let i = 0; i < STEPS; i += 1) group.append(rectangle(x + i * step, y + 8, step + 0.5, heat(i / (STEPS - 1), paints), "none"));
+    group.append(rectangle(x, y + 8, length + 0.5, "none", paints.heatLine));
+    y += 8 + HEIGHT + ROW - 4;
+    group.append(words(ends[0], x, y), words(ends[1], x + length, y, { "text-anchor": "end" }));
+  }
+  for (const [{ fill, border }, text] of kinds) {
+    group.append(rectangle(x, y + 8, SWATCH, fill, border, 3));
+    y += ROW;
+    group.append(words(text, x + SWATCH + 8, y - 1));
+  }
+  return [group, y];
+}
+
+function heat(level: number, { heat: [low, high] }: Paints): string {
+  const parts = [1, 3, 5].map((i) => {
+    const [a, b] = [low, high].map((end) => parseInt(end.slice(i, i + 2), 16)) as [number, number];
+    return Math.round(a + (b - a) * level).toString(16).padStart(2, "0");
+  });
+  return `#${parts.join("")}`;
+}
+
+/** Cuts the middle out of what is too long for a legend. */
+function shortened(text: string): string {
+  const tail = Math.floor(LONGEST_WORDS / 3);
+  return text.length <= LONGEST_WORDS ? text : `${text.slice(0, LONGEST_WORDS - tail - 1)}…${text.slice(-tail)}`;
+}

@@ -1,0 +1,83 @@
+"""What takes long can be cancelled in the page."""
+
+from __future__ import annotations
+
+import nbformat
+import pytest
+from jupyter_lab import JupyterLab
+from lab_page import LabPage
+from playwright.sync_api import Locator, expect
+
+pytestmark = pytest.mark.browser
+
+SLOW_MODEL = """
+import time
+
+import torch
+from torch import fx, nn
+
+import fxlab
+
+
+@fx.wrap
+def slow(x):
+    time.sleep(600)
+    return x
+
+
+class Model(nn.Module):
+    def forward(self, x):
+        return slow(x + 1) * 2
+
+
+fxlab.inspect(fxlab.Session(fx.symbolic_trace(Model()), (torch.ones(2),)))
+"""
+
+
+@pytest.fixture(scope="module")
+def page(lab: JupyterLab, lab_page: LabPage) -> LabPage:
+    python = {"name": "python3", "display_name": "Python 3", "language": "python"}
+    cell = nbformat.v4.new_code_cell(SLOW_MODEL)
+    notebook = nbformat.v4.new_notebook(cells=[cell], metadata={"kernelspec": python})
+    nbformat.write(notebook, lab.notebooks / "slow.ipynb")
+    lab_page.open("slow.ipynb")
+    lab_page.run_all()
+    return lab_page
+
+
+@pytest.fixture
+def inspector(page: LabPage) -> Locator:
+    found = page.inspector()
+    page.settle(found)
+    return found
+
+
+def test_a_measurement_is_cancelled_beside_its_button(page: LabPage, inspector: Locator) -> None:
+    panel = inspector.get_by_role("tabpanel")
+    inspector.get_by_role("tab", name="Cost").click()
+    panel.get_by_role("button", name="Measure the cost").click()
+    expect(panel).to_contain_text("Measuring each node")
+    expect(inspector.locator(".fxi-busy")).to_contain_text("Measuring each node")
+    expect(inspector.locator(".fxi-busy button")).to_be_visible()
+    page.screenshot("inspector-busy", inspector)
+    panel.get_by_role("button", name="Cancel").click()
+    page.settle(inspector)
+    expect(panel).to_contain_text("Cancelled.")
+    expect(panel.get_by_role("button", name="Measure the cost")).to_be_enabled()
+    expect(inspector.locator(".fxi-busy")).to_be_hidden()
+    page.screenshot("inspector-cancelled", inspector)
+
+
+def test_an_overlay_is_cancelled_in_the_header_and_the_kernel_goes_on(
+    page: LabPage, inspector: Locator
+) -> None:
+    colours = inspector.get_by_role("combobox", name="Colour by")
+    colours.select_option("time")
+    inspector.locator(".fxi-busy").get_by_role("button", name="Cancel").click()
+    page.settle(inspector)
+    expect(inspector.get_by_role("alert")).to_contain_text("The work was stopped.")
+    expect(colours).to_have_value("")
+    inspector.get_by_role("tab", name="Graph difference").click()
+    inspector.get_by_role("button", name="Compare the graphs").click()
+    page.settle(inspector)
+    expect(inspector.get_by_role("tabpanel")).to_contain_text("The graph is that of the original.")

@@ -1,0 +1,141 @@
+"""What an overlay looks like, and its legend."""
+
+from __future__ import annotations
+
+import math
+import xml.etree.ElementTree as ET
+
+import pytest
+from torch import fx, nn
+
+from fxlab.drawing import View, build_hierarchy, render, to_digraph
+from fxlab.drawing.layout import lay_out
+from fxlab.drawing.paint import paint, with_unit
+from fxlab.drawing.palette import CHANGED, HEAT, KINDS, PLAIN, heat_colours
+from fxlab.overlays import Overlay
+
+SVG = "{http://www.w3.org/2000/svg}"
+
+
+@pytest.fixture(scope="module")
+def view() -> View:
+    """A view of three nodes between the input and the output: 0, 1 and 2, of which the last is a group."""
+    inner = nn.Sequential(nn.Tanh(), nn.ReLU())
+    return View(build_hierarchy(fx.symbolic_trace(nn.Sequential(nn.Linear(2, 2), nn.ReLU(), inner))))
+
+
+def fills(view: View, overlay: Overlay) -> dict[str, str]:
+    """Return by label what the boxes of a painted picture are filled with."""
+    picture = render(view, overlay=overlay)
+    groups = {g.attrib["id"]: g for g in ET.fromstring(picture.svg).iter(f"{SVG}g") if "id" in g.attrib}
+    return {box.label: groups[box.id].find(f"{SVG}rect").attrib["fill"] for box in picture.boxes.values()}
+
+
+def legend_of(svg: str) -> list[str]:
+    group = next(g for g in ET.fromstring(svg).iter(f"{SVG}g") if g.get("class") == "fx-legend")
+    return [text.text or "" for text in group.iter(f"{SVG}text")]
+
+
+def test_costs_are_painted_in_proportion_and_groups_with_their_sum(view: View):
+    overlay = Overlay("flops", "FLOPs", {"_0": 100, "_1": 0, "_2_0": 20, "_2_1": 30})
+    shown = fills(view, overlay)
+    assert shown["0"] == HEAT[1]
+    assert shown["1"] == HEAT[0]
+    assert shown["2"] == heat_colours(0.5).fill
+    assert shown["output"] == PLAIN.fill
+    assert legend_of(render(view, overlay=overlay).svg) == ["FLOPs", "0", "100"]
+
+
+def test_errors_are_painted_by_their_order_of_magnitude(view: View):
+    overlay = Overlay("e", "Error", {"_0": 1e-9, "_1": 1e-3, "_2_0": 1e-6, "input_1": 0.0}, combine="max")
+    shown = fills(view, overlay)
+    assert shown["0"] == heat_colours(0.12).fill
+    assert shown["2"] == heat_colours(0.56).fill
+    assert shown["1"] == HEAT[1]
+    assert legend_of(render(view, overlay=overlay).svg) == ["Error", "0", "1.00e-03"]
+
+
+def test_negative_numbers_are_painted_from_the_lowest_to_the_highest(view: View):
+    shown = fills(view, Overlay("x", "x", {"_0": -2.0, "_1": 2.0, "_2_0": 0.0}))
+    assert [shown[name] for name in ("0", "2", "1")] == [heat_colours(level).fill for level in (0, 0.5, 1)]
+
+
+def test_infinite_values_are_the_highest_and_no_scale(view: View):
+    overlay = Overlay("x", "x", {"_0": math.inf, "_1": 1.0, "_2_0": 2.0}, combine="max")
+    assert fills(view, overlay)["0"] == HEAT[1]
+    assert legend_of(render(view, overlay=overlay).svg)[1:] == ["1", "2"]
+
+
+def test_words_are_kinds_the_most_frequent_first(view: View):
+    overlay = Overlay("dtype", "Dtype", {"_0": "int64", "_1": "float32", "_2_0": "float32"})
+    shown = fills(view, overlay)
+    assert (shown["1"], shown["2"], shown["0"]) == (KINDS[0].fill, KINDS[0].fill, KINDS[1].fill)
+    assert legend_of(render(view, overlay=overlay).svg) == ["Dtype", "float32", "int64"]
+
+
+def test_more_kinds_than_colours_are_others():
+    layers = [nn.ReLU() for _ in range(len(KINDS) + 2)]
+    view = View(build_hierarchy(fx.symbolic_trace(nn.Sequential(nn.ModuleList(layers)[0], *layers[1:]))))
+    leaves = [leaf.name for leaf in view.hierarchy.leaves]
+    overlay = Overlay("x", "x", {name: f"kind {i:02}" for i, name in enumerate(leaves)})
+    words = [words for _, words in paint(view, overlay).legend.kinds]
+    assert words == [*(f"kind {i:02}" for i in range(len(KINDS) - 1)), "others"]
+
+
+def test_what_is_changed_keeps_its_border(view: View):
+    overlay = Overlay("flops", "FLOPs", {"_0": 1.0})
+    picture = render(view, marks={"_0": ["pass"], "_1": ["pass"]}, overlay=overlay)
+    (box,) = (box.id for box in picture.boxes.values() if box.label == "0")
+    shape = ET.fromstring(picture.svg).find(f".//{SVG}g[@id='{box}']/{SVG}rect")
+    assert (shape.attrib["fill"], shape.attrib["stroke"]) == (HEAT[1], CHANGED)
+
+
+def test_a_painted_picture_is_the_picture_with_a_legend_below(view: View):
+    plain, painted = render(view), render(view, overlay=Overlay("flops", "FLOPs", {"_0": 1.0}))
+    assert painted.boxes == plain.boxes
+    assert painted.height > plain.height
+    top, left, width, height = map(float, ET.fromstring(painted.svg).attrib["viewBox"].split())
+    assert (width, height) == (painted.width, painted.height)
+    assert (left + width, top) >= (plain.width, 0)
+
+
+@pytest.mark.parametrize("title", ["<b>&\"'", "x" * 400, "\x00\N{RIGHT-TO-LEFT OVERRIDE}", ""])
+def test_titles_and_kinds_are_words_and_never_markup(view: View, title: str):
+    overlay = Overlay("x", title, {"_0": title or "-", "_1": "b"})
+    assert all(len(words) <= 30 for words in legend_of(render(view, overlay=overlay).svg))
+    assert lay_out(to_digraph(view, overlay=overlay).source, "svg")
+
+
+def test_dot_has_the_colours_and_the_legend_and_titles_of_groups_stay_on_top(view: View):
+    opened = view.open("2")
+    source = to_digraph(opened, overlay=Overlay("flops", "FLOPs", {"_0": 1.0, "_2_0": 2.0})).source
+    assert f'fillcolor="{HEAT[1]}"' in source
+    assert "FLOPs" in source
+    assert "FLOPs" not in to_digraph(opened).source
+    drawn = ET.fromstring(lay_out(source, "svg"))
+    (cluster,) = (g for g in drawn.iter(f"{SVG}g") if "cluster" in g.get("class", "").split())
+    ys = [float(text.attrib["y"]) for text in cluster.iter(f"{SVG}text")]
+    below = [float(text.attrib["y"]) for text in drawn.iter(f"{SVG}text") if text.text == "Tanh"]
+    assert max(ys) < min(below)
+
+
+@pytest.mark.parametrize(
+    ("value", "unit", "words"),
+    [
+        (0.0, "s", "0 s"),
+        (1.5, "s", "1.5 s"),
+        (0.0021234, "s", "2.12 ms"),
+        (3.4e-8, "s", "0.034 µs"),
+        (100.0, "B", "100 B"),
+        (1536.0, "B", "1.5 KiB"),
+        (5 * 2.0**30, "B", "5 GiB"),
+        (9999.0, "", "9999"),
+        (12_345_678.0, "", "12.3 M"),
+        (0.000123, "", "1.23e-04"),
+        (0.5, "", "0.5"),
+        (math.inf, "s", "∞"),
+        (math.nan, "", "NaN"),
+    ],
+)
+def test_numbers_are_short_and_have_units(value: float, unit: str, words: str):
+    assert with_unit(value, unit) == words
