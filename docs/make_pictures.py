@@ -1,9 +1,10 @@
 """Make the pictures of README and docs: ``python docs/make_pictures.py``.
 
 ``images/parts.svg`` is drawn from ``parts.dot``. ``images/inspector.webp`` shows passes that are switched on
-and off, and ``images/inspector.png`` one moment of it: both are recorded in a JupyterLab in headless
-Chromium, as the browser tests run it. They are kept in git, as not everybody who reads them has a browser to
-record with.
+and off, and ``images/inspector.png`` one moment of it; ``images/preview.png`` and
+``images/side-by-side.png`` show a pass before and after it is applied. All are recorded in a JupyterLab in
+headless Chromium, as the browser tests run it. They are kept in git, as not everybody who reads them has a
+browser to record with.
 """
 
 from __future__ import annotations
@@ -76,6 +77,7 @@ def record_inspector() -> None:
             page.run_all()
             page.wait_until_idle()
             frames = [frame(page, page.inspector(), switch) for switch, _ in STEPS]
+            record_preview(page, page.inspector())
         browser.close()
     frames[1].save(IMAGES / "inspector.png", optimize=True)
     size = WIDTH, frames[0].height * WIDTH // frames[0].width
@@ -86,7 +88,20 @@ def record_inspector() -> None:
     assert target.stat().st_size < MOST_BYTES
 
 
-def frame(page: LabPage, inspector: Locator, switch: str) -> Image.Image:
+def record_preview(page: LabPage, inspector: Locator) -> None:
+    """Preview a pass, apply it, and select a node that it made beside the original."""
+    inspector.get_by_role("button", name="Preview Merge linears").click()
+    frame(page, inspector).save(IMAGES / "preview.png", optimize=True)
+    inspector.get_by_role("button", name="Apply").click()
+    page.settle(inspector)
+    inspector.get_by_role("button", name="Side by side").click()
+    page.settle(inspector)
+    inspector.get_by_role("combobox", name="Search").fill("query_key_value_merged")
+    inspector.locator(".fxi-results [role=option]").first.click()
+    frame(page, inspector).save(IMAGES / "side-by-side.png", optimize=True)
+
+
+def frame(page: LabPage, inspector: Locator, switch: str = "") -> Image.Image:
     """Click on a switch, wait until all has answered, and return what is to be seen."""
     if switch:
         inspector.get_by_role("switch", name=switch).click()

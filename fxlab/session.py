@@ -185,6 +185,16 @@ class Session:
             self._register(pass_)
         self._notify()
 
+    def find(self, pass_: PassOrName) -> Transformation:
+        """Return a transformation on offer, without what it leaves out.
+
+        Raises
+        ------
+        ValueError
+            If the session does not offer it.
+        """
+        return self._limited(self._find(pass_))
+
     def is_on(self, pass_: PassOrName) -> bool:
         """Tell whether a transformation is on."""
         return self._find(pass_) in self._switches.on
@@ -198,6 +208,30 @@ class Session:
             If it, or one above it that has to be applied anew, raises. The session is as it was.
         """
         self._go_to(replace(self._switches, on=self._switches.on | {self._find(pass_)}))
+
+    def preview(self, pass_: PassOrName) -> GraphModule:
+        """Return the module that there would be if a transformation was switched on; nothing is switched.
+
+        It is made in the same way and shares the tensors of the present one: a module to look at.
+
+        Raises
+        ------
+        TransformationError
+            If it, or one above it that has to be applied anew, raises.
+
+        Examples
+        --------
+        >>> from fxlab import ChangeTrueDivToMulByInverse
+        >>> traced = torch.fx.symbolic_trace(lambda x: x / 2)
+        >>> session = Session(traced, passes=[ChangeTrueDivToMulByInverse()])
+        >>> [str(node.target) for node in session.preview("change-true-div-to-mul-by-inverse").graph.nodes]
+        ['x', '<built-in function mul>', 'output']
+        >>> session.graph_module is session.original, session.can_undo
+        (True, False)
+        """
+        with self._lock:
+            stack = self._stack_of(replace(self._switches, on=self._switches.on | {self._find(pass_)}))
+            return self._built(stack)[stack]
 
     def revert(self, pass_: PassOrName) -> None:
         """Switch a transformation off; those above it are applied anew. Nothing happens if it is off.

@@ -352,6 +352,34 @@ def test_a_pass_is_found_by_itself_its_name_and_its_signature(session):
     session.apply(MergeLinears())
     assert session.is_on("merge-linears")
     assert session.is_on(MergeLinears().signature)
+    assert session.find(MergeLinears().signature) is session.find("merge-linears")
+    with pytest.raises(ValueError, match="does not offer 'nothing'"):
+        session.find("nothing")
+
+
+@pytest.mark.parametrize("name", ["merge-linears", "mul-to-add", "halve-weights-in-place"])
+def test_a_preview_is_what_would_be_and_changes_nothing(session, name):
+    session.apply("fuse-batch-norm2d-in-conv2d")
+    session.undo()
+    before, stages, heard = state(session.original), session.stages, []
+    session.on_change(heard.append)
+    tried = session.preview(name)
+    assert (session.stages, session.can_undo, session.can_redo, heard) == (stages, False, True, [])
+    assert_same_state(before, state(session.original))
+    session.apply(name)
+    assert tried.code == session.graph_module.code
+    for parameter, other in zip(tried.parameters(), session.graph_module.parameters(), strict=True):
+        assert torch.equal(parameter, other)
+    assert session.preview(name) is session.graph_module, "it is on"
+
+
+def test_a_preview_of_a_pass_that_raises_leaves_everything_as_it_was(session):
+    session.apply("mul-to-add")
+    before, current = state(session.graph_module), session.graph_module
+    with pytest.raises(TransformationError, match="no such layer"):
+        session.preview("raise-midway")
+    assert session.graph_module is current
+    assert_same_state(before, state(session.graph_module))
 
 
 def test_a_pass_of_ones_own_is_added_on_top(session):

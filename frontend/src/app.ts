@@ -1,14 +1,16 @@
 /** The inspector: panels around a graph, kept in step with the kernel. */
 
 import { DetailsPanel } from "./details";
-import { download, fill, h, iconButton } from "./dom";
-import { GraphView } from "./graph_view";
+import { download, fill, focusedIn, h, iconButton } from "./dom";
+import type { GraphView } from "./graph_view";
 import { Legend } from "./legend";
+import { Panes } from "./panes";
 import { PassList } from "./pass_list";
+import { PreviewBar } from "./preview_bar";
 import { rasterised } from "./png";
 import { savedPicture } from "./saved_picture";
 import { paint } from "./overlay";
-import { isPicture, readMessage, type Overlay, type Overlays, type Pass, type Passes, type Picture, type State, type ToKernel } from "./protocol";
+import { isPicture, readMessage, type Before, type Overlay, type Overlays, type Pass, type Passes, type Picture, type Stages, type State, type ToKernel } from "./protocol";
 import { SearchBox } from "./search_box";
 import { splitter } from "./splitter";
 import { StageBar } from "./stage_bar";
@@ -39,18 +41,23 @@ const KEYS: [string, string][] = [
   ["f", "show all"],
   ["+ −", "zoom"],
   ["/", "search"],
-  ["Esc", "clear the selection"],
+  ["o", "go to the graph beside"],
+  ["Esc", "end the preview, clear the selection"],
 ];
 
 export class App {
   readonly element: HTMLElement;
-  private readonly graph: GraphView;
+  private readonly panes: Panes;
   private readonly passes: PassList;
   private readonly details: DetailsPanel;
   private readonly tables: TablesPanel;
   private readonly search: SearchBox;
   private readonly legend = new Legend((name) => this.send({ type: "show-overlay", name }));
-  private readonly stages = new StageBar((stage, compared) => this.send({ type: "show-stage", stage, compared }));
+  private readonly stages = new StageBar((stage, compared, beside) => this.send({ type: "show-stage", stage, compared, beside }));
+  private readonly preview = new PreviewBar({
+    apply: (signature) => this.send({ type: "toggle", signature, on: true }),
+    cancel: () => this.send({ type: "end-preview" }),
+  });
   private readonly busy: BusyLine;
   private readonly banner = new Banner();
   private readonly title = h("h1", {});
@@ -65,7 +72,8 @@ export class App {
   private overlay: Overlay | null = null;
   private state: Passes = { passes: [], canUndo: false, canRedo: false };
   private chosen: string | null = null;
-  private wanted: string | null = null;
+  /** The box that was selected here, until the kernel has said what it is. */
+  private wanted: { id: string; before: boolean } | null = null;
   private waiting: ReturnType<typeof setTimeout> | undefined;
   /** Messages that the kernel is not done with. */
   private unanswered = 0;
@@ -78,22 +86,22 @@ export class App {
     interrupt: (() => Promise<unknown>) | null = null,
   ) {
     this.busy = new BusyLine(interrupt);
-    this.graph = new GraphView({
-      select: (box) => {
-        const id = Object.entries(this.picture?.boxes ?? {}).find(([, other]) => other === box)?.[0];
-        this.wanted = id ?? null;
-        if (box.node) this.send({ type: "select-node", name: box.node, show: false });
-        else this.send({ type: "select-group", path: box.path });
+    this.panes = new Panes({
+      select: (box, id, before) => {
+        this.wanted = { id, before };
+        if (box.node) this.send({ type: "select-node", name: box.node, show: false, before });
+        else this.send({ type: "select-group", path: box.path, before });
         this.tables.openDetails();
       },
       clear: () => this.clear(),
       open: (path) => this.send({ type: "open", path }),
       close: (path) => this.send({ type: "close", path }),
-      jump: (name) => this.jump(name),
+      jump: (name, before) => this.jump(name, before),
       search: () => this.search.focus(),
     });
     this.passes = new PassList({
       toggle: (pass, on) => this.send({ type: "toggle", signature: pass.signature, on }),
+      preview: (signature) => this.send(signature === null ? { type: "end-preview" } : { type: "preview", signature }),
       choose: (signature) => this.choose(signature, true),
       limit: (signature, node, again) => this.limit(signature, node, again),
       jump: (name) => this.jump(name),
@@ -103,13 +111,13 @@ export class App {
     });
     this.details = new DetailsPanel(
       {
-        jump: (name) => this.jump(name),
+        jump: (name) => this.jump(name, this.isBefore),
         selectGroup: (path) => {
           this.wanted = null;
-          this.send({ type: "select-group", path });
+          this.send({ type: "select-group", path, before: this.isBefore });
         },
         open: (path) => this.send({ type: "open", path }),
-        locate: (box) => this.graph.focus([box]),
+        locate: (box) => this.panes.focus([box], false, this.isBefore),
         limit: (signature, node, again) => this.limit(signature, node, again),
         clear: () => this.clear(),
       },
@@ -135,7 +143,7 @@ export class App {
       choose: (result) => {
         if (result.kind === "node") return this.jump(result.name);
         this.wanted = null;
-        this.send({ type: "select-group", path: result.name });
+        this.send({ type: "select-group", path: result.name, before: false });
         this.send({ type: "open", path: result.name });
       },
       leave: () => this.graph.element.focus({ preventScroll: true }),
@@ -149,6 +157,8 @@ export class App {
       this.main,
       this.heightHandle(),
     );
+    // Before the graph, which would clear the selection.
+    this.element.addEventListener("keydown", (event) => this.leavePreview(event), { capture: true });
     // Notebook 7 asks the focused element before it asks those around it.
     this.element.addEventListener("focusin", (event) => (event.target as Element).setAttribute(NO_SHORTCUTS, "true"));
     this.stopTheme = watchTheme(this.element, (dark) => (this.element.dataset["theme"] = dark ? "dark" : "light"));
@@ -162,7 +172,7 @@ export class App {
     for (const [event, callback] of this.listeners) this.model.off(event, callback);
     this.stopTheme();
     this.resize?.disconnect();
-    this.graph.dispose();
+    this.panes.dispose();
     this.busy.dispose();
     clearTimeout(this.waiting);
   }
@@ -171,12 +181,13 @@ export class App {
     const show: { [K in keyof State]: (value: State[K]) => void } = {
       passes: (passes) => this.showPasses(passes),
       picture: (picture) => this.showPicture(picture),
+      before: (before) => this.showBefore(before),
       tables: (tables) => tables?.outputs && this.tables.show(tables),
       measured: (measured) => Array.isArray(measured) && this.tables.showMeasured(measured),
       details: (details) => details?.kind && this.showDetails(details),
       status: (status) => this.showStatus(status),
       overlays: (overlays) => this.showOverlays(overlays),
-      stages: (stages) => Array.isArray(stages?.names) && this.stages.update(stages),
+      stages: (stages) => Array.isArray(stages?.names) && this.showStages(stages),
       height: (height) => (this.element.style.height = height ? `${height}px` : ""),
     };
     for (const name of Object.keys(show) as (keyof State)[]) {
@@ -188,6 +199,15 @@ export class App {
       this.on(`change:${name}`, update);
     }
     this.on("msg:custom", (content: unknown, buffers?: DataView<ArrayBuffer>[]) => this.receive(content, buffers ?? []));
+  }
+
+  private get graph(): GraphView {
+    return this.panes.graph;
+  }
+
+  /** Whether the details are of something in the graph beside. */
+  private get isBefore(): boolean {
+    return this.model.get("details")?.before === true;
   }
 
   private on(event: string, callback: (...values: never[]) => void): void {
@@ -226,7 +246,7 @@ export class App {
   private receive(content: unknown, buffers: DataView<ArrayBuffer>[]): void {
     this.answered();
     const message = readMessage(content);
-    if (message?.type === "focus") this.graph.focus(message.boxes, message.gently);
+    if (message?.type === "focus") this.panes.focus(message.boxes, message.gently, message.before);
     else if (message?.type === "found" && message.request === this.searchRequest) this.search.show(message.results, message.total);
     else if (message?.type === "dot" && message.request.startsWith(this.name)) download(this.fileName("dot"), "text/vnd.graphviz", message.text);
     else if (message?.type === "pdf" && message.request.startsWith(this.name) && buffers[0]) download(this.fileName("pdf"), "application/pdf", new Blob([buffers[0]]));
@@ -244,14 +264,22 @@ export class App {
     return `${this.name}-${(this.requests += 1)}`;
   }
 
-  private jump(name: string): void {
+  private jump(name: string, before = false): void {
     this.wanted = null;
-    this.send({ type: "select-node", name, show: true });
+    this.send({ type: "select-node", name, show: true, before });
+  }
+
+  private leavePreview(event: KeyboardEvent): void {
+    const isElsewhere = (event.target as Element).closest("input, select, .fxi-menu[open]") !== null;
+    if (event.key !== "Escape" || !this.preview.preview || isElsewhere) return;
+    event.preventDefault();
+    event.stopPropagation();
+    this.send({ type: "end-preview" });
   }
 
   private clear(): void {
     this.wanted = null;
-    this.graph.setSelected(null);
+    this.panes.setSelected({ box: null });
     this.send({ type: "clear-selection" });
   }
 
@@ -293,6 +321,24 @@ export class App {
     this.emphasize();
   }
 
+  private showBefore(before: Before): void {
+    const picture = before?.picture;
+    this.panes.showBefore(isPicture(picture) ? picture : null);
+    this.repaint();
+    const details = this.model.get("details");
+    if (details?.kind) this.showSelected(details);
+  }
+
+  private showStages(stages: Stages): void {
+    const before = this.preview.preview;
+    const hadFocus = focusedIn(this.preview.element) !== null;
+    this.stages.update(stages);
+    this.panes.setStages(stages);
+    this.preview.show(stages.preview ?? null);
+    this.passes.setPreviewed(stages.preview?.signature ?? null);
+    if (hadFocus && before && !stages.preview) this.passes.focus(before.signature);
+  }
+
   private showOverlays(overlays: Overlays): void {
     if (!Array.isArray(overlays?.offered)) return;
     this.overlay = overlays.overlay;
@@ -304,7 +350,8 @@ export class App {
     if (!this.picture) return;
     const painted = this.overlay ? paint(this.overlay, this.picture) : null;
     this.graph.setPaint(painted);
-    this.legend.show(this.picture, this.state.passes, painted);
+    const beside = this.model.get("before")?.picture;
+    this.legend.show(this.picture, this.state.passes, painted, isPicture(beside) ? beside : null);
   }
 
   private showPasses(state: Passes): void {
@@ -330,14 +377,20 @@ export class App {
       this.title.textContent = details.title;
       fill(this.summary, details.fields.slice(0, 2).map(({ label, value }) => h("span", {}, `${value} ${label.toLowerCase()}`)));
     }
-    if (this.wanted !== null && details.box !== this.wanted) return;
+    this.showSelected(details);
+  }
+
+  private showSelected(details: State["details"]): void {
+    const isOther = details.box !== this.wanted?.id || (details.before ?? false) !== this.wanted?.before;
+    if (this.wanted !== null && isOther) return;
     this.wanted = null;
-    this.graph.setSelected(details.box);
+    this.panes.setSelected(details);
   }
 
   private showStatus(status: State["status"]): void {
     this.busy.show(status?.busy ?? null);
     this.passes.setBusy(status?.busy != null);
+    this.preview.setBusy(status?.busy != null);
     this.element.classList.toggle("fxi-is-busy", status?.busy != null);
     this.banner.show(status?.error ?? null);
     if (status?.error) this.wanted = null;
@@ -395,7 +448,7 @@ export class App {
       { class: "fxi-main" },
       h("div", { class: "fxi-slot fxi-slot-passes" }, this.passes.element),
       splitter({ label: "Width of the passes", vertical: true, grows: true, size: () => size("--left"), resize: (to) => set("--left", to, 200, room() * 0.4) }),
-      h("div", { class: "fxi-slot fxi-slot-graph" }, this.stages.element, this.graph.element),
+      h("div", { class: "fxi-slot fxi-slot-graph" }, this.stages.element, this.preview.element, this.panes.element),
       splitter({ label: "Width of the details", vertical: true, grows: false, size: () => size("--right"), resize: (to) => set("--right", to, 220, room() * 0.45) }),
       this.detailsSlot,
       splitter({

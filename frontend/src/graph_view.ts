@@ -7,15 +7,18 @@ import { Minimap } from "./minimap";
 import { nearest, neighbour, type Direction } from "./navigation";
 import { NUMBER_OF_KINDS, type Painted } from "./overlay";
 import type { Box, Picture } from "./protocol";
-import { around, bringInto, centre, firstLook, fit, follow, overlap, visiblePart, zoomAt, type Rectangle, type Size, type Viewport } from "./viewport";
+import { around, bringAll, bringInto, centre, firstLook, fit, follow, overlap, visiblePart, zoomAt, type Rectangle, type Size, type Viewport } from "./viewport";
 
 export interface GraphActions {
-  select(box: Box): void;
+  select(box: Box, id: string): void;
   clear(): void;
-  open(path: string): void;
-  close(path: string): void;
+  /** Opens a group, which has a box with an id. */
+  open(path: string, id: string): void;
+  close(path: string, id: string): void;
   jump(node: string): void;
   search(): void;
+  /** Goes to the graph beside this one, if there is one. */
+  cross(): void;
 }
 
 export interface Emphasis {
@@ -25,13 +28,15 @@ export interface Emphasis {
   matches: Record<string, number>;
 }
 
-/** Number of the mark of nodes that are gone, where two stages are shown as one graph. */
-const REMOVED = 1;
+/** Numbers of the marks of nodes that are new or gone, where two stages are shown as one graph. */
+const [ADDED, REMOVED] = [0, 1];
 const STILL_MS = 140;
 const WHEEL_GUARD_MS = 250;
 const STEP = 60;
 /** At least this large is shown what somebody asked for. */
 const NEAR_SCALE = 0.85;
+/** Smaller, several boxes are not shown at once. */
+const SMALL_SCALE = 0.4;
 const ARROWS: Record<string, Direction> = { ArrowUp: "up", ArrowDown: "down", ArrowLeft: "left", ArrowRight: "right" };
 
 export class GraphView {
@@ -47,7 +52,8 @@ export class GraphView {
   private shown = false;
   private moved = false;
   private pendingAnchor: string | null = null;
-  private selected: string | null = null;
+  /** The boxes that are selected; arrow keys start from the first. */
+  private selected: string[] = [];
   private emphasis: Emphasis = { mark: null, matches: {} };
   private painted: Painted | null = null;
   private still: ReturnType<typeof setTimeout> | undefined;
@@ -67,7 +73,6 @@ export class GraphView {
         class: "fxi-graph",
         tabindex: 0,
         role: "application",
-        "aria-label": "Graph of the model. Arrow keys follow edges, Enter opens and closes a group, f fits, slash searches.",
       },
       this.layer,
       h(
@@ -93,6 +98,11 @@ export class GraphView {
     clearTimeout(this.still);
   }
 
+  /** Says to a screen reader what is shown here. */
+  setLabel(words: string): void {
+    this.element.setAttribute("aria-label", words);
+  }
+
   /** Names of the passes by number, for the tooltip. */
   setPassNames(names: string[]): void {
     this.passNames = names;
@@ -104,7 +114,7 @@ export class GraphView {
     this.live = new LivePicture(picture);
     this.layer.replaceChildren(this.live.svg);
     this.hideTooltip();
-    if (this.selected && !this.live.elements.has(this.selected)) this.selected = null;
+    this.selected = this.selected.filter((id) => this.live!.elements.has(id));
     this.restyle();
     this.minimap.show(this.live);
     this.measure();
@@ -121,9 +131,13 @@ export class GraphView {
     this.moved = true;
   }
 
-  setSelected(box: string | null): void {
-    this.selected = box;
+  setSelected(boxes: string[]): void {
+    this.selected = boxes.filter((id) => this.live?.elements.has(id));
     this.restyle();
+  }
+
+  labelOf(box: string): string | undefined {
+    return this.live?.box(box)?.label;
   }
 
   setEmphasis(emphasis: Emphasis): void {
@@ -147,11 +161,34 @@ export class GraphView {
     if (gently && areas.some((area) => overlap(area, visible))) return;
     this.moved = true;
     const room = fit(everything, this.window, 1);
-    if (areas.length > 1 && room.scale >= 0.4) return this.glide(room);
+    if (areas.length > 1 && room.scale >= SMALL_SCALE) return this.glide(room);
     const first = areas[0]!;
     const scale = Math.max(this.viewport.scale, NEAR_SCALE);
     if (scale === this.viewport.scale && overlap(first, visible)) return this.glide(bringInto(this.viewport, first, this.window));
     this.glide(centre(first, this.window, scale));
+  }
+
+  /** Brings boxes into the window, all of them if they can be read then. */
+  bring(boxes: string[]): void {
+    const areas = boxes.flatMap((id) => this.live?.areas.get(id) ?? []);
+    if (areas.length === 0 || this.window.width === 0) return;
+    const viewport = bringAll(this.viewport, areas, this.window, SMALL_SCALE);
+    if (viewport.x === this.viewport.x && viewport.y === this.viewport.y) return;
+    this.moved = true;
+    this.glide(viewport);
+  }
+
+  /** Shows what is in the middle of another graph at the same place and size, if it is here too. */
+  lookLike(other: GraphView): void {
+    other.measure();
+    this.measure();
+    if (!this.live || !other.live || this.window.width === 0) return;
+    const visible = visiblePart(other.viewport, other.window);
+    const middle = { x: visible.x + visible.width / 2, y: visible.y + visible.height / 2 };
+    const shared = byDistance(other.live, middle).find((id) => this.live!.areas.has(id));
+    if (shared === undefined) return;
+    this.moved = other.moved;
+    this.set(follow(other.viewport, other.live.areas.get(shared)!, this.live.areas.get(shared)!));
   }
 
   fit(): void {
@@ -176,7 +213,7 @@ export class GraphView {
   private keepPlace(before: LivePicture, after: LivePicture): void {
     const visible = visiblePart(this.viewport, this.window);
     const middle = { x: visible.x + visible.width / 2, y: visible.y + visible.height / 2 };
-    const candidates = [this.pendingAnchor, this.selected, ...byDistance(before, middle)];
+    const candidates = [this.pendingAnchor, ...this.selected, ...byDistance(before, middle)];
     const anchor = candidates.find((id) => id && before.areas.has(id) && after.areas.has(id));
     if (!anchor) return this.firstLook();
     const [was, is] = [before.areas.get(anchor)!, after.areas.get(anchor)!];
@@ -225,18 +262,21 @@ export class GraphView {
     if (!live) return;
     const { mark, matches } = this.emphasis;
     const near = new Set<string>();
-    const edgesIn = new Set(selected ? live.entering.get(selected) : []);
-    const edgesOut = new Set(selected ? live.leaving.get(selected) : []);
+    const edgesIn = new Set(selected.flatMap((id) => live.entering.get(id) ?? []));
+    const edgesOut = new Set(selected.flatMap((id) => live.leaving.get(id) ?? []));
     for (const id of edgesIn) near.add(live.picture.edges[id]!.source);
     for (const id of edgesOut) near.add(live.picture.edges[id]!.target);
+    const { preview } = live.picture;
     for (const [id, element] of live.edges) {
+      const ends = [live.picture.edges[id]!.source, live.picture.edges[id]!.target].map((end) => live.box(end));
+      element.classList.toggle("fxi-ghost", preview === true && ends.some((end) => end?.node && end.marks.some((mark) => mark === ADDED || mark === REMOVED)));
       element.classList.toggle("fxi-in", edgesIn.has(id));
       element.classList.toggle("fxi-out", edgesOut.has(id));
     }
     for (const [id, element] of live.elements) {
       const box = live.box(id)!;
       const lit = mark !== null && box.marks.includes(mark);
-      element.classList.toggle("fxi-selected", id === selected);
+      element.classList.toggle("fxi-selected", selected.includes(id));
       element.classList.toggle("fxi-near", near.has(id));
       element.classList.toggle("fxi-lit", lit);
       element.classList.toggle("fxi-would", mark !== null && !lit && (matches[id] ?? 0) > 0 && box.kind !== "cluster");
@@ -248,6 +288,7 @@ export class GraphView {
         else part?.style.removeProperty("--mark");
       }
     }
+    this.element.classList.toggle("fxi-previewing", preview === true);
     this.element.classList.toggle("fxi-has-overlay", this.painted !== null);
     this.element.classList.toggle("fxi-has-selection", edgesIn.size + edgesOut.size > 0);
     this.element.classList.toggle("fxi-has-lit", mark !== null && Object.values(live.picture.boxes).some((box) => box.marks.includes(mark)));
@@ -333,7 +374,7 @@ export class GraphView {
     const id = this.idAt(target);
     const box = id ? this.live?.box(id) : undefined;
     if (!id || !box) {
-      this.setSelected(null);
+      this.setSelected([]);
       return this.actions.clear();
     }
     if ((target as Element).closest(".fxi-toggle-hit")) return this.switchGroup(box);
@@ -344,7 +385,7 @@ export class GraphView {
   private choose(id: string, bring = false): void {
     const box = this.live?.box(id);
     if (!box) return;
-    this.setSelected(id);
+    this.setSelected([id]);
     const words = this.painted?.boxes.get(id)?.words;
     this.announcer.textContent = [box.label, ...box.details, words, this.changeWords(box)].filter(Boolean).join(", ");
     const area = this.live?.areas.get(id);
@@ -352,14 +393,14 @@ export class GraphView {
       this.moved = true;
       this.glide(bringInto(this.viewport, area, this.window));
     }
-    this.actions.select(box);
+    this.actions.select(box, id);
   }
 
   private switchGroup(box: Box): void {
-    const id = [...(this.live?.elements.keys() ?? [])].find((key) => this.live?.box(key) === box);
-    if (id) this.anchorAt(id);
-    if (box.kind === "cluster") this.actions.close(box.path);
-    else this.actions.open(box.path);
+    const id = this.idOf(box);
+    this.anchorAt(id);
+    if (box.kind === "cluster") this.actions.close(box.path, id);
+    else this.actions.open(box.path, id);
   }
 
   private onKey(event: KeyboardEvent): void {
@@ -367,15 +408,16 @@ export class GraphView {
     const direction = ARROWS[event.key];
     if (direction) this.walk(direction, event.shiftKey);
     else if (event.key === "Enter" || event.key === " ") {
-      const box = this.selected ? this.live?.box(this.selected) : undefined;
+      const box = this.selected[0] ? this.live?.box(this.selected[0]) : undefined;
       if (box?.openable) this.switchGroup(box);
     } else if (event.key === "f") this.fit();
     else if (event.key === "+" || event.key === "=") this.zoomBy(1.3);
     else if (event.key === "-") this.zoomBy(1 / 1.3);
     else if (event.key === "/") this.actions.search();
+    else if (event.key === "o") this.actions.cross();
     else if (event.key === "Escape") {
       this.hideTooltip();
-      this.setSelected(null);
+      this.setSelected([]);
       this.actions.clear();
     } else return;
     event.preventDefault();
@@ -391,8 +433,8 @@ export class GraphView {
       return this.glide({ ...this.viewport, x: this.viewport.x + dx, y: this.viewport.y + dy });
     }
     const visible = visiblePart(this.viewport, this.window);
-    const next = this.selected
-      ? neighbour(this.live, this.selected, direction)
+    const next = this.selected[0]
+      ? neighbour(this.live, this.selected[0], direction)
       : nearest(this.live, visible.x + visible.width / 2, visible.y + visible.height / 4);
     if (next) this.choose(next, true);
   }
@@ -450,7 +492,8 @@ export class GraphView {
   private changeWords(box: Box): string {
     if (box.marks.length === 0) return "";
     if (this.live?.picture.compared) {
-      const words = box.marks.map((mark) => this.live!.picture.signatures[mark]).join(", ");
+      const changes = box.marks.map((mark) => this.live!.picture.signatures[mark]).join(", ");
+      const words = this.live.picture.preview ? `would be ${changes}` : changes;
       return box.openable ? `${counted(box.changed, "node")} ${words}` : words.replace(/^./, (letter) => letter.toUpperCase());
     }
     const names = box.marks.map((mark) => this.passNames[mark] ?? `pass ${mark + 1}`).join(", ");

@@ -41,10 +41,13 @@ export class Legend {
     this.choice.value = overlay?.name ?? "";
   }
 
-  show(picture: Picture, passes: Pass[], painted: Painted | null): void {
-    const present = KINDS.filter(([name]) => (!painted || name === "fx-chip") && new RegExp(`class="[^"]*\\b${name}\\b(?!-)`).test(picture.svg));
-    const marks = new Set(Object.values(picture.boxes).flatMap((box) => box.marks));
-    const words = (number: number): string => (picture.compared ? (picture.signatures[number] ?? "") : `Changed by ${passes[number]?.name ?? "a pass"}`);
+  /** Explains a picture, which may be painted, and the one beside it, which never is. */
+  show(picture: Picture, passes: Pass[], painted: Painted | null, beside: Picture | null = null): void {
+    const has = (name: string, svg = ""): boolean => new RegExp(`class="[^"]*\\b${name}\\b(?!-)`).test(svg);
+    const present = KINDS.filter(([name]) => ((!painted || name === "fx-chip") && has(name, picture.svg)) || has(name, beside?.svg));
+    const marks = new Set([picture, beside].flatMap((shown) => Object.values(shown?.boxes ?? {})).flatMap((box) => box.marks));
+    const words = (number: number): string =>
+      picture.compared ? `${picture.preview ? "would be " : ""}${picture.signatures[number] ?? ""}` : `Changed by ${passes[number]?.name ?? "a pass"}`;
     fill(
       this.list,
       painted && this.scale(painted),

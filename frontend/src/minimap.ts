@@ -2,7 +2,7 @@
 
 import { s } from "./dom";
 import type { LivePicture } from "./live_picture";
-import type { Rectangle } from "./viewport";
+import type { Rectangle, Size } from "./viewport";
 
 const WIDTH = 132;
 const HEIGHT = 150;
@@ -12,8 +12,7 @@ const NARROWEST = 46;
 export class Minimap {
   readonly element: SVGSVGElement;
   private readonly frame = s("rect", { class: "fxi-minimap-frame", rx: 2 });
-  private across = 1;
-  private down = 1;
+  private picture: Size = { width: 1, height: 1 };
 
   constructor(private readonly moveTo: (x: number, y: number) => void) {
     this.element = s("svg", { class: "fxi-minimap", "aria-hidden": "true" });
@@ -33,7 +32,7 @@ export class Minimap {
     const { width, height } = live.picture;
     const scale = Math.min(WIDTH / Math.max(1, width), HEIGHT / Math.max(1, height));
     const [w, h] = [Math.max(NARROWEST, width * scale), Math.max(NARROWEST, height * scale)];
-    [this.across, this.down] = [w / Math.max(1, width), h / Math.max(1, height)];
+    this.picture = { width, height };
     this.element.setAttribute("width", String(w));
     this.element.setAttribute("height", String(h));
     this.element.setAttribute("preserveAspectRatio", "none");
@@ -68,6 +67,7 @@ export class Minimap {
 
   private go(event: PointerEvent): void {
     const bounds = this.element.getBoundingClientRect();
-    this.moveTo((event.clientX - bounds.left) / this.across, (event.clientY - bounds.top) / this.down);
+    const { width, height } = this.picture;
+    this.moveTo(((event.clientX - bounds.left) / bounds.width) * width, ((event.clientY - bounds.top) / bounds.height) * height);
   }
 }

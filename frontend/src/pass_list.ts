@@ -1,12 +1,14 @@
 /** The passes: a card for each, with its switch, its arguments and what it would change or must leave. */
 
-import { fill, h, icon, iconButton } from "./dom";
+import { fill, focusedIn, h, icon, iconButton } from "./dom";
 import { counted } from "./format";
 import { markColour } from "./live_picture";
 import type { Pass, Passes, Reason } from "./protocol";
 
 export interface PassActions {
   toggle(pass: Pass, on: boolean): void;
+  /** Shows what a pass would do; null to show it no longer. */
+  preview(signature: string | null): void;
   choose(signature: string | null): void;
   limit(signature: string, node: string, again: boolean): void;
   jump(node: string): void;
@@ -28,7 +30,10 @@ export class PassList {
   private state: Passes = { passes: [], canUndo: false, canRedo: false };
   private chosen: string | null = null;
   private pending: string | null = null;
+  private previewed: string | null = null;
   private busy = false;
+  /** What had the focus when it was last drawn, and could not keep it while the kernel was busy. */
+  private focused: string | undefined;
 
   constructor(private readonly actions: PassActions) {
     this.undo = iconButton("undo", "Undo", actions.undo);
@@ -56,6 +61,18 @@ export class PassList {
     if (signature && show) this.bringIntoView(signature);
   }
 
+  /** Says which pass is previewed. */
+  setPreviewed(signature: string | null): void {
+    this.previewed = signature;
+    this.render();
+  }
+
+  /** Puts the focus on the name of a pass. */
+  focus(signature: string): void {
+    const number = this.state.passes.findIndex((pass) => pass.signature === signature);
+    this.find(`name-${number}`)?.focus({ preventScroll: true });
+  }
+
   setBusy(busy: boolean): void {
     this.busy = busy;
     if (!busy) this.pending = null;
@@ -63,13 +80,19 @@ export class PassList {
   }
 
   private render(): void {
-    const focused = (document.activeElement as HTMLElement | null)?.dataset?.["focus"];
+    const active = focusedIn(this.list);
+    if (active) this.focused = active.dataset["focus"];
+    else if (document.activeElement !== document.body) this.focused = undefined;
     const { passes, canUndo, canRedo } = this.state;
     this.undo.disabled = !canUndo || this.busy;
     this.redo.disabled = !canRedo || this.busy;
     this.reset.disabled = !passes.some((pass) => pass.on) || this.busy;
     fill(this.list, passes.length ? passes.map((pass, i) => this.card(pass, i)) : h("li", { class: "fxi-empty" }, "This session offers no passes."));
-    if (focused) [...this.list.querySelectorAll<HTMLElement>("[data-focus]")].find((e) => e.dataset["focus"] === focused)?.focus();
+    if (this.focused) this.find(this.focused)?.focus({ preventScroll: true });
+  }
+
+  private find(focus: string): HTMLElement | undefined {
+    return [...this.list.querySelectorAll<HTMLElement>("[data-focus]")].find((e) => e.dataset["focus"] === focus);
   }
 
   /** Scrolls the list, and never the notebook around it. */
@@ -88,7 +111,7 @@ export class PassList {
     const card = h(
       "li",
       {
-        class: `fxi-card${chosen ? " fxi-chosen" : ""}${pass.on ? " fxi-on" : ""}${pass.matched === 0 && !pass.on ? " fxi-idle" : ""}`,
+        class: `fxi-card${chosen || pass.signature === this.previewed ? " fxi-chosen" : ""}${pass.on ? " fxi-on" : ""}${pass.matched === 0 && !pass.on ? " fxi-idle" : ""}`,
         "data-pass": pass.signature,
         onclick: (event: MouseEvent) => {
           if (!(event.target as Element).closest("button, summary, a, .fxi-reasons")) this.actions.choose(chosen ? null : pass.signature);
@@ -129,11 +152,31 @@ export class PassList {
       pass.description && h("p", { class: "fxi-card-text" }, pass.description),
       pass.arguments.length > 0 &&
         h("div", { class: "fxi-arguments" }, pass.arguments.map(({ name, value }) => h("code", { title: `${name}=${value}` }, `${name}=${value}`))),
-      this.summary(pass, number),
+      h("div", { class: "fxi-card-foot" }, this.summary(pass, number), this.previewButton(pass, number)),
       pass.error && h("p", { class: "fxi-card-error" }, icon("alert"), h("span", {}, pass.error)),
     );
     card.style.setProperty("--mark", markColour(number));
     return card;
+  }
+
+  /** Returns a button that tries a pass out, where that can show anything. */
+  private previewButton(pass: Pass, number: number): HTMLElement | null {
+    if (pass.on || pass.matched === 0 || this.state.fixed) return null;
+    const isShown = pass.signature === this.previewed;
+    return h(
+      "button",
+      {
+        type: "button",
+        class: "fxi-button fxi-preview-button",
+        "aria-pressed": String(isShown),
+        "aria-label": `Preview ${pass.name}`,
+        title: isShown ? "End the preview (Esc)" : `Show what ${pass.name} would do, without applying it`,
+        "data-focus": `preview-${number}`,
+        disabled: this.busy,
+        onclick: () => this.actions.preview(isShown ? null : pass.signature),
+      },
+      "Preview",
+    );
   }
 
   private summary(pass: Pass, number: number): HTMLElement {

@@ -36,6 +36,8 @@ export interface Picture {
   matches: Record<string, Record<string, number>>;
   /** Two stages as one graph: the marks are not passes but what became of a node. */
   compared?: boolean;
+  /** The second of them is what a pass would make of the first. */
+  preview?: boolean;
 }
 
 export interface Reason {
@@ -79,15 +81,32 @@ export interface Passes {
   fixed?: boolean;
 }
 
-/** The stages of the stack, from the original on, and the number of the one whose graph is shown. */
+/** The graph beside the one that is shown: of the stage that it is compared with. */
+export interface Before {
+  picture?: Picture;
+}
+
 export type Comparison = "" | "below" | "original";
 
+/** The stages of the stack, from the original on, and the number of the one whose graph is shown. */
 export interface Stages {
   names: string[];
   shown: number;
   compared: Comparison;
+  /** Whether the two are shown side by side, and not as one graph; left out where that is impossible. */
+  beside?: boolean;
+  /** The number of the stage that it is compared with. */
+  before?: number;
   /** What the stage that is shown can be compared with. */
   comparisons: Comparison[];
+  /** The pass that is tried out, and how much it would do. */
+  preview?: Preview | null;
+}
+
+export interface Preview {
+  signature: string;
+  name: string;
+  text: string;
 }
 
 /** A value for each box, or node, by which they are coloured. */
@@ -144,6 +163,10 @@ export interface Rewrite {
 export interface Details {
   kind: "node" | "group" | "model";
   box: string | null;
+  /** Whether that box is in the graph beside the one that is shown. */
+  before?: boolean;
+  /** The boxes on the other side that stand for it. */
+  counterparts?: string[];
   title: string;
   subtitle: string;
   crumbs: { label: string; path: string }[];
@@ -229,6 +252,7 @@ export interface SearchResult {
 
 export interface State {
   picture: Picture;
+  before: Before;
   passes: Passes;
   details: Details;
   tables: Tables;
@@ -241,19 +265,21 @@ export interface State {
 
 export type ToKernel =
   | { type: "toggle"; signature: string; on: boolean }
+  | { type: "preview"; signature: string }
   | { type: "exclude" | "include"; signature: string; node: string }
-  | { type: "undo" | "redo" | "reset" | "refresh" | "judge" | "overview" | "clear-selection" }
+  | { type: "undo" | "redo" | "reset" | "refresh" | "judge" | "overview" | "clear-selection" | "end-preview" }
   | { type: "measure"; name: string }
-  | { type: "open" | "close" | "select-group"; path: string }
-  | { type: "select-node"; name: string; show: boolean }
+  | { type: "open" | "close"; path: string }
+  | { type: "select-group"; path: string; before: boolean }
+  | { type: "select-node"; name: string; show: boolean; before: boolean }
   | { type: "reveal-pass"; signature: string }
   | { type: "search"; query: string; request: string }
   | { type: "export-dot" | "export-pdf"; request: string }
-  | { type: "show-stage"; stage: number; compared: Comparison }
+  | { type: "show-stage"; stage: number; compared: Comparison; beside: boolean }
   | { type: "show-overlay"; name: string };
 
 export type FromKernel =
-  | { type: "focus"; boxes: string[]; gently: boolean }
+  | { type: "focus"; boxes: string[]; gently: boolean; before: boolean }
   | { type: "found"; request: string; results: SearchResult[]; total: number }
   | { type: "dot"; request: string; text: string }
   /** Its bytes come beside the message. */
@@ -267,7 +293,7 @@ export function readMessage(content: unknown): FromKernel | null {
   switch (content["type"]) {
     case "focus":
       return isListOf(content["boxes"], "string")
-        ? { type: "focus", boxes: content["boxes"] as string[], gently: content["gently"] === true }
+        ? { type: "focus", boxes: content["boxes"] as string[], gently: content["gently"] === true, before: content["before"] === true }
         : null;
     case "found":
       return typeof content["request"] === "string" && Array.isArray(content["results"])

@@ -1,6 +1,6 @@
-/** The stages of a session: which of them the graph shows, and what it is compared with. */
+/** The stages of a session: which of them the graph shows, and what it is compared with, and how. */
 
-import { fill, h, iconButton, type IconName } from "./dom";
+import { fill, focusedIn, h, iconButton, type IconName } from "./dom";
 import type { Comparison, Stages } from "./protocol";
 
 const COMPARISONS: Record<Comparison, string> = { "": "Stage alone", below: "Changes from the stage below", original: "Changes from the original" };
@@ -8,27 +8,50 @@ const COMPARISONS: Record<Comparison, string> = { "": "Stage alone", below: "Cha
 export class StageBar {
   readonly element = h("div", { class: "fxi-stages", role: "group", "aria-label": "Stage", hidden: true });
 
-  constructor(private readonly show: (stage: number, compared: Comparison) => void) {}
+  constructor(private readonly show: (stage: number, compared: Comparison, beside: boolean) => void) {}
 
-  update({ names, shown, compared, comparisons }: Stages): void {
-    this.element.hidden = names.length < 2;
-    const focused = this.element.contains(document.activeElement) ? (document.activeElement as HTMLElement).title : "";
+  update({ names, shown, compared, comparisons, beside, preview }: Stages): void {
+    this.element.hidden = names.length < 2 || preview != null;
+    const focused = focusedIn(this.element)?.title ?? "";
+    const isBeside = beside === true;
     const stages = h(
       "select",
-      { "aria-label": "Stage of the graph", title: "Stage of the graph", onchange: () => this.show(Number(stages.value), "") },
+      { "aria-label": "Stage of the graph", title: "Stage of the graph", onchange: () => this.showStage(Number(stages.value), isBeside ? compared : "", isBeside) },
       names.map((name, i) => h("option", { value: i, selected: i === shown }, i === 0 ? name : `${i}. ${name}`)),
     );
     const comparison = h(
       "select",
-      { "aria-label": "Compare with", title: "Compare with", hidden: comparisons.length === 0, onchange: () => this.show(shown, comparison.value as Comparison) },
+      {
+        "aria-label": "Compare with",
+        title: "Compare with",
+        hidden: comparisons.length === 0,
+        onchange: () => this.show(shown, comparison.value as Comparison, isBeside && comparison.value !== ""),
+      },
       (["", ...comparisons] as Comparison[]).map((name) => h("option", { value: name, selected: name === compared }, COMPARISONS[name])),
     );
     const step = (label: string, to: number, name: IconName): HTMLButtonElement => {
-      const button = iconButton(name, label, () => this.show(to, compared && to > 0 ? (to === 1 ? "original" : compared) : ""));
+      const button = iconButton(name, label, () => this.showStage(to, compared, isBeside));
       button.disabled = to < 0 || to >= names.length;
       return button;
     };
-    fill(this.element, step("Stage before", shown - 1, "back"), stages, step("Next stage", shown + 1, "chevron"), comparison);
+    const way = (label: string, title: string, pressed: boolean, action: () => void): HTMLElement =>
+      h("button", { type: "button", class: "fxi-way", "aria-pressed": String(pressed), title, onclick: () => !pressed && action() }, label);
+    const ways =
+      beside !== undefined &&
+      comparisons.length > 0 &&
+      h(
+        "div",
+        { class: "fxi-ways", role: "group", "aria-label": "How stages are compared" },
+        way("One graph", "Show one graph", !isBeside, () => this.show(shown, compared, false)),
+        way("Side by side", "Show two stages side by side", isBeside, () => this.show(shown, compared || comparisons[0]!, true)),
+      );
+    fill(this.element, step("Stage before", shown - 1, "back"), stages, step("Next stage", shown + 1, "chevron"), comparison, ways);
     if (focused) [...this.element.querySelectorAll<HTMLElement>("[title]")].find((element) => element.title === focused)?.focus();
+  }
+
+  /** Goes to another stage; the first has none below, and the original nothing to be compared with. */
+  private showStage(stage: number, compared: Comparison, beside: boolean): void {
+    if (stage === 0 || !compared) this.show(stage, "", false);
+    else this.show(stage, stage === 1 ? "original" : compared, beside);
   }
 }

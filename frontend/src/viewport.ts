@@ -54,6 +54,15 @@ export function bringInto(viewport: Viewport, target: Rectangle, window: Size): 
   };
 }
 
+/** Moves as little as possible so that all rectangles are inside the window, or the first if they are far apart. */
+export function bringAll(viewport: Viewport, targets: Rectangle[], window: Size, smallest: number): Viewport {
+  const all = around(targets);
+  if (!all) return viewport;
+  const room = fit(all, window, viewport.scale);
+  if (room.scale >= viewport.scale) return bringInto(viewport, all, window);
+  return room.scale >= smallest ? room : bringInto(viewport, targets[0]!, window);
+}
+
 /** Shows a rectangle in the middle of the window. */
 export function centre(target: Rectangle, window: Size, scale: number): Viewport {
   return {

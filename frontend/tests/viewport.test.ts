@@ -1,5 +1,5 @@
 import { describe, expect, it } from "vitest";
-import { around, bringInto, centre, clamp, firstLook, fit, follow, LARGEST_SCALE, overlap, READABLE_SCALE, SMALLEST_SCALE, visiblePart, zoomAt, type Rectangle, type Viewport } from "../src/viewport";
+import { around, bringAll, bringInto, centre, clamp, firstLook, fit, follow, LARGEST_SCALE, overlap, READABLE_SCALE, SMALLEST_SCALE, visiblePart, zoomAt, type Rectangle, type Viewport } from "../src/viewport";
 
 const window = { width: 800, height: 600 };
 const viewport: Viewport = { x: 30, y: -12, scale: 0.8 };
@@ -121,4 +121,38 @@ it("clamp prefers the lower limit when the limits cross", () => {
   expect(clamp(5, 1, 3)).toBe(3);
   expect(clamp(-5, 1, 3)).toBe(1);
   expect(clamp(150, 200, 100)).toBe(200);
+});
+
+describe("bringAll", () => {
+  const at = (x: number, y: number): Rectangle => ({ x, y, width: 80, height: 40 });
+  const isInside = (v: Viewport, r: Rectangle): boolean => {
+    const { x, y, width, height } = onScreen(v, r);
+    return x >= 0 && y >= 0 && x + width <= window.width && y + height <= window.height;
+  };
+
+  it("leaves everything where it is if all can be seen", () => {
+    expect(bringAll(viewport, [at(100, 100), at(300, 200)], window, 0.4)).toEqual(viewport);
+    expect(bringAll(viewport, [], window, 0.4)).toEqual(viewport);
+  });
+
+  it("moves without zooming if all fit", () => {
+    const targets = [at(100, 100), at(950, 100)];
+    const moved = bringAll(viewport, targets, window, 0.4);
+    expect(moved.scale).toBe(viewport.scale);
+    expect(targets.every((target) => isInside(moved, target))).toBe(true);
+  });
+
+  it("zooms out for those that do not fit, if they can be read then", () => {
+    const targets = [at(100, 100), at(1500, 100)];
+    const moved = bringAll(viewport, targets, window, 0.4);
+    expect(moved.scale).toBeLessThan(viewport.scale);
+    expect(targets.every((target) => isInside(moved, target))).toBe(true);
+  });
+
+  it("shows the first of those that are far apart", () => {
+    const targets = [at(100, 5000), at(100, 90_000)];
+    const moved = bringAll(viewport, targets, window, 0.4);
+    expect(moved.scale).toBe(viewport.scale);
+    expect(isInside(moved, targets[0]!)).toBe(true);
+  });
 });

@@ -44,9 +44,6 @@ def merged_graph(
     >>> [node.name for node in merged.graph.nodes], changes["_1"]
     (['input_1', '_0', '_1', '_2', 'output'], ('removed',))
     """
-    changes: dict[str, tuple[str, ...]] = {
-        str(name): (str(change),) for name, change in graph_diff(before, after)["change"].items()
-    }
     old, new = ({node.name: node for node in gm.graph.nodes} for gm in (before, after))
     sources = {name: new.get(name) or old[name] for name in merged_order(list(old), list(new))}
     graph = fx.Graph()
@@ -58,7 +55,14 @@ def merged_graph(
     for name, node in sources.items():
         copies[name].args = fx.map_arg(node.args, lambda argument: copies[argument.name])
         copies[name].kwargs = fx.map_arg(node.kwargs, lambda argument: copies[argument.name])
-    return fx.GraphModule(_targets(before) | _targets(after), graph, type(after).__name__), changes
+    merged = fx.GraphModule(_targets(before) | _targets(after), graph, type(after).__name__)
+    return merged, changes_between(before, after)
+
+
+def changes_between(before: fx.GraphModule, after: fx.GraphModule) -> dict[str, tuple[str, ...]]:
+    """Return, by name, what became of the nodes in which two graphs differ, as marks are."""
+    changes = graph_diff(before, after)["change"]
+    return {str(name): (str(change),) for name, change in changes.items()}
 
 
 def _targets(gm: fx.GraphModule) -> dict[str, Any]:

@@ -18,20 +18,20 @@ from fxlab.notebook.main_thread import run_in_main_thread
 from fxlab.notebook.measurements import MEASUREMENTS, Measurement
 from fxlab.overlays import SOURCES, Overlay, Subject, from_table
 from fxlab.overlays import source as find_source
-from fxlab.screen.details import group_details, model_details, node_details
+from fxlab.screen.description import describe
 from fxlab.screen.front_end import FrontEndMissingError, front_end_file
 from fxlab.screen.node_search import NodeSearch
 from fxlab.screen.overlay_state import PAINTS, overlay_state
+from fxlab.screen.panes import Panes, Selection
 from fxlab.screen.pass_state import (
     describe_error,
     explain_all,
     matched_nodes,
     pass_states,
     readable_name,
-    rewrites_of_node,
 )
 from fxlab.screen.picture_state import picture_state
-from fxlab.screen.scene import Scene, marks_of
+from fxlab.screen.scene import marks_of
 from fxlab.screen.session_state import (
     NO_PASS_IS_ON,
     changed_nodes_state,
@@ -39,7 +39,6 @@ from fxlab.screen.session_state import (
     model_name,
     outputs_state,
 )
-from fxlab.screen.stages import Stages
 from fxlab.screen.static_view import static_view
 from fxlab.screen.table_state import measured_state
 from fxlab.screen.wire import clip, to_json
@@ -48,7 +47,6 @@ from fxlab.transformations import RewritePass
 if TYPE_CHECKING:
     import pandas as pd
 
-    from fxlab.drawing import Picture
     from fxlab.session import Session
     from fxlab.transformations import Transformation
 
@@ -82,6 +80,7 @@ class Inspector(anywidget.AnyWidget):  # type: ignore[misc]
     _css = front_end_file("inspector.css")
 
     picture = traitlets.Dict().tag(sync=True)
+    before = traitlets.Dict().tag(sync=True)
     passes = traitlets.Dict().tag(sync=True)
     details = traitlets.Dict().tag(sync=True)
     tables = traitlets.Dict().tag(sync=True)
@@ -101,15 +100,15 @@ class Inspector(anywidget.AnyWidget):  # type: ignore[misc]
             raise FrontEndMissingError("inspector.js")
         start_layout_worker()
         self.session = session
-        self._scene = Scene(session.graph_module)
-        self._stages = Stages(session)
+        self._panes = Panes(session)
+        self._scene, self._stages = self._panes.shown, self._panes.stages
         self._own_overlays: dict[str, Overlay] = {}
         self._overlay: str | None = None
         self._subject: Subject | None = None
         self._measured: dict[str, Overlay] = {}
         self._applied = self._signatures_on()
         self._explained: dict[str, pd.DataFrame | str] = {}
-        self._selection: tuple[str, str] | None = None
+        self._selection: Selection | None = None
         self._pass_errors: dict[str, str] = {}
         self._number_of_errors = 0
         self._search: NodeSearch | None = None
@@ -124,7 +123,7 @@ class Inspector(anywidget.AnyWidget):  # type: ignore[misc]
     @property
     def selected(self) -> str | None:
         """Name of the selected node, or path of the selected group. Set a node's name to show the node."""
-        return self._selection[1] if self._selection else None
+        return self._selection.name if self._selection else None
 
     @selected.setter
     def selected(self, name: str | None) -> None:
@@ -133,7 +132,7 @@ class Inspector(anywidget.AnyWidget):  # type: ignore[misc]
         elif not isinstance(name, str):
             raise TypeError(f"selected expected the name of a node or None, got {type(name).__name__}.")
         elif name in self._scene.hierarchy.groups and name not in self._scene.hierarchy.position_of:
-            self._select(("group", name))
+            self._select(Selection("group", name))
         else:
             self._select_node(name)
 
@@ -143,17 +142,17 @@ class Inspector(anywidget.AnyWidget):  # type: ignore[misc]
 
     def open_group(self, path: str) -> None:
         """Show the inside of a group, such as ``"encoder.layer.0"``."""
-        with self._scene.tentative():
-            self._scene.open(path)
+        with self._panes.tentative():
+            self._panes.open(path)
             self._redraw()
 
     def close_group(self, path: str) -> None:
         """Hide the inside of a group."""
-        with self._scene.tentative():
-            self._scene.close(path)
+        with self._panes.tentative():
+            self._panes.close(path)
             self._redraw()
 
-    def show_stage(self, number: int, compared: str = "") -> None:
+    def show_stage(self, number: int, compared: str = "", *, beside: bool = False) -> None:
         """Show a stage of the stack: 0 is the original, 1 the model after the first pass that is on.
 
         Parameters
@@ -163,18 +162,44 @@ class Inspector(anywidget.AnyWidget):  # type: ignore[misc]
         compared
             ``"below"`` or ``"original"`` to see in one graph what is different from the stage below or from
             the original.
+        beside
+            Whether to show the two side by side instead.
         """
-        self._stages.go_to(number, compared)
-        self._scene.show(self._stages.graph, self._stages.marks)
-        if compared:
-            self._scene.uncover(self._stages.marks, "changes")
-        else:
-            self._scene.forget("changes")
-        if self._selection and not self._can_select(self._selection):
-            self._selection = None
+        self._stages.go_to(number, compared, beside=beside)
+        self._show_chosen()
+        self._measure_overlay_again()
+
+    def preview(self, p: Transformation | str) -> None:
+        """Show what a pass would do to the present model; :meth:`end_preview` goes back.
+
+        The session is not changed by it.
+
+        Raises
+        ------
+        fxlab.TransformationError
+            If the pass raises.
+        """
+        try:
+            with self._panes.tentative():
+                self._stages.preview(self.session.find(p))
+                self._show_chosen()
+        except BaseException:
+            self.end_preview()
+            raise
+        self._focus(list(self._stages.marks), gently=True)
+        self._measure_overlay_again()
+
+    def end_preview(self) -> None:
+        """Show again what was shown before :meth:`preview`."""
+        self._stages.end_preview()
+        self._show_chosen()
+        self._measure_overlay_again()
+
+    def _show_chosen(self) -> None:
+        self._panes.show()
+        self._forget_selection_that_is_gone()
         self._show_stages()
         self._redraw()
-        self._measure_overlay_again()
 
     def overlay(self, what: str | pd.Series[Any] | pd.DataFrame | Overlay | None) -> None:
         """Colour the graph by a value of each node; groups by the sum, or the largest, of their nodes'.
@@ -248,13 +273,17 @@ class Inspector(anywidget.AnyWidget):  # type: ignore[misc]
         pending = {state["name"] for state in self.measured if state["state"] == "pending"}
         for measurement in MEASUREMENTS:
             if measurement.name in pending:
-                self._show_measured(measurement.name, _cancelled(_not_measured(measurement)))
+                self._show_measured(measurement.name, _cancelled(measurement.not_made()))
         self.send({"type": "done"})
 
     def _answer(self, message: messages.Message) -> None:
         match message:
             case messages.Toggle(signature, on):
                 self._switch(signature, on)
+            case messages.Preview(signature):
+                self._try_out(self._offered(signature))
+            case messages.EndPreview():
+                self.end_preview()
             case messages.Exclude(signature, name):
                 self._leave_out(self._offered(signature), name)
             case messages.Include(signature, name):
@@ -276,13 +305,13 @@ class Inspector(anywidget.AnyWidget):  # type: ignore[misc]
             case messages.CloseGroup(path):
                 self.close_group(path)
             case messages.Overview():
-                with self._scene.tentative():
+                with self._panes.tentative():
                     self._scene.overview()
                     self._redraw()
-            case messages.SelectNode(name, show):
-                self._select_node(name, show=show)
-            case messages.SelectGroup(path):
-                self._select(("group", path))
+            case messages.SelectNode(name, show, before):
+                self._select_node(name, show=show, before=before)
+            case messages.SelectGroup(path, before):
+                self._select(Selection("group", path, before))
             case messages.ClearSelection():
                 self._select(None)
             case messages.RevealPass(signature):
@@ -293,9 +322,9 @@ class Inspector(anywidget.AnyWidget):  # type: ignore[misc]
                 self.send({"type": "dot", "request": request, "text": self._scene.dot(self._shown_overlay())})
             case messages.ExportPdf(request):
                 self._work("Making the PDF", lambda: self._send_pdf(request))
-            case messages.ShowStage(stage, compared):
-                with self._scene.tentative():
-                    self.show_stage(stage, compared)
+            case messages.ShowStage(stage, compared, beside):
+                with self._panes.tentative():
+                    self.show_stage(stage, compared, beside=beside)
             case messages.ShowOverlay(name):
                 self._work("Measuring what each node costs", lambda: self._choose_overlay(name or None))
 
@@ -306,6 +335,10 @@ class Inspector(anywidget.AnyWidget):  # type: ignore[misc]
         words = f"{'Applying' if on else 'Taking back'} {readable_name(p)}"
         action = self.session.apply if on else self.session.revert
         self._change(p, words, f"could not be switched {'on' if on else 'off'}", lambda: action(p))
+
+    def _try_out(self, p: Transformation) -> None:
+        words = f"Trying out {readable_name(p)}"
+        self._change(p, words, "could not be previewed", lambda: self.preview(p))
 
     def _leave_out(self, p: Transformation, node: str) -> None:
         before, selection = set(self.session.left_out(p.name)), self._selection
@@ -318,14 +351,14 @@ class Inspector(anywidget.AnyWidget):  # type: ignore[misc]
         selection = self._selection
         words = f"Applying one rewrite of {readable_name(p)}"
         self._change(p, words, "could not apply that again", lambda: self.session.include(p, node))
-        now = self.session.passes[[other.name for other in self.session.passes].index(p.name)]
+        now = self.session.find(p.name)
         records = now.rewrites(self._scene.graph_module) if isinstance(now, RewritePass) else []
         self._move_on(selection, node, [n for r in records if node in r.candidate for n in r.marked])
 
-    def _move_on(self, selection: tuple[str, str] | None, node: str, names: Sequence[str]) -> None:
+    def _move_on(self, selection: Selection | None, node: str, names: Sequence[str]) -> None:
         """Select what a node has become, if it was selected."""
-        there = [name for name in names if self._can_select(("node", name))]
-        if selection == ("node", node) and there:
+        there = [name for name in names if self._panes.holds(Selection("node", name))]
+        if selection == Selection("node", node) and there:
             self._select_node(there[0])
 
     def _change(self, p: Transformation, words: str, failure: str, action: Callable[[], None]) -> None:
@@ -377,7 +410,7 @@ class Inspector(anywidget.AnyWidget):  # type: ignore[misc]
             if name not in self._applied:
                 self._scene.forget(name)
         self._stages.reset()
-        self._scene.show(self.session.graph_module)
+        self._panes.show()
         for p in self.session.applied:
             if before.get(p.name) != self._applied[p.name]:
                 self._scene.uncover(self._changed_by(p), p.name)
@@ -394,14 +427,13 @@ class Inspector(anywidget.AnyWidget):  # type: ignore[misc]
         """Show everything as it is now, what a person looks at first first."""
         self._show_step("Drawing the graph", 1)
         self._explained = explain_all(self.session)
-        if self._selection and not self._can_select(self._selection):
-            self._selection = None
+        self._forget_selection_that_is_gone()
         with self._reporting():
             self._draw()
         self._show_passes()
         self._show_stages()
         self._show_details()
-        self.measured = [_not_measured(measurement) for measurement in MEASUREMENTS]
+        self.measured = [measurement.not_made() for measurement in MEASUREMENTS]
         changed = [name for p in changed_by for name in self._changed_by(p)]
         if changed:
             self._focus(changed, gently=True)
@@ -414,11 +446,12 @@ class Inspector(anywidget.AnyWidget):  # type: ignore[misc]
         self._show_details()
 
     def _draw(self) -> None:
-        picture: Picture = self._scene.draw(self._stages.signatures)
+        picture, *beside = self._panes.draw()
         self._svg = picture.svg
+        compared = {"compared": self._stages.shows_changes, "preview": self._stages.previewed is not None}
         matches = matched_nodes(self._explained)
-        state = picture_state(picture, self._scene.view.box_of, matches)
-        self.picture = state | {"compared": bool(self._stages.compared)}
+        self.picture = picture_state(picture, self._scene.view.box_of, matches) | compared
+        self.before = {"picture": picture_state(beside[0], {}, {}) | compared} if beside else {}
         if self._overlay is None or self._known_overlay(self._overlay):
             self._show_overlays()
 
@@ -476,24 +509,7 @@ class Inspector(anywidget.AnyWidget):  # type: ignore[misc]
         }
 
     def _show_details(self) -> None:
-        self.details = to_json(self._described())
-
-    def _described(self) -> dict[str, Any]:
-        hierarchy = self._scene.hierarchy
-        if self._selection is None:
-            return model_details(
-                self._stages.stage, hierarchy, model_name(self.session), self._stages.applied
-            )
-        kind, name = self._selection
-        if kind == "group":
-            return group_details(
-                hierarchy.groups[name], hierarchy, self._box_of_group(name), self._scene.marks()
-            )
-        node = hierarchy.leaves[hierarchy.position_of[name]].node
-        if node.name != name:
-            node = next(n for n in node.all_input_nodes if n.name == name)
-        rewrites = rewrites_of_node(self.session, node, self._explained)
-        return node_details(node, hierarchy, self._scene.box_of(name), self._explained, rewrites)
+        self.details = to_json(describe(self._selection, self.session, self._panes, self._explained))
 
     def _show_tables(self) -> None:
         changed = changed_nodes_state(self.session)
@@ -518,7 +534,7 @@ class Inspector(anywidget.AnyWidget):  # type: ignore[misc]
         if chosen is None:
             raise messages.MessageError(f"There is no table {clip(name, 200)!r} to measure.")
         before = next(state for state in self.measured if state["name"] == name)
-        shown = _cancelled(before if before["table"] else _not_measured(chosen))
+        shown = _cancelled(before if before["table"] else chosen.not_made())
         with interrupts_noted() as interrupted:
             try:
                 self._show_measured(name, {"state": "pending", "text": f"{chosen.busy} …"})
@@ -538,50 +554,44 @@ class Inspector(anywidget.AnyWidget):  # type: ignore[misc]
     def _show_measured(self, name: str, shown: dict[str, Any]) -> None:
         self.measured = [state | shown if state["name"] == name else state for state in self.measured]
 
-    def _select_node(self, name: str, *, show: bool = True) -> None:
-        if name not in self._scene.hierarchy.position_of:
-            raise ValueError(f"The graph has no node named {clip(name, 200)!r}.")
-        if show and not self._scene.is_visible(name):
-            with self._scene.tentative():
-                self._scene.uncover([name])
+    def _select_node(self, name: str, *, show: bool = True, before: bool = False) -> None:
+        selection = self._panes.find_node(name, before)
+        if show and not self._panes.is_visible(selection):
+            with self._panes.tentative():
+                self._panes.uncover(selection)
                 self._draw()
-        self._select(("node", name))
+        self._select(selection)
         if show:
-            self._focus([name])
+            self._focus([name], before=selection.before)
 
-    def _select(self, selection: tuple[str, str] | None) -> None:
-        if selection and not self._can_select(selection):
-            raise ValueError(f"The graph has no {selection[0]} named {clip(selection[1], 200)!r}.")
+    def _select(self, selection: Selection | None) -> None:
+        if selection and not self._panes.holds(selection):
+            raise ValueError(f"The graph has no {selection.kind} named {clip(selection.name, 200)!r}.")
         self._selection = selection
         self._show_details()
 
+    def _forget_selection_that_is_gone(self) -> None:
+        if self._selection and not self._panes.holds(self._selection):
+            self._selection = None
+
     def _reveal(self, p: Transformation) -> None:
         names = self._changed_by(p)
-        with self._scene.tentative():
+        with self._panes.tentative():
             self._scene.uncover(names, p.name)
             self._draw()
         self._focus(names)
 
-    def _focus(self, names: list[str], *, gently: bool = False) -> None:
-        boxes = dict.fromkeys(filter(None, map(self._scene.view.box_of.get, names)))
-        self.send({"type": "focus", "boxes": list(boxes)[:500], "gently": gently})
+    def _focus(self, names: list[str], *, gently: bool = False, before: bool = False) -> None:
+        boxes = dict.fromkeys(filter(None, map(self._panes.scene(before).view.box_of.get, names)))
+        self.send({"type": "focus", "boxes": list(boxes)[:500], "gently": gently, "before": before})
 
     def _changed_by(self, p: Transformation) -> list[str]:
-        signature = p.signature
-        return [name for name, marks in self._scene.marks().items() if signature in marks]
+        marked = marks_of(self.session.graph_module)
+        return [name for name, marks in marked.items() if p.signature in marks]
 
     def _signatures_on(self) -> dict[str, str]:
         """Return the signatures of the passes that are on, by the names that they keep when limited."""
         return {p.name: p.signature for p in self.session.applied}
-
-    def _can_select(self, selection: tuple[str, str]) -> bool:
-        kind, name = selection
-        hierarchy = self._scene.hierarchy
-        return name != "" and name in (hierarchy.groups if kind == "group" else hierarchy.position_of)
-
-    def _box_of_group(self, path: str) -> str | None:
-        view, group = self._scene.view, self._scene.hierarchy.groups[path]
-        return group.id if group in view.boxes or group in view.clusters else None
 
     # Words.
 
@@ -641,17 +651,6 @@ def _follow(session: Session, inspector: Inspector) -> Callable[[], None]:
 
     unsubscribe: Callable[[], None] = session.on_change(changed)
     return unsubscribe
-
-
-def _not_measured(measurement: Measurement) -> dict[str, Any]:
-    return {
-        "name": measurement.name,
-        "title": measurement.title,
-        "action": measurement.action,
-        "state": "none",
-        "text": measurement.about,
-        "table": None,
-    }
 
 
 def _cancelled(measured: dict[str, Any]) -> dict[str, Any]:

@@ -24,6 +24,21 @@ class Toggle:
 
 
 @dataclass(frozen=True, slots=True)
+class Preview:
+    """Show what a pass would do, and switch nothing."""
+
+    type: ClassVar[str] = "preview"
+    signature: str
+
+
+@dataclass(frozen=True, slots=True)
+class EndPreview:
+    """Show again what was shown before a preview."""
+
+    type: ClassVar[str] = "end-preview"
+
+
+@dataclass(frozen=True, slots=True)
 class Exclude:
     """Take back the rewrite that a node stands for, or leave the node out as a candidate."""
 
@@ -109,19 +124,24 @@ class Overview:
 
 @dataclass(frozen=True, slots=True)
 class SelectNode:
-    """Show a node's details, and bring the node itself into sight if ``show`` is set."""
+    """Show a node's details, and bring the node itself into sight if ``show`` is set.
+
+    ``before`` is set for a node of the stage beside the one that is shown.
+    """
 
     type: ClassVar[str] = "select-node"
     name: str
     show: bool
+    before: bool
 
 
 @dataclass(frozen=True, slots=True)
 class SelectGroup:
-    """Show a group's details."""
+    """Show a group's details; ``before`` is set for one of the stage beside the one that is shown."""
 
     type: ClassVar[str] = "select-group"
     path: str
+    before: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,11 +186,12 @@ class ExportPdf:
 
 @dataclass(frozen=True, slots=True)
 class ShowStage:
-    """Show a stage of the stack, alone or with what is different from another."""
+    """Show a stage of the stack, alone or with what is different from another: one graph, or side by side."""
 
     type: ClassVar[str] = "show-stage"
     stage: int
     compared: str
+    beside: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,6 +204,8 @@ class ShowOverlay:
 
 Message = (
     Toggle
+    | Preview
+    | EndPreview
     | Exclude
     | Include
     | Undo

@@ -133,7 +133,8 @@ def rewrites_of_node(
     found = []
     for p in session.passes:
         frame = explained.get(p.signature)
-        if isinstance(p, RewritePass) and p.transformed(node):
+        # A node of a preview is marked by a pass that is off.
+        if isinstance(p, RewritePass) and session.is_on(p) and p.transformed(node):
             count = sum(node.name in record.marked for record in p.rewrites(session.graph_module))
             found.append({"signature": p.signature, "count": count, "isLeftOut": False})
         elif isinstance(frame, pd.DataFrame) and node.name in left_out_nodes(session, p, frame):

@@ -26,15 +26,23 @@ class Scene:
     ----------
     graph_module
         The graph to show first.
+    marks
+        Its marks; those of the passes if none are given.
     """
 
-    def __init__(self, graph_module: fx.GraphModule) -> None:
+    def __init__(self, graph_module: fx.GraphModule, marks: Marks | None = None) -> None:
         self._graph_module = graph_module
-        self._marks = marks_of(graph_module)
+        self._marks = marks_of(graph_module) if marks is None else marks
         self.hierarchy: Hierarchy = build_hierarchy(graph_module)
         self._opened: dict[str, str] = {}
         """Path of a group -> the name of the pass it was opened for, or "" if a person opened it."""
         self.overview()
+
+    def beside(self, graph_module: fx.GraphModule, marks: Marks) -> Scene:
+        """Return a scene of another stage of the same model, in which the same groups are open, always."""
+        other = Scene(graph_module, marks)
+        other._opened = self._opened
+        return other
 
     @property
     def graph_module(self) -> fx.GraphModule:
@@ -55,7 +63,7 @@ class Scene:
 
     def overview(self) -> None:
         """Open what a first picture shows, and nothing else."""
-        self._opened = dict.fromkeys(View.default(self.hierarchy).opened, "")
+        self._keep_open(dict.fromkeys(View.default(self.hierarchy).opened, ""))
 
     @contextmanager
     def tentative(self) -> Iterator[None]:
@@ -64,7 +72,7 @@ class Scene:
         try:
             yield
         except BaseException:
-            self._opened = opened
+            self._keep_open(opened)
             raise
 
     def open(self, path: str) -> None:
@@ -75,7 +83,7 @@ class Scene:
         """Close a group; raises ``ValueError`` if there is none of that path."""
         kept = self.view.close(path).opened
         here = self.hierarchy.groups
-        self._opened = {p: why for p, why in self._opened.items() if p in kept or p not in here}
+        self._keep_open({p: why for p, why in self._opened.items() if p in kept or p not in here})
 
     def uncover(self, names: Iterable[str], pass_name: str = "") -> None:
         """Open the groups around nodes, on behalf of a pass if its name is given.
@@ -95,11 +103,21 @@ class Scene:
             around = path
             while why != pass_name and (around := parents.get(around, "")):
                 needed.add(around)
-        self._opened = {p: why for p, why in self._opened.items() if why != pass_name or p in needed}
+        self._keep_open({p: why for p, why in self._opened.items() if why != pass_name or p in needed})
 
     def box_of(self, name: str) -> str | None:
         """Return the id of the visible box that draws a node."""
         return self.view.box_of.get(name)
+
+    def box_of_group(self, path: str) -> str | None:
+        """Return the id of the box or frame of a group, if it is visible."""
+        view, group = self.view, self.hierarchy.groups[path]
+        return group.id if group in view.boxes or group in view.clusters else None
+
+    def nodes_of_group(self, path: str) -> list[str]:
+        """Return the names of the nodes in a group."""
+        group = self.hierarchy.groups[path]
+        return [name for leaf in self.hierarchy.leaves[group.start : group.stop] for name in leaf.names]
 
     def is_visible(self, name: str) -> bool:
         """Whether a node has a box of its own on the screen."""
@@ -117,6 +135,11 @@ class Scene:
     def marks(self) -> Marks:
         """Node name -> signatures of the passes that changed the node."""
         return self._marks
+
+    def _keep_open(self, opened: dict[str, str]) -> None:
+        # In place: a scene beside this one has the same groups open.
+        self._opened.clear()
+        self._opened.update(opened)
 
     def _open(self, view: View, pass_name: str) -> None:
         for path in view.opened:

@@ -6,12 +6,14 @@ from typing import TYPE_CHECKING, Any
 
 from torch import fx
 
-from fxlab.drawing.changes import CHANGES, merged_graph
+from fxlab.drawing.changes import CHANGES, changes_between, merged_graph
 from fxlab.screen.pass_state import readable_name
+from fxlab.screen.preview import Preview
 from fxlab.screen.scene import Marks, marks_of
 
 if TYPE_CHECKING:
     from fxlab.session import Session
+    from fxlab.transformations import Transformation
 
 NOTHING, BELOW, ORIGINAL = "", "below", "original"
 
@@ -27,13 +29,18 @@ class Stages:
 
     def __init__(self, session: Session) -> None:
         self.session = session
-        self.reset()
+        self._show(len(session.applied))
 
     def reset(self) -> None:
-        """Look at the last stage, compared with nothing."""
-        self._show(len(self.session.applied), NOTHING)
+        """Look at the last stage, compared with nothing; two stages side by side stay side by side."""
+        number = len(self.session.applied)
+        offered = _comparisons(number)
+        _, compared, beside = self._chosen
+        if not beside or not offered:
+            return self._show(number)
+        return self._show(number, compared if compared in offered else offered[0], beside=True)
 
-    def go_to(self, number: int, compared: str = NOTHING) -> None:
+    def go_to(self, number: int, compared: str = NOTHING, *, beside: bool = False) -> None:
         """Look at a stage: 0 is the original, 1 the module after the first pass that is on.
 
         Parameters
@@ -43,6 +50,8 @@ class Stages:
         compared
             ``"below"`` or ``"original"`` to see what is different from the stage below or from the original,
             ``""`` to see the stage alone.
+        beside
+            Whether the two are shown side by side, and not as one graph.
 
         Raises
         ------
@@ -53,12 +62,36 @@ class Stages:
             raise ValueError(f"There is no stage {number}: the last is {len(self.session.applied)}.")
         if compared and compared not in _comparisons(number):
             raise ValueError(f"Stage {number} cannot be compared with {compared!r}.")
-        self._show(number, compared)
+        if beside and not compared:
+            raise ValueError("What stands beside a stage is what it is compared with: below or original.")
+        self._show(number, compared, beside=beside)
+
+    def preview(self, p: Transformation) -> None:
+        """Look at the last stage and what a pass would make of it, as one graph.
+
+        Raises
+        ------
+        fxlab.TransformationError
+            If the pass raises. What is looked at stays the same.
+        """
+        preview, chosen = Preview.of(self.session, p), self._chosen
+        self._show(len(self.session.applied), preview=preview)
+        self._chosen_before = chosen
+
+    def end_preview(self) -> None:
+        """Look again at what was looked at before the preview, if there is one."""
+        number, compared, beside = self._chosen
+        self._show(number, compared, beside=beside)
+
+    @property
+    def shows_changes(self) -> bool:
+        """Whether the marks say what became of a node, and not which passes changed it."""
+        return bool(self.compared or self.previewed)
 
     @property
     def signatures(self) -> tuple[str, ...]:
         """The marks on the screen, in the order that numbers them."""
-        return CHANGES if self.compared else tuple(p.signature for p in self.session.passes)
+        return CHANGES if self.shows_changes else tuple(p.signature for p in self.session.passes)
 
     @property
     def names(self) -> list[str]:
@@ -76,7 +109,10 @@ class Stages:
             "names": self.names,
             "shown": self.number,
             "compared": self.compared,
+            "beside": self.beside,
+            "before": self._number_before,
             "comparisons": list(self.comparisons),
+            "preview": self.previewed and self.previewed.state(),
         }
 
     @property
@@ -84,17 +120,36 @@ class Stages:
         """What the stage can be compared with."""
         return _comparisons(self.number)
 
-    def _show(self, number: int, compared: str) -> None:
-        self.number, self.compared = number, compared
+    @property
+    def _chosen(self) -> tuple[int, str, bool]:
+        """What a person wants to look at when there is no preview."""
+        return self._chosen_before if self.previewed else (self.number, self.compared, self.beside)
+
+    @property
+    def _number_before(self) -> int:
+        return self.number - 1 if self.compared == BELOW else 0
+
+    def _show(
+        self, number: int, compared: str = NOTHING, *, beside: bool = False, preview: Preview | None = None
+    ) -> None:
+        self.number, self.compared, self.beside = number, compared, beside
+        self.previewed: Preview | None = preview
+        """What is tried out, if the last stage is shown with what a pass would make of it."""
         stages = self.session.stages
         self.stage: fx.GraphModule = stages[number]
         """The stage itself."""
+        self.before: fx.GraphModule = stages[self._number_before]
+        """What it is compared with."""
         self.graph: fx.GraphModule = self.stage
         """What is drawn: the stage, or two as one."""
         self.marks: Marks = {}
-        if compared:
-            before = stages[number - 1 if compared == BELOW else 0]
-            self.graph, self.marks = merged_graph(before, self.stage)
+        """What is marked in it, and in the stage beside it."""
+        if preview:
+            self.graph, self.marks = preview.graph, preview.marks
+        elif beside:
+            self.marks = changes_between(self.before, self.stage)
+        elif compared:
+            self.graph, self.marks = merged_graph(self.before, self.stage)
         else:
             self.marks = marks_of(self.stage)
 

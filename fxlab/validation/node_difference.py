@@ -31,9 +31,9 @@ def what_differs(a: Node, b: Node, owner_of_a: GraphModule, owner_of_b: GraphMod
     found = []
     if a.op != b.op:
         found.append("op")
-    if not _equal(a.target, b.target):
+    if not equal(a.target, b.target):
         found.append("target")
-    if not _equal(_arguments(a), _arguments(b)):
+    if not equal(_arguments(a), _arguments(b)):
         found.append("arguments")
     if a.op == b.op and a.op in ("call_module", "get_attr"):
         found += _what_differs_in(
@@ -70,7 +70,7 @@ def _what_differs_in(a: Any, b: Any) -> list[str]:
         return found if _have_same_tensors(a, b) else [*found, "values"]
     if isinstance(a, torch.Tensor) and isinstance(b, torch.Tensor):
         return [] if _same_values(a, b) else ["values"]
-    return [] if _equal(a, b) else ["values"]
+    return [] if equal(a, b) else ["values"]
 
 
 def _have_same_tensors(a: torch.nn.Module, b: torch.nn.Module) -> bool:
@@ -98,11 +98,12 @@ def _settings(module: torch.nn.Module) -> list[Any]:
         settings += [name, type(part)]
         for key, value in vars(part).items():
             if key not in ("_parameters", "_buffers", "_modules"):
-                settings.append((key, value if _equal(value, value) else _Differing()))
+                settings.append((key, value if equal(value, value) else _Differing()))
     return settings
 
 
-def _equal(a: Any, b: Any) -> bool:
+def equal(a: Any, b: Any) -> bool:
+    """Tell whether two values are equal; in doubt they are not."""
     try:
         return bool(a == b)
     except Exception:  # whatever a class raises whose instances do not compare to one truth value

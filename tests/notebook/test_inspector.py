@@ -40,7 +40,7 @@ def test_the_first_screen_shows_the_model_as_traced(page: Page):
 
 def test_everything_shown_is_plain_json(page: Page):
     page.switches(MERGE, True)
-    page.sends({"type": "select-node", "name": "relu", "show": True})
+    page.sends({"type": "select-node", "name": "relu", "show": True, "before": False})
     for name in TRAITS:
         json.dumps(getattr(page.inspector, name), allow_nan=False, ensure_ascii=False).encode()
 
@@ -123,7 +123,7 @@ def test_what_a_pass_changed_is_brought_into_sight(page: Page):
     page.sends({"type": "close", "path": "head"})
     assert page.box_of("mul") is None
     focus, done = page.switches(MUL_TO_ADD, True)
-    assert focus == {"type": "focus", "boxes": [page.box_of("mul")], "gently": True}
+    assert focus == {"type": "focus", "boxes": [page.box_of("mul")], "gently": True, "before": False}
     assert done == {"type": "done"}
 
 
@@ -204,7 +204,7 @@ def test_two_inspectors_of_one_session_follow_each_other(session: Session):
     assert screen(one.inspector)["passes"] == screen(two.inspector)["passes"]
     assert screen(one.inspector)["tables"] == screen(two.inspector)["tables"]
     assert one.marked() == two.marked()
-    one.sends({"type": "select-node", "name": "relu", "show": True})
+    one.sends({"type": "select-node", "name": "relu", "show": True, "before": False})
     assert (one.inspector.selected, two.inspector.selected) == ("relu", None)
 
 
@@ -293,19 +293,35 @@ simple = st.sampled_from(["undo", "redo", "reset", "refresh", "overview", "clear
 )
 on_groups = st.builds(
     lambda kind, path: {"type": kind, "path": path},
-    st.sampled_from(["open", "close", "select-group"]),
+    st.sampled_from(["open", "close"]),
     st.sampled_from(["stem", "head", "mul"]),
 )
+on_selections = st.builds(
+    lambda path, before: {"type": "select-group", "path": path, "before": before},
+    st.sampled_from(["stem", "head", "mul"]),
+    st.booleans(),
+)
 on_nodes = st.builds(
-    lambda name, show: {"type": "select-node", "name": name, "show": show},
+    lambda name, show, before: {"type": "select-node", "name": name, "show": show, "before": before},
     st.sampled_from(["mul", "stem_norm", "head_query"]),
+    st.booleans(),
+    st.booleans(),
+)
+on_stages = st.builds(
+    lambda compared, beside: {"type": "show-stage", "stage": 1, "compared": compared, "beside": beside},
+    st.sampled_from(["", "original"]),
     st.booleans(),
 )
 reveals = st.just({"type": "reveal-pass", "signature": MERGE.signature})
+previews = st.one_of(
+    st.sampled_from([FUSE, MERGE, RAISE]).map(lambda p: {"type": "preview", "signature": p.signature}),
+    st.just({"type": "end-preview"}),
+)
+anything = toggles | simple | on_groups | on_selections | on_nodes | on_stages | reveals | previews
 
 
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-@given(st.lists(toggles | simple | on_groups | on_nodes | reveals, max_size=8))
+@given(st.lists(anything, max_size=8))
 def test_whatever_is_done_the_screen_shows_the_session(messages):
     page = Page(Inspector(make_session()))
     session = page.inspector.session
@@ -315,8 +331,16 @@ def test_whatever_is_done_the_screen_shows_the_session(messages):
     assert on == {p.signature for p in session.applied}
     assert page.inspector.passes["canUndo"] == session.can_undo
     assert page.inspector.status["busy"] is None
+    stages = page.inspector.stages
+    there = {node.name for node in session.stages[stages["shown"]].graph.nodes}
+    if stages["compared"] and not stages["beside"]:
+        there |= {node.name for node in session.stages[stages["before"]].graph.nodes}
+    if stages["preview"]:
+        signature = stages["preview"]["signature"]
+        there |= {node.name for node in session.preview(signature).graph.nodes}
     boxed = {box["node"] for box in page.inspector.picture["boxes"].values()} - {None}
-    assert boxed <= {node.name for node in session.graph_module.graph.nodes}
+    assert boxed <= there
+    assert bool(page.inspector.before) == stages["beside"]
     shown = [row[0] for row in page.inspector.tables["nodes"]["table"]["rows"]]
     assert shown == list(session.transformed_nodes().index)
     page.inspector.close()
@@ -326,12 +350,12 @@ def test_any_stage_can_be_looked_at_alone_or_with_what_changed(page: Page, sessi
     page.switches(FUSE, True)
     page.switches(MERGE, True)
     assert page.inspector.stages["shown"] == 2
-    page.sends({"type": "show-stage", "stage": 0, "compared": ""})
+    page.sends({"type": "show-stage", "stage": 0, "compared": "", "beside": False})
     assert page.inspector.stages["shown"] == 0
     assert page.inspector.details["fields"][0]["value"] == str(len(session.original.graph.nodes))
     assert not page.marked()
     assert session.applied == (FUSE, MERGE), "looking changes nothing"
-    page.sends({"type": "show-stage", "stage": 2, "compared": "original"})
+    page.sends({"type": "show-stage", "stage": 2, "compared": "original", "beside": False})
     picture = page.inspector.picture
     assert picture["compared"]
     assert picture["signatures"] == ["added", "removed", "changed", "rewired"]
@@ -343,13 +367,16 @@ def test_any_stage_can_be_looked_at_alone_or_with_what_changed(page: Page, sessi
         "names": ["Original", "Fuse batch norm2d in conv2d"],
         "shown": 1,
         "compared": "",
+        "beside": False,
+        "before": 0,
         "comparisons": ["original"],
+        "preview": None,
     }
     assert page.error is None
 
 
 def test_a_stage_that_is_not_there_is_named(page: Page):
-    page.sends({"type": "show-stage", "stage": 7, "compared": ""})
+    page.sends({"type": "show-stage", "stage": 7, "compared": "", "beside": False})
     assert "There is no stage 7" in page.error["text"]
     assert page.inspector.stages["shown"] == 0
 

@@ -112,7 +112,7 @@ def test_an_interruption_is_named(session: Session):
     assert not page.card(p)["on"]
 
 
-@pytest.mark.parametrize("step", ["explain_all", "picture_state", "changed_nodes_state", "model_details"])
+@pytest.mark.parametrize("step", ["explain_all", "picture_state", "changed_nodes_state", "describe"])
 def test_an_interruption_of_the_screen_leaves_the_switches_true(
     page: Page, session: Session, monkeypatch, step
 ):
@@ -210,7 +210,7 @@ def test_a_pass_that_explains_itself_in_another_form_does_not_take_the_screen_do
 
     p = ExplainOddly()
     page = Page(Inspector(make_session(p, MERGE)))
-    page.sends({"type": "select-node", "name": "mul", "show": True})
+    page.sends({"type": "select-node", "name": "mul", "show": True, "before": False})
     assert page.error is None
     page.switches(MERGE, True)
     assert page.card(MERGE)["on"]
@@ -239,7 +239,7 @@ def test_a_model_without_weights_says_so_in_the_table():
     assert page.marked()
     assert page.inspector.tables["outputs"]["state"] == "failed"
     assert "meta device" in page.inspector.tables["outputs"]["text"]
-    page.sends({"type": "select-node", "name": "stem_conv", "show": True})
+    page.sends({"type": "select-node", "name": "stem_conv", "show": True, "before": False})
     assert page.error is None
 
 

@@ -9,7 +9,7 @@ from fxlab import Session
 
 
 def test_a_selected_node_is_described(page: Page):
-    page.sends({"type": "select-node", "name": "head_query", "show": True})
+    page.sends({"type": "select-node", "name": "head_query", "show": True, "before": False})
     details = page.inspector.details
     assert (details["kind"], details["name"], details["subtitle"]) == ("node", "head_query", "call_module")
     assert details["box"] == page.box_of("head_query")
@@ -21,16 +21,16 @@ def test_a_selected_node_is_described(page: Page):
 
 def test_a_node_in_a_closed_group_is_brought_into_sight_if_that_is_asked_for(page: Page):
     page.sends({"type": "close", "path": "head"})
-    page.sends({"type": "select-node", "name": "relu", "show": False})
+    page.sends({"type": "select-node", "name": "relu", "show": False, "before": False})
     assert page.box_of("relu") is None
     assert page.inspector.details["box"] in page.inspector.picture["boxes"]
-    focus, _ = page.sends({"type": "select-node", "name": "relu", "show": True})
-    assert focus == {"type": "focus", "boxes": [page.box_of("relu")], "gently": False}
+    focus, _ = page.sends({"type": "select-node", "name": "relu", "show": True, "before": False})
+    assert focus == {"type": "focus", "boxes": [page.box_of("relu")], "gently": False, "before": False}
     assert page.inspector.details["box"] == page.box_of("relu")
 
 
 def test_a_selected_group_is_described(page: Page):
-    page.sends({"type": "select-group", "path": "head"})
+    page.sends({"type": "select-group", "path": "head", "before": False})
     details = page.inspector.details
     assert (details["kind"], details["path"], details["subtitle"]) == ("group", "head", "Head")
     assert {link["name"] for link in details["users"]} == {"truediv"}
@@ -38,14 +38,14 @@ def test_a_selected_group_is_described(page: Page):
 
 
 def test_a_cleared_selection_shows_the_model(page: Page):
-    page.sends({"type": "select-group", "path": "head"})
+    page.sends({"type": "select-group", "path": "head", "before": False})
     page.sends({"type": "clear-selection"})
     assert page.inspector.details["kind"] == "model"
     assert page.inspector.selected is None
 
 
 def test_a_node_is_no_group(page: Page):
-    page.sends({"type": "select-group", "path": "relu"})
+    page.sends({"type": "select-group", "path": "relu", "before": False})
     assert "no group named 'relu'" in page.error["text"]
     page.switches(MERGE, True)
     assert page.inspector.details["kind"] == "model"
@@ -53,7 +53,7 @@ def test_a_node_is_no_group(page: Page):
 
 
 def test_a_selection_stays_while_its_node_does(page: Page):
-    page.sends({"type": "select-node", "name": "stem_norm", "show": True})
+    page.sends({"type": "select-node", "name": "stem_norm", "show": True, "before": False})
     page.switches(MUL_TO_ADD, True)
     assert page.inspector.selected == "stem_norm"
     page.switches(FUSE, True)
@@ -62,7 +62,7 @@ def test_a_selection_stays_while_its_node_does(page: Page):
 
 
 def test_a_selected_node_shows_what_a_pass_did_to_it(page: Page):
-    page.sends({"type": "select-node", "name": "mul", "show": True})
+    page.sends({"type": "select-node", "name": "mul", "show": True, "before": False})
     assert page.inspector.details["marks"] == []
     page.switches(MUL_TO_ADD, True)
     assert page.inspector.details["marks"] == [MUL_TO_ADD.signature]

@@ -26,7 +26,7 @@ def limit(page: Page, kind: str, node: str, position: int = 0) -> None:
 
 
 def select(page: Page, node: str) -> dict:
-    page.sends({"type": "select-node", "name": node, "show": True})
+    page.sends({"type": "select-node", "name": node, "show": True, "before": False})
     return page.inspector.details
 
 

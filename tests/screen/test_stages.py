@@ -63,7 +63,10 @@ def test_a_stage_is_shown_alone_or_compared(session: Session) -> None:
         "names": ["Original", "Merge linears", "Change true div to mul by inverse"],
         "shown": 2,
         "compared": "",
+        "beside": False,
+        "before": 0,
         "comparisons": ["below", "original"],
+        "preview": None,
     }
     stages.go_to(1)
     assert stages.graph is session.stages[1]
@@ -99,3 +102,27 @@ def test_a_reset_looks_at_the_last_stage_again(session: Session) -> None:
     session.revert(DIVIDE)
     stages.reset()
     assert (stages.number, stages.compared, stages.graph) == (1, "", session.graph_module)
+
+
+def test_two_stages_side_by_side_are_both_drawn_as_they_are(session: Session) -> None:
+    stages = Stages(session)
+    stages.go_to(2, "below", beside=True)
+    assert (stages.before, stages.graph) == (session.stages[1], session.stages[2])
+    assert stages.marks == merged_graph(session.stages[1], session.stages[2])[1]
+    state = stages.state()
+    assert (state["shown"], state["before"], state["beside"]) == (2, 1, True)
+    with pytest.raises(ValueError, match="compared with: below or original"):
+        stages.go_to(1, beside=True)
+    assert stages.number == 2
+
+
+def test_two_stages_stay_side_by_side_while_there_are_two(session: Session) -> None:
+    stages = Stages(session)
+    stages.go_to(2, "below", beside=True)
+    session.revert(DIVIDE)
+    stages.reset()
+    assert (stages.number, stages.compared, stages.beside) == (1, "original", True)
+    assert (stages.before, stages.graph) == session.stages
+    session.reset()
+    stages.reset()
+    assert (stages.number, stages.compared, stages.beside) == (0, "", False)

@@ -5,7 +5,14 @@ import torch
 from planted import traced, transformed
 from torch import nn
 
-from fxlab import FuseBatchNorm2dInConv2d, FuseBiasInLinear, MergeLinears, Transformation, transformed_nodes
+from fxlab import (
+    FuseBatchNorm2dInConv2d,
+    FuseBiasInLinear,
+    MergeLinears,
+    RemoveIdentities,
+    Transformation,
+    transformed_nodes,
+)
 
 
 @pytest.fixture
@@ -94,6 +101,17 @@ def test_what_passes_did_on_top_of_each_other_goes_back_to_the_original():
     assert below.loc["query_key_value_merged", "before"] == ["query_key_value_merged"]
 
 
+def test_a_node_that_reads_another_value_stands_for_itself_alone():
+    graph, _ = traced("bert")
+    removed = transformed(graph, RemoveIdentities())
+    table = transformed_nodes(removed, original=graph)
+    assert len(table) > 3
+    assert table["before"].tolist() == [[name] for name in table.index]
+    merged = transformed_nodes(transformed(removed, MergeLinears()), original=graph)
+    prefix = "encoder_layer_0_attention_self_"
+    assert merged.loc["query_key_value_merged", "before"] == [prefix + n for n in ("query", "key", "value")]
+
+
 def test_a_pass_without_a_journal_is_matched():
     class ReluToClamp(Transformation):
         def transform(self, graph_module):
@@ -109,3 +127,20 @@ def test_a_pass_without_a_journal_is_matched():
     table = transformed_nodes(transformed(graph, ReluToClamp()), original=graph)
     assert table.loc["clamp", "before"] == ["_1"]
     assert table.loc["clamp", "op_before"] == ["call_module"]
+
+
+def test_what_a_function_did_in_many_places_is_told_apart():
+    def relu_to_clamp(graph_module):
+        for node in graph_module.graph.find_nodes(op="call_module"):
+            if isinstance(graph_module.get_submodule(node.target), nn.ReLU):
+                with graph_module.graph.inserting_before(node):
+                    new = graph_module.graph.call_function(torch.clamp, node.args, {"min": 0})
+                node.replace_all_uses_with(new)
+                graph_module.graph.erase_node(node)
+        return graph_module
+
+    layers = [nn.Linear(3, 3), nn.ReLU(), nn.Linear(3, 3), nn.ReLU(), nn.Linear(3, 3)]
+    graph = torch.fx.symbolic_trace(nn.Sequential(*layers))
+    pass_ = Transformation.from_callable(relu_to_clamp)
+    table = transformed_nodes(transformed(graph, pass_), pass_, original=graph)
+    assert table.loc[["clamp", "clamp_1"], "before"].tolist() == [["_1"], ["_3"]]

@@ -61,6 +61,7 @@ export class OfflineKernel implements Model {
     this.view = this.viewOf(this.opened);
     this.state = {
       picture: {} as Picture,
+      before: {},
       passes: data.passes,
       tables: data.tables,
       measured: [],
@@ -210,7 +211,7 @@ export class OfflineKernel implements Model {
 
   private focus(names: string[]): void {
     const boxes = new Set(names.flatMap((name) => this.view.boxOf(name) ?? []));
-    this.tell({ type: "focus", boxes: [...boxes].slice(0, 500), gently: false });
+    this.tell({ type: "focus", boxes: [...boxes].slice(0, 500), gently: false, before: false });
   }
 
   private async redraw(opened: Set<string>): Promise<void> {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -30,3 +30,14 @@ class Measurement:
     """What the rows are: the title of the first column. Those that are nodes of the graph lead there."""
     make: Callable[[Session], tuple[pd.DataFrame, str]]
     """Makes the table, and a line that says what it means."""
+
+    def not_made(self) -> dict[str, Any]:
+        """Describe the table to who has not asked for it yet."""
+        return {
+            "name": self.name,
+            "title": self.title,
+            "action": self.action,
+            "state": "none",
+            "text": self.about,
+            "table": None,
+        }

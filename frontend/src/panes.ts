@@ -1,0 +1,181 @@
+/** The graph; and beside it, where two stages are shown side by side, the graph of the stage before. */
+
+import { focusedIn, h } from "./dom";
+import { GraphView } from "./graph_view";
+import type { Box, Details, Picture, Stages } from "./protocol";
+import { splitter } from "./splitter";
+import { clamp } from "./viewport";
+
+export interface PaneActions {
+  select(box: Box, id: string, before: boolean): void;
+  clear(): void;
+  open(path: string): void;
+  close(path: string): void;
+  jump(node: string, before: boolean): void;
+  search(): void;
+}
+
+/** What is pointed at: a box of one side, and the boxes of the other that stand for it. */
+export type Pointed = Pick<Details, "box" | "before" | "counterparts">;
+
+const SMALLEST = 150;
+const KEYS = "Arrow keys follow edges, Enter opens and closes a group, f fits, slash searches";
+
+/** A graph with words above that say which stage it is, which are hidden where there is no other. */
+class Pane {
+  readonly title = h("h3", {});
+  readonly note = h("span", { class: "fxi-pane-note", role: "status" });
+  readonly head = h("div", { class: "fxi-pane-head", hidden: true }, this.title, this.note);
+  readonly element: HTMLElement;
+
+  constructor(
+    readonly graph: GraphView,
+    name: string,
+  ) {
+    this.element = h("div", { class: `fxi-pane fxi-pane-${name}`, role: "group" }, this.head, graph.element);
+    this.call(null);
+  }
+
+  /** Says what here stands for what is selected on the other side. */
+  say(words: string): void {
+    if (this.note.textContent === words) return;
+    this.note.textContent = words;
+    this.note.title = words;
+  }
+
+  /** Says which stage it shows; null if there is no need to. */
+  call(stage: string | null): void {
+    this.head.hidden = stage === null;
+    this.title.textContent = stage ?? "";
+    this.title.title = stage ?? "";
+    this.element.setAttribute("aria-label", stage ?? "Graph");
+    this.graph.setLabel(stage === null ? `Graph of the model. ${KEYS}.` : `Graph of the stage ${stage}. ${KEYS}, o goes to the other graph.`);
+  }
+}
+
+export class Panes {
+  readonly element = h("div", { class: "fxi-panes" });
+  private readonly shown: Pane;
+  private before: Pane | null = null;
+  private stages: Stages | null = null;
+  /** Whether the two have not shown these stages together yet. */
+  private isNew = true;
+  /** What was brought into sight last, as one text. */
+  private pointed = "";
+
+  constructor(private readonly actions: PaneActions) {
+    this.shown = new Pane(this.graphOf(false), "shown");
+    this.element.append(this.shown.element);
+  }
+
+  /** The graph that is always there. */
+  get graph(): GraphView {
+    return this.shown.graph;
+  }
+
+  dispose(): void {
+    this.graph.dispose();
+    this.before?.graph.dispose();
+  }
+
+  /** Shows the graph of the stage before, or takes it away. */
+  showBefore(picture: Picture | null): void {
+    if (!picture) return this.remove();
+    this.before ??= this.add();
+    this.name();
+    this.before.graph.show(picture);
+    if (this.isNew) this.before.graph.lookLike(this.graph);
+    this.isNew = false;
+  }
+
+  /** Says which stages are shown. */
+  setStages(stages: Stages): void {
+    this.isNew ||= stages.shown !== this.stages?.shown || stages.before !== this.stages?.before;
+    this.stages = stages;
+    this.name();
+  }
+
+  /** Shows what is selected on one side, and what stands for it on the other. */
+  setSelected({ box, before, counterparts }: Pointed): void {
+    const here = before ? this.before : this.shown;
+    const there = before ? this.shown : this.before;
+    const boxes = counterparts ?? [];
+    here?.graph.setSelected(box ? [box] : []);
+    there?.graph.setSelected(boxes);
+    const pointed = JSON.stringify([box, before, boxes]);
+    if (pointed !== this.pointed) there?.graph.bring(boxes);
+    this.pointed = pointed;
+    here?.say("");
+    there?.say(box ? counterpartWords(boxes.flatMap((id) => there.graph.labelOf(id) ?? [])) : "");
+  }
+
+  focus(boxes: string[], gently: boolean, before: boolean): void {
+    (before ? this.before : this.shown)?.graph.focus(boxes, gently);
+  }
+
+  private graphOf(before: boolean): GraphView {
+    const other = (): GraphView | undefined => (before ? this.shown : this.before)?.graph;
+    return new GraphView({
+      select: (box, id) => this.actions.select(box, id, before),
+      clear: () => {
+        this.setSelected({ box: null });
+        this.actions.clear();
+      },
+      // The same group opens and closes on the other side, and should stay where it is there as well.
+      open: (path, id) => {
+        other()?.anchorAt(id);
+        this.actions.open(path);
+      },
+      close: (path, id) => {
+        other()?.anchorAt(id);
+        this.actions.close(path);
+      },
+      jump: (node) => this.actions.jump(node, before),
+      search: () => this.actions.search(),
+      cross: () => other()?.element.focus({ preventScroll: true }),
+    });
+  }
+
+  private add(): Pane {
+    const pane = new Pane(this.graphOf(true), "before");
+    const [style, room] = [this.element.style, this.element];
+    const border = (vertical: boolean): HTMLElement =>
+      splitter({
+        label: "Border between the two stages",
+        vertical,
+        grows: true,
+        size: () => (vertical ? pane.element.offsetWidth : pane.element.offsetHeight),
+        resize: (to) => {
+          const all = vertical ? room.clientWidth : room.clientHeight;
+          style.setProperty("--before", `${((100 * clamp(to, SMALLEST, all - SMALLEST)) / all).toFixed(2)}%`);
+        },
+      });
+    this.element.prepend(pane.element, border(true), border(false));
+    return pane;
+  }
+
+  private remove(): void {
+    if (!this.before) return;
+    const hadFocus = focusedIn(this.element) !== null && focusedIn(this.shown.element) === null;
+    this.before.graph.dispose();
+    this.before = null;
+    this.isNew = true;
+    this.element.replaceChildren(this.shown.element);
+    this.name();
+    if (hadFocus) this.graph.element.focus({ preventScroll: true });
+  }
+
+  private name(): void {
+    const { stages, before } = this;
+    const title = (number: number): string => (number === 0 ? (stages?.names[0] ?? "") : `${number}. ${stages?.names[number] ?? ""}`);
+    this.shown.call(before && stages ? title(stages.shown) : null);
+    before?.call(title(stages?.before ?? 0));
+  }
+}
+
+function counterpartWords(labels: string[]): string {
+  const [first, second, ...more] = labels;
+  if (first === undefined) return "No counterpart";
+  if (second === undefined) return `Counterpart: ${first}`;
+  return `Counterparts: ${first}, ${second}${more.length ? ` and ${more.length} more` : ""}`;
+}

@@ -1,0 +1,128 @@
+import { afterEach, beforeEach, describe, expect, it, vi } from "vitest";
+import { Panes, type PaneActions } from "../src/panes";
+import type { Stages } from "../src/protocol";
+import { Legend } from "../src/legend";
+import { column } from "./pictures";
+
+const STAGES: Stages = { names: ["Original", "Fuse", "Merge"], shown: 2, compared: "below", beside: true, before: 1, comparisons: ["below", "original"] };
+const BEFORE = column(["x", "conv", "norm", "relu"]);
+const AFTER = column(["x", "conv", "relu"], { conv: { kind: "group", node: null, path: "stem", openable: true } });
+
+let actions: { [K in keyof PaneActions]: ReturnType<typeof vi.fn> };
+let panes: Panes;
+
+beforeEach(() => {
+  actions = { select: vi.fn(), clear: vi.fn(), open: vi.fn(), close: vi.fn(), jump: vi.fn(), search: vi.fn() };
+  panes = new Panes(actions as PaneActions);
+  document.body.append(panes.element);
+  panes.graph.show(AFTER);
+});
+
+afterEach(() => {
+  panes.dispose();
+  document.body.replaceChildren();
+});
+
+const pane = (name: "before" | "shown"): HTMLElement => panes.element.querySelector<HTMLElement>(`.fxi-pane-${name}`)!;
+const graph = (name: "before" | "shown"): HTMLElement => pane(name).querySelector<HTMLElement>(".fxi-graph")!;
+const selected = (name: "before" | "shown"): (string | undefined)[] => [...pane(name).querySelectorAll<SVGElement>(".fxi-selected")].map((e) => e.dataset["box"]);
+const note = (name: "before" | "shown"): string => pane(name).querySelector("[role=status]")!.textContent!;
+const press = (name: "before" | "shown", key: string): boolean => graph(name).dispatchEvent(new KeyboardEvent("keydown", { key, bubbles: true, cancelable: true }));
+
+function showBoth(): void {
+  panes.setStages(STAGES);
+  panes.showBefore(BEFORE);
+}
+
+describe("one graph", () => {
+  it("has no heading and no border", () => {
+    panes.setStages({ ...STAGES, beside: false });
+    expect(panes.element.querySelectorAll(".fxi-graph")).toHaveLength(1);
+    expect(panes.element.querySelector("[role=separator]")).toBeNull();
+    expect(pane("shown").querySelector<HTMLElement>(".fxi-pane-head")!.hidden).toBe(true);
+    expect(graph("shown").getAttribute("aria-label")).not.toContain("other graph");
+  });
+
+  it("has nowhere to cross to", () => {
+    graph("shown").focus();
+    press("shown", "o");
+    expect(document.activeElement).toBe(graph("shown"));
+  });
+});
+
+describe("two stages side by side", () => {
+  it("say which stages they are, in words and to screen readers", () => {
+    showBoth();
+    expect([...panes.element.querySelectorAll("h3")].map((e) => e.textContent)).toEqual(["1. Fuse", "2. Merge"]);
+    expect(pane("before").getAttribute("aria-label")).toBe("1. Fuse");
+    expect(graph("shown").getAttribute("aria-label")).toContain("2. Merge");
+    panes.setStages({ ...STAGES, before: 0, compared: "original" });
+    expect(pane("before").getAttribute("aria-label")).toBe("Original");
+  });
+
+  it("show what is selected in both, and name what stands for it", () => {
+    showBoth();
+    panes.setSelected({ box: "conv", before: false, counterparts: ["conv", "norm"] });
+    expect(selected("shown")).toEqual(["conv"]);
+    expect(selected("before")).toEqual(["conv", "norm"]);
+    expect(note("before")).toBe("Counterparts: conv, norm");
+    expect(note("shown")).toBe("");
+    panes.setSelected({ box: "norm", before: true, counterparts: [] });
+    expect(selected("before")).toEqual(["norm"]);
+    expect(selected("shown")).toEqual([]);
+    expect(note("shown")).toBe("No counterpart");
+    panes.setSelected({ box: null });
+    expect([...selected("before"), ...selected("shown"), note("shown")].join("")).toBe("");
+  });
+
+  it("are crossed with a key, and walked through from the counterpart", () => {
+    showBoth();
+    panes.setSelected({ box: "conv", before: false, counterparts: ["conv", "norm"] });
+    graph("shown").focus();
+    press("shown", "o");
+    expect(document.activeElement).toBe(graph("before"));
+    press("before", "ArrowDown");
+    expect(actions.select).toHaveBeenCalledWith(BEFORE.boxes["norm"], "norm", true);
+    press("before", "o");
+    expect(document.activeElement).toBe(graph("shown"));
+  });
+
+  it("open the same group by its path", () => {
+    showBoth();
+    panes.setSelected({ box: "conv", before: false, counterparts: [] });
+    press("shown", "Enter");
+    expect(actions.open).toHaveBeenCalledWith("stem");
+  });
+
+  it("are cleared together", () => {
+    showBoth();
+    panes.setSelected({ box: "conv", before: false, counterparts: ["conv"] });
+    press("before", "Escape");
+    expect(actions.clear).toHaveBeenCalledOnce();
+    expect([...selected("before"), ...selected("shown")]).toEqual([]);
+  });
+
+  it("become one again, which takes the focus along", () => {
+    showBoth();
+    graph("before").focus();
+    panes.showBefore(null);
+    expect(panes.element.querySelectorAll(".fxi-graph")).toHaveLength(1);
+    expect(panes.element.querySelector("[role=separator]")).toBeNull();
+    expect(document.activeElement).toBe(graph("shown"));
+    panes.setSelected({ box: "norm", before: true, counterparts: ["conv"] });
+    showBoth();
+    expect(pane("before").querySelectorAll("[data-box=norm]").length).toBeGreaterThan(0);
+  });
+});
+
+describe("the legend of two stages", () => {
+  it("explains the marks of both", () => {
+    const legend = new Legend(() => undefined);
+    const [after, before] = [column(["merged"], { merged: { marks: [0] } }), column(["norm"], { norm: { marks: [1] } })];
+    const words = (): string[] => [...legend.element.querySelectorAll("li")].map((e) => e.textContent!);
+    legend.show(after, [], null, before);
+    expect(words()).toEqual(["+Added", "−Removed"]);
+    legend.show(after, [], null);
+    expect(words()).toEqual(["+Added"]);
+  });
+});

@@ -1,0 +1,104 @@
+import { beforeEach, describe, expect, it, vi } from "vitest";
+import { PassList, type PassActions } from "../src/pass_list";
+import { PreviewBar } from "../src/preview_bar";
+import type { Pass } from "../src/protocol";
+import { GraphView, type GraphActions } from "../src/graph_view";
+import { column } from "./pictures";
+
+const MERGE = { signature: "s1", name: "Merge <b>linears</b>", text: "2 rewrites (1 node added)" };
+
+function pass(signature: string, rest: Partial<Pass> = {}): Pass {
+  return {
+    ...{ signature, name: `Pass ${signature}`, className: "Pass", description: "", arguments: [], preserves: true, on: false, changed: 0, matched: 3 },
+    ...{ refused: 0, canBeLimited: false, rewrites: 0, leftOut: 0, reasons: [], note: "", error: "" },
+    ...rest,
+  };
+}
+
+describe("the banner of a preview", () => {
+  const actions = { apply: vi.fn(), cancel: vi.fn() };
+  const bar = new PreviewBar(actions);
+  const button = (label: string): HTMLButtonElement => [...bar.element.querySelectorAll("button")].find((e) => e.textContent === label)!;
+
+  beforeEach(() => {
+    actions.apply.mockClear();
+    actions.cancel.mockClear();
+    bar.setBusy(false);
+    bar.show(MERGE);
+  });
+
+  it("says what would be done, as words", () => {
+    expect(bar.element.hidden).toBe(false);
+    expect(bar.element.querySelector("[role=status]")!.textContent).toBe("Preview of Merge <b>linears</b>: 2 rewrites (1 node added), nothing is applied");
+    bar.show(null);
+    expect(bar.element.hidden).toBe(true);
+    expect(bar.preview).toBeNull();
+  });
+
+  it("applies and cancels", () => {
+    button("Apply").click();
+    expect(actions.apply).toHaveBeenCalledWith("s1");
+    button("Cancel").click();
+    expect(actions.cancel).toHaveBeenCalledOnce();
+  });
+
+  it("keeps the focus and does nothing while the kernel is busy", () => {
+    document.body.append(bar.element);
+    button("Apply").focus();
+    bar.setBusy(true);
+    button("Apply").click();
+    expect(actions.apply).not.toHaveBeenCalled();
+    expect(document.activeElement).toBe(button("Apply"));
+    expect(button("Apply").getAttribute("aria-disabled")).toBe("true");
+  });
+});
+
+describe("the button on a card", () => {
+  const actions = Object.fromEntries(["toggle", "preview", "choose", "limit", "jump", "undo", "redo", "reset"].map((name) => [name, vi.fn()]));
+  const list = new PassList(actions as unknown as PassActions);
+  document.body.append(list.element);
+  const buttons = (): HTMLButtonElement[] => [...list.element.querySelectorAll<HTMLButtonElement>(".fxi-preview-button")];
+  const show = (passes: Pass[], fixed = false): void => list.show({ passes, canUndo: false, canRedo: false, fixed });
+
+  it("is on passes that are off and may change something", () => {
+    show([pass("a"), pass("b", { on: true }), pass("c", { matched: 0 }), pass("d", { matched: null })]);
+    expect(buttons().map((e) => e.getAttribute("aria-label"))).toEqual(["Preview Pass a", "Preview Pass d"]);
+    show([pass("a")], true);
+    expect(buttons(), "a report has no kernel").toEqual([]);
+  });
+
+  it("starts and ends a preview", () => {
+    show([pass("a")]);
+    buttons()[0]!.click();
+    expect(actions["preview"]).toHaveBeenLastCalledWith("a");
+    list.setPreviewed("a");
+    expect(buttons()[0]!.getAttribute("aria-pressed")).toBe("true");
+    buttons()[0]!.click();
+    expect(actions["preview"]).toHaveBeenLastCalledWith(null);
+    expect(actions["choose"]).not.toHaveBeenCalled();
+  });
+
+  it("has the focus again once the kernel is done", () => {
+    show([pass("a"), pass("b")]);
+    buttons()[1]!.focus();
+    list.setBusy(true);
+    list.setBusy(false);
+    expect(document.activeElement).toBe(buttons()[1]);
+  });
+});
+
+describe("the graph of a preview", () => {
+  it("is ghosted where something would be new or gone", () => {
+    const actions = Object.fromEntries(["select", "clear", "open", "close", "jump", "search", "cross"].map((name) => [name, vi.fn()]));
+    const graph = new GraphView(actions as unknown as GraphActions);
+    const ghosts = (): number => graph.element.querySelectorAll(".edge.fxi-ghost").length;
+    const marked = { merged: { marks: [0] }, relu: { marks: [3] } };
+    graph.show({ ...column(["x", "merged", "relu", "out"], marked), preview: true });
+    expect(graph.element.classList.contains("fxi-previewing")).toBe(true);
+    expect(ghosts()).toBe(2);
+    graph.show(column(["x", "merged", "relu", "out"], marked));
+    expect(graph.element.classList.contains("fxi-previewing")).toBe(false);
+    expect(ghosts()).toBe(0);
+    graph.dispose();
+  });
+});

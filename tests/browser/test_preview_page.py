@@ -1,0 +1,151 @@
+"""What a pass would do, seen before it is applied."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from accessibility import violations
+from blocks_page import MERGED_NODES, NODES, box, cut_off, has_nodes, is_on, open_blocks, put_back, switch
+from jupyter_lab import JupyterLab
+from lab_page import LabPage
+from playwright.sync_api import Locator, expect
+
+pytestmark = pytest.mark.browser
+
+WORDS = "Preview of Merge linears: 4 rewrites (4 nodes added, 8 changed), nothing is applied"
+
+
+@pytest.fixture(scope="module")
+def page(lab: JupyterLab, lab_page: LabPage) -> LabPage:
+    return open_blocks(lab, lab_page)
+
+
+@pytest.fixture
+def inspector(page: LabPage) -> Iterator[Locator]:
+    """An inspector with all passes off, and afterwards without a preview."""
+    found = page.inspector(0)
+    page.settle(found)
+    yield found
+    if banner(found).is_visible():
+        found.get_by_role("button", name="Cancel").click()
+        page.settle(found)
+    put_back(page, found)
+
+
+def banner(inspector: Locator) -> Locator:
+    return inspector.get_by_role("group", name="Preview", exact=True)
+
+
+def button(inspector: Locator, name: str) -> Locator:
+    return inspector.get_by_role("button", name=f"Preview {name}")
+
+
+def preview(page: LabPage, inspector: Locator, name: str = "Merge linears") -> None:
+    button(inspector, name).click()
+    page.settle(inspector)
+
+
+def test_a_preview_shows_what_would_be_done_and_switches_nothing(page: LabPage, inspector: Locator) -> None:
+    preview(page, inspector)
+    expect(banner(inspector).get_by_role("status")).to_have_text(WORDS)
+    expect(button(inspector, "Merge linears")).to_have_attribute("aria-pressed", "true")
+    merged = box(inspector, "query_key_merged").first
+    expect(merged).to_be_in_viewport()
+    assert merged.locator(".fx-shape").evaluate("e => getComputedStyle(e).strokeDasharray") != "none"
+    merged.hover()
+    expect(inspector.locator(".fxi-tooltip")).to_contain_text("Would be added")
+    has_nodes(inspector, NODES)
+    is_on(inspector, "Merge linears", False)
+    expect(inspector.get_by_role("button", name="Undo")).to_be_disabled()
+    expect(inspector).to_contain_text("No pass is on")
+    page.brightness_by_theme(inspector, "preview-")
+
+
+def test_a_preview_is_applied_or_left_with_the_keyboard(page: LabPage, inspector: Locator) -> None:
+    keyboard = page.page.keyboard
+    button(inspector, "Merge linears").focus()
+    keyboard.press("Enter")
+    page.settle(inspector)
+    expect(banner(inspector)).to_be_visible()
+    expect(button(inspector, "Merge linears")).to_be_focused()
+    keyboard.press("Escape")
+    page.settle(inspector)
+    expect(banner(inspector)).to_be_hidden()
+    expect(inspector.locator(".fxi-layer .fx-changed")).to_have_count(0)
+    expect(button(inspector, "Merge linears")).to_be_focused()
+
+    keyboard.press("Enter")
+    page.settle(inspector)
+    inspector.get_by_role("application").focus()
+    keyboard.press("Escape")
+    page.settle(inspector)
+    expect(banner(inspector)).to_be_hidden()
+
+    preview(page, inspector)
+    banner(inspector).get_by_role("button", name="Apply").focus()
+    keyboard.press("Enter")
+    page.settle(inspector)
+    expect(banner(inspector)).to_be_hidden()
+    is_on(inspector, "Merge linears", True)
+    has_nodes(inspector, MERGED_NODES)
+    expect(button(inspector, "Merge linears")).to_have_count(0)
+    expect(inspector.get_by_role("button", name="Merge linears", exact=True)).to_be_focused()
+    inspector.get_by_role("button", name="Undo").click()
+    page.settle(inspector)
+    is_on(inspector, "Merge linears", False)
+    has_nodes(inspector, NODES)
+
+
+def test_a_pass_that_raises_says_so_and_leaves_what_is_shown(page: LabPage, inspector: Locator) -> None:
+    switch(inspector, "Merge linears").click()
+    page.settle(inspector)
+    preview(page, inspector, "Breaks")
+    expect(inspector.get_by_role("alert")).to_contain_text("Breaks could not be previewed")
+    card = inspector.locator("[data-pass]").filter(has_text="Breaks")
+    expect(card.locator(".fxi-card-error")).to_contain_text("something went wrong halfway <img")
+    expect(banner(inspector)).to_be_hidden()
+    is_on(inspector, "Merge linears", True)
+    has_nodes(inspector, MERGED_NODES)
+
+
+def test_a_preview_comes_back_to_two_stages_side_by_side(page: LabPage, inspector: Locator) -> None:
+    switch(inspector, "Merge linears").click()
+    page.settle(inspector)
+    inspector.get_by_role("button", name="Side by side").click()
+    page.settle(inspector)
+    preview(page, inspector, "Change true div to mul by inverse")
+    expect(inspector.get_by_role("application")).to_have_count(1)
+    expect(inspector.get_by_role("button", name="Side by side")).to_be_hidden()
+    banner(inspector).get_by_role("button", name="Cancel").click()
+    page.settle(inspector)
+    expect(inspector.get_by_role("application")).to_have_count(2)
+    preview(page, inspector, "Change true div to mul by inverse")
+    banner(inspector).get_by_role("button", name="Apply").click()
+    page.settle(inspector)
+    expect(inspector.get_by_role("application")).to_have_count(2)
+    expect(inspector.get_by_role("group", name="2. Change true div", exact=False)).to_be_visible()
+
+
+@pytest.mark.parametrize("theme", ["JupyterLab Light", "JupyterLab Dark", "JupyterLab Dark High Contrast"])
+def test_everybody_can_use_it(page: LabPage, inspector: Locator, theme: str) -> None:
+    page.set_theme(theme)
+    preview(page, inspector)
+    page.screenshot(f"preview-{theme.lower().replace(' ', '-')}", inspector)
+    found = violations(page.page, ".fxlab-inspector", without=("landmark-unique",))
+    page.set_theme("JupyterLab Light")
+    assert found == []
+
+
+@pytest.mark.parametrize("width", [520, 700, 1000])
+def test_nothing_is_cut_off_in_a_window_of_any_width(page: LabPage, inspector: Locator, width: int) -> None:
+    whole = page.page.viewport_size
+    assert whole is not None
+    page.page.set_viewport_size({"width": width, "height": 900})
+    page.page.wait_for_timeout(300)
+    preview(page, inspector)
+    page.screenshot(f"preview-{width}", inspector)
+    found = cut_off(inspector)
+    page.page.set_viewport_size(whole)
+    page.page.wait_for_timeout(300)
+    assert found == []

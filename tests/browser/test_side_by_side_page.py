@@ -1,0 +1,185 @@
+"""Two stages of a session beside each other, with mouse and keyboard."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from accessibility import violations
+from blocks_page import box, cut_off, open_blocks, put_back, switch
+from jupyter_lab import JupyterLab
+from lab_page import LabPage
+from playwright.sync_api import Locator, expect
+
+pytestmark = pytest.mark.browser
+
+
+@pytest.fixture(scope="module")
+def page(lab: JupyterLab, lab_page: LabPage) -> LabPage:
+    return open_blocks(lab, lab_page)
+
+
+@pytest.fixture
+def inspector(page: LabPage) -> Iterator[Locator]:
+    """An inspector with one pass on, which shows the original beside the last stage."""
+    found = page.inspector(0)
+    page.settle(found)
+    switch(found, "Merge linears").click()
+    page.settle(found)
+    found.get_by_role("button", name="Side by side").click()
+    page.settle(found)
+    yield found
+    put_back(page, found)
+
+
+def before(inspector: Locator) -> Locator:
+    return inspector.get_by_role("group", name="Original", exact=True)
+
+
+def after(inspector: Locator) -> Locator:
+    return inspector.get_by_role("group", name="1. Merge linears", exact=True)
+
+
+def details(inspector: Locator) -> Locator:
+    return inspector.get_by_role("region", name="Details").get_by_role("heading", level=2)
+
+
+def find(page: LabPage, inspector: Locator, name: str) -> None:
+    """Select a node by searching for its name."""
+    inspector.get_by_role("combobox", name="Search").fill(name)
+    inspector.get_by_role("option").filter(has=page.page.get_by_text(name, exact=True)).click()
+    page.settle(inspector)
+
+
+def test_each_side_shows_its_stage_with_what_became_of_its_nodes(page: LabPage, inspector: Locator) -> None:
+    for side, sign in ((before(inspector), "+"), (after(inspector), "\N{MINUS SIGN}")):
+        expect(side.locator(".fxi-layer svg")).to_be_visible()
+        expect(side.locator(".fxi-flag text").filter(has_text=sign)).to_have_count(0)
+        expect(side.locator(".fxi-flag text").filter(has_text="≠").first).to_be_attached()
+    expect(box(before(inspector), "query_key_merged")).to_have_count(0)
+    expect(box(after(inspector), "query_key_merged").first).to_be_attached()
+
+
+def test_what_is_selected_on_one_side_is_shown_on_the_other(page: LabPage, inspector: Locator) -> None:
+    find(page, inspector, "query_key_merged_2")
+    expect(details(inspector)).to_have_text("query_key_merged_2")
+    chosen = before(inspector).locator(".fxi-layer svg .node.fxi-selected")
+    expect(chosen).to_have_count(2)
+    for title in ("query", "key"):
+        expect(chosen.filter(has_text=title)).to_be_in_viewport()
+    expect(before(inspector).get_by_role("status")).to_have_text("Counterparts: query, key")
+
+    chosen.filter(has_text="key").click()
+    page.settle(inspector)
+    expect(details(inspector)).to_have_text("blocks_2_key")
+    expect(inspector.get_by_role("region", name="Details")).to_contain_text("Linear")
+    lit = after(inspector).locator(".fxi-layer svg .node.fxi-selected")
+    expect(lit.filter(has_text="query_key_merged")).to_be_in_viewport()
+    expect(after(inspector).get_by_role("status")).to_contain_text("key")
+    page.brightness_by_theme(inspector, "beside-")
+
+
+def test_both_sides_are_walked_through_with_the_keyboard(page: LabPage, inspector: Locator) -> None:
+    keyboard = page.page.keyboard
+    find(page, inspector, "query_key_merged_1")
+    graphs = [side.get_by_role("application") for side in (before(inspector), after(inspector))]
+    graphs[1].focus()
+    keyboard.press("o")
+    expect(graphs[0]).to_be_focused()
+    keyboard.press("ArrowDown")
+    page.settle(inspector)
+    expect(details(inspector)).to_have_text("mul_1")
+    expect(before(inspector).locator(".fxi-selected")).not_to_have_count(0)
+    keyboard.press("o")
+    expect(graphs[1]).to_be_focused()
+    scales = [graph.locator(".fxi-percent") for graph in graphs]
+    other = scales[0].inner_text()
+    keyboard.press("+")
+    expect(scales[1]).not_to_have_text(other)
+    expect(scales[0]).to_have_text(other)
+    keyboard.press("Escape")
+    page.settle(inspector)
+    expect(inspector.locator(".fxi-layer .fxi-selected")).to_have_count(0)
+
+
+@pytest.mark.parametrize("number", [0, 1])
+def test_a_group_opens_and_closes_on_both_sides(page: LabPage, inspector: Locator, number: int) -> None:
+    sides = (before(inspector), after(inspector))
+    inspector.get_by_role("button", name="Close the groups that were opened").click()
+    page.settle(inspector)
+    closed = [side.locator(".fxi-layer svg .node").count() for side in sides]
+    find(page, inspector, "query_key_merged")
+    for side, count in zip(sides, closed, strict=True):
+        assert side.locator(".fxi-layer svg .node").count() > count
+    frame = sides[number].locator(".fxi-cluster-label").filter(has_text="blocks.0").first
+    frame.dblclick()
+    page.settle(inspector)
+    for side in sides:
+        expect(side.locator(".fxi-cluster-label").filter(has_text="blocks.0")).to_have_count(0)
+
+
+def test_the_border_between_them_is_moved(page: LabPage, inspector: Locator) -> None:
+    border = inspector.get_by_role("separator", name="Border between the two stages")
+    width = before(inspector).bounding_box()
+    border.focus()
+    page.page.keyboard.press("ArrowLeft")
+    page.page.keyboard.press("ArrowLeft")
+    narrower = before(inspector).bounding_box()
+    assert width is not None
+    assert narrower is not None
+    assert width["width"] - narrower["width"] == pytest.approx(48, abs=2)
+
+
+def test_one_is_left_when_the_pass_is_switched_off_or_one_graph_is_asked_for(
+    page: LabPage, inspector: Locator
+) -> None:
+    find(page, inspector, "query_key_merged_2")
+    inspector.get_by_role("button", name="One graph").click()
+    page.settle(inspector)
+    expect(inspector.get_by_role("application")).to_have_count(1)
+    expect(inspector.locator(".fxi-flag text").filter(has_text="+").first).to_be_attached()
+    inspector.get_by_role("button", name="Side by side").click()
+    page.settle(inspector)
+    expect(inspector.get_by_role("application")).to_have_count(2)
+    before(inspector).get_by_role("application").focus()
+    switch(inspector, "Merge linears").click()
+    page.settle(inspector)
+    expect(inspector.get_by_role("application")).to_have_count(1)
+    expect(inspector.get_by_role("alert")).to_be_hidden()
+    switch(inspector, "Merge linears").click()
+    page.settle(inspector)
+    expect(inspector.get_by_role("application")).to_have_count(1)
+
+
+@pytest.mark.parametrize("theme", ["JupyterLab Light", "JupyterLab Dark", "JupyterLab Dark High Contrast"])
+def test_everybody_can_use_it(page: LabPage, inspector: Locator, theme: str) -> None:
+    page.set_theme(theme)
+    find(page, inspector, "query_key_merged_2")
+    page.screenshot(f"beside-{theme.lower().replace(' ', '-')}", inspector)
+    found = violations(page.page, ".fxlab-inspector", without=("landmark-unique",))
+    page.set_theme("JupyterLab Light")
+    assert found == []
+
+
+@pytest.mark.parametrize(("width", "stacked"), [(1000, False), (700, False), (520, True)])
+def test_there_is_room_for_both_in_a_window_of_any_width(
+    page: LabPage, inspector: Locator, width: int, stacked: bool
+) -> None:
+    whole = page.page.viewport_size
+    assert whole is not None
+    page.page.set_viewport_size({"width": width, "height": 1000})
+    page.page.wait_for_timeout(300)
+    find(page, inspector, "query_key_merged_2")
+    page.screenshot(f"beside-{width}", inspector)
+    areas = [side.get_by_role("application").bounding_box() for side in (before(inspector), after(inspector))]
+    found = cut_off(inspector)
+    page.page.set_viewport_size(whole)
+    page.page.wait_for_timeout(300)
+    left, right = areas
+    assert left is not None
+    assert right is not None
+    assert (left["y"] + left["height"] <= right["y"]) == stacked
+    for area in (left, right):
+        assert area["width"] > 200
+        assert area["height"] > 150
+    assert found == []

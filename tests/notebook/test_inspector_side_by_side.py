@@ -1,0 +1,120 @@
+"""Two stages beside each other, as a page sees them."""
+
+from __future__ import annotations
+
+import pytest
+from inspected import FUSE, MERGE, MUL_TO_ADD, Page
+
+BESIDE = {"type": "show-stage", "stage": 2, "compared": "original", "beside": True}
+
+
+@pytest.fixture
+def beside(page: Page) -> Page:
+    page.switches(FUSE, True)
+    page.switches(MERGE, True)
+    page.sends(BESIDE)
+    assert page.error is None
+    return page
+
+
+def nodes_of(picture: dict) -> set[str]:
+    return {box["node"] for box in picture["boxes"].values()} - {None}
+
+
+def select(page: Page, name: str, *, before: bool, show: bool = False) -> list[dict]:
+    return page.sends({"type": "select-node", "name": name, "show": show, "before": before})
+
+
+def test_both_stages_are_sent_and_no_more_than_what_is_seen(beside: Page):
+    after, before = beside.inspector.picture, beside.inspector.before["picture"]
+    assert {"stem_conv", "stem_norm", "head_query"} <= nodes_of(before)
+    assert "stem_norm" not in nodes_of(after)
+    assert "query_key_merged" in nodes_of(after) - nodes_of(before)
+    assert after["compared"]
+    assert before["compared"]
+    beside.sends({"type": "close", "path": "head"})
+    closed = beside.inspector.before["picture"]
+    assert len(closed["svg"]) < len(before["svg"])
+    assert "head_query" not in nodes_of(closed) | nodes_of(beside.inspector.picture)
+
+
+def test_selecting_on_one_side_names_the_counterparts_on_the_other(beside: Page):
+    conv = beside.box_of("stem_conv")
+    assert select(beside, "stem_norm", before=True) == [{"type": "done"}]
+    details = beside.inspector.details
+    assert (details["name"], details["before"], details["counterparts"]) == ("stem_norm", True, [conv])
+    select(beside, "stem_conv", before=False)
+    details = beside.inspector.details
+    before = beside.inspector.before["picture"]["boxes"]
+    assert not details["before"]
+    assert [before[box]["node"] for box in details["counterparts"]] == ["stem_conv", "stem_norm"]
+
+
+def test_a_group_is_selected_on_both_sides(beside: Page):
+    beside.sends({"type": "select-group", "path": "head", "before": True})
+    details = beside.inspector.details
+    assert (details["path"], details["before"]) == ("head", True)
+    assert details["counterparts"] == [details["box"]], "boxes of one path have one id"
+    assert int(next(f["value"] for f in details["fields"] if f["label"] == "Nodes")) == 5
+
+
+def test_a_row_of_a_table_leads_to_a_node_that_is_gone(beside: Page):
+    focus, _ = select(beside, "stem_norm", before=False, show=True)
+    assert focus == {
+        "type": "focus",
+        "boxes": [beside.inspector.details["box"]],
+        "gently": False,
+        "before": True,
+    }
+    assert beside.error is None
+    assert beside.inspector.details["before"]
+    assert beside.inspector.selected == "stem_norm"
+
+
+def test_the_stage_beside_goes_when_its_pass_is_switched_off(beside: Page):
+    select(beside, "stem_norm", before=True)
+    beside.switches(FUSE, False)
+    assert beside.inspector.stages["beside"], "there still are two stages"
+    assert nodes_of(beside.inspector.before["picture"]) >= {"stem_norm", "head_query"}
+    assert beside.inspector.selected == "stem_norm"
+    beside.switches(MERGE, False)
+    assert beside.error is None
+    assert beside.inspector.before == {}
+    assert beside.inspector.selected is None
+    assert beside.inspector.details["kind"] == "model"
+    select(beside, "stem_norm", before=True)
+    assert "no node named 'stem_norm'" in beside.error["text"]
+
+
+def test_what_a_pass_changes_is_brought_into_sight_on_both_sides(beside: Page):
+    beside.sends({"type": "close", "path": "head"})
+    beside.switches(MUL_TO_ADD, True)
+    assert beside.inspector.stages["shown"] == 3
+    for picture in (beside.inspector.picture, beside.inspector.before["picture"]):
+        marks = next(box["marks"] for box in picture["boxes"].values() if box["node"] == "mul")
+        assert [picture["signatures"][mark] for mark in marks] == ["changed"]
+
+
+def test_one_graph_again_forgets_what_was_selected_beside(beside: Page):
+    select(beside, "stem_norm", before=True)
+    beside.sends({**BESIDE, "beside": False})
+    assert beside.inspector.before == {}
+    assert beside.inspector.selected is None
+    assert "stem_norm" in nodes_of(beside.inspector.picture), "the two as one graph"
+
+
+def test_a_stage_alone_has_nothing_beside_it(page: Page):
+    page.switches(MERGE, True)
+    page.sends({"type": "show-stage", "stage": 1, "compared": "", "beside": True})
+    assert "compared with" in page.error["text"]
+    assert page.inspector.before == {}
+    page.sends({"type": "select-group", "path": "head", "before": True})
+    assert "no group named 'head'" in page.error["text"]
+
+
+def test_two_stages_are_shown_side_by_side_from_python(page: Page):
+    page.switches(MERGE, True)
+    page.inspector.show_stage(1, "original", beside=True)
+    assert nodes_of(page.inspector.before["picture"])
+    page.inspector.close_group("head")
+    assert "relu" not in nodes_of(page.inspector.before["picture"])

@@ -1,0 +1,144 @@
+"""The present model and what a pass would make of it, as one graph."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from drawing_models import Bert
+from torch import fx
+
+from fxlab import (
+    ChangeTrueDivToMulByInverse,
+    FuseBatchNorm2dInConv2d,
+    MergeLinears,
+    Session,
+    Transformation,
+    TransformationError,
+)
+from fxlab.screen.preview import Preview
+from fxlab.screen.stages import Stages
+
+MERGE, DIVIDE, FUSE = MergeLinears(), ChangeTrueDivToMulByInverse(), FuseBatchNorm2dInConv2d()
+
+
+def break_it(graph_module: fx.GraphModule) -> fx.GraphModule:
+    graph_module.graph.erase_node(next(iter(graph_module.graph.find_nodes(op="output"))))
+    raise KeyError("no such layer")
+
+
+def drop_scale(graph_module: fx.GraphModule) -> fx.GraphModule:
+    for node in graph_module.graph.find_nodes(op="call_module"):
+        if node.name.endswith("dropout"):
+            node.replace_all_uses_with(node.args[0])
+            graph_module.graph.erase_node(node)
+    return graph_module
+
+
+BREAK, DROP = Transformation.from_callable(break_it), Transformation.from_callable(drop_scale)
+
+
+@pytest.fixture
+def session() -> Session:
+    torch.manual_seed(0)
+    return Session(fx.symbolic_trace(Bert(layers=2)), passes=[FUSE, MERGE, DIVIDE, BREAK, DROP])
+
+
+def facts(node: fx.Node) -> tuple[object, ...]:
+    """Return what a pass may write to a node."""
+    marks = sorted(map(str, node.meta.get("transformations", ())))
+    return node.name, node.op, str(node.target), str(node.args), sorted(map(str, node.meta)), marks
+
+
+def snapshot(session: Session) -> list[object]:
+    """Return all that a preview must leave alone."""
+    stages = [
+        (
+            id(gm),
+            [facts(node) for node in gm.graph.nodes],
+            [(name, type(module).__name__) for name, module in gm.named_modules()],
+            [(name, id(parameter), parameter._version) for name, parameter in gm.named_parameters()],
+            sorted(map(str, gm.meta)),
+        )
+        for gm in session.stages
+    ]
+    return [*stages, session.applied, session.can_undo, session.can_redo, session.to_python()]
+
+
+@pytest.mark.parametrize("p", [MERGE, DIVIDE, DROP], ids=lambda p: p.name)
+def test_a_preview_leaves_no_trace_in_the_session(session: Session, p: Transformation) -> None:
+    session.apply(MERGE if p is not MERGE else DIVIDE)
+    heard: list[Session] = []
+    session.on_change(heard.append)
+    before = snapshot(session)
+    Preview.of(session, p)
+    assert snapshot(session) == before
+    assert heard == []
+
+
+@pytest.mark.parametrize("others", [[], [DIVIDE]], ids=["alone", "below another"])
+def test_what_is_previewed_is_what_is_applied(session: Session, others: list[Transformation]) -> None:
+    for p in others:
+        session.apply(p)
+    tried = session.preview(MERGE)
+    now = session.graph_module
+    preview = Preview.of(session, MERGE)
+    session.apply(MERGE)
+    described = [[facts(n) for n in gm.graph.nodes] for gm in (tried, session.graph_module)]
+    assert described[0] == described[1]
+    names = {node.name for node in preview.graph.graph.nodes}
+    assert names == {n.name for gm in (now, session.graph_module) for n in gm.graph.nodes}
+
+
+def test_a_preview_shares_the_tensors_that_the_pass_leaves_alone(session: Session) -> None:
+    kept = {id(p) for p in session.graph_module.parameters()}
+    tried = [id(p) for p in session.preview(DIVIDE).parameters()]
+    assert set(tried) == kept
+
+
+@pytest.mark.parametrize(
+    ("p", "text"),
+    [
+        (MERGE, "2 rewrites (2 nodes added, 6 changed)"),
+        (FUSE, "it would change nothing"),
+    ],
+    ids=["merges", "nothing"],
+)
+def test_how_much_would_be_done_is_said_in_words(session: Session, p: Transformation, text: str) -> None:
+    preview = Preview.of(session, p)
+    assert preview.state() == {"signature": p.signature, "name": preview.name, "text": text}
+
+
+def test_what_is_left_out_is_left_out_of_the_preview_too(session: Session) -> None:
+    candidate = session.find(MERGE).candidates(session.graph_module)[0]
+    session.exclude(MERGE, candidate[0])
+    assert Preview.of(session, session.find(MERGE)).text == "1 rewrite (1 node added, 3 changed)"
+
+
+def test_a_pass_that_raises_raises_and_nothing_else_happens(session: Session) -> None:
+    before = snapshot(session)
+    stages = Stages(session)
+    with pytest.raises(TransformationError, match="no such layer"):
+        stages.preview(BREAK)
+    assert stages.previewed is None
+    assert stages.graph is session.graph_module
+    assert snapshot(session) == before
+
+
+def test_after_a_preview_the_same_stages_are_looked_at_as_before(session: Session) -> None:
+    session.apply(MERGE)
+    stages = Stages(session)
+    stages.go_to(1, "original", beside=True)
+    for p in (DIVIDE, DROP):
+        stages.preview(p)
+        assert stages.shows_changes
+        assert not stages.beside
+        assert stages.state()["preview"]["signature"] == p.signature
+        assert stages.stage is session.graph_module
+    stages.end_preview()
+    assert (stages.number, stages.compared, stages.beside, stages.previewed) == (1, "original", True, None)
+    stages.end_preview()
+    assert stages.beside, "there was none to end"
+    stages.preview(DIVIDE)
+    session.apply(DIVIDE)
+    stages.reset()
+    assert (stages.number, stages.compared, stages.beside, stages.previewed) == (2, "original", True, None)
