@@ -15,6 +15,7 @@ import torch._functorch.config
 from sympy.logic.boolalg import BooleanAtom
 from torch._dynamo.source import ConstantSource, TensorProperty, TensorPropertySource
 from torch._guards import Source
+from torch._ops import OpOverload
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode, in_kernel_invocation_manager
 from torch.fx.experimental.symbolic_shapes import (
     DimDynamic,
@@ -93,8 +94,25 @@ class _ModelSizes(ShapeEnv):
 class _Fakes(FakeTensorMode):  # type: ignore[no-untyped-call]
     """Fake tensors. If data comes along, torch is not to compare the two, which would fix sizes."""
 
+    _is_writing = False
+
     def _maybe_infer_fake_kernel_from_pytree_out(self, *args: Any) -> None:
         """Compare nothing: whether the graph computes what the model does is seen when it is run."""
+
+    def _dispatch_impl(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
+        """Write data once: torch writes it again for each operator that the one that writes is made of."""
+        with_data = self.propagate_real_tensors
+        if self._is_writing:
+            self.propagate_real_tensors = False
+            try:
+                return super()._dispatch_impl(func, types, args, kwargs)
+            finally:
+                self.propagate_real_tensors = with_data
+        self._is_writing = with_data and isinstance(func, OpOverload) and func._schema.is_mutable
+        try:
+            return super()._dispatch_impl(func, types, args, kwargs)
+        finally:
+            self._is_writing = False
 
 
 def _first_of_others(frame: FrameType | None) -> FrameType | None:

@@ -227,7 +227,7 @@ class _Ladder:
                 reasons = self._reasons
             except CannotBeWholeError as error:
                 impossible.add(error.part)
-                del parts[error.part]
+                reasons = [parts.pop(error.part)]
             except Exception as error:  # the model's own code runs here, and may raise anything
                 failure = error
         raise TraceError(f"After {_MOST_RUNS} runs there are still parts that cannot be followed")

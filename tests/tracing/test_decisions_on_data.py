@@ -230,3 +230,40 @@ def test_models_that_decide_on_data_are_right_at_other_sizes(model_of):
     assert traced.meta["trace"].rung == "dynamic shapes, with data"
     assert_agree(traced, model, example_inputs(model, batch_size=3))
     assert_agree(traced, model, example_inputs(model, sequence_length=9))
+
+
+WRITES = {
+    "add_": lambda y, x: y.add_(x),
+    "addcmul_": lambda y, x: y.addcmul_(x, x),
+    "addmm_": lambda y, x: y.addmm_(x, x),
+    "cumsum_": lambda y, x: y.cumsum_(0),
+    "index_add_": lambda y, x: y.index_add_(0, torch.arange(3), x),
+    "index_put_": lambda y, x: y.index_put_((torch.arange(3),), x, accumulate=True),
+    "lerp_": lambda y, x: y.lerp_(x + 3, 0.5),
+    "mul_": lambda y, x: y.mul_(x + 1),
+    "scatter_add_": lambda y, x: y.scatter_add_(0, torch.zeros(3, 3, dtype=torch.int64), x),
+    "setitem": lambda y, x: y.__setitem__(slice(1, None), y[:2] + x[:2]),
+    "sigmoid_": lambda y, x: y.sigmoid_(),
+}
+
+
+@pytest.mark.parametrize("write", WRITES.values(), ids=WRITES)
+@pytest.mark.filterwarnings("ignore::fxlab.tracing.TraceWarning")
+def test_what_is_written_in_place_is_written_once_before_it_is_decided_on(write):
+    once, twice = torch.ones(3, 3), torch.ones(3, 3)
+    x = torch.ones(3, 3)
+    for y, times in ((once, 1), (twice, 2)):
+        for _ in range(times):
+            write(y, x)
+    between = float(once.sum() + twice.sum()) / 2
+    assert once.sum() != twice.sum()
+
+    class Decides(nn.Module):
+        def forward(self, x):
+            y = torch.ones_like(x)
+            write(y, x)
+            return y + 1 if y.sum() < between else y - 1
+
+    traced = symbolic_trace(Decides(), x)
+    assert traced.meta["trace"].rung == "dynamic shapes, with data"
+    assert torch.equal(traced(x), Decides()(x))
