@@ -1,5 +1,6 @@
 """The examples of README and docs are tests: Python blocks run in order, one namespace for each page."""
 
+import signal
 from contextlib import ExitStack, chdir
 from doctest import ELLIPSIS, NORMALIZE_WHITESPACE
 from tempfile import TemporaryDirectory
@@ -9,6 +10,11 @@ from sybil import Sybil
 from sybil.parsers.markdown import PythonCodeBlockParser
 
 collect_ignore_glob = ["docs/*.py"]
+
+
+def pytest_configure() -> None:
+    """Take interrupts, which some tests send: a shell ignores them for what it runs in the background."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def into_a_folder_of_its_own(namespace: dict[str, Any]) -> None:

@@ -26,11 +26,12 @@ class Interrupter:
         self.lines, self._at = 0, at
 
     def __enter__(self):
+        self._before = sys.gettrace()  # of a debugger, or of what measures coverage
         sys.settrace(self._trace)
         return self
 
     def __exit__(self, *_):
-        sys.settrace(None)
+        sys.settrace(self._before)
 
     def _trace(self, frame, event, argument):
         if event == "line":
