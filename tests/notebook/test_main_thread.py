@@ -24,6 +24,9 @@ def loop(monkeypatch):
     async def current():
         return IOLoop.current()
 
+    # Playwright leaves a loop running between its calls, if browser tests came before.
+    outer = asyncio._get_running_loop()
+    asyncio._set_running_loop(None)
     running = asyncio.new_event_loop()
     asyncio.set_event_loop(running)
     loop = running.run_until_complete(current())
@@ -32,6 +35,7 @@ def loop(monkeypatch):
     yield loop
     loop.close()
     asyncio.set_event_loop(None)
+    asyncio._set_running_loop(outer)
 
 
 def from_another_thread(loop: IOLoop, action) -> None:
