@@ -19,7 +19,7 @@ from torch.autograd import Function
 from torch.fx import Node
 from torch.overrides import TorchFunctionMode
 
-from fxlab.interrupts import RestoringStack
+from fxlab.interrupts import RestoringStack, interrupts_held
 from fxlab.tracing.arguments import Argument, inputs_of, map_tensors, tensors_inside
 from fxlab.tracing.autocast import AutocastUse, UnderAutocast, autocast_state
 from fxlab.tracing.calls import (
@@ -184,9 +184,11 @@ class Recorder(TorchFunctionMode):
     def _computed(self, func: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
         if func in (torch.tensor, torch.as_tensor) and _has_symbolic_number(args):
             return _tensor_of(args[0], kwargs.get("dtype"))
-        with self._unseen():
-            result = fake_result(func, args, kwargs)
-        return func(*args, **kwargs) if result is None else result
+        # An interrupt that comes while code in C asks Python about symbolic sizes may abort the process.
+        with interrupts_held():
+            with self._unseen():
+                result = fake_result(func, args, kwargs)
+            return func(*args, **kwargs) if result is None else result
 
     def _number_in(self, tensor: torch.Tensor) -> Any:
         """Take the number out of a tensor, which is a symbol if that is a fake one."""
