@@ -41,7 +41,7 @@ from fxlab.tracing.fake_state import Originals
 from fxlab.tracing.leaf_modules import LeafModules
 from fxlab.tracing.objects import output_argument
 from fxlab.tracing.parts import Part
-from fxlab.tracing.recording import FEW_OPERATIONS, MOST_OPERATIONS, Recording, is_one_of
+from fxlab.tracing.recording import MOST_OPERATIONS, Recording, is_one_of
 from fxlab.tracing.recurrent import is_recurrent_on_fakes, recurrent_results
 from fxlab.tracing.report import Finding, TraceError
 from fxlab.tracing.size_builtins import as_python_number
@@ -73,6 +73,8 @@ class Recorder(TorchFunctionMode):
         Returns what the model has decided on data since it was last called.
     whole
         The parts of the model that are called as they are.
+    most_operations
+        How complicated a size may be.
 
     Attributes
     ----------
@@ -91,10 +93,10 @@ class Recorder(TorchFunctionMode):
         made: Container[torch.Tensor] = (),
         new_decisions: Callable[[], Iterable[Decision]] = tuple,
         whole: WholeParts | None = None,
+        most_operations: int = MOST_OPERATIONS,
     ) -> None:
         super().__init__()
-        operations = MOST_OPERATIONS if whole is None else FEW_OPERATIONS
-        self.recording = Recording(model, value_in_meta, originals or Originals(), made, operations)
+        self.recording = Recording(model, value_in_meta, originals or Originals(), made, most_operations)
         self.conditions = Conditions(self.recording, new_decisions)
         self._model = model
         self._leaves = leaves

@@ -26,7 +26,7 @@ from fxlab.tracing.source_lines import model_frames, stack_trace, where
 from fxlab.tracing.vmapped import VmapBody
 
 MOST_OPERATIONS, FEW_OPERATIONS = 64, 16
-"""In the expression of a size: where there is no other way, and where a part can stay whole in its place."""
+"""In the expression of a size; few, to find soon what has to stay whole where sizes get too complicated."""
 _DTYPES = {bool: torch.bool, int: torch.int64, float: torch.float64, complex: torch.complex128}
 """Which dtypes Python's own types stand for, as in ``x.to(float)``."""
 _RECENT = 100

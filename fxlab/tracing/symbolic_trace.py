@@ -24,7 +24,7 @@ from fxlab.tracing.leaf_modules import Choice, LeafModules
 from fxlab.tracing.module_state import module_state_kept
 from fxlab.tracing.parts import Part, Reason, parts_raising
 from fxlab.tracing.recorder import Recorder
-from fxlab.tracing.recording import SizeError
+from fxlab.tracing.recording import FEW_OPERATIONS, MOST_OPERATIONS, SizeError
 from fxlab.tracing.report import (
     BATCH,
     DATA,
@@ -204,6 +204,7 @@ class _Ladder:
         result: GraphModule | None = None
         # The run before this rung has told the first parts.
         failure, reasons = self._failure, self._reasons
+        most_operations = FEW_OPERATIONS if isinstance(failure, SizeError) else MOST_OPERATIONS
         for _ in range(_MOST_RUNS):
             if failure is not None:
                 reasons = [Reason(parts_raising(failure), f"raises {_first_line(failure)}", _at(failure))]
@@ -223,7 +224,9 @@ class _Ladder:
                 raise TraceError("There is no part that would hold for more if it stayed whole")
             result = failure = None
             try:
-                result = self._on_fakes(dynamic=True, with_data=True, whole=parts)
+                result = self._on_fakes(
+                    dynamic=True, with_data=True, whole=parts, most_operations=most_operations
+                )
                 reasons = self._reasons
             except CannotBeWholeError as error:
                 impossible.add(error.part)
@@ -239,6 +242,7 @@ class _Ladder:
         batch_only: bool = False,
         with_data: bool = False,
         whole: Mapping[Part, Reason] | None = None,
+        most_operations: int = MOST_OPERATIONS,
     ) -> GraphModule:
         fakes = FakeInputs(self._arguments, dynamic=dynamic, batch_only=batch_only, with_data=with_data)
         model = self._model
@@ -255,6 +259,7 @@ class _Ladder:
                 originals,
                 new_decisions=fakes.new_decisions,
                 whole=None if whole is None else WholeParts(whole, fakes),
+                most_operations=most_operations,
             )
             with _random_numbers_of_checks(enabled=with_data), fakes.mode:
                 recorder.record(self._arguments, fakes.values)
