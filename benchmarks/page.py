@@ -7,7 +7,6 @@ click on a box until its selection is painted. In a notebook the same code does 
 
 from __future__ import annotations
 
-import shutil
 import statistics
 import tempfile
 from collections.abc import Iterator
@@ -20,11 +19,10 @@ from torch import fx
 from transformers import BertConfig, BertModel
 
 import fxlab
+from benchmarks.browser import chromium
 from benchmarks.inspector import synthetic
 
 OPENINGS, CLICKS = 5, 60
-CHROMIUM = ("chromium", "chromium-browser", "google-chrome")
-ARGUMENTS = ["--headless", "--no-sandbox", "--disable-gpu", "--no-first-run"]
 WHEN_PAINTED = """
 window.afterPaint = () => new Promise(done => requestAnimationFrame(() => {
     const { port1, port2 } = new MessageChannel();
@@ -106,11 +104,8 @@ def click_waits(page: Page) -> list[float]:
 
 def main() -> None:
     """Measure and print."""
-    chromium = next(filter(None, map(shutil.which, CHROMIUM)), None)
-    if chromium is None:
-        raise SystemExit("This needs Chromium: apt-get install chromium.")
     with tempfile.TemporaryDirectory() as folder, sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=chromium, args=ARGUMENTS)
+        browser = chromium(playwright)
         rows = [waits(name, gm, browser, Path(folder)) for name, gm in graphs()]
         browser.close()
     print(pd.DataFrame(rows).round(1).to_string(index=False))

@@ -9,8 +9,6 @@ from __future__ import annotations
 import contextlib
 import inspect
 import io
-import os
-import shutil
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -18,10 +16,12 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import torch
+from playwright.sync_api import sync_playwright
 from torch.fx import GraphModule
 from transformers import BertConfig, BertModel, ResNetConfig, ResNetModel
 
 import fxlab
+from benchmarks.browser import chromium
 from benchmarks.measure import Comparison
 from benchmarks.tracing import llama_3_8b
 from fxlab.drawing import layout
@@ -99,11 +99,8 @@ def drawn_by_torchview(model: torch.nn.Module, inputs: dict[str, torch.Tensor]) 
 @contextlib.contextmanager
 def opened_in_browser() -> Iterator[Callable[[str, str], None]]:
     """Open pages in a browser, and wait until one of their elements is there."""
-    from playwright.sync_api import sync_playwright
-
     with sync_playwright() as playwright, TemporaryDirectory() as folder:
-        chromium = os.environ.get("FXLAB_CHROMIUM") or shutil.which("chromium")
-        browser = playwright.chromium.launch(executable_path=chromium)
+        browser = chromium(playwright)
         path = Path(folder) / "page.html"
 
         def opened(text: str, selector: str) -> None:

@@ -66,12 +66,17 @@ def _attributes_text(node: fx.Node) -> str:
 
 
 def _group_lines(group: Group) -> tuple[str, ...]:
-    count = f"{group.nodes:,} node{'s' if group.nodes != 1 else ''}"
+    count = counted(group.nodes, "node")
     if group.parameters:
         count += f" · {short_count(group.parameters)} params"
     if group.kind == "repeat":
         return (group.label, count)
     return tuple(line for line in (group.class_name, count) if line)
+
+
+def counted(count: int, word: str) -> str:
+    """Return how many there are of what a word says."""
+    return f"{count:,} {word}{'' if count == 1 else 's'}"
 
 
 def short_count(count: int) -> str:

@@ -119,6 +119,11 @@ class Hierarchy:
         """Node name -> position of the leaf that draws it."""
         return {name: leaf.position for leaf in self.leaves for name in leaf.names}
 
+    def names_in(self, item: Group | Leaf) -> list[str]:
+        """Return the names of the nodes that a box draws."""
+        leaves = (item,) if isinstance(item, Leaf) else self.leaves[item.start : item.stop]
+        return [name for leaf in leaves for name in leaf.names]
+
     def ancestors(self, node_name: str) -> list[str]:
         """Return the paths of the groups around a node, outermost first, without the root."""
         path = self.leaves[self.position_of[node_name]].path

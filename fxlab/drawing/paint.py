@@ -10,7 +10,6 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
-from fxlab.drawing.hierarchy import Group, Hierarchy, Leaf
 from fxlab.drawing.palette import KINDS, PLAIN, Colours, heat_colours
 from fxlab.drawing.typography import shorten
 from fxlab.drawing.view import View
@@ -47,7 +46,7 @@ class Painting:
 def values_of(view: View, overlay: Overlay) -> dict[str, Value]:
     """Return the value of each box and cluster of a view that has one, by id."""
     items = [*view.clusters, *view.boxes]
-    values = {item.id: overlay.of(_names_in(item, view.hierarchy)) for item in items}
+    values = {item.id: overlay.of(view.hierarchy.names_in(item)) for item in items}
     return {box: value for box, value in values.items() if value is not None}
 
 
@@ -66,13 +65,6 @@ def paint(view: View, overlay: Overlay) -> Painting:
         colours = {box: _kind_colours(kinds.index(str(value))) for box, value in known.items()}
         legend = Legend(title, None, _kind_words(kinds))
     return Painting({box: colours.get(box, PLAIN) for box in closed}, legend)
-
-
-def _names_in(item: Group | Leaf, hierarchy: Hierarchy) -> list[str]:
-    """Return the names of the nodes that a box draws."""
-    if isinstance(item, Leaf):
-        return list(item.names)
-    return [name for leaf in hierarchy.leaves[item.start : item.stop] for name in leaf.names]
 
 
 def _scale(overlay: Overlay, values: list[float]) -> tuple[Callable[[float], float], tuple[str, str]]:

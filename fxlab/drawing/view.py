@@ -160,13 +160,7 @@ class View:
     @cached_property
     def box_of(self) -> dict[str, str]:
         """Node name -> id of the visible box that draws it."""
-        leaves = self.hierarchy.leaves
-        return {
-            name: box.id
-            for box in self.boxes
-            for leaf in ([box] if isinstance(box, Leaf) else leaves[box.start : box.stop])
-            for name in leaf.names
-        }
+        return {name: box.id for box in self.boxes for name in self.hierarchy.names_in(box)}
 
     @cached_property
     def edges(self) -> tuple[VisibleEdge, ...]:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from torch import fx
 
 from fxlab.drawing.changes import CHANGES, merged_graph
+from fxlab.drawing.describe import counted
 from fxlab.screen.pass_state import readable_name
 from fxlab.transformations import RewritePass
 
@@ -53,11 +54,7 @@ def _words(p: Transformation, after: fx.GraphModule, marks: Marks) -> str:
         return "it would change nothing"
     counts = Counter(change for (change,) in marks.values())
     (change, count), *others = ((change, counts[change]) for change in CHANGES if counts[change])
-    nodes = ", ".join([f"{_counted(count, 'node')} {change}", *(f"{n:,} {other}" for other, n in others)])
+    nodes = ", ".join([f"{counted(count, 'node')} {change}", *(f"{n:,} {other}" for other, n in others)])
     if not isinstance(p, RewritePass):
         return nodes
-    return f"{_counted(len(p.rewrites(after)), 'rewrite')} ({nodes})"
-
-
-def _counted(count: int, word: str) -> str:
-    return f"{count:,} {word}{'' if count == 1 else 's'}"
+    return f"{counted(len(p.rewrites(after)), 'rewrite')} ({nodes})"

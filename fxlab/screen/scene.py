@@ -116,8 +116,7 @@ class Scene:
 
     def nodes_of_group(self, path: str) -> list[str]:
         """Return the names of the nodes in a group."""
-        group = self.hierarchy.groups[path]
-        return [name for leaf in self.hierarchy.leaves[group.start : group.stop] for name in leaf.names]
+        return self.hierarchy.names_in(self.hierarchy.groups[path])
 
     def is_visible(self, name: str) -> bool:
         """Whether a node has a box of its own on the screen."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from fxlab.drawing.describe import counted
 from fxlab.screen.pass_state import describe_error, readable_name
 from fxlab.screen.scene import marks_of
 from fxlab.screen.table_state import output_state, table_state
@@ -59,7 +60,7 @@ def _words_on(session: Session, count: int) -> str:
     names = ", ".join(readable_name(p) for p in session.applied)
     if not count:
         return f"{names} found nothing to change."
-    return f"{count:,} node{'s' if count != 1 else ''} changed or made by {names}."
+    return f"{counted(count, 'node')} changed or made by {names}."
 
 
 def _why_not_compared(error: Exception) -> str:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import os
-import shutil
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from textwrap import indent
 
 import nbformat
 import pytest
@@ -17,7 +17,6 @@ from playwright.sync_api import Browser, Locator, Page, expect
 
 pytestmark = pytest.mark.browser
 
-MARIMO_NOTEBOOK = Path(__file__).with_name("marimo_notebook.py")
 START_MS = 90_000
 MODEL = """
 import torch
@@ -36,6 +35,21 @@ class Block(nn.Module):
 
 
 fxlab.inspect(fxlab.Session(fx.symbolic_trace(nn.Sequential(Block(), nn.Tanh())), (torch.ones(2, 8),)))
+"""
+MARIMO_NOTEBOOK = f"""
+import marimo
+
+app = marimo.App(width="full")
+
+
+@app.cell
+def _():
+{indent(MODEL, "    ")}
+    return
+
+
+if __name__ == "__main__":
+    app.run()
 """
 
 
@@ -56,7 +70,8 @@ def page(browser: Browser) -> Iterator[Page]:
 def marimo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalServer]:
     """A marimo that serves one notebook as an app; cells run when it is opened."""
     folder, port = tmp_path_factory.mktemp("marimo"), free_port()
-    notebook = shutil.copy(MARIMO_NOTEBOOK, folder)  # marimo keeps what a run gave beside it
+    notebook = folder / "notebook.py"
+    notebook.write_text(MARIMO_NOTEBOOK)
     source = str(Path(__file__).parents[2])
     environment = os.environ | {"PYTHONPATH": source, "OMP_NUM_THREADS": "2"}
     environment |= {
