@@ -36,6 +36,7 @@ from fxlab.tracing.report import (
     TraceReport,
     TraceWarning,
 )
+from fxlab.tracing.size_arithmetic import arithmetic_remembered
 from fxlab.tracing.size_builtins import sizes_in_builtins
 from fxlab.tracing.size_guards import THOUGH, guard_sizes
 from fxlab.tracing.source_lines import where_raised
@@ -247,9 +248,10 @@ class _Ladder:
         fakes = FakeInputs(self._arguments, dynamic=dynamic, batch_only=batch_only, with_data=with_data)
         model = self._model
         kept = module_state_kept(model), caches_bypassed(model), sizes_in_builtins(model)
+        computing = arithmetic_remembered(fakes.shape_env), enable_python_dispatcher()
         with RestoringStack() as stack:
             # The dispatcher of Python can follow symbolic sizes into operators that are made of others.
-            for context in (*kept, enable_python_dispatcher()):
+            for context in (*kept, *computing):
                 stack.enter_context(context)
             originals = put_fakes(self._model, fakes.mode)
             recorder = Recorder(

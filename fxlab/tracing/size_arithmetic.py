@@ -1,0 +1,71 @@
+"""Arithmetic on symbolic sizes that is done once.
+
+For each tensor that an operation makes, torch computes how large it is and how it lies in memory, in some
+thirty steps; the next layer of a model asks for the same numbers again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from torch.fx.experimental.sym_node import SymNode
+from torch.fx.experimental.symbolic_shapes import ShapeEnv
+
+from fxlab.interrupts import RestoringStack
+
+_REMEMBERED = (
+    "add",
+    "sub",
+    "mul",
+    "eq",
+    "ne",
+    "ge",
+    "gt",
+    "le",
+    "lt",
+    "sym_max",
+    "sym_min",
+    "maybe_as_int",
+    "wrap_int",
+)
+"""Of the methods of torch's symbolic numbers, those that say nothing to the environment and are asked most."""
+
+
+@contextmanager
+def arithmetic_remembered(sizes: ShapeEnv) -> Iterator[None]:
+    """Remember what is computed with the symbols of an environment, until it learns more about them."""
+    known: dict[Any, Any] = {}
+    version = sizes._version_counter
+
+    def remembered(name: str, compute: Callable[..., Any]) -> Callable[..., Any]:
+        def remembering(number: SymNode, *others: Any) -> Any:
+            nonlocal version
+            if number.shape_env is not sizes:
+                return compute(number, *others)
+            if version != sizes._version_counter:
+                version = sizes._version_counter
+                known.clear()
+            key = name, _identity(number), *map(_identity, others)
+            try:
+                return known[key]
+            except KeyError:
+                known[key] = answer = compute(number, *others)
+                return answer
+
+        return remembering
+
+    with RestoringStack() as stack:
+        for name in _REMEMBERED:
+            compute = getattr(SymNode, name)
+            stack.callback(setattr, SymNode, name, compute)
+            setattr(SymNode, name, remembered(name, compute))
+        yield
+
+
+def _identity(number: Any) -> Any:
+    """Return what says all of a symbolic number that a result depends on."""
+    if not isinstance(number, SymNode):
+        return number
+    return number._expr, number.pytype, number._hint is None, number._optimized_summation

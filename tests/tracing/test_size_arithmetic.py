@@ -1,0 +1,74 @@
+"""Arithmetic on sizes that is remembered changes nothing but the time that it takes."""
+
+import sys
+from contextlib import nullcontext
+
+import pytest
+import torch
+import zoo
+from torch import nn
+from torch.fx.experimental.sym_node import SymNode
+from torch.fx.experimental.symbolic_shapes import ShapeEnv
+
+import fxlab
+from fxlab.tracing import TraceError, size_arithmetic, symbolic_trace
+from fxlab.tracing.size_arithmetic import arithmetic_remembered
+
+METHODS = {name: getattr(SymNode, name) for name in size_arithmetic._REMEMBERED}
+
+
+class LearnsLate(nn.Module):
+    """Finds out that two sizes are equal after it has computed with both."""
+
+    def forward(self, x, y):
+        before = x.new_zeros(x.shape[0] * 2 + 1, y.shape[0] * 2 + 1)
+        together = x + y
+        after = x.new_zeros(x.shape[0] * 2 + 1, y.shape[0] * 2 + 1)
+        return before, together, after
+
+
+@pytest.fixture(params=["bert", "llama", "t5", "swin", "learns late"])
+def model_and_inputs(request):
+    if request.param == "learns late":
+        return LearnsLate(), {"x": torch.randn(4), "y": torch.randn(4)}
+    model = zoo.tiny_of_type(request.param)
+    return model, fxlab.example_inputs(model)
+
+
+@pytest.mark.filterwarnings("ignore::fxlab.tracing.TraceWarning")
+def test_the_same_graph_is_recorded(model_and_inputs, monkeypatch):
+    model, inputs = model_and_inputs
+    remembered = symbolic_trace(model, inputs)
+    tracing = sys.modules["fxlab.tracing.symbolic_trace"]  # the attribute of this name is the function
+    monkeypatch.setattr(tracing, "arithmetic_remembered", lambda sizes: nullcontext())
+    computed = symbolic_trace(model, inputs)
+    assert remembered.code == computed.code
+    assert remembered.meta["trace"] == computed.meta["trace"]
+    for ours, theirs in zip(remembered.graph.nodes, computed.graph.nodes, strict=True):
+        assert str(ours.meta.get("val")) == str(theirs.meta.get("val"))
+
+
+def test_what_is_learnt_about_a_size_is_in_what_is_computed_next():
+    nodes = symbolic_trace(LearnsLate(), (torch.randn(4), torch.randn(4))).graph.nodes
+    before, after = (node for node in nodes if node.target == "new_zeros")
+    assert before.meta["val"].shape[0].node._expr != before.meta["val"].shape[1].node._expr
+    assert after.meta["val"].shape[0].node.expr == after.meta["val"].shape[1].node.expr
+
+
+def test_nothing_is_remembered_of_another_environment():
+    ours, others = ShapeEnv(), ShapeEnv()
+    mine, theirs = ours.create_unbacked_symint(), others.create_unbacked_symint()
+    with arithmetic_remembered(ours):
+        assert (mine + 1).node is (mine + 1).node
+        assert (theirs + 1).node is not (theirs + 1).node
+        assert (theirs + 1).node.shape_env is others
+
+
+def test_torch_is_put_back_when_a_model_fails():
+    class Fails(nn.Module):
+        def forward(self, x):
+            raise ValueError(x.shape[0] * 2)
+
+    with pytest.raises(TraceError, match="4"):
+        symbolic_trace(Fails(), (torch.randn(2),))
+    assert all(getattr(SymNode, name) is method for name, method in METHODS.items())
