@@ -30,7 +30,7 @@ _REMEMBERED = (
     "maybe_as_int",
     "wrap_int",
 )
-"""Of the methods of torch's symbolic numbers, those that say nothing to the environment and are asked most."""
+"""The methods of torch's symbolic numbers that are asked most, of those that tell the environment nothing."""
 
 
 @contextmanager
