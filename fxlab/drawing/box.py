@@ -122,12 +122,7 @@ def is_light(item: Group | Leaf) -> bool:
 def _info(
     item: Group | Leaf, hierarchy: Hierarchy, marks: Marks, index: Mapping[str, int], opened: bool
 ) -> BoxInfo:
-    leaves = hierarchy.leaves
-    names = (
-        item.names
-        if isinstance(item, Leaf)
-        else tuple(n for f in leaves[item.start : item.stop] for n in f.names)
-    )
+    names = hierarchy.names_in(item)
     changed = [name for name in names if marks.get(name)] if marks else []
     return BoxInfo(
         id=item.id,

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import re
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -13,7 +15,10 @@ LONGEST_LIST = 150
 STRETCH = 50
 LONGEST_RUN, SHORTER_RUN = 48, 32
 """A run of more equal blocks than the first is cut into runs of the second."""
+FEWEST_EQUAL_NODES = 8
+"""Fewer equal nodes side by side are drawn one by one."""
 
+_NUMBERED = re.compile(r"_\d+$")
 _INDEXED = re.compile(r"^(?P<prefix>(?:.*\.)?)(?P<index>\d+)(?P<call>(?:@\d+)?(?:~\d+)?)$", re.DOTALL)
 
 
@@ -107,12 +112,20 @@ def _word(node: fx.Node, modules: dict[str, nn.Module]) -> tuple[Any, ...]:
         module = modules.get(str(target))
         shapes = () if module is None else tuple(tuple(p.shape) for p in module.parameters())
         target = (str(target).rpartition(".")[2], type(module).__name__, shapes)
+    elif node.op == "placeholder":
+        target = ""
     elif node.op == "get_attr":
         target = str(target).rpartition(".")[2]
-    elif not isinstance(target, str):
-        target = id(target)
+    else:
+        target = _target_key(target)
     scalars = tuple(a for a in (*node.args, *node.kwargs.values()) if isinstance(a, float | str))
     return node.op, target, scalars, result_signature(node)
+
+
+def _target_key(target: Any) -> Any:
+    """Return something equal for targets that read alike: an object that is called may be one of many."""
+    name = getattr(target, "__name__", None)
+    return target if name is None or hasattr(target, "__qualname__") else (type(target), name)
 
 
 def result_signature(node: fx.Node) -> Any:
@@ -198,6 +211,56 @@ def _span(parts: list[tuple[Draft, Draft, Draft]]) -> tuple[Draft, Draft, Draft]
     return joined, first_block, last_block
 
 
+def fold_equal_nodes(draft: Draft, modules: dict[str, nn.Module]) -> None:
+    """Fold nodes in a row that do the same side by side, such as the parts of a cache or of a split."""
+    arranged: list[Draft | fx.Node] = []
+    for row in _rows(draft.children):
+        first = row[0]
+        if isinstance(first, Draft):
+            fold_equal_nodes(first, modules)
+        if len(row) < FEWEST_EQUAL_NODES:
+            arranged += row
+            continue
+        for _, equal in itertools.groupby(row, lambda node: _word(node, modules)):  # type: ignore[arg-type]
+            nodes = [node for node in equal if isinstance(node, fx.Node)]
+            is_folded = len(nodes) >= FEWEST_EQUAL_NODES and not _read_each_other(nodes)
+            arranged += [_row_draft(draft, nodes)] if is_folded else nodes
+    draft.children = arranged
+
+
+def _rows(children: Sequence[Draft | fx.Node]) -> Iterator[list[Draft | fx.Node]]:
+    """Part a list where one child does not do the same as the one before, or reads it."""
+    row: list[Draft | fx.Node] = []
+    for child in children:
+        if row and not _is_beside(child, row[-1]):
+            yield row
+            row = []
+        row.append(child)
+    if row:
+        yield row
+
+
+def _is_beside(child: Draft | fx.Node, before: Draft | fx.Node) -> bool:
+    if isinstance(child, Draft) or isinstance(before, Draft):
+        return False
+    if child.op != before.op or child in before.users:
+        return False
+    is_same = child.op == "placeholder" or child.target is before.target
+    return is_same or _target_key(child.target) == _target_key(before.target)
+
+
+def _read_each_other(nodes: Sequence[fx.Node]) -> bool:
+    row = set(nodes)
+    return any(source in row for node in nodes for source in node.all_input_nodes)
+
+
+def _row_draft(draft: Draft, nodes: Sequence[fx.Node]) -> Draft:
+    made = _stretch_draft(draft, nodes, "row")
+    made.kind, made.members = "repeat", len(nodes)
+    made.class_name = _NUMBERED.sub("", nodes[0].name)
+    return made
+
+
 def segment_long_lists(draft: Draft) -> None:
     """Cut lists of children that no picture could show at once into stretches, and those again."""
     for child in draft.children:
@@ -222,10 +285,10 @@ def segment_long_lists(draft: Draft) -> None:
         level += 1
 
 
-def _stretch_draft(draft: Draft, stretch: list[Draft | fx.Node], level: int) -> Draft:
+def _stretch_draft(draft: Draft, stretch: Sequence[Draft | fx.Node], level: int | str) -> Draft:
     first, last = _first_name(stretch[0]), _last_name(stretch[-1])
     path = f"{draft.path}#{level}:{first}"
-    made = Draft(path=path, kind="segment", class_name="", label=f"{first} … {last}", children=stretch)
+    made = Draft(path=path, kind="segment", class_name="", label=f"{first} … {last}", children=[*stretch])
     made.owners = {
         node: owner for node in stretch if isinstance(node, fx.Node) and (owner := draft.owners.get(node))
     }

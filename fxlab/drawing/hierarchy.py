@@ -14,7 +14,13 @@ import numpy as np
 import numpy.typing as npt
 from torch import fx, nn
 
-from fxlab.drawing.folding import Draft, fold_repeats, hoist_single_nodes, segment_long_lists
+from fxlab.drawing.folding import (
+    Draft,
+    fold_equal_nodes,
+    fold_repeats,
+    hoist_single_nodes,
+    segment_long_lists,
+)
 from fxlab.drawing.placement import Placement
 
 _CALLS = ("call_module", "call_function", "call_method")
@@ -119,10 +125,23 @@ class Hierarchy:
         """Node name -> position of the leaf that draws it."""
         return {name: leaf.position for leaf in self.leaves for name in leaf.names}
 
-    def names_in(self, item: Group | Leaf) -> list[str]:
+    def names_in(self, item: Group | Leaf) -> tuple[str, ...]:
         """Return the names of the nodes that a box draws."""
-        leaves = (item,) if isinstance(item, Leaf) else self.leaves[item.start : item.stop]
-        return [name for leaf in leaves for name in leaf.names]
+        if isinstance(item, Leaf):
+            return item.names
+        names, starts = self._names
+        return names[starts[item.start] : starts[item.stop]]
+
+    @cached_property
+    def _names(self) -> tuple[tuple[str, ...], list[int]]:
+        """The names of all nodes in the order of the leaves, and where those of each leaf start."""
+        names: list[str] = []
+        starts = [0]
+        for leaf in self.leaves:
+            names.append(leaf.name)
+            names += leaf.attributes
+            starts.append(len(names))
+        return tuple(names), starts
 
     def ancestors(self, node_name: str) -> list[str]:
         """Return the paths of the groups around a node, outermost first, without the root."""
@@ -161,6 +180,7 @@ def build_hierarchy(gm: fx.GraphModule) -> Hierarchy:
         root, folded = _plant(gm.graph, placement)
         hoist_single_nodes(root)
         fold_repeats(root, placement.modules)
+        fold_equal_nodes(root, placement.modules)
         segment_long_lists(root)
         return _freeze(root, folded, placement.modules)
 

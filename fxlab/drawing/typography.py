@@ -47,6 +47,8 @@ def _advance(character: str, widths: tuple[int, ...]) -> int:
 
 def printable(text: str) -> str:
     """Return a text that any markup can hold on one line: no control, surrogate or bidi characters."""
+    if text.isascii() and text.isprintable():
+        return text
     return "".join(" " if c in "\t\n\r\v\f" else c for c in text if not _is_forbidden(c) or c in "\t\n\r\v\f")
 
 

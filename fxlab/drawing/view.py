@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
+import numpy.typing as npt
 
 from fxlab.drawing.hierarchy import Group, Hierarchy, Leaf
 
@@ -19,6 +20,9 @@ CHIP_READERS = 5
 """A value read by this many visible boxes is shown as a chip beside each."""
 CHIP_CLUSTERS = 3
 """So is one that is read in this many opened groups."""
+
+
+_Integers = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,7 +200,7 @@ class View:
         made_in = np.searchsorted(starts, hierarchy.edge_sources, side="right") - 1
         read_in = np.searchsorted(starts, hierarchy.edge_targets, side="right") - 1
         crossing = made_in != read_in
-        reads = np.unique(np.stack([hierarchy.edge_sources[crossing], read_in[crossing]], axis=1), axis=0)
+        reads = _distinct_pairs(hierarchy.edge_sources[crossing], read_in[crossing], len(boxes))
         far = self._far_sources(reads)
         chips: dict[str, list[Chip]] = {}
         values: dict[tuple[int, int], list[Leaf]] = {}
@@ -213,16 +217,22 @@ class View:
         )
         return edges, {reader: tuple(read) for reader, read in chips.items()}
 
-    def _far_sources(self, reads: np.ndarray[tuple[int, int], np.dtype[np.int64]]) -> set[int]:
+    def _far_sources(self, reads: _Integers) -> set[int]:
         """Return positions of the leaves that are read in so many places that edges would hide the rest."""
         numbers: dict[str, int] = {}
         around = [path for item, path in self._visible if not self.is_cluster(item)]
         cluster = np.array([numbers.setdefault(path, len(numbers)) for path in around])
         sources, counts = np.unique(reads[:, 0], return_counts=True)
         far = set(sources[counts >= CHIP_READERS].tolist())
-        spread = np.unique(np.stack([reads[:, 0], cluster[reads[:, 1]]], axis=1), axis=0)
+        spread = _distinct_pairs(reads[:, 0], cluster[reads[:, 1]], len(numbers))
         sources, counts = np.unique(spread[:, 0], return_counts=True)
         return far | set(sources[counts >= CHIP_CLUSTERS].tolist())
+
+
+def _distinct_pairs(first: _Integers, second: _Integers, below: int) -> _Integers:
+    """Return each pair once, in order; the second of each is ``below`` a number."""
+    # One number for each pair, as numpy takes ten times as long to sort rows.
+    return np.stack(np.divmod(np.unique(first * below + second), below), axis=1)
 
 
 def _cheapest(groups: list[Group], boxes: int) -> list[Group]:

@@ -114,7 +114,7 @@ class Scene:
         view, group = self.view, self.hierarchy.groups[path]
         return group.id if group in view.boxes or group in view.clusters else None
 
-    def nodes_of_group(self, path: str) -> list[str]:
+    def nodes_of_group(self, path: str) -> tuple[str, ...]:
         """Return the names of the nodes in a group."""
         return self.hierarchy.names_in(self.hierarchy.groups[path])
 

@@ -223,11 +223,21 @@ class Recording:
         if node is not found and not self.bodies:
             node.meta["val"] = self._value_in_meta(tensor)
         if node in self._without_grad and torch.is_grad_enabled() and _can_have_gradient(tensor):
-            # It leaves the part of the model that is run without gradient.
-            node = self.here.call_method("detach", (self.brought_here(node),))
-            self.describe(node, tensor)
+            node = self._taken_out_of_no_grad(node, tensor)
         self.nodes[tensor] = node
         return node
+
+    def _taken_out_of_no_grad(self, node: Node, tensor: torch.Tensor) -> Node:
+        """Return a node with the value of one that the model has run without gradient."""
+        if self.bodies or any(user in self.impure for user in node.users):
+            detached = self.here.call_method("detach", (self.brought_here(node),))
+            self.describe(detached, tensor)
+            return detached
+        # It belongs to where the value is made, not to the first of its readers.
+        with node.graph.inserting_after(node):
+            detached = node.graph.call_method("detach", (node,))
+        detached.meta = node.meta | {"val": self._value_in_meta(tensor)}
+        return detached
 
     def node_of_parts(self, tensors: Sequence[torch.Tensor]) -> Node:
         """Return the node that gives several tensors together."""

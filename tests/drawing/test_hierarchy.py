@@ -75,6 +75,57 @@ def test_layers_of_different_width_do_not_fold():
     assert "[0-2]" not in paths
 
 
+def side_by_side(count, *, operation=torch.relu, node=None):
+    graph = fx.Graph()
+    x = graph.placeholder("x")
+    made = [graph.call_function(operation, (x,)) for _ in range(count)]
+    if node is not None:
+        node(graph, made)
+    graph.output(tuple(made))
+    return fx.GraphModule(nn.Module(), graph)
+
+
+class Named:
+    """A target of its own in each node, as what rebuilds an object has one."""
+
+    def __init__(self, name):
+        self.__name__ = name
+
+    def __call__(self, x):
+        return x
+
+
+def test_equal_nodes_side_by_side_fold_into_one_row():
+    hierarchy = build_hierarchy(side_by_side(12))
+    row = hierarchy.groups["#row:relu"]
+    assert (row.kind, row.class_name, row.members, row.label) == ("repeat", "relu", 12, "relu … relu_11")
+    assert [child.name for child in row.children] == ["relu", *(f"relu_{i}" for i in range(1, 12))]
+    assert not [g for g in build_hierarchy(side_by_side(7)).groups if "row" in g]
+
+
+def test_rows_are_made_of_nodes_that_read_alike_and_not_each_other():
+    same = side_by_side(0, node=lambda g, made: made.extend(
+        g.call_function(Named("layer"), (next(iter(g.nodes)),)) for _ in range(9)))  # fmt: skip
+    assert build_hierarchy(same).groups["#row:layer"].members == 9
+    two = side_by_side(0, node=lambda g, made: made.extend(
+        g.call_function(Named("ab"[i > 4]), (next(iter(g.nodes)),)) for i in range(10)))  # fmt: skip
+    assert len(build_hierarchy(two).groups) == 1
+    assert len(build_hierarchy(flat_chain(40)).groups) == 1
+
+    def every_second(graph, made):
+        for i in range(10):
+            made.append(graph.call_function(torch.relu, (made[i - 2] if i > 1 else next(iter(graph.nodes)),)))
+
+    assert len(build_hierarchy(side_by_side(0, node=every_second)).groups) == 1
+
+
+def test_many_equal_inputs_fold_and_few_do_not():
+    graph = fx.Graph()
+    inputs = [graph.placeholder(f"past_{i}") for i in range(20)]
+    graph.output(tuple(inputs))
+    assert build_hierarchy(fx.GraphModule(nn.Module(), graph)).groups["#row:past_0"].members == 20
+
+
 def test_parameters_count_once_and_get_attr_nodes_fold_into_their_reader():
     model = Llama(layers=2)
     gm = traced(model)

@@ -474,6 +474,18 @@ def test_no_gradient_flows_where_the_model_stops_it():
         assert all(torch.equal(a, b) for a, b in zip(gradients[0][2:], gradients[1][2:], strict=True))
 
 
+def test_a_shape_that_is_changed_in_place_without_gradient_is_that_of_what_comes_out():
+    class Unsqueezes(nn.Module):
+        def forward(self, x):
+            with torch.no_grad():
+                made = x * 2
+                made.unsqueeze_(0)
+            return made * x, made.shape[0] + made
+
+    traced = symbolic_trace(Unsqueezes(), (torch.randn(2, 4),))
+    assert_agree(traced, Unsqueezes(), (torch.randn(3, 4),))
+
+
 class Doubles(torch.autograd.Function):
     @staticmethod
     def forward(ctx, x, times):

@@ -9,7 +9,7 @@ from agreement import targets
 from torch.fx import Interpreter
 from torch.fx.passes.shape_prop import ShapeProp
 from torch.fx.passes.split_module import split_module
-from transformers import BertConfig, BertModel
+from transformers import BertConfig, BertModel, LlamaConfig, LlamaModel
 
 from fxlab.tracing import example_inputs, symbolic_trace
 
@@ -61,3 +61,20 @@ def test_tools_of_torch_take_the_graph(bert, traced):
     assert torch.equal(split(*given).last_hidden_state, expected)
     assert traced.graph.eliminate_dead_code() in (True, False)
     assert torch.equal(traced(**inputs).last_hidden_state, expected)
+
+
+def test_equal_layers_are_recorded_alike():
+    """What all layers read and was made without gradient is taken out of there where it is made."""
+    config = LlamaConfig(
+        hidden_size=16, intermediate_size=32, num_hidden_layers=3, num_attention_heads=2, vocab_size=50
+    )
+    nodes = symbolic_trace(LlamaModel(config).eval()).graph.nodes
+
+    def recorded_in(layer):
+        inside = [n for n in nodes if f"layers.{layer}" in n.meta.get("nn_module_stack", {})]
+        return [(n.op, str(n.target).replace(f"layers.{layer}.", "")) for n in inside]
+
+    assert recorded_in(0) == recorded_in(1) == recorded_in(2)
+    rotary = [n for n in nodes if n.target == "detach"]
+    assert rotary
+    assert all(list(n.meta["nn_module_stack"]) == ["rotary_emb"] for n in rotary)
