@@ -118,14 +118,16 @@ def _word(node: fx.Node, modules: dict[str, nn.Module]) -> tuple[Any, ...]:
         target = str(target).rpartition(".")[2]
     else:
         target = _target_key(target)
-    scalars = tuple(a for a in (*node.args, *node.kwargs.values()) if isinstance(a, float | str))
+    scalars = tuple([a for a in (*node.args, *node.kwargs.values()) if isinstance(a, float | str)])
     return node.op, target, scalars, result_signature(node)
 
 
 def _target_key(target: Any) -> Any:
     """Return something equal for targets that read alike: an object that is called may be one of many."""
+    if isinstance(target, str) or hasattr(target, "__qualname__"):
+        return target
     name = getattr(target, "__name__", None)
-    return target if name is None or hasattr(target, "__qualname__") else (type(target), name)
+    return target if name is None else (type(target), name)
 
 
 def result_signature(node: fx.Node) -> Any:

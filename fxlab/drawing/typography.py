@@ -1,6 +1,7 @@
 """How wide a text will be: the layout must know before a browser shows it, also where no fonts are."""
 
 import unicodedata
+from functools import lru_cache
 
 FONT = "Helvetica,Arial,sans-serif"
 
@@ -23,6 +24,7 @@ _BOLD = (
 _OWN_SYMBOLS = {"→": 1000, "×": 584, "·": 278, "…": 1000, "–": 556}  # noqa: RUF001
 
 
+@lru_cache(4096)
 def text_width(text: str, size: float, *, bold: bool = False) -> float:
     """Return the width of a line of text in the font's units of ``size``."""
     widths = _BOLD if bold else _REGULAR
@@ -47,7 +49,7 @@ def _advance(character: str, widths: tuple[int, ...]) -> int:
 
 def printable(text: str) -> str:
     """Return a text that any markup can hold on one line: no control, surrogate or bidi characters."""
-    if text.isascii() and text.isprintable():
+    if text.isprintable():
         return text
     return "".join(" " if c in "\t\n\r\v\f" else c for c in text if not _is_forbidden(c) or c in "\t\n\r\v\f")
 
