@@ -6,6 +6,7 @@ BIN := $(VENV)/bin
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
 SEED ?= 1
+TASK ?= base
 
 .PHONY: lab test lint docs cover bench compat coverage fuzz clean
 
@@ -49,8 +50,9 @@ compat:
 	    tests/tracing/test_architectures.py::test_a_model_of_hundreds_of_billions_of_parameters_is_traced_without_them
 
 # Which of transformers' architectures trace; takes half an hour and writes docs/coverage.md.
+# `make coverage TASK=heads`: those with a head for each task, which takes twice as long.
 coverage: $(VENV)/.test
-	$(BIN)/python -m benchmarks.coverage
+	$(BIN)/python -m benchmarks.coverage --task $(TASK)
 
 # Without end: 1,000 random examples of each law with each seed, which are counted, until one fails.
 # `make fuzz SEED=7` starts there.

@@ -1,5 +1,7 @@
 """Which of transformers' architectures trace, at which sizes: ``make coverage`` writes ``docs/coverage.md``.
 
+``make coverage TASK=heads`` does the same for models of every task, and writes ``docs/coverage_heads.md``.
+
 A tiny model of each is built from its configuration class, run, traced, and compared with eager bit for bit:
 on the inputs it was traced on, at another batch size, and at another length (where it has one). Each runs in
 a process of its own, which is ended when it takes too long.
@@ -17,7 +19,7 @@ import sys
 import time
 import warnings
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
@@ -32,7 +34,7 @@ import fxlab
 from fxlab.running import run
 from fxlab.tensors import same_bits, tensors_by_path
 from fxlab.tracing import example_inputs
-from fxlab.tracing.report import BATCH, DATA, DYNAMIC, FIXED, REAL, REFUSAL
+from fxlab.tracing.report import BATCH, DATA, DYNAMIC, FIXED, REAL, REFUSAL, WHOLE
 from fxlab.tracing.size_guards import THOUGH
 
 ROOT = Path(__file__).parents[1]
@@ -42,6 +44,7 @@ from zoo import SHRINKS, model_types, tasks, tiny_of_type  # noqa: E402 (of the 
 SECONDS = 90
 RIGHT, REFUSED, WRONG = _HOW = "right", "refused", "wrong"
 NOT_TRIED = ("not built", "no inputs", "not run")
+BASE, HEADS = "base", "heads"
 
 
 @dataclass
@@ -66,7 +69,7 @@ class Result:
         return set(self.checks.values()) == {RIGHT}
 
 
-def tried(model_type: str, task: str = "base") -> Result:
+def tried(model_type: str, task: str = BASE) -> Result:
     """Build, run, trace and compare one architecture."""
     result = Result(model_type)
     model = None
@@ -131,7 +134,7 @@ def compared(model: nn.Module, traced: nn.Module, inputs: dict[str, Any]) -> str
     return WRONG if all(same_bits(again[path], expected[path]) for path in expected) else RIGHT
 
 
-def all_results(names: list[str], workers: int, task: str = "base") -> Iterator[Result]:
+def all_results(names: list[str], workers: int, task: str = BASE) -> Iterator[Result]:
     """Try architectures, each in a process of its own; torch and transformers are imported before."""
     context = multiprocessing.get_context("fork")
     pending = list(reversed(names))
@@ -184,17 +187,12 @@ def summary(results: list[Result]) -> list[str]:
         f"| and at another batch size and length too | {len(everywhere)} | {len(everywhere) / share:.1f}% |",
         f"| a graph refuses another size, in words | {sum(REFUSED in found for found in checks)} | |",
         f"| a graph gives other numbers than eager | {sum(WRONG in found for found in checks)} | |",
-        *(f"| traced on {rung} | {counts[rung]} | |" for rung in (DYNAMIC, DATA, BATCH, FIXED, REAL)),
+        *(f"| traced on {rung} | {counts[rung]} | |" for rung in (DYNAMIC, DATA, WHOLE, BATCH, FIXED, REAL)),
     ]
 
 
 def report(results: list[Result]) -> str:
     """Return ``docs/coverage.md``."""
-    limited = [
-        r
-        for r in results
-        if r.outcome not in (*NOT_TRIED, DYNAMIC) or (r.checks and not r.is_right_at_other_sizes)
-    ]
     lines = [
         "# Which architectures trace",
         "",
@@ -208,7 +206,7 @@ def report(results: list[Result]) -> str:
         "",
         "| Architecture | Traced on | Checked | Why |",
         "|---|---|---|---|",
-        *(f"| {r.model_type} | {r.outcome} | {_checked(r)} | {_cell(r.reason)} |" for r in limited),
+        *(f"| {r.model_type} | {_limits(r)} |" for r in results if _is_limited(r)),
         "",
         "## Not tried",
         "",
@@ -223,6 +221,47 @@ def report(results: list[Result]) -> str:
         ", ".join(r.model_type for r in results if r.is_right_at_other_sizes and r.outcome == DYNAMIC) + ".",
     ]
     return "\n".join(lines) + "\n"
+
+
+def report_of_heads(by_task: Mapping[str, list[Result]]) -> str:
+    """Return ``docs/coverage_heads.md``."""
+    lines = [
+        "# Which models with heads trace",
+        "",
+        f"Made by `make coverage TASK=heads` with torch {torch.__version__.split('+')[0]} and transformers "
+        f"{transformers.__version__}, as [that of the base models](coverage.md).",
+        "",
+        "| Task | Architectures | Run eagerly | Eager's own bits | At other sizes too |",
+        "|---|---|---|---|---|",
+        *(f"| {task} | {len(results)} | {_shares(results)} |" for task, results in by_task.items()),
+        "",
+        "## Where a graph holds for less than the model does",
+        "",
+        "| Task | Architecture | Traced on | Checked | Why |",
+        "|---|---|---|---|---|",
+        *(
+            f"| {task} | {r.model_type} | {_limits(r)} |"
+            for task, results in by_task.items()
+            for r in results
+            if _is_limited(r) and not r.is_right_at_other_sizes
+        ),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _shares(results: list[Result]) -> str:
+    run_eagerly = [r for r in results if r.outcome not in NOT_TRIED]
+    right = sum(r.is_right for r in run_eagerly)
+    return f"{len(run_eagerly)} | {right} | {sum(r.is_right_at_other_sizes for r in run_eagerly)}"
+
+
+def _is_limited(result: Result) -> bool:
+    is_partial = bool(result.checks) and not result.is_right_at_other_sizes
+    return is_partial or result.outcome not in (*NOT_TRIED, DYNAMIC)
+
+
+def _limits(result: Result) -> str:
+    return f"{result.outcome} | {_checked(result)} | {_cell(result.reason)}"
 
 
 def _checked(result: Result) -> str:
@@ -247,23 +286,33 @@ def main() -> None:
         "names", nargs="*", help="architectures to try; all if none is named, with a report for base models"
     )
     parser.add_argument("--workers", type=int, default=os.cpu_count() or 1)
-    parser.add_argument("--task", choices=tasks(), default="base", help="which head the models have")
+    parser.add_argument(
+        "--task",
+        choices=[*tasks(), HEADS],
+        default=BASE,
+        help="which head the models have; heads: each of them",
+    )
     options = parser.parse_args()
-    names = options.names or model_types(options.task)
-    results: list[Result] = []
+    chosen = [task for task in tasks() if task != BASE] if options.task == HEADS else [options.task]
+    by_task: dict[str, list[Result]] = {}
     try:
-        results.extend(
-            tqdm(all_results(names, options.workers, options.task), total=len(names), unit="model")
-        )
+        for task in chosen:
+            names = options.names or model_types(task)
+            found = all_results(names, options.workers, task)
+            results = by_task[task] = []
+            results.extend(tqdm(found, total=len(names), unit="model", desc=task))
     except KeyboardInterrupt:
         print("Interrupted: what follows is about the architectures that were tried.")
-    results.sort(key=lambda result: result.model_type)
-    if options.names or options.task != "base":
-        for result in results:
-            print(result)
+    for results in by_task.values():
+        results.sort(key=lambda result: result.model_type)
+    every = [result for results in by_task.values() for result in results]
+    if not options.names and options.task == BASE:
+        (ROOT / "docs" / "coverage.md").write_text(report(every), encoding="utf-8")
+    elif not options.names and options.task == HEADS:
+        (ROOT / "docs" / "coverage_heads.md").write_text(report_of_heads(by_task), encoding="utf-8")
     else:
-        (ROOT / "docs" / "coverage.md").write_text(report(results), encoding="utf-8")
-    print("\n".join(summary(results)))
+        print(*every, sep="\n")
+    print("\n".join(summary(every)))
 
 
 if __name__ == "__main__":
