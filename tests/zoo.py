@@ -241,6 +241,7 @@ _EXCEPTIONS: dict[str, dict[str, Any]] = {
         "indexer_budget": 8,
         "indexer_compress_ratio": 4,
     },
+    "gemma3": {"mm_tokens_per_image": 4},
     "recurrent_gemma": {"num_hidden_layers": 3},
     "step3p5": {"sliding_window": 4},
     **dict.fromkeys(("donut-swin", "maskformer-swin", "swin", "swinv2"), _SWIN),
@@ -447,7 +448,7 @@ def _is_dict(value: Any) -> bool:
 
 def _fit_tokens(config: Any, given: dict[str, Any]) -> None:
     """Put the ids of special tokens into the vocabulary."""
-    vocabulary = _get(config, "vocab_size")
+    vocabulary = _get(config, "vocab_size") or _get(_get(config, "text_config"), "vocab_size")
     for name, value in given.items():
         is_token = re.search(r"_token_(id|index)$|_id$", name) is not None
         if is_token and isinstance(value, int) and isinstance(vocabulary, int) and value >= vocabulary:

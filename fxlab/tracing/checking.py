@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from typing import Any
 
 import sympy
@@ -53,11 +55,11 @@ class Eager:
 
     def accepts(self, sizes: Mapping[Size, int]) -> bool:
         """Tell whether the model runs on inputs of other sizes."""
-        try:
-            self.run(resized(self.arguments, sizes))
-        except EagerError:
-            return False
-        return True
+        for from_end in (False, True):
+            with suppress(EagerError):
+                self.run(resized(self.arguments, sizes, from_end=from_end))
+                return True
+        return False
 
     def difference(self, traced: GraphModule, values: Mapping[str, Any]) -> str:
         """Return how the outputs of a trace differ from the model's, or ``""`` if every bit is the same.
@@ -105,19 +107,26 @@ def check_against_eager(eager: Eager, traced: GraphModule, fakes: FakeInputs) ->
             f"The model does not run on these inputs: {error}. Check their names, shapes and dtypes."
         ) from error.__cause__
     findings = [Finding("check", "the inputs", "same bits as the model")]
-    variants = [("padded masks", with_padding(eager.arguments))]
-    variants += [(words, resized(eager.arguments, sizes)) for words, sizes in _other_sizes(fakes)]
-    for words, values in variants:
-        if values is None:
-            continue
-        try:
-            _expect_same(eager, traced, values, words)
-        except EagerError as error:
-            findings.append(Finding("check", words, f"left out: the model raises {str(error)[:200]}"))
-        except RefusalError as error:
-            findings.append(Finding("check", words, f"refused: {str(error)[:200]}"))
-        else:
-            findings.append(Finding("check", words, "same bits as the model"))
+    variants = [("padded masks", [with_padding(eager.arguments)])]
+    for words, sizes in _other_sizes(fakes):
+        variants.append((words, [resized(eager.arguments, sizes, from_end=end) for end in (False, True)]))
+    for words, ways in variants:
+        outcome = ""
+        for values in ways:
+            if values is None:
+                continue
+            try:
+                _expect_same(eager, traced, values, words)
+            except EagerError as error:
+                outcome = outcome or f"left out: the model raises {str(error)[:200]}"
+                continue
+            except RefusalError as error:
+                outcome = f"refused: {str(error)[:200]}"
+            else:
+                outcome = "same bits as the model"
+            break
+        if outcome:
+            findings.append(Finding("check", words, outcome))
     return findings
 
 
@@ -162,6 +171,19 @@ def _other_sizes(fakes: FakeInputs) -> Iterator[tuple[str, dict[Size, int]]]:
         yield _named(fakes, merged)
     for values in other:
         yield _named(fakes, values)
+    larger = larger_batch(fakes)
+    if len(set(larger.values())) > 1 and not any(fakes.expression(size).is_number for size in larger):
+        yield "a larger batch", larger
+
+
+def larger_batch(fakes: FakeInputs) -> dict[Size, int]:
+    """Return the first dimensions of all inputs for one more item in a batch.
+
+    An input may have several rows for each item, as the patches of images do beside a text.
+    """
+    rows = {size: number for size, number in fakes.given.items() if size[-1] == 0}
+    batch = math.gcd(*rows.values())
+    return {size: number // batch * (batch + 1) for size, number in rows.items()} if batch else {}
 
 
 def _in_free_symbols(condition: Any, fakes: FakeInputs) -> Any:

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import inspect
 import itertools
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import torch
 from torch import nn
 
 from fxlab.tracing.input_makers import InputMaker
-from fxlab.tracing.input_names import MAKERS, alternatives
+from fxlab.tracing.input_names import MAKERS, Make, alternatives
+from fxlab.tracing.input_places import parts_with_places, places_of
 from fxlab.tracing.input_trials import first_that_runs
 
 
@@ -36,8 +37,9 @@ def example_inputs(
     batch_size
         The size of the first dimension, at least 1.
     sequence_length
-        The number of tokens; 12 if left out, or as many as the model has positions for. The length of spoken
-        input and the size of images are those of the configuration.
+        The number of tokens of text; 12 if left out, or as many as the model has positions for. Those that
+        stand for images, videos or sound come on top. The length of spoken input and the size of images are
+        those of the configuration.
     input_names
         The parameters of ``forward`` to make inputs for. If left out: what the model needs, with masks.
 
@@ -123,16 +125,31 @@ def _likely_names(maker: InputMaker) -> Iterator[list[str]]:
 def _inputs_of(maker: InputMaker, names: list[str]) -> Iterator[dict[str, torch.Tensor]]:
     """Yield inputs of these names, the most likely shapes first."""
     every_way = itertools.product(*(alternatives(name, names) for name in names))
+    refused: list[dict[str, torch.Tensor]] = []
     for chosen in itertools.islice(every_way, _MOST_TRIALS):
         maker.restart()
-        made = [make(maker) for make in chosen]
-        inputs = {
-            name: tensor.to(maker.device)
-            for name, tensor in zip(names, made, strict=True)
-            if tensor is not None
-        }
-        if len(inputs) == len(names):
+        maker.in_front = []
+        makers = dict(zip(names, chosen, strict=True))
+        inputs: dict[str, torch.Tensor] = {}
+        parts = list(parts_with_places(maker.model, names)) if "input_ids" in makers else []
+        for part in parts:
+            _make(maker, {name: makers[name] for name in part.names}, inputs)
+            if (places := places_of(maker, part, inputs)) is not None:
+                maker.in_front.append(places)
+        _make(maker, {name: make for name, make in makers.items() if name not in inputs}, inputs)
+        if len(inputs) != len(names):
+            continue
+        inputs = {name: inputs[name] for name in names}
+        if len(maker.in_front) == len(parts):
             yield inputs
+        else:
+            refused.append(inputs)
+    yield from refused  # what is wrong is for the model to say
+
+
+def _make(maker: InputMaker, makers: Mapping[str, Make], inputs: dict[str, torch.Tensor]) -> None:
+    made = {name: make(maker) for name, make in makers.items()}
+    inputs |= {name: tensor.to(maker.device) for name, tensor in made.items() if tensor is not None}
 
 
 _MOST_TRIALS = 40

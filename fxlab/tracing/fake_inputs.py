@@ -284,7 +284,9 @@ def name_of_size(size: Size) -> str:
     return f"{name_of_part(name, path)}.shape[{dim}]"
 
 
-def resized(arguments: tuple[Argument, ...], sizes: Mapping[Size, int]) -> dict[str, Any]:
+def resized(
+    arguments: tuple[Argument, ...], sizes: Mapping[Size, int], *, from_end: bool = False
+) -> dict[str, Any]:
     """Return inputs of other sizes, filled by repeating what the given ones hold.
 
     Parameters
@@ -293,13 +295,17 @@ def resized(arguments: tuple[Argument, ...], sizes: Mapping[Size, int]) -> dict[
         The inputs.
     sizes
         Those sizes that are to change.
+    from_end
+        Whether to repeat from the end backward: at the front of a text there may be the places of an image.
     """
 
     def resize(name: str, path: Path, tensor: torch.Tensor) -> torch.Tensor:
         for dim, old in enumerate(tensor.shape):
             new = sizes.get((name, path, dim), old)
             if new != old and old:
-                tensor = tensor.index_select(dim, torch.arange(new, device=tensor.device) % old)
+                index = torch.arange(new, device=tensor.device)
+                repeated = old - 1 - index % old if from_end else index % old
+                tensor = tensor.index_select(dim, torch.where(index < old, index, repeated))
             elif new != old:
                 tensor = tensor.new_zeros(*tensor.shape[:dim], new, *tensor.shape[dim + 1 :])
         return tensor

@@ -20,6 +20,17 @@ GRID = 4
 """The patches of an image, down and across."""
 
 
+@dataclass(frozen=True)
+class Places:
+    """The tokens at the front of each sequence that stand for an image, a video or sound."""
+
+    token: int
+    """The id that each of them has."""
+    count: int
+    kind: int
+    """What ``mm_token_type_ids`` calls them."""
+
+
 @dataclass
 class InputMaker:
     """Makes single inputs of a model; the same ones each time after :meth:`restart`."""
@@ -35,6 +46,7 @@ class InputMaker:
         floating = (p.dtype for p in self.model.parameters() if p.is_floating_point())
         self.dtype = next(floating, torch.float32)
         self.random = torch.Generator()
+        self.in_front: list[Places] = []
         self.restart()
 
     def restart(self) -> None:
@@ -69,7 +81,11 @@ class InputMaker:
     # Text
 
     def length(self) -> int:
-        """Return the number of tokens."""
+        """Return the number of tokens, with those that stand for images and the like."""
+        return self.text_length() + sum(places.count for places in self.in_front)
+
+    def text_length(self) -> int:
+        """Return the number of tokens of text."""
         if self.asked_length is not None:
             return self.asked_length
         positions = self.number("max_position_embeddings", "n_positions", default=-1)
@@ -93,7 +109,8 @@ class InputMaker:
             ids = ids.scatter(1, self.mask().sum(1, keepdim=True) - 1, end)
         if _is_id(padding, vocabulary):
             ids = ids.masked_fill(self.mask() == 0, padding)
-        return ids
+        front = [torch.full((self.batch_size, places.count), places.token) for places in self.in_front]
+        return torch.cat([*front, ids[:, self.length() - self.text_length() :]], 1)
 
     def words(self, vocabulary: int, *shape: int) -> torch.Tensor:
         """Return ids of any vocabulary, none of them special where it is large enough."""
@@ -125,7 +142,7 @@ class InputMaker:
     def mask(self) -> torch.Tensor:
         """Return a mask that leaves out the end of every second sequence."""
         length = self.length()
-        padded = max(1, length - max(1, length // 4))
+        padded = max(1, length - max(1, self.text_length() // 4))
         real = torch.tensor([padded if row % 2 else length for row in range(self.batch_size)])
         return (torch.arange(length) < real[:, None]).long()
 
@@ -136,6 +153,12 @@ class InputMaker:
     def zeros(self, *shape: int) -> torch.Tensor:
         """Return zeros, as many as there are tokens or in another shape."""
         return torch.zeros(self.batch_size, *(shape or (self.length(),)), dtype=torch.long)
+
+    def kinds(self) -> torch.Tensor:
+        """Return what each token stands for: zero is text."""
+        text = torch.zeros(self.text_length(), dtype=torch.long)
+        kinds = torch.cat([*(torch.full((p.count,), p.kind) for p in self.in_front), text])
+        return kinds.repeat(self.batch_size, 1)
 
     def positions(self) -> torch.Tensor:
         """Return where each token stands."""
@@ -152,6 +175,14 @@ class InputMaker:
         size = self.setting("image_size", "max_img_size", default=224)
         height, width = (size, size) if isinstance(size, int) else tuple(size)[-2:]
         return self.floats(self.channels(), int(height), int(width))
+
+    def image_sizes(self) -> torch.Tensor:
+        """Return the height and width that each image had."""
+        return torch.tensor([self.image().shape[-2:]] * self.batch_size)
+
+    def tiles(self) -> torch.Tensor:
+        """Return each image as a small one, and a few parts of it."""
+        return torch.stack([self.image() for _ in range(3)], 1)
 
     def images_of_prompts(self) -> torch.Tensor:
         """Return one image for each prompt of a batch."""

@@ -37,7 +37,8 @@ MAKERS: dict[str, tuple[Make, ...]] = {
     "decoder_input_ids": (InputMaker.decoder_ids,),
     "attention_mask": (InputMaker.mask,),
     "decoder_attention_mask": (InputMaker.mask,),
-    "token_type_ids": (InputMaker.zeros,),
+    "token_type_ids": (InputMaker.kinds,),
+    "mm_token_type_ids": (InputMaker.kinds,),
     "position_ids": (InputMaker.positions,),
     "inputs_embeds": _EMBEDDINGS,
     "labels": (InputMaker.ids,),
@@ -48,19 +49,22 @@ MAKERS: dict[str, tuple[Make, ...]] = {
         ),
     ),
     # Images
-    "pixel_values": (InputMaker.image, InputMaker.video, InputMaker.images_of_prompts),
+    "pixel_values": (InputMaker.image, InputMaker.video, InputMaker.images_of_prompts, InputMaker.tiles),
     "pixel_values_videos": (InputMaker.video,),
+    "image_sizes": (InputMaker.image_sizes,),
     "prompt_pixel_values": (InputMaker.upper_half,),
     "prompt_masks": (InputMaker.upper_half,),
     "hidden_states": (*_PATCHES[:2], InputMaker.frames_of_sound, lambda maker: maker.floats(1, SAMPLES)),
     "grid_thw": (InputMaker.grid,),
     "image_grid_thw": (InputMaker.grid,),
+    "video_grid_thw": (InputMaker.grid,),
     "merge_sizes": (lambda maker: maker.ones(),),
     "pixel_position_ids": (InputMaker.places,),
     "pixel_attention_mask": (
         lambda maker: maker.ones(GRID * GRID),
         # One image for each prompt.
         lambda maker: maker.ones(1).bool(),
+        lambda maker: maker.ones(1, *maker.image().shape[-2:]).bool(),
     ),
     "image_attention_mask": (lambda maker: maker.ones(maker.length(), 1),),
     "spatial_shapes": (lambda maker: maker.grid()[:, 1:],),
@@ -82,6 +86,7 @@ MAKERS: dict[str, tuple[Make, ...]] = {
     # Sound
     "input_features": _SPECTROGRAMS,
     "input_features_mask": (lambda maker: maker.ones(maker.frames()),),
+    "feature_attention_mask": (lambda maker: maker.ones(maker.frames()),),
     "audio_mel": _SPECTROGRAMS,
     "audio_mel_mask": (lambda maker: maker.zeros(FRAMES).bool(),),
     "input_values": (
@@ -113,6 +118,7 @@ MAKERS: dict[str, tuple[Make, ...]] = {
 """How each input is made; in several shapes where a name may stand for several, the most likely first."""
 
 _BESIDE: dict[str, tuple[tuple[str, tuple[Make, ...]], ...]] = {
+    "pixel_values_videos": (("video_grid_thw", _PATCHES),),
     "pixel_values": (
         ("grid_thw", _PATCHES),
         ("image_grid_thw", _PATCHES),

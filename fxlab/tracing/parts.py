@@ -5,15 +5,15 @@ from __future__ import annotations
 import inspect
 from collections.abc import Iterator
 from dataclasses import dataclass
-from types import FrameType, FunctionType, TracebackType
-from typing import TypeAlias
+from types import CodeType, FrameType, FunctionType, TracebackType
+from typing import Any, TypeAlias, TypeGuard
 
 from torch import nn
 
 from fxlab.tracing.source_lines import is_model_code, is_start_of_tracing
 
 Part: TypeAlias = type[nn.Module] | FunctionType
-"""A class of modules, each of which is one node, or a function, each call of which is one."""
+"""A class of modules, each of which is one node, or a function or method, each call of which is one."""
 
 
 @dataclass(frozen=True)
@@ -62,6 +62,17 @@ def _part_of(frame: FrameType) -> Part | None:
         owner = frame.f_locals.get(code.co_varnames[0])
         return type(owner) if isinstance(owner, nn.Module) else None
     function = frame.f_globals.get(code.co_name)
-    if not isinstance(function, FunctionType) or inspect.unwrap(function).__code__ is not code:
-        return None  # a method, or a function that no graph could name
-    return function if function.__module__ == frame.f_globals.get("__name__") else None
+    if _runs(function, code):
+        return function if function.__module__ == frame.f_globals.get("__name__") else None
+    owner = frame.f_locals.get(code.co_varnames[0]) if code.co_argcount else None
+    method = inspect.getattr_static(type(owner), code.co_name, None)
+    return method if isinstance(owner, nn.Module) and _runs(method, code) else None
+
+
+def _runs(function: Any, code: CodeType) -> TypeGuard[FunctionType]:
+    return isinstance(function, FunctionType) and inspect.unwrap(function).__code__ is code
+
+
+def is_method(function: FunctionType) -> bool:
+    """Tell whether a function that is a part of a model is a method of a module."""
+    return "." in function.__qualname__

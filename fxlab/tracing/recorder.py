@@ -39,8 +39,9 @@ from fxlab.tracing.fake_inputs import Decision
 from fxlab.tracing.fake_results import fake_result
 from fxlab.tracing.fake_state import Originals
 from fxlab.tracing.leaf_modules import LeafModules
+from fxlab.tracing.methods import method_of
 from fxlab.tracing.objects import output_argument
-from fxlab.tracing.parts import Part
+from fxlab.tracing.parts import Part, is_method
 from fxlab.tracing.recording import MOST_OPERATIONS, Recording, is_one_of
 from fxlab.tracing.recurrent import is_recurrent_on_fakes, recurrent_results
 from fxlab.tracing.report import Finding, TraceError
@@ -305,6 +306,10 @@ class Recorder(TorchFunctionMode):
     ) -> Any:
         if self._paused or self.recording.bodies or threading.get_ident() != self._thread:
             return original(*args, **kwargs)
+        if is_method(function):
+            module, *others = args
+            target = method_of(module, function.__name__)
+            return self._call_part(function, target, Call("call_function", target, tuple(others), kwargs))
         return self._call_part(function, original, Call("call_function", function, args, kwargs))
 
     def _call_part(

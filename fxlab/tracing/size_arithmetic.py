@@ -1,4 +1,4 @@
-"""Arithmetic on symbolic sizes that is done once.
+"""Arithmetic on symbolic sizes: done once, and where torch fails at it.
 
 For each tensor that an operation makes, torch computes how large it is and how it lies in memory, in some
 thirty steps; the next layer of a model asks for the same numbers again.
@@ -8,10 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from fractions import Fraction
 from typing import Any
 
 from torch.fx.experimental.sym_node import SymNode
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
+from torch.utils._sympy.functions import ToFloat
 
 from fxlab.interrupts import RestoringStack
 
@@ -56,12 +58,25 @@ def arithmetic_remembered(sizes: ShapeEnv) -> Iterator[None]:
 
         return remembering
 
+    others = {"mod": _remainder(SymNode.mod)}
     with RestoringStack() as stack:
-        for name in _REMEMBERED:
+        for name in (*_REMEMBERED, *others):
             compute = getattr(SymNode, name)
             stack.callback(setattr, SymNode, name, compute)
-            setattr(SymNode, name, remembered(name, compute))
+            setattr(SymNode, name, others.get(name) or remembered(name, compute))
         yield
+
+
+def _remainder(compute: Callable[..., Any]) -> Callable[..., Any]:
+    """Do without torch where it raises: a whole number modulo a half, a quarter and so on."""
+
+    def remainder(number: SymNode, other: SymNode) -> Any:
+        is_whole = isinstance(number._expr, ToFloat) and number._expr.args[0].is_integer
+        if is_whole and isinstance(other.constant, float) and Fraction(other.constant).numerator == 1:
+            return number.wrap_float(0.0)
+        return compute(number, other)
+
+    return remainder
 
 
 def _identity(number: Any) -> Any:

@@ -9,7 +9,7 @@ from typing import Any
 import sympy
 from torch.fx import GraphModule
 
-from fxlab.tracing.checking import Eager, EagerError, RefusalError, holds, sizes_at
+from fxlab.tracing.checking import Eager, EagerError, RefusalError, holds, larger_batch, sizes_at
 from fxlab.tracing.conditions import Conditions
 from fxlab.tracing.fake_inputs import FakeInputs, Size, name_of_size, resized
 from fxlab.tracing.report import REFUSAL, Finding
@@ -119,6 +119,9 @@ def _accepted_otherwise(fixed: list[Size], fakes: FakeInputs, eager: Eager | Non
             found.update(together)
         elif len(together) > 1:
             found.update(s for s in together if any(eager.accepts({s: other}) for other in others))
+    larger = larger_batch(fakes)
+    if larger.keys() & set(fixed) - found and eager.accepts(larger):
+        found.update(larger)
     return [size for size in fixed if size in found]
 
 

@@ -201,7 +201,11 @@ class _Ladder:
     def _with_parts_whole(self) -> GraphModule:
         """Keep those parts whole that make a plain number of a size or of data, or cannot be recorded."""
         parts: dict[Part, Reason] = {}
+        # Nothing would be left of a model of which all but the head is one node.
+        base = getattr(self._model, "base_model", self._model)
         impossible: set[Part] = {type(self._model)}
+        if isinstance(base, nn.Module):
+            impossible.add(type(base))
         result: GraphModule | None = None
         # The run before this rung has told the first parts.
         failure, reasons = self._failure, self._reasons
@@ -216,7 +220,7 @@ class _Ladder:
                     chosen.setdefault(part, reason)
                 elif failure is not None:
                     raise failure
-                elif reason.is_number and result is not None:
+                elif reason.is_number and not reason.is_count and result is not None:
                     raise TraceError(f"The model itself {reason.what}")
             if result is not None and not chosen:
                 return result

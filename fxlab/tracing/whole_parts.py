@@ -24,6 +24,7 @@ from fxlab.tracing.arguments import tensors_inside
 from fxlab.tracing.fake_data import data_of, give_data
 from fxlab.tracing.fake_inputs import FakeInputs
 from fxlab.tracing.fake_state import data_in_place
+from fxlab.tracing.methods import NeedsModuleError
 from fxlab.tracing.parts import Part, Reason
 from fxlab.tracing.report import REFUSAL, TraceError
 from fxlab.tracing.sizes import SymbolicNumber, expression_of
@@ -103,8 +104,8 @@ class WholeParts:
         Raises
         ------
         CannotBeWholeError
-            If it gives anything but tensors, whole numbers and ``None``, in lists, tuples and mappings, or
-            changes a list or mapping that it was given.
+            If it gives anything but tensors, whole numbers and ``None``, in lists, tuples and mappings,
+            changes a list or mapping that it was given, or is a method that needs its module.
         """
         given = [tensor for _, tensor in tensors_inside((args, dict(kwargs)))]
         real_args, real_kwargs = self._numbers.given((args, dict(kwargs)))
@@ -116,7 +117,10 @@ class WholeParts:
                 stack.enter_context(context)
             touched = [*state, *map(data_of, given)]
             before = [tensor._version for tensor in touched]
-            real = call(*real_args, **real_kwargs)
+            try:
+                real = call(*real_args, **real_kwargs)
+            except NeedsModuleError as error:
+                raise CannotBeWholeError(part, str(error)) from error
             written = before != [tensor._version for tensor in touched]
         if tree_structure((real_args, real_kwargs)) != structure:
             raise CannotBeWholeError(part, "it changes a list or mapping that it is given")
