@@ -303,3 +303,76 @@ def test_a_negative_number_of_positions_is_no_limit():
     config = hf.XLNetConfig(d_model=16, n_head=2, n_layer=1, d_inner=16, vocab_size=30)
     assert config.max_position_embeddings == -1
     assert example_inputs(hf.XLNetModel(config).eval())["input_ids"].shape == (2, 12)
+
+
+TEXT = {**WIDTHS, "vocab_size": 100, "num_key_value_heads": 2}
+VISION = {**WIDTHS, "image_size": 32, "patch_size": 8}
+GRIDS = {
+    "depth": 1,
+    "embed_dim": 32,
+    "hidden_size": 32,
+    "num_heads": 2,
+    "patch_size": 8,
+    "spatial_merge_size": 2,
+}
+
+BESIDE_TEXT = {
+    "an image of a fixed size": (
+        lambda: hf.LlavaModel(
+            hf.LlavaConfig(
+                text_config={"model_type": "llama", **TEXT},
+                vision_config={"model_type": "clip_vision_model", **VISION, "projection_dim": 32},
+                image_token_index=5,
+            )
+        ),
+        ["pixel_values"],
+        16,
+    ),
+    "patches on a grid": (
+        lambda: hf.Qwen2VLModel(
+            hf.Qwen2VLConfig(
+                text_config={**TEXT, "rope_parameters": {"rope_type": "default", "mrope_section": [2, 3, 3]}},
+                vision_config=GRIDS,
+                image_token_id=5,
+                video_token_id=6,
+                vision_start_token_id=7,
+                vision_end_token_id=8,
+            )
+        ),
+        ["pixel_values", "image_grid_thw", "mm_token_type_ids"],
+        4,
+    ),
+}
+
+
+@pytest.fixture(params=BESIDE_TEXT)
+def text_with_images(request):
+    make, names, places = BESIDE_TEXT[request.param]
+    torch.manual_seed(0)
+    return make().eval(), ["input_ids", "attention_mask", *names], places
+
+
+def test_an_image_has_as_many_places_in_the_text_as_the_model_makes_features_of_it(text_with_images):
+    model, names, places = text_with_images
+    inputs = example_inputs(model, input_names=names)
+    assert list(inputs) == names
+    assert inputs["input_ids"].shape == inputs["attention_mask"].shape == (2, places + 12)
+    assert (inputs["input_ids"] == 5).sum(1).tolist() == [places, places]
+    assert inputs["attention_mask"].sum(1).tolist() == [places + 12, places + 9]
+    if "mm_token_type_ids" in inputs:
+        assert torch.equal(inputs["mm_token_type_ids"] == 1, inputs["input_ids"] == 5)
+    with torch.no_grad():
+        model(**inputs)
+    longer = example_inputs(model, input_names=names, sequence_length=20, batch_size=3)
+    assert longer["input_ids"].shape == (3, places + 20)
+
+
+@pytest.mark.filterwarnings("ignore::fxlab.tracing.TraceWarning")
+def test_text_with_images_is_traced_for_texts_of_any_length(text_with_images):
+    model, names, _ = text_with_images
+    traced = symbolic_trace(model, example_inputs(model, input_names=names))
+    for length in (9, 20):
+        inputs = example_inputs(model, input_names=names, sequence_length=length)
+        assert_agree(traced, model, inputs)
+    with pytest.raises(AssertionError, match="traced for"):
+        traced(**example_inputs(model, input_names=names, batch_size=3))

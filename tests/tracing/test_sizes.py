@@ -20,12 +20,15 @@ ARITHMETIC = {
     "floor division": lambda n: (n + 2) // 3,
     "power": lambda n: n**2,
     "difference": lambda n: n - 2,
+    "remainder of a half": lambda n: n + (n % 0.5 != 0),
+    "remainder of a quarter": lambda n: n + (2 * n % 0.25 != 0),
 }
 FIXED_BY_PYTHON = {
     "int of a quotient": lambda n: int(n / 3),
     "square root": lambda n: int(n**0.5),
     "math.sqrt": lambda n: int(math.sqrt(n)),
     "a branch": lambda n: min(n // 2, 7),
+    "remainder of a tenth": lambda n: n + int(n % 0.1 > 0.05),
     "int of a product": lambda n: int(float(n) * 1.5),
 }
 """``int`` must return an ``int``, so there Python itself asks which one it is."""

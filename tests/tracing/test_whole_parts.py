@@ -286,3 +286,72 @@ def test_passes_work_around_what_stays_whole():
     assert str(session.verdict()).startswith(("same bits", "within"))
     session.reset()
     assert session.graph_module is session.original
+
+
+class Numbered(nn.Module):
+    """Numbers positions by a method that loops, as models of text and images do."""
+
+    def __init__(self, uses: str = "", width: int = 4):
+        super().__init__()
+        self.uses, self.offset = uses, 3
+        self.linear = nn.Linear(width, width)
+
+    def positions(self, lengths, extra=None):
+        offset = self.offset
+        if self.uses == "a parameter":
+            offset = offset + self.linear.bias[0].detach()
+        if self.uses == "a module, if it is there":
+            offset += 0 if getattr(self, "linear", None) is None else 1
+        if self.uses == "an attribute that it writes":
+            self.offset = 5
+        return torch.cat([torch.arange(n) + offset for n in lengths.tolist()])
+
+    def forward(self, x, lengths):
+        return self.linear(x) + self.positions(lengths, extra=None)[:, None]
+
+
+def test_a_method_that_needs_settings_only_is_one_node():
+    model = Numbered()
+    with pytest.warns(TraceWarning):
+        traced = fxlab.symbolic_trace(model, (torch.randn(5, 4), torch.tensor([2, 3])))
+    assert traced.meta["trace"].rung == WHOLE
+    (node,) = (n for n in traced.graph.nodes if getattr(n.target, "name", "") == "positions")
+    assert node.op == "call_function"
+    assert [str(name) for name in node.kwargs] == ["extra"]
+    model.offset = 3  # what the model is later does not reach the graph
+    for lengths in ([4, 3], [1, 1, 1], [6]):
+        x = torch.randn(sum(lengths), 4)
+        assert same_bits(traced(x, torch.tensor(lengths)), model(x, torch.tensor(lengths)))
+    for other in (copy.deepcopy(traced), pickle.loads(pickle.dumps(traced))):
+        x = torch.randn(7, 4)
+        assert same_bits(other(x, torch.tensor([3, 4])), model(x, torch.tensor([3, 4])))
+
+
+@pytest.mark.parametrize("uses", ["a parameter", "a module, if it is there", "an attribute that it writes"])
+def test_a_method_that_needs_more_of_its_module_is_not_kept_whole(uses):
+    model = Numbered(uses)
+    traced = traced_quietly(model, torch.randn(5, 4), torch.tensor([2, 3]))
+    assert not [n for n in traced.graph.nodes if getattr(n.target, "name", "") == "positions"]
+    x = torch.randn(5, 4)
+    assert same_bits(traced(x, torch.tensor([2, 3])), model(x, torch.tensor([2, 3])))
+
+
+def test_no_model_is_one_node_beside_its_head():
+    class Body(nn.Module):
+        def forward(self, x, lengths):
+            return torch.cat([x[:n] for n in lengths.tolist()])
+
+    class WithHead(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.model, self.head = Body(), nn.Linear(4, 2)
+
+        @property
+        def base_model(self):
+            return self.model
+
+        def forward(self, x, lengths):
+            return self.head(self.model(x, lengths))
+
+    traced = traced_quietly(WithHead(), torch.randn(5, 4), torch.tensor([2, 3]))
+    assert not called(traced, "model")
