@@ -13,10 +13,9 @@ export class StageBar {
   update({ names, shown, compared, comparisons, beside, preview }: Stages): void {
     this.element.hidden = names.length < 2 || preview != null;
     const focused = focusedIn(this.element)?.title ?? "";
-    const isBeside = beside === true;
     const stages = h(
       "select",
-      { "aria-label": "Stage of the graph", title: "Stage of the graph", onchange: () => this.showStage(Number(stages.value), isBeside ? compared : "", isBeside) },
+      { "aria-label": "Stage of the graph", title: "Stage of the graph", onchange: () => this.showStage(Number(stages.value), beside ? compared : "", beside) },
       names.map((name, i) => h("option", { value: i, selected: i === shown }, i === 0 ? name : `${i}. ${name}`)),
     );
     const comparison = h(
@@ -25,25 +24,24 @@ export class StageBar {
         "aria-label": "Compare with",
         title: "Compare with",
         hidden: comparisons.length === 0,
-        onchange: () => this.show(shown, comparison.value as Comparison, isBeside && comparison.value !== ""),
+        onchange: () => this.show(shown, comparison.value as Comparison, beside && comparison.value !== ""),
       },
       (["", ...comparisons] as Comparison[]).map((name) => h("option", { value: name, selected: name === compared }, COMPARISONS[name])),
     );
     const step = (label: string, to: number, name: IconName): HTMLButtonElement => {
-      const button = iconButton(name, label, () => this.showStage(to, compared, isBeside));
+      const button = iconButton(name, label, () => this.showStage(to, compared, beside));
       button.disabled = to < 0 || to >= names.length;
       return button;
     };
     const way = (label: string, title: string, pressed: boolean, action: () => void): HTMLElement =>
       h("button", { type: "button", class: "fxi-way", "aria-pressed": String(pressed), title, onclick: () => !pressed && action() }, label);
     const ways =
-      beside !== undefined &&
       comparisons.length > 0 &&
       h(
         "div",
         { class: "fxi-ways", role: "group", "aria-label": "How stages are compared" },
-        way("One graph", "Show one graph", !isBeside, () => this.show(shown, compared, false)),
-        way("Side by side", "Show two stages side by side", isBeside, () => this.show(shown, compared || comparisons[0]!, true)),
+        way("One graph", "Show one graph", !beside, () => this.show(shown, compared, false)),
+        way("Side by side", "Show two stages side by side", beside, () => this.show(shown, compared || comparisons[0]!, true)),
       );
     fill(this.element, step("Stage before", shown - 1, "back"), stages, step("Next stage", shown + 1, "chevron"), comparison, ways);
     if (focused) [...this.element.querySelectorAll<HTMLElement>("[title]")].find((element) => element.title === focused)?.focus();

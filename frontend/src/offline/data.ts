@@ -57,6 +57,19 @@ export interface GraphData {
   overlays: (Omit<Overlay, "values" | "total"> & { values: Cell[] })[];
 }
 
+/** What two stages side by side have that they do not have alone. */
+export interface PairData {
+  /** Number of the stage that is shown, and of the one beside it. */
+  stage: number;
+  before: number;
+  compared: Comparison;
+  signatures: string[];
+  /** Of each: place in its tree -> the look of a box with the marks of the two. */
+  looks: [shown: Record<number, number>, before: Record<number, number>];
+  /** Position of a node -> those of the nodes beside that it stands for, if that is not the one of its name alone. */
+  counterparts: Record<number, number[]>;
+}
+
 /** Details in which links are names alone, and frames numbers. */
 export type BareDetails = Omit<Details, "box" | "crumbs" | "inputs" | "users" | "frames"> & {
   inputs: string[];
@@ -105,6 +118,7 @@ export interface SessionData {
   groups: BareDetails[];
   frames: SourceFrame[];
   graphs: GraphData[];
+  pairs: PairData[];
   stages: string[];
   matches: Record<string, string[]>;
   passes: Passes;
