@@ -9,7 +9,7 @@ import { PassList } from "./pass_list";
 import { PreviewBar } from "./preview_bar";
 import { rasterised } from "./png";
 import { savedPicture } from "./saved_picture";
-import { paint } from "./overlay";
+import { paintTogether } from "./overlay";
 import { isPicture, readMessage, type Before, type Overlay, type Overlays, type Pass, type Passes, type Picture, type Stages, type State, type ToKernel } from "./protocol";
 import { SearchBox } from "./search_box";
 import { splitter } from "./splitter";
@@ -348,10 +348,12 @@ export class App {
 
   private repaint(): void {
     if (!this.picture) return;
-    const painted = this.overlay ? paint(this.overlay, this.picture) : null;
-    this.graph.setPaint(painted);
     const beside = this.model.get("before")?.picture;
-    this.legend.show(this.picture, this.state.passes, painted, isPicture(beside) ? beside : null);
+    const graphs: [Overlay | null | undefined, Picture][] = [[this.overlay, this.picture]];
+    if (isPicture(beside)) graphs.push([this.model.get("overlays").before, beside]);
+    const painted = paintTogether(graphs.filter((graph): graph is [Overlay, Picture] => graph[0] != null));
+    this.panes.setPaint(painted);
+    this.legend.show(graphs.map(([, picture]) => picture), this.state.passes, painted);
   }
 
   private showPasses(state: Passes): void {

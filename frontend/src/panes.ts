@@ -2,6 +2,7 @@
 
 import { focusedIn, h } from "./dom";
 import { GraphView } from "./graph_view";
+import type { Painted } from "./overlay";
 import type { Box, Details, Picture, Stages } from "./protocol";
 import { splitter } from "./splitter";
 import { clamp } from "./viewport";
@@ -107,6 +108,12 @@ export class Panes {
     this.pointed = pointed;
     here?.say("");
     there?.say(box ? counterpartWords(boxes.flatMap((id) => there.graph.labelOf(id) ?? [])) : "");
+  }
+
+  /** Colours the graph, and the one beside it. */
+  setPaint([shown, before]: Painted[]): void {
+    this.graph.setPaint(shown ?? null);
+    this.before?.graph.setPaint(before ?? null);
   }
 
   focus(boxes: string[], gently: boolean, before: boolean): void {

@@ -124,6 +124,8 @@ export interface Overlay {
 export interface Overlays {
   offered: { name: string; title: string }[];
   overlay: Overlay | null;
+  /** The same of the graph beside the one that is shown. */
+  before?: Overlay | null;
   paints: Paints;
 }
 

@@ -1,6 +1,7 @@
 import { afterEach, beforeEach, describe, expect, it, vi } from "vitest";
 import { Panes, type PaneActions } from "../src/panes";
-import type { Stages } from "../src/protocol";
+import { paintTogether } from "../src/overlay";
+import type { Cell, Overlay, Stages } from "../src/protocol";
 import { Legend } from "../src/legend";
 import { column } from "./pictures";
 
@@ -115,14 +116,46 @@ describe("two stages side by side", () => {
   });
 });
 
+describe("the colours of two stages", () => {
+  const overlay = (values: Record<string, Cell>, numeric = true): Overlay => ({ name: "time", title: "Time", unit: "s", combine: "sum", numeric, total: 4, values });
+  const legend = new Legend(() => undefined);
+  const heat = (name: "before" | "shown", id: string): string => pane(name).querySelector<SVGElement>(`.node[data-box=${id}]`)!.style.getPropertyValue("--heat");
+
+  it("are on one scale, with one legend", () => {
+    showBoth();
+    const painted = paintTogether([[overlay({ x: 1, relu: 2 }), AFTER], [overlay({ x: 4, norm: 2 }), BEFORE]]);
+    panes.setPaint(painted);
+    expect([heat("shown", "x"), heat("shown", "relu"), heat("before", "norm"), heat("before", "x")]).toEqual(["0.250", "0.500", "0.500", "1.000"]);
+    expect(graph("before").classList).toContain("fxi-has-overlay");
+    legend.show([AFTER, BEFORE], [], painted);
+    expect(legend.element.querySelector("li")!.textContent).toBe("0 s4 s");
+  });
+
+  it("have one number for a kind, however often it is on either side", () => {
+    showBoth();
+    const painted = paintTogether([[overlay({ x: "half", relu: "float" }, false), AFTER], [overlay({ x: "float", norm: "float" }, false), BEFORE]]);
+    panes.setPaint(painted);
+    for (const [name, id] of [["shown", "relu"], ["before", "x"], ["before", "norm"]] as const) expect(pane(name).querySelector(`[data-box=${id}]`)!.classList).toContain("fxi-kind-0");
+    legend.show([AFTER, BEFORE], [], painted);
+    expect([...legend.element.querySelectorAll("li")].map((e) => e.textContent)).toEqual(["float", "half"]);
+  });
+
+  it("go together", () => {
+    showBoth();
+    panes.setPaint(paintTogether([[overlay({ x: 1 }), AFTER], [overlay({ x: 1 }), BEFORE]]));
+    panes.setPaint([]);
+    expect(panes.element.querySelectorAll(".fxi-heat, .fxi-plain, .fxi-has-overlay")).toHaveLength(0);
+  });
+});
+
 describe("the legend of two stages", () => {
   it("explains the marks of both", () => {
     const legend = new Legend(() => undefined);
     const [after, before] = [column(["merged"], { merged: { marks: [0] } }), column(["norm"], { norm: { marks: [1] } })];
     const words = (): string[] => [...legend.element.querySelectorAll("li")].map((e) => e.textContent!);
-    legend.show(after, [], null, before);
+    legend.show([after, before], [], []);
     expect(words()).toEqual(["+Added", "−Removed"]);
-    legend.show(after, [], null);
+    legend.show([after], [], []);
     expect(words()).toEqual(["+Added"]);
   });
 });

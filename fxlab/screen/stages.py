@@ -126,6 +126,11 @@ class Stages:
         return self._chosen_before if self.previewed else (self.number, self.compared, self.beside)
 
     @property
+    def on_screen(self) -> list[fx.GraphModule]:
+        """The stage that is shown, and the one beside it if there is one."""
+        return [self.stage, self.before] if self.beside else [self.stage]
+
+    @property
     def number_before(self) -> int:
         """The number of the stage that it is compared with; 0 if it is compared with nothing."""
         return self.number - 1 if self.compared == BELOW else 0

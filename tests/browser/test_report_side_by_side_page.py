@@ -162,6 +162,23 @@ def test_a_group_opens_and_closes_on_both_sides(page: Page, number: int) -> None
         expect(of.locator(".fxi-cluster-label").filter(has_text="blocks.0")).to_have_count(0)
 
 
+def test_both_are_coloured_on_one_scale_with_one_legend(page: Page) -> None:
+    page.get_by_text("Legend").click()
+    page.get_by_role("combobox", name="Colour by").select_option("parameters")
+    settle(page)
+    find(page, "query_key_merged_2")
+    for of in (before(page), after(page)):
+        expect(of.locator(".fxi-layer svg .node.fxi-heat").first).to_be_visible()
+    heat = "element => Number(element.style.getPropertyValue('--heat'))"
+    merged = box(after(page), "query_key_merged").and_(page.locator(".fxi-selected")).evaluate(heat)
+    parts = before(page).locator(".node.fxi-selected")
+    expect(parts).to_have_count(2)
+    assert [parts.nth(i).evaluate(heat) for i in range(2)] == [pytest.approx(merged / 2, abs=0.001)] * 2
+    expect(page.locator(".fxi-scale")).to_have_count(1)
+    parts.first.hover()
+    expect(before(page).get_by_role("tooltip")).to_contain_text("Parameters: 72 (")
+
+
 def test_a_row_of_a_table_leads_to_a_node_that_is_gone(browser: Browser, tmp_path: Path) -> None:
     layers = nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.ReLU()).eval()
     session = Session(fx.symbolic_trace(layers), passes=[FuseBatchNorm2dInConv2d()])

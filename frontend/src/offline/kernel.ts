@@ -1,7 +1,7 @@
 /** What answers the inspector where there is no kernel: the graphs of a report, drawn in the page itself. */
 
 import type { Model } from "../app";
-import type { Box, Cell, Comparison, Details, Edge, FromKernel, Link, Picture, Stages, State, ToKernel } from "../protocol";
+import type { Box, Cell, Comparison, Details, Edge, FromKernel, Link, Overlay, Picture, Stages, State, ToKernel } from "../protocol";
 import { painting } from "../saved_picture";
 import { placeBoxes } from "./boxes";
 import { combined } from "./combine";
@@ -153,11 +153,16 @@ export class OfflineKernel implements Model {
   }
 
   private showOverlay(): void {
-    const { scene, view } = this.panes.shown;
+    const { shown, before } = this.panes;
+    const offered = shown.scene.graph.overlays.map(({ name, title }) => ({ name, title }));
+    const overlay = this.overlayOn(shown);
+    this.set("overlays", { offered, overlay, before: overlay && before && this.overlayOn(before), paints: this.data.paints });
+  }
+
+  private overlayOn({ scene, view }: Pane): Overlay | null {
     const { overlays, nodes } = scene.graph;
-    const offered = overlays.map(({ name, title }) => ({ name, title }));
     const chosen = overlays.find(({ name }) => name === this.overlay);
-    if (!chosen) return this.set("overlays", { offered, overlay: null, paints: this.data.paints });
+    if (!chosen) return null;
     const { combine, numeric } = chosen;
     const valueOf = new Map(nodes.map((place, i) => [this.data.nodes[place]!.name!, chosen.values[i] ?? null]));
     const { leaves } = scene.hierarchy;
@@ -167,8 +172,7 @@ export class OfflineKernel implements Model {
       const value = combined(drawn.flatMap((leaf) => leaf.names.map((name) => valueOf.get(name) ?? null)), combine, numeric);
       if (value !== null) values[item.id] = value;
     }
-    const overlay = { ...chosen, values, total: combined(chosen.values, combine, numeric) };
-    this.set("overlays", { offered, overlay, paints: this.data.paints });
+    return { ...chosen, values, total: combined(chosen.values, combine, numeric) };
   }
 
   private async selectNode(selection: Selection, show: boolean): Promise<void> {
