@@ -42,6 +42,7 @@ const KEYS: [string, string][] = [
   ["+ −", "zoom"],
   ["/", "search"],
   ["o", "go to the graph beside"],
+  ["l", "move both graphs together, or one"],
   ["Esc", "end the preview, clear the selection"],
 ];
 
@@ -53,7 +54,10 @@ export class App {
   private readonly tables: TablesPanel;
   private readonly search: SearchBox;
   private readonly legend = new Legend((name) => this.send({ type: "show-overlay", name }));
-  private readonly stages = new StageBar((stage, compared, beside) => this.send({ type: "show-stage", stage, compared, beside }));
+  private readonly stages = new StageBar(
+    (stage, compared, beside) => this.send({ type: "show-stage", stage, compared, beside }),
+    (on) => this.panes.setLinked(on),
+  );
   private readonly preview = new PreviewBar({
     apply: (signature) => this.send({ type: "toggle", signature, on: true }),
     cancel: () => this.send({ type: "end-preview" }),
@@ -98,6 +102,7 @@ export class App {
       close: (path) => this.send({ type: "close", path }),
       jump: (name, before) => this.jump(name, before),
       search: () => this.search.focus(),
+      linked: (on) => this.stages.setLinked(on),
     });
     this.passes = new PassList({
       toggle: (pass, on) => this.send({ type: "toggle", signature: pass.signature, on }),

@@ -1,6 +1,6 @@
 /** The stages of a session: which of them the graph shows, and what it is compared with, and how. */
 
-import { fill, focusedIn, h, iconButton, type IconName } from "./dom";
+import { fill, focusedIn, h, icon, iconButton, type IconName } from "./dom";
 import type { Comparison, Stages } from "./protocol";
 
 const COMPARISONS: Record<Comparison, string> = { "": "Stage alone", below: "Changes from the stage below", original: "Changes from the original" };
@@ -8,7 +8,22 @@ const COMPARISONS: Record<Comparison, string> = { "": "Stage alone", below: "Cha
 export class StageBar {
   readonly element = h("div", { class: "fxi-stages", role: "group", "aria-label": "Stage", hidden: true });
 
-  constructor(private readonly show: (stage: number, compared: Comparison, beside: boolean) => void) {}
+  private readonly link: HTMLButtonElement;
+
+  constructor(
+    private readonly show: (stage: number, compared: Comparison, beside: boolean) => void,
+    link: (on: boolean) => void,
+  ) {
+    const title = "Move and zoom both graphs together (l)";
+    const action = (): void => link(this.link.getAttribute("aria-pressed") === "false");
+    this.link = h("button", { type: "button", class: "fxi-button fxi-together", title, "aria-label": "Move together", onclick: action }, icon("link"), h("span", {}, "Move together"));
+    this.setLinked(true);
+  }
+
+  /** Says whether both graphs move together. */
+  setLinked(on: boolean): void {
+    this.link.setAttribute("aria-pressed", String(on));
+  }
 
   update({ names, shown, compared, comparisons, beside, preview }: Stages): void {
     this.element.hidden = names.length < 2 || preview != null;
@@ -43,7 +58,7 @@ export class StageBar {
         way("One graph", "Show one graph", !beside, () => this.show(shown, compared, false)),
         way("Side by side", "Show two stages side by side", beside, () => this.show(shown, compared || comparisons[0]!, true)),
       );
-    fill(this.element, step("Stage before", shown - 1, "back"), stages, step("Next stage", shown + 1, "chevron"), comparison, ways);
+    fill(this.element, step("Stage before", shown - 1, "back"), stages, step("Next stage", shown + 1, "chevron"), comparison, beside && this.link, ways);
     if (focused) [...this.element.querySelectorAll<HTMLElement>("[title]")].find((element) => element.title === focused)?.focus();
   }
 

@@ -179,6 +179,62 @@ def test_both_are_coloured_on_one_scale_with_one_legend(page: Page) -> None:
     expect(before(page).get_by_role("tooltip")).to_contain_text("Parameters: 72 (")
 
 
+def place_of(side: Locator, title: str) -> tuple[float, float]:
+    """Return where the middle of a box lies, from the middle of its window."""
+    window = side.get_by_role("application").bounding_box()
+    shape = box(side, title).first.locator(".fx-shape").first.bounding_box()
+    assert window is not None
+    assert shape is not None
+    return (
+        shape["x"] + shape["width"] / 2 - window["x"] - window["width"] / 2,
+        shape["y"] + shape["height"] / 2 - window["y"] - window["height"] / 2,
+    )
+
+
+def drag(page: Page, start: tuple[float, float], down: float) -> None:
+    page.mouse.move(*start)
+    page.mouse.down()
+    page.mouse.move(start[0], start[1] + max(-200.0, min(200.0, down)), steps=4)
+    page.mouse.up()
+
+
+def test_both_show_the_same_part_of_the_model_wherever_one_is_moved(page: Page) -> None:
+    left, right = before(page), after(page)
+    area = right.get_by_role("application").bounding_box()
+    assert area is not None
+    middle = (area["x"] + area["width"] / 2, area["y"] + area["height"] / 2)
+    assert place_of(right, "head")[1] - place_of(left, "head")[1] > 150, "the graph on the right is longer"
+    for title in ("mul", "mul_1", "mul_2", "head"):
+        for _ in range(20):
+            away = place_of(right, title)[1]
+            if abs(away) > 60:
+                drag(page, middle, -away)
+        settle(page)
+        assert abs(place_of(right, title)[1]) < 60
+        assert place_of(left, title) == pytest.approx(place_of(right, title), abs=40)
+
+
+def test_the_two_are_zoomed_together_until_they_are_let_go(page: Page) -> None:
+    left, right = before(page), after(page)
+    scales = [side.locator(".fxi-percent") for side in (left, right)]
+    right.get_by_role("application").hover()
+    page.mouse.wheel(0, -300)
+    settle(page)
+    expect(scales[0]).to_have_text(scales[1].inner_text())
+
+    together = page.get_by_role("button", name="Move together")
+    together.click()
+    still = place_of(left, "mul")
+    right.get_by_role("application").hover()
+    page.mouse.wheel(0, 300)
+    settle(page)
+    assert place_of(left, "mul") == pytest.approx(still)
+    expect(scales[0]).not_to_have_text(scales[1].inner_text())
+    together.click()
+    settle(page)
+    expect(scales[0]).to_have_text(scales[1].inner_text())
+
+
 def test_a_row_of_a_table_leads_to_a_node_that_is_gone(browser: Browser, tmp_path: Path) -> None:
     layers = nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.ReLU()).eval()
     session = Session(fx.symbolic_trace(layers), passes=[FuseBatchNorm2dInConv2d()])
