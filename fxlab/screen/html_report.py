@@ -65,8 +65,8 @@ def report(
 
     The file needs no kernel and no network, so it can be attached to a bug report or a CI run. Groups are
     opened and closed, nodes searched and looked at as in :func:`fxlab.inspect`; transformations cannot be
-    switched, but each stage of the stack can be looked at. It holds the names, shapes and source lines of the
-    model, and no weights.
+    switched, but each stage of the stack can be looked at, alone or beside another. It holds the names,
+    shapes and source lines of the model, and no weights.
 
     Parameters
     ----------

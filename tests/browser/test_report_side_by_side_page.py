@@ -16,7 +16,7 @@ from report_page import ARTIFACTS, SVG, box, details_title, make_session, opened
 from torch import fx, nn
 
 import fxlab
-from fxlab import FuseBatchNorm2dInConv2d, Session
+from fxlab import FuseBatchNorm2dInConv2d, RemoveDeadCode, RemoveIdentities, Session
 from fxlab.drawing import Picture
 from fxlab.screen.details import group_details
 from fxlab.screen.panes import Panes
@@ -268,6 +268,31 @@ def test_stages_are_walked_through_side_by_side(page: Page) -> None:
     settle(page)
     expect(page.get_by_role("button", name="Side by side")).to_be_hidden()
     expect(page.get_by_role("alert")).to_be_hidden()
+
+
+def test_a_stage_between_is_compared_with_the_one_below_whoever_comes_to_it(
+    browser: Browser, tmp_path: Path
+) -> None:
+    passes = [FuseBatchNorm2dInConv2d(), RemoveIdentities(), RemoveDeadCode()]
+    layers = nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.Identity(), nn.ReLU()).eval()
+    session = Session(fx.symbolic_trace(layers), passes=passes)
+    for p in passes:
+        session.apply(p)
+    page = opened(browser, fxlab.report(session, tmp_path / "layers.html"))
+    for way, graphs in (("One graph", 1), ("Side by side", 2)):
+        page.get_by_role("combobox", name="Stage of the graph").select_option("3")
+        settle(page)
+        page.get_by_role("combobox", name="Compare with").select_option("original")
+        settle(page)
+        page.get_by_role("button", name=way).click()
+        settle(page)
+        page.get_by_role("button", name="Stage before").click()
+        settle(page)
+        expect(page.get_by_role("alert")).to_be_hidden()
+        expect(page.get_by_role("combobox", name="Stage of the graph")).to_have_value("2")
+        expect(page.get_by_role("combobox", name="Compare with")).to_have_value("below")
+        expect(page.get_by_role("application")).to_have_count(graphs)
+    page.context.close()
 
 
 @pytest.mark.parametrize(
