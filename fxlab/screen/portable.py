@@ -63,8 +63,28 @@ class _Table:
         found = self._numbers.get(key)
         if found is None:
             found = self._numbers[key] = len(self.values)
-            self.values.append(value)
+            self.values.append(self._written(value))
         return found
+
+    def _written(self, value: Any) -> Any:
+        """Return a new value as it is written."""
+        return value
+
+
+class _Looks(_Table):
+    """Looks of boxes; the same box with other marks is written as what is different from the first."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._firsts: dict[str, tuple[int, dict[str, Any]]] = {}
+
+    def _written(self, value: dict[str, Any]) -> dict[str, Any]:
+        words = json.dumps([value["kind"], value["label"], value["details"]])
+        if words not in self._firsts:
+            self._firsts[words] = len(self.values), value
+            return value
+        number, first = self._firsts[words]
+        return {"like": number} | {name: part for name, part in value.items() if part != first[name]}
 
 
 class PortableGraphs:
@@ -79,7 +99,8 @@ class PortableGraphs:
     def __init__(self, explained: Mapping[str, pd.DataFrame | str]) -> None:
         self._index: dict[str, int] = {}
         self._candidates = _candidates_by_node(explained)
-        self._looks, self._nodes, self._groups, self._frames = _Table(), _Table(), _Table(), _Table()
+        self._looks = _Looks()
+        self._nodes, self._groups, self._frames = _Table(), _Table(), _Table()
         self._frame_numbers: dict[tuple[Any, ...], int] = {}
         self._graphs: list[dict[str, Any]] = []
         self._pairs: list[dict[str, Any]] = []

@@ -185,6 +185,25 @@ def test_what_stages_have_in_common_is_written_once() -> None:
     assert once.data()["looks"] == twice.data()["looks"]
 
 
+def look_of(data: dict[str, Any], number: int) -> dict[str, Any]:
+    """Return a look, which may be written as what is different from another."""
+    look: dict[str, Any] = data["looks"][number]
+    return data["looks"][look["like"]] | look if "like" in look else look
+
+
+def test_the_same_box_with_other_marks_is_written_as_what_is_different(page: Page) -> None:
+    looks = page.data["looks"]
+    words = [(look["kind"], look["label"], *look["details"]) for look in looks if "like" not in look]
+    assert len(words) == len(set(words))
+    alike = [look for look in looks if "like" in look]
+    assert alike
+    for number, look in enumerate(looks):
+        if "like" in look:
+            assert look["like"] < number
+            assert "like" not in looks[look["like"]]
+            assert not look.keys() & {"kind", "label", "details"}
+
+
 def test_two_stages_side_by_side_add_the_looks_of_what_is_different_and_nothing_else() -> None:
     session = make_session()
     alone, both = PortableGraphs({}), PortableGraphs({})
@@ -200,8 +219,8 @@ def test_two_stages_side_by_side_add_the_looks_of_what_is_different_and_nothing_
     (pair,) = after["pairs"]
     changed = graph_diff(session.stages[1], session.stages[2])
     for looks in pair["looks"]:
-        of_nodes = [look for place in looks.values() if "result" in (look := after["looks"][place])]
-        marked = [look for look in of_nodes if look["changed"]]
+        found = [look_of(after, number) for number in looks.values()]
+        marked = [look for look in found if "result" in look and look["changed"]]
         words = {pair["signatures"][mark] for look in marked for mark in look["marks"]}
         assert words == set(changed["change"]) == {"changed"}
         assert sum(look["changed"] for look in marked) == len(changed)

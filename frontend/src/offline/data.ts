@@ -24,6 +24,16 @@ export interface Look {
   result?: string;
 }
 
+/** A look as it is written: where it is like an earlier one, what is different. */
+export type WrittenLook = Look | (Partial<Look> & { like: number });
+
+/** Returns looks that can be read alone. */
+export function completed(written: WrittenLook[]): Look[] {
+  const looks: Look[] = [];
+  for (const look of written) looks.push("like" in look ? { ...looks[look.like]!, ...look } : look);
+  return looks;
+}
+
 export interface GroupData {
   path: string;
   id: string;
@@ -110,10 +120,10 @@ export interface Metrics {
   clusterColours: [string, string][];
 }
 
-export interface SessionData {
+export interface SessionData<L = Look> {
   metrics: Metrics;
   paints: Paints;
-  looks: Look[];
+  looks: L[];
   nodes: BareDetails[];
   groups: BareDetails[];
   frames: SourceFrame[];
