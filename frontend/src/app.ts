@@ -9,7 +9,7 @@ import { PassList } from "./pass_list";
 import { PreviewBar } from "./preview_bar";
 import { rasterised } from "./png";
 import { savedPicture } from "./saved_picture";
-import { paint } from "./overlay";
+import { paintTogether } from "./overlay";
 import { isPicture, readMessage, type Before, type Overlay, type Overlays, type Pass, type Passes, type Picture, type Stages, type State, type ToKernel } from "./protocol";
 import { SearchBox } from "./search_box";
 import { splitter } from "./splitter";
@@ -42,6 +42,7 @@ const KEYS: [string, string][] = [
   ["+ −", "zoom"],
   ["/", "search"],
   ["o", "go to the graph beside"],
+  ["l", "move both graphs together, or one"],
   ["Esc", "end the preview, clear the selection"],
 ];
 
@@ -53,7 +54,10 @@ export class App {
   private readonly tables: TablesPanel;
   private readonly search: SearchBox;
   private readonly legend = new Legend((name) => this.send({ type: "show-overlay", name }));
-  private readonly stages = new StageBar((stage, compared, beside) => this.send({ type: "show-stage", stage, compared, beside }));
+  private readonly stages = new StageBar(
+    (stage, compared, beside) => this.send({ type: "show-stage", stage, compared, beside }),
+    (on) => this.panes.setLinked(on),
+  );
   private readonly preview = new PreviewBar({
     apply: (signature) => this.send({ type: "toggle", signature, on: true }),
     cancel: () => this.send({ type: "end-preview" }),
@@ -98,6 +102,7 @@ export class App {
       close: (path) => this.send({ type: "close", path }),
       jump: (name, before) => this.jump(name, before),
       search: () => this.search.focus(),
+      linked: (on) => this.stages.setLinked(on),
     });
     this.passes = new PassList({
       toggle: (pass, on) => this.send({ type: "toggle", signature: pass.signature, on }),
@@ -348,10 +353,12 @@ export class App {
 
   private repaint(): void {
     if (!this.picture) return;
-    const painted = this.overlay ? paint(this.overlay, this.picture) : null;
-    this.graph.setPaint(painted);
     const beside = this.model.get("before")?.picture;
-    this.legend.show(this.picture, this.state.passes, painted, isPicture(beside) ? beside : null);
+    const graphs: [Overlay | null | undefined, Picture][] = [[this.overlay, this.picture]];
+    if (isPicture(beside)) graphs.push([this.model.get("overlays").before, beside]);
+    const painted = paintTogether(graphs.filter((graph): graph is [Overlay, Picture] => graph[0] != null));
+    this.panes.setPaint(painted);
+    this.legend.show(graphs.map(([, picture]) => picture), this.state.passes, painted);
   }
 
   private showPasses(state: Passes): void {

@@ -7,7 +7,7 @@ import { Minimap } from "./minimap";
 import { nearest, neighbour, type Direction } from "./navigation";
 import { NUMBER_OF_KINDS, type Painted } from "./overlay";
 import type { Box, Picture } from "./protocol";
-import { around, bringAll, bringInto, centre, firstLook, fit, follow, overlap, visiblePart, zoomAt, type Rectangle, type Size, type Viewport } from "./viewport";
+import { around, bringAll, bringInto, centre, firstLook, fit, follow, middle, overlap, shiftNear, visiblePart, zoomAt, type Point, type Rectangle, type Size, type Viewport } from "./viewport";
 
 export interface GraphActions {
   select(box: Box, id: string): void;
@@ -19,6 +19,12 @@ export interface GraphActions {
   search(): void;
   /** Goes to the graph beside this one, if there is one. */
   cross(): void;
+  /** Links this graph and the one beside it, or lets them go. */
+  link(): void;
+  /** Somebody has moved or zoomed the graph. */
+  moved(gliding: boolean): void;
+  /** Somebody wants to see all of the graph. */
+  fitted(): void;
 }
 
 export interface Emphasis {
@@ -31,6 +37,7 @@ export interface Emphasis {
 /** Numbers of the marks of nodes that are new or gone, where two stages are shown as one graph. */
 const [ADDED, REMOVED] = [0, 1];
 const STILL_MS = 140;
+const GLIDE_MS = 220;
 const WHEEL_GUARD_MS = 250;
 const STEP = 60;
 /** At least this large is shown what somebody asked for. */
@@ -52,6 +59,10 @@ export class GraphView {
   private shown = false;
   private moved = false;
   private pendingAnchor: string | null = null;
+  /** Whether it went somewhere of its own, to bring something into sight. */
+  private isAway = false;
+  /** Until when it is on its way back to what the graph beside it shows. */
+  private backUntil = 0;
   /** The boxes that are selected; arrow keys start from the first. */
   private selected: string[] = [];
   private emphasis: Emphasis = { mark: null, matches: {} };
@@ -63,10 +74,7 @@ export class GraphView {
   private readonly resize: ResizeObserver | null;
 
   constructor(private readonly actions: GraphActions) {
-    this.minimap = new Minimap((x, y) => {
-      this.moved = true;
-      this.set(centre({ x, y, width: 0, height: 0 }, this.window, this.viewport.scale));
-    });
+    this.minimap = new Minimap((x, y) => this.go(centre({ x, y, width: 0, height: 0 }, this.window, this.viewport.scale), false));
     this.element = h(
       "div",
       {
@@ -159,13 +167,12 @@ export class GraphView {
     if (!everything || this.window.width === 0) return;
     const visible = visiblePart(this.viewport, this.window);
     if (gently && areas.some((area) => overlap(area, visible))) return;
-    this.moved = true;
     const room = fit(everything, this.window, 1);
-    if (areas.length > 1 && room.scale >= SMALL_SCALE) return this.glide(room);
+    if (areas.length > 1 && room.scale >= SMALL_SCALE) return this.go(room);
     const first = areas[0]!;
     const scale = Math.max(this.viewport.scale, NEAR_SCALE);
-    if (scale === this.viewport.scale && overlap(first, visible)) return this.glide(bringInto(this.viewport, first, this.window));
-    this.glide(centre(first, this.window, scale));
+    if (scale === this.viewport.scale && overlap(first, visible)) return this.go(bringInto(this.viewport, first, this.window));
+    this.go(centre(first, this.window, scale));
   }
 
   /** Brings boxes into the window, all of them if they can be read then. */
@@ -175,31 +182,51 @@ export class GraphView {
     const viewport = bringAll(this.viewport, areas, this.window, SMALL_SCALE);
     if (viewport.x === this.viewport.x && viewport.y === this.viewport.y) return;
     this.moved = true;
+    this.isAway = true;
     this.glide(viewport);
   }
 
-  /** Shows what is in the middle of another graph at the same place and size, if it is here too. */
-  lookLike(other: GraphView): void {
-    other.measure();
-    this.measure();
-    if (!this.live || !other.live || this.window.width === 0) return;
-    const visible = visiblePart(other.viewport, other.window);
-    const middle = { x: visible.x + visible.width / 2, y: visible.y + visible.height / 2 };
-    const shared = byDistance(other.live, middle).find((id) => this.live!.areas.has(id));
-    if (shared === undefined) return;
-    this.moved = other.moved;
-    this.set(follow(other.viewport, other.live.areas.get(shared)!, this.live.areas.get(shared)!));
+  /** Brings what is selected into the window. */
+  bringSelected(): void {
+    this.bring(this.selected);
   }
 
-  fit(): void {
+  /** Shows what another graph shows, at the same place and size, as far as it is here too. */
+  lookLike(other: GraphView, gliding = false): void {
+    const { live } = this;
+    if (!live || !other.live || this.window.width === 0) return;
+    const seen = middle(visiblePart(other.viewport, other.window));
+    const shared = [...other.live.areas].flatMap(([id, there]): [Rectangle, Rectangle][] => {
+      const here = live.box(id)?.kind === "cluster" ? undefined : live.areas.get(id);
+      return here ? [[there, here]] : [];
+    });
+    const shift = shiftNear(seen, shared);
+    if (!shift) return;
+    this.moved = other.moved;
+    if (this.isAway) this.backUntil = performance.now() + GLIDE_MS;
+    this.isAway = false;
+    this.layer.classList.toggle("fxi-gliding", gliding || performance.now() < this.backUntil);
+    this.set(centre({ x: seen.x + shift.x, y: seen.y + shift.y, width: 0, height: 0 }, this.window, other.viewport.scale));
+  }
+
+  /** Says something to a screen reader. */
+  announce(words: string): void {
+    this.announcer.textContent = words;
+  }
+
+  showAll(): void {
     if (!this.live) return;
     this.moved = false;
     this.glide(fit(this.whole(), this.window));
   }
 
-  zoomBy(factor: number): void {
-    this.moved = true;
-    this.glide(zoomAt(this.viewport, this.window.width / 2, this.window.height / 2, factor));
+  private fit(): void {
+    this.showAll();
+    this.actions.fitted();
+  }
+
+  private zoomBy(factor: number): void {
+    this.go(zoomAt(this.viewport, this.window.width / 2, this.window.height / 2, factor));
   }
 
   private firstLook(): void {
@@ -211,9 +238,8 @@ export class GraphView {
   }
 
   private keepPlace(before: LivePicture, after: LivePicture): void {
-    const visible = visiblePart(this.viewport, this.window);
-    const middle = { x: visible.x + visible.width / 2, y: visible.y + visible.height / 2 };
-    const candidates = [this.pendingAnchor, ...this.selected, ...byDistance(before, middle)];
+    const seen = middle(visiblePart(this.viewport, this.window));
+    const candidates = [this.pendingAnchor, ...this.selected, ...byDistance(before, seen)];
     const anchor = candidates.find((id) => id && before.areas.has(id) && after.areas.has(id));
     if (!anchor) return this.firstLook();
     const [was, is] = [before.areas.get(anchor)!, after.areas.get(anchor)!];
@@ -221,7 +247,8 @@ export class GraphView {
     if (anchor === this.pendingAnchor) this.glide(bringInto(this.viewport, is, this.window));
   }
 
-  private measure(): void {
+  /** Takes notice of how large its window is. */
+  measure(): void {
     const { clientWidth: width, clientHeight: height } = this.element;
     if (width === this.window.width && height === this.window.height) return;
     const was = this.window;
@@ -250,6 +277,14 @@ export class GraphView {
     this.layer.classList.add("fxi-moving");
     clearTimeout(this.still);
     this.still = setTimeout(() => this.layer.classList.remove("fxi-moving", "fxi-gliding"), STILL_MS + 160);
+  }
+
+  /** Goes where somebody wants to. */
+  private go(viewport: Viewport, gliding = true): void {
+    this.moved = true;
+    this.layer.classList.toggle("fxi-gliding", gliding);
+    this.set(viewport);
+    this.actions.moved(gliding);
   }
 
   private glide(viewport: Viewport): void {
@@ -329,12 +364,10 @@ export class GraphView {
     }
     event.preventDefault();
     event.stopPropagation();
-    this.moved = true;
-    this.layer.classList.remove("fxi-gliding");
     const bounds = element(this.element);
     const pixels = event.deltaMode === WheelEvent.DOM_DELTA_LINE ? event.deltaY * 18 : event.deltaY;
     const factor = Math.exp(-Math.max(-120, Math.min(120, pixels)) * (event.ctrlKey ? 0.01 : 0.0022));
-    this.set(zoomAt(this.viewport, event.clientX - bounds.left, event.clientY - bounds.top, factor));
+    this.go(zoomAt(this.viewport, event.clientX - bounds.left, event.clientY - bounds.top, factor), false);
   }
 
   private onPointerDown(down: PointerEvent): void {
@@ -354,10 +387,8 @@ export class GraphView {
       if (!dragged && Math.hypot(dx, dy) < 4) return;
       if (!dragged) this.element.setPointerCapture?.(down.pointerId);
       dragged = true;
-      this.moved = true;
       this.element.classList.add("fxi-dragging");
-      this.layer.classList.remove("fxi-gliding");
-      this.set({ ...start, x: start.x + dx, y: start.y + dy });
+      this.go({ ...start, x: start.x + dx, y: start.y + dy }, false);
     };
     const end = (event: PointerEvent): void => {
       if (event.pointerId !== down.pointerId) return;
@@ -387,12 +418,9 @@ export class GraphView {
     if (!box) return;
     this.setSelected([id]);
     const words = this.painted?.boxes.get(id)?.words;
-    this.announcer.textContent = [box.label, ...box.details, words, this.changeWords(box)].filter(Boolean).join(", ");
+    this.announce([box.label, ...box.details, words, this.changeWords(box)].filter(Boolean).join(", "));
     const area = this.live?.areas.get(id);
-    if (bring && area) {
-      this.moved = true;
-      this.glide(bringInto(this.viewport, area, this.window));
-    }
+    if (bring && area) this.go(bringInto(this.viewport, area, this.window));
     this.actions.select(box, id);
   }
 
@@ -415,6 +443,7 @@ export class GraphView {
     else if (event.key === "-") this.zoomBy(1 / 1.3);
     else if (event.key === "/") this.actions.search();
     else if (event.key === "o") this.actions.cross();
+    else if (event.key === "l") this.actions.link();
     else if (event.key === "Escape") {
       this.hideTooltip();
       this.setSelected([]);
@@ -429,8 +458,7 @@ export class GraphView {
     if (pan) {
       const dx = { left: STEP, right: -STEP, up: 0, down: 0 }[direction];
       const dy = { up: STEP, down: -STEP, left: 0, right: 0 }[direction];
-      this.moved = true;
-      return this.glide({ ...this.viewport, x: this.viewport.x + dx, y: this.viewport.y + dy });
+      return this.go({ ...this.viewport, x: this.viewport.x + dx, y: this.viewport.y + dy });
     }
     const visible = visiblePart(this.viewport, this.window);
     const next = this.selected[0]
@@ -532,7 +560,7 @@ function isControl(target: EventTarget | null): boolean {
   return target instanceof Element && target.closest("button, .fxi-minimap, .fxi-legend, input, select, summary") !== null;
 }
 
-function byDistance(live: LivePicture, point: { x: number; y: number }): string[] {
-  const away = (area: Rectangle): number => Math.hypot(area.x + area.width / 2 - point.x, area.y + area.height / 2 - point.y);
+function byDistance(live: LivePicture, point: Point): string[] {
+  const away = (area: Rectangle): number => Math.hypot(middle(area).x - point.x, middle(area).y - point.y);
   return [...live.areas].sort(([, a], [, b]) => away(a) - away(b)).map(([id]) => id);
 }

@@ -41,16 +41,18 @@ export class Legend {
     this.choice.value = overlay?.name ?? "";
   }
 
-  /** Explains a picture, which may be painted, and the one beside it, which never is. */
-  show(picture: Picture, passes: Pass[], painted: Painted | null, beside: Picture | null = null): void {
-    const has = (name: string, svg = ""): boolean => new RegExp(`class="[^"]*\\b${name}\\b(?!-)`).test(svg);
-    const present = KINDS.filter(([name]) => ((!painted || name === "fx-chip") && has(name, picture.svg)) || has(name, beside?.svg));
-    const marks = new Set([picture, beside].flatMap((shown) => Object.values(shown?.boxes ?? {})).flatMap((box) => box.marks));
+  /** Explains a picture, or two side by side, and how they are painted. */
+  show(pictures: Picture[], passes: Pass[], painted: Painted[]): void {
+    const [picture] = pictures;
+    if (!picture) return;
+    const has = (name: string): boolean => pictures.some(({ svg }) => new RegExp(`class="[^"]*\\b${name}\\b(?!-)`).test(svg));
+    const present = KINDS.filter(([name]) => (painted.length === 0 || name === "fx-chip") && has(name));
+    const marks = new Set(pictures.flatMap(({ boxes }) => Object.values(boxes)).flatMap((box) => box.marks));
     const words = (number: number): string =>
       picture.compared ? `${picture.preview ? "would be " : ""}${picture.signatures[number] ?? ""}` : `Changed by ${passes[number]?.name ?? "a pass"}`;
     fill(
       this.list,
-      painted && this.scale(painted),
+      painted[0] && this.scale(painted[0], painted.every(({ boxes }) => boxes.size === 0)),
       present.map(([name, text]) => h("li", {}, h("span", { class: `fxi-swatch ${name}` }), text)),
       picture.signatures.map((_, i) => {
         if (!marks.has(i)) return null;
@@ -61,9 +63,9 @@ export class Legend {
     );
   }
 
-  private scale({ ends, kinds, boxes }: Painted): HTMLElement[] {
+  private scale({ ends, kinds }: Painted, isEmpty: boolean): HTMLElement[] {
     if (ends) return [h("li", { class: "fxi-scale" }, h("span", {}, ends[0]), h("span", { class: "fxi-scale-bar", role: "img", "aria-label": "to" }), h("span", {}, ends[1]))];
-    if (boxes.size === 0) return [h("li", {}, "No box has a value.")];
+    if (isEmpty) return [h("li", {}, "No box has a value.")];
     return kinds.slice(0, 8).map((kind, i) => h("li", {}, h("span", { class: `fxi-swatch fxi-kind-${i}` }), i === 7 && kinds.length > 8 ? "others" : kind));
   }
 }

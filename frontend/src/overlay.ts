@@ -22,9 +22,21 @@ export interface Painted {
 
 /** Returns how an overlay paints the boxes of a picture. Opened groups and chips have words alone. */
 export function paint(overlay: Overlay, picture: Picture): Painted {
-  const closed = Object.entries(picture.boxes).filter(([, box]) => box.kind !== "cluster" && box.kind !== "chip");
-  const scale = overlay.numeric ? numbers(overlay, closed.map(([id]) => asNumber(overlay.values[id]))) : null;
-  const kinds = scale ? [] : kindsOf(overlay, closed.map(([id]) => id));
+  return paintTogether([[overlay, picture]])[0]!;
+}
+
+/** Returns how the boxes of several pictures are painted by an overlay of each, on one scale. */
+export function paintTogether(graphs: [Overlay, Picture][]): Painted[] {
+  const values = graphs.flatMap(([overlay, { boxes }]) =>
+    Object.entries(boxes).flatMap(([id, { kind }]) => (kind === "cluster" || kind === "chip" ? [] : (overlay.values[id] ?? []))),
+  );
+  const isNumeric = graphs.every(([overlay]) => overlay.numeric);
+  const scale = graphs[0] && isNumeric ? numbers(graphs[0][0], values.map(asNumber)) : null;
+  const kinds = scale ? [] : kindsOf(values);
+  return graphs.map(([overlay, picture]) => ({ boxes: paints(overlay, picture, scale, kinds), ends: scale ? scale.ends : null, kinds }));
+}
+
+function paints(overlay: Overlay, picture: Picture, scale: Scale | null, kinds: string[]): Map<string, Paint> {
   const boxes = new Map<string, Paint>();
   for (const [id, box] of Object.entries(picture.boxes)) {
     const value = overlay.values[id];
@@ -34,7 +46,7 @@ export function paint(overlay: Overlay, picture: Picture): Painted {
     else if (scale) boxes.set(id, { level: scale.level(asNumber(value)!), words });
     else boxes.set(id, { kind: Math.min(kinds.indexOf(String(value)), NUMBER_OF_KINDS - 1), words });
   }
-  return { boxes, ends: scale ? scale.ends : null, kinds };
+  return boxes;
 }
 
 /** Returns a value with its unit, and its share of all where values add up. */
@@ -71,12 +83,9 @@ function numbers(overlay: Overlay, values: (number | null)[]): Scale {
 }
 
 /** The kinds, the most frequent first. */
-function kindsOf(overlay: Overlay, ids: string[]): string[] {
+function kindsOf(values: Cell[]): string[] {
   const counts = new Map<string, number>();
-  for (const id of ids) {
-    const value = overlay.values[id];
-    if (value !== undefined && value !== null) counts.set(String(value), (counts.get(String(value)) ?? 0) + 1);
-  }
+  for (const value of values) counts.set(String(value), (counts.get(String(value)) ?? 0) + 1);
   return [...counts].sort(([a, m], [b, n]) => n - m || a.localeCompare(b)).map(([kind]) => kind);
 }
 

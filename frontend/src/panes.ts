@@ -2,6 +2,7 @@
 
 import { focusedIn, h } from "./dom";
 import { GraphView } from "./graph_view";
+import type { Painted } from "./overlay";
 import type { Box, Details, Picture, Stages } from "./protocol";
 import { splitter } from "./splitter";
 import { clamp } from "./viewport";
@@ -13,6 +14,8 @@ export interface PaneActions {
   close(path: string): void;
   jump(node: string, before: boolean): void;
   search(): void;
+  /** The two graphs were linked, or let go. */
+  linked(on: boolean): void;
 }
 
 /** What is pointed at: a box of one side, and the boxes of the other that stand for it. */
@@ -49,7 +52,7 @@ class Pane {
     this.title.textContent = stage ?? "";
     this.title.title = stage ?? "";
     this.element.setAttribute("aria-label", stage ?? "Graph");
-    this.graph.setLabel(stage === null ? `Graph of the model. ${KEYS}.` : `Graph of the stage ${stage}. ${KEYS}, o goes to the other graph.`);
+    this.graph.setLabel(stage === null ? `Graph of the model. ${KEYS}.` : `Graph of the stage ${stage}. ${KEYS}, o goes to the other graph, l links the two.`);
   }
 }
 
@@ -62,6 +65,8 @@ export class Panes {
   private isNew = true;
   /** What was brought into sight last, as one text. */
   private pointed = "";
+  /** Whether they move and zoom together, so that the same part of the model is in both. */
+  private isLinked = true;
 
   constructor(private readonly actions: PaneActions) {
     this.shown = new Pane(this.graphOf(false), "shown");
@@ -84,7 +89,11 @@ export class Panes {
     this.before ??= this.add();
     this.name();
     this.before.graph.show(picture);
-    if (this.isNew) this.before.graph.lookLike(this.graph);
+    if (this.isNew) {
+      this.graph.measure();
+      this.before.graph.measure();
+      this.before.graph.lookLike(this.graph);
+    }
     this.isNew = false;
   }
 
@@ -109,13 +118,32 @@ export class Panes {
     there?.say(box ? counterpartWords(boxes.flatMap((id) => there.graph.labelOf(id) ?? [])) : "");
   }
 
+  /** Colours the graph, and the one beside it. */
+  setPaint([shown, before]: Painted[]): void {
+    this.graph.setPaint(shown ?? null);
+    this.before?.graph.setPaint(before ?? null);
+  }
+
   focus(boxes: string[], gently: boolean, before: boolean): void {
     (before ? this.before : this.shown)?.graph.focus(boxes, gently);
+    (before ? this.shown : this.before)?.graph.bringSelected();
+  }
+
+  /** Lets the graphs move together, or each by itself; at first one of them goes where the other is. */
+  setLinked(on: boolean, leader = this.graph): void {
+    this.isLinked = on;
+    leader.announce(on ? "Both graphs move together" : "Each graph moves by itself");
+    if (on) this.besides(leader)?.lookLike(leader, true);
+    this.actions.linked(on);
+  }
+
+  private besides(graph: GraphView): GraphView | undefined {
+    return (graph === this.graph ? this.before : this.shown)?.graph;
   }
 
   private graphOf(before: boolean): GraphView {
-    const other = (): GraphView | undefined => (before ? this.shown : this.before)?.graph;
-    return new GraphView({
+    const other = (): GraphView | undefined => this.besides(graph);
+    const graph = new GraphView({
       select: (box, id) => this.actions.select(box, id, before),
       clear: () => {
         this.setSelected({ box: null });
@@ -133,7 +161,11 @@ export class Panes {
       jump: (node) => this.actions.jump(node, before),
       search: () => this.actions.search(),
       cross: () => other()?.element.focus({ preventScroll: true }),
+      link: () => other() && this.setLinked(!this.isLinked, graph),
+      moved: (gliding) => this.isLinked && other()?.lookLike(graph, gliding),
+      fitted: () => this.isLinked && other()?.showAll(),
     });
+    return graph;
   }
 
   private add(): Pane {

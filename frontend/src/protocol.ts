@@ -93,10 +93,10 @@ export interface Stages {
   names: string[];
   shown: number;
   compared: Comparison;
-  /** Whether the two are shown side by side, and not as one graph; left out where that is impossible. */
-  beside?: boolean;
+  /** Whether the two are shown side by side, and not as one graph. */
+  beside: boolean;
   /** The number of the stage that it is compared with. */
-  before?: number;
+  before: number;
   /** What the stage that is shown can be compared with. */
   comparisons: Comparison[];
   /** The pass that is tried out, and how much it would do. */
@@ -124,6 +124,8 @@ export interface Overlay {
 export interface Overlays {
   offered: { name: string; title: string }[];
   overlay: Overlay | null;
+  /** The same of the graph beside the one that is shown. */
+  before?: Overlay | null;
   paints: Paints;
 }
 

@@ -1,7 +1,7 @@
 /** The entry of a report: the inspector of a session that is embedded in the page. */
 
 import { App } from "./app";
-import type { SessionData } from "./offline/data";
+import { completed, type SessionData, type WrittenLook } from "./offline/data";
 import { OfflineKernel } from "./offline/kernel";
 import { Layouts } from "./offline/layout";
 
@@ -10,7 +10,8 @@ function textOf(id: string): string {
 }
 
 const layouts = new Layouts(textOf("fxlab-layout-worker"));
-const kernel = new OfflineKernel(JSON.parse(textOf("fxlab-session")) as SessionData, layouts);
+const written = JSON.parse(textOf("fxlab-session")) as SessionData<WrittenLook>;
+const kernel = new OfflineKernel({ ...written, looks: completed(written.looks) }, layouts);
 const main = document.createElement("main");
 main.append(new App(kernel).element);
 document.body.append(main);

@@ -6,6 +6,11 @@ export interface Viewport {
   scale: number;
 }
 
+export interface Point {
+  x: number;
+  y: number;
+}
+
 export interface Size {
   width: number;
   height: number;
@@ -21,6 +26,7 @@ export const LARGEST_SCALE = 6;
 /** Below this, words cannot be read: a first picture starts at its top instead of showing all of itself. */
 export const READABLE_SCALE = 0.62;
 const MARGIN = 24;
+const NEAR = 40;
 
 /** Zooms so that the point of the picture under (x, y) stays there. */
 export function zoomAt(viewport: Viewport, x: number, y: number, factor: number): Viewport {
@@ -74,12 +80,29 @@ export function centre(target: Rectangle, window: Size, scale: number): Viewport
 
 /** Keeps a point of an old picture where it is on the screen, although it lies elsewhere in the new one. */
 export function follow(viewport: Viewport, before: Rectangle, after: Rectangle): Viewport {
-  const middle = (r: Rectangle): number => r.x + r.width / 2;
   return {
     scale: viewport.scale,
-    x: viewport.x + (middle(before) - middle(after)) * viewport.scale,
+    x: viewport.x + (middle(before).x - middle(after).x) * viewport.scale,
     y: viewport.y + (before.y - after.y) * viewport.scale,
   };
+}
+
+/** Returns how far what is near a point of one picture lies from where it is in another; null if nothing is in both. */
+export function shiftNear(point: Point, parts: [here: Rectangle, there: Rectangle][]): Point | null {
+  let [x, y, all] = [0, 0, 0];
+  for (const [here, there] of parts) {
+    const [from, to] = [middle(here), middle(there)];
+    // The nearest parts count most, but none alone: from one to the next, nothing jumps.
+    const weight = ((from.x - point.x) ** 2 + (from.y - point.y) ** 2 + NEAR ** 2) ** -2;
+    x += weight * (to.x - from.x);
+    y += weight * (to.y - from.y);
+    all += weight;
+  }
+  return all > 0 ? { x: x / all, y: y / all } : null;
+}
+
+export function middle({ x, y, width, height }: Rectangle): Point {
+  return { x: x + width / 2, y: y + height / 2 };
 }
 
 /** Returns the part of the picture that the window shows. */

@@ -1,6 +1,7 @@
-import { afterEach, beforeEach, describe, expect, it, vi } from "vitest";
+import { afterAll, afterEach, beforeEach, describe, expect, it, vi } from "vitest";
 import { Panes, type PaneActions } from "../src/panes";
-import type { Stages } from "../src/protocol";
+import { paintTogether } from "../src/overlay";
+import type { Cell, Overlay, Stages } from "../src/protocol";
 import { Legend } from "../src/legend";
 import { column } from "./pictures";
 
@@ -12,7 +13,7 @@ let actions: { [K in keyof PaneActions]: ReturnType<typeof vi.fn> };
 let panes: Panes;
 
 beforeEach(() => {
-  actions = { select: vi.fn(), clear: vi.fn(), open: vi.fn(), close: vi.fn(), jump: vi.fn(), search: vi.fn() };
+  actions = { select: vi.fn(), clear: vi.fn(), open: vi.fn(), close: vi.fn(), jump: vi.fn(), search: vi.fn(), linked: vi.fn() };
   panes = new Panes(actions as PaneActions);
   document.body.append(panes.element);
   panes.graph.show(AFTER);
@@ -115,14 +116,116 @@ describe("two stages side by side", () => {
   });
 });
 
+describe("two graphs that move together", () => {
+  // Nothing is laid out in jsdom: each graph has a window of this size.
+  const [width, height] = [400, 300];
+  const sizes = [vi.spyOn(HTMLElement.prototype, "clientWidth", "get"), vi.spyOn(HTMLElement.prototype, "clientHeight", "get")];
+  beforeEach(() => {
+    sizes[0]!.mockReturnValue(width);
+    sizes[1]!.mockReturnValue(height);
+    panes.graph.show(AFTER);
+    showBoth();
+  });
+  afterAll(() => sizes.forEach((size) => size.mockRestore()));
+
+  const view = (name: "before" | "shown"): { x: number; y: number; scale: number } => {
+    const [x, y, scale] = pane(name).querySelector<HTMLElement>(".fxi-layer")!.style.transform.match(/-?[\d.]+(?:e-?\d+)?/g)!.map(Number) as [number, number, number];
+    return { x, y, scale };
+  };
+  /** Where the middle of the box with a number lies in its window. */
+  const placeOf = (name: "before" | "shown", number: number): number => {
+    const { y, scale } = view(name);
+    return y + (4 + 60 * number + 15) * scale;
+  };
+
+  it.each(["shown", "before"] as const)("zoom to the same size, whoever starts: %s", (name) => {
+    press(name, "+");
+    press(name, "+");
+    expect(view("shown").scale).toBeCloseTo(view("before").scale);
+    expect(view("shown").scale).toBeGreaterThan(1);
+  });
+
+  it("show the same box at the same place, though it lies elsewhere", () => {
+    // The last box is the third there and the fourth here.
+    press("shown", "+");
+    press("shown", "+");
+    const down = new KeyboardEvent("keydown", { key: "ArrowDown", shiftKey: true, bubbles: true });
+    for (let i = 0; i < 8 && placeOf("shown", 2) > height / 2 + 40; i += 1) graph("shown").dispatchEvent(down);
+    expect(Math.abs(placeOf("shown", 2) - height / 2)).toBeLessThan(60);
+    expect(Math.abs(placeOf("before", 3) - placeOf("shown", 2))).toBeLessThan(30);
+    expect(Math.abs(placeOf("before", 2) - placeOf("shown", 2))).toBeGreaterThan(60);
+  });
+
+  it("are let go with a key, each moves by itself, and are linked where the key is pressed", () => {
+    press("before", "l");
+    expect(actions.linked).toHaveBeenLastCalledWith(false);
+    expect(pane("before").querySelector("[aria-live=polite]")!.textContent).toBe("Each graph moves by itself");
+    const still = view("shown");
+    press("before", "+");
+    expect(view("before").scale).not.toBeCloseTo(still.scale);
+    expect(view("shown")).toEqual(still);
+    press("before", "l");
+    expect(actions.linked).toHaveBeenLastCalledWith(true);
+    expect(view("shown").scale).toBeCloseTo(view("before").scale);
+  });
+
+  it("both show all of themselves", () => {
+    press("shown", "+");
+    press("shown", "f");
+    for (const [name, { height: length }] of [["shown", AFTER], ["before", BEFORE]] as const) {
+      const { y, scale } = view(name);
+      expect(y + (scale * length) / 2).toBeCloseTo(height / 2);
+      expect(scale * length).toBeLessThanOrEqual(height);
+    }
+  });
+
+  it("have nothing to link where there is one", () => {
+    panes.showBefore(null);
+    press("shown", "l");
+    expect(actions.linked).not.toHaveBeenCalled();
+  });
+});
+
+describe("the colours of two stages", () => {
+  const overlay = (values: Record<string, Cell>, numeric = true): Overlay => ({ name: "time", title: "Time", unit: "s", combine: "sum", numeric, total: 4, values });
+  const legend = new Legend(() => undefined);
+  const heat = (name: "before" | "shown", id: string): string => pane(name).querySelector<SVGElement>(`.node[data-box=${id}]`)!.style.getPropertyValue("--heat");
+
+  it("are on one scale, with one legend", () => {
+    showBoth();
+    const painted = paintTogether([[overlay({ x: 1, relu: 2 }), AFTER], [overlay({ x: 4, norm: 2 }), BEFORE]]);
+    panes.setPaint(painted);
+    expect([heat("shown", "x"), heat("shown", "relu"), heat("before", "norm"), heat("before", "x")]).toEqual(["0.250", "0.500", "0.500", "1.000"]);
+    expect(graph("before").classList).toContain("fxi-has-overlay");
+    legend.show([AFTER, BEFORE], [], painted);
+    expect(legend.element.querySelector("li")!.textContent).toBe("0 s4 s");
+  });
+
+  it("have one number for a kind, however often it is on either side", () => {
+    showBoth();
+    const painted = paintTogether([[overlay({ x: "half", relu: "float" }, false), AFTER], [overlay({ x: "float", norm: "float" }, false), BEFORE]]);
+    panes.setPaint(painted);
+    for (const [name, id] of [["shown", "relu"], ["before", "x"], ["before", "norm"]] as const) expect(pane(name).querySelector(`[data-box=${id}]`)!.classList).toContain("fxi-kind-0");
+    legend.show([AFTER, BEFORE], [], painted);
+    expect([...legend.element.querySelectorAll("li")].map((e) => e.textContent)).toEqual(["float", "half"]);
+  });
+
+  it("go together", () => {
+    showBoth();
+    panes.setPaint(paintTogether([[overlay({ x: 1 }), AFTER], [overlay({ x: 1 }), BEFORE]]));
+    panes.setPaint([]);
+    expect(panes.element.querySelectorAll(".fxi-heat, .fxi-plain, .fxi-has-overlay")).toHaveLength(0);
+  });
+});
+
 describe("the legend of two stages", () => {
   it("explains the marks of both", () => {
     const legend = new Legend(() => undefined);
     const [after, before] = [column(["merged"], { merged: { marks: [0] } }), column(["norm"], { norm: { marks: [1] } })];
     const words = (): string[] => [...legend.element.querySelectorAll("li")].map((e) => e.textContent!);
-    legend.show(after, [], null, before);
+    legend.show([after, before], [], []);
     expect(words()).toEqual(["+Added", "−Removed"]);
-    legend.show(after, [], null);
+    legend.show([after], [], []);
     expect(words()).toEqual(["+Added"]);
   });
 });

@@ -6,7 +6,8 @@ const ALONE: Stages = { names: ["Original", "Fuse", "Merge"], shown: 2, compared
 const BESIDE: Stages = { ...ALONE, compared: "below", beside: true, before: 1 };
 
 const show = vi.fn();
-const bar = new StageBar(show);
+const link = vi.fn();
+const bar = new StageBar(show, link);
 document.body.append(bar.element);
 const button = (label: string): HTMLButtonElement =>
   [...bar.element.querySelectorAll("button")].find((e) => (e.getAttribute("aria-label") ?? e.textContent) === label)!;
@@ -34,11 +35,8 @@ describe("the switch between one graph and two", () => {
     expect(show).toHaveBeenCalledOnce();
   });
 
-  it("is not there where there is nothing to compare, or no kernel", () => {
+  it("is not there where there is nothing to compare", () => {
     bar.update({ ...ALONE, shown: 0, comparisons: [] });
-    expect(button("Side by side")).toBeUndefined();
-    const { beside: _, ...report } = ALONE;
-    bar.update(report);
     expect(button("Side by side")).toBeUndefined();
   });
 
@@ -47,6 +45,26 @@ describe("the switch between one graph and two", () => {
     button("Side by side").focus();
     bar.update(BESIDE);
     expect(document.activeElement).toBe(button("Side by side"));
+  });
+});
+
+describe("the switch that lets both graphs move together", () => {
+  it("is there for two graphs, and on", () => {
+    bar.update(ALONE);
+    expect(button("Move together")).toBeUndefined();
+    bar.update(BESIDE);
+    expect(button("Move together").getAttribute("aria-pressed")).toBe("true");
+  });
+
+  it("says what it is told, and asks for the opposite", () => {
+    bar.update(BESIDE);
+    button("Move together").click();
+    expect(link).toHaveBeenLastCalledWith(false);
+    bar.setLinked(false);
+    bar.update({ ...BESIDE, compared: "original" });
+    expect(button("Move together").getAttribute("aria-pressed")).toBe("false");
+    button("Move together").click();
+    expect(link).toHaveBeenLastCalledWith(true);
   });
 });
 

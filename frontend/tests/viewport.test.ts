@@ -1,5 +1,5 @@
 import { describe, expect, it } from "vitest";
-import { around, bringAll, bringInto, centre, clamp, firstLook, fit, follow, LARGEST_SCALE, overlap, READABLE_SCALE, SMALLEST_SCALE, visiblePart, zoomAt, type Rectangle, type Viewport } from "../src/viewport";
+import { around, bringAll, bringInto, centre, clamp, firstLook, fit, follow, LARGEST_SCALE, overlap, READABLE_SCALE, shiftNear, SMALLEST_SCALE, visiblePart, zoomAt, type Rectangle, type Viewport } from "../src/viewport";
 
 const window = { width: 800, height: 600 };
 const viewport: Viewport = { x: 30, y: -12, scale: 0.8 };
@@ -96,6 +96,34 @@ it("follow keeps a box where it is on the screen when a new picture moves it", (
   const [was, is] = [onScreen(viewport, before), onScreen(follow(viewport, before, after), after)];
   expect(is.x + is.width / 2).toBeCloseTo(was.x + was.width / 2);
   expect(is.y).toBeCloseTo(was.y);
+});
+
+describe("shiftNear", () => {
+  const at = (x: number, y: number): Rectangle => ({ x: x - 20, y: y - 10, width: 40, height: 20 });
+  const moved: [Rectangle, Rectangle][] = [
+    [at(0, 0), at(0, 0)],
+    [at(0, 1000), at(30, 1400)],
+  ];
+
+  it("is that of the parts around, nearly where one is and in between on the way", () => {
+    const near = shiftNear({ x: 0, y: 0 }, moved)!;
+    expect(Math.hypot(near.x, near.y)).toBeLessThan(1);
+    const far = shiftNear({ x: 0, y: 1000 }, moved)!;
+    expect(far.x).toBeCloseTo(30, 1);
+    expect(far.y).toBeCloseTo(400, 1);
+    expect(shiftNear({ x: 0, y: 500 }, moved)!.y).toBeCloseTo(200);
+  });
+
+  it("does not jump from one part to the next", () => {
+    const shifts = Array.from({ length: 201 }, (_, i) => shiftNear({ x: 0, y: 5 * i }, moved)!.y);
+    const steps = shifts.slice(1).map((y, i) => y - shifts[i]!);
+    expect(Math.min(...steps)).toBeGreaterThanOrEqual(0);
+    expect(Math.max(...steps)).toBeLessThan(400 / 20);
+  });
+
+  it("is null if nothing is in both", () => {
+    expect(shiftNear({ x: 0, y: 0 }, [])).toBeNull();
+  });
 });
 
 it("visiblePart is what the window shows", () => {

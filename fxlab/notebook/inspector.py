@@ -16,10 +16,10 @@ from fxlab.interrupts import interrupts_noted
 from fxlab.notebook import messages
 from fxlab.notebook.main_thread import run_in_main_thread
 from fxlab.notebook.measurements import MEASUREMENTS, Measurement
-from fxlab.overlays import SOURCES, Overlay, Subject, from_table
-from fxlab.overlays import source as find_source
+from fxlab.overlays import SOURCES, Overlay, from_table
 from fxlab.screen.description import describe
 from fxlab.screen.front_end import FrontEndMissingError, front_end_file
+from fxlab.screen.measured_overlays import MeasuredOverlays
 from fxlab.screen.node_search import NodeSearch
 from fxlab.screen.overlay_state import PAINTS, overlay_state
 from fxlab.screen.panes import Panes, Selection
@@ -104,8 +104,7 @@ class Inspector(anywidget.AnyWidget):  # type: ignore[misc]
         self._scene, self._stages = self._panes.shown, self._panes.stages
         self._own_overlays: dict[str, Overlay] = {}
         self._overlay: str | None = None
-        self._subject: Subject | None = None
-        self._measured: dict[str, Overlay] = {}
+        self._measured = MeasuredOverlays(session)
         self._applied = self._signatures_on()
         self._explained: dict[str, pd.DataFrame | str] = {}
         self._selection: Selection | None = None
@@ -452,40 +451,39 @@ class Inspector(anywidget.AnyWidget):  # type: ignore[misc]
         matches = matched_nodes(self._explained)
         self.picture = picture_state(picture, self._scene.view.box_of, matches) | compared
         self.before = {"picture": picture_state(beside[0], {}, {}) | compared} if beside else {}
-        if self._overlay is None or self._known_overlay(self._overlay):
+        if self._overlay is None or self._shown_overlays():
             self._show_overlays()
 
     def _show_stages(self) -> None:
         self.stages = self._stages.state()
 
     def _choose_overlay(self, name: str | None) -> None:
-        """Colour by an overlay, which is measured on the stage that is shown if it was not before."""
-        if name is not None and not self._known_overlay(name):
-            source = find_source(name)
-            if self._subject is None or self._subject.graph_module is not self._stages.stage:
-                self._subject = Subject(self._stages.stage, self.session.original, self.session.inputs)
-                self._measured.clear()
-            self._measured[name] = source.overlay(self._subject)
+        """Colour by an overlay, which is measured on the stages on the screen if it was not before."""
+        if name is not None and name not in self._own_overlays:
+            self._measured.measure(self._stages.on_screen, name)
         self._overlay = name
         self._show_overlays()
 
-    def _known_overlay(self, name: str) -> Overlay | None:
-        """Return an overlay that a person gave, or that has been measured on the stage that is shown."""
-        if name in self._own_overlays:
-            return self._own_overlays[name]
-        is_current = self._subject is not None and self._subject.graph_module is self._stages.stage
-        return self._measured.get(name) if is_current else None
+    def _shown_overlays(self) -> list[Overlay]:
+        """Return what a person gave, or what was measured, for each stage on the screen if all are known."""
+        if self._overlay is None:
+            return []
+        own, stages = self._own_overlays.get(self._overlay), self._stages.on_screen
+        found = [own or self._measured.find(stage, self._overlay) for stage in stages]
+        return [overlay for overlay in found if overlay] if all(found) else []
 
     def _shown_overlay(self) -> Overlay | None:
-        return None if self._overlay is None else self._known_overlay(self._overlay)
+        return next(iter(self._shown_overlays()), None)
 
     def _show_overlays(self) -> None:
-        known = self._shown_overlay()
         offered = [(source.name, source.title) for source in SOURCES]
         offered += [(own.name, own.title) for own in self._own_overlays.values()]
+        known = zip(self._shown_overlays(), self._panes.scenes, strict=False)
+        states = [*(overlay_state(overlay, scene.view) for overlay, scene in known), None, None]
         self.overlays = {
             "offered": [{"name": name, "title": clip(title, 80)} for name, title in offered],
-            "overlay": overlay_state(known, self._scene.view) if known else None,
+            "overlay": states[0],
+            "before": states[1],
             "paints": PAINTS,
         }
 

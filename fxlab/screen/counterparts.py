@@ -20,11 +20,22 @@ class Counterparts:
 
     def __init__(self, before: fx.GraphModule, after: fx.GraphModule) -> None:
         provenance = Provenance(before, after)
+        self._names_before = {node.name for node in before.graph.nodes}
         self._before = {node.name: [n.name for n in provenance.of(node)] for node in after.graph.nodes}
         self._after: dict[str, list[str]] = {}
         for name, others in self._before.items():
             for other in others:
                 self._after.setdefault(other, []).append(name)
+
+    @property
+    def renamed(self) -> dict[str, list[str]]:
+        """What nodes of the stage after stand for, where that is not the node of the same name alone.
+
+        Who knows these and the names of both stages knows the rest: a node that is not listed stands for the
+        one of its name, or for nothing if there is none.
+        """
+        kept = {name: [name] if name in self._names_before else [] for name in self._before}
+        return {name: others for name, others in self._before.items() if others != kept[name]}
 
     def of(self, names: Sequence[str], before: bool) -> list[str]:
         """Return what stands for nodes of one stage in the other, first what has kept its name.

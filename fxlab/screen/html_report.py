@@ -65,8 +65,8 @@ def report(
 
     The file needs no kernel and no network, so it can be attached to a bug report or a CI run. Groups are
     opened and closed, nodes searched and looked at as in :func:`fxlab.inspect`; transformations cannot be
-    switched, but each stage of the stack can be looked at. It holds the names, shapes and source lines of the
-    model, and no weights.
+    switched, but each stage of the stack can be looked at, alone or beside another. It holds the names,
+    shapes and source lines of the model, and no weights.
 
     Parameters
     ----------
@@ -205,7 +205,7 @@ def _data(session: Session, measure: bool) -> dict[str, Any]:
 
 
 def _graphs(session: Session, explained: dict[str, pd.DataFrame | str], measure: bool) -> dict[str, Any]:
-    """Describe every stage, what it changed, and what all of them changed together."""
+    """Describe every stage, and what it and all of them together changed, as one graph and as two."""
     graphs, stages = PortableGraphs(explained), Stages(session)
     name, last = model_name(session), len(session.applied)
     for number, stage in enumerate(session.stages):
@@ -216,6 +216,8 @@ def _graphs(session: Session, explained: dict[str, pd.DataFrame | str], measure:
             if compared == BELOW or number in (1, last):
                 stages.go_to(number, compared)
                 graphs.add(stages, name, overlays)
+                stages.go_to(number, compared, beside=True)
+                graphs.add_beside(stages)
     return graphs.data()
 
 

@@ -8,7 +8,7 @@ stages have in common is written once. The data grow with the number of nodes, n
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from torch import fx
@@ -17,6 +17,7 @@ from fxlab.drawing import View, box, build_hierarchy, palette, svg, view
 from fxlab.drawing.describe import result_text
 from fxlab.drawing.hierarchy import Group, Hierarchy, Leaf
 from fxlab.drawing.typography import FONT, has_known_width, shorten, text_width
+from fxlab.screen.counterparts import Counterparts
 from fxlab.screen.details import group_details, model_details, node_description, source_frame
 from fxlab.screen.node_facts import frames_of
 from fxlab.screen.overlay_state import PAINTS, described
@@ -62,8 +63,28 @@ class _Table:
         found = self._numbers.get(key)
         if found is None:
             found = self._numbers[key] = len(self.values)
-            self.values.append(value)
+            self.values.append(self._written(value))
         return found
+
+    def _written(self, value: Any) -> Any:
+        """Return a new value as it is written."""
+        return value
+
+
+class _Looks(_Table):
+    """Looks of boxes; the same box with other marks is written as what is different from the first."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._firsts: dict[str, tuple[int, dict[str, Any]]] = {}
+
+    def _written(self, value: dict[str, Any]) -> dict[str, Any]:
+        words = json.dumps([value["kind"], value["label"], value["details"]])
+        if words not in self._firsts:
+            self._firsts[words] = len(self.values), value
+            return value
+        number, first = self._firsts[words]
+        return {"like": number} | {name: part for name, part in value.items() if part != first[name]}
 
 
 class PortableGraphs:
@@ -78,9 +99,13 @@ class PortableGraphs:
     def __init__(self, explained: Mapping[str, pd.DataFrame | str]) -> None:
         self._index: dict[str, int] = {}
         self._candidates = _candidates_by_node(explained)
-        self._looks, self._nodes, self._groups, self._frames = _Table(), _Table(), _Table(), _Table()
+        self._looks = _Looks()
+        self._nodes, self._groups, self._frames = _Table(), _Table(), _Table()
         self._frame_numbers: dict[tuple[Any, ...], int] = {}
         self._graphs: list[dict[str, Any]] = []
+        self._pairs: list[dict[str, Any]] = []
+        self._alone: dict[int, tuple[Hierarchy, dict[str, Any]]] = {}
+        """Number of a stage -> its hierarchy and tree."""
 
     def add(self, stages: Stages, name: str, overlays: Sequence[Overlay] = ()) -> None:
         """Add what a session shows: a stage, alone or compared with another.
@@ -100,9 +125,12 @@ class PortableGraphs:
         overview = View.default(hierarchy)
         known = [node for node in marks if node in hierarchy.position_of]
         first = overview.reveal(known, max(REVEAL_BUDGET, len(overview.boxes)))
+        tree = self._group(hierarchy.root, hierarchy, marks)
+        if not stages.compared:
+            self._alone[stages.number] = hierarchy, tree
         self._graphs.append(
             {
-                "tree": self._group(hierarchy.root, hierarchy, marks),
+                "tree": tree,
                 "sources": hierarchy.edge_sources.tolist(),
                 "targets": hierarchy.edge_targets.tolist(),
                 "chips": _chip_words(hierarchy),
@@ -117,6 +145,26 @@ class PortableGraphs:
             }
         )
 
+    def add_beside(self, stages: Stages) -> None:
+        """Add what a stage and the one beside it have that they do not have alone.
+
+        Parameters
+        ----------
+        stages
+            Two stages side by side, each of which has been added alone.
+        """
+        self._index = {signature: number for number, signature in enumerate(stages.signatures)}
+        self._pairs.append(
+            {
+                "stage": stages.number,
+                "compared": stages.compared,
+                "before": stages.number_before,
+                "signatures": stages.signatures,
+                "looks": [self._other_looks(n, stages.marks) for n in (stages.number, stages.number_before)],
+                "counterparts": _renamed(stages.before, stages.stage),
+            }
+        )
+
     def data(self) -> dict[str, Any]:
         """Return all graphs as JSON data."""
         return {
@@ -127,6 +175,7 @@ class PortableGraphs:
             "groups": self._groups.values,
             "frames": self._frames.values,
             "graphs": self._graphs,
+            "pairs": self._pairs,
         }
 
     @staticmethod
@@ -135,27 +184,46 @@ class PortableGraphs:
         return described(overlay) | {"values": values}
 
     def _group(self, group: Group, hierarchy: Hierarchy, marks: box.Marks) -> dict[str, Any]:
-        closed = box.make_box(group, hierarchy, marks, self._index)
-        opened = box.make_box(group, hierarchy, marks, self._index, opened=True)
+        closed, opened = self._group_looks(group, hierarchy, marks)
         return {
             "path": group.path,
             "id": group.id,
-            "closed": self._looks.number(_look(closed)),
-            "opened": self._looks.number(_look(opened)),
+            "closed": closed,
+            "opened": opened,
             "details": self._groups.number(_with_names(group_details(group, hierarchy, None, marks))),
             "count": group.nodes,
             "children": [
                 self._group(child, hierarchy, marks)
                 if isinstance(child, Group)
-                else self._leaf(child, hierarchy, marks)
+                else [child.id, self._leaf_look(child, hierarchy, marks), *child.names]
                 for child in group.children
             ],
         }
 
-    def _leaf(self, leaf: Leaf, hierarchy: Hierarchy, marks: box.Marks) -> list[Any]:
+    def _group_looks(self, group: Group, hierarchy: Hierarchy, marks: box.Marks) -> tuple[int, int]:
+        closed = box.make_box(group, hierarchy, marks, self._index)
+        opened = box.make_box(group, hierarchy, marks, self._index, opened=True)
+        return self._looks.number(_look(closed)), self._looks.number(_look(opened))
+
+    def _leaf_look(self, leaf: Leaf, hierarchy: Hierarchy, marks: box.Marks) -> int:
         look = _look(box.make_box(leaf, hierarchy, marks, self._index))
         look["result"] = result_text(leaf.node)
-        return [leaf.id, self._looks.number(look), *leaf.names]
+        return self._looks.number(look)
+
+    def _looks_under(self, group: Group, hierarchy: Hierarchy, marks: box.Marks) -> Iterator[int]:
+        """Yield the looks in the order of the tree; a group has two."""
+        yield from self._group_looks(group, hierarchy, marks)
+        for child in group.children:
+            if isinstance(child, Group):
+                yield from self._looks_under(child, hierarchy, marks)
+            else:
+                yield self._leaf_look(child, hierarchy, marks)
+
+    def _other_looks(self, number: int, marks: box.Marks) -> dict[int, int]:
+        """Return the looks of a stage that are others under these marks, by their place in the tree."""
+        hierarchy, tree = self._alone[number]
+        looks = zip(_looks_in(tree), self._looks_under(hierarchy.root, hierarchy, marks), strict=True)
+        return {place: marked for place, (alone, marked) in enumerate(looks) if marked != alone}
 
     def _node(self, node: fx.Node, hierarchy: Hierarchy) -> int:
         details = _with_names(node_description(node, hierarchy, None, self._candidates.get(node.name, {})))
@@ -188,6 +256,24 @@ def _look(made: box.Box) -> dict[str, Any]:
         "changed": info.changed,
         "marks": info.marks,
     }
+
+
+def _looks_in(tree: dict[str, Any]) -> Iterator[int]:
+    """Yield the looks that are written in a tree, in its order."""
+    yield tree["closed"]
+    yield tree["opened"]
+    for child in tree["children"]:
+        if isinstance(child, dict):
+            yield from _looks_in(child)
+        else:
+            yield child[1]
+
+
+def _renamed(before: fx.GraphModule, after: fx.GraphModule) -> dict[int, list[int]]:
+    """Return :attr:`Counterparts.renamed` by the positions of the nodes."""
+    old, new = ({node.name: i for i, node in enumerate(gm.graph.nodes)} for gm in (before, after))
+    renamed = Counterparts(before, after).renamed
+    return {new[name]: [old[other] for other in others] for name, others in renamed.items()}
 
 
 def _word(text: str, size: float, *, bold: bool = False) -> Word:

@@ -110,7 +110,7 @@ class Stages:
             "shown": self.number,
             "compared": self.compared,
             "beside": self.beside,
-            "before": self._number_before,
+            "before": self.number_before,
             "comparisons": list(self.comparisons),
             "preview": self.previewed and self.previewed.state(),
         }
@@ -126,7 +126,13 @@ class Stages:
         return self._chosen_before if self.previewed else (self.number, self.compared, self.beside)
 
     @property
-    def _number_before(self) -> int:
+    def on_screen(self) -> list[fx.GraphModule]:
+        """The stage that is shown, and the one beside it if there is one."""
+        return [self.stage, self.before] if self.beside else [self.stage]
+
+    @property
+    def number_before(self) -> int:
+        """The number of the stage that it is compared with; 0 if it is compared with nothing."""
         return self.number - 1 if self.compared == BELOW else 0
 
     def _show(
@@ -138,7 +144,7 @@ class Stages:
         stages = self.session.stages
         self.stage: fx.GraphModule = stages[number]
         """The stage itself."""
-        self.before: fx.GraphModule = stages[self._number_before]
+        self.before: fx.GraphModule = stages[self.number_before]
         """What it is compared with."""
         self.graph: fx.GraphModule = self.stage
         """What is drawn: the stage, or two as one."""

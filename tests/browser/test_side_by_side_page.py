@@ -79,6 +79,28 @@ def test_what_is_selected_on_one_side_is_shown_on_the_other(page: LabPage, inspe
     page.brightness_by_theme(inspector, "beside-")
 
 
+def test_both_are_coloured_on_one_scale_with_one_legend(page: LabPage, inspector: Locator) -> None:
+    inspector.get_by_text("Legend").click()
+    inspector.get_by_role("combobox", name="Colour by").select_option("parameters")
+    page.settle(inspector)
+    find(page, inspector, "query_key_merged_2")
+    for of in (before(inspector), after(inspector)):
+        expect(of.locator(".fxi-layer svg .node.fxi-heat").first).to_be_visible()
+    heat = "element => Number(element.style.getPropertyValue('--heat'))"
+    merged = box(after(inspector), "query_key_merged").and_(inspector.locator(".fxi-selected")).evaluate(heat)
+    parts = before(inspector).locator(".node.fxi-selected")
+    expect(parts).to_have_count(2)
+    assert [parts.nth(i).evaluate(heat) for i in range(2)] == [pytest.approx(merged / 2, abs=0.001)] * 2
+    expect(inspector.locator(".fxi-scale")).to_have_count(1)
+    parts.first.hover()
+    expect(before(inspector).get_by_role("tooltip")).to_contain_text("Parameters: 72 (")
+    page.brightness_by_theme(inspector, "beside-coloured-")
+    inspector.get_by_text("Legend").click()
+    inspector.get_by_role("combobox", name="Colour by").select_option("")
+    page.settle(inspector)
+    expect(inspector.locator(".fxi-layer svg .fxi-heat")).to_have_count(0)
+
+
 def test_both_sides_are_walked_through_with_the_keyboard(page: LabPage, inspector: Locator) -> None:
     keyboard = page.page.keyboard
     find(page, inspector, "query_key_merged_1")
@@ -93,10 +115,17 @@ def test_both_sides_are_walked_through_with_the_keyboard(page: LabPage, inspecto
     keyboard.press("o")
     expect(graphs[1]).to_be_focused()
     scales = [graph.locator(".fxi-percent") for graph in graphs]
+    together = inspector.get_by_role("button", name="Move together")
+    expect(together).to_have_attribute("aria-pressed", "true")
     other = scales[0].inner_text()
+    keyboard.press("l")
+    expect(together).to_have_attribute("aria-pressed", "false")
     keyboard.press("+")
     expect(scales[1]).not_to_have_text(other)
     expect(scales[0]).to_have_text(other)
+    keyboard.press("l")
+    expect(scales[0]).not_to_have_text(other)
+    expect(scales[0]).to_have_text(scales[1].inner_text())
     keyboard.press("Escape")
     page.settle(inspector)
     expect(inspector.locator(".fxi-layer .fxi-selected")).to_have_count(0)

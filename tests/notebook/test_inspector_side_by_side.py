@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import pandas as pd
 import pytest
 from inspected import FUSE, MERGE, MUL_TO_ADD, Page
+
+import fxlab.overlays.overlay
 
 BESIDE = {"type": "show-stage", "stage": 2, "compared": "original", "beside": True}
 
@@ -110,6 +113,42 @@ def test_a_stage_alone_has_nothing_beside_it(page: Page):
     assert page.inspector.before == {}
     page.sends({"type": "select-group", "path": "head", "before": True})
     assert "no group named 'head'" in page.error["text"]
+
+
+def test_both_stages_are_coloured_each_by_its_own_values(beside: Page):
+    beside.sends({"type": "show-overlay", "name": "parameters"})
+    after, before = (beside.inspector.overlays[side] for side in ("overlay", "before"))
+    inspector = beside.inspector
+    assert set(after["values"]) <= set(inspector.picture["boxes"])
+    assert set(before["values"]) <= set(inspector.before["picture"]["boxes"])
+    assert (after["total"], before["total"]) == (162, 170), "the batch norm had 8"
+    beside.sends({**BESIDE, "beside": False})
+    assert inspector.overlays["before"] is None
+    assert inspector.overlays["overlay"]["total"] == 162
+
+
+def test_a_stage_is_measured_once_as_long_as_it_is_on_the_screen(beside: Page, monkeypatch):
+    measured = []
+    profile = fxlab.overlays.overlay.profile
+    monkeypatch.setattr(
+        "fxlab.overlays.overlay.profile", lambda gm, *rest: measured.append(gm) or profile(gm, *rest)
+    )
+    stages = beside.inspector.session.stages
+    for name in ("flops", "memory", "flops"):
+        beside.sends({"type": "show-overlay", "name": name})
+    assert measured == [stages[2], stages[0]]
+    beside.sends({**BESIDE, "compared": "below"})
+    assert measured == [stages[2], stages[0], stages[1]]
+    beside.sends({"type": "close", "path": "head"})
+    assert measured[3:] == []
+    assert beside.error is None
+
+
+def test_colours_that_somebody_gave_are_on_both_sides_by_name(beside: Page):
+    beside.inspector.overlay(pd.Series({"stem_conv": 3, "stem_norm": 5}, name="mine"))
+    after, before = (beside.inspector.overlays[side]["values"] for side in ("overlay", "before"))
+    assert max(after.values()) == 3
+    assert set(before.values()) == {3, 5, 8}
 
 
 def test_two_stages_are_shown_side_by_side_from_python(page: Page):

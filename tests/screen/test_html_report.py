@@ -19,8 +19,10 @@ import fxlab
 from fxlab import ChangeTrueDivToMulByInverse, MergeLinears, Session
 from fxlab.overlays import SOURCES
 from fxlab.screen import report as report_module_function
+from fxlab.screen.counterparts import Counterparts
 from fxlab.screen.portable import PortableGraphs
 from fxlab.screen.stages import Stages
+from fxlab.validation import graph_diff
 
 HOSTILE = "</script><script>alert(1)</script><!-- <img src=x> ]]> \u202e\u2028 'quotes' & \U0001f600"
 
@@ -110,6 +112,28 @@ def test_it_holds_each_stage_and_what_the_tables_say(page: Page) -> None:
     assert [card["on"] for card in data["passes"]["passes"]] == [True, True]
 
 
+def names_in(data: dict[str, Any], stage: int) -> list[str]:
+    """Return the names of the nodes of a stage, in their order."""
+    (graph,) = (g for g in data["graphs"] if (g["stage"], g["compared"]) == (stage, ""))
+    return [data["nodes"][place]["name"] for place in graph["nodes"]]
+
+
+def test_it_holds_what_stands_for_what_in_two_stages_side_by_side(page: Page) -> None:
+    data, stages = page.data, make_session().stages
+    assert [(p["stage"], p["compared"]) for p in data["pairs"]] == [
+        (g["stage"], g["compared"]) for g in data["graphs"] if g["compared"]
+    ]
+    for pair in data["pairs"]:
+        before, after = names_in(data, pair["before"]), names_in(data, pair["stage"])
+        known = Counterparts(stages[pair["before"]], stages[pair["stage"]])
+        for position, name in enumerate(after):
+            others = pair["counterparts"].get(str(position))
+            same = [name] if name in before else []
+            stands_for = same if others is None else [before[other] for other in others]
+            assert sorted(stands_for) == sorted(known.of([name], before=False))
+        assert len(pair["counterparts"]) <= 3
+
+
 def test_names_of_a_model_cannot_leave_the_data(page: Page) -> None:
     tags = [tag for tag, *_ in page.elements]
     assert tags.count("script") == 3
@@ -159,6 +183,47 @@ def test_what_stages_have_in_common_is_written_once() -> None:
         twice.add(Stages(session), "model")
     assert once.data()["nodes"] == twice.data()["nodes"]
     assert once.data()["looks"] == twice.data()["looks"]
+
+
+def look_of(data: dict[str, Any], number: int) -> dict[str, Any]:
+    """Return a look, which may be written as what is different from another."""
+    look: dict[str, Any] = data["looks"][number]
+    return data["looks"][look["like"]] | look if "like" in look else look
+
+
+def test_the_same_box_with_other_marks_is_written_as_what_is_different(page: Page) -> None:
+    looks = page.data["looks"]
+    words = [(look["kind"], look["label"], *look["details"]) for look in looks if "like" not in look]
+    assert len(words) == len(set(words))
+    alike = [look for look in looks if "like" in look]
+    assert alike
+    for number, look in enumerate(looks):
+        if "like" in look:
+            assert look["like"] < number
+            assert "like" not in looks[look["like"]]
+            assert not look.keys() & {"kind", "label", "details"}
+
+
+def test_two_stages_side_by_side_add_the_looks_of_what_is_different_and_nothing_else() -> None:
+    session = make_session()
+    alone, both = PortableGraphs({}), PortableGraphs({})
+    stages = Stages(session)
+    for graphs in (alone, both):
+        for number in range(3):
+            stages.go_to(number)
+            graphs.add(stages, "model")
+    stages.go_to(2, "below", beside=True)
+    both.add_beside(stages)
+    before, after = alone.data(), both.data()
+    assert [key for key in after if after[key] != before[key]] == ["looks", "pairs"]
+    (pair,) = after["pairs"]
+    changed = graph_diff(session.stages[1], session.stages[2])
+    for looks in pair["looks"]:
+        found = [look_of(after, number) for number in looks.values()]
+        marked = [look for look in found if "result" in look and look["changed"]]
+        words = {pair["signatures"][mark] for look in marked for mark in look["marks"]}
+        assert words == set(changed["change"]) == {"changed"}
+        assert sum(look["changed"] for look in marked) == len(changed)
 
 
 def test_a_model_is_traced_and_shown_without_passes(tmp_path: Path) -> None:

@@ -31,7 +31,7 @@ export function placeBoxes(view: View, looks: Look[], metrics: Metrics): Map<str
   const placed = new Map<string, PlacedBox>();
   for (const item of [...view.clusters, ...view.boxes]) {
     const isGroup = item instanceof Group;
-    const look = looks[isGroup ? item.data[view.isCluster(item) ? "opened" : "closed"] : item.look]!;
+    const look = looks[isGroup ? item[view.isCluster(item) ? "opened" : "closed"] : item.look]!;
     const box: Box = {
       kind: look.kind,
       label: look.label,

@@ -24,6 +24,16 @@ export interface Look {
   result?: string;
 }
 
+/** A look as it is written: where it is like an earlier one, what is different. */
+export type WrittenLook = Look | (Partial<Look> & { like: number });
+
+/** Returns looks that can be read alone. */
+export function completed(written: WrittenLook[]): Look[] {
+  const looks: Look[] = [];
+  for (const look of written) looks.push("like" in look ? { ...looks[look.like]!, ...look } : look);
+  return looks;
+}
+
 export interface GroupData {
   path: string;
   id: string;
@@ -55,6 +65,19 @@ export interface GraphData {
   signatures: string[];
   /** Values in the order of the nodes. */
   overlays: (Omit<Overlay, "values" | "total"> & { values: Cell[] })[];
+}
+
+/** What two stages side by side have that they do not have alone. */
+export interface PairData {
+  /** Number of the stage that is shown, and of the one beside it. */
+  stage: number;
+  before: number;
+  compared: Comparison;
+  signatures: string[];
+  /** Of each: place in its tree -> the look of a box with the marks of the two. */
+  looks: [shown: Record<number, number>, before: Record<number, number>];
+  /** Position of a node -> those of the nodes beside that it stands for, if that is not the one of its name alone. */
+  counterparts: Record<number, number[]>;
 }
 
 /** Details in which links are names alone, and frames numbers. */
@@ -97,14 +120,15 @@ export interface Metrics {
   clusterColours: [string, string][];
 }
 
-export interface SessionData {
+export interface SessionData<L = Look> {
   metrics: Metrics;
   paints: Paints;
-  looks: Look[];
+  looks: L[];
   nodes: BareDetails[];
   groups: BareDetails[];
   frames: SourceFrame[];
   graphs: GraphData[];
+  pairs: PairData[];
   stages: string[];
   matches: Record<string, string[]>;
   passes: Passes;

@@ -9,6 +9,8 @@ export class Group {
 
   constructor(
     readonly data: GroupData,
+    readonly closed: number,
+    readonly opened: number,
     readonly parent: Group | null,
   ) {}
 
@@ -41,8 +43,13 @@ export class Hierarchy {
   readonly leaves: Leaf[] = [];
   /** Name of a node -> the leaf that draws it. */
   readonly leafOf = new Map<string, Leaf>();
+  private places = 0;
 
-  constructor(readonly data: GraphData) {
+  /** `looks` are others than those that are written in the tree, by their place in it. */
+  constructor(
+    readonly data: GraphData,
+    private readonly looks: Record<number, number>,
+  ) {
     this.root = this.group(data.tree, null);
   }
 
@@ -54,7 +61,7 @@ export class Hierarchy {
   }
 
   private group(data: GroupData, parent: Group | null): Group {
-    const group = new Group(data, parent);
+    const group = new Group(data, this.look(data.closed), this.look(data.opened), parent);
     this.groups.set(group.path, group);
     group.start = this.leaves.length;
     for (const child of data.children) group.children.push(Array.isArray(child) ? this.leaf(child, group) : this.group(child, group));
@@ -63,9 +70,15 @@ export class Hierarchy {
   }
 
   private leaf([id, look, ...names]: LeafData, parent: Group): Leaf {
-    const leaf = new Leaf(id, look, names, parent, this.leaves.length);
+    const leaf = new Leaf(id, this.look(look), names, parent, this.leaves.length);
     this.leaves.push(leaf);
     for (const name of names) this.leafOf.set(name, leaf);
     return leaf;
+  }
+
+  private look(written: number): number {
+    const look = this.looks[this.places] ?? written;
+    this.places += 1;
+    return look;
   }
 }

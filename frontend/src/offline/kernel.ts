@@ -1,52 +1,35 @@
 /** What answers the inspector where there is no kernel: the graphs of a report, drawn in the page itself. */
 
 import type { Model } from "../app";
-import type { Box, Cell, Comparison, Details, Edge, FromKernel, Link, Picture, Stages, State, ToKernel } from "../protocol";
+import type { Box, Cell, Comparison, Details, Edge, FromKernel, Link, Overlay, Picture, Stages, State, ToKernel } from "../protocol";
 import { painting } from "../saved_picture";
 import { placeBoxes } from "./boxes";
 import { combined } from "./combine";
-import type { BareDetails, SessionData } from "./data";
+import { Counterparts } from "./counterparts";
+import type { BareDetails, GraphData, PairData, SessionData } from "./data";
 import { toDot } from "./dot";
-import { Group, Hierarchy, type Leaf } from "./hierarchy";
+import { Group, type Leaf } from "./hierarchy";
 import type { Layouts } from "./layout";
-import { Search } from "./search";
+import { Panes, type Pane, type Selection } from "./panes";
+import { Scene } from "./scene";
 import { writeSvg } from "./svg";
-import { View } from "./view";
+import type { View } from "./view";
 
 const FEW_LABELS = 3;
 type Listener = (...values: never[]) => void;
-type Selection = { kind: "node" | "group"; name: string };
 
-/** One graph of the report, with what is looked up in it; made when it is first shown. */
-class Scene {
-  readonly hierarchy: Hierarchy;
-  readonly nodes: Map<string, BareDetails>;
-  private found: Search | null = null;
-
-  constructor(
-    private readonly data: SessionData,
-    readonly number: number,
-  ) {
-    const graph = data.graphs[number]!;
-    this.hierarchy = new Hierarchy(graph);
-    this.nodes = new Map(graph.nodes.map((place) => [data.nodes[place]!.name!, data.nodes[place]!]));
-  }
-
-  get search(): Search {
-    this.found ??= new Search(this.hierarchy, [...this.nodes.values()], this.data.groups);
-    return this.found;
-  }
-}
+/** Which stages are shown. */
+type Choice = Pick<PairData, "stage" | "before" | "compared">;
 
 export class OfflineKernel implements Model {
   private readonly state: State;
   private readonly listeners = new Map<string, Set<Listener>>();
-  private readonly scenes = new Map<number, Scene>();
-  private scene: Scene;
-  private view: View;
+  /** The graphs that were shown before: of a stage, of two as one, or of two. */
+  private readonly known = new Map<GraphData | PairData, Pick<Panes, "scene" | "beside">>();
+  private choice: Choice;
+  private panes: Panes;
   private dot = "";
   private overlay = "";
-  private opened: Set<string>;
   private selection: Selection | null = null;
   private queue: Promise<void> = Promise.resolve();
   private errors = 0;
@@ -55,10 +38,9 @@ export class OfflineKernel implements Model {
     private readonly data: SessionData,
     private readonly layouts: Layouts,
   ) {
-    const last = data.graphs.findIndex(({ stage, compared }) => stage === data.stages.length - 1 && !compared);
-    this.scene = this.sceneOf(last);
-    this.opened = new Set(data.graphs[last]!.opened);
-    this.view = this.viewOf(this.opened);
+    const last = this.graphOf(data.stages.length - 1, "");
+    this.choice = { stage: last.stage, before: 0, compared: "" };
+    this.panes = this.panesOf(last, last.opened);
     this.state = {
       picture: {} as Picture,
       before: {},
@@ -76,7 +58,7 @@ export class OfflineKernel implements Model {
   /** Draws the first picture; the inspector may be shown before. */
   start(): Promise<void> {
     this.showOverlay();
-    return this.attempt(() => this.draw(this.opened));
+    return this.attempt(() => this.draw(this.panes));
   }
 
   get<K extends keyof State>(name: K): State[K] {
@@ -116,25 +98,25 @@ export class OfflineKernel implements Model {
   private async answer(message: ToKernel): Promise<void> {
     switch (message.type) {
       case "open":
-        return this.redraw(this.withOpened(message.path));
+        return this.redraw(this.panes.open(message.path));
       case "close":
-        return this.redraw(this.withClosed(message.path));
+        return this.redraw(this.panes.close(message.path));
       case "overview":
-        return this.redraw(new Set(this.data.graphs[this.scene.number]!.overview));
+        return this.redraw(this.panes.showing(this.panes.scene.graph.overview));
       case "select-node":
-        return this.selectNode(message.name, message.show);
+        return this.selectNode(this.panes.find(message.name, message.before), message.show);
       case "select-group":
-        return this.select({ kind: "group", name: message.path });
+        return this.select({ kind: "group", name: message.path, before: message.before });
       case "clear-selection":
         return this.select(null);
       case "reveal-pass":
         return this.revealPass(message.signature);
       case "search":
-        return this.tell({ type: "found", request: message.request, ...this.scene.search.find(message.query) });
+        return this.tell({ type: "found", request: message.request, ...this.panes.scene.search.find(message.query) });
       case "export-dot":
         return this.tell({ type: "dot", request: message.request, text: this.paintedDot() });
       case "show-stage":
-        return this.showStage(message.stage, message.compared);
+        return this.showStage(message.stage, message.compared, message.beside);
       case "show-overlay":
         this.overlay = message.name;
         return this.showOverlay();
@@ -143,102 +125,117 @@ export class OfflineKernel implements Model {
     }
   }
 
-  private async showStage(stage: number, compared: Comparison): Promise<void> {
-    const number = this.data.graphs.findIndex((graph) => graph.stage === stage && graph.compared === compared);
-    if (number < 0) throw new Error(compared ? "This report does not compare these two stages." : `There is no stage ${stage}.`);
-    const before = this.scene;
-    this.scene = this.sceneOf(number);
-    try {
-      await this.draw(new Set([...this.opened, ...this.data.graphs[number]!.opened]));
-    } catch (error) {
-      this.scene = before;
-      throw error;
+  private async showStage(stage: number, wanted: Comparison, beside: boolean): Promise<void> {
+    const { opened } = this.panes;
+    const offered = this.comparisons(stage);
+    // Someone who walks through the stages comes to one that is compared with the one below alone.
+    const compared = wanted === "" || offered.includes(wanted) ? wanted : (offered[0] ?? "");
+    const pair = this.data.pairs.find((other) => other.stage === stage && other.compared === compared);
+    if (beside && pair) {
+      let panes = this.panesOf(pair, opened);
+      for (const before of [false, true]) panes = panes.revealChanged(panes.pane(before).scene.marked, before);
+      await this.draw(panes, pair);
+    } else {
+      const graph = this.graphOf(stage, compared);
+      await this.draw(this.panesOf(graph, [...opened, ...graph.opened]), { stage, compared, before: 0 });
     }
-    this.set("stages", this.stages());
-    this.showOverlay();
-    if (this.selection && !this.exists(this.selection)) this.selection = null;
+    if (this.selection && !this.panes.holds(this.selection)) this.selection = null;
     this.set("details", this.described());
   }
 
   private stages(): Stages {
-    const { stage, compared } = this.data.graphs[this.scene.number]!;
-    const comparisons = this.data.graphs.filter((graph) => graph.stage === stage && graph.compared).map((graph) => graph.compared);
-    return { names: this.data.stages, shown: stage, compared, comparisons };
+    const { stage, compared, before } = this.choice;
+    return { names: this.data.stages, shown: stage, compared, before, beside: this.panes.before !== null, comparisons: this.comparisons(stage) };
+  }
+
+  private comparisons(stage: number): Comparison[] {
+    return this.data.pairs.filter((pair) => pair.stage === stage).map((pair) => pair.compared);
   }
 
   private showOverlay(): void {
-    const { overlays, nodes } = this.data.graphs[this.scene.number]!;
-    const offered = overlays.map(({ name, title }) => ({ name, title }));
+    const { shown, before } = this.panes;
+    const offered = shown.scene.graph.overlays.map(({ name, title }) => ({ name, title }));
+    const overlay = this.overlayOn(shown);
+    this.set("overlays", { offered, overlay, before: overlay && before && this.overlayOn(before), paints: this.data.paints });
+  }
+
+  private overlayOn({ scene, view }: Pane): Overlay | null {
+    const { overlays, nodes } = scene.graph;
     const chosen = overlays.find(({ name }) => name === this.overlay);
-    if (!chosen) return this.set("overlays", { offered, overlay: null, paints: this.data.paints });
+    if (!chosen) return null;
     const { combine, numeric } = chosen;
     const valueOf = new Map(nodes.map((place, i) => [this.data.nodes[place]!.name!, chosen.values[i] ?? null]));
-    const { leaves } = this.scene.hierarchy;
+    const { leaves } = scene.hierarchy;
     const values: Record<string, Cell> = {};
-    for (const item of [...this.view.clusters, ...this.view.boxes]) {
+    for (const item of [...view.clusters, ...view.boxes]) {
       const drawn = item instanceof Group ? leaves.slice(item.start, item.stop) : [item];
       const value = combined(drawn.flatMap((leaf) => leaf.names.map((name) => valueOf.get(name) ?? null)), combine, numeric);
       if (value !== null) values[item.id] = value;
     }
-    const overlay = { ...chosen, values, total: combined(chosen.values, combine, numeric) };
-    this.set("overlays", { offered, overlay, paints: this.data.paints });
+    return { ...chosen, values, total: combined(chosen.values, combine, numeric) };
   }
 
-  private async selectNode(name: string, show: boolean): Promise<void> {
-    const leaf = this.scene.hierarchy.leafOf.get(name);
-    if (!leaf) throw new Error(`This stage has no node named ${name.slice(0, 200)}.`);
-    if (show && this.view.boxOf(name) !== leaf.id) await this.draw(this.revealed([name], Infinity));
-    this.select({ kind: "node", name });
-    if (show) this.focus([name]);
+  private async selectNode(selection: Selection, show: boolean): Promise<void> {
+    if (show && !this.panes.isVisible(selection)) await this.draw(this.panes.uncover(selection));
+    this.select(selection);
+    if (show) this.focus([selection.name], selection.before);
   }
 
   private async revealPass(signature: string): Promise<void> {
-    const names = [...this.scene.nodes].filter(([, details]) => details.marks.includes(signature)).map(([name]) => name);
-    await this.draw(this.revealed(names, Math.max(this.data.metrics.revealBudget, this.view.boxes.length)));
+    const names = [...this.panes.scene.nodes].filter(([, details]) => details.marks.includes(signature)).map(([name]) => name);
+    await this.draw(this.panes.revealChanged(names, false));
     this.focus(names);
   }
 
   private select(selection: Selection | null): void {
-    if (selection && !this.exists(selection)) throw new Error(`This stage has no ${selection.kind} named ${selection.name.slice(0, 200)}.`);
+    if (selection && !this.panes.holds(selection)) throw new Error(`This stage has no ${selection.kind} named ${selection.name.slice(0, 200)}.`);
     this.selection = selection;
     this.set("details", this.described());
   }
 
-  private exists({ kind, name }: Selection): boolean {
-    const { groups, leafOf } = this.scene.hierarchy;
-    return name !== "" && (kind === "group" ? groups.has(name) : leafOf.has(name));
+  private focus(names: string[], before = false): void {
+    const { view } = this.panes.pane(before);
+    const boxes = new Set(names.flatMap((name) => view.boxOf(name) ?? []));
+    this.tell({ type: "focus", boxes: [...boxes].slice(0, 500), gently: false, before });
   }
 
-  private focus(names: string[]): void {
-    const boxes = new Set(names.flatMap((name) => this.view.boxOf(name) ?? []));
-    this.tell({ type: "focus", boxes: [...boxes].slice(0, 500), gently: false, before: false });
-  }
-
-  private async redraw(opened: Set<string>): Promise<void> {
-    await this.draw(opened);
+  private async redraw(panes: Panes): Promise<void> {
+    await this.draw(panes);
     this.set("details", this.described());
   }
 
-  /** Shows the graph with other groups opened; if that fails, everything stays as it was. */
-  private async draw(opened: Set<string>): Promise<void> {
+  /** Shows other graphs, or other groups of them opened; if that fails, everything stays as it was. */
+  private async draw(panes: Panes, choice = this.choice): Promise<void> {
+    const matches = this.matches(panes.shown.view);
+    const isCompared = choice.compared !== "";
+    const { dot, ...picture } = await this.drawn(panes.shown, isCompared, matches);
+    const before = panes.before && (await this.drawn(panes.before, isCompared, {}));
+    [this.panes, this.dot] = [panes, dot];
+    if (choice !== this.choice) {
+      this.choice = choice;
+      this.set("stages", this.stages());
+    }
+    this.set("picture", picture);
+    this.set("before", before ? { picture: before } : {});
+    this.showOverlay();
+  }
+
+  private async drawn({ scene, view }: Pane, compared: boolean, matches: Picture["matches"]): Promise<Picture & { dot: string }> {
     const { looks, metrics } = this.data;
-    const { signatures, compared } = this.data.graphs[this.scene.number]!;
-    const view = this.viewOf(opened);
     const boxes = placeBoxes(view, looks, metrics);
     const edges = new Map(view.edges.map((edge) => [`edge-${edge.source.id}-${edge.target.id}`, this.edge(edge.source, edge.target, edge.leaves)]));
     const dot = toDot(view, boxes, metrics.edge);
     const drawn = writeSvg(await this.layouts.layOut(dot), boxes, edges, metrics);
-    [this.opened, this.view, this.dot] = [opened, view, dot];
     const infos: [string, Box][] = [...boxes.values()].flatMap(({ id, box, chips }) => [[id, box], ...chips.map((chip): [string, Box] => [chip.id, chip.box])] as [string, Box][]);
-    this.set("picture", { ...drawn, boxes: Object.fromEntries(infos), edges: Object.fromEntries(edges), signatures, compared: compared !== "", matches: this.matches(view) });
-    if (this.overlay) this.showOverlay();
+    return { ...drawn, dot, boxes: Object.fromEntries(infos), edges: Object.fromEntries(edges), signatures: scene.signatures, compared, matches };
   }
 
   private paintedDot(): string {
     const { overlay, paints } = this.state.overlays;
     if (!overlay) return this.dot;
     const { looks, metrics } = this.data;
-    return toDot(this.view, placeBoxes(this.view, looks, metrics), metrics.edge, painting(overlay, this.state.picture, paints));
+    const { view } = this.panes.shown;
+    return toDot(view, placeBoxes(view, looks, metrics), metrics.edge, painting(overlay, this.state.picture, paints));
   }
 
   private edge(source: Group | Leaf, target: Group | Leaf, leaves: Leaf[]): Edge & { count: number } {
@@ -256,70 +253,44 @@ export class OfflineKernel implements Model {
     return counted;
   }
 
-  private viewOf(opened: Set<string>): View {
-    return new View(this.scene.hierarchy, opened, this.data.metrics);
+  private graphOf(stage: number, compared: Comparison): GraphData {
+    const graph = this.data.graphs.find((other) => other.stage === stage && other.compared === compared);
+    if (!graph) throw new Error(`There is no stage ${stage}.`);
+    return graph;
   }
 
-  private sceneOf(number: number): Scene {
-    let scene = this.scenes.get(number);
-    if (!scene) this.scenes.set(number, (scene = new Scene(this.data, number)));
-    return scene;
+  private panesOf(what: GraphData | PairData, opened: Iterable<string>): Panes {
+    let known = this.known.get(what);
+    if (!known) this.known.set(what, (known = "looks" in what ? this.pairOf(what) : { scene: new Scene(this.data, what), beside: null }));
+    return new Panes(this.data.metrics, known.scene, known.beside, new Set(opened));
   }
 
-  /** Opens a group and those around it; a chain of lone groups opens as one. */
-  private withOpened(path: string): Set<string> {
-    const opened = new Set(this.opened);
-    const group = this.group(path);
-    for (let around: Group | null = group; around?.parent; around = around.parent) opened.add(around.path);
-    for (let inside = group.children; inside.length === 1 && inside[0] instanceof Group; inside = inside[0].children) opened.add(inside[0].path);
-    return opened;
-  }
-
-  private withClosed(path: string): Set<string> {
-    const { groups } = this.scene.hierarchy;
-    const closed = this.group(path);
-    const isInside = (group: Group | null): boolean => group !== null && (group === closed || isInside(group.parent));
-    return new Set([...this.opened].filter((other) => !isInside(groups.get(other) ?? null)));
-  }
-
-  private revealed(names: string[], budget: number): Set<string> {
-    const opened = new Set(this.opened);
-    let boxes = this.view.boxes.length;
-    for (const name of names) {
-      for (const group of this.scene.hierarchy.around(name)) {
-        if (opened.has(group.path)) continue;
-        if (boxes + group.children.length - 1 > budget) break;
-        opened.add(group.path);
-        boxes += group.children.length - 1;
-      }
-    }
-    return opened;
-  }
-
-  private group(path: string): Group {
-    const group = path ? this.scene.hierarchy.groups.get(path) : undefined;
-    if (!group) throw new Error(`This stage has no group ${path.slice(0, 200)}.`);
-    return group;
+  private pairOf({ stage, before, signatures, looks, counterparts }: PairData): Pick<Panes, "scene" | "beside"> {
+    const scene = new Scene(this.data, this.graphOf(stage, ""), signatures, looks[0]);
+    const other = new Scene(this.data, this.graphOf(before, ""), signatures, looks[1]);
+    return { scene, beside: { scene: other, counterparts: new Counterparts(other, scene, counterparts) } };
   }
 
   private described(): Details {
-    const { scene, selection, data } = this;
-    if (!selection) return this.complete(data.graphs[scene.number]!.details, null, null);
+    const { panes, selection } = this;
+    if (!selection) return this.complete(panes.scene.graph.details, panes.scene, null, null);
+    const { scene } = panes.pane(selection.before);
+    const sides = { before: selection.before, counterparts: panes.counterparts(selection) };
     if (selection.kind === "group") {
-      const group = this.group(selection.name);
-      const isVisible = this.view.boxes.includes(group) || this.view.clusters.includes(group);
-      return this.complete(data.groups[group.data.details]!, group.parent, isVisible ? group.id : null);
+      const group = scene.hierarchy.groups.get(selection.name)!;
+      return { ...this.complete(scene.detailsOf(group), scene, group.parent, panes.boxOf(selection)), ...sides };
     }
-    return this.complete(scene.nodes.get(selection.name)!, scene.hierarchy.leafOf.get(selection.name)!.parent, this.view.boxOf(selection.name));
+    const { parent } = scene.hierarchy.leafOf.get(selection.name)!;
+    return { ...this.complete(scene.nodes.get(selection.name)!, scene, parent, panes.boxOf(selection)), ...sides };
   }
 
   /** Adds to details what is known of the nodes that they name. */
-  private complete(bare: BareDetails, around: Group | null, box: string | null): Details {
+  private complete(bare: BareDetails, scene: Scene, around: Group | null, box: string | null): Details {
     const crumbs: Details["crumbs"] = [];
-    for (let group = around; group?.parent; group = group.parent) crumbs.unshift({ label: this.data.looks[group.data.opened]!.label.slice(0, 80), path: group.path });
+    for (let group = around; group?.parent; group = group.parent) crumbs.unshift({ label: this.data.looks[group.opened]!.label.slice(0, 80), path: group.path });
     const { frames, inputs, users, ...rest } = bare;
     const link = (name: string): Link => {
-      const values = this.scene.nodes.get(name)?.values ?? [];
+      const values = scene.nodes.get(name)?.values ?? [];
       return { name, text: values.length === 1 ? values[0]!.shape : "" };
     };
     return { ...rest, box, crumbs, inputs: inputs.map(link), users: users.map(link), ...(frames ? { frames: frames.map((number) => this.data.frames[number]!) } : {}) };

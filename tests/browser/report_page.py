@@ -1,0 +1,123 @@
+"""A report of a small model with hostile names in a browser, and where things are in it."""
+
+from __future__ import annotations
+
+import re
+import xml.etree.ElementTree as ET
+from pathlib import Path
+from typing import Any
+
+import torch
+from playwright.sync_api import Browser, Locator, Page, expect
+from torch import fx, nn
+
+from fxlab import ChangeTrueDivToMulByInverse, MergeLinears, Session
+
+ARTIFACTS = Path(__file__).parent / "artifacts"
+HOSTILE = "</script><img src=x onerror='hacked = 1'>&amp; \u202e\U0001f600"
+SVG = "{http://www.w3.org/2000/svg}"
+
+
+class Block(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.query, self.key = nn.Linear(8, 8), nn.Linear(8, 8)
+        self.add_module(HOSTILE, nn.Sequential(nn.Linear(8, 8), nn.Tanh()))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x + self.get_submodule(HOSTILE)(self.query(x) * self.key(x) / 3.0)
+
+
+class Blocks(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.embedding = nn.Embedding(20, 8)
+        self.blocks = nn.ModuleList(Block() for _ in range(4))
+        self.head = nn.Linear(8, 2)
+
+    def forward(self, tokens: torch.Tensor) -> dict[str, torch.Tensor]:
+        x = self.embedding(tokens)
+        for block in self.blocks:
+            x = block(x)
+        return {HOSTILE: self.head(x)}
+
+
+def opened(browser: Browser, file: Path, **options: Any) -> Page:
+    """Open a report; the page remembers what it asked for and what went wrong."""
+    context = browser.new_context(viewport={"width": 1500, "height": 950}, offline=True, **options)
+    page = context.new_page()
+    page.set_default_timeout(20_000)
+    page.requested = []  # type: ignore[attr-defined]
+    page.problems = []  # type: ignore[attr-defined]
+    page.on("request", lambda request: page.requested.append(request.url))  # type: ignore[attr-defined]
+    page.on("pageerror", lambda error: page.problems.append(str(error)))  # type: ignore[attr-defined]
+    page.on("console", lambda said: said.type == "error" and page.problems.append(said.text))  # type: ignore[attr-defined]
+    page.goto(file.as_uri())
+    page.wait_for_selector(".fxi-layer svg")
+    return page
+
+
+def make_session() -> Session:
+    """Return a session of four blocks with two passes on."""
+    torch.manual_seed(0)
+    passes = [MergeLinears(), ChangeTrueDivToMulByInverse()]
+    tokens = torch.arange(10).reshape(2, 5)
+    session = Session(fx.symbolic_trace(Blocks()), (tokens,), passes=passes)
+    session.apply("merge-linears")
+    session.apply("change-true-div-to-mul-by-inverse")
+    return session
+
+
+def settle(page: Page) -> None:
+    expect(page.locator(".fxlab-inspector")).not_to_have_attribute("aria-busy", "true")
+    page.wait_for_function("() => !document.querySelector('.fxi-moving, .fxi-gliding')")
+
+
+def box(within: Page | Locator, title: str) -> Locator:
+    """Return the box or the cluster with a title."""
+    page = within.page if isinstance(within, Locator) else within
+    exact = re.compile(f"^{re.escape(title)}$")
+    return within.locator(".fxi-layer svg :is(.node, .fxi-cluster-label)").filter(
+        has=page.locator(".fx-title", has_text=exact)
+    )
+
+
+def details_title(page: Page) -> Locator:
+    return page.get_by_role("region", name="Details").get_by_role("heading", level=2)
+
+
+def elements_of(svg: str) -> dict[str, Any]:
+    """Return what a picture shows but for where Graphviz put it: by id, the classes, words and sizes."""
+    found = {}
+    for group in ET.fromstring(svg).iter(f"{SVG}g"):
+        if "id" not in group.attrib:
+            continue
+        words = [
+            (
+                text.text,
+                text.attrib["class"],
+                text.get("textLength"),
+                text.get("font-weight"),
+                text.get("fill"),
+            )
+            for text in group.iter(f"{SVG}text")
+        ]
+        shapes = [
+            (
+                shape.attrib["class"],
+                shape.attrib["fill"],
+                shape.attrib["stroke"],
+                shape.attrib["stroke-width"],
+            )
+            for shape in group.iter(f"{SVG}rect")
+        ]
+        sizes = [
+            (round(float(r.attrib["width"])), round(float(r.attrib["height"])))
+            for r in group.iter(f"{SVG}rect")
+        ]
+        title = group.findtext(f"{SVG}title")
+        is_cluster = "cluster" in group.attrib["class"].split()
+        found[group.attrib["id"]] = (
+            group.attrib["class"], group.get("aria-label"), title, words, shapes, [] if is_cluster else sizes
+        )  # fmt: skip
+    return found

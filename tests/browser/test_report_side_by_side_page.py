@@ -1,0 +1,327 @@
+"""Two stages of a report beside each other, without a kernel."""
+
+from __future__ import annotations
+
+import re
+import xml.etree.ElementTree as ET
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from accessibility import violations
+from blocks_page import cut_off
+from playwright.sync_api import Browser, Locator, Page, expect
+from report_page import ARTIFACTS, SVG, box, details_title, make_session, opened, settle
+from torch import fx, nn
+
+import fxlab
+from fxlab import FuseBatchNorm2dInConv2d, RemoveDeadCode, RemoveIdentities, Session
+from fxlab.drawing import Picture
+from fxlab.screen.details import group_details
+from fxlab.screen.panes import Panes
+
+pytestmark = pytest.mark.browser
+
+DIVIDE = "Change true div to mul by inverse"
+
+
+@pytest.fixture(scope="module")
+def session() -> Session:
+    return make_session()
+
+
+@pytest.fixture(scope="module")
+def file(session: Session, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return fxlab.report(session, tmp_path_factory.mktemp("report") / "blocks.html")
+
+
+@pytest.fixture
+def page(browser: Browser, file: Path) -> Iterator[Page]:
+    """The report with the original beside the last stage."""
+    page = opened(browser, file)
+    show_beside(page)
+    yield page
+    assert [url for url in page.requested if not url.startswith(("file:", "blob:"))] == []  # type: ignore[attr-defined]
+    assert page.problems == []  # type: ignore[attr-defined]
+    page.context.close()
+
+
+def show_beside(page: Page, compared: str = "original") -> None:
+    page.get_by_role("button", name="Side by side").click()
+    settle(page)
+    page.get_by_role("combobox", name="Compare with").select_option(compared)
+    settle(page)
+
+
+def side(page: Page, stage: str) -> Locator:
+    return page.get_by_role("group", name=stage, exact=True)
+
+
+def before(page: Page) -> Locator:
+    return side(page, "Original")
+
+
+def after(page: Page) -> Locator:
+    return side(page, f"2. {DIVIDE}")
+
+
+def find(page: Page, name: str) -> None:
+    """Select a node by searching for its name."""
+    page.get_by_role("combobox", name="Search").fill(name)
+    page.get_by_role("option").filter(has=page.get_by_text(name, exact=True)).click()
+    settle(page)
+
+
+def words_of(picture: Picture) -> dict[str, Any]:
+    """Return the words on the boxes of a picture."""
+    groups = [g for g in ET.fromstring(picture.svg).iter(f"{SVG}g") if "node" in g.attrib["class"].split()]
+    return {
+        group.attrib["id"]: [group.attrib["class"], *(text.text for text in group.iter(f"{SVG}text"))]
+        for group in groups
+    }
+
+
+def words_on(side: Locator) -> dict[str, Any]:
+    """Return the words on the boxes of a graph of the page."""
+    found: dict[str, Any] = side.evaluate(
+        """side => Object.fromEntries([...side.querySelectorAll(".fxi-layer svg g.node")].map(g => [
+            g.dataset.box,
+            [
+                [...g.classList].filter(name => !name.startsWith("fxi-")).join(" "),
+                ...[...g.querySelectorAll("text:not(.fxi-flag text)")].map(text => text.textContent),
+            ],
+        ]))"""
+    )
+    return found
+
+
+@pytest.mark.parametrize(("number", "compared"), [(1, "original"), (2, "below"), (2, "original")])
+def test_the_page_shows_what_python_shows(page: Page, session: Session, number: int, compared: str) -> None:
+    panes = Panes(session)
+    panes.stages.go_to(number, compared, beside=True)
+    panes.show()
+    page.get_by_role("combobox", name="Stage of the graph").select_option(str(number))
+    settle(page)
+    page.get_by_role("combobox", name="Compare with").select_option(compared)
+    settle(page)
+    shown, beside = (words_of(picture) for picture in panes.draw())
+    assert words_on(page.locator(".fxi-pane-shown")) == shown
+    assert words_on(page.locator(".fxi-pane-before")) == beside
+    assert any("fx-changed" in words[0] for words in shown.values())
+
+
+def test_what_is_selected_on_one_side_is_shown_on_the_other(page: Page) -> None:
+    find(page, "query_key_merged_2")
+    expect(details_title(page)).to_have_text("query_key_merged_2")
+    chosen = before(page).locator(".fxi-layer svg .node.fxi-selected")
+    expect(chosen).to_have_count(2)
+    for title in ("query", "key"):
+        expect(chosen.filter(has_text=title)).to_be_in_viewport()
+    expect(before(page).get_by_role("status")).to_have_text("Counterparts: query, key")
+
+    chosen.filter(has_text="key").click()
+    settle(page)
+    expect(details_title(page)).to_have_text("blocks_2_key")
+    expect(page.get_by_role("region", name="Details")).to_contain_text("Linear")
+    lit = after(page).locator(".fxi-layer svg .node.fxi-selected")
+    expect(lit.filter(has_text="query_key_merged")).to_be_in_viewport()
+    expect(after(page).get_by_role("status")).to_contain_text("key")
+
+
+def test_a_group_says_what_changed_in_it_between_the_two(page: Page, session: Session) -> None:
+    panes = Panes(session)
+    panes.stages.go_to(2, "original", beside=True)
+    panes.show()
+    said = []
+    for of, scene in ((after(page), panes.shown), (before(page), panes.scene(before=True))):
+        box(of, "blocks.0").first.locator("text").first.click()
+        settle(page)
+        expect(details_title(page)).to_have_text("blocks.0")
+        fields = page.get_by_role("region", name="Details").locator("dl").first
+        group = scene.hierarchy.groups["blocks.0"]
+        expected = group_details(group, scene.hierarchy, None, scene.marks())["fields"]
+        expect(fields).to_have_text("".join(field["label"] + field["value"] for field in expected))
+        said.append(fields.inner_text())
+    assert said[0] != said[1]
+    expect(page.locator(".fxi-layer .fxi-selected:not(.edge)")).to_have_count(2)
+
+
+@pytest.mark.parametrize("number", [0, 1])
+def test_a_group_opens_and_closes_on_both_sides(page: Page, number: int) -> None:
+    sides = (before(page), after(page))
+    page.get_by_role("button", name="Close the groups that were opened").click()
+    settle(page)
+    closed = [len(words_on(side)) for side in sides]
+    find(page, "query_key_merged")
+    for of, count in zip(sides, closed, strict=True):
+        assert len(words_on(of)) > count
+    box(sides[number], "blocks.0").dblclick()
+    settle(page)
+    for of in sides:
+        expect(of.locator(".fxi-cluster-label").filter(has_text="blocks.0")).to_have_count(0)
+
+
+def test_both_are_coloured_on_one_scale_with_one_legend(page: Page) -> None:
+    page.get_by_text("Legend").click()
+    page.get_by_role("combobox", name="Colour by").select_option("parameters")
+    settle(page)
+    find(page, "query_key_merged_2")
+    for of in (before(page), after(page)):
+        expect(of.locator(".fxi-layer svg .node.fxi-heat").first).to_be_visible()
+    heat = "element => Number(element.style.getPropertyValue('--heat'))"
+    merged = box(after(page), "query_key_merged").and_(page.locator(".fxi-selected")).evaluate(heat)
+    parts = before(page).locator(".node.fxi-selected")
+    expect(parts).to_have_count(2)
+    assert [parts.nth(i).evaluate(heat) for i in range(2)] == [pytest.approx(merged / 2, abs=0.001)] * 2
+    expect(page.locator(".fxi-scale")).to_have_count(1)
+    parts.first.hover()
+    expect(before(page).get_by_role("tooltip")).to_contain_text("Parameters: 72 (")
+
+
+def place_of(side: Locator, title: str) -> tuple[float, float]:
+    """Return where the middle of a box lies, from the middle of its window."""
+    window = side.get_by_role("application").bounding_box()
+    shape = box(side, title).first.locator(".fx-shape").first.bounding_box()
+    assert window is not None
+    assert shape is not None
+    return (
+        shape["x"] + shape["width"] / 2 - window["x"] - window["width"] / 2,
+        shape["y"] + shape["height"] / 2 - window["y"] - window["height"] / 2,
+    )
+
+
+def drag(page: Page, start: tuple[float, float], down: float) -> None:
+    page.mouse.move(*start)
+    page.mouse.down()
+    page.mouse.move(start[0], start[1] + max(-200.0, min(200.0, down)), steps=4)
+    page.mouse.up()
+
+
+def test_both_show_the_same_part_of_the_model_wherever_one_is_moved(page: Page) -> None:
+    left, right = before(page), after(page)
+    area = right.get_by_role("application").bounding_box()
+    assert area is not None
+    middle = (area["x"] + area["width"] / 2, area["y"] + area["height"] / 2)
+    assert place_of(right, "head")[1] - place_of(left, "head")[1] > 150, "the graph on the right is longer"
+    for title in ("mul", "mul_1", "mul_2", "head"):
+        for _ in range(20):
+            away = place_of(right, title)[1]
+            if abs(away) > 60:
+                drag(page, middle, -away)
+        settle(page)
+        assert abs(place_of(right, title)[1]) < 60
+        assert place_of(left, title) == pytest.approx(place_of(right, title), abs=40)
+
+
+def test_the_two_are_zoomed_together_until_they_are_let_go(page: Page) -> None:
+    left, right = before(page), after(page)
+    scales = [side.locator(".fxi-percent") for side in (left, right)]
+    right.get_by_role("application").hover()
+    page.mouse.wheel(0, -300)
+    settle(page)
+    expect(scales[0]).to_have_text(scales[1].inner_text())
+
+    together = page.get_by_role("button", name="Move together")
+    together.click()
+    still = place_of(left, "mul")
+    right.get_by_role("application").hover()
+    page.mouse.wheel(0, 300)
+    settle(page)
+    assert place_of(left, "mul") == pytest.approx(still)
+    expect(scales[0]).not_to_have_text(scales[1].inner_text())
+    together.click()
+    settle(page)
+    expect(scales[0]).to_have_text(scales[1].inner_text())
+
+
+def test_a_row_of_a_table_leads_to_a_node_that_is_gone(browser: Browser, tmp_path: Path) -> None:
+    layers = nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.ReLU()).eval()
+    session = Session(fx.symbolic_trace(layers), passes=[FuseBatchNorm2dInConv2d()])
+    session.apply("fuse-batch-norm2d-in-conv2d")
+    page = opened(browser, fxlab.report(session, tmp_path / "layers.html"))
+    show_beside(page)
+    tables = page.get_by_role("region", name="Tables")
+    tables.get_by_role("tab", name="Candidates").click()
+    tables.get_by_role("button", name="_1", exact=True).click()
+    settle(page)
+    expect(page.get_by_role("alert")).to_be_hidden()
+    expect(details_title(page)).to_have_text("_1")
+    expect(box(before(page), "1")).to_have_class(re.compile("fxi-selected"))
+    expect(box(page.locator(".fxi-pane-shown"), "0")).to_have_class(re.compile("fxi-selected"))
+    page.context.close()
+
+
+def test_stages_are_walked_through_side_by_side(page: Page) -> None:
+    page.get_by_role("button", name="Stage before").click()
+    settle(page)
+    expect(page.locator(".fxi-pane-head h3")).to_have_text(["Original", "1. Merge linears"])
+    page.get_by_role("button", name="Next stage").click()
+    settle(page)
+    expect(page.get_by_role("application")).to_have_count(2)
+    before(page).get_by_role("application").focus()
+    page.get_by_role("button", name="One graph").click()
+    settle(page)
+    expect(page.get_by_role("application")).to_have_count(1)
+    expect(page.locator(".fxi-flag text").filter(has_text="+").first).to_be_attached()
+    page.get_by_role("combobox", name="Stage of the graph").select_option("0")
+    settle(page)
+    expect(page.get_by_role("button", name="Side by side")).to_be_hidden()
+    expect(page.get_by_role("alert")).to_be_hidden()
+
+
+def test_a_stage_between_is_compared_with_the_one_below_whoever_comes_to_it(
+    browser: Browser, tmp_path: Path
+) -> None:
+    passes = [FuseBatchNorm2dInConv2d(), RemoveIdentities(), RemoveDeadCode()]
+    layers = nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.Identity(), nn.ReLU()).eval()
+    session = Session(fx.symbolic_trace(layers), passes=passes)
+    for p in passes:
+        session.apply(p)
+    page = opened(browser, fxlab.report(session, tmp_path / "layers.html"))
+    for way, graphs in (("One graph", 1), ("Side by side", 2)):
+        page.get_by_role("combobox", name="Stage of the graph").select_option("3")
+        settle(page)
+        page.get_by_role("combobox", name="Compare with").select_option("original")
+        settle(page)
+        page.get_by_role("button", name=way).click()
+        settle(page)
+        page.get_by_role("button", name="Stage before").click()
+        settle(page)
+        expect(page.get_by_role("alert")).to_be_hidden()
+        expect(page.get_by_role("combobox", name="Stage of the graph")).to_have_value("2")
+        expect(page.get_by_role("combobox", name="Compare with")).to_have_value("below")
+        expect(page.get_by_role("application")).to_have_count(graphs)
+    page.context.close()
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"color_scheme": "dark"}, {"contrast": "more"}, {"forced_colors": "active"}],
+    ids=["light", "dark", "high-contrast", "forced-colours"],
+)
+def test_everybody_can_use_it(browser: Browser, file: Path, options: dict[str, Any]) -> None:
+    page = opened(browser, file, **options)
+    show_beside(page)
+    find(page, "query_key_merged_2")
+    assert violations(page, "html") == []
+    ARTIFACTS.mkdir(exist_ok=True)
+    page.screenshot(path=ARTIFACTS / f"report-beside-{'-'.join(options.values()) or 'light'}.png")
+    page.context.close()
+
+
+@pytest.mark.parametrize(("width", "stacked"), [(1000, False), (700, False), (420, True)])
+def test_there_is_room_for_both_in_a_window_of_any_width(page: Page, width: int, stacked: bool) -> None:
+    page.set_viewport_size({"width": width, "height": 1000})
+    page.wait_for_timeout(300)
+    find(page, "query_key_merged_2")
+    ARTIFACTS.mkdir(exist_ok=True)
+    page.screenshot(path=ARTIFACTS / f"report-beside-{width}.png")
+    left, right = (of.get_by_role("application").bounding_box() for of in (before(page), after(page)))
+    assert left is not None
+    assert right is not None
+    assert (left["y"] + left["height"] <= right["y"]) == stacked
+    for area in (left, right):
+        assert area["width"] > 200
+        assert area["height"] > 150
+    assert cut_off(page.locator(".fxlab-inspector")) == []
