@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 from torch import nn
@@ -77,6 +77,11 @@ class _Withheld(dict[str, Any]):
         if name in self._names:
             raise NeedsModuleError(f"it uses {name}")
         return False
+
+    def _listed(self) -> NoReturn:
+        raise NeedsModuleError("it lists parameters, buffers or modules")
+
+    keys = values = items = __iter__ = _listed
 
 
 def _is_setting(value: Any) -> bool:

@@ -75,4 +75,5 @@ def _runs(function: Any, code: CodeType) -> TypeGuard[FunctionType]:
 
 def is_method(function: FunctionType) -> bool:
     """Tell whether a function that is a part of a model is a method of a module."""
-    return "." in function.__qualname__
+    around = function.__qualname__.rpartition(".")[0]
+    return bool(around) and not around.endswith("<locals>")

@@ -115,3 +115,53 @@ def test_where_sizes_get_too_complicated_the_batch_size_is_still_followed():
 def test_what_is_fixed_beside_the_batch_size_is_said():
     with pytest.warns(TraceWarning, match=r"a dynamic batch size[\s\S]*x.shape\[2\] fixed at 33, though"):
         symbolic_trace(Windows(), (torch.randn(2, 40, 33, 4),))
+
+
+class Beside(nn.Module):
+    """Puts what it makes of an image, which has two rows of patches, among the numbers of each item."""
+
+    def __init__(self, one_by_one):
+        super().__init__()
+        self.one_by_one = one_by_one
+
+    def forward(self, numbers, patches):
+        if len(patches) != 2 * len(numbers):
+            raise ValueError("each item has two rows of patches")
+        images = patches.view(numbers.shape[0], -1)
+        if self.one_by_one:
+            images = torch.stack([image.exp() for image in images])
+        return numbers + images.sum(1, keepdim=True)
+
+
+def findings(traced, kind):
+    return {f.what: f.detail for f in traced.meta["trace"].findings if f.kind == kind}
+
+
+def test_inputs_with_several_rows_for_each_item_are_checked_at_a_larger_batch():
+    traced = symbolic_trace(Beside(one_by_one=False), (torch.randn(3, 5), torch.randn(6, 4)))
+    assert findings(traced, "check")["a larger batch"] == "same bits as the model"
+    assert_agree(traced, Beside(one_by_one=False), (torch.randn(4, 5), torch.randn(8, 4)))
+
+
+def test_a_batch_that_is_fixed_is_known_to_be_so_without_need():
+    inputs = torch.randn(3, 5), torch.randn(6, 4)
+    with pytest.warns(TraceWarning, match=r"fixed at \d, though the model takes other sizes"):
+        traced = symbolic_trace(Beside(one_by_one=True), inputs)
+    with pytest.raises(AssertionError, match="traced for"):
+        traced(torch.randn(4, 5), torch.randn(8, 4))
+
+
+class Marked(nn.Module):
+    """Wants as many marks in front as there are images, whatever follows."""
+
+    def forward(self, ids, images):
+        if int((ids == 1).sum()) != images.shape[0] * images.shape[1]:
+            raise ValueError("marks and images do not match")
+        return ids.cumsum(1) + images.sum()
+
+
+@pytest.mark.filterwarnings("ignore::fxlab.tracing.TraceWarning")
+def test_where_a_longer_text_must_not_begin_anew_it_goes_on_from_its_end():
+    ids = torch.tensor([[1, 1, 7, 8, 9, 6], [1, 1, 5, 6, 7, 8]])
+    traced = symbolic_trace(Marked(), (ids, torch.randn(2, 2, 3)))
+    assert findings(traced, "check")["ids.shape[1] = 7"] == "same bits as the model"

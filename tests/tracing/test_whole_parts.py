@@ -302,6 +302,8 @@ class Numbered(nn.Module):
             offset = offset + self.linear.bias[0].detach()
         if self.uses == "a module, if it is there":
             offset += 0 if getattr(self, "linear", None) is None else 1
+        if self.uses == "a list of its parameters":
+            offset += len(list(self.parameters()))
         if self.uses == "an attribute that it writes":
             self.offset = 5
         return torch.cat([torch.arange(n) + offset for n in lengths.tolist()])
@@ -327,7 +329,10 @@ def test_a_method_that_needs_settings_only_is_one_node():
         assert same_bits(other(x, torch.tensor([3, 4])), model(x, torch.tensor([3, 4])))
 
 
-@pytest.mark.parametrize("uses", ["a parameter", "a module, if it is there", "an attribute that it writes"])
+@pytest.mark.parametrize(
+    "uses",
+    ["a parameter", "a module, if it is there", "a list of its parameters", "an attribute that it writes"],
+)
 def test_a_method_that_needs_more_of_its_module_is_not_kept_whole(uses):
     model = Numbered(uses)
     traced = traced_quietly(model, torch.randn(5, 4), torch.tensor([2, 3]))
