@@ -12,7 +12,7 @@ from torch import nn
 
 from fxlab.tracing.input_makers import InputMaker
 from fxlab.tracing.input_names import MAKERS, Make, alternatives
-from fxlab.tracing.input_places import parts_with_places, places_of
+from fxlab.tracing.input_places import feature_makers, places_of
 from fxlab.tracing.input_trials import first_that_runs
 
 
@@ -131,16 +131,16 @@ def _inputs_of(maker: InputMaker, names: list[str]) -> Iterator[dict[str, torch.
         maker.in_front = []
         makers = dict(zip(names, chosen, strict=True))
         inputs: dict[str, torch.Tensor] = {}
-        parts = list(parts_with_places(maker.model, names)) if "input_ids" in makers else []
-        for part in parts:
-            _make(maker, {name: makers[name] for name in part.names}, inputs)
-            if (places := places_of(maker, part, inputs)) is not None:
+        of_features = list(feature_makers(maker.model, names)) if "input_ids" in makers else []
+        for of in of_features:
+            _make(maker, {name: makers[name] for name in of.names}, inputs)
+            if (places := places_of(maker, of, inputs)) is not None:
                 maker.in_front.append(places)
         _make(maker, {name: make for name, make in makers.items() if name not in inputs}, inputs)
         if len(inputs) != len(names):
             continue
         inputs = {name: inputs[name] for name in names}
-        if len(maker.in_front) == len(parts):
+        if len(maker.in_front) == len(of_features):
             yield inputs
         else:
             refused.append(inputs)

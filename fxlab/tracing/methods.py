@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, NoReturn
@@ -57,13 +58,23 @@ class MethodOf:
         return result
 
 
-def method_of(module: nn.Module, name: str) -> MethodOf:
-    """Return a target that calls a method of a module."""
+def method_of(module: nn.Module, name: str, copies: dict[int, Any]) -> MethodOf:
+    """Return a target that calls a method of a module, with its settings as they are now.
+
+    Parameters
+    ----------
+    module
+        The module.
+    name
+        The method.
+    copies
+        What was copied for other targets, as :func:`copy.deepcopy` keeps it: a configuration is copied once.
+    """
     attributes = {key: value for key, value in vars(module).items() if key not in _OF_EVERY_MODULE}
     settings = {key: value for key, value in attributes.items() if _is_setting(value)}
     state = (module._parameters, module._buffers, module._modules)
     withheld = attributes.keys() - settings.keys() | {key for names in state for key in names}
-    return MethodOf(type(module), name, settings, frozenset(withheld))
+    return MethodOf(type(module), name, copy.deepcopy(settings, copies), frozenset(withheld))
 
 
 class _Withheld(dict[str, Any]):

@@ -109,6 +109,7 @@ class Recorder(TorchFunctionMode):
         self._thread = threading.get_ident()
         self._paused = False
         self._autocast = autocast_state()
+        self._copied_settings: dict[int, Any] = {}
 
     def record(self, arguments: tuple[Argument, ...], values: Mapping[str, Any]) -> Any:
         """Run the model once, make the graph, and return what the model returned.
@@ -308,7 +309,7 @@ class Recorder(TorchFunctionMode):
             return original(*args, **kwargs)
         if is_method(function):
             module, *others = args
-            target = method_of(module, function.__name__)
+            target = method_of(module, function.__name__, self._copied_settings)
             return self._call_part(function, target, Call("call_function", target, tuple(others), kwargs))
         return self._call_part(function, original, Call("call_function", function, args, kwargs))
 
