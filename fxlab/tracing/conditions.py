@@ -126,9 +126,9 @@ class Conditions:
             self._require(operator.eq, actual, shape, f"{REFUSAL} {name} of shape {shape} only (at {place})")
 
     def hold_count(self, name: str, tensors: Any) -> None:
-        """Make the graph check how many tensors a call gives, as Python may go through them."""
+        """Make the graph check how many tensors it has just been given, as Python may go through them."""
         if tensors:
-            count = self._graph.call_function(len, (self._recording.node_of_parts(tensors),))
+            count = self._graph.call_function(len, (self._recording.latest,))
             place = where(self._recording.frames())
             message = f"{REFUSAL} {name} giving {len(tensors)} tensors only (at {place})"
             self._require(operator.eq, count, len(tensors), message)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 import sys
-from collections.abc import Callable, Container, Iterator, Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, MutableMapping
 from types import FrameType
 from typing import Any
 
@@ -238,11 +238,6 @@ class Recording:
             detached = node.graph.call_method("detach", (node,))
         detached.meta = node.meta | {"val": self._value_in_meta(tensor)}
         return detached
-
-    def node_of_parts(self, tensors: Sequence[torch.Tensor]) -> Node:
-        """Return the node that gives several tensors together."""
-        found = self.nodes[tensors[0]]
-        return found if isinstance(found, Node) else found[0]
 
     def _taken_out(self, node: Node, path: Path) -> Node:
         for key in path:

@@ -209,6 +209,7 @@ class _Ladder:
         result: GraphModule | None = None
         # The run before this rung has told the first parts.
         failure, reasons = self._failure, self._reasons
+        has_other = failure is None  # one that can be read more easily, and holds for as many images
         most_operations = FEW_OPERATIONS if isinstance(failure, SizeError) else MOST_OPERATIONS
         for _ in range(_MOST_RUNS):
             if failure is not None:
@@ -220,7 +221,7 @@ class _Ladder:
                     chosen.setdefault(part, reason)
                 elif failure is not None:
                     raise failure
-                elif reason.is_number and not reason.is_count and result is not None:
+                elif reason.is_number and result is not None and (has_other or not reason.is_count):
                     raise TraceError(f"The model itself {reason.what}")
             if result is not None and not chosen:
                 return result

@@ -8,6 +8,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from fxlab.tracing import TraceWarning, example_inputs, symbolic_trace
+from fxlab.tracing.report import DYNAMIC
 
 
 class Decides(nn.Module):
@@ -267,3 +268,20 @@ def test_what_is_written_in_place_is_written_once_before_it_is_decided_on(write)
     traced = symbolic_trace(Decides(), x)
     assert traced.meta["trace"].rung == "dynamic shapes, with data"
     assert torch.equal(traced(x), Decides()(x))
+
+
+class SplitsByData(nn.Module):
+    """Takes rows apart where a tensor says, as models do with the patches of each image."""
+
+    def forward(self, rows, lengths):
+        parts = rows.split([length * 2 for length in lengths])
+        return torch.stack([part.sum(0) for part in parts])
+
+
+@pytest.mark.filterwarnings("ignore::fxlab.tracing.TraceWarning")
+def test_parts_whose_sizes_are_data_are_counted():
+    traced = symbolic_trace(SplitsByData(), (torch.randn(10, 3), torch.tensor([2, 3])))
+    assert traced.meta["trace"].rung == DYNAMIC
+    assert_agree(traced, SplitsByData(), (torch.randn(12, 3), torch.tensor([5, 1])))
+    with pytest.raises(AssertionError, match="traced for"):
+        traced(torch.randn(12, 3), torch.tensor([3, 1, 2]))
