@@ -14,7 +14,7 @@ from torch.fx import GraphModule
 
 from fxlab.running import run
 from fxlab.tensors import same_bits, tensors_by_path
-from fxlab.tracing.arguments import Argument, inputs_of
+from fxlab.tracing.arguments import Argument, inputs_of, tensors_inside
 from fxlab.tracing.fake_inputs import FakeInputs, Size, name_of_size, resized, with_padding
 from fxlab.tracing.module_state import module_state_kept
 from fxlab.tracing.report import REFUSAL, Finding, TraceError
@@ -55,11 +55,18 @@ class Eager:
 
     def accepts(self, sizes: Mapping[Size, int]) -> bool:
         """Tell whether the model runs on inputs of other sizes."""
-        for from_end in (False, True):
+        for values in self.resized(sizes):
             with suppress(EagerError):
-                self.run(resized(self.arguments, sizes, from_end=from_end))
+                self.run(values)
                 return True
         return False
+
+    def resized(self, sizes: Mapping[Size, int]) -> Iterator[dict[str, Any]]:
+        """Yield inputs of other sizes; a second time, filled in another way, if there may be a text."""
+        yield resized(self.arguments, sizes)
+        tensors = (t for argument in self.arguments for _, t in tensors_inside(argument.value))
+        if not all(tensor.is_floating_point() for tensor in tensors):
+            yield resized(self.arguments, sizes, from_end=True)
 
     def difference(self, traced: GraphModule, values: Mapping[str, Any]) -> str:
         """Return how the outputs of a trace differ from the model's, or ``""`` if every bit is the same.
@@ -107,27 +114,12 @@ def check_against_eager(eager: Eager, traced: GraphModule, fakes: FakeInputs) ->
             f"The model does not run on these inputs: {error}. Check their names, shapes and dtypes."
         ) from error.__cause__
     findings = [Finding("check", "the inputs", "same bits as the model")]
-    variants = [("padded masks", [with_padding(eager.arguments)])]
-    for words, sizes in _other_sizes(fakes):
-        variants.append((words, [resized(eager.arguments, sizes, from_end=end) for end in (False, True)]))
-    for words, ways in variants:
-        outcome = ""
-        for values in ways:
-            if values is None:
-                continue
-            try:
-                _expect_same(eager, traced, values, words)
-            except EagerError as error:
-                outcome = outcome or f"left out: the model raises {str(error)[:200]}"
-                continue
-            except RefusalError as error:
-                outcome = f"refused: {str(error)[:200]}"
-            else:
-                outcome = "same bits as the model"
-            break
-        if outcome:
-            findings.append(Finding("check", words, outcome))
-    return findings
+    padded = with_padding(eager.arguments)
+    variants = [] if padded is None else [("padded masks", iter([padded]))]
+    variants += [(words, eager.resized(sizes)) for words, sizes in _other_sizes(fakes)]
+    return findings + [
+        Finding("check", words, _outcome(eager, traced, ways, words)) for words, ways in variants
+    ]
 
 
 def sizes_at(fakes: FakeInputs, values: Mapping[sympy.Symbol, int]) -> dict[Size, int]:
@@ -149,6 +141,21 @@ def _expect_same(eager: Eager, traced: GraphModule, values: Mapping[str, Any], w
         raise TraceError(
             f"The recorded graph does not compute what the model computes. On {words}: {difference}"
         )
+
+
+def _outcome(eager: Eager, traced: GraphModule, ways: Iterator[dict[str, Any]], words: str) -> str:
+    """Return what comes of a comparison on the first of several inputs that the model takes."""
+    left_out = ""
+    for values in ways:
+        try:
+            _expect_same(eager, traced, values, words)
+        except EagerError as error:
+            left_out = left_out or f"left out: the model raises {str(error)[:200]}"
+        except RefusalError as error:
+            return f"refused: {str(error)[:200]}"
+        else:
+            return "same bits as the model"
+    return left_out
 
 
 def _other_sizes(fakes: FakeInputs) -> Iterator[tuple[str, dict[Size, int]]]:
