@@ -13,6 +13,8 @@ from fxlab.tensors import known_number
 
 _FRAME = re.compile(r'^\s*File "(?P<file>[^"\n]+)", line (?P<line>\d+), in (?P<function>[^\n]*)$', re.M)
 _PUBLIC_MODULES = {"_operator": "operator", "builtins": "", "torch._C._nn": "torch.nn.functional"}
+_OF_TORCH = "_VariableFunctionsClass."
+"""How Python knows functions such as ``torch.cat``."""
 MOST_FRAMES = 40
 CONTEXT_LINES = 3
 
@@ -25,7 +27,7 @@ def target_text(node: fx.Node) -> str:
     name = str(
         getattr(node.target, "__qualname__", "") or getattr(node.target, "__name__", "") or node.target
     )
-    module = _PUBLIC_MODULES.get(module, module)
+    module, name = _PUBLIC_MODULES.get(module, module), name.removeprefix(_OF_TORCH)
     return f"{module}.{name}" if module else name
 
 

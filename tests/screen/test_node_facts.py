@@ -24,6 +24,7 @@ def node() -> fx.Node:
     [
         (operator.add, "operator.add"),
         (builtins.getattr, "getattr"),
+        (torch.cat, "torch.cat"),
         (torch.nn.functional.linear, "torch.nn.functional.linear"),
         (nn.functional.relu, "torch.nn.functional.relu"),
     ],
