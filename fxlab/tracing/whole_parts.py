@@ -182,7 +182,7 @@ class _Numbers:
             return data_of(value)
         if isinstance(value, slice):
             return slice(*map(self.of, (value.start, value.stop, value.step)))
-        if type(value) in (list, tuple):
+        if type(value) in (list, tuple, torch.Size):
             return type(value)(self.given(item) for item in value)
         if type(value) is dict:
             return {key: self.given(item) for key, item in value.items()}

@@ -330,6 +330,21 @@ def test_a_method_that_needs_settings_only_is_one_node():
         assert same_bits(other(x, torch.tensor([3, 4])), expected(x, torch.tensor([3, 4])))
 
 
+class GivenAShape(nn.Module):
+    def repeated(self, shape):
+        return torch.cat([torch.full((1, shape[1]), float(row)) for row in range(shape[0])])
+
+    def forward(self, x):
+        return x.sum(-1) + self.repeated(x.shape[:-1])
+
+
+def test_a_part_may_be_given_a_shape():
+    traced = traced_quietly(GivenAShape(), torch.randn(2, 3, 4))
+    assert traced.meta["trace"].rung == WHOLE
+    x = torch.randn(5, 7, 4)
+    assert same_bits(traced(x), GivenAShape()(x))
+
+
 @pytest.mark.parametrize(
     "uses",
     ["a parameter", "a module, if it is there", "a list of its parameters", "an attribute that it writes"],
