@@ -41,7 +41,7 @@ ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT / "tests"))
 from zoo import SHRINKS, model_types, tasks, tiny_of_type  # noqa: E402 (of the tests, which are no package)
 
-SECONDS = 90
+SECONDS = 180
 RIGHT, REFUSED, WRONG = _HOW = "right", "refused", "wrong"
 NOT_TRIED = ("not built", "no inputs", "not run")
 BASE, HEADS = "base", "heads"
