@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import builtins
 import operator
-import re
 from collections.abc import Mapping
 from typing import Any
 
 import torch
 from torch import fx, nn
 
-from fxlab.drawing.folding import short_name
+from fxlab.drawing.folding import NUMBERED, short_name
 from fxlab.drawing.hierarchy import Group, Leaf
 from fxlab.tensors import known_number
 
@@ -19,7 +18,6 @@ _DTYPES = {
     "float32": "f32", "float64": "f64", "float16": "f16", "bfloat16": "bf16", "int64": "i64", "int32": "i32",
     "int16": "i16", "int8": "i8", "uint8": "u8", "complex64": "c64", "complex128": "c128",
 }  # fmt: skip
-_NUMBERED = re.compile(r"_\d+$")
 _PLUMBING = {"size", "dim", "numel", "stride"}
 _BINARY_SYMBOLS = {"add": "+", "sub": "−", "mul": "×", "truediv": "÷", "div": "÷"}  # noqa: RUF001
 
@@ -54,7 +52,7 @@ def lines_of(item: Group | Leaf, modules: Mapping[str, nn.Module]) -> tuple[str,
 def says_what_the_title_says(line: str, title: str) -> bool:
     """Whether a line such as ``torch.add`` only repeats a title such as ``add_3``."""
     called = line.removesuffix("()").rpartition(".")[2]
-    return called == _NUMBERED.sub("", title)
+    return called == NUMBERED.sub("", title)
 
 
 def _attributes_text(node: fx.Node) -> str:

@@ -18,7 +18,8 @@ LONGEST_RUN, SHORTER_RUN = 48, 32
 FEWEST_EQUAL_NODES = 8
 """Fewer equal nodes side by side are drawn one by one."""
 
-_NUMBERED = re.compile(r"_\d+$")
+NUMBERED = re.compile(r"_\d+$")
+"""The end of a name that torch has made unlike the names before."""
 _INDEXED = re.compile(r"^(?P<prefix>(?:.*\.)?)(?P<index>\d+)(?P<call>(?:@\d+)?(?:~\d+)?)$", re.DOTALL)
 
 
@@ -259,7 +260,7 @@ def _read_each_other(nodes: Sequence[fx.Node]) -> bool:
 def _row_draft(draft: Draft, nodes: Sequence[fx.Node]) -> Draft:
     made = _stretch_draft(draft, nodes, "row")
     made.kind, made.members = "repeat", len(nodes)
-    made.class_name = _NUMBERED.sub("", nodes[0].name)
+    made.class_name = NUMBERED.sub("", nodes[0].name)
     return made
 
 

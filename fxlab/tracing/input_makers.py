@@ -151,8 +151,8 @@ class InputMaker:
         return torch.ones(self.batch_size, *shape, dtype=torch.long)
 
     def zeros(self, *shape: int) -> torch.Tensor:
-        """Return zeros, as many as there are tokens or in another shape."""
-        return torch.zeros(self.batch_size, *(shape or (self.length(),)), dtype=torch.long)
+        """Return zeros, a row for each of the batch."""
+        return torch.zeros(self.batch_size, *shape, dtype=torch.long)
 
     def kinds(self) -> torch.Tensor:
         """Return what each token stands for: zero is text."""

@@ -10,11 +10,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from fxlab.tracing.arguments import bound_arguments
-from fxlab.tracing.caches import caches_bypassed
-from fxlab.tracing.fake_inputs import FakeInputs
-from fxlab.tracing.fake_state import put_fakes
 from fxlab.tracing.input_makers import InputMaker, Places
+from fxlab.tracing.input_trials import run_on_fakes
 from fxlab.tracing.module_state import module_state_kept
 
 
@@ -65,15 +62,11 @@ def places_of(maker: InputMaker, of: FeatureMaker, inputs: Mapping[str, torch.Te
     return None
 
 
-def _on_fakes(model: nn.Module, of: FeatureMaker, given: Mapping[str, torch.Tensor]) -> Any:
+def _on_fakes(model: nn.Module, of: FeatureMaker, given: dict[str, torch.Tensor]) -> Any:
     # Data comes along: how many patches an image has may stand in one of the inputs.
-    fakes = FakeInputs(bound_arguments(model, dict(given)), dynamic=False, with_data=True)
-    with module_state_kept(model), caches_bypassed(model), torch.no_grad():
-        put_fakes(model, fakes.mode)
-        with fakes.mode:
-            return of.call(**{name: fakes.values[name] for name in given})
+    return run_on_fakes(model, of.call, given, with_data=True)
 
 
-def _on_data(model: nn.Module, of: FeatureMaker, given: Mapping[str, torch.Tensor]) -> Any:
+def _on_data(model: nn.Module, of: FeatureMaker, given: dict[str, torch.Tensor]) -> Any:
     with module_state_kept(model, values=True), torch.no_grad():
         return of.call(**given)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from itertools import chain
 from typing import Any
 
@@ -53,13 +53,20 @@ def first_that_runs(model: nn.Module, candidates: Iterable[dict[str, Any]]) -> d
 def takes(model: nn.Module, inputs: dict[str, Any]) -> bool:
     """Tell whether a model runs on inputs of these names, shapes and dtypes."""
     try:
-        fakes = FakeInputs(bound_arguments(model, inputs), dynamic=False)
-        with module_state_kept(model), caches_bypassed(model), torch.no_grad():
-            put_fakes(model, fakes.mode)
-            with fakes.mode:
-                model(**fakes.values)
+        run_on_fakes(model, model, inputs)
     except _UNKNOWN:
         return True
     except Exception as error:  # a model may refuse inputs in any way
         return any(words in str(error) for words in _UNKNOWN_WORDS)
     return True
+
+
+def run_on_fakes(
+    model: nn.Module, call: Callable[..., Any], inputs: dict[str, Any], *, with_data: bool = False
+) -> Any:
+    """Call a model, or a method of it or of a part of it, on fake tensors in place of inputs of the model."""
+    fakes = FakeInputs(bound_arguments(model, inputs), dynamic=False, with_data=with_data)
+    with module_state_kept(model), caches_bypassed(model), torch.no_grad():
+        put_fakes(model, fakes.mode)
+        with fakes.mode:
+            return call(**{name: fakes.values[name] for name in inputs})

@@ -132,9 +132,13 @@ class Recording:
         """Return a node without gradient that has the data of another."""
         if node in self._without_grad or not _can_have_gradient(node.meta.get("val")):
             return node
-        detached = self.here.call_method("detach", (self.brought_here(node),))
-        self.describe(detached, node.meta["val"])
+        detached = self._detached_here(node, node.meta["val"])
         self._without_grad.add(detached)
+        return detached
+
+    def _detached_here(self, node: Node, value: Any) -> Node:
+        detached = self.here.call_method("detach", (self.brought_here(node),))
+        self.describe(detached, value)
         return detached
 
     @property
@@ -230,9 +234,7 @@ class Recording:
     def _taken_out_of_no_grad(self, node: Node, tensor: torch.Tensor) -> Node:
         """Return a node with the value of one that the model has run without gradient."""
         if self.bodies or any(user in self.impure for user in node.users):
-            detached = self.here.call_method("detach", (self.brought_here(node),))
-            self.describe(detached, tensor)
-            return detached
+            return self._detached_here(node, tensor)
         # It belongs to where the value is made, not to the first of its readers.
         with node.graph.inserting_after(node):
             detached = node.graph.call_method("detach", (node,))
