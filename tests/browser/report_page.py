@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 import xml.etree.ElementTree as ET
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -55,6 +57,15 @@ def opened(browser: Browser, file: Path, **options: Any) -> Page:
     page.goto(file.as_uri())
     page.wait_for_selector(".fxi-layer svg")
     return page
+
+
+@contextmanager
+def checked(page: Page) -> Iterator[Page]:
+    """Afterwards a report must have asked for nothing but itself and its worker, without an error."""
+    yield page
+    assert [url for url in page.requested if not url.startswith(("file:", "blob:"))] == []  # type: ignore[attr-defined]
+    assert page.problems == []  # type: ignore[attr-defined]
+    page.context.close()
 
 
 def make_session() -> Session:

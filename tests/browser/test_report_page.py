@@ -12,7 +12,7 @@ import torch
 from accessibility import violations
 from PIL import Image
 from playwright.sync_api import Browser, Page, expect
-from report_page import ARTIFACTS, box, details_title, elements_of, make_session, opened, settle
+from report_page import ARTIFACTS, box, checked, details_title, elements_of, make_session, opened, settle
 
 import fxlab
 from fxlab import MergeLinears, Session
@@ -39,11 +39,8 @@ def file(session: Session, tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def page(browser: Browser, file: Path) -> Iterator[Page]:
     """The report; afterwards it must have asked for nothing but itself and its worker."""
-    page = opened(browser, file)
-    yield page
-    assert [url for url in page.requested if not url.startswith(("file:", "blob:"))] == []  # type: ignore[attr-defined]
-    assert page.problems == []  # type: ignore[attr-defined]
-    page.context.close()
+    with checked(opened(browser, file)) as page:
+        yield page
 
 
 def saved_svg(page: Page, tmp_path: Path) -> str:

@@ -12,8 +12,9 @@ import pytest
 from accessibility import violations
 from blocks_page import cut_off
 from playwright.sync_api import Browser, Locator, Page, expect
-from report_page import ARTIFACTS, SVG, box, details_title, make_session, opened, settle
+from report_page import ARTIFACTS, SVG, box, checked, details_title, make_session, opened, settle
 from torch import fx, nn
+from two_sides import expect_one_scale
 
 import fxlab
 from fxlab import FuseBatchNorm2dInConv2d, RemoveDeadCode, RemoveIdentities, Session
@@ -39,12 +40,9 @@ def file(session: Session, tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def page(browser: Browser, file: Path) -> Iterator[Page]:
     """The report with the original beside the last stage."""
-    page = opened(browser, file)
-    show_beside(page)
-    yield page
-    assert [url for url in page.requested if not url.startswith(("file:", "blob:"))] == []  # type: ignore[attr-defined]
-    assert page.problems == []  # type: ignore[attr-defined]
-    page.context.close()
+    with checked(opened(browser, file)) as page:
+        show_beside(page)
+        yield page
 
 
 def show_beside(page: Page, compared: str = "original") -> None:
@@ -167,16 +165,7 @@ def test_both_are_coloured_on_one_scale_with_one_legend(page: Page) -> None:
     page.get_by_role("combobox", name="Colour by").select_option("parameters")
     settle(page)
     find(page, "query_key_merged_2")
-    for of in (before(page), after(page)):
-        expect(of.locator(".fxi-layer svg .node.fxi-heat").first).to_be_visible()
-    heat = "element => Number(element.style.getPropertyValue('--heat'))"
-    merged = box(after(page), "query_key_merged").and_(page.locator(".fxi-selected")).evaluate(heat)
-    parts = before(page).locator(".node.fxi-selected")
-    expect(parts).to_have_count(2)
-    assert [parts.nth(i).evaluate(heat) for i in range(2)] == [pytest.approx(merged / 2, abs=0.001)] * 2
-    expect(page.locator(".fxi-scale")).to_have_count(1)
-    parts.first.hover()
-    expect(before(page).get_by_role("tooltip")).to_contain_text("Parameters: 72 (")
+    expect_one_scale(page, before(page), after(page), box(after(page), "query_key_merged"))
 
 
 def place_of(side: Locator, title: str) -> tuple[float, float]:

@@ -10,6 +10,7 @@ from blocks_page import box, cut_off, open_blocks, put_back, switch
 from jupyter_lab import JupyterLab
 from lab_page import LabPage
 from playwright.sync_api import Locator, expect
+from two_sides import expect_one_scale
 
 pytestmark = pytest.mark.browser
 
@@ -84,16 +85,9 @@ def test_both_are_coloured_on_one_scale_with_one_legend(page: LabPage, inspector
     inspector.get_by_role("combobox", name="Colour by").select_option("parameters")
     page.settle(inspector)
     find(page, inspector, "query_key_merged_2")
-    for of in (before(inspector), after(inspector)):
-        expect(of.locator(".fxi-layer svg .node.fxi-heat").first).to_be_visible()
-    heat = "element => Number(element.style.getPropertyValue('--heat'))"
-    merged = box(after(inspector), "query_key_merged").and_(inspector.locator(".fxi-selected")).evaluate(heat)
-    parts = before(inspector).locator(".node.fxi-selected")
-    expect(parts).to_have_count(2)
-    assert [parts.nth(i).evaluate(heat) for i in range(2)] == [pytest.approx(merged / 2, abs=0.001)] * 2
-    expect(inspector.locator(".fxi-scale")).to_have_count(1)
-    parts.first.hover()
-    expect(before(inspector).get_by_role("tooltip")).to_contain_text("Parameters: 72 (")
+    expect_one_scale(
+        inspector, before(inspector), after(inspector), box(after(inspector), "query_key_merged")
+    )
     page.brightness_by_theme(inspector, "beside-coloured-")
     inspector.get_by_text("Legend").click()
     inspector.get_by_role("combobox", name="Colour by").select_option("")
