@@ -76,10 +76,14 @@ def why_only_norm_is_trained(layer: nn.Module, batch_norm: _BatchNorm) -> str:
 
     The parameters of the fused layer are trained where those of the layer are.
     """
-    if any(parameter.requires_grad for parameter in layer.parameters()):
+    if _is_trained(layer) or not _is_trained(batch_norm):
         return ""
-    trained = any(parameter.requires_grad for parameter in batch_norm.parameters())
-    return "only the batch norm is trained, not the layer that it would be fused into" if trained else ""
+    return "only the batch norm is trained, not the layer that it would be fused into"
+
+
+def _is_trained(module: nn.Module) -> bool:
+    parameters = module._parameters.values()
+    return any(parameter is not None and parameter.requires_grad for parameter in parameters)
 
 
 def move_like(originals: list[nn.Module], replacement: nn.Module) -> None:

@@ -85,24 +85,31 @@ class GraphFacts:
 
     def holders(self, tensor: torch.Tensor, path: str, name: str) -> list[str]:
         """Return who else holds memory of a tensor than ``name`` of the module at ``path``."""
-        own = f"{path}.{name}"
-        others = [entry for entry in self._memory.get(_storage(tensor), ()) if entry[0] != own]
-        return [holder for holder, other in others if _overlap(tensor, other)]
+        own = path, name
+        others = [entry for entry in self._memory.get(_storage(tensor), ()) if entry[:2] != own]
+        return [
+            f"{holder}.{attribute}" if attribute else holder
+            for holder, attribute, other in others
+            if _overlap(tensor, other)
+        ]
 
     @cached_property
-    def _memory(self) -> dict[int, list[tuple[str, torch.Tensor]]]:
-        memory: dict[int, list[tuple[str, torch.Tensor]]] = defaultdict(list)
+    def _memory(self) -> dict[int, list[tuple[str, str, torch.Tensor]]]:
+        """The tensors of each storage, with who holds them: a module, by its path, and the name of the
+        attribute; or a node, and no name.
+        """
+        memory: dict[int, list[tuple[str, str, torch.Tensor]]] = defaultdict(list)
         for path, module in self.graph_module.named_modules():
-            plain = ((name, value) for name, value in vars(module).items() if isinstance(value, torch.Tensor))
-            for name, tensor in (*module._parameters.items(), *module._buffers.items(), *plain):
-                if tensor is not None and tensor.layout is torch.strided:
-                    memory[_storage(tensor)].append((f"{path}.{name}", tensor))
+            for attributes in (module._parameters, module._buffers, vars(module)):
+                for name, tensor in attributes.items():
+                    if isinstance(tensor, torch.Tensor) and tensor.layout is torch.strided:
+                        memory[_storage(tensor)].append((path, name, tensor))
         for node in self.graph_module.graph.nodes:
             if node.op == "get_attr":
                 parent_path, name = split_path(str(node.target))
                 tensor = getattr(find_module(self.graph_module, parent_path), name, None)
                 if isinstance(tensor, torch.Tensor) and tensor.layout is torch.strided:
-                    memory[_storage(tensor)].append((f"node {node.name}", tensor))
+                    memory[_storage(tensor)].append((f"node {node.name}", "", tensor))
         return memory
 
 

@@ -51,19 +51,19 @@ def why_not_plain(module: nn.Module, expected: type[nn.Module]) -> str:
 
 
 def why_mixed(*modules: nn.Module) -> str:
-    """Return why the floating-point tensors of modules cannot be combined; empty if they can."""
+    """Return why the floating-point tensors of childless modules cannot be combined; empty if they can."""
     tensors = [
         tensor
         for module in modules
-        for tensor in (*module.parameters(), *module.buffers())
-        if tensor.is_floating_point()
+        for tensor in (*module._parameters.values(), *module._buffers.values())
+        if tensor is not None and tensor.is_floating_point()
     ]
-    dtypes = {str(tensor.dtype).removeprefix("torch.") for tensor in tensors}
-    devices = {str(tensor.device) for tensor in tensors}
+    dtypes = {tensor.dtype for tensor in tensors}
+    devices = {tensor.device for tensor in tensors}
     if len(dtypes) > 1:
-        return f"the dtypes are mixed: {', '.join(sorted(dtypes))}"
+        return f"the dtypes are mixed: {', '.join(sorted(str(d).removeprefix('torch.') for d in dtypes))}"
     if len(devices) > 1:
-        return f"the devices are mixed: {', '.join(sorted(devices))}"
+        return f"the devices are mixed: {', '.join(sorted(map(str, devices)))}"
     return ""
 
 

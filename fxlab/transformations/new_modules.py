@@ -43,8 +43,8 @@ def new_conv(weight: torch.Tensor, bias: torch.Tensor, like: Conv) -> Conv:
     """
     conv = type(like).__new__(type(like))
     nn.Module.__init__(conv)
-    for name in (*like.__constants__, "transposed", "_reversed_padding_repeated_twice"):
-        setattr(conv, name, getattr(like, name))
+    geometry = (*like.__constants__, "transposed", "_reversed_padding_repeated_twice")
+    vars(conv).update({name: getattr(like, name) for name in geometry})
     _set_parameters(conv, weight, bias, like)
     return conv
 
@@ -57,10 +57,10 @@ def new_layer(weight: torch.Tensor, bias: torch.Tensor, like: nn.Linear | _ConvN
 def _set_parameters(
     module: nn.Module, weight: torch.Tensor, bias: torch.Tensor | None, like: nn.Linear | _ConvNd
 ) -> None:
-    module.weight = nn.Parameter(weight, like.weight.requires_grad)
-    if bias is None:
-        module.register_parameter("bias", None)
-    else:
+    module._parameters["weight"] = nn.Parameter(weight, like.weight.requires_grad)
+    module._parameters["bias"] = None
+    if bias is not None:
         source = like._parameters["bias"]
-        module.bias = nn.Parameter(bias, (like.weight if source is None else source).requires_grad)
-    module.train(like.training)
+        trained = (like.weight if source is None else source).requires_grad
+        module._parameters["bias"] = nn.Parameter(bias, trained)
+    module.training = like.training
