@@ -43,7 +43,7 @@ bench: $(VENV)/.test
 compat:
 	$(PYTHON) -m venv $(VENV)-oldest
 	$(VENV)-oldest/bin/python -m pip install --quiet --constraint constraints-oldest.txt torch transformers pandas \
-	    numpy graphviz pygraphviz tqdm ipywidgets anywidget pytest hypothesis pillow psutil
+	    numpy graphviz pygraphviz tqdm ipywidgets anywidget pytest hypothesis pillow psutil sybil matplotlib
 	PYTHONPATH=. $(VENV)-oldest/bin/python -m pytest -W ignore tests/test_session.py tests/test_graph_module.py \
 	    tests/tracing/test_plain_modules.py tests/tracing/test_architectures.py tests/transformations tests/validation \
 	    --deselect "tests/tracing/test_architectures.py::test_no_weights_are_needed[llama]" --deselect \
