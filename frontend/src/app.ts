@@ -8,7 +8,7 @@ import { Panes } from "./panes";
 import { PassList } from "./pass_list";
 import { PreviewBar } from "./preview_bar";
 import { rasterised } from "./png";
-import { savedPicture } from "./saved_picture";
+import { savedPicture, type Drawing, type Side } from "./saved_picture";
 import { paintTogether } from "./overlay";
 import { isPicture, readMessage, type Before, type Overlay, type Overlays, type Pass, type Passes, type Picture, type Stages, type State, type ToKernel } from "./protocol";
 import { SearchBox } from "./search_box";
@@ -505,8 +505,12 @@ export class App {
     }
   }
 
-  private saved(picture: Picture): Pick<Picture, "svg" | "width" | "height"> {
-    return savedPicture(picture, this.overlay, this.model.get("overlays").paints);
+  /** Returns what is shown as it is saved: the graph, and that beside it on its left. */
+  private saved(picture: Picture): Drawing {
+    const { paints, before } = this.model.get("overlays");
+    const [beside, names] = [this.model.get("before")?.picture, this.panes.names];
+    const shown: Side = { picture, overlay: this.overlay, name: names.shown };
+    return savedPicture(isPicture(beside) ? [{ picture: beside, overlay: before ?? null, name: names.before }, shown] : [shown], paints);
   }
 
   private saveSvg(): void {

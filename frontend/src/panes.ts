@@ -197,11 +197,17 @@ export class Panes {
     if (hadFocus) this.graph.element.focus({ preventScroll: true });
   }
 
+  /** What the stages are called. */
+  get names(): { shown: string; before: string } {
+    const { stages } = this;
+    const title = (number = 0): string => (number === 0 ? (stages?.names[0] ?? "") : `${number}. ${stages?.names[number] ?? ""}`);
+    return { shown: title(stages?.shown), before: title(stages?.before) };
+  }
+
   private name(): void {
-    const { stages, before } = this;
-    const title = (number: number): string => (number === 0 ? (stages?.names[0] ?? "") : `${number}. ${stages?.names[number] ?? ""}`);
-    this.shown.call(before && stages ? title(stages.shown) : null);
-    before?.call(title(stages?.before ?? 0));
+    const { names, before } = this;
+    this.shown.call(before && this.stages ? names.shown : null);
+    before?.call(names.before);
   }
 }
 

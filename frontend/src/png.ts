@@ -1,6 +1,6 @@
 /** A picture as pixels. */
 
-import type { Picture } from "./protocol";
+import type { Drawing } from "./saved_picture";
 
 const SCALE = 2;
 /** What browsers allow of a canvas. */
@@ -8,7 +8,7 @@ const MOST_PIXELS = 120_000_000;
 const LONGEST_SIDE = 16_000;
 
 /** Draws a picture on paper white; rejects if no canvas can hold it. */
-export async function rasterised({ svg, width, height }: Pick<Picture, "svg" | "width" | "height">): Promise<Blob> {
+export async function rasterised({ svg, width, height }: Drawing): Promise<Blob> {
   const scale = Math.min(SCALE, LONGEST_SIDE / width, LONGEST_SIDE / height, Math.sqrt(MOST_PIXELS / (width * height)));
   const canvas = document.createElement("canvas");
   [canvas.width, canvas.height] = [Math.ceil(width * scale), Math.ceil(height * scale)];

@@ -1,13 +1,16 @@
 /** A picture as it is saved: with the colours of an overlay, those of paper, and what they mean. */
 
 import { s } from "./dom";
-import { paint, type Paint, type Painted } from "./overlay";
+import { paint, paintTogether, type Paint, type Painted } from "./overlay";
 import type { Overlay, Paints, Picture } from "./protocol";
+import type { Size } from "./viewport";
 
 // As in `fxlab.drawing.svg`.
 const [WIDTH, MARGIN, ROW, STEPS, HEIGHT, SWATCH] = [240, 14, 19, 30, 12, 18];
 const [TITLE_SIZE, LINE_SIZE] = [12.5, 10.5];
 const LONGEST_WORDS = 30;
+/** Between two pictures, and above them for their names. */
+const [GAP, HEAD] = [40, 36];
 
 export interface Colours {
   fill: string;
@@ -29,23 +32,36 @@ export interface Painting {
   heat: [low: string, high: string];
 }
 
+/** A graph that is saved; its name is that of its stage. */
+export interface Side {
+  picture: Picture;
+  overlay: Overlay | null;
+  name: string;
+}
+
+export type Drawing = Pick<Picture, "svg" | "width" | "height">;
+
 /** Returns the colours in which an overlay is saved. */
 export function painting(overlay: Overlay, picture: Picture, paints: Paints): Painting {
   const painted = paint(overlay, picture);
-  const colours = new Map<string, Colours>();
-  for (const [id, { kind, changed }] of Object.entries(picture.boxes)) {
-    if (kind === "cluster" || kind === "chip") continue;
-    const own = coloursOf(painted.boxes.get(id), paints);
-    colours.set(id, changed > 0 ? { fill: own.fill, border: paints.changed, dashed: false } : own);
-  }
-  return { colours, legend: legendOf(overlay, painted, paints), heat: paints.heat };
+  return { colours: coloursOfBoxes(painted, picture, paints), legend: legendOf(overlay, painted, paints), heat: paints.heat };
 }
 
-/** Returns a picture with the colours of an overlay and a legend below. */
-export function savedPicture(picture: Picture, overlay: Overlay | null, paints: Paints): Pick<Picture, "svg" | "width" | "height"> {
-  if (!overlay) return picture;
-  const { colours, legend } = painting(overlay, picture, paints);
+/** Returns a graph, or two of them side by side, on one scale: with the colours of an overlay and a legend below. */
+export function savedPicture(sides: [Side, ...Side[]], paints: Paints): Drawing {
+  const overlays = sides.flatMap(({ overlay, picture }): [Overlay, Picture][] => (overlay ? [[overlay, picture]] : []));
+  const painted = new Map(paintTogether(overlays).map((own, i) => [overlays[i]![1], own]));
+  const roots = sides.map(({ picture }) => drawn(picture, painted.get(picture), paints));
+  const [root, size] = sides.length === 1 ? [roots[0]!, sides[0].picture] : abreast(roots, sides, paints);
+  const [overlay, picture] = overlays[0] ?? [];
+  const { width, height } = overlay ? addLegend(root, size, legendOf(overlay, painted.get(picture!)!, paints), paints) : size;
+  return { svg: new XMLSerializer().serializeToString(root), width, height };
+}
+
+/** Returns a picture, with the colours of an overlay if there is one. */
+function drawn(picture: Picture, painted: Painted | undefined, paints: Paints): Element {
   const root = new DOMParser().parseFromString(picture.svg, "image/svg+xml").documentElement;
+  const colours = painted ? coloursOfBoxes(painted, picture, paints) : new Map<string, Colours>();
   for (const group of root.querySelectorAll("g[id]")) {
     const own = colours.get(group.id);
     if (!own) continue;
@@ -56,13 +72,51 @@ export function savedPicture(picture: Picture, overlay: Overlay | null, paints: 
     }
     for (const words of group.querySelectorAll(":scope > .fx-title, :scope > .fx-line")) words.setAttribute("fill", paints.ink);
   }
-  const width = Math.max(picture.width, WIDTH);
-  const left = (picture.width - width) / 2;
-  const [drawn, bottom] = drawLegend(legend, left + MARGIN, picture.height + ROW, paints);
-  const height = bottom + MARGIN;
-  root.append(drawn);
+  return root;
+}
+
+/** Puts pictures side by side, their names above. */
+function abreast(roots: Element[], sides: Side[], paints: Paints): [Element, Size] {
+  const around = s("svg", { class: "fx-picture", "font-family": roots[0]!.getAttribute("font-family") ?? "sans-serif" });
+  let x = 0;
+  sides.forEach(({ picture, name }, i) => {
+    const root = roots[i]!;
+    // The same nodes are in both, by the same ids.
+    for (const element of root.querySelectorAll("[id]")) element.id = `stage-${i}-${element.id}`;
+    const width = Math.max(picture.width, WIDTH);
+    root.setAttribute("x", String(x + (width - picture.width) / 2));
+    root.setAttribute("y", String(HEAD));
+    around.append(s("text", { class: "fx-title", x: x + width / 2, y: HEAD - MARGIN, "font-size": TITLE_SIZE, "font-weight": "bold", fill: paints.ink, "text-anchor": "middle" }, shortened(name)), root);
+    x += width + GAP;
+  });
+  const size = { width: x - GAP, height: HEAD + Math.max(...sides.map(({ picture }) => picture.height)) };
+  setSize(around, size);
+  return [around, size];
+}
+
+/** Adds a legend below a picture and returns the size of both. */
+function addLegend(root: Element, size: Size, legend: Legend, paints: Paints): Size {
+  const width = Math.max(size.width, WIDTH);
+  const left = (size.width - width) / 2;
+  const [group, bottom] = drawLegend(legend, left + MARGIN, size.height + ROW, paints);
+  root.append(group);
+  const whole = { width, height: bottom + MARGIN };
+  setSize(root, whole, left);
+  return whole;
+}
+
+function setSize(root: Element, { width, height }: Size, left = 0): void {
   for (const [name, value] of Object.entries({ width, height, viewBox: `${left} 0 ${width} ${height}` })) root.setAttribute(name, String(value));
-  return { svg: new XMLSerializer().serializeToString(root), width, height };
+}
+
+function coloursOfBoxes(painted: Painted, picture: Picture, paints: Paints): Map<string, Colours> {
+  const colours = new Map<string, Colours>();
+  for (const [id, { kind, changed }] of Object.entries(picture.boxes)) {
+    if (kind === "cluster" || kind === "chip") continue;
+    const own = coloursOf(painted.boxes.get(id), paints);
+    colours.set(id, changed > 0 ? { fill: own.fill, border: paints.changed, dashed: false } : own);
+  }
+  return colours;
 }
 
 function coloursOf(own: Paint | undefined, paints: Paints): Colours {

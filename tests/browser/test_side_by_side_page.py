@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from xml.etree import ElementTree
 
 import pytest
 from accessibility import violations
@@ -89,6 +90,13 @@ def test_both_are_coloured_on_one_scale_with_one_legend(page: LabPage, inspector
         inspector, before(inspector), after(inspector), box(after(inspector), "query_key_merged")
     )
     page.brightness_by_theme(inspector, "beside-coloured-")
+    inspector.get_by_text("Export", exact=True).click()
+    with page.page.expect_download() as download:
+        inspector.get_by_role("button", name="SVG picture").click()
+    saved = ElementTree.fromstring(download.value.path().read_text(encoding="utf-8"))
+    words = [text.text for text in saved.findall(".//{*}text")]
+    assert {"Original", "1. Merge linears", "key", "query_key_merged"} <= {*words}
+    assert words.count("Parameters") == 1
     inspector.get_by_text("Legend").click()
     inspector.get_by_role("combobox", name="Colour by").select_option("")
     page.settle(inspector)
