@@ -5,7 +5,7 @@ import shutil
 
 from playwright.sync_api import Browser, Playwright
 
-ARGUMENTS = ["--headless", "--no-sandbox", "--disable-gpu", "--no-first-run"]
+ARGUMENTS = ["--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", "--enable-unsafe-swiftshader"]
 
 
 def chromium(playwright: Playwright) -> Browser:

@@ -22,6 +22,15 @@ PACKAGES = (
     "torchview==0.2.7",
     "torchlens==2.36.1",
     "torchvista==0.2.13",
+    "ai-edge-model-explorer==0.1.34",
+    "ai-edge-model-explorer-adapter==0.2.1",
+    "dacite==1.9.2",
+    "flask==3.1.3",
+    "blinker==1.9.0",
+    "werkzeug==3.1.9",
+    "portpicker==1.6.0",
+    "termcolor==3.3.0",
+    "watchdog==7.1.0",
     "pydot==4.0.1",
     "pyparsing==3.3.3",
 )
@@ -55,10 +64,15 @@ def main() -> None:
     import torch
     from transformers.utils import logging
 
-    from benchmarks import optimum_passes, pictures, values
+    from benchmarks import explorer, optimum_passes, pictures, values
     from benchmarks.measure import measured
 
-    suites = {"optimum_passes": optimum_passes, "pictures": pictures, "values": values}
+    suites = {
+        "optimum_passes": optimum_passes,
+        "pictures": pictures,
+        "explorer": explorer,
+        "values": values,
+    }
     logging.set_verbosity_error()
     torch.manual_seed(0)
     torch.set_num_threads(1)

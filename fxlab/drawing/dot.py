@@ -64,7 +64,7 @@ def write_digraph(view: View, boxes: Mapping[str, Box], painting: Painting | Non
     """Write a view whose boxes are made already."""
     graph = graphviz.Digraph("fxlab", encoding="utf-8")
     graph.attr(
-        rankdir="TB", nodesep="0.28", ranksep="0.36", splines="true", nslimit="1", nslimit1="1", maxiter="8",
+        rankdir="TB", nodesep="0.28", ranksep="0.36", splines="true", nslimit="2", nslimit1="1", maxiter="8",
         mclimit="0.6", pad="0.15", bgcolor="transparent", fontname=FONT,
     )  # fmt: skip
     graph.attr(

@@ -8,7 +8,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+import numpy as np
 from torch import fx, nn
+
+from fxlab.drawing.wiring import Wiring
 
 LONGEST_LIST = 150
 """Longer lists of children are cut into stretches."""
@@ -20,6 +23,9 @@ FEWEST_EQUAL_NODES = 8
 
 NUMBERED = re.compile(r"_\d+$")
 """The end of a name that torch has made unlike the names before."""
+_WORDY = (float, str)
+"""Arguments that two equal nodes share."""
+_Signature = tuple[str, bytes, bytes, bytes]
 _INDEXED = re.compile(r"^(?P<prefix>(?:.*\.)?)(?P<index>\d+)(?P<call>(?:@\d+)?(?:~\d+)?)$", re.DOTALL)
 
 
@@ -58,69 +64,74 @@ def hoist_single_nodes(draft: Draft) -> None:
             draft.owners[node] = child.owners.get(node, child)
 
 
-def fold_repeats(root: Draft, modules: dict[str, nn.Module]) -> None:
-    """Fold consecutively numbered siblings of equal structure into runs, everywhere below ``root``."""
-    members: dict[Draft, list[fx.Node]] = {}
-    candidates: list[Draft] = []
-    _collect(root, [], members, candidates)
-    words: dict[fx.Node, Any] = {}
-    signatures: dict[Draft, int] = {}
-    interned: dict[Any, int] = {}
-    for draft in candidates:
-        signature = _signature(draft, members[draft], modules, words)
-        signatures[draft] = interned.setdefault(signature, len(interned))
+def nodes_of(draft: Draft) -> list[fx.Node]:
+    """Return the nodes below a group, in the order of the tree."""
+    nodes: list[fx.Node] = []
+    _collect(draft, nodes, [])
+    return nodes
+
+
+def fold_repeats(root: Draft, modules: dict[str, nn.Module], wiring: Wiring) -> None:
+    """Fold consecutively numbered siblings of equal structure into runs, everywhere below ``root``.
+
+    ``wiring`` is that of ``nodes_of(root)``.
+    """
+    nodes: list[fx.Node] = []
+    blocks: list[tuple[Draft, int, int]] = []
+    _collect(root, nodes, blocks)
+    words: dict[Any, int] = {}
+    spelled = np.zeros(len(nodes), dtype=np.int64)
+    for start, stop in _outermost(blocks):
+        spelled[start:stop] = [
+            words.setdefault(_word(node, modules), len(words)) for node in nodes[start:stop]
+        ]
+    # Two blocks have the same signature when they are drawn and wired alike.
+    signatures = {
+        draft: (draft.class_name, spelled[start:stop].tobytes(), *wiring.inside(start, stop))
+        for draft, start, stop in blocks
+    }
     _fold(root, signatures)
 
 
-def _collect(
-    draft: Draft, around: list[Draft], members: dict[Draft, list[fx.Node]], candidates: list[Draft]
-) -> None:
-    numbered = set(_numbered_siblings(draft))
+def _collect(draft: Draft, nodes: list[fx.Node], blocks: list[tuple[Draft, int, int]]) -> None:
+    """Append the nodes below a group, and each numbered group with where its nodes start and stop."""
     for child in draft.children:
         if not isinstance(child, Draft):
-            for ancestor in around:
-                members[ancestor].append(child)
+            nodes.append(child)
             continue
-        if child in numbered:
-            members[child] = []
-            candidates.append(child)
-            _collect(child, [*around, child], members, candidates)
-        else:
-            _collect(child, around, members, candidates)
+        start = len(nodes)
+        _collect(child, nodes, blocks)
+        if _INDEXED.match(child.path):
+            blocks.append((child, start, len(nodes)))
 
 
-def _numbered_siblings(draft: Draft) -> list[Draft]:
-    return [child for child in draft.children if isinstance(child, Draft) and _INDEXED.match(child.path)]
-
-
-def _signature(
-    draft: Draft, nodes: list[fx.Node], modules: dict[str, nn.Module], words: dict[fx.Node, Any]
-) -> tuple[Any, ...]:
-    """Describe a block so that two blocks are equal when they are drawn and wired alike."""
-    local = {node: number for number, node in enumerate(nodes)}
-    described = []
-    for node in nodes:
-        word = words.get(node)
-        if word is None:
-            word = words[node] = _word(node, modules)
-        described.append((word, *[local.get(source, -1) for source in node.all_input_nodes]))
-    return draft.class_name, tuple(described)
+def _outermost(blocks: Sequence[tuple[Draft, int, int]]) -> Iterator[tuple[int, int]]:
+    """Yield where the blocks that lie in no other start and stop; inner ones stand before outer ones."""
+    left = None
+    for _, start, stop in reversed(blocks):
+        if left is None or stop <= left:
+            yield start, stop
+            left = start
 
 
 def _word(node: fx.Node, modules: dict[str, nn.Module]) -> tuple[Any, ...]:
+    op: str = node.op
     target: Any = node.target
-    if node.op == "call_module":
+    if op in ("call_function", "call_method"):
+        target = _target_key(target)
+    elif op == "call_module":
         module = modules.get(str(target))
         shapes = () if module is None else tuple(tuple(p.shape) for p in module.parameters())
         target = (str(target).rpartition(".")[2], type(module).__name__, shapes)
-    elif node.op == "placeholder":
-        target = ""
-    elif node.op == "get_attr":
+    elif op == "get_attr":
         target = str(target).rpartition(".")[2]
     else:
-        target = _target_key(target)
-    scalars = tuple([a for a in (*node.args, *node.kwargs.values()) if isinstance(a, float | str)])
-    return node.op, target, scalars, result_signature(node)
+        target = ""
+    scalars: tuple[float | str, ...] = ()
+    for argument in (*node.args, *node.kwargs.values()) if node.kwargs else node.args:
+        if isinstance(argument, _WORDY):
+            scalars += (argument,)
+    return op, target, scalars, result_signature(node)
 
 
 def _target_key(target: Any) -> Any:
@@ -147,7 +158,7 @@ def _size_key(size: Any) -> Any:
     return str(size) if expression is None else expression
 
 
-def _fold(draft: Draft, signatures: dict[Draft, int]) -> None:
+def _fold(draft: Draft, signatures: dict[Draft, _Signature]) -> None:
     for child in draft.children:
         if isinstance(child, Draft):
             _fold(child, signatures)
@@ -165,11 +176,10 @@ def _fold(draft: Draft, signatures: dict[Draft, int]) -> None:
         draft.children = arranged
 
 
-def _runs(draft: Draft, signatures: dict[Draft, int]) -> list[list[Draft]]:
+def _runs(draft: Draft, signatures: dict[Draft, _Signature]) -> list[list[Draft]]:
     lists: dict[tuple[str, str], list[tuple[int, Draft]]] = {}
-    for child in _numbered_siblings(draft):
-        match = _INDEXED.match(child.path)
-        if match is not None and child in signatures:
+    for child in draft.children:
+        if isinstance(child, Draft) and child in signatures and (match := _INDEXED.match(child.path)):
             lists.setdefault((match["prefix"], match["call"]), []).append((int(match["index"]), child))
     runs: list[list[Draft]] = []
     for numbered in lists.values():

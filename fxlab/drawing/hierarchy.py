@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import gc
 import hashlib
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -19,21 +17,25 @@ from fxlab.drawing.folding import (
     fold_equal_nodes,
     fold_repeats,
     hoist_single_nodes,
+    nodes_of,
     segment_long_lists,
 )
-from fxlab.drawing.placement import Placement
+from fxlab.drawing.placement import CALLS, Placement
+from fxlab.drawing.wiring import Wiring
+from fxlab.transformations.collecting import without_collecting
 
-_CALLS = ("call_module", "call_function", "call_method")
+_WITH_PARAMETERS = ("call_module", "get_attr")
 
 GroupKind = Literal["root", "module", "repeat", "segment"]
 
 
-@dataclass(frozen=True, slots=True)
-class Leaf:
+class Leaf(NamedTuple):
     """One node that is drawn as a box, with the ``get_attr`` nodes folded into it."""
 
+    # A tuple, as there is one for each node: a frozen dataclass takes four times as long to make.
+
     name: str
-    node: fx.Node = field(repr=False, compare=False)
+    node: fx.Node
     path: str
     """Path of the group that it lies in."""
     position: int
@@ -104,6 +106,10 @@ class Hierarchy:
     edge_sources: npt.NDArray[np.int64] = field(repr=False)
     edge_targets: npt.NDArray[np.int64] = field(repr=False)
     """Positions of the leaves that each edge joins."""
+    names: tuple[str, ...] = field(repr=False)
+    """The names of all nodes in the order of the leaves."""
+    name_starts: list[int] = field(repr=False)
+    """Where the names of each leaf start, and where the last one's stop."""
 
     @cached_property
     def groups(self) -> dict[str, Group]:
@@ -129,19 +135,7 @@ class Hierarchy:
         """Return the names of the nodes that a box draws."""
         if isinstance(item, Leaf):
             return item.names
-        names, starts = self._names
-        return names[starts[item.start] : starts[item.stop]]
-
-    @cached_property
-    def _names(self) -> tuple[tuple[str, ...], list[int]]:
-        """The names of all nodes in the order of the leaves, and where those of each leaf start."""
-        names: list[str] = []
-        starts = [0]
-        for leaf in self.leaves:
-            names.append(leaf.name)
-            names += leaf.attributes
-            starts.append(len(names))
-        return tuple(names), starts
+        return self.names[self.name_starts[item.start] : self.name_starts[item.stop]]
 
     def ancestors(self, node_name: str) -> list[str]:
         """Return the paths of the groups around a node, outermost first, without the root."""
@@ -175,26 +169,20 @@ def build_hierarchy(gm: fx.GraphModule) -> Hierarchy:
             f"build_hierarchy expected a torch.fx.GraphModule, got {type(gm).__name__}. "
             "Trace the model first: fxlab.symbolic_trace(model)."
         )
-    with _collector_paused():
+    with without_collecting():
         placement = Placement(gm)
         root, folded = _plant(gm.graph, placement)
         hoist_single_nodes(root)
-        fold_repeats(root, placement.modules)
+        wiring = Wiring(nodes_of(root))
+        fold_repeats(root, placement.modules, wiring)
         fold_equal_nodes(root, placement.modules)
         segment_long_lists(root)
-        return _freeze(root, folded, placement.modules)
-
-
-@contextmanager
-def _collector_paused() -> Iterator[None]:
-    """Hold the garbage collector, which would look for cycles among 100,000 nodes in vain."""
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if enabled:
-            gc.enable()
+        freezer = _Freezer(folded, placement.modules)
+        frozen, _ = freezer.group(root)
+        leaves = tuple(freezer.leaves)
+        sources, targets = wiring.edges([leaf.node for leaf in leaves])
+        names, starts = tuple(freezer.names), freezer.name_starts
+        return Hierarchy(frozen, leaves, placement.modules, sources, targets, names, starts)
 
 
 def _plant(graph: fx.Graph, placement: Placement) -> tuple[Draft, dict[fx.Node, list[fx.Node]]]:
@@ -206,7 +194,7 @@ def _plant(graph: fx.Graph, placement: Placement) -> tuple[Draft, dict[fx.Node, 
     by_chain: dict[int, Draft] = {}
     # A parameter that nothing reads is drawn with some node of its module.
     unread = any(node.op == "get_attr" and not node.users for node in graph.nodes)
-    hosts = {placement.chains[n]: n for n in reversed(graph.nodes) if n.op in _CALLS} if unread else {}
+    hosts = {placement.chains[n]: n for n in reversed(graph.nodes) if n.op in CALLS} if unread else {}
     for node in graph.nodes:
         if (
             node.op == "get_attr"
@@ -236,40 +224,31 @@ def _first_reader(node: fx.Node) -> fx.Node | None:
     return next((user for user in node.users if user.op not in ("output", "get_attr")), None)
 
 
-def _freeze(root: Draft, folded: dict[fx.Node, list[fx.Node]], modules: dict[str, nn.Module]) -> Hierarchy:
-    leaves: list[Leaf] = []
+class _Freezer:
+    """Makes groups and leaves of drafts, in the order of the tree."""
 
-    def freeze_leaf(node: fx.Node, draft: Draft) -> Leaf:
-        owner = draft.owners.get(node)
-        leaf = Leaf(
-            name=node.name,
-            node=node,
-            path=draft.path,
-            position=len(leaves),
-            attributes=tuple(attribute.name for attribute in folded.get(node, ())),
-            owner=owner.path if owner else "",
-            owner_class=owner.class_name if owner else "",
-        )
-        leaves.append(leaf)
-        return leaf
+    def __init__(self, folded: dict[fx.Node, list[fx.Node]], modules: dict[str, nn.Module]) -> None:
+        self._folded, self._modules = folded, modules
+        self.leaves: list[Leaf] = []
+        self.names: list[str] = []
+        self.name_starts = [0]
 
-    def freeze(draft: Draft) -> tuple[Group, dict[int, int]]:
-        start, count = len(leaves), 0
+    def group(self, draft: Draft) -> tuple[Group, dict[int, int]]:
+        """Return a group, and the elements of each parameter that its nodes use."""
+        start = len(self.leaves)
         children: list[Group | Leaf] = []
         sizes: dict[int, int] = {}
         for child in draft.children:
             if isinstance(child, Draft):
-                group, inner = freeze(child)
+                group, inner = self.group(child)
                 children.append(group)
-                count += group.nodes
                 sizes |= inner
-            else:
-                leaf = freeze_leaf(child, draft)
-                children.append(leaf)
-                count += len(leaf.names)
-                sizes |= _parameter_sizes(child, modules)
-                for attribute in folded.get(child, ()):
-                    sizes |= _parameter_sizes(attribute, modules)
+                continue
+            attributes = self._folded.get(child, [])
+            children.append(self._leaf(child, draft, attributes))
+            for node in (child, *attributes) if attributes else (child,):
+                if node.op in _WITH_PARAMETERS:
+                    sizes |= _parameter_sizes(node, self._modules)
         group = Group(
             path=draft.path,
             label=draft.label,
@@ -277,16 +256,28 @@ def _freeze(root: Draft, folded: dict[fx.Node, list[fx.Node]], modules: dict[str
             class_name=draft.class_name,
             children=tuple(children),
             start=start,
-            stop=len(leaves),
-            nodes=count,
+            stop=len(self.leaves),
+            nodes=self.name_starts[-1] - self.name_starts[start],
             parameters=sum(sizes.values()),
             members=draft.members,
         )
         return group, sizes
 
-    frozen, _ = freeze(root)
-    sources, targets = _edges(leaves)
-    return Hierarchy(frozen, tuple(leaves), modules, sources, targets)
+    def _leaf(self, node: fx.Node, draft: Draft, attributes: list[fx.Node]) -> Leaf:
+        owner = draft.owners.get(node)
+        leaf = Leaf(
+            node.name,
+            node,
+            draft.path,
+            len(self.leaves),
+            tuple([attribute.name for attribute in attributes]) if attributes else (),
+            owner.path if owner else "",
+            owner.class_name if owner else "",
+        )
+        self.leaves.append(leaf)
+        self.names += leaf.names
+        self.name_starts.append(len(self.names))
+        return leaf
 
 
 def _parameter_sizes(node: fx.Node, modules: dict[str, nn.Module]) -> dict[int, int]:
@@ -294,22 +285,9 @@ def _parameter_sizes(node: fx.Node, modules: dict[str, nn.Module]) -> dict[int, 
     if node.op == "call_module":
         module = modules.get(str(node.target))
         return {} if module is None else {id(p): p.numel() for p in module.parameters()}
-    if node.op == "get_attr":
-        path, _, name = str(node.target).rpartition(".")
-        parameter = getattr(modules.get(path), name, None)
-        return {id(parameter): parameter.numel()} if isinstance(parameter, nn.Parameter) else {}
-    return {}
-
-
-def _edges(leaves: list[Leaf]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    position = {leaf.node: leaf.position for leaf in leaves}
-    sources, targets = [], []
-    for leaf in leaves:
-        for source in leaf.node.all_input_nodes:
-            if source in position:
-                sources.append(position[source])
-                targets.append(leaf.position)
-    return np.array(sources, dtype=np.int64), np.array(targets, dtype=np.int64)
+    path, _, name = str(node.target).rpartition(".")
+    parameter = getattr(modules.get(path), name, None)
+    return {id(parameter): parameter.numel()} if isinstance(parameter, nn.Parameter) else {}
 
 
 def _walk(group: Group) -> Iterator[Group]:

@@ -7,6 +7,7 @@ from typing import Any
 
 from torch import fx, nn
 
+CALLS = ("call_module", "call_function", "call_method")
 _CALL_NUMBER = re.compile(r"@\d+$")
 _EXPORT_ROOT = re.compile(r"^L\['self'\]\.?")
 
@@ -35,31 +36,39 @@ class Placement:
         self.chains: dict[fx.Node, Chain] = self._place(gm.graph)
 
     def _place(self, graph: fx.Graph) -> dict[fx.Node, Chain]:
-        stacks: dict[fx.Node, Chain] = {}
-        for node in graph.nodes:
-            if (chain := self._stack_chain(node)) is not None:
-                stacks[node] = chain
-                self._has_stacks = True
-                for length in range(len(chain), 0, -1):
-                    if chain[length - 1].path in self._from_path:
-                        break
-                    self._from_path[chain[length - 1].path] = chain[:length]
         known: dict[fx.Node, Chain] = {}
         parameters: dict[fx.Node, Chain] = {}
+        unplaced: list[tuple[fx.Node, Chain | None]] = []
+        last: Chain | None = None
         for node in graph.nodes:
+            chain = self._stack_chain(node)
+            if chain is not None and node.op in CALLS:
+                known[node] = chain
+            else:
+                unplaced.append((node, chain))
+            if chain is not None and chain is not last:
+                self._register(chain)
+                last = chain
+        for node, chain in unplaced:
             if node.op in ("placeholder", "output"):
                 known[node] = ()
-                continue
-            chain = stacks.get(node)
-            if node.op == "get_attr":
+            elif node.op == "get_attr":
                 parameters[node] = chain or self._path_chain(str(node.target).rpartition(".")[0])
-            elif chain is not None:
-                known[node] = chain
             elif node.op == "call_module":
                 known[node] = self._path_chain(str(node.target).rpartition(".")[0])
             elif parameters and (shared := self._of_parameters(node, parameters)):
                 known[node] = shared
-        return self._settle(graph, known) | parameters
+        if len(known) + len(parameters) < len(graph.nodes):
+            known = self._settle(graph, known)
+        return known | parameters
+
+    def _register(self, chain: Chain) -> None:
+        """Note the chain of every path along a chain that a stack spells."""
+        self._has_stacks = True
+        for length in range(len(chain), 0, -1):
+            if chain[length - 1].path in self._from_path:
+                break
+            self._from_path[chain[length - 1].path] = chain[:length]
 
     @staticmethod
     def _of_parameters(node: fx.Node, parameters: dict[fx.Node, Chain]) -> Chain:
@@ -67,8 +76,6 @@ class Placement:
 
     def _settle(self, graph: fx.Graph, known: dict[fx.Node, Chain]) -> dict[fx.Node, Chain]:
         """Give nodes that say nothing themselves the innermost call around inputs and users."""
-        if len(known) == len(graph.nodes):
-            return known
         if not any(known.values()):
             return dict.fromkeys(graph.nodes, ())
         above, below = dict(known), dict(known)

@@ -7,7 +7,7 @@ import type { View } from "./view";
 
 const POINTS = 72;
 const SETTINGS = [
-  "graph [rankdir=TB nodesep=0.28 ranksep=0.36 splines=true nslimit=1 nslimit1=1 maxiter=8 mclimit=0.6 pad=0.15 bgcolor=transparent]",
+  "graph [rankdir=TB nodesep=0.28 ranksep=0.36 splines=true nslimit=2 nslimit1=1 maxiter=8 mclimit=0.6 pad=0.15 bgcolor=transparent]",
   'node [shape=box style="rounded,filled" fixedsize=true margin=0 penwidth=1]',
   "edge [arrowsize=0.55 penwidth=1.1]",
 ];
