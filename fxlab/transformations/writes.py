@@ -98,6 +98,9 @@ _WRITES_STATE_ALWAYS_TEXT = """
 _WRITES_STATE_ALWAYS = frozenset(_WRITES_STATE_ALWAYS_TEXT.split())
 _TORCH_PACKAGES = frozenset({"torch", "_operator", "builtins", "math"})
 
+_IMMUTABLE = (int, float, complex, str, torch.Size, torch.SymInt, torch.SymFloat, torch.SymBool)
+"""What nobody can write in place, and what holds no memory of a tensor; a ``bool`` is an ``int``."""
+
 _CONTAINER_WRITES_TEXT = """
     append extend insert pop popitem remove clear update setdefault reverse
 """
@@ -164,16 +167,18 @@ class Writes:
     def _scan(self) -> None:
         written: list[tuple[Node, int]] = []
         holders = self._holders
+        immutable = {node for node in self._position if isinstance(known_result(node), _IMMUTABLE)}
         for node, position in self._position.items():
             if called_name(node) in _STATE_FUNCTIONS:
                 self._state_changes.append(position)
-            writes = written_inputs(node, self._graph_module)
+            writes = [value for value in written_inputs(node, self._graph_module) if value not in immutable]
             written.extend((value, position) for value in writes)
             if node.op == "get_attr" and (storage := _storage(node, self._graph_module)) is not None:
                 self._join(node, holders.setdefault(storage, node))
             if writes or _may_return_view(node, self._graph_module):
                 for value in node.all_input_nodes:
-                    self._join(node, value)
+                    if value not in immutable:
+                        self._join(node, value)
         for node, position in self._position.items() if holders else ():
             written.extend((holders[memory], position) for memory in self._own_writes(node) & holders.keys())
         for value, position in sorted(written, key=operator.itemgetter(1)):
