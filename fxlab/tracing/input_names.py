@@ -104,7 +104,10 @@ MAKERS: dict[str, tuple[Make, ...]] = {
     "image_embeds_position_mask": (InputMaker.image_places,),
     # Sound
     "input_features": _SPECTROGRAMS,
-    "input_features_mask": (lambda maker: maker.ones(maker.frames()),),
+    "input_features_mask": (
+        lambda maker: maker.ones(maker.frames()),
+        lambda maker: maker.ones(maker.even_frames().shape[1]),
+    ),
     "feature_attention_mask": (lambda maker: maker.ones(maker.frames()),),
     "audio_mel": _SPECTROGRAMS,
     "audio_mel_mask": (lambda maker: maker.zeros(FRAMES).bool(),),
