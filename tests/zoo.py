@@ -73,7 +73,8 @@ def tiny(name: str) -> nn.Module:
 
 _WIDTHS = {
     "hidden_size|d_model|n_embd|embed_dim|emb_dim|dim|hidden_dim|embedding_size|decoder_hidden_size|encoder_hidden"
-    "|encoder_hidden_size|out_hidden_size|output_hidden_size|width|model_dim|d_embed|decoder_hidden_dim": 64,
+    "|encoder_hidden_size|out_hidden_size|output_hidden_size|width|model_dim|d_embed|decoder_hidden_dim"
+    "|text_hidden_size|adapter_(in|out)_dim|projection_hidden_size": 64,
     "intermediate_size|ffn_dim|d_ff|encoder_ffn_dim|decoder_ffn_dim|n_inner|dim_feedforward|ffn_hidden_size"
     "|decoder_intermediate_size|shared_intermediate_size|encoder_intermediate_size": 96,
     "moe_intermediate_size|shared_expert_intermediate_size|expert_ffn_hidden_size": 32,
@@ -139,9 +140,7 @@ _NARROWED = (
 )
 """Names of what is divided where the widths of a model hang together in a way that no table says."""
 _NOT_NARROWED = r"num_channels|pos_emb_width|image_embedding_size|mask_input_channels"
-_OF_LAYERS = (
-    r"(\w+_)?(layer_ids|layer_ind(ic|ex)es|layer_idxs|full_attn_idxs|block_ind(ic|ex)es|visual_indexes)"
-)
+_OF_LAYERS = r"(\w+_)?(layer_ids|(layers?|attn|block)_ind(ic|ex)es|layer_idxs|full_attn_idxs|visual_indexes)"
 """Names of lists of the numbers of layers."""
 _IF_NONE = {
     "context_length": 8,
@@ -150,6 +149,9 @@ _IF_NONE = {
     "num_experts_per_tok": 2,
     "n_routed_experts": 4,
     "n_shared_experts": 1,
+    "image_token_id": 4,
+    "video_token_id": 5,
+    "audio_token_id": 6,
 }
 """What is left to the user."""
 _LARGEST = 300_000_000
@@ -185,8 +187,12 @@ _ROPE = {"rope_type": "default", "rope_theta": 10000.0}
 
 _SWIN = {"embed_dim": 16, "hidden_size": 128, "window_size": 2, "num_heads": [2, 2, 2, 2]}
 
+_IMAGE_WORDS = {"<image>": 4, **{f"IMGIMG{chr(65 + n // 10)}{chr(65 + n % 10)}Z": n + 64 for n in range(64)}}
+_TILES = {"image_grid_pinpoints": [[64, 128], [128, 64]]}
+
 _EXCEPTIONS: dict[str, dict[str, Any]] = {
     "align_vision_model": {"width_coefficient": 0.1, "depth_coefficient": 0.1},
+    "aria": {"projector_patch_to_query_dict": {16: 4}, "max_value_projector_patch_to_query_dict": 4},
     "bamba": {"attn_layer_indices": [1]},
     "blip-2": {"image_token_id": 4},
     "blt": {
@@ -197,7 +203,7 @@ _EXCEPTIONS: dict[str, dict[str, Any]] = {
         "encoder_config.hidden_size_global": 64,
         "decoder_config.hidden_size_global": 64,
     },
-    "chameleon": {"vocabulary_map": {"<image>": 4}},
+    "chameleon": {"vocabulary_map": _IMAGE_WORDS, "vq_config.num_embeddings": 64, "vq_config.resolution": 64},
     "clap_audio_model": {"patch_embeds_hidden_size": 8, "num_attention_heads": [2, 2, 2, 2]},
     "clvp_encoder": {"num_attention_heads": 2},
     "cohere_compass_text": {"rope_parameters": {"full_attention": {**_ROPE, "mrope_section": [4, 2, 2]}}},
@@ -211,16 +217,26 @@ _EXCEPTIONS: dict[str, dict[str, Any]] = {
         "intermediate_hook_ids": [1, 0],
     },
     "diffusion_gemma_text": {"num_experts": 4, "top_k_experts": 2, "moe_intermediate_size": 32},
-    "emu3": {"vocabulary_map": {"<image>": 4}},
+    "emu3": {
+        "vocabulary_map": {
+            "<image>": 4,
+            "<|extra_200|>": 5,
+            **{f"<|visual token {n:06}|>": n + 64 for n in range(64)},
+        },
+        "vq_config.codebook_size": 64,
+        "vq_config.hidden_size": 128,
+    },
     "ernie4_5_vl_moe_text": {"rope_parameters": {**_ROPE, "mrope_section": [3, 3, 2]}},
     "efficientnet": {"width_coefficient": 0.05, "depth_coefficient": 0.1, "hidden_dim": 64},
     "esm": {"pad_token_id": 1, "mask_token_id": 2},
     "funnel": {"architectures": ["FunnelModel"]},
-    "granite4_vision": {"deepstack_layer_map": [[-1, 0]], "downsample_rate": "1/2"},
+    "granite4_vision": {**_TILES, "deepstack_layer_map": [[-1, 0]], "downsample_rate": "1/2"},
     "granitemoehybrid": {"layer_types": ["linear_attention", "full_attention"]},
     "hrm_text": {"num_hidden_layers": 16},
     "instructblip": {"image_token_id": 4},
     "instructblipvideo": {"video_token_id": 4},
+    "glm_image": {"vq_config.latent_channels": 64, "vq_config.num_embeddings": 64},
+    "janus": {"vision_config.projection_dim": 64},
     "lfm2_moe": {"layer_types": ["conv", "full_attention"]},
     "lightglue": {
         "image_size": 64,
@@ -229,9 +245,13 @@ _EXCEPTIONS: dict[str, dict[str, Any]] = {
         "keypoint_detector_config.descriptor_decoder_dim": 64,
         "keypoint_detector_config.keypoint_decoder_dim": 65,
     },
+    "llama4": {"vision_config.intermediate_size": 256, "vision_config.vision_output_dim": 256},
     "lw_detr": {"projector_scale_factors": [1.0], "num_feature_levels": 1},
+    "minimax_m3_vl": {"merged_hidden_size": 256},
+    "mllama": {"vision_config.vision_output_dim": 128},
     "moonshine_streaming": {"num_key_value_heads": 4},
     "neucodec": {"num_key_value_heads": 4},
+    **dict.fromkeys(("llava_next", "llava_next_video", "llava_onevision"), _TILES),
     "qwen2_5_omni_thinker": {"vision_start_token_id": 3},
     "qwen3_omni_moe_thinker": {"vision_start_token_id": 3},
     "qwen4_exp_text": {
@@ -241,6 +261,7 @@ _EXCEPTIONS: dict[str, dict[str, Any]] = {
         "indexer_budget": 8,
         "indexer_compress_ratio": 4,
     },
+    "florence2": {"vision_config.projection_dim": 64},
     "gemma3": {"mm_tokens_per_image": 4},
     "recurrent_gemma": {"num_hidden_layers": 3},
     "step3p5": {"sliding_window": 4},

@@ -1,4 +1,4 @@
-"""Functions that remember results, as ``functools.lru_cache`` makes them, while a model is recorded.
+"""What remembers results, as ``functools.lru_cache`` and ``cached_property`` do, while a model is recorded.
 
 What such a function gave in an earlier run would be a tensor that the graph knows nothing of, and the fake
 tensors of the recorded run would turn up in later runs of the model.
@@ -7,12 +7,14 @@ tensors of the recorded run would turn up in later runs of the model.
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import CellType, FunctionType
 from typing import Any
 
+import torch
 from torch import nn
+from torch.utils._python_dispatch import _disable_current_modes
 
 from fxlab.interrupts import RestoringStack
 from fxlab.tracing.model_files import files_of, is_torch
@@ -38,10 +40,38 @@ def caches_bypassed(model: nn.Module) -> Iterator[None]:
                 if isinstance(value, _Cached):
                     stack.callback(setattr, owner, name, value)
                     setattr(owner, name, _uncached(value))
+                elif isinstance(value, functools.cached_property):
+                    stack.callback(setattr, owner, name, value)
+                    setattr(owner, name, _RememberedForOneRun(value.func))
                 for cell in _cells_of(getattr(value, "__func__", value)):
                     stack.callback(setattr, cell, "cell_contents", cell.cell_contents)
                     cell.cell_contents = _uncached(cell.cell_contents)
         yield
+
+
+class _RememberedForOneRun:
+    """Stands for a cached property; knows nothing of earlier runs, and nothing of it stays behind."""
+
+    def __init__(self, function: Callable[[Any], Any]) -> None:
+        self._function = function
+        self._known: dict[int, tuple[Any, Any]] = {}
+
+    def __get__(self, owner: Any, cls: type) -> Any:
+        if owner is None:
+            return self
+        if id(owner) not in self._known:
+            self._known[id(owner)] = owner, self._value(owner)
+        return self._known[id(owner)][1]
+
+    def __set__(self, owner: Any, value: Any) -> None:
+        self._known[id(owner)] = owner, value  # what has a setter is asked before the owner's attributes
+
+    def _value(self, owner: Any) -> Any:
+        if isinstance(owner, nn.Module):
+            return self._function(owner)
+        # Of what is no module the model makes a constant, in its first run.
+        with _disable_current_modes(), torch._C.DisableTorchFunction():
+            return self._function(owner)
 
 
 def _cells_of(value: Any) -> list[CellType]:

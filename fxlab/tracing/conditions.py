@@ -128,10 +128,11 @@ class Conditions:
     def hold_count(self, name: str, tensors: Any) -> None:
         """Make the graph check how many tensors it has just been given, as Python may go through them."""
         if tensors:
-            count = self._graph.call_function(len, (self._recording.latest,))
             place = where(self._recording.frames())
             message = f"{REFUSAL} {name} giving {len(tensors)} tensors only (at {place})"
-            self._require(operator.eq, count, len(tensors), message)
+            with self._recording.checking(self._recording.latest) as node:
+                count = self._graph.call_function(len, (node,))
+                self._require(operator.eq, count, len(tensors), message)
 
     def hold_result(self, name: str, result: Any, known: Container[Any]) -> None:
         """Make the graph check that what it has just called gives tensors of the shapes that it reads.
@@ -146,8 +147,10 @@ class Conditions:
             The symbols of which other sizes are made.
         """
         node = self._recording.latest
-        expected = self._recording.argument(expected_of(result, known))
-        self._recording.impure.add(self._graph.call_function(require_result, (node, expected, name)))
+        with self._graph.inserting_before(node):
+            expected = self._recording.argument(expected_of(result, known))
+        with self._recording.checking(node):
+            self._recording.impure.add(self._graph.call_function(require_result, (node, expected, name)))
 
     def hold_decisions(self) -> None:
         """Make the graph check what the model has decided on numbers that it read out of tensors."""

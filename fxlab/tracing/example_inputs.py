@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import inspect
 import itertools
-from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, NoReturn
 
 import torch
 from torch import nn
 
-from fxlab.tracing.input_makers import InputMaker
+from fxlab.tracing.input_makers import InputMaker, Places
 from fxlab.tracing.input_names import MAKERS, Make, alternatives
-from fxlab.tracing.input_places import feature_makers, places_of
-from fxlab.tracing.input_trials import first_that_runs
+from fxlab.tracing.input_places import FeatureMaker, feature_makers, places_needed, places_of
+from fxlab.tracing.input_trials import first_that_runs, why_refused
+from fxlab.tracing.module_state import has_data
 
 
 def example_inputs(
@@ -125,26 +127,65 @@ def _likely_names(maker: InputMaker) -> Iterator[list[str]]:
 def _inputs_of(maker: InputMaker, names: list[str]) -> Iterator[dict[str, torch.Tensor]]:
     """Yield inputs of these names, the most likely shapes first."""
     every_way = itertools.product(*(alternatives(name, names) for name in names))
+    of_features = list(feature_makers(maker.model, names)) if "input_ids" in names else []
     refused: list[dict[str, torch.Tensor]] = []
+    asked_for: list[tuple[FeatureMaker, str]] = []
     for chosen in itertools.islice(every_way, _MOST_TRIALS):
-        maker.restart()
-        maker.in_front = []
         makers = dict(zip(names, chosen, strict=True))
-        inputs: dict[str, torch.Tensor] = {}
-        of_features = list(feature_makers(maker.model, names)) if "input_ids" in makers else []
+        maker.restart()
+        given: dict[str, torch.Tensor] = {}
+        found: list[list[Places]] = []
         for of in of_features:
-            _make(maker, {name: makers[name] for name in of.names}, inputs)
-            if (places := places_of(maker, of, inputs)) is not None:
-                maker.in_front.append(places)
-        _make(maker, {name: make for name, make in makers.items() if name not in inputs}, inputs)
-        if len(inputs) != len(names):
-            continue
-        inputs = {name: inputs[name] for name in names}
-        if len(maker.in_front) == len(of_features):
+            _make(maker, {name: makers[name] for name in of.names}, given)
+            places, why = places_of(maker, of, given)
+            found.append(places)
+            asked_for.append((of, why))
+        for inputs, refusal in _with_text(maker, makers, given, found):
+            if len(inputs) != len(names):
+                break
+            inputs = {name: inputs[name] for name in names}
+            if refusal or not all(found):
+                refused.append(inputs)
+                continue
             yield inputs
-        else:
-            refused.append(inputs)
+            if of_features and has_data(maker.model):
+                return  # it has run on these
+    if refused and (lacking := next(((of, why) for of, why in asked_for if why and of.unnamed), None)):
+        _ask_for_more(maker.model, *lacking)
     yield from refused  # what is wrong is for the model to say
+
+
+def _with_text(
+    maker: InputMaker,
+    makers: Mapping[str, Make],
+    given: Mapping[str, torch.Tensor],
+    found: Sequence[Sequence[Places]],
+) -> Iterator[tuple[dict[str, torch.Tensor], str]]:
+    """Yield inputs whose text has places for images and the like, and what the model has against them."""
+
+    def inputs_for(places: Sequence[Places]) -> tuple[dict[str, torch.Tensor], str]:
+        maker.in_front = [*places]
+        inputs = dict(given)
+        _make(maker, {name: make for name, make in makers.items() if name not in given}, inputs)
+        return inputs, why_refused(maker.model, inputs) if places else ""
+
+    for places in itertools.product(*found) if all(found) else [()]:
+        inputs, refusal = inputs_for(places)
+        count = sum(each.count for each in places) * maker.batch_size
+        if len(places) == 1 and (needed := places_needed(refusal, count)) is not None:
+            inputs, refusal = inputs_for([replace(places[0], count=needed // maker.batch_size)])
+        yield inputs, refusal
+
+
+def _ask_for_more(model: nn.Module, of: FeatureMaker, refusal: str) -> NoReturn:
+    makeable = [name for name in of.unnamed if name in MAKERS]
+    others = [name for name in of.unnamed if name not in MAKERS]
+    ways = [f"name {', '.join(makeable)} in input_names"] if makeable else []
+    ways += [f"give {', '.join(others)} in inputs, which cannot be guessed"] if others else []
+    raise ValueError(
+        f"inputs: {type(model).__name__} makes no features of {', '.join(of.names)} alone; it says: "
+        f"{refusal[:300]}. It takes more: {' or '.join(ways)}."
+    )
 
 
 def _make(maker: InputMaker, makers: Mapping[str, Make], inputs: dict[str, torch.Tensor]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,6 +11,8 @@ import torch
 from torch import nn
 
 _SEED = 0
+_TOKEN = r"_token_(id|index)$"
+"""Ends the name of a setting that is a token."""
 _SPECIAL_TOKENS = 10
 """Ids below this are left to padding and other special tokens where the vocabulary is large enough."""
 FRAMES = 100
@@ -18,6 +21,8 @@ SAMPLES = 8000
 """The samples of a waveform."""
 GRID = 4
 """The patches of an image, down and across."""
+FRAMES_OF_VIDEO = 2
+"""The frames of a video, where they are told with it."""
 
 
 @dataclass(frozen=True)
@@ -116,7 +121,17 @@ class InputMaker:
         """Return ids of any vocabulary, none of them special where it is large enough."""
         low = _SPECIAL_TOKENS if vocabulary > 2 * _SPECIAL_TOKENS else 0
         shape = shape or (self.length(),)
-        return torch.randint(low, vocabulary, (self.batch_size, *shape), generator=self.random)
+        words = torch.randint(low, vocabulary, (self.batch_size, *shape), generator=self.random)
+        special = self.special_tokens()
+        ordinary = next((token for token in range(low, vocabulary) if token not in special), low)
+        return words.masked_fill(torch.isin(words, torch.tensor(sorted(special))), ordinary)
+
+    def special_tokens(self) -> set[int]:
+        """Return the ids of tokens that the configuration has a name for: images are put in their places."""
+        settings = (setting for part in self.parts() if part is not None for setting in vars(part).items())
+        return {
+            token for name, token in settings if re.search(_TOKEN, name) and type(token) is int and token >= 0
+        }
 
     def decoder_ids(self) -> torch.Tensor:
         """Return ids for the decoder."""
@@ -170,9 +185,10 @@ class InputMaker:
 
     # Images
 
-    def image(self) -> torch.Tensor:
-        """Return images of the size that the configuration names."""
-        size = self.setting("image_size", "max_img_size", default=224)
+    def image(self, part: str | None = None) -> torch.Tensor:
+        """Return images of the size that the configuration, or a part of it, names."""
+        size = getattr(getattr(self.config, part or "", None), "image_size", None)
+        size = size or self.setting("image_size", "max_img_size", "input_size", "resolution", default=224)
         height, width = (size, size) if isinstance(size, int) else tuple(size)[-2:]
         return self.floats(self.channels(), int(height), int(width))
 
@@ -183,6 +199,15 @@ class InputMaker:
     def tiles(self) -> torch.Tensor:
         """Return each image as a small one, and a few parts of it."""
         return torch.stack([self.image() for _ in range(3)], 1)
+
+    def images_in_tiles(self) -> torch.Tensor:
+        """Return one image for each prompt of a batch, which has one tile and room for more."""
+        return torch.stack([self.image() for _ in range(self.number("max_num_tiles", default=1))], 1)[:, None]
+
+    def first_tile(self, *shape: int) -> torch.Tensor:
+        """Return a mask of the first of the tiles of each image."""
+        tiles = torch.arange(self.number("max_num_tiles", default=1)) == 0
+        return tiles.long().repeat(self.batch_size, *shape, 1)
 
     def images_of_prompts(self) -> torch.Tensor:
         """Return one image for each prompt of a batch."""
@@ -216,9 +241,13 @@ class InputMaker:
         count = self.batch_size * GRID * GRID
         return self.flat(count, self.channels() * frames * self.patch() ** 2)
 
-    def patches_beside_padding(self) -> torch.Tensor:
-        """Return the patches of each image in a row of its own."""
-        return self.floats(GRID * GRID, self.channels() * self.patch() ** 2)
+    def side(self) -> int:
+        """Return the patches of an image, down and across, where several may be pooled."""
+        return _rounded(GRID, self.number("pooling_kernel_size", default=1))
+
+    def patches_beside_padding(self, frames: int = 1) -> torch.Tensor:
+        """Return the patches of each image, or frame of a video, in a row of its own."""
+        return self.flat(self.batch_size * frames, self.side() ** 2, self.channels() * self.patch() ** 2)
 
     def strip(self) -> torch.Tensor:
         """Return the patches of all images side by side, as one image that is one patch high."""
@@ -239,7 +268,7 @@ class InputMaker:
 
     def places(self) -> torch.Tensor:
         """Return where in its image each patch is: across and down."""
-        rows = [[across, down] for down in range(GRID) for across in range(GRID)]
+        rows = [[across, down] for down in range(self.side()) for across in range(self.side())]
         return torch.tensor([rows] * self.batch_size)
 
     # Sound

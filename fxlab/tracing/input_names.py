@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection
 
 import torch
 
-from fxlab.tracing.input_makers import FRAMES, GRID, SAMPLES, InputMaker
+from fxlab.tracing.input_makers import FRAMES, FRAMES_OF_VIDEO, GRID, SAMPLES, InputMaker
 
 Make = Callable[[InputMaker], torch.Tensor | None]
 """Makes an input; nothing if the configuration says that it is of another shape."""
@@ -39,6 +39,7 @@ MAKERS: dict[str, tuple[Make, ...]] = {
     "decoder_attention_mask": (InputMaker.mask,),
     "token_type_ids": (InputMaker.kinds,),
     "mm_token_type_ids": (InputMaker.kinds,),
+    "moe_mm_token_type_ids": (InputMaker.kinds,),
     "position_ids": (InputMaker.positions,),
     "inputs_embeds": _EMBEDDINGS,
     "labels": (InputMaker.ids,),
@@ -49,9 +50,21 @@ MAKERS: dict[str, tuple[Make, ...]] = {
         ),
     ),
     # Images
-    "pixel_values": (InputMaker.image, InputMaker.video, InputMaker.images_of_prompts, InputMaker.tiles),
+    "pixel_values": (
+        InputMaker.image,
+        InputMaker.video,
+        InputMaker.images_of_prompts,
+        InputMaker.tiles,
+        InputMaker.patches_beside_padding,
+    ),
+    "high_res_pixel_values": (lambda maker: maker.image("high_res_vision_config"),),
     "pixel_values_videos": (InputMaker.video,),
     "image_sizes": (InputMaker.image_sizes,),
+    "images_per_sample": (lambda maker: 2 * maker.ones(1)[:, 0],),
+    # The sizes of images in tiles: one each.
+    "aspect_ratio_ids": (lambda maker: maker.ones(1),),
+    "aspect_ratio_mask": (lambda maker: maker.first_tile(1),),
+    "cross_attention_mask": (lambda maker: maker.first_tile(maker.length(), 1),),
     "prompt_pixel_values": (InputMaker.upper_half,),
     "prompt_masks": (InputMaker.upper_half,),
     "hidden_states": (*_PATCHES[:2], InputMaker.frames_of_sound, lambda maker: maker.floats(1, SAMPLES)),
@@ -59,9 +72,14 @@ MAKERS: dict[str, tuple[Make, ...]] = {
     "image_grid_thw": (InputMaker.grid,),
     "video_grid_thw": (InputMaker.grid,),
     "merge_sizes": (lambda maker: maker.ones(),),
+    "image_merge_sizes": (lambda maker: maker.ones(),),
+    "video_merge_sizes": (lambda maker: maker.ones(),),
     "pixel_position_ids": (InputMaker.places,),
+    "image_position_ids": (InputMaker.places,),
+    "video_position_ids": (lambda maker: maker.places().repeat(FRAMES_OF_VIDEO, 1, 1),),
+    "num_frames_per_video": (lambda maker: FRAMES_OF_VIDEO * maker.ones(),),
     "pixel_attention_mask": (
-        lambda maker: maker.ones(GRID * GRID),
+        lambda maker: maker.ones(maker.side() ** 2),
         # One image for each prompt.
         lambda maker: maker.ones(1).bool(),
         lambda maker: maker.ones(1, *maker.image().shape[-2:]).bool(),
@@ -69,6 +87,7 @@ MAKERS: dict[str, tuple[Make, ...]] = {
     "image_attention_mask": (lambda maker: maker.ones(maker.length(), 1),),
     "spatial_shapes": (lambda maker: maker.grid()[:, 1:],),
     "target_sizes": (lambda maker: maker.grid()[:, 1:],),
+    "target_sizes_videos": (lambda maker: maker.grid()[:, 1:],),
     "visual_feats": (
         lambda maker: maker.floats(GRID, maker.number("visual_feat_dim", "visual_embedding_dim", default=1)),
     ),
@@ -85,7 +104,10 @@ MAKERS: dict[str, tuple[Make, ...]] = {
     "image_embeds_position_mask": (InputMaker.image_places,),
     # Sound
     "input_features": _SPECTROGRAMS,
-    "input_features_mask": (lambda maker: maker.ones(maker.frames()),),
+    "input_features_mask": (
+        lambda maker: maker.ones(maker.frames()),
+        lambda maker: maker.ones(maker.even_frames().shape[1]),
+    ),
     "feature_attention_mask": (lambda maker: maker.ones(maker.frames()),),
     "audio_mel": _SPECTROGRAMS,
     "audio_mel_mask": (lambda maker: maker.zeros(FRAMES).bool(),),
@@ -118,13 +140,20 @@ MAKERS: dict[str, tuple[Make, ...]] = {
 """How each input is made; in several shapes where a name may stand for several, the most likely first."""
 
 _BESIDE: dict[str, tuple[tuple[str, tuple[Make, ...]], ...]] = {
-    "pixel_values_videos": (("video_grid_thw", _PATCHES),),
+    "pixel_values_videos": (
+        ("video_grid_thw", _PATCHES),
+        ("target_sizes_videos", (InputMaker.strip,)),
+        ("video_position_ids", (lambda maker: maker.patches_beside_padding(FRAMES_OF_VIDEO),)),
+    ),
+    "image_grid_thw": (("images_per_sample", (lambda maker: maker.grid().repeat_interleave(2, 0),)),),
     "pixel_values": (
         ("grid_thw", _PATCHES),
         ("image_grid_thw", _PATCHES),
         ("spatial_shapes", (InputMaker.patches_beside_padding,)),
         ("pixel_position_ids", (InputMaker.patches_beside_padding,)),
+        ("image_position_ids", (InputMaker.patches_beside_padding,)),
         ("target_sizes", (InputMaker.strip,)),
+        ("aspect_ratio_ids", (InputMaker.images_in_tiles,)),
         ("prompt_pixel_values", (InputMaker.upper_half,)),
     ),
     "input_ids": (("pixel_values", (InputMaker.ids, InputMaker.ids_and_images)),),

@@ -19,7 +19,7 @@ from fxlab.tracing.arguments import bound_arguments
 from fxlab.tracing.caches import caches_bypassed
 from fxlab.tracing.fake_inputs import FakeInputs
 from fxlab.tracing.fake_state import put_fakes
-from fxlab.tracing.module_state import module_state_kept
+from fxlab.tracing.module_state import has_data, module_state_kept
 
 _UNKNOWN = (
     DataDependentOutputException,
@@ -59,6 +59,23 @@ def takes(model: nn.Module, inputs: dict[str, Any]) -> bool:
     except Exception as error:  # a model may refuse inputs in any way
         return any(words in str(error) for words in _UNKNOWN_WORDS)
     return True
+
+
+def why_refused(model: nn.Module, inputs: dict[str, Any]) -> str:
+    """Return what a model says that does not take inputs, or ``""``; nothing can be said without its data."""
+    if not has_data(model):
+        return ""
+    try:
+        run_on_data(model, model, inputs)
+    except Exception as error:  # a model may refuse inputs in any way
+        return str(error) or type(error).__name__
+    return ""
+
+
+def run_on_data(model: nn.Module, call: Callable[..., Any], inputs: dict[str, Any]) -> Any:
+    """Call a model, or a method of it or of a part of it, on inputs of the model."""
+    with module_state_kept(model, values=True), torch.no_grad():
+        return call(**inputs)
 
 
 def run_on_fakes(

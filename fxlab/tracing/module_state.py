@@ -39,6 +39,11 @@ def module_state_kept(model: nn.Module, *, values: bool = False) -> Iterator[Non
                     buffer.copy_(before)
 
 
+def has_data(model: nn.Module) -> bool:
+    """Tell whether a model can be run: it cannot on the meta device."""
+    return not any(tensor.is_meta for tensor in (*model.parameters(), *model.buffers()))
+
+
 def _contents(value: Any) -> Any:
     return value.copy() if isinstance(value, dict) or type(value) in (list, set) else None
 

@@ -17,10 +17,12 @@ from torch._functorch import apis
 from torch._subclasses.fake_tensor import FakeTensor, unset_fake_temporarily
 from torch.autograd import Function
 from torch.fx import Node
+from torch.nn.functional import scaled_dot_product_attention
 from torch.overrides import TorchFunctionMode
 
 from fxlab.interrupts import RestoringStack, interrupts_held
 from fxlab.tracing.arguments import Argument, inputs_of, map_tensors, tensors_inside
+from fxlab.tracing.attention_backends import WithAttentionBackends, attention_backends
 from fxlab.tracing.autocast import AutocastUse, UnderAutocast, autocast_state
 from fxlab.tracing.calls import (
     DATA_READS,
@@ -109,6 +111,7 @@ class Recorder(TorchFunctionMode):
         self._thread = threading.get_ident()
         self._paused = False
         self._autocast = autocast_state()
+        self._attention_backends = attention_backends()
         self._copied_settings: dict[int, Any] = {}
 
     def record(self, arguments: tuple[Argument, ...], values: Mapping[str, Any]) -> Any:
@@ -333,6 +336,9 @@ class Recorder(TorchFunctionMode):
         return result
 
     def _recorded(self, call: Call, result: Any, written: bool, impure: bool = False) -> Any:
+        chosen = attention_backends()
+        if call.target is scaled_dot_product_attention and chosen != self._attention_backends:
+            call = Call(call.op, WithAttentionBackends(call.target, chosen), call.args, call.kwargs)
         if (state := autocast_state()) != self._autocast and call.op != "call_module":
             call = Call("call_function", UnderAutocast(call.target, state), call.args, call.kwargs)
         self.conditions.hold_decisions()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import operator
 import sys
 from collections.abc import Callable, Container, Iterator, Mapping, MutableMapping
+from contextlib import contextmanager
 from types import FrameType
 from typing import Any
 
@@ -104,6 +105,7 @@ class Recording:
         self._most_operations = most_operations
         self._names = {id(originals.of(tensor)): name for name, tensor in _state_of(model)}
         self._simple: set[Any] = set()
+        self._checked_by: dict[Node, Node] = {}
         self._without_grad: set[Node] = set()
 
     # Calls.
@@ -208,15 +210,25 @@ class Recording:
         if dim is None:
             return node
         # Right behind what it is the size of, before anything can write over that.
-        with node.graph.inserting_after(self._last_of_placeholders(node)):
+        with node.graph.inserting_after(self._known_at(node)):
             size = node.graph.create_node("call_method", "size", (node, dim), name=f"{node.name}_size_{dim}")
         size.meta["val"] = node.meta["val"].shape[dim] if "val" in node.meta else None
         return size
 
-    def _last_of_placeholders(self, node: Node) -> Node:
-        while node.op == "placeholder" and node.next.op == "placeholder":
-            node = node.next
-        return node
+    @contextmanager
+    def checking(self, node: Node) -> Iterator[Node]:
+        """Put nodes right behind another that check what it gives, before anything is taken out of it."""
+        following = node.next
+        with node.graph.inserting_before(following):
+            yield node
+        self._checked_by[node] = following.prev
+
+    def _known_at(self, node: Node) -> Node:
+        """Return the node behind which there may be others that take out what one gives."""
+        last = self._checked_by.get(node, node)
+        while last.op == "placeholder" and last.next.op == "placeholder":
+            last = last.next
+        return last
 
     def node_of(self, tensor: torch.Tensor) -> Node:
         """Return the node that gives a tensor; for one that was never recorded, a ``get_attr`` node."""
@@ -243,7 +255,7 @@ class Recording:
 
     def _taken_out(self, node: Node, path: Path) -> Node:
         for key in path:
-            with node.graph.inserting_after(self._last_of_placeholders(node)):
+            with node.graph.inserting_after(self._known_at(node)):
                 taken = node.graph.call_function(operator.getitem, (node, key))
             taken.meta = {k: v for k, v in node.meta.items() if k != "val"}
             if node in self._without_grad:

@@ -21,7 +21,7 @@ from fxlab.tracing.example_inputs import example_inputs
 from fxlab.tracing.fake_inputs import FakeInputs
 from fxlab.tracing.fake_state import put_fakes
 from fxlab.tracing.leaf_modules import Choice, LeafModules
-from fxlab.tracing.module_state import module_state_kept
+from fxlab.tracing.module_state import has_data, module_state_kept
 from fxlab.tracing.parts import Part, Reason, parts_raising
 from fxlab.tracing.recorder import Recorder
 from fxlab.tracing.recording import FEW_OPERATIONS, MOST_OPERATIONS, SizeError
@@ -138,8 +138,7 @@ class _Ladder:
         self, model: nn.Module, arguments: tuple[Argument, ...], leaves: LeafModules, check: bool
     ) -> None:
         self._model, self._arguments, self._leaves = model, arguments, leaves
-        tensors = (*model.parameters(), *model.buffers())
-        self._has_data = not any(tensor.is_meta for tensor in tensors)
+        self._has_data = has_data(model)
         self._wants_check = check
         self._eager = Eager(model, arguments, has_data=self._has_data)
         self._reasons: list[Reason] = []

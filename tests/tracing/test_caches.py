@@ -2,6 +2,7 @@
 
 import functools
 
+import pytest
 import torch
 from agreement import assert_agree
 from torch import nn
@@ -22,6 +23,31 @@ def without_caching_while_compiling(function):
         return function(*args) if torch.compiler.is_compiling() else cached(*args)
 
     return wrapper
+
+
+class Table:
+    def __init__(self, entries):
+        self.entries = entries
+
+    @functools.cached_property
+    def entries_doubled(self):
+        return {key: 2 * value for key, value in self.entries.items()}
+
+    @functools.cached_property
+    def as_tensor(self):
+        table = torch.zeros(len(self.entries))
+        for key, value in self.entries_doubled.items():
+            table[key] = value
+        return table
+
+
+class LooksUp(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.table = Table({0: 3, 1: 5, 2: 7})
+
+    def forward(self, x):
+        return self.table.as_tensor[x]
 
 
 class Remembers(nn.Module):
@@ -62,3 +88,20 @@ def test_functions_remember_again_afterwards():
     hits = positions.cache_info().hits
     model(x)
     assert positions.cache_info().hits == hits + 1
+
+
+@pytest.mark.parametrize("has_run", [False, True])
+def test_a_property_that_remembers_a_tensor_is_a_constant(has_run):
+    model, x = LooksUp(), torch.tensor([2, 0])
+    if has_run:
+        model(x)
+    traced = symbolic_trace(model, (x,))
+    assert len(traced.meta["trace"].of_kind("constant")) == 1
+    assert_agree(traced, model, (torch.tensor([1, 1, 0]),))
+
+
+def test_a_property_gives_no_fake_tensor_afterwards():
+    model, x = LooksUp(), torch.tensor([2, 0])
+    symbolic_trace(model, (x,), check=False)
+    assert not vars(model.table).keys() - {"entries"}
+    assert model(x).tolist() == [14, 6]

@@ -327,6 +327,7 @@ BESIDE_TEXT = {
         ),
         ["pixel_values"],
         16,
+        False,
     ),
     "patches on a grid": (
         lambda: hf.Qwen2VLModel(
@@ -341,19 +342,34 @@ BESIDE_TEXT = {
         ),
         ["pixel_values", "image_grid_thw", "mm_token_type_ids"],
         4,
+        False,
+    ),
+    "patches in a row": (
+        lambda: hf.FuyuModel(
+            hf.FuyuConfig(
+                patch_size=8,
+                image_token_id=5,
+                text_config={"model_type": "persimmon", **TEXT},
+                **WIDTHS,
+                vocab_size=100,
+            )
+        ),
+        ["pixel_values"],
+        16,
+        True,
     ),
 }
 
 
 @pytest.fixture(params=BESIDE_TEXT)
 def text_with_images(request):
-    make, names, places = BESIDE_TEXT[request.param]
+    make, names, places, any_number = BESIDE_TEXT[request.param]
     torch.manual_seed(0)
-    return make().eval(), ["input_ids", "attention_mask", *names], places
+    return make().eval(), ["input_ids", "attention_mask", *names], places, any_number
 
 
 def test_an_image_has_as_many_places_in_the_text_as_the_model_makes_features_of_it(text_with_images):
-    model, names, places = text_with_images
+    model, names, places, _ = text_with_images
     inputs = example_inputs(model, input_names=names)
     assert list(inputs) == names
     assert inputs["input_ids"].shape == inputs["attention_mask"].shape == (2, places + 12)
@@ -369,10 +385,122 @@ def test_an_image_has_as_many_places_in_the_text_as_the_model_makes_features_of_
 
 @pytest.mark.filterwarnings("ignore::fxlab.tracing.TraceWarning")
 def test_text_with_images_is_traced_for_texts_of_any_length(text_with_images):
-    model, names, _ = text_with_images
+    model, names, _, any_number = text_with_images
     traced = symbolic_trace(model, example_inputs(model, input_names=names))
     for length in (9, 20):
         inputs = example_inputs(model, input_names=names, sequence_length=length)
         assert_agree(traced, model, inputs)
-    with pytest.raises(AssertionError, match="traced for"):
-        traced(**example_inputs(model, input_names=names, batch_size=3))
+    larger = example_inputs(model, input_names=names, batch_size=3)
+    if any_number:
+        assert_agree(traced, model, larger)
+    else:
+        with pytest.raises(AssertionError, match="traced for"):
+            traced(**larger)
+
+
+VIDEO_ON_A_GRID = ["pixel_values_videos", "video_grid_thw", "mm_token_type_ids"]
+
+
+def test_frames_of_a_video_may_have_the_tokens_of_an_image():
+    config = hf.Glm4vConfig(
+        text_config={**TEXT, "rope_parameters": {"rope_type": "default", "mrope_section": [2, 3, 3]}},
+        vision_config={**GRIDS, "out_hidden_size": 32, "intermediate_size": 48, "image_size": 32},
+        image_token_id=5,
+        video_token_id=6,
+    )
+    model = hf.Glm4vModel(config).eval()
+    inputs = example_inputs(model, input_names=["input_ids", *VIDEO_ON_A_GRID])
+    assert (inputs["input_ids"] == 5).sum(1).tolist() == [4, 4]
+    assert not bool((inputs["input_ids"] == 6).any())
+    with torch.no_grad():
+        model(**inputs)
+
+
+AUDIO = {"d_model": 32, "encoder_layers": 1, "encoder_attention_heads": 2, "encoder_ffn_dim": 48}
+
+
+def test_how_many_places_sound_has_is_read_off_what_a_model_says():
+    config = hf.Qwen2AudioConfig(
+        text_config={"model_type": "qwen2", **TEXT},
+        audio_config={**AUDIO, "num_mel_bins": 8, "max_source_positions": 50},
+        audio_token_index=5,
+    )
+    model = hf.Qwen2AudioModel(config).eval()
+    names = ["input_ids", "attention_mask", "input_features", "feature_attention_mask"]
+    inputs = example_inputs(model, input_names=names)
+    assert (inputs["input_ids"] == 5).sum(1).tolist() == [25, 25]
+    with torch.no_grad():
+        assert model(**inputs).last_hidden_state.shape == (2, 37, 32)
+
+
+PATCHES = {**WIDTHS, "num_key_value_heads": 2, "head_dim": 16, "patch_size": 8, "pooling_kernel_size": 3}
+TOWERS = {
+    "patches and where they are": (
+        lambda: hf.Gemma4Model(gemma4()),
+        ["pixel_values", "image_position_ids"],
+        {"pixel_values": (2, 36, 192), "image_position_ids": (2, 36, 2)},
+    ),
+    "frames and where their patches are": (
+        lambda: hf.Gemma4Model(gemma4()),
+        ["pixel_values_videos", "video_position_ids", "num_frames_per_video"],
+        {"pixel_values_videos": (4, 36, 192), "video_position_ids": (4, 36, 2), "num_frames_per_video": (2,)},
+    ),
+    "tiles of one image": (
+        lambda: hf.MllamaModel(
+            hf.MllamaConfig(
+                text_config={**TEXT, "cross_attention_layers": [0], "pad_token_id": 1},
+                vision_config={
+                    **VISION,
+                    "attention_heads": 2,
+                    "num_global_layers": 1,
+                    "intermediate_layers_indices": [0],
+                    "vision_output_dim": 64,
+                },
+                image_token_index=5,
+            )
+        ),
+        ["pixel_values", "aspect_ratio_ids", "aspect_ratio_mask", "cross_attention_mask"],
+        {
+            "pixel_values": (2, 1, 4, 3, 32, 32),
+            "aspect_ratio_ids": (2, 1),
+            "aspect_ratio_mask": (2, 1, 4),
+            "cross_attention_mask": (2, 14, 1, 4),
+        },
+    ),
+}
+
+
+def gemma4():
+    text = {**TEXT, "head_dim": 16, "global_head_dim": 16, "hidden_size_per_layer_input": 0}
+    text |= {"num_kv_shared_layers": 0, "layer_types": ["full_attention"], "vocab_size_per_layer_input": 100}
+    return hf.Gemma4Config(text_config=text, vision_config=PATCHES, image_token_id=5, video_token_id=6)
+
+
+@pytest.mark.parametrize("kind", TOWERS)
+def test_what_tells_the_parts_of_images_is_made_with_them(kind):
+    make, names, shapes = TOWERS[kind]
+    torch.manual_seed(0)
+    model = make().eval()
+    inputs = example_inputs(model, input_names=["input_ids", "attention_mask", *names])
+    assert {name: tuple(inputs[name].shape) for name in names} == shapes
+    with torch.no_grad():
+        for parameter in model.parameters():
+            if not parameter.any():  # some keep images out at first
+                parameter.fill_(0.1)
+        one, other = model(**inputs), model(**inputs | {names[0]: inputs[names[0]] + 1})
+    assert not torch.equal(one.last_hidden_state, other.last_hidden_state)
+
+
+def test_no_word_of_a_text_is_a_token_that_images_take_the_places_of():
+    make, names, places, _ = BESIDE_TEXT["an image of a fixed size"]
+    model = make()
+    for token in range(10, 30):
+        model.config.image_token_id = token
+        ids = example_inputs(model, input_names=["input_ids", *names])["input_ids"]
+        assert (ids == token).sum(1).tolist() == [places, places]
+
+
+def test_what_images_need_beside_them_is_asked_for():
+    make, *_ = BESIDE_TEXT["patches on a grid"]
+    with pytest.raises(ValueError, match="name image_grid_thw in input_names"):
+        example_inputs(make().eval(), input_names=["input_ids", "pixel_values"])

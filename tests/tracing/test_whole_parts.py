@@ -376,3 +376,29 @@ def test_no_model_is_one_node_beside_its_head():
 
     traced = traced_quietly(WithHead(), torch.randn(5, 4), torch.tensor([2, 3]))
     assert not called(traced, "model")
+
+
+class Apart(nn.Module):
+    """As a merger of packed images: a list with an item for each."""
+
+    class Merger(nn.Module):
+        def forward(self, x, lengths):
+            return [chunk - chunk.mean(0) for chunk in x.split(lengths.tolist())]
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.merger = Apart.Merger()
+
+    def forward(self, x, lengths):
+        return torch.cat(self.merger(x * 2, lengths))
+
+
+def test_another_number_of_items_is_refused_before_one_is_taken():
+    model, x = Apart(), torch.randn(5, 4)
+    traced = traced_quietly(model, x, torch.tensor([2, 3]))
+    assert traced.meta["trace"].rung == WHOLE
+    lengths = torch.tensor([4, 1])
+    assert same_bits(traced(x, lengths), model(x, lengths))
+    for other in ([5], [2, 2, 1]):
+        with pytest.raises(AssertionError, match="traced for Merger giving tensors"):
+            traced(x, torch.tensor(other))
