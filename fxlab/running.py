@@ -1,6 +1,6 @@
 """Running a model for a comparison: same inputs, same random numbers, nothing left behind."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from typing import Any, TypeAlias
 
@@ -35,13 +35,13 @@ def cuda_devices_in_use() -> list[int]:
     return list(range(torch.cuda.device_count())) if in_use else []
 
 
-def run(model: torch.nn.Module, inputs: Inputs, *, seed: int = 0) -> Any:
+def run(model: Callable[..., Any], inputs: Inputs, *, seed: int = 0) -> Any:
     """Call a model on copies of its inputs, without gradients and with a fixed seed.
 
     Parameters
     ----------
     model
-        The module to call, in the mode (training or not) that it is in.
+        The module, or what calls it, in the mode (training or not) that it is in.
     inputs
         Keyword arguments (a mapping), positional arguments (a tuple or list) or one tensor. Tensors are
         cloned, so that a model that writes into its inputs does not change the next run.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
+from functools import cached_property
 from typing import Any
 
 import sympy
@@ -18,6 +19,7 @@ from fxlab.tracing.arguments import Argument, inputs_of, tensors_inside
 from fxlab.tracing.fake_inputs import FakeInputs, Size, name_of_size, resized, with_padding
 from fxlab.tracing.module_state import module_state_kept
 from fxlab.tracing.report import REFUSAL, Finding, TraceError
+from fxlab.tracing.varied import varied_state
 
 
 class EagerError(Exception):
@@ -45,6 +47,7 @@ class Eager:
         self.arguments = arguments
         self.has_data = has_data
         self._model = model
+        self._state: Mapping[str, torch.Tensor] = {}
 
     def run(self, values: Mapping[str, Any]) -> Any:
         """Run the model; raise :class:`EagerError` if it does not take these values."""
@@ -91,9 +94,30 @@ class Eager:
             return "" if _are_close(actual, expected) else f"{found} (the model by itself: {noise})"
         return found
 
+    @cached_property
+    def varied(self) -> Eager:
+        """Return the model with other numbers where its parameters and buffers are all zeros, or ones."""
+        other = Eager(self._model, self.arguments, has_data=self.has_data)
+        other._state = varied_state(self._model)
+        return other
+
     def _run(self, module: nn.Module, values: Mapping[str, Any]) -> Any:
         with module_state_kept(self._model, values=True):
-            return run(module, inputs_of(self.arguments, values))
+            return run(_WithState(module, self._state), inputs_of(self.arguments, values))
+
+
+class _WithState:
+    """Calls a module with other tensors in place of some of its parameters and buffers."""
+
+    def __init__(self, module: nn.Module, state: Mapping[str, torch.Tensor]) -> None:
+        names = {name for name, _ in (*module.named_parameters(), *module.named_buffers())} if state else ()
+        self._module = module
+        self._state = {name: tensor for name, tensor in state.items() if name in names}
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if not self._state:
+            return self._module(*args, **kwargs)
+        return torch.func.functional_call(self._module, self._state, args, kwargs)
 
 
 def check_against_eager(eager: Eager, traced: GraphModule, fakes: FakeInputs) -> list[Finding]:

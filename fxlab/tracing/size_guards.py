@@ -14,6 +14,7 @@ from fxlab.tracing.conditions import Conditions
 from fxlab.tracing.fake_inputs import FakeInputs, Size, name_of_size, resized
 from fxlab.tracing.report import REFUSAL, Finding
 from fxlab.tracing.source_lines import is_model_code
+from fxlab.tracing.varied import varied
 
 THOUGH = "though the model takes other sizes"
 """Ends the detail of a size that was fixed without need."""
@@ -100,8 +101,9 @@ def _holds_anyway(condition: Any, traced: GraphModule, fakes: FakeInputs, eager:
     free = fakes.shape_env.replace(symbol)
     if not excludes_one_only or not isinstance(free, sympy.Symbol):
         return False
+    single = varied(resized(eager.arguments, sizes_at(fakes, {free: 1})))
     try:
-        return not eager.difference(traced, resized(eager.arguments, sizes_at(fakes, {free: 1})))
+        return not eager.varied.difference(traced, single)
     except (EagerError, RefusalError):
         return False
 

@@ -165,3 +165,40 @@ def test_where_a_longer_text_must_not_begin_anew_it_goes_on_from_its_end():
     ids = torch.tensor([[1, 1, 7, 8, 9, 6], [1, 1, 5, 6, 7, 8]])
     traced = symbolic_trace(Marked(), (ids, torch.randn(2, 2, 3)))
     assert findings(traced, "check")["ids.shape[1] = 7"] == "same bits as the model"
+
+
+class Biased(nn.Module):
+    """Does something else for a single row, which nobody sees on zeros and ones."""
+
+    def __init__(self, single):
+        super().__init__()
+        self.single = single
+        self.bias = nn.Parameter(torch.zeros(3))
+        self.register_buffer("scale", torch.ones(3))
+
+    def forward(self, x):
+        return self.single(self, x) if x.shape[0] == 1 else x + 1
+
+
+SINGLE = {
+    "inputs": lambda self, x: x * 2,
+    "a parameter": lambda self, x: x + 1 + self.bias,
+    "a buffer": lambda self, x: (x + 1) * self.scale,
+}
+
+
+@pytest.mark.parametrize("name", SINGLE)
+def test_a_branch_for_a_single_row_is_held_though_zeros_and_ones_do_not_tell(name):
+    model = Biased(SINGLE[name])
+    traced = symbolic_trace(model, (torch.ones(4, 3),))
+    with pytest.raises(AssertionError, match=r"x\.shape\[0\]"):
+        traced(torch.ones(1, 3))
+    assert_agree(traced, model, (torch.randn(2, 3),))
+    assert torch.equal(model.bias, torch.zeros(3))
+    assert torch.equal(model.scale, torch.ones(3))
+
+
+def test_a_branch_for_a_single_row_is_let_go_where_it_computes_the_same():
+    model = Biased(lambda self, x: 1 + x)
+    traced = symbolic_trace(model, (torch.ones(4, 3),))
+    assert_agree(traced, model, (torch.randn(1, 3),))
