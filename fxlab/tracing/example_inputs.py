@@ -92,7 +92,10 @@ def example_inputs(
     not_guessed = [name for name in names if name not in MAKERS]
     if not_guessed:
         raise ValueError(f"inputs: {', '.join(not_guessed)} cannot be guessed. Give them in inputs.")
-    return first_that_runs(model, (inputs for names in choices for inputs in _inputs_of(maker, names)))
+    is_named = input_names is not None
+    return first_that_runs(
+        model, (inputs for names in choices for inputs in _inputs_of(maker, names, is_named))
+    )
 
 
 def _likely_names(maker: InputMaker) -> Iterator[list[str]]:
@@ -124,8 +127,14 @@ def _likely_names(maker: InputMaker) -> Iterator[list[str]]:
             yield [name for name in parameters if name in wanted | more]
 
 
-def _inputs_of(maker: InputMaker, names: list[str]) -> Iterator[dict[str, torch.Tensor]]:
-    """Yield inputs of these names, the most likely shapes first."""
+def _inputs_of(maker: InputMaker, names: list[str], is_named: bool) -> Iterator[dict[str, torch.Tensor]]:
+    """Yield inputs of these names, the most likely shapes first.
+
+    Raises
+    ------
+    ValueError
+        If somebody has named them, and the model makes no features of images and the like without more.
+    """
     every_way = itertools.product(*(alternatives(name, names) for name in names))
     of_features = list(feature_makers(maker.model, names)) if "input_ids" in names else []
     refused: list[dict[str, torch.Tensor]] = []
@@ -150,7 +159,11 @@ def _inputs_of(maker: InputMaker, names: list[str]) -> Iterator[dict[str, torch.
             yield inputs
             if of_features and has_data(maker.model):
                 return  # it has run on these
-    if refused and (lacking := next(((of, why) for of, why in asked_for if why and of.unnamed), None)):
+    if (
+        is_named
+        and refused
+        and (lacking := next(((of, why) for of, why in asked_for if why and of.unnamed), None))
+    ):
         _ask_for_more(maker.model, *lacking)
     yield from refused  # what is wrong is for the model to say
 

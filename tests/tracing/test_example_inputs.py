@@ -504,3 +504,8 @@ def test_what_images_need_beside_them_is_asked_for():
     make, *_ = BESIDE_TEXT["patches on a grid"]
     with pytest.raises(ValueError, match="name image_grid_thw in input_names"):
         example_inputs(make().eval(), input_names=["input_ids", "pixel_values"])
+
+
+def test_text_alone_where_images_would_need_more_than_anybody_has_named():
+    make, *_ = BESIDE_TEXT["patches on a grid"]
+    assert list(example_inputs(make().eval())) == ["input_ids", "attention_mask"]
