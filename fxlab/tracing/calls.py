@@ -74,6 +74,9 @@ DATA_READS = frozenset(
 )
 """Calls that take numbers out of a tensor, on which the model's Python may then decide."""
 
+DTYPE_READS = frozenset({"is_floating_point", "is_complex", "element_size"})
+"""Calls that tell something of a dtype, beside those that return one."""
+
 
 NUMBER_OF: dict[str, Callable[[Any], Any]] = {
     "__bool__": bool,

@@ -71,6 +71,23 @@ class Conditions:
                     actual = self._graph.call_function(getattr, (part_of(placeholder, path), "shape"))
                     self._require(operator.eq, actual, shape, f"{REFUSAL} {name} of shape {shape} only")
 
+    def require_dtypes(self) -> None:
+        """Make the graph raise ``AssertionError`` unless floating-point and complex inputs have their dtypes.
+
+        Where the model's Python reads a dtype, the graph has the one that it read.
+        """
+        for placeholder in self._graph.find_nodes(op="placeholder"):
+            for path, tensor in tensors_inside(placeholder.meta["val"]):
+                if not (tensor.is_floating_point() or tensor.is_complex()):
+                    continue
+                name = name_of_part(placeholder.name, path)
+                with self._before_computing():
+                    actual = self._graph.call_function(getattr, (part_of(placeholder, path), "dtype"))
+                    message = f"{REFUSAL} {name} of dtype {tensor.dtype} only"
+                    self._require(operator.eq, actual, tensor.dtype, message)
+                detail = f"fixed at {tensor.dtype}: the model's Python reads dtypes"
+                self._recording.note("fixed dtype", name, detail)
+
     def require_autocast(self, state: AutocastState) -> None:
         """Make the graph raise ``AssertionError`` unless autocast is set as it was."""
         with self._before_computing():

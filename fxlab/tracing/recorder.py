@@ -26,6 +26,7 @@ from fxlab.tracing.attention_backends import WithAttentionBackends, attention_ba
 from fxlab.tracing.autocast import AutocastUse, UnderAutocast, autocast_state
 from fxlab.tracing.calls import (
     DATA_READS,
+    DTYPE_READS,
     NUMBER_OF,
     AutogradFunction,
     Call,
@@ -113,6 +114,7 @@ class Recorder(TorchFunctionMode):
         self._autocast = autocast_state()
         self._attention_backends = attention_backends()
         self._copied_settings: dict[int, Any] = {}
+        self._reads_dtypes = False
 
     def record(self, arguments: tuple[Argument, ...], values: Mapping[str, Any]) -> Any:
         """Run the model once, make the graph, and return what the model returned.
@@ -140,6 +142,8 @@ class Recorder(TorchFunctionMode):
         graph.output(output_argument(output, graph, self.recording.node_of_output))
         if autocast.depends:
             self.conditions.require_autocast(self._autocast)
+        if self._reads_dtypes:
+            self.conditions.require_dtypes()
         self.recording.remove_unused()
         return output
 
@@ -167,6 +171,8 @@ class Recorder(TorchFunctionMode):
         parted = expression_of(size_that_is_parted(name, args, kwargs))
         versions = _versions(args, kwargs)
         result = self._computed(func, args, kwargs)
+        if (isinstance(result, torch.dtype) or name in DTYPE_READS) and not self._reads_dtypes:
+            self._reads_dtypes = not all(self.recording.is_state(t) for _, t in tensors_inside(args))
         written = writes(name, kwargs) or versions != _versions(args, kwargs)
         if name in DATA_READS and not isinstance(result, SymbolicNumber | torch.Tensor):
             self.conditions.hold_read(func, args, kwargs, result)

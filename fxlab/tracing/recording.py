@@ -278,13 +278,17 @@ class Recording:
         self.nodes[tensor] = node
         return node
 
+    def is_state(self, tensor: torch.Tensor) -> bool:
+        """Tell whether a tensor is a parameter or a buffer of the model."""
+        return id(self._originals.of(tensor)) in self._names
+
     def state_behind(self, tensors: list[torch.Tensor]) -> list[tuple[str, torch.Tensor]] | None:
         """Return names and originals of parameters and buffers, if these tensors are nothing else."""
-        originals = [self._originals.of(tensor) for tensor in tensors]
-        if not all(id(tensor) in self._names for tensor in originals):
+        if not all(map(self.is_state, tensors)):
             return None
         if any(self.node_of(tensor).op != "get_attr" for tensor in tensors):
             return None  # written to since
+        originals = [self._originals.of(tensor) for tensor in tensors]
         return [(self._names[id(tensor)], tensor) for tensor in originals]
 
     def constant_node(self, value: torch.Tensor) -> Node:

@@ -113,6 +113,10 @@ class Float64Interpreter(Interpreter):
             )
         return result
 
+    def call_function(self, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Call a function, to which dtypes are float64 too: the graph may ask for that of an input."""
+        return super().call_function(target, *widened((args, kwargs)))
+
     def call_module(self, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Call a module with its tensors in float64."""
         module = cast(torch.nn.Module, self.fetch_attr(target))

@@ -1,0 +1,58 @@
+import pytest
+import torch
+from agreement import assert_agree
+from torch import nn
+
+from fxlab.tracing import symbolic_trace
+from fxlab.validation.float64_run import run_in_float64
+
+
+class Function(nn.Module):
+    def __init__(self, function):
+        super().__init__()
+        self.function = function
+        self.weight = nn.Parameter(torch.ones(3))
+
+    def forward(self, x):
+        return self.function(self, x)
+
+
+READS = {
+    "dtype": lambda self, x: (x.float() * 2).to(x.dtype),
+    "dtype of what was computed": lambda self, x: torch.zeros(3, dtype=(x + 1).dtype) + 1,
+    "is_floating_point": lambda self, x: x.float() if (x * 2).is_floating_point() else x,
+    "result_type": lambda self, x: torch.ones(3, dtype=torch.result_type(x, 1)) * 2,
+}
+OTHERS = {
+    "nothing": lambda self, x: x * 2 + torch.zeros_like(x),
+    "that of a parameter": lambda self, x: x.to(self.weight.dtype) * self.weight,
+    "by another tensor": lambda self, x: (x.float() * 2).type_as(x),
+}
+
+
+@pytest.mark.parametrize("name", READS)
+def test_where_python_reads_a_dtype_another_is_refused(name):
+    model = Function(READS[name])
+    traced = symbolic_trace(model, (torch.randn(4, 3),))
+    assert_agree(traced, model, (torch.randn(2, 3),))
+    with pytest.raises(AssertionError, match=r"traced for x of dtype torch\.float32 only"):
+        traced(torch.randn(4, 3, dtype=torch.float64))
+    assert [f.what for f in traced.meta["trace"].findings if f.kind == "fixed dtype"] == ["x"]
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_elsewhere_any_dtype_is_taken(name):
+    model = Function(OTHERS[name])
+    traced = symbolic_trace(model, (torch.randn(4, 3),))
+    assert_agree(traced, model, (torch.randn(2, 3, dtype=torch.float64),))
+
+
+def test_inputs_of_integers_are_not_asked_for_their_dtype():
+    model = Function(lambda self, x: self.weight[x].to((self.weight + 1).dtype))
+    traced = symbolic_trace(model, (torch.tensor([0, 1, 2]),))
+    assert_agree(traced, model, (torch.tensor([2, 1], dtype=torch.int32),))
+
+
+def test_in_float64_the_dtype_that_is_asked_for_is_float64():
+    traced = symbolic_trace(Function(READS["dtype"]), (torch.randn(4, 3),))
+    assert run_in_float64(traced, (torch.ones(2, 3),)).dtype == torch.float64
