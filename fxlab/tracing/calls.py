@@ -69,10 +69,10 @@ _UNARY = frozenset({"__invert__", "neg"})
 DATA_READS = frozenset(
     {
         *("item", "tolist", "numpy", "__array__", "__bool__", "__int__", "__float__", "__complex__"),
-        *("__index__", "__contains__", "equal", "allclose", "is_nonzero"),
+        *("__index__", "__contains__", "equal", "allclose", "is_nonzero", "is_contiguous"),
     }
 )
-"""Calls that take numbers out of a tensor, on which the model's Python may then decide."""
+"""Calls that take numbers out of a tensor, or how it lies in memory; Python may then decide on them."""
 
 DTYPE_READS = frozenset({"is_floating_point", "is_complex", "element_size"})
 """Calls that tell something of a dtype, beside those that return one."""

@@ -285,3 +285,11 @@ def test_parts_whose_sizes_are_data_are_counted():
     assert_agree(traced, SplitsByData(), (torch.randn(12, 3), torch.tensor([5, 1])))
     with pytest.raises(AssertionError, match="traced for"):
         traced(torch.randn(12, 3), torch.tensor([3, 1, 2]))
+
+
+def test_a_decision_on_how_a_tensor_lies_in_memory_is_held():
+    model = Decides(lambda x: x * 2 if x.is_contiguous() else x * 3)
+    traced = traced_with_warning(model, torch.randn(4, 3))
+    assert_agree(traced, model, (torch.randn(5, 3),))
+    with pytest.raises(AssertionError, match="is_contiguous giving True only"):
+        traced(torch.randn(3, 4).t())
