@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from functools import cached_property
 from typing import Any
@@ -103,21 +103,16 @@ class Eager:
 
     def _run(self, module: nn.Module, values: Mapping[str, Any]) -> Any:
         with module_state_kept(self._model, values=True):
-            return run(_WithState(module, self._state), inputs_of(self.arguments, values))
+            call = _with_state(module, self._state) if self._state else module
+            return run(call, inputs_of(self.arguments, values))
 
 
-class _WithState:
-    """Calls a module with other tensors in place of some of its parameters and buffers."""
-
-    def __init__(self, module: nn.Module, state: Mapping[str, torch.Tensor]) -> None:
-        names = {name for name, _ in (*module.named_parameters(), *module.named_buffers())} if state else ()
-        self._module = module
-        self._state = {name: tensor for name, tensor in state.items() if name in names}
-
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        if not self._state:
-            return self._module(*args, **kwargs)
-        return torch.func.functional_call(self._module, self._state, args, kwargs)
+def _with_state(module: nn.Module, state: Mapping[str, torch.Tensor]) -> Callable[..., Any]:
+    """Return what calls a module with other tensors in place of some of its parameters and buffers."""
+    # Of a tensor with two names a graph may have the other one first.
+    held = (*module.named_parameters(remove_duplicate=False), *module.named_buffers(remove_duplicate=False))
+    own = {name: state[name] for name, _ in held if name in state}
+    return lambda *args, **kwargs: torch.func.functional_call(module, own, args, kwargs)
 
 
 def check_against_eager(eager: Eager, traced: GraphModule, fakes: FakeInputs) -> list[Finding]:
