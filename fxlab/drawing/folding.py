@@ -64,21 +64,15 @@ def hoist_single_nodes(draft: Draft) -> None:
             draft.owners[node] = child.owners.get(node, child)
 
 
-def nodes_of(draft: Draft) -> list[fx.Node]:
-    """Return the nodes below a group, in the order of the tree."""
-    nodes: list[fx.Node] = []
-    _collect(draft, nodes, [])
-    return nodes
-
-
-def fold_repeats(root: Draft, modules: dict[str, nn.Module], wiring: Wiring) -> None:
+def fold_repeats(root: Draft, modules: dict[str, nn.Module]) -> Wiring:
     """Fold consecutively numbered siblings of equal structure into runs, everywhere below ``root``.
 
-    ``wiring`` is that of ``nodes_of(root)``.
+    Returns the wiring of all nodes below, which tells whether structures are equal.
     """
     nodes: list[fx.Node] = []
     blocks: list[tuple[Draft, int, int]] = []
     _collect(root, nodes, blocks)
+    wiring = Wiring(nodes)
     words: dict[Any, int] = {}
     spelled = np.zeros(len(nodes), dtype=np.int64)
     for start, stop in _outermost(blocks):
@@ -91,6 +85,7 @@ def fold_repeats(root: Draft, modules: dict[str, nn.Module], wiring: Wiring) -> 
         for draft, start, stop in blocks
     }
     _fold(root, signatures)
+    return wiring
 
 
 def _collect(draft: Draft, nodes: list[fx.Node], blocks: list[tuple[Draft, int, int]]) -> None:

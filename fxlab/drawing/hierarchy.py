@@ -17,11 +17,9 @@ from fxlab.drawing.folding import (
     fold_equal_nodes,
     fold_repeats,
     hoist_single_nodes,
-    nodes_of,
     segment_long_lists,
 )
 from fxlab.drawing.placement import CALLS, Placement
-from fxlab.drawing.wiring import Wiring
 from fxlab.transformations.collecting import without_collecting
 
 _WITH_PARAMETERS = ("call_module", "get_attr")
@@ -173,8 +171,7 @@ def build_hierarchy(gm: fx.GraphModule) -> Hierarchy:
         placement = Placement(gm)
         root, folded = _plant(gm.graph, placement)
         hoist_single_nodes(root)
-        wiring = Wiring(nodes_of(root))
-        fold_repeats(root, placement.modules, wiring)
+        wiring = fold_repeats(root, placement.modules)
         fold_equal_nodes(root, placement.modules)
         segment_long_lists(root)
         freezer = _Freezer(folded, placement.modules)

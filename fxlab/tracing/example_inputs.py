@@ -138,7 +138,7 @@ def _inputs_of(maker: InputMaker, names: list[str], is_named: bool) -> Iterator[
     every_way = itertools.product(*(alternatives(name, names) for name in names))
     of_features = list(feature_makers(maker.model, names)) if "input_ids" in names else []
     refused: list[dict[str, torch.Tensor]] = []
-    asked_for: list[tuple[FeatureMaker, str]] = []
+    lacking: tuple[FeatureMaker, str] | None = None
     for chosen in itertools.islice(every_way, _MOST_TRIALS):
         makers = dict(zip(names, chosen, strict=True))
         maker.restart()
@@ -148,7 +148,8 @@ def _inputs_of(maker: InputMaker, names: list[str], is_named: bool) -> Iterator[
             _make(maker, {name: makers[name] for name in of.names}, given)
             places, why = places_of(maker, of, given)
             found.append(places)
-            asked_for.append((of, why))
+            if lacking is None and why and of.unnamed:
+                lacking = of, why
         for inputs, refusal in _with_text(maker, makers, given, found):
             if len(inputs) != len(names):
                 break
@@ -159,11 +160,7 @@ def _inputs_of(maker: InputMaker, names: list[str], is_named: bool) -> Iterator[
             yield inputs
             if of_features and has_data(maker.model):
                 return  # it has run on these
-    if (
-        is_named
-        and refused
-        and (lacking := next(((of, why) for of, why in asked_for if why and of.unnamed), None))
-    ):
+    if is_named and refused and lacking is not None:
         _ask_for_more(maker.model, *lacking)
     yield from refused  # what is wrong is for the model to say
 
