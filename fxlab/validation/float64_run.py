@@ -115,7 +115,9 @@ class Float64Interpreter(Interpreter):
 
     def call_function(self, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Call a function, to which dtypes are float64 too: the graph may ask for that of an input."""
-        return super().call_function(target, *widened((args, kwargs)))
+        # Lists and dictionaries are handed on as they are, as a function may write into them.
+        dtypes_wide = tuple(_wide(arg) if isinstance(arg, torch.dtype) else arg for arg in args)
+        return super().call_function(target, dtypes_wide, kwargs)
 
     def call_module(self, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Call a module with its tensors in float64."""

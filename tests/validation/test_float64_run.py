@@ -1,6 +1,7 @@
 """What a graph computes if nothing is rounded."""
 
 import copy
+import operator
 import weakref
 
 import pytest
@@ -168,3 +169,14 @@ def test_what_has_no_float64_is_refused_by_the_name_of_its_node():
     graph = graph_of(lambda _, x: x.view(torch.int32))
     with pytest.raises(ValueError, match=r"Node 'view' cannot be run in float64: it reads the bits"):
         run_in_float64(graph, torch.ones(3))
+
+
+def test_a_list_that_is_written_is_the_one_that_is_read():
+    graph = fx.Graph()
+    x = graph.placeholder("x")
+    parts = graph.call_function(list, (graph.call_method("unbind", (x,)),))
+    graph.call_function(operator.setitem, (parts, 0, graph.call_method("exp", (x,))))
+    graph.output(graph.call_function(operator.getitem, (parts, 0)))
+    traced = fx.GraphModule(nn.Module(), graph)
+    x = torch.ones(2)
+    assert torch.equal(run_in_float64(traced, (x,)), x.double().exp())
