@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import signal
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
-from types import TracebackType
-from typing import Any, TypeVar
+from types import FrameType, TracebackType
+from typing import Any, Self, TypeVar
 
 _T = TypeVar("_T")
 
@@ -19,26 +20,31 @@ def _handler() -> Callable[..., Any] | None:
     return handler if is_main and callable(handler) else None
 
 
-@contextmanager
-def interrupts_held() -> Iterator[None]:
-    """Let an interrupt wait until the end, for what must not be done by half."""
-    handler = _handler()
-    if handler is None:
-        yield
-        return
-    held: list[Any] = []
-    signal.signal(signal.SIGINT, lambda *arguments: held.append(arguments))
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, handler)
-        if held:
-            handler(*held[-1])
+class InterruptsHeld:
+    """Lets an interrupt wait until the end, for what must not be done by half."""
+
+    def __enter__(self) -> None:
+        self._came = False
+        self._handler = _handler()
+        if self._handler is not None:
+            signal.signal(signal.SIGINT, self._hold)
+
+    def __exit__(self, *_: object) -> None:
+        if self._handler is not None:
+            signal.signal(signal.SIGINT, self._handler)
+            if self._came:
+                self._handler(signal.SIGINT, sys._getframe(1))
+
+    def _hold(self, *_: object) -> None:
+        self._came = True
 
 
 @contextmanager
 def interrupts_noted() -> Iterator[Callable[[], bool]]:
     """Tell whether there was an interrupt, which code in C may have made another exception of.
+
+    One that comes while a context manager, torch's own among them, enters or leaves is noted only: it would
+    leave the mode of torch that this changes neither on nor off.
 
     Yields
     ------
@@ -49,12 +55,17 @@ def interrupts_noted() -> Iterator[Callable[[], bool]]:
     if handler is None:
         yield lambda: False
         return
+    outside = sys._getframe(2)
     came = False
 
-    def note(*arguments: Any) -> Any:
+    def note(number: int, frame: FrameType | None) -> Any:
         nonlocal came
         came = True
-        return handler(*arguments)
+        while frame is not None and frame is not outside:
+            if frame.f_code.co_name in ("__enter__", "__exit__"):
+                return None
+            frame = frame.f_back
+        return handler(number, frame)
 
     signal.signal(signal.SIGINT, note)
     try:
@@ -63,16 +74,39 @@ def interrupts_noted() -> Iterator[Callable[[], bool]]:
         signal.signal(signal.SIGINT, handler)
 
 
-class RestoringStack(ExitStack):
-    """An ``ExitStack`` that is unwound completely even if an interrupt comes meanwhile."""
+class RestoringStack(ExitStack[None]):
+    """An ``ExitStack`` that is unwound completely even if an interrupt comes meanwhile.
+
+    Parameters
+    ----------
+    *contexts
+        What is entered at the start of the ``with`` statement, in this order.
+    """
+
+    def __init__(self, *contexts: AbstractContextManager[Any, Any]) -> None:
+        super().__init__()
+        self._contexts = contexts
+
+    def __enter__(self) -> Self:
+        try:
+            for context in self._contexts:
+                self.enter_context(context)
+        except BaseException as error:
+            self.__exit__(type(error), error, error.__traceback__)
+            raise
+        return self
 
     def enter_context(self, cm: AbstractContextManager[_T, Any]) -> _T:
         """Enter a context, and know from then on that it has to be left."""
-        with interrupts_held():
+        with InterruptsHeld():
             return super().enter_context(cm)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> bool:
-        with interrupts_held():
-            return bool(super().__exit__(kind, error, traceback))
+    ) -> None:
+        try:
+            with InterruptsHeld():
+                super().__exit__(kind, error, traceback)
+        finally:
+            # If one came before it could be held, what is left is done now; nothing is left twice.
+            super().__exit__(kind, error, traceback)

@@ -7,6 +7,8 @@ from typing import Any, TypeAlias
 import torch
 from torch.utils import _pytree as pytree
 
+from fxlab.interrupts import RestoringStack
+
 Inputs: TypeAlias = Mapping[str, Any] | tuple[Any, ...] | list[Any] | torch.Tensor
 """What a model is called with: keyword arguments, positional arguments, or one tensor."""
 
@@ -59,7 +61,7 @@ def run(model: Callable[..., Any], inputs: Inputs, *, seed: int = 0) -> Any:
         If ``inputs`` is none of these.
     """
     args, kwargs = call_arguments(inputs)
-    with torch.no_grad(), generators_kept():
+    with RestoringStack(torch.no_grad(), generators_kept()):
         torch.manual_seed(seed)
         return model(*args, **kwargs)
 

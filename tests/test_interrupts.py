@@ -1,5 +1,7 @@
 """Ctrl-C at any point, in the middle of a pass or of a trace, leaves everything usable."""
 
+import contextlib
+import dis
 import os
 import random
 import signal
@@ -13,17 +15,22 @@ from torch.autograd import Function
 from torch.nn.modules.module import _global_forward_hooks, _global_forward_pre_hooks
 
 import fxlab
+import fxlab.interrupts
 from fxlab.tensors import same_bits
 
 POINTS = int(os.environ.get("FXLAB_INTERRUPTS", "12"))
 """How many interrupts are tried in each test; a run by hand may ask for thousands."""
 
 
+_NEVER_INTERRUPTED = {dis.opmap[name] for name in ("NOP", "LOAD_CONST", "SWAP")}
+"""What a line begins with that only says ``try``, or leaves a ``with``: Python handles no signal there."""
+
+
 class Interrupter:
     """Raises SIGINT, as a kernel does that is interrupted, at a line that is counted from the start."""
 
-    def __init__(self, at=None):
-        self.lines, self._at = 0, at
+    def __init__(self, at=None, within=lambda code: True):
+        self.lines, self._at, self._within = 0, at, within
 
     def __enter__(self):
         self._before = sys.gettrace()  # of a debugger, or of what measures coverage
@@ -34,25 +41,35 @@ class Interrupter:
         sys.settrace(self._before)
 
     def _trace(self, frame, event, argument):
-        if event == "line":
+        code = frame.f_code
+        if event == "line" and self._within(code) and code.co_code[frame.f_lasti] not in _NEVER_INTERRUPTED:
             self.lines += 1
             if self.lines == self._at:
                 signal.raise_signal(signal.SIGINT)
         return self._trace
 
 
-def interrupted(call, at):
+def enters_or_leaves(code):
+    """Tell whether code is of a context manager, where an interrupt could leave a mode on."""
+    return code.co_name in ("__enter__", "__exit__") or code.co_filename in (
+        contextlib.__file__,
+        fxlab.interrupts.__file__,
+        torch.random.__file__,
+    )
+
+
+def interrupted(call, at, **within):
     """Tell whether an interrupt at a line came through, which Python swallows in finalizers."""
     try:
-        with Interrupter(at):
+        with Interrupter(at, **within):
             call()
     except KeyboardInterrupt:
         return True
     return False
 
 
-def lines_of(call):
-    with Interrupter() as counter:
+def lines_of(call, **within):
+    with Interrupter(**within) as counter:
         call()
     return counter.lines
 
@@ -129,17 +146,18 @@ def model():
     return Model().eval()
 
 
-def test_a_trace_that_is_interrupted_leaves_model_and_torch_as_they_were():
+@pytest.mark.parametrize("within", [{}, {"within": enters_or_leaves}], ids=["anywhere", "contexts"])
+def test_a_trace_that_is_interrupted_leaves_model_and_torch_as_they_were(within):
     model = CountsItsCalls().eval()
 
     def trace():
         return fxlab.symbolic_trace(model, INPUTS)
 
     code = trace().code
-    lines, before, expected = lines_of(trace), modes(), state(model)
+    lines, before, expected = lines_of(trace, **within), modes(), state(model)
     came_through = 0
     for at in points(lines):
-        came_through += interrupted(trace, at)
+        came_through += interrupted(trace, at, **within)
         assert modes() == before, at
         assert_same_state(expected, state(model))
     assert came_through > POINTS // 2

@@ -13,6 +13,7 @@ import torch
 from torch import nn
 from torch.fx import GraphModule
 
+from fxlab.interrupts import RestoringStack
 from fxlab.running import run
 from fxlab.tensors import same_bits, tensors_by_path
 from fxlab.tracing.arguments import Argument, inputs_of, tensors_inside
@@ -102,7 +103,7 @@ class Eager:
         return other
 
     def _run(self, module: nn.Module, values: Mapping[str, Any]) -> Any:
-        with module_state_kept(self._model, values=True):
+        with RestoringStack(module_state_kept(self._model, values=True)):
             call = _with_state(module, self._state) if self._state else module
             return run(call, inputs_of(self.arguments, values))
 

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from fxlab.interrupts import interrupts_held
+from fxlab.interrupts import InterruptsHeld
 from fxlab.tensors import same_bits
 
 
@@ -30,7 +30,7 @@ def module_state_kept(model: nn.Module, *, values: bool = False) -> Iterator[Non
     try:
         yield
     finally:
-        with interrupts_held(), torch.no_grad():
+        with InterruptsHeld(), torch.no_grad():
             for module, kept in zip(modules, attributes, strict=True):
                 _restore(vars(module), kept)
             for buffer, before in buffers:

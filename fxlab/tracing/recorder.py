@@ -20,7 +20,7 @@ from torch.fx import Node
 from torch.nn.functional import scaled_dot_product_attention
 from torch.overrides import TorchFunctionMode
 
-from fxlab.interrupts import RestoringStack, interrupts_held
+from fxlab.interrupts import InterruptsHeld, RestoringStack
 from fxlab.tracing.arguments import Argument, inputs_of, map_tensors, tensors_inside
 from fxlab.tracing.attention_backends import WithAttentionBackends, attention_backends
 from fxlab.tracing.autocast import AutocastUse, UnderAutocast, autocast_state
@@ -131,9 +131,7 @@ class Recorder(TorchFunctionMode):
         inputs = inputs_of(arguments, values)
         autocast = AutocastUse()
         run = torch.inference_mode(False), torch.enable_grad(), autocast.watched(), self._calls_seen(), self
-        with RestoringStack() as stack:
-            for context in run:
-                stack.enter_context(context)
+        with RestoringStack(*run):
             output = self._model(**inputs) if isinstance(inputs, dict) else self._model(*inputs)
         with torch.enable_grad():
             self._write_replaced_buffers()
@@ -198,7 +196,7 @@ class Recorder(TorchFunctionMode):
         if func in (torch.tensor, torch.as_tensor) and _has_symbolic_number(args):
             return _tensor_of(args[0], kwargs.get("dtype"))
         # An interrupt that comes while code in C asks Python about symbolic sizes may abort the process.
-        with interrupts_held():
+        with InterruptsHeld():
             with self._unseen():
                 result = fake_result(func, args, kwargs)
             return func(*args, **kwargs) if result is None else result

@@ -253,10 +253,8 @@ class _Ladder:
         model = self._model
         kept = module_state_kept(model), caches_bypassed(model), sizes_in_builtins(model)
         computing = arithmetic_remembered(fakes.shape_env), enable_python_dispatcher()
-        with RestoringStack() as stack:
-            # The dispatcher of Python can follow symbolic sizes into operators that are made of others.
-            for context in (*kept, *computing):
-                stack.enter_context(context)
+        # The dispatcher of Python can follow symbolic sizes into operators that are made of others.
+        with RestoringStack(*kept, *computing):
             originals = put_fakes(self._model, fakes.mode)
             recorder = Recorder(
                 self._model,
@@ -267,7 +265,7 @@ class _Ladder:
                 whole=None if whole is None else WholeParts(whole, fakes),
                 most_operations=most_operations,
             )
-            with _random_numbers_of_checks(enabled=with_data), fakes.mode:
+            with RestoringStack(_random_numbers_of_checks(enabled=with_data), fakes.mode):
                 recorder.record(self._arguments, fakes.values)
         return self._finished(recorder, fakes, keeps_parts=whole is not None)
 
@@ -277,10 +275,8 @@ class _Ladder:
         recorder = Recorder(self._model, self._leaves, fakes.as_fake, made=made)
         with torch.inference_mode(False):
             values = {a.name: map_tensors(lambda _, t: t.clone(), a.value) for a in self._arguments}
-        kept = module_state_kept(self._model, values=True)
-        with RestoringStack() as stack:
-            for context in (kept, caches_bypassed(self._model), _random_numbers_of_checks(), made):
-                stack.enter_context(context)
+        kept = module_state_kept(self._model, values=True), caches_bypassed(self._model)
+        with RestoringStack(*kept, _random_numbers_of_checks(), made):
             recorder.record(self._arguments, values)
         return self._finished(recorder, fakes)
 

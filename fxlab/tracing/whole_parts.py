@@ -111,10 +111,8 @@ class WholeParts:
         real_args, real_kwargs = self._numbers.given((args, dict(kwargs)))
         structure = tree_structure((real_args, real_kwargs))
         unseen = torch._C.DisableTorchFunction(), unset_fake_temporarily(), no_python_dispatcher()
-        with RestoringStack() as stack:
+        with RestoringStack(*unseen, torch.no_grad()) as stack:
             state = stack.enter_context(data_in_place(module))
-            for context in (*unseen, torch.no_grad()):
-                stack.enter_context(context)
             touched = [*state, *map(data_of, given)]
             before = [tensor._version for tensor in touched]
             try:

@@ -9,6 +9,7 @@ from torch.fx import GraphModule, Interpreter, Node
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from fxlab.interrupts import RestoringStack
 from fxlab.running import Inputs, call_arguments, cuda_devices_in_use, generators_kept
 
 Widen: TypeAlias = Callable[[torch.Tensor], torch.Tensor]
@@ -61,7 +62,7 @@ def run_in_float64(
     arguments = widened(placeholder_values(graph_module, inputs))
     mode = mode or Float64Mode()
     interpreter = Float64Interpreter(graph_module, widen)
-    with torch.no_grad(), generators_kept(), mode:
+    with RestoringStack(torch.no_grad(), generators_kept(), mode):
         return interpreter.run(*arguments)
 
 

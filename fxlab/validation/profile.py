@@ -10,6 +10,7 @@ from torch.fx import GraphModule, Interpreter, Node
 from torch.utils import _pytree as pytree
 from torch.utils.flop_counter import FlopCounterMode, sdpa_flop_count
 
+from fxlab.interrupts import RestoringStack
 from fxlab.running import Inputs, cuda_devices_in_use, generators_kept
 from fxlab.validation.arguments import inputs_or_examples, runnable_graph
 from fxlab.validation.float64_run import placeholder_values
@@ -132,7 +133,7 @@ def _run(interpreter: Interpreter, inputs: Inputs) -> None:
     assert isinstance(graph_module, GraphModule)
     try:
         arguments = placeholder_values(graph_module, inputs)
-        with torch.no_grad(), generators_kept():
+        with RestoringStack(torch.no_grad(), generators_kept()):
             torch.manual_seed(0)
             interpreter.run(*arguments)
     except Exception as error:  # whatever a model raises for inputs that it does not take

@@ -9,6 +9,7 @@ import torch
 from torch.fx import GraphModule, Interpreter, Node
 from torch.utils import _pytree as pytree
 
+from fxlab.interrupts import RestoringStack
 from fxlab.running import Inputs, generators_kept
 from fxlab.tensors import tensors_by_path
 from fxlab.validation.float64_run import (
@@ -87,7 +88,7 @@ class SideBySide:
         finished = None
         for node in self._second.graph.nodes:
             # Not around the yield: the mode and the generators are the caller's there.
-            with torch.no_grad(), generators_kept():
+            with RestoringStack(torch.no_grad(), generators_kept()):
                 if finished is not None:
                     self._finish(finished)
                 pair = self._step(node)
@@ -149,7 +150,7 @@ class SideBySide:
         if self._exact is None:
             raise ValueError("in_float64: nothing was kept to run in float64. Give in_float64=True.")
         other = self._matching.originals[node]
-        with torch.no_grad(), generators_kept():
+        with RestoringStack(torch.no_grad(), generators_kept()):
             transformed = self._exact.transformed(node, self._value_for_second)
             return Exact(self._exact.original(other, self._value_for_first), transformed[0], transformed[1:])
 
