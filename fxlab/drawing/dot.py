@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import html
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import zip_longest
 
 import graphviz
 
 from fxlab.drawing.box import LINE_SIZE, TITLE_SIZE, Box, Marks, make_boxes
 from fxlab.drawing.hierarchy import Group, Leaf
-from fxlab.drawing.paint import Legend, Painting, paint
+from fxlab.drawing.paint import Legend, Painting, paint, paint_together
 from fxlab.drawing.palette import CLUSTER, EDGE, HEAT, INK, SOFT_INK, Colours, box_colours, painted_colours
 from fxlab.drawing.typography import FONT
 from fxlab.drawing.view import View
 from fxlab.overlays import Overlay
 
 POINTS = 72.0
+HEADING_SIZE = 15.0
 
 
 def to_digraph(view: View, *, marks: Marks | None = None, overlay: Overlay | None = None) -> graphviz.Digraph:
@@ -41,6 +44,43 @@ def to_digraph(view: View, *, marks: Marks | None = None, overlay: Overlay | Non
     return write_digraph(view, make_boxes(view, marks, signatures_of(marks)), painting)
 
 
+@dataclass(frozen=True, slots=True)
+class Side:
+    """A view beside others in one drawing."""
+
+    name: str
+    """The heading."""
+    view: View
+    marks: Marks
+
+
+def side_by_side(sides: Sequence[Side], overlays: Sequence[Overlay] = ()) -> graphviz.Digraph:
+    """Write views in the DOT language, from left to right as one graph, each in a cluster with a heading.
+
+    Parameters
+    ----------
+    sides
+        The views. Node names are the box ids after the number of the side.
+    overlays
+        One for each side, if boxes are coloured; all are painted on one scale.
+    """
+    views = [side.view for side in sides]
+    paintings = paint_together(list(zip(views, overlays, strict=True))) if overlays else []
+    graph = _new_digraph(paintings[0].legend if paintings else None)
+    # Each side is laid out alone; they are put in a row in the order of their numbers, aligned at the top.
+    graph.attr(pack="40", packmode=f"array_tu{len(sides)}")
+    for number, (side, painting) in enumerate(zip_longest(sides, paintings)):
+        boxes = make_boxes(side.view, side.marks, signatures_of(side.marks))
+        with graph.subgraph(name=f"cluster_side-{number}") as cluster:
+            heading = _font(side.name, HEADING_SIZE, INK, bold=True)
+            cluster.attr(
+                label=f"<{heading}>", labelloc="t", labeljust="c", style="rounded", color="transparent",
+                margin="18", sortv=str(number + 1),
+            )  # fmt: skip
+            _write_view(cluster, side.view, boxes, painting, f"side-{number}-")
+    return graph
+
+
 def check_marks(marks: Marks | None) -> Marks:
     """Return the marks, or raise ``TypeError`` if they are not a mapping of names to lists of strings."""
     if marks is None:
@@ -62,6 +102,12 @@ def signatures_of(marks: Marks) -> tuple[str, ...]:
 
 def write_digraph(view: View, boxes: Mapping[str, Box], painting: Painting | None = None) -> graphviz.Digraph:
     """Write a view whose boxes are made already."""
+    graph = _new_digraph(painting.legend if painting else None)
+    _write_view(graph, view, boxes, painting)
+    return graph
+
+
+def _new_digraph(legend: Legend | None) -> graphviz.Digraph:
     graph = graphviz.Digraph("fxlab", encoding="utf-8")
     graph.attr(
         rankdir="TB", nodesep="0.28", ranksep="0.36", splines="true", nslimit="2", nslimit1="1", maxiter="8",
@@ -71,15 +117,23 @@ def write_digraph(view: View, boxes: Mapping[str, Box], painting: Painting | Non
         "node", shape="box", style="rounded,filled", fixedsize="true", fontname=FONT, margin="0", penwidth="1"
     )
     graph.attr("edge", color=EDGE, arrowsize="0.55", penwidth="1.1")
-    if painting is not None:
-        graph.attr(label=_legend_label(painting.legend), labelloc="b", labeljust="l")
-    _write_children(graph, view.hierarchy.root, view, boxes, painting.colours if painting else {}, depth=0)
+    if legend is not None:
+        graph.attr(label=_legend_label(legend), labelloc="b", labeljust="l")
+    return graph
+
+
+def _write_view(
+    graph: graphviz.Digraph, view: View, boxes: Mapping[str, Box], painting: Painting | None, prefix: str = ""
+) -> None:
+    """Write boxes and edges into a graph, whose ids then begin with the prefix."""
+    colours = painting.colours if painting else {}
+    _write_children(graph, view.hierarchy.root, view, boxes, colours, prefix, depth=0)
     for edge in view.edges:
-        attributes = {"id": f"edge-{edge.source.id}-{edge.target.id}"}
+        source, target = prefix + edge.source.id, prefix + edge.target.id
+        attributes = {"id": f"edge-{source}-{target}"}
         if len(edge.leaves) > 1:
             attributes["penwidth"] = "1.8"
-        graph.edge(edge.source.id, edge.target.id, **attributes)
-    return graph
+        graph.edge(source, target, **attributes)
 
 
 def _write_children(
@@ -88,27 +142,27 @@ def _write_children(
     view: View,
     boxes: Mapping[str, Box],
     painted: Mapping[str, Colours],
+    prefix: str,
     depth: int,
 ) -> None:
     for child in group.children:
-        box = boxes[child.id]
+        box, name = boxes[child.id], prefix + child.id
         if isinstance(child, Leaf) or not view.is_cluster(child):
-            graph.node(child.id, **_node_attributes(box, painted.get(child.id)))
+            graph.node(name, id=name, **_node_attributes(box, painted.get(child.id)))
             continue
         colours = CLUSTER[depth % 2]
-        with graph.subgraph(name=f"cluster_{child.id}") as inner:
+        with graph.subgraph(name=f"cluster_{name}") as inner:
             inner.attr(
-                id=child.id, label=_cluster_label(box), labelloc="t", labeljust="l", style="rounded,filled",
+                id=name, label=_cluster_label(box), labelloc="t", labeljust="l", style="rounded,filled",
                 margin="14", fillcolor=colours.fill, color=colours.border, **{"class": box.classes},
             )  # fmt: skip
-            _write_children(inner, child, view, boxes, painted, depth + 1)
+            _write_children(inner, child, view, boxes, painted, prefix, depth + 1)
 
 
 def _node_attributes(box: Box, paint: Colours | None) -> dict[str, str]:
     colours = box_colours(box.classes) if paint is None else painted_colours(box.classes, paint)
     dashes = {"style": "rounded,filled,dashed"} if colours.dashed else {}
     return dashes | {
-        "id": box.info.id,
         "label": _node_label(box, SOFT_INK if paint is None else INK),
         "class": box.classes.removeprefix("node "),
         "width": f"{box.width / POINTS:.4f}",

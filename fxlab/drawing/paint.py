@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from fxlab.drawing.palette import KINDS, PLAIN, Colours, heat_colours
@@ -52,19 +52,32 @@ def values_of(view: View, overlay: Overlay) -> dict[str, Value]:
 
 def paint(view: View, overlay: Overlay) -> Painting:
     """Return how an overlay paints the closed boxes of a view; open groups keep their colours."""
-    values = values_of(view, overlay)
-    closed = [item.id for item in view.boxes]
-    known = {box: values[box] for box in closed if box in values}
+    return paint_together([(view, overlay)])[0]
+
+
+def paint_together(sides: Sequence[tuple[View, Overlay]]) -> list[Painting]:
+    """Return how an overlay paints several views, for each of which it has its own values, on one scale."""
+    known = [_values_of_boxes(view, overlay) for view, overlay in sides]
+    values = [value for own in known for value in own.values()]
+    overlay = sides[0][1]
     title = shorten(overlay.title, LONGEST_WORDS)
     if overlay.is_numeric:
-        level, ends = _scale(overlay, [float(value) for value in known.values()])
-        colours = {box: heat_colours(level(float(value))) for box, value in known.items()}
+        level, ends = _scale(overlay, [float(value) for value in values])
+        colours = [{box: heat_colours(level(float(value))) for box, value in own.items()} for own in known]
         legend = Legend(title, ends)
     else:
-        kinds = _kinds(map(str, known.values()))
-        colours = {box: _kind_colours(kinds.index(str(value))) for box, value in known.items()}
+        kinds = _kinds(map(str, values))
+        colours = [{box: _kind_colours(kinds.index(str(v))) for box, v in own.items()} for own in known]
         legend = Legend(title, None, _kind_words(kinds))
-    return Painting({box: colours.get(box, PLAIN) for box in closed}, legend)
+    return [
+        Painting({item.id: own.get(item.id, PLAIN) for item in view.boxes}, legend)
+        for (view, _), own in zip(sides, colours, strict=True)
+    ]
+
+
+def _values_of_boxes(view: View, overlay: Overlay) -> dict[str, Value]:
+    values = values_of(view, overlay)
+    return {item.id: values[item.id] for item in view.boxes if item.id in values}
 
 
 def _scale(overlay: Overlay, values: list[float]) -> tuple[Callable[[float], float], tuple[str, str]]:

@@ -229,7 +229,7 @@ class Inspector(anywidget.AnyWidget):  # type: ignore[misc]
     @property
     def svg(self) -> str:
         """The graph as it is shown, in the colours of paper."""
-        overlay = self._shown_overlay()
+        overlay = next(iter(self._shown_overlays()), None)
         return self._svg if overlay is None else self._scene.draw(self._stages.signatures, overlay).svg
 
     def close(self) -> None:
@@ -318,7 +318,7 @@ class Inspector(anywidget.AnyWidget):  # type: ignore[misc]
             case messages.Search(query, request):
                 self.send({"type": "found", "request": request, **self._find(query)})
             case messages.ExportDot(request):
-                self.send({"type": "dot", "request": request, "text": self._scene.dot(self._shown_overlay())})
+                self.send({"type": "dot", "request": request, "text": self._dot()})
             case messages.ExportPdf(request):
                 self._work("Making the PDF", lambda: self._send_pdf(request))
             case messages.ShowStage(stage, compared, beside):
@@ -385,8 +385,11 @@ class Inspector(anywidget.AnyWidget):  # type: ignore[misc]
             self._show_busy(None)
 
     def _send_pdf(self, request: str) -> None:
-        pdf = lay_out(self._scene.dot(self._shown_overlay()), "pdf")
+        pdf = lay_out(self._dot(), "pdf")
         self.send({"type": "pdf", "request": request}, buffers=[pdf])
+
+    def _dot(self) -> str:
+        return self._panes.dot(self._shown_overlays())
 
     def _find(self, query: str) -> dict[str, Any]:
         if self._search is None or self._search.graph_module is not self._scene.graph_module:
@@ -471,9 +474,6 @@ class Inspector(anywidget.AnyWidget):  # type: ignore[misc]
         own, stages = self._own_overlays.get(self._overlay), self._stages.on_screen
         found = [own or self._measured.find(stage, self._overlay) for stage in stages]
         return [overlay for overlay in found if overlay] if all(found) else []
-
-    def _shown_overlay(self) -> Overlay | None:
-        return next(iter(self._shown_overlays()), None)
 
     def _show_overlays(self) -> None:
         offered = [(source.name, source.title) for source in SOURCES]

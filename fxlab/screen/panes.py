@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from fxlab.drawing import Picture
+from fxlab.drawing.dot import Side, side_by_side
+from fxlab.overlays import Overlay
 from fxlab.screen.counterparts import Counterparts
 from fxlab.screen.scene import Scene
 from fxlab.screen.stages import Stages
@@ -100,6 +102,23 @@ class Panes:
     def draw(self) -> list[Picture]:
         """Lay out what is visible of each scene."""
         return [scene.draw(self.stages.signatures) for scene in self.scenes]
+
+    def dot(self, overlays: Sequence[Overlay]) -> str:
+        """Return what is visible in the DOT language: two scenes from left to right, as on the screen.
+
+        Parameters
+        ----------
+        overlays
+            One for each scene, or none.
+        """
+        if self.before is None:
+            return self.shown.dot(next(iter(overlays), None))
+        numbers = self.stages.number, self.stages.number_before
+        sides = [
+            Side(self.stages.title(number), scene.view, scene.marks())
+            for number, scene in zip(numbers, self.scenes, strict=True)
+        ]
+        return str(side_by_side(sides[::-1], overlays[::-1]).source)
 
     def find_node(self, name: str, before: bool = False) -> Selection:
         """Return the selection of a node; one that is gone from the stage that is shown is found beside it.

@@ -98,6 +98,10 @@ class Stages:
         """What the stages are called, from the original on."""
         return ["Original", *(readable_name(p) for p in self.session.applied)]
 
+    def title(self, number: int) -> str:
+        """Return what stands above a stage."""
+        return f"{number}. {self.names[number]}" if number else self.names[0]
+
     @property
     def applied(self) -> list[str]:
         """Names of the passes that made the stage."""

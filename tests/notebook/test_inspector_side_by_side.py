@@ -157,3 +157,19 @@ def test_two_stages_are_shown_side_by_side_from_python(page: Page):
     assert nodes_of(page.inspector.before["picture"])
     page.inspector.close_group("head")
     assert "relu" not in nodes_of(page.inspector.before["picture"])
+
+
+def test_both_stages_are_exported_from_left_to_right(beside: Page):
+    dot, _ = beside.sends({"type": "export-dot", "request": "1"})
+    left, right = dot["text"].split('subgraph "cluster_side-1" {')
+    assert ">Original<" in left
+    assert "BatchNorm2d" in left
+    assert ">2. " in right
+    assert "query_key_merged" in right
+    assert "BatchNorm2d" not in right
+    beside.sends({"type": "export-pdf", "request": "2"})
+    (data,) = beside.buffers
+    assert data.startswith(b"%PDF-1.")
+    beside.sends({"type": "show-overlay", "name": "parameters"})
+    dot, _ = beside.sends({"type": "export-dot", "request": "3"})
+    assert dot["text"].count(">Parameters<") == 1
