@@ -20,12 +20,7 @@ export interface Painted {
   kinds: string[];
 }
 
-/** Returns how an overlay paints the boxes of a picture. Opened groups and chips have words alone. */
-export function paint(overlay: Overlay, picture: Picture): Painted {
-  return paintTogether([[overlay, picture]])[0]!;
-}
-
-/** Returns how the boxes of several pictures are painted by an overlay of each, on one scale. */
+/** Returns how the boxes of pictures are painted by an overlay of each, on one scale. Opened groups and chips have words alone. */
 export function paintTogether(graphs: [Overlay, Picture][]): Painted[] {
   const values = graphs.flatMap(([overlay, { boxes }]) =>
     Object.entries(boxes).flatMap(([id, { kind }]) => (kind === "cluster" || kind === "chip" ? [] : (overlay.values[id] ?? []))),

@@ -5,6 +5,7 @@ import { GraphView } from "./graph_view";
 import type { Painted } from "./overlay";
 import type { Box, Details, Picture, Stages } from "./protocol";
 import { splitter } from "./splitter";
+import { titleOfStage } from "./stage_bar";
 import { clamp } from "./viewport";
 
 export interface PaneActions {
@@ -199,9 +200,8 @@ export class Panes {
 
   /** What the stages are called. */
   get names(): { shown: string; before: string } {
-    const { stages } = this;
-    const title = (number = 0): string => (number === 0 ? (stages?.names[0] ?? "") : `${number}. ${stages?.names[number] ?? ""}`);
-    return { shown: title(stages?.shown), before: title(stages?.before) };
+    const { names, shown, before } = this.stages ?? {};
+    return { shown: titleOfStage(names, shown), before: titleOfStage(names, before) };
   }
 
   private name(): void {

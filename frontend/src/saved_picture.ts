@@ -1,7 +1,7 @@
 /** A picture as it is saved: with the colours of an overlay, those of paper, and what they mean. */
 
 import { s } from "./dom";
-import { paint, paintTogether, type Paint, type Painted } from "./overlay";
+import { paintTogether, type Paint, type Painted } from "./overlay";
 import type { Overlay, Paints, Picture } from "./protocol";
 import type { Size } from "./viewport";
 
@@ -41,10 +41,12 @@ export interface Side {
 
 export type Drawing = Pick<Picture, "svg" | "width" | "height">;
 
-/** Returns the colours in which an overlay is saved. */
-export function painting(overlay: Overlay, picture: Picture, paints: Paints): Painting {
-  const painted = paint(overlay, picture);
-  return { colours: coloursOfBoxes(painted, picture, paints), legend: legendOf(overlay, painted, paints), heat: paints.heat };
+/** Returns the colours in which an overlay is saved: of one graph, or of several on one scale. */
+export function paintings(sides: [Overlay, Picture][], paints: Paints): Painting[] {
+  return paintTogether(sides).map((painted, i) => {
+    const [overlay, picture] = sides[i]!;
+    return { colours: coloursOfBoxes(painted, picture, paints), legend: legendOf(overlay, painted, paints), heat: paints.heat };
+  });
 }
 
 /** Returns a graph, or two of them side by side, on one scale: with the colours of an overlay and a legend below. */

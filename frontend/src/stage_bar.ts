@@ -31,7 +31,7 @@ export class StageBar {
     const stages = h(
       "select",
       { "aria-label": "Stage of the graph", title: "Stage of the graph", onchange: () => this.showStage(Number(stages.value), beside ? compared : "", beside) },
-      names.map((name, i) => h("option", { value: i, selected: i === shown }, i === 0 ? name : `${i}. ${name}`)),
+      names.map((_, i) => h("option", { value: i, selected: i === shown }, titleOfStage(names, i))),
     );
     const comparison = h(
       "select",
@@ -67,4 +67,10 @@ export class StageBar {
     if (stage === 0 || !compared) this.show(stage, "", false);
     else this.show(stage, stage === 1 ? "original" : compared, beside);
   }
+}
+
+/** Returns what a stage is called where there are several. */
+export function titleOfStage(names: string[] = [], number = 0): string {
+  const name = names[number] ?? "";
+  return number ? `${number}. ${name}` : name;
 }

@@ -19,6 +19,7 @@ from two_sides import expect_one_scale
 import fxlab
 from fxlab import FuseBatchNorm2dInConv2d, RemoveDeadCode, RemoveIdentities, Session
 from fxlab.drawing import Picture
+from fxlab.drawing.layout import lay_out
 from fxlab.screen.details import group_details
 from fxlab.screen.panes import Panes
 
@@ -166,6 +167,32 @@ def test_both_are_coloured_on_one_scale_with_one_legend(page: Page) -> None:
     settle(page)
     find(page, "query_key_merged_2")
     expect_one_scale(page, before(page), after(page), box(after(page), "query_key_merged"))
+
+
+def test_both_are_saved_as_dot_as_python_saves_them(page: Page, session: Session, tmp_path: Path) -> None:
+    def saved() -> str:
+        page.get_by_text("Export").click()
+        with page.expect_download() as download:
+            page.get_by_role("button", name="Graphviz DOT").click()
+        download.value.save_as(tmp_path / "both.dot")
+        return (tmp_path / "both.dot").read_text(encoding="utf-8")
+
+    panes = Panes(session)
+    panes.stages.go_to(2, "original", beside=True)
+    panes.show()
+    plain = saved()
+    edges = re.compile(r'"(side-[^"]*)" -> "(side-[^"]*)"')
+    assert sorted(edges.findall(plain)) == sorted(edges.findall(panes.dot([])))
+    left, right = plain.split('subgraph "cluster_side-1" {')
+    assert "<B>Original</B>" in left
+    assert f"<B>2. {DIVIDE}</B>" in right
+    assert lay_out(plain, "pdf").startswith(b"%PDF")
+    page.get_by_role("combobox", name="Colour by").select_option("parameters")
+    settle(page)
+    painted = saved()
+    assert painted.count("<B>Parameters</B>") == 1
+    assert 'fillcolor="#f0913a"' in painted, "the highest value of both"
+    assert 'fillcolor="#f0913a"' not in plain
 
 
 def place_of(side: Locator, title: str) -> tuple[float, float]:

@@ -12,34 +12,68 @@ const SETTINGS = [
   "edge [arrowsize=0.55 penwidth=1.1]",
 ];
 
-export function toDot(view: View, boxes: Map<string, PlacedBox>, edgeColour: string, painting: Painting | null = null): string {
+/** A view that is written, alone or beside another. */
+export interface Side {
+  /** The heading, beside another. */
+  name: string;
+  view: View;
+  boxes: Map<string, PlacedBox>;
+  painting: Painting | null;
+}
+
+export function toDot(side: Side, edgeColour: string): string {
+  return written(side.painting, (lines) => writeView(lines, side, edgeColour, ""));
+}
+
+/** Writes views from left to right as one graph; the twin of `side_by_side` of `fxlab.drawing.dot`. */
+export function sideBySide(sides: [Side, ...Side[]], edgeColour: string): string {
+  return written(sides[0].painting, (lines) => {
+    // Each side is laid out alone; they are put in a row in the order of their numbers, aligned at the top.
+    lines.push(`graph [pack=40 packmode=array_tu${sides.length}]`);
+    sides.forEach((side, i) => {
+      lines.push(`subgraph "cluster_side-${i}" {`, `graph [label=<<B>${escaped(side.name) || " "}</B>> labelloc=t labeljust=c style=rounded color=transparent margin=18 sortv=${i + 1}]`);
+      writeView(lines, side, edgeColour, `side-${i}-`);
+      lines.push("}");
+    });
+  });
+}
+
+function written(painting: Painting | null, write: (lines: string[]) => void): string {
   const lines = ["digraph fxlab {", ...SETTINGS];
   if (painting) lines.push(`graph [label=${legendLabel(painting.legend, painting.heat)} labelloc=b labeljust=l]`);
-  writeChildren(lines, view.hierarchy.root, view, boxes, painting);
-  for (const { source, target, leaves } of view.edges) {
-    const width = leaves.length > 1 ? " penwidth=1.8" : "";
-    lines.push(`"${source.id}" -> "${target.id}" [id="edge-${source.id}-${target.id}" color="${edgeColour}"${width}]`);
-  }
+  write(lines);
   return [...lines, "}"].join("\n");
 }
 
-function writeChildren(lines: string[], group: Group, view: View, boxes: Map<string, PlacedBox>, painting: Painting | null): void {
+/** Writes boxes and edges, whose ids then begin with the prefix. */
+function writeView(lines: string[], side: Side, edgeColour: string, prefix: string): void {
+  writeChildren(lines, side.view.hierarchy.root, side, prefix);
+  for (const edge of side.view.edges) {
+    const [source, target] = [prefix + edge.source.id, prefix + edge.target.id];
+    const width = edge.leaves.length > 1 ? " penwidth=1.8" : "";
+    lines.push(`"${source}" -> "${target}" [id="edge-${source}-${target}" color="${edgeColour}"${width}]`);
+  }
+}
+
+function writeChildren(lines: string[], group: Group, side: Side, prefix: string): void {
+  const { view, boxes, painting } = side;
   for (const child of group.children) {
     const { look, width, height, chips, id } = boxes.get(child.id)!;
     const paint = painting?.colours.get(id);
+    const name = prefix + id;
     const [fill, border] = paint ? [paint.fill, paint.border] : look.colours;
     if (!(child instanceof Group && view.isCluster(child))) {
       const words = [...chips.map((chip) => `(${chip.word[0]})`), look.title[0], ...look.lines.map(([text]) => text), ...(look.badge ? [look.badge[0]] : [])];
       lines.push(
-        `"${id}" [id="${id}" label=${quoted(words.join("\n"))} width=${(width / POINTS).toFixed(4)} height=${(height / POINTS).toFixed(4)} fillcolor="${fill}" color="${border}"${paint?.dashed ? ' style="rounded,filled,dashed"' : ""}]`,
+        `"${name}" [id="${name}" label=${quoted(words.join("\n"))} width=${(width / POINTS).toFixed(4)} height=${(height / POINTS).toFixed(4)} fillcolor="${fill}" color="${border}"${paint?.dashed ? ' style="rounded,filled,dashed"' : ""}]`,
       );
       continue;
     }
     // A fixed size: the room for the title must not depend on the fonts of the machine.
     const title = [look.title[0], ...look.lines.map(([text]) => text)].join("  ");
     const label = `<<TABLE BORDER="0" CELLBORDER="0" CELLSPACING="0" CELLPADDING="0" FIXEDSIZE="TRUE" WIDTH="${Math.round(width)}" HEIGHT="${Math.round(height)}"><TR><TD ALIGN="LEFT">${escaped(title) || " "}</TD></TR></TABLE>>`;
-    lines.push(`subgraph "cluster_${id}" {`, `graph [id="${id}" label=${label} labelloc=t labeljust=l style="rounded,filled" margin=14 fillcolor="${fill}" color="${border}"]`);
-    writeChildren(lines, child, view, boxes, painting);
+    lines.push(`subgraph "cluster_${name}" {`, `graph [id="${name}" label=${label} labelloc=t labeljust=l style="rounded,filled" margin=14 fillcolor="${fill}" color="${border}"]`);
+    writeChildren(lines, child, side, prefix);
     lines.push("}");
   }
 }

@@ -2,12 +2,13 @@
 
 import type { Model } from "../app";
 import type { Box, Cell, Comparison, Details, Edge, FromKernel, Link, Overlay, Picture, Stages, State, ToKernel } from "../protocol";
-import { painting } from "../saved_picture";
+import { paintings } from "../saved_picture";
+import { titleOfStage } from "../stage_bar";
 import { placeBoxes } from "./boxes";
 import { combined } from "./combine";
 import { Counterparts } from "./counterparts";
 import type { BareDetails, GraphData, PairData, SessionData } from "./data";
-import { toDot } from "./dot";
+import { sideBySide, toDot, type Side } from "./dot";
 import { Group, type Leaf } from "./hierarchy";
 import type { Layouts } from "./layout";
 import { Panes, type Pane, type Selection } from "./panes";
@@ -28,7 +29,6 @@ export class OfflineKernel implements Model {
   private readonly known = new Map<GraphData | PairData, Pick<Panes, "scene" | "beside">>();
   private choice: Choice;
   private panes: Panes;
-  private dot = "";
   private overlay = "";
   private selection: Selection | null = null;
   private queue: Promise<void> = Promise.resolve();
@@ -114,7 +114,7 @@ export class OfflineKernel implements Model {
       case "search":
         return this.tell({ type: "found", request: message.request, ...this.panes.scene.search.find(message.query) });
       case "export-dot":
-        return this.tell({ type: "dot", request: message.request, text: this.paintedDot() });
+        return this.tell({ type: "dot", request: message.request, text: this.dot() });
       case "show-stage":
         return this.showStage(message.stage, message.compared, message.beside);
       case "show-overlay":
@@ -208,9 +208,9 @@ export class OfflineKernel implements Model {
   private async draw(panes: Panes, choice = this.choice): Promise<void> {
     const matches = this.matches(panes.shown.view);
     const isCompared = choice.compared !== "";
-    const { dot, ...picture } = await this.drawn(panes.shown, isCompared, matches);
+    const picture = await this.drawn(panes.shown, isCompared, matches);
     const before = panes.before && (await this.drawn(panes.before, isCompared, {}));
-    [this.panes, this.dot] = [panes, dot];
+    this.panes = panes;
     if (choice !== this.choice) {
       this.choice = choice;
       this.set("stages", this.stages());
@@ -220,22 +220,29 @@ export class OfflineKernel implements Model {
     this.showOverlay();
   }
 
-  private async drawn({ scene, view }: Pane, compared: boolean, matches: Picture["matches"]): Promise<Picture & { dot: string }> {
+  private async drawn({ scene, view }: Pane, compared: boolean, matches: Picture["matches"]): Promise<Picture> {
     const { looks, metrics } = this.data;
     const boxes = placeBoxes(view, looks, metrics);
     const edges = new Map(view.edges.map((edge) => [`edge-${edge.source.id}-${edge.target.id}`, this.edge(edge.source, edge.target, edge.leaves)]));
-    const dot = toDot(view, boxes, metrics.edge);
+    const dot = toDot({ name: "", view, boxes, painting: null }, metrics.edge);
     const drawn = writeSvg(await this.layouts.layOut(dot), boxes, edges, metrics);
     const infos: [string, Box][] = [...boxes.values()].flatMap(({ id, box, chips }) => [[id, box], ...chips.map((chip): [string, Box] => [chip.id, chip.box])] as [string, Box][]);
-    return { ...drawn, dot, boxes: Object.fromEntries(infos), edges: Object.fromEntries(edges), signatures: scene.signatures, compared, matches };
+    return { ...drawn, boxes: Object.fromEntries(infos), edges: Object.fromEntries(edges), signatures: scene.signatures, compared, matches };
   }
 
-  private paintedDot(): string {
-    const { overlay, paints } = this.state.overlays;
-    if (!overlay) return this.dot;
-    const { looks, metrics } = this.data;
-    const { view } = this.panes.shown;
-    return toDot(view, placeBoxes(view, looks, metrics), metrics.edge, painting(overlay, this.state.picture, paints));
+  /** What is on the screen, two stages from left to right. */
+  private dot(): string {
+    const { looks, metrics, stages, paints } = this.data;
+    const { overlay, before } = this.state.overlays;
+    const pictures = [this.state.picture, this.state.before.picture];
+    const painted = [overlay, before].flatMap((own, i): [Overlay, Picture][] => (own ? [[own, pictures[i]!]] : []));
+    const colours = paintings(painted, paints);
+    const side = ({ view }: Pane, i: number): Side => {
+      const stage = i ? this.choice.before : this.choice.stage;
+      return { name: titleOfStage(stages, stage), view, boxes: placeBoxes(view, looks, metrics), painting: colours[i] ?? null };
+    };
+    const [shown, beside] = this.panes.all.map(side) as [Side, Side?];
+    return beside ? sideBySide([beside, shown], metrics.edge) : toDot(shown, metrics.edge);
   }
 
   private edge(source: Group | Leaf, target: Group | Leaf, leaves: Leaf[]): Edge & { count: number } {
