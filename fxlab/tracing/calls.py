@@ -74,8 +74,16 @@ DATA_READS = frozenset(
 )
 """Calls that take numbers out of a tensor, or how it lies in memory; Python may then decide on them."""
 
+LAYOUT_READS = frozenset({"stride", "storage_offset"})
+"""Calls that tell how a tensor lies in memory, in numbers that the model may compute with."""
+
 DTYPE_READS = frozenset({"is_floating_point", "is_complex", "element_size"})
 """Calls that tell something of a dtype, beside those that return one."""
+
+GRADIENT_READS: Mapping[Any, str] = {
+    getattr(torch.Tensor, name).__get__: name for name in ("requires_grad", "is_leaf", "grad_fn")
+}
+"""What tells whether gradients are computed: attribute of a tensor -> its name."""
 
 
 NUMBER_OF: dict[str, Callable[[Any], Any]] = {

@@ -131,6 +131,19 @@ class Conditions:
         place = where(self._recording.frames())
         self._require(operator.eq, read, result, f"{REFUSAL} {name} giving {held} (at {place})")
 
+    def hold_layout(self, func: Callable[..., Any], args: tuple[Any, ...], kwargs: Any, result: Any) -> None:
+        """Make the graph check that a tensor lies in memory as it did, for which the model has asked."""
+        name, place = name_of(func), where(self._recording.frames())
+        call = as_call(func, args, kwargs)
+        read = self._graph.create_node(
+            call.op, call.target, *self._recording.argument((call.args, dict(call.kwargs)))
+        )
+        self._recording.describe_place(read)
+        self._recording.note("branch on data", name, "the graph holds for tensors that lie in memory alike")
+        expected = self._recording.argument(result)
+        message = f"{REFUSAL} tensors that lie in memory as they did ({name} is read at {place})"
+        self._require(operator.eq, read, expected, message)
+
     def hold_shape(self, name: str, result: Any) -> None:
         """Make the graph check the shapes of real tensors that depend on data, as Python may read them."""
         for _, tensor in tensors_inside(result):

@@ -27,6 +27,8 @@ from fxlab.tracing.autocast import AutocastUse, UnderAutocast, autocast_state
 from fxlab.tracing.calls import (
     DATA_READS,
     DTYPE_READS,
+    GRADIENT_READS,
+    LAYOUT_READS,
     NUMBER_OF,
     AutogradFunction,
     Call,
@@ -163,17 +165,26 @@ class Recorder(TorchFunctionMode):
             return known[0]
         if name in NUMBER_OF and isinstance(args[0], FakeTensor):
             return as_python_number(NUMBER_OF[name], self._number_in(args[0]))
+        if name == "data_ptr":
+            if isinstance(args[0], FakeTensor):
+                raise TraceError("The model reads an address (data_ptr), which only real inputs have")
+            self.recording.note("branch on data", name, "an address is read, which the graph does not check")
         if func in _OF_NUMPY and isinstance(args[0], np.ndarray):
             return self._copy_of_constant(func, args, kwargs)
         args = with_numbers_for_sizes(name, args, self._number_in)
         parted = expression_of(size_that_is_parted(name, args, kwargs))
         versions = _versions(args, kwargs)
         result = self._computed(func, args, kwargs)
-        if (isinstance(result, torch.dtype) or name in DTYPE_READS) and not self._reads_dtypes:
+        if _tells_a_dtype(name, result) and not self._reads_dtypes:
             self._reads_dtypes = not all(self.recording.is_state(t) for _, t in tensors_inside(args))
         written = writes(name, kwargs) or versions != _versions(args, kwargs)
         if name in DATA_READS and not isinstance(result, SymbolicNumber | torch.Tensor):
             self.conditions.hold_read(func, args, kwargs, result)
+        if name in LAYOUT_READS and not self.recording.is_state(args[0]):
+            self.conditions.hold_layout(func, args, kwargs, result)
+        if func in GRADIENT_READS:
+            held = f"the graph holds for {str(result)[:60]}, and does not check it"
+            self.recording.note("gradient", GRADIENT_READS[func], held)
         if not written and not _gives_new_values(result, self.recording.symbols):
             return result
         call = as_call(func, args, kwargs)
@@ -440,6 +451,11 @@ def _tensor_of(data: Any, dtype: torch.dtype | None) -> torch.Tensor:
         return data if dtype is None else data.to(dtype)
     kind = torch.int64 if isinstance(data, int | torch.SymInt) else torch.get_default_dtype()
     return torch.scalar_tensor(data, dtype=dtype or kind)
+
+
+def _tells_a_dtype(name: str, result: Any) -> bool:
+    is_type = name == "type" and isinstance(result, str)  # with an argument it is a cast
+    return isinstance(result, torch.dtype) or is_type or name in DTYPE_READS
 
 
 def _gives_new_values(result: Any, known: Mapping[sympy.Symbol, Any]) -> bool:

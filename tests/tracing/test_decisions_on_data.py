@@ -8,7 +8,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from fxlab.tracing import TraceWarning, example_inputs, symbolic_trace
-from fxlab.tracing.report import DYNAMIC
+from fxlab.tracing.report import DYNAMIC, REAL
 
 
 class Decides(nn.Module):
@@ -293,3 +293,53 @@ def test_a_decision_on_how_a_tensor_lies_in_memory_is_held():
     assert_agree(traced, model, (torch.randn(5, 3),))
     with pytest.raises(AssertionError, match="is_contiguous giving True only"):
         traced(torch.randn(3, 4).t())
+
+
+def transposed() -> torch.Tensor:
+    return torch.randn(3, 4).t()
+
+
+@pytest.mark.parametrize(
+    ("function", "other"),
+    [
+        (lambda x: x * 2 if x.stride(-1) == 1 else x * 3, transposed()),
+        (lambda x: x.as_strided(x.size(), x.stride()) * 2, transposed()),
+        (lambda x: (x + 1).as_strided(x.size(), (x + 1).stride()) * 2, transposed()),
+        (lambda x: x * 2 if x.storage_offset() == 0 else x * 3, torch.randn(13)[1:].view(4, 3)),
+    ],
+    ids=["one", "all", "of what was computed", "offset"],
+)
+def test_where_python_reads_strides_tensors_that_lie_otherwise_are_refused(function, other):
+    traced = traced_with_warning(Decides(function), torch.randn(4, 3))
+    assert traced.meta["trace"].rung == DYNAMIC
+    assert_agree(traced, Decides(function), (torch.randn(7, 2),))
+    with pytest.raises(AssertionError, match="traced for tensors that lie in memory as they did"):
+        traced(other)
+
+
+def test_strides_of_parameters_are_not_checked():
+    class ReadsItsWeight(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.weight = nn.Parameter(torch.randn(3, 3))
+
+        def forward(self, x):
+            return x * self.weight.stride(0)
+
+    traced = symbolic_trace(ReadsItsWeight(), (torch.randn(4, 3),))
+    assert not any(node.target == "stride" for node in traced.graph.nodes)
+
+
+@pytest.mark.parametrize("name", ["requires_grad", "is_leaf", "grad_fn"])
+def test_a_decision_on_gradients_is_said(name):
+    model = Decides(lambda x: x * 2 if getattr(x, name) in (True, None) else x * 3)
+    traced = traced_with_warning(model, torch.randn(4, 3))
+    (finding,) = (f for f in traced.meta["trace"].findings if f.kind == "gradient")
+    assert finding.what == name
+    assert "does not check it" in finding.detail
+
+
+def test_an_address_is_read_from_real_inputs_alone():
+    traced = traced_with_warning(Decides(lambda x: x * 2 if x.data_ptr() else x * 3), torch.randn(4, 3))
+    assert traced.meta["trace"].rung == REAL
+    assert any(f.what == "data_ptr" for f in traced.meta["trace"].findings)

@@ -21,11 +21,13 @@ READS = {
     "dtype": lambda self, x: (x.float() * 2).to(x.dtype),
     "dtype of what was computed": lambda self, x: torch.zeros(3, dtype=(x + 1).dtype) + 1,
     "is_floating_point": lambda self, x: x.float() if (x * 2).is_floating_point() else x,
+    "type": lambda self, x: x * 2 if x.type() == "torch.FloatTensor" else x,
     "result_type": lambda self, x: torch.ones(3, dtype=torch.result_type(x, 1)) * 2,
 }
 OTHERS = {
     "nothing": lambda self, x: x * 2 + torch.zeros_like(x),
     "that of a parameter": lambda self, x: x.to(self.weight.dtype) * self.weight,
+    "a cast by type": lambda self, x: x.type(torch.float32) * 2,
     "by another tensor": lambda self, x: (x.float() * 2).type_as(x),
 }
 
