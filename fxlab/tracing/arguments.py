@@ -6,7 +6,7 @@ import copy
 import inspect
 import operator
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -76,7 +76,16 @@ def bound_arguments(model: nn.Module, inputs: Any) -> tuple[Argument, ...]:
             arguments.append(Argument(name, value, by_keyword))
     for argument in arguments:
         _check(argument)
-    return tuple(arguments)
+    # By identity: one tensor given twice, as texts and as labels, would be one input.
+    seen = {id(tensor) for tensor in (*model.parameters(), *model.buffers())}
+
+    def own(_: Path, tensor: torch.Tensor) -> torch.Tensor:
+        if id(tensor) in seen:
+            tensor = tensor.detach().clone().requires_grad_(tensor.requires_grad)
+        seen.add(id(tensor))
+        return tensor
+
+    return tuple(replace(argument, value=map_tensors(own, argument.value)) for argument in arguments)
 
 
 def inputs_of(arguments: tuple[Argument, ...], values: Mapping[str, Any]) -> dict[str, Any] | tuple[Any, ...]:

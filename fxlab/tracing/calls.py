@@ -77,8 +77,16 @@ DATA_READS = frozenset(
 LAYOUT_READS = frozenset({"stride", "storage_offset"})
 """Calls that tell how a tensor lies in memory, in numbers that the model may compute with."""
 
-DTYPE_READS = frozenset({"is_floating_point", "is_complex", "element_size"})
-"""Calls that tell something of a dtype, beside those that return one."""
+DTYPE_READS = frozenset(
+    {
+        *("is_floating_point", "is_complex", "element_size", "untyped_storage"),
+        *(torch.Tensor.itemsize.__get__, torch.Tensor.nbytes.__get__),  # type: ignore[attr-defined]
+    }
+)
+"""Calls that tell something of a dtype, beside those that return one: names, and attributes' getters."""
+
+TEXT_READS = frozenset({"__repr__", "__format__"})
+"""Calls that make a text of numbers."""
 
 GRADIENT_READS: Mapping[Any, str] = {
     getattr(torch.Tensor, name).__get__: name for name in ("requires_grad", "is_leaf", "grad_fn")

@@ -30,6 +30,7 @@ from fxlab.tracing.calls import (
     GRADIENT_READS,
     LAYOUT_READS,
     NUMBER_OF,
+    TEXT_READS,
     AutogradFunction,
     Call,
     as_call,
@@ -175,13 +176,15 @@ class Recorder(TorchFunctionMode):
         parted = expression_of(size_that_is_parted(name, args, kwargs))
         versions = _versions(args, kwargs)
         result = self._computed(func, args, kwargs)
-        if _tells_a_dtype(name, result) and not self._reads_dtypes:
+        if _tells_a_dtype(func, result) and not self._reads_dtypes:
             self._reads_dtypes = not all(self.recording.is_state(t) for _, t in tensors_inside(args))
         written = writes(name, kwargs) or versions != _versions(args, kwargs)
         if name in DATA_READS and not isinstance(result, SymbolicNumber | torch.Tensor):
             self.conditions.hold_read(func, args, kwargs, result)
         if name in LAYOUT_READS and not self.recording.is_state(args[0]):
             self.conditions.hold_layout(func, args, kwargs, result)
+        if name in TEXT_READS:
+            self.recording.note("branch on data", name, "a text of a tensor, which the graph does not check")
         if func in GRADIENT_READS:
             held = f"the graph holds for {str(result)[:60]}, and does not check it"
             self.recording.note("gradient", GRADIENT_READS[func], held)
@@ -453,9 +456,10 @@ def _tensor_of(data: Any, dtype: torch.dtype | None) -> torch.Tensor:
     return torch.scalar_tensor(data, dtype=dtype or kind)
 
 
-def _tells_a_dtype(name: str, result: Any) -> bool:
+def _tells_a_dtype(func: Callable[..., Any], result: Any) -> bool:
+    name = name_of(func)
     is_type = name == "type" and isinstance(result, str)  # with an argument it is a cast
-    return isinstance(result, torch.dtype) or is_type or name in DTYPE_READS
+    return isinstance(result, torch.dtype) or is_type or not DTYPE_READS.isdisjoint((func, name))
 
 
 def _gives_new_values(result: Any, known: Mapping[sympy.Symbol, Any]) -> bool:

@@ -339,6 +339,12 @@ def test_a_decision_on_gradients_is_said(name):
     assert "does not check it" in finding.detail
 
 
+@pytest.mark.parametrize("text", [repr, "{}".format])
+def test_a_text_of_a_tensor_is_said(text):
+    traced = traced_with_warning(Decides(lambda x: x * len(text(x[0, 0]))), torch.randn(4, 3))
+    assert any("text of a tensor" in f.detail for f in traced.meta["trace"].findings)
+
+
 def test_an_address_is_read_from_real_inputs_alone():
     traced = traced_with_warning(Decides(lambda x: x * 2 if x.data_ptr() else x * 3), torch.randn(4, 3))
     assert traced.meta["trace"].rung == REAL

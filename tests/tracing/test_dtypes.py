@@ -21,6 +21,8 @@ READS = {
     "dtype": lambda self, x: (x.float() * 2).to(x.dtype),
     "dtype of what was computed": lambda self, x: torch.zeros(3, dtype=(x + 1).dtype) + 1,
     "is_floating_point": lambda self, x: x.float() if (x * 2).is_floating_point() else x,
+    "itemsize": lambda self, x: x * x.itemsize,
+    "size of the storage": lambda self, x: x * (1 + (x.untyped_storage().nbytes() > 48)),
     "type": lambda self, x: x * 2 if x.type() == "torch.FloatTensor" else x,
     "result_type": lambda self, x: torch.ones(3, dtype=torch.result_type(x, 1)) * 2,
 }
@@ -40,6 +42,13 @@ def test_where_python_reads_a_dtype_another_is_refused(name):
     with pytest.raises(AssertionError, match=r"traced for x of dtype torch\.float32 only"):
         traced(torch.randn(4, 3, dtype=torch.float64))
     assert [f.what for f in traced.meta["trace"].findings if f.kind == "fixed dtype"] == ["x"]
+
+
+@pytest.mark.filterwarnings("ignore::fxlab.tracing.TraceWarning")
+def test_where_python_reads_a_number_of_bytes_another_dtype_is_refused():
+    traced = symbolic_trace(Function(lambda self, x: x if x.nbytes == 48 else x * 2), (torch.randn(4, 3),))
+    with pytest.raises(AssertionError, match=r"traced for x of dtype torch\.float32 only"):
+        traced(torch.randn(4, 3, dtype=torch.float64))
 
 
 @pytest.mark.parametrize("name", OTHERS)

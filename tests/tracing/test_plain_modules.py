@@ -193,7 +193,6 @@ def test_inputs_in_containers():
 
     module = Module()
     batch = {"pair": (torch.randn(2, 3), torch.randn(2, 3)), "one": torch.randn(2, 3)}
-    module.forward.__func__.__defaults__  # noqa: B018
     inputs = {"batch": batch, "scale": 3.0, "extra": torch.randn(2, 3)}
     traced = symbolic_trace(module, inputs)
     assert_agree(traced, module, inputs)
@@ -201,6 +200,20 @@ def test_inputs_in_containers():
     assert_agree(traced, module, {"batch": larger, "scale": 3.0, "extra": torch.randn(5, 3)})
     with pytest.raises(AssertionError, match=r"scale = 3\.0"):
         traced(**(inputs | {"scale": 1.0}))
+
+
+def test_one_tensor_given_twice_is_two_inputs():
+    model = Calls(lambda x, y, more: x * 2 + y * 3 + more["z"] * 5 + more["list"][0] * 7)
+    one = torch.randn(4, 3, requires_grad=True)
+    traced = symbolic_trace(model, (one, one, {"z": one, "list": [one]}))
+    others = [torch.randn(5, 3) for _ in range(4)]
+    assert_agree(traced, model, (*others[:2], {"z": others[2], "list": [others[3]]}))
+
+
+def test_a_parameter_of_the_model_given_as_an_input_is_an_input():
+    model = nn.Linear(3, 3, bias=False)
+    traced = symbolic_trace(model, (model.weight,))
+    assert_agree(traced, model, (torch.randn(4, 3),))
 
 
 def test_positional_inputs_with_more():
