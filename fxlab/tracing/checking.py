@@ -50,10 +50,10 @@ class Eager:
         self._model = model
         self._state: Mapping[str, torch.Tensor] = {}
 
-    def run(self, values: Mapping[str, Any]) -> Any:
+    def run(self, values: Mapping[str, Any], times: int = 1) -> Any:
         """Run the model; raise :class:`EagerError` if it does not take these values."""
         try:
-            return self._run(self._model, values)
+            return self._run(self._model, values, times)
         except Exception as error:  # whatever the model raises for inputs that it does not take
             raise EagerError(str(error)) from error
 
@@ -72,8 +72,17 @@ class Eager:
         if not all(tensor.is_floating_point() for tensor in tensors):
             yield resized(self.arguments, sizes, from_end=True)
 
-    def difference(self, traced: GraphModule, values: Mapping[str, Any]) -> str:
+    def difference(self, traced: GraphModule, values: Mapping[str, Any], *, times: int = 1) -> str:
         """Return how the outputs of a trace differ from the model's, or ``""`` if every bit is the same.
+
+        Parameters
+        ----------
+        traced
+            The trace.
+        values
+            The inputs.
+        times
+            How often both run, for the last outputs.
 
         Raises
         ------
@@ -82,15 +91,15 @@ class Eager:
         RefusalError
             If the trace says that it does not hold for them.
         """
-        expected = self.run(values)
+        expected = self.run(values, times)
         try:
-            actual = self._run(traced, values)
+            actual = self._run(traced, values, times)
         except Exception as error:  # a graph may fail in any way that torch can
             if isinstance(error, AssertionError) and str(error).startswith(REFUSAL):
                 raise RefusalError(str(error)) from error
             return f"the graph raises {type(error).__name__}: {str(error).strip()[:300]}"
         found = _difference(actual, expected)
-        if found and (noise := _difference(self.run(values), expected)):
+        if found and (noise := _difference(self.run(values, times), expected)):
             # No two runs of the model agree; then the graph must be about as close.
             return "" if _are_close(actual, expected) else f"{found} (the model by itself: {noise})"
         return found
@@ -102,10 +111,10 @@ class Eager:
         other._state = varied_state(self._model)
         return other
 
-    def _run(self, module: nn.Module, values: Mapping[str, Any]) -> Any:
+    def _run(self, module: nn.Module, values: Mapping[str, Any], times: int) -> Any:
         with RestoringStack(module_state_kept(self._model, values=True)):
             call = _with_state(module, self._state) if self._state else module
-            return run(call, inputs_of(self.arguments, values))
+            return [run(call, inputs_of(self.arguments, values)) for _ in range(times)][-1]
 
 
 def _with_state(module: nn.Module, state: Mapping[str, torch.Tensor]) -> Callable[..., Any]:
@@ -139,6 +148,20 @@ def check_against_eager(eager: Eager, traced: GraphModule, fakes: FakeInputs) ->
     variants += [(words, eager.resized(sizes)) for words, sizes in _other_sizes(fakes)]
     return findings + [
         Finding("check", words, _outcome(eager, traced, ways, words)) for words, ways in variants
+    ]
+
+
+def check_second_run(eager: Eager, traced: GraphModule) -> list[Finding]:
+    """Compare a trace with a model that changes its attributes when both run a second time."""
+    given = {argument.name: argument.value for argument in eager.arguments}
+    try:
+        difference = eager.difference(traced, given, times=2)
+    except (EagerError, RefusalError) as error:
+        difference = str(error)
+    if not difference:
+        return [Finding("check", "a second run", "same bits as the model")]
+    return [
+        Finding("state", "a second run", f"the model has changed what the graph has not: {difference[:200]}")
     ]
 
 

@@ -12,6 +12,9 @@ from torch import nn
 from fxlab.interrupts import InterruptsHeld
 from fxlab.tensors import same_bits
 
+_OF_EVERY_MODULE = vars(nn.Module()).keys()
+_PLAIN = (bool, int, float, complex, str)
+
 
 @contextmanager
 def module_state_kept(model: nn.Module, *, values: bool = False) -> Iterator[None]:
@@ -39,9 +42,34 @@ def module_state_kept(model: nn.Module, *, values: bool = False) -> Iterator[Non
                     buffer.copy_(before)
 
 
+def attributes_of(model: nn.Module) -> dict[str, tuple[Any, Any]]:
+    """Return what modules have besides parameters, buffers and submodules: value, and contents if any."""
+    return {
+        f"{path}.{name}" if path else name: (value, _contents(value))
+        for path, module in model.named_modules()
+        for name, value in vars(module).items()
+        if name not in _OF_EVERY_MODULE
+    }
+
+
+def changed_attributes(before: dict[str, tuple[Any, Any]], model: nn.Module) -> list[str]:
+    """Return the names of the attributes that are not what :func:`attributes_of` has returned before."""
+    now = attributes_of(model)
+    return [name for name in now.keys() | before.keys() if not _is_same(before.get(name), now.get(name))]
+
+
 def has_data(model: nn.Module) -> bool:
     """Tell whether a model can be run: it cannot on the meta device."""
     return not any(tensor.is_meta for tensor in (*model.parameters(), *model.buffers()))
+
+
+def _is_same(before: tuple[Any, Any] | None, now: tuple[Any, Any] | None) -> bool:
+    if before is None or now is None:
+        return False
+    if before[0] is now[0]:
+        return before[1] is None or not _differs(before[1], now[1])
+    # A symbolic number is not asked whether it is equal: that would be a decision of the model.
+    return type(before[0]) is type(now[0]) and isinstance(now[0], _PLAIN) and bool(before[0] == now[0])
 
 
 def _contents(value: Any) -> Any:
@@ -62,4 +90,6 @@ def _restore(namespace: dict[str, Any], kept: dict[str, tuple[Any, Any]]) -> Non
 
 
 def _differs(a: Any, b: Any) -> bool:
+    if isinstance(a, list):
+        return len(a) != len(b) or any(one is not other for one, other in zip(a, b, strict=True))
     return list(a) != list(b) or (isinstance(a, dict) and any(a[key] is not b[key] for key in a))

@@ -46,6 +46,7 @@ from fxlab.tracing.fake_results import fake_result
 from fxlab.tracing.fake_state import Originals
 from fxlab.tracing.leaf_modules import LeafModules
 from fxlab.tracing.methods import method_of
+from fxlab.tracing.module_state import attributes_of, changed_attributes
 from fxlab.tracing.objects import output_argument
 from fxlab.tracing.parts import Part, is_method
 from fxlab.tracing.recording import MOST_OPERATIONS, Recording, is_one_of
@@ -110,6 +111,7 @@ class Recorder(TorchFunctionMode):
         self._whole = whole
         self._paths = {module: path for path, module in model.named_modules()}
         self._buffers = dict(model.named_buffers())
+        self._attributes = attributes_of(model)
         self._module_call = nn.Module.__call__
         self._vmap: Callable[..., Any] = vars(apis)["vmap_impl"]
         self._thread = threading.get_ident()
@@ -138,6 +140,8 @@ class Recorder(TorchFunctionMode):
             output = self._model(**inputs) if isinstance(inputs, dict) else self._model(*inputs)
         with torch.enable_grad():
             self._write_replaced_buffers()
+        for name in changed_attributes(self._attributes, self._model):
+            self.recording.note("attribute", name, "is changed when the model runs, not when the graph does")
         self.conditions.hold_decisions()
         graph = self.recording.graph
         graph.output(output_argument(output, graph, self.recording.node_of_output))

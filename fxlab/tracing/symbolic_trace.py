@@ -16,7 +16,7 @@ from fxlab.interrupts import RestoringStack, interrupts_noted
 from fxlab.tracing.arguments import Argument, bound_arguments, map_tensors
 from fxlab.tracing.assemble import assemble
 from fxlab.tracing.caches import caches_bypassed
-from fxlab.tracing.checking import Eager, check_against_eager
+from fxlab.tracing.checking import Eager, check_against_eager, check_second_run
 from fxlab.tracing.example_inputs import example_inputs
 from fxlab.tracing.fake_inputs import FakeInputs
 from fxlab.tracing.fake_state import put_fakes
@@ -286,6 +286,8 @@ class _Ladder:
         findings = [*recording.findings]
         if self._wants_check and self._has_data:
             findings += check_against_eager(self._eager, result, fakes)
+            if any(finding.kind == "attribute" for finding in findings):
+                findings += check_second_run(self._eager, result)
         findings += guard_sizes(
             recorder.conditions, result, fakes, self._eager if self._wants_check else None
         )

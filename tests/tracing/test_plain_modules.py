@@ -428,6 +428,68 @@ def test_buffers_that_change_their_shape_are_not_silently_lost():
         symbolic_trace(Grows(), (torch.ones(2),))
 
 
+class Remembers(nn.Module):
+    """Its Python keeps what a graph cannot."""
+
+    def __init__(self, remember):
+        super().__init__()
+        self.remember, self.number, self.seen, self.name, self.last = remember, 0, [], "a", None
+
+    def forward(self, x):
+        self.remember(self, x)
+        return x * 2
+
+
+def kinds(traced, kind):
+    return [finding.what for finding in traced.meta["trace"].findings if finding.kind == kind]
+
+
+@pytest.mark.parametrize(
+    ("changed", "remember"),
+    [
+        ("number", lambda self, x: setattr(self, "number", self.number + 1)),
+        ("number", lambda self, x: setattr(self, "number", x.shape[0])),
+        ("seen", lambda self, x: self.seen.append(1)),
+        ("last", lambda self, x: setattr(self, "last", x + 1)),
+        ("new", lambda self, x: setattr(self, "new", 1)),
+        ("last", lambda self, x: vars(self).pop("last", None)),
+        (None, lambda self, x: setattr(self, "number", int("0"))),
+        (None, lambda self, x: setattr(self, "name", "".join(["a"]))),
+        (None, lambda self, x: setattr(self, "seen", self.seen)),
+    ],
+)
+def test_an_attribute_that_the_model_changes_is_in_the_report(changed, remember):
+    model = Remembers(remember)
+    before = dict(vars(model))
+    traced = symbolic_trace(model, torch.randn(4, 3))
+    assert kinds(traced, "attribute") == [changed] * (changed is not None)
+    assert kinds(traced, "state") == [], "the output does not depend on it"
+    assert vars(model) == before
+    assert model.seen == []
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda self, x: x * len(self.seen),
+        lambda self, x: x + 1 if self.last is None else x,
+        lambda self, x: x + (0 if self.last is None else self.last),
+    ],
+)
+def test_a_model_whose_second_run_gives_something_else_is_said_to(function):
+    class Depends(Remembers):
+        def forward(self, x):
+            y = function(self, x)
+            self.seen.append(1)
+            self.last = x
+            return y
+
+    with pytest.warns(TraceWarning, match="a second run the model has changed what the graph has not"):
+        traced = symbolic_trace(Depends(None), torch.randn(4, 3))
+    assert kinds(traced, "state") == ["a second run"]
+    assert set(kinds(traced, "attribute")) == {"seen", "last"}
+
+
 def test_a_buffer_is_read_as_written():
     class Reads(nn.Module):
         def __init__(self):
