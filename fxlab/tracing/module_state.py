@@ -55,7 +55,7 @@ def attributes_of(model: nn.Module) -> dict[str, tuple[Any, Any]]:
 def changed_attributes(before: dict[str, tuple[Any, Any]], model: nn.Module) -> list[str]:
     """Return the names of the attributes that are not what :func:`attributes_of` has returned before."""
     now = attributes_of(model)
-    return [name for name in now.keys() | before.keys() if not _is_same(before.get(name), now.get(name))]
+    return [name for name in {**before, **now} if not _is_same(before.get(name), now.get(name))]
 
 
 def has_data(model: nn.Module) -> bool:
