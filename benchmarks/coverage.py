@@ -198,7 +198,7 @@ def report(results: list[Result]) -> str:
         "",
         f"Made by `make coverage` with torch {torch.__version__.split('+')[0]} and transformers "
         f"{transformers.__version__}: a tiny, randomly initialised base model of each architecture that "
-        "transformers knows, compared with eager bit for bit.",
+        "transformers knows, compared with eager bit for bit. [Models with heads](coverage_heads.md).",
         "",
         *summary(results),
         "",

@@ -21,7 +21,7 @@ from fxlab.tracing.module_state import has_data
 def example_inputs(
     model: nn.Module,
     *,
-    batch_size: int = 2,
+    batch_size: int | None = None,
     sequence_length: int | None = None,
     input_names: Iterable[str] | None = None,
 ) -> dict[str, Any]:
@@ -37,7 +37,8 @@ def example_inputs(
     model
         A model with a ``config``.
     batch_size
-        The size of the first dimension, at least 1.
+        The size of the first dimension, at least 1. If left out 2, or 1 for a model that classifies sequences
+        and has no padding token, as it takes no more.
     sequence_length
         The number of tokens of text; 12 if left out, or as many as the model has positions for. Those that
         stand for images, videos or sound come on top. The length of spoken input and the size of images are
@@ -80,7 +81,7 @@ def example_inputs(
             f"{type(model).__name__} has no config. "
             f"Give inputs for: {', '.join(parameters) or 'nothing, it takes none'}."
         )
-    maker = InputMaker(model, batch_size, sequence_length)
+    maker = InputMaker(model, batch_size or _usual_batch_size(model), sequence_length)
     choices = list(_likely_names(maker)) if input_names is None else [list(input_names)]
     names = choices[0]
     unknown = [name for name in names if name not in parameters]
@@ -96,6 +97,13 @@ def example_inputs(
     return first_that_runs(
         model, (inputs for names in choices for inputs in _inputs_of(maker, names, is_named))
     )
+
+
+def _usual_batch_size(model: nn.Module) -> int:
+    """Return 2, or 1 for what looks for the last token of a sequence, and has no padding to tell it from."""
+    classifies = any(cls.__name__.endswith("ForSequenceClassification") for cls in type(model).__mro__)
+    text = getattr(model.config, "get_text_config", lambda: model.config)()
+    return 1 if classifies and getattr(text, "pad_token_id", None) is None else 2
 
 
 def _likely_names(maker: InputMaker) -> Iterator[list[str]]:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import sys
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
-from typing import Any
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import Any, cast
 
 import torch
 from torch import nn
@@ -115,6 +116,11 @@ def symbolic_trace(
         raise TypeError(
             f"model: expected a torch.nn.Module, got {type(model).__name__}. Load or build the model first."
         )
+    if isinstance(model, torch.jit.ScriptModule):
+        raise TypeError(
+            f"model: expected a module in Python, got a {type(model).__name__}. Trace what it was made of."
+        )
+    model = getattr(model, "_orig_mod", model)  # what torch.compile was given
     leaves = LeafModules(leaf_modules)
     unknown = leaves.paths - dict(model.named_modules()).keys()
     if unknown:
@@ -127,7 +133,7 @@ def symbolic_trace(
             raise ValueError(f"input_names: inputs must be a mapping that has each of {', '.join(names)}")
         inputs = {name: inputs[name] for name in names}
     ladder = _Ladder(model, bound_arguments(model, inputs), leaves, check)
-    with interrupts_noted() as interrupted:
+    with _not_compiled(), interrupts_noted() as interrupted:
         return ladder.climb_down(dynamic, interrupted)
 
 
@@ -296,6 +302,13 @@ class _Ladder:
         needless = {finding.what for finding in findings if THOUGH in finding.detail}
         self._reasons = fakes.reasons(needless, numbers=keeps_parts)
         return result
+
+
+def _not_compiled() -> AbstractContextManager[None]:
+    """Run what torch.compile has made as the Python that it was made of."""
+    if "torch._dynamo" not in sys.modules:
+        return nullcontext()  # nothing was compiled, and importing it takes a second
+    return cast("AbstractContextManager[None]", torch.compiler.set_stance("force_eager"))
 
 
 @contextmanager

@@ -299,6 +299,19 @@ def test_a_model_that_takes_none_of_them_says_so_itself():
         model(**example_inputs(model))
 
 
+@pytest.mark.filterwarnings("ignore::fxlab.tracing.TraceWarning")
+def test_a_classifier_of_sequences_that_knows_no_padding_gets_one_sequence():
+    small = {"n_embd": 16, "n_layer": 1, "n_head": 2, "vocab_size": 50}
+    alone = hf.GPT2ForSequenceClassification(hf.GPT2Config(**small)).eval()
+    inputs = example_inputs(alone)
+    assert inputs["input_ids"].shape[0] == 1
+    assert_agree(symbolic_trace(alone, inputs), alone, example_inputs(alone, sequence_length=7))
+    assert example_inputs(alone, batch_size=3)["input_ids"].shape[0] == 3
+    padded = hf.GPT2ForSequenceClassification(hf.GPT2Config(**small, pad_token_id=0)).eval()
+    assert example_inputs(padded)["input_ids"].shape[0] == 2
+    assert example_inputs(hf.GPT2Model(hf.GPT2Config(**small)))["input_ids"].shape[0] == 2
+
+
 def test_a_negative_number_of_positions_is_no_limit():
     config = hf.XLNetConfig(d_model=16, n_head=2, n_layer=1, d_inner=16, vocab_size=30)
     assert config.max_position_embeddings == -1

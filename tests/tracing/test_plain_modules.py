@@ -866,3 +866,43 @@ def test_a_traced_module_traces_again():
     twice = symbolic_trace(once, (torch.randn(2, 4),))
     assert targets(twice) == targets(once)
     assert_agree(symbolic_trace(nn.Sequential(once), (torch.randn(2, 4),)), module, (torch.randn(3, 4),))
+
+
+def layers():
+    return nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 2))
+
+
+def compiled():
+    return torch.compile(layers(), backend="eager")
+
+
+def compiled_in_place():
+    model = layers()
+    model.compile(backend="eager")
+    return model
+
+
+def with_a_compiled_part():
+    model = layers()
+    model[0] = torch.compile(model[0], backend="eager")
+    return model
+
+
+def with_a_compiled_function():
+    return Calls(torch.compile(lambda x: x.sin() * 2, backend="eager"))
+
+
+@pytest.mark.parametrize(
+    "make", [compiled, compiled_in_place, with_a_compiled_part, with_a_compiled_function]
+)
+def test_what_is_compiled_is_recorded_as_the_python_that_it_was(make):
+    model = make()
+    traced = symbolic_trace(model, (torch.randn(4, 3),))
+    assert_agree(traced, model, (torch.randn(6, 3),))
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+@pytest.mark.parametrize("of", [torch.jit.script, lambda model: torch.jit.trace(model, torch.randn(4, 3))])
+def test_a_module_without_python_is_refused(of):
+    with pytest.raises(TypeError, match="expected a module in Python, got a"):
+        symbolic_trace(of(layers()), (torch.randn(4, 3),))
