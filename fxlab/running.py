@@ -8,6 +8,7 @@ import torch
 from torch.utils import _pytree as pytree
 
 from fxlab.interrupts import RestoringStack
+from fxlab.nested import is_object, map_tensors, parted, put_together
 
 Inputs: TypeAlias = Mapping[str, Any] | tuple[Any, ...] | list[Any] | torch.Tensor
 """What a model is called with: keyword arguments, positional arguments, or one tensor."""
@@ -73,7 +74,14 @@ def call_arguments(inputs: Inputs) -> tuple[tuple[Any, ...], dict[str, Any]]:
             "inputs: expected a mapping of keyword arguments, a tuple of positional arguments or one tensor, "
             f"got {type(inputs).__name__}"
         )
-    copied = pytree.tree_map_only(torch.Tensor, torch.clone, inputs)
+    copied = pytree.tree_map(_copied, inputs)
     if isinstance(copied, Mapping):
         return (), dict(copied)
     return ((copied,) if isinstance(copied, torch.Tensor) else tuple(copied)), {}
+
+
+def _copied(leaf: Any) -> Any:
+    """Return a copy of a tensor, or of an object such as a cache, which a model may write into."""
+    if not isinstance(leaf, torch.Tensor) and not is_object(leaf):
+        return leaf
+    return put_together(map_tensors(lambda _, tensor: tensor.clone(), parted(leaf)))

@@ -12,6 +12,7 @@ from torch import fx, nn
 
 from fxlab.drawing.folding import NUMBERED, short_name
 from fxlab.drawing.hierarchy import Group, Leaf
+from fxlab.nested import class_of
 from fxlab.tensors import known_number
 
 _DTYPES = {
@@ -219,7 +220,7 @@ def _value_text(value: Any) -> str:
         return f"{len(value)} × ({inner[0]})" if len(inner) == 1 else f"({len(value)} values)"  # noqa: RUF001
     if isinstance(value, bool | int | float | torch.SymInt | torch.SymFloat | torch.SymBool):
         return str(known_number(value))
-    return type(value).__name__
+    return class_of(value).__name__
 
 
 def is_plumbing(node: fx.Node) -> bool:

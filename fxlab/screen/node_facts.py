@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import fx
 
+from fxlab.nested import ObjectParts, tensors_inside
 from fxlab.tensors import known_number
 
 _FRAME = re.compile(r'^\s*File "(?P<file>[^"\n]+)", line (?P<line>\d+), in (?P<function>[^\n]*)$', re.M)
@@ -87,6 +88,8 @@ def _value_rows(value: Any) -> list[tuple[str, str]]:
         return [(f"({sizes})", str(getattr(value, "dtype", "")))]
     if isinstance(value, list | tuple):
         return [row for item in value for row in _value_rows(item)][:50]
+    if isinstance(value, ObjectParts):
+        return [row for _, tensor in tensors_inside(value) for row in _value_rows(tensor)][:50]
     if isinstance(value, dict):
         return [row for item in value.values() for row in _value_rows(item)][:50]
     if isinstance(value, bool | int | float | torch.SymInt | torch.SymFloat | torch.SymBool):

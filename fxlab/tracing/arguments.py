@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import copy
 import inspect
-import operator
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from torch import nn
-from torch.fx import Node
 
-_CONSTANT = (type(None), bool, int, float, complex, str, torch.dtype, torch.device)
+from fxlab.nested import Path, has_parts, map_tensors, parted, put_together
 
-Path = tuple[Any, ...]
-"""The keys and indices that lead from an input to a tensor inside."""
+_CONSTANT = (type(None), bool, int, float, complex, str, type, torch.dtype, torch.device)
 
 
 @dataclass(frozen=True)
@@ -30,8 +26,8 @@ class Argument:
 
     @property
     def is_constant(self) -> bool:
-        """Whether there is no tensor inside, so that the trace holds the value fixed."""
-        return not any(True for _ in tensors_inside(self.value))
+        """Whether there is neither tensor nor object inside, so that the trace holds the value fixed."""
+        return not has_parts(self.value)
 
 
 def bound_arguments(model: nn.Module, inputs: Any) -> tuple[Argument, ...]:
@@ -74,6 +70,7 @@ def bound_arguments(model: nn.Module, inputs: Any) -> tuple[Argument, ...]:
             arguments += [Argument(f"{name}_{index}", item, False) for index, item in enumerate(value)]
         else:
             arguments.append(Argument(name, value, by_keyword))
+    arguments = [replace(argument, value=parted(argument.value)) for argument in arguments]
     for argument in arguments:
         _check(argument)
     # By identity: one tensor given twice, as texts and as labels, would be one input.
@@ -91,51 +88,8 @@ def bound_arguments(model: nn.Module, inputs: Any) -> tuple[Argument, ...]:
 def inputs_of(arguments: tuple[Argument, ...], values: Mapping[str, Any]) -> dict[str, Any] | tuple[Any, ...]:
     """Return what to call the model with, given other values for its arguments."""
     if all(argument.by_keyword for argument in arguments):
-        return {argument.name: values[argument.name] for argument in arguments}
-    return tuple(values[argument.name] for argument in arguments)
-
-
-def tensors_inside(value: Any, path: Path = ()) -> Iterator[tuple[Path, torch.Tensor]]:
-    """Yield each tensor inside nested lists, tuples and mappings, with the path that leads to it."""
-    if isinstance(value, torch.Tensor):
-        yield path, value
-    elif isinstance(value, Mapping):
-        for key, item in value.items():
-            yield from tensors_inside(item, (*path, key))
-    elif isinstance(value, list | tuple):
-        for index, item in enumerate(value):
-            yield from tensors_inside(item, (*path, index))
-
-
-def name_of_part(name: str, path: Path) -> str:
-    """Write what lies inside an input the way Python would read it off."""
-    return "".join((name, *(f"[{key!r}]" for key in path)))
-
-
-def part_of(node: Node, path: Path) -> Node:
-    """Return a node that gives what lies inside of what another gives."""
-    for key in path:
-        node = node.graph.call_function(operator.getitem, (node, key))
-    return node
-
-
-def map_tensors(change: Callable[[Path, torch.Tensor], Any], value: Any, path: Path = ()) -> Any:
-    """Return a nested value with other tensors, of the same types."""
-    if isinstance(value, torch.Tensor):
-        return change(path, value)
-    if isinstance(value, Mapping):
-        items = {key: map_tensors(change, item, (*path, key)) for key, item in value.items()}
-        if type(value) is dict:
-            return items
-        if hasattr(value, "__dataclass_fields__"):
-            return type(value)(**items)  # ModelOutput and its like
-        changed: Any = copy.copy(value)
-        changed.update(items)
-        return changed
-    if isinstance(value, list | tuple):
-        parts = [map_tensors(change, item, (*path, index)) for index, item in enumerate(value)]
-        return type(value)(*parts) if hasattr(value, "_fields") else type(value)(parts)
-    return value
+        return {argument.name: put_together(values[argument.name]) for argument in arguments}
+    return tuple(put_together(values[argument.name]) for argument in arguments)
 
 
 def _check(argument: Argument) -> None:
@@ -149,5 +103,6 @@ def _check(argument: Argument) -> None:
         elif not isinstance(value, (torch.Tensor, *_CONSTANT)):
             raise TypeError(
                 f"inputs: {argument.name} holds a {type(value).__name__}, which a graph cannot take apart. "
-                "Give tensors, numbers and strings, alone or in lists, tuples and mappings, or leave it out."
+                "Give tensors, numbers and strings, alone or in lists, tuples, mappings and objects with "
+                "attributes, or leave it out."
             )

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from fxlab.tracing.arguments import tensors_inside
+from fxlab.nested import tensors_inside
 
 _OPERATORS: dict[str, Callable[..., Any]] = {
     "__getitem__": operator.getitem,

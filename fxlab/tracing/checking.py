@@ -14,9 +14,10 @@ from torch import nn
 from torch.fx import GraphModule
 
 from fxlab.interrupts import RestoringStack
+from fxlab.nested import tensors_inside
 from fxlab.running import run
 from fxlab.tensors import same_bits, tensors_by_path
-from fxlab.tracing.arguments import Argument, inputs_of, tensors_inside
+from fxlab.tracing.arguments import Argument, inputs_of
 from fxlab.tracing.fake_inputs import FakeInputs, Size, name_of_size, resized, with_padding
 from fxlab.tracing.module_state import module_state_kept
 from fxlab.tracing.report import REFUSAL, Finding, TraceError

@@ -5,6 +5,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 import sympy
@@ -12,7 +13,18 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.fx import Node
 
-from fxlab.tracing.arguments import name_of_part, part_of, tensors_inside
+from fxlab.nested import (
+    ObjectParts,
+    PartOf,
+    Path,
+    RequireParts,
+    TensorOf,
+    has_parts,
+    map_tensors,
+    name_of_part,
+    part_of,
+    tensors_inside,
+)
 from fxlab.tracing.autocast import AutocastState, require_autocast
 from fxlab.tracing.calls import NUMBER_OF, as_call, name_of
 from fxlab.tracing.fake_inputs import Decision, Size, name_of_size
@@ -77,16 +89,21 @@ class Conditions:
         Where the model's Python reads a dtype, the graph has the one that it read.
         """
         for placeholder in self._graph.find_nodes(op="placeholder"):
-            for path, tensor in tensors_inside(placeholder.meta["val"]):
-                if not (tensor.is_floating_point() or tensor.is_complex()):
+            value = placeholder.meta["val"]
+            for path, tensor in tensors_inside(value):
+                if not _has_fixed_dtype(tensor):
                     continue
                 name = name_of_part(placeholder.name, path)
-                with self._before_computing():
-                    actual = self._graph.call_function(getattr, (part_of(placeholder, path), "dtype"))
-                    message = f"{REFUSAL} {name} of dtype {tensor.dtype} only"
-                    self._require(operator.eq, actual, tensor.dtype, message)
+                if not isinstance(value, ObjectParts):
+                    with self._before_computing():
+                        actual = self._graph.call_function(getattr, (part_of(placeholder, path), "dtype"))
+                        message = f"{REFUSAL} {name} of dtype {tensor.dtype} only"
+                        self._require(operator.eq, actual, tensor.dtype, message)
                 detail = f"fixed at {tensor.dtype}: the model's Python reads dtypes"
                 self._recording.note("fixed dtype", name, detail)
+            for node in placeholder.users if isinstance(value, ObjectParts) else ():
+                if isinstance(node.target, RequireParts):
+                    node.target = replace(node.target, parts=map_tensors(_with_dtype, value))
 
     def require_autocast(self, state: AutocastState) -> None:
         """Make the graph raise ``AssertionError`` unless autocast is set as it was."""
@@ -97,16 +114,23 @@ class Conditions:
         """Make the graph check what is not a tensor in an input: numbers, and how many tensors there are."""
         if isinstance(value, torch.Tensor):
             return
-        if isinstance(value, Mapping | list | tuple) and any(True for _ in tensors_inside(value)):
+        if isinstance(value, ObjectParts):
+            self._require_parts(node, name, map_tensors(lambda *_: TensorOf(), value))
+        elif isinstance(value, Mapping | list | tuple) and has_parts(value):
             count = self._graph.call_function(len, (node,))
             self._require(operator.eq, count, len(value), f"{REFUSAL} {len(value)} items in {name} only")
             for key, item in value.items() if isinstance(value, Mapping) else enumerate(value):
                 if not isinstance(item, torch.Tensor):
                     part = self._graph.call_function(operator.getitem, (node, key))
-                    self.require_structure(part, f"{name}[{key!r}]", item)
-            return
-        same = operator.is_ if value is None else operator.eq
-        self._require(same, node, value, f"{REFUSAL} {name} = {value!r} only")
+                    self.require_structure(part, name_of_part(name, (key,)), item)
+        else:
+            same = operator.is_ if value is None else operator.eq
+            self._require(same, node, value, f"{REFUSAL} {name} = {value!r} only")
+
+    def _require_parts(self, node: Node, name: str, parts: Any) -> None:
+        with self._recording.checking(node):
+            check = self._graph.call_function(RequireParts(name, parts, REFUSAL), (node,))
+        self._recording.impure.add(check)
 
     def hold_read(self, func: Callable[..., Any], args: tuple[Any, ...], kwargs: Any, result: Any) -> None:
         """Make the graph check that it reads the same out of a tensor."""
@@ -200,8 +224,31 @@ class Conditions:
 
     @contextmanager
     def _before_computing(self) -> Iterator[None]:
-        first = next(node for node in self._graph.nodes if node.op != "placeholder")
-        while first.target == "size" or first.target is torch._assert:
-            first = first.next
-        with self._graph.inserting_before(first):
+        known: set[Node] = set()
+        for node in self._graph.nodes:
+            if node.op != "placeholder" and not _asks_about(known, node):
+                break
+            known.add(node)
+        with self._graph.inserting_before(node):
             yield
+
+
+def _has_fixed_dtype(tensor: torch.Tensor) -> bool:
+    return tensor.is_floating_point() or tensor.is_complex()
+
+
+def _with_dtype(_: Path, tensor: torch.Tensor) -> TensorOf:
+    return TensorOf(tensor.dtype if _has_fixed_dtype(tensor) else None)
+
+
+_QUESTIONS = ("size", getattr, len, torch._assert)
+
+
+def _asks_about(known: set[Node], node: Node) -> bool:
+    """Tell whether a node only says what inputs are: their parts, sizes, and conditions on these."""
+    if not known.issuperset(node.all_input_nodes) or not node.all_input_nodes:
+        return False
+    if any(isinstance(source.meta.get("val"), torch.Tensor) for source in node.all_input_nodes):
+        return node.target in ("size", getattr)
+    is_operator = getattr(node.target, "__module__", "") == "_operator"
+    return is_operator or isinstance(node.target, PartOf | RequireParts) or node.target in _QUESTIONS

@@ -9,7 +9,7 @@ import torch
 from torch._dispatch.python import no_python_dispatcher
 from torch._subclasses.fake_tensor import FakeTensor, unset_fake_temporarily
 
-from fxlab.tracing.arguments import map_tensors
+from fxlab.nested import map_tensors
 
 
 def has_data(tensor: torch.Tensor) -> bool:

@@ -24,8 +24,9 @@ from torch.fx.experimental.symbolic_shapes import (
     uninteresting_files,
 )
 
+from fxlab.nested import Path, map_tensors, name_of_part, tensors_inside
 from fxlab.tracing import size_builtins
-from fxlab.tracing.arguments import Argument, Path, map_tensors, name_of_part, tensors_inside
+from fxlab.tracing.arguments import Argument
 from fxlab.tracing.parts import Reason, parts_running
 from fxlab.tracing.sizes import expression_of
 from fxlab.tracing.source_lines import is_model_code, is_tracing, where_called

@@ -15,7 +15,7 @@ from torch import nn
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.autograd import Function
 
-from fxlab.tracing.arguments import tensors_inside
+from fxlab.nested import tensors_inside
 from fxlab.tracing.fake_data import call_on_data, give_data, has_data
 from fxlab.tracing.sizes import expression_of
 

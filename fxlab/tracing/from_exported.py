@@ -15,7 +15,7 @@ from torch.fx.graph import CodeGen, _PyTreeCodeGen
 from torch.utils import _pytree as pytree
 
 from fxlab.graph_module import ensure_picklable
-from fxlab.tracing.arguments import part_of, tensors_inside
+from fxlab.nested import part_of, tensors_inside
 from fxlab.tracing.fake_inputs import name_of_size
 from fxlab.tracing.objects import output_argument
 from fxlab.tracing.report import EXPORTED, REFUSAL, Finding, TraceReport

@@ -21,7 +21,8 @@ from torch.nn.functional import scaled_dot_product_attention
 from torch.overrides import TorchFunctionMode
 
 from fxlab.interrupts import InterruptsHeld, RestoringStack
-from fxlab.tracing.arguments import Argument, inputs_of, map_tensors, tensors_inside
+from fxlab.nested import map_tensors, tensors_inside
+from fxlab.tracing.arguments import Argument, inputs_of
 from fxlab.tracing.attention_backends import WithAttentionBackends, attention_backends
 from fxlab.tracing.autocast import AutocastUse, UnderAutocast, autocast_state
 from fxlab.tracing.calls import (

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import operator
 import sys
 from collections.abc import Callable, Container, Iterator, Mapping, MutableMapping
 from contextlib import contextmanager
@@ -18,7 +17,7 @@ from torch.fx import Graph, Node
 from torch.fx.node import base_types
 from torch.utils.weak import WeakTensorKeyDictionary
 
-from fxlab.tracing.arguments import Path, tensors_inside
+from fxlab.nested import Path, steps_of, taken, tensors_inside
 from fxlab.tracing.calls import Call
 from fxlab.tracing.fake_state import Originals
 from fxlab.tracing.report import Finding, TraceError
@@ -218,7 +217,7 @@ class Recording:
     @contextmanager
     def checking(self, node: Node) -> Iterator[Node]:
         """Put nodes right behind another that check what it gives, before anything is taken out of it."""
-        following = node.next
+        following = self._known_at(node).next
         with node.graph.inserting_before(following):
             yield node
         self._checked_by[node] = following.prev
@@ -254,13 +253,13 @@ class Recording:
         return detached
 
     def _taken_out(self, node: Node, path: Path) -> Node:
-        for key in path:
+        for step in steps_of(path):
             with node.graph.inserting_after(self._known_at(node)):
-                taken = node.graph.call_function(operator.getitem, (node, key))
-            taken.meta = {k: v for k, v in node.meta.items() if k != "val"}
+                part = taken(node, step)
+            part.meta = {k: v for k, v in node.meta.items() if k != "val"}
             if node in self._without_grad:
-                self._without_grad.add(taken)
-            node = taken
+                self._without_grad.add(part)
+            node = part
         return node
 
     def _attribute_node(self, tensor: torch.Tensor) -> Node:

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 from torch._subclasses.fake_tensor import FakeTensor
 
-from fxlab.tracing.arguments import tensors_inside
+from fxlab.nested import tensors_inside
 from fxlab.tracing.fake_data import call_on_data, give_data, has_data
 
 

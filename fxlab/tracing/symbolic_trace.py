@@ -14,7 +14,8 @@ from torch._dispatch.python import enable_python_dispatcher
 from torch.fx import GraphModule
 
 from fxlab.interrupts import RestoringStack, interrupts_noted
-from fxlab.tracing.arguments import Argument, bound_arguments, map_tensors
+from fxlab.nested import map_tensors
+from fxlab.tracing.arguments import Argument, bound_arguments
 from fxlab.tracing.assemble import assemble
 from fxlab.tracing.caches import caches_bypassed
 from fxlab.tracing.checking import Eager, check_against_eager, check_second_run

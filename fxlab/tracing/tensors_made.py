@@ -8,7 +8,7 @@ from typing import Any
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.weak import WeakTensorKeyDictionary
 
-from fxlab.tracing.arguments import tensors_inside
+from fxlab.nested import tensors_inside
 
 
 class TensorsMade(TorchDispatchMode):  # type: ignore[no-untyped-call]

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from fxlab.tracing.arguments import map_tensors
+from fxlab.nested import map_tensors
 
 _FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 _FIRST = 1024

@@ -20,7 +20,7 @@ from torch.fx.node import has_side_effect
 from torch.utils._pytree import tree_structure
 
 from fxlab.interrupts import RestoringStack
-from fxlab.tracing.arguments import tensors_inside
+from fxlab.nested import tensors_inside
 from fxlab.tracing.fake_data import data_of, give_data
 from fxlab.tracing.fake_inputs import FakeInputs
 from fxlab.tracing.fake_state import data_in_place

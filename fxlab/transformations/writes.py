@@ -278,6 +278,8 @@ def _written_by_function(node: Node) -> list[Node]:
     target: Any = node.target
     if isinstance(target, torch._ops.OpOverload):
         return node.all_input_nodes if target._schema.is_mutable else []
+    if getattr(target, "only_reads", False):
+        return []
     if not is_of_torch(target):
         return node.all_input_nodes  # somebody's own function may do anything
     name = called_name(node)

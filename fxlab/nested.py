@@ -1,0 +1,230 @@
+"""Tensors inside nested values: lists, tuples, mappings, and objects that are taken apart."""
+
+from __future__ import annotations
+
+import copy
+import enum
+import operator
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import nn
+from torch.fx import Node
+
+Path = tuple[Any, ...]
+"""The keys, indices and attributes that lead from a value to a tensor inside."""
+
+
+class Attribute(str):
+    """The name of an attribute, in a path among keys and indices."""
+
+    __slots__ = ()
+
+
+class ObjectParts(dict[Attribute, Any]):
+    """The attributes of an object, such as a cache of keys and values, as a mapping.
+
+    Attributes
+    ----------
+    cls : type
+        The object's class.
+    """
+
+    def __init__(self, cls: type, parts: Mapping[Attribute, Any]) -> None:
+        super().__init__(parts)
+        self.cls = cls
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return ObjectParts, (self.cls, dict(self))
+
+
+def class_of(value: Any) -> type:
+    """Return the class of a value, or of the object that it is the parts of."""
+    return value.cls if isinstance(value, ObjectParts) else type(value)
+
+
+def is_object(value: Any) -> bool:
+    """Tell whether a value is an object that holds others in attributes, and is neither code nor a tensor."""
+    if isinstance(value, torch.Tensor | nn.Module | type | enum.Enum | Mapping) or callable(value):
+        return False
+    is_of_libraries = type(value).__module__.partition(".")[0] in ("torch", "numpy", "sympy")
+    return hasattr(value, "__dict__") and not is_of_libraries
+
+
+def parted(value: Any) -> Any:
+    """Return a value with its objects, and those in its dicts, lists and tuples, taken apart."""
+    return _parted(value, frozenset())
+
+
+def _parted(value: Any, inside: frozenset[int]) -> Any:
+    if id(value) in inside:
+        return value  # an object that holds itself
+    inside |= {id(value)}
+    if type(value) is dict:
+        return {key: _parted(item, inside) for key, item in value.items()}
+    if type(value) in (list, tuple):
+        return type(value)(_parted(item, inside) for item in value)
+    if not is_object(value):
+        return value
+    return ObjectParts(type(value), {Attribute(n): _parted(item, inside) for n, item in vars(value).items()})
+
+
+def put_together(value: Any) -> Any:
+    """Return a value with new objects in place of what :func:`parted` has made of them."""
+    if isinstance(value, ObjectParts):
+        result: Any = object.__new__(value.cls)
+        vars(result).update({str(name): put_together(item) for name, item in value.items()})
+        return result
+    if type(value) is dict:
+        return {key: put_together(item) for key, item in value.items()}
+    if type(value) in (list, tuple):
+        return type(value)(put_together(item) for item in value)
+    return value
+
+
+def tensors_inside(value: Any, path: Path = ()) -> Iterator[tuple[Path, torch.Tensor]]:
+    """Yield each tensor inside nested lists, tuples and mappings, with the path that leads to it."""
+    if isinstance(value, torch.Tensor):
+        yield path, value
+    elif isinstance(value, Mapping):
+        for key, item in value.items():
+            yield from tensors_inside(item, (*path, key))
+    elif isinstance(value, list | tuple):
+        for index, item in enumerate(value):
+            yield from tensors_inside(item, (*path, index))
+
+
+def map_tensors(change: Callable[[Path, torch.Tensor], Any], value: Any, path: Path = ()) -> Any:
+    """Return a nested value with other tensors, of the same types."""
+    if isinstance(value, torch.Tensor):
+        return change(path, value)
+    if isinstance(value, ObjectParts):
+        own = {name: map_tensors(change, item, (*path, name)) for name, item in value.items()}
+        return ObjectParts(value.cls, own)
+    if isinstance(value, Mapping):
+        items = {key: map_tensors(change, item, (*path, key)) for key, item in value.items()}
+        if type(value) is dict:
+            return items
+        if hasattr(value, "__dataclass_fields__"):
+            return type(value)(**items)  # ModelOutput and its like
+        changed: Any = copy.copy(value)
+        changed.update(items)
+        return changed
+    if isinstance(value, list | tuple):
+        parts = [map_tensors(change, item, (*path, index)) for index, item in enumerate(value)]
+        return type(value)(*parts) if hasattr(value, "_fields") else type(value)(parts)
+    return value
+
+
+def has_parts(value: Any) -> bool:
+    """Tell whether there is a tensor inside, or an object that was taken apart."""
+    if isinstance(value, torch.Tensor | ObjectParts):
+        return True
+    items = value.values() if isinstance(value, Mapping) else value if isinstance(value, list | tuple) else ()
+    return any(map(has_parts, items))
+
+
+def name_of_part(name: str, path: Path) -> str:
+    """Write what lies inside a value the way Python would read it off."""
+    return "".join((name, *(f".{key}" if isinstance(key, Attribute) else f"[{key!r}]" for key in path)))
+
+
+def part_of(node: Node, path: Path) -> Node:
+    """Return a node that gives what lies inside of what another gives."""
+    for step in steps_of(path):
+        node = taken(node, step)
+    return node
+
+
+def steps_of(path: Path) -> list[Path]:
+    """Return the parts of a path for each of which there is a node: one if it leads through an object."""
+    is_through_object = any(isinstance(key, Attribute) for key in path)
+    return [path] if is_through_object else [(key,) for key in path]
+
+
+def taken(node: Node, step: Path) -> Node:
+    """Return a node that takes one of :func:`steps_of` a path."""
+    if not isinstance(step[-1], Attribute) and len(step) == 1:
+        return node.graph.call_function(operator.getitem, (node, step[0]))
+    return node.graph.create_node("call_function", PartOf(step), (node,), name="_".join(map(str, step)))
+
+
+@dataclass(frozen=True)
+class PartOf:
+    """The target of a node that takes a tensor out of an object, all at once."""
+
+    path: Path
+    only_reads = True
+
+    @property
+    def __name__(self) -> str:
+        return str(self.path[-1])
+
+    def __call__(self, value: Any) -> Any:
+        """Return what lies at the end of the path."""
+        for key in self.path:
+            value = getattr(value, key) if isinstance(key, Attribute) else value[key]
+        return value
+
+
+@dataclass(frozen=True)
+class TensorOf:
+    """Stands for a tensor."""
+
+    dtype: torch.dtype | None = None
+    """What it has to be of, if that matters."""
+
+
+@dataclass(frozen=True, eq=False)
+class RequireParts:
+    """The target of a node that raises ``AssertionError`` unless an object has certain parts.
+
+    Attributes
+    ----------
+    name : str
+        What the object is called.
+    parts : Any
+        What :func:`parted` gives for it, with :class:`TensorOf` in place of tensors.
+    refusal : str
+        How the message begins.
+    """
+
+    name: str
+    parts: Any
+    refusal: str
+    only_reads = True
+
+    @property
+    def __name__(self) -> str:
+        return "require_parts"
+
+    def __call__(self, value: Any) -> None:
+        """Compare, and raise."""
+        self._require(value, self.parts, ())
+
+    def _require(self, value: Any, parts: Any, path: Path) -> None:
+        items: Iterable[tuple[Any, Any, Any]] = ()
+        if isinstance(parts, TensorOf):
+            is_tensor = isinstance(value, torch.Tensor)
+            is_same = is_tensor and parts.dtype in (None, value.dtype)
+            words = f"of dtype {parts.dtype}" if is_tensor else "as a tensor"
+        elif isinstance(parts, ObjectParts):
+            words = f"of class {parts.cls.__name__}"
+            if is_same := type(value) is parts.cls:
+                items = ((name, getattr(value, name, None), part) for name, part in parts.items())
+        elif isinstance(parts, Mapping):
+            words = f"with the keys {', '.join(map(repr, parts))}"
+            if is_same := isinstance(value, Mapping) and value.keys() == parts.keys():
+                items = ((key, value[key], part) for key, part in parts.items())
+        elif isinstance(parts, list | tuple):
+            words = f"of {len(parts)} items"
+            if is_same := isinstance(value, list | tuple) and len(value) == len(parts):
+                items = zip(range(len(parts)), value, parts, strict=True)
+        else:
+            is_same, words = type(value) is type(parts) and value == parts, f"= {parts!r}"
+        if not is_same:
+            raise AssertionError(f"{self.refusal} {name_of_part(self.name, path)} {words} only")
+        for key, item, part in items:
+            self._require(item, part, (*path, key))
