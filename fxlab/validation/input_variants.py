@@ -5,8 +5,8 @@ from functools import partial
 from typing import Any
 
 import torch
-from torch.utils import _pytree as pytree
 
+from fxlab.nested import map_tensors, parted, put_together, tensors_inside
 from fxlab.running import Inputs, call_arguments
 
 Change = Callable[[torch.Tensor], torch.Tensor]
@@ -55,7 +55,7 @@ def input_variants(inputs: Inputs) -> dict[str, Inputs]:
      'length 2': (2, 2), 'length 7': (2, 7), 'half masked': (2, 4)}
     """
     call_arguments(inputs)
-    tensors = [leaf for leaf in pytree.tree_leaves(_plain(inputs)) if isinstance(leaf, torch.Tensor)]
+    tensors = [tensor for _, tensor in tensors_inside(_plain(inputs))]
     result: dict[str, Inputs] = {"as given": inputs}
     for name, change in _changes(tensors):
         changed = [change(tensor) for tensor in tensors]
@@ -124,12 +124,11 @@ def _with_length(tensor: torch.Tensor, length: int) -> torch.Tensor:
 
 
 def _plain(inputs: Inputs) -> Any:
-    return inputs if isinstance(inputs, torch.Tensor | tuple | list) else dict(inputs)
+    """Return inputs in containers alone: objects, such as caches, are taken apart."""
+    return parted(inputs if isinstance(inputs, torch.Tensor | tuple | list) else dict(inputs))
 
 
 def _with_tensors(inputs: Inputs, tensors: list[torch.Tensor]) -> Inputs:
-    leaves, spec = pytree.tree_flatten(_plain(inputs))
     rest = iter(tensors)
-    new = [next(rest) if isinstance(leaf, torch.Tensor) else leaf for leaf in leaves]
-    result: Inputs = pytree.tree_unflatten(new, spec)
+    result: Inputs = put_together(map_tensors(lambda *_: next(rest), _plain(inputs)))
     return result
