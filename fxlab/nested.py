@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import enum
 import operator
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -46,11 +45,13 @@ def class_of(value: Any) -> type:
 
 
 def is_object(value: Any) -> bool:
-    """Tell whether a value is an object that holds others in attributes, and is neither code nor a tensor."""
-    if isinstance(value, torch.Tensor | nn.Module | type | enum.Enum | Mapping) or callable(value):
+    """Tell whether a value is an object whose attributes are all that it holds, and is no code."""
+    cls: Any = type(value)
+    if isinstance(value, nn.Module | type | Mapping) or callable(value):
         return False
-    is_of_libraries = type(value).__module__.partition(".")[0] in ("torch", "numpy", "sympy")
-    return hasattr(value, "__dict__") and not is_of_libraries
+    # What is made in another way holds more: numbers, texts, members of an enumeration, extensions in C.
+    is_plain = cls.__new__ is object.__new__ and cls.__reduce_ex__ is object.__reduce_ex__
+    return bool(is_plain and hasattr(value, "__dict__") and cls.__module__.partition(".")[0] != "torch")
 
 
 def parted(value: Any) -> Any:
