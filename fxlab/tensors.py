@@ -45,6 +45,11 @@ def same_bits(a: torch.Tensor, b: torch.Tensor) -> bool:
     return a.is_meta or torch.equal(bits_of(a), bits_of(b))
 
 
+def storage_of(tensor: torch.Tensor) -> int:
+    """Return a number that tensors have in common if they lie in the same memory."""
+    return int(tensor.untyped_storage()._cdata)
+
+
 def bits_of(tensor: torch.Tensor) -> torch.Tensor:
     """Return what a tensor holds as bytes, in the order of its elements: uint8, in one dimension."""
     parts = [_bits_of_dense(part) for part in _dense_parts(tensor.detach())]

@@ -22,6 +22,7 @@ from torch.overrides import TorchFunctionMode
 
 from fxlab.interrupts import InterruptsHeld, RestoringStack
 from fxlab.nested import map_tensors, tensors_inside
+from fxlab.tensors import storage_of
 from fxlab.tracing.arguments import Argument, inputs_of
 from fxlab.tracing.attention_backends import WithAttentionBackends, attention_backends
 from fxlab.tracing.autocast import AutocastUse, UnderAutocast, autocast_state
@@ -441,7 +442,7 @@ def _versions(args: Any, kwargs: Mapping[str, Any]) -> list[int]:
 
 
 def _same_memory(a: torch.Tensor, b: torch.Tensor) -> bool:
-    same_storage = a.untyped_storage()._cdata == b.untyped_storage()._cdata
+    same_storage = storage_of(a) == storage_of(b)
     return same_storage and (a.shape, a.stride()) == (b.shape, b.stride())
 
 

@@ -7,6 +7,7 @@ import torch
 from torch import nn
 from torch.fx import GraphModule, Node
 
+from fxlab.tensors import storage_of
 from fxlab.transformations.module_tree import find_module, parents_of, split_path
 from fxlab.transformations.node_shape import numbers
 from fxlab.transformations.rounding import rounding_readers
@@ -86,7 +87,7 @@ class GraphFacts:
     def holders(self, tensor: torch.Tensor, path: str, name: str) -> list[str]:
         """Return who else holds memory of a tensor than ``name`` of the module at ``path``."""
         own = path, name
-        others = [entry for entry in self._memory.get(_storage(tensor), ()) if entry[:2] != own]
+        others = [entry for entry in self._memory.get(storage_of(tensor), ()) if entry[:2] != own]
         return [
             f"{holder}.{attribute}" if attribute else holder
             for holder, attribute, other in others
@@ -103,18 +104,14 @@ class GraphFacts:
             for attributes in (module._parameters, module._buffers, vars(module)):
                 for name, tensor in attributes.items():
                     if isinstance(tensor, torch.Tensor) and tensor.layout is torch.strided:
-                        memory[_storage(tensor)].append((path, name, tensor))
+                        memory[storage_of(tensor)].append((path, name, tensor))
         for node in self.graph_module.graph.nodes:
             if node.op == "get_attr":
                 parent_path, name = split_path(str(node.target))
                 tensor = getattr(find_module(self.graph_module, parent_path), name, None)
                 if isinstance(tensor, torch.Tensor) and tensor.layout is torch.strided:
-                    memory[_storage(tensor)].append((f"node {node.name}", "", tensor))
+                    memory[storage_of(tensor)].append((f"node {node.name}", "", tensor))
         return memory
-
-
-def _storage(tensor: torch.Tensor) -> int:
-    return int(tensor.untyped_storage()._cdata)
 
 
 def _overlap(a: torch.Tensor, b: torch.Tensor) -> bool:

@@ -14,6 +14,7 @@ import torch
 from torch import nn
 from torch.fx import GraphModule, Node
 
+from fxlab.tensors import storage_of
 from fxlab.transformations.module_tree import find_module, split_path
 from fxlab.transformations.node_shape import called_name, known_result
 
@@ -151,7 +152,7 @@ class Writes:
 
     def is_tensor_written(self, tensor: torch.Tensor) -> bool:
         """Tell whether the graph reads a parameter or buffer, and writes it or what shares memory with it."""
-        holder = self._holders.get(_memory(tensor)) if tensor.layout is torch.strided else None
+        holder = self._holders.get(storage_of(tensor)) if tensor.layout is torch.strided else None
         return holder is not None and self.is_written(holder)
 
     @cached_property
@@ -192,7 +193,7 @@ class Writes:
         if not any(_may_write(part) or _keeps_state(part) for part in module.modules()):
             return set()
         tensors = (*module.parameters(), *module.buffers())
-        return {_memory(tensor) for tensor in tensors if tensor.layout is torch.strided}
+        return {storage_of(tensor) for tensor in tensors if tensor.layout is torch.strided}
 
     def _class_of(self, node: Node) -> Node:
         root = node
@@ -312,11 +313,7 @@ def _storage(node: Node, graph_module: GraphModule) -> int | None:
     value = getattr(find_module(graph_module, parent), name, None)
     if not isinstance(value, torch.Tensor) or value.layout is not torch.strided:
         return None
-    return _memory(value)
-
-
-def _memory(tensor: torch.Tensor) -> int:
-    return int(tensor.untyped_storage()._cdata)
+    return storage_of(value)
 
 
 def _first_input(node: Node) -> list[Node]:
