@@ -57,13 +57,16 @@ class TraceWarning(UserWarning):
     """
 
 
+_REASSURING = ("check", "symbolic size")
+
+
 @dataclass(frozen=True)
 class Finding:
     """One thing that a trace follows, fixed or checked."""
 
     kind: str
-    """``symbolic size``, ``fixed size``, ``branch on a size``, ``branch on data``, ``constant``,
-    ``kept whole``, ``gradient``, ``state`` or ``check``."""
+    """``symbolic size``, ``fixed size``, ``fixed dtype``, ``branch on a size``, ``branch on data``, ``kept
+    whole``, ``constant``, ``gradient``, ``attribute``, ``state`` or ``check``."""
     what: str
     """The dimension, condition, call or tensor that it is about."""
     detail: str = ""
@@ -85,6 +88,11 @@ class TraceReport:
     'dynamic shapes'
     >>> list(report.table()["kind"].unique())
     ['check', 'symbolic size']
+    >>> print(report)
+    Traced on dynamic shapes
+    check: the inputs same bits as the model
+    check: input.shape[0] = 3, input.shape[1] = 4 same bits as the model
+    ...
     """
 
     rung: str
@@ -95,6 +103,14 @@ class TraceReport:
     """What it follows and what it holds fixed, in the order of the run."""
     steps_down: tuple[str, ...] = ()
     """Why each rung above this one was left."""
+
+    def __str__(self) -> str:
+        """Say it in lines: what the graph does not hold for comes first."""
+        first = [f for f in self.findings if f.kind not in _REASSURING]
+        then = [f for f in self.findings if f.kind in _REASSURING]
+        lines = [f"Traced on {self.rung}", *(f"left: {step}" for step in self.steps_down)]
+        lines += [f"{f.kind}: {' '.join(filter(None, (f.what, f.detail, f.where)))}" for f in [*first, *then]]
+        return "\n".join(lines)
 
     def with_findings(self, *findings: Finding) -> TraceReport:
         """Return the report with more findings."""

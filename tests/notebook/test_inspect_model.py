@@ -3,7 +3,7 @@
 import pytest
 import torch
 from inspected import MUL_TO_ADD, Model, make_session
-from torch import fx
+from torch import fx, nn
 
 import fxlab
 from fxlab import MergeLinears, Session
@@ -71,3 +71,18 @@ def test_an_inspector_is_made_of_a_session_only():
 def test_what_is_no_pass_is_refused_in_words(passes):
     with pytest.raises(TypeError, match=r"expected instances of fxlab\.Transformation"):
         fxlab.inspect(fx.symbolic_trace(Model().eval()), INPUTS, passes=passes)
+
+
+def test_the_details_say_how_a_model_was_traced_in_words():
+    class Decides(nn.Module):
+        def forward(self, x):
+            return x * 2 if x.sum() > 0 else x
+
+    with pytest.warns(fxlab.TraceWarning):
+        inspector = fxlab.inspect(Decides().eval(), torch.ones(2, 3))
+    first, *rest = inspector.details["trace"]
+    assert first == "Traced on dynamic shapes, with data"
+    assert rest[0].startswith("left: dynamic shapes: ")
+    assert rest[1].startswith("branch on data: ")
+    assert any(line.startswith("check: the inputs same bits") for line in rest)
+    assert not any("Finding(" in line for line in rest)
