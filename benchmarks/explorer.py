@@ -22,9 +22,9 @@ from playwright.sync_api import Browser, sync_playwright
 from transformers import BertConfig, BertModel
 
 import fxlab
-from benchmarks.browser import chromium
+from benchmarks.browser import LIMIT, chromium, tab_of
 from benchmarks.measure import Comparison
-from benchmarks.pictures import LIMIT, without_cache
+from benchmarks.pictures import without_cache
 from benchmarks.tracing import llama_3_8b
 
 PEER = "Model Explorer 0.1"
@@ -114,14 +114,3 @@ class ModelExplorer:
                 return config
             time.sleep(0.1)
         raise TimeoutError("Model Explorer's server did not start.")
-
-
-@contextlib.contextmanager
-def tab_of(browser: Browser) -> Iterator[Any]:
-    """Open a tab, and close it."""
-    tab = browser.new_page(viewport={"width": 1500, "height": 950})
-    tab.set_default_timeout(LIMIT * 1000)
-    try:
-        yield tab
-    finally:
-        tab.close()

@@ -21,13 +21,10 @@ from torch.fx import GraphModule
 from transformers import BertConfig, BertModel, ResNetConfig, ResNetModel
 
 import fxlab
-from benchmarks.browser import chromium
+from benchmarks.browser import LIMIT, chromium, tab_of
 from benchmarks.measure import Comparison
 from benchmarks.tracing import llama_3_8b
 from fxlab.drawing import layout
-
-LIMIT = 60
-"""Seconds, after which a layout is given up."""
 
 
 def comparisons() -> Iterator[Comparison]:
@@ -105,10 +102,9 @@ def opened_in_browser() -> Iterator[Callable[[str, str], None]]:
 
         def opened(text: str, selector: str) -> None:
             path.write_text(text, encoding="utf-8")
-            tab = browser.new_page()
-            tab.goto(path.as_uri())
-            tab.locator(selector).first.wait_for(state="visible", timeout=LIMIT * 1000)
-            tab.close()
+            with tab_of(browser) as tab:
+                tab.goto(path.as_uri())
+                tab.locator(selector).first.wait_for(state="visible")
 
         yield opened
         browser.close()
