@@ -10,9 +10,9 @@ from typing import Any
 import torch
 from torch import nn
 
-from fxlab.nested import Path, has_parts, map_tensors, parted, put_together
+from fxlab.nested import ObjectParts, Path, has_parts, map_tensors, parted, put_together
 
-_CONSTANT = (type(None), bool, int, float, complex, str, type, torch.dtype, torch.device)
+_CONSTANT = (type(None), bool, int, float, complex, str, torch.dtype, torch.device)
 
 
 @dataclass(frozen=True)
@@ -96,7 +96,9 @@ def _check(argument: Argument) -> None:
     pending = [argument.value]
     while pending:
         value = pending.pop()
-        if isinstance(value, Mapping):
+        if isinstance(value, ObjectParts):
+            pending.extend(part for part in value.values() if not isinstance(part, type))
+        elif isinstance(value, Mapping):
             pending.extend(value.values())
         elif isinstance(value, list | tuple):
             pending.extend(value)
