@@ -56,6 +56,7 @@ from fxlab.tracing.recurrent import is_recurrent_on_fakes, recurrent_results
 from fxlab.tracing.report import Finding, TraceError
 from fxlab.tracing.size_builtins import as_python_number
 from fxlab.tracing.sizes import SymbolicNumber, expression_of
+from fxlab.tracing.source_lines import is_asked_by_fakes
 from fxlab.tracing.vmapped import VmapBody
 from fxlab.tracing.whole_parts import CannotBeWholeError, WholeParts
 
@@ -182,18 +183,12 @@ class Recorder(TorchFunctionMode):
         parted = expression_of(size_that_is_parted(name, args, kwargs))
         versions = _versions(args, kwargs)
         result = self._computed(func, args, kwargs)
-        if _tells_a_dtype(func, result) and not self._reads_dtypes:
-            self._reads_dtypes = not all(self.recording.is_state(t) for _, t in tensors_inside(args))
         written = writes(name, kwargs) or versions != _versions(args, kwargs)
         if name in DATA_READS and not isinstance(result, SymbolicNumber | torch.Tensor):
             self.conditions.hold_read(func, args, kwargs, result)
-        if name in LAYOUT_READS and not self.recording.is_state(args[0]):
-            self.conditions.hold_layout(func, args, kwargs, result)
-        if name in TEXT_READS:
-            self.recording.note("branch on data", name, "a text of a tensor, which the graph does not check")
-        if func in GRADIENT_READS:
-            held = f"the graph holds for {str(result)[:60]}, and does not check it"
-            self.recording.note("gradient", GRADIENT_READS[func], held)
+        # Torch itself asks all of this of each tensor that it makes a fake one of.
+        if not is_asked_by_fakes(sys._getframe(1)):
+            self._note_told(func, args, kwargs, result)
         if not written and not _gives_new_values(result, self.recording.symbols):
             return result
         call = as_call(func, args, kwargs)
@@ -204,6 +199,19 @@ class Recorder(TorchFunctionMode):
         if not parted.is_number:
             self.conditions.hold_count(name, result)
         return result
+
+    def _note_told(self, func: Callable[..., Any], args: tuple[Any, ...], kwargs: Any, result: Any) -> None:
+        """Note what the model's Python is told of tensors, besides their numbers."""
+        name = name_of(func)
+        if _tells_a_dtype(func, result) and not self._reads_dtypes:
+            self._reads_dtypes = not all(self.recording.is_state(t) for _, t in tensors_inside(args))
+        if name in LAYOUT_READS and not self.recording.is_state(args[0]):
+            self.conditions.hold_layout(func, args, kwargs, result)
+        if name in TEXT_READS:
+            self.recording.note("branch on data", name, "a text of a tensor, which the graph does not check")
+        if func in GRADIENT_READS:
+            held = f"the graph holds for {str(result)[:60]}, and does not check it"
+            self.recording.note("gradient", GRADIENT_READS[func], held)
 
     def _copy_of_constant(self, func: Callable[..., Any], args: tuple[Any, ...], kwargs: Any) -> Any:
         """Make a tensor of an array of numpy, which what is not a tensor can only have given."""

@@ -13,6 +13,7 @@ import torch
 from torch.utils._traceback import CapturedTraceback
 
 _TORCH = os.path.dirname(os.path.abspath(torch.__file__)) + os.sep
+_FAKES = os.path.join(_TORCH, "_subclasses", "")
 _TRACING = os.path.dirname(os.path.abspath(__file__)) + os.sep
 _NOT_OF_A_MODEL = (_TORCH, _TRACING, "<frozen", "<string>")
 
@@ -20,6 +21,12 @@ _NOT_OF_A_MODEL = (_TORCH, _TRACING, "<frozen", "<string>")
 def is_model_code(filename: str) -> bool:
     """Tell whether a file is neither torch's nor the tracer's own."""
     return not filename.startswith(_NOT_OF_A_MODEL) and f"{os.sep}contextlib.py" not in filename
+
+
+def is_asked_by_fakes(frame: FrameType) -> bool:
+    """Tell whether torch's fake tensors ask something of a tensor, by its method or by one that calls it."""
+    around = frame.f_back or frame
+    return any(asking.f_code.co_filename.startswith(_FAKES) for asking in (frame, around))
 
 
 def is_tracing(filename: str) -> bool:

@@ -1,9 +1,11 @@
 """Models whose Python decides on data: the graph holds for the decisions that were taken, and checks them."""
 
+import operator
+
 import pytest
 import torch
 import transformers
-from agreement import assert_agree
+from agreement import assert_agree, targets
 from torch import nn
 from torch.nn import functional as F
 
@@ -328,6 +330,11 @@ def test_strides_of_parameters_are_not_checked():
 
     traced = symbolic_trace(ReadsItsWeight(), (torch.randn(4, 3),))
     assert not any(node.target == "stride" for node in traced.graph.nodes)
+
+
+def test_strides_that_torch_reads_of_what_is_not_used_are_not_checked():
+    traced = symbolic_trace(Decides(lambda x: (torch.IntTensor([3]), x * 2)[1]), (torch.randn(4, 3),))
+    assert targets(traced, "call_function") == [operator.mul]
 
 
 @pytest.mark.parametrize("name", ["requires_grad", "is_leaf", "grad_fn"])
