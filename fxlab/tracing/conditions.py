@@ -90,20 +90,21 @@ class Conditions:
         """
         for placeholder in self._graph.find_nodes(op="placeholder"):
             value = placeholder.meta["val"]
-            for path, tensor in tensors_inside(value):
-                if not _has_fixed_dtype(tensor):
-                    continue
-                name = name_of_part(placeholder.name, path)
-                if not isinstance(value, ObjectParts):
-                    with self._before_computing():
-                        actual = self._graph.call_function(getattr, (part_of(placeholder, path), "dtype"))
-                        message = f"{REFUSAL} {name} of dtype {tensor.dtype} only"
-                        self._require(operator.eq, actual, tensor.dtype, message)
-                detail = f"fixed at {tensor.dtype}: the model's Python reads dtypes"
-                self._recording.note("fixed dtype", name, detail)
-            for node in placeholder.users if isinstance(value, ObjectParts) else ():
-                if isinstance(node.target, RequireParts):
-                    node.target = replace(node.target, parts=map_tensors(_with_dtype, value))
+            fixed = [
+                (path, tensor.dtype) for path, tensor in tensors_inside(value) if _has_fixed_dtype(tensor)
+            ]
+            for path, dtype in fixed:
+                detail = f"fixed at {dtype}: the model's Python reads dtypes"
+                self._recording.note("fixed dtype", name_of_part(placeholder.name, path), detail)
+            if isinstance(value, ObjectParts):  # there is a node already that checks its parts
+                check = next(user for user in placeholder.users if isinstance(user.target, RequireParts))
+                check.target = replace(check.target, parts=map_tensors(_with_dtype, value))
+                continue
+            for path, dtype in fixed:
+                with self._before_computing():
+                    actual = self._graph.call_function(getattr, (part_of(placeholder, path), "dtype"))
+                    message = f"{REFUSAL} {name_of_part(placeholder.name, path)} of dtype {dtype} only"
+                    self._require(operator.eq, actual, dtype, message)
 
     def require_autocast(self, state: AutocastState) -> None:
         """Make the graph raise ``AssertionError`` unless autocast is set as it was."""
@@ -144,9 +145,7 @@ class Conditions:
         if name in NUMBER_OF:
             read = self._graph.call_function(NUMBER_OF[name], (node_of(args[0]),))
         elif isinstance(result, bool | int | float | complex):
-            call = as_call(func, args, kwargs)
-            arguments = self._recording.argument((call.args, dict(call.kwargs)))
-            read = self._graph.create_node(call.op, call.target, *arguments)
+            read = self._same_call(func, args, kwargs)
         else:
             constant = self._recording.constant_node(args[0].detach().clone())
             read = self._graph.call_function(torch.equal, (node_of(args[0]), constant))
@@ -158,15 +157,17 @@ class Conditions:
     def hold_layout(self, func: Callable[..., Any], args: tuple[Any, ...], kwargs: Any, result: Any) -> None:
         """Make the graph check that a tensor lies in memory as it did, for which the model has asked."""
         name, place = name_of(func), where(self._recording.frames())
-        call = as_call(func, args, kwargs)
-        read = self._graph.create_node(
-            call.op, call.target, *self._recording.argument((call.args, dict(call.kwargs)))
-        )
+        read = self._same_call(func, args, kwargs)
         self._recording.describe_place(read)
         self._recording.note("branch on data", name, "the graph holds for tensors that lie in memory alike")
         expected = self._recording.argument(result)
         message = f"{REFUSAL} tensors that lie in memory as they did ({name} is read at {place})"
         self._require(operator.eq, read, expected, message)
+
+    def _same_call(self, func: Callable[..., Any], args: tuple[Any, ...], kwargs: Any) -> Node:
+        call = as_call(func, args, kwargs)
+        arguments = self._recording.argument((call.args, dict(call.kwargs)))
+        return self._graph.create_node(call.op, call.target, *arguments)
 
     def hold_shape(self, name: str, result: Any) -> None:
         """Make the graph check the shapes of real tensors that depend on data, as Python may read them."""
