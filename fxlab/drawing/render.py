@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fxlab.drawing.box import Marks, make_boxes
 from fxlab.drawing.describe import result_text
-from fxlab.drawing.dot import check_marks, signatures_of, write_digraph
+from fxlab.drawing.dot import check_marks, outline, signatures_of
 from fxlab.drawing.layout import TIMEOUT, lay_out
 from fxlab.drawing.paint import paint
 from fxlab.drawing.picture import EdgeInfo, Picture
@@ -58,7 +58,7 @@ def render(
     order = signatures_of(marks) if signatures is None else tuple(signatures)
     boxes = make_boxes(view, marks, order)
     edges = {edge.id: edge for edge in map(_edge_info, view.edges)}
-    laid_out = lay_out(write_digraph(view, boxes).source, "svg", timeout=timeout)
+    laid_out = lay_out(outline(view, boxes), "svg", timeout=timeout)
     # Colours come after the layout, so that one layout does for all of them.
     painting = paint(view, overlay) if overlay is not None else None
     svg, width, height = write_svg(laid_out, boxes, edges, painting)

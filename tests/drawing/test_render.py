@@ -8,6 +8,11 @@ from hypothesis import strategies as st
 from torch import fx, nn
 
 from fxlab.drawing import View, build_hierarchy, render, to_digraph
+from fxlab.drawing.box import make_boxes
+from fxlab.drawing.dot import outline, write_digraph
+from fxlab.drawing.hierarchy import Group
+from fxlab.drawing.layout import lay_out
+from fxlab.drawing.svg import write_svg
 from fxlab.drawing.typography import has_known_width, printable, text_width
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -204,3 +209,21 @@ def test_marks_of_the_wrong_type_are_refused():
         render(view, marks={"tanh": "signature"})
     with pytest.raises(TypeError, match="expected a View"):
         render("view")
+
+
+@pytest.mark.parametrize(
+    "model", [Bert(layers=2), Llama(layers=2), Convolutions()], ids=lambda m: type(m).__name__
+)
+def test_a_view_is_laid_out_without_words_as_it_is_with_them(model):
+    view = View.default(build_hierarchy(fx.symbolic_trace(model)))
+    marks = {leaf.name: ("a",) for leaf in view.hierarchy.leaves[::3]}
+    while True:
+        boxes, edges = make_boxes(view, marks, ("a",)), render(view).edges
+        without, with_words = outline(view, boxes), write_digraph(view, boxes).source
+        assert len(without) < len(with_words)
+        pictures = [write_svg(lay_out(dot), boxes, edges) for dot in (without, with_words)]
+        assert pictures[0] == pictures[1]
+        closed = [box.path for box in view.boxes if isinstance(box, Group)]
+        if not closed:
+            break
+        view = view.open(closed[0])

@@ -8,7 +8,7 @@ import { placeBoxes } from "./boxes";
 import { combined } from "./combine";
 import { Counterparts } from "./counterparts";
 import type { BareDetails, GraphData, PairData, SessionData } from "./data";
-import { sideBySide, toDot, type Side } from "./dot";
+import { outline, sideBySide, toDot, type Side } from "./dot";
 import { Group, type Leaf } from "./hierarchy";
 import type { Layouts } from "./layout";
 import { Panes, type Pane, type Selection } from "./panes";
@@ -224,8 +224,7 @@ export class OfflineKernel implements Model {
     const { looks, metrics } = this.data;
     const boxes = placeBoxes(view, looks, metrics);
     const edges = new Map(view.edges.map((edge) => [`edge-${edge.source.id}-${edge.target.id}`, this.edge(edge.source, edge.target, edge.leaves)]));
-    const dot = toDot({ name: "", view, boxes, painting: null }, metrics.edge);
-    const drawn = writeSvg(await this.layouts.layOut(dot), boxes, edges, metrics);
+    const drawn = writeSvg(await this.layouts.layOut(outline(view, boxes)), boxes, edges, metrics);
     const infos: [string, Box][] = [...boxes.values()].flatMap(({ id, box, chips }) => [[id, box], ...chips.map((chip): [string, Box] => [chip.id, chip.box])] as [string, Box][]);
     return { ...drawn, boxes: Object.fromEntries(infos), edges: Object.fromEntries(edges), signatures: scene.signatures, compared, matches };
   }
