@@ -9,8 +9,8 @@ function textOf(id: string): string {
   return document.getElementById(id)?.textContent ?? "";
 }
 
-const layouts = new Layouts(textOf("fxlab-layout-worker"));
 const written = JSON.parse(textOf("fxlab-session")) as SessionData<WrittenLook>;
+const layouts = new Layouts(textOf("fxlab-layout-worker"), written.layouts);
 const kernel = new OfflineKernel({ ...written, looks: completed(written.looks) }, layouts);
 const main = document.createElement("main");
 main.append(new App(kernel).element);

@@ -122,14 +122,13 @@ def outline(view: View, boxes: Mapping[str, Box]) -> str:
 
     Graphviz puts everything where it puts it for :func:`write_digraph`, in half the time.
     """
-    lines = ["digraph {"]
-    for kind, attributes in {"graph": _LAYOUT, "node": {"label": "", **_BOXES}, "edge": _LINES}.items():
-        lines.append(f"{kind} {_listed(attributes)}")
+    lines = ["digraph {", f"graph [{_listed(_LAYOUT)}]", f"node [{_listed(_BOXES)}]"]
+    lines += [f"edge [{_listed(_LINES)}]", 'node [label=""]']
     _outline_children(lines, view.hierarchy.root, view, boxes)
     for edge in view.edges:
         source, target = edge.source.id, edge.target.id
         attributes = {"id": f"edge-{source}-{target}", **_line_attributes(edge)}
-        lines.append(f'"{source}" -> "{target}" {_listed(attributes)}')
+        lines.append(f'"{source}" -> "{target}" [{_listed(attributes)}]')
     return "\n".join([*lines, "}"])
 
 
@@ -137,17 +136,17 @@ def _outline_children(lines: list[str], group: Group, view: View, boxes: Mapping
     for child in group.children:
         box, name = boxes[child.id], child.id
         if isinstance(child, Leaf) or not view.is_cluster(child):
-            lines.append(f'"{name}" {_listed({"id": name, **_size(box)})}')
+            lines.append(f'"{name}" [{_listed({"id": name, **_size(box)})}]')
             continue
         lines.append(f'subgraph "cluster_{name}" {{')
-        lines.append(f"graph {_listed({'id': name, **_CLUSTERS})} graph [label=<{_room(box, '')}>]")
+        lines.append(f"graph [{_listed({'id': name, **_CLUSTERS})} label=<{_room(box, ' ')}>]")
         _outline_children(lines, child, view, boxes)
         lines.append("}")
 
 
 def _listed(attributes: Mapping[str, str]) -> str:
     """Write attributes whose values need no escape: numbers, words and ids."""
-    return "[" + " ".join([f'{name}="{value}"' for name, value in attributes.items()]) + "]"
+    return " ".join([f'{name}="{value}"' for name, value in attributes.items()])
 
 
 def _new_digraph(legend: Legend | None) -> graphviz.Digraph:

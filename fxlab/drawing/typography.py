@@ -26,9 +26,9 @@ _OWN_SYMBOLS = {"→": 1000, "×": 584, "·": 278, "…": 1000, "–": 556}  # n
 
 @lru_cache(4096)
 def text_width(text: str, size: float, *, bold: bool = False) -> float:
-    """Return the width of a line of text in the font's units of ``size``."""
+    """Return the width of a line of text in the font's units of ``size``, to two digits as it is written."""
     widths = _BOLD if bold else _REGULAR
-    return sum(_advance(character, widths) for character in text) * size / 1000
+    return round(sum(_advance(character, widths) for character in text) * size / 1000, 2)
 
 
 def has_known_width(text: str) -> bool:

@@ -13,9 +13,11 @@ from typing import TYPE_CHECKING, Any
 
 from torch import fx
 
-from fxlab.drawing import View, box, build_hierarchy, palette, svg, view
+from fxlab.drawing import LayoutError, View, box, build_hierarchy, palette, svg, view
 from fxlab.drawing.describe import result_text
+from fxlab.drawing.dot import outline
 from fxlab.drawing.hierarchy import Group, Hierarchy, Leaf
+from fxlab.drawing.layout import lay_out
 from fxlab.drawing.typography import FONT, has_known_width, shorten, text_width
 from fxlab.screen.counterparts import Counterparts
 from fxlab.screen.details import group_details, model_details, node_description, source_frame
@@ -106,6 +108,8 @@ class PortableGraphs:
         self._pairs: list[dict[str, Any]] = []
         self._alone: dict[int, tuple[Hierarchy, dict[str, Any]]] = {}
         """Number of a stage -> its hierarchy and tree."""
+        self._first_dot = ""
+        """What the page lays out first: the stage alone that was added last."""
 
     def add(self, stages: Stages, name: str, overlays: Sequence[Overlay] = ()) -> None:
         """Add what a session shows: a stage, alone or compared with another.
@@ -128,6 +132,7 @@ class PortableGraphs:
         tree = self._group(hierarchy.root, hierarchy, marks)
         if not stages.compared:
             self._alone[stages.number] = hierarchy, tree
+            self._first_dot = outline(first, box.make_boxes(first, marks, stages.signatures))
         self._graphs.append(
             {
                 "tree": tree,
@@ -176,7 +181,15 @@ class PortableGraphs:
             "frames": self._frames.values,
             "graphs": self._graphs,
             "pairs": self._pairs,
+            "layouts": self._layouts(),
         }
+
+    def _layouts(self) -> dict[str, str]:
+        """Return the DOT of the first picture and its layout, so that the page need not wait for Graphviz."""
+        try:
+            return {self._first_dot: lay_out(self._first_dot).decode()}
+        except LayoutError:
+            return {}
 
     @staticmethod
     def _overlay(overlay: Overlay, gm: fx.GraphModule) -> dict[str, Any]:
@@ -278,7 +291,7 @@ def _renamed(before: fx.GraphModule, after: fx.GraphModule) -> dict[int, list[in
 
 def _word(text: str, size: float, *, bold: bool = False) -> Word:
     known = bool(text.strip()) and has_known_width(text)
-    return text, round(text_width(text, size, bold=bold), 2) if known else None
+    return text, text_width(text, size, bold=bold) if known else None
 
 
 def _chip_words(hierarchy: Hierarchy) -> dict[int, tuple[str, float, bool]]:
@@ -291,7 +304,7 @@ def _chip_words(hierarchy: Hierarchy) -> dict[int, tuple[str, float, bool]]:
     for position, targets in readers.items():
         if len(targets) >= fewest:
             text = shorten(hierarchy.leaves[position].name, box.LONGEST_CHIP)
-            words[position] = (text, round(text_width(text, box.CHIP_SIZE), 2), has_known_width(text))
+            words[position] = (text, text_width(text, box.CHIP_SIZE), has_known_width(text))
     return words
 
 

@@ -44,8 +44,8 @@ class Blocks(nn.Module):
         return {HOSTILE: self.head(x)}
 
 
-def opened(browser: Browser, file: Path, **options: Any) -> Page:
-    """Open a report; the page remembers what it asked for and what went wrong."""
+def opened(browser: Browser, file: Path, script: str = "", **options: Any) -> Page:
+    """Open a report, after a script; the page remembers what it asked for and what went wrong."""
     context = browser.new_context(viewport={"width": 1500, "height": 950}, offline=True, **options)
     page = context.new_page()
     page.set_default_timeout(20_000)
@@ -54,6 +54,7 @@ def opened(browser: Browser, file: Path, **options: Any) -> Page:
     page.on("request", lambda request: page.requested.append(request.url))  # type: ignore[attr-defined]
     page.on("pageerror", lambda error: page.problems.append(str(error)))  # type: ignore[attr-defined]
     page.on("console", lambda said: said.type == "error" and page.problems.append(said.text))  # type: ignore[attr-defined]
+    page.add_init_script(script)
     page.goto(file.as_uri())
     page.wait_for_selector(".fxi-layer svg")
     return page

@@ -51,6 +51,19 @@ def saved_svg(page: Page, tmp_path: Path) -> str:
     return (tmp_path / "saved.svg").read_text(encoding="utf-8")
 
 
+def test_the_first_picture_waits_for_no_layout(browser: Browser, file: Path) -> None:
+    count = "const ask = Worker.prototype.postMessage; window.asked = 0;"
+    count += (
+        "Worker.prototype.postMessage = function (...what) { window.asked += 1; ask.apply(this, what); };"
+    )
+    with checked(opened(browser, file, count)) as page:
+        expect(page.locator(".fxi-layer svg .node").first).to_be_visible()
+        assert page.evaluate("asked") == 0
+        page.get_by_role("button", name="Close the groups that were opened").click()
+        settle(page)
+        assert page.evaluate("asked") == 1
+
+
 def test_groups_open_and_close(page: Page) -> None:
     page.get_by_role("button", name="Close the groups that were opened").click()
     settle(page)

@@ -129,6 +129,8 @@ export interface SessionData<L = Look> {
   frames: SourceFrame[];
   graphs: GraphData[];
   pairs: PairData[];
+  /** Layouts that are made already: DOT -> SVG. */
+  layouts: Record<string, string>;
   stages: string[];
   matches: Record<string, string[]>;
   passes: Passes;

@@ -8,11 +8,11 @@ import type { View } from "./view";
 const POINTS = 72;
 /** What decides where things lie. */
 const LAYOUT = [
-  "graph [rankdir=TB nodesep=0.28 ranksep=0.36 splines=true nslimit=2 nslimit1=1 maxiter=8 mclimit=0.6 pad=0.15]",
-  "node [shape=box fixedsize=true margin=0 penwidth=1]",
-  "edge [arrowsize=0.55 penwidth=1.1]",
+  'graph [rankdir="TB" nodesep="0.28" ranksep="0.36" splines="true" nslimit="2" nslimit1="1" maxiter="8" mclimit="0.6" pad="0.15"]',
+  'node [shape="box" fixedsize="true" margin="0" penwidth="1"]',
+  'edge [arrowsize="0.55" penwidth="1.1"]',
 ];
-const CLUSTERS = "labelloc=t labeljust=l margin=14";
+const CLUSTERS = 'labelloc="t" labeljust="l" margin="14"';
 const LOOKS = ["graph [bgcolor=transparent]", 'node [style="rounded,filled"]'];
 
 /** A view that is written, alone or beside another. */
@@ -79,7 +79,10 @@ function writeChildren(lines: string[], group: Group, side: Side, prefix: string
   }
 }
 
-/** Writes what decides where boxes and lines lie, and no words or colours: it is laid out much faster; the twin of `outline` of `fxlab.drawing.dot`. */
+/**
+ * Writes what decides where boxes and lines lie, and no words or colours: it is laid out much faster. The twin of
+ * `outline` of `fxlab.drawing.dot`: a report holds the layout of its first picture under the text that that writes.
+ */
 export function outline(view: View, boxes: Map<string, PlacedBox>): string {
   const lines = ["digraph {", ...LAYOUT, 'node [label=""]'];
   outlineChildren(lines, view.hierarchy.root, view, boxes);
@@ -97,14 +100,14 @@ function outlineChildren(lines: string[], group: Group, view: View, boxes: Map<s
       lines.push(`"${box.id}" [id="${box.id}" ${size(box)}]`);
       continue;
     }
-    lines.push(`subgraph "cluster_${box.id}" {`, `graph [id="${box.id}" label=${room(box, "")} ${CLUSTERS}]`);
+    lines.push(`subgraph "cluster_${box.id}" {`, `graph [id="${box.id}" ${CLUSTERS} label=${room(box, "")}]`);
     outlineChildren(lines, child, view, boxes);
     lines.push("}");
   }
 }
 
 function size({ width, height }: PlacedBox): string {
-  return `width=${(width / POINTS).toFixed(4)} height=${(height / POINTS).toFixed(4)}`;
+  return `width="${(width / POINTS).toFixed(4)}" height="${(height / POINTS).toFixed(4)}"`;
 }
 
 /** The label of a cluster, of a fixed size: the room for the title must not depend on the fonts of the machine. */
@@ -113,7 +116,7 @@ function room({ width, height }: PlacedBox, title: string): string {
 }
 
 function thickness(edge: View["edges"][number]): string {
-  return edge.leaves.length > 1 ? " penwidth=1.8" : "";
+  return edge.leaves.length > 1 ? ' penwidth="1.8"' : "";
 }
 
 function legendLabel({ title, ends, kinds }: Legend, heat: [string, string]): string {

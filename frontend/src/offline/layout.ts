@@ -13,10 +13,15 @@ const MOST_KEPT = 60;
 export class Layouts {
   private worker: Worker | null = null;
   private number = 0;
-  private readonly kept = new Map<string, string>();
+  private readonly kept: Map<string, string>;
   private giveUp: ((reason: Error) => void) | null = null;
 
-  constructor(private readonly source: string) {
+  /** `source` is the worker's code; `made` are layouts that need no worker, DOT -> SVG. */
+  constructor(
+    private readonly source: string,
+    made: Record<string, string>,
+  ) {
+    this.kept = new Map(Object.entries(made));
     this.start();
   }
 
