@@ -166,7 +166,10 @@ export class App {
     this.element.addEventListener("keydown", (event) => this.leavePreview(event), { capture: true });
     // Notebook 7 asks the focused element before it asks those around it.
     this.element.addEventListener("focusin", (event) => (event.target as Element).setAttribute(NO_SHORTCUTS, "true"));
-    this.stopTheme = watchTheme(this.element, (dark) => (this.element.dataset["theme"] = dark ? "dark" : "light"));
+    this.stopTheme = watchTheme(this.element, ({ dark, highContrast }) => {
+      this.element.dataset["theme"] = dark ? "dark" : "light";
+      this.element.dataset["contrast"] = highContrast ? "more" : "normal";
+    });
     this.resize = typeof ResizeObserver === "undefined" ? null : new ResizeObserver(() => this.arrange());
     this.resize?.observe(this.element);
     this.listen();

@@ -1,18 +1,27 @@
-/** Whether the page around us is dark, for as long as it is shown. */
+/** How the page around us looks, for as long as it is shown. */
+
+export interface Theme {
+  dark: boolean;
+  highContrast: boolean;
+}
+
+const ATTRIBUTES = ["class", "style", "theme", "data-theme", "data-jp-theme-light", "data-vscode-theme-kind"];
+const DARK = "(prefers-color-scheme: dark)";
+const HIGH_CONTRAST = "(prefers-contrast: more)";
 
 /** Calls back with the present theme, and again whenever it changes; returns how to stop. */
-export function watchTheme(element: HTMLElement, changed: (dark: boolean) => void): () => void {
-  const update = (): void => changed(isDark(element));
+export function watchTheme(element: HTMLElement, changed: (theme: Theme) => void): () => void {
+  const update = (): void => changed({ dark: isDark(element), highContrast: isHighContrast() });
   const observer = new MutationObserver(update);
-  const options = { attributes: true, attributeFilter: ["class", "style", "theme", "data-theme", "data-jp-theme-light", "data-vscode-theme-kind"] };
+  const options = { attributes: true, attributeFilter: ATTRIBUTES };
   observer.observe(document.documentElement, options);
   observer.observe(document.body, options);
-  const media = window.matchMedia?.("(prefers-color-scheme: dark)");
-  media?.addEventListener("change", update);
+  const preferences = [DARK, HIGH_CONTRAST].map((query) => window.matchMedia?.(query));
+  for (const preference of preferences) preference?.addEventListener("change", update);
   update();
   return () => {
     observer.disconnect();
-    media?.removeEventListener("change", update);
+    for (const preference of preferences) preference?.removeEventListener("change", update);
   };
 }
 
@@ -36,5 +45,11 @@ export function isDark(element: HTMLElement): boolean {
       return 0.2126 * red + 0.7152 * green + 0.0722 * blue < 128;
     }
   }
-  return window.matchMedia?.("(prefers-color-scheme: dark)").matches ?? false;
+  return window.matchMedia?.(DARK).matches ?? false;
+}
+
+/** VS Code has themes of high contrast whatever the system prefers. */
+function isHighContrast(): boolean {
+  const isPreferred = window.matchMedia?.(HIGH_CONTRAST).matches ?? false;
+  return isPreferred || (document.body.dataset["vscodeThemeKind"]?.startsWith("vscode-high-contrast") ?? false);
 }
