@@ -108,7 +108,10 @@ export function focusedIn(element: Element): HTMLElement | null {
 /** Offers a text or data to the person as a file. */
 export function download(name: string, type: string, content: string | Blob): void {
   const url = URL.createObjectURL(new Blob([content], { type }));
-  const link = h("a", { href: url, download: name });
+  // VS Code saves what it sees a click on, which has to be in the page.
+  const link = h("a", { href: url, download: name, hidden: true });
+  document.body.append(link);
   link.click();
+  link.remove();
   setTimeout(() => URL.revokeObjectURL(url), 10_000);
 }
