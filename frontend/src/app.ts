@@ -46,6 +46,11 @@ const KEYS: [string, string][] = [
   ["Esc", "end the preview, clear the selection"],
 ];
 
+/** Whether a key is meant for what has the focus, and not for the program around. */
+function isPlainKey(event: KeyboardEvent): boolean {
+  return !event.altKey && !event.ctrlKey && !event.metaKey && !/^F\d+$/.test(event.key);
+}
+
 export class App {
   readonly element: HTMLElement;
   private readonly panes: Panes;
@@ -164,6 +169,8 @@ export class App {
     );
     // Before the graph, which would clear the selection.
     this.element.addEventListener("keydown", (event) => this.leavePreview(event), { capture: true });
+    // VS Code hears every key that gets out of its page, as a command for the notebook.
+    this.element.addEventListener("keydown", (event) => isPlainKey(event) && event.stopPropagation());
     // Notebook 7 asks the focused element before it asks those around it.
     this.element.addEventListener("focusin", (event) => (event.target as Element).setAttribute(NO_SHORTCUTS, "true"));
     this.stopTheme = watchTheme(this.element, ({ dark, highContrast }) => {
