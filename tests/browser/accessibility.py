@@ -5,19 +5,19 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Page
+from playwright.sync_api import Frame, Page
 
 _AXE = Path(__file__).parents[2] / "frontend" / "node_modules" / "axe-core" / "axe.min.js"
 _RULES = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"]
 
 
-def violations(page: Page, within: str, *, without: tuple[str, ...] = ()) -> list[str]:
+def violations(page: Page | Frame, within: str, *, without: tuple[str, ...] = ()) -> list[str]:
     """Return a line for each violation.
 
     Parameters
     ----------
     page
-        The page.
+        The page, or a frame in it.
     within
         A selector of what is looked at.
     without

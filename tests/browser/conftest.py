@@ -48,14 +48,15 @@ def browser(chromium: str) -> Iterator[object]:
 
 @pytest.fixture(scope="session")
 def lab(tmp_path_factory: pytest.TempPathFactory, chromium: str) -> Iterator[object]:
-    """A JupyterLab that serves a copy of ``notebooks/``; tests write their own beside."""
+    """A JupyterLab that serves a copy of ``notebooks/``, and pages of tests; tests write their own beside."""
     from jupyter_lab import JupyterLab
+    from webview_page import STATIC
 
     folder = tmp_path_factory.mktemp("lab")
     notebooks, state = folder / "notebooks", folder / "state"
     state.mkdir()
     shutil.copytree(ROOT / "notebooks", notebooks, ignore=shutil.ignore_patterns(".ipynb_checkpoints"))
-    with JupyterLab(notebooks, state, (ROOT,)) as running:
+    with JupyterLab(notebooks, state, (ROOT,), STATIC) as running:
         yield running
 
 

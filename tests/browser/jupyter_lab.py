@@ -20,9 +20,17 @@ class JupyterLab(LocalServer):
         An empty folder for its settings, logs and runtime files.
     python_path
         Folders that kernels can import from besides their environment.
+    static
+        Folders whose files are served as they are, below ``/static``.
     """
 
-    def __init__(self, notebooks: Path, state: Path, python_path: tuple[Path, ...] = ()) -> None:
+    def __init__(
+        self,
+        notebooks: Path,
+        state: Path,
+        python_path: tuple[Path, ...] = (),
+        static: tuple[Path, ...] = (),
+    ) -> None:
         self.notebooks = notebooks
         folders = {
             name: str(state / name.lower())
@@ -46,6 +54,7 @@ class JupyterLab(LocalServer):
             f"--ServerApp.root_dir={notebooks}", "--LabApp.news_url=None",
             "--LabApp.check_for_updates_class=jupyterlab.handlers.announcements.NeverCheckForUpdate",
             "--LabApp.extension_manager=readonly", "--LabApp.expose_app_in_browser=True",
+            *(f"--ServerApp.extra_static_paths={folder}" for folder in static),
         ]  # fmt: skip
         command = [sys.executable, "-m", "jupyterlab", *arguments]
         super().__init__(command, environment, port, "/api/status", state / "lab.log")
