@@ -1,4 +1,4 @@
-"""A cell that shows an inspector, and what most people do with it first."""
+"""Cells that show an inspector, and what most people do with it first."""
 
 from __future__ import annotations
 
@@ -23,6 +23,28 @@ class Block(nn.Module):
 
 
 fxlab.inspect(fxlab.Session(fx.symbolic_trace(nn.Sequential(Block(), nn.Tanh())), (torch.ones(2, 8),)))
+"""
+SLOW_MODEL = """
+import time
+
+import torch
+from torch import fx, nn
+
+import fxlab
+
+
+@fx.wrap
+def slow(x):
+    time.sleep(600)
+    return x
+
+
+class Model(nn.Module):
+    def forward(self, x):
+        return slow(x + 1) * 2
+
+
+fxlab.inspect(fxlab.Session(fx.symbolic_trace(Model()), (torch.ones(2),)))
 """
 
 

@@ -4,34 +4,12 @@ from __future__ import annotations
 
 import nbformat
 import pytest
+from first_steps import SLOW_MODEL
 from jupyter_lab import JupyterLab
 from lab_page import LabPage
 from playwright.sync_api import Locator, expect
 
 pytestmark = pytest.mark.browser
-
-SLOW_MODEL = """
-import time
-
-import torch
-from torch import fx, nn
-
-import fxlab
-
-
-@fx.wrap
-def slow(x):
-    time.sleep(600)
-    return x
-
-
-class Model(nn.Module):
-    def forward(self, x):
-        return slow(x + 1) * 2
-
-
-fxlab.inspect(fxlab.Session(fx.symbolic_trace(Model()), (torch.ones(2),)))
-"""
 
 
 @pytest.fixture(scope="module")

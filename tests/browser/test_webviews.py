@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 import pytest
 from accessibility import violations
-from first_steps import MODEL, START_MS, settle, use
+from first_steps import MODEL, SLOW_MODEL, START_MS, settle, use
 from jupyter_lab import JupyterLab
 from lab_page import ARTIFACTS
 from PIL import Image
@@ -134,7 +134,7 @@ def test_its_pictures_are_saved_by_vs_code(webview: WebviewPage, inspector: Loca
 
 def test_tables_look_like_ours_and_are_sorted(webview: WebviewPage, inspector: Locator) -> None:
     inspector.get_by_role("tab", name="Cost").click()
-    inspector.locator(".fxi-tables").get_by_role("button", name="Measure").click()
+    inspector.get_by_role("button", name="Measure the cost").click()
     settle(inspector)
     names = inspector.locator(".fxi-table tbody th")
     before = names.all_inner_texts()
@@ -178,6 +178,20 @@ def test_keys_and_the_wheel_are_not_taken_for_those_of_the_notebook(
     inspector.locator(".fxi-panel-head").first.hover()
     webview.page.mouse.wheel(0, 240)
     webview.page.wait_for_function("() => window.host.told.wheels === 1")
+
+
+def test_where_the_page_cannot_interrupt_the_kernel_it_says_who_can(webview: WebviewPage) -> None:
+    webview.run(SLOW_MODEL)
+    inspector = webview.inspector()
+    inspector.get_by_role("tab", name="Cost").click()
+    inspector.get_by_role("button", name="Measure the cost").click()
+    busy = inspector.locator(".fxi-busy")
+    busy.get_by_role("button", name="Cancel").click()
+    expect(busy.get_by_role("button")).to_be_hidden()
+    expect(busy).to_contain_text("Interrupt the kernel to stop it.", timeout=15_000)
+    webview.interrupt()
+    settle(inspector)
+    expect(inspector.locator(".fxi-tables")).to_contain_text("Cancelled.")
 
 
 @pytest.fixture(scope="module")

@@ -60,6 +60,10 @@ class WebviewPage(LabPage):
         (file,) = self.told()["files"]
         return file["name"], base64.b64decode(file["data"].partition(",")[2])
 
+    def interrupt(self) -> None:
+        """Press the notebook's own stop button."""
+        self.page.evaluate("() => window.host.interrupt()")
+
     def stop(self) -> None:
         """Stop the kernel."""
         self.page.evaluate("() => window.host.stop()")

@@ -35,7 +35,10 @@ async function start() {
   const model = await KernelAPI.startNew({ name: "python3" }, serverSettings);
   const kernel = new KernelConnection({ model, serverSettings, handleComms: true });
   const manager = new window.vscIPyWidgets.WidgetManager(kernel, undefined, scriptLoader, () => {}, undefined);
-  return { kernel, manager };
+  // The extension gives the page a kernel whose server is not there: messages arrive, what else is asked does not.
+  const interrupt = kernel.interrupt.bind(kernel);
+  kernel.interrupt = () => Promise.reject(new Error("There is no server."));
+  return { kernel, manager, interrupt };
 }
 
 const started = start();
@@ -108,6 +111,7 @@ window.addEventListener("keydown", (event) => told.keys.push(event.key));
 window.host = {
   told,
   run,
+  interrupt: async () => (await started).interrupt(),
   stop: async () => (await started).kernel.shutdown(),
   setTheme(kind) {
     document.body.className = kind === "vscode-high-contrast-light" ? `${kind} vscode-high-contrast` : kind;
