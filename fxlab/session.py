@@ -35,10 +35,18 @@ T = TypeVar("T")
 class _Switches:
     """What a person has chosen: an entry of the history."""
 
+    offered: tuple[str, ...] = ()
+    """The names of the transformations on offer, lowest in the stack first."""
     on: frozenset[str] = frozenset()
-    """The names of the transformations that are on."""
+    """The names of those that are on."""
     left_out: frozenset[tuple[str, _Candidate]] = frozenset()
     """Names of transformations, and candidates that they leave out."""
+
+    def without(self, name: str) -> "_Switches":
+        """Return the same without a transformation."""
+        offered = tuple(other for other in self.offered if other != name)
+        left_out = frozenset(entry for entry in self.left_out if entry[0] != name)
+        return _Switches(offered, self.on - {name}, left_out)
 
     def left_out_of(self, name: str) -> tuple[_Candidate, ...]:
         """Return the candidates that a transformation leaves out."""
@@ -130,15 +138,16 @@ class Session:
             )
         self.atol, self.rtol = atol, rtol
         self._passes: dict[str, Transformation] = {}
+        """By name, all that were ever offered and that undo can bring back."""
         self._lock = threading.RLock()
         self._listeners: list[Callable[[Session], None]] = []
-        for pass_ in offered() if passes is None else passes:
-            self._register(pass_)
-        self.original, self.inputs = _traced(model, inputs)
-        self._stages: dict[_Stack, GraphModule] = {(): self.original}
         self._history = [_Switches()]
         self._position = 0
         self._results: dict[tuple[Any, ...], Any] = {}
+        for pass_ in offered() if passes is None else passes:
+            self._history = [self._with(pass_)]
+        self.original, self.inputs = _traced(model, inputs)
+        self._stages: dict[_Stack, GraphModule] = {(): self.original}
         self._reference: Reference | None = None
 
     @property
@@ -149,7 +158,7 @@ class Session:
     @property
     def passes(self) -> tuple[Transformation, ...]:
         """The transformations on offer, lowest in the stack first, without what they leave out."""
-        return tuple(self._limited(name) for name in self._passes)
+        return tuple(self._limited(name) for name in self._switches.offered)
 
     @property
     def applied(self) -> tuple[Transformation, ...]:
@@ -172,7 +181,7 @@ class Session:
         return self._position + 1 < len(self._history)
 
     def add(self, pass_: Transformation) -> None:
-        """Offer one more transformation, above the others in the stack.
+        """Offer one more transformation, above the others in the stack; :meth:`undo` takes it from the offer.
 
         Raises
         ------
@@ -181,9 +190,56 @@ class Session:
         ValueError
             If the session offers it already, or another of the same name.
         """
-        with self._lock:
-            self._register(pass_)
-        self._notify()
+        self._go_to(self._with(pass_))
+
+    def remove(self, pass_: PassOrName) -> None:
+        """Offer a transformation no longer; if it is on, it is switched off. :meth:`undo` brings it back.
+
+        Raises
+        ------
+        ValueError
+            If the session does not offer it.
+        TransformationError
+            If one above it raises on the module without it. The session is as it was.
+        """
+        self._go_to(self._switches.without(self._find(pass_)))
+
+    def move(self, pass_: PassOrName, place: int) -> None:
+        """Give a transformation another place in the stack; what is on is applied in the new order.
+
+        Parameters
+        ----------
+        pass_
+            The transformation.
+        place
+            Its index among :attr:`passes` afterwards; 0 is the lowest, which is applied first.
+
+        Raises
+        ------
+        TypeError
+            If ``place`` is no integer.
+        ValueError
+            If there is no such place, or the session does not offer the transformation.
+        TransformationError
+            If one of those that are on raises in the new order. The session is as it was.
+
+        Examples
+        --------
+        >>> from fxlab import ChangeTrueDivToMulByInverse, RemoveDeadCode
+        >>> traced = torch.fx.symbolic_trace(lambda x: x / 2)
+        >>> session = Session(traced, passes=[ChangeTrueDivToMulByInverse(), RemoveDeadCode()])
+        >>> session.move("remove-dead-code", 0)
+        >>> [pass_.name for pass_ in session.passes]
+        ['remove-dead-code', 'change-true-div-to-mul-by-inverse']
+        """
+        name, offered_names = self._find(pass_), self._switches.offered
+        if type(place) is not int:
+            raise TypeError(f"place: expected an int, got {_described(place)}")
+        if not 0 <= place < len(offered_names):
+            raise ValueError(f"place: expected an index from 0 to {len(offered_names) - 1}, got {place}.")
+        order = [other for other in offered_names if other != name]
+        order.insert(place, name)
+        self._go_to(replace(self._switches, offered=tuple(order)))
 
     def find(self, pass_: PassOrName) -> Transformation:
         """Return a transformation on offer, without what it leaves out.
@@ -429,7 +485,7 @@ class Session:
         return self._stack_of(self._switches)
 
     def _stack_of(self, switches: _Switches, *, up_to: str | None = None) -> _Stack:
-        names = itertools.takewhile(lambda name: name != up_to, self._passes)
+        names = itertools.takewhile(lambda name: name != up_to, switches.offered)
         return tuple((name, switches.left_out_of(name)) for name in names if name in switches.on)
 
     def _limited(self, name: str, left_out: tuple[_Candidate, ...] | None = None) -> Transformation:
@@ -463,16 +519,26 @@ class Session:
 
         return found
 
-    def _register(self, pass_: Transformation) -> None:
+    def _with(self, pass_: Transformation) -> _Switches:
+        """Return the switches with one more transformation on offer, which the session then knows."""
         if not isinstance(pass_, Transformation):
             raise TypeError(f"passes: expected instances of fxlab.Transformation, got {_described(pass_)}")
-        signatures = {other.signature for other in self._passes.values()}
-        if pass_.signature in signatures or pass_.name in self._passes:
-            raise ValueError(
-                f"passes: {pass_.name!r} is offered already. "
-                "Give a pass with other arguments a name of its own."
-            )
-        self._passes[pass_.name] = pass_
+        with self._lock:
+            switches, name = self._switches, pass_.name
+            # What is offered no longer is known as long as undo can bring it back.
+            kept = {other for entry in self._history[: self._position + 1] for other in entry.offered}
+            others = {self._passes[other].signature for other in switches.offered}
+            known = self._passes[name].signature if name in kept else pass_.signature
+            if name in switches.offered or pass_.signature in others or known != pass_.signature:
+                raise ValueError(
+                    f"passes: {name!r} is offered already, or was before. "
+                    "Give a pass with other arguments a name of its own: pass_.named('other')."
+                )
+            if name not in kept:
+                if name in self._passes:
+                    self._results.clear()
+                self._passes[name] = pass_
+            return replace(switches, offered=(*switches.offered, name))
 
     def _find(self, pass_: PassOrName) -> str:
         """Return the name of a transformation that is on offer."""
@@ -480,15 +546,17 @@ class Session:
             raise TypeError(
                 f"pass_: expected a Transformation, its name or its signature, got {_described(pass_)}"
             )
-        if isinstance(pass_, str) and pass_ in self._passes:
+        offered_names = self._switches.offered
+        if isinstance(pass_, str) and pass_ in offered_names:
             return pass_
         signature = pass_ if isinstance(pass_, str) else pass_.signature
-        for name, whole in self._passes.items():
-            if signature in (whole.signature, self._limited(name).signature):
+        for name in offered_names:
+            if signature in (self._passes[name].signature, self._limited(name).signature):
                 return name
         name = pass_.name if isinstance(pass_, Transformation) else pass_
-        offered_names = ", ".join(self._passes)
-        raise ValueError(f"pass_: the session does not offer {name!r}. It offers: {offered_names}.")
+        raise ValueError(
+            f"pass_: the session does not offer {name!r}. It offers: {', '.join(offered_names)}."
+        )
 
     def _go_to(self, switches: _Switches) -> None:
         """Make a new entry of the history."""

@@ -92,6 +92,8 @@ def _constructed(transformation: Transformation, imports: _Imports) -> str:
     limit = getattr(transformation, "limited_to", None)
     if isinstance(transformation, RewritePass) and limit is not None:
         return _limited(transformation, limit, imports)
+    if "name" in vars(transformation) and (text := _named_otherwise(transformation, imports)):
+        return text
     cls = type(transformation)
     known = arguments_of(transformation)
     given = {}
@@ -121,6 +123,18 @@ def _limited(transformation: RewritePass[Any], limit: Limit, imports: _Imports) 
     if again.signature != transformation.signature:
         raise _CannotBeWrittenError(f"what {transformation.name} leaves out is not known; make it here")
     return text
+
+
+def _named_otherwise(transformation: Transformation, imports: _Imports) -> str:
+    """Return a call that makes a transformation and names it, or nothing if its class names it so."""
+    whole = copy.copy(transformation)
+    del vars(whole)["name"]
+    try:
+        text = _constructed(whole, imports)
+    except _CannotBeWrittenError:
+        return ""
+    is_same = whole.named(transformation.name).signature == transformation.signature
+    return f"{text}.named({transformation.name!r})" if is_same else ""
 
 
 def _is_default(value: object, parameter: inspect.Parameter) -> bool:

@@ -4,6 +4,8 @@ import operator
 
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from torch import nn
 
 from fxlab import (
@@ -441,3 +443,117 @@ def test_without_weights_outputs_cannot_be_compared(inputs):
         session.outputs()
     with pytest.raises(ValueError, match="There is no verdict: the model is on the meta device"):
         session.verdict()
+
+
+def test_a_pass_is_moved_in_the_stack_and_put_back(session, inputs):
+    names = [pass_.name for pass_ in session.passes]
+    session.apply("merge-linears")
+    session.apply("mul-to-add")
+    before = session.graph_module
+    session.move("mul-to-add", 0)
+    assert [pass_.name for pass_ in session.passes] == [
+        "mul-to-add",
+        *(n for n in names if n != "mul-to-add"),
+    ]
+    assert [pass_.name for pass_ in session.applied] == ["mul-to-add", "merge-linears"]
+    assert len(session.stages) == 3
+    session.undo()
+    assert [pass_.name for pass_ in session.passes] == names
+    assert session.graph_module.code == before.code
+    session.redo()
+    assert session.passes[0].name == "mul-to-add"
+
+
+def test_moving_a_pass_to_where_it_is_changes_nothing(session):
+    session.move(session.passes[1], 1)
+    assert not session.can_undo
+
+
+@pytest.mark.parametrize(
+    ("place", "error", "words"),
+    [
+        (-1, ValueError, "index from 0"),
+        (99, ValueError, "index from 0"),
+        (1.0, TypeError, "int"),
+        (True, TypeError, "int"),
+    ],
+)
+def test_a_place_that_there_is_not_is_refused(session, place, error, words):
+    with pytest.raises(error, match=words):
+        session.move("merge-linears", place)
+
+
+def test_an_order_in_which_a_pass_raises_is_not_taken():
+    traced = torch.fx.symbolic_trace(lambda x: x * 2 / 4)
+    session = Session(traced, passes=[NeedsMultiplication(), MulToAdd()])
+    session.apply("needs-multiplication")
+    session.apply("mul-to-add")
+    before, module = session.passes, session.graph_module
+    with pytest.raises(TransformationError):
+        session.move("mul-to-add", 0)
+    assert session.passes == before
+    assert session.graph_module is module
+
+
+def test_a_pass_that_was_removed_comes_back_by_undo_or_by_adding_it(session):
+    session.apply("merge-linears")
+    before = session.graph_module
+    session.remove("merge-linears")
+    assert "merge-linears" not in [pass_.name for pass_ in session.passes]
+    assert session.graph_module is session.original
+    with pytest.raises(ValueError, match="does not offer"):
+        session.apply("merge-linears")
+    session.undo()
+    assert session.graph_module.code == before.code
+    session.redo()
+    session.add(MergeLinears())
+    session.apply("merge-linears")
+    assert session.graph_module.code == before.code
+
+
+def test_adding_a_pass_can_be_undone(session):
+    count = len(session.passes)
+    session.add(NeedsMultiplication())
+    session.undo()
+    assert len(session.passes) == count
+    session.redo()
+    assert session.passes[-1].name == "needs-multiplication"
+
+
+def test_a_name_is_free_again_once_nothing_can_bring_its_pass_back():
+    class Named(MulToAdd):
+        def __init__(self, size):
+            self.size = size
+
+    session = Session(torch.fx.symbolic_trace(lambda x: x * 2), passes=[])
+    session.add(Named(1))
+    with pytest.raises(ValueError, match="name of its own"):
+        session.add(Named(2))
+    session.remove("named")
+    with pytest.raises(ValueError, match="name of its own"):
+        session.add(Named(2))
+    session.undo()
+    session.undo()
+    session.add(Named(2))
+    assert [pass_.size for pass_ in session.passes] == [2]
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.data())
+def test_any_order_gives_what_a_session_of_that_order_gives(data):
+    passes = [MergeLinears(), ChangeTrueDivToMulByInverse(), MulToAdd()]
+    session = Session(torch.fx.symbolic_trace(Model()), passes=passes)
+    for _ in range(data.draw(st.integers(1, 8))):
+        chosen = data.draw(st.sampled_from(session.passes))
+        if data.draw(st.booleans()):
+            session.toggle(chosen)
+        else:
+            session.move(chosen, data.draw(st.integers(0, len(passes) - 1)))
+    again = Session(torch.fx.symbolic_trace(Model()), passes=session.passes)
+    for pass_ in session.applied:
+        again.apply(pass_)
+    assert session.graph_module.code == again.graph_module.code
+    while session.can_undo:
+        session.undo()
+    assert session.graph_module is session.original
+    assert [pass_.name for pass_ in session.passes] == [pass_.name for pass_ in passes]

@@ -66,9 +66,11 @@ def made_again(session: Session) -> Session:
         [Scale((2.0,), torch.bfloat16, note="it's \"quoted\"\n'''")],
         [Scale(factors=(1.0, float(2**70)), operation=operator.add)],
         [Transformation.from_callable(halve)],
+        [Scale((2.0,)), Scale((3.0,)).named("scale-2"), MergeLinears().named("it's mine")],
+        [MergeLinears().without("a", missing_ok=True).named("some")],
         [],
     ],
-    ids=["two", "composed", "arguments", "function", "callable", "none"],
+    ids=["two", "composed", "arguments", "function", "callable", "named", "limited and named", "none"],
 )
 def test_the_code_makes_the_same_stack(passes: list[Transformation]) -> None:
     session = Session(fx.symbolic_trace(Model()), (torch.ones(2, 4),), passes=passes)

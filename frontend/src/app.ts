@@ -115,6 +115,10 @@ export class App {
       choose: (signature) => this.choose(signature, true),
       limit: (signature, node, again) => this.limit(signature, node, again),
       jump: (name) => this.jump(name),
+      move: (signature, place) => this.send({ type: "move", signature, place }),
+      remove: (signature) => this.send({ type: "remove", signature }),
+      list: () => this.send({ type: "list-offers", request: this.request() }),
+      add: (key, values) => this.send({ type: "add", key, arguments: values }),
       undo: () => this.send({ type: "undo" }),
       redo: () => this.send({ type: "redo" }),
       reset: () => this.send({ type: "reset" }),
@@ -263,6 +267,7 @@ export class App {
     const message = readMessage(content);
     if (message?.type === "focus") this.panes.focus(message.boxes, message.gently, message.before);
     else if (message?.type === "found" && message.request === this.searchRequest) this.search.show(message.results, message.total);
+    else if (message?.type === "offers" && message.request.startsWith(this.name)) this.passes.showOffers(message.offers);
     else if (message?.type === "dot" && message.request.startsWith(this.name)) download(this.fileName("dot"), "text/vnd.graphviz", message.text);
     else if (message?.type === "pdf" && message.request.startsWith(this.name) && buffers[0]) download(this.fileName("pdf"), "application/pdf", new Blob([buffers[0]]));
     else if (message?.type === "done") this.done();
@@ -373,10 +378,9 @@ export class App {
 
   private showPasses(state: Passes): void {
     if (!Array.isArray(state?.passes)) return;
-    // A pass keeps its place, but has another signature when it leaves something out.
-    const was = this.state.passes;
-    const changed = (on: boolean): Pass | undefined => state.passes.find((pass, i) => was[i]?.on === !on && pass.on === on);
-    this.chosen = state.passes[was.findIndex((pass) => pass.signature === this.chosen)]?.signature ?? null;
+    const was = new Map(this.state.passes.map((pass) => [pass.key, pass]));
+    const changed = (on: boolean): Pass | undefined => state.passes.find((pass) => was.get(pass.key)?.on === !on && pass.on === on);
+    this.chosen = state.passes.find((pass) => this.chosen !== null && was.get(pass.key)?.signature === this.chosen)?.signature ?? null;
     this.state = state;
     this.element.classList.toggle("fxi-fixed", state.fixed === true);
     this.passes.setChosen(this.chosen, false);

@@ -65,6 +65,8 @@ const ICONS = {
   close: "M5 5l8 8M13 5l-8 8",
   chevron: "M7 5l4 4-4 4",
   back: "M11 5 7 9l4 4",
+  up: "M5 11l4-4 4 4",
+  down: "M5 7l4 4 4-4",
   copy: "M6.5 6.5h8v8h-8zM4 11.5H3.5v-8h8V4",
   alert: "M9 3 2.5 14.5h13ZM9 7.5v3.2M9 12.4v.2",
   check: "M4 9.5 7.5 13 14 5.5",

@@ -1,16 +1,19 @@
 /** The passes: a card for each, with its switch, its arguments and what it would change or must leave. */
 
-import { fill, focusedIn, h, icon, iconButton } from "./dom";
+import { fill, focusedIn, h, icon, iconButton, type IconName } from "./dom";
 import { counted } from "./format";
 import { markColour } from "./live_picture";
-import type { Pass, Passes, Reason } from "./protocol";
+import { PassOffers, type OfferActions } from "./pass_offers";
+import type { Offer, Pass, Passes, Reason } from "./protocol";
 
-export interface PassActions {
+export interface PassActions extends OfferActions {
   toggle(pass: Pass, on: boolean): void;
   /** Shows what a pass would do; null to show it no longer. */
   preview(signature: string | null): void;
   choose(signature: string | null): void;
   limit(signature: string, node: string, again: boolean): void;
+  move(signature: string, place: number): void;
+  remove(signature: string): void;
   jump(node: string): void;
   undo(): void;
   redo(): void;
@@ -18,6 +21,7 @@ export interface PassActions {
 }
 
 const GAP = 10;
+const ENDS = ["pointerup", "pointercancel", "lostpointercapture"];
 
 export class PassList {
   readonly element: HTMLElement;
@@ -25,8 +29,9 @@ export class PassList {
   private readonly undo: HTMLButtonElement;
   private readonly redo: HTMLButtonElement;
   private readonly reset: HTMLButtonElement;
-  /** The numbers of the passes whose reasons are shown. */
-  private readonly expanded = new Set<number>();
+  private readonly offers: PassOffers;
+  /** The keys of the passes whose reasons are shown. */
+  private readonly expanded = new Set<string>();
   private state: Passes = { passes: [], canUndo: false, canRedo: false };
   private chosen: string | null = null;
   private pending: string | null = null;
@@ -39,20 +44,29 @@ export class PassList {
     this.undo = iconButton("undo", "Undo", actions.undo);
     this.redo = iconButton("redo", "Redo", actions.redo);
     this.reset = iconButton("reset", "Switch all passes off", actions.reset);
+    this.offers = new PassOffers(actions);
     this.element = h(
       "section",
       { class: "fxi-panel fxi-passes", "aria-label": "Passes" },
-      h("header", { class: "fxi-panel-head" }, h("h2", {}, "Passes"), h("span", { class: "fxi-space" }), this.undo, this.redo, this.reset),
+      h("header", { class: "fxi-panel-head" }, h("h2", {}, "Passes"), h("span", { class: "fxi-space" }), this.offers.button, this.undo, this.redo, this.reset),
+      this.offers.element,
       this.list,
     );
   }
 
   show(state: Passes): void {
+    const added = this.state.passes.length > 0 && state.passes.find((pass) => !this.state.passes.some(({ key }) => key === pass.key));
     const failed = state.passes.find((pass) => pass.error && !this.state.passes.some((p) => p.signature === pass.signature && p.error === pass.error));
     this.state = state;
     this.pending = null;
     this.render();
-    if (failed) this.bringIntoView(failed.signature);
+    if (added) this.offers.close();
+    if (failed || added) this.bringIntoView((failed || (added as Pass)).signature);
+  }
+
+  /** Shows what could be added. */
+  showOffers(offers: Offer[]): void {
+    this.offers.show(offers);
   }
 
   setChosen(signature: string | null, show = true): void {
@@ -69,8 +83,8 @@ export class PassList {
 
   /** Puts the focus on the name of a pass. */
   focus(signature: string): void {
-    const number = this.state.passes.findIndex((pass) => pass.signature === signature);
-    this.find(`name-${number}`)?.focus({ preventScroll: true });
+    const pass = this.state.passes.find((pass) => pass.signature === signature);
+    if (pass) this.find(`name-${pass.key}`)?.focus({ preventScroll: true });
   }
 
   setBusy(busy: boolean): void {
@@ -120,14 +134,14 @@ export class PassList {
       h(
         "div",
         { class: "fxi-card-head" },
-        h("span", { class: "fxi-number", "aria-hidden": "true" }, number + 1),
+        this.grip(pass, number),
         h(
           "button",
           {
             type: "button",
             class: "fxi-card-name",
             "aria-pressed": String(chosen),
-            "data-focus": `name-${number}`,
+            "data-focus": `name-${pass.key}`,
             title: pass.matched === 0 && !pass.on ? `${pass.className}: nothing here for it to change` : `${pass.className}: show its nodes in the graph`,
             onclick: () => this.actions.choose(chosen ? null : pass.signature),
           },
@@ -139,7 +153,7 @@ export class PassList {
           class: `fxi-switch${pending ? " fxi-pending" : ""}`,
           "aria-checked": String(on),
           "aria-label": pass.name,
-          "data-focus": `switch-${number}`,
+          "data-focus": `switch-${pass.key}`,
           title: this.state.fixed ? `${pass.name} is ${pass.on ? "on" : "off"}` : `Switch ${pass.name} ${pass.on ? "off" : "on"}`,
           disabled: this.busy || this.state.fixed === true,
           onclick: () => {
@@ -152,15 +166,97 @@ export class PassList {
       pass.description && h("p", { class: "fxi-card-text" }, pass.description),
       pass.arguments.length > 0 &&
         h("div", { class: "fxi-arguments" }, pass.arguments.map(({ name, value }) => h("code", { title: `${name}=${value}` }, `${name}=${value}`))),
-      h("div", { class: "fxi-card-foot" }, this.summary(pass, number), this.previewButton(pass, number)),
+      h("div", { class: "fxi-card-foot" }, this.summary(pass), this.previewButton(pass)),
+      chosen && !this.state.fixed && this.tools(pass, number),
       pass.error && h("p", { class: "fxi-card-error" }, icon("alert"), h("span", {}, pass.error)),
     );
     card.style.setProperty("--mark", markColour(number));
     return card;
   }
 
+  /** Returns a pass's number, by which it is dragged to another place. */
+  private grip(pass: Pass, number: number): HTMLElement {
+    if (this.state.fixed) return h("span", { class: "fxi-number", "aria-hidden": "true" }, number + 1);
+    const of = this.state.passes.length;
+    const grip = h(
+      "button",
+      {
+        type: "button",
+        class: "fxi-number fxi-grip",
+        "aria-label": `${pass.name}, ${number + 1} of ${of}: move with the arrow keys`,
+        title: "Drag, or press ↑ and ↓, to apply it earlier or later",
+        "data-focus": `grip-${pass.key}`,
+        disabled: this.busy,
+        onkeydown: (event: KeyboardEvent) => {
+          const step = { ArrowUp: -1, ArrowDown: 1 }[event.key];
+          if (step === undefined) return;
+          event.preventDefault();
+          event.stopPropagation();
+          this.moveTo(pass, number, number + step);
+        },
+        onpointerdown: (event: PointerEvent) => this.drag(event, pass, number),
+      },
+      number + 1,
+    );
+    return grip;
+  }
+
+  /** Lets a card be dragged until the pointer is up; a line says where it would go. */
+  private drag(down: PointerEvent, pass: Pass, number: number): void {
+    if (down.button !== 0) return;
+    const grip = down.currentTarget as HTMLElement;
+    const cards = [...this.list.children] as HTMLElement[];
+    let place = number;
+    const mark = (): void =>
+      cards.forEach((card, i) => {
+        card.classList.toggle("fxi-drop-above", i === place && place < number);
+        card.classList.toggle("fxi-drop-below", i === place && place > number);
+        card.classList.toggle("fxi-dragged", i === number && place !== number);
+      });
+    const move = (event: PointerEvent): void => {
+      const middles = cards.map((card) => card.getBoundingClientRect()).map(({ top, height }) => top + height / 2);
+      const above = middles.filter((middle, i) => i !== number && middle < event.clientY).length;
+      const { top, bottom } = this.list.getBoundingClientRect();
+      this.list.scrollTop += event.clientY < top + GAP ? -GAP : event.clientY > bottom - GAP ? GAP : 0;
+      place = above;
+      mark();
+    };
+    const end = (event: Event): void => {
+      grip.removeEventListener("pointermove", move);
+      for (const name of ENDS) grip.removeEventListener(name, end);
+      const to = event.type === "pointerup" ? place : number;
+      place = number;
+      mark();
+      this.moveTo(pass, number, to);
+    };
+    grip.setPointerCapture(down.pointerId);
+    grip.addEventListener("pointermove", move);
+    for (const name of ENDS) grip.addEventListener(name, end);
+  }
+
+  private moveTo(pass: Pass, from: number, to: number): void {
+    if (to !== from && to >= 0 && to < this.state.passes.length) this.actions.move(pass.signature, to);
+  }
+
+  /** Returns what can be done with the chosen card besides switching it. */
+  private tools(pass: Pass, number: number): HTMLElement {
+    const tool = (name: IconName, label: string, disabled: boolean, action: () => void): HTMLElement => {
+      const button = iconButton(name, label, action);
+      button.dataset["focus"] = `${name}-${pass.key}`;
+      button.disabled = disabled || this.busy;
+      return button;
+    };
+    return h(
+      "div",
+      { class: "fxi-card-tools", role: "group", "aria-label": `Place of ${pass.name}` },
+      tool("up", "Apply it earlier", number === 0, () => this.moveTo(pass, number, number - 1)),
+      tool("down", "Apply it later", number + 1 === this.state.passes.length, () => this.moveTo(pass, number, number + 1)),
+      tool("close", "Remove it from the list", false, () => this.actions.remove(pass.signature)),
+    );
+  }
+
   /** Returns a button that tries a pass out, where that can show anything. */
-  private previewButton(pass: Pass, number: number): HTMLElement | null {
+  private previewButton(pass: Pass): HTMLElement | null {
     if (pass.on || pass.matched === 0 || this.state.fixed) return null;
     const isShown = pass.signature === this.previewed;
     return h(
@@ -171,7 +267,7 @@ export class PassList {
         "aria-pressed": String(isShown),
         "aria-label": `Preview ${pass.name}`,
         title: isShown ? "End the preview (Esc)" : `Show what ${pass.name} would do, without applying it`,
-        "data-focus": `preview-${number}`,
+        "data-focus": `preview-${pass.key}`,
         disabled: this.busy,
         onclick: () => this.actions.preview(isShown ? null : pass.signature),
       },
@@ -179,7 +275,7 @@ export class PassList {
     );
   }
 
-  private summary(pass: Pass, number: number): HTMLElement {
+  private summary(pass: Pass): HTMLElement {
     if (pass.note) return h("p", { class: "fxi-card-note" }, pass.note);
     const changed = pass.on ? h("span", { class: "fxi-matched" }, `${counted(pass.changed, "node")} changed`) : null;
     const rounds = pass.preserves ? null : h("span", { title: "It does not promise to compute the same." }, "may change outputs");
@@ -199,19 +295,19 @@ export class PassList {
       "details",
       {
         class: "fxi-reasons",
-        open: this.expanded.has(number),
+        open: this.expanded.has(pass.key),
         ontoggle: (event: Event) => {
-          if ((event.target as HTMLDetailsElement).open) this.expanded.add(number);
-          else this.expanded.delete(number);
+          if ((event.target as HTMLDetailsElement).open) this.expanded.add(pass.key);
+          else this.expanded.delete(pass.key);
         },
       },
-      h("summary", { "data-focus": `why-${number}` }, icon("chevron"), words),
-      pass.reasons.map((reason) => this.reason(pass, number, reason)),
+      h("summary", { "data-focus": `why-${pass.key}` }, icon("chevron"), words),
+      pass.reasons.map((reason) => this.reason(pass, reason)),
     );
     return details;
   }
 
-  private reason(pass: Pass, number: number, { reason, kind, count, nodes }: Reason): HTMLElement {
+  private reason(pass: Pass, { reason, kind, count, nodes }: Reason): HTMLElement {
     const rest = count - nodes.length;
     return h(
       "div",
@@ -225,7 +321,7 @@ export class PassList {
             "div",
             { class: "fxi-reason-node" },
             h("button", { type: "button", class: "fxi-link", title: name, onclick: () => this.actions.jump(name) }, name),
-            pass.canBeLimited && kind !== "refused" && this.limitButton(pass, number, name, kind === "left out"),
+            pass.canBeLimited && kind !== "refused" && this.limitButton(pass, name, kind === "left out"),
           ),
         ),
         rest > 0 && h("span", { class: "fxi-muted" }, `and ${rest.toLocaleString("en-US")} more`),
@@ -233,10 +329,10 @@ export class PassList {
     );
   }
 
-  private limitButton(pass: Pass, number: number, node: string, again: boolean): HTMLElement {
+  private limitButton(pass: Pass, node: string, again: boolean): HTMLElement {
     const label = again ? `Apply it to ${node} again` : pass.on ? `Take back the rewrite of ${node}` : `Leave out ${node}`;
     const button = iconButton(again ? "redo" : pass.on ? "undo" : "close", label, () => this.actions.limit(pass.signature, node, again));
-    button.dataset["focus"] = `limit-${number}-${node}`;
+    button.dataset["focus"] = `limit-${pass.key}-${node}`;
     button.disabled = this.busy;
     button.hidden = this.state.fixed === true;
     return button;

@@ -48,6 +48,8 @@ export interface Reason {
 }
 
 export interface Pass {
+  /** What it is called for as long as it is offered; its signature changes with what it leaves out. */
+  key: string;
   signature: string;
   name: string;
   className: string;
@@ -79,6 +81,14 @@ export interface Passes {
   code?: string;
   /** Nothing can be switched: there is no kernel. */
   fixed?: boolean;
+}
+
+/** A pass that could be added, and its arguments. */
+export interface Offer {
+  key: string;
+  title: string;
+  description: string;
+  parameters: { name: string; required: boolean; default: string; isBool: boolean }[];
 }
 
 /** The graph beside the one that is shown: of the stage that it is compared with. */
@@ -269,6 +279,10 @@ export type ToKernel =
   | { type: "toggle"; signature: string; on: boolean }
   | { type: "preview"; signature: string }
   | { type: "exclude" | "include"; signature: string; node: string }
+  | { type: "move"; signature: string; place: number }
+  | { type: "list-offers"; request: string }
+  | { type: "add"; key: string; arguments: Record<string, string> }
+  | { type: "remove"; signature: string }
   | { type: "undo" | "redo" | "reset" | "refresh" | "judge" | "overview" | "clear-selection" | "end-preview" }
   | { type: "measure"; name: string }
   | { type: "open" | "close"; path: string }
@@ -283,6 +297,7 @@ export type ToKernel =
 export type FromKernel =
   | { type: "focus"; boxes: string[]; gently: boolean; before: boolean }
   | { type: "found"; request: string; results: SearchResult[]; total: number }
+  | { type: "offers"; request: string; offers: Offer[] }
   | { type: "dot"; request: string; text: string }
   /** Its bytes come beside the message. */
   | { type: "pdf"; request: string }
@@ -305,6 +320,10 @@ export function readMessage(content: unknown): FromKernel | null {
             results: content["results"].filter(isSearchResult),
             total: Number(content["total"]) || 0,
           }
+        : null;
+    case "offers":
+      return typeof content["request"] === "string" && Array.isArray(content["offers"])
+        ? { type: "offers", request: content["request"], offers: content["offers"].filter(isOffer) }
         : null;
     case "dot":
       return typeof content["request"] === "string" && typeof content["text"] === "string"
@@ -338,6 +357,10 @@ function isSearchResult(value: unknown): value is SearchResult {
     typeof value["name"] === "string" &&
     typeof value["text"] === "string"
   );
+}
+
+function isOffer(value: unknown): value is Offer {
+  return isObject(value) && ["key", "title", "description"].every((name) => typeof value[name] === "string") && Array.isArray(value["parameters"]) && value["parameters"].every(isObject);
 }
 
 function isListOf(value: unknown, type: "string"): boolean {

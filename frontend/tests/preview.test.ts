@@ -9,6 +9,7 @@ const MERGE = { signature: "s1", name: "Merge <b>linears</b>", text: "2 rewrites
 
 function pass(signature: string, rest: Partial<Pass> = {}): Pass {
   return {
+    key: signature,
     ...{ signature, name: `Pass ${signature}`, className: "Pass", description: "", arguments: [], preserves: true, on: false, changed: 0, matched: 3 },
     ...{ refused: 0, canBeLimited: false, rewrites: 0, leftOut: 0, reasons: [], note: "", error: "" },
     ...rest,

@@ -17,6 +17,7 @@ from fxlab.notebook import messages
 from fxlab.notebook.main_thread import run_in_main_thread
 from fxlab.notebook.measurements import MEASUREMENTS, Measurement
 from fxlab.overlays import SOURCES, Overlay, from_table
+from fxlab.screen import pass_offer
 from fxlab.screen.description import describe
 from fxlab.screen.front_end import FrontEndMissingError, front_end_file
 from fxlab.screen.measured_overlays import MeasuredOverlays
@@ -287,6 +288,15 @@ class Inspector(anywidget.AnyWidget):  # type: ignore[misc]
                 self._leave_out(self._offered(signature), name)
             case messages.Include(signature, name):
                 self._take_again(self._offered(signature), name)
+            case messages.Move(signature, place):
+                self._rearrange(self._offered(signature), place)
+            case messages.ListOffers(request):
+                found = [offer.state() for offer in pass_offer.offers(self.session)]
+                self.send({"type": "offers", "request": request, "offers": found})
+            case messages.Add(key, arguments):
+                self._work("Adding a pass", lambda: pass_offer.add(self.session, key, arguments))
+            case messages.Remove(signature):
+                self._withdraw(self._offered(signature))
             case messages.Undo():
                 self._work("Taking the last change back", self.session.undo, if_=self.session.can_undo)
             case messages.Redo():
@@ -334,6 +344,14 @@ class Inspector(anywidget.AnyWidget):  # type: ignore[misc]
         words = f"{'Applying' if on else 'Taking back'} {readable_name(p)}"
         action = self.session.apply if on else self.session.revert
         self._change(p, words, f"could not be switched {'on' if on else 'off'}", lambda: action(p))
+
+    def _rearrange(self, p: Transformation, place: int) -> None:
+        words = f"Moving {readable_name(p)}"
+        self._change(p, words, "could not be moved", lambda: self.session.move(p, place))
+
+    def _withdraw(self, p: Transformation) -> None:
+        words = f"Removing {readable_name(p)}"
+        self._change(p, words, "could not be removed", lambda: self.session.remove(p))
 
     def _try_out(self, p: Transformation) -> None:
         words = f"Trying out {readable_name(p)}"

@@ -57,6 +57,40 @@ class Include:
 
 
 @dataclass(frozen=True, slots=True)
+class Move:
+    """Give a pass another place in the stack; 0 is the lowest."""
+
+    type: ClassVar[str] = "move"
+    signature: str
+    place: int
+
+
+@dataclass(frozen=True, slots=True)
+class ListOffers:
+    """Ask which passes could be added."""
+
+    type: ClassVar[str] = "list-offers"
+    request: str
+
+
+@dataclass(frozen=True, slots=True)
+class Add:
+    """Offer one more pass, made of arguments as they were typed."""
+
+    type: ClassVar[str] = "add"
+    key: str
+    arguments: dict[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Remove:
+    """Offer a pass no longer."""
+
+    type: ClassVar[str] = "remove"
+    signature: str
+
+
+@dataclass(frozen=True, slots=True)
 class Undo:
     """Take back the last change."""
 
@@ -208,6 +242,10 @@ Message = (
     | EndPreview
     | Exclude
     | Include
+    | Move
+    | ListOffers
+    | Add
+    | Remove
     | Undo
     | Redo
     | Reset
@@ -229,7 +267,7 @@ Message = (
 )
 
 _MESSAGES: dict[str, type[Any]] = {cls.type: cls for cls in Message.__args__}
-_WORDS = {"str": str, "bool": bool, "int": int}
+_WORDS = {"str": str, "bool": bool, "int": int, "dict[str, str]": dict}
 
 
 def parse_message(content: object) -> Message:
@@ -255,28 +293,32 @@ def parse_message(content: object) -> Message:
     unknown = [key for key in content if key != "type" and key not in expected]
     if unknown:
         raise MessageError(f"The message {kind!r} has no field {_short(unknown[0])}.")
-    values: dict[str, str | bool | int] = {}
+    values: dict[str, Any] = {}
     for name, wanted in expected.items():
         value = content.get(name)
         if type(value) is not wanted:
             raise MessageError(
                 f"The field {name!r} of the message {kind!r} expected {wanted.__name__}, got {_short(value)}."
             )
-        if isinstance(value, str) and len(value) > LONGEST_TEXT:
-            raise MessageError(f"The field {name!r} of the message {kind!r} is too long.")
-        if isinstance(value, str) and not _can_be_sent_back(value):
-            raise MessageError(f"The field {name!r} of the message {kind!r} holds half a character.")
-        values[name] = value  # type: ignore[assignment]  # its type was just checked
+        for text in (*value, *value.values()) if isinstance(value, dict) else (value,):
+            _check_text(text, f"The field {name!r} of the message {kind!r}", always=wanted is dict)
+        values[name] = value
     message: Message = cls(**values)
     return message
 
 
-def _can_be_sent_back(text: str) -> bool:
+def _check_text(value: object, what: str, *, always: bool) -> None:
+    """Raise if a text cannot be sent back to the page, or if something else stands where texts must."""
+    if not isinstance(value, str):
+        if always:
+            raise MessageError(f"{what} expected texts, got {_short(value)}.")
+        return
+    if len(value) > LONGEST_TEXT:
+        raise MessageError(f"{what} is too long.")
     try:
-        text.encode()
+        value.encode()
     except UnicodeEncodeError:
-        return False
-    return True
+        raise MessageError(f"{what} holds half a character.") from None
 
 
 def _short(value: object) -> str:

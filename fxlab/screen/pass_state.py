@@ -101,10 +101,11 @@ def _pass_state(
         matched, refused = int(flags.sum()), int(kinds["refused"].sum())
         groups = [group for kind, rows in kinds.items() for group in _by_reason(frame[rows], kind)]
     return {
+        "key": clip(str(p.name)),
         "signature": p.signature,
         "name": readable_name(p),
         "className": type(p).__name__,
-        "description": _description(p),
+        "description": description_of(p),
         "arguments": _arguments(p),
         "preserves": bool(p.preserves_computation),
         "on": session.is_on(p),
@@ -156,8 +157,10 @@ def _by_reason(frame: pd.DataFrame, kind: str) -> list[dict[str, Any]]:
     ]
 
 
-def _description(p: Transformation) -> str:
-    first_paragraph = str(p.description).strip().split("\n\n")[0]
+def description_of(p: Transformation | type[Transformation]) -> str:
+    """Return the first paragraph of what a transformation says of itself."""
+    words = p.description if isinstance(p.description, str) else ""
+    first_paragraph = words.strip().split("\n\n")[0]
     # A docstring marks code with two backticks, which mean nothing to who reads a card.
     return clip(" ".join(first_paragraph.replace("``", "").split()), 300)
 

@@ -1,5 +1,6 @@
 """The base classes: what every transformation of a graph module offers."""
 
+import copy
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
@@ -236,6 +237,35 @@ class Transformation(ABC):
             result.graph.lint()
             result.recompile()
         return result
+
+    def named(self, name: str) -> Self:
+        """Return this transformation under another name, so that a session can offer several of its class.
+
+        It is another transformation, with a signature and marks of its own.
+
+        Raises
+        ------
+        TypeError
+            If ``name`` is no string, or the class names its instances itself.
+        ValueError
+            If it is empty.
+
+        Examples
+        --------
+        >>> from fxlab import RemoveDeadCode
+        >>> RemoveDeadCode().named("tidy-up").name
+        'tidy-up'
+        """
+        if not isinstance(name, str):
+            raise TypeError(f"name: expected a str, got {type(name).__name__}.")
+        if not name.strip():
+            raise ValueError("name: expected a name, got an empty text.")
+        other = copy.copy(self)
+        try:
+            object.__setattr__(other, "name", name)  # a rewrite pass is a frozen dataclass
+        except AttributeError:
+            raise TypeError(f"{type(self).__name__} names itself and takes no other name.") from None
+        return other
 
     def only(self, *nodes: Node | str, missing_ok: bool = False) -> Self:
         """Return this transformation limited to some of its candidates.

@@ -588,6 +588,31 @@ def test_names_are_those_of_the_classes_in_kebab_case(class_name, name):
     assert cls.name == cls().name == name
 
 
+def test_a_transformation_takes_another_name_and_stays_what_it_was():
+    merge = MergeLinears()
+    other = merge.named("merge some")
+    assert (merge.name, other.name) == ("merge-linears", "merge some")
+    assert (
+        merge.signature
+        == MergeLinears().signature
+        != other.signature
+        == MergeLinears().named("merge some").signature
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "error"), [(3, TypeError), (None, TypeError), ("", ValueError), (" ", ValueError)]
+)
+def test_what_is_no_name_is_refused(name, error):
+    with pytest.raises(error, match="name: expected"):
+        MergeLinears().named(name)
+
+
+def test_what_names_itself_takes_no_other_name():
+    with pytest.raises(TypeError, match="names itself"):
+        compose(MergeLinears(), MergeLinears()).named("twice")
+
+
 def test_a_class_or_an_instance_may_have_its_own_name():
     class Named(Configured):
         name = "own name"
