@@ -103,7 +103,7 @@ def test_the_wheel_has_what_is_needed_and_nothing_else(releases):
     folders = {name.partition("/")[0] for name in names}
     assert {folder for folder in folders if not folder.endswith(".dist-info")} == {"fxlab"}
     (info,) = folders - {"fxlab"}
-    licences = ("LICENSE", "THIRD_PARTY_NOTICES.md", "licenses/EPL-2.0.txt")
+    licences = ("LICENSE", "THIRD_PARTY_NOTICES.md", "licenses/EPL-2.0.txt", "licenses/MIT-TanStack.txt")
     assert {f"{info}/licenses/{name}" for name in licences} <= set(names)
 
 
@@ -115,7 +115,8 @@ def test_whatever_the_front_end_bundles_is_in_the_notices():
     versions = {**package.get("dependencies", {}), **package["devDependencies"]}
     notices = (ROOT / "THIRD_PARTY_NOTICES.md").read_text()
     assert imported
-    for name in imported:
+    for package_name in imported:
+        name = "/".join(package_name.split("/")[: 2 if package_name.startswith("@") else 1])
         (line,) = (line for line in notices.splitlines() if line.startswith(f"| {name}"))
         assert f"| {versions[name]} |" in line
 

@@ -1,4 +1,16 @@
-/** A table that can be sorted, filtered, copied and clicked. */
+/** A table that can be sorted, filtered, copied and clicked; TanStack Table keeps its rows in order, and this draws them. */
+
+import {
+  columnFilteringFeature,
+  constructTable,
+  createFilteredRowModel,
+  createSortedRowModel,
+  globalFilteringFeature,
+  rowSortingFeature,
+  tableFeatures,
+  type ColumnDef,
+} from "@tanstack/table-core";
+import { storeReactivityBindings } from "@tanstack/table-core/store-reactivity-bindings";
 
 import { debounce, fill, h, icon } from "./dom";
 import { barLength, cellText, cellValue, compareCells, counted, isNumeric } from "./format";
@@ -8,6 +20,39 @@ const FIRST_ROWS = 200;
 /** Shorter tables are seen at a glance. */
 const ROWS_TO_FILTER = 9;
 
+const features = tableFeatures({
+  coreReactivityFeature: storeReactivityBindings(),
+  columnFilteringFeature,
+  globalFilteringFeature,
+  rowSortingFeature,
+  filteredRowModel: createFilteredRowModel(),
+  sortedRowModel: createSortedRowModel(),
+});
+
+type Rows = ReturnType<typeof rowsOf>;
+
+/** Returns the rows of a table, not yet sorted or filtered. */
+function rowsOf({ columns, rows }: Table) {
+  const defined: ColumnDef<typeof features, Cell[]>[] = columns.map((_, i) => ({
+    id: String(i),
+    accessorFn: (row) => row[i] ?? null,
+    sortFn: (a, b) => compareCells(a.original[i] ?? null, b.original[i] ?? null),
+    sortDescFirst: false,
+    // One column stands for the whole row, in which the words are looked for.
+    enableGlobalFilter: i === 0,
+  }));
+  return constructTable({
+    features,
+    columns: defined,
+    data: rows,
+    getColumnCanGlobalFilter: () => true,
+    globalFilterFn: ({ original }, _, words: string[]) => {
+      const text = original.map(cellValue).join(" ").toLowerCase();
+      return words.every((word) => text.includes(word));
+    },
+  });
+}
+
 export class DataTable {
   readonly element: HTMLElement;
   private readonly scroll = h("div", { class: "fxi-table-scroll", tabindex: 0, role: "group", "aria-label": "Table" });
@@ -15,7 +60,7 @@ export class DataTable {
   private readonly found = h("span", { class: "fxi-muted", role: "status" });
   private readonly bar: HTMLElement;
   private table: Table | null = null;
-  private sorted: { column: number; descending: boolean } | null = null;
+  private rows: Rows | null = null;
   private all = false;
 
   /** `jump` is called with the first cell of a clicked row; without it, rows are not clickable. */
@@ -27,12 +72,12 @@ export class DataTable {
       "aria-label": "Show only rows with all of these words",
       spellcheck: "false",
       autocomplete: "off",
-      oninput: debounce(() => this.render(), 100),
+      oninput: debounce(() => this.look(), 100),
       onkeydown: (event: KeyboardEvent) => {
         event.stopPropagation();
         if (event.key !== "Escape") return;
         this.filter.value = "";
-        this.render();
+        this.look();
       },
     });
     this.bar = h("div", { class: "fxi-filter-bar" }, this.filter, this.found);
@@ -40,37 +85,39 @@ export class DataTable {
   }
 
   show(table: Table): void {
-    if (table.columns.map((c) => c.name).join() !== this.table?.columns.map((c) => c.name).join()) this.sorted = null;
+    const isSame = table.columns.map((c) => c.name).join() === this.table?.columns.map((c) => c.name).join();
+    const sorting = isSame ? (this.rows?.store.state.sorting ?? []) : [];
     this.table = table;
+    this.rows = rowsOf(table);
+    this.rows.setSorting(sorting);
     this.all = false;
-    this.render();
+    this.look();
   }
 
   /** The rows in the order on the screen, as tab-separated text with complete values. */
   toTsv(): string {
     if (!this.table) return "";
     const clean = (text: string): string => text.replace(/[\t\r\n]+/g, " ");
-    const lines = [this.table.columns.map((column) => clean(column.title)), ...this.rows().map((row) => row.map((cell) => clean(cellValue(cell))))];
+    const lines = [this.table.columns.map((column) => clean(column.title)), ...this.sorted.map((row) => row.map((cell) => clean(cellValue(cell))))];
     return lines.map((line) => line.join("\t")).join("\n");
   }
 
-  private rows(): Cell[][] {
+  /** Keeps the rows with all words of the filter. */
+  private look(): void {
     const words = this.filter.value.toLowerCase().split(/\s+/).filter(Boolean);
-    const rows = (this.table?.rows ?? []).filter((row) => {
-      const text = words.length > 0 ? row.map(cellValue).join(" ").toLowerCase() : "";
-      return words.every((word) => text.includes(word));
-    });
-    if (this.sorted) {
-      const { column, descending } = this.sorted;
-      rows.sort((a, b) => (descending ? -1 : 1) * compareCells(a[column] ?? null, b[column] ?? null));
-    }
-    return rows;
+    this.rows?.setGlobalFilter(words.length > 0 ? words : undefined);
+    this.render();
+  }
+
+  /** The rows in the order on the screen. */
+  private get sorted(): Cell[][] {
+    return this.rows?.getRowModel().rows.map(({ original }) => original) ?? [];
   }
 
   private render(): void {
     const { table } = this;
     if (!table) return;
-    const rows = this.rows();
+    const rows = this.sorted;
     const shown = this.all ? rows : rows.slice(0, FIRST_ROWS);
     const all = table.rows.length;
     const hidden = table.total - all + rows.length - shown.length;
@@ -96,15 +143,18 @@ export class DataTable {
     );
   }
 
-  private header(title: string, column: number): HTMLElement {
-    const descending = this.sorted?.column === column ? this.sorted.descending : null;
-    const sort = descending === null ? "none" : descending ? "descending" : "ascending";
-    const onclick = (): void => {
-      this.sorted = descending === true ? null : { column, descending: descending === false };
+  private header(title: string, number: number): HTMLElement {
+    const column = this.rows!.getColumn(String(number))!;
+    const direction = column.getIsSorted();
+    const place = this.rows!.store.state.sorting.length > 1 && direction ? column.getSortIndex() + 1 : null;
+    const onclick = (event: MouseEvent): void => {
+      column.toggleSorting(undefined, event.shiftKey);
       this.render();
-      this.element.querySelectorAll<HTMLElement>("th button")[column]?.focus();
+      this.element.querySelectorAll<HTMLElement>("th button")[number]?.focus();
     };
-    return h("th", { scope: "col", "aria-sort": sort }, h("button", { type: "button", onclick, title: `Sort by ${title}` }, title, icon("chevron")));
+    const sort = direction ? `${direction}ending` : "none";
+    const hint = `Sort by ${title}; with Shift, among rows that are equal so far`;
+    return h("th", { scope: "col", "aria-sort": sort }, h("button", { type: "button", onclick, title: hint }, title, icon("chevron"), place !== null && h("sup", {}, place)));
   }
 
   private row(row: Cell[]): HTMLElement {
