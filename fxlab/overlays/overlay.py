@@ -13,6 +13,7 @@ from torch import fx
 
 from fxlab.running import Inputs
 from fxlab.validation import compare_nodes, profile
+from fxlab.validation.module_tensors import tensors_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -83,6 +84,11 @@ class Subject:
     original: fx.GraphModule | None = None
     inputs: Inputs | None = None
 
+    @property
+    def can_run(self) -> bool:
+        """Whether there are inputs and weights."""
+        return self.inputs is not None and not any(t.is_meta for t in tensors_of(self.graph_module))
+
     @cached_property
     def profile(self) -> pd.DataFrame:
         """What each node costs; measured once for all overlays."""
@@ -103,7 +109,8 @@ class Subject:
 class Source:
     """A kind of overlay: what it is called, and how it is measured.
 
-    ``measure`` returns a value for each node's name; ``runs`` tells whether it runs the model.
+    ``measure`` returns a value for each node's name; ``runs`` tells whether it runs the model. ``traced``
+    returns the values at the sizes that were traced, for models that are not run.
     """
 
     name: str
@@ -112,18 +119,26 @@ class Source:
     combine: Combine = "sum"
     unit: str = ""
     runs: bool = True
+    traced: Callable[[Subject], Mapping[Any, Any]] | None = None
 
-    def overlay(self, subject: Subject) -> Overlay:
-        """Measure a graph.
+    def overlay(self, subject: Subject, *, run: bool = True) -> Overlay:
+        """Measure a graph, or without ``run`` say what is known without running it.
 
         Raises
         ------
         ValueError
             If the model has to be run and cannot be, for example because it has no weights.
         """
-        if self.runs and subject.inputs is None:
-            raise ValueError(f"{self.title}: the model has to be run, and there are no inputs to run it on.")
-        return Overlay(self.name, self.title, cleaned(self.measure(subject)), self.combine, self.unit)
+        if not self.runs or (run and subject.can_run):
+            values = cleaned(self.measure(subject))
+        else:
+            values = cleaned(self.traced(subject)) if self.traced else {}
+            if not values:
+                why = (
+                    "it has no weights" if subject.inputs is not None else "there are no inputs to run it on"
+                )
+                raise ValueError(f"{self.title}: the model has to be run, and {why if run else 'is not'}.")
+        return Overlay(self.name, self.title, values, self.combine, self.unit)
 
 
 def from_table(table: pd.Series[Any] | pd.DataFrame, *, combine: Combine = "sum") -> list[Overlay]:

@@ -19,6 +19,7 @@ from fxlab.screen.node_facts import (
     value_rows,
 )
 from fxlab.screen.wire import clip
+from fxlab.validation.traced_flops import TracedFlops
 
 MOST_LINKS = 100
 MOST_TOKENS = 300
@@ -32,13 +33,14 @@ def node_details(
     box: str | None,
     explained: Mapping[str, pd.DataFrame | str],
     rewrites: Sequence[Mapping[str, Any]] = (),
+    flops: TracedFlops | None = None,
 ) -> dict[str, Any]:
     """Describe a node: what it calls, on what, what comes out, where it is written and who changed it.
 
     ``rewrites`` has what can be taken back or applied again here, as ``rewrites_of_node`` returns it.
     """
     frames = [source_frame(frame) for frame in frames_of(node)]
-    return node_description(node, hierarchy, box, explained, rewrites) | {"frames": frames}
+    return node_description(node, hierarchy, box, explained, rewrites, flops) | {"frames": frames}
 
 
 def node_description(
@@ -47,8 +49,9 @@ def node_description(
     box: str | None,
     explained: Mapping[str, pd.DataFrame | str],
     rewrites: Sequence[Mapping[str, Any]] = (),
+    flops: TracedFlops | None = None,
 ) -> dict[str, Any]:
-    """Describe a node without its source, which many nodes share."""
+    """Describe a node without its source, which many nodes share; ``flops`` is of the same graph."""
     path = hierarchy.leaves[hierarchy.position_of[node.name]].path
     fields = [
         _field("Op", node.op, code=True),
@@ -56,6 +59,7 @@ def node_description(
         *(_field("Module", where, code=True) for where in [module_path_of(node)] if where != node.target),
         _field("Class", class_name_of(node), code=True),
         *(_field("Value", kind) for kind in [str(node.type)] if node.type is not None),
+        _field("FLOPs", _count(_flops(hierarchy, flops).of_node(node))),
     ]
     return {
         "kind": "node",
@@ -82,7 +86,11 @@ def source_frame(frame: dict[str, Any]) -> dict[str, Any]:
 
 
 def group_details(
-    group: Group, hierarchy: Hierarchy, box: str | None, marks: Mapping[str, Sequence[str]]
+    group: Group,
+    hierarchy: Hierarchy,
+    box: str | None,
+    marks: Mapping[str, Sequence[str]],
+    flops: TracedFlops | None = None,
 ) -> dict[str, Any]:
     """Describe a group: what it is, what it holds, what flows in and out."""
     leaves = hierarchy.leaves[group.start : group.stop]
@@ -97,6 +105,7 @@ def group_details(
         _field("Blocks", f"{group.members} equal ones" if group.kind == "repeat" else ""),
         _field("Nodes", f"{group.nodes:,}"),
         _field("Parameters", f"{group.parameters:,}"),
+        _field("FLOPs", _count(_flops(hierarchy, flops).of(leaf.node for leaf in leaves))),
         _field("Changed nodes", f"{len(changed):,}" if changed else ""),
     ]
     return {
@@ -141,6 +150,14 @@ def model_details(
         "marks": [],
         "trace": _trace_lines(gm),
     }
+
+
+def _flops(hierarchy: Hierarchy, known: TracedFlops | None) -> TracedFlops:
+    return TracedFlops(hierarchy.modules) if known is None else known
+
+
+def _count(number: int | None) -> str:
+    return f"{number:,}" if number else ""
 
 
 def _field(label: str, value: str, *, code: bool = False) -> Field:

@@ -225,9 +225,8 @@ def _overlays(subject: Subject, measure: bool) -> list[Overlay]:
     """Measure what can be: a model may have no inputs or no weights."""
     found = []
     for source in SOURCES:
-        if measure or not source.runs:
-            with contextlib.suppress(Exception):
-                found.append(source.overlay(subject))
+        with contextlib.suppress(Exception):
+            found.append(source.overlay(subject, run=measure))
     return found
 
 

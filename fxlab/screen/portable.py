@@ -26,6 +26,7 @@ from fxlab.screen.overlay_state import PAINTS, described
 from fxlab.screen.scene import REVEAL_BUDGET
 from fxlab.screen.stages import Stages
 from fxlab.screen.wire import to_json
+from fxlab.validation.traced_flops import TracedFlops
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -101,6 +102,7 @@ class PortableGraphs:
     def __init__(self, explained: Mapping[str, pd.DataFrame | str]) -> None:
         self._index: dict[str, int] = {}
         self._candidates = _candidates_by_node(explained)
+        self._flops = TracedFlops({})
         self._looks = _Looks()
         self._nodes, self._groups, self._frames = _Table(), _Table(), _Table()
         self._frame_numbers: dict[tuple[Any, ...], int] = {}
@@ -126,6 +128,7 @@ class PortableGraphs:
         gm, marks = stages.graph, stages.marks
         hierarchy = build_hierarchy(gm)
         self._index = {signature: number for number, signature in enumerate(stages.signatures)}
+        self._flops = TracedFlops(hierarchy.modules)
         overview = View.default(hierarchy)
         known = [node for node in marks if node in hierarchy.position_of]
         first = overview.reveal(known, max(REVEAL_BUDGET, len(overview.boxes)))
@@ -203,7 +206,9 @@ class PortableGraphs:
             "id": group.id,
             "closed": closed,
             "opened": opened,
-            "details": self._groups.number(_with_names(group_details(group, hierarchy, None, marks))),
+            "details": self._groups.number(
+                _with_names(group_details(group, hierarchy, None, marks, self._flops))
+            ),
             "count": group.nodes,
             "children": [
                 self._group(child, hierarchy, marks)
@@ -239,7 +244,9 @@ class PortableGraphs:
         return {place: marked for place, (alone, marked) in enumerate(looks) if marked != alone}
 
     def _node(self, node: fx.Node, hierarchy: Hierarchy) -> int:
-        details = _with_names(node_description(node, hierarchy, None, self._candidates.get(node.name, {})))
+        details = _with_names(
+            node_description(node, hierarchy, None, self._candidates.get(node.name, {}), (), self._flops)
+        )
         details["frames"] = [self._frame(frame) for frame in frames_of(node)]
         return self._nodes.number(details)
 

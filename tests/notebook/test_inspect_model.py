@@ -86,3 +86,16 @@ def test_the_details_say_how_a_model_was_traced_in_words():
     assert rest[1].startswith("branch on data: ")
     assert any(line.startswith("check: the inputs same bits") for line in rest)
     assert not any("Finding(" in line for line in rest)
+
+
+def test_the_details_say_how_many_operations_a_node_and_a_group_make():
+    model = nn.Sequential(nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 3)), nn.Tanh())
+    inspector = fxlab.inspect(model, torch.ones(2, 4))
+
+    def flops(name):
+        inspector.selected = name
+        return {field["label"]: field["value"] for field in inspector.details["fields"]}.get("FLOPs")
+
+    assert flops("_0_0") == f"{2 * 2 * 4 * 8}"
+    assert flops("_0_1") is None
+    assert flops("0") == f"{2 * 2 * 4 * 8 + 2 * 2 * 8 * 3}"
