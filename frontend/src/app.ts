@@ -394,6 +394,7 @@ export class App {
 
   private showDetails(details: State["details"]): void {
     this.details.show(details);
+    this.tables.setSelected(details.kind === "node" ? (details.name ?? null) : null);
     if (details.kind === "model") {
       this.title.textContent = details.title;
       fill(this.summary, details.fields.slice(0, 2).map(({ label, value }) => h("span", {}, `${value} ${label.toLowerCase()}`)));

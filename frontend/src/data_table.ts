@@ -62,6 +62,7 @@ export class DataTable {
   private table: Table | null = null;
   private rows: Rows | null = null;
   private all = false;
+  private selected: string | null = null;
 
   /** `jump` is called with the first cell of a clicked row; without it, rows are not clickable. */
   constructor(private readonly jump: ((name: string) => void) | null = null) {
@@ -92,6 +93,34 @@ export class DataTable {
     this.rows.setSorting(sorting);
     this.all = false;
     this.look();
+  }
+
+  /** Marks the row of a node, and brings it into sight. */
+  setSelected(name: string | null): void {
+    if (name === this.selected) return;
+    this.selected = name;
+    this.mark();
+  }
+
+  private mark(): void {
+    if (!this.jump) return;
+    for (const row of this.scroll.querySelectorAll<HTMLElement>("tbody tr")) {
+      const isSelected = this.selected !== null && row.dataset["name"] === this.selected;
+      row.classList.toggle("fxi-row-selected", isSelected);
+      if (isSelected) row.setAttribute("aria-current", "true");
+      else row.removeAttribute("aria-current");
+    }
+    this.bringIntoView();
+  }
+
+  /** Scrolls the table, and never the notebook around it; also when the table is put on the screen. */
+  bringIntoView(): void {
+    const row = this.scroll.querySelector(".fxi-row-selected");
+    if (!row) return;
+    const [outer, inner] = [this.scroll.getBoundingClientRect(), row.getBoundingClientRect()];
+    const top = outer.top + (this.scroll.querySelector("thead")?.getBoundingClientRect().height ?? 0);
+    if (inner.top < top) this.scroll.scrollTop -= top - inner.top;
+    else if (inner.bottom > outer.bottom) this.scroll.scrollTop += inner.bottom - outer.bottom;
   }
 
   /** The rows in the order on the screen, as tab-separated text with complete values. */
@@ -141,6 +170,7 @@ export class DataTable {
           table.total > all ? ` The table has ${table.total.toLocaleString("en-US")} rows; from Python you get all of them.` : "",
         ),
     );
+    this.mark();
   }
 
   private header(title: string, number: number): HTMLElement {
@@ -181,6 +211,6 @@ export class DataTable {
           if (!(event.target as Element).closest("button") && !window.getSelection()?.toString()) jump(name);
         }
       : null;
-    return h("tr", { class: jump ? "fxi-row-link" : "", ...(onclick ? { onclick } : {}) }, cells);
+    return h("tr", { class: jump ? "fxi-row-link" : "", "data-name": name, ...(onclick ? { onclick } : {}) }, cells);
   }
 }

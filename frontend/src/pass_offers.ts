@@ -77,7 +77,7 @@ export class PassOffers {
       },
       h("div", { class: "fxi-offer-head" }, h("strong", {}, title), h("button", { type: "submit", class: "fxi-button", "aria-label": `Add ${title}` }, "Add")),
       description && h("p", { class: "fxi-card-text" }, description),
-      fields.length > 0 && h("div", { class: "fxi-fields" }, fields.map((field) => h("label", {}, h("code", {}, field.name), field))),
+      fields.length > 0 && h("div", { class: "fxi-offer-fields" }, fields.map((field) => h("label", {}, h("code", {}, field.name), field))),
     );
     return h("li", {}, form);
   }

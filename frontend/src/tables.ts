@@ -31,6 +31,7 @@ export class TablesPanel {
   private measured: Measured[] = [];
   private open: TabName = "outputs";
   private details: HTMLElement | null = null;
+  private selected: string | null = null;
 
   constructor(private readonly actions: TableActions) {
     this.nodes = new DataTable(actions.jump);
@@ -60,6 +61,7 @@ export class TablesPanel {
       if (table) this.extra.get(name)!.show(table);
     }
     if (!this.names().includes(this.open)) this.open = "outputs";
+    this.setSelected(this.selected);
     this.render();
   }
 
@@ -69,7 +71,19 @@ export class TablesPanel {
       if (!this.measuredTables.has(name)) this.measuredTables.set(name, new DataTable(this.actions.jump));
       if (table) this.measuredTables.get(name)!.show(table);
     }
+    this.setSelected(this.selected);
     this.render();
+  }
+
+  /** Marks the row of a node in all tables. */
+  setSelected(name: string | null): void {
+    this.selected = name;
+    for (const table of [this.nodes, ...this.extra.values(), ...this.measuredTables.values()]) table.setSelected(name);
+  }
+
+  /** The table on the screen. */
+  private get shown(): DataTable {
+    return this.measuredTables.get(this.open) ?? this.extra.get(this.open) ?? (this.open === "nodes" ? this.nodes : this.outputs);
   }
 
   /** In narrow layouts the details are one of the tabs. */
@@ -126,6 +140,7 @@ export class TablesPanel {
     else if (measured) this.renderMeasured(measured);
     else if (extra) fill(this.body, this.extraTab(extra));
     else if (this.tables) fill(this.body, this.open === "outputs" ? this.outputTab(this.tables) : this.nodeTab(this.tables));
+    this.shown.bringIntoView();
   }
 
   private titleOf(name: TabName): string {
@@ -186,8 +201,7 @@ export class TablesPanel {
   }
 
   private async copyTable(): Promise<void> {
-    const table = this.measuredTables.get(this.open) ?? this.extra.get(this.open) ?? (this.open === "nodes" ? this.nodes : this.outputs);
-    const text = table.toTsv();
+    const text = this.shown.toTsv();
     const done = await navigator.clipboard?.writeText(text).then(
       () => true,
       () => false,

@@ -98,4 +98,17 @@ describe("a table", () => {
     table.element.querySelector<HTMLElement>("tbody th button")!.click();
     expect(jump).toHaveBeenCalledWith("b");
   });
+
+  it("marks the row of the node that is selected, whatever the order", () => {
+    const table = shown();
+    const marked = (): (string | undefined)[] => [...table.element.querySelectorAll<HTMLElement>("[aria-current=true]")].map((row) => row.dataset["name"]);
+    table.setSelected("c");
+    expect(marked()).toEqual(["c"]);
+    click(table, 0);
+    expect(marked()).toEqual(["c"]);
+    table.setSelected("elsewhere");
+    expect(marked()).toEqual([]);
+    table.setSelected(null);
+    expect(marked()).toEqual([]);
+  });
 });

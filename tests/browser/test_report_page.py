@@ -95,6 +95,23 @@ def test_a_hidden_node_is_found_and_shown_with_all_that_is_known_of_it(page: Pag
     expect(details_title(page)).to_have_text("blocks_2_query")
 
 
+def test_a_row_leads_to_its_node_and_a_node_to_its_row(page: Page) -> None:
+    page.get_by_role("tab", name="Transformed nodes").click()
+    rows = page.get_by_role("tabpanel").locator("tbody tr")
+    rows.last.get_by_role("button").click()
+    settle(page)
+    expect(details_title(page)).to_have_text(rows.last.get_by_role("button").inner_text())
+    expect(rows.last).to_have_attribute("aria-current", "true")
+    expect(rows.last).to_be_in_viewport()
+    first = rows.first.get_by_role("button").inner_text()
+    page.get_by_role("combobox", name="Search").fill(first)
+    page.locator(".fxi-results [role=option]").first.click()
+    settle(page)
+    expect(rows.first).to_have_attribute("aria-current", "true")
+    expect(page.locator("tr[aria-current=true]")).to_have_count(1)
+    expect(rows.first).to_be_in_viewport()
+
+
 def test_each_stage_can_be_looked_at(page: Page, session: Session) -> None:
     stages = page.get_by_role("combobox", name="Stage of the graph")
     header, changed = page.locator(".fxi-header"), page.locator(".fxi-layer svg .fx-changed")
