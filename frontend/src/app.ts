@@ -10,7 +10,7 @@ import { PreviewBar } from "./preview_bar";
 import { rasterised } from "./png";
 import { savedPicture, type Drawing, type Side } from "./saved_picture";
 import { paintTogether } from "./overlay";
-import { isPicture, readMessage, type Before, type Overlay, type Overlays, type Pass, type Passes, type Picture, type Stages, type State, type ToKernel } from "./protocol";
+import { isPicture, readMessage, type Before, type Details, type Overlay, type Overlays, type Pass, type Passes, type Picture, type Stages, type State, type ToKernel } from "./protocol";
 import { SearchBox } from "./search_box";
 import { splitter } from "./splitter";
 import { StageBar } from "./stage_bar";
@@ -29,11 +29,18 @@ export interface Model {
   off(event: string, callback: (...values: never[]) => void): void;
 }
 
+interface Place {
+  kind: Details["kind"];
+  name: string;
+  before: boolean;
+}
+
 /** JupyterLab and Notebook would take the arrow keys for their own. */
 const NO_SHORTCUTS = "data-lm-suppress-shortcuts";
 const WIDE = 1080;
 const MEDIUM = 740;
 const PATIENCE_MS = 700;
+const LONGEST_TRAIL = 100;
 const KEYS: [string, string][] = [
   ["↑ ↓ ← →", "follow edges, go to neighbours"],
   ["Shift + arrows", "move the graph"],
@@ -43,6 +50,7 @@ const KEYS: [string, string][] = [
   ["/", "search"],
   ["o", "go to the graph beside"],
   ["l", "move both graphs together, or one"],
+  ["Backspace", "back to what was selected before"],
   ["Esc", "end the preview, clear the selection"],
 ];
 
@@ -83,6 +91,8 @@ export class App {
   private chosen: string | null = null;
   /** The box that was selected here, until the kernel has said what it is. */
   private wanted: { id: string; before: boolean } | null = null;
+  /** What was selected, the present selection last. */
+  private readonly trail: Place[] = [];
   private waiting: ReturnType<typeof setTimeout> | undefined;
   /** Messages that the kernel is not done with. */
   private unanswered = 0;
@@ -107,6 +117,7 @@ export class App {
       close: (path) => this.send({ type: "close", path }),
       jump: (name, before) => this.jump(name, before),
       search: () => this.search.focus(),
+      back: () => this.goBack(),
       linked: (on) => this.stages.setLinked(on),
     });
     this.passes = new PassList({
@@ -289,6 +300,24 @@ export class App {
     this.send({ type: "select-node", name, show: true, before });
   }
 
+  private goBack(): void {
+    if (this.model.get("details")?.kind !== "model") this.trail.pop();
+    const place = this.trail.pop();
+    if (!place) return this.clear();
+    if (place.kind === "node") return this.jump(place.name, place.before);
+    this.wanted = null;
+    this.send({ type: "select-group", path: place.name, before: place.before });
+  }
+
+  /** Notes what is selected, so that the way back is known. */
+  private note({ kind, name, path, before = false }: Details): void {
+    const place = { kind, name: name ?? path ?? "", before };
+    const last = this.trail.at(-1);
+    if (kind === "model" || (last && last.kind === kind && last.name === place.name && last.before === before)) return;
+    this.trail.push(place);
+    if (this.trail.length > LONGEST_TRAIL) this.trail.shift();
+  }
+
   private leavePreview(event: KeyboardEvent): void {
     const isElsewhere = (event.target as Element).closest("input, select, .fxi-menu[open]") !== null;
     if (event.key !== "Escape" || !this.preview.preview || isElsewhere) return;
@@ -394,6 +423,7 @@ export class App {
 
   private showDetails(details: State["details"]): void {
     this.details.show(details);
+    this.note(details);
     this.tables.setSelected(details.kind === "node" ? (details.name ?? null) : null);
     if (details.kind === "model") {
       this.title.textContent = details.title;

@@ -17,6 +17,8 @@ export interface GraphActions {
   close(path: string, id: string): void;
   jump(node: string): void;
   search(): void;
+  /** Goes back to what was selected before. */
+  back(): void;
   /** Goes to the graph beside this one, if there is one. */
   cross(): void;
   /** Links this graph and the one beside it, or lets them go. */
@@ -444,6 +446,7 @@ export class GraphView {
     else if (event.key === "/") this.actions.search();
     else if (event.key === "o") this.actions.cross();
     else if (event.key === "l") this.actions.link();
+    else if (event.key === "Backspace") this.actions.back();
     else if (event.key === "Escape") {
       this.hideTooltip();
       this.setSelected([]);

@@ -15,6 +15,7 @@ export interface PaneActions {
   close(path: string): void;
   jump(node: string, before: boolean): void;
   search(): void;
+  back(): void;
   /** The two graphs were linked, or let go. */
   linked(on: boolean): void;
 }
@@ -161,6 +162,7 @@ export class Panes {
       },
       jump: (node) => this.actions.jump(node, before),
       search: () => this.actions.search(),
+      back: () => this.actions.back(),
       cross: () => other()?.element.focus({ preventScroll: true }),
       link: () => other() && this.setLinked(!this.isLinked, graph),
       moved: (gliding) => this.isLinked && other()?.lookLike(graph, gliding),

@@ -13,7 +13,7 @@ let actions: { [K in keyof PaneActions]: ReturnType<typeof vi.fn> };
 let panes: Panes;
 
 beforeEach(() => {
-  actions = { select: vi.fn(), clear: vi.fn(), open: vi.fn(), close: vi.fn(), jump: vi.fn(), search: vi.fn(), linked: vi.fn() };
+  actions = { select: vi.fn(), clear: vi.fn(), open: vi.fn(), close: vi.fn(), jump: vi.fn(), search: vi.fn(), back: vi.fn(), linked: vi.fn() };
   panes = new Panes(actions as PaneActions);
   document.body.append(panes.element);
   panes.graph.show(AFTER);

@@ -112,6 +112,22 @@ def test_a_row_leads_to_its_node_and_a_node_to_its_row(page: Page) -> None:
     expect(rows.first).to_be_in_viewport()
 
 
+def test_backspace_goes_the_way_back(page: Page) -> None:
+    names = ["embedding", "head"]
+    for name in names:
+        page.get_by_role("combobox", name="Search").fill(name)
+        page.locator(".fxi-results [role=option]").filter(
+            has=page.get_by_text(name, exact=True)
+        ).first.click()
+        settle(page)
+        expect(details_title(page)).to_have_text(name)
+    graph = page.locator(".fxi-graph")
+    for expected in ("embedding", "Blocks", "Blocks"):
+        graph.press("Backspace")
+        settle(page)
+        expect(details_title(page)).to_have_text(expected)
+
+
 def test_each_stage_can_be_looked_at(page: Page, session: Session) -> None:
     stages = page.get_by_role("combobox", name="Stage of the graph")
     header, changed = page.locator(".fxi-header"), page.locator(".fxi-layer svg .fx-changed")
