@@ -14,6 +14,8 @@ import re
 import shutil
 import sys
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import nbformat
@@ -58,27 +60,35 @@ def draw_parts() -> None:
     (IMAGES / "parts.svg").write_text(re.sub(r"<!--.*?-->\n?", "", svg, flags=re.S))
 
 
-def record_inspector() -> None:
-    """Click through the steps and keep a frame of each."""
+@contextmanager
+def notebook(cell: str) -> Iterator[LabPage]:
+    """Run a cell in a JupyterLab in headless Chromium, until its inspector is there."""
     chromium = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))))
     with tempfile.TemporaryDirectory() as folder, sync_playwright() as playwright:
         notebooks, state = Path(folder, "notebooks"), Path(folder, "state")
         notebooks.mkdir()
         state.mkdir()
         kernel = {"name": "python3", "display_name": "Python 3", "language": "python"}
-        notebook = nbformat.v4.new_notebook(
-            cells=[nbformat.v4.new_code_cell(CELL)], metadata={"kernelspec": kernel}
+        written = nbformat.v4.new_notebook(
+            cells=[nbformat.v4.new_code_cell(cell)], metadata={"kernelspec": kernel}
         )
-        nbformat.write(notebook, notebooks / "picture.ipynb")
+        nbformat.write(written, notebooks / "picture.ipynb")
         browser = playwright.chromium.launch(executable_path=chromium, args=CHROMIUM_ARGUMENTS)
         with JupyterLab(notebooks, state, (ROOT,)) as lab:
             page = LabPage(browser.new_context(viewport={"width": 1600, "height": 1050}).new_page(), lab.url)
             page.open("picture.ipynb")
             page.run_all()
+            page.inspector()
             page.wait_until_idle()
-            frames = [frame(page, page.inspector(), switch) for switch, _ in STEPS]
-            record_preview(page, page.inspector())
+            yield page
         browser.close()
+
+
+def record_inspector() -> None:
+    """Click through the steps and keep a frame of each."""
+    with notebook(CELL) as page:
+        frames = [frame(page, page.inspector(), switch) for switch, _ in STEPS]
+        record_preview(page, page.inspector())
     frames[1].save(IMAGES / "inspector.png", optimize=True)
     size = WIDTH, frames[0].height * WIDTH // frames[0].width
     first, *others = [each.resize(size, Image.Resampling.LANCZOS) for each in frames]
