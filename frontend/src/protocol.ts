@@ -252,6 +252,27 @@ export interface SearchResult {
   text: string;
 }
 
+export interface SearchAnswer {
+  /** The best of all. */
+  results: SearchResult[];
+  total: number;
+  /** How many of all are nodes. */
+  nodes: number;
+  /** Why the query cannot be answered. */
+  message: string;
+}
+
+/** The nodes that are lit up because a query finds them. */
+export interface NodesFound {
+  query: string;
+  count: number;
+  /** Why the query cannot be answered. */
+  message: string;
+  /** Box id -> how many of the nodes are in it, also in the graph beside. */
+  boxes: Record<string, number>;
+  before: Record<string, number>;
+}
+
 export interface State {
   picture: Picture;
   before: Before;
@@ -262,6 +283,7 @@ export interface State {
   status: Status;
   stages: Stages;
   overlays: Overlays;
+  found: NodesFound | Record<string, never>;
   height: number;
 }
 
@@ -276,13 +298,14 @@ export type ToKernel =
   | { type: "select-node"; name: string; show: boolean; before: boolean }
   | { type: "reveal-pass"; signature: string }
   | { type: "search"; query: string; request: string }
+  | { type: "filter"; query: string }
   | { type: "export-dot" | "export-pdf"; request: string }
   | { type: "show-stage"; stage: number; compared: Comparison; beside: boolean }
   | { type: "show-overlay"; name: string };
 
 export type FromKernel =
   | { type: "focus"; boxes: string[]; gently: boolean; before: boolean }
-  | { type: "found"; request: string; results: SearchResult[]; total: number }
+  | ({ type: "found"; request: string } & SearchAnswer)
   | { type: "dot"; request: string; text: string }
   /** Its bytes come beside the message. */
   | { type: "pdf"; request: string }
@@ -304,6 +327,8 @@ export function readMessage(content: unknown): FromKernel | null {
             request: content["request"],
             results: content["results"].filter(isSearchResult),
             total: Number(content["total"]) || 0,
+            nodes: Number(content["nodes"]) || 0,
+            message: typeof content["message"] === "string" ? content["message"] : "",
           }
         : null;
     case "dot":
@@ -329,6 +354,10 @@ export function isPicture(value: unknown): value is Picture {
     isObject(value["matches"]) &&
     Array.isArray(value["signatures"])
   );
+}
+
+export function isNodesFound(value: unknown): value is NodesFound {
+  return isObject(value) && typeof value["query"] === "string" && typeof value["message"] === "string" && isObject(value["boxes"]) && isObject(value["before"]);
 }
 
 function isSearchResult(value: unknown): value is SearchResult {
