@@ -57,7 +57,9 @@ class _Facts:
     shapes: tuple[str, ...]
     dtypes: tuple[str, ...]
     text: str
-    """All that is looked through for bare words."""
+    """All that is looked through for bare words, but for where it was made."""
+    made_at: str
+    """The line of source that made it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,14 +108,16 @@ class NodeSearch:
         words = [term.value.lower() for term in terms if not term.field and not term.negated]
         groups = self._groups_with(terms)
         ranked = [
-            *((_rank(group.path.lower(), words), -1, number) for number, group in enumerate(groups)),
-            *((_rank(self._facts[i].name, words), i, 0) for i in positions),
+            *(
+                (_rank(group.path.lower(), _group_text(group), words), -1, n)
+                for n, group in enumerate(groups)
+            ),
+            *((_rank(self._facts[i].name, self._facts[i].text, words), i, 0) for i in positions),
         ]
         best = heapq.nsmallest(MOST_RESULTS, ranked)
         return {
             "results": [
-                _group_result(groups[number]) if i < 0 else _node_result(self._nodes[i])
-                for _, i, number in best
+                _group_result(groups[n]) if i < 0 else _node_result(self._nodes[i]) for _, i, n in best
             ],
             "total": len(ranked),
             "nodes": len(positions),
@@ -151,7 +155,7 @@ class NodeSearch:
         facts, value = self._facts, term.value.lower()
         match term.field:
             case "":
-                return lambda i: value in facts[i].text
+                return lambda i: value in facts[i].text or value in facts[i].made_at
             case "name":
                 return _on(part(value), lambda i: facts[i].name)
             case "op":
@@ -325,21 +329,28 @@ def _bare_name(name: str) -> str:
     return re.sub(r"[-_ ]", "", name.lower())
 
 
-def _rank(name: str, words: Sequence[str]) -> tuple[int, int]:
+def _rank(name: str, text: str, words: Sequence[str]) -> tuple[int, int]:
     if not words:
         return (3, 0)
     if name == " ".join(words):
         return (0, 0)
     if name.startswith(words[0]):
         return (1, len(name))
-    return (2, len(name)) if all(word in name for word in words) else (3, 0)
+    if all(word in name for word in words):
+        return (2, len(name))
+    # Where a node was made says least of it.
+    return (3, 0) if all(word in text for word in words) else (4, 0)
 
 
 def _holds_of_group(term: Term, group: Any) -> bool:
-    value, path, name = term.value.lower(), group.path.lower(), group.class_name.lower()
+    value = term.value.lower()
     if term.field == "":
-        return value in f"{path} {name} group"
-    return part(value)(path if term.field == "module" else name)
+        return value in _group_text(group)
+    return part(value)((group.path if term.field == "module" else group.class_name).lower())
+
+
+def _group_text(group: Any) -> str:
+    return f"{group.path} {group.class_name} group".lower()
 
 
 def _group_result(group: Any) -> dict[str, Any]:
@@ -367,7 +378,7 @@ def _facts_of(node: fx.Node, modules: Mapping[str, nn.Module], made_at: str) -> 
     dtypes = [name for _, dtype in rows for name in (dtype.lower(), DTYPES.get(dtype)) if name]
     changed = "changed" if node.meta.get("transformations") else ""
     values = (shape for shape, _ in rows)
-    words = (node.name, node.op, target, module, owner, *values, *shapes, *dtypes, changed, made_at)
+    words = (node.name, node.op, target, module, owner, *values, *shapes, *dtypes, changed)
     return _Facts(
         name=node.name.lower(),
         op=node.op,
@@ -378,6 +389,7 @@ def _facts_of(node: fx.Node, modules: Mapping[str, nn.Module], made_at: str) -> 
         shapes=tuple(shapes),
         dtypes=tuple(dtypes),
         text="\n".join(words).lower(),
+        made_at=made_at,
     )
 
 

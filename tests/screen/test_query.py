@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 from pathlib import Path
 
@@ -64,12 +65,10 @@ some_text = st.text(st.sampled_from('ab:-"()[]. \t\n×x2op') | st.characters(), 
 
 @given(some_text)
 def test_any_text_is_read_or_refused_in_a_line(text: str) -> None:
-    try:
+    terms = []
+    with contextlib.suppress(QueryError):
         terms = parse_query(text)
-    except QueryError as error:
-        assert str(error)
-    else:
-        assert all(term.value and (term.field == "" or term.field in FIELDS) for term in terms)
+    assert all(term.value and (term.field == "" or term.field in FIELDS) for term in terms)
 
 
 @given(

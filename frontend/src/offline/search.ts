@@ -30,8 +30,10 @@ interface Facts {
   classes: string;
   shapes: string[];
   dtypes: string[];
-  /** All that is looked through for bare words. */
+  /** All that is looked through for bare words, but for where it was made. */
   text: string;
+  /** The line of source that made it. */
+  madeAt: string;
   /** Numbers of the lines that made it, innermost first. */
   places: number[];
   inputs: number[];
@@ -71,8 +73,8 @@ export class Search {
       const positions = this.positionsOf(terms);
       const words = terms.filter(({ field, negated }) => !field && !negated).map(({ value }) => value.toLowerCase());
       const found = [
-        ...this.groupsWith(terms).map((result): Found => ({ rank: rank(result.name.toLowerCase(), words), result })),
-        ...positions.map((i): Found => ({ rank: rank(this.facts[i]!.name, words), result: resultOf(this.known.nodes[i]!) })),
+        ...this.groupsWith(terms).map((result): Found => ({ rank: rank(result.name.toLowerCase(), null, words), result })),
+        ...positions.map((i): Found => ({ rank: rank(this.facts[i]!.name, this.facts[i]!.text, words), result: resultOf(this.known.nodes[i]!) })),
       ];
       found.sort((a, b) => a.rank[0] - b.rank[0] || a.rank[1] - b.rank[1]);
       return { results: found.slice(0, MOST_RESULTS).map(({ result }) => result), total: found.length, nodes: positions.length, message: "" };
@@ -115,7 +117,7 @@ export class Search {
     const on = (test: Test, text: (facts: Facts) => string) => (i: number) => test(text(facts[i]!));
     switch (term.field) {
       case "":
-        return (i) => facts[i]!.text.includes(value);
+        return (i) => facts[i]!.text.includes(value) || facts[i]!.madeAt.includes(value);
       case "name":
       case "op":
       case "target":
@@ -208,9 +210,9 @@ export class Search {
     const innermost = places.length > 0 ? this.known.frames[places[0]!]! : null;
     const madeAt = innermost ? lineOf(innermost, innermost.file.split(/[/\\]/).at(-1)!) : "";
     const changed = details.marks.length > 0 ? "changed" : "";
-    const words = [name, op, target, module, owner, ...rows.map(({ shape }) => shape), ...shapes, ...dtypes, changed, madeAt];
+    const words = [name, op, target, module, owner, ...rows.map(({ shape }) => shape), ...shapes, ...dtypes, changed];
     return {
-      ...{ op, shapes, dtypes, places, users: [] },
+      ...{ op, shapes, dtypes, places, madeAt, users: [] },
       ...{ name: name.toLowerCase(), target: target.toLowerCase(), module: module.toLowerCase(), owner: owner.toLowerCase() },
       classes: (details.classes ?? "").toLowerCase(),
       text: words.join("\n").toLowerCase(),
@@ -257,11 +259,13 @@ function bareName(name: string): string {
   return name.toLowerCase().replace(/[-_ ]/g, "");
 }
 
-function rank(name: string, words: string[]): [number, number] {
+/** Where a node was made says least of it; a group was made nowhere. */
+function rank(name: string, text: string | null, words: string[]): [number, number] {
   if (words.length === 0) return [3, 0];
   if (name === words.join(" ")) return [0, 0];
   if (name.startsWith(words[0]!)) return [1, name.length];
-  return words.every((word) => name.includes(word)) ? [2, name.length] : [3, 0];
+  if (words.every((word) => name.includes(word))) return [2, name.length];
+  return text === null || words.every((word) => text.includes(word)) ? [3, 0] : [4, 0];
 }
 
 function resultOf(details: BareDetails): SearchResult {
