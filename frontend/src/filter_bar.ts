@@ -24,8 +24,9 @@ export class FilterBar {
     this.found = found;
     this.element.hidden = found === null;
     if (!found) return fill(this.words);
+    const beside = Object.values(found.before).reduce((all, count) => all + count, 0);
     const query = h("code", { title: found.query }, found.query);
     if (found.message) fill(this.words, query, `: ${found.message}`);
-    else fill(this.words, h("strong", {}, counted(found.count, "node")), found.count === 1 ? " matches " : " match ", query);
+    else fill(this.words, h("strong", {}, counted(found.count, "node")), found.count === 1 ? " matches " : " match ", query, beside > 0 && `, ${beside.toLocaleString("en-US")} in the other graph`);
   }
 }

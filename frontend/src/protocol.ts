@@ -265,6 +265,7 @@ export interface SearchAnswer {
 /** The nodes that are lit up because a query finds them. */
 export interface NodesFound {
   query: string;
+  /** How many they are in the graph that is shown. */
   count: number;
   /** Why the query cannot be answered. */
   message: string;

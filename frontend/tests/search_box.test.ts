@@ -97,6 +97,8 @@ describe("the bar above a graph in which nodes are lit up", () => {
     expect(bar.element.querySelector("[role=status]")!.textContent).toBe("17 nodes match op:<b>");
     bar.show({ ...found, count: 1 });
     expect(bar.element.textContent).toBe("1 node matches op:<b>");
+    bar.show({ ...found, before: { a: 2, b: 3 } });
+    expect(bar.element.textContent).toBe("17 nodes match op:<b>, 5 in the other graph");
     bar.show({ ...found, message: "Why." });
     expect(bar.element.textContent).toBe("op:<b>: Why.");
     bar.element.querySelector("button")!.click();

@@ -83,7 +83,7 @@ class NodeFilter:
         ]
         return {
             "query": self.query,
-            "count": len(self.first[0]),
+            "count": len(self._found[0]),
             "message": self.message,
             "boxes": boxes[0],
             "before": boxes[1] if len(boxes) > 1 else {},

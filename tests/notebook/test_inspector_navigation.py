@@ -242,6 +242,9 @@ def test_a_filter_lights_up_both_stages_side_by_side(page: Page):
     page.sends({"type": "filter", "query": "op:call_module class:Linear"})
     assert len(page.inspector.found["boxes"]) == 1
     assert len(page.inspector.found["before"]) == 2
+    focus, _ = page.sends({"type": "filter", "query": "path:head_key..head_key op:call_module"})
+    assert focus["before"], "it is gone from the stage that is shown"
+    assert page.inspector.found["count"] == 0
 
 
 def test_nodes_are_lit_up_from_python(page: Page):

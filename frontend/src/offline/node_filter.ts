@@ -51,7 +51,7 @@ export class NodeFilter {
     const found = this.found(panes);
     const [boxes, before] = found.map(({ names }, i) => counts(names.flatMap((name) => panes.all[i]!.view.boxOf(name) ?? [])));
     const message = found.every((side) => side.message) ? found[0]!.message : "";
-    return { query: this.query, count: this.first(panes)?.names.length ?? 0, message, boxes: boxes ?? {}, before: before ?? {} };
+    return { query: this.query, count: found[0]!.names.length, message, boxes: boxes ?? {}, before: before ?? {} };
   }
 
   private found(panes: Panes): Names[] {
