@@ -12,7 +12,7 @@ from fxlab._version import __version__
 if TYPE_CHECKING:
     from fxlab.drawing import Drawing, draw
     from fxlab.notebook import inspect
-    from fxlab.screen import report
+    from fxlab.screen import find_nodes, report
     from fxlab.session import Session, TransformationError
     from fxlab.tracing import TraceError, TraceWarning, example_inputs, from_exported, symbolic_trace
     from fxlab.transformations import (
@@ -57,6 +57,7 @@ _HOME = {
     "Drawing": "fxlab.drawing",
     "draw": "fxlab.drawing",
     "inspect": "fxlab.notebook",
+    "find_nodes": "fxlab.screen",
     "report": "fxlab.screen",
     "Session": "fxlab.session",
     "TransformationError": "fxlab.session",
@@ -133,6 +134,7 @@ __all__ = [
     "compose",
     "draw",
     "example_inputs",
+    "find_nodes",
     "first_divergence",
     "from_exported",
     "graph_diff",

@@ -2,6 +2,7 @@
 
 import { DetailsPanel } from "./details";
 import { download, fill, focusedIn, h, iconButton } from "./dom";
+import { FilterBar } from "./filter_bar";
 import type { GraphView } from "./graph_view";
 import { Legend } from "./legend";
 import { Panes } from "./panes";
@@ -10,7 +11,8 @@ import { PreviewBar } from "./preview_bar";
 import { rasterised } from "./png";
 import { savedPicture, type Drawing, type Side } from "./saved_picture";
 import { paintTogether } from "./overlay";
-import { isPicture, readMessage, type Before, type Details, type Overlay, type Overlays, type Pass, type Passes, type Picture, type Stages, type State, type ToKernel } from "./protocol";
+import { isNodesFound, isPicture, readMessage, type Before, type Details, type NodesFound, type Overlay, type Overlays, type Pass, type Passes, type Picture, type Stages, type State, type ToKernel } from "./protocol";
+import { queryFor } from "./query_help";
 import { SearchBox } from "./search_box";
 import { splitter } from "./splitter";
 import { StageBar } from "./stage_bar";
@@ -51,7 +53,8 @@ const KEYS: [string, string][] = [
   ["o", "go to the graph beside"],
   ["l", "move both graphs together, or one"],
   ["Backspace", "back to what was selected before"],
-  ["Esc", "end the preview, clear the selection"],
+  ["Shift + Enter", "show all that a search finds"],
+  ["Esc", "end the preview, the filter, clear the selection"],
 ];
 
 /** Whether a key is meant for what has the focus, and not for the program around. */
@@ -75,6 +78,7 @@ export class App {
     apply: (signature) => this.send({ type: "toggle", signature, on: true }),
     cancel: () => this.send({ type: "end-preview" }),
   });
+  private readonly filter = new FilterBar(() => this.lightUp(""));
   private readonly busy: BusyLine;
   private readonly banner = new Banner();
   private readonly title = h("h1", {});
@@ -142,6 +146,7 @@ export class App {
           this.send({ type: "select-group", path, before: this.isBefore });
         },
         open: (path) => this.send({ type: "open", path }),
+        lightUp: (field, node) => this.lightUp(queryFor(field, node)),
         locate: (box) => this.panes.focus([box], false, this.isBefore),
         limit: (signature, node, again) => this.limit(signature, node, again),
         clear: () => this.clear(),
@@ -171,6 +176,7 @@ export class App {
         this.send({ type: "select-group", path: result.name, before: false });
         this.send({ type: "open", path: result.name });
       },
+      lightUp: (query) => this.lightUp(query),
       leave: () => this.graph.element.focus({ preventScroll: true }),
     });
     this.main = this.layOut();
@@ -183,7 +189,7 @@ export class App {
       this.heightHandle(),
     );
     // Before the graph, which would clear the selection.
-    this.element.addEventListener("keydown", (event) => this.leavePreview(event), { capture: true });
+    this.element.addEventListener("keydown", (event) => this.leave(event), { capture: true });
     // VS Code hears every key that gets out of its page, as a command for the notebook.
     this.element.addEventListener("keydown", (event) => isPlainKey(event) && event.stopPropagation());
     // Notebook 7 asks the focused element before it asks those around it.
@@ -218,6 +224,7 @@ export class App {
       status: (status) => this.showStatus(status),
       overlays: (overlays) => this.showOverlays(overlays),
       stages: (stages) => Array.isArray(stages?.names) && this.showStages(stages),
+      found: (found) => this.showFound(isNodesFound(found) ? found : null),
       height: (height) => (this.element.style.height = height ? `${height}px` : ""),
     };
     for (const name of Object.keys(show) as (keyof State)[]) {
@@ -277,7 +284,7 @@ export class App {
     this.answered();
     const message = readMessage(content);
     if (message?.type === "focus") this.panes.focus(message.boxes, message.gently, message.before);
-    else if (message?.type === "found" && message.request === this.searchRequest) this.search.show(message.results, message.total);
+    else if (message?.type === "found" && message.request === this.searchRequest) this.search.show(message);
     else if (message?.type === "offers" && message.request.startsWith(this.name)) this.passes.showOffers(message.offers);
     else if (message?.type === "dot" && message.request.startsWith(this.name)) download(this.fileName("dot"), "text/vnd.graphviz", message.text);
     else if (message?.type === "pdf" && message.request.startsWith(this.name) && buffers[0]) download(this.fileName("pdf"), "application/pdf", new Blob([buffers[0]]));
@@ -318,12 +325,25 @@ export class App {
     if (this.trail.length > LONGEST_TRAIL) this.trail.shift();
   }
 
-  private leavePreview(event: KeyboardEvent): void {
-    const isElsewhere = (event.target as Element).closest("input, select, .fxi-menu[open]") !== null;
-    if (event.key !== "Escape" || !this.preview.preview || isElsewhere) return;
+  /** Ends a preview or, where there is none, a filter. */
+  private leave(event: KeyboardEvent): void {
+    const isElsewhere = (event.target as Element).closest("input, select, .fxi-menu[open], .fxi-offers") !== null;
+    if (event.key !== "Escape" || !(this.preview.preview || this.filter.shown) || isElsewhere) return;
     event.preventDefault();
     event.stopPropagation();
-    this.send({ type: "end-preview" });
+    if (this.preview.preview) this.send({ type: "end-preview" });
+    else this.lightUp("");
+  }
+
+  private lightUp(query: string): void {
+    this.send({ type: "filter", query });
+  }
+
+  private showFound(found: NodesFound | null): void {
+    const hadFocus = focusedIn(this.filter.element) !== null;
+    this.filter.show(found);
+    this.panes.setFound(found);
+    if (hadFocus && !found) this.graph.element.focus({ preventScroll: true });
   }
 
   private clear(): void {
@@ -373,6 +393,8 @@ export class App {
   private showBefore(before: Before): void {
     const picture = before?.picture;
     this.panes.showBefore(isPicture(picture) ? picture : null);
+    const found = this.model.get("found");
+    this.panes.setFound(isNodesFound(found) ? found : null);
     this.repaint();
     const details = this.model.get("details");
     if (details?.kind) this.showSelected(details);
@@ -500,7 +522,7 @@ export class App {
       { class: "fxi-main" },
       h("div", { class: "fxi-slot fxi-slot-passes" }, this.passes.element),
       splitter({ label: "Width of the passes", vertical: true, grows: true, size: () => size("--left"), resize: (to) => set("--left", to, 200, room() * 0.4) }),
-      h("div", { class: "fxi-slot fxi-slot-graph" }, this.stages.element, this.preview.element, this.panes.element),
+      h("div", { class: "fxi-slot fxi-slot-graph" }, this.stages.element, this.preview.element, this.filter.element, this.panes.element),
       splitter({ label: "Width of the details", vertical: true, grows: false, size: () => size("--right"), resize: (to) => set("--right", to, 220, room() * 0.45) }),
       this.detailsSlot,
       splitter({

@@ -10,6 +10,8 @@ export interface DetailActions {
   selectGroup(path: string): void;
   open(path: string): void;
   locate(box: string): void;
+  /** Lights up all that a node is computed from, or that is computed from it. */
+  lightUp(field: "inputs" | "users", node: string): void;
   clear(): void;
   /** Takes one rewrite of a pass back, or makes it again. */
   limit(signature: string, node: string, again: boolean): void;
@@ -55,8 +57,8 @@ export class DetailsPanel {
         ]),
       ),
       this.arguments(details),
-      this.links(details.kind === "node" ? "Inputs" : details.kind === "group" ? "Reads" : "Inputs of the model", details.inputs),
-      this.links(details.kind === "group" ? "Makes" : "Users", details.users),
+      this.links(details.kind === "node" ? "Inputs" : details.kind === "group" ? "Reads" : "Inputs of the model", details.inputs, this.onward(details, "inputs")),
+      this.links(details.kind === "group" ? "Makes" : "Users", details.users, this.onward(details, "users")),
       this.parameters(details),
       this.contents(details),
       this.candidates(details),
@@ -153,15 +155,22 @@ export class DetailsPanel {
     return h("button", { type: "button", class: "fxi-link", title: `Go to ${name}`, onclick: () => this.actions.jump(name) }, name);
   }
 
-  private links(title: string, links: Link[]): HTMLElement | null {
+  /** Returns what lights up all that lies before a node, or behind it. */
+  private onward({ kind, name }: Details, field: "inputs" | "users"): HTMLElement | null {
+    if (kind !== "node" || !name) return null;
+    const title = field === "inputs" ? `Light up all that ${name} is computed from` : `Light up all that is computed from ${name}`;
+    return h("button", { type: "button", class: "fxi-link fxi-onward", title, onclick: () => this.actions.lightUp(field, name) }, field === "inputs" ? "all upstream" : "all downstream");
+  }
+
+  private links(title: string, links: Link[], onward: HTMLElement | null): HTMLElement | null {
     if (links.length === 0) return null;
     const rows = links.map((link) => h("li", {}, this.link(link), link.text && h("span", { class: "fxi-muted" }, link.text)));
     const list = h("ul", { class: "fxi-links" }, rows.slice(0, FEW));
     if (rows.length > FEW) {
       const more = h("button", { type: "button", class: "fxi-button", onclick: () => (more.remove(), list.append(...rows.slice(FEW))) }, `Show all ${rows.length}`);
-      return section(title, list, more);
+      return section(title, onward, list, more);
     }
-    return section(title, list);
+    return section(title, onward, list);
   }
 
   private parameters(details: Details): HTMLElement | null {

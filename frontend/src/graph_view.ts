@@ -68,6 +68,8 @@ export class GraphView {
   /** The boxes that are selected; arrow keys start from the first. */
   private selected: string[] = [];
   private emphasis: Emphasis = { mark: null, matches: {} };
+  /** Box id -> how many of the nodes in it a query finds; null if nothing is looked for. */
+  private found: Record<string, number> | null = null;
   private painted: Painted | null = null;
   private still: ReturnType<typeof setTimeout> | undefined;
   private lastWheelElsewhere = 0;
@@ -127,6 +129,7 @@ export class GraphView {
     this.selected = this.selected.filter((id) => this.live!.elements.has(id));
     this.restyle();
     this.minimap.show(this.live);
+    this.minimap.light(this.found);
     this.measure();
     if (this.window.width === 0) return;
     if (!before || !this.shown || !this.moved) this.firstLook();
@@ -153,6 +156,13 @@ export class GraphView {
   setEmphasis(emphasis: Emphasis): void {
     this.emphasis = emphasis;
     this.restyle();
+  }
+
+  /** Lights up the boxes that hold found nodes, and dims the others. */
+  setFound(found: Record<string, number> | null): void {
+    this.found = found;
+    this.restyle();
+    this.minimap.light(found);
   }
 
   /** Colours the boxes by an overlay. */
@@ -305,8 +315,10 @@ export class GraphView {
     for (const id of edgesOut) near.add(live.picture.edges[id]!.target);
     const { preview } = live.picture;
     for (const [id, element] of live.edges) {
-      const ends = [live.picture.edges[id]!.source, live.picture.edges[id]!.target].map((end) => live.box(end));
+      const { source, target } = live.picture.edges[id]!;
+      const ends = [source, target].map((end) => live.box(end));
       element.classList.toggle("fxi-ghost", preview === true && ends.some((end) => end?.node && end.marks.some((mark) => mark === ADDED || mark === REMOVED)));
+      element.classList.toggle("fxi-found", this.countIn(source) > 0 && this.countIn(target) > 0);
       element.classList.toggle("fxi-in", edgesIn.has(id));
       element.classList.toggle("fxi-out", edgesOut.has(id));
     }
@@ -314,6 +326,9 @@ export class GraphView {
       const box = live.box(id)!;
       const lit = mark !== null && box.marks.includes(mark);
       element.classList.toggle("fxi-selected", selected.includes(id));
+      element.classList.toggle("fxi-found", this.countIn(id) > 0);
+      element.classList.toggle("fxi-kept", box.kind === "chip" && this.countIn(box.belongsTo) > 0);
+      live.setCount(id, box.openable && box.kind !== "cluster" ? this.countIn(id) : 0);
       element.classList.toggle("fxi-near", near.has(id));
       element.classList.toggle("fxi-lit", lit);
       element.classList.toggle("fxi-would", mark !== null && !lit && (matches[id] ?? 0) > 0 && box.kind !== "cluster");
@@ -326,9 +341,22 @@ export class GraphView {
       }
     }
     this.element.classList.toggle("fxi-previewing", preview === true);
+    this.element.classList.toggle("fxi-has-found", Object.keys(this.found ?? {}).length > 0);
     this.element.classList.toggle("fxi-has-overlay", this.painted !== null);
     this.element.classList.toggle("fxi-has-selection", edgesIn.size + edgesOut.size > 0);
     this.element.classList.toggle("fxi-has-lit", mark !== null && Object.values(live.picture.boxes).some((box) => box.marks.includes(mark)));
+  }
+
+  /** Returns how many nodes of a box are found. */
+  private countIn(id: string): number {
+    return this.found?.[id] ?? 0;
+  }
+
+  /** Says how much of a box is found, where that is not plain to see. */
+  private foundWords(box: Box, id: string): string {
+    const count = this.countIn(id);
+    if (count === 0) return "";
+    return box.openable ? `${count.toLocaleString("en-US")} of ${counted(box.count, "node")} found` : "Found";
   }
 
   private paintBox(element: SVGGElement, id: string, box: Box): void {
@@ -420,7 +448,7 @@ export class GraphView {
     if (!box) return;
     this.setSelected([id]);
     const words = this.painted?.boxes.get(id)?.words;
-    this.announce([box.label, ...box.details, words, this.changeWords(box)].filter(Boolean).join(", "));
+    this.announce([box.label, ...box.details, words, this.changeWords(box), this.foundWords(box, id)].filter(Boolean).join(", "));
     const area = this.live?.areas.get(id);
     if (bring && area) this.go(bringInto(this.viewport, area, this.window));
     this.actions.select(box, id);
@@ -510,6 +538,7 @@ export class GraphView {
       box.details.map((line) => h("div", {}, line)),
       this.painted?.boxes.has(this.idOf(box)) && h("div", {}, this.painted.boxes.get(this.idOf(box))!.words),
       box.marks.length > 0 && h("div", { class: "fxi-tooltip-changed" }, this.changeWords(box)),
+      this.countIn(this.idOf(box)) > 0 && box.openable && h("div", {}, this.foundWords(box, this.idOf(box))),
       hint && h("div", { class: "fxi-tooltip-hint" }, hint),
     );
     this.placeTooltip(event);

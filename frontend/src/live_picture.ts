@@ -32,10 +32,12 @@ export class LivePicture {
   readonly leaving = new Map<string, string[]>();
   readonly entering = new Map<string, string[]>();
 
+  private readonly offset: { x: number; y: number };
+
   constructor(readonly picture: Picture) {
     this.svg = parseSvg(picture.svg);
     this.svg.setAttribute("aria-hidden", "true");
-    const offset = canvasOffset(this.svg);
+    const offset = (this.offset = canvasOffset(this.svg));
     for (const element of this.svg.querySelectorAll<SVGGElement>("g[id]")) {
       const id = element.id;
       element.removeAttribute("id");
@@ -46,6 +48,24 @@ export class LivePicture {
 
   box(id: string): Box | undefined {
     return this.picture.boxes[id];
+  }
+
+  /** Writes on a box how many nodes in it are found; nothing if there are none. */
+  setCount(id: string, count: number): void {
+    const [element, area] = [this.elements.get(id), this.areas.get(id)];
+    element?.querySelector(":scope > .fxi-found-count")?.remove();
+    if (!element || !area || count === 0) return;
+    const words = count.toLocaleString("en-US");
+    const width = Math.max(2 * FLAG_RADIUS, 9 + 6.6 * words.length);
+    const [x, y] = [area.x - this.offset.x - FLAG_RADIUS, area.y - this.offset.y - FLAG_RADIUS];
+    element.append(
+      s(
+        "g",
+        { class: "fxi-found-count" },
+        s("rect", { x, y, width, height: 2 * FLAG_RADIUS, rx: FLAG_RADIUS }),
+        s("text", { x: x + width / 2, y: y + FLAG_RADIUS + 3.6, "text-anchor": "middle", "font-size": 10.5, "font-weight": "bold" }, words),
+      ),
+    );
   }
 
   private addEdge(id: string, element: SVGGElement): void {

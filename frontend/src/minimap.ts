@@ -41,6 +41,7 @@ export class Minimap {
       const box = live.box(id);
       if (!box || box.kind === "chip") return [];
       const rectangle = s("rect", { ...area, rx: 4, class: box.kind === "cluster" ? "fxi-minimap-cluster" : "fxi-minimap-box" });
+      rectangle.dataset["of"] = id;
       const mark = live.elements.get(id)?.style.getPropertyValue("--mark");
       if (mark && box.kind !== "cluster") {
         rectangle.classList.add("fxi-minimap-changed");
@@ -49,6 +50,13 @@ export class Minimap {
       return [rectangle];
     });
     this.element.replaceChildren(...rectangles, this.frame);
+  }
+
+  /** Lights up the boxes that hold what is found. */
+  light(found: Record<string, number> | null): void {
+    for (const rectangle of this.element.querySelectorAll<SVGRectElement>("[data-of]")) {
+      rectangle.classList.toggle("fxi-minimap-found", (found?.[rectangle.dataset["of"]!] ?? 0) > 0);
+    }
   }
 
   /** Shows which part is visible; hides itself when that is everything. */

@@ -3,7 +3,7 @@
 import { focusedIn, h } from "./dom";
 import { GraphView } from "./graph_view";
 import type { Painted } from "./overlay";
-import type { Box, Details, Picture, Stages } from "./protocol";
+import type { Box, Details, NodesFound, Picture, Stages } from "./protocol";
 import { splitter } from "./splitter";
 import { titleOfStage } from "./stage_bar";
 import { clamp } from "./viewport";
@@ -118,6 +118,12 @@ export class Panes {
     this.pointed = pointed;
     here?.say("");
     there?.say(box ? counterpartWords(boxes.flatMap((id) => there.graph.labelOf(id) ?? [])) : "");
+  }
+
+  /** Lights up what is found, in the graph and in the one beside it. */
+  setFound(found: NodesFound | null): void {
+    this.graph.setFound(found && found.boxes);
+    this.before?.graph.setFound(found && found.before);
   }
 
   /** Colours the graph, and the one beside it. */

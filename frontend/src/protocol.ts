@@ -262,6 +262,28 @@ export interface SearchResult {
   text: string;
 }
 
+export interface SearchAnswer {
+  /** The best of all. */
+  results: SearchResult[];
+  total: number;
+  /** How many of all are nodes. */
+  nodes: number;
+  /** Why the query cannot be answered. */
+  message: string;
+}
+
+/** The nodes that are lit up because a query finds them. */
+export interface NodesFound {
+  query: string;
+  /** How many they are in the graph that is shown. */
+  count: number;
+  /** Why the query cannot be answered. */
+  message: string;
+  /** Box id -> how many of the nodes are in it, also in the graph beside. */
+  boxes: Record<string, number>;
+  before: Record<string, number>;
+}
+
 export interface State {
   picture: Picture;
   before: Before;
@@ -272,6 +294,7 @@ export interface State {
   status: Status;
   stages: Stages;
   overlays: Overlays;
+  found: NodesFound | Record<string, never>;
   height: number;
 }
 
@@ -290,13 +313,14 @@ export type ToKernel =
   | { type: "select-node"; name: string; show: boolean; before: boolean }
   | { type: "reveal-pass"; signature: string }
   | { type: "search"; query: string; request: string }
+  | { type: "filter"; query: string }
   | { type: "export-dot" | "export-pdf"; request: string }
   | { type: "show-stage"; stage: number; compared: Comparison; beside: boolean }
   | { type: "show-overlay"; name: string };
 
 export type FromKernel =
   | { type: "focus"; boxes: string[]; gently: boolean; before: boolean }
-  | { type: "found"; request: string; results: SearchResult[]; total: number }
+  | ({ type: "found"; request: string } & SearchAnswer)
   | { type: "offers"; request: string; offers: Offer[] }
   | { type: "dot"; request: string; text: string }
   /** Its bytes come beside the message. */
@@ -319,6 +343,8 @@ export function readMessage(content: unknown): FromKernel | null {
             request: content["request"],
             results: content["results"].filter(isSearchResult),
             total: Number(content["total"]) || 0,
+            nodes: Number(content["nodes"]) || 0,
+            message: typeof content["message"] === "string" ? content["message"] : "",
           }
         : null;
     case "offers":
@@ -348,6 +374,10 @@ export function isPicture(value: unknown): value is Picture {
     isObject(value["matches"]) &&
     Array.isArray(value["signatures"])
   );
+}
+
+export function isNodesFound(value: unknown): value is NodesFound {
+  return isObject(value) && typeof value["query"] === "string" && typeof value["message"] === "string" && isObject(value["boxes"]) && isObject(value["before"]);
 }
 
 function isSearchResult(value: unknown): value is SearchResult {

@@ -1,40 +1,58 @@
 /** The search field: the kernel looks through all nodes, shown or not. */
 
 import { debounce, fill, focusedIn, h, icon } from "./dom";
-import type { SearchResult } from "./protocol";
+import type { SearchAnswer, SearchResult } from "./protocol";
+import { FIELDS } from "./query_help";
 
 export interface SearchActions {
   search(query: string): void;
   choose(result: SearchResult): void;
+  /** Lights up in the graph all that a query finds. */
+  lightUp(query: string): void;
   leave(): void;
 }
 
+/** A row of the list, and what choosing it does. */
+interface Row {
+  element: HTMLElement;
+  choose(): void;
+}
+
+const NOTHING: SearchAnswer = { results: [], total: 0, nodes: 0, message: "" };
 let numberOfBoxes = 0;
 
 export class SearchBox {
   readonly element: HTMLElement;
   private readonly input: HTMLInputElement;
   private readonly list: HTMLUListElement;
+  private readonly note = h("p", { class: "fxi-search-note", role: "status" });
+  private readonly popup: HTMLElement;
   private readonly id = `fxi-search-${(numberOfBoxes += 1)}`;
-  private results: SearchResult[] = [];
-  private active = 0;
+  private readonly help: Row[];
+  private answer = NOTHING;
+  private rows: Row[] = [];
+  /** The row that Enter chooses; -1 for none. */
+  private active = -1;
   private asked = "";
   /** What the results on show were asked for. */
   private answered = "";
-  private enterPressed = false;
+  /** What is to be done once the answer is there. */
+  private waiting: "choose" | "light up" | null = null;
 
   constructor(private readonly actions: SearchActions) {
     const ask = debounce(() => {
       this.asked = this.query;
       if (this.asked) actions.search(this.asked);
-      else this.hide();
+      else this.showHelp();
     }, 120);
-    this.list = h("ul", { id: this.id, role: "listbox", class: "fxi-results", hidden: true, "aria-label": "Results" });
+    this.list = h("ul", { id: this.id, role: "listbox", "aria-label": "Results" });
+    this.popup = h("div", { class: "fxi-results", hidden: true, onpointerdown: (event: PointerEvent) => event.preventDefault() }, this.list, this.note);
     this.input = h("input", {
       type: "text",
       class: "fxi-search-input",
       placeholder: "Search nodes  /",
-      "aria-label": "Search nodes by name, op, target, module, class, shape or dtype",
+      "aria-label": "Search nodes by name, op, target, module, class, shape, dtype or source",
+      "aria-describedby": `${this.id}-note`,
       role: "combobox",
       "aria-expanded": "false",
       "aria-controls": this.id,
@@ -42,14 +60,19 @@ export class SearchBox {
       spellcheck: "false",
       autocomplete: "off",
       oninput: () => {
-        this.enterPressed = false;
+        this.waiting = null;
         ask();
       },
       onkeydown: (event: KeyboardEvent) => this.onKey(event),
-      onfocus: () => this.results.length > 0 && this.input.value && this.reveal(),
+      onfocus: () => (this.query ? this.rows.length > 0 && this.isCurrent && this.reveal() : this.showHelp()),
       onblur: () => setTimeout(() => this.hide(), 150),
     });
-    this.element = h("div", { class: "fxi-search", role: "search" }, icon("search"), this.input, this.list);
+    this.note.id = `${this.id}-note`;
+    this.help = FIELDS.map(({ field, example, words }) => ({
+      element: h("li", { class: "fxi-search-field" }, h("code", {}, example), h("small", {}, words)),
+      choose: () => this.begin(`${field}:`),
+    }));
+    this.element = h("div", { class: "fxi-search", role: "search" }, icon("search"), this.input, this.popup);
   }
 
   focus(): void {
@@ -57,22 +80,19 @@ export class SearchBox {
     this.input.select();
   }
 
-  show(results: SearchResult[], total: number): void {
-    if (focusedIn(this.element) !== this.input) return;
-    this.results = results;
-    this.active = 0;
+  show(answer: SearchAnswer): void {
+    if (focusedIn(this.element) !== this.input || !this.query) return;
+    this.answer = answer;
     this.answered = this.asked;
-    if (this.enterPressed && this.isCurrent && results[0]) return this.choose(results[0]);
-    const rows = results.map((result, i) => this.option(result, i));
-    const rest = total - results.length;
-    fill(
-      this.list,
-      rows,
-      results.length === 0 && h("li", { class: "fxi-no-results" }, "No node or group has all of these words."),
-      rest > 0 && h("li", { class: "fxi-no-results" }, `and ${rest.toLocaleString("en-US")} more: add a word`),
-    );
-    this.reveal();
-    this.mark();
+    const { results, total, nodes, message } = answer;
+    const waiting = this.isCurrent ? this.waiting : null;
+    if (waiting === "choose" && results[0]) return this.choose(results[0]);
+    if (waiting === "light up" && nodes > 0) return this.lightUp();
+    const rows = results.map((result): Row => ({ element: resultRow(result), choose: () => this.choose(result) }));
+    if (nodes > 0) rows.push({ element: allRow(nodes), choose: () => this.lightUp() });
+    const words = total === 0 ? "Nothing has all of this." : results.length < total ? `The first ${results.length} of ${total.toLocaleString("en-US")}: add a word` : "";
+    this.fillWith("Results", rows, message || words);
+    this.activate(rows.length > 0 ? 0 : -1);
   }
 
   private get query(): string {
@@ -84,21 +104,36 @@ export class SearchBox {
     return this.answered === this.query;
   }
 
-  private option(result: SearchResult, i: number): HTMLElement {
-    return h(
-      "li",
-      {
-        role: "option",
-        id: `${this.id}-${i}`,
-        "aria-selected": "false",
-        onpointerdown: (event: PointerEvent) => {
-          event.preventDefault();
-          this.choose(result);
-        },
-      },
-      h("span", { class: `fxi-result-kind fx-${result.kind}` }, result.kind),
-      h("span", { class: "fxi-result-words" }, h("strong", {}, result.name), h("small", {}, result.text)),
-    );
+  /** Says what can be asked for; choosing a field begins a term. */
+  private showHelp(): void {
+    if (focusedIn(this.element) !== this.input) return;
+    this.answer = NOTHING;
+    this.answered = this.asked = "";
+    this.fillWith("Fields", this.help, "All words must be found. A minus before a word leaves out what has it: -op:get_attr");
+    this.activate(-1);
+  }
+
+  private begin(text: string): void {
+    this.input.value = text;
+    this.input.dispatchEvent(new Event("input"));
+  }
+
+  private fillWith(label: string, rows: Row[], note: string): void {
+    this.rows = rows;
+    this.list.setAttribute("aria-label", label);
+    rows.forEach(({ element, choose }, i) => {
+      element.setAttribute("role", "option");
+      element.id = `${this.id}-${i}`;
+      element.onpointerdown = (event) => {
+        event.preventDefault();
+        choose();
+      };
+    });
+    fill(this.list, rows.map(({ element }) => element));
+    this.list.hidden = rows.length === 0;
+    fill(this.note, note);
+    this.note.hidden = note === "";
+    this.reveal();
   }
 
   private onKey(event: KeyboardEvent): void {
@@ -107,39 +142,67 @@ export class SearchBox {
       this.hide();
       this.actions.leave();
     } else if (event.key === "Enter") {
-      const result = this.results[this.active];
-      if (!this.isCurrent) this.enterPressed = true;
-      else if (result && !this.list.hidden) this.choose(result);
+      this.enter(event.shiftKey);
     } else if (event.key === "ArrowDown" || event.key === "ArrowUp") {
       event.preventDefault();
-      const count = this.results.length;
-      if (count) this.active = (this.active + (event.key === "ArrowDown" ? 1 : count - 1)) % count;
-      this.mark();
+      if (this.popup.hidden && !this.query) return this.showHelp();
+      const count = this.rows.length;
+      const step = event.key === "ArrowDown" ? 1 : -1;
+      if (count) this.activate(this.active < 0 && step < 0 ? count - 1 : (this.active + step + count) % count);
     }
   }
 
+  private enter(all: boolean): void {
+    if (this.query && !this.isCurrent) this.waiting = all ? "light up" : "choose";
+    else if (all && this.answer.nodes > 0) this.lightUp();
+    else if (!all && !this.popup.hidden) this.rows[this.active]?.choose();
+  }
+
   private choose(result: SearchResult): void {
-    this.enterPressed = false;
+    this.waiting = null;
     this.hide();
     this.actions.choose(result);
     this.actions.leave();
   }
 
-  private mark(): void {
-    [...this.list.querySelectorAll("[role=option]")].forEach((option, i) => {
-      option.setAttribute("aria-selected", String(i === this.active));
-      if (i === this.active) option.scrollIntoView?.({ block: "nearest" });
+  private lightUp(): void {
+    this.waiting = null;
+    this.hide();
+    this.actions.lightUp(this.answered);
+    this.actions.leave();
+  }
+
+  private activate(row: number): void {
+    this.active = row;
+    this.rows.forEach(({ element }, i) => {
+      element.setAttribute("aria-selected", String(i === row));
+      if (i === row) element.scrollIntoView?.({ block: "nearest" });
     });
-    this.input.setAttribute("aria-activedescendant", this.results.length ? `${this.id}-${this.active}` : "");
+    if (row < 0) this.input.removeAttribute("aria-activedescendant");
+    else this.input.setAttribute("aria-activedescendant", `${this.id}-${row}`);
   }
 
   private reveal(): void {
-    this.list.hidden = false;
-    this.input.setAttribute("aria-expanded", "true");
+    this.popup.hidden = false;
+    this.input.setAttribute("aria-expanded", String(this.rows.length > 0));
   }
 
   private hide(): void {
-    this.list.hidden = true;
+    this.popup.hidden = true;
     this.input.setAttribute("aria-expanded", "false");
   }
+}
+
+function resultRow({ kind, name, text }: SearchResult): HTMLElement {
+  return h(
+    "li",
+    {},
+    h("span", { class: `fxi-result-kind fx-${kind}` }, kind),
+    h("span", { class: "fxi-result-words" }, h("strong", {}, name), h("small", {}, text)),
+  );
+}
+
+function allRow(nodes: number): HTMLElement {
+  const words = nodes === 1 ? "Show it in the graph" : `Show all ${nodes.toLocaleString("en-US")} in the graph`;
+  return h("li", { class: "fxi-search-all" }, icon("target"), h("span", {}, words), h("kbd", {}, "Shift + Enter"));
 }

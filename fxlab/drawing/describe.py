@@ -15,10 +15,11 @@ from fxlab.drawing.hierarchy import Group, Leaf
 from fxlab.nested import class_of
 from fxlab.tensors import known_number
 
-_DTYPES = {
+DTYPES = {
     "float32": "f32", "float64": "f64", "float16": "f16", "bfloat16": "bf16", "int64": "i64", "int32": "i32",
     "int16": "i16", "int8": "i8", "uint8": "u8", "complex64": "c64", "complex128": "c128",
 }  # fmt: skip
+"""What dtypes are called on boxes."""
 _PLUMBING = {"size", "dim", "numel", "stride"}
 _BINARY_SYMBOLS = {"add": "+", "sub": "−", "mul": "×", "truediv": "÷", "div": "÷"}  # noqa: RUF001
 
@@ -214,7 +215,7 @@ def _value_text(value: Any) -> str:
     if shape is not None:
         dtype = str(getattr(value, "dtype", "")).removeprefix("torch.")
         sizes = "×".join(str(known_number(size)) for size in shape) or "scalar"  # noqa: RUF001
-        return f"{sizes} {_DTYPES.get(dtype, dtype)}".rstrip()
+        return f"{sizes} {DTYPES.get(dtype, dtype)}".rstrip()
     if isinstance(value, list | tuple):
         inner = list(dict.fromkeys(_value_text(v) for v in value if v is not None))
         return f"{len(value)} × ({inner[0]})" if len(inner) == 1 else f"({len(value)} values)"  # noqa: RUF001

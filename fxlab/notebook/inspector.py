@@ -21,7 +21,7 @@ from fxlab.screen import pass_offer
 from fxlab.screen.description import describe
 from fxlab.screen.front_end import FrontEndMissingError, front_end_file
 from fxlab.screen.measured_overlays import MeasuredOverlays
-from fxlab.screen.node_search import NodeSearch
+from fxlab.screen.node_filter import NodeFilter
 from fxlab.screen.overlay_state import PAINTS, overlay_state
 from fxlab.screen.panes import Panes, Selection
 from fxlab.screen.pass_state import (
@@ -32,6 +32,7 @@ from fxlab.screen.pass_state import (
     readable_name,
 )
 from fxlab.screen.picture_state import picture_state
+from fxlab.screen.query import QueryError
 from fxlab.screen.scene import marks_of
 from fxlab.screen.session_state import (
     NO_PASS_IS_ON,
@@ -87,6 +88,7 @@ class Inspector(anywidget.AnyWidget):  # type: ignore[misc]
     tables = traitlets.Dict().tag(sync=True)
     stages = traitlets.Dict().tag(sync=True)
     overlays = traitlets.Dict().tag(sync=True)
+    found = traitlets.Dict().tag(sync=True)
     measured = traitlets.List().tag(sync=True)
     status = traitlets.Dict({"busy": None, "error": None}).tag(sync=True)
     height = traitlets.Int(720, min=240, max=4000).tag(sync=True)
@@ -111,7 +113,7 @@ class Inspector(anywidget.AnyWidget):  # type: ignore[misc]
         self._selection: Selection | None = None
         self._pass_errors: dict[str, str] = {}
         self._number_of_errors = 0
-        self._search: NodeSearch | None = None
+        self._filter = NodeFilter(self._panes)
         self._svg = ""
         super().__init__(height=height)
         self._unsubscribe = _follow(session, self)
@@ -195,8 +197,43 @@ class Inspector(anywidget.AnyWidget):  # type: ignore[misc]
         self._show_chosen()
         self._measure_overlay_again()
 
+    def filter(self, query: str | None) -> None:
+        """Light up in the graph what a query finds, and dim the rest.
+
+        Closed groups say how many of the nodes are in them. It stays while groups are opened and closed and
+        passes switched.
+
+        Parameters
+        ----------
+        query
+            As in :func:`fxlab.find_nodes`, such as ``"by:merge-linears"`` or ``"path:input_ids..output"``;
+            ``None`` to end it.
+
+        Raises
+        ------
+        TypeError
+            If it is neither text nor ``None``.
+        ValueError
+            If the query cannot be answered, for example because it names a node that is not there.
+        """
+        if query is not None and not isinstance(query, str):
+            raise TypeError(f"filter expected a query or None, got {type(query).__name__}.")
+        with self._panes.tentative(), self._filter.tentative():
+            self._filter.choose(query or "")
+            if self._filter.message:
+                raise QueryError(self._filter.message)
+            self._redraw()
+        self._focus_found()
+
+    def _focus_found(self) -> None:
+        names, before = self._filter.first
+        if names:
+            # Who has selected something is looking at it.
+            self._focus(names, gently=self._selection is not None, before=before)
+
     def _show_chosen(self) -> None:
         self._panes.show()
+        self._filter.refresh()
         self._forget_selection_that_is_gone()
         self._show_stages()
         self._redraw()
@@ -326,7 +363,9 @@ class Inspector(anywidget.AnyWidget):  # type: ignore[misc]
             case messages.RevealPass(signature):
                 self._reveal(self._offered(signature))
             case messages.Search(query, request):
-                self.send({"type": "found", "request": request, **self._find(query)})
+                self.send({"type": "found", "request": request, **self._filter.find(query)})
+            case messages.Filter(query):
+                self._light_up(query)
             case messages.ExportDot(request):
                 self.send({"type": "dot", "request": request, "text": self._dot()})
             case messages.ExportPdf(request):
@@ -378,6 +417,13 @@ class Inspector(anywidget.AnyWidget):  # type: ignore[misc]
         if selection == Selection("node", node) and there:
             self._select_node(there[0])
 
+    def _light_up(self, query: str) -> None:
+        """Do as :meth:`filter`; a query that cannot be answered is shown with the reason."""
+        with self._panes.tentative(), self._filter.tentative():
+            self._filter.choose(query)
+            self._redraw()
+        self._focus_found()
+
     def _change(self, p: Transformation, words: str, failure: str, action: Callable[[], None]) -> None:
         self._pass_errors.pop(p.signature, None)
         try:
@@ -409,11 +455,6 @@ class Inspector(anywidget.AnyWidget):  # type: ignore[misc]
     def _dot(self) -> str:
         return self._panes.dot(self._shown_overlays())
 
-    def _find(self, query: str) -> dict[str, Any]:
-        if self._search is None or self._search.graph_module is not self._scene.graph_module:
-            self._search = NodeSearch(self._scene.graph_module, self._scene.hierarchy)
-        return self._search.find(query)
-
     # What the screen shows.
 
     def _session_changed(self) -> None:
@@ -434,6 +475,7 @@ class Inspector(anywidget.AnyWidget):  # type: ignore[misc]
         for p in self.session.applied:
             if before.get(p.name) != self._applied[p.name]:
                 self._scene.uncover(self._changed_by(p), p.name)
+        self._filter.refresh()
         self._refresh(changed_by=[p for p in self.session.applied if p.name not in before])
 
     def _show_interruption(self) -> None:
@@ -472,6 +514,7 @@ class Inspector(anywidget.AnyWidget):  # type: ignore[misc]
         matches = matched_nodes(self._explained)
         self.picture = picture_state(picture, self._scene.view.box_of, matches) | compared
         self.before = {"picture": picture_state(beside[0], {}, {}) | compared} if beside else {}
+        self.found = self._filter.state()
         if self._overlay is None or self._shown_overlays():
             self._show_overlays()
 

@@ -203,6 +203,14 @@ class Search:
 
 
 @dataclass(frozen=True, slots=True)
+class Filter:
+    """Light up in the graph what a query finds; nothing if it is empty."""
+
+    type: ClassVar[str] = "filter"
+    query: str
+
+
+@dataclass(frozen=True, slots=True)
 class ExportDot:
     """Ask for the view in the DOT language."""
 
@@ -260,6 +268,7 @@ Message = (
     | ClearSelection
     | RevealPass
     | Search
+    | Filter
     | ExportDot
     | ExportPdf
     | ShowStage

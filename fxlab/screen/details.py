@@ -53,10 +53,11 @@ def node_description(
 ) -> dict[str, Any]:
     """Describe a node without its source, which many nodes share; ``flops`` is of the same graph."""
     path = hierarchy.leaves[hierarchy.position_of[node.name]].path
+    module, path_of_call = module_path_of(node), node.target if node.op == "call_module" else None
     fields = [
         _field("Op", node.op, code=True),
         _field("Target", target_text(node), code=True),
-        *(_field("Module", where, code=True) for where in [module_path_of(node)] if where != node.target),
+        _field("Module", "" if path_of_call == module else module, code=True),
         _field("Class", class_name_of(node), code=True),
         *(_field("Value", kind) for kind in [str(node.type)] if node.type is not None),
         _field("FLOPs", _count(_flops(hierarchy, flops).of_node(node))),

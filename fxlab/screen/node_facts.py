@@ -7,9 +7,10 @@ import re
 from typing import Any
 
 import torch
-from torch import fx
+from torch import fx, nn
 
 from fxlab.nested import ObjectParts, tensors_inside
+from fxlab.screen.wire import clip
 from fxlab.tensors import known_number
 
 _FRAME = re.compile(r'^\s*File "(?P<file>[^"\n]+)", line (?P<line>\d+), in (?P<function>[^\n]*)$', re.M)
@@ -43,6 +44,14 @@ def class_name_of(node: fx.Node) -> str:
         return ""
     found = _stack(node)[-1][1]
     return f"{found.__module__}.{found.__qualname__}" if isinstance(found, type) else str(found)
+
+
+def class_names_of(node: fx.Node, called: nn.Module | None = None) -> str:
+    """Return the bare names of the classes around a node, and of that of the module that it calls."""
+    classes = [found.__qualname__ if isinstance(found, type) else str(found) for _, found in _stack(node)]
+    if called is not None:
+        classes.append(type(called).__qualname__)
+    return clip(" ".join(dict.fromkeys(name.rpartition(".")[2] for name in classes)), 1_000)
 
 
 def value_rows(node: fx.Node) -> list[tuple[str, str]]:

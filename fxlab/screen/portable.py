@@ -21,7 +21,7 @@ from fxlab.drawing.layout import lay_out
 from fxlab.drawing.typography import FONT, has_known_width, shorten, text_width
 from fxlab.screen.counterparts import Counterparts
 from fxlab.screen.details import group_details, model_details, node_description, source_frame
-from fxlab.screen.node_facts import frames_of
+from fxlab.screen.node_facts import class_names_of, frames_of
 from fxlab.screen.overlay_state import PAINTS, described
 from fxlab.screen.scene import REVEAL_BUDGET
 from fxlab.screen.stages import Stages
@@ -248,6 +248,9 @@ class PortableGraphs:
             node_description(node, hierarchy, None, self._candidates.get(node.name, {}), (), self._flops)
         )
         details["frames"] = [self._frame(frame) for frame in frames_of(node)]
+        details["inputs"] = [other.name for other in node.all_input_nodes]
+        called = hierarchy.modules.get(str(node.target)) if node.op == "call_module" else None
+        details["classes"] = class_names_of(node, called)
         return self._nodes.number(details)
 
     def _frame(self, frame: dict[str, Any]) -> int:

@@ -9,6 +9,7 @@ from torch import fx
 
 from fxlab.drawing import Hierarchy, Picture, View, build_hierarchy, render, to_digraph
 from fxlab.overlays import Overlay
+from fxlab.screen.node_search import NodeSearch
 
 Marks = dict[str, tuple[str, ...]]
 
@@ -34,6 +35,7 @@ class Scene:
         self._graph_module = graph_module
         self._marks = marks_of(graph_module) if marks is None else marks
         self.hierarchy: Hierarchy = build_hierarchy(graph_module)
+        self._search: NodeSearch | None = None
         self._opened: dict[str, str] = {}
         """Path of a group -> the name of the pass it was opened for, or "" if a person opened it."""
         self.overview()
@@ -55,6 +57,14 @@ class Scene:
         if graph_module is not self._graph_module:
             self.hierarchy = build_hierarchy(graph_module)
             self._graph_module = graph_module
+            self._search = None
+
+    @property
+    def search(self) -> NodeSearch:
+        """Looks for nodes and groups; what it looks through is read when it is first asked."""
+        if self._search is None:
+            self._search = NodeSearch(self._graph_module, self.hierarchy)
+        return self._search
 
     @property
     def view(self) -> View:

@@ -272,6 +272,31 @@ def test_a_node_that_is_hidden_in_a_group_is_found_by_searching(page: LabPage, i
     expect(inspector.locator(".fxi-layer svg .fxi-selected")).to_be_in_viewport()
 
 
+def test_what_is_found_stays_lit_up_while_passes_are_switched(page: LabPage, inspector: Locator) -> None:
+    bar, lit = inspector.locator(".fxi-found-bar"), inspector.locator(".fxi-layer svg .node.fxi-found")
+    search = inspector.get_by_role("combobox", name="Search")
+    search.fill("by:nobody")
+    expect(inspector.locator(".fxi-results")).to_contain_text('There is no pass "nobody".')
+    search.fill("by:merge-linears")
+    page.page.keyboard.press("Enter")
+    expect(inspector.locator(".fxi-results")).to_contain_text("Nothing has all of this.")
+    search.fill("class:Linear op:call_module name:query")
+    page.page.keyboard.press("Shift+Enter")
+    page.settle(inspector)
+    expect(bar).to_contain_text("4 nodes match class:Linear op:call_module name:query")
+    expect(lit).to_have_count(4)
+    switch(inspector, "Merge linears").click()
+    page.settle(inspector)
+    expect(bar).to_contain_text("4 nodes match")
+    expect(lit.filter(has_text="query_key_merged")).to_have_count(4)
+    page.screenshot("inspector-found", inspector)
+    inspector.locator(".fxi-graph").focus()
+    page.page.keyboard.press("Escape")
+    page.settle(inspector)
+    expect(bar).to_be_hidden()
+    expect(lit).to_have_count(0)
+
+
 def test_the_graph_is_saved_as_svg_as_pdf_and_as_dot(
     page: LabPage, inspector: Locator, tmp_path: Path
 ) -> None:

@@ -12,18 +12,33 @@ import torch
 from accessibility import violations
 from PIL import Image
 from playwright.sync_api import Browser, Page, expect
-from report_page import ARTIFACTS, box, checked, details_title, elements_of, make_session, opened, settle
+from report_page import (
+    ARTIFACTS,
+    Block,
+    Blocks,
+    box,
+    checked,
+    details_title,
+    elements_of,
+    make_session,
+    opened,
+    settle,
+)
 
 import fxlab
-from fxlab import MergeLinears, Session
+from fxlab import ChangeTrueDivToMulByInverse, MergeLinears, Session
 from fxlab.drawing import View, build_hierarchy, render
 from fxlab.drawing.layout import lay_out
 from fxlab.overlays import Subject, source
+from fxlab.screen.node_search import NodeSearch, names_of_passes
+from fxlab.screen.query import FIELDS
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "drawing"))
 from drawing_models import Llama
 
 pytestmark = pytest.mark.browser
+
+FORWARD = Block.forward.__code__.co_firstlineno + 1
 
 
 @pytest.fixture(scope="module")
@@ -311,4 +326,144 @@ def test_the_page_draws_what_python_draws(browser: Browser, tmp_path: Path, open
         coloured = elements_of(render(view, marks=marks, overlay=overlay).svg)
         assert elements_of(saved_svg(page, tmp_path)) == coloured
         assert coloured.keys() - expected.keys() == {"fx-legend"}
+    page.context.close()
+
+
+QUERIES = [
+    "linear", "merged 2", "changed", "forward", "op:call_module", "-op:call_module", "target:truediv",
+    "target:embedding -name:output", "module:blocks.1", "class:Block", "class:block op:call_function",
+    "class:Linear -class:Block", "class:torch.nn", "shape:2x5", "shape:(2, 5)", "shape:8", "shape:()",
+    "dtype:float32", "dtype:i64", "source:.py", "source:forward", f"source:report_page.py:{FORWARD}",
+    "by:merge-linears", "by:mergelinears -name:merged_1", "-by:change", "inputs:mul_1", "users:embedding",
+    "path:embedding..mul_2", "path:EMBEDDING..embedding", "path:mul_2..embedding", "path:mul..",
+    "inputs:nobody", "users:mul_", "by:nobody", "opp:x", "op:", '"', "-", "(", "shape:x", "İ", "<img",
+    "x:\u00a0y", "\u202e",
+]  # fmt: skip
+
+
+def test_the_page_finds_what_python_finds(browser: Browser, tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    traced = fxlab.symbolic_trace(Blocks(), (torch.arange(10).reshape(2, 5),))
+    session = Session(traced, passes=[MergeLinears(), ChangeTrueDivToMulByInverse()])
+    session.apply("merge-linears")
+    file = fxlab.report(session, tmp_path / "searched.html", measure=False)
+    search = NodeSearch(session.graph_module, build_hierarchy(session.graph_module))
+    with checked(opened(browser, file)) as page:
+        field, popup = page.get_by_role("combobox", name="Search"), page.locator(".fxi-results")
+        for query in QUERIES:
+            expected = search.find(query, names_of_passes(session.passes))
+            field.fill("")
+            expect(popup.get_by_role("option", name="op:call_module")).to_be_visible()
+            field.fill(query)
+            expect(popup.locator(".fxi-search-field")).to_have_count(0)
+            names = [result["name"] for result in expected["results"]]
+            assert popup.locator("strong").all_text_contents() == names, query
+            shown = popup.locator(".fxi-search-all")
+            words = {0: [], 1: ["Show it in the graph"]}.get(
+                expected["nodes"], [f"Show all {expected['nodes']} in the graph"]
+            )
+            assert shown.locator("span").all_text_contents() == words, query
+            if not names:
+                expect(popup).to_contain_text(expected["message"] or "Nothing has all of this.")
+
+
+def test_what_is_found_is_lit_up(page: Page) -> None:
+    bar, lit = page.locator(".fxi-found-bar"), page.locator(".fxi-layer svg .node.fxi-found")
+    search = page.get_by_role("combobox", name="Search")
+    expect(bar).to_be_hidden()
+    page.get_by_role("button", name="Close the groups that were opened").click()
+    settle(page)
+    search.fill("path:embedding..blocks_1_query")
+    page.keyboard.press("Shift+Enter")
+    settle(page)
+    count = bar.locator("strong").text_content() or ""
+    assert count.endswith(" nodes")
+    expect(bar).to_contain_text("match path:embedding..blocks_1_query")
+    expect(lit).to_have_count(int(count.split()[0]))
+    expect(page.locator(".fxi-found-count")).to_have_count(0)
+    box(page, "blocks.0").locator(".fxi-toggle-hit").click()
+    settle(page)
+    inside = int(page.locator(".fxi-found-count").text_content() or "")
+    assert inside > 1
+    expect(lit).to_have_count(int(count.split()[0]) - inside + 1)
+    box(page, "blocks.0").hover()
+    expect(page.get_by_role("tooltip")).to_contain_text(f"{inside} of")
+    page.get_by_role("combobox", name="Stage of the graph").select_option("0")
+    settle(page)
+    expect(bar).to_contain_text("nodes match path:embedding..blocks_1_query")
+    page.keyboard.press("Tab")
+    page.keyboard.press("Escape")
+    settle(page)
+    expect(bar).to_be_hidden()
+    expect(lit).to_have_count(0)
+    expect(box(page, "mul")).to_have_count(0)
+
+
+def test_what_comes_before_and_after_a_node_is_lit_up(page: Page) -> None:
+    search, bar = page.get_by_role("combobox", name="Search"), page.locator(".fxi-found-bar")
+    search.fill("mul_1")
+    page.keyboard.press("Enter")
+    settle(page)
+    details = page.get_by_role("region", name="Details")
+    details.get_by_role("button", name="all upstream").click()
+    settle(page)
+    expect(bar).to_contain_text("inputs:mul_1")
+    details.get_by_role("button", name="all downstream").click()
+    settle(page)
+    expect(bar).to_contain_text("users:mul_1")
+    page.get_by_role("button", name="Show all nodes alike again").click()
+    settle(page)
+    expect(bar).to_be_hidden()
+    expect(page.locator(".fxi-graph").first).to_be_focused()
+
+
+def test_what_can_be_asked_for_is_offered(page: Page) -> None:
+    page.locator(".fxi-graph").first.focus()
+    page.keyboard.press("/")
+    search, options = page.get_by_role("combobox", name="Search"), page.locator(".fxi-results [role=option]")
+    expect(options).to_have_count(len(FIELDS))
+    expect(page.get_by_role("listbox", name="Fields")).to_be_visible()
+    page.keyboard.press("Enter")
+    expect(search).to_have_value("")
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press("Enter")
+    expect(search).to_have_value("op:")
+    expect(page.locator(".fxi-results")).to_contain_text("op: needs a value, such as op:call_module")
+    page.keyboard.type("placeholder")
+    expect(page.locator(".fxi-search-all")).to_have_text("Show it in the graphShift + Enter")
+    page.keyboard.press("ArrowUp")
+    page.keyboard.press("Enter")
+    settle(page)
+    expect(page.locator(".fxi-found-bar")).to_contain_text("1 node matches op:placeholder")
+    page.keyboard.press("Escape")
+    settle(page)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"color_scheme": "dark"}, {"contrast": "more"}, {"forced_colors": "active"}],
+    ids=["light", "dark", "high-contrast", "forced-colours"],
+)
+def test_everybody_can_search(browser: Browser, file: Path, options: dict[str, Any]) -> None:
+    page = opened(browser, file, **options)
+    search, rows = page.get_by_role("combobox", name="Search"), page.locator(".fxi-results strong")
+    ARTIFACTS.mkdir(exist_ok=True)
+    name = f"report-{'-'.join(options.values()) or 'light'}"
+    search.click()
+    expect(page.get_by_role("listbox", name="Fields")).to_be_visible()
+    assert violations(page, "html") == []
+    page.screenshot(path=ARTIFACTS / f"{name}-search-fields.png")
+    search.fill("op:call_module")
+    expect(rows.first).to_be_visible()
+    assert violations(page, "html") == []
+    page.screenshot(path=ARTIFACTS / f"{name}-search-results.png")
+    search.fill("inputs:nobody")
+    expect(rows).to_have_count(0)
+    assert violations(page, "html") == []
+    search.fill("class:Linear")
+    page.keyboard.press("Shift+Enter")
+    settle(page)
+    assert violations(page, "html") == []
+    page.screenshot(path=ARTIFACTS / f"{name}-found.png")
     page.context.close()

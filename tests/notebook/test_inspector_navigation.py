@@ -183,3 +183,92 @@ def test_the_colours_are_exported_with_the_view(page: Page):
     assert ">Parameters</text>" not in page.inspector.picture["svg"], "the page paints by itself"
     page.sends({"type": "show-overlay", "name": ""})
     assert page.inspector.svg == plain
+
+
+def test_what_cannot_be_answered_is_said_among_the_results(page: Page):
+    found, _ = page.sends({"type": "search", "query": "inputs:nobody", "request": "1"})
+    assert (found["results"], found["nodes"]) == ([], 0)
+    assert found["message"] == 'There is no node "nobody".'
+    assert page.error is None
+
+
+def lit(page: Page) -> dict[str | None, int]:
+    """Return the names of the boxes that are lit up, and how much is found in them."""
+    boxes = page.inspector.picture["boxes"]
+    return {
+        boxes[id]["node"] or boxes[id]["path"]: count for id, count in page.inspector.found["boxes"].items()
+    }
+
+
+def test_what_a_query_finds_is_lit_up_until_that_is_ended(page: Page):
+    page.sends({"type": "close", "path": "head"})
+    focus, _ = page.sends({"type": "filter", "query": "class:Linear"})
+    assert lit(page) == {"head_query": 1, "head_key": 1}
+    assert focus["boxes"] == [page.box_of("head_query"), page.box_of("head_key")]
+    assert (page.inspector.found["count"], page.inspector.found["message"]) == (2, "")
+    page.sends({"type": "filter", "query": ""})
+    assert page.inspector.found == {}
+    assert page.box_of("head_query") is None, "what was opened for it closes again"
+
+
+def test_a_closed_group_says_how_much_of_it_is_found(page: Page):
+    page.sends({"type": "filter", "query": "module:head"})
+    page.sends({"type": "close", "path": "head"})
+    assert lit(page) == {"head": page.inspector.found["count"]}
+    page.sends({"type": "open", "path": "head"})
+    assert sum(lit(page).values()) == page.inspector.found["count"] == len(lit(page))
+
+
+def test_a_filter_follows_the_graph(page: Page):
+    page.sends({"type": "filter", "query": "by:merge-linears"})
+    assert (page.inspector.found["count"], lit(page)) == (0, {})
+    page.switches(MERGE, True)
+    (merged,) = lit(page)
+    page.sends({"type": "filter", "query": f"inputs:{merged}"})
+    assert page.inspector.found["count"] > 0
+    page.switches(MERGE, False)
+    assert page.inspector.found["message"].startswith(f'There is no node "{merged}".')
+    assert page.error is None
+    page.switches(MERGE, True)
+    assert page.inspector.found["message"] == ""
+
+
+def test_a_filter_lights_up_both_stages_side_by_side(page: Page):
+    page.switches(MERGE, True)
+    page.inspector.show_stage(1, "original", beside=True)
+    page.sends({"type": "filter", "query": "by:merge-linears"})
+    assert len(page.inspector.found["boxes"]) == 1
+    assert page.inspector.found["before"] == {}
+    page.sends({"type": "filter", "query": "op:call_module class:Linear"})
+    assert len(page.inspector.found["boxes"]) == 1
+    assert len(page.inspector.found["before"]) == 2
+    focus, _ = page.sends({"type": "filter", "query": "path:head_key..head_key op:call_module"})
+    assert focus["before"], "it is gone from the stage that is shown"
+    assert page.inspector.found["count"] == 0
+
+
+def test_nodes_are_lit_up_from_python(page: Page):
+    page.inspector.filter("op:call_module class:Linear")
+    assert set(lit(page)) == {"head_query", "head_key"}
+    before = page.inspector.found
+    with pytest.raises(ValueError, match='no node "nobody"'):
+        page.inspector.filter("inputs:nobody")
+    with pytest.raises(TypeError, match="a query or None, got int"):
+        page.inspector.filter(3)
+    assert page.inspector.found == before
+    page.inspector.filter(None)
+    assert page.inspector.found == {}
+
+
+def test_groups_are_opened_for_what_is_found_within_a_budget(page: Page, monkeypatch: pytest.MonkeyPatch):
+    page.sends({"type": "close", "path": "head"})
+    monkeypatch.setattr("fxlab.screen.scene.REVEAL_BUDGET", 1)
+    page.sends({"type": "filter", "query": "module:head"})
+    assert set(lit(page)) == {"head"}
+
+
+@pytest.mark.parametrize("query", ["opp:x", '"', "path:", "<b>", "x" * 20_000, "\0", "[", "("])
+def test_no_query_is_an_error(page: Page, query):
+    page.sends({"type": "search", "query": query, "request": "1"})
+    page.sends({"type": "filter", "query": query})
+    assert page.error is None

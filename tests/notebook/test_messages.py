@@ -36,6 +36,7 @@ GOOD: list[dict[str, Any]] = [
     {"type": "select-group", "path": "stem", "before": True},
     {"type": "reveal-pass", "signature": "s"},
     {"type": "search", "query": "x", "request": "1"},
+    {"type": "filter", "query": "x"},
     {"type": "export-dot", "request": "1"},
     {"type": "export-pdf", "request": "1"},
     {"type": "show-stage", "stage": 1, "compared": "original", "beside": True},

@@ -85,6 +85,8 @@ export type BareDetails = Omit<Details, "box" | "crumbs" | "inputs" | "users" | 
   inputs: string[];
   users: string[];
   frames?: number[];
+  /** Of a node: the classes of the modules around it. */
+  classes?: string;
 };
 
 export interface Metrics {

@@ -11,12 +11,14 @@ import type { BareDetails, GraphData, PairData, SessionData } from "./data";
 import { outline, sideBySide, toDot, type Side } from "./dot";
 import { Group, type Leaf } from "./hierarchy";
 import type { Layouts } from "./layout";
+import { NodeFilter } from "./node_filter";
 import { Panes, type Pane, type Selection } from "./panes";
 import { Scene } from "./scene";
 import { writeSvg } from "./svg";
 import type { View } from "./view";
 
 const FEW_LABELS = 3;
+const MOST_LINKS = 100;
 type Listener = (...values: never[]) => void;
 
 /** Which stages are shown. */
@@ -29,6 +31,7 @@ export class OfflineKernel implements Model {
   private readonly known = new Map<GraphData | PairData, Pick<Panes, "scene" | "beside">>();
   private choice: Choice;
   private panes: Panes;
+  private filter = new NodeFilter();
   private overlay = "";
   private selection: Selection | null = null;
   private queue: Promise<void> = Promise.resolve();
@@ -51,6 +54,7 @@ export class OfflineKernel implements Model {
       details: this.described(),
       stages: this.stages(),
       overlays: { offered: [], overlay: null, paints: data.paints },
+      found: {},
       height: 0,
     };
   }
@@ -98,6 +102,7 @@ export class OfflineKernel implements Model {
   private async answer(message: ToKernel): Promise<void> {
     switch (message.type) {
       case "open":
+        this.filter.keep(message.path);
         return this.redraw(this.panes.open(message.path));
       case "close":
         return this.redraw(this.panes.close(message.path));
@@ -113,6 +118,8 @@ export class OfflineKernel implements Model {
         return this.revealPass(message.signature);
       case "search":
         return this.tell({ type: "found", request: message.request, ...this.panes.scene.search.find(message.query) });
+      case "filter":
+        return this.lightUp(message.query);
       case "export-dot":
         return this.tell({ type: "dot", request: message.request, text: this.dot() });
       case "show-stage":
@@ -134,10 +141,10 @@ export class OfflineKernel implements Model {
     if (beside && pair) {
       let panes = this.panesOf(pair, opened);
       for (const before of [false, true]) panes = panes.revealChanged(panes.pane(before).scene.marked, before);
-      await this.draw(panes, pair);
+      await this.draw(this.filter.uncovered(panes), pair);
     } else {
       const graph = this.graphOf(stage, compared);
-      await this.draw(this.panesOf(graph, [...opened, ...graph.opened]), { stage, compared, before: 0 });
+      await this.draw(this.filter.uncovered(this.panesOf(graph, [...opened, ...graph.opened])), { stage, compared, before: 0 });
     }
     if (this.selection && !this.panes.holds(this.selection)) this.selection = null;
     this.set("details", this.described());
@@ -175,6 +182,20 @@ export class OfflineKernel implements Model {
     return { ...chosen, values, total: combined(chosen.values, combine, numeric) };
   }
 
+  private async lightUp(query: string): Promise<void> {
+    const before = this.filter;
+    this.filter = new NodeFilter(query, before);
+    try {
+      await this.redraw(this.filter.uncovered(this.panes));
+    } catch (error) {
+      this.filter = before;
+      throw error;
+    }
+    const found = this.filter.first(this.panes);
+    // Who has selected something is looking at it.
+    if (found) this.focus(found.names, found.before, this.selection !== null);
+  }
+
   private async selectNode(selection: Selection, show: boolean): Promise<void> {
     if (show && !this.panes.isVisible(selection)) await this.draw(this.panes.uncover(selection));
     this.select(selection);
@@ -193,10 +214,10 @@ export class OfflineKernel implements Model {
     this.set("details", this.described());
   }
 
-  private focus(names: string[], before = false): void {
+  private focus(names: string[], before = false, gently = false): void {
     const { view } = this.panes.pane(before);
     const boxes = new Set(names.flatMap((name) => view.boxOf(name) ?? []));
-    this.tell({ type: "focus", boxes: [...boxes].slice(0, 500), gently: false, before });
+    this.tell({ type: "focus", boxes: [...boxes].slice(0, 500), gently, before });
   }
 
   private async redraw(panes: Panes): Promise<void> {
@@ -217,6 +238,7 @@ export class OfflineKernel implements Model {
     }
     this.set("picture", picture);
     this.set("before", before ? { picture: before } : {});
+    this.set("found", this.filter.state(panes));
     this.showOverlay();
   }
 
@@ -294,12 +316,12 @@ export class OfflineKernel implements Model {
   private complete(bare: BareDetails, scene: Scene, around: Group | null, box: string | null): Details {
     const crumbs: Details["crumbs"] = [];
     for (let group = around; group?.parent; group = group.parent) crumbs.unshift({ label: this.data.looks[group.opened]!.label.slice(0, 80), path: group.path });
-    const { frames, inputs, users, ...rest } = bare;
+    const { frames, inputs, users, classes, ...rest } = bare;
     const link = (name: string): Link => {
       const values = scene.nodes.get(name)?.values ?? [];
       return { name, text: values.length === 1 ? values[0]!.shape : "" };
     };
-    return { ...rest, box, crumbs, inputs: inputs.map(link), users: users.map(link), ...(frames ? { frames: frames.map((number) => this.data.frames[number]!) } : {}) };
+    return { ...rest, box, crumbs, inputs: inputs.slice(0, MOST_LINKS).map(link), users: users.map(link), ...(frames ? { frames: frames.map((number) => this.data.frames[number]!) } : {}) };
   }
 
   private tell(message: FromKernel): void {

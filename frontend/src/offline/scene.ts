@@ -23,7 +23,7 @@ export class Scene {
   }
 
   get search(): Search {
-    this.found ??= new Search(this.hierarchy, [...this.nodes.values()], this.data.groups);
+    this.found ??= new Search({ hierarchy: this.hierarchy, nodes: [...this.nodes.values()], groups: this.data.groups, frames: this.data.frames, passes: this.data.passes.passes });
     return this.found;
   }
 

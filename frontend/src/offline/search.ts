@@ -1,57 +1,281 @@
-/** Looking for nodes and groups; the twin of `fxlab.screen.node_search`. */
+/** Looking for nodes and groups by anything that is known of them; the twin of `fxlab.screen.node_search`. */
 
-import type { SearchResult } from "../protocol";
+import type { Pass, SearchAnswer, SearchResult, SourceFrame } from "../protocol";
 import type { BareDetails } from "./data";
 import type { Hierarchy } from "./hierarchy";
+import { OF_GROUPS, parseQuery, QueryError, quoted, type Term } from "./query";
+import { reachable } from "./reachability";
 
 const MOST_RESULTS = 60;
+const LONGEST_MESSAGE = 1000;
+/** Characters of a signature by which a pass is known. */
+const SHORTEST_SIGNATURE = 8;
+const FEW_PASSES = 6;
+const DTYPES: Record<string, string> = {
+  ...{ float32: "f32", float64: "f64", float16: "f16", bfloat16: "bf16", int64: "i64", int32: "i32" },
+  ...{ int16: "i16", int8: "i8", uint8: "u8", complex64: "c64", complex128: "c128" },
+};
 
-interface Entry {
+type Test = (text: string) => boolean;
+
+/** What is known of a node, in small letters. */
+interface Facts {
+  name: string;
+  op: string;
+  target: string;
+  module: string;
+  /** The qualified class of the module that it belongs to. */
+  owner: string;
+  /** The classes of all modules around it, and that of the module that it calls. */
+  classes: string;
+  shapes: string[];
+  dtypes: string[];
+  /** All that is looked through for bare words, but for where it was made. */
   text: string;
+  /** The line of source that made it. */
+  madeAt: string;
+  /** Numbers of the lines that made it, innermost first. */
+  places: number[];
+  inputs: number[];
+  users: number[];
+}
+
+interface Found {
+  rank: [number, number];
   result: SearchResult;
 }
 
-export class Search {
-  private readonly entries: Entry[] = [];
+interface Known {
+  hierarchy: Hierarchy;
+  nodes: BareDetails[];
+  groups: BareDetails[];
+  frames: SourceFrame[];
+  passes: readonly Pick<Pass, "signature" | "name" | "className">[];
+}
 
-  constructor(hierarchy: Hierarchy, nodes: BareDetails[], groups: BareDetails[]) {
-    for (const { data } of hierarchy.groups.values()) {
-      if (!data.path) continue;
-      const className = field(groups[data.details]!, "Class");
-      const text = [className, `${data.count} nodes`].filter(Boolean).join(" · ");
-      this.entries.push({ text: `${data.path} ${className} group`.toLowerCase(), result: { kind: "group", name: data.path, text } });
-    }
-    for (const details of nodes) this.entries.push(entryOf(details));
+export class Search {
+  private readonly facts: Facts[];
+  private readonly lines: string[];
+  private readonly positions: Map<string, number>;
+
+  constructor(private readonly known: Known) {
+    const { nodes, frames } = known;
+    this.lines = frames.map((frame) => lineOf(frame, frame.file));
+    this.positions = new Map(nodes.map(({ name }, i) => [name!, i]));
+    this.facts = nodes.map((details) => this.factsOf(details));
+    this.facts.forEach(({ inputs }, i) => inputs.forEach((other) => this.facts[other]!.users.push(i)));
   }
 
   /** Names that start with the query come first, then names that contain it, then everything else. */
-  find(query: string): { results: SearchResult[]; total: number } {
-    const words = query.toLowerCase().split(/\s+/).filter(Boolean);
-    if (words.length === 0) return { results: [], total: 0 };
-    const found = this.entries
-      .filter(({ text }) => words.every((word) => text.includes(word)))
-      .map(({ result }) => ({ result, rank: rank(result.name.toLowerCase(), words) }))
-      .sort((a, b) => a.rank[0] - b.rank[0] || a.rank[1] - b.rank[1]);
-    return { results: found.slice(0, MOST_RESULTS).map(({ result }) => result), total: found.length };
+  find(query: string): SearchAnswer {
+    try {
+      const terms = parseQuery(query);
+      const positions = this.positionsOf(terms);
+      const words = terms.filter(({ field, negated }) => !field && !negated).map(({ value }) => value.toLowerCase());
+      const found = [
+        ...this.groupsWith(terms).map((result): Found => ({ rank: rank(result.name.toLowerCase(), null, words), result })),
+        ...positions.map((i): Found => ({ rank: rank(this.facts[i]!.name, this.facts[i]!.text, words), result: resultOf(this.known.nodes[i]!) })),
+      ];
+      found.sort((a, b) => a.rank[0] - b.rank[0] || a.rank[1] - b.rank[1]);
+      return { results: found.slice(0, MOST_RESULTS).map(({ result }) => result), total: found.length, nodes: positions.length, message: "" };
+    } catch (error) {
+      if (!(error instanceof QueryError)) throw error;
+      return { results: [], total: 0, nodes: 0, message: error.message.slice(0, LONGEST_MESSAGE) };
+    }
+  }
+
+  /** Returns the names of the nodes that are found, in the order of the graph; none for an empty query. */
+  names(query: string): string[] {
+    return this.positionsOf(parseQuery(query)).map((i) => this.known.nodes[i]!.name!);
+  }
+
+  private positionsOf(terms: Term[]): number[] {
+    let found = terms.length > 0 ? [...this.facts.keys()] : [];
+    for (const term of terms) {
+      const holds = this.reading(term);
+      found = found.filter((i) => holds(i) !== term.negated);
+    }
+    return found;
+  }
+
+  private groupsWith(terms: Term[]): SearchResult[] {
+    if (terms.length === 0 || terms.some(({ field }) => !OF_GROUPS.has(field))) return [];
+    const results: SearchResult[] = [];
+    for (const { data } of this.known.hierarchy.groups.values()) {
+      if (!data.path) continue;
+      const className = fieldOf(this.known.groups[data.details]!, "Class");
+      if (!terms.every((term) => holdsOfGroup(term, data.path.toLowerCase(), className.toLowerCase()) !== term.negated)) continue;
+      results.push({ kind: "group", name: data.path, text: [className, `${data.count} nodes`].filter(Boolean).join(" · ") });
+    }
+    return results;
+  }
+
+  /** Returns what a term says of nodes. */
+  private reading(term: Term): (position: number) => boolean {
+    const { facts } = this;
+    const value = term.value.toLowerCase();
+    const on = (test: Test, text: (facts: Facts) => string) => (i: number) => test(text(facts[i]!));
+    switch (term.field) {
+      case "":
+        return (i) => facts[i]!.text.includes(value) || facts[i]!.madeAt.includes(value);
+      case "name":
+      case "op":
+      case "target":
+      case "module": {
+        const { field } = term;
+        return on(part(value), (node) => node[field]);
+      }
+      case "class":
+        return on(part(value), value.includes(".") ? ({ owner }) => owner : ({ classes }) => classes);
+      case "shape": {
+        const has = shapeTest(value);
+        return (i) => facts[i]!.shapes.some(has);
+      }
+      case "dtype": {
+        const wanted = value.replace(/^torch\./, "");
+        return (i) => facts[i]!.dtypes.some((dtype) => dtype.startsWith(wanted));
+      }
+      case "source": {
+        const isThere = part(value);
+        const lines = this.lines.map(isThere);
+        return (i) => facts[i]!.places.some((place) => lines[place]!);
+      }
+      case "by": {
+        const signatures = this.signatures(term.value);
+        return (i) => this.known.nodes[i]!.marks.some((mark) => signatures.has(mark));
+      }
+      default: {
+        const related = this.related(term);
+        return (i) => related.has(i);
+      }
+    }
+  }
+
+  /** Returns the nodes that a node is computed from, that are computed from it, or between two. */
+  private related({ field, value }: Term): Set<number> {
+    const [inputs, users] = [this.facts.map((node) => node.inputs), this.facts.map((node) => node.users)];
+    if (field === "inputs") return reachable(inputs, this.position(value));
+    if (field === "users") return reachable(users, this.position(value));
+    const middle = value.indexOf("..");
+    const [first, last] = middle < 0 ? ["", ""] : [value.slice(0, middle), value.slice(middle + 2)];
+    if (!first || !last) throw new QueryError("path: needs two nodes, such as path:input_ids..output");
+    const [start, stop] = [this.position(first), this.position(last)];
+    const ahead = reachable(users, start).add(start);
+    if (!ahead.has(stop)) {
+      const hint = reachable(users, stop).has(start) ? " There is one the other way round." : "";
+      throw new QueryError(`There is no path from ${quoted(first)} to ${quoted(last)}.${hint}`);
+    }
+    const back = reachable(inputs, stop).add(stop);
+    return new Set([...ahead].filter((i) => back.has(i)));
+  }
+
+  private position(name: string): number {
+    const found = this.positions.get(name);
+    if (found !== undefined) return found;
+    const small = name.toLowerCase();
+    const same = this.facts.findIndex((node) => node.name === small);
+    if (same >= 0) return same;
+    const close = this.facts.findIndex((node) => node.name.includes(small));
+    const hint = close < 0 ? "" : ` There is ${quoted(this.known.nodes[close]!.name!)}.`;
+    throw new QueryError(`There is no node ${quoted(name)}.${hint}`);
+  }
+
+  private signatures(value: string): Set<string> {
+    const { passes, nodes } = this.known;
+    const [wanted, small] = [bareName(value), value.toLowerCase()];
+    const named = new Set<string>();
+    for (const { signature, name, className } of passes) {
+      if (wanted && [name, className].some((other) => bareName(other).includes(wanted))) named.add(signature);
+    }
+    if (small.length >= SHORTEST_SIGNATURE) {
+      for (const signature of [...passes.map((pass) => pass.signature), ...nodes.flatMap(({ marks }) => marks)]) {
+        if (signature.startsWith(small)) named.add(signature);
+      }
+    }
+    if (named.size > 0) return named;
+    const known = [...new Set(passes.map(({ name }) => name))];
+    const offered = known.slice(0, FEW_PASSES).map(quoted).join(", ") + (known.length > FEW_PASSES ? ", …" : "");
+    throw new QueryError(`There is no pass ${quoted(value)}.${known.length > 0 ? ` There is ${offered}.` : ""}`);
+  }
+
+  private factsOf(details: BareDetails): Facts {
+    const name = details.name ?? details.title;
+    const op = details.subtitle;
+    const [target, owner] = [fieldOf(details, "Target"), fieldOf(details, "Class")];
+    const module = fieldOf(details, "Module") || (op === "call_module" ? target : "");
+    const rows = (details.values ?? []).map(({ shape, dtype }) => ({ shape, dtype: dtype.replace(/^torch\./, "").toLowerCase() }));
+    const shapes = rows.filter(({ shape }) => shape.startsWith("(")).map(({ shape }) => sizesOf(shape));
+    const dtypes = rows.flatMap(({ dtype }) => [dtype, DTYPES[dtype] ?? ""]).filter(Boolean);
+    const places = details.frames ?? [];
+    const innermost = places.length > 0 ? this.known.frames[places[0]!]! : null;
+    const madeAt = innermost ? lineOf(innermost, innermost.file.split(/[/\\]/).at(-1)!) : "";
+    const changed = details.marks.length > 0 ? "changed" : "";
+    const words = [name, op, target, module, owner, ...rows.map(({ shape }) => shape), ...shapes, ...dtypes, changed];
+    return {
+      ...{ op, shapes, dtypes, places, madeAt, users: [] },
+      ...{ name: name.toLowerCase(), target: target.toLowerCase(), module: module.toLowerCase(), owner: owner.toLowerCase() },
+      classes: (details.classes ?? "").toLowerCase(),
+      text: words.join("\n").toLowerCase(),
+      inputs: details.inputs.flatMap((input) => this.positions.get(input) ?? []),
+    };
   }
 }
 
-function rank(name: string, words: string[]): [number, number] {
+/** Returns whether a value is part of a text; numbers must be whole, so that `layer.1` is not `layer.10`. */
+export function part(value: string): Test {
+  const [before, after] = [/^[0-9]/.test(value), /[0-9]$/.test(value)];
+  const isDigit = (letter: string | undefined): boolean => letter !== undefined && letter >= "0" && letter <= "9";
+  return (text) => {
+    for (let at = text.indexOf(value); at >= 0; at = text.indexOf(value, at + 1)) {
+      if (!(before && isDigit(text[at - 1])) && !(after && isDigit(text[at + value.length]))) return true;
+    }
+    return false;
+  };
+}
+
+/** Returns whether a shape has these sizes beside each other; all of it, in brackets. */
+export function shapeTest(value: string): Test {
+  const sizes = value.replace(/^[()[\]]+|[()[\]]+$/g, "").split(/[×x*, \t]+/).filter(Boolean).join("×");
+  if (/^[([]/.test(value) && /[)\]]$/.test(value)) return (shape) => shape === sizes;
+  if (!sizes) throw new QueryError("shape: needs sizes, such as shape:2x12");
+  return (shape) => `×${shape}×`.includes(`×${sizes}×`);
+}
+
+function holdsOfGroup({ field, value }: Term, path: string, className: string): boolean {
+  const small = value.toLowerCase();
+  if (field === "") return `${path} ${className} group`.includes(small);
+  return part(small)(field === "module" ? path : className);
+}
+
+function lineOf({ line, function: name, code }: SourceFrame, file: string): string {
+  return `${file}:${line} ${name} ${code}`.toLowerCase();
+}
+
+function sizesOf(shape: string): string {
+  return shape.slice(1, -1).split(", ").join("×").toLowerCase();
+}
+
+function bareName(name: string): string {
+  return name.toLowerCase().replace(/[-_ ]/g, "");
+}
+
+/** Where a node was made says least of it; a group was made nowhere. */
+function rank(name: string, text: string | null, words: string[]): [number, number] {
+  if (words.length === 0) return [3, 0];
   if (name === words.join(" ")) return [0, 0];
   if (name.startsWith(words[0]!)) return [1, name.length];
-  return words.every((word) => name.includes(word)) ? [2, name.length] : [3, 0];
+  if (words.every((word) => name.includes(word))) return [2, name.length];
+  return text === null || words.every((word) => text.includes(word)) ? [3, 0] : [4, 0];
 }
 
-function entryOf(details: BareDetails): Entry {
+function resultOf(details: BareDetails): SearchResult {
   const name = details.name ?? details.title;
-  const [target, module, className] = ["Target", "Module", "Class"].map((label) => field(details, label)) as [string, string, string];
+  const [target, module] = [fieldOf(details, "Target"), fieldOf(details, "Module")];
   const results = (details.values ?? []).map(({ shape, dtype }) => `${shape} ${dtype}`.trim()).join(", ");
   const shown = [target === name ? details.subtitle : target, results, module === target ? "" : module].filter(Boolean).join(" · ");
-  const sizes = (details.values ?? []).map(({ shape }) => shape.replace(/[(),]/g, "").replace(/ /g, "×")).join(" ");
-  const text = [name, details.subtitle, target, module, className, results, sizes, details.marks.length > 0 ? "changed" : ""];
-  return { text: text.join(" ").toLowerCase(), result: { kind: "node", name, text: shown.slice(0, 300) } };
+  return { kind: "node", name, text: shown.slice(0, 300) };
 }
 
-function field(details: BareDetails, label: string): string {
+function fieldOf(details: BareDetails, label: string): string {
   return details.fields.find((entry) => entry.label === label)?.value ?? "";
 }

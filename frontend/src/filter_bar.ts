@@ -1,0 +1,32 @@
+/** Says which nodes are lit up in the graph, and lets one go back to all. */
+
+import { fill, h, iconButton } from "./dom";
+import { counted } from "./format";
+import type { NodesFound } from "./protocol";
+
+export class FilterBar {
+  private readonly words = h("p", { role: "status" });
+  private readonly end: HTMLButtonElement;
+  readonly element: HTMLElement;
+  private found: NodesFound | null = null;
+
+  constructor(end: () => void) {
+    this.end = iconButton("close", "Show all nodes alike again", end, "Esc");
+    this.element = h("div", { class: "fxi-found-bar", role: "group", "aria-label": "Filter", hidden: true }, this.words, this.end);
+  }
+
+  /** What is lit up. */
+  get shown(): NodesFound | null {
+    return this.found;
+  }
+
+  show(found: NodesFound | null): void {
+    this.found = found;
+    this.element.hidden = found === null;
+    if (!found) return fill(this.words);
+    const beside = Object.values(found.before).reduce((all, count) => all + count, 0);
+    const query = h("code", { title: found.query }, found.query);
+    if (found.message) fill(this.words, query, `: ${found.message}`);
+    else fill(this.words, h("strong", {}, counted(found.count, "node")), found.count === 1 ? " matches " : " match ", query, beside > 0 && `, ${beside.toLocaleString("en-US")} in the other graph`);
+  }
+}
