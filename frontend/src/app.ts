@@ -236,6 +236,7 @@ export class App {
   private disconnected(): void {
     this.answered();
     this.unanswered = 0;
+    this.stages.settle();
     this.element.setAttribute("aria-busy", "false");
     this.showStatus({
       busy: null,
@@ -262,7 +263,9 @@ export class App {
     this.unanswered = Math.max(0, this.unanswered - 1);
     this.element.setAttribute("aria-busy", String(this.unanswered > 0));
     this.showStatus(this.model.get("status"));
-    if (this.unanswered === 0) this.legend.choose(this.overlay);
+    if (this.unanswered > 0) return;
+    this.legend.choose(this.overlay);
+    this.stages.settle();
   }
 
   private request(): string {

@@ -86,7 +86,8 @@ export interface Before {
   picture?: Picture;
 }
 
-export type Comparison = "" | "below" | "original";
+/** What a stage is compared with: nothing, the stage below whichever that is, or the stage of a number. */
+export type Comparison = "" | "below" | number;
 
 /** The stages of the stack, from the original on, and the number of the one whose graph is shown. */
 export interface Stages {
@@ -95,10 +96,10 @@ export interface Stages {
   compared: Comparison;
   /** Whether the two are shown side by side, and not as one graph. */
   beside: boolean;
-  /** The number of the stage that it is compared with. */
-  before: number;
-  /** What the stage that is shown can be compared with. */
-  comparisons: Comparison[];
+  /** The number of the stage that it is compared with, if it is. */
+  before: number | null;
+  /** The numbers of the stages that the one that is shown can be compared with. */
+  comparisons: number[];
   /** The pass that is tried out, and how much it would do. */
   preview?: Preview | null;
 }

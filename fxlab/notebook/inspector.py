@@ -151,7 +151,7 @@ class Inspector(anywidget.AnyWidget):  # type: ignore[misc]
             self._panes.close(path)
             self._redraw()
 
-    def show_stage(self, number: int, compared: str = "", *, beside: bool = False) -> None:
+    def show_stage(self, number: int, compared: str | int = "", *, beside: bool = False) -> None:
         """Show a stage of the stack: 0 is the original, 1 the model after the first pass that is on.
 
         Parameters
@@ -159,10 +159,15 @@ class Inspector(anywidget.AnyWidget):  # type: ignore[misc]
         number
             Of the stage.
         compared
-            ``"below"`` or ``"original"`` to see in one graph what is different from the stage below or from
-            the original.
+            ``"below"``, ``"original"`` or the number of an earlier stage to see in one graph what is
+            different from it.
         beside
             Whether to show the two side by side instead.
+
+        Raises
+        ------
+        ValueError
+            If there is no such stage, or it cannot be compared with that.
         """
         self._stages.go_to(number, compared, beside=beside)
         self._show_chosen()

@@ -190,7 +190,7 @@ class ShowStage:
 
     type: ClassVar[str] = "show-stage"
     stage: int
-    compared: str
+    compared: str | int
     beside: bool
 
 
@@ -229,7 +229,7 @@ Message = (
 )
 
 _MESSAGES: dict[str, type[Any]] = {cls.type: cls for cls in Message.__args__}
-_WORDS = {"str": str, "bool": bool, "int": int}
+_WORDS = {"str": (str,), "bool": (bool,), "int": (int,), "str | int": (str, int)}
 
 
 def parse_message(content: object) -> Message:
@@ -258,9 +258,10 @@ def parse_message(content: object) -> Message:
     values: dict[str, str | bool | int] = {}
     for name, wanted in expected.items():
         value = content.get(name)
-        if type(value) is not wanted:
+        if type(value) not in wanted:
+            words = " or ".join(allowed.__name__ for allowed in wanted)
             raise MessageError(
-                f"The field {name!r} of the message {kind!r} expected {wanted.__name__}, got {_short(value)}."
+                f"The field {name!r} of the message {kind!r} expected {words}, got {_short(value)}."
             )
         if isinstance(value, str) and len(value) > LONGEST_TEXT:
             raise MessageError(f"The field {name!r} of the message {kind!r} is too long.")

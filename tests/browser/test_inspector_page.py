@@ -344,10 +344,10 @@ def test_everybody_can_use_it(page: LabPage, inspector: Locator, theme: str) -> 
 def test_stages_are_compared_and_the_graph_is_coloured(page: LabPage, inspector: Locator) -> None:
     switch(inspector, "Merge linears").click()
     page.settle(inspector)
-    inspector.get_by_role("combobox", name="Compare with").select_option("original")
+    inspector.get_by_role("combobox", name="Compare with").select_option("0")
     page.settle(inspector)
     expect(inspector.locator(".fxi-flag text").filter(has_text="+").first).to_be_visible()
-    inspector.get_by_role("button", name="Stage before").click()
+    inspector.get_by_role("slider", name="Stage").press("ArrowLeft")
     page.settle(inspector)
     has_nodes(inspector, NODES)
     inspector.get_by_role("combobox", name="Colour by").select_option("flops")
