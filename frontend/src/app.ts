@@ -133,7 +133,8 @@ export class App {
       },
     );
     this.tables = new TablesPanel({
-      jump: (name) => this.jump(name),
+      jump: (name, stage) => this.jump(name, false, stage),
+      showStage: (stage) => this.stages.goTo(stage),
       retry: () => this.send({ type: "refresh" }),
       judge: () => this.send({ type: "judge" }),
       measure: (name) => this.send({ type: "measure", name }),
@@ -272,9 +273,10 @@ export class App {
     return `${this.name}-${(this.requests += 1)}`;
   }
 
-  private jump(name: string, before = false): void {
+  /** Brings a node into sight; one that may not be in what is shown, at a stage that has it. */
+  private jump(name: string, before = false, stage: number | null = null): void {
     this.wanted = null;
-    this.send({ type: "select-node", name, show: true, before });
+    this.send(stage === null ? { type: "select-node", name, show: true, before } : { type: "show-node", name, stage });
   }
 
   private leavePreview(event: KeyboardEvent): void {

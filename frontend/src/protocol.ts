@@ -190,14 +190,19 @@ export interface Details {
 }
 
 export type Cell = null | boolean | number | string | Cell[];
-export type ColumnKind = "text" | "number" | "integer" | "bool" | "shape" | "nodes" | "error" | "share" | "seconds" | "bytes";
+export type ColumnKind = "text" | "number" | "integer" | "bool" | "shape" | "nodes" | "error" | "share" | "seconds" | "bytes" | "stage";
 
+/** In a column of kind "stage", which is a stage, cells have a sign and words, and then the names of nodes of that stage. */
 export interface Table {
   columns: { name: string; title: string; kind: ColumnKind }[];
   rows: Cell[][];
   total: number;
   /** The first cells of rows that lead nowhere. */
   unlinked?: string[];
+  /** Rows lead to stages, or to nodes that may not be in the graph that is shown. */
+  leads?: "stages" | "nodes";
+  /** First cell of a row -> the number of the stage that it leads to. */
+  stages?: Record<string, number>;
 }
 
 export interface Judgement {
@@ -279,6 +284,7 @@ export type ToKernel =
   | { type: "search"; query: string; request: string }
   | { type: "export-dot" | "export-pdf"; request: string }
   | { type: "show-stage"; stage: number; compared: Comparison; beside: boolean }
+  | { type: "show-node"; name: string; stage: number }
   | { type: "show-overlay"; name: string };
 
 export type FromKernel =

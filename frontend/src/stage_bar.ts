@@ -89,7 +89,7 @@ export class StageBar {
 }
 
 /** Returns the nearest to what is wished for: the original has nothing below it, and other stages not all. */
-function possible({ compared, beside }: Wish, stage: number): Wish {
+export function possible({ compared, beside }: Wish, stage: number): Wish {
   if (stage === 0 || compared === "") return NOTHING;
   return { compared: compared === "below" || compared < stage ? compared : "below", beside };
 }

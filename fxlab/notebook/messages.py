@@ -195,6 +195,15 @@ class ShowStage:
 
 
 @dataclass(frozen=True, slots=True)
+class ShowNode:
+    """Bring a node into sight: in what is shown if it is there, and at its stage otherwise."""
+
+    type: ClassVar[str] = "show-node"
+    name: str
+    stage: int
+
+
+@dataclass(frozen=True, slots=True)
 class ShowOverlay:
     """Colour the graph by an overlay; by none if the name is empty."""
 
@@ -225,6 +234,7 @@ Message = (
     | ExportDot
     | ExportPdf
     | ShowStage
+    | ShowNode
     | ShowOverlay
 )
 

@@ -23,8 +23,9 @@ from fxlab.screen.pass_state import describe_error, explain_all, matched_nodes, 
 from fxlab.screen.portable import PortableGraphs
 from fxlab.screen.scene import marks_of
 from fxlab.screen.session_state import changed_nodes_state, judgement_state, model_name, outputs_state
+from fxlab.screen.stage_tables import nodes_of_stages, summary_of_stages
 from fxlab.screen.stages import Stages
-from fxlab.screen.table_state import table_state
+from fxlab.screen.table_state import stages_state, table_state
 from fxlab.screen.wire import to_json
 from fxlab.session import Session
 
@@ -250,6 +251,11 @@ def _tables(session: Session, explained: dict[str, pd.DataFrame | str], measure:
             outputs = outputs | {"judgement": judgement_state(found)}
             more.append(_table("verdict", "Verdict", outputs["judgement"]["text"], found.table, "Output"))
     more.append(_candidates(session, explained))
+    if session.applied:
+        summary, words = summary_of_stages(session)
+        more.append(_table("stages", "Stages", words, None) | {"table": stages_state(summary, "Stage")})
+        nodes, words = nodes_of_stages(session)
+        more.append(_table("nodes-by-stage", "Nodes by stage", words, nodes, "Node", jumps=True))
     return {
         "outputs": outputs | {"isFinal": True},
         "nodes": changed_nodes_state(session),

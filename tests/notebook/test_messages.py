@@ -36,6 +36,7 @@ GOOD: list[dict[str, Any]] = [
     {"type": "export-pdf", "request": "1"},
     {"type": "show-stage", "stage": 1, "compared": "original", "beside": True},
     {"type": "show-stage", "stage": 3, "compared": 1, "beside": False},
+    {"type": "show-node", "name": "x", "stage": 2},
     {"type": "show-overlay", "name": "flops"},
 ]
 HUGE = "x" * (LONGEST_TEXT + 1)

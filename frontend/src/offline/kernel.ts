@@ -3,7 +3,7 @@
 import type { Model } from "../app";
 import type { Box, Cell, Comparison, Details, Edge, FromKernel, Link, Overlay, Picture, Stages, State, ToKernel } from "../protocol";
 import { paintings } from "../saved_picture";
-import { titleOfStage } from "../stage_bar";
+import { possible, titleOfStage } from "../stage_bar";
 import { placeBoxes } from "./boxes";
 import { combined } from "./combine";
 import { Counterparts } from "./counterparts";
@@ -121,6 +121,8 @@ export class OfflineKernel implements Model {
         return this.tell({ type: "dot", request: message.request, text: this.dot() });
       case "show-stage":
         return this.showStage(message.stage, message.compared, message.beside);
+      case "show-node":
+        return this.showNode(message.name, message.stage);
       case "show-overlay":
         this.overlay = message.name;
         return this.showOverlay();
@@ -146,6 +148,16 @@ export class OfflineKernel implements Model {
     }
     if (this.selection && !this.panes.holds(this.selection)) this.selection = null;
     this.set("details", this.described());
+  }
+
+  /** Selects a node, at a stage that has it if what is shown has not. */
+  private async showNode(name: string, stage: number): Promise<void> {
+    const isShown = [false, true].some((before) => this.panes.holds({ kind: "node", name, before }));
+    if (!isShown) {
+      const { compared, beside } = possible({ compared: this.choice.compared, beside: this.panes.before !== null }, stage);
+      await this.showStage(stage, compared, beside);
+    }
+    await this.selectNode(this.panes.find(name, false), true);
   }
 
   private stages(): Stages {
