@@ -80,19 +80,25 @@ def compare_stages(session: RunsStages) -> "pd.DataFrame":
     import pandas as pd
 
     stages, compare = checked_stages(session), _comparison(session)
-    below = (stages[0], *stages)
-    rows = [[*_contents(*pair), *compare(pair[1])] for pair in zip(below, stages, strict=False)]
+    rows = [
+        [len(stage.graph.nodes), *_changes(below, stage), _parameters(stage), *compare(stage)]
+        for below, stage in zip((None, *stages), stages, strict=False)
+    ]
     index = pd.Index(stage_names(session), name="stage", dtype=object)
     table = pd.DataFrame(rows, index=index, columns=list(COLUMNS))
     table["allclose"] = table["allclose"].astype(object)
     return table
 
 
-def _contents(below: GraphModule, stage: GraphModule) -> list[Any]:
-    changes = graph_diff(below, stage)["change"].value_counts()
-    parameters = {id(parameter): parameter.numel() for parameter in stage.parameters()}
-    counts = [int(changes.get(change, 0)) for change in _CHANGES]
-    return [len(stage.graph.nodes), *counts, sum(parameters.values())]
+def _changes(below: GraphModule | None, stage: GraphModule) -> list[int]:
+    if below is None:
+        return [0] * len(_CHANGES)
+    counts = graph_diff(below, stage)["change"].value_counts()
+    return [int(counts.get(change, 0)) for change in _CHANGES]
+
+
+def _parameters(stage: GraphModule) -> int:
+    return sum(parameter.numel() for parameter in stage.parameters())
 
 
 def _comparison(session: RunsStages) -> Callable[[GraphModule], list[Any]]:

@@ -58,12 +58,12 @@ class NodeAtStage:
     """
 
     change: Change
-    """``same``; ``added``, ``changed``, ``rewired`` and ``removed`` as in :func:`graph_diff`; ``replaced`` if
-    other nodes stand for it; ``""`` at stages before the first one that has it."""
+    """``same``; ``added``, ``changed``, ``rewired`` and ``removed`` as in :func:`fxlab.graph_diff`;
+    ``replaced`` if other nodes stand for it; ``""`` at stages before the first one that has it."""
     nodes: tuple[str, ...] = ()
     """The names of the nodes of the stage that stand for it, the one of its own name first."""
     differs: tuple[str, ...] = ()
-    """In what the node of its name differs from what it was at first, as in :func:`graph_diff`."""
+    """In what the node of its name differs from what it was at first, as in :func:`fxlab.graph_diff`."""
 
     @property
     def words(self) -> str:
@@ -100,10 +100,11 @@ def nodes_by_stage(session: HasStages, *, unchanged: bool = False) -> "pd.DataFr
     pandas.DataFrame
         One row for each node of the original and for each that a pass has added, indexed by its name
         (``node``), in the order of the graphs. One column for each stage: ``original``, and the names of the
-        passes that are on. Each cell is a :class:`NodeAtStage`, with ``change``, ``nodes`` (the names of the
-        nodes that stand for it there) and ``differs``. Printed, ``·`` is the same, ``≠ target`` changed in
-        its target, ``⇄`` the same on other inputs, ``→ merged`` replaced by ``merged``, ``+`` added, and
-        ``—`` gone. A node is compared with what it was at the first stage that has one of its name.
+        passes that are on. Each cell is a :class:`fxlab.validation.NodeAtStage`, with ``change``, ``nodes``
+        (the names of the nodes that stand for it there) and ``differs``. Printed, ``·`` is the same,
+        ``≠ target`` changed in its target, ``⇄`` the same on other inputs, ``→ merged`` replaced by
+        ``merged``, ``+`` added, and ``—`` gone. A node is compared with what it was at the first stage that
+        has one of its name.
 
     Raises
     ------

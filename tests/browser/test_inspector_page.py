@@ -146,12 +146,14 @@ def test_tables_that_take_a_while_are_made_on_demand_and_lead_to_nodes(
     switch(inspector, "Merge linears").click()
     page.settle(inspector)
     for tab, action, answer in (
+        ("Stages", "Compare the stages", "1. Merge linears"),
+        ("Nodes by stage", "Follow the nodes", "query_key_merged"),
         ("Node differences", "Compare the nodes", "No node differs by more than rounding."),
         ("Graph difference", "Compare the graphs", "4 added"),
         ("Cost", "Measure the cost", "slowest of"),
         ("Speed", "Measure the speed", "times the original's time"),
     ):
-        inspector.get_by_role("tab", name=tab).click()
+        inspector.get_by_role("tab", name=tab, exact=True).click()
         inspector.get_by_role("button", name=action).click()
         page.settle(inspector)
         expect(inspector.get_by_role("tabpanel")).to_contain_text(answer)
