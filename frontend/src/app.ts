@@ -158,7 +158,8 @@ export class App {
       },
     );
     this.tables = new TablesPanel({
-      jump: (name) => this.jump(name),
+      jump: (name, stage) => this.jump(name, false, stage),
+      showStage: (stage) => this.stages.goTo(stage),
       retry: () => this.send({ type: "refresh" }),
       judge: () => this.send({ type: "judge" }),
       measure: (name) => this.send({ type: "measure", name }),
@@ -268,6 +269,7 @@ export class App {
   private disconnected(): void {
     this.answered();
     this.unanswered = 0;
+    this.stages.settle();
     this.element.setAttribute("aria-busy", "false");
     this.showStatus({
       busy: null,
@@ -295,16 +297,19 @@ export class App {
     this.unanswered = Math.max(0, this.unanswered - 1);
     this.element.setAttribute("aria-busy", String(this.unanswered > 0));
     this.showStatus(this.model.get("status"));
-    if (this.unanswered === 0) this.legend.choose(this.overlay);
+    if (this.unanswered > 0) return;
+    this.legend.choose(this.overlay);
+    this.stages.settle();
   }
 
   private request(): string {
     return `${this.name}-${(this.requests += 1)}`;
   }
 
-  private jump(name: string, before = false): void {
+  /** Brings a node into sight; one that may not be in what is shown, at a stage that has it. */
+  private jump(name: string, before = false, stage: number | null = null): void {
     this.wanted = null;
-    this.send({ type: "select-node", name, show: true, before });
+    this.send(stage === null ? { type: "select-node", name, show: true, before } : { type: "show-node", name, stage });
   }
 
   private goBack(): void {

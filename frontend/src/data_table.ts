@@ -47,7 +47,7 @@ function rowsOf({ columns, rows }: Table) {
     data: rows,
     getColumnCanGlobalFilter: () => true,
     globalFilterFn: ({ original }, _, words: string[]) => {
-      const text = original.map(cellValue).join(" ").toLowerCase();
+      const text = original.map((cell) => cellValue(cell)).join(" ").toLowerCase();
       return words.every((word) => text.includes(word));
     },
   });
@@ -64,8 +64,8 @@ export class DataTable {
   private all = false;
   private selected: string | null = null;
 
-  /** `jump` is called with the first cell of a clicked row; without it, rows are not clickable. */
-  constructor(private readonly jump: ((name: string) => void) | null = null) {
+  /** `jump` is called with a clicked name, and the stage that has it if that may not be shown; without it, rows are not clickable. */
+  constructor(private readonly jump: ((name: string, stage?: number) => void) | null = null) {
     this.filter = h("input", {
       type: "text",
       class: "fxi-filter",
@@ -127,7 +127,7 @@ export class DataTable {
   toTsv(): string {
     if (!this.table) return "";
     const clean = (text: string): string => text.replace(/[\t\r\n]+/g, " ");
-    const lines = [this.table.columns.map((column) => clean(column.title)), ...this.sorted.map((row) => row.map((cell) => clean(cellValue(cell))))];
+    const lines = [this.table.columns.map((column) => clean(column.title)), ...this.sorted.map((row) => row.map((cell, i) => clean(cellValue(cell, this.table!.columns[i]!.kind))))];
     return lines.map((line) => line.join("\t")).join("\n");
   }
 
@@ -156,7 +156,7 @@ export class DataTable {
       this.scroll,
       h(
         "table",
-        { class: "fxi-table" },
+        { class: table.columns.some(({ kind }) => kind === "stage") ? "fxi-table fxi-table-of-stages" : "fxi-table" },
         h("thead", {}, h("tr", {}, table.columns.map((column, i) => this.header(column.title, i)))),
         h("tbody", {}, shown.map((row) => this.row(row))),
       ),
@@ -188,29 +188,41 @@ export class DataTable {
   }
 
   private row(row: Cell[]): HTMLElement {
-    const { columns } = this.table!;
+    const { columns, unlinked, stages } = this.table!;
     const name = String(row[0] ?? "");
-    const jump = this.table!.unlinked?.includes(name) ? null : this.jump;
+    const firstStage = columns.findIndex(({ kind }) => kind === "stage");
+    const goTo = this.jump;
+    const jump = goTo && !unlinked?.includes(name) ? (): void => goTo(name, stages?.[name]) : null;
     const cells = row.map((cell, i) => {
       const { kind } = columns[i]!;
       const text = cellText(cell, kind);
       const bar = barLength(cell, kind);
-      const content: Node | string =
+      const content: Node | Node[] | string =
         i === 0 && jump
-          ? h("button", { type: "button", class: "fxi-link", title: `Go to ${name}`, onclick: () => jump(name) }, text)
-          : kind === "bool"
+          ? h("button", { type: "button", class: "fxi-link", title: `Go to ${name}`, onclick: jump }, text)
+          : kind === "stage" && goTo
+            ? stageCell(cell, (node) => goTo(node, i - firstStage))
+          : kind === "bool" && cell !== null
             ? h("span", { class: cell === true ? "fxi-yes" : "fxi-no" }, icon(cell === true ? "check" : "close"), text)
             : text;
       const tag = i === 0 ? "th" : "td";
-      const shown = h(tag, { class: `${isNumeric(kind) ? "fxi-num" : `fxi-cell-${kind}`}${bar === null ? "" : " fxi-bar"}`, title: cellValue(cell), scope: i === 0 ? "row" : null }, content);
+      const shown = h(tag, { class: `${isNumeric(kind) ? "fxi-num" : `fxi-cell-${kind}`}${bar === null ? "" : " fxi-bar"}`, title: cellValue(cell, kind), scope: i === 0 ? "row" : null }, content);
+      if (kind === "stage" && i > firstStage && text === cellText(row[i - 1] ?? null, kind)) shown.classList.add("fxi-cell-as-before");
       if (bar !== null) shown.style.setProperty("--share", String(bar));
       return shown;
     });
     const onclick = jump
       ? (event: MouseEvent): void => {
-          if (!(event.target as Element).closest("button") && !window.getSelection()?.toString()) jump(name);
+          if (!(event.target as Element).closest("button") && !window.getSelection()?.toString()) jump();
         }
       : null;
     return h("tr", { class: jump ? "fxi-row-link" : "", "data-name": name, ...(onclick ? { onclick } : {}) }, cells);
   }
+}
+
+/** Returns what a node is at a stage, with the nodes that stand for it as links. */
+function stageCell(cell: Cell, jump: (node: string) => void): Node[] {
+  const [words, ...names] = Array.isArray(cell) ? cell.map(String) : [String(cell ?? "")];
+  const links = names.map((name) => h("button", { type: "button", class: "fxi-link", title: `Go to ${name}`, onclick: () => jump(name) }, name));
+  return [document.createTextNode(words ?? ""), ...links.flatMap((link, i) => [document.createTextNode(i ? ", " : " "), link])];
 }

@@ -16,8 +16,9 @@ export function scientific(value: number): string {
 export function cellText(value: Cell, kind: ColumnKind): string {
   if (value === null) return "";
   if (Array.isArray(value)) {
+    if (kind === "stage") return stageWords(value);
     if (kind === "nodes") return value.map(String).join(", ");
-    return `(${value.map(cellValue).join(", ")})`;
+    return `(${value.map((cell) => cellValue(cell)).join(", ")})`;
   }
   if (typeof value === "boolean") return value ? "yes" : "no";
   if (typeof value === "number") {
@@ -59,10 +60,16 @@ function bytes(value: number): string {
   return `${Number((value / 1024 ** power).toPrecision(3)).toLocaleString("en-US")} ${units[power]}`;
 }
 
+/** Returns what a node is at a stage: a sign, in what it differs, and the names of those that stand for it. */
+function stageWords([words, ...names]: Cell[]): string {
+  return [String(words), names.map(String).join(", ")].filter(Boolean).join(" ");
+}
+
 /** Returns a cell's complete value, for copying and for hovering. */
-export function cellValue(value: Cell): string {
+export function cellValue(value: Cell, kind?: ColumnKind): string {
   if (value === null) return "";
-  if (Array.isArray(value)) return `(${value.map(cellValue).join(", ")})`;
+  if (kind === "stage" && Array.isArray(value)) return stageWords(value);
+  if (Array.isArray(value)) return `(${value.map((cell) => cellValue(cell)).join(", ")})`;
   return String(value);
 }
 

@@ -209,7 +209,7 @@ export class Panes {
   /** What the stages are called. */
   get names(): { shown: string; before: string } {
     const { names, shown, before } = this.stages ?? {};
-    return { shown: titleOfStage(names, shown), before: titleOfStage(names, before) };
+    return { shown: titleOfStage(names, shown), before: titleOfStage(names, before ?? 0) };
   }
 
   private name(): void {

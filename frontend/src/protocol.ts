@@ -96,7 +96,8 @@ export interface Before {
   picture?: Picture;
 }
 
-export type Comparison = "" | "below" | "original";
+/** What a stage is compared with: nothing, the stage below whichever that is, or the stage of a number. */
+export type Comparison = "" | "below" | number;
 
 /** The stages of the stack, from the original on, and the number of the one whose graph is shown. */
 export interface Stages {
@@ -105,10 +106,10 @@ export interface Stages {
   compared: Comparison;
   /** Whether the two are shown side by side, and not as one graph. */
   beside: boolean;
-  /** The number of the stage that it is compared with. */
-  before: number;
-  /** What the stage that is shown can be compared with. */
-  comparisons: Comparison[];
+  /** The number of the stage that it is compared with, if it is. */
+  before: number | null;
+  /** The numbers of the stages that the one that is shown can be compared with. */
+  comparisons: number[];
   /** The pass that is tried out, and how much it would do. */
   preview?: Preview | null;
 }
@@ -199,14 +200,19 @@ export interface Details {
 }
 
 export type Cell = null | boolean | number | string | Cell[];
-export type ColumnKind = "text" | "number" | "integer" | "bool" | "shape" | "nodes" | "error" | "share" | "seconds" | "bytes";
+export type ColumnKind = "text" | "number" | "integer" | "bool" | "shape" | "nodes" | "error" | "share" | "seconds" | "bytes" | "stage";
 
+/** In a column of kind "stage", which is a stage, cells have a sign and words, and then the names of nodes of that stage. */
 export interface Table {
   columns: { name: string; title: string; kind: ColumnKind }[];
   rows: Cell[][];
   total: number;
   /** The first cells of rows that lead nowhere. */
   unlinked?: string[];
+  /** Rows lead to stages, or to nodes that may not be in the graph that is shown. */
+  leads?: "stages" | "nodes";
+  /** First cell of a row -> the number of the stage that it leads to. */
+  stages?: Record<string, number>;
 }
 
 export interface Judgement {
@@ -316,6 +322,7 @@ export type ToKernel =
   | { type: "filter"; query: string }
   | { type: "export-dot" | "export-pdf"; request: string }
   | { type: "show-stage"; stage: number; compared: Comparison; beside: boolean }
+  | { type: "show-node"; name: string; stage: number }
   | { type: "show-overlay"; name: string };
 
 export type FromKernel =

@@ -1,14 +1,22 @@
 /** The stages of a session: which of them the graph shows, and what it is compared with, and how. */
 
-import { fill, focusedIn, h, icon, iconButton, type IconName } from "./dom";
+import { fill, focusedIn, h, icon } from "./dom";
+import { StageSlider } from "./stage_slider";
 import type { Comparison, Stages } from "./protocol";
 
-const COMPARISONS: Record<Comparison, string> = { "": "Stage alone", below: "Changes from the stage below", original: "Changes from the original" };
+const NOTHING: Wish = { compared: "", beside: false };
+
+/** How a person wants to look at stages. */
+type Wish = Pick<Stages, "compared" | "beside">;
 
 export class StageBar {
   readonly element = h("div", { class: "fxi-stages", role: "group", "aria-label": "Stage", hidden: true });
 
+  private readonly slider = new StageSlider((stage) => this.goTo(stage));
+  private readonly choices = h("div", { class: "fxi-stage-choices" });
   private readonly link: HTMLButtonElement;
+  /** What was chosen last: a stage that cannot be looked at like this is looked at in the nearest way. */
+  private wish = NOTHING;
 
   constructor(
     private readonly show: (stage: number, compared: Comparison, beside: boolean) => void,
@@ -17,6 +25,7 @@ export class StageBar {
     const title = "Move and zoom both graphs together (l)";
     const action = (): void => link(this.link.getAttribute("aria-pressed") === "false");
     this.link = h("button", { type: "button", class: "fxi-button fxi-together", title, "aria-label": "Move together", onclick: action }, icon("link"), h("span", {}, "Move together"));
+    this.element.append(this.slider.element, this.choices);
     this.setLinked(true);
   }
 
@@ -25,13 +34,31 @@ export class StageBar {
     this.link.setAttribute("aria-pressed", String(on));
   }
 
-  update({ names, shown, compared, comparisons, beside, preview }: Stages): void {
+  /** Shows another stage in the way that was chosen. */
+  goTo(stage: number): void {
+    const { compared, beside } = possible(this.wish, stage);
+    this.show(stage, compared, beside);
+  }
+
+  /** Says that the kernel is done with what was asked of it. */
+  settle(): void {
+    this.slider.settle();
+  }
+
+  update(stages: Stages): void {
+    const { names, shown, compared, comparisons, beside, preview } = stages;
     this.element.hidden = names.length < 2 || preview != null;
-    const focused = focusedIn(this.element)?.title ?? "";
-    const stages = h(
+    const { compared: expected, beside: two } = possible(this.wish, shown);
+    if (expected !== compared || two !== beside) this.wish = { compared, beside };
+    this.slider.update(
+      names.map((_, i) => numbered(names, i)),
+      shown,
+    );
+    const focused = focusedIn(this.choices)?.title ?? "";
+    const stage = h(
       "select",
-      { "aria-label": "Stage of the graph", title: "Stage of the graph", onchange: () => this.showStage(Number(stages.value), beside ? compared : "", beside) },
-      names.map((_, i) => h("option", { value: i, selected: i === shown }, titleOfStage(names, i))),
+      { "aria-label": "Stage of the graph", title: "Stage of the graph", onchange: () => this.goTo(Number(stage.value)) },
+      names.map((_, i) => h("option", { value: i, selected: i === shown }, numbered(names, i))),
     );
     const comparison = h(
       "select",
@@ -39,15 +66,12 @@ export class StageBar {
         "aria-label": "Compare with",
         title: "Compare with",
         hidden: comparisons.length === 0,
-        onchange: () => this.show(shown, comparison.value as Comparison, beside && comparison.value !== ""),
+        onchange: () => this.show(shown, comparisonOf(comparison.value), beside && comparison.value !== ""),
       },
-      (["", ...comparisons] as Comparison[]).map((name) => h("option", { value: name, selected: name === compared }, COMPARISONS[name])),
+      h("option", { value: "", selected: compared === "" }, "nothing"),
+      h("option", { value: "below", selected: compared === "below" }, "the stage below"),
+      comparisons.map((number) => h("option", { value: number, selected: number === compared }, numbered(names, number))),
     );
-    const step = (label: string, to: number, name: IconName): HTMLButtonElement => {
-      const button = iconButton(name, label, () => this.showStage(to, compared, beside));
-      button.disabled = to < 0 || to >= names.length;
-      return button;
-    };
     const way = (label: string, title: string, pressed: boolean, action: () => void): HTMLElement =>
       h("button", { type: "button", class: "fxi-way", "aria-pressed": String(pressed), title, onclick: () => !pressed && action() }, label);
     const ways =
@@ -56,17 +80,26 @@ export class StageBar {
         "div",
         { class: "fxi-ways", role: "group", "aria-label": "How stages are compared" },
         way("One graph", "Show one graph", !beside, () => this.show(shown, compared, false)),
-        way("Side by side", "Show two stages side by side", beside, () => this.show(shown, compared || comparisons[0]!, true)),
+        way("Side by side", "Show two stages side by side", beside, () => this.show(shown, compared === "" ? "below" : compared, true)),
       );
-    fill(this.element, step("Stage before", shown - 1, "back"), stages, step("Next stage", shown + 1, "chevron"), comparison, beside && this.link, ways);
-    if (focused) [...this.element.querySelectorAll<HTMLElement>("[title]")].find((element) => element.title === focused)?.focus();
+    const word = comparisons.length > 0 && h("span", { class: "fxi-stage-word" }, "compared with");
+    fill(this.choices, stage, word, comparison, beside && this.link, ways);
+    if (focused) [...this.choices.querySelectorAll<HTMLElement>("[title]")].find((element) => element.title === focused)?.focus();
   }
+}
 
-  /** Goes to another stage; the first has none below, and the original nothing to be compared with. */
-  private showStage(stage: number, compared: Comparison, beside: boolean): void {
-    if (stage === 0 || !compared) this.show(stage, "", false);
-    else this.show(stage, stage === 1 ? "original" : compared, beside);
-  }
+/** Returns the nearest to what is wished for: the original has nothing below it, and other stages not all. */
+export function possible({ compared, beside }: Wish, stage: number): Wish {
+  if (stage === 0 || compared === "") return NOTHING;
+  return { compared: compared === "below" || compared < stage ? compared : "below", beside };
+}
+
+function comparisonOf(value: string): Comparison {
+  return value === "" || value === "below" ? value : Number(value);
+}
+
+function numbered(names: string[], number: number): string {
+  return `${number}. ${names[number]}`;
 }
 
 /** Returns what a stage is called where there are several. */

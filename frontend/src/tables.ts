@@ -2,10 +2,12 @@
 
 import { DataTable } from "./data_table";
 import { fill, focusedIn, h, icon, iconButton } from "./dom";
-import type { ExtraTable, Judgement, Measured, Tables } from "./protocol";
+import type { ExtraTable, Judgement, Measured, Table, Tables } from "./protocol";
 
 export interface TableActions {
-  jump(node: string): void;
+  /** Goes to a node: in the graph that is shown, or at a stage that has it. */
+  jump(node: string, stage?: number): void;
+  showStage(stage: number): void;
   retry(): void;
   judge(): void;
   measure(name: string): void;
@@ -57,7 +59,7 @@ export class TablesPanel {
     if (tables.outputs.table) this.outputs.show(tables.outputs.table);
     this.nodes.show(tables.nodes.table);
     for (const { name, table, jumps } of tables.more ?? []) {
-      if (!this.extra.has(name)) this.extra.set(name, new DataTable(jumps ? this.actions.jump : null));
+      if (!this.extra.has(name)) this.extra.set(name, new DataTable(jumps || table?.leads ? this.leading(table) : null));
       if (table) this.extra.get(name)!.show(table);
     }
     if (!this.names().includes(this.open)) this.open = "outputs";
@@ -68,11 +70,16 @@ export class TablesPanel {
   showMeasured(measured: Measured[]): void {
     this.measured = measured;
     for (const { name, table } of measured) {
-      if (!this.measuredTables.has(name)) this.measuredTables.set(name, new DataTable(this.actions.jump));
+      if (table && !this.measuredTables.has(name)) this.measuredTables.set(name, new DataTable(this.leading(table)));
       if (table) this.measuredTables.get(name)!.show(table);
     }
     this.setSelected(this.selected);
     this.render();
+  }
+
+  /** Returns what a click on a row of a table does. */
+  private leading(table: Table | null): TableActions["jump"] {
+    return table?.leads === "stages" ? (_, stage) => this.actions.showStage(stage!) : this.actions.jump;
   }
 
   /** Marks the row of a node in all tables. */

@@ -5,7 +5,7 @@ import type { Cell, Overlay, Stages } from "../src/protocol";
 import { Legend } from "../src/legend";
 import { column } from "./pictures";
 
-const STAGES: Stages = { names: ["Original", "Fuse", "Merge"], shown: 2, compared: "below", beside: true, before: 1, comparisons: ["below", "original"] };
+const STAGES: Stages = { names: ["Original", "Fuse", "Merge"], shown: 2, compared: "below", beside: true, before: 1, comparisons: [0, 1] };
 const BEFORE = column(["x", "conv", "norm", "relu"]);
 const AFTER = column(["x", "conv", "relu"], { conv: { kind: "group", node: null, path: "stem", openable: true } });
 
@@ -57,7 +57,7 @@ describe("two stages side by side", () => {
     expect([...panes.element.querySelectorAll("h3")].map((e) => e.textContent)).toEqual(["1. Fuse", "2. Merge"]);
     expect(pane("before").getAttribute("aria-label")).toBe("1. Fuse");
     expect(graph("shown").getAttribute("aria-label")).toContain("2. Merge");
-    panes.setStages({ ...STAGES, before: 0, compared: "original" });
+    panes.setStages({ ...STAGES, before: 0, compared: 0 });
     expect(pane("before").getAttribute("aria-label")).toBe("Original");
   });
 

@@ -2,7 +2,7 @@ import { beforeEach, describe, expect, it, vi } from "vitest";
 import type { Stages } from "../src/protocol";
 import { StageBar } from "../src/stage_bar";
 
-const ALONE: Stages = { names: ["Original", "Fuse", "Merge"], shown: 2, compared: "", beside: false, before: 0, comparisons: ["below", "original"] };
+const ALONE: Stages = { names: ["Original", "Fuse", "Merge"], shown: 2, compared: "", beside: false, before: null, comparisons: [0, 1] };
 const BESIDE: Stages = { ...ALONE, compared: "below", beside: true, before: 1 };
 
 const show = vi.fn();
@@ -28,9 +28,9 @@ describe("the switch between one graph and two", () => {
   });
 
   it("leaves the comparison as it is", () => {
-    bar.update({ ...BESIDE, compared: "original" });
+    bar.update({ ...BESIDE, compared: 0, before: 0 });
     button("One graph").click();
-    expect(show).toHaveBeenCalledWith(2, "original", false);
+    expect(show).toHaveBeenCalledWith(2, 0, false);
     button("Side by side").click();
     expect(show).toHaveBeenCalledOnce();
   });
@@ -61,31 +61,107 @@ describe("the switch that lets both graphs move together", () => {
     button("Move together").click();
     expect(link).toHaveBeenLastCalledWith(false);
     bar.setLinked(false);
-    bar.update({ ...BESIDE, compared: "original" });
+    bar.update({ ...BESIDE, compared: 0, before: 0 });
     expect(button("Move together").getAttribute("aria-pressed")).toBe("false");
     button("Move together").click();
     expect(link).toHaveBeenLastCalledWith(true);
   });
 });
 
-describe("walking through the stages side by side", () => {
-  it.each([
-    ["Stage before", 2, [1, "original", true]],
-    ["Stage before", 1, [0, "", false]],
-    ["Next stage", 1, [2, "below", true]],
-  ] as const)("%s from stage %i", (label, shown, expected) => {
-    bar.update({ ...BESIDE, shown });
-    button(label).click();
-    expect(show).toHaveBeenCalledWith(...expected);
+describe("choosing a stage and what it is compared with", () => {
+  it("offers each stage below by its number", () => {
+    bar.update(ALONE);
+    const options = [...bar.element.querySelectorAll<HTMLOptionElement>('[aria-label="Compare with"] option')];
+    expect(options.map(({ value, textContent }) => [value, textContent])).toEqual([
+      ["", "nothing"],
+      ["below", "the stage below"],
+      ["0", "0. Original"],
+      ["1", "1. Fuse"],
+    ]);
+    choose("Compare with", "1");
+    expect(show).toHaveBeenLastCalledWith(2, 1, false);
+    choose("Compare with", "below");
+    expect(show).toHaveBeenLastCalledWith(2, "below", false);
   });
 
   it("keeps two stages when another is chosen, and shows one when nothing is compared", () => {
     bar.update(BESIDE);
     choose("Stage of the graph", "1");
-    expect(show).toHaveBeenLastCalledWith(1, "original", true);
+    expect(show).toHaveBeenLastCalledWith(1, "below", true);
     choose("Compare with", "");
     expect(show).toHaveBeenLastCalledWith(2, "", false);
-    choose("Compare with", "original");
-    expect(show).toHaveBeenLastCalledWith(2, "original", true);
+    choose("Compare with", "0");
+    expect(show).toHaveBeenLastCalledWith(2, 0, true);
+  });
+});
+
+describe("the slider through the stages", () => {
+  const MANY: Stages = { names: ["Original", "Fuse", "Merge", "Fold", "Clean"], shown: 4, compared: "", beside: false, before: null, comparisons: [0, 1, 2, 3] };
+  const slider = bar.element.querySelector<HTMLInputElement>("input[type=range]")!;
+  const slideTo = (stage: number): void => {
+    slider.value = String(stage);
+    slider.dispatchEvent(new Event("input"));
+  };
+  /** Slides to a stage that the kernel then shows, whatever it compares it with. */
+  const settleAt = (stages: Stages, stage: number): void => {
+    slideTo(stage);
+    const [shown, compared, beside] = show.mock.lastCall!;
+    bar.update({ ...stages, shown, compared, beside, comparisons: stages.comparisons.filter((number) => number < shown) });
+    bar.settle();
+  };
+
+  it("has a stop for each stage, which it names", () => {
+    bar.update(MANY);
+    expect([slider.min, slider.max, slider.value]).toEqual(["0", "4", "4"]);
+    expect(slider.getAttribute("aria-label")).toBe("Stage");
+    expect(slider.getAttribute("aria-valuetext")).toBe("4. Clean");
+    expect([...bar.element.querySelectorAll<HTMLElement>(".fxi-tick")].map((tick) => [tick.textContent, tick.title])).toEqual([
+      ["0", "0. Original"],
+      ["1", "1. Fuse"],
+      ["2", "2. Merge"],
+      ["3", "3. Fold"],
+      ["4", "4. Clean"],
+    ]);
+  });
+
+  it("is the same element while it is dragged", () => {
+    bar.update(MANY);
+    slider.focus();
+    bar.update({ ...MANY, shown: 3 });
+    expect(document.activeElement).toBe(slider);
+    expect(slider.value).toBe("3");
+  });
+
+  it("asks for one stage after another, and leaves out what was passed meanwhile", () => {
+    bar.update(MANY);
+    for (const stage of [3, 2, 1]) slideTo(stage);
+    expect(show.mock.calls).toEqual([[3, "", false]]);
+    bar.update({ ...MANY, shown: 3 });
+    expect(slider.value, "it stays where the person has it").toBe("1");
+    bar.settle();
+    expect(show.mock.calls.slice(1)).toEqual([[1, "", false]]);
+    bar.update({ ...MANY, shown: 1 });
+    bar.settle();
+    expect(show).toHaveBeenCalledTimes(2);
+    expect(slider.value).toBe("1");
+  });
+
+  it("goes back to the stage that is shown if the other cannot be", () => {
+    bar.update(MANY);
+    slideTo(2);
+    bar.settle();
+    expect(slider.value).toBe("4");
+    expect(slider.getAttribute("aria-valuetext")).toBe("4. Clean");
+    expect(show).toHaveBeenCalledOnce();
+  });
+
+  it.each([
+    ["below", [[3, "below", true], [1, "below", true], [0, "", false], [2, "below", true]]],
+    [2, [[3, 2, true], [1, "below", true], [0, "", false], [4, 2, true]]],
+  ] as const)("keeps the comparison with %s while there is one", (compared, expected) => {
+    const from: Stages = { ...MANY, compared, beside: true, before: 2 };
+    bar.update(from);
+    for (const [stage] of expected) settleAt(from, stage);
+    expect(show.mock.calls).toEqual(expected);
   });
 });

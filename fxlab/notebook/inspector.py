@@ -42,7 +42,7 @@ from fxlab.screen.session_state import (
     outputs_state,
 )
 from fxlab.screen.static_view import static_view
-from fxlab.screen.table_state import measured_state
+from fxlab.screen.table_state import measured_state, stages_state
 from fxlab.screen.wire import clip, to_json
 from fxlab.transformations import RewritePass
 
@@ -154,7 +154,7 @@ class Inspector(anywidget.AnyWidget):  # type: ignore[misc]
             self._panes.close(path)
             self._redraw()
 
-    def show_stage(self, number: int, compared: str = "", *, beside: bool = False) -> None:
+    def show_stage(self, number: int, compared: str | int = "", *, beside: bool = False) -> None:
         """Show a stage of the stack: 0 is the original, 1 the model after the first pass that is on.
 
         Parameters
@@ -162,10 +162,15 @@ class Inspector(anywidget.AnyWidget):  # type: ignore[misc]
         number
             Of the stage.
         compared
-            ``"below"`` or ``"original"`` to see in one graph what is different from the stage below or from
-            the original.
+            ``"below"``, ``"original"`` or the number of an earlier stage to see in one graph what is
+            different from it.
         beside
             Whether to show the two side by side instead.
+
+        Raises
+        ------
+        ValueError
+            If there is no such stage, or it cannot be compared with that.
         """
         self._stages.go_to(number, compared, beside=beside)
         self._show_chosen()
@@ -373,6 +378,8 @@ class Inspector(anywidget.AnyWidget):  # type: ignore[misc]
             case messages.ShowStage(stage, compared, beside):
                 with self._panes.tentative():
                     self.show_stage(stage, compared, beside=beside)
+            case messages.ShowNode(name, stage):
+                self._show_node_of(name, stage)
             case messages.ShowOverlay(name):
                 self._work("Measuring what each node costs", lambda: self._choose_overlay(name or None))
 
@@ -607,7 +614,10 @@ class Inspector(anywidget.AnyWidget):  # type: ignore[misc]
 
     def _made(self, measurement: Measurement) -> dict[str, Any]:
         frame, words = measurement.make(self.session)
-        table = measured_state(frame, measurement.index_title, self._scene.hierarchy.position_of)
+        if measurement.of_stages:
+            table = stages_state(frame, measurement.index_title)
+        else:
+            table = measured_state(frame, measurement.index_title, self._scene.hierarchy.position_of)
         return {"state": "ready", "text": clip(words, 600), "table": table}
 
     def _show_measured(self, name: str, shown: dict[str, Any]) -> None:
@@ -622,6 +632,15 @@ class Inspector(anywidget.AnyWidget):  # type: ignore[misc]
         self._select(selection)
         if show:
             self._focus([name], before=selection.before)
+
+    def _show_node_of(self, name: str, stage: int) -> None:
+        """Select a node, at a stage that has it if what is shown has not."""
+        if not any(self._panes.holds(Selection("node", name, before)) for before in (False, True)):
+            with self._panes.tentative():
+                self._stages.walk_to(stage)
+                self._show_chosen()
+            self._measure_overlay_again()
+        self._select_node(name)
 
     def _select(self, selection: Selection | None) -> None:
         if selection and not self._panes.holds(selection):

@@ -232,8 +232,17 @@ class ShowStage:
 
     type: ClassVar[str] = "show-stage"
     stage: int
-    compared: str
+    compared: str | int
     beside: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ShowNode:
+    """Bring a node into sight: in what is shown if it is there, and at its stage otherwise."""
+
+    type: ClassVar[str] = "show-node"
+    name: str
+    stage: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -272,11 +281,12 @@ Message = (
     | ExportDot
     | ExportPdf
     | ShowStage
+    | ShowNode
     | ShowOverlay
 )
 
 _MESSAGES: dict[str, type[Any]] = {cls.type: cls for cls in Message.__args__}
-_WORDS = {"str": str, "bool": bool, "int": int, "dict[str, str]": dict}
+_WORDS = {"str": (str,), "bool": (bool,), "int": (int,), "str | int": (str, int), "dict[str, str]": (dict,)}
 
 
 def parse_message(content: object) -> Message:
@@ -305,12 +315,13 @@ def parse_message(content: object) -> Message:
     values: dict[str, Any] = {}
     for name, wanted in expected.items():
         value = content.get(name)
-        if type(value) is not wanted:
+        if type(value) not in wanted:
+            words = " or ".join(allowed.__name__ for allowed in wanted)
             raise MessageError(
-                f"The field {name!r} of the message {kind!r} expected {wanted.__name__}, got {_short(value)}."
+                f"The field {name!r} of the message {kind!r} expected {words}, got {_short(value)}."
             )
         for text in (*value, *value.values()) if isinstance(value, dict) else (value,):
-            _check_text(text, f"The field {name!r} of the message {kind!r}", always=wanted is dict)
+            _check_text(text, f"The field {name!r} of the message {kind!r}", always=wanted == (dict,))
         values[name] = value
     message: Message = cls(**values)
     return message

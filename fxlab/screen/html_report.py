@@ -23,8 +23,9 @@ from fxlab.screen.pass_state import describe_error, explain_all, matched_nodes, 
 from fxlab.screen.portable import PortableGraphs
 from fxlab.screen.scene import marks_of
 from fxlab.screen.session_state import changed_nodes_state, judgement_state, model_name, outputs_state
-from fxlab.screen.stages import BELOW, Stages
-from fxlab.screen.table_state import table_state
+from fxlab.screen.stage_tables import nodes_of_stages, summary_of_stages
+from fxlab.screen.stages import Stages
+from fxlab.screen.table_state import stages_state, table_state
 from fxlab.screen.wire import to_json
 from fxlab.session import Session
 
@@ -32,6 +33,10 @@ if TYPE_CHECKING:
     from fxlab.transformations import Transformation
 
 _SUFFIXES = (".html", ".htm")
+
+ANY_TWO = 9
+"""Stages, the original included, of which any two can be compared. Of more, each can be compared with the
+stage below and with the original, so that a file grows with the number of stages and not with its square."""
 
 _PAGE = """<!DOCTYPE html>
 <html lang="en">
@@ -205,20 +210,24 @@ def _data(session: Session, measure: bool) -> dict[str, Any]:
 
 
 def _graphs(session: Session, explained: dict[str, pd.DataFrame | str], measure: bool) -> dict[str, Any]:
-    """Describe every stage, and what it and all of them together changed, as one graph and as two."""
+    """Describe every stage, and what is different from others, as one graph and as two."""
     graphs, stages = PortableGraphs(explained), Stages(session)
-    name, last = model_name(session), len(session.applied)
+    name = model_name(session)
     for number, stage in enumerate(session.stages):
         stages.go_to(number)
         overlays = _overlays(Subject(stage, session.original, session.inputs), measure)
         graphs.add(stages, name, overlays)
-        for compared in stages.comparisons:
-            if compared == BELOW or number in (1, last):
-                stages.go_to(number, compared)
-                graphs.add(stages, name, overlays)
-                stages.go_to(number, compared, beside=True)
-                graphs.add_beside(stages)
+        for before in _compared_with(number, len(session.stages)):
+            stages.go_to(number, before)
+            graphs.add(stages, name)
+            stages.go_to(number, before, beside=True)
+            graphs.add_beside(stages)
     return graphs.data()
+
+
+def _compared_with(number: int, stages: int) -> list[int]:
+    """Return the numbers of the stages that a stage can be compared with."""
+    return list(range(number)) if stages <= ANY_TWO else sorted({0, number - 1}) if number else []
 
 
 def _overlays(subject: Subject, measure: bool) -> list[Overlay]:
@@ -241,6 +250,11 @@ def _tables(session: Session, explained: dict[str, pd.DataFrame | str], measure:
             outputs = outputs | {"judgement": judgement_state(found)}
             more.append(_table("verdict", "Verdict", outputs["judgement"]["text"], found.table, "Output"))
     more.append(_candidates(session, explained))
+    if session.applied:
+        summary, words = summary_of_stages(session)
+        more.append(_table("stages", "Stages", words, None) | {"table": stages_state(summary, "Stage")})
+        nodes, words = nodes_of_stages(session)
+        more.append(_table("nodes-by-stage", "Nodes by stage", words, nodes, "Node", jumps=True))
     return {
         "outputs": outputs | {"isFinal": True},
         "nodes": changed_nodes_state(session),

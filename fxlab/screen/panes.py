@@ -113,7 +113,7 @@ class Panes:
         """
         if self.before is None:
             return self.shown.dot(next(iter(overlays), None))
-        numbers = self.stages.number, self.stages.number_before
+        numbers = self.stages.number, self.stages.number_before or 0
         sides = [
             Side(self.stages.title(number), scene.view, scene.marks())
             for number, scene in zip(numbers, self.scenes, strict=True)

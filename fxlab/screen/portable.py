@@ -105,11 +105,12 @@ class PortableGraphs:
         self._flops = TracedFlops({})
         self._looks = _Looks()
         self._nodes, self._groups, self._frames = _Table(), _Table(), _Table()
+        self._trees, self._leaves = _Table(), _Table()
         self._frame_numbers: dict[tuple[Any, ...], int] = {}
         self._graphs: list[dict[str, Any]] = []
         self._pairs: list[dict[str, Any]] = []
-        self._alone: dict[int, tuple[Hierarchy, dict[str, Any]]] = {}
-        """Number of a stage -> its hierarchy and tree."""
+        self._alone: dict[int, tuple[Hierarchy, int]] = {}
+        """Number of a stage -> its hierarchy and the number of its tree."""
         self._first_dot = ""
         """What the page lays out first: the stage alone that was added last."""
 
@@ -123,7 +124,7 @@ class PortableGraphs:
         name
             Of the model.
         overlays
-            What the graph can be coloured by.
+            What the stage can be coloured by; compared with another, it has the same.
         """
         gm, marks = stages.graph, stages.marks
         hierarchy = build_hierarchy(gm)
@@ -132,8 +133,9 @@ class PortableGraphs:
         overview = View.default(hierarchy)
         known = [node for node in marks if node in hierarchy.position_of]
         first = overview.reveal(known, max(REVEAL_BUDGET, len(overview.boxes)))
-        tree = self._group(hierarchy.root, hierarchy, marks)
-        if not stages.compared:
+        # What groups hold of the difference between two stages, the page reads off their looks.
+        tree = self._group(hierarchy.root, hierarchy, marks, {} if stages.shows_changes else marks)
+        if stages.number_before is None:
             self._alone[stages.number] = hierarchy, tree
             self._first_dot = outline(first, box.make_boxes(first, marks, stages.signatures))
         self._graphs.append(
@@ -145,11 +147,13 @@ class PortableGraphs:
                 "nodes": [self._node(node, hierarchy) for node in gm.graph.nodes],
                 "overview": sorted(overview.opened),
                 "opened": sorted(first.opened),
-                "details": _with_names(model_details(stages.stage, hierarchy, name, stages.applied)),
+                "details": self._groups.number(
+                    _with_names(model_details(stages.stage, hierarchy, name, stages.applied))
+                ),
                 "stage": stages.number,
-                "compared": stages.compared,
+                "before": stages.number_before,
                 "signatures": stages.signatures,
-                "overlays": [self._overlay(overlay, gm) for overlay in overlays],
+                "overlays": [self._overlay(overlay, gm) for overlay in overlays if not stages.shows_changes],
             }
         )
 
@@ -162,13 +166,13 @@ class PortableGraphs:
             Two stages side by side, each of which has been added alone.
         """
         self._index = {signature: number for number, signature in enumerate(stages.signatures)}
+        numbers = stages.number, stages.number_before or 0
         self._pairs.append(
             {
                 "stage": stages.number,
-                "compared": stages.compared,
                 "before": stages.number_before,
                 "signatures": stages.signatures,
-                "looks": [self._other_looks(n, stages.marks) for n in (stages.number, stages.number_before)],
+                "looks": [self._other_looks(number, stages.marks) for number in numbers],
                 "counterparts": _renamed(stages.before, stages.stage),
             }
         )
@@ -182,6 +186,8 @@ class PortableGraphs:
             "nodes": self._nodes.values,
             "groups": self._groups.values,
             "frames": self._frames.values,
+            "trees": self._trees.values,
+            "leaves": self._leaves.values,
             "graphs": self._graphs,
             "pairs": self._pairs,
             "layouts": self._layouts(),
@@ -199,24 +205,30 @@ class PortableGraphs:
         values = [to_json(overlay.values.get(node.name)) for node in gm.graph.nodes]
         return described(overlay) | {"values": values}
 
-    def _group(self, group: Group, hierarchy: Hierarchy, marks: box.Marks) -> dict[str, Any]:
+    def _group(self, group: Group, hierarchy: Hierarchy, marks: box.Marks, said: box.Marks) -> int:
+        """Return the number of a group with all in it; ``said`` are the marks that its details name."""
         closed, opened = self._group_looks(group, hierarchy, marks)
-        return {
-            "path": group.path,
-            "id": group.id,
-            "closed": closed,
-            "opened": opened,
-            "details": self._groups.number(
-                _with_names(group_details(group, hierarchy, None, marks, self._flops))
-            ),
-            "count": group.nodes,
-            "children": [
-                self._group(child, hierarchy, marks)
-                if isinstance(child, Group)
-                else [child.id, self._leaf_look(child, hierarchy, marks), *child.names]
-                for child in group.children
-            ],
-        }
+        return self._trees.number(
+            {
+                "path": group.path,
+                "id": group.id,
+                "closed": closed,
+                "opened": opened,
+                "details": self._groups.number(
+                    _with_names(group_details(group, hierarchy, None, said, self._flops))
+                ),
+                "count": group.nodes,
+                "children": [
+                    self._group(child, hierarchy, marks, said)
+                    if isinstance(child, Group)
+                    else [
+                        self._leaves.number([child.id, *child.names]),
+                        self._leaf_look(child, hierarchy, marks),
+                    ]
+                    for child in group.children
+                ],
+            }
+        )
 
     def _group_looks(self, group: Group, hierarchy: Hierarchy, marks: box.Marks) -> tuple[int, int]:
         closed = box.make_box(group, hierarchy, marks, self._index)
@@ -240,8 +252,19 @@ class PortableGraphs:
     def _other_looks(self, number: int, marks: box.Marks) -> dict[int, int]:
         """Return the looks of a stage that are others under these marks, by their place in the tree."""
         hierarchy, tree = self._alone[number]
-        looks = zip(_looks_in(tree), self._looks_under(hierarchy.root, hierarchy, marks), strict=True)
+        looks = zip(self._looks_in(tree), self._looks_under(hierarchy.root, hierarchy, marks), strict=True)
         return {place: marked for place, (alone, marked) in enumerate(looks) if marked != alone}
+
+    def _looks_in(self, number: int) -> Iterator[int]:
+        """Yield the looks that are written in a tree, in its order."""
+        tree = self._trees.values[number]
+        yield tree["closed"]
+        yield tree["opened"]
+        for child in tree["children"]:
+            if isinstance(child, int):
+                yield from self._looks_in(child)
+            else:
+                yield child[1]
 
     def _node(self, node: fx.Node, hierarchy: Hierarchy) -> int:
         details = _with_names(
@@ -279,17 +302,6 @@ def _look(made: box.Box) -> dict[str, Any]:
         "changed": info.changed,
         "marks": info.marks,
     }
-
-
-def _looks_in(tree: dict[str, Any]) -> Iterator[int]:
-    """Yield the looks that are written in a tree, in its order."""
-    yield tree["closed"]
-    yield tree["opened"]
-    for child in tree["children"]:
-        if isinstance(child, dict):
-            yield from _looks_in(child)
-        else:
-            yield child[1]
 
 
 def _renamed(before: fx.GraphModule, after: fx.GraphModule) -> dict[int, list[int]]:

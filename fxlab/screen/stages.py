@@ -17,6 +17,9 @@ if TYPE_CHECKING:
 
 NOTHING, BELOW, ORIGINAL = "", "below", "original"
 
+Comparison = str | int
+"""What a stage is compared with: :data:`NOTHING`, :data:`BELOW` (whichever that is), or the number of one."""
+
 
 class Stages:
     """The stage on a screen; at first the last one.
@@ -34,13 +37,25 @@ class Stages:
     def reset(self) -> None:
         """Look at the last stage, compared with nothing; two stages side by side stay side by side."""
         number = len(self.session.applied)
-        offered = _comparisons(number)
-        _, compared, beside = self._chosen
-        if not beside or not offered:
-            return self._show(number)
-        return self._show(number, compared if compared in offered else offered[0], beside=True)
+        if self._chosen[2]:
+            self.walk_to(number)
+        else:
+            self._show(number)
 
-    def go_to(self, number: int, compared: str = NOTHING, *, beside: bool = False) -> None:
+    def walk_to(self, number: int) -> None:
+        """Look at another stage in the same way.
+
+        One that is not above the stage that was compared with is compared with the one below, and the
+        original with nothing.
+        """
+        _, compared, beside = self._chosen
+        if not number:
+            return self.go_to(number)
+        if isinstance(compared, int) and compared >= number:
+            compared = BELOW
+        return self.go_to(number, compared, beside=beside)
+
+    def go_to(self, number: int, compared: Comparison = NOTHING, *, beside: bool = False) -> None:
         """Look at a stage: 0 is the original, 1 the module after the first pass that is on.
 
         Parameters
@@ -48,7 +63,7 @@ class Stages:
         number
             Of the stage.
         compared
-            ``"below"`` or ``"original"`` to see what is different from the stage below or from the original,
+            ``"below"``, ``"original"`` or the number of an earlier stage to see what is different from it,
             ``""`` to see the stage alone.
         beside
             Whether the two are shown side by side, and not as one graph.
@@ -60,11 +75,12 @@ class Stages:
         """
         if not 0 <= number <= len(self.session.applied):
             raise ValueError(f"There is no stage {number}: the last is {len(self.session.applied)}.")
-        if compared and compared not in _comparisons(number):
-            raise ValueError(f"Stage {number} cannot be compared with {compared!r}.")
-        if beside and not compared:
-            raise ValueError("What stands beside a stage is what it is compared with: below or original.")
-        self._show(number, compared, beside=beside)
+        chosen = _checked(number, compared)
+        if beside and chosen == NOTHING:
+            raise ValueError(
+                "What stands beside a stage is what it is compared with: below, original or a number."
+            )
+        self._show(number, chosen, beside=beside)
 
     def preview(self, p: Transformation) -> None:
         """Look at the last stage and what a pass would make of it, as one graph.
@@ -86,7 +102,7 @@ class Stages:
     @property
     def shows_changes(self) -> bool:
         """Whether the marks say what became of a node, and not which passes changed it."""
-        return bool(self.compared or self.previewed)
+        return self.number_before is not None or self.previewed is not None
 
     @property
     def signatures(self) -> tuple[str, ...]:
@@ -115,17 +131,12 @@ class Stages:
             "compared": self.compared,
             "beside": self.beside,
             "before": self.number_before,
-            "comparisons": list(self.comparisons),
+            "comparisons": list(range(self.number)),
             "preview": self.previewed and self.previewed.state(),
         }
 
     @property
-    def comparisons(self) -> tuple[str, ...]:
-        """What the stage can be compared with."""
-        return _comparisons(self.number)
-
-    @property
-    def _chosen(self) -> tuple[int, str, bool]:
+    def _chosen(self) -> tuple[int, Comparison, bool]:
         """What a person wants to look at when there is no preview."""
         return self._chosen_before if self.previewed else (self.number, self.compared, self.beside)
 
@@ -135,12 +146,19 @@ class Stages:
         return [self.stage, self.before] if self.beside else [self.stage]
 
     @property
-    def number_before(self) -> int:
-        """The number of the stage that it is compared with; 0 if it is compared with nothing."""
-        return self.number - 1 if self.compared == BELOW else 0
+    def number_before(self) -> int | None:
+        """The number of the stage that it is compared with; ``None`` if it is compared with nothing."""
+        if isinstance(self.compared, int):
+            return self.compared
+        return self.number - 1 if self.compared == BELOW else None
 
     def _show(
-        self, number: int, compared: str = NOTHING, *, beside: bool = False, preview: Preview | None = None
+        self,
+        number: int,
+        compared: Comparison = NOTHING,
+        *,
+        beside: bool = False,
+        preview: Preview | None = None,
     ) -> None:
         self.number, self.compared, self.beside = number, compared, beside
         self.previewed: Preview | None = preview
@@ -148,8 +166,8 @@ class Stages:
         stages = self.session.stages
         self.stage: fx.GraphModule = stages[number]
         """The stage itself."""
-        self.before: fx.GraphModule = stages[self.number_before]
-        """What it is compared with."""
+        self.before: fx.GraphModule = stages[self.number_before or 0]
+        """What it is compared with; the original if that is nothing."""
         self.graph: fx.GraphModule = self.stage
         """What is drawn: the stage, or two as one."""
         self.marks: Marks = {}
@@ -158,11 +176,22 @@ class Stages:
             self.graph, self.marks = preview.graph, preview.marks
         elif beside:
             self.marks = changes_between(self.before, self.stage)
-        elif compared:
+        elif compared != NOTHING:
             self.graph, self.marks = merged_graph(self.before, self.stage)
         else:
             self.marks = marks_of(self.stage)
 
 
-def _comparisons(number: int) -> tuple[str, ...]:
-    return (BELOW, ORIGINAL) if number > 1 else (ORIGINAL,) if number else ()
+def _checked(number: int, compared: object) -> Comparison:
+    """Return what a stage is to be compared with; raises ``ValueError`` if it cannot be."""
+    if compared in (NOTHING, None):
+        return NOTHING
+    if number and compared == BELOW:
+        return BELOW
+    if number and compared == ORIGINAL:
+        return 0
+    if isinstance(compared, int) and not isinstance(compared, bool) and 0 <= compared < number:
+        return compared
+    earlier = ", ".join(map(str, range(number)))
+    offered = f'"below", "original" or the number of an earlier stage: {earlier}' if number else "nothing"
+    raise ValueError(f"Stage {number} cannot be compared with {compared!r}, but with {offered}.")

@@ -8,6 +8,7 @@ from typing import Any
 import pandas as pd
 
 from fxlab.screen.wire import clip, to_json
+from fxlab.validation import NodeAtStage
 
 MOST_ROWS = 2_000
 """Rows that are sent; the number of all is sent too."""
@@ -29,7 +30,8 @@ _TITLES = {
     "differs": "Differs in", "op_before": "Op before", "inputs_before": "Inputs before", "time": "Time",
     "share": "Share", "flops": "FLOPs", "bytes_in": "Bytes in", "bytes_out": "Bytes out",
     "peak_memory": "Peak memory", "ratio": "Ratio", "ratio_low": "From", "ratio_high": "To",
-    "outcome": "Outcome",
+    "outcome": "Outcome", "nodes": "Nodes", "added": "Added", "removed": "Removed", "changed": "Changed",
+    "rewired": "Rewired",
 }  # fmt: skip
 _KINDS = {
     "accumulated": "error", "introduced": "error", "time": "seconds", "share": "share", "bytes_in": "bytes",
@@ -44,7 +46,11 @@ _ORDER = (
 
 
 def table_state(frame: pd.DataFrame, index_title: str) -> dict[str, Any]:
-    """Describe a table; its first column is the index of the frame."""
+    """Describe a table; its first column is the index of the frame.
+
+    Columns of what nodes are at stages are those of the stages from the original on; rows of them lead to the
+    first stage that has the node.
+    """
     shown = frame.head(MOST_ROWS)
     columns = [
         {"name": "index", "title": index_title, "kind": "text"},
@@ -52,7 +58,20 @@ def table_state(frame: pd.DataFrame, index_title: str) -> dict[str, Any]:
     ]
     values = [[_cell(value) for value in shown[name]] for name in shown]
     rows = [[clip(str(index), 400), *row] for index, *row in zip(shown.index, *values, strict=True)]
-    return {"columns": columns, "rows": rows, "total": len(frame)}
+    state = {"columns": columns, "rows": rows, "total": len(frame)}
+    of_stages = [column for column in columns if column["kind"] == "stage"]
+    if not of_stages:
+        return state
+    firsts = (next(i for i, cell in enumerate(row) if cell.change) for row in shown.itertuples(index=False))
+    names = (row[0] for row in rows)
+    return state | {"stages": dict(zip(names, firsts, strict=True)), "leads": "nodes"}
+
+
+def stages_state(frame: pd.DataFrame, index_title: str) -> dict[str, Any]:
+    """Describe a table with a row for each stage from the original on, which leads there."""
+    table = table_state(frame, index_title)
+    stages = {row[0]: number for number, row in enumerate(table["rows"])}
+    return table | {"stages": stages, "leads": "stages"}
 
 
 def output_state(frame: pd.DataFrame, atol: float, rtol: float) -> dict[str, Any]:
@@ -88,6 +107,8 @@ def _verdict(frame: pd.DataFrame, atol: float, rtol: float, agrees: bool, larges
 def measured_state(frame: pd.DataFrame, index_title: str, nodes: Container[str]) -> dict[str, Any]:
     """Describe a table of which only the rows lead somewhere that are nodes of the graph."""
     table = table_state(frame, index_title)
+    if "stages" in table:
+        return table
     return table | {"unlinked": [row[0] for row in table["rows"] if row[0] not in nodes]}
 
 
@@ -99,12 +120,16 @@ def _kind(column: pd.Series[Any]) -> str:
     if pd.api.types.is_numeric_dtype(column):
         return "integer" if pd.api.types.is_integer_dtype(column) else "number"
     values = column.dropna()
+    if len(values) and isinstance(values.iloc[0], NodeAtStage):
+        return "stage"
     if len(values) and all(isinstance(value, bool) for value in values):
         return "bool"
     return "text"
 
 
 def _cell(value: object) -> Any:
+    if isinstance(value, NodeAtStage):
+        return [value.words, *(clip(name, 400) for name in value.others[:MOST_NAMES])]
     if isinstance(value, list | tuple) and len(value) > MOST_NAMES and isinstance(value[0], str):
         return [*(to_json(name) for name in value[:MOST_NAMES]), "…"]
     return to_json(value)

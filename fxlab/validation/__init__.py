@@ -5,9 +5,11 @@ from fxlab.validation.bisect import Bisection, bisect
 from fxlab.validation.compare_nodes import Divergence, compare_nodes, first_divergence
 from fxlab.validation.compare_on_variants import compare_on_variants
 from fxlab.validation.compare_outputs import compare_outputs
+from fxlab.validation.compare_stages import compare_stages
 from fxlab.validation.graph_diff import graph_diff, unmarked_changes
 from fxlab.validation.input_variants import input_variants
 from fxlab.validation.judgement import Status
+from fxlab.validation.nodes_by_stage import NodeAtStage, nodes_by_stage
 from fxlab.validation.plots import plot_benchmark, plot_node_differences
 from fxlab.validation.profile import profile
 from fxlab.validation.transformed_nodes import transformed_nodes
@@ -16,6 +18,7 @@ from fxlab.validation.verdict import Reference, Verdict, verdict
 __all__ = [
     "Bisection",
     "Divergence",
+    "NodeAtStage",
     "Reference",
     "Status",
     "Verdict",
@@ -24,9 +27,11 @@ __all__ = [
     "compare_nodes",
     "compare_on_variants",
     "compare_outputs",
+    "compare_stages",
     "first_divergence",
     "graph_diff",
     "input_variants",
+    "nodes_by_stage",
     "plot_benchmark",
     "plot_node_differences",
     "profile",

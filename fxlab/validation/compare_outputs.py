@@ -102,7 +102,13 @@ def compare_outputs(
         if not tolerance >= 0:
             raise ValueError(f"{name}: expected a number that is not negative, got {tolerance!r}")
     inputs = inputs_or_examples(inputs, a)
-    reference, other = outputs_of(a, "a", inputs), outputs_of(b, "b", inputs)
+    return compared(outputs_of(a, "a", inputs), outputs_of(b, "b", inputs), atol, rtol)
+
+
+def compared(
+    reference: Mapping[str, torch.Tensor], other: Mapping[str, torch.Tensor], atol: float, rtol: float
+) -> "pd.DataFrame":
+    """Return the table of :func:`compare_outputs` for outputs by path."""
     rows = {
         path: _row(reference.get(path), other.get(path), atol, rtol)
         for path in dict.fromkeys([*reference, *other])

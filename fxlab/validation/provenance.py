@@ -61,8 +61,8 @@ class Provenance:
             if name in self._nodes and (name != node.name or name in replaced):
                 found.add(name)
             pending += replaced
-        if not found and node in self._matching.originals:
-            found = {self._matching.originals[node].name}
+        if not found and node in self.matching.originals:
+            found = {self.matching.originals[node].name}
         return [self._nodes[name] for name in sorted(found, key=self._positions.__getitem__)]
 
     def _records_of(self, name: str) -> list[Record]:
@@ -74,10 +74,11 @@ class Provenance:
 
     @cached_property
     def _matched(self) -> frozenset[str]:
-        return frozenset(node.name for node in self._matching.originals)
+        return frozenset(node.name for node in self.matching.originals)
 
     @cached_property
-    def _matching(self) -> Matching:
+    def matching(self) -> Matching:
+        """Which nodes match, whatever the journals say."""
         return matched(self._original, self._transformed)
 
 

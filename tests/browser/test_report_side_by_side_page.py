@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from accessibility import violations
 from blocks_page import cut_off
 from playwright.sync_api import Browser, Locator, Page, expect
@@ -17,10 +18,11 @@ from torch import fx, nn
 from two_sides import expect_one_scale
 
 import fxlab
-from fxlab import FuseBatchNorm2dInConv2d, RemoveDeadCode, RemoveIdentities, Session
+from fxlab import FuseBatchNorm2dInConv2d, RemoveDeadCode, RemoveIdentities, Session, Transformation
 from fxlab.drawing import Picture
 from fxlab.drawing.layout import lay_out
 from fxlab.screen.details import group_details
+from fxlab.screen.html_report import ANY_TWO
 from fxlab.screen.panes import Panes
 
 pytestmark = pytest.mark.browser
@@ -46,7 +48,7 @@ def page(browser: Browser, file: Path) -> Iterator[Page]:
         yield page
 
 
-def show_beside(page: Page, compared: str = "original") -> None:
+def show_beside(page: Page, compared: str = "0") -> None:
     page.get_by_role("button", name="Side by side").click()
     settle(page)
     page.get_by_role("combobox", name="Compare with").select_option(compared)
@@ -95,10 +97,10 @@ def words_on(side: Locator) -> dict[str, Any]:
     return found
 
 
-@pytest.mark.parametrize(("number", "compared"), [(1, "original"), (2, "below"), (2, "original")])
+@pytest.mark.parametrize(("number", "compared"), [(1, "0"), (2, "below"), (2, "1"), (2, "0")])
 def test_the_page_shows_what_python_shows(page: Page, session: Session, number: int, compared: str) -> None:
     panes = Panes(session)
-    panes.stages.go_to(number, compared, beside=True)
+    panes.stages.go_to(number, {"0": 0, "1": 1}.get(compared, compared), beside=True)
     panes.show()
     page.get_by_role("combobox", name="Stage of the graph").select_option(str(number))
     settle(page)
@@ -269,10 +271,14 @@ def test_a_row_of_a_table_leads_to_a_node_that_is_gone(browser: Browser, tmp_pat
 
 
 def test_stages_are_walked_through_side_by_side(page: Page) -> None:
-    page.get_by_role("button", name="Stage before").click()
+    slider = page.get_by_role("slider", name="Stage")
+    expect(slider).to_have_attribute("aria-valuetext", f"2. {DIVIDE}")
+    slider.press("ArrowLeft")
     settle(page)
     expect(page.locator(".fxi-pane-head h3")).to_have_text(["Original", "1. Merge linears"])
-    page.get_by_role("button", name="Next stage").click()
+    expect(slider).to_be_focused()
+    expect(slider).to_have_attribute("aria-valuetext", "1. Merge linears")
+    slider.press("ArrowRight")
     settle(page)
     expect(page.get_by_role("application")).to_have_count(2)
     before(page).get_by_role("application").focus()
@@ -286,7 +292,15 @@ def test_stages_are_walked_through_side_by_side(page: Page) -> None:
     expect(page.get_by_role("alert")).to_be_hidden()
 
 
-def test_a_stage_between_is_compared_with_the_one_below_whoever_comes_to_it(
+def stage_of(page: Page) -> Locator:
+    return page.get_by_role("combobox", name="Stage of the graph")
+
+
+def comparison_of(page: Page) -> Locator:
+    return page.get_by_role("combobox", name="Compare with")
+
+
+def test_the_comparison_stays_while_the_slider_goes_through_the_stages(
     browser: Browser, tmp_path: Path
 ) -> None:
     passes = [FuseBatchNorm2dInConv2d(), RemoveIdentities(), RemoveDeadCode()]
@@ -295,19 +309,106 @@ def test_a_stage_between_is_compared_with_the_one_below_whoever_comes_to_it(
     for p in passes:
         session.apply(p)
     page = opened(browser, fxlab.report(session, tmp_path / "layers.html"))
+    slider = page.get_by_role("slider", name="Stage")
     for way, graphs in (("One graph", 1), ("Side by side", 2)):
-        page.get_by_role("combobox", name="Stage of the graph").select_option("3")
-        settle(page)
-        page.get_by_role("combobox", name="Compare with").select_option("original")
-        settle(page)
-        page.get_by_role("button", name=way).click()
-        settle(page)
-        page.get_by_role("button", name="Stage before").click()
+        for compared, shown in (
+            ("0", ["0", "0", ""]),
+            ("1", ["1", "below", ""]),
+            ("below", ["below", "below", ""]),
+        ):
+            stage_of(page).select_option("3")
+            settle(page)
+            comparison_of(page).select_option(compared)
+            settle(page)
+            page.get_by_role("button", name=way).click()
+            settle(page)
+            for number, expected in zip((2, 1, 0), shown, strict=True):
+                slider.press("ArrowLeft")
+                settle(page)
+                expect(page.get_by_role("alert")).to_be_hidden()
+                expect(stage_of(page)).to_have_value(str(number))
+                expect(slider).to_have_value(str(number))
+                if number:
+                    expect(comparison_of(page)).to_have_value(expected)
+                expect(page.get_by_role("application")).to_have_count(graphs if number else 1)
+            slider.press("End")
+            settle(page)
+            expect(comparison_of(page)).to_have_value(compared)
+            expect(page.get_by_role("application")).to_have_count(graphs)
+    page.context.close()
+
+
+def clones(number: int) -> Transformation:
+    """Return a pass that adds a node."""
+
+    def clone(graph_module: fx.GraphModule) -> None:
+        (x,) = graph_module.graph.find_nodes(op="placeholder")
+        with graph_module.graph.inserting_after(x):
+            graph_module.graph.call_function(torch.clone, (x,))
+
+    return Transformation.from_callable(clone, name=f"clone-{number}")
+
+
+def test_of_many_stages_each_is_compared_with_the_original_and_the_one_below(
+    browser: Browser, tmp_path: Path
+) -> None:
+    session = Session(fx.symbolic_trace(nn.ReLU()), passes=[clones(number) for number in range(ANY_TWO)])
+    for p in session.passes:
+        session.apply(p)
+    page = opened(browser, fxlab.report(session, tmp_path / "many.html"))
+    offered = comparison_of(page).locator("option")
+    assert [option.get_attribute("value") for option in offered.all()] == ["", "below", "0", str(ANY_TWO - 1)]
+    comparison_of(page).select_option(str(ANY_TWO - 1))
+    page.get_by_role("button", name="Side by side").click()
+    settle(page)
+    slider = page.get_by_role("slider", name="Stage")
+    for number in range(ANY_TWO - 1, 0, -1):
+        slider.press("ArrowLeft")
         settle(page)
         expect(page.get_by_role("alert")).to_be_hidden()
-        expect(page.get_by_role("combobox", name="Stage of the graph")).to_have_value("2")
-        expect(page.get_by_role("combobox", name="Compare with")).to_have_value("below")
-        expect(page.get_by_role("application")).to_have_count(graphs)
+        expect(stage_of(page)).to_have_value(str(number))
+        expect(comparison_of(page)).to_have_value("below")
+        expect(page.get_by_role("application")).to_have_count(2)
+    page.context.close()
+
+
+def test_stages_and_nodes_of_the_tables_lead_to_where_they_are(browser: Browser, file: Path) -> None:
+    with checked(opened(browser, file)) as page:
+        tables = page.get_by_role("region", name="Tables")
+        tables.get_by_role("tab", name="Stages", exact=True).click()
+        tables.get_by_role("button", name="1. Merge linears").click()
+        settle(page)
+        expect(stage_of(page)).to_have_value("1")
+        tables.get_by_role("tab", name="Nodes by stage").click()
+        stage_of(page).select_option("0")
+        settle(page)
+        row = tables.get_by_role("row").filter(
+            has=page.get_by_role("rowheader", name="blocks_2_key", exact=True)
+        )
+        row.get_by_role("cell").nth(2).get_by_role("button", name="query_key_merged_2").click()
+        settle(page)
+        expect(stage_of(page)).to_have_value("2")
+        expect(details_title(page)).to_have_text("query_key_merged_2")
+        expect(page.locator(".fxi-layer svg .node.fxi-selected")).to_be_in_viewport()
+        row.get_by_role("button", name="blocks_2_key").click()
+        settle(page)
+        expect(stage_of(page)).to_have_value("2")
+        expect(details_title(page)).to_have_text("blocks_2_key")
+
+
+@pytest.mark.parametrize("width", [1500, 800])
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_everybody_can_use_the_tables_of_stages(
+    browser: Browser, file: Path, width: int, scheme: Any
+) -> None:
+    page = opened(browser, file, color_scheme=scheme)
+    page.set_viewport_size({"width": width, "height": 1000})
+    for tab in ("Stages", "Nodes by stage"):
+        page.get_by_role("tab", name=tab, exact=True).click()
+        settle(page)
+        assert violations(page, "html") == []
+        ARTIFACTS.mkdir(exist_ok=True)
+        page.screenshot(path=ARTIFACTS / f"report-{tab.lower().replace(' ', '-')}-{scheme}-{width}.png")
     page.context.close()
 
 

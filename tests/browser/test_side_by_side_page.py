@@ -133,6 +133,33 @@ def test_both_sides_are_walked_through_with_the_keyboard(page: LabPage, inspecto
     expect(inspector.locator(".fxi-layer .fxi-selected")).to_have_count(0)
 
 
+def test_the_slider_goes_through_the_stages_of_which_any_two_are_compared(
+    page: LabPage, inspector: Locator
+) -> None:
+    switch(inspector, "Change true div to mul by inverse").click()
+    page.settle(inspector)
+    heads = inspector.locator(".fxi-pane-head h3")
+    slider = inspector.get_by_role("slider", name="Stage")
+    comparison = inspector.get_by_role("combobox", name="Compare with")
+    comparison.select_option("1")
+    page.settle(inspector)
+    expect(heads).to_have_text(["1. Merge linears", "2. Change true div to mul by inverse"])
+    expect(slider).to_have_attribute("aria-valuetext", "2. Change true div to mul by inverse")
+    slider.press("Home")
+    page.settle(inspector)
+    expect(inspector.get_by_role("application")).to_have_count(1)
+    expect(slider).to_have_attribute("aria-valuetext", "0. Original")
+    for key, expected in (("ArrowRight", ["Original", "1. Merge linears"]), ("End", ["1. Merge linears"])):
+        slider.press(key)
+        page.settle(inspector)
+        expect(heads.nth(0)).to_have_text(expected[0])
+    expect(comparison).to_have_value("1")
+    expect(slider).to_be_focused()
+    switch(inspector, "Change true div to mul by inverse").click()
+    page.settle(inspector)
+    expect(heads).to_have_text(["Original", "1. Merge linears"])
+
+
 @pytest.mark.parametrize("number", [0, 1])
 def test_a_group_opens_and_closes_on_both_sides(page: LabPage, inspector: Locator, number: int) -> None:
     sides = (before(inspector), after(inspector))

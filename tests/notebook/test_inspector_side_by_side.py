@@ -173,3 +173,57 @@ def test_both_stages_are_exported_from_left_to_right(beside: Page):
     beside.sends({"type": "show-overlay", "name": "parameters"})
     dot, _ = beside.sends({"type": "export-dot", "request": "3"})
     assert dot["text"].count(">Parameters<") == 1
+
+
+def test_any_earlier_stage_is_shown_beside_or_in_one_graph(beside: Page):
+    beside.switches(MUL_TO_ADD, True)
+    session = beside.inspector.session
+    for stage in range(4):
+        for before in range(stage):
+            beside.sends({**BESIDE, "stage": stage, "compared": before})
+            assert beside.error is None
+            state = beside.inspector.stages
+            assert (state["shown"], state["before"], state["compared"]) == (stage, before, before)
+            assert state["comparisons"] == list(range(stage))
+            known = {node.name for node in session.stages[before].graph.nodes}
+            assert nodes_of(beside.inspector.before["picture"]) <= known
+            beside.sends({**BESIDE, "stage": stage, "compared": before, "beside": False})
+            assert beside.inspector.before == {}
+            assert beside.inspector.picture["compared"]
+    beside.sends({**BESIDE, "stage": 2, "compared": 2})
+    assert "Stage 2 cannot be compared with 2" in beside.error["text"]
+    assert beside.inspector.stages["shown"] == 3
+
+
+def test_a_node_is_shown_at_its_stage_if_what_is_shown_has_it_not(page: Page):
+    page.switches(FUSE, True)
+    page.switches(MERGE, True)
+    focus, _ = page.sends({"type": "show-node", "name": "stem_norm", "stage": 0})
+    assert page.inspector.stages["shown"] == 0
+    assert page.inspector.selected == "stem_norm"
+    assert focus["boxes"] == [page.box_of("stem_norm")]
+    page.sends({"type": "show-node", "name": "query_key_merged", "stage": 2})
+    assert (page.inspector.stages["shown"], page.inspector.selected) == (2, "query_key_merged")
+    page.sends({"type": "show-node", "name": "relu", "stage": 0})
+    assert page.inspector.stages["shown"] == 2, "what is shown has it"
+    assert page.error is None
+
+
+@pytest.mark.parametrize(("compared", "expected"), [("below", 0), (1, 0)])
+def test_the_comparison_stays_when_a_node_leads_to_another_stage(
+    beside: Page, compared: str | int, expected: int
+):
+    beside.sends({**BESIDE, "compared": compared})
+    beside.sends({"type": "show-node", "name": "stem_norm", "stage": 1})
+    state = beside.inspector.stages
+    assert (state["shown"], state["before"], state["beside"]) == (1, expected, True)
+    assert beside.inspector.selected == "stem_norm"
+    assert beside.inspector.details["before"]
+
+
+def test_a_node_of_no_stage_is_no_reason_to_leave_the_one_that_is_shown(beside: Page):
+    for message in ({"name": "stem_norm", "stage": 7}, {"name": "nothing", "stage": 7}):
+        beside.sends({**BESIDE, "stage": 2, "compared": 1})
+        beside.sends({"type": "show-node", **message})
+        assert "There is no stage 7" in beside.error["text"]
+        assert beside.inspector.stages["shown"] == 2

@@ -153,3 +153,41 @@ def test_a_measurement_that_failed_before_it_was_cancelled_is_offered_again(page
 def test_a_table_that_there_is_not_is_named(page: Page):
     page.sends({"type": "measure", "name": "<b>"})
     assert "no table '<b>'" in page.error["text"]
+
+
+def test_the_stages_are_counted_and_compared(page: Page):
+    page.switches(MERGE, True)
+    page.switches(MUL_TO_ADD, True)
+    state = measured(page, "stages")
+    names = [row[0] for row in state["table"]["rows"]]
+    assert names == ["0. Original", "1. Merge linears", "2. " + names[2][3:]]
+    assert state["table"]["leads"] == "stages"
+    assert state["table"]["stages"] == {name: number for number, name in enumerate(names)}
+    assert list(column(state, "allclose").values()) == [True, True, False]
+    assert column(state, "added")["1. Merge linears"] == 1
+    kinds = {column["name"]: column["kind"] for column in state["table"]["columns"]}
+    assert (kinds["nodes"], kinds["parameters"], kinds["allclose"]) == ("integer", "integer", "bool")
+
+
+def test_stages_that_cannot_be_run_are_counted(page: Page):
+    page.inspector.session.inputs = None
+    page.switches(MERGE, True)
+    state = measured(page, "stages")
+    assert "Outputs are not compared: the session has no inputs" in state["text"]
+    assert "allclose" not in {column["name"] for column in state["table"]["columns"]}
+
+
+def test_nodes_are_followed_through_the_stages(page: Page):
+    page.switches(FUSE, True)
+    page.switches(MERGE, True)
+    table = measured(page, "nodes-by-stage")["table"]
+    rows = {row[0]: row[1:] for row in table["rows"]}
+    assert [column["kind"] for column in table["columns"]] == ["text", "stage", "stage", "stage"]
+    assert rows["stem_norm"] == [["·"], ["→", "stem_conv"], ["→", "stem_conv"]]
+    assert rows["query_key_merged"] == [[""], [""], ["+"]]
+    assert rows["head_query"][2] == ["≠ op, target, arguments →", "query_key_merged"]
+    assert table["stages"] == {name: 2 if name == "query_key_merged" else 0 for name in rows}
+    assert "unlinked" not in table
+    page.switches(FUSE, False)
+    page.switches(MERGE, False)
+    assert measured(page, "nodes-by-stage")["text"] == "Every node is the same at every stage."

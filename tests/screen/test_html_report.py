@@ -16,12 +16,13 @@ import torch
 from torch import fx, nn
 
 import fxlab
-from fxlab import ChangeTrueDivToMulByInverse, MergeLinears, Session
+from fxlab import ChangeTrueDivToMulByInverse, MergeLinears, Session, Transformation
 from fxlab.drawing import LayoutError
 from fxlab.overlays import SOURCES
 from fxlab.screen import portable
 from fxlab.screen import report as report_module_function
 from fxlab.screen.counterparts import Counterparts
+from fxlab.screen.html_report import ANY_TWO, _graphs
 from fxlab.screen.portable import PortableGraphs
 from fxlab.screen.stages import Stages
 from fxlab.validation import graph_diff
@@ -101,30 +102,37 @@ def page(written: Path) -> Page:
 def test_it_holds_each_stage_and_what_the_tables_say(page: Page) -> None:
     data, session = page.data, make_session()
     assert data["stages"] == ["Original", "Merge linears", "Change true div to mul by inverse"]
-    alone = [graph for graph in data["graphs"] if not graph["compared"]]
+    alone = [graph for graph in data["graphs"] if graph["before"] is None]
     assert [len(graph["nodes"]) for graph in alone] == [len(s.graph.nodes) for s in session.stages]
-    compared = [(graph["stage"], graph["compared"]) for graph in data["graphs"] if graph["compared"]]
-    assert compared == [(1, "original"), (2, "below"), (2, "original")]
+    assert twos(data["graphs"]) == [(1, 0), (2, 0), (2, 1)]
     assert [o["name"] for o in alone[-1]["overlays"]] == [source.name for source in SOURCES]
     assert data["tables"]["outputs"]["judgement"]["agrees"]
     assert data["tables"]["nodes"]["table"]["total"] == len(session.transformed_nodes())
-    verdict, candidates = data["tables"]["more"]
+    verdict, candidates, summary, nodes = data["tables"]["more"]
     assert verdict["text"].startswith("Within the model's own rounding")
+    titles = ["0. Original", "1. Merge linears", "2. Change true div to mul by inverse"]
+    assert [row[0] for row in summary["table"]["rows"]] == titles
+    assert summary["table"]["leads"] == "stages"
+    assert [column["title"] for column in nodes["table"]["columns"][1:]] == titles
+    assert nodes["table"]["total"] == len(fxlab.nodes_by_stage(session))
     assert candidates["table"]["total"] == sum(len(session.explain(p)) for p in session.passes)
     assert [card["on"] for card in data["passes"]["passes"]] == [True, True]
 
 
+def twos(graphs: list[dict[str, Any]]) -> list[tuple[int, int]]:
+    """Return which stages are compared."""
+    return [(graph["stage"], graph["before"]) for graph in graphs if graph["before"] is not None]
+
+
 def names_in(data: dict[str, Any], stage: int) -> list[str]:
     """Return the names of the nodes of a stage, in their order."""
-    (graph,) = (g for g in data["graphs"] if (g["stage"], g["compared"]) == (stage, ""))
+    (graph,) = (g for g in data["graphs"] if (g["stage"], g["before"]) == (stage, None))
     return [data["nodes"][place]["name"] for place in graph["nodes"]]
 
 
 def test_it_holds_what_stands_for_what_in_two_stages_side_by_side(page: Page) -> None:
     data, stages = page.data, make_session().stages
-    assert [(p["stage"], p["compared"]) for p in data["pairs"]] == [
-        (g["stage"], g["compared"]) for g in data["graphs"] if g["compared"]
-    ]
+    assert twos(data["pairs"]) == twos(data["graphs"])
     for pair in data["pairs"]:
         before, after = names_in(data, pair["before"]), names_in(data, pair["stage"])
         known = Counterparts(stages[pair["before"]], stages[pair["stage"]])
@@ -140,8 +148,7 @@ def test_names_of_a_model_cannot_leave_the_data(page: Page) -> None:
     tags = [tag for tag, *_ in page.elements]
     assert tags.count("script") == 3
     assert "img" not in tags
-    names = {entry for graph in page.data["graphs"] for entry in re.findall(r"alert", json.dumps(graph))}
-    assert names == {"alert"}
+    assert set(re.findall(r"alert", json.dumps(page.data["leaves"]))) == {"alert"}
 
 
 def test_nothing_runs_or_loads_but_what_the_file_holds(page: Page) -> None:
@@ -238,6 +245,29 @@ def test_two_stages_side_by_side_add_the_looks_of_what_is_different_and_nothing_
         words = {pair["signatures"][mark] for look in marked for mark in look["marks"]}
         assert words == set(changed["change"]) == {"changed"}
         assert sum(look["changed"] for look in marked) == len(changed)
+
+
+def clones(number: int) -> Transformation:
+    """Return a pass that adds a node."""
+
+    def clone(graph_module: fx.GraphModule) -> fx.GraphModule:
+        node = next(iter(graph_module.graph.find_nodes(op="placeholder")))
+        with graph_module.graph.inserting_after(node):
+            graph_module.graph.call_function(torch.clone, (node,))
+        return graph_module
+
+    return Transformation.from_callable(clone, name=f"clone-{number}")
+
+
+@pytest.mark.parametrize("passes", [ANY_TWO - 1, ANY_TWO])
+def test_any_two_of_a_few_stages_are_compared_and_of_many_those_that_are_asked_for_most(passes: int) -> None:
+    session = Session(fx.symbolic_trace(nn.ReLU()), passes=[clones(number) for number in range(passes)])
+    for p in session.passes:
+        session.apply(p)
+    data = _graphs(session, {}, measure=False)
+    all_twos = [(stage, before) for stage in range(passes + 1) for before in range(stage)]
+    few = [(stage, before) for stage, before in all_twos if before in (0, stage - 1)]
+    assert twos(data["graphs"]) == twos(data["pairs"]) == (all_twos if passes < ANY_TWO else few)
 
 
 def test_a_model_is_traced_and_shown_without_passes(tmp_path: Path) -> None:

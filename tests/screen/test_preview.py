@@ -135,10 +135,10 @@ def test_after_a_preview_the_same_stages_are_looked_at_as_before(session: Sessio
         assert stages.state()["preview"]["signature"] == p.signature
         assert stages.stage is session.graph_module
     stages.end_preview()
-    assert (stages.number, stages.compared, stages.beside, stages.previewed) == (1, "original", True, None)
+    assert (stages.number, stages.compared, stages.beside, stages.previewed) == (1, 0, True, None)
     stages.end_preview()
     assert stages.beside, "there was none to end"
     stages.preview(DIVIDE)
     session.apply(DIVIDE)
     stages.reset()
-    assert (stages.number, stages.compared, stages.beside, stages.previewed) == (2, "original", True, None)
+    assert (stages.number, stages.compared, stages.beside, stages.previewed) == (2, 0, True, None)

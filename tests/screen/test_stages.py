@@ -7,7 +7,15 @@ import torch
 from drawing_models import Bert
 from torch import fx
 
-from fxlab import ChangeTrueDivToMulByInverse, MergeLinears, Session, graph_diff
+from fxlab import (
+    ChangeTrueDivToMulByInverse,
+    LintAndRecompile,
+    MergeLinears,
+    RemoveDeadCode,
+    RemoveIdentities,
+    Session,
+    graph_diff,
+)
 from fxlab.drawing import View, build_hierarchy, render
 from fxlab.drawing.changes import merged_graph
 from fxlab.screen.stages import Stages
@@ -64,8 +72,8 @@ def test_a_stage_is_shown_alone_or_compared(session: Session) -> None:
         "shown": 2,
         "compared": "",
         "beside": False,
-        "before": 0,
-        "comparisons": ["below", "original"],
+        "before": None,
+        "comparisons": [0, 1],
         "preview": None,
     }
     stages.go_to(1)
@@ -76,6 +84,7 @@ def test_a_stage_is_shown_alone_or_compared(session: Session) -> None:
     assert stages.stage is session.graph_module
     stages.go_to(2, "original")
     assert ("added",) in stages.marks.values()
+    assert stages.number_before == 0
 
 
 @pytest.mark.parametrize(
@@ -83,12 +92,17 @@ def test_a_stage_is_shown_alone_or_compared(session: Session) -> None:
     [
         (3, "", "no stage 3"),
         (-1, "", "no stage -1"),
-        (0, "original", "cannot be compared"),
-        (2, "x", "cannot"),
+        (0, "original", "Stage 0 cannot be compared with 'original', but with nothing"),
+        (0, 0, "but with nothing"),
+        (2, "x", "Stage 2 cannot be compared with 'x', but with .* of an earlier stage: 0, 1"),
+        (2, 2, "cannot be compared with 2"),
+        (2, -1, "cannot be compared with -1"),
+        (2, True, "cannot be compared with True"),
+        (2, 0.0, "cannot be compared with 0.0"),
     ],
 )
 def test_what_is_not_there_is_refused_and_nothing_changes(
-    session: Session, number: int, compared: str, words: str
+    session: Session, number: int, compared: str | int, words: str
 ) -> None:
     stages = Stages(session)
     with pytest.raises(ValueError, match=words):
@@ -111,7 +125,7 @@ def test_two_stages_side_by_side_are_both_drawn_as_they_are(session: Session) ->
     assert stages.marks == merged_graph(session.stages[1], session.stages[2])[1]
     state = stages.state()
     assert (state["shown"], state["before"], state["beside"]) == (2, 1, True)
-    with pytest.raises(ValueError, match="compared with: below or original"):
+    with pytest.raises(ValueError, match="compared with: below, original or a number"):
         stages.go_to(1, beside=True)
     assert stages.number == 2
 
@@ -121,8 +135,55 @@ def test_two_stages_stay_side_by_side_while_there_are_two(session: Session) -> N
     stages.go_to(2, "below", beside=True)
     session.revert(DIVIDE)
     stages.reset()
-    assert (stages.number, stages.compared, stages.beside) == (1, "original", True)
+    assert (stages.number, stages.compared, stages.beside) == (1, "below", True)
     assert (stages.before, stages.graph) == session.stages
     session.reset()
     stages.reset()
     assert (stages.number, stages.compared, stages.beside) == (0, "", False)
+
+
+@pytest.fixture
+def long_session(session: Session) -> Session:
+    """Five stages above the original; those of the last three are the same."""
+    for p in (RemoveIdentities(), RemoveDeadCode(), LintAndRecompile()):
+        session.add(p)
+        session.apply(p)
+    return session
+
+
+def test_any_stage_is_compared_with_any_below_it(long_session: Session) -> None:
+    stages, graphs = Stages(long_session), long_session.stages
+    assert len(graphs) == 6
+    for number in range(6):
+        for before in range(number):
+            changes = graph_diff(graphs[before], graphs[number])["change"].to_dict()
+            for beside in (False, True):
+                stages.go_to(number, before, beside=beside)
+                assert (stages.stage, stages.before) == (graphs[number], graphs[before])
+                assert {name: words for name, (words,) in stages.marks.items()} == changes
+                state = stages.state()
+                assert (state["compared"], state["before"]) == (before, before)
+                assert state["comparisons"] == list(range(number))
+
+
+@pytest.mark.parametrize(
+    ("compared", "expected"),
+    [
+        ("", [None] * 6),
+        ("below", [None, 0, 1, 2, 3, 4]),
+        (0, [None, 0, 0, 0, 0, 0]),
+        (2, [None, 0, 1, 2, 2, 2]),
+    ],
+)
+@pytest.mark.parametrize("beside", [False, True])
+def test_the_comparison_stays_while_the_stage_is_walked_from(
+    long_session: Session, compared: str | int, expected: list[int | None], beside: bool
+) -> None:
+    found = []
+    for number in range(6):
+        stages = Stages(long_session)
+        stages.go_to(5, compared, beside=beside and compared != "")
+        stages.walk_to(number)
+        found.append(stages.number_before)
+        assert stages.beside == (beside and stages.number_before is not None)
+    assert found == expected

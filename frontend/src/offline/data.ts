@@ -1,6 +1,6 @@
 /** What is embedded in a report: `fxlab/screen/portable.py` and `report.py` write it. */
 
-import type { BoxKind, Cell, Comparison, Details, Overlay, Paints, Passes, SourceFrame, Tables } from "../protocol";
+import type { BoxKind, Cell, Details, Overlay, Paints, Passes, SourceFrame, Tables } from "../protocol";
 
 /** A text and its width; null where the width is a guess. */
 export type Word = [text: string, width: number | null];
@@ -41,14 +41,16 @@ export interface GroupData {
   opened: number;
   details: number;
   count: number;
-  children: (GroupData | LeafData)[];
+  /** Groups by their numbers; nodes that are drawn, each with its look. */
+  children: (number | [leaf: number, look: number])[];
 }
 
 /** A node that is drawn, and the nodes that are drawn with it. */
-export type LeafData = [id: string, look: number, name: string, ...attributes: string[]];
+export type LeafData = [id: string, name: string, ...attributes: string[]];
 
 export interface GraphData {
-  tree: GroupData;
+  /** The number of the outermost group. */
+  tree: number;
   /** Positions of the leaves that each edge joins. */
   sources: number[];
   targets: number[];
@@ -58,12 +60,13 @@ export interface GraphData {
   nodes: number[];
   overview: string[];
   opened: string[];
-  details: BareDetails;
-  /** Number of the stage. */
+  /** The place of what is said of the model among the details of groups. */
+  details: number;
+  /** Number of the stage, and of the one that it is compared with. */
   stage: number;
-  compared: Comparison;
+  before: number | null;
   signatures: string[];
-  /** Values in the order of the nodes. */
+  /** Values in the order of the nodes; those of two stages as one graph are the values of the stage. */
   overlays: (Omit<Overlay, "values" | "total"> & { values: Cell[] })[];
 }
 
@@ -72,7 +75,6 @@ export interface PairData {
   /** Number of the stage that is shown, and of the one beside it. */
   stage: number;
   before: number;
-  compared: Comparison;
   signatures: string[];
   /** Of each: place in its tree -> the look of a box with the marks of the two. */
   looks: [shown: Record<number, number>, before: Record<number, number>];
@@ -129,6 +131,9 @@ export interface SessionData<L = Look> {
   nodes: BareDetails[];
   groups: BareDetails[];
   frames: SourceFrame[];
+  /** Groups with all in them, and nodes that are drawn: many are the same in several graphs. */
+  trees: GroupData[];
+  leaves: LeafData[];
   graphs: GraphData[];
   pairs: PairData[];
   /** Layouts that are made already: DOT -> SVG. */

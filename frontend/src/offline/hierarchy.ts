@@ -1,6 +1,6 @@
 /** The tree of a graph with what views look up in it; the twin of `fxlab.drawing.hierarchy`. */
 
-import type { GraphData, GroupData, LeafData } from "./data";
+import type { GraphData, GroupData, LeafData, SessionData } from "./data";
 
 export class Group {
   readonly children: (Group | Leaf)[] = [];
@@ -48,9 +48,10 @@ export class Hierarchy {
   /** `looks` are others than those that are written in the tree, by their place in it. */
   constructor(
     readonly data: GraphData,
+    private readonly parts: Pick<SessionData, "trees" | "leaves">,
     private readonly looks: Record<number, number>,
   ) {
-    this.root = this.group(data.tree, null);
+    this.root = this.group(parts.trees[data.tree]!, null);
   }
 
   /** The groups around a node, outermost first, without the root. */
@@ -64,12 +65,15 @@ export class Hierarchy {
     const group = new Group(data, this.look(data.closed), this.look(data.opened), parent);
     this.groups.set(group.path, group);
     group.start = this.leaves.length;
-    for (const child of data.children) group.children.push(Array.isArray(child) ? this.leaf(child, group) : this.group(child, group));
+    for (const child of data.children) {
+      const isLeaf = Array.isArray(child);
+      group.children.push(isLeaf ? this.leaf(this.parts.leaves[child[0]]!, child[1], group) : this.group(this.parts.trees[child]!, group));
+    }
     group.stop = this.leaves.length;
     return group;
   }
 
-  private leaf([id, look, ...names]: LeafData, parent: Group): Leaf {
+  private leaf([id, ...names]: LeafData, look: number, parent: Group): Leaf {
     const leaf = new Leaf(id, this.look(look), names, parent, this.leaves.length);
     this.leaves.push(leaf);
     for (const name of names) this.leafOf.set(name, leaf);

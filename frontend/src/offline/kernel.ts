@@ -3,7 +3,7 @@
 import type { Model } from "../app";
 import type { Box, Cell, Comparison, Details, Edge, FromKernel, Link, Overlay, Picture, Stages, State, ToKernel } from "../protocol";
 import { paintings } from "../saved_picture";
-import { titleOfStage } from "../stage_bar";
+import { possible, titleOfStage } from "../stage_bar";
 import { placeBoxes } from "./boxes";
 import { combined } from "./combine";
 import { Counterparts } from "./counterparts";
@@ -22,7 +22,11 @@ const MOST_LINKS = 100;
 type Listener = (...values: never[]) => void;
 
 /** Which stages are shown. */
-type Choice = Pick<PairData, "stage" | "before" | "compared">;
+interface Choice {
+  stage: number;
+  before: number | null;
+  compared: Comparison;
+}
 
 export class OfflineKernel implements Model {
   private readonly state: State;
@@ -41,8 +45,8 @@ export class OfflineKernel implements Model {
     private readonly data: SessionData,
     private readonly layouts: Layouts,
   ) {
-    const last = this.graphOf(data.stages.length - 1, "");
-    this.choice = { stage: last.stage, before: 0, compared: "" };
+    const last = this.graphOf(data.stages.length - 1, null);
+    this.choice = { stage: last.stage, before: null, compared: "" };
     this.panes = this.panesOf(last, last.opened);
     this.state = {
       picture: {} as Picture,
@@ -124,6 +128,8 @@ export class OfflineKernel implements Model {
         return this.tell({ type: "dot", request: message.request, text: this.dot() });
       case "show-stage":
         return this.showStage(message.stage, message.compared, message.beside);
+      case "show-node":
+        return this.showNode(message.name, message.stage);
       case "show-overlay":
         this.overlay = message.name;
         return this.showOverlay();
@@ -134,20 +140,31 @@ export class OfflineKernel implements Model {
 
   private async showStage(stage: number, wanted: Comparison, beside: boolean): Promise<void> {
     const { opened } = this.panes;
-    const offered = this.comparisons(stage);
-    // Someone who walks through the stages comes to one that is compared with the one below alone.
-    const compared = wanted === "" || offered.includes(wanted) ? wanted : (offered[0] ?? "");
-    const pair = this.data.pairs.find((other) => other.stage === stage && other.compared === compared);
+    // A report of many stages does not compare any two: who walks through them comes to one that is not compared with the same.
+    const compared = typeof wanted === "string" || this.comparisons(stage).includes(wanted) ? wanted : "below";
+    const before = compared === "" ? null : compared === "below" ? stage - 1 : compared;
+    const pair = this.data.pairs.find((other) => other.stage === stage && other.before === before);
+    const choice: Choice = { stage, before, compared };
     if (beside && pair) {
       let panes = this.panesOf(pair, opened);
-      for (const before of [false, true]) panes = panes.revealChanged(panes.pane(before).scene.marked, before);
-      await this.draw(this.filter.uncovered(panes), pair);
+      for (const side of [false, true]) panes = panes.revealChanged(panes.pane(side).scene.marked, side);
+      await this.draw(this.filter.uncovered(panes), choice);
     } else {
-      const graph = this.graphOf(stage, compared);
-      await this.draw(this.filter.uncovered(this.panesOf(graph, [...opened, ...graph.opened])), { stage, compared, before: 0 });
+      const graph = this.graphOf(stage, before);
+      await this.draw(this.filter.uncovered(this.panesOf(graph, [...opened, ...graph.opened])), choice);
     }
     if (this.selection && !this.panes.holds(this.selection)) this.selection = null;
     this.set("details", this.described());
+  }
+
+  /** Selects a node, at a stage that has it if what is shown has not. */
+  private async showNode(name: string, stage: number): Promise<void> {
+    const isShown = [false, true].some((before) => this.panes.holds({ kind: "node", name, before }));
+    if (!isShown) {
+      const { compared, beside } = possible({ compared: this.choice.compared, beside: this.panes.before !== null }, stage);
+      await this.showStage(stage, compared, beside);
+    }
+    await this.selectNode(this.panes.find(name, false), true);
   }
 
   private stages(): Stages {
@@ -155,19 +172,19 @@ export class OfflineKernel implements Model {
     return { names: this.data.stages, shown: stage, compared, before, beside: this.panes.before !== null, comparisons: this.comparisons(stage) };
   }
 
-  private comparisons(stage: number): Comparison[] {
-    return this.data.pairs.filter((pair) => pair.stage === stage).map((pair) => pair.compared);
+  private comparisons(stage: number): number[] {
+    return this.data.pairs.filter((pair) => pair.stage === stage).map((pair) => pair.before);
   }
 
   private showOverlay(): void {
     const { shown, before } = this.panes;
-    const offered = shown.scene.graph.overlays.map(({ name, title }) => ({ name, title }));
+    const offered = this.graphOf(shown.scene.graph.stage, null).overlays.map(({ name, title }) => ({ name, title }));
     const overlay = this.overlayOn(shown);
     this.set("overlays", { offered, overlay, before: overlay && before && this.overlayOn(before), paints: this.data.paints });
   }
 
   private overlayOn({ scene, view }: Pane): Overlay | null {
-    const { overlays, nodes } = scene.graph;
+    const { overlays, nodes } = this.graphOf(scene.graph.stage, null);
     const chosen = overlays.find(({ name }) => name === this.overlay);
     if (!chosen) return null;
     const { combine, numeric } = chosen;
@@ -228,7 +245,7 @@ export class OfflineKernel implements Model {
   /** Shows other graphs, or other groups of them opened; if that fails, everything stays as it was. */
   private async draw(panes: Panes, choice = this.choice): Promise<void> {
     const matches = this.matches(panes.shown.view);
-    const isCompared = choice.compared !== "";
+    const isCompared = choice.before !== null;
     const picture = await this.drawn(panes.shown, isCompared, matches);
     const before = panes.before && (await this.drawn(panes.before, isCompared, {}));
     this.panes = panes;
@@ -259,7 +276,7 @@ export class OfflineKernel implements Model {
     const painted = [overlay, before].flatMap((own, i): [Overlay, Picture][] => (own ? [[own, pictures[i]!]] : []));
     const colours = paintings(painted, paints);
     const side = ({ view }: Pane, i: number): Side => {
-      const stage = i ? this.choice.before : this.choice.stage;
+      const stage = i ? (this.choice.before ?? 0) : this.choice.stage;
       return { name: titleOfStage(stages, stage), view, boxes: placeBoxes(view, looks, metrics), painting: colours[i] ?? null };
     };
     const [shown, beside] = this.panes.all.map(side) as [Side, Side?];
@@ -281,9 +298,9 @@ export class OfflineKernel implements Model {
     return counted;
   }
 
-  private graphOf(stage: number, compared: Comparison): GraphData {
-    const graph = this.data.graphs.find((other) => other.stage === stage && other.compared === compared);
-    if (!graph) throw new Error(`There is no stage ${stage}.`);
+  private graphOf(stage: number, before: number | null): GraphData {
+    const graph = this.data.graphs.find((other) => other.stage === stage && other.before === before);
+    if (!graph) throw new Error(before === null ? `There is no stage ${stage}.` : `This report does not compare stage ${stage} with ${before}.`);
     return graph;
   }
 
@@ -294,14 +311,14 @@ export class OfflineKernel implements Model {
   }
 
   private pairOf({ stage, before, signatures, looks, counterparts }: PairData): Pick<Panes, "scene" | "beside"> {
-    const scene = new Scene(this.data, this.graphOf(stage, ""), signatures, looks[0]);
-    const other = new Scene(this.data, this.graphOf(before, ""), signatures, looks[1]);
+    const scene = new Scene(this.data, this.graphOf(stage, null), signatures, looks[0]);
+    const other = new Scene(this.data, this.graphOf(before, null), signatures, looks[1]);
     return { scene, beside: { scene: other, counterparts: new Counterparts(other, scene, counterparts) } };
   }
 
   private described(): Details {
     const { panes, selection } = this;
-    if (!selection) return this.complete(panes.scene.graph.details, panes.scene, null, null);
+    if (!selection) return this.complete(this.data.groups[panes.scene.graph.details]!, panes.scene, null, null);
     const { scene } = panes.pane(selection.before);
     const sides = { before: selection.before, counterparts: panes.counterparts(selection) };
     if (selection.kind === "group") {

@@ -18,7 +18,7 @@ export class Scene {
     readonly signatures: string[] = graph.signatures,
     private readonly looks: Record<number, number> | null = null,
   ) {
-    this.hierarchy = new Hierarchy(graph, looks ?? {});
+    this.hierarchy = new Hierarchy(graph, data, looks ?? {});
     this.nodes = new Map(graph.nodes.map((place) => [data.nodes[place]!.name!, data.nodes[place]!]));
   }
 
@@ -35,7 +35,7 @@ export class Scene {
   /** Returns what is said of a group, under the marks that it has here. */
   detailsOf(group: Group): BareDetails {
     const details = this.data.groups[group.data.details]!;
-    if (!this.looks) return details;
+    if (!this.looks && this.graph.before === null) return details;
     const { changed, marks } = this.data.looks[group.closed]!;
     const fields = details.fields.filter(({ label }) => label !== CHANGED_NODES);
     if (changed > 0) fields.push({ label: CHANGED_NODES, value: changed.toLocaleString("en"), code: false });

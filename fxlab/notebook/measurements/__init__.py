@@ -5,8 +5,11 @@ from fxlab.notebook.measurements.measurement import Measurement
 from fxlab.notebook.measurements.node_cost import NODE_COST
 from fxlab.notebook.measurements.node_differences import NODE_DIFFERENCES
 from fxlab.notebook.measurements.speed import SPEED
+from fxlab.notebook.measurements.stages import NODES_BY_STAGE, STAGES
 
-MEASUREMENTS: tuple[Measurement, ...] = (NODE_DIFFERENCES, GRAPH_DIFFERENCE, NODE_COST, SPEED)
+MEASUREMENTS: tuple[Measurement, ...] = (
+    STAGES, NODES_BY_STAGE, NODE_DIFFERENCES, GRAPH_DIFFERENCE, NODE_COST, SPEED,
+)  # fmt: skip
 """In the order of their tabs."""
 
 __all__ = ["MEASUREMENTS", "Measurement"]

@@ -30,6 +30,8 @@ class Measurement:
     """What the rows are: the title of the first column. Those that are nodes of the graph lead there."""
     make: Callable[[Session], tuple[pd.DataFrame, str]]
     """Makes the table, and a line that says what it means."""
+    of_stages: bool = False
+    """Whether the rows are the stages, and lead there."""
 
     def not_made(self) -> dict[str, Any]:
         """Describe the table to who has not asked for it yet."""

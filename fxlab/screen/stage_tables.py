@@ -1,0 +1,50 @@
+"""All stages of a session at once, as tables."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pandas as pd
+
+from fxlab.drawing.describe import counted
+from fxlab.screen.stages import Stages
+from fxlab.validation import compare_stages, nodes_by_stage
+
+if TYPE_CHECKING:
+    from fxlab.session import Session
+
+
+def summary_of_stages(session: Session) -> tuple[pd.DataFrame, str]:
+    """Return what each stage holds and what its pass changed, and a line about it."""
+    table = compare_stages(session).set_axis(_titles(session))
+    notes = [note for note in dict.fromkeys(table["note"]) if note]
+    if not any(table["note"]):
+        table = table.drop(columns="note")
+    if table["allclose"].isna().all():
+        return table.drop(columns=["max_abs_diff", "allclose", "note"]), (
+            f"What each pass has changed in the stage below. Outputs are not compared: {'; '.join(notes)}."
+        )
+    return table, (
+        "What each pass has changed in the stage below, and how far the outputs are from the original's "
+        f"(within atol {session.atol:g}, rtol {session.rtol:g})."
+    )
+
+
+def nodes_of_stages(session: Session) -> tuple[pd.DataFrame, str]:
+    """Return what each node is at each stage, and a line about it."""
+    table = nodes_by_stage(session).set_axis(_titles(session), axis="columns")
+    everything = dict.fromkeys(node.name for stage in session.stages for node in stage.graph.nodes)
+    if table.empty:
+        return table, "Every node is the same at every stage."
+    same = len(everything) - len(table)
+    others = f"; {same:,} are the same at every stage" if same else ""
+    return table, (
+        f"{counted(len(table), 'node')} in which something happens{others}.\n"
+        "· the same,  + added,  ≠ changed (in what),  ⇄ the same on other inputs,  → what stands for it,  "
+        "— gone"
+    )
+
+
+def _titles(session: Session) -> list[str]:
+    stages = Stages(session)
+    return [f"{number}. {name}" for number, name in enumerate(stages.names)]

@@ -1,0 +1,137 @@
+"""What each pass of a session has done to the graph, and to the outputs so far."""
+
+import math
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Protocol
+
+from torch import Tensor
+from torch.fx import GraphModule
+
+from fxlab.running import Inputs
+from fxlab.validation.compare_outputs import compared
+from fxlab.validation.graph_diff import graph_diff
+from fxlab.validation.module_tensors import tensors_of
+from fxlab.validation.nodes_by_stage import HasStages, checked_stages, stage_names
+from fxlab.validation.outputs import outputs_of
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+_CHANGES = ("added", "removed", "changed", "rewired")
+COLUMNS = ("nodes", *_CHANGES, "parameters", "max_abs_diff", "allclose", "note")
+
+
+class RunsStages(HasStages, Protocol):
+    """What is asked of a session."""
+
+    @property
+    def inputs(self) -> Inputs | None:
+        """What its model is run on."""
+        ...
+
+    atol: float
+    rtol: float
+
+
+def compare_stages(session: RunsStages) -> "pd.DataFrame":
+    """Tell what each stage of a session holds, what its pass changed, and how far its outputs have moved.
+
+    Parameters
+    ----------
+    session
+        A :class:`fxlab.Session`. Its stages are run on its inputs, if it has any, and their outputs compared
+        within its tolerances.
+
+    Returns
+    -------
+    pandas.DataFrame
+        One row for each stage: ``original``, and the names of the passes that are on (``stage``), with
+
+        ``nodes``
+            How many there are.
+        ``added``, ``removed``, ``changed``, ``rewired``
+            How many of them the pass has changed in which way: the difference from the stage below, as
+            :func:`graph_diff` finds it.
+        ``parameters``
+            How many elements all parameters have.
+        ``max_abs_diff``, ``allclose``
+            The largest difference of an output from the original's, and whether all agree, as in
+            :func:`compare_outputs`; NaN and ``None`` where they could not be compared.
+        ``note``
+            Why they could not, or what else is different.
+
+    Raises
+    ------
+    TypeError
+        If ``session`` has no stages.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from torch import nn
+    >>> from fxlab import FuseBatchNorm2dInConv2d, Session
+    >>> layers = nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.ReLU()
+    >>> graph = torch.fx.symbolic_trace(nn.Sequential(*layers).eval())
+    >>> session = Session(graph, torch.ones(1, 3, 8, 8))
+    >>> session.apply("fuse-batch-norm2d-in-conv2d")
+    >>> compare_stages(session)[["nodes", "removed", "parameters", "allclose"]].values.tolist()
+    [[5, 0, 240, True], [4, 1, 224, True]]
+    """
+    import pandas as pd
+
+    stages, compare = checked_stages(session), _comparison(session)
+    rows = [
+        [len(stage.graph.nodes), *_changes(below, stage), _parameters(stage), *compare(stage)]
+        for below, stage in zip((None, *stages), stages, strict=False)
+    ]
+    index = pd.Index(stage_names(session), name="stage", dtype=object)
+    table = pd.DataFrame(rows, index=index, columns=list(COLUMNS))
+    table["allclose"] = table["allclose"].astype(object)
+    return table
+
+
+def _changes(below: GraphModule | None, stage: GraphModule) -> list[int]:
+    if below is None:
+        return [0] * len(_CHANGES)
+    counts = graph_diff(below, stage)["change"].value_counts()
+    return [int(counts.get(change, 0)) for change in _CHANGES]
+
+
+def _parameters(stage: GraphModule) -> int:
+    return sum(parameter.numel() for parameter in stage.parameters())
+
+
+def _comparison(session: RunsStages) -> Callable[[GraphModule], list[Any]]:
+    """Return a function that compares the outputs of a stage with those of the original."""
+    inputs, original = session.inputs, session.stages[0]
+    if inputs is None:
+        return lambda stage: _not_compared("the session has no inputs")
+    if any(tensor.is_meta for tensor in tensors_of(original)):
+        return lambda stage: _not_compared("the model has no weights")
+    try:
+        reference = outputs_of(original, "original", inputs)
+    except ValueError as error:
+        words = str(error)
+        return lambda stage: _not_compared(words)
+
+    def compare(stage: GraphModule) -> list[Any]:
+        try:
+            other = reference if stage is original else outputs_of(stage, "the stage", inputs)
+        except ValueError as error:
+            return _not_compared(str(error))
+        return _difference(reference, other, session.atol, session.rtol)
+
+    return compare
+
+
+def _difference(
+    reference: dict[str, Tensor], other: dict[str, Tensor], atol: float, rtol: float
+) -> list[Any]:
+    table = compared(reference, other, atol, rtol)
+    notes = dict.fromkeys(note for note in table["note"] if note)
+    largest = float(table["max_abs_diff"].max(skipna=False)) if len(table) else 0.0
+    return [largest, bool(table["allclose"].all()), "; ".join(notes)]
+
+
+def _not_compared(note: str) -> list[Any]:
+    return [math.nan, None, note]

@@ -1,0 +1,97 @@
+"""What each pass has done, in a row."""
+
+from __future__ import annotations
+
+import operator
+
+import pytest
+import torch
+from planted import traced
+from torch import fx, nn
+
+from fxlab import MergeLinears, RemoveDeadCode, Session, Transformation, compare_stages, graph_diff
+
+
+def adds_one(graph_module: fx.GraphModule) -> None:
+    (output,) = graph_module.graph.find_nodes(op="output")
+    with graph_module.graph.inserting_before(output):
+        new = graph_module.graph.call_function(operator.add, (output.args[0], 1))
+    output.args = (new,)
+
+
+def session_of(inputs: object, *passes: Transformation) -> Session:
+    torch.manual_seed(0)
+    layers = nn.Sequential(nn.Linear(3, 3), nn.ReLU(), nn.Linear(3, 3))
+    session = Session(fx.symbolic_trace(layers), inputs, passes=passes)  # type: ignore[arg-type]
+    for p in passes:
+        session.apply(p)
+    return session
+
+
+def test_each_row_counts_the_difference_from_the_stage_below():
+    graph, inputs = traced("bert")
+    passes = [MergeLinears(), RemoveDeadCode()]
+    session = Session(graph, inputs, passes=passes)
+    for p in passes:
+        session.apply(p)
+    table = compare_stages(session)
+    assert list(table.index) == ["original", "merge-linears", "remove-dead-code"]
+    for below, above, (_, row) in zip(
+        session.stages, session.stages[1:], table.iloc[1:].iterrows(), strict=False
+    ):
+        counts = graph_diff(below, above)["change"].value_counts()
+        for change in ("added", "removed", "changed", "rewired"):
+            assert row[change] == counts.get(change, 0)
+        assert row["nodes"] == len(above.graph.nodes)
+    assert table["added"].tolist()[1] > 0
+    last = session.outputs()
+    assert table["max_abs_diff"].iloc[-1] == last["max_abs_diff"].max()
+    assert table["allclose"].tolist() == [True] * 3
+    assert table["parameters"].iloc[0] == sum(p.numel() for p in graph.parameters())
+
+
+def test_the_stage_that_goes_wrong_is_seen():
+    table = compare_stages(
+        session_of(torch.ones(1, 3), RemoveDeadCode(), Transformation.from_callable(adds_one))
+    )
+    assert table["allclose"].tolist() == [True, True, False]
+    assert table["max_abs_diff"].tolist() == pytest.approx([0, 0, 1])
+
+
+def test_what_is_not_compared_says_why():
+    for session, words in (
+        (session_of(None), "no inputs"),
+        (session_of(torch.ones(1, 7)), "does not run on these inputs"),
+    ):
+        table = compare_stages(session)
+        assert table["allclose"].tolist() == [None]
+        assert table["max_abs_diff"].isna().all()
+        assert words in table["note"].iloc[0]
+    meta = fx.symbolic_trace(nn.Linear(3, 3, device="meta"))
+    assert "no weights" in compare_stages(Session(meta, torch.ones(1, 3), passes=[]))["note"].iloc[0]
+
+
+def test_a_stage_that_does_not_run_is_one_that_is_not_compared():
+    def breaks(graph_module: fx.GraphModule) -> None:
+        for node in graph_module.graph.find_nodes(op="call_module", target="1"):
+            node.op, node.target = "call_function", torch.stack
+
+    table = compare_stages(session_of(torch.ones(1, 3), Transformation.from_callable(breaks)))
+    assert table["allclose"].tolist() == [True, None]
+    assert "does not run" in table["note"].iloc[1]
+
+
+def test_outputs_of_another_shape_are_noted():
+    def sums(graph_module: fx.GraphModule) -> None:
+        (output,) = graph_module.graph.find_nodes(op="output")
+        with graph_module.graph.inserting_before(output):
+            output.args = (graph_module.graph.call_function(torch.sum, (output.args[0],)),)
+
+    table = compare_stages(session_of(torch.ones(1, 3), Transformation.from_callable(sums)))
+    assert table["allclose"].tolist() == [True, False]
+    assert "shapes differ" in table["note"].iloc[1]
+
+
+def test_what_is_no_session_is_refused():
+    with pytest.raises(TypeError, match=r"expected an fxlab\.Session, got int"):
+        compare_stages(3)  # type: ignore[arg-type]
