@@ -333,6 +333,7 @@ QUERIES = [
     "linear", "merged 2", "changed", "forward", "op:call_module", "-op:call_module", "target:truediv",
     "target:embedding -name:output", "module:blocks.1", "class:Block", "class:block op:call_function",
     "class:Linear -class:Block", "class:torch.nn", "shape:2x5", "shape:(2, 5)", "shape:8", "shape:()",
+    "dtype:32", "source:report_page.py:3", "class:linear.Linear", "name:MUL_1", "by:",
     "dtype:float32", "dtype:i64", "source:.py", "source:forward", f"source:report_page.py:{FORWARD}",
     "by:merge-linears", "by:mergelinears -name:merged_1", "-by:change", "inputs:mul_1", "users:embedding",
     "path:embedding..mul_2", "path:EMBEDDING..embedding", "path:mul_2..embedding", "path:mul..",
