@@ -368,8 +368,8 @@ def test_any_stage_can_be_looked_at_alone_or_with_what_changed(page: Page, sessi
         "shown": 1,
         "compared": "",
         "beside": False,
-        "before": 0,
-        "comparisons": ["original"],
+        "before": None,
+        "comparisons": [0],
         "preview": None,
     }
     assert page.error is None
