@@ -90,17 +90,12 @@ def switch(inspector: Locator, name: str) -> None:
     idle(inspector)
 
 
-def search(inspector: Locator, words: str) -> None:
-    """Write into the search field and wait for what is found."""
+def search(inspector: Locator, words: str, keys: str = "") -> None:
+    """Write into the search field, press keys, and wait for what comes of it."""
     inspector.get_by_role("combobox", name="Search").fill(words)
-    inspector.locator(".fxi-results [role=option]").first.wait_for()
-    idle(inspector)
-
-
-def choose(inspector: Locator, words: str) -> None:
-    """Go to the first node that a search finds."""
-    search(inspector, words)
-    inspector.locator(".fxi-results [role=option]").first.click()
+    inspector.page.wait_for_timeout(500)
+    if keys:
+        inspector.page.keyboard.press(keys)
     idle(inspector)
 
 
@@ -132,17 +127,67 @@ def added(inspector: Locator) -> None:
     inspector.get_by_role("button", name="Cancel").wait_for()
 
 
+def previewed(inspector: Locator) -> None:
+    """Show everything again, and what a pass would do."""
+    inspector.get_by_role("combobox", name="Search").fill("")
+    inspector.locator(".fxi-graph").press("Escape")
+    idle(inspector)
+    press(inspector, "Preview Merge linears")
+
+
+def compared(inspector: Locator) -> None:
+    """Show what the first pass has changed, as one graph."""
+    inspector.get_by_role("combobox", name="Compare with").select_option("below")
+    idle(inspector)
+
+
+def beside(inspector: Locator) -> None:
+    """Show both stages side by side, and a merged linear with what it stands for."""
+    press(inspector, "Side by side")
+    search(inspector, "query_key_value_merged", "Enter")
+
+
+def alone(inspector: Locator) -> None:
+    """Show the stage alone, and what becomes of each node."""
+    press(inspector, "One graph")
+    inspector.get_by_role("combobox", name="Compare with").select_option("")
+    idle(inspector)
+    inspector.get_by_role("tab", name="Nodes by stage").click()
+    inspector.get_by_role("tabpanel").get_by_role("button").first.click()
+    idle(inspector)
+
+
+def failed(inspector: Locator) -> None:
+    """Give up waiting, and switch on a pass that raises."""
+    inspector.get_by_role("button", name="Cancel").click()
+    idle(inspector)
+    switch(inspector, "Drop head")
+
+
+def narrow(inspector: Locator) -> None:
+    """Show it in a narrow window, without the message."""
+    inspector.get_by_role("alert").get_by_role("button").click()
+    inspector.page.set_viewport_size({"width": 800, "height": 1050})
+
+
 STATES: dict[str, Callable[[Locator], None]] = {
     "model": lambda i: None,
-    "node": lambda i: choose(i, "scores"),
-    "preview": lambda i: press(i, "Preview Merge linears"),
+    "node": lambda i: search(i, "embeddings_word_embeddings", "Enter"),
+    "fields": lambda i: search(i, ""),
+    "found": lambda i: search(i, "op:call_module class:Attention", "Shift+Enter"),
+    "preview": previewed,
     "pass": lambda i: press(i, "Apply"),
-    "search": lambda i: search(i, "linear"),
+    "compared": compared,
+    "beside": beside,
+    "stages": alone,
     "differences": measured,
     "colours": coloured,
     "add": plain,
     "busy": added,
+    "failed": failed,
+    "narrow": narrow,
 }
+"""What a person does to get to each state from the one before."""
 
 
 if __name__ == "__main__":

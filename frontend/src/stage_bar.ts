@@ -68,9 +68,9 @@ export class StageBar {
         hidden: comparisons.length === 0,
         onchange: () => this.show(shown, comparisonOf(comparison.value), beside && comparison.value !== ""),
       },
-      h("option", { value: "", selected: compared === "" }, "nothing"),
-      h("option", { value: "below", selected: compared === "below" }, "the stage below"),
-      comparisons.map((number) => h("option", { value: number, selected: number === compared }, numbered(names, number))),
+      h("option", { value: "", selected: compared === "" }, "Not compared"),
+      h("option", { value: "below", selected: compared === "below" }, "vs. the stage below"),
+      comparisons.map((number) => h("option", { value: number, selected: number === compared }, `vs. ${numbered(names, number)}`)),
     );
     const way = (label: string, title: string, pressed: boolean, action: () => void): HTMLElement =>
       h("button", { type: "button", class: "fxi-way", "aria-pressed": String(pressed), title, onclick: () => !pressed && action() }, label);
@@ -82,8 +82,7 @@ export class StageBar {
         way("One graph", "Show one graph", !beside, () => this.show(shown, compared, false)),
         way("Side by side", "Show two stages side by side", beside, () => this.show(shown, compared === "" ? "below" : compared, true)),
       );
-    const word = comparisons.length > 0 && h("span", { class: "fxi-stage-word" }, "compared with");
-    fill(this.choices, stage, word, comparison, beside && this.link, ways);
+    fill(this.choices, stage, comparison, beside && this.link, ways);
     if (focused) [...this.choices.querySelectorAll<HTMLElement>("[title]")].find((element) => element.title === focused)?.focus();
   }
 }

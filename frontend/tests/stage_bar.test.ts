@@ -73,10 +73,10 @@ describe("choosing a stage and what it is compared with", () => {
     bar.update(ALONE);
     const options = [...bar.element.querySelectorAll<HTMLOptionElement>('[aria-label="Compare with"] option')];
     expect(options.map(({ value, textContent }) => [value, textContent])).toEqual([
-      ["", "nothing"],
-      ["below", "the stage below"],
-      ["0", "0. Original"],
-      ["1", "1. Fuse"],
+      ["", "Not compared"],
+      ["below", "vs. the stage below"],
+      ["0", "vs. 0. Original"],
+      ["1", "vs. 1. Fuse"],
     ]);
     choose("Compare with", "1");
     expect(show).toHaveBeenLastCalledWith(2, 1, false);
