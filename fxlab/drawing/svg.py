@@ -1,7 +1,7 @@
 """From Graphviz's SVG, which is read for its geometry only, to the picture's own SVG.
 
-Text comes from the boxes, never from what Graphviz made of its labels, so that it is escaped once, by the
-XML writer, and cannot depend on the fonts that Graphviz found.
+Text comes from the boxes, never from what Graphviz made of its labels, so that it is escaped once, by
+:class:`_Writer`, and cannot depend on the fonts that Graphviz found.
 
 Style sheets find: on groups, ``node`` or ``cluster`` with what the box is (``fx-op``, ``fx-call_module``,
 ``fx-group``, ``fx-repeat``, ``fx-placeholder``, ``fx-output``, ``fx-chip``, ``fx-plumbing``) and its marks
@@ -47,6 +47,8 @@ from fxlab.drawing.picture import EdgeInfo
 from fxlab.drawing.typography import FONT, has_known_width, printable, text_width
 
 _SVG = "{http://www.w3.org/2000/svg}"
+_SPECIAL = re.compile(r"[&<>\"'\t\n\r]")
+_ESCAPES = str.maketrans({c: f"&#{ord(c)};" for c in "\"'\t\n\r"} | {"&": "&amp;", "<": "&lt;", ">": "&gt;"})
 _NUMBER = re.compile(r"-?\d+(?:\.\d+)?(?:e-?\d+)?")
 _TRANSLATE = re.compile(r"translate\((-?[\d.]+)[ ,]+(-?[\d.]+)\)")
 GROUP_INK, CHANGED_CLUSTER, SHEET = "#7a63b8", "#eebd9f", 4.0
@@ -91,36 +93,74 @@ def write_svg(
     """Draw boxes and edges where Graphviz put them; return the SVG and its width and height."""
     layout = _read(graphviz_svg)
     painted = {} if painting is None else painting.colours
-    root = ET.Element(
-        "svg",
-        {
-            "xmlns": "http://www.w3.org/2000/svg",
-            "class": "fx-picture",
-            "width": _n(layout.width),
-            "height": _n(layout.height),
-            "viewBox": f"0 0 {_n(layout.width)} {_n(layout.height)}",
-            "font-family": FONT,
-        },
-    )
     x, y = layout.origin
-    canvas = ET.SubElement(root, "g", {"class": "graph", "transform": f"translate({_n(x)} {_n(y)})"})
+    out = _Writer()
+    out.open("g", {"class": "graph", "transform": f"translate({_n(x)} {_n(y)})"})
     depths: list[Rectangle] = []
     for box_id, area in layout.areas.items():
         if box_id in layout.clusters and box_id in boxes:
             while depths and not _holds(depths[-1], area):
                 depths.pop()
-            _draw_cluster(canvas, boxes[box_id], area, len(depths))
+            _draw_cluster(out, boxes[box_id], area, len(depths))
             depths.append(area)
     for edge_id, (line, arrow) in layout.edges.items():
         if edge_id in edges:
-            _draw_edge(canvas, edges[edge_id], boxes, line, arrow)
+            _draw_edge(out, edges[edge_id], boxes, line, arrow)
     for box_id, area in layout.areas.items():
         if box_id not in layout.clusters and box_id in boxes:
-            _draw_box(canvas, boxes[box_id], area, painted.get(box_id))
-    width, height = layout.width, layout.height
+            _draw_box(out, boxes[box_id], area, painted.get(box_id))
+    out.close("g")
+    page = Rectangle(0.0, 0.0, layout.width, layout.height)
     if painting is not None:
-        width, height = _draw_legend(root, painting.legend, width, height)
-    return ET.tostring(root, encoding="unicode"), width, height
+        page = _draw_legend(out, painting.legend, page)
+    whole = _Writer()
+    whole.open(
+        "svg",
+        {
+            "xmlns": "http://www.w3.org/2000/svg",
+            "class": "fx-picture",
+            "width": _n(page.width),
+            "height": _n(page.height),
+            "viewBox": f"{_n(page.left)} {_n(page.top)} {_n(page.width)} {_n(page.height)}",
+            "font-family": FONT,
+        },
+    )
+    return f"{whole}{out}</svg>", page.width, page.height
+
+
+class _Writer:
+    """Writes elements; each value and text is escaped here and nowhere else.
+
+    The standard library's writer makes a tree first, which takes longer than all else that is done here.
+    """
+
+    def __init__(self) -> None:
+        self._parts: list[str] = []
+
+    def open(self, tag: str, attributes: Mapping[str, str]) -> None:
+        """Begin an element that holds others."""
+        self._parts.append(f"{_tag(tag, attributes)}>")
+
+    def close(self, tag: str) -> None:
+        """End it."""
+        self._parts.append(f"</{tag}>")
+
+    def write(self, tag: str, attributes: Mapping[str, str], text: str = "") -> None:
+        """Write an element that holds a text, or nothing."""
+        self._parts.append(
+            f"{_tag(tag, attributes)}>{_escaped(text)}</{tag}>" if text else f"{_tag(tag, attributes)} />"
+        )
+
+    def __str__(self) -> str:
+        return "".join(self._parts)
+
+
+def _tag(tag: str, attributes: Mapping[str, str]) -> str:
+    return f"<{tag}" + "".join([f' {name}="{_escaped(value)}"' for name, value in attributes.items()])
+
+
+def _escaped(text: str) -> str:
+    return text.translate(_ESCAPES) if _SPECIAL.search(text) else text
 
 
 def _read(graphviz_svg: bytes) -> _Layout:
@@ -172,42 +212,41 @@ def _holds(outer: Rectangle, inner: Rectangle) -> bool:
     )
 
 
-def _draw_cluster(canvas: ET.Element, box: Box, area: Rectangle, depth: int) -> None:
-    group = ET.SubElement(canvas, "g", {"id": box.info.id, "class": f"{box.classes} fx-depth-{depth % 2}"})
+def _draw_cluster(out: _Writer, box: Box, area: Rectangle, depth: int) -> None:
+    out.open("g", {"id": box.info.id, "class": f"{box.classes} fx-depth-{depth % 2}"})
     colours = CLUSTER[depth % 2]
     if box.info.changed:
         colours = Colours(colours.fill, CHANGED_CLUSTER)
-    _rectangle(group, area, colours, radius=9)
+    _rectangle(out, area, colours, radius=9)
     x, y = area.left + 14, area.top + 19
-    _toggle(group, x, y - 4, opened=True)
+    _toggle(out, x, y - 4, opened=True)
     x += 11
-    _text(group, "fx-title", box.title, x, y, TITLE_SIZE, INK, bold=True, anchor="start")
+    _text(out, "fx-title", box.title, x, y, TITLE_SIZE, INK, bold=True, anchor="start")
     x += text_width(box.title, TITLE_SIZE, bold=True) + 8
     for line in box.lines:
-        _text(group, "fx-line", line, x, y, LINE_SIZE, SOFT_INK, anchor="start")
+        _text(out, "fx-line", line, x, y, LINE_SIZE, SOFT_INK, anchor="start")
         x += text_width(line, LINE_SIZE) + 8
     if box.badge:
-        _badge(group, box.badge, x + text_width(box.badge, CHIP_SIZE, bold=True) / 2 + 7, y - 11)
+        _badge(out, box.badge, x + text_width(box.badge, CHIP_SIZE, bold=True) / 2 + 7, y - 11)
+    out.close("g")
 
 
-def _draw_edge(canvas: ET.Element, edge: EdgeInfo, boxes: Mapping[str, Box], line: str, arrow: str) -> None:
+def _draw_edge(out: _Writer, edge: EdgeInfo, boxes: Mapping[str, Box], line: str, arrow: str) -> None:
     several = " fx-several" if len(edge.nodes) > 1 else ""
-    group = ET.SubElement(
-        canvas,
-        "g",
-        {"id": edge.id, "class": f"edge{several}", "data-source": edge.source, "data-target": edge.target},
-    )
+    ends = {"data-source": edge.source, "data-target": edge.target}
+    out.open("g", {"id": edge.id, "class": f"edge{several}", **ends})
     title = f"{boxes[edge.source].title} → {boxes[edge.target].title}"
-    ET.SubElement(group, "title").text = printable(f"{title} · {edge.label}" if edge.label else title)
+    out.write("title", {}, printable(f"{title} · {edge.label}" if edge.label else title))
     stroke = {"stroke": EDGE, "stroke-width": "1.8" if several else "1.1"}
-    ET.SubElement(group, "path", {"d": line, "fill": "none", **stroke})
+    out.write("path", {"d": line, "fill": "none", **stroke})
     if arrow:
-        ET.SubElement(group, "polygon", {"points": arrow, "fill": EDGE, "stroke": "none"})
+        out.write("polygon", {"points": arrow, "fill": EDGE, "stroke": "none"})
+    out.close("g")
 
 
-def _draw_box(canvas: ET.Element, box: Box, area: Rectangle, paint: Colours | None) -> None:
+def _draw_box(out: _Writer, box: Box, area: Rectangle, paint: Colours | None) -> None:
     label = printable(", ".join((box.info.label, *box.info.details))[:300])
-    group = ET.SubElement(canvas, "g", {"id": box.info.id, "class": box.classes, "aria-label": label})
+    out.open("g", {"id": box.info.id, "class": box.classes, "aria-label": label})
     colours = box_colours(box.classes) if paint is None else painted_colours(box.classes, paint)
     soft_ink = SOFT_INK if paint is None else INK
     kind = box.info.kind
@@ -215,39 +254,39 @@ def _draw_box(canvas: ET.Element, box: Box, area: Rectangle, paint: Colours | No
     if kind == "repeat":
         for offset in (2 * SHEET, SHEET):
             sheet = Rectangle(area.left + offset, area.top + offset, area.width, area.height)
-            _rectangle(group, sheet, colours, radius, name="fx-sheet")
-    _rectangle(group, area, colours, radius, heavy=bool(box.info.changed))
+            _rectangle(out, sheet, colours, radius, name="fx-sheet")
+    _rectangle(out, area, colours, radius, heavy=bool(box.info.changed))
     if box.info.openable:
-        _toggle(group, area.left + area.width - 11, area.top + 11, opened=False)
+        _toggle(out, area.left + area.width - 11, area.top + 11, opened=False)
     slim = "fx-plumbing" in box.classes
     y = area.top + PADDING_Y * (0.5 if slim else 1) + box.text_top + TITLE_HEIGHT - 4.5
-    _text(group, "fx-title", box.title, area.middle, y, TITLE_SIZE, soft_ink if slim else INK, bold=not slim)
+    _text(out, "fx-title", box.title, area.middle, y, TITLE_SIZE, soft_ink if slim else INK, bold=not slim)
     for line in box.lines:
         y += LINE_HEIGHT
-        _text(group, "fx-line", line, area.middle, y, LINE_SIZE, soft_ink)
+        _text(out, "fx-line", line, area.middle, y, LINE_SIZE, soft_ink)
     if box.badge:
-        _badge(group, box.badge, area.middle, y + 7)
+        _badge(out, box.badge, area.middle, y + 7)
+    out.close("g")
     for chip in box.chips:
-        _draw_chip(canvas, chip, area)
+        _draw_chip(out, chip, area)
 
 
-def _draw_chip(canvas: ET.Element, chip: ChipBox, reader: Rectangle) -> None:
+def _draw_chip(out: _Writer, chip: ChipBox, reader: Rectangle) -> None:
     area = Rectangle(reader.left + chip.x, reader.top + chip.y, chip.width, CHIP_HEIGHT)
-    group = ET.SubElement(
-        canvas, "g", {"id": chip.info.id, "class": "node fx-chip", "data-source": chip.info.refers_to}
-    )
-    ET.SubElement(group, "title").text = printable(f"{chip.info.label[:300]}, made elsewhere")
-    _rectangle(group, area, CHIP, CHIP_HEIGHT / 2)
-    _text(group, "fx-title", chip.text, area.middle, area.top + CHIP_HEIGHT - 4.3, CHIP_SIZE, CHIP_INK)
+    out.open("g", {"id": chip.info.id, "class": "node fx-chip", "data-source": chip.info.refers_to})
+    out.write("title", {}, printable(f"{chip.info.label[:300]}, made elsewhere"))
+    _rectangle(out, area, CHIP, CHIP_HEIGHT / 2)
+    _text(out, "fx-title", chip.text, area.middle, area.top + CHIP_HEIGHT - 4.3, CHIP_SIZE, CHIP_INK)
+    out.close("g")
 
 
-def _draw_legend(root: ET.Element, legend: Legend, width: float, height: float) -> tuple[float, float]:
-    """Draw what the colours mean below the picture; return the width and height of both."""
-    group = ET.SubElement(root, "g", {"id": "fx-legend", "class": "fx-legend"})
-    whole = max(width, LEGEND_WIDTH)
-    left = (width - whole) / 2
-    x, y = left + LEGEND_MARGIN, height + LEGEND_ROW
-    _text(group, "fx-title", legend.title, x, y, TITLE_SIZE, INK, bold=True, anchor="start", fitted=False)
+def _draw_legend(out: _Writer, legend: Legend, page: Rectangle) -> Rectangle:
+    """Draw what the colours mean below the picture; return the area of both."""
+    out.open("g", {"id": "fx-legend", "class": "fx-legend"})
+    whole = max(page.width, LEGEND_WIDTH)
+    left = (page.width - whole) / 2
+    x, y = left + LEGEND_MARGIN, page.height + LEGEND_ROW
+    _text(out, "fx-title", legend.title, x, y, TITLE_SIZE, INK, bold=True, anchor="start", fitted=False)
     if legend.ends is not None:
         length = LEGEND_WIDTH - 2 * LEGEND_MARGIN
         step = length / SCALE_STEPS
@@ -255,38 +294,34 @@ def _draw_legend(root: ET.Element, legend: Legend, width: float, height: float) 
             colour = heat_colours(i / (SCALE_STEPS - 1)).fill
             # A little wider than a step, so that nothing shows between two of them.
             _rectangle(
-                group, Rectangle(x + i * step, y + 8, step + 0.5, SCALE_HEIGHT), Colours(colour, "none"), 0
+                out, Rectangle(x + i * step, y + 8, step + 0.5, SCALE_HEIGHT), Colours(colour, "none"), 0
             )
-        _rectangle(group, Rectangle(x, y + 8, length + 0.5, SCALE_HEIGHT), Colours("none", HEAT_LINE), 0)
+        _rectangle(out, Rectangle(x, y + 8, length + 0.5, SCALE_HEIGHT), Colours("none", HEAT_LINE), 0)
         y += 8 + SCALE_HEIGHT + LEGEND_ROW - 4
         low, high = legend.ends
-        _text(group, "fx-line", low, x, y, LINE_SIZE, INK, anchor="start", fitted=False)
-        _text(group, "fx-line", high, x + length, y, LINE_SIZE, INK, anchor="end", fitted=False)
+        _text(out, "fx-line", low, x, y, LINE_SIZE, INK, anchor="start", fitted=False)
+        _text(out, "fx-line", high, x + length, y, LINE_SIZE, INK, anchor="end", fitted=False)
     for colours, words in legend.kinds:
-        _rectangle(group, Rectangle(x, y + 8, SWATCH_WIDTH, SCALE_HEIGHT), colours, 3)
+        _rectangle(out, Rectangle(x, y + 8, SWATCH_WIDTH, SCALE_HEIGHT), colours, 3)
         y += LEGEND_ROW
         _text(
-            group, "fx-line", words, x + SWATCH_WIDTH + 8, y - 1, LINE_SIZE, INK, anchor="start", fitted=False
+            out, "fx-line", words, x + SWATCH_WIDTH + 8, y - 1, LINE_SIZE, INK, anchor="start", fitted=False
         )
-    whole_height = y + LEGEND_MARGIN
-    root.attrib |= {
-        "width": _n(whole),
-        "height": _n(whole_height),
-        "viewBox": f"{_n(left)} 0 {_n(whole)} {_n(whole_height)}",
-    }
-    return whole, whole_height
+    out.close("g")
+    return Rectangle(left, 0.0, whole, y + LEGEND_MARGIN)
 
 
-def _badge(group: ET.Element, text: str, middle: float, top: float) -> None:
+def _badge(out: _Writer, text: str, middle: float, top: float) -> None:
     width = text_width(text, CHIP_SIZE, bold=True) + 14
     pill = Rectangle(middle - width / 2, top, width, CHIP_HEIGHT)
-    inner = ET.SubElement(group, "g", {"class": "fx-badge"})
-    _rectangle(inner, pill, Colours(CHANGED, "none"), CHIP_HEIGHT / 2)
-    _text(inner, "fx-badge-text", text, middle, top + CHIP_HEIGHT - 4.3, CHIP_SIZE, "#ffffff", bold=True)
+    out.open("g", {"class": "fx-badge"})
+    _rectangle(out, pill, Colours(CHANGED, "none"), CHIP_HEIGHT / 2)
+    _text(out, "fx-badge-text", text, middle, top + CHIP_HEIGHT - 4.3, CHIP_SIZE, "#ffffff", bold=True)
+    out.close("g")
 
 
 def _rectangle(
-    group: ET.Element,
+    out: _Writer,
     area: Rectangle,
     colours: Colours,
     radius: float,
@@ -294,8 +329,7 @@ def _rectangle(
     heavy: bool = False,
     name: str = "fx-shape",
 ) -> None:
-    ET.SubElement(
-        group,
+    out.write(
         "rect",
         {
             "class": name,
@@ -312,18 +346,17 @@ def _rectangle(
     )
 
 
-def _toggle(group: ET.Element, x: float, y: float, *, opened: bool) -> None:
+def _toggle(out: _Writer, x: float, y: float, *, opened: bool) -> None:
     """Draw a small minus or plus sign around a point."""
     d = f"M{_n(x - 3.5)} {_n(y)}h7" + ("" if opened else f"M{_n(x)} {_n(y - 3.5)}v7")
-    ET.SubElement(
-        group,
+    out.write(
         "path",
         {"class": "fx-toggle", "d": d, "fill": "none", "stroke": GROUP_INK, "stroke-width": "1.4"},
     )
 
 
 def _text(
-    group: ET.Element, name: str, text: str, x: float, y: float, size: float, colour: str, *,
+    out: _Writer, name: str, text: str, x: float, y: float, size: float, colour: str, *,
     bold: bool = False, anchor: str = "middle", fitted: bool = True,
 ) -> None:  # fmt: skip
     attributes = {
@@ -342,7 +375,7 @@ def _text(
             "textLength": _n(text_width(text, size, bold=bold)),
             "lengthAdjust": "spacingAndGlyphs",
         }
-    ET.SubElement(group, "text", attributes).text = text
+    out.write("text", attributes, text)
 
 
 def _n(value: float) -> str:
