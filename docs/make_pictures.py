@@ -2,9 +2,9 @@
 
 ``images/parts.svg`` is drawn from ``parts.dot``. ``images/inspector.webp`` shows passes that are switched on
 and off, and ``images/inspector.png`` one moment of it; ``images/preview.png`` and
-``images/side-by-side.png`` show a pass before and after it is applied. All are recorded in a JupyterLab in
-headless Chromium, as the browser tests run it. They are kept in git, as not everybody who reads them has a
-browser to record with.
+``images/side-by-side.png`` show a pass before and after it is applied. They are recorded in a JupyterLab in
+headless Chromium, as the browser tests run it; ``images/report.png`` in a page of the same browser. They are
+kept in git, as not everybody who reads them has a browser to record with.
 """
 
 from __future__ import annotations
@@ -20,13 +20,17 @@ from pathlib import Path
 
 import nbformat
 import pygraphviz
+import torch
 from PIL import Image
-from playwright.sync_api import Locator, sync_playwright
+from playwright.sync_api import Browser, Locator, sync_playwright
+
+import fxlab
 
 ROOT = Path(__file__).parents[1]
 IMAGES = ROOT / "docs" / "images"
-sys.path.insert(0, str(ROOT / "tests" / "browser"))
+sys.path[:0] = [str(ROOT / "tests" / "browser"), str(ROOT / "tests" / "drawing")]
 
+from drawing_models import Bert  # noqa: E402
 from jupyter_lab import JupyterLab  # noqa: E402
 from lab_page import LabPage  # noqa: E402
 
@@ -61,10 +65,19 @@ def draw_parts() -> None:
 
 
 @contextmanager
+def chromium() -> Iterator[Browser]:
+    """Start the browser of the tests."""
+    found = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))))
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=found, args=CHROMIUM_ARGUMENTS)
+        yield browser
+        browser.close()
+
+
+@contextmanager
 def notebook(cell: str) -> Iterator[LabPage]:
     """Run a cell in a JupyterLab in headless Chromium, until its inspector is there."""
-    chromium = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))))
-    with tempfile.TemporaryDirectory() as folder, sync_playwright() as playwright:
+    with tempfile.TemporaryDirectory() as folder, chromium() as browser:
         notebooks, state = Path(folder, "notebooks"), Path(folder, "state")
         notebooks.mkdir()
         state.mkdir()
@@ -73,7 +86,6 @@ def notebook(cell: str) -> Iterator[LabPage]:
             cells=[nbformat.v4.new_code_cell(cell)], metadata={"kernelspec": kernel}
         )
         nbformat.write(written, notebooks / "picture.ipynb")
-        browser = playwright.chromium.launch(executable_path=chromium, args=CHROMIUM_ARGUMENTS)
         with JupyterLab(notebooks, state, (ROOT,)) as lab:
             page = LabPage(browser.new_context(viewport={"width": 1600, "height": 1050}).new_page(), lab.url)
             page.open("picture.ipynb")
@@ -81,7 +93,6 @@ def notebook(cell: str) -> Iterator[LabPage]:
             page.inspector()
             page.wait_until_idle()
             yield page
-        browser.close()
 
 
 def record_inspector() -> None:
@@ -111,6 +122,26 @@ def record_preview(page: LabPage, inspector: Locator) -> None:
     frame(page, inspector).save(IMAGES / "side-by-side.png", optimize=True)
 
 
+def record_report() -> None:
+    """Write a report with two passes on, and show both stages as one graph."""
+    torch.manual_seed(0)
+    tokens, mask = torch.arange(6).reshape(2, 3), torch.ones(3, 3)
+    session = fxlab.Session(fxlab.symbolic_trace(Bert().eval(), (tokens, mask)), (tokens, mask))
+    session.apply("merge-linears")
+    session.apply("change-true-div-to-mul-by-inverse")
+    with tempfile.TemporaryDirectory() as folder, chromium() as browser:
+        page = browser.new_page(viewport={"width": 1400, "height": 860})
+        page.goto(fxlab.report(session, Path(folder, "report.html")).as_uri())
+        page.get_by_role("combobox", name="Compare with").select_option("0")
+        page.get_by_role("combobox", name="Search").fill("query_key_value_merged")
+        page.keyboard.press("Enter")
+        page.wait_for_timeout(1000)
+        page.get_by_text("Legend").click()
+        page.locator(".fxi-header").hover()
+        page.wait_for_timeout(2000)
+        page.screenshot(path=IMAGES / "report.png")
+
+
 def frame(page: LabPage, inspector: Locator, switch: str = "") -> Image.Image:
     """Click on a switch, wait until all has answered, and return what is to be seen."""
     if switch:
@@ -124,3 +155,4 @@ def frame(page: LabPage, inspector: Locator, switch: str = "") -> Image.Image:
 if __name__ == "__main__":
     draw_parts()
     record_inspector()
+    record_report()
