@@ -11,6 +11,7 @@ from typing import Any, Literal
 import numpy as np
 from torch import fx, nn
 
+from fxlab.drawing.placement import parameters_of
 from fxlab.drawing.wiring import Wiring
 
 LONGEST_LIST = 150
@@ -116,7 +117,7 @@ def _word(node: fx.Node, modules: dict[str, nn.Module]) -> tuple[Any, ...]:
         target = _target_key(target)
     elif op == "call_module":
         module = modules.get(str(target))
-        shapes = () if module is None else tuple(tuple(p.shape) for p in module.parameters())
+        shapes = () if module is None else tuple([tuple(p.shape) for p in parameters_of(module)])
         target = (str(target).rpartition(".")[2], type(module).__name__, shapes)
     elif op == "get_attr":
         target = str(target).rpartition(".")[2]

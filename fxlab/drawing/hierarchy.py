@@ -19,7 +19,7 @@ from fxlab.drawing.folding import (
     hoist_single_nodes,
     segment_long_lists,
 )
-from fxlab.drawing.placement import CALLS, Placement
+from fxlab.drawing.placement import CALLS, Placement, parameters_of
 from fxlab.transformations.collecting import without_collecting
 
 _WITH_PARAMETERS = ("call_module", "get_attr")
@@ -281,7 +281,7 @@ def _parameter_sizes(node: fx.Node, modules: dict[str, nn.Module]) -> dict[int, 
     """Return elements of each parameter that a node uses, by the parameter's identity: ties count once."""
     if node.op == "call_module":
         module = modules.get(str(node.target))
-        return {} if module is None else {id(p): p.numel() for p in module.parameters()}
+        return {} if module is None else {id(p): p.numel() for p in parameters_of(module)}
     path, _, name = str(node.target).rpartition(".")
     parameter = getattr(modules.get(path), name, None)
     return {id(parameter): parameter.numel()} if isinstance(parameter, nn.Parameter) else {}

@@ -31,6 +31,8 @@ class Placement:
     def __init__(self, gm: fx.GraphModule) -> None:
         self.modules: dict[str, nn.Module] = dict(gm.named_modules(remove_duplicate=False))
         self._from_stack: dict[tuple[Any, ...], Chain] = {}
+        self._calls: dict[tuple[str, str], ModuleCall | None] = {}
+        """Key and path of an entry of a stack -> the call that it stands for."""
         self._from_path: dict[str, Chain] = {}
         self._has_stacks = False
         self.chains: dict[fx.Node, Chain] = self._place(gm.graph)
@@ -99,10 +101,18 @@ class Placement:
         key = tuple(stack)
         chain = self._from_stack.get(key)
         if chain is None:
-            chain = self._from_stack[key] = _read_stack(stack)
+            calls = [self._call(str(name), value) for name, value in stack.items()]
+            chain = self._from_stack[key] = tuple([call for call in calls if call])
         if node.op == "call_module" and chain and _CALL_NUMBER.sub("", chain[-1].path) == node.target:
             return chain[:-1]
         return chain
+
+    def _call(self, key: str, value: Any) -> ModuleCall | None:
+        path, owner = value if isinstance(value, tuple) and len(value) == 2 else (key, "")
+        entry = key, str(path)
+        if entry not in self._calls:
+            self._calls[entry] = _read_call(*entry, owner)
+        return self._calls[entry]
 
     def _path_chain(self, path: str) -> Chain:
         """Return the chain that a path spells, of modules that are called somewhere."""
@@ -119,24 +129,27 @@ class Placement:
         return chain
 
 
+def parameters_of(module: nn.Module) -> list[nn.Parameter]:
+    """Return a module's parameters; most modules that are called hold no others, and are read directly."""
+    if module._modules:
+        return list(module.parameters())
+    return [value for value in module._parameters.values() if value is not None]
+
+
 def _class_name(module: nn.Module | None) -> str:
     # torch.fx rebuilds containers as bare modules: their own class is not known.
     return "" if type(module) is nn.Module else type(module).__name__
 
 
-def _read_stack(stack: dict[Any, Any]) -> Chain:
-    calls = []
-    for key, value in stack.items():
-        path, owner = value if isinstance(value, tuple) and len(value) == 2 else (key, "")
-        path = _EXPORT_ROOT.sub("", str(path))
-        if not path:
-            continue
-        number = _CALL_NUMBER.search(str(key))
-        if number and not path.endswith(number[0]):
-            path += number[0]
-        class_name = owner.__name__ if isinstance(owner, type) else str(owner).rpartition(".")[2]
-        calls.append(ModuleCall(path, class_name))
-    return tuple(calls)
+def _read_call(key: str, path: str, owner: Any) -> ModuleCall | None:
+    """Read an entry of a stack of module calls; the root is none."""
+    path = _EXPORT_ROOT.sub("", path)
+    if not path:
+        return None
+    number = _CALL_NUMBER.search(key)
+    if number and not path.endswith(number[0]):
+        path += number[0]
+    return ModuleCall(path, owner.__name__ if isinstance(owner, type) else str(owner).rpartition(".")[2])
 
 
 def _common(chains: Iterable[Chain]) -> Chain:
