@@ -139,7 +139,8 @@ def record_report() -> None:
         page.get_by_text("Legend").click()
         page.locator(".fxi-header").hover()
         page.wait_for_timeout(2000)
-        page.screenshot(path=IMAGES / "report.png")
+        shown = Image.open(io.BytesIO(page.screenshot())).convert("RGB")
+    shown.quantize(128).save(IMAGES / "report.png", optimize=True)
 
 
 def frame(page: LabPage, inspector: Locator, switch: str = "") -> Image.Image:
