@@ -18,7 +18,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-import nbformat
 import pygraphviz
 import torch
 from PIL import Image
@@ -81,12 +80,8 @@ def notebook(cell: str) -> Iterator[LabPage]:
         notebooks, state = Path(folder, "notebooks"), Path(folder, "state")
         notebooks.mkdir()
         state.mkdir()
-        kernel = {"name": "python3", "display_name": "Python 3", "language": "python"}
-        written = nbformat.v4.new_notebook(
-            cells=[nbformat.v4.new_code_cell(cell)], metadata={"kernelspec": kernel}
-        )
-        nbformat.write(written, notebooks / "picture.ipynb")
         with JupyterLab(notebooks, state, (ROOT,)) as lab:
+            lab.write("picture.ipynb", cell)
             page = LabPage(browser.new_context(viewport={"width": 1600, "height": 1050}).new_page(), lab.url)
             page.open("picture.ipynb")
             page.run_all()

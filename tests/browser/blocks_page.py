@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 
-import nbformat
 from jupyter_lab import JupyterLab
 from lab_page import LabPage
 from playwright.sync_api import Locator, expect
@@ -64,12 +63,7 @@ NODES, MERGED_NODES = 32, 36
 
 def open_blocks(lab: JupyterLab, page: LabPage) -> LabPage:
     """Open a notebook in which two cells show one session."""
-    python = {"name": "python3", "display_name": "Python 3", "language": "python"}
-    cells = [nbformat.v4.new_code_cell(source) for source in (MODEL, "fxlab.inspect(session)")]
-    nbformat.write(
-        nbformat.v4.new_notebook(cells=cells, metadata={"kernelspec": python}),
-        lab.notebooks / "inspector.ipynb",
-    )
+    lab.write("inspector.ipynb", MODEL, "fxlab.inspect(session)")
     page.open("inspector.ipynb")
     page.run_all()
     page.inspector(1)

@@ -6,6 +6,7 @@ import os
 import sys
 from pathlib import Path
 
+import nbformat
 from local_server import LocalServer, free_port
 
 
@@ -58,6 +59,13 @@ class JupyterLab(LocalServer):
         ]  # fmt: skip
         command = [sys.executable, "-m", "jupyterlab", *arguments]
         super().__init__(command, environment, port, "/api/status", state / "lab.log")
+
+    def write(self, name: str, *cells: str) -> None:
+        """Write a notebook of code cells into the folder that is served."""
+        kernel = {"name": "python3", "display_name": "Python 3", "language": "python"}
+        written = [nbformat.v4.new_code_cell(cell) for cell in cells]
+        notebook = nbformat.v4.new_notebook(cells=written, metadata={"kernelspec": kernel})
+        nbformat.write(notebook, self.notebooks / name)
 
 
 def _write_settings(folder: Path) -> None:

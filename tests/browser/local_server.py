@@ -9,6 +9,7 @@ import urllib.error
 import urllib.request
 from pathlib import Path
 from types import TracebackType
+from typing import Self
 
 STARTUP_SECONDS = 90
 
@@ -46,7 +47,7 @@ class LocalServer:
         self._command, self._environment, self._health = command, environment, health
         self._process: subprocess.Popen[bytes] | None = None
 
-    def __enter__(self) -> LocalServer:
+    def __enter__(self) -> Self:
         with self.log.open("wb") as log:
             self._process = subprocess.Popen(
                 self._command,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import nbformat
 import pytest
 from first_steps import SLOW_MODEL
 from jupyter_lab import JupyterLab
@@ -14,10 +13,7 @@ pytestmark = pytest.mark.browser
 
 @pytest.fixture(scope="module")
 def page(lab: JupyterLab, lab_page: LabPage) -> LabPage:
-    python = {"name": "python3", "display_name": "Python 3", "language": "python"}
-    cell = nbformat.v4.new_code_cell(SLOW_MODEL)
-    notebook = nbformat.v4.new_notebook(cells=[cell], metadata={"kernelspec": python})
-    nbformat.write(notebook, lab.notebooks / "slow.ipynb")
+    lab.write("slow.ipynb", SLOW_MODEL)
     lab_page.open("slow.ipynb")
     lab_page.run_all()
     return lab_page

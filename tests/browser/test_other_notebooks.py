@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from textwrap import indent
 
-import nbformat
 import pytest
 from first_steps import MODEL, START_MS, use
 from jupyter_lab import JupyterLab
@@ -67,12 +66,7 @@ def marimo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalServer]:
 
 
 def test_it_works_in_notebook_7(lab: JupyterLab, page: Page) -> None:
-    python = {"name": "python3", "display_name": "Python 3", "language": "python"}
-    cell = nbformat.v4.new_code_cell(MODEL)
-    nbformat.write(
-        nbformat.v4.new_notebook(cells=[cell], metadata={"kernelspec": python}),
-        lab.notebooks / "classic.ipynb",
-    )
+    lab.write("classic.ipynb", MODEL)
     with page.expect_websocket(lambda socket: "/channels" in socket.url, timeout=START_MS):
         page.goto(f"{lab.url}/notebooks/classic.ipynb")
     page.locator('.jp-Notebook-ExecutionIndicator[data-status="idle"]').wait_for(state="attached")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-import nbformat
 import pytest
 from accessibility import violations
 from blocks_page import cut_off, is_on, switch
@@ -49,11 +48,7 @@ fxlab.inspect(session)
 
 @pytest.fixture(scope="module")
 def page(lab: JupyterLab, lab_page: LabPage) -> LabPage:
-    python = {"name": "python3", "display_name": "Python 3", "language": "python"}
-    notebook = nbformat.v4.new_notebook(
-        cells=[nbformat.v4.new_code_cell(CELL)], metadata={"kernelspec": python}
-    )
-    nbformat.write(notebook, lab.notebooks / "stack.ipynb")
+    lab.write("stack.ipynb", CELL)
     lab_page.open("stack.ipynb")
     lab_page.run_all()
     lab_page.inspector()
@@ -67,7 +62,9 @@ def inspector(page: LabPage) -> Iterator[Locator]:
     found = page.inspector()
     page.settle(found)
     yield found
-    page.page.keyboard.press("Escape")
+    close = found.get_by_role("region", name="Add a pass").get_by_role("button", name="Close")
+    if close.is_visible():
+        close.click()
     undo = found.get_by_role("button", name="Undo")
     while undo.is_enabled():
         undo.click()
