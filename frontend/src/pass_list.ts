@@ -55,13 +55,15 @@ export class PassList {
   }
 
   show(state: Passes): void {
-    const added = this.state.passes.length > 0 && state.passes.find((pass) => !this.state.passes.some(({ key }) => key === pass.key));
+    const known = new Set(this.state.passes.map(({ key }) => key));
+    const added = known.size > 0 ? state.passes.find(({ key }) => !known.has(key)) : undefined;
     const failed = state.passes.find((pass) => pass.error && !this.state.passes.some((p) => p.signature === pass.signature && p.error === pass.error));
     this.state = state;
     this.pending = null;
     this.render();
     if (added) this.offers.close();
-    if (failed || added) this.bringIntoView((failed || (added as Pass)).signature);
+    const changed = failed ?? added;
+    if (changed) this.bringIntoView(changed.signature);
   }
 
   /** Shows what could be added. */
@@ -178,7 +180,7 @@ export class PassList {
   private grip(pass: Pass, number: number): HTMLElement {
     if (this.state.fixed) return h("span", { class: "fxi-number", "aria-hidden": "true" }, number + 1);
     const of = this.state.passes.length;
-    const grip = h(
+    return h(
       "button",
       {
         type: "button",
@@ -198,7 +200,6 @@ export class PassList {
       },
       number + 1,
     );
-    return grip;
   }
 
   /** Lets a card be dragged until the pointer is up; a line says where it would go. */

@@ -3,6 +3,7 @@
 import type { NodesFound } from "../protocol";
 import type { Panes } from "./panes";
 import { QueryError } from "./query";
+import type { Scene } from "./scene";
 
 interface Names {
   names: string[];
@@ -13,6 +14,8 @@ export class NodeFilter {
   private readonly query: string;
   /** Groups that were opened because they hold what is found. */
   private readonly opened: Set<string>;
+  /** What each graph has answered: neither it nor the query changes. */
+  private readonly answers = new Map<Scene, Names>();
 
   /** An empty query finds nothing; `before` is the filter that this one takes the place of. */
   constructor(query = "", before?: NodeFilter) {
@@ -32,7 +35,7 @@ export class NodeFilter {
     this.found(after).forEach(({ names }, i) => {
       const { leafOf } = after.all[i]!.scene.hierarchy;
       const position = (name: string): number => leafOf.get(name)?.position ?? 0;
-      after = after.revealChanged(names.sort((a, b) => position(a) - position(b)), i > 0);
+      after = after.revealChanged([...names].sort((a, b) => position(a) - position(b)), i > 0);
     });
     this.opened.clear();
     for (const path of after.opened) if (!before.has(path)) this.opened.add(path);
@@ -41,8 +44,9 @@ export class NodeFilter {
 
   /** Returns what is found in the first graph that has any. */
   first(panes: Panes): { names: string[]; before: boolean } | null {
-    const i = this.found(panes).findIndex(({ names }) => names.length > 0);
-    return i < 0 ? null : { names: this.found(panes)[i]!.names, before: i > 0 };
+    const found = this.found(panes);
+    const i = found.findIndex(({ names }) => names.length > 0);
+    return i < 0 ? null : { names: found[i]!.names, before: i > 0 };
   }
 
   /** Says what is lit up, and how much of it is in each visible box. */
@@ -56,13 +60,18 @@ export class NodeFilter {
 
   private found(panes: Panes): Names[] {
     return panes.all.map(({ scene }) => {
-      try {
-        return { names: this.query ? scene.search.names(this.query) : [], message: "" };
-      } catch (error) {
-        if (!(error instanceof QueryError)) throw error;
-        return { names: [], message: error.message };
-      }
+      if (!this.answers.has(scene)) this.answers.set(scene, this.answer(scene));
+      return this.answers.get(scene)!;
     });
+  }
+
+  private answer(scene: Scene): Names {
+    try {
+      return { names: this.query ? scene.search.names(this.query) : [], message: "" };
+    } catch (error) {
+      if (!(error instanceof QueryError)) throw error;
+      return { names: [], message: error.message };
+    }
   }
 
   /** Returns what is open without what was opened here, but for groups around something that a person has opened. */
