@@ -15,8 +15,11 @@ lab: $(VENV)/.lab
 	$(BIN)/jupyter lab $(if $(filter 0,$(shell id -u)),--allow-root) \
 	    --LabApp.default_url=/lab/tree/notebooks/quickstart.ipynb
 
+# Two tests at a time; then, one after the other, those that share a browser or measure the memory of their process.
+ALONE := tests/browser tests/test_soak.py
 test: lint
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest --numprocesses 2 --dist worksteal $(ALONE:%=--ignore=%)
+	$(BIN)/python -m pytest $(ALONE)
 
 # How much of fxlab the tests run, lines and branches. Not part of `make test`: measuring takes half as long again.
 cover: $(VENV)/.test
