@@ -10,11 +10,13 @@ import functools
 import linecache
 import pickle
 import pkgutil
+import types
+import warnings
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, NamedTuple, SupportsIndex, cast
+from typing import Any, NamedTuple, SupportsIndex, TypeVar, cast
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
@@ -36,6 +38,17 @@ _ROOT_HOOKS = (
     "_backward_pre_hooks",
 )
 """What ``GraphModule.__deepcopy__`` leaves behind of the module's own hooks."""
+
+_WITHOUT_PARTS = (
+    type,
+    types.FunctionType,
+    types.BuiltinFunctionType,
+    types.ModuleType,
+    Graph,
+    FakeTensorMode,
+    ShapeEnv,
+)
+"""What a deep copy shares, or copies without coming to a tensor of the model."""
 
 
 def ensure_picklable(graph_module: GraphModule) -> None:
@@ -84,8 +97,21 @@ def share_tensors_copy(graph_module: GraphModule) -> GraphModule:
     return _structural_copy(graph_module, {id(tensor): tensor for tensor in _tensors_of(graph_module)})
 
 
+T = TypeVar("T")
+
+
+def deep_copy(value: T, memo: dict[int, Any] | None = None) -> T:
+    """Return ``copy.deepcopy`` of a graph or a graph module, without a warning of torch about itself.
+
+    How inputs and outputs of an exported graph are nested, it writes down in a class that it deprecates.
+    """
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", ".*LeafSpec", FutureWarning)
+        return copy.deepcopy(value, memo)
+
+
 def _structural_copy(graph_module: GraphModule, memo: dict[int, Any]) -> GraphModule:
-    result = copy.deepcopy(graph_module, memo)
+    result = deep_copy(graph_module, memo)
     type(result).__name__ = type(graph_module).__name__
     for name, value in vars(graph_module).items():
         if name in _ROOT_HOOKS or name not in vars(result):
@@ -162,7 +188,7 @@ def _forget_source(filename: str) -> None:
 
 
 def _tensors_of(graph_module: GraphModule) -> Iterator[torch.Tensor]:
-    """Yield each tensor that a module, or what ``graph_module.meta`` keeps, refers to."""
+    """Yield each tensor that a deep copy of a module would come to: in modules, containers and objects."""
     seen: set[int] = set()
     pending: list[Any] = [graph_module]
     while pending:
@@ -174,12 +200,28 @@ def _tensors_of(graph_module: GraphModule) -> Iterator[torch.Tensor]:
             yield value
             if value.is_leaf and value.grad is not None:
                 yield value.grad
-        elif isinstance(value, torch.nn.Module) or hasattr(value, "__dataclass_fields__"):
-            pending.extend(vars(value).values())
-        elif isinstance(value, dict):
-            pending.extend(value.values())
-        elif isinstance(value, list | tuple | set | frozenset):
-            pending.extend(value)
+        else:
+            pending.extend(_parts(value))
+
+
+def _parts(value: Any) -> Iterable[Any]:
+    """Return the values directly inside another one."""
+    if isinstance(value, dict):
+        return value.values()
+    if isinstance(value, list | tuple | set | frozenset):
+        return value
+    if isinstance(value, types.MethodType):
+        return (value.__self__,)
+    if isinstance(value, _WITHOUT_PARTS):
+        return ()
+    slots = (name for cls in type(value).__mro__ for name in _slots(cls) if hasattr(value, name))
+    return (*getattr(value, "__dict__", {}).values(), *(getattr(value, name) for name in slots))
+
+
+def _slots(cls: type) -> tuple[str, ...]:
+    slots = vars(cls).get("__slots__", ())
+    names = (slots,) if isinstance(slots, str) else tuple(slots)
+    return tuple(name for name in names if isinstance(vars(cls).get(name), types.MemberDescriptorType))
 
 
 class _PicklesItsGraph:
@@ -187,6 +229,12 @@ class _PicklesItsGraph:
 
     def __reduce_ex__(self, protocol: SupportsIndex) -> tuple[Any, ...]:
         graph_module = cast(GraphModule, self)
+        if local := next(_local_functions(graph_module), None):
+            raise pickle.PicklingError(
+                f"Cannot pickle {type(self).__name__}: its {local} is a function that no module has under "
+                "its name, so loading could not find it. Remove it; or, for a graph of torch.export, pickle "
+                "what fxlab.from_exported makes of the program, which needs no such functions."
+            )
         base = next(
             cls
             for cls in type(self).__mro__
@@ -202,6 +250,22 @@ class _PicklesItsGraph:
         attributes, graph = state
         vars(self).update(attributes)
         cast(GraphModule, self).graph = graph.build()
+
+
+def _local_functions(graph_module: GraphModule) -> Iterator[str]:
+    """Yield where functions are that cannot be pickled: attributes and hooks of modules."""
+    for path, module in graph_module.named_modules():
+        for name, value in vars(module).items():
+            functions = value.values() if name.endswith("_hooks") and isinstance(value, dict) else (value,)
+            if any(callable(f) and not _is_found_by_name(f) for f in functions):
+                yield f"{path}.{name}" if path else name
+
+
+def _is_found_by_name(function: Any) -> bool:
+    if isinstance(function, types.MethodType):
+        name = getattr(function.__func__, "__name__", "")
+        return getattr(type(function.__self__), name, None) is function.__func__
+    return not isinstance(function, types.FunctionType) or is_picklable(function)
 
 
 @functools.cache

@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, cast
 
 import torch
+from torch._subclasses.fake_tensor import FakeTensor
 
 _NUMBERS = (bool, int, float, complex)
 _PLAIN = (str, bytes, type(None), type, torch.dtype, torch.device)
@@ -42,6 +43,8 @@ def same_bits(a: torch.Tensor, b: torch.Tensor) -> bool:
         return False
     if (a.layout, a.is_quantized and a.qscheme()) != (b.layout, b.is_quantized and b.qscheme()):
         return False
+    if inner_tensors(a) or inner_tensors(b):
+        return type(a) is type(b) and _settings(a) == _settings(b) and _same_inside(a, b)
     return a.is_meta or torch.equal(bits_of(a), bits_of(b))
 
 
@@ -51,13 +54,59 @@ def storage_of(tensor: torch.Tensor) -> int:
 
 
 def bits_of(tensor: torch.Tensor) -> torch.Tensor:
-    """Return what a tensor holds as bytes, in the order of its elements: uint8, in one dimension."""
+    """Return what a tensor holds as bytes, in the order of its elements: uint8, in one dimension.
+
+    Those of a wrapper, such as a quantized weight of torchao, are those of the tensors inside it.
+    """
+    inner = inner_tensors(tensor)
+    if inner:
+        return torch.cat([bits_of(part).cpu() for part in inner.values()])
     parts = [_bits_of_dense(part) for part in _dense_parts(tensor.detach())]
     return parts[0] if len(parts) == 1 else torch.cat(parts)
 
 
+def inner_tensors(tensor: torch.Tensor) -> dict[str, torch.Tensor]:
+    """Return the tensors that hold the data of a wrapper, by attribute; nothing for any other tensor.
+
+    A wrapper is a tensor of a subclass that has a shape and a dtype, but no memory of its own, and may
+    refuse any operation. Torch's protocol for them is ``__tensor_flatten__``; of one that lacks it, all
+    attributes that are tensors count.
+    """
+    if type(tensor) in (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer):
+        return {}
+    flatten = getattr(tensor, "__tensor_flatten__", None)
+    if flatten is not None:
+        return {name: getattr(tensor, name) for name in flatten()[0]}
+    if _has_memory(tensor):
+        return {}
+    held = {name: value for name, value in vars(tensor).items() if isinstance(value, torch.Tensor)}
+    return {name: value for name, value in held.items() if name != "grad"}
+
+
+def _has_memory(tensor: torch.Tensor) -> bool:
+    if isinstance(tensor, FakeTensor) or tensor.is_meta:
+        return True
+    try:
+        return tensor.untyped_storage().data_ptr() != 0 or tensor.numel() == 0
+    except RuntimeError:  # "an invalid python storage"
+        return False
+
+
+def _settings(tensor: torch.Tensor) -> str:
+    """Return all that tells two wrappers apart but the data inside."""
+    flatten = getattr(tensor, "__tensor_flatten__", None)
+    context = flatten()[1] if flatten is not None else None
+    return repr((context, list(inner_tensors(tensor))))
+
+
+def _same_inside(a: torch.Tensor, b: torch.Tensor) -> bool:
+    pairs = zip(inner_tensors(a).values(), inner_tensors(b).values(), strict=True)
+    return all(same_bits(part, other) for part, other in pairs)
+
+
 def _bits_of_dense(tensor: torch.Tensor) -> torch.Tensor:
-    flat = tensor.resolve_conj().resolve_neg().contiguous().flatten()
+    with torch._C.DisableTorchFunctionSubclass():
+        flat = tensor.as_subclass(torch.Tensor).resolve_conj().resolve_neg().contiguous().flatten()
     # A single element counts as contiguous whatever its stride, but is not viewed as bytes.
     return flat.as_strided(flat.shape, (1,)).view(torch.uint8)
 

@@ -1,11 +1,11 @@
 """Several transformations as one."""
 
-import copy
 from collections.abc import Iterable
 from dataclasses import dataclass
 
 from torch.fx import GraphModule, Node
 
+from fxlab.graph_module import deep_copy
 from fxlab.transformations.restore_point import restored_on_failure
 from fxlab.transformations.signature import digest
 from fxlab.transformations.transformation import ReversibleTransformation, Transformation
@@ -104,7 +104,7 @@ class Composition(Transformation):
         self, parts: Iterable[Transformation], graph_module: GraphModule, *, reverse: bool
     ) -> GraphModule:
         if not self.inplace:
-            graph_module = copy.deepcopy(graph_module)
+            graph_module = deep_copy(graph_module)
         with restored_on_failure(graph_module):
             for part in parts:
                 if reverse:

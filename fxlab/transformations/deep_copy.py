@@ -1,10 +1,10 @@
 """Copy the module."""
 
-import copy
 from dataclasses import dataclass
 
 from torch.fx import GraphModule
 
+from fxlab.graph_module import deep_copy
 from fxlab.transformations.transformation import ReversibleTransformation
 
 
@@ -27,8 +27,8 @@ class DeepCopy(ReversibleTransformation):
 
     def transform(self, graph_module: GraphModule) -> GraphModule:
         """Return a copy."""
-        return copy.deepcopy(graph_module)
+        return deep_copy(graph_module)
 
     def reverse(self, graph_module: GraphModule) -> GraphModule:
         """Return a copy."""
-        return copy.deepcopy(graph_module)
+        return deep_copy(graph_module)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from torch.fx import GraphModule, Node
 from torch.fx.passes.infra.pass_base import PassResult
+from torch.fx.subgraph_rewriter import Match, ReplacedPatterns
 
 from fxlab.graph_module import share_tensors_copy
 from fxlab.transformations.adoption import adopt
@@ -77,16 +78,17 @@ class OpaqueTransformation(JournaledTransformation):
         return explanation((name, True, words[name]) for name in names if name in words)
 
     def _checked(self, result: Any, given: GraphModule) -> GraphModule:
-        if result is None:
-            return given
         if isinstance(result, PassResult):
             result = result.graph_module
-        if not isinstance(result, GraphModule):
+        if isinstance(result, GraphModule):
+            return result
+        if result is not None and not _is_report(result):
             raise TypeError(
-                f"{self.name} must change the module that it is given and return nothing, or return a "
-                f"torch.fx.GraphModule or a PassResult; it returned a {type(result).__name__}."
+                f"{self.name} must change the module that it is given, and return nothing, whether or how "
+                "often it has changed something, or the matches that were replaced; or return a "
+                f"torch.fx.GraphModule or a PassResult. It returned a {type(result).__name__}."
             )
-        return result
+        return given
 
     def _write_down(
         self, graph_module: GraphModule, journal: Journal, record: Record, snapshot: Snapshot
@@ -119,6 +121,13 @@ class CallableTransformation(OpaqueTransformation):
     def apply(self, graph_module: GraphModule) -> Any:
         """Call the function."""
         return self.function(graph_module)
+
+
+def _is_report(result: object) -> bool:
+    """Tell whether a function returns what it has done to the module that it was given."""
+    if isinstance(result, list):  # as torch.fx.replace_pattern
+        return all(isinstance(item, Match | ReplacedPatterns) for item in result)
+    return isinstance(result, int)  # as Graph.eliminate_dead_code, and passes that count
 
 
 def from_callable(

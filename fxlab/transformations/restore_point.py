@@ -6,6 +6,7 @@ from contextlib import contextmanager
 
 from torch.fx import GraphModule
 
+from fxlab.graph_module import deep_copy
 from fxlab.transformations.journal import Journal
 from fxlab.transformations.module_tree import attributes_of
 
@@ -32,7 +33,7 @@ def restored_on_failure(graph_module: GraphModule) -> Iterator[None]:
 class _RestorePoint:
     def __init__(self, graph_module: GraphModule) -> None:
         self._graph_module = graph_module
-        self._graph = copy.deepcopy(graph_module.graph)
+        self._graph = deep_copy(graph_module.graph)
         self._journal = copy.copy(Journal.of(graph_module))
         roots = (graph_module, *self._journal.originals)
         modules = {module: None for root in roots for module in root.modules()}

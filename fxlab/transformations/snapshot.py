@@ -15,7 +15,7 @@ from torch import nn
 from torch.fx import GraphModule
 from torch.fx.node import map_aggregate
 
-from fxlab.tensors import bits_of
+from fxlab.tensors import bits_of, inner_tensors
 from fxlab.transformations.journal import Absent, AttributeChange, ModuleChange, NodeChange, Record
 from fxlab.transformations.module_tree import attributes_of, find_module, join_path
 from fxlab.transformations.node_state import NodeName, NodeState
@@ -153,24 +153,39 @@ class _TensorState:
     values: torch.Tensor | None
     """A copy."""
     requires_grad: bool
+    attributes: dict[str, Any]
+    """Those of a wrapper; its data is in the tensors among them."""
+    inner: tuple["_TensorState", ...]
 
     @classmethod
     def of(cls, tensor: torch.Tensor, keep_values: bool) -> "_TensorState":
-        values = tensor.detach().clone() if keep_values and not tensor.is_meta else None
-        return cls(tensor, tensor.detach(), values, tensor.requires_grad)
+        inner = tuple(cls.of(part, keep_values) for part in inner_tensors(tensor).values())
+        attributes = dict(vars(tensor)) if inner else {}
+        copies = keep_values and not tensor.is_meta and not inner
+        values = tensor.detach().clone() if copies else None
+        return cls(tensor, tensor.detach(), values, tensor.requires_grad, attributes, inner)
 
     @property
     def is_written(self) -> bool:
-        return self.is_moved or (
-            self.values is not None and not torch.equal(bits_of(self.content), bits_of(self.values))
+        return (
+            self.is_moved
+            or any(part.is_written for part in self.inner)
+            or (self.values is not None and not torch.equal(bits_of(self.content), bits_of(self.values)))
         )
 
     @property
     def is_moved(self) -> bool:
         """Whether the tensor is another piece of memory, or seen in another way, than it was."""
+        if self.inner:
+            now = vars(self.tensor)
+            return any(now.get(name) is not value for name, value in self.attributes.items())
         return _place(self.tensor) != _place(self.content)
 
     def put_back(self) -> None:
+        if self.inner:
+            vars(self.tensor).update(self.attributes)
+            for part in self.inner:
+                part.put_back()
         with torch.no_grad():
             if self.is_moved:
                 self.tensor.data = self.content

@@ -97,8 +97,9 @@ class Transformation(ABC):
         Parameters
         ----------
         function
-            Takes a ``torch.fx.GraphModule``; changes it and returns nothing, or returns it, another graph
-            module (the one given then becomes what that one is) or a ``PassResult``.
+            Takes a ``torch.fx.GraphModule``. It changes that one and returns nothing, a bool or a count of
+            what it has changed, or the matches that it has replaced; or it returns a graph module (the one
+            given then becomes what that one is) or a ``PassResult``.
         name
             A short name for people; that of the function if left out.
         preserves_computation

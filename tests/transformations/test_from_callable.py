@@ -27,6 +27,7 @@ from opaque_functions import (
     write_weights,
 )
 from torch import fx, nn
+from torch.fx.passes.infra.pass_base import PassResult
 
 from fxlab import Session
 from fxlab.transformations import (
@@ -317,12 +318,49 @@ def test_what_is_no_function_is_refused(given, message):
 
 
 def test_a_function_that_returns_something_else_is_named():
-    def count(gm):
-        return len(gm.graph.nodes)
+    def describe(gm):
+        return str(gm)
 
     gm = network()
-    with pytest.raises(TypeError, match=r"count must change the module.*returned a int"):
-        Transformation.from_callable(count)(gm)
+    with pytest.raises(TypeError, match=r"describe must change the module.*returned a str"):
+        Transformation.from_callable(describe)(gm)
+
+
+def eliminate_dead_code(gm):
+    return gm.graph.eliminate_dead_code()
+
+
+def replace_by_pattern(gm):
+    return fx.replace_pattern(gm, lambda x: x.relu(), lambda x: x.sigmoid())
+
+
+def count_changes(gm):
+    return len(replace_by_pattern(gm))
+
+
+def pass_result(gm):
+    return PassResult(gm, bool(replace_by_pattern(gm)))
+
+
+@pytest.mark.parametrize(
+    "function",
+    [eliminate_dead_code, replace_by_pattern, count_changes, pass_result],
+    ids=lambda f: f.__name__,
+)
+def test_a_function_may_return_what_it_has_done(function):
+    class Unused(nn.Module):
+        def forward(self, x):
+            x.tanh()
+            return x.relu()
+
+    gm = fx.symbolic_trace(Unused())
+    before = snapshot(gm)
+    transformation = Transformation.from_callable(function)
+    assert transformation(gm) is gm
+    called = [node.target for node in gm.graph.find_nodes(op="call_method")]
+    assert called == (["relu"] if function is eliminate_dead_code else ["tanh", "sigmoid"])
+    assert_is(transformation(gm, reverse=True), before)
+    assert transformation(transformation(gm)) is gm  # the second time there is nothing to do
 
 
 def test_tensors_are_not_copied_for_a_function_that_does_not_write():
