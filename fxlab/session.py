@@ -1,17 +1,21 @@
 """One traced model and its switchable stack of transformations, without a screen."""
 
+import functools
 import itertools
 import threading
+import warnings
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeAlias, TypeVar
 
 import torch
 from torch.fx import GraphModule, Node
 
 from fxlab.graph_module import changed_copy, sources_bounded
+from fxlab.interrupts import InterruptsHeld
 from fxlab.running import Inputs
 from fxlab.session_code import stack_code
+from fxlab.tensor_state import ModuleState
 from fxlab.transformations import RewritePass, Transformation, offered
 from fxlab.transformations.limit import listed, node_names, not_limitable
 from fxlab.validation import Reference, Verdict, compare_outputs, transformed_nodes
@@ -29,6 +33,34 @@ _Stack: TypeAlias = tuple[tuple[str, tuple[_Candidate, ...]], ...]
 """The names of the transformations that are on and what each leaves out, lowest first."""
 
 T = TypeVar("T")
+P = ParamSpec("P")
+
+
+def _in_turn(method: Callable[Concatenate["Session", P], T]) -> Callable[Concatenate["Session", P], T]:
+    """Let a method run in one thread at a time, on stages of what the original is now.
+
+    Listeners are told of a change when the outermost method is done, so that they find the session unlocked.
+    """
+
+    @functools.wraps(method)
+    def run(self: "Session", *args: P.args, **kwargs: P.kwargs) -> T:
+        with self._lock:
+            is_outermost, self._is_running = not self._is_running, True
+            try:
+                if is_outermost:
+                    self._look_for_changes()
+                result = method(self, *args, **kwargs)
+            finally:
+                if is_outermost:
+                    self._is_running = False
+            tell = is_outermost and self._is_changed
+            if tell:
+                self._is_changed = False
+        if tell:
+            self._notify()
+        return result
+
+    return run  # type: ignore[return-value]
 
 
 @dataclass(frozen=True)
@@ -51,6 +83,27 @@ class _Switches:
     def left_out_of(self, name: str) -> tuple[_Candidate, ...]:
         """Return the candidates that a transformation leaves out."""
         return tuple(sorted(candidate for other, candidate in self.left_out if other == name))
+
+
+@dataclass(frozen=True)
+class _History:
+    """What was chosen one after the other, and which of it holds; replaced as a whole, never changed."""
+
+    entries: tuple[_Switches, ...] = (_Switches(),)
+    position: int = 0
+
+    @property
+    def now(self) -> _Switches:
+        """The entry that holds."""
+        return self.entries[self.position]
+
+    def then(self, switches: _Switches) -> "_History":
+        """Return the history with one more entry; what was taken back is forgotten."""
+        return _History((*self.entries[: self.position + 1], switches), self.position + 1)
+
+    def at(self, position: int) -> "_History":
+        """Return the same history with another entry holding."""
+        return replace(self, position=position)
 
 
 class TransformationError(RuntimeError):
@@ -140,20 +193,22 @@ class Session:
         self._passes: dict[str, Transformation] = {}
         """By name, all that were ever offered and that undo can bring back."""
         self._lock = threading.RLock()
+        self._is_running = self._is_changed = False
         self._listeners: list[Callable[[Session], None]] = []
-        self._history = [_Switches()]
-        self._position = 0
+        self._history = _History()
+        self._stages: dict[_Stack, GraphModule]
         self._results: dict[tuple[Any, ...], Any] = {}
+        self._reference: Reference | None
         for pass_ in offered() if passes is None else passes:
-            self._history = [self._with(pass_)]
+            self._history = _History((self._with(pass_),))
         self.original, self.inputs = _traced(model, inputs)
-        self._stages: dict[_Stack, GraphModule] = {(): self.original}
-        self._reference: Reference | None = None
+        self._forget_stages()
 
     @property
+    @_in_turn
     def graph_module(self) -> GraphModule:
         """The model with all transformations that are on."""
-        return self._stages[self._stack]
+        return self._present[self._stack]
 
     @property
     def passes(self) -> tuple[Transformation, ...]:
@@ -166,20 +221,22 @@ class Session:
         return tuple(self._limited(name) for name, _ in self._stack)
 
     @property
+    @_in_turn
     def stages(self) -> tuple[GraphModule, ...]:
         """The original, and the module after each transformation that is on."""
-        return tuple(self._stages[prefix] for prefix in _prefixes(self._stack))
+        return tuple(self._present[prefix] for prefix in _prefixes(self._stack))
 
     @property
     def can_undo(self) -> bool:
         """Whether there is a change to take back."""
-        return self._position > 0
+        return self._history.position > 0
 
     @property
     def can_redo(self) -> bool:
         """Whether there is a change that was taken back."""
-        return self._position + 1 < len(self._history)
+        return self._history.position + 1 < len(self._history.entries)
 
+    @_in_turn
     def add(self, pass_: Transformation) -> None:
         """Offer one more transformation, above the others in the stack; :meth:`undo` takes it from the offer.
 
@@ -192,6 +249,7 @@ class Session:
         """
         self._go_to(self._with(pass_))
 
+    @_in_turn
     def remove(self, pass_: PassOrName) -> None:
         """Offer a transformation no longer; if it is on, it is switched off. :meth:`undo` brings it back.
 
@@ -204,6 +262,7 @@ class Session:
         """
         self._go_to(self._switches.without(self._find(pass_)))
 
+    @_in_turn
     def move(self, pass_: PassOrName, place: int) -> None:
         """Give a transformation another place in the stack; what is on is applied in the new order.
 
@@ -255,6 +314,7 @@ class Session:
         """Tell whether a transformation is on."""
         return self._find(pass_) in self._switches.on
 
+    @_in_turn
     def apply(self, pass_: PassOrName) -> None:
         """Switch a transformation on, in its place in the stack. Nothing happens if it is on.
 
@@ -265,6 +325,7 @@ class Session:
         """
         self._go_to(replace(self._switches, on=self._switches.on | {self._find(pass_)}))
 
+    @_in_turn
     def preview(self, pass_: PassOrName) -> GraphModule:
         """Return the module that there would be if a transformation was switched on; nothing is switched.
 
@@ -285,10 +346,10 @@ class Session:
         >>> session.graph_module is session.original, session.can_undo
         (True, False)
         """
-        with self._lock:
-            stack = self._stack_of(replace(self._switches, on=self._switches.on | {self._find(pass_)}))
-            return self._built(stack)[stack]
+        stack = self._stack_of(replace(self._switches, on=self._switches.on | {self._find(pass_)}))
+        return self._built(stack)[stack]
 
+    @_in_turn
     def revert(self, pass_: PassOrName) -> None:
         """Switch a transformation off; those above it are applied anew. Nothing happens if it is off.
 
@@ -299,6 +360,7 @@ class Session:
         """
         self._go_to(replace(self._switches, on=self._switches.on - {self._find(pass_)}))
 
+    @_in_turn
     def exclude(self, pass_: PassOrName, *nodes: Node | str) -> None:
         """Let a transformation leave out some of its candidates; if it is on, they are reverted.
 
@@ -337,6 +399,7 @@ class Session:
         chosen = {(name, candidate) for node in sorted(node_names(nodes)) for candidate in found(node)}
         self._go_to(replace(self._switches, left_out=self._switches.left_out | chosen))
 
+    @_in_turn
     def include(self, pass_: PassOrName, *nodes: Node | str) -> None:
         """Let a transformation take candidates again that :meth:`exclude` has left out.
 
@@ -360,6 +423,7 @@ class Session:
         """Return the candidates that :meth:`exclude` has left out, each by the names of its nodes."""
         return self._switches.left_out_of(self._find(pass_))
 
+    @_in_turn
     def toggle(self, pass_: PassOrName) -> None:
         """Switch a transformation on if it is off, and off if it is on."""
         if self.is_on(pass_):
@@ -367,22 +431,48 @@ class Session:
         else:
             self.apply(pass_)
 
+    @_in_turn
     def reset(self) -> None:
         """Switch everything off; this can be undone."""
         self._go_to(replace(self._switches, on=frozenset()))
 
+    @_in_turn
     def undo(self) -> None:
         """Take the last change back. Raises ``ValueError`` if there is none."""
         if not self.can_undo:
             raise ValueError("There is nothing to undo: no transformation was switched yet.")
-        self._move_to(self._position - 1)
+        self._settle(self._history.at(self._history.position - 1))
 
+    @_in_turn
     def redo(self) -> None:
         """Make the change again that was last taken back. Raises ``ValueError`` if there is none."""
         if not self.can_redo:
             raise ValueError("There is nothing to redo: no change was undone.")
-        self._move_to(self._position + 1)
+        self._settle(self._history.at(self._history.position + 1))
 
+    @_in_turn
+    def refresh(self) -> None:
+        """Build all stages anew from the original.
+
+        A session does so by itself when it sees that the original has changed: when it is used next after
+        ``load_state_dict``, a step of an optimizer, another write in place, a parameter that was replaced or
+        moved, or a change of mode. Torch does not count what is written through ``parameter.data`` or a
+        NumPy array that shares memory; after such a write, call this.
+
+        Examples
+        --------
+        >>> from torch import nn
+        >>> session = Session(torch.fx.symbolic_trace(nn.Sequential(nn.Linear(2, 2))))
+        >>> session.apply("fuse-bias-in-linear")
+        >>> _ = session.original.get_submodule("0").bias.data.fill_(3)
+        >>> session.refresh()
+        >>> session.graph_module.get_submodule("0").weight[:, -1].tolist()
+        [3.0, 3.0]
+        """
+        self._forget_stages()
+        self._is_changed = True
+
+    @_in_turn
     def outputs(self) -> "pd.DataFrame":
         """Compare the outputs of the present model with the original's, as :func:`compare_outputs` does.
 
@@ -397,6 +487,7 @@ class Session:
             lambda: compare_outputs(self.original, self.graph_module, inputs, atol=self.atol, rtol=self.rtol),
         ).copy()
 
+    @_in_turn
     def verdict(self) -> Verdict:
         """Tell whether the present model is the original up to rounding, as :func:`verdict` does.
 
@@ -406,12 +497,12 @@ class Session:
             If the session has no inputs, or its model no weights or random numbers.
         """
         inputs = self._inputs_to_run("There is no verdict")
-        with self._lock:
-            if self._reference is None:
-                self._reference = Reference(self.original, inputs)
+        if self._reference is None:
+            self._reference = Reference(self.original, inputs)
         judge = self._reference.verdict
         return self._remembered(("verdict", self._stack), lambda: judge(self.graph_module))
 
+    @_in_turn
     def transformed_nodes(self, pass_: PassOrName | None = None) -> "pd.DataFrame":
         """List the nodes of the present model that a transformation, or any, has changed.
 
@@ -423,12 +514,13 @@ class Session:
             key, lambda: transformed_nodes(self.graph_module, found, original=self.original)
         ).copy()
 
+    @_in_turn
     def explain(self, pass_: PassOrName) -> "pd.DataFrame":
         """Tell what a transformation changes, and what not and why, on the stage that it is applied to."""
         name = self._find(pass_)
         below = self._stack_of(self._switches, up_to=name)
         key = ("explain", below, name, self._switches.left_out_of(name))
-        return self._remembered(key, lambda: self._limited(name).explain(self._stages[below])).copy()
+        return self._remembered(key, lambda: self._limited(name).explain(self._present[below])).copy()
 
     def to_python(self) -> str:
         """Return code that makes a session of ``model`` and ``inputs`` with what is on here.
@@ -454,7 +546,11 @@ class Session:
         return stack_code(self.applied)
 
     def on_change(self, callback: Callable[["Session"], None]) -> Callable[[], None]:
-        """Call a function with the session after each change; returns the function that ends this."""
+        """Call a function with the session after each change; returns the function that ends this.
+
+        It is called in the thread that made the change, when the change is complete. If it raises, the change
+        stays, the other functions are called, and the error becomes a ``RuntimeWarning``.
+        """
         if not callable(callback):
             raise TypeError(f"callback: expected a function of the session, got {type(callback).__name__}")
         self._listeners.append(callback)
@@ -478,7 +574,7 @@ class Session:
 
     @property
     def _switches(self) -> _Switches:
-        return self._history[self._position]
+        return self._history.now
 
     @property
     def _stack(self) -> _Stack:
@@ -502,7 +598,7 @@ class Session:
             raise not_limitable(pass_, name)
         changed = {node.name for node in pass_.get_transformed_nodes(self.graph_module)}
         rewrites = pass_.rewrites(self.graph_module)
-        below = self._stages[self._stack_of(self._switches, up_to=name)]
+        below = self._present[self._stack_of(self._switches, up_to=name)]
         candidates = {*pass_.candidates(below), *(record.candidate for record in rewrites)}
 
         def found(node: str) -> set[_Candidate]:
@@ -523,22 +619,22 @@ class Session:
         """Return the switches with one more transformation on offer, which the session then knows."""
         if not isinstance(pass_, Transformation):
             raise TypeError(f"passes: expected instances of fxlab.Transformation, got {_described(pass_)}")
-        with self._lock:
-            switches, name = self._switches, pass_.name
-            # What is offered no longer is known as long as undo can bring it back.
-            kept = {other for entry in self._history[: self._position + 1] for other in entry.offered}
-            others = {self._passes[other].signature for other in switches.offered}
-            known = self._passes[name].signature if name in kept else pass_.signature
-            if name in switches.offered or pass_.signature in others or known != pass_.signature:
-                raise ValueError(
-                    f"passes: {name!r} is offered already, or was before. "
-                    "Give a pass with other arguments a name of its own: pass_.named('other')."
-                )
-            if name not in kept:
-                if name in self._passes:
-                    self._results.clear()
-                self._passes[name] = pass_
-            return replace(switches, offered=(*switches.offered, name))
+        switches, name = self._switches, pass_.name
+        # What is offered no longer is known as long as undo can bring it back.
+        past = self._history.entries[: self._history.position + 1]
+        kept = {other for entry in past for other in entry.offered}
+        others = {self._passes[other].signature for other in switches.offered}
+        known = self._passes[name].signature if name in kept else pass_.signature
+        if name in switches.offered or pass_.signature in others or known != pass_.signature:
+            raise ValueError(
+                f"passes: {name!r} is offered already, or was before. "
+                "Give a pass with other arguments a name of its own: pass_.named('other')."
+            )
+        if name not in kept:
+            if name in self._passes:
+                self._results.clear()
+            self._passes[name] = pass_
+        return replace(switches, offered=(*switches.offered, name))
 
     def _find(self, pass_: PassOrName) -> str:
         """Return the name of a transformation that is on offer."""
@@ -560,18 +656,49 @@ class Session:
 
     def _go_to(self, switches: _Switches) -> None:
         """Make a new entry of the history."""
-        with self._lock:
-            if switches == self._switches:
-                return
-            stages = self._built(self._stack_of(switches))
-            self._history[self._position + 1 :] = [switches]
-            self._settle(self._position + 1, stages)
-        self._notify()
+        if switches != self._switches:
+            self._settle(self._history.then(switches))
 
-    def _move_to(self, position: int) -> None:
-        with self._lock:
-            self._settle(position, self._built(self._stack_of(self._history[position])))
-        self._notify()
+    def _settle(self, history: _History) -> None:
+        """Build the stages of a history's entry and let it hold, or leave all as it was."""
+        stages = self._built(self._stack_of(history.now))
+        results = {key: result for key, result in self._results.items() if key[1] in stages}
+        with InterruptsHeld():
+            self._history, self._stages, self._results = history, stages, results
+            self._is_changed = True
+        self._note_state()
+
+    @property
+    def _present(self) -> dict[_Stack, GraphModule]:
+        """The stages of what is on; those that a change of the original has made stale are built anew."""
+        if self._stack not in self._stages:
+            self._stages = self._built(self._stack)
+            self._note_state()
+        return self._stages
+
+    def _look_for_changes(self) -> None:
+        """Forget all that was computed from tensors of the original which others have changed since."""
+        if not self._state.changed():
+            return
+        lost = self._top_state.written(apart_from=self._state)
+        self._forget_stages()
+        self._is_changed = True
+        if lost:
+            warnings.warn(
+                f"The original has changed, so the session builds {len(lost)} weights anew that passes have "
+                f"made of it. What was written to them since is lost to the session: {listed(lost)}. "
+                "Modules that it gave before are as they were.",
+                RuntimeWarning,
+                stacklevel=4,
+            )
+
+    def _forget_stages(self) -> None:
+        self._stages, self._results, self._reference = {(): self.original}, {}, None
+        self._note_state()
+
+    def _note_state(self) -> None:
+        self._state = ModuleState(self.original)
+        self._top_state = ModuleState(self._stages.get(self._stack, self.original))
 
     def _built(self, stack: _Stack) -> dict[_Stack, GraphModule]:
         """Return the stages of a stack, those that exist and those still to be made."""
@@ -590,21 +717,29 @@ class Session:
         except Exception as error:
             raise TransformationError(pass_, error) from error
 
-    def _settle(self, position: int, stages: dict[_Stack, GraphModule]) -> None:
-        self._stages, self._position = stages, position
-        self._results = {key: result for key, result in self._results.items() if key[1] in stages}
-
     def _remembered(self, key: tuple[Any, ...], make: Callable[[], T]) -> T:
         """Return what was made for a key; it is forgotten with the stage that the key names second."""
-        with self._lock:
-            if key not in self._results:
-                self._results[key] = make()
-            result: T = self._results[key]
-            return result
+        if key not in self._results:
+            self._results[key] = make()
+            self._state = ModuleState(self.original)  # a run writes buffers, and puts them back
+        result: T = self._results[key]
+        return result
 
     def _notify(self) -> None:
+        """Tell all listeners; one that raises keeps neither the change nor the other listeners from it."""
+        errors: list[Exception] = []
         for listener in tuple(self._listeners):
-            listener(self)
+            try:
+                listener(self)
+            except Exception as error:
+                errors.append(error)
+        for raised in errors:
+            warnings.warn(
+                "The session has changed, but a function given to on_change raised "
+                f"{type(raised).__name__}: {raised}",
+                RuntimeWarning,
+                stacklevel=4,
+            )
 
 
 def _traced(model: torch.nn.Module, inputs: Inputs | None) -> tuple[GraphModule, Inputs | None]:

@@ -1,6 +1,7 @@
 """The stack of switchable transformations."""
 
 import operator
+import threading
 
 import pytest
 import torch
@@ -557,3 +558,211 @@ def test_any_order_gives_what_a_session_of_that_order_gives(data):
         session.undo()
     assert session.graph_module is session.original
     assert [pass_.name for pass_ in session.passes] == [pass_.name for pass_ in passes]
+
+
+class Norms(nn.Module):
+    """A model with something for each pass that makes new weights."""
+
+    def __init__(self):
+        super().__init__()
+        self.conv, self.norm = nn.Conv2d(3, 4, 1), nn.BatchNorm2d(4)
+        self.query, self.key = nn.Linear(4, 4), nn.Linear(4, 4)
+        self.scale = nn.Parameter(torch.ones(4), requires_grad=False)
+
+    def forward(self, x):
+        y = self.norm(self.conv(x)).mean((2, 3))
+        return self.query(y) * (self.scale * 2) + self.key(y) / 3
+
+
+def loaded(model):
+    state = {name: torch.randn_like(value.float()).abs() for name, value in model.state_dict().items()}
+    model.load_state_dict(state)
+
+
+def assigned(model):
+    state = {name: torch.randn_like(value.float()).abs() for name, value in model.state_dict().items()}
+    model.load_state_dict(state, assign=True)
+
+
+def trained(model):
+    model(torch.ones(2, 3, 2, 2)).sum().backward()
+    torch.optim.SGD(model.parameters(), 0.5).step()
+    model.zero_grad()
+
+
+def written(model):
+    for tensor in (model.conv.weight, model.norm.running_mean, model.query.bias, model.key.bias, model.scale):
+        with torch.no_grad():
+            tensor.add_(1)
+
+
+def replaced(model):
+    model.query.weight, model.key.weight = (nn.Parameter(torch.randn(4, 4)) for _ in range(2))
+    model.norm.running_var = torch.full((4,), 2.0)
+    model.scale = nn.Parameter(torch.full((4,), 3.0), requires_grad=False)
+
+
+def given_other_memory(model):
+    for tensor in (model.conv.weight, model.norm.weight, model.query.weight, model.key.weight, model.scale):
+        tensor.data = tensor.data + 1
+
+
+def cast(model):
+    model.double()
+
+
+CHANGES_OF_THE_ORIGINAL = [loaded, assigned, trained, written, replaced, given_other_memory, cast]
+
+
+@pytest.mark.parametrize("change", CHANGES_OF_THE_ORIGINAL, ids=lambda change: change.__name__)
+@pytest.mark.parametrize(
+    "names",
+    [
+        ["fold-constants"],
+        ["merge-linears"],
+        ["fuse-batch-norm2d-in-conv2d"],
+        ["fuse-bias-in-linear"],
+        ["merge-linears", "fuse-bias-in-linear"],
+        ["change-true-div-to-mul-by-inverse"],
+    ],
+    ids=lambda names: "+".join(names),
+)
+def test_passes_are_applied_anew_when_the_original_has_changed(change, names):
+    traced, x = torch.fx.symbolic_trace(Norms().eval()), torch.randn(2, 3, 2, 2)
+    session = Session(traced, x)
+    for name in names:
+        session.apply(name)
+    stage, heard = session.graph_module, []
+    session.on_change(lambda session: heard.append(session.graph_module))
+    assert session.graph_module is stage
+    change(traced)
+    x = x.to(traced.conv.weight.dtype)
+    assert session.graph_module is not stage
+    assert heard == [session.graph_module]
+    assert (session.graph_module(x) - traced(x)).abs().max() < 1e-4
+    assert all(session.is_on(name) for name in names)
+    session.reset()
+    assert session.graph_module is traced
+
+
+def test_outputs_and_verdict_are_of_what_the_original_is_now():
+    traced, x = torch.fx.symbolic_trace(Norms().eval()), torch.randn(2, 3, 2, 2)
+    session = Session(traced, x)
+    session.apply("merge-linears")
+    assert session.verdict().agrees
+    loaded(traced)
+    assert session.verdict().agrees
+    assert session.outputs()["allclose"].all()
+
+
+def test_running_the_model_in_a_session_is_no_change_of_it():
+    traced = torch.fx.symbolic_trace(Norms())  # in training mode, where a run moves statistics
+    session = Session(traced, torch.randn(2, 3, 2, 2))
+    session.apply("merge-linears")
+    stage, heard = session.graph_module, []
+    session.on_change(heard.append)
+    session.outputs()
+    session.explain("merge-linears")
+    assert session.graph_module is stage
+    assert heard == []
+
+
+def test_a_pass_that_writes_in_place_is_not_applied_for_ever():
+    session = Session(torch.fx.symbolic_trace(Model().eval()), passes=[HalveWeightsInPlace()])
+    session.add(Transformation.from_callable(HalveWeightsInPlace().transform, name="halve"))
+    for pass_ in session.passes:
+        session.apply(pass_)
+    assert session.graph_module is session.graph_module
+
+
+def test_what_was_trained_in_a_stage_is_not_dropped_without_a_word():
+    traced = torch.fx.symbolic_trace(Norms().eval())
+    session = Session(traced)
+    session.apply("merge-linears")
+    stage = session.graph_module
+    trained(stage)
+    with pytest.warns(RuntimeWarning, match=r"is lost to the session: query_key_merged\.weight"):
+        assert session.graph_module is not stage
+
+
+def test_a_pass_that_fails_on_the_changed_original_says_so_until_it_is_switched_off():
+    def fails_on_ones(graph_module):
+        if (graph_module.scale == 1).all():
+            raise ValueError("only ones")
+
+    traced = torch.fx.symbolic_trace(Norms().eval())
+    traced.scale.fill_(2)
+    session = Session(traced, passes=[Transformation.from_callable(fails_on_ones)])
+    session.apply("fails-on-ones")
+    traced.scale.fill_(1)
+    for _ in range(2):
+        with pytest.raises(TransformationError, match="only ones"):
+            _ = session.graph_module
+    session.revert("fails-on-ones")
+    assert session.graph_module is traced
+
+
+def test_threads_undo_and_redo_one_after_the_other():
+    session = Session(
+        torch.fx.symbolic_trace(Model().eval()), passes=[MergeLinears(), ChangeTrueDivToMulByInverse()]
+    )
+    errors = []
+
+    def work(seed):
+        choices = [session.undo, session.redo, lambda: session.toggle("merge-linears"), session.reset]
+        for step in range(40):
+            try:
+                choices[(seed * 7 + step * (seed + 1)) % 4]()
+                assert session.graph_module is not None
+            except ValueError as error:
+                if "There is nothing to" not in str(error):
+                    errors.append(error)
+            except Exception as error:
+                errors.append(error)
+
+    threads = [threading.Thread(target=work, args=(seed,)) for seed in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert errors == []
+    assert len(session.stages) == len(session.applied) + 1
+
+
+def test_toggles_of_several_threads_are_all_made():
+    session = Session(torch.fx.symbolic_trace(Model().eval()), passes=[MergeLinears()])
+    threads = [threading.Thread(target=session.toggle, args=("merge-linears",)) for _ in range(9)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert session.is_on("merge-linears")
+
+
+def test_a_listener_that_raises_keeps_nothing_from_the_others():
+    session = Session(torch.fx.symbolic_trace(Model().eval()), passes=[MergeLinears()])
+    heard = []
+
+    def breaks(session):
+        raise KeyError("nobody home")
+
+    session.on_change(breaks)
+    session.on_change(lambda session: heard.append(len(session.applied)))
+    for change, applied in ((session.apply, 1), (session.revert, 0)):
+        with pytest.warns(RuntimeWarning, match="on_change raised KeyError: 'nobody home'"):
+            change("merge-linears")
+        assert heard[-1] == len(session.applied) == applied
+
+
+def test_a_listener_finds_the_session_unlocked():
+    session = Session(torch.fx.symbolic_trace(Model().eval()), passes=[MergeLinears()])
+    found = []
+
+    def ask_in_another_thread(session):
+        thread = threading.Thread(target=lambda: found.append(session.graph_module))
+        thread.start()
+        thread.join(5)
+
+    session.on_change(ask_in_another_thread)
+    session.apply("merge-linears")
+    assert found == [session.graph_module]
