@@ -1,6 +1,6 @@
 """Changing a graph module so that every change can be taken back."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, cast
 
 import torch
@@ -15,10 +15,12 @@ from fxlab.transformations.module_tree import (
     parents_of,
     put_module,
     remove_module,
+    split_path,
     unused_name,
 )
 from fxlab.transformations.node_state import NodeState
 from fxlab.transformations.replacement import ModulePrint
+from fxlab.transformations.source import Source
 
 
 class Editor:
@@ -106,6 +108,12 @@ class Editor:
                 if parent not in self._journal.child_order:
                     self._journal.note_order_of_children(self.graph_module, parent)
         originals = {path: cast(nn.Module, find_module(self.graph_module, path)) for path in paths}
+        self._record.sources += [
+            Source(module, name)
+            for module in originals.values()
+            for name, tensor in (*module._parameters.items(), *module._buffers.items())
+            if tensor is not None
+        ]
         callers = tuple(node.name for node in nodes)
         self._record.modules.append(ModuleChange(originals, at, ModulePrint.of(by), callers))
         for path in paths:
@@ -113,8 +121,21 @@ class Editor:
                 remove_module(self.graph_module, path)
         put_module(self.graph_module, at, by)
 
-    def add_buffer(self, name: str, value: torch.Tensor) -> None:
-        """Give the graph module a buffer of its own, which goes on reversal."""
+    def add_buffer(self, name: str, value: torch.Tensor, computed_from: Iterable[Node] = ()) -> None:
+        """Give the graph module a buffer of its own, which goes on reversal.
+
+        Parameters
+        ----------
+        name, value
+            The buffer.
+        computed_from
+            The nodes that read the tensors of the model which the value depends on.
+        """
+        for node in computed_from:
+            parent, attribute = split_path(str(node.target))
+            holder = find_module(self.graph_module, parent)
+            if holder is not None:
+                self._record.sources.append(Source(holder, attribute))
         self._record.attributes.append(AttributeChange("_buffers", name, Absent()))
         self.graph_module.register_buffer(name, value)
 

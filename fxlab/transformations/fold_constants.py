@@ -125,7 +125,7 @@ class FoldConstants(RewritePass[Constant]):
         """Put a buffer in, read that, and erase what only the result needed."""
         node = candidate.node
         name = edit.free_path("", f"{node.name}_folded")
-        edit.add_buffer(name, candidate.value.detach())
+        edit.add_buffer(name, candidate.value.detach(), _tensors_read(node))
         edit.change(node, op="get_attr", target=name, args=(), kwargs={})
         for inner in candidate.inner:
             edit.erase(inner)

@@ -21,6 +21,7 @@ from fxlab.transformations.module_tree import child_names, parents_of
 from fxlab.transformations.node_state import NodeState
 from fxlab.transformations.order import merged_order
 from fxlab.transformations.replacement import ModulePrint
+from fxlab.transformations.source import Source
 
 KEY = "fxlab.transformations"
 """Where in ``graph_module.meta`` the journal is."""
@@ -95,6 +96,8 @@ class Record:
     nodes: list[NodeChange] = field(default_factory=list)
     modules: list[ModuleChange] = field(default_factory=list)
     attributes: list[AttributeChange] = field(default_factory=list)
+    sources: list[Source] = field(default_factory=list)
+    """The tensors that new weights were computed from."""
     order: tuple[str, ...] = ()
     """The nodes in the order in which they stood, if some were moved."""
     mode: bool = False

@@ -4,7 +4,7 @@ import warnings
 
 import torch
 from torch import nn
-from torch.fx import GraphModule
+from torch.fx import GraphModule, Node
 
 from fxlab.graph_module import ensure_picklable
 from fxlab.transformations.collecting import without_collecting
@@ -45,6 +45,36 @@ class JournaledTransformation(ReversibleTransformation):
         for transformation in above:
             transformation.transform(graph_module)
         return graph_module
+
+    def get_stale_nodes(self, graph_module: GraphModule) -> list[Node]:
+        """Return the nodes whose new weights were computed from tensors that have changed since.
+
+        ``load_state_dict``, a step of an optimizer or another write into the model that the pass was applied
+        to does not reach the weights that it made. Reverse the pass and apply it again. A
+        :class:`~fxlab.Session` does so by itself. Passes made of functions do not know what they compute
+        new weights from, and have no such nodes.
+
+        Examples
+        --------
+        >>> from fxlab import FuseBiasInLinear
+        >>> linear = torch.nn.Linear(2, 2)
+        >>> fuse = FuseBiasInLinear()
+        >>> fused = fuse(torch.fx.symbolic_trace(torch.nn.Sequential(linear)))
+        >>> fuse.get_stale_nodes(fused)
+        []
+        >>> _ = torch.nn.init.zeros_(linear.bias)
+        >>> fuse.get_stale_nodes(fused)
+        [_0]
+        """
+        self._check_graph_module(graph_module)
+        signature = self.signature
+        stale = {
+            name
+            for record in Journal.of(graph_module).records
+            if record.signature == signature and any(source.has_changed for source in record.sources)
+            for name in record.marked
+        }
+        return [node for node in graph_module.graph.nodes if node.name in stale]
 
     def update_originals(self, replacement: nn.Module, originals: list[nn.Module]) -> None:
         """Bring the values of a replacement, written since it was made, to the modules it stands in for."""
