@@ -93,7 +93,10 @@ class EliminateCommonSubexpressions(RewritePass[Repetition]):
             if writes.is_written(value):
                 return f"{value.name}, or what shares memory with it, is written in place"
         if candidate.first_is_returned and writes.is_returned(node):
-            return f"the graph returns it and {first.name}, which are two tensors"
+            returned = facts.graph_module.graph.output_node().all_input_nodes
+            if node in returned and first in returned:
+                return f"the graph returns it and {first.name}, which are two tensors"
+            return f"results may share memory with it and {first.name}, which are two tensors"
         return ""
 
     def describe(self, candidate: Repetition) -> str:

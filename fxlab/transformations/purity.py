@@ -90,6 +90,14 @@ def why_impure(node: Node, facts: GraphFacts) -> str:
     return _why_call_is_impure(node)
 
 
+def is_called_for_effect(node: Node) -> bool:
+    """Tell whether a node has no result that could be used, such as a guard or an assertion."""
+    if node.op == "call_module":
+        owner = node.graph.owning_module
+        return owner is not None and getattr(owner.get_submodule(str(node.target)), "_is_impure", False)
+    return node.op == "call_function" and node.target in torch.fx.node._side_effectful_functions
+
+
 def _why_module_is_impure(node: Node, facts: GraphFacts) -> str:
     module = facts.module(node)
     if type(module) not in _PURE_MODULES or module is None:

@@ -7,7 +7,7 @@ from torch.fx import Node
 
 from fxlab.transformations.editor import Editor
 from fxlab.transformations.graph_facts import GraphFacts
-from fxlab.transformations.purity import why_impure
+from fxlab.transformations.purity import is_called_for_effect, why_impure
 from fxlab.transformations.rewrite_pass import RewritePass
 
 
@@ -48,10 +48,15 @@ class RemoveDeadCode(RewritePass[DeadNode]):
     """
 
     def match(self, facts: GraphFacts) -> Iterator[DeadNode]:
-        """Yield the nodes that nothing reads, last first, and those that only such nodes read."""
+        """Yield the nodes that nothing reads, last first, and those that only such nodes read.
+
+        Guards and assertions have no result to read, and are no candidates.
+        """
         dead: set[Node] = set()
         for node in reversed(list(facts.graph_module.graph.nodes)):
             if node.op in ("placeholder", "output") or not dead.issuperset(node.users):
+                continue
+            if is_called_for_effect(node):
                 continue
             candidate = DeadNode(node)
             if not self.why_not(candidate, facts):

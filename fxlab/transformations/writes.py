@@ -222,9 +222,22 @@ def _may_return_view(node: Node, graph_module: GraphModule) -> bool:
     if node.op not in ("call_function", "call_method"):
         return False
     name = called_name(node)
+    if isinstance(node.target, torch._ops.OpOverload):
+        return _overload_may_return_view(node.target)
     if name not in _NEW_TENSOR_FUNCTIONS or node.target in (max, min, operator.concat):
         return True  # those of Python return one of the objects that they are given, or hold them
     return name in ("add", "mul") and _joins_sequences(node)
+
+
+def _overload_may_return_view(overload: torch._ops.OpOverload) -> bool:
+    schema = overload._schema
+    if any(result.alias_info is not None for result in schema.returns):
+        return True
+    # Torch holds operators to their schema that have a kernel of their own; a composite one may return what
+    # it is given, as dropout does in evaluation mode.
+    is_composite = overload.has_kernel_for_dispatch_key(torch._C.DispatchKey.CompositeImplicitAutograd)
+    is_torchs = overload.namespace in ("aten", "prims")
+    return not is_torchs or (is_composite and overload._opname not in _NEW_TENSOR_FUNCTIONS)
 
 
 def _joins_sequences(node: Node) -> bool:

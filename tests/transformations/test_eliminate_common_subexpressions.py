@@ -18,6 +18,7 @@ from fxlab.transformations import (
     RemoveDeadCode,
     RemoveIdentities,
 )
+from fxlab.transformations.writes import may_return_view
 
 ONCE = EliminateCommonSubexpressions()
 
@@ -410,3 +411,40 @@ def test_functions_of_python_return_what_they_are_given(function):
     graph.output((first, second))
     gm = ONCE(fx.GraphModule(nn.Module(), graph))
     assert_close(gm(torch.ones(())), (torch.tensor(1.0), torch.tensor(2.0)))
+
+
+class Twice(torch.nn.Module):
+    def forward(self, x):
+        views = x.relu().view(-1), x.relu().view(-1)
+        return {"a": x.sin() + x.sin(), "b": views, "c": x.cos(), "d": x.cos()}
+
+
+def test_of_an_exported_graph_only_what_is_returned_is_said_to_be():
+    exported = torch.export.export(Twice(), (torch.randn(2, 3),)).module()
+    explained = EliminateCommonSubexpressions().explain(exported).set_index("node")
+    assert explained.matched["sin_1"]
+    assert explained.reason["cos_1"] == "the graph returns it and cos, which are two tensors"
+    words = "results may share memory with it and relu, which are two tensors"
+    assert explained.reason["relu_1"] == words
+
+
+@pytest.mark.parametrize(
+    ("overload", "expected"),
+    [
+        (torch.ops.aten.sin.default, False),
+        (torch.ops.aten.linear.default, False),
+        (torch.ops.aten.view.default, True),
+        (torch.ops.aten.reshape.default, True),
+        (
+            torch.ops.aten.dropout.default,
+            True,
+        ),  # its schema does not say so
+        (torch.ops.aten.einsum.default, True),
+    ],
+    ids=str,
+)
+def test_an_overload_is_known_by_its_schema_to_make_a_new_tensor(overload, expected):
+    graph = torch.fx.Graph()
+    node = graph.call_function(overload, (graph.placeholder("x"),))
+    graph.output(node)
+    assert may_return_view(node, torch.fx.GraphModule(torch.nn.Module(), graph)) is expected
