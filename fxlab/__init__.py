@@ -157,7 +157,12 @@ __all__ = [
 ]
 
 
+_PACKAGES = ("drawing", "notebook", "overlays", "screen", "tracing", "transformations", "validation")
+
+
 def __getattr__(name: str) -> Any:
+    if name in _PACKAGES:
+        return import_module(f"fxlab.{name}")
     if name not in _HOME:
         raise AttributeError(f"module 'fxlab' has no attribute {name!r}")
     value = globals()[name] = getattr(import_module(_HOME[name]), name)

@@ -51,6 +51,23 @@ _WITHOUT_PARTS = (
 """What a deep copy shares, or copies without coming to a tensor of the model."""
 
 
+def check_lints(graph_module: GraphModule, argument: str) -> None:
+    """Refuse a graph that was broken before fxlab was called, so that no later failure is blamed for it.
+
+    Raises
+    ------
+    ValueError
+        If ``graph_module.graph.lint()`` raises.
+    """
+    try:
+        graph_module.graph.lint()
+    except Exception as error:
+        raise ValueError(
+            f"{argument}: its graph is broken, and was so before: {str(error).splitlines()[0]}. "
+            "graph.lint() tells where; mend that first."
+        ) from error
+
+
 def ensure_picklable(graph_module: GraphModule) -> None:
     """Make ``pickle``, ``torch.save`` and ``copy.deepcopy`` keep the graph of a module exactly.
 

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeAlias, TypeVa
 import torch
 from torch.fx import GraphModule, Node
 
-from fxlab.graph_module import changed_copy, sources_bounded
+from fxlab.checks import items_of, number
+from fxlab.graph_module import changed_copy, check_lints, sources_bounded
 from fxlab.interrupts import InterruptsHeld
 from fxlab.running import Inputs
 from fxlab.session_code import stack_code
@@ -199,9 +200,13 @@ class Session:
         self._stages: dict[_Stack, GraphModule]
         self._results: dict[tuple[Any, ...], Any] = {}
         self._reference: Reference | None
-        for pass_ in offered() if passes is None else passes:
+        number(atol, "atol", at_least=0)
+        number(rtol, "rtol", at_least=0)
+        given = offered() if passes is None else items_of(passes, "passes", "transformations")
+        for pass_ in given:
             self._history = _History((self._with(pass_),))
         self.original, self.inputs = _traced(model, inputs)
+        check_lints(self.original, "model")
         self._forget_stages()
 
     @property
@@ -247,7 +252,7 @@ class Session:
         ValueError
             If the session offers it already, or another of the same name.
         """
-        self._go_to(self._with(pass_))
+        self._go_to(self._with(pass_, "pass_"))
 
     @_in_turn
     def remove(self, pass_: PassOrName) -> None:
@@ -615,10 +620,12 @@ class Session:
 
         return found
 
-    def _with(self, pass_: Transformation) -> _Switches:
+    def _with(self, pass_: Transformation, argument: str = "passes") -> _Switches:
         """Return the switches with one more transformation on offer, which the session then knows."""
         if not isinstance(pass_, Transformation):
-            raise TypeError(f"passes: expected instances of fxlab.Transformation, got {_described(pass_)}")
+            raise TypeError(
+                f"{argument}: expected instances of fxlab.Transformation, got {_described(pass_)}"
+            )
         switches, name = self._switches, pass_.name
         # What is offered no longer is known as long as undo can bring it back.
         past = self._history.entries[: self._history.position + 1]

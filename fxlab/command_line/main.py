@@ -107,7 +107,7 @@ def _parser() -> argparse.ArgumentParser:
     _add_model(report)
     report.add_argument(
         "--passes",
-        default="",
+        default=None,
         metavar="NAMES",
         help="the passes to apply, separated by commas; the beginning of a name will do, `all` is all. They "
         "are applied in the order in which `fxlab passes` lists them",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import logging
+import pickle
 import re
 import sys
 from collections.abc import Mapping
@@ -80,7 +81,13 @@ def given_inputs(path: Path, device: torch.device) -> Any:
             with np.load(path, allow_pickle=False) as arrays:
                 inputs = {name: torch.from_numpy(array) for name, array in arrays.items()}
         else:
-            inputs = torch.load(path, weights_only=True)
+            try:
+                inputs = torch.load(path, weights_only=True)
+            except pickle.UnpicklingError as error:
+                raise CommandError(
+                    f"--inputs {path}: expected a .safetensors or .npz file, or what torch.save writes of "
+                    "tensors, numbers, strings, lists and mappings. This is neither, or holds other objects."
+                ) from error
     if not isinstance(inputs, Mapping | tuple | list | torch.Tensor):
         raise CommandError(
             f"--inputs {path}: expected a mapping of names to tensors, a tuple or one tensor, "

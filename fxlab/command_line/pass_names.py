@@ -17,7 +17,7 @@ def chosen_names(words: str, offered: Sequence[str]) -> list[str]:
     ----------
     words
         Names, or beginnings that only one name has (``fuse-bias`` for ``fuse-bias-in-linear``); ``all`` for
-        every pass, nothing for none.
+        every pass.
     offered
         All names.
 
@@ -29,7 +29,7 @@ def chosen_names(words: str, offered: Sequence[str]) -> list[str]:
     Raises
     ------
     CommandError
-        If a word means no pass, or several.
+        If there is no word, or one means no pass, or several.
 
     Examples
     --------
@@ -38,6 +38,10 @@ def chosen_names(words: str, offered: Sequence[str]) -> list[str]:
     """
     if words.strip() == ALL:
         return list(offered)
+    if not words.replace(",", " ").strip():
+        raise CommandError(
+            f"--passes: expected names of passes or `{ALL}`, got {words!r}. Leave it out for none."
+        )
     chosen = {_meant(word.strip(), offered) for word in words.split(",") if word.strip()}
     return [name for name in offered if name in chosen]
 

@@ -26,7 +26,8 @@ def report(options: argparse.Namespace) -> tuple[Answer, ExitCode]:
     from fxlab.transformations import offered
 
     passes = offered()
-    chosen = chosen_names(options.passes, [p.name for p in passes])
+    names = [p.name for p in passes]
+    chosen = [] if options.passes is None else chosen_names(options.passes, names)
     with Progress(len(chosen) + 3 + bool(options.output), verbose=options.verbose) as progress:
         with progress.step("load"):
             source = loaded(options)

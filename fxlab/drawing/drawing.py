@@ -10,12 +10,14 @@ from typing import TYPE_CHECKING, Any
 
 from torch import fx
 
+from fxlab.checks import described
 from fxlab.drawing.dot import to_digraph
 from fxlab.drawing.hierarchy import build_hierarchy
 from fxlab.drawing.layout import lay_out, start_layout_worker
 from fxlab.drawing.picture import Picture
 from fxlab.drawing.render import render
 from fxlab.drawing.view import BUDGET, View
+from fxlab.graph_module import check_lints
 from fxlab.overlays import Overlay, Subject, from_table, source
 
 if TYPE_CHECKING:
@@ -169,9 +171,10 @@ def draw(
     """
     if not isinstance(gm, fx.GraphModule):
         raise TypeError(
-            f"draw expected a torch.fx.GraphModule, got {type(gm).__name__}. "
+            f"gm: expected a torch.fx.GraphModule, got {described(gm)}. "
             "Trace the model first: fxlab.symbolic_trace(model)."
         )
+    check_lints(gm, "gm")
     start_layout_worker()
     marks = _marks(gm, highlight)
     coloured_by = _overlay(gm, overlay, inputs)
@@ -218,13 +221,13 @@ def _marks(gm: fx.GraphModule, highlight: Any) -> dict[str, tuple[str, ...]]:
             found, label = [wanted], "highlight"
         elif isinstance(wanted, fx.Node):
             found, label = [wanted.name], "highlight"
-        elif callable(getattr(wanted, "get_transformed_nodes", None)):
+        elif not isinstance(wanted, type) and callable(getattr(wanted, "get_transformed_nodes", None)):
             found = [node.name for node in wanted.get_transformed_nodes(gm)]
             label = str(getattr(wanted, "signature", type(wanted).__name__))
         else:
             raise TypeError(
-                "highlight expected a transformation, a node, a node's name or a list of these, "
-                f"got {type(wanted).__name__}."
+                "highlight: expected a transformation, a node, a node's name or a list of these, "
+                f"got {described(wanted)}."
             )
         for name in found:
             if name not in names:

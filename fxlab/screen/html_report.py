@@ -17,6 +17,7 @@ import pandas as pd
 from torch import nn
 
 from fxlab._version import __version__
+from fxlab.checks import path_text
 from fxlab.overlays import SOURCES, Overlay, Subject
 from fxlab.screen.front_end import FrontEndMissingError, front_end_file
 from fxlab.screen.pass_state import describe_error, explain_all, matched_nodes, pass_states, readable_name
@@ -122,8 +123,7 @@ def report(
 
 
 def _checked_path(path: str | os.PathLike[str]) -> Path:
-    if not isinstance(path, str | os.PathLike):
-        raise TypeError(f"path: expected a str or a path, got {type(path).__name__}.")
+    path_text(path, "path")
     file = Path(path)
     if file.suffix.lower() not in _SUFFIXES:
         raise ValueError(f"path: expected a file that ends in .html, got {file.name!r}.")

@@ -11,11 +11,15 @@ from typing import Any, NoReturn
 import torch
 from torch import nn
 
+from fxlab.checks import names_in
 from fxlab.tracing.input_makers import InputMaker, Places
 from fxlab.tracing.input_names import MAKERS, Make, alternatives
 from fxlab.tracing.input_places import FeatureMaker, feature_makers, places_needed, places_of
 from fxlab.tracing.input_trials import first_that_runs, why_refused
 from fxlab.tracing.module_state import has_data
+
+_MOST = 1 << 30
+"""The largest batch or sequence that is tried to be made."""
 
 
 def example_inputs(
@@ -74,6 +78,9 @@ def example_inputs(
     for name, number in (("batch_size", batch_size), ("sequence_length", sequence_length)):
         if number is not None and (isinstance(number, bool) or not isinstance(number, int) or number < 1):
             raise ValueError(f"{name}: expected an integer of at least 1, got {number!r}")
+        if number is not None and number > _MOST:
+            raise ValueError(f"{name}: {number!r} is more than memory can hold; expected at most {_MOST}.")
+    asked_for = None if input_names is None else list(names_in(input_names, "input_names"))
     parameters = inspect.signature(model.forward).parameters
     if not hasattr(model, "config"):
         raise ValueError(
@@ -82,7 +89,7 @@ def example_inputs(
             f"Give inputs for: {', '.join(parameters) or 'nothing, it takes none'}."
         )
     maker = InputMaker(model, batch_size or _usual_batch_size(model), sequence_length)
-    choices = list(_likely_names(maker)) if input_names is None else [list(input_names)]
+    choices = list(_likely_names(maker)) if asked_for is None else [asked_for]
     names = choices[0]
     unknown = [name for name in names if name not in parameters]
     if unknown:

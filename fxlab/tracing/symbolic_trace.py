@@ -13,6 +13,7 @@ from torch import nn
 from torch._dispatch.python import enable_python_dispatcher
 from torch.fx import GraphModule
 
+from fxlab.checks import names_in
 from fxlab.interrupts import RestoringStack, interrupts_noted
 from fxlab.nested import map_tensors
 from fxlab.tracing.arguments import Argument, bound_arguments
@@ -126,7 +127,7 @@ def symbolic_trace(
     unknown = leaves.paths - dict(model.named_modules()).keys()
     if unknown:
         raise ValueError(f"leaf_modules: the model has no module {', '.join(sorted(unknown))}")
-    names = None if input_names is None else tuple(input_names)
+    names = None if input_names is None else names_in(input_names, "input_names")
     if inputs is None:
         inputs = example_inputs(model, input_names=names)
     elif names is not None:

@@ -10,7 +10,7 @@ from torch.fx import GraphModule, Node
 from torch.fx.passes.infra.pass_base import PassResult
 from torch.fx.subgraph_rewriter import Match, ReplacedPatterns
 
-from fxlab.graph_module import share_tensors_copy
+from fxlab.graph_module import check_lints, share_tensors_copy
 from fxlab.transformations.adoption import adopt
 from fxlab.transformations.journal import Journal, Record
 from fxlab.transformations.journaled import JournaledTransformation
@@ -67,6 +67,7 @@ class OpaqueTransformation(JournaledTransformation):
             As of :meth:`Transformation.explain`: a row for each node that would be changed or removed.
         """
         self._check_graph_module(graph_module)
+        check_lints(graph_module, "graph_module")
         copied = share_tensors_copy(graph_module)
         known = len(Journal.of(copied).records)
         self.transform(copied)

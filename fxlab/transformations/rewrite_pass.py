@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Generic, Protocol, Self, TypeVar
 import torch
 from torch.fx import GraphModule, Node
 
+from fxlab.graph_module import check_lints
 from fxlab.transformations.collecting import without_collecting
 from fxlab.transformations.editor import Editor
 from fxlab.transformations.graph_facts import GraphFacts
@@ -96,6 +97,7 @@ class RewritePass(JournaledTransformation, Generic[C]):
     def candidates(self, graph_module: GraphModule) -> list[tuple[str, ...]]:
         """Return the places at which the pass may apply, each by the names of its nodes. Changes nothing."""
         self._check_graph_module(graph_module)
+        check_lints(graph_module, "graph_module")
         return [_names(candidate) for candidate in self.match(GraphFacts(graph_module))]
 
     def rewrites(self, graph_module: GraphModule) -> list[Record]:
@@ -156,6 +158,7 @@ class RewritePass(JournaledTransformation, Generic[C]):
             would be changed) and ``reason`` (what would be done with it, or why it is left alone).
         """
         self._check_graph_module(graph_module)
+        check_lints(graph_module, "graph_module")
         facts = GraphFacts(graph_module)
         return explanation(row for candidate in self.match(facts) for row in self._rows(candidate, facts))
 

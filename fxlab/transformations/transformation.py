@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from torch.fx import GraphModule, Node
 
-from fxlab.graph_module import ensure_picklable
+from fxlab.graph_module import check_lints, ensure_picklable
 from fxlab.transformations.held_signature import held_signature, holding_signature
 from fxlab.transformations.limit import not_limitable
 from fxlab.transformations.marks import add_mark, marks, remove_mark
@@ -72,7 +72,7 @@ class Transformation(ABC):
     >>> RemoveNothing()("a string")
     Traceback (most recent call last):
         ...
-    TypeError: RemoveNothing transforms a torch.fx.GraphModule, but a str was given. Trace the module first...
+    TypeError: graph_module: RemoveNothing transforms a torch.fx.GraphModule, but a str ...
     """
 
     preserves_computation: bool = False
@@ -222,8 +222,12 @@ class Transformation(ABC):
         ------
         TypeError
             If something else than a graph module is given or made, or if ``reverse`` is asked for in vain.
+        ValueError
+            If the graph was broken before; with ``lint_and_recompile=False`` nobody looks.
         """
         self._check_graph_module(graph_module)
+        if lint_and_recompile:
+            check_lints(graph_module, "graph_module")
         with holding_signature(self, self._digest):
             result = self._reversed(graph_module) if reverse else self.transform(graph_module)
         if not isinstance(result, GraphModule):
@@ -390,7 +394,7 @@ class Transformation(ABC):
     def _check_graph_module(self, graph_module: object) -> None:
         if not isinstance(graph_module, GraphModule):
             raise TypeError(
-                f"{type(self).__name__} transforms a torch.fx.GraphModule, but a "
+                f"graph_module: {type(self).__name__} transforms a torch.fx.GraphModule, but a "
                 f"{type(graph_module).__name__} was given. Trace the module first, "
                 "with fxlab.symbolic_trace, and give what it returns."
             )

@@ -5,6 +5,7 @@ from typing import Any, cast
 from torch.fx import GraphModule
 from torch.nn import Module
 
+from fxlab.graph_module import check_lints
 from fxlab.running import Inputs, call_arguments
 from fxlab.validation.module_tensors import tensors_of
 
@@ -16,6 +17,7 @@ def checked_graph(module: Any, name: str) -> GraphModule:
             f"{name}: expected a torch.fx.GraphModule, got {type(module).__name__}. "
             "Trace the model first, with fxlab.symbolic_trace."
         )
+    check_lints(module, name)
     return module
 
 

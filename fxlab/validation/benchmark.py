@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import torch
 from torch.fx import GraphModule
 
+from fxlab.checks import described, items_of, number
 from fxlab.graph_module import changed_copy
 from fxlab.running import Inputs, call_arguments
 from fxlab.transformations import Transformation
@@ -105,8 +106,10 @@ def benchmark(
 
     if not all(hasattr(session, name) for name in ("original", "passes", "inputs")):
         raise TypeError(f"session: expected an fxlab.Session, got {type(session).__name__}")
-    if rounds < 1:
-        raise ValueError(f"rounds: expected a positive number of rounds, got {rounds!r}")
+    if type(rounds) is not int:
+        raise TypeError(f"rounds: expected an int, got {described(rounds)}.")
+    number(rounds, "rounds", at_least=1)
+    number(min_seconds, "min_seconds", at_least=0)
     original = runnable_graph(session.original, "session.original")
     inputs = inputs_or_examples(session.inputs if inputs is None else inputs, original)
     if passes is None:
@@ -122,7 +125,11 @@ def benchmark(
 def _chosen(
     offered: Sequence[Transformation], asked_for: Iterable[Transformation | str]
 ) -> Iterator[Transformation]:
-    wanted = {pass_ if isinstance(pass_, str) else pass_.name for pass_ in asked_for}
+    given = items_of(asked_for, "passes", "transformations or their names")
+    for pass_ in given:
+        if not isinstance(pass_, Transformation | str):
+            raise TypeError(f"passes: expected transformations or their names, got {described(pass_)}.")
+    wanted = {pass_ if isinstance(pass_, str) else str(pass_.name) for pass_ in given}
     unknown = wanted - {pass_.name for pass_ in offered}
     if unknown:
         raise ValueError(

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from fxlab.checks import described, number
 from fxlab.running import Inputs, checked_module
 from fxlab.validation.arguments import inputs_or_examples
 from fxlab.validation.compare_outputs import compare_outputs, not_compared
@@ -71,6 +72,10 @@ def compare_on_variants(
     if variants is None:
         variants = input_variants(inputs_or_examples(inputs, a))
     tables, left_out = {}, {}
+    if not isinstance(variants, Mapping):
+        raise TypeError(f"variants: expected a mapping of names to inputs, got {described(variants)}.")
+    for name, tolerance in (("atol", atol), ("rtol", rtol)):
+        number(tolerance, name, at_least=0)
     for name, given in variants.items():
         try:
             outputs_of(a, "a", given)

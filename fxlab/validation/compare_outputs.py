@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from fxlab.checks import number
 from fxlab.running import Inputs, checked_module
 from fxlab.validation.arguments import inputs_or_examples
 from fxlab.validation.node_columns import dtype_name
@@ -99,8 +100,7 @@ def compare_outputs(
     checked_module(a, "a")
     checked_module(b, "b")
     for name, tolerance in (("atol", atol), ("rtol", rtol)):
-        if not tolerance >= 0:
-            raise ValueError(f"{name}: expected a number that is not negative, got {tolerance!r}")
+        number(tolerance, name, at_least=0)
     inputs = inputs_or_examples(inputs, a)
     return compared(outputs_of(a, "a", inputs), outputs_of(b, "b", inputs), atol, rtol)
 

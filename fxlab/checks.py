@@ -1,0 +1,64 @@
+"""Argument checks for public functions: an error names the argument, what was expected and what came."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Iterable
+from numbers import Real
+from typing import Any
+
+
+def described(value: object) -> str:
+    """Return what was given, in words for an error."""
+    if isinstance(value, type):
+        return f"the class {value.__name__} (call it)"
+    if isinstance(value, int | float | str | None):
+        return repr(value)
+    return f"a {type(value).__name__}"
+
+
+def names_in(values: Any, argument: str) -> tuple[str, ...]:
+    """Return names that are strings, and each there once.
+
+    Raises
+    ------
+    TypeError, ValueError
+        For one string, which is many names of a letter each; for what is no collection of strings; and for
+        a name that is there twice.
+    """
+    if isinstance(values, str | bytes) or not isinstance(values, Iterable):
+        raise TypeError(f"{argument}: expected a list of names, got {described(values)}. Write [name].")
+    names = tuple(values)
+    for name in names:
+        if not isinstance(name, str):
+            raise TypeError(f"{argument}: expected names as strings, but {described(name)} is among them.")
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if twice is not None:
+        raise ValueError(f"{argument}: {twice!r} is there more than once. Give each name once.")
+    return names
+
+
+def items_of(values: Any, argument: str, expected: str) -> tuple[Any, ...]:
+    """Return the items of a collection, or raise a ``TypeError`` that says what it should hold."""
+    if isinstance(values, str | bytes | type) or not isinstance(values, Iterable):
+        raise TypeError(f"{argument}: expected a list of {expected}, got {described(values)}. Write [...].")
+    return tuple(values)
+
+
+def number(value: Any, argument: str, *, at_least: float = -math.inf) -> float:
+    """Return a real number, or raise what says that none was given or that it is too small."""
+    if isinstance(value, bool) or not isinstance(value, Real):
+        raise TypeError(f"{argument}: expected a number, got {described(value)}.")
+    if math.isnan(value) or value < at_least:
+        wanted = "a number that is not negative" if at_least == 0 else f"a number of at least {at_least:g}"
+        raise ValueError(f"{argument}: expected {wanted}, got {value!r}.")
+    return float(value)
+
+
+def path_text(path: Any, argument: str) -> None:
+    """Raise what says why something names no file."""
+    if not isinstance(path, str | os.PathLike):
+        raise TypeError(f"{argument}: expected a path, got {described(path)}.")
+    if "\0" in str(path) or not str(path).strip():
+        raise ValueError(f"{argument}: {str(path)!r} cannot be the name of a file.")

@@ -1,0 +1,134 @@
+"""Wrong arguments: each public callable says which one it was, what was expected and what came."""
+
+import inspect
+import subprocess
+import sys
+
+import pytest
+import torch
+from torch import nn
+
+import fxlab
+from fxlab import MergeLinears, Session, Transformation
+from fxlab.transformations import ChangeTrueDivToMulByInverse
+
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.a, self.b = nn.Linear(4, 4), nn.Linear(4, 4)
+
+    def forward(self, x):
+        return self.a(x) * self.b(x) / 3
+
+
+X = torch.randn(2, 4)
+GRAPH = torch.fx.symbolic_trace(Model().eval())
+SESSION = Session(GRAPH, X, passes=[MergeLinears(), ChangeTrueDivToMulByInverse()])
+PASS = MergeLinears()
+OBJECT = object()
+
+NO_MODULE = [None, 3, "a", [], OBJECT, nn.Linear]
+NO_GRAPH = [*NO_MODULE, Model()]
+NO_INPUTS = [3, "a", OBJECT, MergeLinears]
+NO_NUMBER = [None, "a", [], OBJECT, -1, float("nan")]
+NO_NAMES = [3, "input_ids", OBJECT, [3], [None], ["x", "x"]]
+NO_PASSES = [3, "merge-linears", OBJECT, PASS, MergeLinears, [3], [None], [MergeLinears]]
+NO_PASS = [None, 3, [], OBJECT, MergeLinears, "none of that name"]
+NO_PATH = [None, 3, [], OBJECT, "", "a\0b.html", "report.txt"]
+NO_COUNT = [0, -1, 1.5, "a", [], OBJECT, True]
+
+CALLS = [
+    (fxlab.symbolic_trace, {"model": Model(), "inputs": X}, {"model": NO_MODULE, "inputs": NO_INPUTS}),
+    (fxlab.symbolic_trace, {"model": Model(), "inputs": {"x": X}}, {"input_names": NO_NAMES}),
+    (fxlab.example_inputs, {"model": Model()}, {"model": NO_MODULE, "input_names": NO_NAMES}),
+    (fxlab.example_inputs, {"model": Model()}, dict.fromkeys(("batch_size", "sequence_length"), NO_COUNT)),
+    (fxlab.example_inputs, {"model": Model()}, {"batch_size": [10**12], "sequence_length": [10**12]}),
+    (fxlab.from_exported, {}, {"program": NO_GRAPH}),
+    (Session, {"model": GRAPH, "inputs": X}, {"model": NO_MODULE, "passes": NO_PASSES}),
+    (Session, {"model": GRAPH, "inputs": X}, dict.fromkeys(("atol", "rtol"), NO_NUMBER)),
+    (fxlab.draw, {"gm": GRAPH}, {"gm": NO_GRAPH, "highlight": [3, OBJECT, MergeLinears, "no node", [3]]}),
+    (fxlab.compare_outputs, {"a": GRAPH, "b": GRAPH, "inputs": X}, {"a": NO_MODULE, "b": NO_MODULE}),
+    (fxlab.compare_outputs, {"a": GRAPH, "b": GRAPH, "inputs": X}, {"atol": NO_NUMBER, "rtol": NO_NUMBER}),
+    (fxlab.compare_on_variants, {"a": GRAPH, "b": GRAPH}, {"variants": [3, "a", [X], OBJECT]}),
+    (fxlab.benchmark, {"session": SESSION}, {"session": NO_GRAPH, "rounds": NO_COUNT}),
+    (fxlab.benchmark, {"session": SESSION}, {"passes": [3, "a", PASS, [3], [None], ["a"]]}),
+    (fxlab.benchmark, {"session": SESSION}, {"min_seconds": NO_NUMBER}),
+    (fxlab.report, {"model_or_session": SESSION}, {"path": NO_PATH}),
+    (SESSION.add, {}, {"pass_": [None, 3, "a", OBJECT, MergeLinears]}),
+    (SESSION.move, {"pass_": PASS}, {"place": [None, "a", 1.5, -1, 10**12]}),
+    (SESSION.on_change, {}, {"callback": [None, 3, "a", OBJECT]}),
+    *((getattr(SESSION, name), {}, {"pass_": NO_PASS}) for name in ("apply", "revert", "toggle", "find")),
+    *((getattr(SESSION, name), {}, {"pass_": NO_PASS}) for name in ("is_on", "remove", "preview", "explain")),
+    *(
+        (getattr(PASS, name), {}, {"graph_module": NO_GRAPH})
+        for name in ("__call__", "explain", "candidates")
+    ),
+    (PASS.get_stale_nodes, {}, {"graph_module": NO_GRAPH}),
+    (PASS.named, {}, {"name": [None, 3, [], "", " "]}),
+    (Transformation.from_callable, {}, {"function": [None, 3, "a", OBJECT, PASS, MergeLinears]}),
+    (
+        Transformation.from_pattern,
+        {"pattern": torch.relu, "replacement": torch.sigmoid},
+        {"pattern": [None, 3, "a", OBJECT], "replacement": [None, 3, "a", OBJECT]},
+    ),
+]
+WRONG = [
+    pytest.param(
+        function, {**right, argument: wrong}, argument, id=f"{function.__name__}-{argument}-{wrong!r:.30}"
+    )
+    for function, right, arguments in CALLS
+    for argument, values in arguments.items()
+    for wrong in values
+    if argument in inspect.signature(function).parameters
+]
+
+
+@pytest.mark.parametrize(("function", "arguments", "name"), WRONG)
+def test_a_wrong_argument_is_named(function, arguments, name):
+    with pytest.raises((TypeError, ValueError)) as raised:
+        function(**arguments)
+    assert name in str(raised.value)
+    assert len(str(raised.value)) > len(name) + 10
+
+
+def test_the_table_names_arguments_that_there_are():
+    for function, right, arguments in CALLS:
+        assert {*right, *arguments} <= inspect.signature(function).parameters.keys(), function
+
+
+def broken():
+    graph = torch.fx.Graph()
+    x = graph.placeholder("x")
+    first, second = graph.call_function(torch.relu, (x,)), graph.call_function(torch.neg, (x,))
+    graph.output(second)
+    first.args = (second,)  # reads what comes later
+    graph_module = torch.fx.GraphModule(nn.Module(), torch.fx.Graph())
+    graph_module._graph = graph
+    graph.owning_module = graph_module
+    return graph_module
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        *(pass_ for pass_ in fxlab.transformations.offered()),
+        *(pass_.explain for pass_ in fxlab.transformations.offered()),
+        Transformation.from_callable(lambda graph_module: None, name="nothing"),
+        lambda graph: Session(graph, X),
+        lambda graph: fxlab.draw(graph),
+        lambda graph: fxlab.verdict(GRAPH, graph, X),
+        lambda graph: fxlab.compare_nodes(GRAPH, graph, X),
+        lambda graph: fxlab.graph_diff(GRAPH, graph),
+        lambda graph: fxlab.profile(graph, X),
+        lambda graph: fxlab.transformed_nodes(graph),
+    ],
+)
+def test_a_graph_that_was_broken_before_is_said_to_have_been(use):
+    with pytest.raises(ValueError, match="its graph is broken, and was so before"):
+        use(broken())
+
+
+def test_packages_are_found_after_importing_fxlab_alone():
+    code = "import fxlab, sys; assert 'torch' not in sys.modules; assert fxlab.transformations.offered()"
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
