@@ -29,10 +29,10 @@ class TensorState:
     inner: tuple[TensorState, ...]
 
     @classmethod
-    def of(cls, tensor: torch.Tensor) -> TensorState:
-        """Note the state of a tensor."""
-        inner = tuple(cls.of(part) for part in inner_tensors(tensor).values())
-        has_bits = not (inner or tensor.is_meta or isinstance(tensor, FakeTensor))
+    def of(cls, tensor: torch.Tensor, *, keep_small: bool = False) -> TensorState:
+        """Note the state of a tensor, with its bits if it is small and they are to be kept."""
+        inner = tuple(cls.of(part, keep_small=keep_small) for part in inner_tensors(tensor).values())
+        has_bits = keep_small and not (inner or tensor.is_meta or isinstance(tensor, FakeTensor))
         is_small = has_bits and tensor.layout is torch.strided and tensor.numel() * tensor.itemsize <= _SMALL
         return cls(
             tensor, _version(tensor), _place(tensor), bits_of(tensor).clone() if is_small else None, inner
@@ -61,7 +61,7 @@ class ModuleState:
 
     def __init__(self, module: nn.Module) -> None:
         self._module = module
-        self._tensors = {key: TensorState.of(tensor) for key, tensor in _tensors(module)}
+        self._tensors = {key: TensorState.of(tensor, keep_small=True) for key, tensor in _tensors(module)}
         self._modes = _modes(module)
 
     def changed(self) -> list[str]:

@@ -108,7 +108,8 @@ def benchmark(
         raise TypeError(f"session: expected an fxlab.Session, got {type(session).__name__}")
     if type(rounds) is not int:
         raise TypeError(f"rounds: expected an int, got {described(rounds)}.")
-    number(rounds, "rounds", at_least=1)
+    if rounds < 1:
+        raise ValueError(f"rounds: expected a positive number of rounds, got {rounds!r}")
     number(min_seconds, "min_seconds", at_least=0)
     original = runnable_graph(session.original, "session.original")
     inputs = inputs_or_examples(session.inputs if inputs is None else inputs, original)
