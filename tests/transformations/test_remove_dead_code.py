@@ -100,7 +100,7 @@ def test_what_does_something_else_stays(function, reason):
         ("call_function", operator.iadd, (1,), "write"),
         ("call_function", getattr, ("grad",), "grad"),
         ("call_function", print, (), "print"),
-        ("call_method", "retain_grad", (), "retain_grad"),
+        ("call_method", "retain_grad", (), "write"),
         ("call_method", "append", (1,), "write"),
         ("call_function", torch.ops.aten.relu_.default, (), "write"),
         ("call_function", torch.ops.aten.bernoulli.default, (), "side effects"),
