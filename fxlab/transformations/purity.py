@@ -1,5 +1,6 @@
 """Whether a node does nothing but compute its result, and the same one from the same inputs."""
 
+import torch
 from torch import nn
 from torch.fx import Node
 
