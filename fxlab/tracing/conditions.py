@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
@@ -14,12 +14,10 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch.fx import Node
 
 from fxlab.nested import (
-    ObjectParts,
     PartOf,
     Path,
     RequireParts,
     TensorOf,
-    has_parts,
     map_tensors,
     name_of_part,
     part_of,
@@ -96,7 +94,7 @@ class Conditions:
             for path, dtype in fixed:
                 detail = f"fixed at {dtype}: the model's Python reads dtypes"
                 self._recording.note("fixed dtype", name_of_part(placeholder.name, path), detail)
-            if isinstance(value, ObjectParts):  # there is a node already that checks its parts
+            if not isinstance(value, torch.Tensor):  # there is a node already that checks its parts
                 check = next(user for user in placeholder.users if isinstance(user.target, RequireParts))
                 check.target = replace(check.target, parts=map_tensors(_with_dtype, value))
                 continue
@@ -113,25 +111,11 @@ class Conditions:
 
     def require_structure(self, node: Node, name: str, value: Any) -> None:
         """Make the graph check what is not a tensor in an input: numbers, and how many tensors there are."""
-        if isinstance(value, torch.Tensor):
-            return
-        if isinstance(value, ObjectParts):
-            self._require_parts(node, name, map_tensors(lambda *_: TensorOf(), value))
-        elif isinstance(value, Mapping | list | tuple) and has_parts(value):
-            count = self._graph.call_function(len, (node,))
-            self._require(operator.eq, count, len(value), f"{REFUSAL} {len(value)} items in {name} only")
-            for key, item in value.items() if isinstance(value, Mapping) else enumerate(value):
-                if not isinstance(item, torch.Tensor):
-                    part = self._graph.call_function(operator.getitem, (node, key))
-                    self.require_structure(part, name_of_part(name, (key,)), item)
-        else:
-            same = operator.is_ if value is None else operator.eq
-            self._require(same, node, value, f"{REFUSAL} {name} = {value!r} only")
-
-    def _require_parts(self, node: Node, name: str, parts: Any) -> None:
-        with self._recording.checking(node):
-            check = self._graph.call_function(RequireParts(name, parts, REFUSAL), (node,))
-        self._recording.impure.add(check)
+        if not isinstance(value, torch.Tensor):
+            parts = map_tensors(lambda *_: TensorOf(), value)
+            with self._recording.checking(node):
+                check = self._graph.call_function(RequireParts(name, parts, REFUSAL), (node,))
+            self._recording.impure.add(check)
 
     def hold_read(self, func: Callable[..., Any], args: tuple[Any, ...], kwargs: Any, result: Any) -> None:
         """Make the graph check that it reads the same out of a tensor."""

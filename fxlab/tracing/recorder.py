@@ -377,12 +377,12 @@ class Recorder(TorchFunctionMode):
         return self.recording.add(call, result, written, impure)
 
     def _make_placeholders(self, arguments: tuple[Argument, ...], values: Mapping[str, Any]) -> None:
-        # Constants have a default, which only parameters at the end of a signature can have.
-        ordered = sorted(arguments, key=lambda a: a.by_keyword and a.is_constant)
-        last = max((i for i, a in enumerate(ordered) if not a.is_constant), default=-1)
+        # Only parameters at the end of a signature can have a default.
+        ordered = sorted(arguments, key=lambda a: a.by_keyword and len(a.placeholder_default))
+        last = max((i for i, a in enumerate(ordered) if not a.placeholder_default), default=-1)
         made: list[tuple[Node, Argument]] = []
         for index, argument in enumerate(ordered):
-            default = (argument.value,) if argument.is_constant and index > last else ()
+            default = argument.placeholder_default if index > last else ()
             node = self.recording.graph.create_node("placeholder", argument.name, default)
             self.recording.bind_input(values[argument.name], node)
             made.append((node, argument))
