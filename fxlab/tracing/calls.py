@@ -120,6 +120,9 @@ _SHAPED_BY_DATA = frozenset(
 _GIVE_PARTS = {"unbind": 1, "split": 2, "chunk": 2, "tensor_split": 2}
 """Calls that give as many tensors as a size says, and where among the arguments its dimension stands."""
 
+DROP_DIMENSIONS = frozenset({"squeeze", "squeeze_", "squeeze_copy"})
+"""Calls that give another number of dimensions if a size is one, which Python may read."""
+
 _IN_PLACE_OPERATORS = frozenset(
     f"__i{name}__"
     for name in (

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Container, Iterable, Iterator
+from collections.abc import Callable, Container, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
@@ -25,7 +25,7 @@ from fxlab.nested import (
 )
 from fxlab.tracing.autocast import AutocastState, require_autocast
 from fxlab.tracing.calls import NUMBER_OF, as_call, name_of
-from fxlab.tracing.fake_inputs import Decision, Size, name_of_size
+from fxlab.tracing.fake_inputs import ModelSizes, Size, name_of_size
 from fxlab.tracing.recording import Recording
 from fxlab.tracing.report import REFUSAL, Finding
 from fxlab.tracing.sizes import SizeNodes
@@ -40,14 +40,14 @@ class Conditions:
     ----------
     recording
         The recording.
-    new_decisions
-        Returns what the model has decided on data since it was last called.
+    asked
+        What the model asks about sizes and data.
     """
 
-    def __init__(self, recording: Recording, new_decisions: Callable[[], Iterable[Decision]]) -> None:
+    def __init__(self, recording: Recording, asked: ModelSizes) -> None:
         self._recording = recording
         self._graph = recording.graph
-        self._new_decisions = new_decisions
+        self._asked = asked
 
     def require_sizes(self, condition: Any, message: str) -> None:
         """Make the graph raise ``AssertionError``, before all else, unless sizes meet a condition.
@@ -193,13 +193,15 @@ class Conditions:
 
     def hold_decisions(self) -> None:
         """Make the graph check what the model has decided on numbers that it read out of tensors."""
-        for decision in self._new_decisions():
+        decisions, self._asked.decisions = self._asked.decisions, []
+        for decision in decisions:
             sources = {s: self._recording.source_of(s).name for s in decision.condition.free_symbols}
             words = str(decision.condition.xreplace({s: sympy.Symbol(n) for s, n in sources.items()}))
             made = self._recording.sizes.of_expression(decision.condition)
             self._assert(made.node, f"{REFUSAL} {words} only (decided at {decision.where})")
-            held = Finding("branch on data", words, "the branch taken is held", decision.where)
-            self._recording.findings.append(held)
+            kind = "requirement" if decision.is_required else "branch on data"
+            held = "the model requires it" if decision.is_required else "the branch taken is held"
+            self._recording.findings.append(Finding(kind, words, held, decision.where))
 
     def _require(self, same: Callable[..., Any], node: Node, value: Any, message: str) -> None:
         self._assert(self._graph.call_function(same, (node, value)), message)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from types import FunctionType
 from typing import Any
@@ -19,6 +19,7 @@ from torch.autograd import Function
 from torch.fx import Node
 from torch.nn.functional import scaled_dot_product_attention
 from torch.overrides import TorchFunctionMode
+from torch.utils._pytree import tree_leaves
 
 from fxlab.interrupts import InterruptsHeld, RestoringStack
 from fxlab.nested import map_tensors, tensors_inside
@@ -28,6 +29,7 @@ from fxlab.tracing.attention_backends import WithAttentionBackends, attention_ba
 from fxlab.tracing.autocast import AutocastUse, UnderAutocast, autocast_state
 from fxlab.tracing.calls import (
     DATA_READS,
+    DROP_DIMENSIONS,
     DTYPE_READS,
     GRADIENT_READS,
     LAYOUT_READS,
@@ -43,7 +45,7 @@ from fxlab.tracing.calls import (
     writes,
 )
 from fxlab.tracing.conditions import Conditions
-from fxlab.tracing.fake_inputs import Decision
+from fxlab.tracing.fake_inputs import ModelSizes
 from fxlab.tracing.fake_results import fake_result
 from fxlab.tracing.fake_state import Originals
 from fxlab.tracing.leaf_modules import LeafModules
@@ -76,12 +78,12 @@ class Recorder(TorchFunctionMode):
         Which modules are one ``call_module`` node each.
     value_in_meta
         What ``node.meta["val"]`` keeps of a result.
+    sizes
+        Knows what the model asks about sizes.
     originals
         The model's tensors that fake ones stand for.
     made
         The tensors that were made during the run, none of which can be a constant.
-    new_decisions
-        Returns what the model has decided on data since it was last called.
     whole
         The parts of the model that are called as they are.
     most_operations
@@ -100,15 +102,16 @@ class Recorder(TorchFunctionMode):
         model: nn.Module,
         leaves: LeafModules,
         value_in_meta: Callable[[Any], Any],
+        sizes: ModelSizes,
         originals: Originals | None = None,
         made: Container[torch.Tensor] = (),
-        new_decisions: Callable[[], Iterable[Decision]] = tuple,
         whole: WholeParts | None = None,
         most_operations: int = MOST_OPERATIONS,
     ) -> None:
         super().__init__()
         self.recording = Recording(model, value_in_meta, originals or Originals(), made, most_operations)
-        self.conditions = Conditions(self.recording, new_decisions)
+        self.conditions = Conditions(self.recording, sizes)
+        self._sizes = sizes
         self._model = model
         self._leaves = leaves
         self._whole = whole
@@ -139,7 +142,7 @@ class Recorder(TorchFunctionMode):
         inputs = inputs_of(arguments, values)
         autocast = AutocastUse()
         run = torch.inference_mode(False), torch.enable_grad(), autocast.watched(), self._calls_seen(), self
-        with RestoringStack(*run):
+        with RestoringStack(*run, self._sizes.asked(by_model=True)):
             output = self._model(**inputs) if isinstance(inputs, dict) else self._model(*inputs)
         with torch.enable_grad():
             self._write_replaced_buffers()
@@ -162,9 +165,23 @@ class Recorder(TorchFunctionMode):
         args: tuple[Any, ...] = (),
         kwargs: Mapping[str, Any] | None = None,
     ) -> Any:
-        kwargs = kwargs or {}
         if self._paused:
-            return self._computed(func, args, kwargs)
+            return self._computed(func, args, kwargs or {})
+        # Torch itself asks all kinds of things of each tensor that it makes a fake one of.
+        is_of_torch = is_asked_by_fakes(sys._getframe(1))
+        with self._sizes.asked(by_model=False):
+            return self._called(func, args, kwargs or {}, is_told=not is_of_torch)
+
+    def _called(self, func: Callable[..., Any], args: tuple[Any, ...], kwargs: Any, *, is_told: bool) -> Any:
+        """Make a call that the model makes, and record it.
+
+        Parameters
+        ----------
+        func, args, kwargs
+            The call.
+        is_told
+            Whether the model hears what comes of it, and not torch's fake tensors.
+        """
         if func is torch.Tensor.__iter__:
             with self:
                 return iter(args[0].unbind(0))
@@ -172,7 +189,8 @@ class Recorder(TorchFunctionMode):
         if name in DATA_READS and (known := self._read_of_state(func, args, kwargs)) is not None:
             return known[0]
         if name in NUMBER_OF and isinstance(args[0], FakeTensor):
-            return as_python_number(NUMBER_OF[name], self._number_in(args[0]))
+            with self._sizes.asked(by_model=True):
+                return as_python_number(NUMBER_OF[name], self._number_in(args[0]))
         if name == "data_ptr":
             if isinstance(args[0], FakeTensor):
                 raise TraceError("The model reads an address (data_ptr), which only real inputs have")
@@ -182,23 +200,33 @@ class Recorder(TorchFunctionMode):
         args = with_numbers_for_sizes(name, args, self._number_in)
         parted = expression_of(size_that_is_parted(name, args, kwargs))
         versions = _versions(args, kwargs)
+        asked = self._sizes.progress()
         result = self._computed(func, args, kwargs)
         written = writes(name, kwargs) or versions != _versions(args, kwargs)
         if name in DATA_READS and not isinstance(result, SymbolicNumber | torch.Tensor):
             self.conditions.hold_read(func, args, kwargs, result)
-        # Torch itself asks all of this of each tensor that it makes a fake one of.
-        if not is_asked_by_fakes(sys._getframe(1)):
+        if is_told:
             self._note_told(func, args, kwargs, result)
-        if not written and not _gives_new_values(result, self.recording.symbols):
-            return result
         call = as_call(func, args, kwargs)
+        if not written and not _gives_new_values(result, self.recording.symbols):
+            is_held = self._sizes.hold_since(asked)
+            if result is None and is_told and not is_held and call.target is not getattr:
+                self._record_requirement(call)
+            return result
         result = result if written else _distinct(result, (args, kwargs))
         result = self._recorded(call, result, written)
         if is_shaped_by_data(name, args, kwargs):
             self.conditions.hold_shape(name, result)
         if not parted.is_number:
             self.conditions.hold_count(name, result)
+        if name in DROP_DIMENSIONS:
+            self._sizes.hold_since(asked)
         return result
+
+    def _record_requirement(self, call: Call) -> None:
+        """Record a call that gives nothing, which is made for what it does: it may raise, for one thing."""
+        if _has_nodes(self.recording.argument((call.args, dict(call.kwargs)))):
+            self._recorded(call, None, False, impure=True)
 
     def _note_told(self, func: Callable[..., Any], args: tuple[Any, ...], kwargs: Any, result: Any) -> None:
         """Note what the model's Python is told of tensors, besides their numbers."""
@@ -393,7 +421,8 @@ class Recorder(TorchFunctionMode):
     def _unseen(self, paused: bool = True) -> Iterator[None]:
         before, self._paused = self._paused, paused
         try:
-            yield
+            with self._sizes.asked(by_model=not paused):
+                yield
         finally:
             self._paused = before
 
@@ -474,6 +503,10 @@ def _tells_a_dtype(func: Callable[..., Any], result: Any) -> bool:
     name = name_of(func)
     is_type = name == "type" and isinstance(result, str)  # with an argument it is a cast
     return isinstance(result, torch.dtype) or is_type or not DTYPE_READS.isdisjoint((func, name))
+
+
+def _has_nodes(argument: Any) -> bool:
+    return any(isinstance(leaf, Node) for leaf in tree_leaves(argument))
 
 
 def _gives_new_values(result: Any, known: Mapping[sympy.Symbol, Any]) -> bool:

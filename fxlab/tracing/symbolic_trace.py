@@ -267,8 +267,8 @@ class _Ladder:
                 self._model,
                 self._leaves,
                 fakes.as_fake,
+                fakes.shape_env,
                 originals,
-                new_decisions=fakes.new_decisions,
                 whole=None if whole is None else WholeParts(whole, fakes),
                 most_operations=most_operations,
             )
@@ -279,7 +279,7 @@ class _Ladder:
     def _on_real_tensors(self) -> GraphModule:
         fakes = FakeInputs(self._arguments, dynamic=False)
         made = TensorsMade()
-        recorder = Recorder(self._model, self._leaves, fakes.as_fake, made=made)
+        recorder = Recorder(self._model, self._leaves, fakes.as_fake, fakes.shape_env, made=made)
         with torch.inference_mode(False):
             values = {a.name: map_tensors(lambda _, t: t.clone(), a.value) for a in self._arguments}
         kept = module_state_kept(self._model, values=True), caches_bypassed(self._model)
