@@ -26,7 +26,9 @@ from torch.fx.experimental.symbolic_shapes import (
 
 from fxlab.nested import Path, map_tensors, name_of_part, tensors_inside
 from fxlab.tracing.arguments import Argument
+from fxlab.tracing.one_thread import OneThread
 from fxlab.tracing.parts import Reason, parts_running
+from fxlab.tracing.report import TraceError
 from fxlab.tracing.sizes import expression_of
 from fxlab.tracing.source_lines import is_model_code, where_asked
 
@@ -76,6 +78,14 @@ class ModelSizes(ShapeEnv):
         finally:
             self.is_asked_by_model = before
 
+    def require_shown(self, operator: Any) -> None:
+        """Raise :class:`TraceError` if no recorded call runs an operator that writes or reads data."""
+        if self.is_asked_by_model and isinstance(operator, OpOverload) and _writes_or_tells(operator):
+            raise TraceError(
+                f"{operator} is called by what torch does not show (a compiled or a scripted function), at "
+                f"{where_asked() or 'an unknown line'}. Name the module that does this in leaf_modules."
+            )
+
     def progress(self) -> tuple[int, int, int]:
         """Return how much has been asked, required and decided, for :meth:`hold_since`."""
         return len(self.guards), len(self._required), len(self.decisions)
@@ -98,9 +108,11 @@ class ModelSizes(ShapeEnv):
 
     def evaluate_sym_node(self, sym_node: Any, *args: Any, **kwargs: Any) -> Any:
         """Answer a question about sizes, and hold the answer if the model asks."""
+        if not self.is_asked_by_model:
+            return super().evaluate_sym_node(sym_node, *args, **kwargs)
         expression = sym_node.expr
         answer = super().evaluate_sym_node(sym_node, *args, **kwargs)
-        if self.is_asked_by_model and expression.free_symbols:
+        if expression.free_symbols:
             self.held.setdefault(_condition(expression, answer), where_asked())
         return answer
 
@@ -152,10 +164,21 @@ class ModelSizes(ShapeEnv):
 class _Fakes(FakeTensorMode):  # type: ignore[no-untyped-call]
     """Fake tensors. If data comes along, torch is not to compare the two, which would fix sizes."""
 
+    one_thread: OneThread | None = None
+    """Is told of each operator on these tensors, in whichever thread."""
     _is_writing = False
 
     def _maybe_infer_fake_kernel_from_pytree_out(self, *args: Any) -> None:
         """Compare nothing: whether the graph computes what the model does is seen when it is run."""
+
+    def dispatch(self, func: Any, *args: Any, **kwargs: Any) -> Any:
+        """Make a call that has been told of."""
+        if self.one_thread is not None and not self.one_thread.is_paused:
+            self.one_thread.notice()
+            assert isinstance(self.shape_env, ModelSizes)
+            if self.shape_env.is_asked_by_model and self.one_thread.is_here():
+                self.shape_env.require_shown(func)
+        return super().dispatch(func, *args, **kwargs)
 
     def _dispatch_impl(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
         """Write data once: torch writes it again for each operator that the one that writes is made of."""
@@ -171,6 +194,10 @@ class _Fakes(FakeTensorMode):  # type: ignore[no-untyped-call]
             return super()._dispatch_impl(func, types, args, kwargs)
         finally:
             self._is_writing = False
+
+
+def _writes_or_tells(operator: OpOverload[..., Any]) -> bool:
+    return operator._schema.is_mutable or torch.Tag.data_dependent_output in operator.tags
 
 
 def _condition(expression: Any, answer: Any) -> Any:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import sys
-import threading
-from collections.abc import Callable, Container, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from types import FunctionType
 from typing import Any
@@ -33,12 +32,13 @@ from fxlab.tracing.calls import (
     DTYPE_READS,
     GRADIENT_READS,
     LAYOUT_READS,
+    MEMORY_READS,
     NUMBER_OF,
+    TELL_NO_DATA,
     TEXT_READS,
     AutogradFunction,
     Call,
     as_call,
-    is_shaped_by_data,
     name_of,
     size_that_is_parted,
     with_numbers_for_sizes,
@@ -52,17 +52,20 @@ from fxlab.tracing.leaf_modules import LeafModules
 from fxlab.tracing.methods import method_of
 from fxlab.tracing.module_state import attributes_of, changed_attributes
 from fxlab.tracing.objects import output_argument
+from fxlab.tracing.one_thread import OneThread
 from fxlab.tracing.parts import Part, is_method
+from fxlab.tracing.real_tensors import RealTensors, Unknown
 from fxlab.tracing.recording import MOST_OPERATIONS, Recording, is_one_of
 from fxlab.tracing.recurrent import is_recurrent_on_fakes, recurrent_results
 from fxlab.tracing.report import Finding, TraceError
 from fxlab.tracing.size_builtins import as_python_number
 from fxlab.tracing.sizes import SymbolicNumber, expression_of
 from fxlab.tracing.source_lines import is_asked_by_fakes
+from fxlab.tracing.tensors_made import TensorsMade
 from fxlab.tracing.vmapped import VmapBody
 from fxlab.tracing.whole_parts import CannotBeWholeError, WholeParts
 
-_OF_NUMPY = (torch.tensor, torch.as_tensor, torch.asarray, torch.from_numpy)
+_OF_NUMPY = (torch.tensor, torch.as_tensor, torch.asarray)
 
 
 class Recorder(TorchFunctionMode):
@@ -80,10 +83,14 @@ class Recorder(TorchFunctionMode):
         What ``node.meta["val"]`` keeps of a result.
     sizes
         Knows what the model asks about sizes.
-    originals
-        The model's tensors that fake ones stand for.
+    one_thread
+        Notices what the model does in other threads.
     made
         The tensors that were made during the run, none of which can be a constant.
+    originals
+        The model's tensors that others stand for.
+    real
+        The real tensors that the model runs on, if these are no fake ones.
     whole
         The parts of the model that are called as they are.
     most_operations
@@ -103,13 +110,15 @@ class Recorder(TorchFunctionMode):
         leaves: LeafModules,
         value_in_meta: Callable[[Any], Any],
         sizes: ModelSizes,
-        originals: Originals | None = None,
-        made: Container[torch.Tensor] = (),
+        one_thread: OneThread,
+        made: TensorsMade,
+        originals: Originals,
+        real: RealTensors | None = None,
         whole: WholeParts | None = None,
         most_operations: int = MOST_OPERATIONS,
     ) -> None:
         super().__init__()
-        self.recording = Recording(model, value_in_meta, originals or Originals(), made, most_operations)
+        self.recording = Recording(model, value_in_meta, originals, made, most_operations)
         self.conditions = Conditions(self.recording, sizes)
         self._sizes = sizes
         self._model = model
@@ -120,7 +129,9 @@ class Recorder(TorchFunctionMode):
         self._attributes = attributes_of(model)
         self._module_call = nn.Module.__call__
         self._vmap: Callable[..., Any] = vars(apis)["vmap_impl"]
-        self._thread = threading.get_ident()
+        self._one_thread = one_thread
+        self._made = made
+        self._real = real
         self._paused = False
         self._autocast = autocast_state()
         self._attention_backends = attention_backends()
@@ -143,12 +154,16 @@ class Recorder(TorchFunctionMode):
         autocast = AutocastUse()
         run = torch.inference_mode(False), torch.enable_grad(), autocast.watched(), self._calls_seen(), self
         with RestoringStack(*run, self._sizes.asked(by_model=True)):
-            output = self._model(**inputs) if isinstance(inputs, dict) else self._model(*inputs)
+            try:
+                output = self._model(**inputs) if isinstance(inputs, dict) else self._model(*inputs)
+            finally:
+                self._one_thread.require()
         with torch.enable_grad():
             self._write_replaced_buffers()
         for name in changed_attributes(self._attributes, self._model):
             self.recording.note("attribute", name, "is changed when the model runs, not when the graph does")
         self.conditions.hold_decisions()
+        self.conditions.require_unwritten()
         graph = self.recording.graph
         graph.output(output_argument(output, graph, self.recording.node_of_output))
         if autocast.depends:
@@ -182,24 +197,28 @@ class Recorder(TorchFunctionMode):
         is_told
             Whether the model hears what comes of it, and not torch's fake tensors.
         """
+        self._one_thread.require()
         if func is torch.Tensor.__iter__:
             with self:
                 return iter(args[0].unbind(0))
+        if func is torch.ops.aten.lift_fresh.default:
+            self._made.allow(args)  # torch shows a tensor that it has made of Python's numbers
         name = name_of(func)
         if name in DATA_READS and (known := self._read_of_state(func, args, kwargs)) is not None:
             return known[0]
         if name in NUMBER_OF and isinstance(args[0], FakeTensor):
             with self._sizes.asked(by_model=True):
                 return as_python_number(NUMBER_OF[name], self._number_in(args[0]))
+        if name in MEMORY_READS and isinstance(args[0], FakeTensor):
+            raise TraceError(f"The model reads memory ({name}), which only real inputs have")
         if name == "data_ptr":
-            if isinstance(args[0], FakeTensor):
-                raise TraceError("The model reads an address (data_ptr), which only real inputs have")
             self.recording.note("branch on data", name, "an address is read, which the graph does not check")
         if func in _OF_NUMPY and isinstance(args[0], np.ndarray):
             return self._copy_of_constant(func, args, kwargs)
         args = with_numbers_for_sizes(name, args, self._number_in)
         parted = expression_of(size_that_is_parted(name, args, kwargs))
         versions = _versions(args, kwargs)
+        by_shapes = None if self._real is None else self._real.by_shapes(func, args, kwargs)
         asked = self._sizes.progress()
         result = self._computed(func, args, kwargs)
         written = writes(name, kwargs) or versions != _versions(args, kwargs)
@@ -212,12 +231,14 @@ class Recorder(TorchFunctionMode):
             is_held = self._sizes.hold_since(asked)
             if result is None and is_told and not is_held and call.target is not getattr:
                 self._record_requirement(call)
+            if self._real is not None and call.target is not getattr and name not in TELL_NO_DATA:
+                self.conditions.hold_told(func, args, kwargs, result, by_shapes)
             return result
         result = result if written else _distinct(result, (args, kwargs))
         result = self._recorded(call, result, written)
-        if is_shaped_by_data(name, args, kwargs):
-            self.conditions.hold_shape(name, result)
-        if not parted.is_number:
+        if self._real is not None:
+            self.conditions.hold_given(name, result, by_shapes)
+        elif not parted.is_number or type(result) is list:
             self.conditions.hold_count(name, result)
         if name in DROP_DIMENSIONS:
             self._sizes.hold_since(asked)
@@ -235,7 +256,7 @@ class Recorder(TorchFunctionMode):
             self._reads_dtypes = not all(self.recording.is_state(t) for _, t in tensors_inside(args))
         if name in LAYOUT_READS and not self.recording.is_state(args[0]):
             self.conditions.hold_layout(func, args, kwargs, result)
-        if name in TEXT_READS:
+        if name in TEXT_READS and self._real is None:
             self.recording.note("branch on data", name, "a text of a tensor, which the graph does not check")
         if func in GRADIENT_READS:
             held = f"the graph holds for {str(result)[:60]}, and does not check it"
@@ -279,7 +300,7 @@ class Recorder(TorchFunctionMode):
 
     def _call_module(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         path = self._paths.get(module)
-        if path is None or self._paused or threading.get_ident() != self._thread:
+        if path is None or self._paused or not self._one_thread.is_here():
             return self._module_call(module, *args, **kwargs)
         self.recording.scopes.append((path, type(module)))
         try:
@@ -287,7 +308,10 @@ class Recorder(TorchFunctionMode):
             is_leaf = is_plain and self._leaves.is_leaf(module, path)
             if is_leaf and self._can_be_arguments(module, path, (args, kwargs)):
                 call = Call("call_module", path, args, kwargs)
-                return self._call_whole(call, lambda: self._run_leaf(module, args, kwargs), module.training)
+                is_of_torch = type(module).__module__.startswith("torch.nn.")
+                return self._call_whole(
+                    call, lambda: self._run_leaf(module, args, kwargs), module.training, is_of_torch
+                )
             if path and is_plain and self._whole is not None and type(module) in self._whole.reasons:
                 call = Call("call_module", path, args, kwargs)
                 return self._call_part(
@@ -318,7 +342,7 @@ class Recorder(TorchFunctionMode):
     def _call_autograd_function(
         self, function: type[Function], apply: Callable[..., Any], args: tuple[Any, ...], kwargs: Any
     ) -> Any:
-        if self._paused or threading.get_ident() != self._thread:
+        if self._paused or not self._one_thread.is_here():
             return apply(*args, **kwargs)
         try:
             self.recording.argument((args, kwargs))
@@ -339,7 +363,7 @@ class Recorder(TorchFunctionMode):
         **kwargs: Any,
     ) -> Any:
         vmap = self._vmap
-        if self._paused or threading.get_ident() != self._thread:
+        if self._paused or not self._one_thread.is_here():
             return vmap(function, in_dims, out_dims, randomness, chunk, *args, **kwargs)
         body = VmapBody(function, in_dims, args)
         self.recording.bodies.append(body)
@@ -352,14 +376,20 @@ class Recorder(TorchFunctionMode):
         call = Call("call_function", body.target(out_dims, randomness), tuple(body.given), {})
         return self._recorded(call, result, False)
 
-    def _call_whole(self, call: Call, run: Callable[[], Any], impure: bool) -> Any:
-        """Run something without recording what it calls, as one node."""
+    def _call_whole(self, call: Call, run: Callable[[], Any], impure: bool, is_of_torch: bool = False) -> Any:
+        """Run something without recording what it calls, as one node.
+
+        What modules of torch give is of the shape that follows from their inputs.
+        """
         versions = _versions(call.args, call.kwargs)
         with self._unseen():
             result = run()
         written = versions != _versions(call.args, call.kwargs)
         result = result if written else _distinct(result, (call.args, dict(call.kwargs)))
-        return self._recorded(call, result, written, impure)
+        result = self._recorded(call, result, written, impure)
+        if self._real is not None and not is_of_torch:
+            self.conditions.hold_given(name_of(call.target), result, Unknown())
+        return result
 
     def _call_function(
         self,
@@ -368,7 +398,7 @@ class Recorder(TorchFunctionMode):
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
     ) -> Any:
-        if self._paused or self.recording.bodies or threading.get_ident() != self._thread:
+        if self._paused or self.recording.bodies or not self._one_thread.is_here():
             return original(*args, **kwargs)
         if is_method(function):
             module, *others = args
@@ -402,6 +432,8 @@ class Recorder(TorchFunctionMode):
         if (state := autocast_state()) != self._autocast and call.op != "call_module":
             call = Call("call_function", UnderAutocast(call.target, state), call.args, call.kwargs)
         self.conditions.hold_decisions()
+        if self._real is not None:
+            result = self._real.watch(result)
         return self.recording.add(call, result, written, impure)
 
     def _make_placeholders(self, arguments: tuple[Argument, ...], values: Mapping[str, Any]) -> None:
@@ -419,12 +451,13 @@ class Recorder(TorchFunctionMode):
 
     @contextmanager
     def _unseen(self, paused: bool = True) -> Iterator[None]:
-        before, self._paused = self._paused, paused
+        before = self._paused
+        self._paused = self._one_thread.is_paused = paused
         try:
             with self._sizes.asked(by_model=not paused):
                 yield
         finally:
-            self._paused = before
+            self._paused = self._one_thread.is_paused = before
 
     def _seen(self, function: Callable[..., Any]) -> Callable[..., Any]:
         def call(*args: Any, **kwargs: Any) -> Any:
@@ -436,7 +469,7 @@ class Recorder(TorchFunctionMode):
     @contextmanager
     def _calls_seen(self) -> Iterator[None]:
         """Let calls of modules and of autograd's functions, which torch hides from modes, be seen."""
-        apply = vars(Function)["apply"]
+        apply, from_numpy = vars(Function)["apply"], torch.from_numpy
 
         def call(module: nn.Module, *args: Any, **kwargs: Any) -> Any:
             return self._call_module(module, args, kwargs)
@@ -445,13 +478,19 @@ class Recorder(TorchFunctionMode):
             # A classmethod of Python or, from torch 2.15 on, one of C.
             return self._call_autograd_function(function, apply.__get__(None, function), args, kwargs)
 
+        def from_array(ndarray: Any) -> torch.Tensor:
+            is_seen = self._one_thread.is_here() and isinstance(ndarray, np.ndarray)
+            return torch.as_tensor(ndarray) if is_seen else from_numpy(ndarray)
+
         try:
+            torch.from_numpy = from_array
             nn.Module.__call__ = call  # type: ignore[method-assign]
             Function.apply = classmethod(call_function)  # type: ignore[method-assign, assignment]
             vars(apis)["vmap_impl"] = self._call_vmap
             with nullcontext() if self._whole is None else self._whole.calls_seen(self._call_function):
                 yield
         finally:
+            torch.from_numpy = from_numpy
             vars(apis)["vmap_impl"] = self._vmap
             nn.Module.__call__ = self._module_call  # type: ignore[method-assign]
             Function.apply = apply  # type: ignore[method-assign]

@@ -25,7 +25,7 @@ SIZE_REQUIREMENTS = {
     "assert, known": lambda x: torch._assert(bool(x.shape[0] > 2), "more rows"),
     "check": lambda x: torch._check(x.shape[0] > 2, lambda: "more rows"),
     "check, value": lambda x: torch._check_value(x.shape[0] == 3),
-    "check, range": lambda x: torch._check_is_size(x.shape[0] - 3, max=1),
+    "check, index": lambda x: torch._check_index(x.shape[0] > 2),
     "scalar": lambda x: torch.ops.aten._assert_scalar(x.shape[0] > 2, "more rows"),
     "range": lambda x: torch.sym_constrain_range(x.shape[0], min=3, max=4),
 }
