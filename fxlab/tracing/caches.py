@@ -18,18 +18,21 @@ from torch.utils._python_dispatch import _disable_current_modes
 
 from fxlab.interrupts import RestoringStack
 from fxlab.tracing.model_files import files_of, is_torch
+from fxlab.tracing.tensors_made import TensorsMade
 
 _Cached = functools._lru_cache_wrapper
 
 
 @contextmanager
-def caches_bypassed(model: nn.Module) -> Iterator[None]:
+def caches_bypassed(model: nn.Module, made: TensorsMade | None = None) -> Iterator[None]:
     """Let functions in the Python modules that a model is made of compute each result anew.
 
     Parameters
     ----------
     model
         The model; functions and methods of the files in which its modules are written are bypassed.
+    made
+        Is told of the tensors that are constants of the model, though they are made during the run.
     """
     files = files_of(model)
     classes = [value for file in files for value in vars(file).values() if isinstance(value, type)]
@@ -42,7 +45,7 @@ def caches_bypassed(model: nn.Module) -> Iterator[None]:
                     setattr(owner, name, _uncached(value))
                 elif isinstance(value, functools.cached_property):
                     stack.callback(setattr, owner, name, value)
-                    setattr(owner, name, _RememberedForOneRun(value.func))
+                    setattr(owner, name, _RememberedForOneRun(value.func, made))
                 for cell in _cells_of(getattr(value, "__func__", value)):
                     stack.callback(setattr, cell, "cell_contents", cell.cell_contents)
                     cell.cell_contents = _uncached(cell.cell_contents)
@@ -52,8 +55,9 @@ def caches_bypassed(model: nn.Module) -> Iterator[None]:
 class _RememberedForOneRun:
     """Stands for a cached property; knows nothing of earlier runs, and nothing of it stays behind."""
 
-    def __init__(self, function: Callable[[Any], Any]) -> None:
+    def __init__(self, function: Callable[[Any], Any], made: TensorsMade | None) -> None:
         self._function = function
+        self._made = made
         self._known: dict[int, tuple[Any, Any]] = {}
 
     def __get__(self, owner: Any, cls: type) -> Any:
@@ -71,7 +75,10 @@ class _RememberedForOneRun:
             return self._function(owner)
         # Of what is no module the model makes a constant, in its first run.
         with _disable_current_modes(), torch._C.DisableTorchFunction():
-            return self._function(owner)
+            value = self._function(owner)
+        if self._made is not None:
+            self._made.allow(value)
+        return value
 
 
 def _cells_of(value: Any) -> list[CellType]:

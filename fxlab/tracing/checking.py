@@ -21,7 +21,7 @@ from fxlab.tracing.arguments import Argument, inputs_of
 from fxlab.tracing.fake_inputs import FakeInputs, Size, name_of_size, resized, with_padding
 from fxlab.tracing.module_state import module_state_kept
 from fxlab.tracing.report import REFUSAL, Finding, TraceError
-from fxlab.tracing.varied import varied_state
+from fxlab.tracing.varied import other_data, varied_state
 
 
 class EagerError(Exception):
@@ -126,8 +126,22 @@ def _with_state(module: nn.Module, state: Mapping[str, torch.Tensor]) -> Callabl
     return lambda *args, **kwargs: torch.func.functional_call(module, own, args, kwargs)
 
 
-def check_against_eager(eager: Eager, traced: GraphModule, fakes: FakeInputs) -> list[Finding]:
+def check_against_eager(
+    eager: Eager, traced: GraphModule, fakes: FakeInputs, *, on_other_data: bool
+) -> list[Finding]:
     """Compare a trace with the model, on the given inputs, with padding and at other sizes.
+
+    Parameters
+    ----------
+    eager
+        The model.
+    traced
+        The trace.
+    fakes
+        The inputs of the run.
+    on_other_data
+        Whether to compare on other numbers of the same sizes as well, since the given ones were computed with
+        when the model was recorded.
 
     Raises
     ------
@@ -144,6 +158,8 @@ def check_against_eager(eager: Eager, traced: GraphModule, fakes: FakeInputs) ->
             f"The model does not run on these inputs: {error}. Check their names, shapes and dtypes."
         ) from error.__cause__
     findings = [Finding("check", "the inputs", "same bits as the model")]
+    if on_other_data:
+        findings.append(Finding("check", "other data", _outcome_on_other_data(eager, traced)))
     padded = with_padding(eager.arguments)
     variants = [] if padded is None else [("padded masks", iter([padded]))]
     variants += [(words, eager.resized(sizes)) for words, sizes in _other_sizes(fakes)]
@@ -197,6 +213,21 @@ def _outcome(eager: Eager, traced: GraphModule, ways: Iterator[dict[str, Any]], 
             left_out = left_out or f"left out: the model raises {str(error)[:200]}"
         except RefusalError as error:
             return f"refused: {str(error)[:200]}"
+        else:
+            return "same bits as the model"
+    return left_out
+
+
+def _outcome_on_other_data(eager: Eager, traced: GraphModule) -> str:
+    """Return what comes of a comparison on the first other data that both take."""
+    left_out = "left out: there is no other data"
+    for values in other_data(eager.arguments):
+        try:
+            _expect_same(eager, traced, values, "other data")
+        except EagerError as error:
+            left_out = f"left out: the model raises {str(error)[:200]}"
+        except RefusalError as error:
+            left_out = f"refused: {str(error)[:200]}"
         else:
             return "same bits as the model"
     return left_out

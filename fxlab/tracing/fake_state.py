@@ -53,7 +53,7 @@ def put_fakes(model: nn.Module, mode: FakeTensorMode) -> Originals:
         made[fake] = value
         return fake
 
-    _replace_tensors(model, fake_of)
+    replace_tensors(model, fake_of)
     return Originals(made)
 
 
@@ -78,15 +78,15 @@ def data_in_place(module: nn.Module | None) -> Iterator[list[torch.Tensor]]:
         return real
 
     if module is not None:
-        _replace_tensors(module, data_for)
+        replace_tensors(module, data_for)
     try:
         yield data
     finally:
         if module is not None:
-            _replace_tensors(module, lambda value: fakes.get(id(value), value))
+            replace_tensors(module, lambda value: fakes.get(id(value), value))
 
 
-def _replace_tensors(model: nn.Module, replacement: Callable[[Any], Any]) -> None:
+def replace_tensors(model: nn.Module, replacement: Callable[[Any], Any]) -> None:
     """Replace each tensor that a module holds, as attribute or in a list or dict."""
     for module in model.modules():
         for holder in (vars(module), *vars(module).values()):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import operator
 import re
 from collections.abc import Iterator
 from typing import Any
@@ -15,7 +14,7 @@ from torch.fx.graph import CodeGen, _PyTreeCodeGen
 from torch.utils import _pytree as pytree
 
 from fxlab.graph_module import ensure_picklable
-from fxlab.nested import part_of, tensors_inside
+from fxlab.nested import RequireParts, part_of, tensors_inside
 from fxlab.tracing.fake_inputs import name_of_size
 from fxlab.tracing.objects import output_argument
 from fxlab.tracing.report import EXPORTED, REFUSAL, Finding, TraceReport
@@ -95,12 +94,6 @@ def _take_and_return_structures(graph: Graph) -> None:
         return
     for name, value in zip(info.orig_args, inputs, strict=True):
         _take(name, value, graph)
-    placeholders = graph.find_nodes(op="placeholder")
-    constant_from = len(placeholders)
-    while constant_from and not _has_tensors(placeholders[constant_from - 1]):
-        constant_from -= 1
-    for node in placeholders[constant_from:]:
-        node.args = (node.meta["val"],)  # the default
     output = graph.output_node()
     assert info.out_spec is not None
     structure = pytree.tree_unflatten(list(output.args[0]), info.out_spec)  # type: ignore[arg-type]
@@ -177,9 +170,7 @@ def _hold_inputs(graph: Graph, program: ExportedProgram) -> list[Finding]:
     with graph.inserting_before(next(node for node in graph.nodes if node.op != "placeholder")):
         for node in placeholders:
             if not _has_tensors(node):
-                value = node.meta.get("val")
-                same = graph.call_function(operator.is_ if value is None else operator.eq, (node, value))
-                graph.call_function(torch._assert, (same, f"{REFUSAL} {node.name} = {value!r} only"))
+                graph.call_function(RequireParts(node.name, node.meta.get("val"), REFUSAL), (node,))
         nodes = SizeNodes(graph, size_of, lambda node: None)
         for condition in conditions:
             holds = nodes.of_expression(condition).node

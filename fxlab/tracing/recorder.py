@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import sys
-import threading
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from types import FunctionType
 from typing import Any
@@ -19,6 +18,7 @@ from torch.autograd import Function
 from torch.fx import Node
 from torch.nn.functional import scaled_dot_product_attention
 from torch.overrides import TorchFunctionMode
+from torch.utils._pytree import tree_leaves
 
 from fxlab.interrupts import InterruptsHeld, RestoringStack
 from fxlab.nested import map_tensors, tensors_inside
@@ -28,39 +28,44 @@ from fxlab.tracing.attention_backends import WithAttentionBackends, attention_ba
 from fxlab.tracing.autocast import AutocastUse, UnderAutocast, autocast_state
 from fxlab.tracing.calls import (
     DATA_READS,
+    DROP_DIMENSIONS,
     DTYPE_READS,
     GRADIENT_READS,
     LAYOUT_READS,
+    MEMORY_READS,
     NUMBER_OF,
+    TELL_NO_DATA,
     TEXT_READS,
     AutogradFunction,
     Call,
     as_call,
-    is_shaped_by_data,
     name_of,
     size_that_is_parted,
     with_numbers_for_sizes,
     writes,
 )
 from fxlab.tracing.conditions import Conditions
-from fxlab.tracing.fake_inputs import Decision
+from fxlab.tracing.fake_inputs import ModelSizes
 from fxlab.tracing.fake_results import fake_result
 from fxlab.tracing.fake_state import Originals
 from fxlab.tracing.leaf_modules import LeafModules
 from fxlab.tracing.methods import method_of
 from fxlab.tracing.module_state import attributes_of, changed_attributes
 from fxlab.tracing.objects import output_argument
+from fxlab.tracing.one_thread import OneThread
 from fxlab.tracing.parts import Part, is_method
+from fxlab.tracing.real_tensors import RealTensors, Unknown
 from fxlab.tracing.recording import MOST_OPERATIONS, Recording, is_one_of
 from fxlab.tracing.recurrent import is_recurrent_on_fakes, recurrent_results
 from fxlab.tracing.report import Finding, TraceError
 from fxlab.tracing.size_builtins import as_python_number
 from fxlab.tracing.sizes import SymbolicNumber, expression_of
 from fxlab.tracing.source_lines import is_asked_by_fakes
+from fxlab.tracing.tensors_made import TensorsMade
 from fxlab.tracing.vmapped import VmapBody
 from fxlab.tracing.whole_parts import CannotBeWholeError, WholeParts
 
-_OF_NUMPY = (torch.tensor, torch.as_tensor, torch.asarray, torch.from_numpy)
+_OF_NUMPY = (torch.tensor, torch.as_tensor, torch.asarray)
 
 
 class Recorder(TorchFunctionMode):
@@ -76,12 +81,16 @@ class Recorder(TorchFunctionMode):
         Which modules are one ``call_module`` node each.
     value_in_meta
         What ``node.meta["val"]`` keeps of a result.
-    originals
-        The model's tensors that fake ones stand for.
+    sizes
+        Knows what the model asks about sizes.
+    one_thread
+        Notices what the model does in other threads.
     made
         The tensors that were made during the run, none of which can be a constant.
-    new_decisions
-        Returns what the model has decided on data since it was last called.
+    originals
+        The model's tensors that others stand for.
+    real
+        The real tensors that the model runs on, if these are no fake ones.
     whole
         The parts of the model that are called as they are.
     most_operations
@@ -100,15 +109,18 @@ class Recorder(TorchFunctionMode):
         model: nn.Module,
         leaves: LeafModules,
         value_in_meta: Callable[[Any], Any],
-        originals: Originals | None = None,
-        made: Container[torch.Tensor] = (),
-        new_decisions: Callable[[], Iterable[Decision]] = tuple,
+        sizes: ModelSizes,
+        one_thread: OneThread,
+        made: TensorsMade,
+        originals: Originals,
+        real: RealTensors | None = None,
         whole: WholeParts | None = None,
         most_operations: int = MOST_OPERATIONS,
     ) -> None:
         super().__init__()
-        self.recording = Recording(model, value_in_meta, originals or Originals(), made, most_operations)
-        self.conditions = Conditions(self.recording, new_decisions)
+        self.recording = Recording(model, value_in_meta, originals, made, most_operations)
+        self.conditions = Conditions(self.recording, sizes)
+        self._sizes = sizes
         self._model = model
         self._leaves = leaves
         self._whole = whole
@@ -117,7 +129,9 @@ class Recorder(TorchFunctionMode):
         self._attributes = attributes_of(model)
         self._module_call = nn.Module.__call__
         self._vmap: Callable[..., Any] = vars(apis)["vmap_impl"]
-        self._thread = threading.get_ident()
+        self._one_thread = one_thread
+        self._made = made
+        self._real = real
         self._paused = False
         self._autocast = autocast_state()
         self._attention_backends = attention_backends()
@@ -139,13 +153,17 @@ class Recorder(TorchFunctionMode):
         inputs = inputs_of(arguments, values)
         autocast = AutocastUse()
         run = torch.inference_mode(False), torch.enable_grad(), autocast.watched(), self._calls_seen(), self
-        with RestoringStack(*run):
-            output = self._model(**inputs) if isinstance(inputs, dict) else self._model(*inputs)
+        with RestoringStack(*run, self._sizes.asked(by_model=True)):
+            try:
+                output = self._model(**inputs) if isinstance(inputs, dict) else self._model(*inputs)
+            finally:
+                self._one_thread.require()
         with torch.enable_grad():
             self._write_replaced_buffers()
         for name in changed_attributes(self._attributes, self._model):
             self.recording.note("attribute", name, "is changed when the model runs, not when the graph does")
         self.conditions.hold_decisions()
+        self.conditions.require_unwritten()
         graph = self.recording.graph
         graph.output(output_argument(output, graph, self.recording.node_of_output))
         if autocast.depends:
@@ -162,43 +180,74 @@ class Recorder(TorchFunctionMode):
         args: tuple[Any, ...] = (),
         kwargs: Mapping[str, Any] | None = None,
     ) -> Any:
-        kwargs = kwargs or {}
         if self._paused:
-            return self._computed(func, args, kwargs)
+            return self._computed(func, args, kwargs or {})
+        # Torch itself asks all kinds of things of each tensor that it makes a fake one of.
+        is_of_torch = is_asked_by_fakes(sys._getframe(1))
+        with self._sizes.asked(by_model=False):
+            return self._called(func, args, kwargs or {}, is_told=not is_of_torch)
+
+    def _called(self, func: Callable[..., Any], args: tuple[Any, ...], kwargs: Any, *, is_told: bool) -> Any:
+        """Make a call that the model makes, and record it.
+
+        Parameters
+        ----------
+        func, args, kwargs
+            The call.
+        is_told
+            Whether the model hears what comes of it, and not torch's fake tensors.
+        """
+        self._one_thread.require()
         if func is torch.Tensor.__iter__:
             with self:
                 return iter(args[0].unbind(0))
+        if func is torch.ops.aten.lift_fresh.default:
+            self._made.allow(args)  # torch shows a tensor that it has made of Python's numbers
         name = name_of(func)
         if name in DATA_READS and (known := self._read_of_state(func, args, kwargs)) is not None:
             return known[0]
         if name in NUMBER_OF and isinstance(args[0], FakeTensor):
-            return as_python_number(NUMBER_OF[name], self._number_in(args[0]))
+            with self._sizes.asked(by_model=True):
+                return as_python_number(NUMBER_OF[name], self._number_in(args[0]))
+        if name in MEMORY_READS and isinstance(args[0], FakeTensor):
+            raise TraceError(f"The model reads memory ({name}), which only real inputs have")
         if name == "data_ptr":
-            if isinstance(args[0], FakeTensor):
-                raise TraceError("The model reads an address (data_ptr), which only real inputs have")
             self.recording.note("branch on data", name, "an address is read, which the graph does not check")
         if func in _OF_NUMPY and isinstance(args[0], np.ndarray):
             return self._copy_of_constant(func, args, kwargs)
         args = with_numbers_for_sizes(name, args, self._number_in)
         parted = expression_of(size_that_is_parted(name, args, kwargs))
         versions = _versions(args, kwargs)
+        by_shapes = None if self._real is None else self._real.by_shapes(func, args, kwargs)
+        asked = self._sizes.progress()
         result = self._computed(func, args, kwargs)
         written = writes(name, kwargs) or versions != _versions(args, kwargs)
         if name in DATA_READS and not isinstance(result, SymbolicNumber | torch.Tensor):
             self.conditions.hold_read(func, args, kwargs, result)
-        # Torch itself asks all of this of each tensor that it makes a fake one of.
-        if not is_asked_by_fakes(sys._getframe(1)):
+        if is_told:
             self._note_told(func, args, kwargs, result)
-        if not written and not _gives_new_values(result, self.recording.symbols):
-            return result
         call = as_call(func, args, kwargs)
+        if not written and not _gives_new_values(result, self.recording.symbols):
+            is_held = self._sizes.hold_since(asked)
+            if result is None and is_told and not is_held and call.target is not getattr:
+                self._record_requirement(call)
+            if self._real is not None and call.target is not getattr and name not in TELL_NO_DATA:
+                self.conditions.hold_told(func, args, kwargs, result, by_shapes)
+            return result
         result = result if written else _distinct(result, (args, kwargs))
         result = self._recorded(call, result, written)
-        if is_shaped_by_data(name, args, kwargs):
-            self.conditions.hold_shape(name, result)
-        if not parted.is_number:
+        if self._real is not None:
+            self.conditions.hold_given(name, result, by_shapes)
+        elif not parted.is_number or type(result) is list:
             self.conditions.hold_count(name, result)
+        if name in DROP_DIMENSIONS:
+            self._sizes.hold_since(asked)
         return result
+
+    def _record_requirement(self, call: Call) -> None:
+        """Record a call that gives nothing, which is made for what it does: it may raise, for one thing."""
+        if _has_nodes(self.recording.argument((call.args, dict(call.kwargs)))):
+            self._recorded(call, None, False, impure=True)
 
     def _note_told(self, func: Callable[..., Any], args: tuple[Any, ...], kwargs: Any, result: Any) -> None:
         """Note what the model's Python is told of tensors, besides their numbers."""
@@ -207,7 +256,7 @@ class Recorder(TorchFunctionMode):
             self._reads_dtypes = not all(self.recording.is_state(t) for _, t in tensors_inside(args))
         if name in LAYOUT_READS and not self.recording.is_state(args[0]):
             self.conditions.hold_layout(func, args, kwargs, result)
-        if name in TEXT_READS:
+        if name in TEXT_READS and self._real is None:
             self.recording.note("branch on data", name, "a text of a tensor, which the graph does not check")
         if func in GRADIENT_READS:
             held = f"the graph holds for {str(result)[:60]}, and does not check it"
@@ -251,7 +300,7 @@ class Recorder(TorchFunctionMode):
 
     def _call_module(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         path = self._paths.get(module)
-        if path is None or self._paused or threading.get_ident() != self._thread:
+        if path is None or self._paused or not self._one_thread.is_here():
             return self._module_call(module, *args, **kwargs)
         self.recording.scopes.append((path, type(module)))
         try:
@@ -259,7 +308,10 @@ class Recorder(TorchFunctionMode):
             is_leaf = is_plain and self._leaves.is_leaf(module, path)
             if is_leaf and self._can_be_arguments(module, path, (args, kwargs)):
                 call = Call("call_module", path, args, kwargs)
-                return self._call_whole(call, lambda: self._run_leaf(module, args, kwargs), module.training)
+                is_of_torch = type(module).__module__.startswith("torch.nn.")
+                return self._call_whole(
+                    call, lambda: self._run_leaf(module, args, kwargs), module.training, is_of_torch
+                )
             if path and is_plain and self._whole is not None and type(module) in self._whole.reasons:
                 call = Call("call_module", path, args, kwargs)
                 return self._call_part(
@@ -290,7 +342,7 @@ class Recorder(TorchFunctionMode):
     def _call_autograd_function(
         self, function: type[Function], apply: Callable[..., Any], args: tuple[Any, ...], kwargs: Any
     ) -> Any:
-        if self._paused or threading.get_ident() != self._thread:
+        if self._paused or not self._one_thread.is_here():
             return apply(*args, **kwargs)
         try:
             self.recording.argument((args, kwargs))
@@ -311,7 +363,7 @@ class Recorder(TorchFunctionMode):
         **kwargs: Any,
     ) -> Any:
         vmap = self._vmap
-        if self._paused or threading.get_ident() != self._thread:
+        if self._paused or not self._one_thread.is_here():
             return vmap(function, in_dims, out_dims, randomness, chunk, *args, **kwargs)
         body = VmapBody(function, in_dims, args)
         self.recording.bodies.append(body)
@@ -324,14 +376,20 @@ class Recorder(TorchFunctionMode):
         call = Call("call_function", body.target(out_dims, randomness), tuple(body.given), {})
         return self._recorded(call, result, False)
 
-    def _call_whole(self, call: Call, run: Callable[[], Any], impure: bool) -> Any:
-        """Run something without recording what it calls, as one node."""
+    def _call_whole(self, call: Call, run: Callable[[], Any], impure: bool, is_of_torch: bool = False) -> Any:
+        """Run something without recording what it calls, as one node.
+
+        What modules of torch give is of the shape that follows from their inputs.
+        """
         versions = _versions(call.args, call.kwargs)
         with self._unseen():
             result = run()
         written = versions != _versions(call.args, call.kwargs)
         result = result if written else _distinct(result, (call.args, dict(call.kwargs)))
-        return self._recorded(call, result, written, impure)
+        result = self._recorded(call, result, written, impure)
+        if self._real is not None and not is_of_torch:
+            self.conditions.hold_given(name_of(call.target), result, Unknown())
+        return result
 
     def _call_function(
         self,
@@ -340,7 +398,7 @@ class Recorder(TorchFunctionMode):
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
     ) -> Any:
-        if self._paused or self.recording.bodies or threading.get_ident() != self._thread:
+        if self._paused or self.recording.bodies or not self._one_thread.is_here():
             return original(*args, **kwargs)
         if is_method(function):
             module, *others = args
@@ -374,15 +432,17 @@ class Recorder(TorchFunctionMode):
         if (state := autocast_state()) != self._autocast and call.op != "call_module":
             call = Call("call_function", UnderAutocast(call.target, state), call.args, call.kwargs)
         self.conditions.hold_decisions()
+        if self._real is not None:
+            result = self._real.watch(result)
         return self.recording.add(call, result, written, impure)
 
     def _make_placeholders(self, arguments: tuple[Argument, ...], values: Mapping[str, Any]) -> None:
-        # Constants have a default, which only parameters at the end of a signature can have.
-        ordered = sorted(arguments, key=lambda a: a.by_keyword and a.is_constant)
-        last = max((i for i, a in enumerate(ordered) if not a.is_constant), default=-1)
+        # Only parameters at the end of a signature can have a default.
+        ordered = sorted(arguments, key=lambda a: a.by_keyword and len(a.placeholder_default))
+        last = max((i for i, a in enumerate(ordered) if not a.placeholder_default), default=-1)
         made: list[tuple[Node, Argument]] = []
         for index, argument in enumerate(ordered):
-            default = (argument.value,) if argument.is_constant and index > last else ()
+            default = argument.placeholder_default if index > last else ()
             node = self.recording.graph.create_node("placeholder", argument.name, default)
             self.recording.bind_input(values[argument.name], node)
             made.append((node, argument))
@@ -391,11 +451,13 @@ class Recorder(TorchFunctionMode):
 
     @contextmanager
     def _unseen(self, paused: bool = True) -> Iterator[None]:
-        before, self._paused = self._paused, paused
+        before = self._paused
+        self._paused = self._one_thread.is_paused = paused
         try:
-            yield
+            with self._sizes.asked(by_model=not paused):
+                yield
         finally:
-            self._paused = before
+            self._paused = self._one_thread.is_paused = before
 
     def _seen(self, function: Callable[..., Any]) -> Callable[..., Any]:
         def call(*args: Any, **kwargs: Any) -> Any:
@@ -407,7 +469,7 @@ class Recorder(TorchFunctionMode):
     @contextmanager
     def _calls_seen(self) -> Iterator[None]:
         """Let calls of modules and of autograd's functions, which torch hides from modes, be seen."""
-        apply = vars(Function)["apply"]
+        apply, from_numpy = vars(Function)["apply"], torch.from_numpy
 
         def call(module: nn.Module, *args: Any, **kwargs: Any) -> Any:
             return self._call_module(module, args, kwargs)
@@ -416,13 +478,19 @@ class Recorder(TorchFunctionMode):
             # A classmethod of Python or, from torch 2.15 on, one of C.
             return self._call_autograd_function(function, apply.__get__(None, function), args, kwargs)
 
+        def from_array(ndarray: Any) -> torch.Tensor:
+            is_seen = self._one_thread.is_here() and isinstance(ndarray, np.ndarray)
+            return torch.as_tensor(ndarray) if is_seen else from_numpy(ndarray)
+
         try:
+            torch.from_numpy = from_array
             nn.Module.__call__ = call  # type: ignore[method-assign]
             Function.apply = classmethod(call_function)  # type: ignore[method-assign, assignment]
             vars(apis)["vmap_impl"] = self._call_vmap
             with nullcontext() if self._whole is None else self._whole.calls_seen(self._call_function):
                 yield
         finally:
+            torch.from_numpy = from_numpy
             vars(apis)["vmap_impl"] = self._vmap
             nn.Module.__call__ = self._module_call  # type: ignore[method-assign]
             Function.apply = apply  # type: ignore[method-assign]
@@ -474,6 +542,10 @@ def _tells_a_dtype(func: Callable[..., Any], result: Any) -> bool:
     name = name_of(func)
     is_type = name == "type" and isinstance(result, str)  # with an argument it is a cast
     return isinstance(result, torch.dtype) or is_type or not DTYPE_READS.isdisjoint((func, name))
+
+
+def _has_nodes(argument: Any) -> bool:
+    return any(isinstance(leaf, Node) for leaf in tree_leaves(argument))
 
 
 def _gives_new_values(result: Any, known: Mapping[sympy.Symbol, Any]) -> bool:

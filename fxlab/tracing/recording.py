@@ -268,9 +268,10 @@ class Recording:
         name = self._names.get(id(original))
         if name is None and (isinstance(original, FakeTensor) or original in self._made):
             raise TraceError(
-                "A tensor was made by a call that torch does not show (inside torch.vmap, a compiled or a "
-                f"scripted function), at {where(self.frames()) or 'an unknown line'}. Name the module that "
-                "does this in leaf_modules."
+                "A tensor was made by a call that torch does not show (in another thread, in the memory of "
+                "numpy, inside torch.vmap, a compiled or a scripted function), at "
+                f"{where(self.frames()) or 'an unknown line'}. Name the module that does this in "
+                "leaf_modules."
             )
         node = self.constant_node(original) if name is None else self._get_attr(name)
         self.describe(node, tensor)

@@ -65,8 +65,8 @@ class Finding:
     """One thing that a trace follows, fixed or checked."""
 
     kind: str
-    """``symbolic size``, ``fixed size``, ``fixed dtype``, ``branch on a size``, ``branch on data``, ``kept
-    whole``, ``constant``, ``gradient``, ``attribute``, ``state`` or ``check``."""
+    """``symbolic size``, ``fixed size``, ``fixed dtype``, ``branch on a size``, ``branch on data``,
+    ``requirement``, ``kept whole``, ``constant``, ``gradient``, ``attribute``, ``state`` or ``check``."""
     what: str
     """The dimension, condition, call or tensor that it is about."""
     detail: str = ""

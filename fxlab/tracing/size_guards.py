@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from traceback import FrameSummary
 from typing import Any
 
 import sympy
@@ -13,7 +12,6 @@ from fxlab.tracing.checking import Eager, EagerError, RefusalError, holds, large
 from fxlab.tracing.conditions import Conditions
 from fxlab.tracing.fake_inputs import FakeInputs, Size, name_of_size, resized
 from fxlab.tracing.report import REFUSAL, Finding
-from fxlab.tracing.source_lines import is_model_code
 from fxlab.tracing.varied import varied
 
 THOUGH = "though the model takes other sizes"
@@ -75,16 +73,10 @@ def _finding(size: Size, fakes: FakeInputs, needless: Collection[Size]) -> Findi
 
 
 def _branches(fakes: FakeInputs) -> list[tuple[Any, str]]:
-    """Return the conditions on sizes that the model's own code has decided on, and where."""
+    """Return the conditions on sizes that the model itself was told, and where."""
     known = set(fakes.symbols.values())
-    found: dict[Any, str] = {}
-    for guard in fakes.shape_env.guards:
-        frame = guard.sloc.framework_loc
-        if not isinstance(frame, FrameSummary) or not is_model_code(frame.filename):
-            continue
-        if guard.expr.free_symbols <= known:
-            found.setdefault(guard.expr, f"{frame.filename}:{frame.lineno}")
-    return list(found.items())
+    held = fakes.shape_env.held.items()
+    return [(condition, where) for condition, where in held if condition.free_symbols <= known]
 
 
 def _gives_a_number(condition: Any) -> bool:

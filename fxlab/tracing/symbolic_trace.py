@@ -25,7 +25,9 @@ from fxlab.tracing.fake_inputs import FakeInputs
 from fxlab.tracing.fake_state import put_fakes
 from fxlab.tracing.leaf_modules import Choice, LeafModules
 from fxlab.tracing.module_state import has_data, module_state_kept
+from fxlab.tracing.one_thread import OneThread
 from fxlab.tracing.parts import Part, Reason, parts_raising
+from fxlab.tracing.real_tensors import RealTensors
 from fxlab.tracing.recorder import Recorder
 from fxlab.tracing.recording import FEW_OPERATIONS, MOST_OPERATIONS, SizeError
 from fxlab.tracing.report import (
@@ -259,7 +261,9 @@ class _Ladder:
     ) -> GraphModule:
         fakes = FakeInputs(self._arguments, dynamic=dynamic, batch_only=batch_only, with_data=with_data)
         model = self._model
-        kept = module_state_kept(model), caches_bypassed(model), sizes_in_builtins(model)
+        one_thread = fakes.mode.one_thread = OneThread()
+        made = TensorsMade()
+        kept = module_state_kept(model), caches_bypassed(model, made), sizes_in_builtins(model)
         computing = arithmetic_remembered(fakes.shape_env), enable_python_dispatcher()
         # The dispatcher of Python can follow symbolic sizes into operators that are made of others.
         with RestoringStack(*kept, *computing):
@@ -268,32 +272,42 @@ class _Ladder:
                 self._model,
                 self._leaves,
                 fakes.as_fake,
+                fakes.shape_env,
+                one_thread,
+                made,
                 originals,
-                new_decisions=fakes.new_decisions,
                 whole=None if whole is None else WholeParts(whole, fakes),
                 most_operations=most_operations,
             )
-            with RestoringStack(_random_numbers_of_checks(enabled=with_data), fakes.mode):
+            with RestoringStack(_random_numbers_of_checks(enabled=with_data), made, fakes.mode):
                 recorder.record(self._arguments, fakes.values)
-        return self._finished(recorder, fakes, keeps_parts=whole is not None)
+        return self._finished(recorder, fakes, keeps_parts=whole is not None, computed_on_data=with_data)
 
     def _on_real_tensors(self) -> GraphModule:
         fakes = FakeInputs(self._arguments, dynamic=False)
-        made = TensorsMade()
-        recorder = Recorder(self._model, self._leaves, fakes.as_fake, made=made)
+        one_thread, made = OneThread(), TensorsMade()
+        real = RealTensors(fakes, one_thread)
         with torch.inference_mode(False):
             values = {a.name: map_tensors(lambda _, t: t.clone(), a.value) for a in self._arguments}
-        kept = module_state_kept(self._model, values=True), caches_bypassed(self._model)
-        with RestoringStack(*kept, _random_numbers_of_checks(), made):
-            recorder.record(self._arguments, values)
-        return self._finished(recorder, fakes)
+        model = self._model
+        kept = module_state_kept(model, values=True), caches_bypassed(model, made)
+        with RestoringStack(*kept, _random_numbers_of_checks(), real):
+            originals = real.put_in(model)
+            recorder = Recorder(
+                model, self._leaves, fakes.as_fake, fakes.shape_env, one_thread, made, originals, real
+            )
+            with made:
+                recorder.record(self._arguments, {name: real.watch(value) for name, value in values.items()})
+        return self._finished(recorder, fakes, computed_on_data=True)
 
-    def _finished(self, recorder: Recorder, fakes: FakeInputs, *, keeps_parts: bool = False) -> GraphModule:
+    def _finished(
+        self, recorder: Recorder, fakes: FakeInputs, *, computed_on_data: bool, keeps_parts: bool = False
+    ) -> GraphModule:
         recording = recorder.recording
         result = assemble(self._model, recording.graph, recording.constants)
         findings = [*recording.findings]
         if self._wants_check and self._has_data:
-            findings += check_against_eager(self._eager, result, fakes)
+            findings += check_against_eager(self._eager, result, fakes, on_other_data=computed_on_data)
             if any(finding.kind == "attribute" for finding in findings):
                 findings += check_second_run(self._eager, result)
         findings += guard_sizes(
