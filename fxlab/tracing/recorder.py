@@ -48,15 +48,16 @@ from fxlab.tracing.fake_results import fake_result
 from fxlab.tracing.fake_state import Originals
 from fxlab.tracing.leaf_modules import LeafModules
 from fxlab.tracing.methods import method_of
+from fxlab.tracing.mode_reads import ModeReads
 from fxlab.tracing.module_state import attributes_of, changed_attributes
 from fxlab.tracing.objects import output_argument
 from fxlab.tracing.parts import Part, is_method
-from fxlab.tracing.recording import MOST_OPERATIONS, Recording, is_one_of
+from fxlab.tracing.recording import MOST_OPERATIONS, RecordedNodes, Recording, is_one_of
 from fxlab.tracing.recurrent import is_recurrent_on_fakes, recurrent_results
 from fxlab.tracing.report import Finding, TraceError
 from fxlab.tracing.size_builtins import as_python_number
 from fxlab.tracing.sizes import SymbolicNumber, expression_of
-from fxlab.tracing.source_lines import is_asked_by_fakes
+from fxlab.tracing.source_lines import is_asked_by_fakes, where
 from fxlab.tracing.vmapped import VmapBody
 from fxlab.tracing.whole_parts import CannotBeWholeError, WholeParts
 
@@ -86,6 +87,8 @@ class Recorder(TorchFunctionMode):
         The parts of the model that are called as they are.
     most_operations
         How complicated a size may be.
+    expected
+        What another run has recorded, if this one is to end as soon as it records something else.
 
     Attributes
     ----------
@@ -93,6 +96,8 @@ class Recorder(TorchFunctionMode):
         What has been recorded.
     conditions : Conditions
         Adds to it what the graph checks.
+    mode_reads : ModeReads
+        Where the model has read its mode.
     """
 
     def __init__(
@@ -105,10 +110,14 @@ class Recorder(TorchFunctionMode):
         new_decisions: Callable[[], Iterable[Decision]] = tuple,
         whole: WholeParts | None = None,
         most_operations: int = MOST_OPERATIONS,
+        expected: RecordedNodes | None = None,
     ) -> None:
         super().__init__()
-        self.recording = Recording(model, value_in_meta, originals or Originals(), made, most_operations)
+        self.recording = Recording(
+            model, value_in_meta, originals or Originals(), made, most_operations, expected
+        )
         self.conditions = Conditions(self.recording, new_decisions)
+        self.mode_reads = ModeReads(model, lambda: where(self.recording.frames()))
         self._model = model
         self._leaves = leaves
         self._whole = whole
@@ -138,8 +147,8 @@ class Recorder(TorchFunctionMode):
         self.recording.outside = sys._getframe()
         inputs = inputs_of(arguments, values)
         autocast = AutocastUse()
-        run = torch.inference_mode(False), torch.enable_grad(), autocast.watched(), self._calls_seen(), self
-        with RestoringStack(*run):
+        watched = autocast.watched(), self.mode_reads.watched(), self._calls_seen()
+        with RestoringStack(torch.inference_mode(False), torch.enable_grad(), *watched, self):
             output = self._model(**inputs) if isinstance(inputs, dict) else self._model(*inputs)
         with torch.enable_grad():
             self._write_replaced_buffers()
@@ -256,15 +265,17 @@ class Recorder(TorchFunctionMode):
         self.recording.scopes.append((path, type(module)))
         try:
             is_plain = not self.recording.bodies and autocast_state() == self._autocast
-            is_leaf = is_plain and self._leaves.is_leaf(module, path)
+            is_leaf = is_plain and self._leaves.is_leaf(module, path) and not self.mode_reads.is_set(module)
             if is_leaf and self._can_be_arguments(module, path, (args, kwargs)):
                 call = Call("call_module", path, args, kwargs)
-                return self._call_whole(call, lambda: self._run_leaf(module, args, kwargs), module.training)
+                is_impure = vars(module).get("training") is not False
+                return self._call_whole(call, lambda: self._run_leaf(module, args, kwargs), is_impure)
             if path and is_plain and self._whole is not None and type(module) in self._whole.reasons:
                 call = Call("call_module", path, args, kwargs)
-                return self._call_part(
-                    type(module), lambda *a, **k: self._module_call(module, *a, **k), call, module
-                )
+                with self.mode_reads.ignored():
+                    return self._call_part(
+                        type(module), lambda *a, **k: self._module_call(module, *a, **k), call, module
+                    )
             if module._backward_hooks or module._backward_pre_hooks:
                 what = path or "the model"
                 self.recording.note("gradient", what, "its backward hooks are not in the graph")
@@ -273,9 +284,10 @@ class Recorder(TorchFunctionMode):
             self.recording.scopes.pop()
 
     def _run_leaf(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        if is_recurrent_on_fakes(module, args):
-            return recurrent_results(module, *args, **kwargs)
-        return self._module_call(module, *args, **kwargs)
+        with self.mode_reads.ignored():
+            if is_recurrent_on_fakes(module, args):
+                return recurrent_results(module, *args, **kwargs)
+            return self._module_call(module, *args, **kwargs)
 
     def _can_be_arguments(self, module: nn.Module, path: str, values: Any) -> bool:
         """Tell whether a leaf can be called from a graph; one that the caller named must be."""
@@ -345,7 +357,9 @@ class Recorder(TorchFunctionMode):
         if is_method(function):
             module, *others = args
             target = method_of(module, function.__name__, self._copied_settings)
-            return self._call_part(function, target, Call("call_function", target, tuple(others), kwargs))
+            call = Call("call_function", target, tuple(others), kwargs)
+            with self.mode_reads.standing_for(module):
+                return self._call_part(function, target, call)
         return self._call_part(function, original, Call("call_function", function, args, kwargs))
 
     def _call_part(
@@ -360,7 +374,7 @@ class Recorder(TorchFunctionMode):
         known = frozenset(self.recording.symbols)
         with self._unseen():
             result, written = self._whole.run(part, run, call.args, call.kwargs, module)
-            result = self._recorded(call, result, written, module is not None and module.training)
+            result = self._recorded(call, result, written, module is not None and vars(module)["training"])
             self.conditions.hold_result(part.__name__, result, known)
         reason = self._whole.reasons[part]
         what = part.__name__ if module is None else f"{self.recording.scopes[-1][0]} ({part.__name__})"

@@ -6,6 +6,7 @@ import sys
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass
 from typing import Any, cast
 
 import torch
@@ -23,10 +24,11 @@ from fxlab.tracing.example_inputs import example_inputs
 from fxlab.tracing.fake_inputs import FakeInputs
 from fxlab.tracing.fake_state import put_fakes
 from fxlab.tracing.leaf_modules import Choice, LeafModules
+from fxlab.tracing.mode_reads import ModeReads, require_modes, set_modes
 from fxlab.tracing.module_state import has_data, module_state_kept
 from fxlab.tracing.parts import Part, Reason, parts_raising
 from fxlab.tracing.recorder import Recorder
-from fxlab.tracing.recording import FEW_OPERATIONS, MOST_OPERATIONS, SizeError
+from fxlab.tracing.recording import FEW_OPERATIONS, MOST_OPERATIONS, RecordedNodes, SizeError
 from fxlab.tracing.report import (
     BATCH,
     DATA,
@@ -40,7 +42,7 @@ from fxlab.tracing.report import (
 )
 from fxlab.tracing.size_arithmetic import arithmetic_remembered
 from fxlab.tracing.size_builtins import sizes_in_builtins
-from fxlab.tracing.size_guards import THOUGH, guard_sizes
+from fxlab.tracing.size_guards import THOUGH, branches_on_sizes, guard_sizes
 from fxlab.tracing.source_lines import where_raised
 from fxlab.tracing.tensors_made import TensorsMade
 from fxlab.tracing.whole_parts import CannotBeWholeError, WholeParts
@@ -138,6 +140,35 @@ def symbolic_trace(
         return ladder.climb_down(dynamic, interrupted)
 
 
+@dataclass(frozen=True)
+class _Recorded:
+    """A run that was recorded, and what it ran on."""
+
+    recorder: Recorder
+    fakes: FakeInputs
+
+    def nodes(self) -> RecordedNodes:
+        """Return what was recorded, with the branches taken on sizes and what is not in the graph."""
+        recording, fakes = self.recorder.recording, self.fakes
+        findings = [f for f in recording.findings if f.kind not in ("constant", "kept whole")]
+        return recording.nodes_by_name() | {
+            "branches": {str(condition) for condition, _ in branches_on_sizes(fakes)},
+            "sizes": tuple(str(fakes.expression(size)) for size in fakes.given),
+            "findings": tuple((finding.kind, finding.what, finding.detail) for finding in findings),
+            "constants": tuple(map(id, recording.constants.values())),
+        }
+
+
+@dataclass(frozen=True)
+class _Traced:
+    """A graph module, and how it depends on the mode of the model."""
+
+    module: GraphModule
+    mode_reads: ModeReads
+    is_same: Callable[[bool], bool]
+    """Tells whether the same is recorded in training, or in evaluation mode."""
+
+
 class _Ladder:
     """Ways to record a model, the most general first."""
 
@@ -152,7 +183,7 @@ class _Ladder:
         self._failure: Exception | None = None
 
     def climb_down(self, dynamic: bool, interrupted: Callable[[], bool]) -> GraphModule:
-        rungs: list[tuple[str, Callable[[], GraphModule]]] = []
+        rungs: list[tuple[str, Callable[[], _Traced]]] = []
         if dynamic:
             rungs.append((DYNAMIC, lambda: self._on_fakes(dynamic=True)))
             if self._has_data:
@@ -178,11 +209,14 @@ class _Ladder:
             if rung in (DYNAMIC, DATA) and self._reasons and (better := self._holding_for_more()):
                 steps.append(f"{rung}: {self._reasons[0].what} (at {self._reasons[0].where})")
                 rung, result = WHOLE, better
+            findings = self._mode_held(result)
             if interrupted():
                 raise KeyboardInterrupt
-            report = result.meta["trace"] = TraceReport(rung, result.meta["trace"], tuple(steps))
+            traced = result.module
+            report = TraceReport(rung, (*traced.meta["trace"], *findings), tuple(steps))
+            traced.meta["trace"] = report
             _warn(report)
-            return result
+            return traced
         last = self._failure
         assert last is not None
         if isinstance(last, TraceError):
@@ -194,7 +228,16 @@ class _Ladder:
             "leaf_modules."
         ) from last
 
-    def _holding_for_more(self) -> GraphModule | None:
+    def _mode_held(self, traced: _Traced) -> list[Finding]:
+        """Make a graph refuse the other mode, if the model has read its mode and does something else there."""
+        reads = traced.mode_reads
+        if not reads.places or (len(reads.modes_read) == 1 and traced.is_same(True not in reads.modes_read)):
+            return []
+        findings = require_modes(traced.module, self._model, reads)
+        traced.module.recompile()
+        return findings
+
+    def _holding_for_more(self) -> _Traced | None:
         """Return a graph for other sizes and data than those that what was recorded holds for."""
         reasons = self._reasons
         try:
@@ -204,7 +247,7 @@ class _Ladder:
         finally:
             self._reasons = reasons
 
-    def _with_parts_whole(self) -> GraphModule:
+    def _with_parts_whole(self) -> _Traced:
         """Keep those parts whole that make a plain number of a size or of data, or cannot be recorded."""
         parts: dict[Part, Reason] = {}
         # Nothing would be left of a model of which all but the head is one node.
@@ -212,7 +255,7 @@ class _Ladder:
         impossible: set[Part] = {type(self._model)}
         if isinstance(base, nn.Module):
             impossible.add(type(base))
-        result: GraphModule | None = None
+        result: _Traced | None = None
         # The run before this rung has told the first parts.
         failure, reasons = self._failure, self._reasons
         has_other = failure is None  # one that can be read more easily, and holds for as many images
@@ -255,28 +298,45 @@ class _Ladder:
         with_data: bool = False,
         whole: Mapping[Part, Reason] | None = None,
         most_operations: int = MOST_OPERATIONS,
-    ) -> GraphModule:
-        fakes = FakeInputs(self._arguments, dynamic=dynamic, batch_only=batch_only, with_data=with_data)
-        model = self._model
-        kept = module_state_kept(model), caches_bypassed(model), sizes_in_builtins(model)
-        computing = arithmetic_remembered(fakes.shape_env), enable_python_dispatcher()
-        # The dispatcher of Python can follow symbolic sizes into operators that are made of others.
-        with RestoringStack(*kept, *computing):
-            originals = put_fakes(self._model, fakes.mode)
-            recorder = Recorder(
-                self._model,
-                self._leaves,
-                fakes.as_fake,
-                originals,
-                new_decisions=fakes.new_decisions,
-                whole=None if whole is None else WholeParts(whole, fakes),
-                most_operations=most_operations,
-            )
-            with RestoringStack(_random_numbers_of_checks(enabled=with_data), fakes.mode):
-                recorder.record(self._arguments, fakes.values)
-        return self._finished(recorder, fakes, keeps_parts=whole is not None)
+    ) -> _Traced:
+        whole = whole and dict(whole)
 
-    def _on_real_tensors(self) -> GraphModule:
+        def record(training: bool | None = None, expected: RecordedNodes | None = None) -> _Recorded:
+            fakes = FakeInputs(self._arguments, dynamic=dynamic, batch_only=batch_only, with_data=with_data)
+            model = self._model
+            kept = module_state_kept(model), caches_bypassed(model), sizes_in_builtins(model)
+            computing = arithmetic_remembered(fakes.shape_env), enable_python_dispatcher()
+            # The dispatcher of Python can follow symbolic sizes into operators that are made of others.
+            with RestoringStack(*kept, *computing):
+                if training is not None:
+                    set_modes(model, training)
+                originals = put_fakes(self._model, fakes.mode)
+                recorder = Recorder(
+                    self._model,
+                    self._leaves,
+                    fakes.as_fake,
+                    originals,
+                    new_decisions=fakes.new_decisions,
+                    whole=None if whole is None else WholeParts(whole, fakes),
+                    most_operations=most_operations,
+                    expected=expected,
+                )
+                with RestoringStack(_random_numbers_of_checks(enabled=with_data), fakes.mode):
+                    recorder.record(self._arguments, fakes.values)
+            return _Recorded(recorder, fakes)
+
+        first = record()
+        nodes = first.nodes() if first.recorder.mode_reads.places else {}
+
+        def is_same(training: bool) -> bool:
+            try:
+                return record(training, nodes).nodes() == nodes
+            except Exception:  # the model's own code runs here, and may raise anything
+                return False
+
+        return self._finished(first, is_same, keeps_parts=whole is not None)
+
+    def _on_real_tensors(self) -> _Traced:
         fakes = FakeInputs(self._arguments, dynamic=False)
         made = TensorsMade()
         recorder = Recorder(self._model, self._leaves, fakes.as_fake, made=made)
@@ -285,9 +345,12 @@ class _Ladder:
         kept = module_state_kept(self._model, values=True), caches_bypassed(self._model)
         with RestoringStack(*kept, _random_numbers_of_checks(), made):
             recorder.record(self._arguments, values)
-        return self._finished(recorder, fakes)
+        return self._finished(_Recorded(recorder, fakes), lambda training: False)
 
-    def _finished(self, recorder: Recorder, fakes: FakeInputs, *, keeps_parts: bool = False) -> GraphModule:
+    def _finished(
+        self, recorded: _Recorded, is_same: Callable[[bool], bool], *, keeps_parts: bool = False
+    ) -> _Traced:
+        recorder, fakes = recorded.recorder, recorded.fakes
         recording = recorder.recording
         result = assemble(self._model, recording.graph, recording.constants)
         findings = [*recording.findings]
@@ -302,7 +365,7 @@ class _Ladder:
         result.meta["trace"] = tuple(findings)
         needless = {finding.what for finding in findings if THOUGH in finding.detail}
         self._reasons = fakes.reasons(needless, numbers=keeps_parts)
-        return result
+        return _Traced(result, recorder.mode_reads, is_same)
 
 
 def _not_compiled() -> AbstractContextManager[None]:

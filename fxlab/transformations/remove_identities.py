@@ -74,6 +74,10 @@ class RemoveIdentities(RewritePass[Identity]):
         reason = why_no_identity(candidate, facts)
         return reason if reason or candidate.node.users else "nothing reads it"
 
+    def behaves_by_mode(self, candidate: Identity, facts: GraphFacts) -> tuple[Node, ...]:
+        """Return the call of a dropout module."""
+        return (candidate.node,) if isinstance(candidate.module, DROPOUT_MODULES) else ()
+
     def describe(self, candidate: Identity) -> str:
         """Name what is read instead."""
         value = _value(candidate.node)
