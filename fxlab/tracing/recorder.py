@@ -31,6 +31,7 @@ from fxlab.tracing.calls import (
     DTYPE_READS,
     GRADIENT_READS,
     LAYOUT_READS,
+    LEAF_MAKERS,
     NUMBER_OF,
     TEXT_READS,
     AutogradFunction,
@@ -178,6 +179,11 @@ class Recorder(TorchFunctionMode):
             with self:
                 return iter(args[0].unbind(0))
         name = name_of(func)
+        if name == "backward":
+            raise TraceError(
+                "The model calls backward(), which leaves gradients in tensors, where a graph cannot read them. "
+                "torch.autograd.grad, which returns them, can be recorded."
+            )
         if name in DATA_READS and (known := self._read_of_state(func, args, kwargs)) is not None:
             return known[0]
         if name in NUMBER_OF and isinstance(args[0], FakeTensor):
@@ -201,6 +207,8 @@ class Recorder(TorchFunctionMode):
         if not written and not _gives_new_values(result, self.recording.symbols):
             return result
         call = as_call(func, args, kwargs)
+        if name in LEAF_MAKERS:
+            return self._recorded(call, result, False, True)
         result = result if written else _distinct(result, (args, kwargs))
         result = self._recorded(call, result, written)
         if is_shaped_by_data(name, args, kwargs):
