@@ -72,4 +72,5 @@ def put_required(graph_module: GraphModule, required: RequireModes) -> str:
 
 def first_computing(graph: Graph) -> Node:
     """Return the first node that is no placeholder."""
-    return next(node for node in graph.nodes if node.op != "placeholder")
+    first: Node = next(node for node in graph.nodes if node.op != "placeholder")
+    return first

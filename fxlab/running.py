@@ -109,7 +109,11 @@ def call_arguments(inputs: Inputs) -> tuple[tuple[Any, ...], dict[str, Any]]:
 def _without_history(leaf: Any) -> Any:
     if isinstance(leaf, torch.Tensor):
         return leaf.detach()
-    return put_together(map_tensors(lambda _, tensor: tensor.detach(), parted(leaf))) if is_object(leaf) else leaf
+    return (
+        put_together(map_tensors(lambda _, tensor: tensor.detach(), parted(leaf)))
+        if is_object(leaf)
+        else leaf
+    )
 
 
 def _copied(leaf: Any) -> Any:

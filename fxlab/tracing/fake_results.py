@@ -57,14 +57,14 @@ def _grad(
     is_grads_batched: bool = False,
     **options: Any,
 ) -> tuple[torch.Tensor, ...] | None:
-    """Derivatives have the shapes of what they are taken by; nothing here has a history to go back through."""
+    """Derivatives have the shapes of what they are taken by; nothing here has a history to go back."""
     if not all(isinstance(tensor, FakeTensor) for tensor in inputs):
         return None
     if not (any(t.requires_grad for t in outputs) and all(t.requires_grad for t in inputs)):
         return None  # an error of torch's own
     unused = allow_unused and not materialize_grads
     if unused or is_grads_batched or any(map(has_data, inputs)):
-        raise TraceError("Derivatives that may be None, that are taken in batches or decided on need real inputs")
+        raise TraceError("Derivatives that may be None, in batches or decided on need real inputs")
     made = tuple(torch.empty_like(tensor).requires_grad_(create_graph) for tensor in inputs)
     return tuple(map(torch.ops.aten.alias, made)) if create_graph else made
 
@@ -206,7 +206,7 @@ class _Computed(Function):
         return given[0].new_empty(shape)
 
 
-_MAKERS: dict[Any, Callable[..., torch.Tensor | None]] = {
+_MAKERS: dict[Any, Callable[..., Any]] = {
     nn.functional.linear: _linear,
     torch.matmul: _matmul,
     torch.Tensor.matmul: _matmul,

@@ -6,6 +6,7 @@ import sys
 import threading
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
+from functools import partial
 from types import FunctionType
 from typing import Any
 
@@ -13,12 +14,13 @@ import numpy as np
 import sympy
 import torch
 from torch import nn
-from torch._functorch import apis
+from torch._functorch import apis, eager_transforms
 from torch._subclasses.fake_tensor import FakeTensor, unset_fake_temporarily
 from torch.autograd import Function
 from torch.fx import Node
 from torch.nn.functional import scaled_dot_product_attention
 from torch.overrides import TorchFunctionMode
+from torch.utils.checkpoint import CheckpointFunction
 
 from fxlab.interrupts import InterruptsHeld, RestoringStack
 from fxlab.nested import map_tensors, tensors_inside
@@ -62,6 +64,8 @@ from fxlab.tracing.source_lines import is_asked_by_fakes, where
 from fxlab.tracing.vmapped import VmapBody
 from fxlab.tracing.whole_parts import CannotBeWholeError, WholeParts
 
+_DERIVATIVES = ("grad_increment_nesting", "jvp_increment_nesting")
+"""What each derivative of ``torch.func`` goes through."""
 _OF_NUMPY = (torch.tensor, torch.as_tensor, torch.asarray, torch.from_numpy)
 
 
@@ -134,7 +138,9 @@ class Recorder(TorchFunctionMode):
         self._copied_settings: dict[int, Any] = {}
         self._reads_dtypes = False
 
-    def record(self, arguments: tuple[Argument, ...], values: Mapping[str, Any]) -> Any:
+    def record(
+        self, arguments: tuple[Argument, ...], values: Mapping[str, Any], *, gradients: bool = True
+    ) -> Any:
         """Run the model once, make the graph, and return what the model returned.
 
         Parameters
@@ -143,13 +149,15 @@ class Recorder(TorchFunctionMode):
             The inputs, which become placeholders.
         values
             What to run on: name of the argument -> its value, with fake or real tensors.
+        gradients
+            Whether to run with gradients.
         """
         self._make_placeholders(arguments, values)
         self.recording.outside = sys._getframe()
         inputs = inputs_of(arguments, values)
         autocast = AutocastUse()
         watched = autocast.watched(), self.mode_reads.watched(), self._calls_seen()
-        with RestoringStack(torch.inference_mode(False), torch.enable_grad(), *watched, self):
+        with RestoringStack(torch.inference_mode(False), torch.set_grad_enabled(gradients), *watched, self):
             output = self._model(**inputs) if isinstance(inputs, dict) else self._model(*inputs)
         with torch.enable_grad():
             self._write_replaced_buffers()
@@ -179,10 +187,12 @@ class Recorder(TorchFunctionMode):
             with self:
                 return iter(args[0].unbind(0))
         name = name_of(func)
+        if isinstance(func, torch._ops.HigherOrderOperator):
+            raise _hidden(f"torch's operator {func.__name__}, which is given functions")
         if name == "backward":
             raise TraceError(
-                "The model calls backward(), which leaves gradients in tensors, where a graph cannot read them. "
-                "torch.autograd.grad, which returns them, can be recorded."
+                "The model calls backward(), which leaves gradients in tensors, where a graph cannot read "
+                "them. torch.autograd.grad, which returns them, can be recorded."
             )
         if name in DATA_READS and (known := self._read_of_state(func, args, kwargs)) is not None:
             return known[0]
@@ -312,6 +322,9 @@ class Recorder(TorchFunctionMode):
     ) -> Any:
         if self._paused or threading.get_ident() != self._thread:
             return apply(*args, **kwargs)
+        if function is CheckpointFunction and any(t.requires_grad for _, t in tensors_inside(args[2:])):
+            # It runs without gradient what it runs again in its backward, for the gradient of just that.
+            return args[0](*args[2:])
         try:
             self.recording.argument((args, kwargs))
         except TraceError:
@@ -438,13 +451,22 @@ class Recorder(TorchFunctionMode):
             # A classmethod of Python or, from torch 2.15 on, one of C.
             return self._call_autograd_function(function, apply.__get__(None, function), args, kwargs)
 
+        nesting = {name: vars(eager_transforms)[name] for name in _DERIVATIVES}
+
+        def nested(name: str) -> Any:
+            if self._paused or threading.get_ident() != self._thread:
+                return nesting[name]()
+            raise _hidden("a derivative of torch.func (grad, vjp, jvp, jacrev, jacfwd, hessian)")
+
         try:
+            vars(eager_transforms).update({name: partial(nested, name) for name in nesting})
             nn.Module.__call__ = call  # type: ignore[method-assign]
             Function.apply = classmethod(call_function)  # type: ignore[method-assign, assignment]
             vars(apis)["vmap_impl"] = self._call_vmap
             with nullcontext() if self._whole is None else self._whole.calls_seen(self._call_function):
                 yield
         finally:
+            vars(eager_transforms).update(nesting)
             vars(apis)["vmap_impl"] = self._vmap
             nn.Module.__call__ = self._module_call  # type: ignore[method-assign]
             Function.apply = apply  # type: ignore[method-assign]
@@ -464,6 +486,13 @@ class Recorder(TorchFunctionMode):
             node = self.recording.graph.call_method("copy_", (self.recording.node_of(before), value))
             self.recording.describe(node, before)
             self.recording.impure.add(node)
+
+
+def _hidden(what: str) -> TraceError:
+    return TraceError(
+        f"The model uses {what}. Torch hides what is computed inside, so it cannot be recorded. Name the "
+        "module that does this in leaf_modules."
+    )
 
 
 def _versions(args: Any, kwargs: Mapping[str, Any]) -> list[int]:

@@ -13,6 +13,8 @@ import torch
 from torch import nn
 from torch._dispatch.python import enable_python_dispatcher
 from torch.fx import GraphModule
+from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
+from torch.nn.parameter import is_lazy
 
 from fxlab.interrupts import RestoringStack, interrupts_noted
 from fxlab.nested import map_tensors
@@ -36,6 +38,7 @@ from fxlab.tracing.report import (
     FIXED,
     REAL,
     WHOLE,
+    Finding,
     TraceError,
     TraceReport,
     TraceWarning,
@@ -45,6 +48,7 @@ from fxlab.tracing.size_builtins import sizes_in_builtins
 from fxlab.tracing.size_guards import THOUGH, branches_on_sizes, guard_sizes
 from fxlab.tracing.source_lines import where_raised
 from fxlab.tracing.tensors_made import TensorsMade
+from fxlab.tracing.torch_logs import torch_logs_silent
 from fxlab.tracing.whole_parts import CannotBeWholeError, WholeParts
 
 _MOST_LIMITS = 10
@@ -128,6 +132,13 @@ def symbolic_trace(
     unknown = leaves.paths - dict(model.named_modules()).keys()
     if unknown:
         raise ValueError(f"leaf_modules: the model has no module {', '.join(sorted(unknown))}")
+    if lazy := [
+        name for name, tensor in (*model.named_parameters(), *model.named_buffers()) if is_lazy(tensor)
+    ]:
+        raise ValueError(
+            f"model: {', '.join(lazy[:3])}{' and more' if len(lazy) > 3 else ''} not initialized yet, as the "
+            "shapes of lazy modules come with the first inputs. Run the model on them once, then trace it."
+        )
     names = None if input_names is None else tuple(input_names)
     if inputs is None:
         inputs = example_inputs(model, input_names=names)
@@ -136,7 +147,7 @@ def symbolic_trace(
             raise ValueError(f"input_names: inputs must be a mapping that has each of {', '.join(names)}")
         inputs = {name: inputs[name] for name in names}
     ladder = _Ladder(model, bound_arguments(model, inputs), leaves, check)
-    with _not_compiled(), interrupts_noted() as interrupted:
+    with _not_compiled(), torch_logs_silent(), interrupts_noted() as interrupted:
         return ladder.climb_down(dynamic, interrupted)
 
 
@@ -181,6 +192,7 @@ class _Ladder:
         self._eager = Eager(model, arguments, has_data=self._has_data)
         self._reasons: list[Reason] = []
         self._failure: Exception | None = None
+        self._gradients = True
 
     def climb_down(self, dynamic: bool, interrupted: Callable[[], bool]) -> GraphModule:
         rungs: list[tuple[str, Callable[[], _Traced]]] = []
@@ -193,7 +205,7 @@ class _Ladder:
         rungs.append((FIXED, lambda: self._on_fakes(dynamic=False)))
         if self._has_data:
             rungs.append((REAL, self._on_real_tensors))
-        steps: list[str] = []
+        steps: list[_Step] = []
         for rung, record in rungs:
             if rung == DATA and isinstance(self._failure, SizeError):
                 continue  # sizes would be as complicated
@@ -202,36 +214,52 @@ class _Ladder:
             except Exception as error:  # the model's own code runs here, and may raise anything
                 if interrupted():
                     raise KeyboardInterrupt from error
-                steps.append(f"{rung}: {_first_line(error)} {_at(error)}".strip())
+                steps.append(_Step.of(rung, error))
                 self._failure = error
                 continue
             self._failure = None
             if rung in (DYNAMIC, DATA) and self._reasons and (better := self._holding_for_more()):
-                steps.append(f"{rung}: {self._reasons[0].what} (at {self._reasons[0].where})")
+                reason = self._reasons[0]
+                steps.append(_Step(rung, f"{reason.what} (at {reason.where})", reason.what))
                 rung, result = WHOLE, better
             findings = self._mode_held(result)
             if interrupted():
                 raise KeyboardInterrupt
             traced = result.module
-            report = TraceReport(rung, (*traced.meta["trace"], *findings), tuple(steps))
+            report = TraceReport(
+                rung,
+                (*traced.meta["trace"], *findings),
+                tuple(f"{step.rung}: {step.cause}" for step in steps),
+                tuple(f"{step.rung}: {step.raw}" for step in steps),
+            )
             traced.meta["trace"] = report
-            _warn(report)
+            _warn(report, steps)
             return traced
         last = self._failure
         assert last is not None
+        given = {argument.name: argument.value for argument in self._arguments}
+        own = self._eager.why_not(given) if self._has_data else None
+        if own is not None:
+            raise TraceError(
+                f"{type(self._model).__name__} itself raises {type(own).__name__} on these inputs: "
+                f"{_first_line(own)} {_at(own)}".strip()
+            ) from own
+        if self._has_data and self._gradients and not self._eager.runs_with_gradients(given):
+            self._gradients = False
+            return self.climb_down(dynamic, interrupted)
         if isinstance(last, TraceError):
             raise last
         raise TraceError(
             f"{type(self._model).__name__} could not be traced. Run on {rung}, it raised "
             f"{type(last).__name__}: {_first_line(last)} {_at(last)}\n"
-            "Check that the model runs on these inputs; a module that cannot be recorded can be named in "
-            "leaf_modules."
+            "A module that cannot be recorded can be named in leaf_modules."
         ) from last
 
     def _mode_held(self, traced: _Traced) -> list[Finding]:
-        """Make a graph refuse the other mode, if the model has read its mode and does something else there."""
+        """Make a graph refuse the other mode, if the model reads its mode and does something else there."""
         reads = traced.mode_reads
-        if not reads.places or (len(reads.modes_read) == 1 and traced.is_same(True not in reads.modes_read)):
+        modes = reads.modes_read
+        if not modes or (len(modes) == 1 and traced.is_same(True not in modes)):
             return []
         findings = require_modes(traced.module, self._model, reads)
         traced.module.recompile()
@@ -322,7 +350,7 @@ class _Ladder:
                     expected=expected,
                 )
                 with RestoringStack(_random_numbers_of_checks(enabled=with_data), fakes.mode):
-                    recorder.record(self._arguments, fakes.values)
+                    recorder.record(self._arguments, fakes.values, gradients=self._gradients)
             return _Recorded(recorder, fakes)
 
         first = record()
@@ -344,7 +372,7 @@ class _Ladder:
             values = {a.name: map_tensors(lambda _, t: t.clone(), a.value) for a in self._arguments}
         kept = module_state_kept(self._model, values=True), caches_bypassed(self._model)
         with RestoringStack(*kept, _random_numbers_of_checks(), made):
-            recorder.record(self._arguments, values)
+            recorder.record(self._arguments, values, gradients=self._gradients)
         return self._finished(_Recorded(recorder, fakes), lambda training: False)
 
     def _finished(
@@ -384,7 +412,28 @@ def _random_numbers_of_checks(enabled: bool = True) -> Iterator[None]:
         yield
 
 
-def _warn(report: TraceReport) -> None:
+@dataclass(frozen=True)
+class _Step:
+    """A rung of the ladder that was left."""
+
+    rung: str
+    cause: str
+    """Why, in words and with the line of the model."""
+    raw: str
+    """What was raised, in full."""
+
+    @classmethod
+    def of(cls, rung: str, error: Exception) -> _Step:
+        return cls(rung, f"{_cause(error)} {_at(error)}".strip(), f"{type(error).__name__}: {error}")
+
+
+def _cause(error: Exception) -> str:
+    if isinstance(error, GuardOnDataDependentSymNode):
+        return "Python decides on data, or on a size that data decides on"
+    return _first_line(error)
+
+
+def _warn(report: TraceReport, steps: list[_Step]) -> None:
     limits = [
         f"{f.what} {f.detail} {f.where}"
         for f in report.findings
@@ -394,7 +443,10 @@ def _warn(report: TraceReport) -> None:
         limits[_MOST_LIMITS:] = [f"and {len(limits) - _MOST_LIMITS} more, in meta['trace'].table()"]
     if report.steps_down:
         limits.insert(0, f"it was traced on {report.rung}, because of:")
-        limits[1:1] = [f"  {step}" for step in report.steps_down]
+        rungs: dict[str, list[str]] = {}
+        for step in steps:
+            rungs.setdefault(step.cause, []).append(step.rung)
+        limits[1:1] = [f"  {'; '.join(names)}: {cause}" for cause, names in rungs.items()]
     if limits:
         lines = "\n  ".join(limits)
         warnings.warn(f"The graph holds for less than the model:\n  {lines}", TraceWarning, stacklevel=4)

@@ -24,6 +24,8 @@ class TensorsMade(TorchDispatchMode):  # type: ignore[no-untyped-call]
     (False, True)
     """
 
+    supports_higher_order_operators = True
+
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self._made = WeakTensorKeyDictionary()

@@ -44,9 +44,9 @@ class RemoveIdentities(RewritePass[Identity]):
     """Remove identities and dropouts that drop nothing: what read them reads what they read.
 
     A dropout in evaluation mode, or a function that drops nothing, returns the very tensor object that it is
-    given, so nothing changes even where that is written in place or returned. The modules stay where they are.
-    Where a dropout was removed, the graph refuses to run in training mode until this is reversed. The nodes
-    that read another one now are marked.
+    given, so nothing changes even where that is written in place or returned. The modules stay in their
+    place. Where a dropout was removed, the graph refuses to run in training mode until this is reversed. The
+    nodes that read another one now are marked.
 
     Examples
     --------

@@ -165,7 +165,9 @@ class RewritePass(JournaledTransformation, Generic[C]):
         # Of modules that are called no more, copies of the graph have none that would follow the mode.
         mode = ("the model", Mode(training=False), False)
         required = [mode, *((path, module, False) for path, module in modules.items())]
-        check = RequireModes(required, f"{self.name} was applied for", f"Reverse {self.name} before training.")
+        check = RequireModes(
+            required, f"{self.name} was applied for", f"Reverse {self.name} before training."
+        )
         edit.insert_before(first_computing(graph_module.graph), "call_module", edit.add_check(check))
 
     def explain(self, graph_module: GraphModule) -> "pd.DataFrame":

@@ -167,7 +167,7 @@ def test_a_pass_that_is_right_in_evaluation_only_refuses_training(pass_, model):
     assert session.verdict().agrees
     for graph in (session.graph_module, pickle.loads(pickle.dumps(session.graph_module))):
         graph.train()
-        with pytest.raises(AssertionError, match="was applied for evaluation mode; .* in training mode"):
+        with pytest.raises(AssertionError, match=r"was applied for evaluation mode; .* in training mode"):
             graph(IMAGES)
         reversed_ = pass_(graph, reverse=True)
         reversed_(IMAGES)
