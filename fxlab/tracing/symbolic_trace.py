@@ -68,13 +68,16 @@ def symbolic_trace(
 ) -> GraphModule:
     """Trace a model into a graph module that computes the same, for inputs of any size.
 
-    The model is run once, on tensors without data, and what it calls is recorded. Where it decides on data,
-    it is run on the inputs themselves. The model is left as it was; the result shares its parameters.
+    The model is run on tensors without data, and its calls are recorded: once, if the first way to record it
+    succeeds, and once more for each further way. A model that reads its mode is recorded in the other mode as
+    well. Where it decides on data, it is run on the inputs themselves; so it is for the checks, a few times.
+    The model is left as it was; the result shares its parameters.
 
     Parameters
     ----------
     model
-        Any module. It is traced in the mode (training or not) that it is in.
+        Any module, initialized if it is lazy. It is traced in the mode (training or evaluation) that it is
+        in; a graph that would be another one in the other mode refuses to run there.
     inputs
         What to call it with: keyword arguments (a mapping), positional arguments (a tuple) or one tensor. For
         a model of transformers they are made by :func:`example_inputs` if left out.
@@ -100,7 +103,8 @@ def symbolic_trace(
     Raises
     ------
     TypeError, ValueError
-        If an argument is not what it should be, or inputs are needed and not given.
+        If an argument is not what it should be, inputs are needed and not given, or the model is lazy and has
+        never run.
     TraceError
         If the model cannot be recorded, or what was recorded does not compute the same.
 
