@@ -5,10 +5,14 @@ from contextlib import AbstractContextManager
 from typing import Any, TypeAlias
 
 import torch
+from torch.fx import GraphModule
 from torch.utils import _pytree as pytree
 
 from fxlab.interrupts import RestoringStack
 from fxlab.nested import is_object, map_tensors, parted, put_together
+
+_DERIVATIVES = (torch.autograd.grad, torch.autograd.backward, "backward", "requires_grad_")
+"""Targets of nodes that need what they read to have a history."""
 
 Inputs: TypeAlias = Mapping[str, Any] | tuple[Any, ...] | list[Any] | torch.Tensor
 """What a model is called with: keyword arguments, positional arguments, or one tensor."""
@@ -39,7 +43,7 @@ def cuda_devices_in_use() -> list[int]:
 
 
 def run(model: Callable[..., Any], inputs: Inputs, *, seed: int = 0) -> Any:
-    """Call a model on copies of its inputs, without gradients and with a fixed seed.
+    """Call a model on copies of its inputs with a fixed seed, and without gradients unless it needs them.
 
     Parameters
     ----------
@@ -61,10 +65,32 @@ def run(model: Callable[..., Any], inputs: Inputs, *, seed: int = 0) -> Any:
     TypeError
         If ``inputs`` is none of these.
     """
+    try:
+        return detached(_run(model, inputs, seed, gradients_for(model)))
+    except RuntimeError as error:
+        if "does not require grad" not in str(error):
+            raise
+    # It takes derivatives of what it computes itself, as a force field does.
+    return detached(_run(model, inputs, seed, torch.enable_grad()))
+
+
+def _run(model: Callable[..., Any], inputs: Inputs, seed: int, gradients: AbstractContextManager[Any]) -> Any:
     args, kwargs = call_arguments(inputs)
-    with RestoringStack(torch.no_grad(), generators_kept()):
+    with RestoringStack(gradients, generators_kept()):
         torch.manual_seed(seed)
         return model(*args, **kwargs)
+
+
+def gradients_for(model: Any) -> AbstractContextManager[Any]:
+    """Return a context without gradients, or with them if a graph takes derivatives itself."""
+    nodes = model.graph.nodes if isinstance(model, GraphModule) else ()
+    takes_derivatives = any(node.target in _DERIVATIVES for node in nodes)
+    return torch.enable_grad() if takes_derivatives else torch.no_grad()
+
+
+def detached(value: Any) -> Any:
+    """Return a nested value whose tensors have no history."""
+    return pytree.tree_map(_without_history, value)
 
 
 def call_arguments(inputs: Inputs) -> tuple[tuple[Any, ...], dict[str, Any]]:
@@ -78,6 +104,16 @@ def call_arguments(inputs: Inputs) -> tuple[tuple[Any, ...], dict[str, Any]]:
     if isinstance(copied, Mapping):
         return (), dict(copied)
     return ((copied,) if isinstance(copied, torch.Tensor) else tuple(copied)), {}
+
+
+def _without_history(leaf: Any) -> Any:
+    if isinstance(leaf, torch.Tensor):
+        return leaf.detach()
+    return (
+        put_together(map_tensors(lambda _, tensor: tensor.detach(), parted(leaf)))
+        if is_object(leaf)
+        else leaf
+    )
 
 
 def _copied(leaf: Any) -> Any:

@@ -89,6 +89,9 @@ DTYPE_READS = frozenset(
 TEXT_READS = frozenset({"__repr__", "__format__"})
 """Calls that make a text of numbers."""
 
+LEAF_MAKERS = frozenset({"requires_grad_", "retain_grad"})
+"""Calls that let a tensor have a gradient, in place."""
+
 GRADIENT_READS: Mapping[Any, str] = {
     getattr(torch.Tensor, name).__get__: name for name in ("requires_grad", "is_leaf", "grad_fn")
 }

@@ -15,7 +15,7 @@ from torch.fx import GraphModule
 
 from fxlab.interrupts import RestoringStack
 from fxlab.nested import tensors_inside
-from fxlab.running import run
+from fxlab.running import call_arguments, generators_kept, run
 from fxlab.tensors import same_bits, tensors_by_path
 from fxlab.tracing.arguments import Argument, inputs_of
 from fxlab.tracing.fake_inputs import FakeInputs, Size, name_of_size, resized, with_padding
@@ -57,6 +57,26 @@ class Eager:
             return self._run(self._model, values, times)
         except Exception as error:  # whatever the model raises for inputs that it does not take
             raise EagerError(str(error)) from error
+
+    def why_not(self, values: Mapping[str, Any]) -> Exception | None:
+        """Return what the model itself raises; ``None`` if it runs."""
+        try:
+            self.run(values)
+        except EagerError as error:
+            return error.__cause__  # type: ignore[return-value]
+        return None
+
+    def runs_with_gradients(self, values: Mapping[str, Any]) -> bool:
+        """Tell whether the model runs where gradients are on: some kernels have no backward."""
+        args, kwargs = call_arguments(inputs_of(self.arguments, values))
+        with RestoringStack(
+            module_state_kept(self._model, values=True), generators_kept(), torch.enable_grad()
+        ):
+            try:
+                self._model(*args, **kwargs)
+            except Exception:  # whatever a model raises
+                return False
+        return True
 
     def accepts(self, sizes: Mapping[Size, int]) -> bool:
         """Tell whether the model runs on inputs of other sizes."""
@@ -154,9 +174,7 @@ def check_against_eager(
     except RefusalError as error:
         raise TraceError(f"The graph refuses the inputs that it was made of: {error}") from error
     except EagerError as error:
-        raise TraceError(
-            f"The model does not run on these inputs: {error}. Check their names, shapes and dtypes."
-        ) from error.__cause__
+        raise TraceError("The model does not run on these inputs") from error.__cause__
     findings = [Finding("check", "the inputs", "same bits as the model")]
     if on_other_data:
         findings.append(Finding("check", "other data", _outcome_on_other_data(eager, traced)))

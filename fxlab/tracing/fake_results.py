@@ -17,6 +17,7 @@ from torch.autograd import Function
 
 from fxlab.nested import tensors_inside
 from fxlab.tracing.fake_data import call_on_data, give_data, has_data
+from fxlab.tracing.report import TraceError
 from fxlab.tracing.sizes import expression_of
 
 
@@ -44,6 +45,28 @@ def _grouped_mm(
     groups = offs.shape[:1] if offs is not None and a.dim() == b.dim() == 2 else ()
     batch = a.shape[:-2] if a.dim() == b.dim() else ()
     return a.new_empty(*groups, *batch, a.shape[-2], b.shape[-1], dtype=out_dtype or a.dtype)
+
+
+def _grad(
+    outputs: tuple[torch.Tensor, ...],
+    inputs: tuple[torch.Tensor, ...],
+    *,
+    create_graph: bool = False,
+    allow_unused: bool = False,
+    materialize_grads: bool = False,
+    is_grads_batched: bool = False,
+    **options: Any,
+) -> tuple[torch.Tensor, ...] | None:
+    """Derivatives have the shapes of what they are taken by; nothing here has a history to go back."""
+    if not all(isinstance(tensor, FakeTensor) for tensor in inputs):
+        return None
+    if not (any(t.requires_grad for t in outputs) and all(t.requires_grad for t in inputs)):
+        return None  # an error of torch's own
+    unused = allow_unused and not materialize_grads
+    if unused or is_grads_batched or any(map(has_data, inputs)):
+        raise TraceError("Derivatives that may be None, in batches or decided on need real inputs")
+    made = tuple(torch.empty_like(tensor).requires_grad_(create_graph) for tensor in inputs)
+    return tuple(map(torch.ops.aten.alias, made)) if create_graph else made
 
 
 def _linspace(
@@ -183,7 +206,7 @@ class _Computed(Function):
         return given[0].new_empty(shape)
 
 
-_MAKERS: dict[Any, Callable[..., torch.Tensor | None]] = {
+_MAKERS: dict[Any, Callable[..., Any]] = {
     nn.functional.linear: _linear,
     torch.matmul: _matmul,
     torch.Tensor.matmul: _matmul,
@@ -192,6 +215,7 @@ _MAKERS: dict[Any, Callable[..., torch.Tensor | None]] = {
     torch.linspace: _linspace,
     nn.functional.max_pool1d: _max_pool1d,
     torch.randn: _randn,
+    torch.autograd.grad: _grad,
 }
 # What older releases of torch do not have, their models do not call.
 _MAKERS |= {

@@ -14,6 +14,7 @@ from torch.fx.graph import CodeGen, _PyTreeCodeGen
 from torch.utils import _pytree as pytree
 
 from fxlab.graph_module import ensure_picklable
+from fxlab.modes import Mode, RequireModes, first_computing, put_required
 from fxlab.nested import RequireParts, part_of, tensors_inside
 from fxlab.tracing.fake_inputs import name_of_size
 from fxlab.tracing.objects import output_argument
@@ -64,8 +65,7 @@ def from_exported(program: ExportedProgram) -> GraphModule:
     _put_placeholders_first(graph)
     _take_and_return_structures(graph)
     result = GraphModule(unlifted, graph)
-    result.eval()  # the mode that was exported is in the operators
-    findings = _hold_inputs(result.graph, program)
+    findings = [*_hold_inputs(result.graph, program), *_hold_mode(result)]
     for node in result.graph.nodes:
         if stack := node.meta.get("nn_module_stack"):
             node.meta["nn_module_stack"] = _plain(stack)
@@ -135,6 +135,32 @@ def _is_plain(value: Any) -> bool:
 
 def _has_tensors(placeholder: Node) -> bool:
     return any(True for _ in tensors_inside(placeholder.meta.get("val")))
+
+
+def _hold_mode(graph_module: GraphModule) -> list[Finding]:
+    """Put a graph module in the mode that its operators have, and make it refuse the other one."""
+    modes = {flag for node in graph_module.graph.nodes if (flag := _training_flag(node)) is not None}
+    graph_module.train(True in modes)
+    if not modes:
+        return []
+    required = [("the module", Mode(training), training) for training in sorted(modes)]
+    advice = "Export the model in the mode in which it is to run."
+    check = put_required(graph_module, RequireModes(required, REFUSAL, advice))
+    with graph_module.graph.inserting_before(first_computing(graph_module.graph)):
+        graph_module.graph.call_module(check)
+    held = " and ".join("training mode" if training else "evaluation mode" for training in sorted(modes))
+    return [Finding("mode", "the module", f"the graph holds for {held}")]
+
+
+def _training_flag(node: Node) -> bool | None:
+    """Return whether an operator computes for training; ``None`` for one that has no flag that says so."""
+    if not isinstance(node.target, torch._ops.OpOverload):
+        return None
+    for position, argument in enumerate(node.target._schema.arguments):
+        if argument.name in ("train", "training"):
+            given = node.args[position] if position < len(node.args) else node.kwargs.get(argument.name)
+            return given if isinstance(given, bool) else None
+    return False if "no_training" in node.target._schema.name else None
 
 
 def _hold_inputs(graph: Graph, program: ExportedProgram) -> list[Finding]:

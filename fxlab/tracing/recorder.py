@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
+from functools import partial
 from types import FunctionType
 from typing import Any
 
@@ -12,13 +13,14 @@ import numpy as np
 import sympy
 import torch
 from torch import nn
-from torch._functorch import apis
+from torch._functorch import apis, eager_transforms
 from torch._subclasses.fake_tensor import FakeTensor, unset_fake_temporarily
 from torch.autograd import Function
 from torch.fx import Node
 from torch.nn.functional import scaled_dot_product_attention
 from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves
+from torch.utils.checkpoint import CheckpointFunction
 
 from fxlab.interrupts import InterruptsHeld, RestoringStack
 from fxlab.nested import map_tensors, tensors_inside
@@ -32,6 +34,7 @@ from fxlab.tracing.calls import (
     DTYPE_READS,
     GRADIENT_READS,
     LAYOUT_READS,
+    LEAF_MAKERS,
     MEMORY_READS,
     NUMBER_OF,
     TELL_NO_DATA,
@@ -50,21 +53,24 @@ from fxlab.tracing.fake_results import fake_result
 from fxlab.tracing.fake_state import Originals
 from fxlab.tracing.leaf_modules import LeafModules
 from fxlab.tracing.methods import method_of
+from fxlab.tracing.mode_reads import ModeReads
 from fxlab.tracing.module_state import attributes_of, changed_attributes
 from fxlab.tracing.objects import output_argument
 from fxlab.tracing.one_thread import OneThread
 from fxlab.tracing.parts import Part, is_method
 from fxlab.tracing.real_tensors import RealTensors, Unknown
-from fxlab.tracing.recording import MOST_OPERATIONS, Recording, is_one_of
+from fxlab.tracing.recording import MOST_OPERATIONS, RecordedNodes, Recording, is_one_of
 from fxlab.tracing.recurrent import is_recurrent_on_fakes, recurrent_results
 from fxlab.tracing.report import Finding, TraceError
 from fxlab.tracing.size_builtins import as_python_number
 from fxlab.tracing.sizes import SymbolicNumber, expression_of
-from fxlab.tracing.source_lines import is_asked_by_fakes
+from fxlab.tracing.source_lines import is_asked_by_fakes, where
 from fxlab.tracing.tensors_made import TensorsMade
 from fxlab.tracing.vmapped import VmapBody
 from fxlab.tracing.whole_parts import CannotBeWholeError, WholeParts
 
+_DERIVATIVES = ("grad_increment_nesting", "jvp_increment_nesting")
+"""What each derivative of ``torch.func`` goes through."""
 _OF_NUMPY = (torch.tensor, torch.as_tensor, torch.asarray)
 
 
@@ -95,6 +101,8 @@ class Recorder(TorchFunctionMode):
         The parts of the model that are called as they are.
     most_operations
         How complicated a size may be.
+    expected
+        What another run has recorded, if this one is to end as soon as it records something else.
 
     Attributes
     ----------
@@ -102,6 +110,8 @@ class Recorder(TorchFunctionMode):
         What has been recorded.
     conditions : Conditions
         Adds to it what the graph checks.
+    mode_reads : ModeReads
+        Where the model has read its mode.
     """
 
     def __init__(
@@ -116,10 +126,12 @@ class Recorder(TorchFunctionMode):
         real: RealTensors | None = None,
         whole: WholeParts | None = None,
         most_operations: int = MOST_OPERATIONS,
+        expected: RecordedNodes | None = None,
     ) -> None:
         super().__init__()
-        self.recording = Recording(model, value_in_meta, originals, made, most_operations)
+        self.recording = Recording(model, value_in_meta, originals, made, most_operations, expected)
         self.conditions = Conditions(self.recording, sizes)
+        self.mode_reads = ModeReads(model, lambda: where(self.recording.frames()))
         self._sizes = sizes
         self._model = model
         self._leaves = leaves
@@ -138,7 +150,9 @@ class Recorder(TorchFunctionMode):
         self._copied_settings: dict[int, Any] = {}
         self._reads_dtypes = False
 
-    def record(self, arguments: tuple[Argument, ...], values: Mapping[str, Any]) -> Any:
+    def record(
+        self, arguments: tuple[Argument, ...], values: Mapping[str, Any], *, gradients: bool = True
+    ) -> Any:
         """Run the model once, make the graph, and return what the model returned.
 
         Parameters
@@ -147,12 +161,15 @@ class Recorder(TorchFunctionMode):
             The inputs, which become placeholders.
         values
             What to run on: name of the argument -> its value, with fake or real tensors.
+        gradients
+            Whether to run with gradients.
         """
         self._make_placeholders(arguments, values)
         self.recording.outside = sys._getframe()
         inputs = inputs_of(arguments, values)
         autocast = AutocastUse()
-        run = torch.inference_mode(False), torch.enable_grad(), autocast.watched(), self._calls_seen(), self
+        watched = autocast.watched(), self.mode_reads.watched(), self._calls_seen()
+        run = torch.inference_mode(False), torch.set_grad_enabled(gradients), *watched, self
         with RestoringStack(*run, self._sizes.asked(by_model=True)):
             try:
                 output = self._model(**inputs) if isinstance(inputs, dict) else self._model(*inputs)
@@ -204,6 +221,13 @@ class Recorder(TorchFunctionMode):
         if func is torch.ops.aten.lift_fresh.default:
             self._made.allow(args)  # torch shows a tensor that it has made of Python's numbers
         name = name_of(func)
+        if isinstance(func, torch._ops.HigherOrderOperator):
+            raise _hidden(f"torch's operator {func.__name__}, which is given functions")
+        if name == "backward":
+            raise TraceError(
+                "The model calls backward(), which leaves gradients in tensors, where a graph cannot read "
+                "them. torch.autograd.grad, which returns them, can be recorded."
+            )
         if name in DATA_READS and (known := self._read_of_state(func, args, kwargs)) is not None:
             return known[0]
         if name in NUMBER_OF and isinstance(args[0], FakeTensor):
@@ -234,6 +258,8 @@ class Recorder(TorchFunctionMode):
             if self._real is not None and call.target is not getattr and name not in TELL_NO_DATA:
                 self.conditions.hold_told(func, args, kwargs, result, by_shapes)
             return result
+        if name in LEAF_MAKERS:
+            return self._recorded(call, result, False, True)
         result = result if written else _distinct(result, (args, kwargs))
         result = self._recorded(call, result, written)
         if self._real is not None:
@@ -305,18 +331,20 @@ class Recorder(TorchFunctionMode):
         self.recording.scopes.append((path, type(module)))
         try:
             is_plain = not self.recording.bodies and autocast_state() == self._autocast
-            is_leaf = is_plain and self._leaves.is_leaf(module, path)
+            is_leaf = is_plain and self._leaves.is_leaf(module, path) and not self.mode_reads.is_set(module)
             if is_leaf and self._can_be_arguments(module, path, (args, kwargs)):
                 call = Call("call_module", path, args, kwargs)
+                is_impure = vars(module).get("training") is not False
                 is_of_torch = type(module).__module__.startswith("torch.nn.")
                 return self._call_whole(
-                    call, lambda: self._run_leaf(module, args, kwargs), module.training, is_of_torch
+                    call, lambda: self._run_leaf(module, args, kwargs), is_impure, is_of_torch
                 )
             if path and is_plain and self._whole is not None and type(module) in self._whole.reasons:
                 call = Call("call_module", path, args, kwargs)
-                return self._call_part(
-                    type(module), lambda *a, **k: self._module_call(module, *a, **k), call, module
-                )
+                with self.mode_reads.ignored():
+                    return self._call_part(
+                        type(module), lambda *a, **k: self._module_call(module, *a, **k), call, module
+                    )
             if module._backward_hooks or module._backward_pre_hooks:
                 what = path or "the model"
                 self.recording.note("gradient", what, "its backward hooks are not in the graph")
@@ -325,9 +353,10 @@ class Recorder(TorchFunctionMode):
             self.recording.scopes.pop()
 
     def _run_leaf(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        if is_recurrent_on_fakes(module, args):
-            return recurrent_results(module, *args, **kwargs)
-        return self._module_call(module, *args, **kwargs)
+        with self.mode_reads.ignored():
+            if is_recurrent_on_fakes(module, args):
+                return recurrent_results(module, *args, **kwargs)
+            return self._module_call(module, *args, **kwargs)
 
     def _can_be_arguments(self, module: nn.Module, path: str, values: Any) -> bool:
         """Tell whether a leaf can be called from a graph; one that the caller named must be."""
@@ -344,6 +373,9 @@ class Recorder(TorchFunctionMode):
     ) -> Any:
         if self._paused or not self._one_thread.is_here():
             return apply(*args, **kwargs)
+        if function is CheckpointFunction and any(t.requires_grad for _, t in tensors_inside(args[2:])):
+            # It runs without gradient what it runs again in its backward, for the gradient of just that.
+            return args[0](*args[2:])
         try:
             self.recording.argument((args, kwargs))
         except TraceError:
@@ -403,7 +435,9 @@ class Recorder(TorchFunctionMode):
         if is_method(function):
             module, *others = args
             target = method_of(module, function.__name__, self._copied_settings)
-            return self._call_part(function, target, Call("call_function", target, tuple(others), kwargs))
+            call = Call("call_function", target, tuple(others), kwargs)
+            with self.mode_reads.standing_for(module):
+                return self._call_part(function, target, call)
         return self._call_part(function, original, Call("call_function", function, args, kwargs))
 
     def _call_part(
@@ -418,7 +452,7 @@ class Recorder(TorchFunctionMode):
         known = frozenset(self.recording.symbols)
         with self._unseen():
             result, written = self._whole.run(part, run, call.args, call.kwargs, module)
-            result = self._recorded(call, result, written, module is not None and module.training)
+            result = self._recorded(call, result, written, module is not None and vars(module)["training"])
             self.conditions.hold_result(part.__name__, result, known)
         reason = self._whole.reasons[part]
         what = part.__name__ if module is None else f"{self.recording.scopes[-1][0]} ({part.__name__})"
@@ -482,8 +516,16 @@ class Recorder(TorchFunctionMode):
             is_seen = self._one_thread.is_here() and isinstance(ndarray, np.ndarray)
             return torch.as_tensor(ndarray) if is_seen else from_numpy(ndarray)
 
+        nesting = {name: vars(eager_transforms)[name] for name in _DERIVATIVES}
+
+        def nested(name: str) -> Any:
+            if self._paused or not self._one_thread.is_here():
+                return nesting[name]()
+            raise _hidden("a derivative of torch.func (grad, vjp, jvp, jacrev, jacfwd, hessian)")
+
         try:
             torch.from_numpy = from_array
+            vars(eager_transforms).update({name: partial(nested, name) for name in nesting})
             nn.Module.__call__ = call  # type: ignore[method-assign]
             Function.apply = classmethod(call_function)  # type: ignore[method-assign, assignment]
             vars(apis)["vmap_impl"] = self._call_vmap
@@ -491,6 +533,7 @@ class Recorder(TorchFunctionMode):
                 yield
         finally:
             torch.from_numpy = from_numpy
+            vars(eager_transforms).update(nesting)
             vars(apis)["vmap_impl"] = self._vmap
             nn.Module.__call__ = self._module_call  # type: ignore[method-assign]
             Function.apply = apply  # type: ignore[method-assign]
@@ -510,6 +553,13 @@ class Recorder(TorchFunctionMode):
             node = self.recording.graph.call_method("copy_", (self.recording.node_of(before), value))
             self.recording.describe(node, before)
             self.recording.impure.add(node)
+
+
+def _hidden(what: str) -> TraceError:
+    return TraceError(
+        f"The model uses {what}. Torch hides what is computed inside, so it cannot be recorded. Name the "
+        "module that does this in leaf_modules."
+    )
 
 
 def _versions(args: Any, kwargs: Mapping[str, Any]) -> list[int]:

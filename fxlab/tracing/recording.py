@@ -5,8 +5,9 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Container, Iterator, Mapping, MutableMapping
 from contextlib import contextmanager
+from dataclasses import is_dataclass
 from types import FrameType
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import sympy
@@ -33,6 +34,14 @@ _RECENT = 100
 """Findings among which none is repeated, as a loop of the model would."""
 
 
+RecordedNodes: TypeAlias = Mapping[str, Any]
+"""What each node calls, by its name."""
+
+
+class OtherRecordingError(TraceError):
+    """Something else is recorded than before."""
+
+
 class SizeError(TraceError):
     """A size is too complicated to follow."""
 
@@ -52,6 +61,8 @@ class Recording:
         The tensors that were made during the run, none of which can be a constant.
     most_operations
         How complicated a size may be.
+    expected
+        What another run has recorded, if this one is to end as soon as it records something else.
 
     Attributes
     ----------
@@ -86,6 +97,7 @@ class Recording:
         originals: Originals,
         made: Container[torch.Tensor],
         most_operations: int,
+        expected: RecordedNodes | None,
     ) -> None:
         self.graph = Graph()
         self.constants: dict[str, torch.Tensor] = {}
@@ -102,6 +114,7 @@ class Recording:
         self._originals = originals
         self._made = made
         self._most_operations = most_operations
+        self._expected = expected or {}
         self._names = {id(originals.of(tensor)): name for name, tensor in _state_of(model)}
         self._simple: set[Any] = set()
         self._checked_by: dict[Node, Node] = {}
@@ -119,6 +132,8 @@ class Recording:
         if self.bodies:
             arguments = torch.fx.map_arg(arguments, self.brought_here)
         node = self.latest = self.here.create_node(call.op, call.target, *arguments)
+        if self._expected.get(node.name, called := _called(node)) != called:
+            raise OtherRecordingError(f"{node.name} is not what it was")
         self.describe(node, result)
         if written or impure or _draws_random_numbers(node):
             self.impure.add(node)
@@ -358,6 +373,10 @@ class Recording:
         if finding not in self.findings[-_RECENT:]:
             self.findings.append(finding)
 
+    def nodes_by_name(self) -> dict[str, Any]:
+        """Return what each node calls."""
+        return {node.name: _called(node) for node in self.graph.nodes}
+
     def remove_unused(self) -> None:
         """Remove the nodes that neither give anything that is used nor do anything else."""
         for node in reversed(self.graph.nodes):
@@ -369,6 +388,13 @@ class Recording:
 def _state_of(model: nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
     yield from model.named_parameters()
     yield from model.named_buffers()
+
+
+def _called(node: Node) -> tuple[Any, ...]:
+    args, kwargs = torch.fx.map_arg((node.args, node.kwargs), lambda value: value.name)
+    # Targets that make objects are equal to themselves alone.
+    target = (type(node.target), vars(node.target)) if is_dataclass(node.target) else node.target
+    return node.op, target, args, kwargs
 
 
 def _can_have_gradient(value: Any) -> bool:

@@ -40,7 +40,7 @@ def guard_sizes(
     if not fakes.symbols:
         conditions.require_shapes()
         return [Finding("fixed size", name_of_size(size), f"fixed at {n}") for size, n in fakes.given.items()]
-    branches = _branches(fakes)
+    branches = branches_on_sizes(fakes)
     for condition, where in branches:
         if not _holds_anyway(condition, traced, fakes, eager):
             words = _in_words(condition, fakes)
@@ -72,7 +72,7 @@ def _finding(size: Size, fakes: FakeInputs, needless: Collection[Size]) -> Findi
     )
 
 
-def _branches(fakes: FakeInputs) -> list[tuple[Any, str]]:
+def branches_on_sizes(fakes: FakeInputs) -> list[tuple[Any, str]]:
     """Return the conditions on sizes that the model itself was told, and where."""
     known = set(fakes.symbols.values())
     held = fakes.shape_env.held.items()

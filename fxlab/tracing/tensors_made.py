@@ -27,6 +27,8 @@ class TensorsMade:
     (False, True)
     """
 
+    supports_higher_order_operators = True
+
     def __init__(self) -> None:
         self._is_frozen = False
         self._others: list[torch.Tensor] = []

@@ -117,6 +117,10 @@ class FuseAttention(RewritePass[Attention]):
             or _why_mask_differs(candidate)
         )
 
+    def behaves_by_mode(self, candidate: Attention, facts: GraphFacts) -> tuple[Node, ...]:
+        """Return the calls of dropout modules."""
+        return tuple(node for node in candidate.inner if isinstance(facts.module(node), DROPOUT_MODULES))
+
     def describe(self, candidate: Attention) -> str:
         """Name the product that becomes the attention."""
         return f"{candidate.node.name} becomes scaled_dot_product_attention"

@@ -68,6 +68,11 @@ def _why_module_is_impure(node: Node, facts: GraphFacts) -> str:
     return ""
 
 
+def is_pure_in_evaluation(node: Node, facts: GraphFacts) -> bool:
+    """Tell whether a node calls a module that does more than compute its result in training mode."""
+    return isinstance(facts.module(node), (*_STATISTICS, *DROPOUT_MODULES))
+
+
 def _why_call_is_impure(node: Node) -> str:
     if node.op == "call_function" and node.is_impure():
         return f"{called_name(node) or node.target} has side effects"

@@ -10,7 +10,7 @@ from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from fxlab.interrupts import RestoringStack
-from fxlab.running import Inputs, call_arguments, cuda_devices_in_use, generators_kept
+from fxlab.running import Inputs, call_arguments, cuda_devices_in_use, generators_kept, gradients_for
 
 Widen: TypeAlias = Callable[[torch.Tensor], torch.Tensor]
 """Takes a tensor that a module holds and returns its values in float64."""
@@ -62,7 +62,7 @@ def run_in_float64(
     arguments = widened(placeholder_values(graph_module, inputs))
     mode = mode or Float64Mode()
     interpreter = Float64Interpreter(graph_module, widen)
-    with RestoringStack(torch.no_grad(), generators_kept(), mode):
+    with RestoringStack(gradients_for(graph_module), generators_kept(), mode):
         return interpreter.run(*arguments)
 
 
