@@ -86,6 +86,8 @@ class Recorder(TorchFunctionMode):
         The parts of the model that are called as they are.
     most_operations
         How complicated a size may be.
+    after_call
+        Called when a call has been recorded.
 
     Attributes
     ----------
@@ -105,8 +107,10 @@ class Recorder(TorchFunctionMode):
         new_decisions: Callable[[], Iterable[Decision]] = tuple,
         whole: WholeParts | None = None,
         most_operations: int = MOST_OPERATIONS,
+        after_call: Callable[[], None] = lambda: None,
     ) -> None:
         super().__init__()
+        self._after_call = after_call
         self.recording = Recording(model, value_in_meta, originals or Originals(), made, most_operations)
         self.conditions = Conditions(self.recording, new_decisions)
         self._model = model
@@ -374,7 +378,9 @@ class Recorder(TorchFunctionMode):
         if (state := autocast_state()) != self._autocast and call.op != "call_module":
             call = Call("call_function", UnderAutocast(call.target, state), call.args, call.kwargs)
         self.conditions.hold_decisions()
-        return self.recording.add(call, result, written, impure)
+        result = self.recording.add(call, result, written, impure)
+        self._after_call()
+        return result
 
     def _make_placeholders(self, arguments: tuple[Argument, ...], values: Mapping[str, Any]) -> None:
         # Constants have a default, which only parameters at the end of a signature can have.

@@ -40,7 +40,7 @@ from fxlab.tracing.report import (
 )
 from fxlab.tracing.size_arithmetic import arithmetic_remembered
 from fxlab.tracing.size_builtins import sizes_in_builtins
-from fxlab.tracing.size_guards import THOUGH, guard_sizes
+from fxlab.tracing.size_guards import COSTLY, THOUGH, guard_sizes
 from fxlab.tracing.source_lines import where_raised
 from fxlab.tracing.tensors_made import TensorsMade
 from fxlab.tracing.whole_parts import CannotBeWholeError, WholeParts
@@ -259,7 +259,7 @@ class _Ladder:
         fakes = FakeInputs(self._arguments, dynamic=dynamic, batch_only=batch_only, with_data=with_data)
         model = self._model
         kept = module_state_kept(model), caches_bypassed(model), sizes_in_builtins(model)
-        computing = arithmetic_remembered(fakes.shape_env), enable_python_dispatcher()
+        computing = arithmetic_remembered(fakes.shape_env, fakes.work), enable_python_dispatcher()
         # The dispatcher of Python can follow symbolic sizes into operators that are made of others.
         with RestoringStack(*kept, *computing):
             originals = put_fakes(self._model, fakes.mode)
@@ -271,9 +271,13 @@ class _Ladder:
                 new_decisions=fakes.new_decisions,
                 whole=None if whole is None else WholeParts(whole, fakes),
                 most_operations=most_operations,
+                after_call=fakes.after_call,
             )
             with RestoringStack(_random_numbers_of_checks(enabled=with_data), fakes.mode):
                 recorder.record(self._arguments, fakes.values)
+        if fakes.given_up:
+            recorder.recording.put_numbers_for({fakes.symbols[size] for size in fakes.given_up})
+            recorder.recording.remove_unused()
         return self._finished(recorder, fakes, keeps_parts=whole is not None)
 
     def _on_real_tensors(self) -> GraphModule:
@@ -325,7 +329,7 @@ def _warn(report: TraceReport) -> None:
     limits = [
         f"{f.what} {f.detail} {f.where}"
         for f in report.findings
-        if f.kind in ("branch on data", "gradient", "state") or THOUGH in f.detail
+        if f.kind in ("branch on data", "gradient", "state") or THOUGH in f.detail or COSTLY in f.detail
     ]
     if len(limits) > _MOST_LIMITS:
         limits[_MOST_LIMITS:] = [f"and {len(limits) - _MOST_LIMITS} more, in meta['trace'].table()"]
