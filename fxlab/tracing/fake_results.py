@@ -1,8 +1,8 @@
 """Calls on fake tensors whose results are made here.
 
-Some torch cannot make there as it makes them elsewhere. The products, which a model spends most of its calls
-on, it takes apart into ten or more calls each, and each of those asks a dozen questions about symbolic sizes:
-made in one step, a transformer is traced in half the time.
+Some torch cannot make there as it makes them elsewhere. The products, convolutions and batch norms, which a
+model spends most of its calls on, it takes apart into ten or more calls each, and each of those asks a dozen
+questions about symbolic sizes: made in one step, a transformer is traced in half the time.
 """
 
 from __future__ import annotations
