@@ -12,6 +12,7 @@ from torch.export import Dim
 
 import fxlab
 from benchmarks.measure import Comparison, Seconds
+from fxlab.tracing import TraceWarning
 
 MODELS = (
     "resnet18",
@@ -27,7 +28,7 @@ def comparisons() -> Iterator[Comparison]:
     """Yield what is compared: each model with the checks of its trace, and without."""
     import timm
 
-    warnings.simplefilter("ignore", fxlab.tracing.TraceWarning)
+    warnings.simplefilter("ignore", TraceWarning)
     for name in MODELS:
         model = timm.create_model(name, pretrained=False).eval()
         images = torch.randn(2, *model.default_cfg["input_size"])

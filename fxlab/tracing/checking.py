@@ -24,8 +24,8 @@ from fxlab.tracing.report import REFUSAL, Finding, TraceError
 from fxlab.tracing.varied import varied_state
 
 _SAME = "same bits as the model"
-_SMALL = 33, 64
-"""Sizes that take little time to compare at, where the given ones are large: odd ones, or of many factors."""
+_SMALL = 33, 40, 64, 96, 128
+"""Sizes that take little time to compare at, where the given ones are large."""
 
 Change = tuple[str, dict[Size, int]]
 """Other sizes to compare at, and words for them."""
@@ -241,7 +241,9 @@ def _other_sizes(fakes: FakeInputs) -> tuple[list[Change], list[list[Change]]]:
     alone: list[list[dict[sympy.Symbol, int]]] = []
     for size in sorted(set(symbols.values())):
         equal = [symbol for symbol in symbols if symbols[symbol] == size]
-        smaller = (small for small in _SMALL if 2 * small <= size)
+        # Two sizes that differ must differ here as well, so that one in place of the other is seen.
+        taken = {other for found in alone for other in found[0].values()}
+        smaller = (small for small in _SMALL if 2 * small <= size and small not in taken)
         near = (other for other in (size + 1, size - 1, size * 2, size // 2, size + 2) if other > 1)
         ways = ((dict.fromkeys(equal, other) for other in others) for others in (smaller, near))
         if found := [values for way in ways if (values := next(filter(is_allowed, way), None))]:

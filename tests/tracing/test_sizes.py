@@ -149,6 +149,24 @@ def test_lengths_are_followed_beside_images_that_are_given_up(soon_given_up):
     assert_agree(traced, Both(), (torch.randn(3, 11), torch.randn(3, 40, 33, 4)))
 
 
+def test_other_sizes_are_compared_at_once_and_small():
+    traced = symbolic_trace(nn.Sequential(nn.Conv2d(3, 4, 3)), torch.randn(2, 3, 80, 90))
+    assert [*findings(traced, "check")] == [
+        "the inputs",
+        "input.shape[0] = 3, input.shape[2] = 33, input.shape[3] = 40",
+    ]
+
+
+def test_where_a_model_takes_no_small_sizes_near_ones_are_compared():
+    class Large(nn.Module):
+        def forward(self, x):
+            return x[:, 70:].contiguous().view(x.shape[0], -1, 2)
+
+    traced = symbolic_trace(Large(), torch.randn(2, 100))
+    assert set(findings(traced, "check").values()) == {"same bits as the model"}
+    assert any("x.shape[1] = 200" in what for what in findings(traced, "check"))
+
+
 @pytest.fixture
 def nothing_given_up(monkeypatch):
     monkeypatch.setattr(fake_inputs, "FREE_OPERATIONS", 10**9)
