@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from functools import cached_property
 from typing import Any
@@ -22,6 +22,13 @@ from fxlab.tracing.fake_inputs import FakeInputs, Size, name_of_size, resized, w
 from fxlab.tracing.module_state import module_state_kept
 from fxlab.tracing.report import REFUSAL, Finding, TraceError
 from fxlab.tracing.varied import other_data, varied_state
+
+_SAME = "same bits as the model"
+_SMALL = 33, 40, 64, 96, 128
+"""Sizes that take little time to compare at, where the given ones are large."""
+
+Change = tuple[str, dict[Size, int]]
+"""Other sizes to compare at, and words for them."""
 
 
 class EagerError(Exception):
@@ -175,15 +182,33 @@ def check_against_eager(
         raise TraceError(f"The graph refuses the inputs that it was made of: {error}") from error
     except EagerError as error:
         raise TraceError("The model does not run on these inputs") from error.__cause__
-    findings = [Finding("check", "the inputs", "same bits as the model")]
+    findings = [Finding("check", "the inputs", _SAME)]
     if on_other_data:
         findings.append(Finding("check", "other data", _outcome_on_other_data(eager, traced)))
-    padded = with_padding(eager.arguments)
-    variants = [] if padded is None else [("padded masks", iter([padded]))]
-    variants += [(words, eager.resized(sizes)) for words, sizes in _other_sizes(fakes)]
-    return findings + [
-        Finding("check", words, _outcome(eager, traced, ways, words)) for words, ways in variants
-    ]
+    if (padded := with_padding(eager.arguments)) is not None:
+        outcome = _outcome(eager, traced, iter([padded]), "padded masks")
+        findings.append(Finding("check", "padded masks", outcome))
+    return findings + _check_other_sizes(eager, traced, fakes)
+
+
+def _check_other_sizes(eager: Eager, traced: GraphModule, fakes: FakeInputs) -> list[Finding]:
+    """Compare with all sizes changed at once; one by one where the model does not take that."""
+
+    def first_taken(changes: list[Change]) -> Finding:
+        for words, sizes in changes:
+            finding = Finding("check", words, _outcome(eager, traced, eager.resized(sizes), words))
+            if finding.detail == _SAME:
+                break
+        return finding
+
+    together, one_by_one = _other_sizes(fakes)
+    findings = [first_taken(together)] if together else []
+    if not findings or findings[0].detail != _SAME:
+        findings += map(first_taken, one_by_one)
+    larger = larger_batch(fakes)
+    if len(set(larger.values())) > 1 and not any(fakes.expression(size).is_number for size in larger):
+        findings.append(first_taken([("a larger batch", larger)]))
+    return findings
 
 
 def check_second_run(eager: Eager, traced: GraphModule) -> list[Finding]:
@@ -194,7 +219,7 @@ def check_second_run(eager: Eager, traced: GraphModule) -> list[Finding]:
     except (EagerError, RefusalError) as error:
         difference = str(error)
     if not difference:
-        return [Finding("check", "a second run", "same bits as the model")]
+        return [Finding("check", "a second run", _SAME)]
     return [
         Finding("state", "a second run", f"the model has changed what the graph has not: {difference[:200]}")
     ]
@@ -232,7 +257,7 @@ def _outcome(eager: Eager, traced: GraphModule, ways: Iterator[dict[str, Any]], 
         except RefusalError as error:
             return f"refused: {str(error)[:200]}"
         else:
-            return "same bits as the model"
+            return _SAME
     return left_out
 
 
@@ -247,33 +272,42 @@ def _outcome_on_other_data(eager: Eager, traced: GraphModule) -> str:
         except RefusalError as error:
             left_out = f"refused: {str(error)[:200]}"
         else:
-            return "same bits as the model"
+            return _SAME
     return left_out
 
 
-def _other_sizes(fakes: FakeInputs) -> Iterator[tuple[str, dict[Size, int]]]:
-    """Yield other sizes to try: all together first, then one by one.
+def _other_sizes(fakes: FakeInputs) -> tuple[list[Change], list[list[Change]]]:
+    """Return changes of all sizes at once, the smallest first, and the same for each size alone.
 
     Sizes that are equal in the given inputs change together, as those of a text and of its mask must.
     """
     symbols = fakes.free_symbols()
     guards = [_in_free_symbols(guard.expr, fakes) for guard in fakes.shape_env.guards]
-    other: list[dict[sympy.Symbol, int]] = []
+
+    def is_allowed(values: dict[sympy.Symbol, int]) -> bool:
+        return all(holds(guard, symbols | values) for guard in guards)
+
+    alone: list[list[dict[sympy.Symbol, int]]] = []
     for size in sorted(set(symbols.values())):
-        together = [symbol for symbol in symbols if symbols[symbol] == size]
-        for candidate in (size + 1, size - 1, size * 2, size // 2, size + 2):
-            values = dict.fromkeys(together, candidate)
-            if candidate > 1 and all(holds(guard, symbols | values) for guard in guards):
-                other.append(values)
-                break
-    merged = {symbol: size for values in other for symbol, size in values.items()}
-    if len(other) > 1 and all(holds(guard, symbols | merged) for guard in guards):
-        yield _named(fakes, merged)
-    for values in other:
-        yield _named(fakes, values)
-    larger = larger_batch(fakes)
-    if len(set(larger.values())) > 1 and not any(fakes.expression(size).is_number for size in larger):
-        yield "a larger batch", larger
+        equal = [symbol for symbol in symbols if symbols[symbol] == size]
+        # Two sizes that differ must differ here as well, so that one in place of the other is seen.
+        taken = {other for found in alone for other in found[0].values()}
+        smaller = (small for small in _SMALL if 2 * small <= size and small not in taken)
+        near = (other for other in (size + 1, size - 1, size * 2, size // 2, size + 2) if other > 1)
+        ways = ((dict.fromkeys(equal, other) for other in others) for others in (smaller, near))
+        if found := [values for way in ways if (values := next(filter(is_allowed, way), None))]:
+            alone.append(found)
+    at_once = [_merged(found[0] for found in alone), _merged(found[-1] for found in alone)]
+    together = [values for values in at_once if len(alone) > 1 and is_allowed(values)]
+    if at_once[0] == at_once[1]:
+        del together[1:]
+    return [_named(fakes, values) for values in together], [
+        [_named(fakes, values) for values in found] for found in alone
+    ]
+
+
+def _merged(changes: Iterable[Mapping[sympy.Symbol, int]]) -> dict[sympy.Symbol, int]:
+    return {symbol: size for values in changes for symbol, size in values.items()}
 
 
 def larger_batch(fakes: FakeInputs) -> dict[Size, int]:

@@ -29,6 +29,7 @@ from fxlab.tracing.arguments import Argument
 from fxlab.tracing.one_thread import OneThread
 from fxlab.tracing.parts import Reason, parts_running
 from fxlab.tracing.report import TraceError
+from fxlab.tracing.size_arithmetic import SizeWork
 from fxlab.tracing.sizes import expression_of
 from fxlab.tracing.source_lines import is_model_code, where_asked
 
@@ -63,6 +64,7 @@ class ModelSizes(ShapeEnv):
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
+        self._is_giving_up = False
         self.fixed: list[tuple[frozenset[sympy.Symbol], Reason]] = []
         self.is_asked_by_model = False
         self.held: dict[Any, str] = {}
@@ -136,11 +138,21 @@ class ModelSizes(ShapeEnv):
             return sympy.Integer(val)
         return super().create_symbol(val, source, *args, **kwargs)
 
+    def give_up(self, expression: Any, value: int) -> None:
+        """Fix a size, for no reason that the model gives."""
+        self._is_giving_up = True
+        try:
+            self.evaluate_expr(sympy.Eq(expression, value))
+        finally:
+            self._is_giving_up = False
+
     def _log_real_tensor_propagation(self, question: Any, answer: Any) -> None:
         """Say nothing: the trace's report has each decision on data."""
 
     def _evaluate_expr(self, orig_expr: Any, *args: Any, **kwargs: Any) -> Any:
         """Answer a question about sizes; note where that fixes one, or a plain number is asked for."""
+        if self._is_giving_up:
+            return super()._evaluate_expr(orig_expr, *args, **kwargs)
         unknown = [symbol for symbol in orig_expr.free_symbols if not self.replace(symbol).is_number]
         answer = super()._evaluate_expr(orig_expr, *args, **kwargs)
         fixed = [symbol for symbol in unknown if self.replace(symbol).is_number]
@@ -167,6 +179,13 @@ class _Fakes(FakeTensorMode):  # type: ignore[no-untyped-call]
     one_thread: OneThread | None = None
     """Is told of each operator on these tensors, in whichever thread."""
     _is_writing = False
+    remembers_views = True
+
+    def _cached_dispatch_impl(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
+        """Make each view anew if asked to."""
+        if not self.remembers_views and getattr(func, "is_view", False):
+            return self._dispatch_impl(func, types, args, kwargs)
+        return super()._cached_dispatch_impl(func, types, args, kwargs)
 
     def _maybe_infer_fake_kernel_from_pytree_out(self, *args: Any) -> None:
         """Compare nothing: whether the graph computes what the model does is seen when it is run."""
@@ -207,6 +226,12 @@ def _condition(expression: Any, answer: Any) -> Any:
     return sympy.Not(expression) if answer in (sympy.false, False) else sympy.Eq(expression, answer)
 
 
+FREE_OPERATIONS, OPERATIONS_PER_CALL = 6000, 30
+"""How much arithmetic on symbolic sizes a trace may take before sizes are given up.
+
+Computing with an expression of ten operations takes about as long as recording a call of fixed sizes.
+"""
+
 Size = tuple[str, Path, int]
 """A dimension of an input: the argument, the way to the tensor inside, and the dimension."""
 
@@ -235,6 +260,10 @@ class FakeInputs:
         Whether data comes along.
     given : dict of Size to int
         The sizes of the real inputs.
+    work : SizeWork
+        Counts the arithmetic on symbolic sizes.
+    given_up : set of Size
+        The sizes that are fixed because following them took too much of it.
     symbols : dict of Size to sympy.Symbol
         The symbols that stand for them; empty if not dynamic.
     """
@@ -257,6 +286,11 @@ class FakeInputs:
         )
         with torch._functorch.config.patch(fake_tensor_propagate_real_tensors=with_data):
             self.mode = _Fakes(shape_env=self.shape_env, allow_non_fake_inputs=True)
+        # To remember a view, torch computes again how much memory it spans: with symbols, the costliest part.
+        self.mode.remembers_views = not dynamic
+        self.work = SizeWork()
+        self.given_up: set[Size] = set()
+        self._calls = 0
         self.given: dict[Size, int] = {
             (argument.name, path, dim): size
             for argument in arguments
@@ -287,6 +321,23 @@ class FakeInputs:
 
         with torch._C.DisableTorchFunction():
             return map_tensors(fake, value)
+
+    def after_call(self) -> None:
+        """Fix the sizes of images and the like once following them has taken more than it is worth.
+
+        To be called for each call that is recorded. Batch sizes stay symbols, and so do lengths: the second
+        dimensions of texts and signals, and sizes that take little part in the arithmetic.
+        """
+        self._calls += 1
+        if self.work.operations <= FREE_OPERATIONS + OPERATIONS_PER_CALL * self._calls or self.given_up:
+            return
+        free = [size for size in self.symbols if isinstance(self.expression(size), sympy.Symbol)]
+        for size in free:
+            name, path, dim = size
+            can_be_height = dim > 1 or (dim == 1 and (name, path, 3) in self.given)
+            if can_be_height and 4 * self.work.of_symbol[self.expression(size)] > self.work.operations:
+                self.shape_env.give_up(self.symbols[size], self.given[size])
+        self.given_up = {size for size in free if self.expression(size).is_number}
 
     def reasons(self, needless: Collection[str], *, numbers: bool) -> list[Reason]:
         """Return why the run holds for no other sizes or data.

@@ -103,6 +103,8 @@ class Recorder(TorchFunctionMode):
         How complicated a size may be.
     expected
         What another run has recorded, if this one is to end as soon as it records something else.
+    after_call
+        Called when a call has been recorded.
 
     Attributes
     ----------
@@ -127,8 +129,10 @@ class Recorder(TorchFunctionMode):
         whole: WholeParts | None = None,
         most_operations: int = MOST_OPERATIONS,
         expected: RecordedNodes | None = None,
+        after_call: Callable[[], None] = lambda: None,
     ) -> None:
         super().__init__()
+        self._after_call = after_call
         self.recording = Recording(model, value_in_meta, originals, made, most_operations, expected)
         self.conditions = Conditions(self.recording, sizes)
         self.mode_reads = ModeReads(model, lambda: where(self.recording.frames()))
@@ -468,7 +472,9 @@ class Recorder(TorchFunctionMode):
         self.conditions.hold_decisions()
         if self._real is not None:
             result = self._real.watch(result)
-        return self.recording.add(call, result, written, impure)
+        result = self.recording.add(call, result, written, impure)
+        self._after_call()
+        return result
 
     def _make_placeholders(self, arguments: tuple[Argument, ...], values: Mapping[str, Any]) -> None:
         # Only parameters at the end of a signature can have a default.

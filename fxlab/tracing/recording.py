@@ -377,6 +377,18 @@ class Recording:
         """Return what each node calls."""
         return {node.name: _called(node) for node in self.graph.nodes}
 
+    def put_numbers_for(self, symbols: Container[sympy.Symbol]) -> None:
+        """Put numbers in place of the nodes that compute sizes which have come to be fixed."""
+        known: dict[Node, Any] = {}
+        for node in self.graph.nodes:
+            size = node.meta.get("val")
+            if not isinstance(size, torch.SymInt) or not (expression := expression_of(size)).is_number:
+                continue
+            if all(symbol in symbols for symbol in size.node._expr.free_symbols):
+                known[node] = int(expression)
+        for user in {user: None for node in known for user in node.users}:
+            user.args, user.kwargs = torch.fx.map_arg((user.args, user.kwargs), lambda n: known.get(n, n))
+
     def remove_unused(self) -> None:
         """Remove the nodes that neither give anything that is used nor do anything else."""
         for node in reversed(self.graph.nodes):

@@ -16,6 +16,8 @@ from fxlab.tracing.varied import varied
 
 THOUGH = "though the model takes other sizes"
 """Ends the detail of a size that was fixed without need."""
+COSTLY = "following it takes too much arithmetic; the model may take other sizes"
+"""Ends the detail of a size that was given up."""
 
 
 def guard_sizes(
@@ -47,11 +49,11 @@ def guard_sizes(
             conditions.require_sizes(condition, f"{REFUSAL} {words} (decided at {where})")
     decided = {condition.lhs for condition, _ in branches if _gives_a_number(condition)}
     fixed = [size for size in fakes.given if isinstance(fakes.expression(size), sympy.Integer)]
-    needless = _accepted_otherwise(fixed, fakes, eager)
+    needless = _accepted_otherwise([size for size in fixed if size not in fakes.given_up], fakes, eager)
     # Whether the model takes other sizes cannot be told for sure without data, nor where data decides.
     can_tell = eager is not None and eager.has_data and not fakes.has_data
     for size in fixed:
-        is_needless = size in needless or not can_tell or fakes.given[size] == 0
+        is_needless = size in needless or size in fakes.given_up or not can_tell or fakes.given[size] == 0
         if is_needless and fakes.symbols.get(size) not in decided:
             conditions.require_size(size, fakes.given[size])
     held = "the branch taken is held"
@@ -64,7 +66,7 @@ def guard_sizes(
 def _finding(size: Size, fakes: FakeInputs, needless: Collection[Size]) -> Finding:
     expression = fakes.expression(size)
     if isinstance(expression, sympy.Integer):
-        though = f", {THOUGH}" if size in needless else ""
+        though = f", {THOUGH}" if size in needless else f": {COSTLY}" if size in fakes.given_up else ""
         return Finding("fixed size", name_of_size(size), f"fixed at {expression}{though}")
     same = next(other for other in fakes.symbols if fakes.expression(other) == expression)
     return Finding(
@@ -75,8 +77,13 @@ def _finding(size: Size, fakes: FakeInputs, needless: Collection[Size]) -> Findi
 def branches_on_sizes(fakes: FakeInputs) -> list[tuple[Any, str]]:
     """Return the conditions on sizes that the model itself was told, and where."""
     known = set(fakes.symbols.values())
+    given_up = {fakes.symbols[size]: fakes.given[size] for size in fakes.given_up}
     held = fakes.shape_env.held.items()
-    return [(condition, where) for condition, where in held if condition.free_symbols <= known]
+    return [
+        (condition, where)
+        for condition, where in held
+        if condition.free_symbols <= known and condition.xreplace(given_up) != sympy.true
+    ]
 
 
 def _gives_a_number(condition: Any) -> bool:

@@ -48,7 +48,7 @@ from fxlab.tracing.report import (
 )
 from fxlab.tracing.size_arithmetic import arithmetic_remembered
 from fxlab.tracing.size_builtins import sizes_in_builtins
-from fxlab.tracing.size_guards import THOUGH, branches_on_sizes, guard_sizes
+from fxlab.tracing.size_guards import COSTLY, THOUGH, branches_on_sizes, guard_sizes
 from fxlab.tracing.source_lines import where_raised
 from fxlab.tracing.tensors_made import TensorsMade
 from fxlab.tracing.torch_logs import torch_logs_silent
@@ -342,7 +342,7 @@ class _Ladder:
             one_thread = fakes.mode.one_thread = OneThread()
             made = TensorsMade()
             kept = module_state_kept(model), caches_bypassed(model, made), sizes_in_builtins(model)
-            computing = arithmetic_remembered(fakes.shape_env), enable_python_dispatcher()
+            computing = arithmetic_remembered(fakes.shape_env, fakes.work), enable_python_dispatcher()
             # The dispatcher of Python can follow symbolic sizes into operators that are made of others.
             with RestoringStack(*kept, *computing):
                 if training is not None:
@@ -359,9 +359,13 @@ class _Ladder:
                     whole=None if whole is None else WholeParts(whole, fakes),
                     most_operations=most_operations,
                     expected=expected,
+                    after_call=fakes.after_call,
                 )
                 with RestoringStack(_random_numbers_of_checks(enabled=with_data), made, fakes.mode):
                     recorder.record(self._arguments, fakes.values, gradients=self._gradients)
+            if fakes.given_up:
+                recorder.recording.put_numbers_for({fakes.symbols[size] for size in fakes.given_up})
+                recorder.recording.remove_unused()
             return _Recorded(recorder, fakes)
 
         first = record()
@@ -460,7 +464,7 @@ def _warn(report: TraceReport, steps: list[_Step]) -> None:
     limits = [
         f"{f.what} {f.detail} {f.where}"
         for f in report.findings
-        if f.kind in ("branch on data", "gradient", "state") or THOUGH in f.detail
+        if f.kind in ("branch on data", "gradient", "state") or THOUGH in f.detail or COSTLY in f.detail
     ]
     if len(limits) > _MOST_LIMITS:
         limits[_MOST_LIMITS:] = [f"and {len(limits) - _MOST_LIMITS} more, in meta['trace'].table()"]
