@@ -30,6 +30,7 @@ from fxlab.tracing.arguments import Argument
 from fxlab.tracing.parts import Reason, parts_running
 from fxlab.tracing.sizes import expression_of
 from fxlab.tracing.source_lines import is_model_code, is_tracing, where_called
+from fxlab.tracing.uncounted import Uncounted
 
 
 @dataclass(frozen=True)
@@ -85,7 +86,7 @@ class _ModelSizes(ShapeEnv):
         frame: FrameType | None = sys._getframe(1)
         is_count = False
         while frame is not None and not is_model_code(frame.f_code.co_filename):
-            is_count = is_count or frame.f_code is FakeTensor.tolist.__code__
+            is_count = is_count or frame.f_code in _COUNTING
             frame = frame.f_back
         place = "" if frame is None else f"{frame.f_code.co_filename}:{frame.f_lineno}"
         reason = Reason(parts_running(frame), what, place, is_number, is_count)
@@ -114,6 +115,10 @@ class _Fakes(FakeTensorMode):  # type: ignore[no-untyped-call]
             return super()._dispatch_impl(func, types, args, kwargs)
         finally:
             self._is_writing = False
+
+
+_COUNTING = (FakeTensor.tolist.__code__, Uncounted.read.__code__)
+"""Where it is asked how many numbers there are in a tensor."""
 
 
 def _first_of_others(frame: FrameType | None) -> FrameType | None:

@@ -28,6 +28,7 @@ from fxlab.tracing.methods import NeedsModuleError
 from fxlab.tracing.parts import Part, Reason
 from fxlab.tracing.report import REFUSAL, TraceError
 from fxlab.tracing.sizes import SymbolicNumber, expression_of
+from fxlab.tracing.uncounted import Uncounted, items_of
 
 
 class CannotBeWholeError(TraceError):
@@ -180,6 +181,8 @@ class _Numbers:
             return data_of(value)
         if isinstance(value, slice):
             return slice(*map(self.of, (value.start, value.stop, value.step)))
+        if isinstance(value, Uncounted):
+            return self.given(items_of(value))
         if type(value) in (list, tuple, torch.Size):
             return type(value)(self.given(item) for item in value)
         if type(value) is dict:
