@@ -190,7 +190,7 @@ def _put_together(parts: Uncounted, dim: int) -> torch.Tensor | None:
     tensor, dim = parts.parted
     if tensor.dim() > 3:  # which may lie in memory with the channels last
         return None
-    result = _like(tensor.contiguous(), tensor.shape)
+    result = _like(tensor.contiguous(), tensor.shape).clone()  # no view: it may be written to
     if has_data(tensor):
         give_data(result, call_on_data(torch.cat, (items_of(parts), dim), {}))
     return result

@@ -155,7 +155,7 @@ class WholeParts:
             fake = torch.empty_strided(shape, strides, dtype=real.dtype, device=real.device)
             give_data(fake, real)
             if requires_grad and (real.is_floating_point() or real.is_complex()):
-                fake = torch.ops.aten.alias(fake.requires_grad_())
+                fake = fake.requires_grad_().clone()  # which may be written to, as a view of a leaf may not
                 give_data(fake, real)
         return fake
 

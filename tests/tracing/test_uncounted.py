@@ -27,7 +27,9 @@ class Tower(nn.Module):
 
     def forward(self, x, grid):
         parts = self.between(self.features(x, grid))
-        return self.head(torch.cat(parts, dim=0)), parts
+        together = torch.cat(parts, dim=0)
+        together += 1
+        return self.head(together), parts
 
 
 def images(*grids: tuple[int, int]) -> dict[str, torch.Tensor]:

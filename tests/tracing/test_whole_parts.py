@@ -67,6 +67,7 @@ class Recurrent(nn.Module):
 
     def forward(self, x):
         hidden, state = self.call(self.before(x), self.decay)
+        hidden += 1
         return self.after(hidden), state
 
 
