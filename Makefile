@@ -56,6 +56,7 @@ compat:
 
 # Which of transformers' architectures trace; takes half an hour and writes docs/coverage.md.
 # `make coverage TASK=heads`: those with a head for each task, which takes twice as long.
+# `make coverage TASK=whole`: base models with images and sound beside their text, at more lengths.
 coverage: $(VENV)/.test
 	$(BIN)/python -m benchmarks.coverage --task $(TASK)
 

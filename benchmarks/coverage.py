@@ -1,6 +1,8 @@
 """Which of transformers' architectures trace, at which sizes: ``make coverage`` writes ``docs/coverage.md``.
 
 ``make coverage TASK=heads`` does the same for models of every task, and writes ``docs/coverage_heads.md``.
+``make coverage TASK=whole`` gives base models images, video and sound beside their text, tries more lengths,
+and writes ``docs/coverage_whole.md``.
 
 A tiny model of each is built from its configuration class, run, traced, and compared with eager bit for bit:
 on the inputs it was traced on, at another batch size, and at another length (where it has one). Each runs in
@@ -31,6 +33,7 @@ from torch import nn
 from tqdm import tqdm
 
 import fxlab
+from benchmarks.whole_models import OTHER_SIZES, whole_input_names, whole_types
 from fxlab.running import run
 from fxlab.tensors import same_bits, tensors_by_path
 from fxlab.tracing import example_inputs
@@ -44,7 +47,7 @@ from zoo import SHRINKS, model_types, tasks, tiny_of_type  # noqa: E402 (of the 
 SECONDS = 180
 RIGHT, REFUSED, WRONG = _HOW = "right", "refused", "wrong"
 NOT_TRIED = ("not built", "no inputs", "not run")
-BASE, HEADS = "base", "heads"
+BASE, HEADS, WHOLE_MODELS = "base", "heads", "whole"
 
 
 @dataclass
@@ -75,9 +78,10 @@ def tried(model_type: str, task: str = BASE) -> Result:
     model = None
     for shrink in SHRINKS:
         try:
-            model = tiny_of_type(model_type, task=task, shrink=shrink)
+            model = tiny_of_type(model_type, task=BASE if task == WHOLE_MODELS else task, shrink=shrink)
             result.outcome = "no inputs"
-            inputs = example_inputs(model)
+            names = whole_input_names(model) if task == WHOLE_MODELS else None
+            inputs = example_inputs(model, input_names=names)
             result.outcome = "not run"
             with torch.no_grad():
                 run(model, inputs)
@@ -104,11 +108,10 @@ def tried(model_type: str, task: str = BASE) -> Result:
     limits = [f"{f.what} {f.detail} {f.where}" for f in report.findings if THOUGH in f.detail]
     result.reason = _one_line(reasons[0]) if (reasons := [*report.steps_down, *limits]) else ""
     result.checks["the inputs"] = compared(model, traced, inputs) or WRONG
-    for words, sizes in {
-        "another batch size": {"batch_size": 3},
-        "another length": {"sequence_length": 9},
-    }.items():
-        found = compared(model, traced, example_inputs(model, **sizes))
+    for words, sizes in OTHER_SIZES.items():
+        if task != WHOLE_MODELS and words not in ("another batch size", "another length"):
+            continue
+        found = compared(model, traced, example_inputs(model, input_names=names, **sizes))
         if found is not None:
             result.checks[words] = found
     return result
@@ -223,6 +226,28 @@ def report(results: list[Result]) -> str:
     return "\n".join(lines) + "\n"
 
 
+def report_of_whole(results: list[Result]) -> str:
+    """Return ``docs/coverage_whole.md``."""
+    limited = [r for r in results if r.checks and not r.is_right_at_other_sizes]
+    lines = [
+        "# Whole models, with images and sound",
+        "",
+        f"Made by `make coverage TASK=whole` with torch {torch.__version__.split('+')[0]} and transformers "
+        f"{transformers.__version__}: [base models](coverage.md) that are no parts of others, on as many "
+        "kinds of input as each takes together, with every second row padded. They are compared at another "
+        "number of images (one for each text of a batch) and at four other lengths.",
+        "",
+        *summary(results),
+        "",
+        "## Where a graph refuses a size that the model takes",
+        "",
+        "| Architecture | Traced on | Checked | Why |",
+        "|---|---|---|---|",
+        *(f"| {r.model_type} | {_limits(r)} |" for r in limited),
+    ]
+    return "\n".join(lines) + "\n"
+
+
 def report_of_heads(by_task: Mapping[str, list[Result]]) -> str:
     """Return ``docs/coverage_heads.md``."""
     lines = [
@@ -288,16 +313,17 @@ def main() -> None:
     parser.add_argument("--workers", type=int, default=os.cpu_count() or 1)
     parser.add_argument(
         "--task",
-        choices=[*tasks(), HEADS],
+        choices=[*tasks(), HEADS, WHOLE_MODELS],
         default=BASE,
-        help="which head the models have; heads: each of them",
+        help="which head the models have; heads: each of them; whole: none, but inputs of every kind",
     )
     options = parser.parse_args()
     chosen = [task for task in tasks() if task != BASE] if options.task == HEADS else [options.task]
     by_task: dict[str, list[Result]] = {}
     try:
         for task in chosen:
-            names = options.names or model_types(task)
+            every_type = model_types(BASE if task == WHOLE_MODELS else task)
+            names = options.names or (whole_types(every_type) if task == WHOLE_MODELS else every_type)
             found = all_results(names, options.workers, task)
             results = by_task[task] = []
             results.extend(tqdm(found, total=len(names), unit="model", desc=task))
@@ -310,6 +336,8 @@ def main() -> None:
         (ROOT / "docs" / "coverage.md").write_text(report(every), encoding="utf-8")
     elif not options.names and options.task == HEADS:
         (ROOT / "docs" / "coverage_heads.md").write_text(report_of_heads(by_task), encoding="utf-8")
+    elif not options.names and options.task == WHOLE_MODELS:
+        (ROOT / "docs" / "coverage_whole.md").write_text(report_of_whole(every), encoding="utf-8")
     else:
         print(*every, sep="\n")
     print("\n".join(summary(every)))

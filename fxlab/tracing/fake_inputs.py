@@ -23,6 +23,7 @@ from torch.fx.experimental.symbolic_shapes import (
     StatelessSymbolicContext,
     canonicalize_bool_expr,
 )
+from torch.utils._sympy import functions
 
 from fxlab.nested import Path, map_tensors, name_of_part, tensors_inside
 from fxlab.tracing.arguments import Argument
@@ -32,6 +33,7 @@ from fxlab.tracing.report import TraceError
 from fxlab.tracing.size_arithmetic import SizeWork
 from fxlab.tracing.sizes import expression_of
 from fxlab.tracing.source_lines import is_model_code, where_asked
+from fxlab.tracing.uncounted import Uncounted
 
 
 @dataclass(frozen=True)
@@ -154,22 +156,27 @@ class ModelSizes(ShapeEnv):
         if self._is_giving_up:
             return super()._evaluate_expr(orig_expr, *args, **kwargs)
         unknown = [symbol for symbol in orig_expr.free_symbols if not self.replace(symbol).is_number]
+        guards = len(self.guards)
         answer = super()._evaluate_expr(orig_expr, *args, **kwargs)
         fixed = [symbol for symbol in unknown if self.replace(symbol).is_number]
         if unknown and not isinstance(answer, BooleanAtom | bool):
             self._note_fixed(unknown, f"makes a plain number, {answer}, of a size or of data", True)
         elif fixed:
             self._note_fixed(fixed, f"decides on {orig_expr}", False)
+        elif self.is_asked_by_model and len(self.guards) > guards and orig_expr.has(*_REMAINDERS):
+            self._note_fixed(unknown, f"decides on {orig_expr}", False, is_remainder=True)
         return answer
 
-    def _note_fixed(self, symbols: list[sympy.Symbol], what: str, is_number: bool) -> None:
+    def _note_fixed(
+        self, symbols: list[sympy.Symbol], what: str, is_number: bool, is_remainder: bool = False
+    ) -> None:
         frame: FrameType | None = sys._getframe(1)
         is_count = False
         while frame is not None and not is_model_code(frame.f_code.co_filename):
-            is_count = is_count or frame.f_code is FakeTensor.tolist.__code__
+            is_count = is_count or frame.f_code in _COUNTING
             frame = frame.f_back
         place = "" if frame is None else f"{frame.f_code.co_filename}:{frame.f_lineno}"
-        reason = Reason(parts_running(frame), what, place, is_number, is_count)
+        reason = Reason(parts_running(frame), what, place, is_number, is_count, is_remainder)
         self.fixed.append((frozenset(symbols), reason))
 
 
@@ -213,6 +220,11 @@ class _Fakes(FakeTensorMode):  # type: ignore[no-untyped-call]
             return super()._dispatch_impl(func, types, args, kwargs)
         finally:
             self._is_writing = False
+
+
+_REMAINDERS = (functions.Mod, functions.PythonMod)
+_COUNTING = (FakeTensor.tolist.__code__, Uncounted.read.__code__)
+"""Where it is asked how many numbers there are in a tensor."""
 
 
 def _writes_or_tells(operator: OpOverload[..., Any]) -> bool:
@@ -350,14 +362,22 @@ class FakeInputs:
             Whether each number counts that was made of a size; else those of data and of needless sizes do.
         """
         ours = {symbol: name_of_size(size) for size, symbol in self.symbols.items()}
+        in_functions = all(reason.candidates for reason in self.remainders)
 
         def counts(symbols: frozenset[sympy.Symbol], reason: Reason) -> bool:
             if any(ours.get(symbol) in needless for symbol in symbols):
                 return True
+            if reason.is_remainder:
+                return in_functions
             is_of_data = reason.is_count or not symbols <= ours.keys()
             return reason.is_number and (numbers or is_of_data)
 
         return [reason for symbols, reason in self.shape_env.fixed if counts(symbols, reason)]
+
+    @property
+    def remainders(self) -> list[Reason]:
+        """Where the model's own Python has decided on the remainder of a size."""
+        return [reason for _, reason in self.shape_env.fixed if reason.is_remainder]
 
     def expression(self, size: Size) -> Any:
         """Return what a size has turned out to be: a symbol, an expression of symbols, or a number."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import takewhile
 from types import CodeType, FrameType, FunctionType, TracebackType
 from typing import Any, TypeAlias, TypeGuard
 
@@ -30,6 +31,19 @@ class Reason:
     """Whether a plain number was made of a size or of data, as a loop does."""
     is_count: bool = False
     """Whether that is how many numbers were read out of a tensor: of images in a batch, say."""
+    is_remainder: bool = False
+    """Whether Python decides on the remainder of a size, as on whether a length is to be padded."""
+
+    @property
+    def candidates(self) -> tuple[Part, ...]:
+        """The parts of which one may stay whole, the best first.
+
+        What pads a length tells those around it by how much, who decide on that too. But what a module
+        computes is not hidden for the sake of a remainder.
+        """
+        if not self.is_remainder:
+            return self.running
+        return tuple(takewhile(lambda part: isinstance(part, FunctionType), self.running))[::-1]
 
 
 def parts_running(frame: FrameType | None) -> tuple[Part, ...]:

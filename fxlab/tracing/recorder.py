@@ -66,6 +66,7 @@ from fxlab.tracing.size_builtins import as_python_number
 from fxlab.tracing.sizes import SymbolicNumber, expression_of
 from fxlab.tracing.source_lines import is_asked_by_fakes, where
 from fxlab.tracing.tensors_made import TensorsMade
+from fxlab.tracing.uncounted import Uncounted, all_read, items_of, uncounted_result
 from fxlab.tracing.vmapped import VmapBody
 from fxlab.tracing.whole_parts import CannotBeWholeError, WholeParts
 
@@ -243,6 +244,9 @@ class Recorder(TorchFunctionMode):
             self.recording.note("branch on data", name, "an address is read, which the graph does not check")
         if func in _OF_NUMPY and isinstance(args[0], np.ndarray):
             return self._copy_of_constant(func, args, kwargs)
+        if (whole := self._uncounted(func, args, kwargs)) is not None:
+            return whole
+        args, kwargs = all_read((args, dict(kwargs)))
         args = with_numbers_for_sizes(name, args, self._number_in)
         parted = expression_of(size_that_is_parted(name, args, kwargs))
         versions = _versions(args, kwargs)
@@ -291,6 +295,26 @@ class Recorder(TorchFunctionMode):
         if func in GRADIENT_READS:
             held = f"the graph holds for {str(result)[:60]}, and does not check it"
             self.recording.note("gradient", GRADIENT_READS[func], held)
+
+    def _uncounted(self, func: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+        """Record a call that gives or takes a list whose items nothing has counted."""
+
+        def count(size: Any) -> bool:
+            if not self._paused:
+                with self._sizes.asked(by_model=True):
+                    as_python_number(int, size)
+            return not self._paused
+
+        with self._unseen():
+            result = uncounted_result(name_of(func), args, kwargs, count)
+        if result is None:
+            return None
+        call = as_call(func, args, kwargs)
+        items = items_of(result) if isinstance(result, Uncounted) else result
+        self._recorded(call, items, False)
+        if isinstance(result, Uncounted):
+            result.node = self.recording.latest
+        return result
 
     def _copy_of_constant(self, func: Callable[..., Any], args: tuple[Any, ...], kwargs: Any) -> Any:
         """Make a tensor of an array of numpy, which what is not a tensor can only have given."""
@@ -529,9 +553,18 @@ class Recorder(TorchFunctionMode):
                 return nesting[name]()
             raise _hidden("a derivative of torch.func (grad, vjp, jvp, jacrev, jacfwd, hessian)")
 
+        tolist = FakeTensor.tolist
+
+        def call_tolist(tensor: FakeTensor) -> Any:
+            # Torch goes through the numbers, and shows the calls of that only.
+            is_seen = not (self._paused or self.recording.bodies) and self._one_thread.is_here()
+            result = self._uncounted(torch.Tensor.tolist, (tensor,), {}) if is_seen else None
+            return tolist(tensor) if result is None else result
+
         try:
             torch.from_numpy = from_array
             vars(eager_transforms).update({name: partial(nested, name) for name in nesting})
+            FakeTensor.tolist = call_tolist  # type: ignore[method-assign, assignment]
             nn.Module.__call__ = call  # type: ignore[method-assign]
             Function.apply = classmethod(call_function)  # type: ignore[method-assign, assignment]
             vars(apis)["vmap_impl"] = self._call_vmap
@@ -540,6 +573,7 @@ class Recorder(TorchFunctionMode):
         finally:
             torch.from_numpy = from_numpy
             vars(eager_transforms).update(nesting)
+            FakeTensor.tolist = tolist  # type: ignore[method-assign]
             vars(apis)["vmap_impl"] = self._vmap
             nn.Module.__call__ = self._module_call  # type: ignore[method-assign]
             Function.apply = apply  # type: ignore[method-assign]

@@ -24,6 +24,7 @@ from fxlab.tracing.fake_state import Originals
 from fxlab.tracing.report import Finding, TraceError
 from fxlab.tracing.sizes import SizeNodes, SymbolicNumber, expression_of
 from fxlab.tracing.source_lines import model_frames, stack_trace, where
+from fxlab.tracing.uncounted import is_unread
 from fxlab.tracing.vmapped import VmapBody
 
 MOST_OPERATIONS, FEW_OPERATIONS = 64, 16
@@ -327,6 +328,8 @@ class Recording:
             return self.node_of(value)
         if isinstance(value, Node):
             return value
+        if is_unread(value):
+            return value.node
         if isinstance(value, SymbolicNumber):
             return self.sizes.value(value)
         if isinstance(value, np.generic):  # some are subclasses of float

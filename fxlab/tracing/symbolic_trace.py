@@ -198,6 +198,7 @@ class _Ladder:
         self._wants_check = check
         self._eager = Eager(model, arguments, has_data=self._has_data)
         self._reasons: list[Reason] = []
+        self._remainders = 0
         self._failure: Exception | None = None
         self._gradients = True
 
@@ -225,7 +226,7 @@ class _Ladder:
                 self._failure = error
                 continue
             self._failure = None
-            if rung in (DYNAMIC, DATA) and self._reasons and (better := self._holding_for_more()):
+            if rung in (DYNAMIC, DATA) and self._reasons and (better := self._holding_for_more(result)):
                 reason = self._reasons[0]
                 steps.append(_Step(rung, f"{reason.what} (at {reason.where})", reason.what))
                 rung, result = WHOLE, better
@@ -272,15 +273,20 @@ class _Ladder:
         traced.module.recompile()
         return findings
 
-    def _holding_for_more(self) -> _Traced | None:
+    def _holding_for_more(self, recorded: _Traced) -> _Traced | None:
         """Return a graph for other sizes and data than those that what was recorded holds for."""
         reasons = self._reasons
         try:
-            return self._with_parts_whole() if self._has_data else None
+            found = self._with_parts_whole() if self._has_data else None
         except Exception:  # there is a graph that holds for the inputs
             return None
         finally:
             self._reasons = reasons
+        if found is None or not all(reason.is_remainder for reason in reasons):
+            return found
+        # A remainder may be decided on outside of the part too, maybe as a number that the part gives.
+        holds_for_more = not self._remainders and _decisions(found.module) <= _decisions(recorded.module)
+        return found if holds_for_more and _modules(found.module) <= _modules(recorded.module) else None
 
     def _with_parts_whole(self) -> _Traced:
         """Keep those parts whole that make a plain number of a size or of data, or cannot be recorded."""
@@ -300,7 +306,7 @@ class _Ladder:
                 reasons = [Reason(parts_raising(failure), f"raises {_first_line(failure)}", _at(failure))]
             chosen: dict[Part, Reason] = {}
             for reason in reasons:
-                part = next((p for p in reason.running if p not in impossible and p not in parts), None)
+                part = next((p for p in reason.candidates if p not in impossible and p not in parts), None)
                 if part is not None:
                     chosen.setdefault(part, reason)
                 elif failure is not None:
@@ -419,8 +425,19 @@ class _Ladder:
         result.recompile()
         result.meta["trace"] = tuple(findings)
         needless = {finding.what for finding in findings if THOUGH in finding.detail}
+        self._remainders = len(fakes.remainders)
         self._reasons = fakes.reasons(needless, numbers=keeps_parts)
         return _Traced(result, recorder.mode_reads, is_same)
+
+
+def _decisions(traced: GraphModule) -> int:
+    """Return the number of decisions on data that a graph checks."""
+    return sum(finding.kind == "branch on data" for finding in traced.meta["trace"])
+
+
+def _modules(traced: GraphModule) -> set[Any]:
+    """Return the paths of the modules that are one node each."""
+    return {node.target for node in traced.graph.find_nodes(op="call_module")}
 
 
 def _not_compiled() -> AbstractContextManager[None]:

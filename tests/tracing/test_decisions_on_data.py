@@ -231,7 +231,8 @@ def test_models_that_decide_on_data_are_right_at_other_sizes(model_of):
     model = model_of().eval()
     with pytest.warns(TraceWarning):
         traced = symbolic_trace(model)
-    assert traced.meta["trace"].rung == "dynamic shapes, with data"
+    # Longformer pads to whole windows in functions that stay whole.
+    assert traced.meta["trace"].rung in ("dynamic shapes, with data", "dynamic shapes, parts kept whole")
     assert_agree(traced, model, example_inputs(model, batch_size=3))
     assert_agree(traced, model, example_inputs(model, sequence_length=9))
 
