@@ -1,7 +1,8 @@
 """Measure coverage and write its pages: ``make coverage``, ``make coverage TASK=heads``.
 
-A tiny model of each architecture is built, run, traced, and compared with eager bit for bit: on the inputs it was
-traced on, and on others that it takes. Each runs in a process of its own, which is ended when it takes too long.
+A tiny model of each architecture is built, run, traced, and compared with eager bit for bit: on the inputs
+it was traced on, and on others that it takes. Each runs in a process of its own, which is ended when it takes
+too long.
 """
 
 from __future__ import annotations
@@ -23,13 +24,13 @@ HEADS, LIBRARIES = "heads", "libraries"
 def main() -> None:
     """Try all models, or those that are named, and write the page."""
     parser = argparse.ArgumentParser(prog="benchmarks.coverage", description=__doc__.splitlines()[0])
-    parser.add_argument("names", nargs="*", help="models to try, without writing a page; all if none is named")
+    parser.add_argument("names", nargs="*", help="models to try, with no page; all if none is named")
     parser.add_argument("--workers", type=int, default=os.cpu_count() or 1)
     parser.add_argument(
         "--task",
         default="base",
-        help=f"the head that transformers' models have, {HEADS}: each of them, or {LIBRARIES}: models of other "
-        "libraries",
+        help=f"the head that transformers' models have, {HEADS}: each of them, or {LIBRARIES}: models of "
+        "other libraries",
     )
     options = parser.parse_args()
     if options.task == LIBRARIES:
@@ -75,6 +76,7 @@ def _libraries(names: list[str], workers: int) -> None:
         print(*results, sep="\n")
     else:
         (DOCS / "coverage_libraries.md").write_text(libraries.report(results), encoding="utf-8")
+        libraries.DONE.unlink(missing_ok=True)
     print("\n".join(libraries.counts(results)))
 
 

@@ -27,7 +27,7 @@ from fxlab.tracing import example_inputs
 from fxlab.tracing.report import DYNAMIC
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "tests"))
-from zoo import SHRINKS, model_types, tasks, tiny_of_type  # noqa: E402 (of the tests, which are no package)
+from zoo import SHRINKS, model_types, tasks, tiny_of_type
 
 BASE = "base"
 __all__ = ["BASE", "model_types", "tasks"]
@@ -85,8 +85,9 @@ def report(results: list[Result]) -> str:
     lines = [
         "# Which architectures trace",
         "",
-        f"Made by `make coverage` with {versions('torch', 'transformers')}: a tiny, randomly initialised base model of each architecture that "
-        "transformers knows, compared with eager bit for bit. [Models with heads](coverage_heads.md).",
+        f"Made by `make coverage` with {versions('torch', 'transformers')}: a tiny, randomly initialised base "
+        "model of each architecture that transformers knows, compared with eager bit for bit. "
+        "[Models with heads](coverage_heads.md).",
         "",
         *counts(results),
         "",
@@ -116,7 +117,8 @@ def report_of_heads(by_task: Mapping[str, list[Result]]) -> str:
     lines = [
         "# Which models with heads trace",
         "",
-        f"Made by `make coverage TASK=heads` with {versions('torch', 'transformers')}, as [that of the base models](coverage.md).",
+        f"Made by `make coverage TASK=heads` with {versions('torch', 'transformers')}, as [that of the "
+        "base models](coverage.md).",
         "",
         "| Task | Architectures | Run eagerly | Eager's own bits | At other sizes too |",
         "|---|---|---|---|---|",
@@ -140,5 +142,3 @@ def _shares(results: list[Result]) -> str:
     run_eagerly = [r for r in results if r.outcome not in NOT_TRIED]
     right = sum(r.is_right for r in run_eagerly)
     return f"{len(run_eagerly)} | {right} | {sum(r.is_right_everywhere for r in run_eagerly)}"
-
-

@@ -131,5 +131,3 @@ def versions(*names: str) -> str:
     from importlib.metadata import version
 
     return ", ".join(f"{name} {version(name).split('+')[0]}" for name in names)
-
-

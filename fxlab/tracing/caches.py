@@ -21,7 +21,7 @@ from fxlab.tracing.containers import is_a
 from fxlab.tracing.model_files import file_of, files_of, is_torch, names_in
 
 _Cached = functools._lru_cache_wrapper
-_METHODS = (classmethod, staticmethod, MethodType)
+_METHODS: tuple[type[Any], ...] = (classmethod, staticmethod, MethodType)
 
 
 @contextmanager
@@ -35,7 +35,7 @@ def caches_bypassed(model: nn.Module) -> Iterator[None]:
     """
     files = files_of(model)
     classes = [value for file in files for value in names_in(file).values() if is_a(value, type)]
-    owners = [*files, *(cls for cls in classes if not is_torch(file_of(cls)))]
+    owners: list[Any] = [*files, *(cls for cls in classes if not is_torch(file_of(cls)))]
     with RestoringStack() as stack:
         for owner in {id(owner): owner for owner in owners}.values():
             for name, value in names_in(owner).items():

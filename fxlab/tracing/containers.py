@@ -9,13 +9,14 @@ from __future__ import annotations
 from collections import OrderedDict, deque
 from collections.abc import Iterator
 from itertools import starmap
-from typing import Any
+from typing import Any, TypeGuard, TypeVar
 
 _BUILT_IN: tuple[type[Any], ...] = (OrderedDict, dict, list, set, deque)
+_Class = TypeVar("_Class")
 _PLAIN = (bool, int, float, complex, str)
 
 
-def is_a(value: Any, *classes: type) -> bool:
+def is_a(value: Any, *classes: type[_Class]) -> TypeGuard[_Class]:
     """Tell whether a value is an instance of a class, whatever it says itself."""
     return issubclass(type(value), classes)
 
@@ -65,7 +66,7 @@ def is_same(one: Any, other: Any) -> bool:
 
 
 def replaceable_items(value: Any) -> Iterator[tuple[Any, Any]]:
-    """Yield keys and values of a dict, indices and items of a list or deque, as they are when it is called."""
+    """Yield keys and values of a dict, indices and items of a list or deque."""
     kept = contents(value)
     if kept is not None and not is_a(value, set):
         yield from kept if is_a(value, dict) else enumerate(kept)
@@ -79,4 +80,3 @@ def replace_item(value: Any, key: Any, item: Any) -> None:
 
 def _built_in(value: Any) -> type[Any] | None:
     return next(cls for cls in _BUILT_IN if is_a(value, cls)) if is_a(value, *_BUILT_IN) else None
-

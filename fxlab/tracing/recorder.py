@@ -57,6 +57,7 @@ from fxlab.tracing.report import Finding, TraceError
 from fxlab.tracing.size_builtins import as_python_number
 from fxlab.tracing.sizes import SymbolicNumber, expression_of
 from fxlab.tracing.source_lines import is_asked_by_fakes
+from fxlab.tracing.transformer_modules import transformer_result
 from fxlab.tracing.vmapped import VmapBody
 from fxlab.tracing.whole_parts import CannotBeWholeError, WholeParts
 
@@ -275,7 +276,8 @@ class Recorder(TorchFunctionMode):
     def _run_leaf(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if is_recurrent_on_fakes(module, args):
             return recurrent_results(module, *args, **kwargs)
-        return self._module_call(module, *args, **kwargs)
+        result = transformer_result(module, args, kwargs)
+        return self._module_call(module, *args, **kwargs) if result is None else result
 
     def _can_be_arguments(self, module: nn.Module, path: str, values: Any) -> bool:
         """Tell whether a leaf can be called from a graph; one that the caller named must be."""

@@ -9,6 +9,7 @@ from typing import Any
 import sympy
 from torch.fx import GraphModule
 
+from fxlab.tracing.assumptions import unsafe_assumptions
 from fxlab.tracing.checking import Eager, EagerError, RefusalError, holds, larger_batch, sizes_at
 from fxlab.tracing.conditions import Conditions
 from fxlab.tracing.fake_inputs import FakeInputs, Size, name_of_size, resized
@@ -18,6 +19,7 @@ from fxlab.tracing.varied import varied
 
 THOUGH = "though the model takes other sizes"
 """Ends the detail of a size that was fixed without need."""
+_BY_TORCH = "torch computed the shapes of the branch taken, which is held"
 
 
 def guard_sizes(
@@ -26,7 +28,7 @@ def guard_sizes(
     """Make a graph refuse inputs of sizes that it was not traced for, and report what it was traced for.
 
     The model's own Python may have branched on a size; the graph holds the branch that was taken. Conditions
-    that torch's operators impose need no guard, as the operators are there to raise.
+    that torch decided on need a guard only where the graph goes wrong without: mostly its operators raise.
 
     Parameters
     ----------
@@ -47,6 +49,9 @@ def guard_sizes(
         if not _holds_anyway(condition, traced, fakes, eager):
             words = _in_words(condition, fakes)
             conditions.require_sizes(condition, f"{REFUSAL} {words} (decided at {where})")
+    assumed = unsafe_assumptions(traced, fakes, eager, [condition for condition, _ in branches])
+    for condition in assumed:
+        conditions.require_sizes(condition, f"{REFUSAL} {_in_words(condition, fakes)} only")
     decided = {condition.lhs for condition, _ in branches if _gives_a_number(condition)}
     fixed = [size for size in fakes.given if isinstance(fakes.expression(size), sympy.Integer)]
     needless = _accepted_otherwise(fixed, fakes, eager)
@@ -59,6 +64,7 @@ def guard_sizes(
     held = "the branch taken is held"
     return [
         *(Finding("branch on a size", _in_words(condition, fakes), held, w) for condition, w in branches),
+        *(Finding("branch on a size", _in_words(condition, fakes), _BY_TORCH) for condition in assumed),
         *(_finding(size, fakes, needless if eager else ()) for size in fakes.given),
     ]
 

@@ -64,7 +64,11 @@ ROWS = [
     Row(
         "UNet1DModel",
         lambda: d.UNet1DModel(
-            sample_size=64, in_channels=2, out_channels=2, extra_in_channels=64, block_out_channels=(32, 32, 64)
+            sample_size=64,
+            in_channels=2,
+            out_channels=2,
+            extra_in_channels=64,
+            block_out_channels=(32, 32, 64),
         ),
         {"sample": Values(("batch", 2, "length")), "timestep": _STEP},
         {"batch": 2, "length": 64},
@@ -104,7 +108,11 @@ ROWS = [
             motion_num_attention_heads=2,
             **_BLOCKS,
         ),
-        {"sample": _FRAMES, "timestep": _STEP, "encoder_hidden_states": Values(("batch*frames", "length", 32))},
+        {
+            "sample": _FRAMES,
+            "timestep": _STEP,
+            "encoder_hidden_states": Values(("batch*frames", "length", 32)),
+        },
         {**_WITH_TEXT, "frames": 3},
         _EVEN,
     ),
@@ -461,7 +469,12 @@ ROWS = [
     Row(
         "LTXVideoTransformer3DModel",
         lambda: d.LTXVideoTransformer3DModel(
-            in_channels=16, out_channels=16, cross_attention_dim=32, num_layers=1, caption_channels=32, **_HEADS
+            in_channels=16,
+            out_channels=16,
+            cross_attention_dim=32,
+            num_layers=1,
+            caption_channels=32,
+            **_HEADS,
         ),
         {
             **_IN_PATCHES,
@@ -602,7 +615,12 @@ ROWS = [
     Row(
         "QwenImageTransformer2DModel",
         lambda: d.QwenImageTransformer2DModel(
-            in_channels=16, out_channels=4, num_layers=1, joint_attention_dim=32, axes_dims_rope=(4, 4, 8), **_HEADS
+            in_channels=16,
+            out_channels=4,
+            num_layers=1,
+            joint_attention_dim=32,
+            axes_dims_rope=(4, 4, 8),
+            **_HEADS,
         ),
         {
             **_IN_PATCHES,

@@ -42,10 +42,10 @@ def report(results: Sequence[Result]) -> str:
     lines = [
         "# Which models of other libraries trace",
         "",
-        f"Made by `make coverage TASK=libraries` with {versions('torch', *LIBRARIES.values())}: models with random "
-        "weights, compared with eager bit for bit on the inputs that they were traced on and on others: other values, "
-        "each size larger and smaller, all sizes at once. Inputs that a model itself refuses are not counted. "
-        "[Models of transformers](coverage.md).",
+        f"Made by `make coverage TASK=libraries` with {versions('torch', *LIBRARIES.values())}: models with "
+        "random weights, compared with eager bit for bit on the inputs that they were traced on and on "
+        "others: other values, each size larger and smaller, all sizes at once. Inputs that a model itself "
+        "refuses are not counted. [Models of transformers](coverage.md).",
         "",
         *counts(results),
         "",

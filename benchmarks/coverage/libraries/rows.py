@@ -68,7 +68,7 @@ class Row:
         return _made(self.inputs, sizes, torch.Generator().manual_seed(seed))
 
     def others(self) -> Iterator[tuple[str, Any]]:
-        """Yield other inputs, in words and as what they are: other values, other sizes one by one, and all."""
+        """Yield other inputs, each with its name: other values, other sizes one by one, and all at once."""
         yield "other values", self.made(self.sizes, seed=1)
         steps = {name: self.steps.get(name, STEPS.get(name, 1)) for name in self.sizes}
         for name, size in self.sizes.items():

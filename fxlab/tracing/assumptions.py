@@ -1,0 +1,92 @@
+"""Conditions on sizes that torch itself decided on while a model was recorded.
+
+Mostly an operator raises where such a condition does not hold. But a size of one is broadcast, squeezed and
+left out of strides, and a size that torch has found to be one is a plain number from then on. So the graph is
+run where a condition does not hold, and checks it if it then computes something else than the model.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from traceback import FrameSummary
+from typing import Any
+
+import sympy
+from torch.fx import GraphModule
+
+from fxlab.tracing.checking import Eager, EagerError, RefusalError, holds
+from fxlab.tracing.fake_inputs import FakeInputs, Size, resized
+from fxlab.tracing.source_lines import is_model_code
+from fxlab.tracing.varied import varied
+
+_MOST_SIZES = 4
+"""How many times as large an input may get."""
+
+
+def unsafe_assumptions(
+    traced: GraphModule, fakes: FakeInputs, eager: Eager | None, checked: list[Any]
+) -> list[Any]:
+    """Return the conditions without which a graph computes something else than the model.
+
+    Parameters
+    ----------
+    traced
+        The graph.
+    fakes
+        The inputs of the run.
+    eager
+        The model; ``None`` if it is not to be run.
+    checked
+        Conditions that the graph checks already.
+    """
+    assumed = _assumed(fakes)
+    if eager is None or not eager.has_data or not assumed:
+        return []
+    given = {symbol: fakes.given[size] for size, symbol in fakes.symbols.items()}
+    found: list[Any] = []
+    for sizes in _other_sizes(fakes):
+        values = given | {
+            fakes.symbols[size]: number for size, number in sizes.items() if size in fakes.symbols
+        }
+        broken = [condition for condition in assumed if not holds(condition, values)]
+        if not broken or not all(holds(condition, values) for condition in (*checked, *found)):
+            continue
+        try:
+            is_same = not eager.varied.difference(traced, varied(resized(eager.arguments, sizes)))
+        except (EagerError, RefusalError):
+            continue
+        if not is_same:
+            found.append(min(broken, key=_generality))
+    return found
+
+
+def _assumed(fakes: FakeInputs) -> list[Any]:
+    known = set(fakes.symbols.values())
+    found: dict[Any, None] = {}
+    for guard in fakes.shape_env.guards:
+        frame = guard.sloc.framework_loc
+        is_models = isinstance(frame, FrameSummary) and is_model_code(frame.filename)
+        if not is_models and guard.expr.free_symbols <= known:
+            found[guard.expr] = None
+    return list(found)
+
+
+def _generality(condition: Any) -> tuple[bool, int, int]:
+    """Order conditions by how little they exclude besides: equalities first, then those of few symbols."""
+    return not isinstance(condition, sympy.Eq), len(condition.free_symbols), condition.count_ops()
+
+
+def _other_sizes(fakes: FakeInputs) -> Iterator[Mapping[Size, int]]:
+    """Yield sizes to try: each alone, and together with all that it was found to equal."""
+    classes: dict[Any, list[Size]] = {}
+    for size in fakes.symbols:
+        expression = fakes.expression(size)
+        if isinstance(expression, sympy.Symbol):
+            classes.setdefault(expression, []).append(size)
+    for sizes in classes.values():
+        before = fakes.given[sizes[0]]
+        for number in dict.fromkeys((1, before + 1, 2 * before, _MOST_SIZES * before)):
+            if number != before:
+                yield dict.fromkeys(sizes, number)
+        if len(sizes) > 1 and before > 1:
+            yield from ({size: 1} for size in sizes)
