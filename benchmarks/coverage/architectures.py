@@ -85,8 +85,8 @@ def report(results: list[Result]) -> str:
     lines = [
         "# Which architectures trace",
         "",
-        f"Made by `make coverage` with {versions('torch', 'transformers')}: a tiny, randomly initialised base "
-        "model of each architecture that transformers knows, compared with eager bit for bit. "
+        f"Made by `make coverage` with {versions('torch', 'transformers')}: a tiny, randomly initialised "
+        "base model of each architecture that transformers knows, compared with eager bit for bit. "
         "[Models with heads](coverage_heads.md).",
         "",
         *counts(results),

@@ -58,7 +58,8 @@ def guard_sizes(
     # Whether the model takes other sizes cannot be told for sure without data, nor where data decides.
     can_tell = eager is not None and eager.has_data and not fakes.has_data
     for size in fixed:
-        is_needless = size in needless or not can_tell or fakes.given[size] == 0
+        # Of a size that was never a symbol no operator of the run has asked anything.
+        is_needless = size in needless or not can_tell or size not in fakes.symbols
         if is_needless and fakes.symbols.get(size) not in decided:
             conditions.require_size(size, fakes.given[size])
     held = "the branch taken is held"
@@ -122,7 +123,8 @@ def _accepted_otherwise(fixed: list[Size], fakes: FakeInputs, eager: Eager | Non
     for given in {fakes.given[size] for size in fixed}:
         # Sizes that agree may have to change together, as batch sizes do.
         together = [size for size in fixed if fakes.given[size] == given]
-        others = [given + 1, 2 * given or 2]  # some models take even sizes only
+        # Some models take even sizes only, or smaller ones.
+        others = [given + 1, 2 * given or 2, *((given // 2,) if given > 1 else ())]
         if any(eager.accepts(dict.fromkeys(together, other)) for other in others):
             found.update(together)
         elif len(together) > 1:

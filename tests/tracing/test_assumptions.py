@@ -69,3 +69,23 @@ def test_a_dimension_of_one_that_is_squeezed_is_refused():
     assert_agree(traced, Squeezed(), (torch.randn(4, 5),))
     with pytest.raises(AssertionError, match="traced for"):
         traced(torch.randn(1, 3))
+
+
+class TakesSmallerOnes(nn.Module):
+    """Has a limited number of positions; how many are used is a plain number."""
+
+    def __init__(self):
+        super().__init__()
+        self.positions = nn.Parameter(torch.randn(8, 4))
+
+    def forward(self, x):
+        return (x + self.positions[: int(x.shape[1])]).flatten(1)[:, : 4 * int(x.shape[1])].amax(1)
+
+
+def test_a_size_that_only_smaller_ones_are_taken_for_is_checked():
+    model = TakesSmallerOnes()
+    with pytest.warns(UserWarning, match="holds for less"):
+        traced = symbolic_trace(model, torch.randn(2, 8, 4))
+    assert_agree(traced, model, (torch.randn(3, 8, 4),))
+    with pytest.raises(AssertionError, match="traced for"):
+        traced(torch.randn(2, 4, 4))
