@@ -44,11 +44,14 @@ def unsafe_assumptions(
         return []
     given = {symbol: fakes.given[size] for size, symbol in fakes.symbols.items()}
     found: list[Any] = []
-    for sizes in _other_sizes(fakes):
+    for sizes, equality in _other_sizes(fakes):
         values = given | {
             fakes.symbols[size]: number for size, number in sizes.items() if size in fakes.symbols
         }
         broken = [condition for condition in assumed if not holds(condition, values)]
+        # Beside an equality torch asks many times whether a size is one, mostly to no effect.
+        if equality is None:
+            broken = [condition for condition in broken if isinstance(condition, sympy.Eq)]
         if not broken or not all(holds(condition, values) for condition in (*checked, *found)):
             continue
         try:
@@ -56,7 +59,7 @@ def unsafe_assumptions(
         except (EagerError, RefusalError):
             continue
         if not is_same:
-            found.append(min(broken, key=_generality))
+            found.append(min(broken, key=_generality) if equality is None else equality)
     return found
 
 
@@ -76,8 +79,8 @@ def _generality(condition: Any) -> tuple[bool, int, int]:
     return not isinstance(condition, sympy.Eq), len(condition.free_symbols), condition.count_ops()
 
 
-def _other_sizes(fakes: FakeInputs) -> Iterator[Mapping[Size, int]]:
-    """Yield sizes to try: each alone, and together with all that it was found to equal."""
+def _other_sizes(fakes: FakeInputs) -> Iterator[tuple[Mapping[Size, int], Any]]:
+    """Yield sizes to try: together with all that each was found to equal, and alone, with that equality."""
     classes: dict[Any, list[Size]] = {}
     for size in fakes.symbols:
         expression = fakes.expression(size)
@@ -87,6 +90,7 @@ def _other_sizes(fakes: FakeInputs) -> Iterator[Mapping[Size, int]]:
         before = fakes.given[sizes[0]]
         for number in dict.fromkeys((1, before + 1, 2 * before, _MOST_SIZES * before)):
             if number != before:
-                yield dict.fromkeys(sizes, number)
+                yield dict.fromkeys(sizes, number), None
         if len(sizes) > 1 and before > 1:
-            yield from ({size: 1} for size in sizes)
+            for size, other in zip(sizes, (sizes[1], *sizes), strict=False):
+                yield {size: 1}, sympy.Eq(fakes.symbols[size], fakes.symbols[other])

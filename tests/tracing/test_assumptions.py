@@ -33,12 +33,6 @@ class Elementwise(nn.Module):
         return (x + y).flatten(1)
 
 
-class Squeezed(nn.Module):
-    def forward(self, x):
-        y = x.squeeze()
-        return y.reshape(y.shape[0], -1)
-
-
 def test_a_size_that_came_down_to_one_is_checked():
     model = DownToOne().eval()
     traced = symbolic_trace(model, torch.randn(2, 3, 4, 4))
@@ -54,7 +48,7 @@ def test_inputs_that_agreed_in_a_size_are_not_broadcast_where_that_size_is_used(
     traced = symbolic_trace(model, (torch.randn(2, 3), torch.randn(2, 3)))
     assert_agree(traced, model, (torch.randn(4, 3), torch.randn(4, 3)))
     x, y = torch.randn(rows, 3), torch.randn(others, 3)
-    with pytest.raises(AssertionError, match=r"traced for Eq\(x.shape\[0\], y.shape\[0\]\) only"):
+    with pytest.raises(AssertionError, match=r"traced for Eq\(.\.shape\[0\], .\.shape\[0\]\) only"):
         traced(x, y)
 
 
@@ -62,13 +56,6 @@ def test_inputs_are_broadcast_where_that_changes_nothing_else():
     traced = symbolic_trace(Elementwise(), (torch.randn(2, 3, 4), torch.randn(2, 3, 4)))
     assert not traced.graph.find_nodes(op="call_function", target=torch._assert)
     assert_agree(traced, Elementwise(), (torch.randn(1, 3, 4), torch.randn(5, 3, 4)))
-
-
-def test_a_dimension_of_one_that_is_squeezed_is_refused():
-    traced = symbolic_trace(Squeezed(), torch.randn(2, 3))
-    assert_agree(traced, Squeezed(), (torch.randn(4, 5),))
-    with pytest.raises(AssertionError, match="traced for"):
-        traced(torch.randn(1, 3))
 
 
 class TakesSmallerOnes(nn.Module):
