@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from types import CellType, FunctionType
+from types import CellType, FunctionType, MethodType
 from typing import Any
 
 import torch
@@ -17,10 +17,12 @@ from torch import nn
 from torch.utils._python_dispatch import _disable_current_modes
 
 from fxlab.interrupts import RestoringStack
-from fxlab.tracing.model_files import files_of, is_torch
+from fxlab.tracing.containers import is_a
+from fxlab.tracing.model_files import file_of, files_of, is_torch, names_in
 from fxlab.tracing.tensors_made import TensorsMade
 
 _Cached = functools._lru_cache_wrapper
+_METHODS: tuple[type[Any], ...] = (classmethod, staticmethod, MethodType)
 
 
 @contextmanager
@@ -35,18 +37,18 @@ def caches_bypassed(model: nn.Module, made: TensorsMade | None = None) -> Iterat
         Is told of the tensors that are constants of the model, though they are made during the run.
     """
     files = files_of(model)
-    classes = [value for file in files for value in vars(file).values() if isinstance(value, type)]
-    owners = [*files, *(cls for cls in classes if not is_torch(cls.__module__))]
+    classes = [value for file in files for value in names_in(file).values() if is_a(value, type)]
+    owners: list[Any] = [*files, *(cls for cls in classes if not is_torch(file_of(cls)))]
     with RestoringStack() as stack:
-        for owner in dict.fromkeys(owners):
-            for name, value in list(vars(owner).items()):
-                if isinstance(value, _Cached):
-                    stack.callback(setattr, owner, name, value)
-                    setattr(owner, name, _uncached(value))
-                elif isinstance(value, functools.cached_property):
-                    stack.callback(setattr, owner, name, value)
-                    setattr(owner, name, _RememberedForOneRun(value.func, made))
-                for cell in _cells_of(getattr(value, "__func__", value)):
+        for owner in {id(owner): owner for owner in owners}.values():
+            for name, value in names_in(owner).items():
+                if is_a(value, _Cached):
+                    stack.callback(_set, owner, name, value)
+                    _set(owner, name, _uncached(value))
+                elif is_a(value, functools.cached_property):
+                    stack.callback(_set, owner, name, value)
+                    _set(owner, name, _RememberedForOneRun(value.func, made))
+                for cell in _cells_of(value.__func__ if is_a(value, *_METHODS) else value):
                     stack.callback(setattr, cell, "cell_contents", cell.cell_contents)
                     cell.cell_contents = _uncached(cell.cell_contents)
         yield
@@ -81,11 +83,18 @@ class _RememberedForOneRun:
         return value
 
 
+def _set(owner: Any, name: str, value: Any) -> None:
+    if is_a(owner, type):
+        type.__setattr__(owner, name, value)
+    else:
+        object.__getattribute__(owner, "__dict__")[name] = value
+
+
 def _cells_of(value: Any) -> list[CellType]:
     """Return where a decorated function holds a cached one."""
-    if not isinstance(value, FunctionType):
+    if not is_a(value, FunctionType):
         return []
-    return [cell for cell in value.__closure__ or () if isinstance(_contents(cell), _Cached)]
+    return [cell for cell in value.__closure__ or () if is_a(_contents(cell), _Cached)]
 
 
 def _contents(cell: CellType) -> Any:

@@ -11,6 +11,7 @@ from typing import Any, TypeAlias, TypeGuard
 
 from torch import nn
 
+from fxlab.tracing.containers import is_a
 from fxlab.tracing.source_lines import is_model_code, is_start_of_tracing
 
 Part: TypeAlias = type[nn.Module] | FunctionType
@@ -74,17 +75,23 @@ def _part_of(frame: FrameType) -> Part | None:
         return None
     if code.co_name == "forward" and code.co_argcount:
         owner = frame.f_locals.get(code.co_varnames[0])
-        return type(owner) if isinstance(owner, nn.Module) else None
+        return type(owner) if is_a(owner, nn.Module) else None
     function = frame.f_globals.get(code.co_name)
     if _runs(function, code):
         return function if function.__module__ == frame.f_globals.get("__name__") else None
     owner = frame.f_locals.get(code.co_varnames[0]) if code.co_argcount else None
     method = inspect.getattr_static(type(owner), code.co_name, None)
-    return method if isinstance(owner, nn.Module) and _runs(method, code) else None
+    return method if is_a(owner, nn.Module) and _runs(method, code) else None
 
 
 def _runs(function: Any, code: CodeType) -> TypeGuard[FunctionType]:
-    return isinstance(function, FunctionType) and inspect.unwrap(function).__code__ is code
+    """Tell whether a value is a function, decorated or not, that has some code; nothing else is asked."""
+    inner = function
+    while type(inner) is FunctionType:
+        if inner.__code__ is code:
+            return True
+        inner = vars(inner).get("__wrapped__")
+    return False
 
 
 def is_method(function: FunctionType) -> bool:

@@ -66,6 +66,7 @@ from fxlab.tracing.size_builtins import as_python_number
 from fxlab.tracing.sizes import SymbolicNumber, expression_of
 from fxlab.tracing.source_lines import is_asked_by_fakes, where
 from fxlab.tracing.tensors_made import TensorsMade
+from fxlab.tracing.transformer_modules import transformer_result
 from fxlab.tracing.uncounted import Uncounted, all_read, items_of, uncounted_result
 from fxlab.tracing.vmapped import VmapBody
 from fxlab.tracing.whole_parts import CannotBeWholeError, WholeParts
@@ -384,7 +385,8 @@ class Recorder(TorchFunctionMode):
         with self.mode_reads.ignored():
             if is_recurrent_on_fakes(module, args):
                 return recurrent_results(module, *args, **kwargs)
-            return self._module_call(module, *args, **kwargs)
+            result = transformer_result(module, args, kwargs)
+            return self._module_call(module, *args, **kwargs) if result is None else result
 
     def _can_be_arguments(self, module: nn.Module, path: str, values: Any) -> bool:
         """Tell whether a leaf can be called from a graph; one that the caller named must be."""

@@ -117,6 +117,7 @@ class Recording:
         self._most_operations = most_operations
         self._expected = expected or {}
         self._names = {id(originals.of(tensor)): name for name, tensor in _state_of(model)}
+        self._sizes_read: dict[sympy.Symbol, Node] = {}
         self._simple: set[Any] = set()
         self._checked_by: dict[Node, Node] = {}
         self._without_grad: set[Node] = set()
@@ -224,10 +225,14 @@ class Recording:
         node, dim = self.symbols[symbol]
         if dim is None:
             return node
+        read = self._sizes_read.get(symbol)
+        if read is not None and not read._erased:
+            return read
         # Right behind what it is the size of, before anything can write over that.
         with node.graph.inserting_after(self._known_at(node)):
             size = node.graph.create_node("call_method", "size", (node, dim), name=f"{node.name}_size_{dim}")
         size.meta["val"] = node.meta["val"].shape[dim] if "val" in node.meta else None
+        self._sizes_read[symbol] = size
         return size
 
     @contextmanager

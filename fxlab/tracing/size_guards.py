@@ -8,6 +8,7 @@ from typing import Any
 import sympy
 from torch.fx import GraphModule
 
+from fxlab.tracing.assumptions import unsafe_assumptions
 from fxlab.tracing.checking import Eager, EagerError, RefusalError, holds, larger_batch, sizes_at
 from fxlab.tracing.conditions import Conditions
 from fxlab.tracing.fake_inputs import FakeInputs, Size, name_of_size, resized
@@ -18,6 +19,7 @@ THOUGH = "though the model takes other sizes"
 """Ends the detail of a size that was fixed without need."""
 COSTLY = "following it takes too much arithmetic; the model may take other sizes"
 """Ends the detail of a size that was given up."""
+_BY_TORCH = "torch computed the shapes of the branch taken, which is held"
 
 
 def guard_sizes(
@@ -26,7 +28,7 @@ def guard_sizes(
     """Make a graph refuse inputs of sizes that it was not traced for, and report what it was traced for.
 
     The model's own Python may have branched on a size; the graph holds the branch that was taken. Conditions
-    that torch's operators impose need no guard, as the operators are there to raise.
+    that torch decided on need a guard only where the graph goes wrong without: mostly its operators raise.
 
     Parameters
     ----------
@@ -47,18 +49,24 @@ def guard_sizes(
         if not _holds_anyway(condition, traced, fakes, eager):
             words = _in_words(condition, fakes)
             conditions.require_sizes(condition, f"{REFUSAL} {words} (decided at {where})")
+    assumed = unsafe_assumptions(traced, fakes, eager, [condition for condition, _ in branches])
+    for condition in assumed:
+        conditions.require_sizes(condition, f"{REFUSAL} {_in_words(condition, fakes)} only")
     decided = {condition.lhs for condition, _ in branches if _gives_a_number(condition)}
     fixed = [size for size in fakes.given if isinstance(fakes.expression(size), sympy.Integer)]
     needless = _accepted_otherwise([size for size in fixed if size not in fakes.given_up], fakes, eager)
     # Whether the model takes other sizes cannot be told for sure without data, nor where data decides.
     can_tell = eager is not None and eager.has_data and not fakes.has_data
     for size in fixed:
-        is_needless = size in needless or size in fakes.given_up or not can_tell or fakes.given[size] == 0
-        if is_needless and fakes.symbols.get(size) not in decided:
+        # Of a size that was never a symbol no operator of the run has asked anything.
+        is_needless = size in needless or size in fakes.given_up
+        is_unasked = not can_tell or size not in fakes.symbols
+        if (is_needless or is_unasked) and fakes.symbols.get(size) not in decided:
             conditions.require_size(size, fakes.given[size])
     held = "the branch taken is held"
     return [
         *(Finding("branch on a size", _in_words(condition, fakes), held, w) for condition, w in branches),
+        *(Finding("branch on a size", _in_words(condition, fakes), _BY_TORCH) for condition in assumed),
         *(_finding(size, fakes, needless if eager else ()) for size in fakes.given),
     ]
 
@@ -115,7 +123,8 @@ def _accepted_otherwise(fixed: list[Size], fakes: FakeInputs, eager: Eager | Non
     for given in {fakes.given[size] for size in fixed}:
         # Sizes that agree may have to change together, as batch sizes do.
         together = [size for size in fixed if fakes.given[size] == given]
-        others = [given + 1, 2 * given or 2]  # some models take even sizes only
+        # Some models take even sizes only, or smaller ones.
+        others = [given + 1, 2 * given or 2, *((given // 2,) if given > 1 else ())]
         if any(eager.accepts(dict.fromkeys(together, other)) for other in others):
             found.update(together)
         elif len(together) > 1:

@@ -28,7 +28,7 @@ from fxlab.tracing.fake_inputs import FakeInputs
 from fxlab.tracing.fake_state import put_fakes
 from fxlab.tracing.leaf_modules import Choice, LeafModules
 from fxlab.tracing.mode_reads import ModeReads, require_modes, set_modes
-from fxlab.tracing.module_state import has_data, module_state_kept
+from fxlab.tracing.module_state import attribute_of, has_data, module_state_kept
 from fxlab.tracing.one_thread import OneThread
 from fxlab.tracing.parts import Part, Reason, parts_raising
 from fxlab.tracing.real_tensors import RealTensors
@@ -134,7 +134,8 @@ def symbolic_trace(
         raise TypeError(
             f"model: expected a module in Python, got a {type(model).__name__}. Trace what it was made of."
         )
-    model = getattr(model, "_orig_mod", model)  # what torch.compile was given
+    if type(model).__module__ == "torch._dynamo.eval_frame":  # what torch.compile returns
+        model = model.get_submodule("_orig_mod")
     leaves = LeafModules(leaf_modules)
     unknown = leaves.paths - dict(model.named_modules()).keys()
     if unknown:
@@ -292,7 +293,7 @@ class _Ladder:
         """Keep those parts whole that make a plain number of a size or of data, or cannot be recorded."""
         parts: dict[Part, Reason] = {}
         # Nothing would be left of a model of which all but the head is one node.
-        base = getattr(self._model, "base_model", self._model)
+        base = attribute_of(self._model, "base_model")
         impossible: set[Part] = {type(self._model)}
         if isinstance(base, nn.Module):
             impossible.add(type(base))
