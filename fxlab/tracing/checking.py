@@ -237,7 +237,7 @@ def holds(condition: Any, values: Mapping[sympy.Symbol, int]) -> bool:
     """Tell whether a condition on symbols holds for their values, as far as these decide on it."""
     try:
         return condition.subs(values) not in (sympy.false, False)
-    except ZeroDivisionError:  # a remainder of a division by a size that is zero here
+    except (ZeroDivisionError, AssertionError):  # a remainder by zero, or one of a negative number
         return False
 
 

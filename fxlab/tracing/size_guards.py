@@ -123,8 +123,8 @@ def _accepted_otherwise(fixed: list[Size], fakes: FakeInputs, eager: Eager | Non
     for given in {fakes.given[size] for size in fixed}:
         # Sizes that agree may have to change together, as batch sizes do.
         together = [size for size in fixed if fakes.given[size] == given]
-        # Some models take even sizes only, or smaller ones.
-        others = [given + 1, 2 * given or 2, *((given // 2,) if given > 1 else ())]
+        # Some models take even sizes only, or smaller ones; a size of one is broadcast.
+        others = [given + 1, 2 * given or 2, *((given // 2,) if given > 3 else ())]
         if any(eager.accepts(dict.fromkeys(together, other)) for other in others):
             found.update(together)
         elif len(together) > 1:

@@ -355,7 +355,7 @@ BESIDE_TEXT = {
         ),
         ["pixel_values", "image_grid_thw", "mm_token_type_ids"],
         4,
-        False,
+        True,
     ),
     "patches in a row": (
         lambda: hf.FuyuModel(
