@@ -75,11 +75,14 @@ CALLS = [
 ]
 WRONG = [
     pytest.param(
-        function, {**right, argument: wrong}, argument, id=f"{function.__name__}-{argument}-{wrong!r:.30}"
+        function,
+        {**right, argument: wrong},
+        argument,
+        id=f"{function.__name__}-{argument}-{type(wrong).__name__}{number}",  # the same in every process
     )
     for function, right, arguments in CALLS
     for argument, values in arguments.items()
-    for wrong in values
+    for number, wrong in enumerate(values)
     if argument in inspect.signature(function).parameters
 ]
 

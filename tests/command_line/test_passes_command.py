@@ -30,7 +30,6 @@ def test_those_of_other_packages_are_listed_too(fxlab, somebodys_passes):
 @pytest.mark.parametrize(
     ("words", "names"),
     [
-        ("", []),
         ("merge-linears", ["merge-linears"]),
         ("fuse-bias, merge,,", ["merge-linears", "fuse-bias-in-linear"]),
         ("merge,merge-linears", ["merge-linears"]),

@@ -52,10 +52,10 @@ def test_text_says_the_same_to_people(fxlab, config_file):
     assert "last_hidden_state" in out
 
 
-@pytest.mark.parametrize("passes", ["", "merge,fuse-bias"])
+@pytest.mark.parametrize("passes", [[], ["--passes", "merge,fuse-bias"]])
 def test_the_report_is_written(fxlab, config_file, tmp_path, passes):
     path = tmp_path / "report.html"
-    ended = fxlab("report", config_file, "--passes", passes, "-o", path)
+    ended = fxlab("report", config_file, *passes, "-o", path)
     assert ended.code == 0, ended.err
     page = path.read_text(encoding="utf-8")
     assert page.startswith("<!DOCTYPE html>")
