@@ -68,7 +68,7 @@ def test_groups_can_be_opened_and_closed(gm):
 def test_mistakes_are_named(gm):
     with pytest.raises(TypeError, match=r"expected a torch\.fx\.GraphModule, got a Bert"):
         draw(Bert())
-    with pytest.raises(TypeError, match="highlight expected"):
+    with pytest.raises(TypeError, match="highlight: expected"):
         draw(gm, highlight=3)
     with pytest.raises(ValueError, match="no such node"):
         draw(gm, highlight="nope")
