@@ -2,6 +2,7 @@
 
 import inspect
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, TypeAlias, cast
 
 import torch
@@ -11,9 +12,20 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from fxlab.interrupts import RestoringStack
 from fxlab.running import Inputs, call_arguments, cuda_devices_in_use, generators_kept
+from fxlab.validation.decisions import Decisions
+from fxlab.validation.own_run import Dtypes, Narrowed, OwnInterpreter, OwnRun
 
 Widen: TypeAlias = Callable[[torch.Tensor], torch.Tensor]
 """Takes a tensor that a module holds and returns its values in float64."""
+
+
+@dataclass(frozen=True)
+class Float64Result:
+    """What :func:`run_in_float64` computed."""
+
+    output: Any
+    in_own_dtype: tuple[str, ...]
+    """The nodes that have no float64."""
 
 
 def run_in_float64(
@@ -21,14 +33,18 @@ def run_in_float64(
     inputs: Inputs,
     *,
     widen: Widen | None = None,
-    mode: "Float64Mode | None" = None,
-) -> Any:
+    own: OwnRun | None = None,
+    decisions: Decisions | None = None,
+    move: Widen | None = None,
+) -> Float64Result:
     """Run a graph with every floating-point number in float64.
 
     Casts to a floating-point dtype are casts to float64, so the result is that of the graph in (very nearly)
-    exact arithmetic, whatever the dtypes of the model. Parameters and buffers are widened for the node that
-    uses them and dropped after it: the peak is the float64 copy of one module, not of the model. Nothing is
-    written into the module.
+    exact arithmetic, whatever the dtypes of the model. A node that has no float64 (a product of grouped
+    matrices, of quantized or of 8-bit ones) runs in its own dtypes, on rounded values.
+
+    Parameters and buffers are widened for the node that uses them and dropped after it: the peak is the
+    float64 copy of one module, not of the model. Nothing is written into the module.
 
     Parameters
     ----------
@@ -38,47 +54,66 @@ def run_in_float64(
         Keyword arguments (a mapping), positional arguments (a tuple) or one tensor.
     widen
         What is taken for the values of a parameter, buffer or constant. Left out, the values themselves.
-    mode
-        The mode to run in, to be asked afterwards what it has seen. Left out, one of its own.
+    own
+        The same graph on the same inputs as it is. Left out, it is run if a node has no float64.
+    decisions
+        Where the decisions of operators are noted, or taken from.
+    move
+        What is taken for a tensor that a node has computed in its own dtype. Left out, its values.
 
     Returns
     -------
-    Any
-        The output, with float64 (complex128) where the module returns other floating-point tensors.
+    Float64Result
+        The output, with float64 (complex128) where the module returns other floating-point tensors, and the
+        nodes that have no float64.
 
     Raises
     ------
     ValueError
-        If a node draws random numbers, which another dtype draws differently, or cannot be run in float64.
+        If a node draws random numbers, which another dtype draws differently, or runs neither in float64 nor
+        in its own dtypes.
 
     Examples
     --------
     >>> class Thirds(torch.nn.Module):
     ...     def forward(self, x):
     ...         return x.to(torch.bfloat16) / 3
-    >>> run_in_float64(torch.fx.symbolic_trace(Thirds()), torch.ones(1))
+    >>> run_in_float64(torch.fx.symbolic_trace(Thirds()), torch.ones(1)).output
     tensor([0.3333], dtype=torch.float64)
     """
     arguments = widened(placeholder_values(graph_module, inputs))
-    mode = mode or Float64Mode()
-    interpreter = Float64Interpreter(graph_module, widen)
-    with RestoringStack(torch.no_grad(), generators_kept(), mode):
-        return interpreter.run(*arguments)
+    own = own or OwnRun(graph_module, inputs)
+    interpreter = Float64Interpreter(
+        graph_module, widen, own_dtypes=own.dtypes, decisions=decisions, move=move
+    )
+    with RestoringStack(torch.no_grad(), generators_kept()):
+        output = interpreter.run(*arguments)
+    return Float64Result(output, tuple(interpreter.in_own_dtype))
+
+
+class DrawsRandomNumbersError(ValueError):
+    """A node draws random numbers, so that there is nothing to compare a float64 run with."""
+
+    def __init__(self, node: Node) -> None:
+        self.node = node.name
+        super().__init__(
+            f"Node {node.name!r} draws random numbers, so there is no float64 run to compare with. "
+            "Put the model in evaluation mode (model.eval()) and trace it again."
+        )
 
 
 class Float64Mode(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Gives every operator float64 tensors, lets it make no others, and reads other dtypes as float64.
 
-    Attributes
+    Parameters
     ----------
-    picks : bool
-        Whether an operator made integers or booleans of floating-point numbers (``argmax``, ``topk``, ``>``),
-        so that a difference by rounding may become another choice.
+    decisions
+        Where the decisions of operators are noted, or taken from.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, decisions: Decisions | None = None) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self.picks = False
+        self._decisions = decisions or Decisions()
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
@@ -86,32 +121,58 @@ class Float64Mode(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if func is torch.ops.aten.view.dtype:
             raise ValueError("it reads the bits of a tensor as another dtype")
         args, kwargs = widened((args, kwargs or {}))
-        result = func(*args, **kwargs)
-        self.picks = self.picks or (any(map(_is_real, _tensors(args, kwargs))) and _has_integers(result))
+        result = self._decisions.decided(func, args, kwargs, func(*args, **kwargs))
         return pytree.tree_map_only(torch.Tensor, _wide, result)
 
 
 class Float64Interpreter(Interpreter):
-    """Runs the nodes of a graph in float64, within a :class:`Float64Mode`."""
+    """Runs the nodes of a graph in float64, and those that have no float64 in their own dtypes.
 
-    def __init__(self, graph_module: GraphModule, widen: Widen | None = None) -> None:
+    Parameters
+    ----------
+    graph_module
+        The module to run. Nothing is written into it.
+    widen
+        What is taken for the values of a parameter, buffer or constant. Left out, the values themselves.
+    own_dtypes
+        Returns the dtypes of a node's value where the graph runs as it is. Left out, a node that has no
+        float64 is an error.
+    decisions
+        As for :class:`Float64Mode`.
+    move
+        What is taken for a tensor that was computed in its own dtype. Left out, its values.
+    """
+
+    def __init__(
+        self,
+        graph_module: GraphModule,
+        widen: Widen | None = None,
+        *,
+        own_dtypes: Callable[[Node], Dtypes] | None = None,
+        decisions: Decisions | None = None,
+        move: Widen | None = None,
+    ) -> None:
         super().__init__(graph_module)
         self.extra_traceback = False
-        self._widen = widen or _wide_copy
+        self.in_own_dtype: list[str] = []
+        """The nodes that had to run in their own dtypes."""
+        self._decisions = decisions or Decisions()
+        self._mode = Float64Mode(self._decisions)
+        self._widen, self._move = widen or _wide_copy, move or _wide
+        self._own_dtypes = own_dtypes
         self._devices = cuda_devices_in_use()
 
     def run_node(self, n: Node) -> Any:
         """Run one node, on what is in ``env``."""
         before = self._generators()
+        self._decisions.begin(n)
         try:
-            result = super().run_node(n)
+            with self._mode:
+                result = super().run_node(n)
         except Exception as error:
-            raise ValueError(f"Node {n.name!r} cannot be run in float64: {error}") from error
+            result = self._run_in_own_dtype(n, error)
         if any(map(_differ, before, self._generators())):
-            raise ValueError(
-                f"Node {n.name!r} draws random numbers, so there is no float64 run to compare with. "
-                "Put the model in evaluation mode (model.eval()) and trace it again."
-            )
+            raise DrawsRandomNumbersError(n)
         return result
 
     def call_function(self, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -134,6 +195,31 @@ class Float64Interpreter(Interpreter):
 
     def _value(self, tensor: torch.Tensor) -> torch.Tensor:
         return self._widen(tensor) if tensor.is_floating_point() else _wide_copy(tensor)
+
+    def _run_in_own_dtype(self, node: Node, reason: Exception) -> Any:
+        """Run a node as the graph itself does, on values rounded to the dtypes that they have there."""
+        message = f"Node {node.name!r} cannot be run in float64: {reason}"
+        if self._own_dtypes is None:
+            raise ValueError(message) from reason
+        own, narrowed = OwnInterpreter(cast(GraphModule, self.module)), Narrowed()
+        try:
+            own.env = {
+                value: narrowed.narrow(self.env[value], self._own_dtypes(value))
+                for value in node.all_input_nodes
+            }
+            result = own.run_node(node)
+        except Exception as error:
+            raise ValueError(message) from error
+        self.in_own_dtype.append(node.name)
+        narrowed.write_back()
+
+        def wide(tensor: torch.Tensor) -> torch.Tensor:
+            written = narrowed.widened(tensor)
+            if written is not None:
+                return written
+            return self._move(tensor) if _can_be_moved(tensor) else _wide_or_itself(tensor)
+
+        return pytree.tree_map_only(torch.Tensor, wide, result)
 
     def _generators(self) -> list[torch.Tensor]:
         return [torch.get_rng_state(), *(torch.cuda.get_rng_state(device) for device in self._devices)]
@@ -161,20 +247,20 @@ def _wide_dtype(dtype: torch.dtype) -> torch.dtype:
     return torch.float64 if dtype.is_floating_point else dtype
 
 
+def _wide_or_itself(tensor: torch.Tensor) -> torch.Tensor:
+    """Return a tensor in float64, unless it is of a class that has none, such as one of quantized weights."""
+    try:
+        return cast(torch.Tensor, _wide(tensor))
+    except (NotImplementedError, RuntimeError, TypeError):
+        return tensor
+
+
+def _can_be_moved(tensor: torch.Tensor) -> bool:
+    return tensor.is_floating_point() and type(tensor) is torch.Tensor
+
+
 def _differ(a: torch.Tensor, b: torch.Tensor) -> bool:
     return not torch.equal(a, b)
-
-
-def _has_integers(value: Any) -> bool:
-    return any(not tensor.is_floating_point() and not tensor.is_complex() for tensor in _tensors(value))
-
-
-def _is_real(tensor: torch.Tensor) -> bool:
-    return tensor.is_floating_point()
-
-
-def _tensors(*values: Any) -> list[torch.Tensor]:
-    return [leaf for leaf in pytree.tree_leaves(values) if isinstance(leaf, torch.Tensor)]
 
 
 def placeholder_values(graph_module: GraphModule, inputs: Inputs) -> tuple[Any, ...]:

@@ -13,17 +13,27 @@ from fxlab.validation.node_columns import dtype_name
 ROUNDINGS = 3.0
 """How many times as far as rounding new values once takes them two equal functions may be apart."""
 
+ROUNDINGS_OF_VECTORS = 4.0
+"""The same where the numbers that new values were computed from are rounded once as well.
+
+That is as far as new values may be off that were computed in the dtype of the model, with a rounding for each
+step, rather than in a wider one.
+"""
+
 NEGLIGIBLE = 2.0**-12
 """The share of the original's own error below which a difference of functions does not count.
 
 It cannot be seen in the outputs. A constant in single precision does as much to a half-precision model.
 """
 
+SHOWN = 1.5
+"""From how much larger an error on the worse rounding of weights is said to show in an output."""
+
 WORSE = 4.0
 """How much larger than the original's the error of a transformed tensor of many elements may be."""
 
 OTHER_CHOICES = 0.25
-"""The share of elements, those with the largest errors, that does not count in a model that picks."""
+"""The share of elements, those with the largest errors, that does not count where decisions are unknown."""
 
 _SAMPLES = 2**20
 
@@ -46,10 +56,16 @@ class Versions:
     exact_transformed: torch.Tensor
     rounded_anew: Sequence[torch.Tensor] = ()
     """The transformed one in float64 with its new values rounded anew, as often as that was tried."""
-    moved_anew: torch.Tensor | None = None
-    """The original in float64 with all its values moved by their rounding, if it is a float64 model."""
-    picks: bool = False
-    """Whether the model compares floating-point numbers, so that rounding may lead to another choice."""
+    replaced_anew: Sequence[torch.Tensor] = ()
+    """The original in float64 with the vectors rounded anew that the transformed one does not have."""
+    moved: Sequence[torch.Tensor] = ()
+    """How far the float64 runs move if what float64 does not make exact is rounded once more."""
+    decided: torch.Tensor | None = None
+    """What the original's own decisions (comparisons, choices) add to its float64 run."""
+    decided_transformed: torch.Tensor | None = None
+    """What those of the transformed one add to its own."""
+    decisions_unknown: bool = False
+    """Whether there are other decisions that float64 runs could not take."""
 
 
 @dataclass(frozen=True)
@@ -58,9 +74,9 @@ class Errors:
 
     An element's error is divided by its magnitude, or by the median magnitude where that is larger: neither
     a few huge elements (massive activations) nor those near zero decide alone. Elements that are exact in
-    all runs (masks, padding, zeros after a ReLU) tell nothing and are left out. Where a model picks (experts,
-    the largest, ...), rounding makes another choice now and then; that is no larger rounding error, so the
-    quarter with the largest errors does not count in ``own`` and ``transformed``.
+    all runs (masks, padding, zeros after a ReLU) tell nothing and are left out. Where rounding leads to
+    another comparison or choice now and then, ``own`` and ``transformed`` are what is left when the float64
+    run has decided alike; if it could not, the quarter with the largest errors does not count in them.
     """
 
     own: float
@@ -71,10 +87,12 @@ class Errors:
     """Of the transformed when it runs in float64 as well: what is left is no rounding of activations."""
     new_values: float
     """What rounding new weights and constants once explains of ``function``."""
+    replaced: float
+    """What rounding the vectors once explains that these were computed from."""
     last_rounding: float
     """What rounding a result once to its dtype costs: the least error that can be asked for."""
     float64: float
-    """Of float64 itself, where the model is in float64; else it does not count."""
+    """Of the float64 runs themselves: of models in float64, and of nodes that have none."""
 
     @classmethod
     def of(cls, versions: Versions) -> "Errors":
@@ -89,6 +107,7 @@ class Errors:
             ),
         )
         finite = a.isfinite() & b.isfinite() & exact.isfinite()
+        a, b = a - _effect(versions.decided), b - _effect(versions.decided_transformed)
         compared = finite & ~((a == exact) & (b == exact) & (other == exact))
         exact = exact[compared]
         scale = exact.abs().clamp(min=_median_magnitude(exact))
@@ -98,17 +117,20 @@ class Errors:
 
         def rounding_error(x: torch.Tensor) -> float:
             errors = ((x[compared] - exact) / scale).abs()
-            counted = math.ceil((1 - OTHER_CHOICES * versions.picks) * errors.numel())
-            return _root_mean_square(errors.sort().values[:counted] if versions.picks else errors)
+            if versions.decisions_unknown:
+                errors = errors.sort().values[: math.ceil((1 - OTHER_CHOICES) * errors.numel())]
+            return _root_mean_square(errors)
 
         new = [error(_wide(x) - other + _wide(versions.exact_original)) for x in versions.rounded_anew]
+        replaced = [error(_wide(x)) for x in versions.replaced_anew]
         return cls(
             own=rounding_error(a),
             transformed=rounding_error(b),
             function=error(other),
             new_values=_root_mean_square(torch.tensor(new)),
+            replaced=_root_mean_square(torch.tensor(replaced)),
             last_rounding=_rounding_error(versions.original.dtype) * _root_mean_square(exact / scale),
-            float64=0.0 if versions.moved_anew is None else error(_wide(versions.moved_anew)),
+            float64=math.hypot(*(error(_wide(x) + _wide(versions.exact_original)) for x in versions.moved)),
         )
 
     @property
@@ -124,8 +146,20 @@ class Errors:
     @property
     def same_function(self) -> bool:
         """Whether the two compute the same, rounding apart."""
+        return self.new_values_are_rounded_well or self.new_values_are_rounded_often
+
+    @property
+    def new_values_are_rounded_well(self) -> bool:
+        """Whether rounding new values about once explains how far the two are apart."""
         explained = max(NEGLIGIBLE * self.usual, WORSE * self.float64, ROUNDINGS * self.new_values)
         return self.function <= explained
+
+    @property
+    def new_values_are_rounded_often(self) -> bool:
+        """Whether rounding each step of their computation explains it."""
+        return self.new_values > 0 and self.function <= ROUNDINGS_OF_VECTORS * math.hypot(
+            self.new_values, self.replaced
+        )
 
     def rounds_well(self, elements: int) -> bool:
         """Tell whether the transformed one's error is of the size of the original's.
@@ -203,7 +237,19 @@ def judged(versions: Versions) -> Judgement:
         )
         return Judgement(Status.DIFFERENT, reason, elements, errors)
     reason = f"its error is {errors.transformed:.2g} (relative), the original's own {errors.own:.2g}"
+    if not errors.new_values_are_rounded_well:
+        times = f"{errors.function / errors.new_values:.3g} times as much as rounding them once does"
+        shown = "the output does not show it" if errors.ratio < SHOWN else "the output shows it"
+        reason = f"its new values are rounded worse ({times}); {shown}: {reason}"
     return Judgement(Status.WITHIN_ROUNDING, reason, elements, errors)
+
+
+def _effect(difference: torch.Tensor | None) -> torch.Tensor:
+    """Return what other decisions have added to a tensor, where that is a number."""
+    if difference is None:
+        return torch.zeros((), dtype=torch.float64)
+    effect = _wide(difference)
+    return torch.where(effect.isfinite(), effect, 0.0)
 
 
 def _wide(tensor: torch.Tensor) -> torch.Tensor:

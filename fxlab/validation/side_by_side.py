@@ -14,12 +14,12 @@ from fxlab.running import Inputs, generators_kept
 from fxlab.tensors import tensors_by_path
 from fxlab.validation.float64_run import (
     Float64Interpreter,
-    Float64Mode,
     placeholder_values,
     widened,
 )
 from fxlab.validation.matching import matched
 from fxlab.validation.new_values import TRIES, NewValues
+from fxlab.validation.own_run import Dtypes, dtypes_of
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,7 @@ class SideBySide:
         self._second = _Lane(transformed, "transformed", inputs)
         self._again = _Lane(transformed, "transformed", inputs)
         """Nodes of the transformed graph on the original's values; holds those without an original."""
-        self._exact = _ExactLanes(original, transformed) if in_float64 else None
+        self._exact = _ExactLanes(self._first, self._second) if in_float64 else None
         self._partners = {other: node for node, other in self._matching.originals.items()}
         self._rest = iter(original.graph.nodes)
         self._incomparable: set[Node] = set()
@@ -189,8 +189,9 @@ class _Lane:
     """Runs nodes of a graph one at a time."""
 
     def __init__(self, module: GraphModule, name: str, inputs: Inputs) -> None:
-        self.graph = module.graph
+        self.module, self.graph = module, module.graph
         self.values: dict[Node, Any] = {}
+        self.dtypes: dict[Node, Dtypes] = {}
         self._name = name
         self._interpreter = Interpreter(module, garbage_collect_values=False)
         self._interpreter.extra_traceback = False
@@ -203,6 +204,7 @@ class _Lane:
     def run(self, node: Node, values: dict[Node, Any]) -> None:
         """Run a node and keep its value."""
         self.values[node] = self.computed(node, values)
+        self.dtypes[node] = dtypes_of(self.values[node])
 
     def computed(self, node: Node, values: Mapping[Node, Any]) -> Any:
         """Run a node. Random numbers are the same for every node, so that both graphs draw the same."""
@@ -219,13 +221,15 @@ class _Lane:
 class _ExactLanes:
     """Runs nodes of both graphs in float64, on the original's values and on what it has kept."""
 
-    def __init__(self, original: GraphModule, transformed: GraphModule) -> None:
-        self._original = Float64Interpreter(original)
-        self._transformed = Float64Interpreter(transformed)
-        self._new = NewValues(original, transformed)
+    def __init__(self, original: _Lane, transformed: _Lane) -> None:
+        self._original = Float64Interpreter(original.module, own_dtypes=original.dtypes.__getitem__)
+        self._transformed = Float64Interpreter(transformed.module, own_dtypes=transformed.dtypes.__getitem__)
+        self._new = NewValues(original.module, transformed.module)
         generator = torch.Generator().manual_seed(0)
         self._rounding = Float64Interpreter(
-            transformed, lambda tensor: self._new.rounded_anew(tensor, generator)
+            transformed.module,
+            lambda tensor: self._new.rounded_anew(tensor, generator),
+            own_dtypes=transformed.dtypes.__getitem__,
         )
         self._kept: dict[Node, list[Any]] = {}
         """Of nodes without a match: the value, and those with new values rounded anew."""
@@ -258,8 +262,7 @@ class _ExactLanes:
                 given = kept[k if k < len(kept) else 0]
             values[value] = widened(pytree.tree_map_only(torch.Tensor, torch.clone, given))
         interpreter.env = values
-        with Float64Mode():
-            return interpreter.run_node(node)
+        return interpreter.run_node(node)
 
     def _holds_new_values(self, node: Node) -> bool:
         if node.op == "get_attr":

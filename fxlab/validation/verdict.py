@@ -1,20 +1,21 @@
 """Whether a transformed model is the same, the same up to rounding, or another one."""
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import torch
 from torch.fx import GraphModule
 
 from fxlab.running import Inputs
-from fxlab.tensors import tensors_by_path
 from fxlab.validation.arguments import inputs_or_examples, runnable_graph
-from fxlab.validation.float64_run import Float64Mode, Widen, run_in_float64
+from fxlab.validation.decisions import may_decide
+from fxlab.validation.float64_run import DrawsRandomNumbersError
 from fxlab.validation.judgement import Judgement, Status, Versions, judged, judged_by_bits
 from fxlab.validation.module_tensors import tensors_of
-from fxlab.validation.new_values import TRIES, NewValues, moved
-from fxlab.validation.outputs import outputs_of
+from fxlab.validation.new_values import TRIES, NewValues, VectorsGone, moved
+from fxlab.validation.runs import Runs
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -30,6 +31,9 @@ COLUMNS = (
     "reason",
 )
 
+_NAMED = 3
+"""How many nodes are named where there are more."""
+
 
 @dataclass(frozen=True)
 class Verdict:
@@ -43,6 +47,8 @@ class Verdict:
     """The largest ratio of the transformed model's error to the original's, where it took a float64 run."""
     outputs: "dict[str, Judgement]"
     """What was found of each output, by its path."""
+    in_own_dtype: tuple[str, ...] = ()
+    """The nodes of either model that have no float64, so that they ran in their own dtypes in its place."""
 
     @property
     def agrees(self) -> bool:
@@ -91,9 +97,15 @@ def verdict(original: GraphModule, transformed: GraphModule, inputs: Inputs | No
 
     The bounds were set where correct passes and planted mistakes are farthest apart. Measured on tiny models
     in three dtypes: question 2 gives 0 to 6e-9 of the original's own error for passes that only move weights
-    (and for fused attention against eager), 0.4 to 1.7 times the rounding of new values for batch norm
-    folding, and 5 (bfloat16), 40 (float16) or 300,000 (float32) times it for weights that are 1% off in one
-    layer. Question 3 gives 0.8 to 1.5 for equally good ways to compute the same, 2.5 for folding.
+    (and for fused attention against eager), 0.4 to 2.3 times the rounding of new values for batch norms
+    folded by fxlab, and 5 (bfloat16), 40 (float16) or 300,000 (float32) times it for weights that are 1% off
+    in one layer. Question 3 gives 0.8 to 1.5 for equally good ways to compute the same, 2.7 for folding.
+
+    A fold that rounds after each step (``torch.fx.experimental.optimization.fuse``) makes new values that are
+    off by more than one rounding: by up to 12 times it, 112 times where large numbers cancel. So the vectors
+    that such values were computed from, and which are gone, are rounded once more as well: correct folds stay
+    within 2.8 times that and may be 4 times as far apart. The reason then says that the new values are
+    rounded worse, and whether the output shows it.
 
     Parameters
     ----------
@@ -115,15 +127,19 @@ def verdict(original: GraphModule, transformed: GraphModule, inputs: Inputs | No
     TypeError
         If one of the two is no ``GraphModule``, or ``inputs`` nothing that a model can be called with.
     ValueError
-        If one of them does not run on the inputs, draws random numbers or cannot be run in float64, has no
-        weights (the meta device), or returns no tensors.
+        If one of them does not run on the inputs, or returns no tensors, or has no weights (the meta device),
+        or if the original draws random numbers.
 
     Notes
     -----
-    A model that picks by comparing (``argmax``, routing to experts) picks the same in both float64 runs
-    unless the function is another one. In its own dtype it may pick otherwise now and then, so the quarter of
-    the elements with the largest errors does not count in question 3; integers and booleans in its outputs
-    have to be equal nevertheless. Numbers that are written into the graph count as exact.
+    Where a model compares or picks (``>``, ``argmax``, routing to experts, rounding to integers), a rounding
+    error may lead to another decision. Decisions of a model that are others in its own dtype than in float64
+    are given to another float64 run, so that only rounding is left of its error, in all elements. They may be
+    about as frequent as the original's. Integers and booleans in its outputs have to be equal nevertheless.
+
+    Nodes that have no float64, such as grouped, quantized and 8-bit matrix products, run in their own dtypes
+    in its place, on rounded values; the reason names them. Numbers that are written into the graph count as
+    exact.
 
     Examples
     --------
@@ -157,112 +173,127 @@ class Reference:
     def __init__(self, original: GraphModule, inputs: Inputs | None = None) -> None:
         self.original = runnable_graph(original, "original")
         self.inputs = inputs_or_examples(inputs, original)
-        self._mode = Float64Mode()
+        self._runs = Runs(original, "original", self.inputs)
 
     def verdict(self, transformed: GraphModule) -> Verdict:
         """Judge another model, as :func:`verdict` does."""
-        return _Comparison(self, runnable_graph(transformed, "transformed")).verdict()
+        runs = Runs(runnable_graph(transformed, "transformed"), "transformed", self.inputs)
+        return _Comparison(self._runs, runs).verdict()
 
-    @cached_property
-    def outputs(self) -> dict[str, torch.Tensor]:
-        """What it computes."""
-        return outputs_of(self.original, "original", self.inputs)
 
-    @cached_property
-    def exact(self) -> dict[str, torch.Tensor]:
-        """What it computes in float64."""
-        return _exact(self.original, "original", self.inputs, mode=self._mode)
-
-    @property
-    def picks(self) -> bool:
-        """Whether it compares floating-point numbers, which is known once :attr:`exact` is."""
-        return self._mode.picks
-
-    @cached_property
-    def moved_anew(self) -> dict[str, torch.Tensor]:
-        """The same with all float64 values moved by their rounding: no wider dtype tells what that does."""
-        if not any(tensor.dtype == torch.float64 for tensor in tensors_of(self.original)):
-            return {}
-        generator = torch.Generator().manual_seed(0)
-
-        def widen(tensor: torch.Tensor) -> torch.Tensor:
-            return moved(tensor, generator) if tensor.dtype == torch.float64 else tensor.double()
-
-        return _exact(self.original, "original", self.inputs, widen)
+_Tries: TypeAlias = Sequence[dict[str, torch.Tensor]]
+"""The outputs of a few runs with random changes."""
 
 
 class _Comparison:
-    def __init__(self, reference: Reference, transformed: GraphModule) -> None:
-        self._reference, self._transformed = reference, transformed
-        expected = reference.outputs
-        self._outputs = outputs_of(transformed, "transformed", reference.inputs)
-        if not expected and not self._outputs:
+    def __init__(self, original: Runs, transformed: Runs) -> None:
+        self._original, self._transformed = original, transformed
+        if not original.outputs and not transformed.outputs:
             raise ValueError("original: it returns no tensors, so there is nothing to compare.")
 
     def verdict(self) -> Verdict:
         """Judge every output, with as few runs as it takes."""
-        ours, theirs = self._reference.outputs, self._outputs
+        ours, theirs = self._original.outputs, self._transformed.outputs
         paths = list(dict.fromkeys([*ours, *theirs]))
         found = {path: judged_by_bits(ours.get(path), theirs.get(path)) for path in paths}
         unsettled = [path for path, judgement in found.items() if judgement is None]
-        result = {path: judgement for path, judgement in found.items() if judgement is not None}
-        result.update(self._judged(unsettled) if unsettled else {})
-        return _summary({path: result[path] for path in paths})
+        if not unsettled:
+            return _summary({path: judgement for path, judgement in found.items() if judgement})
+        in_own_dtype = list(self._original.in_own_dtype)
+        try:
+            in_own_dtype += self._transformed.in_own_dtype
+            judged_now = self._judged(unsettled)
+        except DrawsRandomNumbersError as error:
+            reason = f"node {error.node!r} draws random numbers, which the original does not"
+            judged_now = {path: Judgement(Status.DIFFERENT, reason, ours[path].numel()) for path in unsettled}
+        outputs = {path: found[path] or judged_now[path] for path in paths}
+        return _summary(outputs, tuple(dict.fromkeys(in_own_dtype)))
 
     def _judged(self, paths: list[str]) -> dict[str, Judgement]:
-        reference = self._reference
-        expected, exact = reference.exact, self._exact()
+        original, transformed = self._original, self._transformed
+        if not may_decide(transformed.decides_otherwise, original.decides_otherwise):
+            reason = (
+                f"it rounds worse: {transformed.decides_otherwise} of its comparisons and choices are others "
+                f"than in float64, {original.decides_otherwise} of the original's"
+            )
+            return {
+                path: Judgement(Status.DIFFERENT, reason, original.outputs[path].numel()) for path in paths
+            }
 
-        def judge(rounded_anew: list[dict[str, torch.Tensor]]) -> dict[str, Judgement]:
+        def judge(new: _Tries = (), replaced: _Tries = ()) -> dict[str, Judgement]:
             return {
                 path: judged(
                     Versions(
-                        reference.outputs[path],
-                        self._outputs[path],
-                        expected[path],
-                        exact[path],
-                        [outputs[path] for outputs in rounded_anew],
-                        reference.moved_anew.get(path),
-                        reference.picks,
+                        original.outputs[path],
+                        transformed.outputs[path],
+                        original.exact[path],
+                        transformed.exact[path],
+                        [outputs[path] for outputs in new],
+                        [outputs[path] for outputs in replaced],
+                        [moves[path] for moves in self._moved if path in moves],
+                        original.moved_by_decisions.get(path),
+                        transformed.moved_by_decisions.get(path),
+                        original.has_unknown_decisions or transformed.has_unknown_decisions,
                     )
                 )
                 for path in paths
             }
 
-        result = judge([])
-        if any(judgement.errors and not judgement.errors.same_function for judgement in result.values()):
-            result = judge(self._rounded_anew())
-        return result
+        result = judge()
+        if _all_same_function(result):
+            return result
+        result = judge(new := self._rounded_anew())
+        return result if _all_same_function(result) else judge(new, self._replaced_anew())
 
-    def _rounded_anew(self) -> list[dict[str, torch.Tensor]]:
-        new = NewValues(self._reference.original, self._transformed)
-        if not new:
-            return []
-        generator = torch.Generator().manual_seed(0)
+    def _rounded_anew(self) -> _Tries:
+        """Return what the transformed model computes in float64 with its new values rounded once more."""
+        new = NewValues(self._original.graph_module, self._transformed.graph_module)
+        return _tries(self._transformed, new.rounded_anew) if new else ()
 
-        def widen(tensor: torch.Tensor) -> torch.Tensor:
-            return new.rounded_anew(tensor, generator)
+    def _replaced_anew(self) -> _Tries:
+        """Return what the original computes with the vectors rounded once more that new values came from."""
+        gone = VectorsGone(self._original.graph_module, self._transformed.graph_module)
+        return _tries(self._original, gone.rounded_anew) if gone else ()
 
-        return [self._exact(widen) for _ in range(TRIES)]
+    @cached_property
+    def _moved(self) -> list[dict[str, torch.Tensor]]:
+        """How far the float64 runs move if all that float64 does not make exact is rounded once more.
 
-    def _exact(self, widen: Widen | None = None) -> dict[str, torch.Tensor]:
-        return _exact(self._transformed, "transformed", self._reference.inputs, widen)
-
-
-def _exact(
-    module: GraphModule,
-    name: str,
-    inputs: Inputs,
-    widen: Widen | None = None,
-    mode: Float64Mode | None = None,
-) -> dict[str, torch.Tensor]:
-    try:
-        return tensors_by_path(run_in_float64(module, inputs, widen=widen, mode=mode))
-    except ValueError as error:
-        raise ValueError(f"{name}: {error}") from error
+        These are the float64 values of the original, as no wider dtype tells what their rounding does, and
+        results of nodes that have no float64, unless both models compute the same ones in the same way.
+        """
+        original, transformed = self._original, self._transformed
+        is_wide = any(tensor.dtype == torch.float64 for tensor in tensors_of(original.graph_module))
+        alike = original.targets_in_own_dtype == transformed.targets_in_own_dtype
+        if alike:
+            return [_moves(original)] if is_wide else []
+        return [_moves(original), _moves(transformed)]
 
 
-def _summary(outputs: dict[str, Judgement]) -> Verdict:
+def _moves(runs: Runs) -> dict[str, torch.Tensor]:
+    generator = torch.Generator().manual_seed(0)
+
+    def widen(tensor: torch.Tensor) -> torch.Tensor:
+        return moved(tensor, generator) if tensor.dtype == torch.float64 else tensor.double()
+
+    moves = runs.exact_with(widen, lambda tensor: moved(tensor, generator))
+    return {path: tensor - runs.exact[path] for path, tensor in moves.items() if _is_real(tensor)}
+
+
+def _is_real(tensor: torch.Tensor) -> bool:
+    return tensor.is_floating_point() or tensor.is_complex()
+
+
+def _tries(runs: Runs, change: Callable[[torch.Tensor, torch.Generator], torch.Tensor]) -> _Tries:
+    generator = torch.Generator().manual_seed(0)
+    return [runs.exact_with(lambda tensor: change(tensor, generator)) for _ in range(TRIES)]
+
+
+def _all_same_function(judgements: dict[str, Judgement]) -> bool:
+    return all(j.errors is None or j.errors.same_function for j in judgements.values())
+
+
+def _summary(outputs: dict[str, Judgement], in_own_dtype: tuple[str, ...] = ()) -> Verdict:
     order = list(Status)
     status = max((judgement.status for judgement in outputs.values()), key=order.index)
     decisive = {path: judgement for path, judgement in outputs.items() if judgement.status is status}
@@ -273,7 +304,18 @@ def _summary(outputs: dict[str, Judgement]) -> Verdict:
         return Verdict(status, f"every bit of {which} is the same", None, outputs)
     worst = max(decisive, key=lambda path: ratios.get(path, float("inf")))
     others = f" ({len(decisive) - 1} more of {len(outputs)} outputs likewise)" if len(decisive) > 1 else ""
-    return Verdict(status, f"{worst}: {decisive[worst].reason}{others}", ratio, outputs)
+    reason = f"{worst}: {decisive[worst].reason}{others}{_without_float64(in_own_dtype)}"
+    return Verdict(status, reason, ratio, outputs, in_own_dtype)
+
+
+def _without_float64(nodes: tuple[str, ...]) -> str:
+    """Say which nodes have no float64."""
+    if not nodes:
+        return ""
+    named = ", ".join(nodes[:_NAMED]) + (", ..." if len(nodes) > _NAMED else "")
+    if len(nodes) == 1:
+        return f"; 1 node has no float64 and ran in its own dtype ({named})"
+    return f"; {len(nodes)} nodes have no float64 and ran in their own dtypes ({named})"
 
 
 def _row(judgement: Judgement) -> list[Any]:
