@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import nn
 from torch.fx import GraphModule, Node
-from torch.nn import functional as F
+from torch.nn import functional as F  # noqa: N812 (as everybody calls it)
 
 from benchmarks.verdict_models import NORMS
 
@@ -23,22 +23,20 @@ _WEIGHTED = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.Embedding)
 _CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
 
 
-def planted(graph: GraphModule, seed: int) -> Iterator[tuple[str, GraphModule]]:
-    """Yield a graph with a mistake of each class that there is a place for, chosen at random."""
+def planted(graph: GraphModule, seed: int, share: float) -> Iterator[tuple[str, GraphModule]]:
+    """Yield graphs with a mistake of a share of the classes, each where a place for it is found first."""
     for kind, plant in BUGS.items():
-        places = [node.name for node in graph.graph.nodes if node.op in ("call_module", "call_function")]
-        places += [node.name for node in graph.graph.nodes if node.op == "call_method"]
-        random.Random(f"{seed} {kind}").shuffle(places)
-        for name in places:
-            wrong = copy.deepcopy(graph)
-            node = next(node for node in wrong.graph.nodes if node.name == name)
-            with torch.no_grad():
-                is_planted = plant(wrong, node)
-            if is_planted:
+        chance = random.Random(f"{seed} {kind}")
+        if chance.random() > share:
+            continue
+        wrong = copy.deepcopy(graph)
+        places = [n for n in wrong.graph.nodes if n.op in ("call_module", "call_function", "call_method")]
+        chance.shuffle(places)
+        with torch.no_grad():
+            if any(plant(wrong, node) for node in places):
                 wrong.graph.lint()
                 wrong.recompile()
                 yield kind, wrong
-                break
 
 
 def _module(graph: GraphModule, node: Node, *types: type) -> Any:

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import nn
 from torch.fx import GraphModule, Node
-from torch.nn import functional as F
+from torch.nn import functional as F  # noqa: N812 (as everybody calls it)
 
 from fxlab.graph_module import share_tensors_copy
 from fxlab.transformations import available
@@ -255,7 +255,7 @@ def _reordered(graph: GraphModule) -> GraphModule:
 
 
 def _scale_moved(graph: GraphModule) -> GraphModule:
-    """Multiply one linear and divide the next by a number that is no power of two, where a ReLU is between."""
+    """Multiply one linear and divide the next by no power of two, where a ReLU is between."""
     for first, second, between in list(_pairs(graph)):
         if all(isinstance(graph.get_submodule(str(node.target)), nn.ReLU | nn.Dropout) for node in between):
             for tensor in filter(lambda t: t is not None, (first.weight, first.bias)):

@@ -19,7 +19,7 @@ from fxlab.session_code import stack_code
 from fxlab.tensor_state import ModuleState
 from fxlab.transformations import RewritePass, Transformation, offered
 from fxlab.transformations.limit import listed, node_names, not_limitable
-from fxlab.validation import Reference, Verdict, compare_outputs, transformed_nodes
+from fxlab.validation import Reference, Variants, Verdict, compare_outputs, transformed_nodes
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -493,8 +493,14 @@ class Session:
         ).copy()
 
     @_in_turn
-    def verdict(self) -> Verdict:
+    def verdict(self, *, variants: Variants = False) -> Verdict:
         """Tell whether the present model is the original up to rounding, as :func:`verdict` does.
+
+        Parameters
+        ----------
+        variants
+            Other inputs to compare on as well: ``True`` for those that :func:`input_variants` makes, a
+            mapping of inputs by name, or a list or iterator of inputs. The worst decides.
 
         Raises
         ------
@@ -502,6 +508,8 @@ class Session:
             If the session has no inputs, or its model no weights or random numbers.
         """
         inputs = self._inputs_to_run("There is no verdict")
+        if variants is not False:
+            return Reference(self.original, inputs, variants=variants).verdict(self.graph_module)
         if self._reference is None:
             self._reference = Reference(self.original, inputs)
         judge = self._reference.verdict

@@ -7,7 +7,7 @@ from fxlab.validation.compare_on_variants import compare_on_variants
 from fxlab.validation.compare_outputs import compare_outputs
 from fxlab.validation.compare_stages import compare_stages
 from fxlab.validation.graph_diff import graph_diff, unmarked_changes
-from fxlab.validation.input_variants import input_variants
+from fxlab.validation.input_variants import Variants, input_variants
 from fxlab.validation.judgement import Status
 from fxlab.validation.nodes_by_stage import NodeAtStage, nodes_by_stage
 from fxlab.validation.plots import plot_benchmark, plot_node_differences
@@ -21,6 +21,7 @@ __all__ = [
     "NodeAtStage",
     "Reference",
     "Status",
+    "Variants",
     "Verdict",
     "benchmark",
     "bisect",

@@ -1,7 +1,7 @@
 """Whether a transformed model is the same, the same up to rounding, or another one."""
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -9,9 +9,10 @@ import torch
 from torch.fx import GraphModule
 
 from fxlab.running import Inputs
-from fxlab.validation.arguments import inputs_or_examples, runnable_graph
+from fxlab.validation.arguments import runnable_graph
 from fxlab.validation.decisions import may_decide
 from fxlab.validation.float64_run import DrawsRandomNumbersError
+from fxlab.validation.input_variants import Variants, named_inputs
 from fxlab.validation.judgement import Judgement, Status, Versions, judged, judged_by_bits
 from fxlab.validation.module_tensors import tensors_of
 from fxlab.validation.new_values import TRIES, NewValues, VectorsGone, moved
@@ -49,6 +50,12 @@ class Verdict:
     """What was found of each output, by its path."""
     in_own_dtype: tuple[str, ...] = ()
     """The nodes of either model that have no float64, so that they ran in their own dtypes in its place."""
+    decided_by: str = "as given"
+    """The name of the inputs that decided, the worst of all."""
+    by_inputs: "dict[str, Verdict]" = field(default_factory=dict)
+    """What was found on each of several inputs, by name."""
+    not_compared: dict[str, str] = field(default_factory=dict)
+    """Inputs that the original refuses, and why."""
 
     @property
     def agrees(self) -> bool:
@@ -73,7 +80,13 @@ class Verdict:
         return f"{self.status}{times}: {self.reason}"
 
 
-def verdict(original: GraphModule, transformed: GraphModule, inputs: Inputs | None = None) -> Verdict:
+def verdict(
+    original: GraphModule,
+    transformed: GraphModule,
+    inputs: Inputs | Iterator[Inputs] | None = None,
+    *,
+    variants: Variants = False,
+) -> Verdict:
     """Tell whether two graph modules compute the same, up to the rounding that the original does anyway.
 
     No tolerance is asked for. How much rounding is to be expected is measured: the original is run in its
@@ -115,7 +128,12 @@ def verdict(original: GraphModule, transformed: GraphModule, inputs: Inputs | No
         The module to judge. It may share tensors with the original.
     inputs
         Keyword arguments (a mapping), positional arguments (a tuple) or one tensor. Left out, they are made
-        from the configuration of the original (see :func:`fxlab.example_inputs`).
+        from the configuration of the original (see :func:`fxlab.example_inputs`). An iterator is one over
+        several inputs, and the same as ``variants``; a list holds positional arguments.
+    variants
+        Other inputs to compare on as well, of which the worst decides: ``True`` for those that
+        :func:`input_variants` makes, a mapping of inputs by name, or a list or iterator of inputs. Those that
+        the original refuses are not compared, and the answer says so.
 
     Returns
     -------
@@ -156,7 +174,7 @@ def verdict(original: GraphModule, transformed: GraphModule, inputs: Inputs | No
     >>> print(verdict(torch.fx.symbolic_trace(model), fused, x).status)
     different
     """
-    return Reference(original, inputs).verdict(transformed)
+    return Reference(original, inputs, variants=variants).verdict(transformed)
 
 
 class Reference:
@@ -166,19 +184,70 @@ class Reference:
     ----------
     original
         The model.
-    inputs
+    inputs, variants
         As for :func:`verdict`.
     """
 
-    def __init__(self, original: GraphModule, inputs: Inputs | None = None) -> None:
+    def __init__(
+        self,
+        original: GraphModule,
+        inputs: Inputs | Iterator[Inputs] | None = None,
+        *,
+        variants: Variants = False,
+    ) -> None:
         self.original = runnable_graph(original, "original")
-        self.inputs = inputs_or_examples(inputs, original)
-        self._runs = Runs(original, "original", self.inputs)
+        self.inputs = named_inputs(original, inputs, variants)
+        """What the models are run on, by name."""
+        self._runs = {name: Runs(original, "original", given) for name, given in self.inputs.items()}
 
     def verdict(self, transformed: GraphModule) -> Verdict:
         """Judge another model, as :func:`verdict` does."""
-        runs = Runs(runnable_graph(transformed, "transformed"), "transformed", self.inputs)
-        return _Comparison(self._runs, runs).verdict()
+        runnable_graph(transformed, "transformed")
+        if len(self._runs) == 1:
+            (name,) = self._runs
+            return self._verdict_on(name, transformed)
+        found: dict[str, Verdict] = {}
+        refused: dict[str, str] = {}
+        for name, runs in self._runs.items():
+            try:
+                _ = runs.outputs
+            except ValueError as error:
+                refused[name] = str(error)
+                continue
+            try:
+                found[name] = self._verdict_on(name, transformed)
+            except ValueError as error:
+                if not str(error).startswith("transformed:"):
+                    raise
+                found[name] = Verdict(Status.DIFFERENT, str(error), None, {})
+        if not found:
+            reasons = "; ".join(dict.fromkeys(refused.values()))
+            raise ValueError(f"inputs: there are none that the original runs on: {reasons}")
+        return _worst(found, refused)
+
+    def _verdict_on(self, name: str, transformed: GraphModule) -> Verdict:
+        return _Comparison(self._runs[name], Runs(transformed, "transformed", self.inputs[name])).verdict()
+
+
+def _worst(found: dict[str, Verdict], refused: dict[str, str]) -> Verdict:
+    """Return the verdict on the inputs that decide, with words on the others."""
+    order = list(Status)
+
+    def badness(name: str) -> tuple[int, float]:
+        return order.index(found[name].status), found[name].ratio or 0.0
+
+    name = max(found, key=badness)
+    worst = found[name]
+    same = worst.status is Status.SAME_BITS
+    where = f"on all {len(found)} inputs" if same else f"on {name!r}, the worst of {len(found)} inputs"
+    not_compared = f"; not compared, as the original refuses them: {', '.join(refused)}" if refused else ""
+    return replace(
+        worst,
+        reason=f"{worst.reason} ({where}{not_compared})",
+        decided_by=name,
+        by_inputs=found,
+        not_compared=refused,
+    )
 
 
 _Tries: TypeAlias = Sequence[dict[str, torch.Tensor]]
