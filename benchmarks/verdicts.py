@@ -147,6 +147,7 @@ def report(rows: pd.DataFrame) -> list[str]:
     by_dtype = [(d, group.index) for d, group in right.groupby("dtype", sort=False)]
     by_rewrite = [(w, group.index) for w, group in right.groupby("what")]
     by_bug = [(w, group.index) for w, group in wrong.groupby("what")]
+    unseen = int((wrong["status"] == "same bits").sum())
     by_bug += [(f"all in {d}", group.index) for d, group in wrong.groupby("dtype", sort=False)]
     return [
         *("## False alarms", ""),
@@ -154,6 +155,8 @@ def report(rows: pd.DataFrame) -> list[str]:
         *("", "By rewrite:", ""),
         *_table("Rewrite", "Tried", by_rewrite, lambda i: alarms.loc[i].sum()),
         *("", "## Missed mistakes", ""),
+        f"{unseen} of the mistakes that the verdict misses leave every bit of all outputs as it is.",
+        "",
         *_table("Mistake", "Planted", [*by_bug, ("all", wrong.index)], lambda i: _percent(missed.loc[i])),
     ]
 
