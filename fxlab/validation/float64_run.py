@@ -10,6 +10,7 @@ from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from fxlab.interrupts import RestoringStack
+from fxlab.model_state import state_kept
 from fxlab.running import Inputs, call_arguments, cuda_devices_in_use, generators_kept
 
 Widen: TypeAlias = Callable[[torch.Tensor], torch.Tensor]
@@ -62,7 +63,8 @@ def run_in_float64(
     arguments = widened(placeholder_values(graph_module, inputs))
     mode = mode or Float64Mode()
     interpreter = Float64Interpreter(graph_module, widen)
-    with RestoringStack(torch.no_grad(), generators_kept(), mode):
+    kept = state_kept(graph_module, watch=False)
+    with RestoringStack(torch.no_grad(), generators_kept(), kept, mode):
         return interpreter.run(*arguments)
 
 

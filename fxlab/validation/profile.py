@@ -11,7 +11,8 @@ from torch.utils import _pytree as pytree
 from torch.utils.flop_counter import FlopCounterMode, sdpa_flop_count
 
 from fxlab.interrupts import RestoringStack
-from fxlab.running import Inputs, cuda_devices_in_use, generators_kept
+from fxlab.model_state import state_kept
+from fxlab.running import Inputs, cuda_devices_in_use, generators_kept, seed_generators
 from fxlab.validation.arguments import inputs_or_examples, runnable_graph
 from fxlab.validation.float64_run import placeholder_values
 from fxlab.validation.node_columns import module_path, parameter_count, target_text
@@ -102,11 +103,14 @@ def profile(graph_module: GraphModule, inputs: Inputs | None = None, *, runs: in
         raise ValueError(f"runs: expected a positive number of runs, got {runs!r}")
     inputs = inputs_or_examples(inputs, graph_module)
     counted = _Counting(graph_module)
-    with FlopCounterMode(display=False, custom_mapping=_ON_CPU) as counted.flop_counter, counted.memory:
-        _run(counted, inputs)
+    with state_kept(graph_module) as state:
+        with FlopCounterMode(display=False, custom_mapping=_ON_CPU) as counted.flop_counter, counted.memory:
+            _run(counted, inputs)
+        written = state.copied_parameters
     timed = _Timing(graph_module)
     for _ in range(runs + 1):
-        _run(timed, inputs)
+        with state_kept(graph_module, watch=False, parameters=written):
+            _run(timed, inputs)
     times = {node: statistics.median(seconds[1:]) for node, seconds in timed.seconds.items()}
     total = sum(times.values())
     modules = dict(graph_module.named_modules())
@@ -134,7 +138,7 @@ def _run(interpreter: Interpreter, inputs: Inputs) -> None:
     try:
         arguments = placeholder_values(graph_module, inputs)
         with RestoringStack(torch.no_grad(), generators_kept()):
-            torch.manual_seed(0)
+            seed_generators(0)
             interpreter.run(*arguments)
     except Exception as error:  # whatever a model raises for inputs that it does not take
         raise ValueError(

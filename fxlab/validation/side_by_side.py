@@ -10,7 +10,7 @@ from torch.fx import GraphModule, Interpreter, Node
 from torch.utils import _pytree as pytree
 
 from fxlab.interrupts import RestoringStack
-from fxlab.running import Inputs, generators_kept
+from fxlab.running import Inputs, seed_generators
 from fxlab.tensors import tensors_by_path
 from fxlab.validation.float64_run import (
     Float64Interpreter,
@@ -20,6 +20,7 @@ from fxlab.validation.float64_run import (
 )
 from fxlab.validation.matching import matched
 from fxlab.validation.new_values import TRIES, NewValues
+from fxlab.validation.own_state import with_own_state
 
 
 @dataclass(frozen=True)
@@ -53,7 +54,9 @@ class SideBySide:
 
     The transformed graph runs by itself, and each node that does something else than its original is run
     once more on the original's values, together with the nodes before it that have no original (a merged
-    linear before its slice). Values are dropped after their last use.
+    linear before its slice). Values are dropped after their last use. Each of these runs has its own copy of
+    the buffers and parameters that the graph writes, and the modules are left as they are; random number
+    generators are seeded anew for each node, and are the caller's to keep.
 
     Parameters
     ----------
@@ -87,8 +90,8 @@ class SideBySide:
         """Yield the pairs in the order of the transformed graph; not those of ``output`` nodes."""
         finished = None
         for node in self._second.graph.nodes:
-            # Not around the yield: the mode and the generators are the caller's there.
-            with RestoringStack(torch.no_grad(), generators_kept()):
+            # Not around the yield: the mode is the caller's there.
+            with RestoringStack(torch.no_grad()):
                 if finished is not None:
                     self._finish(finished)
                 pair = self._step(node)
@@ -150,7 +153,7 @@ class SideBySide:
         if self._exact is None:
             raise ValueError("in_float64: nothing was kept to run in float64. Give in_float64=True.")
         other = self._matching.originals[node]
-        with RestoringStack(torch.no_grad(), generators_kept()):
+        with RestoringStack(torch.no_grad()):
             transformed = self._exact.transformed(node, self._value_for_second)
             return Exact(self._exact.original(other, self._value_for_first), transformed[0], transformed[1:])
 
@@ -192,7 +195,8 @@ class _Lane:
         self.graph = module.graph
         self.values: dict[Node, Any] = {}
         self._name = name
-        self._interpreter = Interpreter(module, garbage_collect_values=False)
+        own = with_own_state(module)
+        self._interpreter = Interpreter(own, garbage_collect_values=False, graph=module.graph)
         self._interpreter.extra_traceback = False
         try:
             arguments = placeholder_values(module, inputs)
@@ -206,7 +210,7 @@ class _Lane:
 
     def computed(self, node: Node, values: Mapping[Node, Any]) -> Any:
         """Run a node. Random numbers are the same for every node, so that both graphs draw the same."""
-        torch.manual_seed(0)
+        seed_generators(0)
         self._interpreter.env = values  # type: ignore[assignment]
         try:
             return self._interpreter.run_node(node)
@@ -220,13 +224,11 @@ class _ExactLanes:
     """Runs nodes of both graphs in float64, on the original's values and on what it has kept."""
 
     def __init__(self, original: GraphModule, transformed: GraphModule) -> None:
-        self._original = Float64Interpreter(original)
-        self._transformed = Float64Interpreter(transformed)
         self._new = NewValues(original, transformed)
+        first, second = with_own_state(original), with_own_state(transformed)
+        self._original, self._transformed = Float64Interpreter(first), Float64Interpreter(second)
         generator = torch.Generator().manual_seed(0)
-        self._rounding = Float64Interpreter(
-            transformed, lambda tensor: self._new.rounded_anew(tensor, generator)
-        )
+        self._rounding = Float64Interpreter(second, lambda tensor: self._new.rounded_anew(tensor, generator))
         self._kept: dict[Node, list[Any]] = {}
         """Of nodes without a match: the value, and those with new values rounded anew."""
 
