@@ -138,7 +138,7 @@ class ModelState:
         """Return copies of the tensors that are not what they were, by the names that they have."""
         found = {}
         for name, tensor in self._names.items():
-            saved, now = self._saved.get(id(tensor)), _at(self._model, name)
+            saved, now = self._saved.get(id(tensor)), value_at(self._model, name)
             if isinstance(now, torch.Tensor) and saved is not None and not saved.is_now(now):
                 found[name] = now.detach().clone()
         return found
@@ -332,7 +332,8 @@ def _geometry(tensor: torch.Tensor) -> tuple[object, ...]:
     return memory_of(tensor), tensor.storage_offset(), tensor.shape, tensor.stride(), tensor.dtype
 
 
-def _at(model: nn.Module, name: str) -> Any:
+def value_at(model: nn.Module, name: str) -> Any:
+    """Return what is at a name such as ``layers.0.cache.keys``, ``None`` if there is nothing."""
     value: Any = model
     for part in name.split("."):
         if isinstance(value, dict):

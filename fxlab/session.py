@@ -14,7 +14,7 @@ from fxlab.running import Inputs
 from fxlab.session_code import stack_code
 from fxlab.transformations import RewritePass, Transformation, offered
 from fxlab.transformations.limit import listed, node_names, not_limitable
-from fxlab.validation import Reference, Verdict, compare_outputs, transformed_nodes
+from fxlab.validation import Reference, Verdict, transformed_nodes
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -98,9 +98,6 @@ class Session:
     passes
         The transformations on offer, lowest in the stack first. If left out, all that
         :func:`fxlab.transformations.offered` returns.
-    atol, rtol
-        What outputs may differ by and still agree: ``|a - b| <= atol + rtol * |a|``, as in
-        :func:`compare_outputs`.
 
     Raises
     ------
@@ -128,15 +125,12 @@ class Session:
         inputs: Inputs | None = None,
         *,
         passes: Iterable[Transformation] | None = None,
-        atol: float = 1e-4,
-        rtol: float = 1e-4,
     ) -> None:
         if not isinstance(model, torch.nn.Module):
             raise TypeError(
                 f"model: expected a torch.nn.Module or GraphModule, got {type(model).__name__}. "
                 "Load or build the model first."
             )
-        self.atol, self.rtol = atol, rtol
         self._passes: dict[str, Transformation] = {}
         """By name, all that were ever offered and that undo can bring back."""
         self._lock = threading.RLock()
@@ -384,33 +378,45 @@ class Session:
         self._move_to(self._position + 1)
 
     def outputs(self) -> "pd.DataFrame":
-        """Compare the outputs of the present model with the original's, as :func:`compare_outputs` does.
+        """Measure how far the outputs are from the original's, as :func:`compare_outputs` does.
+
+        Whether that matters is what :meth:`verdict` tells.
 
         Raises
         ------
         ValueError
             If the session has no inputs, or its model no weights.
         """
-        inputs = self._inputs_to_run("Outputs cannot be compared")
-        return self._remembered(
-            ("outputs", self._stack),
-            lambda: compare_outputs(self.original, self.graph_module, inputs, atol=self.atol, rtol=self.rtol),
-        ).copy()
+        return self._compared("Outputs cannot be compared")[0].copy()
 
-    def verdict(self) -> Verdict:
+    def verdict(self, *, gradients: bool = False) -> Verdict:
         """Tell whether the present model is the original up to rounding, as :func:`verdict` does.
+
+        With ``gradients``, gradients of inputs and parameters are compared too.
 
         Raises
         ------
         ValueError
             If the session has no inputs, or its model no weights or random numbers.
         """
-        inputs = self._inputs_to_run("There is no verdict")
-        with self._lock:
-            if self._reference is None:
-                self._reference = Reference(self.original, inputs)
-        judge = self._reference.verdict
+        judge = self._reference_to("There is no verdict").verdict
+        if gradients:
+            inputs = self._inputs_to_run("There is no verdict")
+            with_gradients = Reference(self.original, inputs, gradients=True).verdict
+            key = ("verdict with gradients", self._stack)
+            return self._remembered(key, lambda: with_gradients(self.graph_module))
         return self._remembered(("verdict", self._stack), lambda: judge(self.graph_module))
+
+    def known_verdict(self) -> Verdict | None:
+        """Return the verdict if there is one already, or if it takes no run in float64; ``None`` if not.
+
+        Raises
+        ------
+        ValueError
+            As for :meth:`outputs`.
+        """
+        known: Verdict | None = self._results.get(("verdict", self._stack))
+        return known or self._compared("Outputs cannot be compared")[1]
 
     def transformed_nodes(self, pass_: PassOrName | None = None) -> "pd.DataFrame":
         """List the nodes of the present model that a transformation, or any, has changed.
@@ -475,6 +481,23 @@ class Session:
         if any(parameter.is_meta for parameter in self.original.parameters()):
             raise ValueError(f"{failure}: the model is on the meta device and has no weights.")
         return self.inputs
+
+    def _reference_to(self, failure: str) -> Reference:
+        inputs = self._inputs_to_run(failure)
+        with self._lock:
+            if self._reference is None:
+                self._reference = Reference(self.original, inputs)
+            return self._reference
+
+    def _compared(self, failure: str) -> "tuple[pd.DataFrame, Verdict | None]":
+        """Return how far the outputs are apart, and the verdict if bits tell it."""
+        reference = self._reference_to(failure)
+
+        def compare() -> "tuple[pd.DataFrame, Verdict | None]":
+            comparison = reference.compare(self.graph_module)
+            return comparison.table, comparison.known_verdict()
+
+        return self._remembered(("outputs", self._stack), compare)
 
     @property
     def _switches(self) -> _Switches:

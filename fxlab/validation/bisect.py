@@ -11,6 +11,7 @@ from fxlab.running import Inputs
 from fxlab.transformations import RewritePass, Transformation
 from fxlab.transformations.journal import Record
 from fxlab.validation.compare_nodes import Divergence, first_divergence
+from fxlab.validation.judgement import Status
 from fxlab.validation.verdict import Reference, Verdict
 
 T = TypeVar("T")
@@ -80,7 +81,8 @@ def bisect(session: HasStages, inputs: Inputs | None = None) -> Bisection | None
     TypeError
         If ``session`` is none, or ``inputs`` nothing that a model can be called with.
     ValueError
-        If the original does not run on the inputs, or cannot be judged (see :func:`verdict`).
+        If the original does not run on the inputs, or cannot be judged (see :func:`verdict`), or its outputs
+        have nothing to compare: all of them are NaN, infinite or empty.
 
     Notes
     -----
@@ -162,6 +164,8 @@ class _Trials:
             if not str(error).startswith("transformed:"):
                 raise
             return str(error)
+        if verdict.status is Status.NOTHING_COMPARED:
+            raise ValueError(f"inputs: on these, nothing can be compared: {verdict.reason}.")
         return "" if verdict.agrees else verdict.reason
 
     def divergence(self, below: GraphModule, above: GraphModule) -> Divergence | None:

@@ -1,7 +1,7 @@
 """Running a graph in float64, node by node: what it would compute if nothing were rounded."""
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, TypeAlias, cast
 
 import torch
@@ -10,8 +10,10 @@ from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from fxlab.interrupts import RestoringStack
-from fxlab.model_state import state_kept
-from fxlab.running import Inputs, call_arguments, cuda_devices_in_use, generators_kept
+from fxlab.model_state import state_kept, value_at
+from fxlab.running import Inputs, call_arguments, cuda_devices_in_use, generators_kept, named_arguments
+from fxlab.tensors import tensors_by_path
+from fxlab.validation.outputs import INPUT, STATE
 
 Widen: TypeAlias = Callable[[torch.Tensor], torch.Tensor]
 """Takes a tensor that a module holds and returns its values in float64."""
@@ -23,6 +25,7 @@ def run_in_float64(
     *,
     widen: Widen | None = None,
     mode: "Float64Mode | None" = None,
+    written: Iterable[str] = (),
 ) -> Any:
     """Run a graph with every floating-point number in float64.
 
@@ -41,11 +44,15 @@ def run_in_float64(
         What is taken for the values of a parameter, buffer or constant. Left out, the values themselves.
     mode
         The mode to run in, to be asked afterwards what it has seen. Left out, one of its own.
+    written
+        Inputs, buffers and parameters that the graph writes, as
+        :func:`~fxlab.validation.outputs.observed` names them.
 
     Returns
     -------
     Any
-        The output, with float64 (complex128) where the module returns other floating-point tensors.
+        The output, with float64 (complex128) where the module returns other floating-point tensors. If
+        anything is ``written``, a pair of it and of what is written, by name.
 
     Raises
     ------
@@ -60,12 +67,20 @@ def run_in_float64(
     >>> run_in_float64(torch.fx.symbolic_trace(Thirds()), torch.ones(1))
     tensor([0.3333], dtype=torch.float64)
     """
-    arguments = widened(placeholder_values(graph_module, inputs))
+    args, kwargs = widened(call_arguments(inputs))
+    arguments = bound_values(graph_module, args, kwargs)
     mode = mode or Float64Mode()
     interpreter = Float64Interpreter(graph_module, widen)
+    state = interpreter.keep(path.removeprefix(STATE) for path in written if path.startswith(STATE))
     kept = state_kept(graph_module, watch=False)
     with RestoringStack(torch.no_grad(), generators_kept(), kept, mode):
-        return interpreter.run(*arguments)
+        output = interpreter.run(*arguments)
+    if not written:
+        return output
+    inputs_now = tensors_by_path(named_arguments(graph_module, args, kwargs))
+    now = {INPUT + path: tensor for path, tensor in inputs_now.items()}
+    now |= {STATE + name: tensor for name, tensor in state.items()}
+    return output, {path: now[path] for path in written if path in now}
 
 
 class Float64Mode(TorchDispatchMode):  # type: ignore[no-untyped-call]
@@ -101,6 +116,7 @@ class Float64Interpreter(Interpreter):
         self.extra_traceback = False
         self._widen = widen or _wide_copy
         self._devices = cuda_devices_in_use()
+        self._kept: dict[int, torch.Tensor] = {}
 
     def run_node(self, n: Node) -> Any:
         """Run one node, on what is in ``env``."""
@@ -134,7 +150,16 @@ class Float64Interpreter(Interpreter):
         value = self.fetch_attr(target)
         return self._value(value) if isinstance(value, torch.Tensor) else value
 
+    def keep(self, names: Iterable[str]) -> dict[str, torch.Tensor]:
+        """Let all nodes use one copy of each of some tensors of the module, and return the copies by name."""
+        held = {name: value_at(self.module, name) for name in names}
+        tensors = {name: tensor for name, tensor in held.items() if isinstance(tensor, torch.Tensor)}
+        self._kept = {id(tensor): self._value(tensor) for tensor in tensors.values()}
+        return {name: self._kept[id(tensor)] for name, tensor in tensors.items()}
+
     def _value(self, tensor: torch.Tensor) -> torch.Tensor:
+        if (kept := self._kept.get(id(tensor))) is not None:
+            return kept
         return self._widen(tensor) if tensor.is_floating_point() else _wide_copy(tensor)
 
     def _generators(self) -> list[torch.Tensor]:
@@ -181,7 +206,11 @@ def _tensors(*values: Any) -> list[torch.Tensor]:
 
 def placeholder_values(graph_module: GraphModule, inputs: Inputs) -> tuple[Any, ...]:
     """Return copies of the values of the placeholders, in their order."""
-    args, kwargs = call_arguments(inputs)
+    return bound_values(graph_module, *call_arguments(inputs))
+
+
+def bound_values(graph_module: GraphModule, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
+    """Return the values of the placeholders, in their order."""
     try:
         bound = inspect.signature(graph_module.forward).bind(*args, **kwargs)
     except TypeError as error:

@@ -1,22 +1,17 @@
 """What a model computes: the tensors that it returns, and those that it writes."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 
-from fxlab.interrupts import RestoringStack
-from fxlab.model_state import state_kept
-from fxlab.running import (
-    Inputs,
-    call_arguments,
-    generators_kept,
-    given_arguments,
-    named_arguments,
-    seed_generators,
-)
+from fxlab.model_state import state_kept, value_at
+from fxlab.running import Inputs, given_arguments, named_arguments, run
 from fxlab.tensors import same_bits, tensors_by_path
+
+INPUT, STATE, GRADIENT = "written input ", "written state ", "gradient of "
+"""What precedes the names of what a run has written, and of gradients, in tables."""
 
 
 @dataclass(frozen=True)
@@ -27,11 +22,18 @@ class Observed:
     """Outputs by path."""
     written: dict[str, torch.Tensor]
     """New values of inputs, buffers and parameters, by ``written input x`` and ``written state bn.mean``."""
+    unwritten: Callable[[str], torch.Tensor | None]
+    """Returns what stands in the place of something that the run could have written and has not."""
 
     @property
     def everything(self) -> dict[str, torch.Tensor]:
         """Both."""
         return self.returned | self.written
+
+    def beside(self, other: "Observed") -> dict[str, torch.Tensor]:
+        """Return both, and what this run has left as it was where another has written."""
+        there = {path: self.unwritten(path) for path in other.written if path not in self.written}
+        return self.everything | {path: tensor for path, tensor in there.items() if tensor is not None}
 
 
 def observed(model: torch.nn.Module, name: str, inputs: Inputs) -> Observed:
@@ -42,20 +44,31 @@ def observed(model: torch.nn.Module, name: str, inputs: Inputs) -> Observed:
     ValueError
         If it does not run; the message begins with ``name``.
     """
+    arguments: list[dict[str, Any]] = []
+
+    def called(*args: Any, **kwargs: Any) -> Any:
+        arguments.append(named_arguments(model, args, kwargs))
+        return model(*args, **kwargs)
+
     try:
-        args, kwargs = call_arguments(inputs)
-        with RestoringStack(torch.no_grad(), generators_kept()) as stack:
-            state = stack.enter_context(state_kept(model))
-            seed_generators(0)
-            returned = state.apart(tensors_by_path(model(*args, **kwargs)))
+        with state_kept(model) as state:
+            returned = state.apart(tensors_by_path(run(called, inputs)))
             state_written = state.written()
     except Exception as error:  # whatever a model raises for inputs that it does not take
         raise ValueError(
             f"{name}: the {type(model).__name__} does not run on these inputs: {error}"
         ) from error
     before = named_arguments(model, *given_arguments(inputs))
-    written = written_inputs(before, named_arguments(model, args, kwargs))
-    return Observed(returned, written | {written_state(path): new for path, new in state_written.items()})
+    written = written_inputs(before, arguments[-1])
+    written |= {STATE + path: tensor for path, tensor in state_written.items()}
+
+    def unwritten(path: str) -> torch.Tensor | None:
+        if path.startswith(INPUT):
+            return tensors_by_path(before).get(path.removeprefix(INPUT))
+        value = value_at(model, path.removeprefix(STATE))
+        return value if isinstance(value, torch.Tensor) else None
+
+    return Observed(returned, written, unwritten)
 
 
 def outputs_of(model: torch.nn.Module, name: str, inputs: Inputs) -> dict[str, torch.Tensor]:
@@ -67,12 +80,17 @@ def written_inputs(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[
     """Return the tensors in arguments that are not what they were, by what they are called in tables."""
     old, new = tensors_by_path(before), tensors_by_path(after)
     return {
-        f"written input {path}": tensor
+        INPUT + path: tensor
         for path, tensor in new.items()
         if path not in old or not same_bits(tensor.detach(), old[path].detach())
     }
 
 
-def written_state(name: str) -> str:
-    """Return what a buffer or parameter that is written is called in tables."""
-    return f"written state {name}"
+def is_written(path: str) -> bool:
+    """Tell whether a row of a table is something that was written, and not an output."""
+    return path.startswith((INPUT, STATE))
+
+
+def is_output(path: str) -> bool:
+    """Tell whether a row of a table is an output: neither written nor a gradient."""
+    return not is_written(path) and not path.startswith(GRADIENT)
