@@ -84,7 +84,8 @@ def compare_stages(session: RunsStages, *, in_float64: bool = True) -> "pd.DataF
     ]
     index = pd.Index(stage_names(session), name="stage", dtype=object)
     table = pd.DataFrame(rows, index=index, columns=list(COLUMNS))
-    table["status"] = table["status"].astype(object)
+    statuses = [row[COLUMNS.index("status")] for row in rows]
+    table["status"] = pd.Series(statuses, index=index, dtype=object)  # strings of pandas have NaN for None
     return table
 
 
