@@ -1,7 +1,10 @@
 """Running a model for a comparison: same inputs, same random numbers, nothing left behind."""
 
-from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager
+import inspect
+import random
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, TypeAlias
 
 import torch
@@ -24,12 +27,34 @@ def checked_module(model: Any, name: str) -> torch.nn.Module:
     return model
 
 
-def generators_kept() -> AbstractContextManager[None]:
-    """Put the random number generators of the CPU and of each CUDA device in use back, at the end.
+@contextmanager
+def generators_kept() -> Iterator[None]:
+    """Put the random number generators back at the end: torch's, Python's and NumPy's.
 
-    ``torch.manual_seed`` seeds all of them, whichever a model is on.
+    Those of torch are the one of the CPU and those of all CUDA devices, if anything has used CUDA.
     """
-    return torch.random.fork_rng(devices=cuda_devices_in_use())
+    numpy_random = sys.modules.get("numpy.random")
+    numbers, drawn = random.getstate(), numpy_random and numpy_random.get_state()
+    with torch.random.fork_rng(devices=cuda_devices_in_use()):
+        try:
+            yield
+        finally:
+            random.setstate(numbers)
+            if numpy_random is not None:
+                numpy_random.set_state(drawn)
+
+
+def seed_generators(seed: int) -> None:
+    """Seed the generators that :func:`generators_kept` keeps.
+
+    ``torch.manual_seed`` is not used: it also notes who called it, which takes longer than many a node.
+    """
+    torch.default_generator.manual_seed(seed)
+    for device in cuda_devices_in_use():
+        torch.cuda.default_generators[device].manual_seed(seed)
+    random.seed(seed)
+    if (numpy_random := sys.modules.get("numpy.random")) is not None:
+        numpy_random.seed(seed)
 
 
 def cuda_devices_in_use() -> list[int]:
@@ -63,21 +88,37 @@ def run(model: Callable[..., Any], inputs: Inputs, *, seed: int = 0) -> Any:
     """
     args, kwargs = call_arguments(inputs)
     with RestoringStack(torch.no_grad(), generators_kept()):
-        torch.manual_seed(seed)
+        seed_generators(seed)
         return model(*args, **kwargs)
 
 
 def call_arguments(inputs: Inputs) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """Return copies of inputs as positional and keyword arguments; ``TypeError`` if they are neither."""
+    return given_arguments(inputs, copied=True)
+
+
+def given_arguments(inputs: Inputs, *, copied: bool = False) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Return inputs, or copies, as positional and keyword arguments; ``TypeError`` if they are neither."""
     if not isinstance(inputs, Mapping | tuple | list | torch.Tensor):
         raise TypeError(
             "inputs: expected a mapping of keyword arguments, a tuple of positional arguments or one tensor, "
             f"got {type(inputs).__name__}"
         )
-    copied = pytree.tree_map(_copied, inputs)
-    if isinstance(copied, Mapping):
-        return (), dict(copied)
-    return ((copied,) if isinstance(copied, torch.Tensor) else tuple(copied)), {}
+    given = pytree.tree_map(_copied, inputs) if copied else inputs
+    if isinstance(given, Mapping):
+        return (), dict(given)
+    return ((given,) if isinstance(given, torch.Tensor) else tuple(given)), {}
+
+
+def named_arguments(
+    model: torch.nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Return arguments by the names that the model has for them, or by their places where it has none."""
+    try:
+        places = inspect.signature(model.forward).bind_partial(*args).arguments
+    except (TypeError, ValueError):
+        places = {str(place): value for place, value in enumerate(args)}
+    return {**places, **kwargs}
 
 
 def _copied(leaf: Any) -> Any:

@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from typing import Any
 
-import torch
 from torch import nn
 
-from fxlab.interrupts import InterruptsHeld
-from fxlab.tensors import same_bits
+from fxlab.model_state import state_kept
 
 _OF_EVERY_MODULE = vars(nn.Module()).keys()
 _PLAIN = (bool, int, float, complex, str)
 
 
-@contextmanager
-def module_state_kept(model: nn.Module, *, values: bool = False) -> Iterator[None]:
+def module_state_kept(model: nn.Module, *, values: bool = False) -> AbstractContextManager[object]:
     """Put back, at the end, the attributes of each module: caches, registered buffers, counters.
 
     Parameters
@@ -27,19 +23,7 @@ def module_state_kept(model: nn.Module, *, values: bool = False) -> Iterator[Non
     values
         Whether to put back what buffers hold as well, for runs that compute on real tensors.
     """
-    modules = list(model.modules())
-    attributes = [{name: (value, _contents(value)) for name, value in vars(m).items()} for m in modules]
-    buffers = [(b, b.detach().clone()) for b in model.buffers() if values and not b.is_meta]
-    try:
-        yield
-    finally:
-        with InterruptsHeld(), torch.no_grad():
-            for module, kept in zip(modules, attributes, strict=True):
-                _restore(vars(module), kept)
-            for buffer, before in buffers:
-                # Batch norm writes without counting a new version.
-                if not same_bits(buffer, before):
-                    buffer.copy_(before)
+    return state_kept(model, values=values)
 
 
 def attributes_of(model: nn.Module) -> dict[str, tuple[Any, Any]]:
@@ -74,19 +58,6 @@ def _is_same(before: tuple[Any, Any] | None, now: tuple[Any, Any] | None) -> boo
 
 def _contents(value: Any) -> Any:
     return value.copy() if isinstance(value, dict) or type(value) in (list, set) else None
-
-
-def _restore(namespace: dict[str, Any], kept: dict[str, tuple[Any, Any]]) -> None:
-    for name in [name for name in namespace if name not in kept]:
-        del namespace[name]
-    for name, (value, contents) in kept.items():
-        namespace[name] = value
-        # The container itself is kept, for whoever else refers to it.
-        if isinstance(value, list) and contents is not None:
-            value[:] = contents
-        elif isinstance(value, dict | set) and _differs(value, contents):
-            value.clear()
-            value.update(contents)
 
 
 def _differs(a: Any, b: Any) -> bool:

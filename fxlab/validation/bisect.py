@@ -11,8 +11,10 @@ from fxlab.running import Inputs
 from fxlab.transformations import RewritePass, Transformation
 from fxlab.transformations.journal import Record
 from fxlab.validation.compare_nodes import Divergence, first_divergence
+from fxlab.validation.comparison import Verdict
 from fxlab.validation.input_variants import Variants
-from fxlab.validation.verdict import Reference, Verdict
+from fxlab.validation.judgement import Status
+from fxlab.validation.verdict import Reference
 
 T = TypeVar("T")
 
@@ -88,7 +90,8 @@ def bisect(
     TypeError
         If ``session`` is none, or ``inputs`` nothing that a model can be called with.
     ValueError
-        If the original does not run on the inputs, or cannot be judged (see :func:`verdict`).
+        If the original does not run on the inputs, or cannot be judged (see :func:`verdict`), or its outputs
+        have nothing to compare: all of them are NaN, infinite or empty.
 
     Notes
     -----
@@ -170,6 +173,8 @@ class _Trials:
             if not str(error).startswith("transformed:"):
                 raise
             return str(error)
+        if verdict.status is Status.NOTHING_COMPARED:
+            raise ValueError(f"inputs: on these, nothing can be compared: {verdict.reason}.")
         if verdict.agrees:
             return ""
         self._inputs = self._reference.inputs[verdict.decided_by]

@@ -1,8 +1,8 @@
 """Running a graph in float64, node by node: what it would compute if nothing were rounded."""
 
 import inspect
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
 from typing import Any, TypeAlias, cast
 
 import torch
@@ -11,9 +11,12 @@ from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from fxlab.interrupts import RestoringStack
-from fxlab.running import Inputs, call_arguments, cuda_devices_in_use, generators_kept
+from fxlab.model_state import state_kept, value_at
+from fxlab.running import Inputs, call_arguments, cuda_devices_in_use, generators_kept, named_arguments
+from fxlab.tensors import tensors_by_path
 from fxlab.validation.decisions import Decisions
-from fxlab.validation.own_run import Dtypes, Narrowed, OwnInterpreter, OwnRun
+from fxlab.validation.outputs import INPUT, STATE
+from fxlab.validation.own_run import Dtypes, Narrowed, OwnNode, OwnRun
 
 Widen: TypeAlias = Callable[[torch.Tensor], torch.Tensor]
 """Takes a tensor that a module holds and returns its values in float64."""
@@ -26,6 +29,8 @@ class Float64Result:
     output: Any
     in_own_dtype: tuple[str, ...]
     """The nodes that have no float64."""
+    written: dict[str, torch.Tensor] = field(default_factory=dict)
+    """What it wrote in place, of what was asked for, by name."""
 
 
 def run_in_float64(
@@ -36,6 +41,7 @@ def run_in_float64(
     own: OwnRun | None = None,
     decisions: Decisions | None = None,
     move: Widen | None = None,
+    written: Iterable[str] = (),
 ) -> Float64Result:
     """Run a graph with every floating-point number in float64.
 
@@ -60,12 +66,15 @@ def run_in_float64(
         Where the decisions of operators are noted, or taken from.
     move
         What is taken for a tensor that a node has computed in its own dtype. Left out, its values.
+    written
+        Inputs, buffers and parameters that the graph writes, as
+        :func:`~fxlab.validation.outputs.observed` names them.
 
     Returns
     -------
     Float64Result
-        The output, with float64 (complex128) where the module returns other floating-point tensors, and the
-        nodes that have no float64.
+        The output, with float64 (complex128) where the module returns other floating-point tensors, what is
+        ``written``, and the nodes that have no float64.
 
     Raises
     ------
@@ -81,14 +90,22 @@ def run_in_float64(
     >>> run_in_float64(torch.fx.symbolic_trace(Thirds()), torch.ones(1)).output
     tensor([0.3333], dtype=torch.float64)
     """
-    arguments = widened(placeholder_values(graph_module, inputs))
+    args, kwargs = widened(call_arguments(inputs))
+    arguments = bound_values(graph_module, args, kwargs)
     own = own or OwnRun(graph_module, inputs)
     interpreter = Float64Interpreter(
         graph_module, widen, own_dtypes=own.dtypes, decisions=decisions, move=move
     )
-    with RestoringStack(torch.no_grad(), generators_kept()):
+    written = tuple(written)
+    state = interpreter.keep(path.removeprefix(STATE) for path in written if path.startswith(STATE))
+    with RestoringStack(torch.no_grad(), generators_kept(), state_kept(graph_module, watch=False)):
         output = interpreter.run(*arguments)
-    return Float64Result(output, tuple(interpreter.in_own_dtype))
+    now = {STATE + name: tensor for name, tensor in state.items()}
+    if written:
+        inputs_now = tensors_by_path(named_arguments(graph_module, args, kwargs))
+        now |= {INPUT + path: tensor for path, tensor in inputs_now.items()}
+    asked = {path: now[path] for path in written if path in now}
+    return Float64Result(output, tuple(interpreter.in_own_dtype), asked)
 
 
 class DrawsRandomNumbersError(ValueError):
@@ -161,6 +178,7 @@ class Float64Interpreter(Interpreter):
         self._widen, self._move = widen or _wide_copy, move or _wide
         self._own_dtypes = own_dtypes
         self._devices = cuda_devices_in_use()
+        self._kept: dict[int, torch.Tensor] = {}
 
     def run_node(self, n: Node) -> Any:
         """Run one node, on what is in ``env``."""
@@ -193,7 +211,16 @@ class Float64Interpreter(Interpreter):
         value = self.fetch_attr(target)
         return self._value(value) if isinstance(value, torch.Tensor) else value
 
+    def keep(self, names: Iterable[str]) -> dict[str, torch.Tensor]:
+        """Let all nodes use one copy of each of some tensors of the module, and return the copies by name."""
+        held = {name: value_at(self.module, name) for name in names}
+        tensors = {name: tensor for name, tensor in held.items() if isinstance(tensor, torch.Tensor)}
+        self._kept = {id(tensor): self._value(tensor) for tensor in tensors.values()}
+        return {name: self._kept[id(tensor)] for name, tensor in tensors.items()}
+
     def _value(self, tensor: torch.Tensor) -> torch.Tensor:
+        if (kept := self._kept.get(id(tensor))) is not None:
+            return kept
         return self._widen(tensor) if tensor.is_floating_point() else _wide_copy(tensor)
 
     def _run_in_own_dtype(self, node: Node, reason: Exception) -> Any:
@@ -201,7 +228,8 @@ class Float64Interpreter(Interpreter):
         message = f"Node {node.name!r} cannot be run in float64: {reason}"
         if self._own_dtypes is None:
             raise ValueError(message) from reason
-        own, narrowed = OwnInterpreter(cast(GraphModule, self.module)), Narrowed()
+        narrowed = Narrowed()
+        own = OwnNode(cast(GraphModule, self.module), lambda tensor: self._own_value(tensor, narrowed))
         try:
             own.env = {
                 value: narrowed.narrow(self.env[value], self._own_dtypes(value))
@@ -217,9 +245,20 @@ class Float64Interpreter(Interpreter):
             written = narrowed.widened(tensor)
             if written is not None:
                 return written
-            return self._move(tensor) if _can_be_moved(tensor) else _wide_or_itself(tensor)
+            return self._moved(tensor) if _can_be_moved(tensor) else _wide_or_itself(tensor)
 
         return pytree.tree_map_only(torch.Tensor, wide, result)
+
+    def _own_value(self, tensor: torch.Tensor, narrowed: Narrowed) -> torch.Tensor:
+        """Return a tensor of the module for a node that runs in its own dtype, which may write into it."""
+        kept = self._kept.get(id(tensor))
+        return tensor.detach().clone() if kept is None else narrowed.to(kept, tensor.dtype)
+
+    def _moved(self, tensor: torch.Tensor) -> torch.Tensor:
+        if not tensor.requires_grad:
+            return self._move(tensor)
+        wide = cast(torch.Tensor, _wide(tensor))
+        return wide + (self._move(tensor) - wide).detach().nan_to_num(0.0)
 
     def _generators(self) -> list[torch.Tensor]:
         return [torch.get_rng_state(), *(torch.cuda.get_rng_state(device) for device in self._devices)]
@@ -265,7 +304,11 @@ def _differ(a: torch.Tensor, b: torch.Tensor) -> bool:
 
 def placeholder_values(graph_module: GraphModule, inputs: Inputs) -> tuple[Any, ...]:
     """Return copies of the values of the placeholders, in their order."""
-    args, kwargs = call_arguments(inputs)
+    return bound_values(graph_module, *call_arguments(inputs))
+
+
+def bound_values(graph_module: GraphModule, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
+    """Return the values of the placeholders, in their order."""
     try:
         bound = inspect.signature(graph_module.forward).bind(*args, **kwargs)
     except TypeError as error:

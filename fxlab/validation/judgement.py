@@ -43,6 +43,7 @@ class Status(enum.StrEnum):
 
     SAME_BITS = "same bits"
     WITHIN_ROUNDING = "within the model's own rounding"
+    NOTHING_COMPARED = "nothing compared"
     DIFFERENT = "different"
 
 
@@ -157,9 +158,8 @@ class Errors:
     @property
     def new_values_are_rounded_often(self) -> bool:
         """Whether rounding each step of their computation explains it."""
-        return self.new_values > 0 and self.function <= ROUNDINGS_OF_VECTORS * math.hypot(
-            self.new_values, self.replaced
-        )
+        explained = ROUNDINGS_OF_VECTORS * math.hypot(self.new_values, self.replaced)
+        return self.new_values > 0 and self.replaced > 0 and self.function <= explained
 
     def rounds_well(self, elements: int) -> bool:
         """Tell whether the transformed one's error is of the size of the original's.
@@ -180,6 +180,8 @@ class Judgement:
     elements: int
     errors: Errors | None = None
     """Where it took a float64 run to tell."""
+    compared: int = 0
+    """How many elements are numbers in both; NaN and infinities say nothing."""
 
 
 def judged_by_bits(original: torch.Tensor | None, transformed: torch.Tensor | None) -> Judgement | None:
@@ -199,19 +201,60 @@ def judged_by_bits(original: torch.Tensor | None, transformed: torch.Tensor | No
         return Judgement(
             Status.DIFFERENT, f"the dtypes differ: {dtype_name(a.dtype)} and {dtype_name(b.dtype)}", elements
         )
+    compared = compared_elements(a, b)
     if same_bits(a, b):
-        return Judgement(Status.SAME_BITS, "every bit is the same", elements)
+        if not compared:
+            return _nothing_compared(elements)
+        reason = f"every bit is the same{_left_aside(elements, compared)}{_constant(a)}"
+        return Judgement(Status.SAME_BITS, reason, elements, compared=compared)
     if not (a.is_floating_point() or a.is_complex()):
         unequal = int((a != b).sum())
         return Judgement(
-            Status.DIFFERENT, f"{unequal} of {elements} {dtype_name(a.dtype)} elements differ", elements
+            Status.DIFFERENT,
+            f"{unequal} of {elements} {dtype_name(a.dtype)} elements differ",
+            elements,
+            compared=compared,
         )
     x, y = _wide(a), _wide(b)
     other_kind = (x.isfinite() != y.isfinite()) | (~x.isfinite() & (x != y) & ~(x.isnan() & y.isnan()))
     if unequal := int(other_kind.sum()):
         reason = f"{unequal} of {x.numel()} numbers are NaN or infinite in one of the two only"
-        return Judgement(Status.DIFFERENT, reason, elements)
-    return None
+        return Judgement(Status.DIFFERENT, reason, elements, compared=compared)
+    return None if compared else _nothing_compared(elements)
+
+
+def compared_elements(a: torch.Tensor, b: torch.Tensor) -> int:
+    """Return how many elements are numbers in both of two tensors of the same shape and dtype."""
+    if not (a.is_floating_point() or a.is_complex()):
+        return a.numel()
+    return int((_finite(a) & _finite(b)).sum())
+
+
+def _finite(tensor: torch.Tensor) -> torch.Tensor:
+    dense = tensor.detach() if tensor.layout is torch.strided else tensor.detach().to_dense()
+    try:
+        return dense.isfinite()
+    except RuntimeError:  # dtypes of eight bits
+        return dense.to(torch.float32).isfinite()
+
+
+def _nothing_compared(elements: int) -> Judgement:
+    reason = f"all {elements} elements are NaN or infinite in both" if elements else "it has no elements"
+    return Judgement(Status.NOTHING_COMPARED, reason, elements)
+
+
+def _left_aside(elements: int, compared: int) -> str:
+    """Tell how many elements were not compared, if there are any."""
+    rest = elements - compared
+    return f"; {rest} of {elements} elements are NaN or infinite in both" if rest else ""
+
+
+def _constant(tensor: torch.Tensor) -> str:
+    """Tell that all elements are the same number, which says little of what computed them."""
+    if tensor.numel() < 2 or tensor.layout is not torch.strided or tensor.is_quantized:
+        return ""
+    first = tensor.flatten()[0]
+    return f"; all elements are {first.item():.6g}" if bool((tensor == first).all()) else ""
 
 
 def judged(versions: Versions) -> Judgement:
@@ -222,6 +265,11 @@ def judged(versions: Versions) -> Judgement:
     original?
     """
     errors, elements = Errors.of(versions), versions.original.numel()
+    compared = compared_elements(versions.original, versions.transformed)
+    if not versions.exact_original.isfinite().any():
+        reason = "the float64 run of the original has no finite element to compare with"
+        return Judgement(Status.NOTHING_COMPARED, reason, elements)
+    rest = _left_aside(elements, compared)
     if not errors.same_function:
         explained = (
             f"{errors.function / errors.new_values:.3g} times what rounding its new values explains"
@@ -229,19 +277,19 @@ def judged(versions: Versions) -> Judgement:
             else "and it has no new values whose rounding could explain that"
         )
         reason = f"it computes something else: {errors.function:.2g} (relative) away in float64, {explained}"
-        return Judgement(Status.DIFFERENT, reason, elements, errors)
+        return Judgement(Status.DIFFERENT, reason + rest, elements, errors, compared)
     if not errors.rounds_well(elements):
         reason = (
             f"it computes the same, but rounds worse: its error is {errors.transformed:.2g} (relative), "
             f"{errors.ratio:.3g} times the original's"
         )
-        return Judgement(Status.DIFFERENT, reason, elements, errors)
+        return Judgement(Status.DIFFERENT, reason + rest, elements, errors, compared)
     reason = f"its error is {errors.transformed:.2g} (relative), the original's own {errors.own:.2g}"
     if not errors.new_values_are_rounded_well:
         times = f"{errors.function / errors.new_values:.3g} times as much as rounding them once does"
         shown = "the output does not show it" if errors.ratio < SHOWN else "the output shows it"
         reason = f"its new values are rounded worse ({times}); {shown}: {reason}"
-    return Judgement(Status.WITHIN_ROUNDING, reason, elements, errors)
+    return Judgement(Status.WITHIN_ROUNDING, reason + rest, elements, errors, compared)
 
 
 def _effect(difference: torch.Tensor | None) -> torch.Tensor:

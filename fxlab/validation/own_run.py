@@ -1,5 +1,6 @@
 """Running a graph as it is, node by node, to learn what a float64 run cannot tell."""
 
+from collections.abc import Callable
 from functools import cached_property
 from typing import Any, TypeAlias, cast
 
@@ -7,8 +8,9 @@ import torch
 from torch.fx import GraphModule, Interpreter, Node
 
 from fxlab.interrupts import RestoringStack
+from fxlab.model_state import state_kept
 from fxlab.nested import Path, map_tensors, parted, put_together, tensors_inside
-from fxlab.running import Inputs, generators_kept
+from fxlab.running import Inputs, generators_kept, seed_generators
 from fxlab.validation.decisions import DecisionMode, Decisions
 
 Dtypes: TypeAlias = dict[Path, torch.dtype]
@@ -36,13 +38,14 @@ class OwnRun:
 
         interpreter = OwnInterpreter(self._graph_module)
         arguments = placeholder_values(self._graph_module, self._inputs)
-        with RestoringStack(torch.no_grad(), generators_kept()):
+        with RestoringStack(torch.no_grad(), generators_kept(), state_kept(self._graph_module)):
+            seed_generators(0)
             interpreter.run(*arguments)
         return interpreter
 
 
 class OwnInterpreter(Interpreter):
-    """Runs the nodes of a graph on copies of what its module holds, and notes dtypes and decisions."""
+    """Runs the nodes of a graph as they are, and notes dtypes and decisions."""
 
     def __init__(self, graph_module: GraphModule) -> None:
         super().__init__(graph_module)
@@ -58,17 +61,33 @@ class OwnInterpreter(Interpreter):
         self.dtypes[n] = dtypes_of(result)
         return result
 
+
+class OwnNode(OwnInterpreter):
+    """Runs single nodes as they are, on other tensors in place of those that the module holds.
+
+    Parameters
+    ----------
+    graph_module
+        The module.
+    value
+        What is taken for a parameter, buffer or constant.
+    """
+
+    def __init__(self, graph_module: GraphModule, value: Callable[[torch.Tensor], torch.Tensor]) -> None:
+        super().__init__(graph_module)
+        self._value = value
+
     def call_module(self, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Call a module on copies of its tensors."""
+        """Call a module on other tensors."""
         module = cast(torch.nn.Module, self.fetch_attr(target))
         tensors = [*module.named_parameters(), *module.named_buffers()]
-        values = {name: tensor.detach().clone() for name, tensor in tensors}
+        values = {name: self._value(tensor) for name, tensor in tensors}
         return torch.func.functional_call(module, values, args, kwargs)
 
     def get_attr(self, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Return an attribute, a copy if it is a tensor."""
+        """Return an attribute, another one if it is a tensor."""
         value = self.fetch_attr(target)
-        return value.detach().clone() if isinstance(value, torch.Tensor) else value
+        return self._value(value) if isinstance(value, torch.Tensor) else value
 
 
 class Narrowed:
@@ -81,11 +100,15 @@ class Narrowed:
         """Return a value rounded to these dtypes."""
 
         def change(path: Path, tensor: torch.Tensor) -> torch.Tensor:
-            narrow = tensor.to(dtypes.get(path, tensor.dtype), copy=True)
-            self._pairs.append((narrow, tensor, narrow._version))
-            return narrow
+            return self.to(tensor, dtypes.get(path, tensor.dtype))
 
         return put_together(map_tensors(change, parted(value)))
+
+    def to(self, tensor: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+        """Return a tensor rounded to a dtype."""
+        narrow = tensor.to(dtype, copy=True)
+        self._pairs.append((narrow, tensor, narrow._version))
+        return narrow
 
     def write_back(self) -> None:
         """Write into the wide tensors what was written into the narrow ones."""

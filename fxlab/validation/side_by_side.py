@@ -10,16 +10,18 @@ from torch.fx import GraphModule, Interpreter, Node
 from torch.utils import _pytree as pytree
 
 from fxlab.interrupts import RestoringStack
-from fxlab.running import Inputs, generators_kept
+from fxlab.running import Inputs, seed_generators
 from fxlab.tensors import tensors_by_path
 from fxlab.validation.float64_run import (
     Float64Interpreter,
+    Widen,
     placeholder_values,
     widened,
 )
 from fxlab.validation.matching import matched
 from fxlab.validation.new_values import TRIES, NewValues
 from fxlab.validation.own_run import Dtypes, dtypes_of
+from fxlab.validation.own_state import with_own_state
 
 
 @dataclass(frozen=True)
@@ -53,7 +55,9 @@ class SideBySide:
 
     The transformed graph runs by itself, and each node that does something else than its original is run
     once more on the original's values, together with the nodes before it that have no original (a merged
-    linear before its slice). Values are dropped after their last use.
+    linear before its slice). Values are dropped after their last use. Each of these runs has its own copy of
+    the buffers and parameters that the graph writes, and the modules are left as they are; random number
+    generators are seeded anew for each node, and are the caller's to keep.
 
     Parameters
     ----------
@@ -87,8 +91,8 @@ class SideBySide:
         """Yield the pairs in the order of the transformed graph; not those of ``output`` nodes."""
         finished = None
         for node in self._second.graph.nodes:
-            # Not around the yield: the mode and the generators are the caller's there.
-            with RestoringStack(torch.no_grad(), generators_kept()):
+            # Not around the yield: the mode is the caller's there.
+            with RestoringStack(torch.no_grad()):
                 if finished is not None:
                     self._finish(finished)
                 pair = self._step(node)
@@ -150,7 +154,7 @@ class SideBySide:
         if self._exact is None:
             raise ValueError("in_float64: nothing was kept to run in float64. Give in_float64=True.")
         other = self._matching.originals[node]
-        with RestoringStack(torch.no_grad(), generators_kept()):
+        with RestoringStack(torch.no_grad()):
             transformed = self._exact.transformed(node, self._value_for_second)
             return Exact(self._exact.original(other, self._value_for_first), transformed[0], transformed[1:])
 
@@ -193,7 +197,8 @@ class _Lane:
         self.values: dict[Node, Any] = {}
         self.dtypes: dict[Node, Dtypes] = {}
         self._name = name
-        self._interpreter = Interpreter(module, garbage_collect_values=False)
+        own = with_own_state(module)
+        self._interpreter = Interpreter(own, garbage_collect_values=False, graph=module.graph)
         self._interpreter.extra_traceback = False
         try:
             arguments = placeholder_values(module, inputs)
@@ -208,7 +213,7 @@ class _Lane:
 
     def computed(self, node: Node, values: Mapping[Node, Any]) -> Any:
         """Run a node. Random numbers are the same for every node, so that both graphs draw the same."""
-        torch.manual_seed(0)
+        seed_generators(0)
         self._interpreter.env = values  # type: ignore[assignment]
         try:
             return self._interpreter.run_node(node)
@@ -218,18 +223,22 @@ class _Lane:
             ) from error
 
 
+def _exact_interpreter(module: GraphModule, lane: _Lane, widen: Widen | None = None) -> Float64Interpreter:
+    """Return what runs the nodes of a lane in float64, on the tensors of a copy of its module."""
+    return Float64Interpreter(module, widen, own_dtypes=lane.dtypes.__getitem__)
+
+
 class _ExactLanes:
     """Runs nodes of both graphs in float64, on the original's values and on what it has kept."""
 
     def __init__(self, original: _Lane, transformed: _Lane) -> None:
-        self._original = Float64Interpreter(original.module, own_dtypes=original.dtypes.__getitem__)
-        self._transformed = Float64Interpreter(transformed.module, own_dtypes=transformed.dtypes.__getitem__)
         self._new = NewValues(original.module, transformed.module)
+        first, second = with_own_state(original.module), with_own_state(transformed.module)
         generator = torch.Generator().manual_seed(0)
-        self._rounding = Float64Interpreter(
-            transformed.module,
-            lambda tensor: self._new.rounded_anew(tensor, generator),
-            own_dtypes=transformed.dtypes.__getitem__,
+        self._original = _exact_interpreter(first, original)
+        self._transformed = _exact_interpreter(second, transformed)
+        self._rounding = _exact_interpreter(
+            second, transformed, lambda tensor: self._new.rounded_anew(tensor, generator)
         )
         self._kept: dict[Node, list[Any]] = {}
         """Of nodes without a match: the value, and those with new values rounded anew."""

@@ -1,83 +1,17 @@
 """Whether a transformed model is the same, the same up to rounding, or another one."""
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
-from functools import cached_property
-from typing import TYPE_CHECKING, Any, TypeAlias
+from collections.abc import Iterator
+from dataclasses import replace
 
-import torch
 from torch.fx import GraphModule
 
 from fxlab.running import Inputs
 from fxlab.validation.arguments import runnable_graph
-from fxlab.validation.decisions import may_decide
-from fxlab.validation.float64_run import DrawsRandomNumbersError
+from fxlab.validation.comparison import Comparison, Verdict
+from fxlab.validation.gradients import shared_parameters, trained_parameters
 from fxlab.validation.input_variants import Variants, named_inputs
-from fxlab.validation.judgement import Judgement, Status, Versions, judged, judged_by_bits
-from fxlab.validation.module_tensors import tensors_of
-from fxlab.validation.new_values import TRIES, NewValues, VectorsGone, moved
+from fxlab.validation.judgement import Status
 from fxlab.validation.runs import Runs
-
-if TYPE_CHECKING:
-    import pandas as pd
-
-COLUMNS = (
-    "status",
-    "ratio",
-    "own_error",
-    "transformed_error",
-    "function_error",
-    "new_values_error",
-    "elements",
-    "reason",
-)
-
-_NAMED = 3
-"""How many nodes are named where there are more."""
-
-
-@dataclass(frozen=True)
-class Verdict:
-    """What :func:`verdict` found. ``str()`` of it is one line for people."""
-
-    status: Status
-    """``same bits``, ``within the model's own rounding`` or ``different``; a :class:`str`."""
-    reason: str
-    """Why, in words, with the numbers of the output that decided."""
-    ratio: float | None
-    """The largest ratio of the transformed model's error to the original's, where it took a float64 run."""
-    outputs: "dict[str, Judgement]"
-    """What was found of each output, by its path."""
-    in_own_dtype: tuple[str, ...] = ()
-    """The nodes of either model that have no float64, so that they ran in their own dtypes in its place."""
-    decided_by: str = "as given"
-    """The name of the inputs that decided, the worst of all."""
-    by_inputs: "dict[str, Verdict]" = field(default_factory=dict)
-    """What was found on each of several inputs, by name."""
-    not_compared: dict[str, str] = field(default_factory=dict)
-    """Inputs that the original refuses, and why."""
-
-    @property
-    def agrees(self) -> bool:
-        """Whether the two models are the same, up to rounding."""
-        return self.status is not Status.DIFFERENT
-
-    @property
-    def table(self) -> "pd.DataFrame":
-        """A row for each output: its ``status`` and ``reason``, and what was measured (relative errors).
-
-        ``own_error`` and ``transformed_error`` are those of the two models, ``ratio`` is how much larger the
-        second is; ``function_error`` is how far apart the two are when both run in float64, and
-        ``new_values_error`` what rounding new weights once explains of that.
-        """
-        import pandas as pd
-
-        rows = {path: _row(judgement) for path, judgement in self.outputs.items()}
-        return pd.DataFrame.from_dict(rows, orient="index", columns=list(COLUMNS)).rename_axis("output")
-
-    def __str__(self) -> str:
-        times = f" ({self.ratio:.2f} times it)" if self.ratio is not None and self.agrees else ""
-        return f"{self.status}{times}: {self.reason}"
 
 
 def verdict(
@@ -86,6 +20,7 @@ def verdict(
     inputs: Inputs | Iterator[Inputs] | None = None,
     *,
     variants: Variants = False,
+    gradients: bool = False,
 ) -> Verdict:
     """Tell whether two graph modules compute the same, up to the rounding that the original does anyway.
 
@@ -134,6 +69,10 @@ def verdict(
         Other inputs to compare on as well, of which the worst decides: ``True`` for those that
         :func:`input_variants` makes, a mapping of inputs by name, or a list or iterator of inputs. Those that
         the original refuses are not compared, and the answer says so.
+    gradients
+        Whether to compare gradients as well, of inputs and of the parameters that both have. They are judged
+        as outputs are, against those of the float64 run. Parameters that a pass has made anew (merged or
+        folded weights) have no counterpart: ``without_gradients`` names them.
 
     Returns
     -------
@@ -174,7 +113,7 @@ def verdict(
     >>> print(verdict(torch.fx.symbolic_trace(model), fused, x).status)
     different
     """
-    return Reference(original, inputs, variants=variants).verdict(transformed)
+    return Reference(original, inputs, variants=variants, gradients=gradients).verdict(transformed)
 
 
 class Reference:
@@ -184,7 +123,7 @@ class Reference:
     ----------
     original
         The model.
-    inputs, variants
+    inputs, variants, gradients
         As for :func:`verdict`.
     """
 
@@ -194,204 +133,68 @@ class Reference:
         inputs: Inputs | Iterator[Inputs] | None = None,
         *,
         variants: Variants = False,
+        gradients: bool = False,
     ) -> None:
         self.original = runnable_graph(original, "original")
         self.inputs = named_inputs(original, inputs, variants)
         """What the models are run on, by name."""
-        self._runs = {name: Runs(original, "original", given) for name, given in self.inputs.items()}
+        self._compares_gradients = gradients
+        trained = {name: name for name in trained_parameters(original)} if gradients else None
+        self._runs = {name: Runs(original, "original", given, trained) for name, given in self.inputs.items()}
 
     def verdict(self, transformed: GraphModule) -> Verdict:
         """Judge another model, as :func:`verdict` does."""
         runnable_graph(transformed, "transformed")
         if len(self._runs) == 1:
-            (name,) = self._runs
-            return self._verdict_on(name, transformed)
+            return self.compare(transformed).verdict()
         found: dict[str, Verdict] = {}
-        refused: dict[str, str] = {}
+        not_compared: dict[str, str] = {}
         for name, runs in self._runs.items():
             try:
-                _ = runs.outputs
+                _ = runs.observed
             except ValueError as error:
-                refused[name] = str(error)
+                not_compared[name] = str(error)
                 continue
             try:
-                found[name] = self._verdict_on(name, transformed)
+                found[name] = self._comparison(name, transformed).verdict()
             except ValueError as error:
                 if not str(error).startswith("transformed:"):
                     raise
                 found[name] = Verdict(Status.DIFFERENT, str(error), None, {})
         if not found:
-            reasons = "; ".join(dict.fromkeys(refused.values()))
+            reasons = "; ".join(dict.fromkeys(not_compared.values()))
             raise ValueError(f"inputs: there are none that the original runs on: {reasons}")
-        return _worst(found, refused)
+        return _worst(found, not_compared)
 
-    def _verdict_on(self, name: str, transformed: GraphModule) -> Verdict:
-        return _Comparison(self._runs[name], Runs(transformed, "transformed", self.inputs[name])).verdict()
+    def compare(self, transformed: GraphModule) -> Comparison:
+        """Run another model on the first inputs, to be asked how far apart the two are, and if it matters."""
+        return self._comparison(next(iter(self._runs)), runnable_graph(transformed, "transformed"))
+
+    def _comparison(self, name: str, transformed: GraphModule) -> Comparison:
+        shared = shared_parameters(self.original, transformed) if self._compares_gradients else None
+        return Comparison(self._runs[name], Runs(transformed, "transformed", self.inputs[name], shared))
 
 
 def _worst(found: dict[str, Verdict], refused: dict[str, str]) -> Verdict:
     """Return the verdict on the inputs that decide, with words on the others."""
     order = list(Status)
+    nothing = {name: v.reason for name, v in found.items() if v.status is Status.NOTHING_COMPARED}
+    told = {name: v for name, v in found.items() if name not in nothing} or found
 
     def badness(name: str) -> tuple[int, float]:
-        return order.index(found[name].status), found[name].ratio or 0.0
+        return order.index(told[name].status), told[name].ratio or 0.0
 
-    name = max(found, key=badness)
-    worst = found[name]
+    name = max(told, key=badness)
+    worst = told[name]
     same = worst.status is Status.SAME_BITS
-    where = f"on all {len(found)} inputs" if same else f"on {name!r}, the worst of {len(found)} inputs"
-    not_compared = f"; not compared, as the original refuses them: {', '.join(refused)}" if refused else ""
+    where = f"on all {len(told)} inputs" if same else f"on {name!r}, the worst of {len(told)} inputs"
+    aside = f"; not compared, as the original refuses them: {', '.join(refused)}" if refused else ""
+    if nothing and told is not found:
+        aside += f"; with nothing to compare: {', '.join(nothing)}"
     return replace(
         worst,
-        reason=f"{worst.reason} ({where}{not_compared})",
+        reason=f"{worst.reason} ({where}{aside})",
         decided_by=name,
         by_inputs=found,
-        not_compared=refused,
+        not_compared=refused | nothing,
     )
-
-
-_Tries: TypeAlias = Sequence[dict[str, torch.Tensor]]
-"""The outputs of a few runs with random changes."""
-
-
-class _Comparison:
-    def __init__(self, original: Runs, transformed: Runs) -> None:
-        self._original, self._transformed = original, transformed
-        if not original.outputs and not transformed.outputs:
-            raise ValueError("original: it returns no tensors, so there is nothing to compare.")
-
-    def verdict(self) -> Verdict:
-        """Judge every output, with as few runs as it takes."""
-        ours, theirs = self._original.outputs, self._transformed.outputs
-        paths = list(dict.fromkeys([*ours, *theirs]))
-        found = {path: judged_by_bits(ours.get(path), theirs.get(path)) for path in paths}
-        unsettled = [path for path, judgement in found.items() if judgement is None]
-        if not unsettled:
-            return _summary({path: judgement for path, judgement in found.items() if judgement})
-        in_own_dtype = list(self._original.in_own_dtype)
-        try:
-            in_own_dtype += self._transformed.in_own_dtype
-            judged_now = self._judged(unsettled)
-        except DrawsRandomNumbersError as error:
-            reason = f"node {error.node!r} draws random numbers, which the original does not"
-            judged_now = {path: Judgement(Status.DIFFERENT, reason, ours[path].numel()) for path in unsettled}
-        outputs = {path: found[path] or judged_now[path] for path in paths}
-        return _summary(outputs, tuple(dict.fromkeys(in_own_dtype)))
-
-    def _judged(self, paths: list[str]) -> dict[str, Judgement]:
-        original, transformed = self._original, self._transformed
-        if not may_decide(transformed.decides_otherwise, original.decides_otherwise):
-            reason = (
-                f"it rounds worse: {transformed.decides_otherwise} of its comparisons and choices are others "
-                f"than in float64, {original.decides_otherwise} of the original's"
-            )
-            return {
-                path: Judgement(Status.DIFFERENT, reason, original.outputs[path].numel()) for path in paths
-            }
-
-        def judge(new: _Tries = (), replaced: _Tries = ()) -> dict[str, Judgement]:
-            return {
-                path: judged(
-                    Versions(
-                        original.outputs[path],
-                        transformed.outputs[path],
-                        original.exact[path],
-                        transformed.exact[path],
-                        [outputs[path] for outputs in new],
-                        [outputs[path] for outputs in replaced],
-                        [moves[path] for moves in self._moved if path in moves],
-                        original.moved_by_decisions.get(path),
-                        transformed.moved_by_decisions.get(path),
-                        original.has_unknown_decisions or transformed.has_unknown_decisions,
-                    )
-                )
-                for path in paths
-            }
-
-        result = judge()
-        if _all_same_function(result):
-            return result
-        result = judge(new := self._rounded_anew())
-        return result if _all_same_function(result) else judge(new, self._replaced_anew())
-
-    def _rounded_anew(self) -> _Tries:
-        """Return what the transformed model computes in float64 with its new values rounded once more."""
-        new = NewValues(self._original.graph_module, self._transformed.graph_module)
-        return _tries(self._transformed, new.rounded_anew) if new else ()
-
-    def _replaced_anew(self) -> _Tries:
-        """Return what the original computes with the vectors rounded once more that new values came from."""
-        gone = VectorsGone(self._original.graph_module, self._transformed.graph_module)
-        return _tries(self._original, gone.rounded_anew) if gone else ()
-
-    @cached_property
-    def _moved(self) -> list[dict[str, torch.Tensor]]:
-        """How far the float64 runs move if all that float64 does not make exact is rounded once more.
-
-        These are the float64 values of the original, as no wider dtype tells what their rounding does, and
-        results of nodes that have no float64, unless both models compute the same ones in the same way.
-        """
-        original, transformed = self._original, self._transformed
-        is_wide = any(tensor.dtype == torch.float64 for tensor in tensors_of(original.graph_module))
-        alike = original.targets_in_own_dtype == transformed.targets_in_own_dtype
-        if alike:
-            return [_moves(original)] if is_wide else []
-        return [_moves(original), _moves(transformed)]
-
-
-def _moves(runs: Runs) -> dict[str, torch.Tensor]:
-    generator = torch.Generator().manual_seed(0)
-
-    def widen(tensor: torch.Tensor) -> torch.Tensor:
-        return moved(tensor, generator) if tensor.dtype == torch.float64 else tensor.double()
-
-    moves = runs.exact_with(widen, lambda tensor: moved(tensor, generator))
-    return {path: tensor - runs.exact[path] for path, tensor in moves.items() if _is_real(tensor)}
-
-
-def _is_real(tensor: torch.Tensor) -> bool:
-    return tensor.is_floating_point() or tensor.is_complex()
-
-
-def _tries(runs: Runs, change: Callable[[torch.Tensor, torch.Generator], torch.Tensor]) -> _Tries:
-    generator = torch.Generator().manual_seed(0)
-    return [runs.exact_with(lambda tensor: change(tensor, generator)) for _ in range(TRIES)]
-
-
-def _all_same_function(judgements: dict[str, Judgement]) -> bool:
-    return all(j.errors is None or j.errors.same_function for j in judgements.values())
-
-
-def _summary(outputs: dict[str, Judgement], in_own_dtype: tuple[str, ...] = ()) -> Verdict:
-    order = list(Status)
-    status = max((judgement.status for judgement in outputs.values()), key=order.index)
-    decisive = {path: judgement for path, judgement in outputs.items() if judgement.status is status}
-    ratios = {path: j.errors.ratio for path, j in outputs.items() if j.errors and j.errors.usual}
-    ratio = max(ratios.values(), default=None)
-    if status is Status.SAME_BITS:
-        which = f"{len(outputs)} outputs" if len(outputs) > 1 else "the output"
-        return Verdict(status, f"every bit of {which} is the same", None, outputs)
-    worst = max(decisive, key=lambda path: ratios.get(path, float("inf")))
-    others = f" ({len(decisive) - 1} more of {len(outputs)} outputs likewise)" if len(decisive) > 1 else ""
-    reason = f"{worst}: {decisive[worst].reason}{others}{_without_float64(in_own_dtype)}"
-    return Verdict(status, reason, ratio, outputs, in_own_dtype)
-
-
-def _without_float64(nodes: tuple[str, ...]) -> str:
-    """Say which nodes have no float64."""
-    if not nodes:
-        return ""
-    named = ", ".join(nodes[:_NAMED]) + (", ..." if len(nodes) > _NAMED else "")
-    if len(nodes) == 1:
-        return f"; 1 node has no float64 and ran in its own dtype ({named})"
-    return f"; {len(nodes)} nodes have no float64 and ran in their own dtypes ({named})"
-
-
-def _row(judgement: Judgement) -> list[Any]:
-    errors = judgement.errors
-    measured = (
-        [None] * 5
-        if errors is None
-        else [errors.ratio, errors.own, errors.transformed, errors.function, errors.new_values]
-    )
-    return [str(judgement.status), *measured, judgement.elements, judgement.reason]

@@ -11,9 +11,11 @@ import torch
 from planted import scaled, traced, transformed
 from torch import fx, nn
 
+import fxlab
 from fxlab import FuseBatchNorm2dInConv2d, FuseBiasInLinear, MergeLinears, verdict
 from fxlab.graph_module import share_tensors_copy
 from fxlab.tensors import bits_of
+from fxlab.validation import Status
 
 DTYPES = [torch.float32, torch.bfloat16, torch.float16]
 SAME, WITHIN, DIFFERENT = "same bits", "within the model's own rounding", "different"
@@ -126,7 +128,8 @@ def test_a_model_is_the_same_as_itself():
 
 def test_one_output_is_not_counted():
     graph = fx.symbolic_trace(nn.ReLU())
-    assert str(verdict(graph, graph, torch.ones(2))) == "same bits: every bit of the output is the same"
+    x = torch.tensor([1.0, 2.0])
+    assert str(verdict(graph, graph, x)) == "same bits: every bit of the output is the same"
 
 
 def test_a_part_in_lower_precision_is_different_though_the_function_is_the_same():
@@ -221,10 +224,73 @@ def test_nan_and_infinity_have_to_be_in_the_same_places():
     assert math.isfinite(both.ratio)
 
 
-def test_nan_inputs_give_a_verdict():
-    graph, _ = traced("resnet")
-    inputs = {"pixel_values": torch.full((1, 3, 64, 64), math.nan)}
-    assert verdict(graph, transformed(graph, FuseBatchNorm2dInConv2d()), inputs).agrees
+@pytest.mark.parametrize(
+    ("spoil", "words"),
+    [
+        (lambda x: x * math.nan, "all 4 elements are NaN or infinite in both"),
+        (lambda x: x * 0 - math.inf, "all 4 elements are NaN or infinite in both"),
+        (lambda x: x[:0], "it has no elements"),
+    ],
+)
+def test_where_nothing_can_be_compared_models_do_not_agree(spoil, words):
+    x = torch.randn(4)
+    first, second = (graph_with(lambda x, k: spoil(x * k), k) for k in (2, 3))
+    for other in (first, second):
+        found = verdict(first, other, x)
+        assert found.status is Status.NOTHING_COMPARED
+        assert (found.agrees, found.compared) == (False, 0)
+        assert words in found.reason
+    table = fxlab.compare_outputs(first, second, x)
+    assert not table[["allclose", "same_bits"]].any(axis=None)
+    assert table["note"].str.startswith("nothing compared").all()
+
+
+def test_an_output_without_numbers_beside_others_is_named():
+    def masked(x):
+        return {"y": x + 1, "mask": x * 0 - math.inf, "none": x[:0], "ids": x.argsort()}
+
+    graph = fx.symbolic_trace(masked)
+    found = verdict(graph, fx.symbolic_trace(masked), torch.randn(4))
+    assert (found.agrees, found.compared) == (True, 8)
+    assert "nothing to compare in mask: all 4 elements are NaN or infinite in both; none: it" in found.reason
+
+
+def test_numbers_that_are_partly_nan_are_counted():
+    graph = fx.symbolic_trace(lambda x: x.log())
+    found = verdict(graph, fx.symbolic_trace(lambda x: x.log()), torch.tensor([1.0, -1.0, 3.0, 2.0]))
+    assert (found.agrees, found.compared) == (True, 3)
+    assert "1 of 4 elements are NaN or infinite in both" in found.reason
+
+
+def test_an_output_that_is_one_number_over_and_over_says_so():
+    graph = fx.symbolic_trace(lambda x: x * 0)
+    assert "all elements are 0" in verdict(graph, graph, torch.randn(4)).reason
+
+
+def test_a_written_counter_does_not_make_up_for_outputs_without_numbers():
+    def spoils(x, seen):
+        seen.add_(1)
+        return x * math.nan
+
+    graph = fx.symbolic_trace(spoils)
+    found = verdict(graph, fx.symbolic_trace(spoils), (torch.ones(2), torch.zeros(1)))
+    assert found.status is Status.NOTHING_COMPARED
+
+
+def test_token_ids_are_compared_exactly():
+    first, second = (graph_with(lambda x, k: (x + k, x > k), k) for k in (128_000, 128_001))
+    ids = torch.tensor([0, 5, 128_001])
+    assert verdict(first, second, ids).status is Status.DIFFERENT
+    table = fxlab.compare_outputs(first, second, ids, atol=10, rtol=1)
+    assert table["mismatched"].tolist() == [3, 1]
+    assert not table["allclose"].any()
+    large = torch.tensor([2**53])
+    first, second = (graph_with(lambda x, k: x + k, k) for k in (0, 1))
+    assert not fxlab.compare_outputs(first, second, large)["allclose"].any()
+
+
+def graph_with(function, constant):
+    return fx.symbolic_trace(lambda x: function(x, constant))
 
 
 def test_overflow_of_both_in_half_precision_is_no_difference():
