@@ -56,8 +56,23 @@ compat:
 
 # Which of transformers' architectures trace; takes half an hour and writes docs/coverage.md.
 # `make coverage TASK=heads`: those with a head for each task, which takes twice as long.
+# `make coverage TASK=whole`: base models with images and sound beside their text, at more lengths.
+# `make coverage TASK=libraries`: models of other libraries, in an environment of their own (7 GB). It takes hours, and
+# goes on where it was interrupted.
+ifeq ($(TASK),libraries)
+coverage: $(VENV)-libraries/.made
+	PYTHONPATH=. $(VENV)-libraries/bin/python -W ignore -m benchmarks.coverage --task $(TASK)
+else
 coverage: $(VENV)/.test
 	$(BIN)/python -m benchmarks.coverage --task $(TASK)
+endif
+
+$(VENV)-libraries/.made: constraints-libraries.txt
+	$(PYTHON) -m venv $(VENV)-libraries
+	$(VENV)-libraries/bin/python -m pip install --quiet --constraint constraints-libraries.txt torch torchvision \
+	    timm diffusers torch-geometric segmentation-models-pytorch x-transformers open_clip_torch monai kornia peft \
+	    torchao sentence-transformers chronos-forecasting transformers pandas numpy graphviz pygraphviz tqdm
+	touch $@
 
 # Without end: 1,000 random examples of each law with each seed, which are counted, until one fails.
 # `make fuzz SEED=7` starts there.

@@ -33,6 +33,8 @@ PACKAGES = (
     "watchdog==7.1.0",
     "pydot==4.0.1",
     "pyparsing==3.3.3",
+    "timm==1.0.31",
+    "torchvision==0.29.1",
 )
 
 
@@ -59,12 +61,21 @@ def make_environment(python: Path) -> None:
     subprocess.run([*pip, *PACKAGES], check=True, stdout=sys.stderr)
 
 
+def let_torchvision_be_imported() -> None:
+    """Declare operators that torchvision, whose library is for another build of torch, would not find."""
+    import torch
+
+    for name in ("nms", "qnms"):
+        torch.library.define(f"torchvision::{name}", "(Tensor dets, Tensor scores, float iou) -> Tensor")
+
+
 def main() -> None:
     """Measure a suite in the environment that has the peers."""
     import torch
     from transformers.utils import logging
 
-    from benchmarks import explorer, optimum_passes, pictures, values
+    let_torchvision_be_imported()
+    from benchmarks import explorer, optimum_passes, pictures, values, vision_models
     from benchmarks.measure import measured
 
     suites = {
@@ -72,6 +83,7 @@ def main() -> None:
         "pictures": pictures,
         "explorer": explorer,
         "values": values,
+        "vision_models": vision_models,
     }
     logging.set_verbosity_error()
     torch.manual_seed(0)

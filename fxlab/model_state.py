@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import collections
 import random
 import sys
 import warnings
@@ -18,6 +17,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import _disable_current_modes
 
+from fxlab.containers import contents, is_a, put_back
 from fxlab.interrupts import InterruptsHeld
 from fxlab.nested import is_object
 from fxlab.tensors import same_bits, storage_of
@@ -154,10 +154,10 @@ class ModelState:
         """Put everything back that is not what it was."""
         for namespace, before in self._namespaces:
             _put_back_namespace(namespace, before)
-        for container, contents in self._containers:
-            _put_back_container(container, contents)
-        for put_back in self._generators:
-            put_back()
+        for container, before in self._containers:
+            put_back(container, before)
+        for put_generator_back in self._generators:
+            put_generator_back()
         with torch.no_grad():
             for saved in self._saved.values():
                 saved.put_back()
@@ -210,8 +210,8 @@ class ModelState:
         self._namespaces.append((namespace, dict(namespace)))
 
     def _keep_container(self, value: Any) -> None:
-        if isinstance(value, list | dict | set | collections.deque):
-            self._containers.append((value, _contents(value)))
+        if (before := contents(value)) is not None:
+            self._containers.append((value, before))
 
     def _keep(self, name: str, value: Any) -> None:
         """Keep an attribute, and what is inside of it."""
@@ -226,16 +226,12 @@ class ModelState:
         if id(value) in self._seen:
             return
         self._seen.add(id(value))
-        if (put_back := _generator_state(value)) is not None:
-            self._generators.append(put_back)
-        elif isinstance(value, dict):
+        if (put_generator_back := _generator_state(value)) is not None:
+            self._generators.append(put_generator_back)
+        elif (items := value if isinstance(value, tuple) else contents(value)) is not None:
             self._keep_container(value)
-            for key, item in value.items():
+            for key, item in items if is_a(value, dict) else enumerate(items):
                 self._keep(f"{name}.{key}", item)
-        elif isinstance(value, list | tuple | set | collections.deque):
-            self._keep_container(value)
-            for index, item in enumerate(value):
-                self._keep(f"{name}.{index}", item)
         elif is_object(value) and type(value).__module__.partition(".")[0] not in sys.stdlib_module_names:
             self._keep_namespace(vars(value))
             for attribute, item in vars(value).items():
@@ -363,27 +359,8 @@ def _generator_state(value: Any) -> Callable[[], object] | None:
     return None
 
 
-def _contents(value: Any) -> Any:
-    # A copy of a class of its own might do something: only what is in it counts.
-    return dict(value) if isinstance(value, dict) else set(value) if isinstance(value, set) else list(value)
-
-
 def _put_back_namespace(namespace: dict[str, Any], before: dict[str, Any]) -> None:
-    if not _is_same(namespace, before):
+    is_same = list(namespace) == list(before) and all(namespace[key] is before[key] for key in namespace)
+    if not is_same:
         namespace.clear()
         namespace.update(before)
-
-
-def _put_back_container(container: Any, contents: Any) -> None:
-    # The container itself is kept, for whoever else refers to it.
-    if not _is_same(container, contents):
-        container.clear()
-        (container.update if isinstance(container, dict | set) else container.extend)(contents)
-
-
-def _is_same(a: Any, b: Any) -> bool:
-    if isinstance(a, dict):
-        return list(a) == list(b) and all(a[key] is b[key] for key in a)
-    if isinstance(a, set):
-        return bool(a == b)
-    return len(a) == len(b) and all(item is other for item, other in zip(a, b, strict=True))

@@ -178,14 +178,27 @@ class TensorOf:
     """What it has to be of, if that matters."""
 
 
+def is_same_constant(value: Any, other: Any) -> bool:
+    """Tell whether a model can tell two plain values apart: ``2`` and ``2.0``, ``0.0`` and ``-0.0``.
+
+    Examples
+    --------
+    >>> is_same_constant(2, 2.0), is_same_constant(0.0, -0.0), is_same_constant(float("nan"), float("nan"))
+    (False, False, True)
+    """
+    if type(value) is not type(other):
+        return False
+    return repr(value) == repr(other) if isinstance(value, float | complex) else bool(value == other)
+
+
 @dataclass(frozen=True, eq=False)
 class RequireParts:
-    """The target of a node that raises ``AssertionError`` unless an object has certain parts.
+    """The target of a node that raises ``AssertionError`` unless an input has certain parts.
 
     Attributes
     ----------
     name : str
-        What the object is called.
+        The name of the input.
     parts : Any
         What :func:`parted` gives for it, with :class:`TensorOf` in place of tensors.
     refusal : str
@@ -216,15 +229,18 @@ class RequireParts:
             if is_same := type(value) is parts.cls:
                 items = ((name, getattr(value, name, None), part) for name, part in parts.items())
         elif isinstance(parts, Mapping):
-            words = f"with the keys {', '.join(map(repr, parts))}"
-            if is_same := isinstance(value, Mapping) and value.keys() == parts.keys():
+            is_alike = isinstance(value, Mapping)
+            keys = ", ".join(map(repr, parts))
+            words = f"with the keys {keys}" if is_alike else f"as a {type(parts).__name__}"
+            if is_same := is_alike and list(value) == list(parts):
                 items = ((key, value[key], part) for key, part in parts.items())
         elif isinstance(parts, list | tuple):
-            words = f"of {len(parts)} items"
-            if is_same := isinstance(value, list | tuple) and len(value) == len(parts):
+            is_alike = type(value) is type(parts)
+            words = f"of {len(parts)} items" if is_alike else f"as a {type(parts).__name__}"
+            if is_same := is_alike and len(value) == len(parts):
                 items = zip(range(len(parts)), value, parts, strict=True)
         else:
-            is_same, words = type(value) is type(parts) and value == parts, f"= {parts!r}"
+            is_same, words = is_same_constant(value, parts), f"= {parts!r}"
         if not is_same:
             raise AssertionError(f"{self.refusal} {name_of_part(self.name, path)} {words} only")
         for key, item, part in items:

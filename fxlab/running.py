@@ -4,17 +4,22 @@ import inspect
 import random
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
-from typing import Any, TypeAlias
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any, TypeAlias, TypeVar
 
 import torch
+from torch.fx import GraphModule, Node
 from torch.utils import _pytree as pytree
 
 from fxlab.interrupts import RestoringStack
 from fxlab.nested import is_object, map_tensors, parted, put_together
 
+_DERIVATIVES = (torch.autograd.grad, torch.autograd.backward, "backward", "requires_grad_")
+
 Inputs: TypeAlias = Mapping[str, Any] | tuple[Any, ...] | list[Any] | torch.Tensor
 """What a model is called with: keyword arguments, positional arguments, or one tensor."""
+
+T = TypeVar("T")
 
 
 def checked_module(model: Any, name: str) -> torch.nn.Module:
@@ -64,7 +69,7 @@ def cuda_devices_in_use() -> list[int]:
 
 
 def run(model: Callable[..., Any], inputs: Inputs, *, seed: int = 0) -> Any:
-    """Call a model on copies of its inputs, without gradients and with a fixed seed.
+    """Call a model on copies of its inputs with a fixed seed, and without gradients unless it needs them.
 
     Parameters
     ----------
@@ -86,10 +91,41 @@ def run(model: Callable[..., Any], inputs: Inputs, *, seed: int = 0) -> Any:
     TypeError
         If ``inputs`` is none of these.
     """
-    args, kwargs = call_arguments(inputs)
-    with RestoringStack(torch.no_grad(), generators_kept()):
-        seed_generators(seed)
-        return model(*args, **kwargs)
+
+    def once(gradients: AbstractContextManager[Any]) -> Any:
+        args, kwargs = call_arguments(inputs)
+        with RestoringStack(gradients, generators_kept()):
+            seed_generators(seed)
+            return detached(model(*args, **kwargs))
+
+    return with_gradients_if_needed(model, once)
+
+
+def with_gradients_if_needed(model: Any, call: Callable[[AbstractContextManager[Any]], T]) -> T:
+    """Call something that runs a model without gradients, and anew with them if it turns out to need them."""
+    try:
+        return call(gradients_for(model))
+    except RuntimeError as error:
+        if "does not require grad" not in str(error):
+            raise
+    # It takes derivatives of what it computes itself, as a force field does.
+    return call(torch.enable_grad())
+
+
+def gradients_for(model: Any) -> AbstractContextManager[Any]:
+    """Return a context without gradients, or with them if a graph takes derivatives itself."""
+    nodes = model.graph.nodes if isinstance(model, GraphModule) else ()
+    return torch.enable_grad() if any(map(takes_derivatives, nodes)) else torch.no_grad()
+
+
+def takes_derivatives(node: Node) -> bool:
+    """Tell whether a node needs what it reads to have a history."""
+    return node.target in _DERIVATIVES
+
+
+def detached(value: Any) -> Any:
+    """Return a nested value whose tensors have no history."""
+    return pytree.tree_map(_without_history, value)
 
 
 def call_arguments(inputs: Inputs) -> tuple[tuple[Any, ...], dict[str, Any]]:
@@ -119,6 +155,16 @@ def named_arguments(
     except (TypeError, ValueError):
         places = {str(place): value for place, value in enumerate(args)}
     return {**places, **kwargs}
+
+
+def _without_history(leaf: Any) -> Any:
+    if isinstance(leaf, torch.Tensor):
+        return leaf.detach()
+    return (
+        put_together(map_tensors(lambda _, tensor: tensor.detach(), parted(leaf)))
+        if is_object(leaf)
+        else leaf
+    )
 
 
 def _copied(leaf: Any) -> Any:

@@ -23,7 +23,7 @@ class Model(nn.Module):
         return self.a(x) * self.b(x) / 3
 
 
-X = torch.randn(2, 4)
+X = torch.ones(2, 4)  # the same in each process, as tests are named by what is given
 GRAPH = torch.fx.symbolic_trace(Model().eval())
 SESSION = Session(GRAPH, X, passes=[MergeLinears(), ChangeTrueDivToMulByInverse()])
 PASS = MergeLinears()

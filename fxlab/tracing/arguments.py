@@ -23,6 +23,17 @@ class Argument:
     """The parameter of ``forward``, or ``args_0`` and so on for what ``*args`` takes."""
     value: Any
     by_keyword: bool
+    default: Any = inspect.Parameter.empty
+    """The model's own default."""
+
+    @property
+    def placeholder_default(self) -> tuple[Any, ...]:
+        """Return the model's own default as the ``args`` of a placeholder, empty if a graph cannot have it.
+
+        The held value is never the default: a call that leaves it out would compute another function. There
+        is none for a tensor either, as the nodes were recorded for one.
+        """
+        return (self.default,) if self.is_constant and _is_constant(self.default) else ()
 
     @property
     def is_constant(self) -> bool:
@@ -69,7 +80,7 @@ def bound_arguments(model: nn.Module, inputs: Any) -> tuple[Argument, ...]:
         elif kind is inspect.Parameter.VAR_POSITIONAL:
             arguments += [Argument(f"{name}_{index}", item, False) for index, item in enumerate(value)]
         else:
-            arguments.append(Argument(name, value, by_keyword))
+            arguments.append(Argument(name, value, by_keyword, signature.parameters[name].default))
     arguments = [replace(argument, value=parted(argument.value)) for argument in arguments]
     for argument in arguments:
         _check(argument)
@@ -90,6 +101,13 @@ def inputs_of(arguments: tuple[Argument, ...], values: Mapping[str, Any]) -> dic
     if all(argument.by_keyword for argument in arguments):
         return {argument.name: put_together(values[argument.name]) for argument in arguments}
     return tuple(put_together(values[argument.name]) for argument in arguments)
+
+
+def _is_constant(value: Any) -> bool:
+    """Tell whether a value is one that code can write and nothing can change."""
+    if type(value) is tuple:
+        return all(map(_is_constant, value))
+    return type(value) in _CONSTANT
 
 
 def _check(argument: Argument) -> None:

@@ -9,6 +9,7 @@ from torch import nn
 from torch.fx import Graph, GraphModule
 
 from fxlab.graph_module import ensure_picklable
+from fxlab.tracing.module_state import attribute_of
 
 
 def assemble(model: nn.Module, graph: Graph, constants: Mapping[str, torch.Tensor]) -> GraphModule:
@@ -47,8 +48,8 @@ def assemble(model: nn.Module, graph: Graph, constants: Mapping[str, torch.Tenso
         if name in used:
             result.register_buffer(name, constant, persistent=False)
     result.graph = graph
-    if hasattr(model, "config"):
-        result.config = model.config
+    if (config := attribute_of(model, "config")) is not None:
+        result.config = config
     ensure_picklable(result)
     return result
 

@@ -9,41 +9,46 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from types import CellType, FunctionType
+from types import CellType, FunctionType, MethodType
 from typing import Any
 
 import torch
 from torch import nn
 from torch.utils._python_dispatch import _disable_current_modes
 
+from fxlab.containers import is_a
 from fxlab.interrupts import RestoringStack
-from fxlab.tracing.model_files import files_of, is_torch
+from fxlab.tracing.model_files import file_of, files_of, is_torch, names_in
+from fxlab.tracing.tensors_made import TensorsMade
 
 _Cached = functools._lru_cache_wrapper
+_METHODS: tuple[type[Any], ...] = (classmethod, staticmethod, MethodType)
 
 
 @contextmanager
-def caches_bypassed(model: nn.Module) -> Iterator[None]:
+def caches_bypassed(model: nn.Module, made: TensorsMade | None = None) -> Iterator[None]:
     """Let functions in the Python modules that a model is made of compute each result anew.
 
     Parameters
     ----------
     model
         The model; functions and methods of the files in which its modules are written are bypassed.
+    made
+        Is told of the tensors that are constants of the model, though they are made during the run.
     """
     files = files_of(model)
-    classes = [value for file in files for value in vars(file).values() if isinstance(value, type)]
-    owners = [*files, *(cls for cls in classes if not is_torch(cls.__module__))]
+    classes = [value for file in files for value in names_in(file).values() if is_a(value, type)]
+    owners: list[Any] = [*files, *(cls for cls in classes if not is_torch(file_of(cls)))]
     with RestoringStack() as stack:
-        for owner in dict.fromkeys(owners):
-            for name, value in list(vars(owner).items()):
-                if isinstance(value, _Cached):
-                    stack.callback(setattr, owner, name, value)
-                    setattr(owner, name, _uncached(value))
-                elif isinstance(value, functools.cached_property):
-                    stack.callback(setattr, owner, name, value)
-                    setattr(owner, name, _RememberedForOneRun(value.func))
-                for cell in _cells_of(getattr(value, "__func__", value)):
+        for owner in {id(owner): owner for owner in owners}.values():
+            for name, value in names_in(owner).items():
+                if is_a(value, _Cached):
+                    stack.callback(_set, owner, name, value)
+                    _set(owner, name, _uncached(value))
+                elif is_a(value, functools.cached_property):
+                    stack.callback(_set, owner, name, value)
+                    _set(owner, name, _RememberedForOneRun(value.func, made))
+                for cell in _cells_of(value.__func__ if is_a(value, *_METHODS) else value):
                     stack.callback(setattr, cell, "cell_contents", cell.cell_contents)
                     cell.cell_contents = _uncached(cell.cell_contents)
         yield
@@ -52,8 +57,9 @@ def caches_bypassed(model: nn.Module) -> Iterator[None]:
 class _RememberedForOneRun:
     """Stands for a cached property; knows nothing of earlier runs, and nothing of it stays behind."""
 
-    def __init__(self, function: Callable[[Any], Any]) -> None:
+    def __init__(self, function: Callable[[Any], Any], made: TensorsMade | None) -> None:
         self._function = function
+        self._made = made
         self._known: dict[int, tuple[Any, Any]] = {}
 
     def __get__(self, owner: Any, cls: type) -> Any:
@@ -71,14 +77,24 @@ class _RememberedForOneRun:
             return self._function(owner)
         # Of what is no module the model makes a constant, in its first run.
         with _disable_current_modes(), torch._C.DisableTorchFunction():
-            return self._function(owner)
+            value = self._function(owner)
+        if self._made is not None:
+            self._made.allow(value)
+        return value
+
+
+def _set(owner: Any, name: str, value: Any) -> None:
+    if is_a(owner, type):
+        type.__setattr__(owner, name, value)
+    else:
+        object.__getattribute__(owner, "__dict__")[name] = value
 
 
 def _cells_of(value: Any) -> list[CellType]:
     """Return where a decorated function holds a cached one."""
-    if not isinstance(value, FunctionType):
+    if not is_a(value, FunctionType):
         return []
-    return [cell for cell in value.__closure__ or () if isinstance(_contents(cell), _Cached)]
+    return [cell for cell in value.__closure__ or () if is_a(_contents(cell), _Cached)]
 
 
 def _contents(cell: CellType) -> Any:

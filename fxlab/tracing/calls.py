@@ -9,8 +9,6 @@ from typing import Any
 
 import torch
 
-from fxlab.nested import tensors_inside
-
 _OPERATORS: dict[str, Callable[..., Any]] = {
     "__getitem__": operator.getitem,
     "__setitem__": operator.setitem,
@@ -77,6 +75,9 @@ DATA_READS = frozenset(
 LAYOUT_READS = frozenset({"stride", "storage_offset"})
 """Calls that tell how a tensor lies in memory, in numbers that the model may compute with."""
 
+MEMORY_READS = frozenset({"data_ptr", "__dlpack__", "apply_", "map_", "map2_"})
+"""Calls that go to the memory of a tensor: a fake one has none, which torch notices by crashing."""
+
 DTYPE_READS = frozenset(
     {
         *("is_floating_point", "is_complex", "element_size", "untyped_storage"),
@@ -88,11 +89,17 @@ DTYPE_READS = frozenset(
 TEXT_READS = frozenset({"__repr__", "__format__"})
 """Calls that make a text of numbers."""
 
+LEAF_MAKERS = frozenset({"requires_grad_", "retain_grad"})
+"""Calls that let a tensor have a gradient, in place."""
+
 GRADIENT_READS: Mapping[Any, str] = {
     getattr(torch.Tensor, name).__get__: name for name in ("requires_grad", "is_leaf", "grad_fn")
 }
 """What tells whether gradients are computed: attribute of a tensor -> its name."""
 
+
+TELL_NO_DATA = DATA_READS | LAYOUT_READS | {"data_ptr", "__hash__", "__dir__"}
+"""Calls that give something else than tensors, and either no data or data that is held by other means."""
 
 NUMBER_OF: dict[str, Callable[[Any], Any]] = {
     "__bool__": bool,
@@ -110,15 +117,11 @@ _TAKE_SIZES = frozenset(
     }
 )
 
-_SHAPED_BY_DATA = frozenset(
-    {
-        *("nonzero", "argwhere", "masked_select", "unique", "unique_consecutive", "bincount"),
-        *("repeat_interleave", "where", "__getitem__"),
-    }
-)
-
 _GIVE_PARTS = {"unbind": 1, "split": 2, "chunk": 2, "tensor_split": 2}
 """Calls that give as many tensors as a size says, and where among the arguments its dimension stands."""
+
+DROP_DIMENSIONS = frozenset({"squeeze", "squeeze_", "squeeze_copy"})
+"""Calls that give another number of dimensions if a size is one, which Python may read."""
 
 _IN_PLACE_OPERATORS = frozenset(
     f"__i{name}__"
@@ -238,19 +241,6 @@ def with_numbers_for_sizes(
         first = args[:1] if hasattr(torch.Tensor, name) or name == "pad" else ()
         return (*first, *map(size, args[len(first) :]))
     return args
-
-
-def is_shaped_by_data(name: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bool:
-    """Tell whether the data in the arguments of a call decides on the shape of what it gives."""
-    if name not in _SHAPED_BY_DATA:
-        return False
-    if name == "where":
-        return len(args) + len(kwargs) == 1
-    if name == "repeat_interleave":
-        return kwargs.get("output_size") is None
-    if name == "__getitem__":
-        return any(tensor.dtype in (torch.bool, torch.uint8) for _, tensor in tensors_inside(args[1:]))
-    return True
 
 
 def size_that_is_parted(name: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:

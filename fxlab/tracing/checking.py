@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from functools import cached_property
 from typing import Any
@@ -15,13 +15,20 @@ from torch.fx import GraphModule
 
 from fxlab.interrupts import RestoringStack
 from fxlab.nested import tensors_inside
-from fxlab.running import run
+from fxlab.running import call_arguments, generators_kept, run
 from fxlab.tensors import same_bits, tensors_by_path
 from fxlab.tracing.arguments import Argument, inputs_of
 from fxlab.tracing.fake_inputs import FakeInputs, Size, name_of_size, resized, with_padding
 from fxlab.tracing.module_state import module_state_kept
 from fxlab.tracing.report import REFUSAL, Finding, TraceError
-from fxlab.tracing.varied import varied_state
+from fxlab.tracing.varied import other_data, varied_state
+
+_SAME = "same bits as the model"
+_SMALL = 33, 40, 64, 96, 128
+"""Sizes that take little time to compare at, where the given ones are large."""
+
+Change = tuple[str, dict[Size, int]]
+"""Other sizes to compare at, and words for them."""
 
 
 class EagerError(Exception):
@@ -57,6 +64,26 @@ class Eager:
             return self._run(self._model, values, times)
         except Exception as error:  # whatever the model raises for inputs that it does not take
             raise EagerError(str(error)) from error
+
+    def why_not(self, values: Mapping[str, Any]) -> Exception | None:
+        """Return what the model itself raises; ``None`` if it runs."""
+        try:
+            self.run(values)
+        except EagerError as error:
+            return error.__cause__  # type: ignore[return-value]
+        return None
+
+    def runs_with_gradients(self, values: Mapping[str, Any]) -> bool:
+        """Tell whether the model runs where gradients are on: some kernels have no backward."""
+        args, kwargs = call_arguments(inputs_of(self.arguments, values))
+        with RestoringStack(
+            module_state_kept(self._model, values=True), generators_kept(), torch.enable_grad()
+        ):
+            try:
+                self._model(*args, **kwargs)
+            except Exception:  # whatever a model raises
+                return False
+        return True
 
     def accepts(self, sizes: Mapping[Size, int]) -> bool:
         """Tell whether the model runs on inputs of other sizes."""
@@ -126,8 +153,22 @@ def _with_state(module: nn.Module, state: Mapping[str, torch.Tensor]) -> Callabl
     return lambda *args, **kwargs: torch.func.functional_call(module, own, args, kwargs)
 
 
-def check_against_eager(eager: Eager, traced: GraphModule, fakes: FakeInputs) -> list[Finding]:
+def check_against_eager(
+    eager: Eager, traced: GraphModule, fakes: FakeInputs, *, on_other_data: bool
+) -> list[Finding]:
     """Compare a trace with the model, on the given inputs, with padding and at other sizes.
+
+    Parameters
+    ----------
+    eager
+        The model.
+    traced
+        The trace.
+    fakes
+        The inputs of the run.
+    on_other_data
+        Whether to compare on other numbers of the same sizes as well, since the given ones were computed with
+        when the model was recorded.
 
     Raises
     ------
@@ -140,16 +181,34 @@ def check_against_eager(eager: Eager, traced: GraphModule, fakes: FakeInputs) ->
     except RefusalError as error:
         raise TraceError(f"The graph refuses the inputs that it was made of: {error}") from error
     except EagerError as error:
-        raise TraceError(
-            f"The model does not run on these inputs: {error}. Check their names, shapes and dtypes."
-        ) from error.__cause__
-    findings = [Finding("check", "the inputs", "same bits as the model")]
-    padded = with_padding(eager.arguments)
-    variants = [] if padded is None else [("padded masks", iter([padded]))]
-    variants += [(words, eager.resized(sizes)) for words, sizes in _other_sizes(fakes)]
-    return findings + [
-        Finding("check", words, _outcome(eager, traced, ways, words)) for words, ways in variants
-    ]
+        raise TraceError("The model does not run on these inputs") from error.__cause__
+    findings = [Finding("check", "the inputs", _SAME)]
+    if on_other_data:
+        findings.append(Finding("check", "other data", _outcome_on_other_data(eager, traced)))
+    if (padded := with_padding(eager.arguments)) is not None:
+        outcome = _outcome(eager, traced, iter([padded]), "padded masks")
+        findings.append(Finding("check", "padded masks", outcome))
+    return findings + _check_other_sizes(eager, traced, fakes)
+
+
+def _check_other_sizes(eager: Eager, traced: GraphModule, fakes: FakeInputs) -> list[Finding]:
+    """Compare with all sizes changed at once; one by one where the model does not take that."""
+
+    def first_taken(changes: list[Change]) -> Finding:
+        for words, sizes in changes:
+            finding = Finding("check", words, _outcome(eager, traced, eager.resized(sizes), words))
+            if finding.detail == _SAME:
+                break
+        return finding
+
+    together, one_by_one = _other_sizes(fakes)
+    findings = [first_taken(together)] if together else []
+    if not findings or findings[0].detail != _SAME:
+        findings += map(first_taken, one_by_one)
+    larger = larger_batch(fakes)
+    if len(set(larger.values())) > 1 and not any(fakes.expression(size).is_number for size in larger):
+        findings.append(first_taken([("a larger batch", larger)]))
+    return findings
 
 
 def check_second_run(eager: Eager, traced: GraphModule) -> list[Finding]:
@@ -160,7 +219,7 @@ def check_second_run(eager: Eager, traced: GraphModule) -> list[Finding]:
     except (EagerError, RefusalError) as error:
         difference = str(error)
     if not difference:
-        return [Finding("check", "a second run", "same bits as the model")]
+        return [Finding("check", "a second run", _SAME)]
     return [
         Finding("state", "a second run", f"the model has changed what the graph has not: {difference[:200]}")
     ]
@@ -176,7 +235,10 @@ def sizes_at(fakes: FakeInputs, values: Mapping[sympy.Symbol, int]) -> dict[Size
 
 def holds(condition: Any, values: Mapping[sympy.Symbol, int]) -> bool:
     """Tell whether a condition on symbols holds for their values, as far as these decide on it."""
-    return condition.subs(values) not in (sympy.false, False)
+    try:
+        return condition.subs(values) not in (sympy.false, False)
+    except ZeroDivisionError:  # a remainder of a division by a size that is zero here
+        return False
 
 
 def _expect_same(eager: Eager, traced: GraphModule, values: Mapping[str, Any], words: str) -> None:
@@ -198,33 +260,57 @@ def _outcome(eager: Eager, traced: GraphModule, ways: Iterator[dict[str, Any]], 
         except RefusalError as error:
             return f"refused: {str(error)[:200]}"
         else:
-            return "same bits as the model"
+            return _SAME
     return left_out
 
 
-def _other_sizes(fakes: FakeInputs) -> Iterator[tuple[str, dict[Size, int]]]:
-    """Yield other sizes to try: all together first, then one by one.
+def _outcome_on_other_data(eager: Eager, traced: GraphModule) -> str:
+    """Return what comes of a comparison on the first other data that both take."""
+    left_out = "left out: there is no other data"
+    for values in other_data(eager.arguments):
+        try:
+            _expect_same(eager, traced, values, "other data")
+        except EagerError as error:
+            left_out = f"left out: the model raises {str(error)[:200]}"
+        except RefusalError as error:
+            left_out = f"refused: {str(error)[:200]}"
+        else:
+            return _SAME
+    return left_out
+
+
+def _other_sizes(fakes: FakeInputs) -> tuple[list[Change], list[list[Change]]]:
+    """Return changes of all sizes at once, the smallest first, and the same for each size alone.
 
     Sizes that are equal in the given inputs change together, as those of a text and of its mask must.
     """
     symbols = fakes.free_symbols()
     guards = [_in_free_symbols(guard.expr, fakes) for guard in fakes.shape_env.guards]
-    other: list[dict[sympy.Symbol, int]] = []
+
+    def is_allowed(values: dict[sympy.Symbol, int]) -> bool:
+        return all(holds(guard, symbols | values) for guard in guards)
+
+    alone: list[list[dict[sympy.Symbol, int]]] = []
     for size in sorted(set(symbols.values())):
-        together = [symbol for symbol in symbols if symbols[symbol] == size]
-        for candidate in (size + 1, size - 1, size * 2, size // 2, size + 2):
-            values = dict.fromkeys(together, candidate)
-            if candidate > 1 and all(holds(guard, symbols | values) for guard in guards):
-                other.append(values)
-                break
-    merged = {symbol: size for values in other for symbol, size in values.items()}
-    if len(other) > 1 and all(holds(guard, symbols | merged) for guard in guards):
-        yield _named(fakes, merged)
-    for values in other:
-        yield _named(fakes, values)
-    larger = larger_batch(fakes)
-    if len(set(larger.values())) > 1 and not any(fakes.expression(size).is_number for size in larger):
-        yield "a larger batch", larger
+        equal = [symbol for symbol in symbols if symbols[symbol] == size]
+        # Two sizes that differ must differ here as well, so that one in place of the other is seen.
+        taken = {other for found in alone for other in found[0].values()}
+        smaller = (small for small in _SMALL if 2 * small <= size and small not in taken)
+        near = (other for other in (size + 1, size - 1, size * 2, size // 2, size + 2) if other > 1)
+        ways = ((dict.fromkeys(equal, other) for other in others) for others in (smaller, near))
+        if found := [values for way in ways if (values := next(filter(is_allowed, way), None))]:
+            alone.append(found)
+    at_once = [_merged(found[0] for found in alone), _merged(found[-1] for found in alone)]
+    together = [values for values in at_once if len(alone) > 1 and is_allowed(values)]
+    if at_once[0] == at_once[1]:
+        del together[1:]
+    return [_named(fakes, values) for values in together], [
+        [_named(fakes, values) for values in found] for found in alone
+    ]
+
+
+def _merged(changes: Iterable[Mapping[sympy.Symbol, int]]) -> dict[sympy.Symbol, int]:
+    return {symbol: size for values in changes for symbol, size in values.items()}
 
 
 def larger_batch(fakes: FakeInputs) -> dict[Size, int]:

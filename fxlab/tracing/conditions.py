@@ -3,33 +3,33 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import sympy
 import torch
-from torch._subclasses.fake_tensor import FakeTensor
 from torch.fx import Node
+from torch.utils.hooks import RemovableHandle
 
 from fxlab.nested import (
-    ObjectParts,
     PartOf,
     Path,
     RequireParts,
     TensorOf,
-    has_parts,
     map_tensors,
     name_of_part,
     part_of,
     tensors_inside,
 )
+from fxlab.tensors import bits_of
 from fxlab.tracing.autocast import AutocastState, require_autocast
-from fxlab.tracing.calls import NUMBER_OF, as_call, name_of
-from fxlab.tracing.fake_inputs import Decision, Size, name_of_size
+from fxlab.tracing.calls import NUMBER_OF, TEXT_READS, as_call, name_of
+from fxlab.tracing.fake_inputs import ModelSizes, Size, name_of_size
+from fxlab.tracing.real_tensors import is_told_by_shapes
 from fxlab.tracing.recording import Recording
-from fxlab.tracing.report import REFUSAL, Finding
+from fxlab.tracing.report import REFUSAL, Finding, TraceError
 from fxlab.tracing.sizes import SizeNodes
 from fxlab.tracing.source_lines import where
 from fxlab.tracing.whole_parts import expected_of, require_result
@@ -42,14 +42,15 @@ class Conditions:
     ----------
     recording
         The recording.
-    new_decisions
-        Returns what the model has decided on data since it was last called.
+    asked
+        What the model asks about sizes and data.
     """
 
-    def __init__(self, recording: Recording, new_decisions: Callable[[], Iterable[Decision]]) -> None:
+    def __init__(self, recording: Recording, asked: ModelSizes) -> None:
         self._recording = recording
         self._graph = recording.graph
-        self._new_decisions = new_decisions
+        self._asked = asked
+        self._handed_out: list[tuple[torch.Tensor, int, torch.Tensor]] = []
 
     def require_sizes(self, condition: Any, message: str) -> None:
         """Make the graph raise ``AssertionError``, before all else, unless sizes meet a condition.
@@ -96,7 +97,7 @@ class Conditions:
             for path, dtype in fixed:
                 detail = f"fixed at {dtype}: the model's Python reads dtypes"
                 self._recording.note("fixed dtype", name_of_part(placeholder.name, path), detail)
-            if isinstance(value, ObjectParts):  # there is a node already that checks its parts
+            if not isinstance(value, torch.Tensor):  # there is a node already that checks its parts
                 check = next(user for user in placeholder.users if isinstance(user.target, RequireParts))
                 check.target = replace(check.target, parts=map_tensors(_with_dtype, value))
                 continue
@@ -113,46 +114,88 @@ class Conditions:
 
     def require_structure(self, node: Node, name: str, value: Any) -> None:
         """Make the graph check what is not a tensor in an input: numbers, and how many tensors there are."""
-        if isinstance(value, torch.Tensor):
-            return
-        if isinstance(value, ObjectParts):
-            self._require_parts(node, name, map_tensors(lambda *_: TensorOf(), value))
-        elif isinstance(value, Mapping | list | tuple) and has_parts(value):
-            count = self._graph.call_function(len, (node,))
-            self._require(operator.eq, count, len(value), f"{REFUSAL} {len(value)} items in {name} only")
-            for key, item in value.items() if isinstance(value, Mapping) else enumerate(value):
-                if not isinstance(item, torch.Tensor):
-                    part = self._graph.call_function(operator.getitem, (node, key))
-                    self.require_structure(part, name_of_part(name, (key,)), item)
-        else:
-            same = operator.is_ if value is None else operator.eq
-            self._require(same, node, value, f"{REFUSAL} {name} = {value!r} only")
-
-    def _require_parts(self, node: Node, name: str, parts: Any) -> None:
-        with self._recording.checking(node):
-            check = self._graph.call_function(RequireParts(name, parts, REFUSAL), (node,))
-        self._recording.impure.add(check)
+        if not isinstance(value, torch.Tensor):
+            parts = map_tensors(lambda *_: TensorOf(), value)
+            with self._recording.checking(node):
+                check = self._graph.call_function(RequireParts(name, parts, REFUSAL), (node,))
+            self._recording.impure.add(check)
 
     def hold_read(self, func: Callable[..., Any], args: tuple[Any, ...], kwargs: Any, result: Any) -> None:
         """Make the graph check that it reads the same out of a tensor."""
-        name, node_of = name_of(func), self._recording.node_of
-        held = f"{result!r:.60} only"
-        if bool(torch.as_tensor(result).isnan().any()):  # which is not equal to itself
-            detail = f"the graph holds for {held}, and does not check it"
-            self._recording.note("branch on data", name, detail)
+        name = name_of(func)
+        if not isinstance(result, _NUMBERS):
+            self._hold_data(name, (args, kwargs), result)
             return
-        self._recording.note("branch on data", name, f"the graph holds for {held}")
-        if name in NUMBER_OF:
-            read = self._graph.call_function(NUMBER_OF[name], (node_of(args[0]),))
-        elif isinstance(result, bool | int | float | complex):
-            read = self._same_call(func, args, kwargs)
+        read = (
+            self._graph.call_function(NUMBER_OF[name], (self._recording.node_of(args[0]),))
+            if name in NUMBER_OF
+            else self._same_call(func, args, kwargs)
+        )
+        self._hold_number(name, read, result)
+
+    def hold_told(
+        self, func: Callable[..., Any], args: tuple[Any, ...], kwargs: Any, result: Any, by_shapes: Any
+    ) -> None:
+        """Make the graph check what a call tells the model's Python, unless it follows from shapes."""
+        if isinstance(result, _WITHOUT_DATA) or is_told_by_shapes(result, by_shapes):
+            return
+        if _is_of_numbers(result) and name_of(func) not in TEXT_READS:
+            self._hold_number(name_of(func), self._same_call(func, args, kwargs), result)
         else:
-            constant = self._recording.constant_node(args[0].detach().clone())
-            read = self._graph.call_function(torch.equal, (node_of(args[0]), constant))
-            result = True
+            self._hold_data(name_of(func), (args, kwargs), result)
+
+    def hold_given(self, name: str, result: Any, by_shapes: Any) -> None:
+        """Make the graph check what does not follow from shapes of what it has just been given.
+
+        That is the shapes of tensors, how many there are, and numbers: Python may read all of these.
+        """
+        self._hold_inside(name, self._recording.latest, result, by_shapes, ())
+
+    def _hold_inside(self, name: str, node: Node, value: Any, by_shapes: Any, path: Path) -> None:
+        if is_told_by_shapes(value, by_shapes) or isinstance(value, _WITHOUT_DATA):
+            return
+        if isinstance(value, torch.Tensor):
+            self._hold_shape(name, value)
+        elif isinstance(value, list | tuple | Mapping):
+            is_alike = isinstance(by_shapes, list | tuple | Mapping) and len(by_shapes) == len(value)
+            if not is_alike:
+                with self._recording.checking(node):
+                    self._hold_count(name, part_of(node, path), value)
+            for key, item in value.items() if isinstance(value, Mapping) else enumerate(value):
+                told = by_shapes[key] if is_alike else None
+                self._hold_inside(name, node, item, told, (*path, key))
+        elif isinstance(value, _NUMBERS):
+            self._hold_number(name, part_of(node, path), value)
+        else:
+            raise TraceError(f"{name} gives a {type(value).__name__}, which a graph cannot check")
+
+    def _hold_number(self, name: str, read: Node, result: Any) -> None:
+        held, place = f"{result!r:.60} only", where(self._recording.frames())
         self._recording.describe_place(read)
-        place = where(self._recording.frames())
-        self._require(operator.eq, read, result, f"{REFUSAL} {name} giving {held} (at {place})")
+        self._recording.note("branch on data", name, f"the graph holds for {held}")
+        message = f"{REFUSAL} {name} giving {held} (at {place})"
+        if result != result:  # NaN, which is not equal to itself
+            self._require(operator.ne, read, read, message)
+        else:
+            self._require(operator.eq, read, result, message)
+
+    def _hold_data(self, name: str, values: Any, result: Any) -> None:
+        """Make the graph check that tensors have the data that they had, all of which was handed out."""
+        held, place = f"{result!r:.60} only", where(self._recording.frames())
+        self._recording.note("branch on data", name, f"the graph holds for {held}")
+        for _, tensor in tensors_inside(values):
+            data = tensor.detach().clone()
+            self._handed_out.append((tensor, tensor._version, data))
+            constant = self._recording.constant_node(data)
+            read = self._graph.call_function(SameData(), (self._recording.node_of(tensor), constant))
+            self._recording.describe_place(read)
+            self._assert(read, f"{REFUSAL} {name} giving {held} (at {place})")
+
+    def require_unwritten(self) -> None:
+        """Raise :class:`TraceError` if something else than torch has written into what was handed out."""
+        for tensor, version, data in self._handed_out:
+            if tensor._version == version and not SameData()(tensor, data):
+                raise TraceError("Something else than torch, numpy maybe, writes into a tensor of the model")
 
     def hold_layout(self, func: Callable[..., Any], args: tuple[Any, ...], kwargs: Any, result: Any) -> None:
         """Make the graph check that a tensor lies in memory as it did, for which the model has asked."""
@@ -169,25 +212,22 @@ class Conditions:
         arguments = self._recording.argument((call.args, dict(call.kwargs)))
         return self._graph.create_node(call.op, call.target, *arguments)
 
-    def hold_shape(self, name: str, result: Any) -> None:
-        """Make the graph check the shapes of real tensors that depend on data, as Python may read them."""
-        for _, tensor in tensors_inside(result):
-            if isinstance(tensor, FakeTensor):
-                continue
-            shape = tuple(tensor.shape)
-            self._recording.note("branch on data", name, f"the graph holds for its shape {shape} only")
-            actual = self._graph.call_function(getattr, (self._recording.node_of(tensor), "shape"))
-            place = where(self._recording.frames())
-            self._require(operator.eq, actual, shape, f"{REFUSAL} {name} of shape {shape} only (at {place})")
+    def _hold_shape(self, name: str, tensor: torch.Tensor) -> None:
+        """Make the graph check the shape of a real tensor that depends on data, as Python may read it."""
+        shape, place = tuple(tensor.shape), where(self._recording.frames())
+        self._recording.note("branch on data", name, f"the graph holds for its shape {shape} only")
+        actual = self._graph.call_function(getattr, (self._recording.node_of(tensor), "shape"))
+        self._require(operator.eq, actual, shape, f"{REFUSAL} {name} of shape {shape} only (at {place})")
 
     def hold_count(self, name: str, tensors: Any) -> None:
         """Make the graph check how many tensors it has just been given, as Python may go through them."""
         if tensors:
-            place = where(self._recording.frames())
-            message = f"{REFUSAL} {name} giving {len(tensors)} tensors only (at {place})"
             with self._recording.checking(self._recording.latest) as node:
-                count = self._graph.call_function(len, (node,))
-                self._require(operator.eq, count, len(tensors), message)
+                self._hold_count(name, node, tensors)
+
+    def _hold_count(self, name: str, node: Node, values: Any) -> None:
+        message = f"{REFUSAL} {name} giving {len(values)} tensors only (at {where(self._recording.frames())})"
+        self._require(operator.eq, self._graph.call_function(len, (node,)), len(values), message)
 
     def hold_result(self, name: str, result: Any, known: Container[Any]) -> None:
         """Make the graph check that what it has just called gives tensors of the shapes that it reads.
@@ -209,13 +249,15 @@ class Conditions:
 
     def hold_decisions(self) -> None:
         """Make the graph check what the model has decided on numbers that it read out of tensors."""
-        for decision in self._new_decisions():
+        decisions, self._asked.decisions = self._asked.decisions, []
+        for decision in decisions:
             sources = {s: self._recording.source_of(s).name for s in decision.condition.free_symbols}
             words = str(decision.condition.xreplace({s: sympy.Symbol(n) for s, n in sources.items()}))
             made = self._recording.sizes.of_expression(decision.condition)
             self._assert(made.node, f"{REFUSAL} {words} only (decided at {decision.where})")
-            held = Finding("branch on data", words, "the branch taken is held", decision.where)
-            self._recording.findings.append(held)
+            kind = "requirement" if decision.is_required else "branch on data"
+            held = "the model requires it" if decision.is_required else "the branch taken is held"
+            self._recording.findings.append(Finding(kind, words, held, decision.where))
 
     def _require(self, same: Callable[..., Any], node: Node, value: Any, message: str) -> None:
         self._assert(self._graph.call_function(same, (node, value)), message)
@@ -232,6 +274,41 @@ class Conditions:
             known.add(node)
         with self._graph.inserting_before(node):
             yield
+
+
+_NUMBERS = (bool, int, float, complex, str, bytes)
+_WITHOUT_DATA = (
+    type(None),
+    type,
+    torch.dtype,
+    torch.device,
+    torch.layout,
+    torch.memory_format,
+    RemovableHandle,
+)
+
+
+@dataclass(frozen=True)
+class SameData:
+    """The target of a node that tells whether two tensors have the same elements, bit for bit."""
+
+    only_reads = True
+
+    @property
+    def __name__(self) -> str:
+        return "same_data"
+
+    def __call__(self, tensor: torch.Tensor, other: torch.Tensor) -> bool:
+        """Compare."""
+        is_alike = (tensor.shape, tensor.dtype, tensor.layout) == (other.shape, other.dtype, other.layout)
+        return is_alike and torch.equal(bits_of(tensor), bits_of(other))
+
+
+def _is_of_numbers(value: Any) -> bool:
+    """Tell whether a value is made of numbers that are equal to themselves, which a NaN is not."""
+    if isinstance(value, list | tuple):
+        return all(map(_is_of_numbers, value)) and value == value
+    return isinstance(value, _NUMBERS)
 
 
 def _has_fixed_dtype(tensor: torch.Tensor) -> bool:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
-from itertools import chain
 from types import FrameType
 from typing import Any
 
@@ -21,15 +21,19 @@ from torch.fx.experimental.symbolic_shapes import (
     DimDynamic,
     ShapeEnv,
     StatelessSymbolicContext,
-    uninteresting_files,
+    canonicalize_bool_expr,
 )
+from torch.utils._sympy import functions
 
 from fxlab.nested import Path, map_tensors, name_of_part, tensors_inside
-from fxlab.tracing import size_builtins
 from fxlab.tracing.arguments import Argument
+from fxlab.tracing.one_thread import OneThread
 from fxlab.tracing.parts import Reason, parts_running
+from fxlab.tracing.report import TraceError
+from fxlab.tracing.size_arithmetic import SizeWork
 from fxlab.tracing.sizes import expression_of
-from fxlab.tracing.source_lines import is_model_code, is_tracing, where_called
+from fxlab.tracing.source_lines import is_model_code, where_asked
+from fxlab.tracing.uncounted import Uncounted
 
 
 @dataclass(frozen=True)
@@ -40,17 +44,95 @@ class Decision:
     """A sympy expression."""
     where: str
     """``file:line`` of the model's code."""
+    is_required: bool = False
+    """Whether the model refuses anything else, as by ``torch._check``."""
 
 
-class _ModelSizes(ShapeEnv):
-    """Knows the symbols of sizes, and which line of the model asks about them.
+class ModelSizes(ShapeEnv):
+    """Knows the symbols of sizes, and what the model itself asks about them and about data.
 
-    Where in its memory a tensor begins has no symbol: a model does not depend on it.
+    What an operator asks need not be held: the operator is in the graph, and asks again. Where in its memory
+    a tensor begins has no symbol: a model does not depend on it.
+
+    Attributes
+    ----------
+    is_asked_by_model : bool
+        Whether the model's own code is running, and nothing that becomes a node.
+    held : dict of sympy expressions to str
+        What the model was told about sizes, or required of them -> ``file:line``.
+    decisions : list of Decision
+        What it has decided on data, or required of it.
     """
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
+        self._is_giving_up = False
         self.fixed: list[tuple[frozenset[sympy.Symbol], Reason]] = []
+        self.is_asked_by_model = False
+        self.held: dict[Any, str] = {}
+        self.decisions: list[Decision] = []
+        self._required: list[Decision] = []
+
+    @contextmanager
+    def asked(self, *, by_model: bool) -> Iterator[None]:
+        """Say who asks about sizes for a while."""
+        before, self.is_asked_by_model = self.is_asked_by_model, by_model
+        try:
+            yield
+        finally:
+            self.is_asked_by_model = before
+
+    def require_shown(self, operator: Any) -> None:
+        """Raise :class:`TraceError` if no recorded call runs an operator that writes or reads data."""
+        if self.is_asked_by_model and isinstance(operator, OpOverload) and _writes_or_tells(operator):
+            raise TraceError(
+                f"{operator} is called by what torch does not show (a compiled or a scripted function), at "
+                f"{where_asked() or 'an unknown line'}. Name the module that does this in leaf_modules."
+            )
+
+    def progress(self) -> tuple[int, int, int]:
+        """Return how much has been asked, required and decided, for :meth:`hold_since`."""
+        return len(self.guards), len(self._required), len(self.decisions)
+
+    def hold_since(self, progress: tuple[int, int, int]) -> bool:
+        """Hold what a call has asked that becomes no node: whether two shapes are equal, say.
+
+        Returns
+        -------
+        bool
+            Whether it has asked anything.
+        """
+        if progress == self.progress():
+            return False
+        asked, required, _ = progress
+        for guard in self.guards[asked:]:
+            self.held.setdefault(guard.expr, where_asked())
+        self.decisions += self._required[required:]
+        return True
+
+    def evaluate_sym_node(self, sym_node: Any, *args: Any, **kwargs: Any) -> Any:
+        """Answer a question about sizes, and hold the answer if the model asks."""
+        if not self.is_asked_by_model:
+            return super().evaluate_sym_node(sym_node, *args, **kwargs)
+        expression = sym_node.expr
+        answer = super().evaluate_sym_node(sym_node, *args, **kwargs)
+        if expression.free_symbols:
+            self.held.setdefault(_condition(expression, answer), where_asked())
+        return answer
+
+    def guard_or_defer_runtime_assert(  # type: ignore[override]
+        self, orig_expr: Any, msg: str, *args: Any, **kwargs: Any
+    ) -> bool:
+        """Require a condition, and hold it if the model requires it or has decided on it."""
+        before = self.num_deferred_runtime_asserts
+        result = super().guard_or_defer_runtime_assert(orig_expr, msg, *args, **kwargs)
+        if self.num_deferred_runtime_asserts > before:
+            is_decided = msg.startswith("propagate_real_tensors")
+            decision = Decision(canonicalize_bool_expr(orig_expr), where_asked(), not is_decided)
+            (self.decisions if is_decided or self.is_asked_by_model else self._required).append(decision)
+        elif self.is_asked_by_model:
+            self.held.setdefault(orig_expr, where_asked())
+        return result
 
     def create_symbol(self, val: Any, source: Source, *args: Any, **kwargs: Any) -> Any:
         """Create a symbol, or return the number."""
@@ -58,47 +140,71 @@ class _ModelSizes(ShapeEnv):
             return sympy.Integer(val)
         return super().create_symbol(val, source, *args, **kwargs)
 
-    def _get_user_frame(self) -> FrameType | None:
-        """Return what asks about a size; where that is done for the model, the line of the model."""
-        frame = _first_of_others(sys._getframe(1))
-        if frame is None or frame.f_code.co_filename != size_builtins.__file__:
-            return frame
-        while frame is not None and is_tracing(frame.f_code.co_filename):
-            frame = _first_of_others(frame.f_back)
-        return frame
+    def give_up(self, expression: Any, value: int) -> None:
+        """Fix a size, for no reason that the model gives."""
+        self._is_giving_up = True
+        try:
+            self.evaluate_expr(sympy.Eq(expression, value))
+        finally:
+            self._is_giving_up = False
 
     def _log_real_tensor_propagation(self, question: Any, answer: Any) -> None:
         """Say nothing: the trace's report has each decision on data."""
 
     def _evaluate_expr(self, orig_expr: Any, *args: Any, **kwargs: Any) -> Any:
         """Answer a question about sizes; note where that fixes one, or a plain number is asked for."""
+        if self._is_giving_up:
+            return super()._evaluate_expr(orig_expr, *args, **kwargs)
         unknown = [symbol for symbol in orig_expr.free_symbols if not self.replace(symbol).is_number]
+        guards = len(self.guards)
         answer = super()._evaluate_expr(orig_expr, *args, **kwargs)
         fixed = [symbol for symbol in unknown if self.replace(symbol).is_number]
         if unknown and not isinstance(answer, BooleanAtom | bool):
             self._note_fixed(unknown, f"makes a plain number, {answer}, of a size or of data", True)
         elif fixed:
             self._note_fixed(fixed, f"decides on {orig_expr}", False)
+        elif self.is_asked_by_model and len(self.guards) > guards and orig_expr.has(*_REMAINDERS):
+            self._note_fixed(unknown, f"decides on {orig_expr}", False, is_remainder=True)
         return answer
 
-    def _note_fixed(self, symbols: list[sympy.Symbol], what: str, is_number: bool) -> None:
+    def _note_fixed(
+        self, symbols: list[sympy.Symbol], what: str, is_number: bool, is_remainder: bool = False
+    ) -> None:
         frame: FrameType | None = sys._getframe(1)
         is_count = False
         while frame is not None and not is_model_code(frame.f_code.co_filename):
-            is_count = is_count or frame.f_code is FakeTensor.tolist.__code__
+            is_count = is_count or frame.f_code in _COUNTING
             frame = frame.f_back
         place = "" if frame is None else f"{frame.f_code.co_filename}:{frame.f_lineno}"
-        reason = Reason(parts_running(frame), what, place, is_number, is_count)
+        reason = Reason(parts_running(frame), what, place, is_number, is_count, is_remainder)
         self.fixed.append((frozenset(symbols), reason))
 
 
 class _Fakes(FakeTensorMode):  # type: ignore[no-untyped-call]
     """Fake tensors. If data comes along, torch is not to compare the two, which would fix sizes."""
 
+    one_thread: OneThread | None = None
+    """Is told of each operator on these tensors, in whichever thread."""
     _is_writing = False
+    remembers_views = True
+
+    def _cached_dispatch_impl(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
+        """Make each view anew if asked to."""
+        if not self.remembers_views and getattr(func, "is_view", False):
+            return self._dispatch_impl(func, types, args, kwargs)
+        return super()._cached_dispatch_impl(func, types, args, kwargs)
 
     def _maybe_infer_fake_kernel_from_pytree_out(self, *args: Any) -> None:
         """Compare nothing: whether the graph computes what the model does is seen when it is run."""
+
+    def dispatch(self, func: Any, *args: Any, **kwargs: Any) -> Any:
+        """Make a call that has been told of."""
+        if self.one_thread is not None and not self.one_thread.is_paused:
+            self.one_thread.notice()
+            assert isinstance(self.shape_env, ModelSizes)
+            if self.shape_env.is_asked_by_model and self.one_thread.is_here():
+                self.shape_env.require_shown(func)
+        return super().dispatch(func, *args, **kwargs)
 
     def _dispatch_impl(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
         """Write data once: torch writes it again for each operator that the one that writes is made of."""
@@ -116,13 +222,27 @@ class _Fakes(FakeTensorMode):  # type: ignore[no-untyped-call]
             self._is_writing = False
 
 
-def _first_of_others(frame: FrameType | None) -> FrameType | None:
-    while frame is not None and (
-        frame.f_code.co_filename in uninteresting_files() or frame.f_code.co_filename == __file__
-    ):
-        frame = frame.f_back
-    return frame
+_REMAINDERS = (functions.Mod, functions.PythonMod)
+_COUNTING = (FakeTensor.tolist.__code__, Uncounted.read.__code__)
+"""Where it is asked how many numbers there are in a tensor."""
 
+
+def _writes_or_tells(operator: OpOverload[..., Any]) -> bool:
+    return operator._schema.is_mutable or torch.Tag.data_dependent_output in operator.tags
+
+
+def _condition(expression: Any, answer: Any) -> Any:
+    """Return what holds if a question about sizes has this answer."""
+    if answer in (sympy.true, True):
+        return expression
+    return sympy.Not(expression) if answer in (sympy.false, False) else sympy.Eq(expression, answer)
+
+
+FREE_OPERATIONS, OPERATIONS_PER_CALL = 6000, 30
+"""How much arithmetic on symbolic sizes a trace may take before sizes are given up.
+
+Computing with an expression of ten operations takes about as long as recording a call of fixed sizes.
+"""
 
 Size = tuple[str, Path, int]
 """A dimension of an input: the argument, the way to the tensor inside, and the dimension."""
@@ -152,6 +272,10 @@ class FakeInputs:
         Whether data comes along.
     given : dict of Size to int
         The sizes of the real inputs.
+    work : SizeWork
+        Counts the arithmetic on symbolic sizes.
+    given_up : set of Size
+        The sizes that are fixed because following them took too much of it.
     symbols : dict of Size to sympy.Symbol
         The symbols that stand for them; empty if not dynamic.
     """
@@ -166,7 +290,7 @@ class FakeInputs:
     ) -> None:
         # Each size has a symbol of its own until a run shows that two must be equal: two inputs may well
         # agree in a size by chance. Zero and one are no exceptions, so that a branch on them is seen.
-        self.shape_env = _ModelSizes(
+        self.shape_env = ModelSizes(
             duck_shape=False,
             specialize_zero_one=False,
             allow_scalar_outputs=True,
@@ -174,8 +298,11 @@ class FakeInputs:
         )
         with torch._functorch.config.patch(fake_tensor_propagate_real_tensors=with_data):
             self.mode = _Fakes(shape_env=self.shape_env, allow_non_fake_inputs=True)
-        self._asserts_seen = 0
-        self._decided: set[int] = set()
+        # To remember a view, torch computes again how much memory it spans: with symbols, the costliest part.
+        self.mode.remembers_views = not dynamic
+        self.work = SizeWork()
+        self.given_up: set[Size] = set()
+        self._calls = 0
         self.given: dict[Size, int] = {
             (argument.name, path, dim): size
             for argument in arguments
@@ -207,17 +334,22 @@ class FakeInputs:
         with torch._C.DisableTorchFunction():
             return map_tensors(fake, value)
 
-    def new_decisions(self) -> list[Decision]:
-        """Return what the model has decided on data since the last time that this was asked."""
-        if self.shape_env.num_deferred_runtime_asserts == self._asserts_seen:
-            return []
-        self._asserts_seen = self.shape_env.num_deferred_runtime_asserts
-        asserts = chain.from_iterable(self.shape_env.deferred_runtime_asserts.values())
-        new = [
-            a for a in asserts if a.msg.startswith("propagate_real_tensors") and id(a) not in self._decided
-        ]
-        self._decided.update(map(id, new))
-        return [Decision(a.expr, where_called(a.stack)) for a in new]
+    def after_call(self) -> None:
+        """Fix the sizes of images and the like once following them has taken more than it is worth.
+
+        To be called for each call that is recorded. Batch sizes stay symbols, and so do lengths: the second
+        dimensions of texts and signals, and sizes that take little part in the arithmetic.
+        """
+        self._calls += 1
+        if self.work.operations <= FREE_OPERATIONS + OPERATIONS_PER_CALL * self._calls or self.given_up:
+            return
+        free = [size for size in self.symbols if isinstance(self.expression(size), sympy.Symbol)]
+        for size in free:
+            name, path, dim = size
+            can_be_height = dim > 1 or (dim == 1 and (name, path, 3) in self.given)
+            if can_be_height and 4 * self.work.of_symbol[self.expression(size)] > self.work.operations:
+                self.shape_env.give_up(self.symbols[size], self.given[size])
+        self.given_up = {size for size in free if self.expression(size).is_number}
 
     def reasons(self, needless: Collection[str], *, numbers: bool) -> list[Reason]:
         """Return why the run holds for no other sizes or data.
@@ -230,14 +362,22 @@ class FakeInputs:
             Whether each number counts that was made of a size; else those of data and of needless sizes do.
         """
         ours = {symbol: name_of_size(size) for size, symbol in self.symbols.items()}
+        in_functions = all(reason.candidates for reason in self.remainders)
 
         def counts(symbols: frozenset[sympy.Symbol], reason: Reason) -> bool:
             if any(ours.get(symbol) in needless for symbol in symbols):
                 return True
+            if reason.is_remainder:
+                return in_functions
             is_of_data = reason.is_count or not symbols <= ours.keys()
             return reason.is_number and (numbers or is_of_data)
 
         return [reason for symbols, reason in self.shape_env.fixed if counts(symbols, reason)]
+
+    @property
+    def remainders(self) -> list[Reason]:
+        """Where the model's own Python has decided on the remainder of a size."""
+        return [reason for _, reason in self.shape_env.fixed if reason.is_remainder]
 
     def expression(self, size: Size) -> Any:
         """Return what a size has turned out to be: a symbol, an expression of symbols, or a number."""

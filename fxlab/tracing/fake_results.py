@@ -1,8 +1,8 @@
 """Calls on fake tensors whose results are made here.
 
-Some torch cannot make there as it makes them elsewhere. The products, which a model spends most of its calls
-on, it takes apart into ten or more calls each, and each of those asks a dozen questions about symbolic sizes:
-made in one step, a transformer is traced in half the time.
+Some torch cannot make there as it makes them elsewhere. The products, convolutions and batch norms, which a
+model spends most of its calls on, it takes apart into ten or more calls each, and each of those asks a dozen
+questions about symbolic sizes: made in one step, a transformer is traced in half the time.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from torch.autograd import Function
 
 from fxlab.nested import tensors_inside
 from fxlab.tracing.fake_data import call_on_data, give_data, has_data
+from fxlab.tracing.report import TraceError
 from fxlab.tracing.sizes import expression_of
 
 
@@ -44,6 +45,28 @@ def _grouped_mm(
     groups = offs.shape[:1] if offs is not None and a.dim() == b.dim() == 2 else ()
     batch = a.shape[:-2] if a.dim() == b.dim() else ()
     return a.new_empty(*groups, *batch, a.shape[-2], b.shape[-1], dtype=out_dtype or a.dtype)
+
+
+def _grad(
+    outputs: tuple[torch.Tensor, ...],
+    inputs: tuple[torch.Tensor, ...],
+    *,
+    create_graph: bool = False,
+    allow_unused: bool = False,
+    materialize_grads: bool = False,
+    is_grads_batched: bool = False,
+    **options: Any,
+) -> tuple[torch.Tensor, ...] | None:
+    """Derivatives have the shapes of what they are taken by; nothing here has a history to go back."""
+    if not all(isinstance(tensor, FakeTensor) for tensor in inputs):
+        return None
+    if not (any(t.requires_grad for t in outputs) and all(t.requires_grad for t in inputs)):
+        return None  # an error of torch's own
+    unused = allow_unused and not materialize_grads
+    if unused or is_grads_batched or any(map(has_data, inputs)):
+        raise TraceError("Derivatives that may be None, in batches or decided on need real inputs")
+    made = tuple(torch.empty_like(tensor).requires_grad_(create_graph) for tensor in inputs)
+    return tuple(map(torch.ops.aten.alias, made)) if create_graph else made
 
 
 def _linspace(
@@ -143,6 +166,60 @@ def _scaled_dot_product_attention(
     return _made((*query.shape[:3], value.shape[3]), *given)
 
 
+def _conv(
+    input: torch.Tensor,
+    weight: torch.Tensor,
+    bias: torch.Tensor | None = None,
+    stride: Any = 1,
+    padding: Any = 0,
+    dilation: Any = 1,
+    groups: int = 1,
+) -> torch.Tensor | None:
+    given = (input, weight) if bias is None else (input, weight, bias)
+    if not _are_plain(*given) or input.dim() != weight.dim() or isinstance(padding, str):
+        return None
+    channels = weight.shape[1] * groups
+    if not _are_equal(input.shape[1:2], (channels,)) or not _are_contiguous(input, weight):
+        return None
+    steps, pads, spreads = (
+        value * (input.dim() - 2) if len(value) == 1 else value
+        for value in (
+            (value,) if isinstance(value, int) else tuple(value) for value in (stride, padding, dilation)
+        )
+    )
+    sizes = [
+        (size + 2 * pad - spread * (kernel - 1) - 1) // step + 1
+        for size, kernel, step, pad, spread in zip(
+            input.shape[2:], weight.shape[2:], steps, pads, spreads, strict=True
+        )
+    ]
+    if any(size <= 0 for size in sizes):
+        return None  # torch says why not
+    return _made((input.shape[0], weight.shape[0], *sizes), *given)
+
+
+def _batch_norm(
+    input: torch.Tensor,
+    running_mean: torch.Tensor | None,
+    running_var: torch.Tensor | None,
+    weight: torch.Tensor | None = None,
+    bias: torch.Tensor | None = None,
+    training: bool = False,
+    momentum: float = 0.1,
+    eps: float = 1e-5,
+) -> torch.Tensor | None:
+    state = [tensor for tensor in (running_mean, running_var, weight, bias) if tensor is not None]
+    if training or running_mean is None or running_var is None or not _are_plain(input, *state):
+        return None
+    if not all(_are_equal(tensor.shape, input.shape[1:2]) for tensor in state) or not _are_contiguous(input):
+        return None
+    return _made(input.shape, input, *state)
+
+
+def _are_contiguous(*tensors: torch.Tensor) -> bool:
+    return all(tensor.is_contiguous() for tensor in tensors)
+
+
 def _are_plain(*tensors: Any) -> bool:
     """Tell whether all are fake tensors of one dtype and device, which autocast does not change."""
     first = tensors[0]
@@ -183,8 +260,12 @@ class _Computed(Function):
         return given[0].new_empty(shape)
 
 
-_MAKERS: dict[Any, Callable[..., torch.Tensor | None]] = {
+_MAKERS: dict[Any, Callable[..., Any]] = {
     nn.functional.linear: _linear,
+    nn.functional.batch_norm: _batch_norm,
+    torch.conv1d: _conv,
+    torch.conv2d: _conv,
+    torch.conv3d: _conv,
     torch.matmul: _matmul,
     torch.Tensor.matmul: _matmul,
     torch.Tensor.__matmul__: _matmul,
@@ -192,6 +273,7 @@ _MAKERS: dict[Any, Callable[..., torch.Tensor | None]] = {
     torch.linspace: _linspace,
     nn.functional.max_pool1d: _max_pool1d,
     torch.randn: _randn,
+    torch.autograd.grad: _grad,
 }
 # What older releases of torch do not have, their models do not call.
 _MAKERS |= {

@@ -10,6 +10,7 @@ import torch
 from torch import nn
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 
+from fxlab.containers import is_a, replace_item, replaceable_items
 from fxlab.tracing.fake_data import data_of, give_data, has_data
 
 
@@ -45,7 +46,7 @@ def put_fakes(model: nn.Module, mode: FakeTensorMode) -> Originals:
     made: dict[torch.Tensor, torch.Tensor] = {}
 
     def fake_of(value: Any) -> Any:
-        if not isinstance(value, torch.Tensor) or isinstance(value, FakeTensor):
+        if isinstance(value, FakeTensor):
             return value
         fake = mode.from_tensor(value, static_shapes=True)
         if has_data(fake):
@@ -53,7 +54,7 @@ def put_fakes(model: nn.Module, mode: FakeTensorMode) -> Originals:
         made[fake] = value
         return fake
 
-    _replace_tensors(model, fake_of)
+    replace_tensors(model, fake_of)
     return Originals(made)
 
 
@@ -78,20 +79,18 @@ def data_in_place(module: nn.Module | None) -> Iterator[list[torch.Tensor]]:
         return real
 
     if module is not None:
-        _replace_tensors(module, data_for)
+        replace_tensors(module, data_for)
     try:
         yield data
     finally:
         if module is not None:
-            _replace_tensors(module, lambda value: fakes.get(id(value), value))
+            replace_tensors(module, lambda value: fakes.get(id(value), value))
 
 
-def _replace_tensors(model: nn.Module, replacement: Callable[[Any], Any]) -> None:
+def replace_tensors(model: nn.Module, replacement: Callable[[Any], Any]) -> None:
     """Replace each tensor that a module holds, as attribute or in a list or dict."""
     for module in model.modules():
         for holder in (vars(module), *vars(module).values()):
-            if isinstance(holder, dict):
-                tensors = {key: value for key, value in holder.items() if isinstance(value, torch.Tensor)}
-                holder.update({key: replacement(value) for key, value in tensors.items()})
-            elif type(holder) is list:
-                holder[:] = [replacement(item) for item in holder]
+            for key, value in replaceable_items(holder):
+                if is_a(value, torch.Tensor):
+                    replace_item(holder, key, replacement(value))

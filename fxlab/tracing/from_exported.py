@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import operator
 import re
 from collections.abc import Iterator
 from typing import Any
@@ -15,7 +14,8 @@ from torch.fx.graph import CodeGen, _PyTreeCodeGen
 from torch.utils import _pytree as pytree
 
 from fxlab.graph_module import ensure_picklable
-from fxlab.nested import part_of, tensors_inside
+from fxlab.modes import Mode, RequireModes, first_computing, put_required
+from fxlab.nested import RequireParts, part_of, tensors_inside
 from fxlab.tracing.fake_inputs import name_of_size
 from fxlab.tracing.objects import output_argument
 from fxlab.tracing.report import EXPORTED, REFUSAL, Finding, TraceReport
@@ -65,8 +65,7 @@ def from_exported(program: ExportedProgram) -> GraphModule:
     _put_placeholders_first(graph)
     _take_and_return_structures(graph)
     result = GraphModule(unlifted, graph)
-    result.eval()  # the mode that was exported is in the operators
-    findings = _hold_inputs(result.graph, program)
+    findings = [*_hold_inputs(result.graph, program), *_hold_mode(result)]
     for node in result.graph.nodes:
         if stack := node.meta.get("nn_module_stack"):
             node.meta["nn_module_stack"] = _plain(stack)
@@ -95,12 +94,6 @@ def _take_and_return_structures(graph: Graph) -> None:
         return
     for name, value in zip(info.orig_args, inputs, strict=True):
         _take(name, value, graph)
-    placeholders = graph.find_nodes(op="placeholder")
-    constant_from = len(placeholders)
-    while constant_from and not _has_tensors(placeholders[constant_from - 1]):
-        constant_from -= 1
-    for node in placeholders[constant_from:]:
-        node.args = (node.meta["val"],)  # the default
     output = graph.output_node()
     assert info.out_spec is not None
     structure = pytree.tree_unflatten(list(output.args[0]), info.out_spec)  # type: ignore[arg-type]
@@ -144,6 +137,32 @@ def _has_tensors(placeholder: Node) -> bool:
     return any(True for _ in tensors_inside(placeholder.meta.get("val")))
 
 
+def _hold_mode(graph_module: GraphModule) -> list[Finding]:
+    """Put a graph module in the mode that its operators have, and make it refuse the other one."""
+    modes = {flag for node in graph_module.graph.nodes if (flag := _training_flag(node)) is not None}
+    graph_module.train(True in modes)
+    if not modes:
+        return []
+    required = [("the module", Mode(training), training) for training in sorted(modes)]
+    advice = "Export the model in the mode in which it is to run."
+    check = put_required(graph_module, RequireModes(required, REFUSAL, advice))
+    with graph_module.graph.inserting_before(first_computing(graph_module.graph)):
+        graph_module.graph.call_module(check)
+    held = " and ".join("training mode" if training else "evaluation mode" for training in sorted(modes))
+    return [Finding("mode", "the module", f"the graph holds for {held}")]
+
+
+def _training_flag(node: Node) -> bool | None:
+    """Return whether an operator computes for training; ``None`` for one that has no flag that says so."""
+    if not isinstance(node.target, torch._ops.OpOverload):
+        return None
+    for position, argument in enumerate(node.target._schema.arguments):
+        if argument.name in ("train", "training"):
+            given = node.args[position] if position < len(node.args) else node.kwargs.get(argument.name)
+            return given if isinstance(given, bool) else None
+    return False if "no_training" in node.target._schema.name else None
+
+
 def _hold_inputs(graph: Graph, program: ExportedProgram) -> list[Finding]:
     """Make a graph check that inputs are what a program takes, and say of each size what that is."""
     placeholders = graph.find_nodes(op="placeholder")
@@ -177,9 +196,7 @@ def _hold_inputs(graph: Graph, program: ExportedProgram) -> list[Finding]:
     with graph.inserting_before(next(node for node in graph.nodes if node.op != "placeholder")):
         for node in placeholders:
             if not _has_tensors(node):
-                value = node.meta.get("val")
-                same = graph.call_function(operator.is_ if value is None else operator.eq, (node, value))
-                graph.call_function(torch._assert, (same, f"{REFUSAL} {node.name} = {value!r} only"))
+                graph.call_function(RequireParts(node.name, node.meta.get("val"), REFUSAL), (node,))
         nodes = SizeNodes(graph, size_of, lambda node: None)
         for condition in conditions:
             holds = nodes.of_expression(condition).node

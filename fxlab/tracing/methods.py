@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import copy
+import inspect
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
 import torch
 from torch import nn
+
+from fxlab.containers import is_a
 
 _PLAIN = (type(None), bool, int, float, str, torch.dtype, torch.device)
 _OF_EVERY_MODULE = frozenset(vars(nn.Module())) - {"training"}
@@ -100,4 +103,5 @@ def _is_setting(value: Any) -> bool:
         return all(map(_is_setting, value))
     if isinstance(value, dict):
         return all(map(_is_setting, value.values()))
-    return isinstance(value, _PLAIN) or (hasattr(value, "to_dict") and not isinstance(value, nn.Module))
+    is_configuration = inspect.getattr_static(type(value), "to_dict", None) is not None
+    return is_a(value, *_PLAIN) or (is_configuration and not is_a(value, nn.Module))

@@ -11,6 +11,8 @@ import torch
 from torch.fx import Graph, Node
 from torch.fx.node import base_types
 
+from fxlab.tracing.uncounted import Uncounted, is_unread, items_of
+
 _PLAIN = (type(None), *base_types)
 
 
@@ -69,6 +71,8 @@ def output_argument(output: Any, graph: Graph, argument_of: Callable[[Any], Any]
             return argument_of(value)
         if isinstance(value, (*_PLAIN, Node)):
             return value
+        if isinstance(value, Uncounted):
+            return value.node if is_unread(value) else build(items_of(value))
         if type(value) in (list, tuple):
             return type(value)(build(item) for item in value)
         if type(value) is dict and all(isinstance(key, str | int | float | bool) for key in value):
@@ -109,7 +113,7 @@ def _object_node(value: Any, graph: Graph, build: Callable[[Any], Any]) -> Any:
 
 def _holds_numbers(value: Any) -> bool:
     """Tell whether a tensor, a symbolic number or a node that gives one is inside."""
-    if isinstance(value, torch.Tensor | torch.SymInt | torch.SymFloat | torch.SymBool | Node):
+    if isinstance(value, torch.Tensor | torch.SymInt | torch.SymFloat | torch.SymBool | Node | Uncounted):
         return True
     if isinstance(value, list | tuple | set):
         return any(map(_holds_numbers, value))

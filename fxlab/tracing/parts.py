@@ -5,11 +5,13 @@ from __future__ import annotations
 import inspect
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import takewhile
 from types import CodeType, FrameType, FunctionType, TracebackType
 from typing import Any, TypeAlias, TypeGuard
 
 from torch import nn
 
+from fxlab.containers import is_a
 from fxlab.tracing.source_lines import is_model_code, is_start_of_tracing
 
 Part: TypeAlias = type[nn.Module] | FunctionType
@@ -30,6 +32,19 @@ class Reason:
     """Whether a plain number was made of a size or of data, as a loop does."""
     is_count: bool = False
     """Whether that is how many numbers were read out of a tensor: of images in a batch, say."""
+    is_remainder: bool = False
+    """Whether Python decides on the remainder of a size, as on whether a length is to be padded."""
+
+    @property
+    def candidates(self) -> tuple[Part, ...]:
+        """The parts of which one may stay whole, the best first.
+
+        What pads a length tells those around it by how much, who decide on that too. But what a module
+        computes is not hidden for the sake of a remainder.
+        """
+        if not self.is_remainder:
+            return self.running
+        return tuple(takewhile(lambda part: isinstance(part, FunctionType), self.running))[::-1]
 
 
 def parts_running(frame: FrameType | None) -> tuple[Part, ...]:
@@ -60,17 +75,23 @@ def _part_of(frame: FrameType) -> Part | None:
         return None
     if code.co_name == "forward" and code.co_argcount:
         owner = frame.f_locals.get(code.co_varnames[0])
-        return type(owner) if isinstance(owner, nn.Module) else None
+        return type(owner) if is_a(owner, nn.Module) else None
     function = frame.f_globals.get(code.co_name)
     if _runs(function, code):
         return function if function.__module__ == frame.f_globals.get("__name__") else None
     owner = frame.f_locals.get(code.co_varnames[0]) if code.co_argcount else None
     method = inspect.getattr_static(type(owner), code.co_name, None)
-    return method if isinstance(owner, nn.Module) and _runs(method, code) else None
+    return method if is_a(owner, nn.Module) and _runs(method, code) else None
 
 
 def _runs(function: Any, code: CodeType) -> TypeGuard[FunctionType]:
-    return isinstance(function, FunctionType) and inspect.unwrap(function).__code__ is code
+    """Tell whether a value is a function, decorated or not, that has some code; nothing else is asked."""
+    inner = function
+    while type(inner) is FunctionType:
+        if inner.__code__ is code:
+            return True
+        inner = vars(inner).get("__wrapped__")
+    return False
 
 
 def is_method(function: FunctionType) -> bool:

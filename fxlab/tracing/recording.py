@@ -5,8 +5,9 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Container, Iterator, Mapping, MutableMapping
 from contextlib import contextmanager
+from dataclasses import is_dataclass
 from types import FrameType
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import sympy
@@ -23,6 +24,7 @@ from fxlab.tracing.fake_state import Originals
 from fxlab.tracing.report import Finding, TraceError
 from fxlab.tracing.sizes import SizeNodes, SymbolicNumber, expression_of
 from fxlab.tracing.source_lines import model_frames, stack_trace, where
+from fxlab.tracing.uncounted import is_unread
 from fxlab.tracing.vmapped import VmapBody
 
 MOST_OPERATIONS, FEW_OPERATIONS = 64, 16
@@ -31,6 +33,14 @@ _DTYPES = {bool: torch.bool, int: torch.int64, float: torch.float64, complex: to
 """Which dtypes Python's own types stand for, as in ``x.to(float)``."""
 _RECENT = 100
 """Findings among which none is repeated, as a loop of the model would."""
+
+
+RecordedNodes: TypeAlias = Mapping[str, Any]
+"""What each node calls, by its name."""
+
+
+class OtherRecordingError(TraceError):
+    """Something else is recorded than before."""
 
 
 class SizeError(TraceError):
@@ -52,6 +62,8 @@ class Recording:
         The tensors that were made during the run, none of which can be a constant.
     most_operations
         How complicated a size may be.
+    expected
+        What another run has recorded, if this one is to end as soon as it records something else.
 
     Attributes
     ----------
@@ -86,6 +98,7 @@ class Recording:
         originals: Originals,
         made: Container[torch.Tensor],
         most_operations: int,
+        expected: RecordedNodes | None,
     ) -> None:
         self.graph = Graph()
         self.constants: dict[str, torch.Tensor] = {}
@@ -102,7 +115,9 @@ class Recording:
         self._originals = originals
         self._made = made
         self._most_operations = most_operations
+        self._expected = expected or {}
         self._names = {id(originals.of(tensor)): name for name, tensor in _state_of(model)}
+        self._sizes_read: dict[sympy.Symbol, Node] = {}
         self._simple: set[Any] = set()
         self._checked_by: dict[Node, Node] = {}
         self._without_grad: set[Node] = set()
@@ -119,6 +134,8 @@ class Recording:
         if self.bodies:
             arguments = torch.fx.map_arg(arguments, self.brought_here)
         node = self.latest = self.here.create_node(call.op, call.target, *arguments)
+        if self._expected.get(node.name, called := _called(node)) != called:
+            raise OtherRecordingError(f"{node.name} is not what it was")
         self.describe(node, result)
         if written or impure or _draws_random_numbers(node):
             self.impure.add(node)
@@ -208,10 +225,14 @@ class Recording:
         node, dim = self.symbols[symbol]
         if dim is None:
             return node
+        read = self._sizes_read.get(symbol)
+        if read is not None and not read._erased:
+            return read
         # Right behind what it is the size of, before anything can write over that.
         with node.graph.inserting_after(self._known_at(node)):
             size = node.graph.create_node("call_method", "size", (node, dim), name=f"{node.name}_size_{dim}")
         size.meta["val"] = node.meta["val"].shape[dim] if "val" in node.meta else None
+        self._sizes_read[symbol] = size
         return size
 
     @contextmanager
@@ -268,9 +289,10 @@ class Recording:
         name = self._names.get(id(original))
         if name is None and (isinstance(original, FakeTensor) or original in self._made):
             raise TraceError(
-                "A tensor was made by a call that torch does not show (inside torch.vmap, a compiled or a "
-                f"scripted function), at {where(self.frames()) or 'an unknown line'}. Name the module that "
-                "does this in leaf_modules."
+                "A tensor was made by a call that torch does not show (in another thread, in the memory of "
+                "numpy, inside torch.vmap, a compiled or a scripted function), at "
+                f"{where(self.frames()) or 'an unknown line'}. Name the module that does this in "
+                "leaf_modules."
             )
         node = self.constant_node(original) if name is None else self._get_attr(name)
         self.describe(node, tensor)
@@ -311,6 +333,8 @@ class Recording:
             return self.node_of(value)
         if isinstance(value, Node):
             return value
+        if is_unread(value):
+            return value.node
         if isinstance(value, SymbolicNumber):
             return self.sizes.value(value)
         if isinstance(value, np.generic):  # some are subclasses of float
@@ -357,6 +381,22 @@ class Recording:
         if finding not in self.findings[-_RECENT:]:
             self.findings.append(finding)
 
+    def nodes_by_name(self) -> dict[str, Any]:
+        """Return what each node calls."""
+        return {node.name: _called(node) for node in self.graph.nodes}
+
+    def put_numbers_for(self, symbols: Container[sympy.Symbol]) -> None:
+        """Put numbers in place of the nodes that compute sizes which have come to be fixed."""
+        known: dict[Node, Any] = {}
+        for node in self.graph.nodes:
+            size = node.meta.get("val")
+            if not isinstance(size, torch.SymInt) or not (expression := expression_of(size)).is_number:
+                continue
+            if all(symbol in symbols for symbol in size.node._expr.free_symbols):
+                known[node] = int(expression)
+        for user in {user: None for node in known for user in node.users}:
+            user.args, user.kwargs = torch.fx.map_arg((user.args, user.kwargs), lambda n: known.get(n, n))
+
     def remove_unused(self) -> None:
         """Remove the nodes that neither give anything that is used nor do anything else."""
         for node in reversed(self.graph.nodes):
@@ -368,6 +408,13 @@ class Recording:
 def _state_of(model: nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
     yield from model.named_parameters()
     yield from model.named_buffers()
+
+
+def _called(node: Node) -> tuple[Any, ...]:
+    args, kwargs = torch.fx.map_arg((node.args, node.kwargs), lambda value: value.name)
+    # Targets that make objects are equal to themselves alone.
+    target = (type(node.target), vars(node.target)) if is_dataclass(node.target) else node.target
+    return node.op, target, args, kwargs
 
 
 def _can_have_gradient(value: Any) -> bool:

@@ -30,7 +30,7 @@ class TraceError(RuntimeError):
     >>> symbolic_trace(torch.nn.Linear(2, 2), torch.ones(3, 5))
     Traceback (most recent call last):
         ...
-    fxlab.tracing.report.TraceError: Linear could not be traced. ...
+    fxlab.tracing.report.TraceError: Linear itself raises RuntimeError on these inputs: ...
     """
 
 
@@ -65,8 +65,8 @@ class Finding:
     """One thing that a trace follows, fixed or checked."""
 
     kind: str
-    """``symbolic size``, ``fixed size``, ``fixed dtype``, ``branch on a size``, ``branch on data``, ``kept
-    whole``, ``constant``, ``gradient``, ``attribute``, ``state`` or ``check``."""
+    """``symbolic size``, ``fixed size``, ``fixed dtype``, ``branch on a size``, ``branch on data``,
+    ``requirement``, ``kept whole``, ``constant``, ``gradient``, ``attribute``, ``state`` or ``check``."""
     what: str
     """The dimension, condition, call or tensor that it is about."""
     detail: str = ""
@@ -102,7 +102,9 @@ class TraceReport:
     findings: tuple[Finding, ...] = ()
     """What it follows and what it holds fixed, in the order of the run."""
     steps_down: tuple[str, ...] = ()
-    """Why each rung above this one was left."""
+    """Why each rung above this one was left, in words."""
+    raised: tuple[str, ...] = ()
+    """The same in the words of what was raised, in full."""
 
     def __str__(self) -> str:
         """Say it in lines: what the graph does not hold for comes first."""

@@ -6,11 +6,13 @@ thirty steps; the next layer of a model asks for the same numbers again.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from fractions import Fraction
 from typing import Any
 
+import sympy
 from torch.fx.experimental.sym_node import SymNode
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 from torch.utils._sympy.functions import ToFloat
@@ -35,9 +37,47 @@ _REMEMBERED = (
 """The methods of torch's symbolic numbers that are asked most, of those that tell the environment nothing."""
 
 
+class SizeWork:
+    """The amount of symbolic arithmetic, counted so that it is the same on every machine.
+
+    Attributes
+    ----------
+    operations : int
+        The operations in all expressions that were computed with. Time is proportional to them.
+    of_symbol : Counter
+        The same for each symbol: those in the expressions that contain it.
+    """
+
+    def __init__(self) -> None:
+        self.operations = 0
+        self.of_symbol: Counter[sympy.Symbol] = Counter()
+        self._known: dict[Any, tuple[int, Any]] = {}
+
+    def add(self, number: Any) -> None:
+        """Count a number that is computed with."""
+        if not isinstance(number, SymNode):
+            return
+        expression: Any = number._expr
+        if expression not in self._known:
+            self._known[expression] = int(expression.count_ops()), expression.free_symbols
+        operations, symbols = self._known[expression]
+        if operations:
+            self.operations += operations
+            for symbol in symbols:
+                self.of_symbol[symbol] += operations
+
+
 @contextmanager
-def arithmetic_remembered(sizes: ShapeEnv) -> Iterator[None]:
-    """Remember what is computed with the symbols of an environment, until it learns more about them."""
+def arithmetic_remembered(sizes: ShapeEnv, work: SizeWork | None = None) -> Iterator[None]:
+    """Remember what is computed with the symbols of an environment, until it learns more about them.
+
+    Parameters
+    ----------
+    sizes
+        The environment.
+    work
+        Counts what is computed and not remembered.
+    """
     known: dict[Any, Any] = {}
     version = sizes._version_counter
 
@@ -53,6 +93,9 @@ def arithmetic_remembered(sizes: ShapeEnv) -> Iterator[None]:
             try:
                 return known[key]
             except KeyError:
+                if work is not None:
+                    for operand in (number, *others):
+                        work.add(operand)
                 known[key] = answer = compute(number, *others)
                 return answer
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import builtins
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from types import ModuleType
 from typing import Any
 
 import torch
@@ -29,7 +30,7 @@ def sizes_in_builtins(model: nn.Module) -> Iterator[None]:
         stack.callback(setattr, functional, _ATTENTION.__name__, _ATTENTION)
         setattr(functional, _ATTENTION.__name__, _attention)
         for file in files_of(model):
-            namespace = vars(file)
+            namespace = ModuleType.__getattribute__(file, "__dict__")
             for name, function in {"len": _len, "range": _range}.items():
                 if name not in namespace:
                     stack.callback(namespace.pop, name, None)

@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from traceback import FrameSummary
 from typing import Any
 
 import sympy
 from torch.fx import GraphModule
 
+from fxlab.tracing.assumptions import unsafe_assumptions
 from fxlab.tracing.checking import Eager, EagerError, RefusalError, holds, larger_batch, sizes_at
 from fxlab.tracing.conditions import Conditions
 from fxlab.tracing.fake_inputs import FakeInputs, Size, name_of_size, resized
 from fxlab.tracing.report import REFUSAL, Finding
-from fxlab.tracing.source_lines import is_model_code
 from fxlab.tracing.varied import varied
 
 THOUGH = "though the model takes other sizes"
 """Ends the detail of a size that was fixed without need."""
+COSTLY = "following it takes too much arithmetic; the model may take other sizes"
+"""Ends the detail of a size that was given up."""
+_BY_TORCH = "torch computed the shapes of the branch taken, which is held"
 
 
 def guard_sizes(
@@ -26,7 +28,7 @@ def guard_sizes(
     """Make a graph refuse inputs of sizes that it was not traced for, and report what it was traced for.
 
     The model's own Python may have branched on a size; the graph holds the branch that was taken. Conditions
-    that torch's operators impose need no guard, as the operators are there to raise.
+    that torch decided on need a guard only where the graph goes wrong without: mostly its operators raise.
 
     Parameters
     ----------
@@ -42,23 +44,29 @@ def guard_sizes(
     if not fakes.symbols:
         conditions.require_shapes()
         return [Finding("fixed size", name_of_size(size), f"fixed at {n}") for size, n in fakes.given.items()]
-    branches = _branches(fakes)
+    branches = branches_on_sizes(fakes)
     for condition, where in branches:
         if not _holds_anyway(condition, traced, fakes, eager):
             words = _in_words(condition, fakes)
             conditions.require_sizes(condition, f"{REFUSAL} {words} (decided at {where})")
+    assumed = unsafe_assumptions(traced, fakes, eager, [condition for condition, _ in branches])
+    for condition in assumed:
+        conditions.require_sizes(condition, f"{REFUSAL} {_in_words(condition, fakes)} only")
     decided = {condition.lhs for condition, _ in branches if _gives_a_number(condition)}
     fixed = [size for size in fakes.given if isinstance(fakes.expression(size), sympy.Integer)]
-    needless = _accepted_otherwise(fixed, fakes, eager)
+    needless = _accepted_otherwise([size for size in fixed if size not in fakes.given_up], fakes, eager)
     # Whether the model takes other sizes cannot be told for sure without data, nor where data decides.
     can_tell = eager is not None and eager.has_data and not fakes.has_data
     for size in fixed:
-        is_needless = size in needless or not can_tell or fakes.given[size] == 0
-        if is_needless and fakes.symbols.get(size) not in decided:
+        # Of a size that was never a symbol no operator of the run has asked anything.
+        is_needless = size in needless or size in fakes.given_up
+        is_unasked = not can_tell or size not in fakes.symbols
+        if (is_needless or is_unasked) and fakes.symbols.get(size) not in decided:
             conditions.require_size(size, fakes.given[size])
     held = "the branch taken is held"
     return [
         *(Finding("branch on a size", _in_words(condition, fakes), held, w) for condition, w in branches),
+        *(Finding("branch on a size", _in_words(condition, fakes), _BY_TORCH) for condition in assumed),
         *(_finding(size, fakes, needless if eager else ()) for size in fakes.given),
     ]
 
@@ -66,7 +74,7 @@ def guard_sizes(
 def _finding(size: Size, fakes: FakeInputs, needless: Collection[Size]) -> Finding:
     expression = fakes.expression(size)
     if isinstance(expression, sympy.Integer):
-        though = f", {THOUGH}" if size in needless else ""
+        though = f", {THOUGH}" if size in needless else f": {COSTLY}" if size in fakes.given_up else ""
         return Finding("fixed size", name_of_size(size), f"fixed at {expression}{though}")
     same = next(other for other in fakes.symbols if fakes.expression(other) == expression)
     return Finding(
@@ -74,17 +82,16 @@ def _finding(size: Size, fakes: FakeInputs, needless: Collection[Size]) -> Findi
     )
 
 
-def _branches(fakes: FakeInputs) -> list[tuple[Any, str]]:
-    """Return the conditions on sizes that the model's own code has decided on, and where."""
+def branches_on_sizes(fakes: FakeInputs) -> list[tuple[Any, str]]:
+    """Return the conditions on sizes that the model itself was told, and where."""
     known = set(fakes.symbols.values())
-    found: dict[Any, str] = {}
-    for guard in fakes.shape_env.guards:
-        frame = guard.sloc.framework_loc
-        if not isinstance(frame, FrameSummary) or not is_model_code(frame.filename):
-            continue
-        if guard.expr.free_symbols <= known:
-            found.setdefault(guard.expr, f"{frame.filename}:{frame.lineno}")
-    return list(found.items())
+    given_up = {fakes.symbols[size]: fakes.given[size] for size in fakes.given_up}
+    held = fakes.shape_env.held.items()
+    return [
+        (condition, where)
+        for condition, where in held
+        if condition.free_symbols <= known and condition.xreplace(given_up) != sympy.true
+    ]
 
 
 def _gives_a_number(condition: Any) -> bool:
@@ -116,7 +123,8 @@ def _accepted_otherwise(fixed: list[Size], fakes: FakeInputs, eager: Eager | Non
     for given in {fakes.given[size] for size in fixed}:
         # Sizes that agree may have to change together, as batch sizes do.
         together = [size for size in fixed if fakes.given[size] == given]
-        others = [given + 1, 2 * given or 2]  # some models take even sizes only
+        # Some models take even sizes only, or smaller ones.
+        others = [given + 1, 2 * given or 2, *((given // 2,) if given > 1 else ())]
         if any(eager.accepts(dict.fromkeys(together, other)) for other in others):
             found.update(together)
         elif len(together) > 1:

@@ -13,6 +13,7 @@ import torch
 from torch.utils._traceback import CapturedTraceback
 
 _TORCH = os.path.dirname(os.path.abspath(torch.__file__)) + os.sep
+_MODULES = os.path.join(_TORCH, "nn", "modules", "")
 _FAKES = os.path.join(_TORCH, "_subclasses", "")
 _TRACING = os.path.dirname(os.path.abspath(__file__)) + os.sep
 _NOT_OF_A_MODEL = (_TORCH, _TRACING, "<frozen", "<string>")
@@ -69,6 +70,20 @@ def stack_trace(frames: tuple[tuple[str, int, str], ...]) -> str:
 def where(frames: list[tuple[str, int, str]]) -> str:
     """Return ``file:line`` of the innermost frame."""
     return f"{frames[-1][0]}:{frames[-1][1]}" if frames else ""
+
+
+def where_asked() -> str:
+    """Return ``file:line`` of the innermost line of the model, or of torch if the model is torch's own."""
+    frame: FrameType | None = sys._getframe(1)
+    of_torch = ""
+    while frame is not None and not is_start_of_tracing(filename := frame.f_code.co_filename):
+        place = f"{filename}:{frame.f_lineno}"
+        if is_model_code(filename):
+            return place
+        if filename.startswith(_MODULES):
+            of_torch = of_torch or place
+        frame = frame.f_back
+    return of_torch
 
 
 def where_called(stack: CapturedTraceback) -> str:

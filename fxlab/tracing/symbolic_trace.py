@@ -6,12 +6,15 @@ import sys
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass
 from typing import Any, cast
 
 import torch
 from torch import nn
 from torch._dispatch.python import enable_python_dispatcher
 from torch.fx import GraphModule
+from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
+from torch.nn.parameter import is_lazy
 
 from fxlab.checks import names_in
 from fxlab.interrupts import RestoringStack, interrupts_noted
@@ -24,10 +27,13 @@ from fxlab.tracing.example_inputs import example_inputs
 from fxlab.tracing.fake_inputs import FakeInputs
 from fxlab.tracing.fake_state import put_fakes
 from fxlab.tracing.leaf_modules import Choice, LeafModules
-from fxlab.tracing.module_state import has_data, module_state_kept
+from fxlab.tracing.mode_reads import ModeReads, require_modes, set_modes
+from fxlab.tracing.module_state import attribute_of, has_data, module_state_kept
+from fxlab.tracing.one_thread import OneThread
 from fxlab.tracing.parts import Part, Reason, parts_raising
+from fxlab.tracing.real_tensors import RealTensors
 from fxlab.tracing.recorder import Recorder
-from fxlab.tracing.recording import FEW_OPERATIONS, MOST_OPERATIONS, SizeError
+from fxlab.tracing.recording import FEW_OPERATIONS, MOST_OPERATIONS, RecordedNodes, SizeError
 from fxlab.tracing.report import (
     BATCH,
     DATA,
@@ -35,15 +41,17 @@ from fxlab.tracing.report import (
     FIXED,
     REAL,
     WHOLE,
+    Finding,
     TraceError,
     TraceReport,
     TraceWarning,
 )
 from fxlab.tracing.size_arithmetic import arithmetic_remembered
 from fxlab.tracing.size_builtins import sizes_in_builtins
-from fxlab.tracing.size_guards import THOUGH, guard_sizes
+from fxlab.tracing.size_guards import COSTLY, THOUGH, branches_on_sizes, guard_sizes
 from fxlab.tracing.source_lines import where_raised
 from fxlab.tracing.tensors_made import TensorsMade
+from fxlab.tracing.torch_logs import torch_logs_silent
 from fxlab.tracing.whole_parts import CannotBeWholeError, WholeParts
 
 _MOST_LIMITS = 10
@@ -63,13 +71,16 @@ def symbolic_trace(
 ) -> GraphModule:
     """Trace a model into a graph module that computes the same, for inputs of any size.
 
-    The model is run once, on tensors without data, and what it calls is recorded. Where it decides on data,
-    it is run on the inputs themselves. The model is left as it was; the result shares its parameters.
+    The model is run on tensors without data, and its calls are recorded: once, if the first way to record it
+    succeeds, and once more for each further way. A model that reads its mode is recorded in the other mode as
+    well. Where it decides on data, it is run on the inputs themselves; so it is for the checks, a few times.
+    The model is left as it was; the result shares its parameters.
 
     Parameters
     ----------
     model
-        Any module. It is traced in the mode (training or not) that it is in.
+        Any module, initialized if it is lazy. It is traced in the mode (training or evaluation) that it is
+        in; a graph that would be another one in the other mode refuses to run there.
     inputs
         What to call it with: keyword arguments (a mapping), positional arguments (a tuple) or one tensor. For
         a model of transformers they are made by :func:`example_inputs` if left out.
@@ -95,7 +106,8 @@ def symbolic_trace(
     Raises
     ------
     TypeError, ValueError
-        If an argument is not what it should be, or inputs are needed and not given.
+        If an argument is not what it should be, inputs are needed and not given, or the model is lazy and has
+        never run.
     TraceError
         If the model cannot be recorded, or what was recorded does not compute the same.
 
@@ -122,11 +134,19 @@ def symbolic_trace(
         raise TypeError(
             f"model: expected a module in Python, got a {type(model).__name__}. Trace what it was made of."
         )
-    model = getattr(model, "_orig_mod", model)  # what torch.compile was given
+    if type(model).__module__ == "torch._dynamo.eval_frame":  # what torch.compile returns
+        model = model.get_submodule("_orig_mod")
     leaves = LeafModules(leaf_modules)
     unknown = leaves.paths - dict(model.named_modules()).keys()
     if unknown:
         raise ValueError(f"leaf_modules: the model has no module {', '.join(sorted(unknown))}")
+    if lazy := [
+        name for name, tensor in (*model.named_parameters(), *model.named_buffers()) if is_lazy(tensor)
+    ]:
+        raise ValueError(
+            f"model: {', '.join(lazy[:3])}{' and more' if len(lazy) > 3 else ''} not initialized yet, as the "
+            "shapes of lazy modules come with the first inputs. Run the model on them once, then trace it."
+        )
     names = None if input_names is None else names_in(input_names, "input_names")
     if inputs is None:
         inputs = example_inputs(model, input_names=names)
@@ -135,8 +155,37 @@ def symbolic_trace(
             raise ValueError(f"input_names: inputs must be a mapping that has each of {', '.join(names)}")
         inputs = {name: inputs[name] for name in names}
     ladder = _Ladder(model, bound_arguments(model, inputs), leaves, check)
-    with _not_compiled(), interrupts_noted() as interrupted:
+    with _not_compiled(), torch_logs_silent(), interrupts_noted() as interrupted:
         return ladder.climb_down(dynamic, interrupted)
+
+
+@dataclass(frozen=True)
+class _Recorded:
+    """A run that was recorded, and what it ran on."""
+
+    recorder: Recorder
+    fakes: FakeInputs
+
+    def nodes(self) -> RecordedNodes:
+        """Return what was recorded, with the branches taken on sizes and what is not in the graph."""
+        recording, fakes = self.recorder.recording, self.fakes
+        findings = [f for f in recording.findings if f.kind not in ("constant", "kept whole")]
+        return recording.nodes_by_name() | {
+            "branches": {str(condition) for condition, _ in branches_on_sizes(fakes)},
+            "sizes": tuple(str(fakes.expression(size)) for size in fakes.given),
+            "findings": tuple((finding.kind, finding.what, finding.detail) for finding in findings),
+            "constants": tuple(map(id, recording.constants.values())),
+        }
+
+
+@dataclass(frozen=True)
+class _Traced:
+    """A graph module, and how it depends on the mode of the model."""
+
+    module: GraphModule
+    mode_reads: ModeReads
+    is_same: Callable[[bool], bool]
+    """Tells whether the same is recorded in training, or in evaluation mode."""
 
 
 class _Ladder:
@@ -150,10 +199,12 @@ class _Ladder:
         self._wants_check = check
         self._eager = Eager(model, arguments, has_data=self._has_data)
         self._reasons: list[Reason] = []
+        self._remainders = 0
         self._failure: Exception | None = None
+        self._gradients = True
 
     def climb_down(self, dynamic: bool, interrupted: Callable[[], bool]) -> GraphModule:
-        rungs: list[tuple[str, Callable[[], GraphModule]]] = []
+        rungs: list[tuple[str, Callable[[], _Traced]]] = []
         if dynamic:
             rungs.append((DYNAMIC, lambda: self._on_fakes(dynamic=True)))
             if self._has_data:
@@ -163,7 +214,7 @@ class _Ladder:
         rungs.append((FIXED, lambda: self._on_fakes(dynamic=False)))
         if self._has_data:
             rungs.append((REAL, self._on_real_tensors))
-        steps: list[str] = []
+        steps: list[_Step] = []
         for rung, record in rungs:
             if rung == DATA and isinstance(self._failure, SizeError):
                 continue  # sizes would be as complicated
@@ -172,48 +223,81 @@ class _Ladder:
             except Exception as error:  # the model's own code runs here, and may raise anything
                 if interrupted():
                     raise KeyboardInterrupt from error
-                steps.append(f"{rung}: {_first_line(error)} {_at(error)}".strip())
+                steps.append(_Step.of(rung, error))
                 self._failure = error
                 continue
             self._failure = None
-            if rung in (DYNAMIC, DATA) and self._reasons and (better := self._holding_for_more()):
-                steps.append(f"{rung}: {self._reasons[0].what} (at {self._reasons[0].where})")
+            if rung in (DYNAMIC, DATA) and self._reasons and (better := self._holding_for_more(result)):
+                reason = self._reasons[0]
+                steps.append(_Step(rung, f"{reason.what} (at {reason.where})", reason.what))
                 rung, result = WHOLE, better
+            findings = self._mode_held(result)
             if interrupted():
                 raise KeyboardInterrupt
-            report = result.meta["trace"] = TraceReport(rung, result.meta["trace"], tuple(steps))
-            _warn(report)
-            return result
+            traced = result.module
+            report = TraceReport(
+                rung,
+                (*traced.meta["trace"], *findings),
+                tuple(f"{step.rung}: {step.cause}" for step in steps),
+                tuple(f"{step.rung}: {step.raw}" for step in steps),
+            )
+            traced.meta["trace"] = report
+            _warn(report, steps)
+            return traced
         last = self._failure
         assert last is not None
+        given = {argument.name: argument.value for argument in self._arguments}
+        own = self._eager.why_not(given) if self._has_data else None
+        if own is not None:
+            raise TraceError(
+                f"{type(self._model).__name__} itself raises {type(own).__name__} on these inputs: "
+                f"{_first_line(own)} {_at(own)}".strip()
+            ) from own
+        if self._has_data and self._gradients and not self._eager.runs_with_gradients(given):
+            self._gradients = False
+            return self.climb_down(dynamic, interrupted)
         if isinstance(last, TraceError):
             raise last
         raise TraceError(
             f"{type(self._model).__name__} could not be traced. Run on {rung}, it raised "
             f"{type(last).__name__}: {_first_line(last)} {_at(last)}\n"
-            "Check that the model runs on these inputs; a module that cannot be recorded can be named in "
-            "leaf_modules."
+            "A module that cannot be recorded can be named in leaf_modules."
         ) from last
 
-    def _holding_for_more(self) -> GraphModule | None:
+    def _mode_held(self, traced: _Traced) -> list[Finding]:
+        """Make a graph refuse the other mode, if the model reads its mode and does something else there."""
+        reads = traced.mode_reads
+        modes = reads.modes_read
+        if not modes or (len(modes) == 1 and traced.is_same(True not in modes)):
+            return []
+        findings = require_modes(traced.module, self._model, reads)
+        traced.module.recompile()
+        return findings
+
+    def _holding_for_more(self, recorded: _Traced) -> _Traced | None:
         """Return a graph for other sizes and data than those that what was recorded holds for."""
         reasons = self._reasons
         try:
-            return self._with_parts_whole() if self._has_data else None
+            found = self._with_parts_whole() if self._has_data else None
         except Exception:  # there is a graph that holds for the inputs
             return None
         finally:
             self._reasons = reasons
+        if found is None or not all(reason.is_remainder for reason in reasons):
+            return found
+        # A remainder may be decided on outside of the part too, maybe as a number that the part gives.
+        holds_for_more = not self._remainders and _decisions(found.module) <= _decisions(recorded.module)
+        return found if holds_for_more and _modules(found.module) <= _modules(recorded.module) else None
 
-    def _with_parts_whole(self) -> GraphModule:
+    def _with_parts_whole(self) -> _Traced:
         """Keep those parts whole that make a plain number of a size or of data, or cannot be recorded."""
         parts: dict[Part, Reason] = {}
         # Nothing would be left of a model of which all but the head is one node.
-        base = getattr(self._model, "base_model", self._model)
+        base = attribute_of(self._model, "base_model")
         impossible: set[Part] = {type(self._model)}
         if isinstance(base, nn.Module):
             impossible.add(type(base))
-        result: GraphModule | None = None
+        result: _Traced | None = None
         # The run before this rung has told the first parts.
         failure, reasons = self._failure, self._reasons
         has_other = failure is None  # one that can be read more easily, and holds for as many images
@@ -223,7 +307,7 @@ class _Ladder:
                 reasons = [Reason(parts_raising(failure), f"raises {_first_line(failure)}", _at(failure))]
             chosen: dict[Part, Reason] = {}
             for reason in reasons:
-                part = next((p for p in reason.running if p not in impossible and p not in parts), None)
+                part = next((p for p in reason.candidates if p not in impossible and p not in parts), None)
                 if part is not None:
                     chosen.setdefault(part, reason)
                 elif failure is not None:
@@ -256,44 +340,84 @@ class _Ladder:
         with_data: bool = False,
         whole: Mapping[Part, Reason] | None = None,
         most_operations: int = MOST_OPERATIONS,
-    ) -> GraphModule:
-        fakes = FakeInputs(self._arguments, dynamic=dynamic, batch_only=batch_only, with_data=with_data)
-        model = self._model
-        kept = module_state_kept(model), caches_bypassed(model), sizes_in_builtins(model)
-        computing = arithmetic_remembered(fakes.shape_env), enable_python_dispatcher()
-        # The dispatcher of Python can follow symbolic sizes into operators that are made of others.
-        with RestoringStack(*kept, *computing):
-            originals = put_fakes(self._model, fakes.mode)
-            recorder = Recorder(
-                self._model,
-                self._leaves,
-                fakes.as_fake,
-                originals,
-                new_decisions=fakes.new_decisions,
-                whole=None if whole is None else WholeParts(whole, fakes),
-                most_operations=most_operations,
-            )
-            with RestoringStack(_random_numbers_of_checks(enabled=with_data), fakes.mode):
-                recorder.record(self._arguments, fakes.values)
-        return self._finished(recorder, fakes, keeps_parts=whole is not None)
+    ) -> _Traced:
+        whole = whole and dict(whole)
 
-    def _on_real_tensors(self) -> GraphModule:
+        def record(training: bool | None = None, expected: RecordedNodes | None = None) -> _Recorded:
+            fakes = FakeInputs(self._arguments, dynamic=dynamic, batch_only=batch_only, with_data=with_data)
+            model = self._model
+            one_thread = fakes.mode.one_thread = OneThread()
+            made = TensorsMade()
+            kept = module_state_kept(model), caches_bypassed(model, made), sizes_in_builtins(model)
+            computing = arithmetic_remembered(fakes.shape_env, fakes.work), enable_python_dispatcher()
+            # The dispatcher of Python can follow symbolic sizes into operators that are made of others.
+            with RestoringStack(*kept, *computing):
+                if training is not None:
+                    set_modes(model, training)
+                originals = put_fakes(self._model, fakes.mode)
+                recorder = Recorder(
+                    self._model,
+                    self._leaves,
+                    fakes.as_fake,
+                    fakes.shape_env,
+                    one_thread,
+                    made,
+                    originals,
+                    whole=None if whole is None else WholeParts(whole, fakes),
+                    most_operations=most_operations,
+                    expected=expected,
+                    after_call=fakes.after_call,
+                )
+                with RestoringStack(_random_numbers_of_checks(enabled=with_data), made, fakes.mode):
+                    recorder.record(self._arguments, fakes.values, gradients=self._gradients)
+            if fakes.given_up:
+                recorder.recording.put_numbers_for({fakes.symbols[size] for size in fakes.given_up})
+                recorder.recording.remove_unused()
+            return _Recorded(recorder, fakes)
+
+        first = record()
+        nodes = first.nodes() if first.recorder.mode_reads.places else {}
+
+        def is_same(training: bool) -> bool:
+            try:
+                return record(training, nodes).nodes() == nodes
+            except Exception:  # the model's own code runs here, and may raise anything
+                return False
+
+        return self._finished(first, is_same, keeps_parts=whole is not None, computed_on_data=with_data)
+
+    def _on_real_tensors(self) -> _Traced:
         fakes = FakeInputs(self._arguments, dynamic=False)
-        made = TensorsMade()
-        recorder = Recorder(self._model, self._leaves, fakes.as_fake, made=made)
+        one_thread, made = OneThread(), TensorsMade()
+        real = RealTensors(fakes, one_thread)
         with torch.inference_mode(False):
             values = {a.name: map_tensors(lambda _, t: t.clone(), a.value) for a in self._arguments}
-        kept = module_state_kept(self._model, values=True), caches_bypassed(self._model)
-        with RestoringStack(*kept, _random_numbers_of_checks(), made):
-            recorder.record(self._arguments, values)
-        return self._finished(recorder, fakes)
+        model = self._model
+        kept = module_state_kept(model, values=True), caches_bypassed(model, made)
+        with RestoringStack(*kept, _random_numbers_of_checks(), real):
+            originals = real.put_in(model)
+            recorder = Recorder(
+                model, self._leaves, fakes.as_fake, fakes.shape_env, one_thread, made, originals, real
+            )
+            with made:
+                watched = {name: real.watch(value) for name, value in values.items()}
+                recorder.record(self._arguments, watched, gradients=self._gradients)
+        return self._finished(_Recorded(recorder, fakes), lambda training: False, computed_on_data=True)
 
-    def _finished(self, recorder: Recorder, fakes: FakeInputs, *, keeps_parts: bool = False) -> GraphModule:
+    def _finished(
+        self,
+        recorded: _Recorded,
+        is_same: Callable[[bool], bool],
+        *,
+        computed_on_data: bool,
+        keeps_parts: bool = False,
+    ) -> _Traced:
+        recorder, fakes = recorded.recorder, recorded.fakes
         recording = recorder.recording
         result = assemble(self._model, recording.graph, recording.constants)
         findings = [*recording.findings]
         if self._wants_check and self._has_data:
-            findings += check_against_eager(self._eager, result, fakes)
+            findings += check_against_eager(self._eager, result, fakes, on_other_data=computed_on_data)
             if any(finding.kind == "attribute" for finding in findings):
                 findings += check_second_run(self._eager, result)
         findings += guard_sizes(
@@ -302,8 +426,19 @@ class _Ladder:
         result.recompile()
         result.meta["trace"] = tuple(findings)
         needless = {finding.what for finding in findings if THOUGH in finding.detail}
+        self._remainders = len(fakes.remainders)
         self._reasons = fakes.reasons(needless, numbers=keeps_parts)
-        return result
+        return _Traced(result, recorder.mode_reads, is_same)
+
+
+def _decisions(traced: GraphModule) -> int:
+    """Return the number of decisions on data that a graph checks."""
+    return sum(finding.kind == "branch on data" for finding in traced.meta["trace"])
+
+
+def _modules(traced: GraphModule) -> set[Any]:
+    """Return the paths of the modules that are one node each."""
+    return {node.target for node in traced.graph.find_nodes(op="call_module")}
 
 
 def _not_compiled() -> AbstractContextManager[None]:
@@ -322,17 +457,41 @@ def _random_numbers_of_checks(enabled: bool = True) -> Iterator[None]:
         yield
 
 
-def _warn(report: TraceReport) -> None:
+@dataclass(frozen=True)
+class _Step:
+    """A rung of the ladder that was left."""
+
+    rung: str
+    cause: str
+    """Why, in words and with the line of the model."""
+    raw: str
+    """What was raised, in full."""
+
+    @classmethod
+    def of(cls, rung: str, error: Exception) -> _Step:
+        return cls(rung, f"{_cause(error)} {_at(error)}".strip(), f"{type(error).__name__}: {error}")
+
+
+def _cause(error: Exception) -> str:
+    if isinstance(error, GuardOnDataDependentSymNode):
+        return "Python decides on data, or on a size that data decides on"
+    return _first_line(error)
+
+
+def _warn(report: TraceReport, steps: list[_Step]) -> None:
     limits = [
         f"{f.what} {f.detail} {f.where}"
         for f in report.findings
-        if f.kind in ("branch on data", "gradient", "state") or THOUGH in f.detail
+        if f.kind in ("branch on data", "gradient", "state") or THOUGH in f.detail or COSTLY in f.detail
     ]
     if len(limits) > _MOST_LIMITS:
         limits[_MOST_LIMITS:] = [f"and {len(limits) - _MOST_LIMITS} more, in meta['trace'].table()"]
     if report.steps_down:
         limits.insert(0, f"it was traced on {report.rung}, because of:")
-        limits[1:1] = [f"  {step}" for step in report.steps_down]
+        rungs: dict[str, list[str]] = {}
+        for step in steps:
+            rungs.setdefault(step.cause, []).append(step.rung)
+        limits[1:1] = [f"  {'; '.join(names)}: {cause}" for cause, names in rungs.items()]
     if limits:
         lines = "\n  ".join(limits)
         warnings.warn(f"The graph holds for less than the model:\n  {lines}", TraceWarning, stacklevel=4)

@@ -1,41 +1,57 @@
-"""Which tensors were made while a model ran."""
+"""Tensors that were made while a model ran, none of which can be a constant."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import gc
+from types import TracebackType
 from typing import Any
 
-from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils.weak import WeakTensorKeyDictionary
+import torch
 
 from fxlab.nested import tensors_inside
 
 
-class TensorsMade(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Remembers each tensor that any operator gives, also in what ``__torch_function__`` is not shown.
+class TensorsMade:
+    """Tells which tensors are younger than the run, whatever made them: a thread, numpy, an extension in C.
+
+    Python's garbage collector knows every tensor. What is there when the run begins is put aside by
+    :func:`gc.freeze`, which takes no time, and put back at the end.
 
     Examples
     --------
     >>> import torch
     >>> before = torch.ones(2)
     >>> with TensorsMade() as made:
-    ...     after = torch.vmap(torch.neg)(before)
-    >>> before in made, after in made
+    ...     after = torch.from_dlpack(before)
+    ...     (before in made, after in made)
     (False, True)
     """
 
+    supports_higher_order_operators = True
+
     def __init__(self) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
-        self._made = WeakTensorKeyDictionary()
+        self._is_frozen = False
+        self._others: list[torch.Tensor] = []
+
+    def __enter__(self) -> TensorsMade:
+        if gc.get_freeze_count():  # somebody has put objects aside, and is to find them there
+            self._others += [o for o in gc.get_objects() if isinstance(o, torch.Tensor)]
+        else:
+            gc.freeze()
+            self._is_frozen = True
+        return self
+
+    def __exit__(
+        self, cls: type[BaseException] | None, error: BaseException | None, at: TracebackType | None
+    ) -> None:
+        if self._is_frozen:
+            gc.unfreeze()
+        self._others.clear()
 
     def __contains__(self, tensor: object) -> bool:
-        return tensor in self._made
+        is_known = any(other is tensor for other in self._others)
+        return not is_known and any(other is tensor for other in gc.get_objects())
 
-    def __torch_dispatch__(
-        self, func: Callable[..., Any], types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
-    ) -> Any:
-        result = func(*args, **(kwargs or {}))
-        for _, tensor in tensors_inside(result):
-            if not any(tensor is given for _, given in tensors_inside(args)):
-                self._made[tensor] = None
-        return result
+    def allow(self, value: Any) -> None:
+        """Let the tensors inside a value be constants: it is computed once, as for the model."""
+        self._others += [tensor for _, tensor in tensors_inside(value)]

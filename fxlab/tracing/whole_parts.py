@@ -28,6 +28,7 @@ from fxlab.tracing.methods import NeedsModuleError
 from fxlab.tracing.parts import Part, Reason
 from fxlab.tracing.report import REFUSAL, TraceError
 from fxlab.tracing.sizes import SymbolicNumber, expression_of
+from fxlab.tracing.uncounted import Uncounted, items_of
 
 
 class CannotBeWholeError(TraceError):
@@ -154,7 +155,7 @@ class WholeParts:
             fake = torch.empty_strided(shape, strides, dtype=real.dtype, device=real.device)
             give_data(fake, real)
             if requires_grad and (real.is_floating_point() or real.is_complex()):
-                fake = torch.ops.aten.alias(fake.requires_grad_())
+                fake = fake.requires_grad_().clone()  # which may be written to, as a view of a leaf may not
                 give_data(fake, real)
         return fake
 
@@ -180,6 +181,8 @@ class _Numbers:
             return data_of(value)
         if isinstance(value, slice):
             return slice(*map(self.of, (value.start, value.stop, value.step)))
+        if isinstance(value, Uncounted):
+            return self.given(items_of(value))
         if type(value) in (list, tuple, torch.Size):
             return type(value)(self.given(item) for item in value)
         if type(value) is dict:

@@ -11,10 +11,10 @@ from torch import nn
 from torch.fx import Node
 from torch.fx.node import has_side_effect
 
+from fxlab.operators import is_of_torch
 from fxlab.transformations.graph_facts import GraphFacts
 from fxlab.transformations.module_safety import why_not_replaceable
 from fxlab.transformations.node_shape import called_name
-from fxlab.transformations.writes import is_of_torch
 
 _LOWERED_TEXT = """
     matmul __matmul__ mm bmm addmm baddbmm linear conv1d conv2d conv3d conv_transpose1d conv_transpose2d

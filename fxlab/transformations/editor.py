@@ -8,6 +8,7 @@ from torch import nn
 from torch.fx import GraphModule, Node
 from torch.fx.node import Argument, Target, map_arg
 
+from fxlab.modes import RequireModes, put_required
 from fxlab.transformations.journal import Absent, AttributeChange, Journal, ModuleChange, NodeChange, Record
 from fxlab.transformations.module_tree import (
     find_module,
@@ -138,6 +139,12 @@ class Editor:
                 self._record.sources.append(Source(holder, attribute))
         self._record.attributes.append(AttributeChange("_buffers", name, Absent()))
         self.graph_module.register_buffer(name, value)
+
+    def add_check(self, required: RequireModes) -> str:
+        """Give the graph module one that checks modes, which goes on reversal; return its name."""
+        name = put_required(self.graph_module, required)
+        self._record.attributes.append(AttributeChange("_modules", name, Absent()))
+        return name
 
     def free_path(self, parent: str, name: str) -> str:
         """Return a path for a new child of the module at ``parent``: of that name, or a numbered variant."""

@@ -9,7 +9,7 @@ from torch.fx import Node
 
 from fxlab.transformations.editor import Editor
 from fxlab.transformations.graph_facts import GraphFacts
-from fxlab.transformations.purity import why_impure
+from fxlab.transformations.purity import is_pure_in_evaluation, why_impure
 from fxlab.transformations.rewrite_pass import RewritePass
 
 _CONSTANTS = (bool, int, float, complex, str, bytes, type(None), type(Ellipsis))
@@ -98,6 +98,10 @@ class EliminateCommonSubexpressions(RewritePass[Repetition]):
                 return f"the graph returns it and {first.name}, which are two tensors"
             return f"results may share memory with it and {first.name}, which are two tensors"
         return ""
+
+    def behaves_by_mode(self, candidate: Repetition, facts: GraphFacts) -> tuple[Node, ...]:
+        """Return the call of a dropout or a batch norm."""
+        return (candidate.node,) if is_pure_in_evaluation(candidate.node, facts) else ()
 
     def describe(self, candidate: Repetition) -> str:
         """Name the first."""

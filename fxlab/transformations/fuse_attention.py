@@ -11,6 +11,7 @@ from torch.fx import Node
 from torch.fx.experimental.symbolic_shapes import statically_known_true
 from torch.nn import functional
 
+from fxlab.operators import is_of_torch
 from fxlab.transformations.autocast import LARGEST, require_no_autocast
 from fxlab.transformations.dropout import DROPOUT_FUNCTIONS, DROPOUT_MODULES, argument
 from fxlab.transformations.editor import Editor
@@ -20,7 +21,7 @@ from fxlab.transformations.module_safety import why_hooked, why_not_plain
 from fxlab.transformations.node_shape import called_name, known_dtype, known_shape
 from fxlab.transformations.remove_identities import Identity, why_no_identity
 from fxlab.transformations.rewrite_pass import RewritePass
-from fxlab.transformations.writes import is_of_torch, may_return_view
+from fxlab.transformations.writes import may_return_view
 
 _PRODUCTS = frozenset({"matmul", "bmm", "__matmul__"})
 _CASTS = frozenset({"to", "type", "type_as", "float", "double", "half", "bfloat16"})
@@ -115,6 +116,10 @@ class FuseAttention(RewritePass[Attention]):
             or _why_shapes_differ(candidate)
             or _why_mask_differs(candidate)
         )
+
+    def behaves_by_mode(self, candidate: Attention, facts: GraphFacts) -> tuple[Node, ...]:
+        """Return the calls of dropout modules."""
+        return tuple(node for node in candidate.inner if isinstance(facts.module(node), DROPOUT_MODULES))
 
     def describe(self, candidate: Attention) -> str:
         """Name the product that becomes the attention."""

@@ -119,6 +119,10 @@ class FuseBatchNorm(RewritePass[LayerAndNorm]):
             return f"{value.name} is written in place before {last.name}"
         return why_not_finite(*candidate.folded)
 
+    def behaves_by_mode(self, candidate: LayerAndNorm, facts: GraphFacts) -> tuple[Node, ...]:
+        """Return the call of the batch norm."""
+        return (candidate.norm_node,)
+
     def describe(self, candidate: LayerAndNorm) -> str:
         """Name the layer."""
         return f"fused into {candidate.layer_node.name}"

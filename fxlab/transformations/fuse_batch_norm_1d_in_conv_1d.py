@@ -25,7 +25,7 @@ class FuseBatchNorm1dInConv1d(FuseBatchNormInConv):
     >>> traced = torch.fx.symbolic_trace(model)
     >>> _ = ShapeProp(traced).propagate(torch.randn(2, 3, 5))
     >>> [node.op for node in FuseBatchNorm1dInConv1d()(traced).graph.nodes]
-    ['placeholder', 'call_module', 'output']
+    ['placeholder', 'call_module', 'call_module', 'output']
     """
 
     pairs: ClassVar = {nn.Conv1d: nn.BatchNorm1d}

@@ -29,7 +29,7 @@ class FuseBatchNorm1dInLinear(FuseBatchNorm):
     'the shape of its input is not known; run ShapeProp first'
     >>> _ = ShapeProp(traced).propagate(torch.randn(2, 3))
     >>> [node.op for node in fuse(traced).graph.nodes]
-    ['placeholder', 'call_module', 'output']
+    ['placeholder', 'call_module', 'call_module', 'output']
     """
 
     pairs: ClassVar = {nn.Linear: nn.BatchNorm1d}

@@ -22,7 +22,7 @@ class FuseBatchNorm2dInConv2d(FuseBatchNormInConv):
     >>> fuse = FuseBatchNorm2dInConv2d()
     >>> fused = fuse(torch.fx.symbolic_trace(model))
     >>> [node.op for node in fused.graph.nodes]
-    ['placeholder', 'call_module', 'output']
+    ['placeholder', 'call_module', 'call_module', 'output']
     >>> fuse(fused, reverse=True).get_submodule("1") is model[1]
     True
     """

@@ -21,7 +21,7 @@ class FuseBatchNorm3dInConv3d(FuseBatchNormInConv):
     >>> model = torch.nn.Sequential(torch.nn.Conv3d(3, 8, 1), torch.nn.BatchNorm3d(8)).eval()
     >>> fused = FuseBatchNorm3dInConv3d()(torch.fx.symbolic_trace(model))
     >>> [node.op for node in fused.graph.nodes]
-    ['placeholder', 'call_module', 'output']
+    ['placeholder', 'call_module', 'call_module', 'output']
     """
 
     pairs: ClassVar = {nn.Conv3d: nn.BatchNorm3d}

@@ -25,7 +25,7 @@ class FuseBatchNormBeforeConv(FuseBatchNorm):
     >>> model = torch.nn.Sequential(torch.nn.BatchNorm2d(3), torch.nn.Conv2d(3, 8, 2)).eval()
     >>> fused = FuseBatchNormBeforeConv()(torch.fx.symbolic_trace(model))
     >>> [node.op for node in fused.graph.nodes]
-    ['placeholder', 'call_module', 'output']
+    ['placeholder', 'call_module', 'call_module', 'output']
     """
 
     pairs: ClassVar = {

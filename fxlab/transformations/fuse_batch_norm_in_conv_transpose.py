@@ -22,7 +22,7 @@ class FuseBatchNormInConvTranspose(FuseBatchNormInConv):
     >>> model = torch.nn.Sequential(torch.nn.ConvTranspose2d(3, 8, 2), torch.nn.BatchNorm2d(8)).eval()
     >>> fused = FuseBatchNormInConvTranspose()(torch.fx.symbolic_trace(model))
     >>> [node.op for node in fused.graph.nodes]
-    ['placeholder', 'call_module', 'output']
+    ['placeholder', 'call_module', 'call_module', 'output']
     """
 
     pairs: ClassVar = {

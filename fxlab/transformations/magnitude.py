@@ -6,11 +6,11 @@ from typing import Any
 import torch
 from torch.fx import Node
 
+from fxlab.operators import is_of_torch
 from fxlab.transformations.dropout import argument
 from fxlab.transformations.graph_facts import GraphFacts
 from fxlab.transformations.module_tree import find_module, split_path
 from fxlab.transformations.node_shape import called_name, known_dtype
-from fxlab.transformations.writes import is_of_torch
 
 _KEEPS_VALUES_TEXT = """
     getitem expand expand_as broadcast_to unsqueeze squeeze view reshape flatten transpose permute

@@ -5,31 +5,8 @@ from typing import Any
 import torch
 from torch.fx import Graph, Node
 
-_NUMBER_METHODS = frozenset(
-    {"size", "dim", "ndimension", "numel", "nelement", "item", "tolist", "stride", "__len__"}
-)
-_NUMBER_ATTRIBUTES = frozenset({"shape", "ndim", "itemsize", "nbytes"})
-_NUMBER_FUNCTIONS = frozenset(
-    {"len", "size", "numel", "sym_int", "sym_float", "sym_max", "sym_min", "sym_sqrt"}
-)
-_NUMBER_KEEPING = frozenset(
-    {
-        "getitem",
-        "add",
-        "sub",
-        "mul",
-        "floordiv",
-        "truediv",
-        "mod",
-        "pow",
-        "neg",
-        "max",
-        "min",
-        "sqrt",
-        "int",
-        "float",
-    }
-)
+from fxlab.operators import is_of_python, returns_number
+
 _NUMBER_TYPES = (bool, int, float, complex)
 _INTEGER_METHODS = frozenset(
     {"long", "int", "short", "char", "byte", "bool", "argmax", "argmin", "argsort", "bincount"}
@@ -89,10 +66,8 @@ def numbers(graph: Graph) -> set[Node]:
         result = known_result(node)
         if result is not None:
             is_number = not hasattr(result, "dtype")
-        elif node.op == "call_function" and called_name(node) in _NUMBER_KEEPING:
-            is_number = bool(node.all_input_nodes) and found.issuperset(node.all_input_nodes)
         else:
-            is_number = _makes_number(node)
+            is_number = _makes_number(node) or _keeps_numbers(node, found)
         if is_number:
             found.add(node)
     return found
@@ -110,9 +85,10 @@ def called_name(node: Node) -> str:
 def _makes_number(node: Node) -> bool:
     if node.op == "placeholder":
         return node.type in _NUMBER_TYPES
-    called = called_name(node)
-    if node.op == "call_method":
-        return called in _NUMBER_METHODS
-    if node.target is getattr:
-        return len(node.args) > 1 and node.args[1] in _NUMBER_ATTRIBUTES
-    return node.op == "call_function" and called in _NUMBER_FUNCTIONS
+    return returns_number(node)
+
+
+def _keeps_numbers(node: Node, numbers: set[Node]) -> bool:
+    inputs = node.all_input_nodes
+    called = node.op == "call_function" and is_of_python(node.target)
+    return called and bool(inputs) and numbers.issuperset(inputs)

@@ -7,7 +7,7 @@ from torch.fx import Node
 
 from fxlab.transformations.editor import Editor
 from fxlab.transformations.graph_facts import GraphFacts
-from fxlab.transformations.purity import is_called_for_effect, why_impure
+from fxlab.transformations.purity import is_called_for_effect, is_pure_in_evaluation, why_impure
 from fxlab.transformations.rewrite_pass import RewritePass
 
 
@@ -66,6 +66,10 @@ class RemoveDeadCode(RewritePass[DeadNode]):
     def refuse(self, candidate: DeadNode, facts: GraphFacts) -> str:
         """Refuse what may do more than compute its result."""
         return why_impure(candidate.node, facts)
+
+    def behaves_by_mode(self, candidate: DeadNode, facts: GraphFacts) -> tuple[Node, ...]:
+        """Return the call of a dropout or a batch norm."""
+        return (candidate.node,) if is_pure_in_evaluation(candidate.node, facts) else ()
 
     def describe(self, candidate: DeadNode) -> str:
         """Tell that it would go."""

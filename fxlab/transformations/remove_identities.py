@@ -44,9 +44,9 @@ class RemoveIdentities(RewritePass[Identity]):
     """Remove identities and dropouts that drop nothing: what read them reads what they read.
 
     A dropout in evaluation mode, or a function that drops nothing, returns the very tensor object that it is
-    given, so nothing changes even where that is written in place or returned. The modules stay where they are
-    and follow when the mode changes, but they are not called any more until this is reversed. The nodes that
-    read another one now are marked.
+    given, so nothing changes even where that is written in place or returned. The modules stay in their
+    place. Where a dropout was removed, the graph refuses to run in training mode until this is reversed. The
+    nodes that read another one now are marked.
 
     Examples
     --------
@@ -55,7 +55,7 @@ class RemoveIdentities(RewritePass[Identity]):
     >>> remove = RemoveIdentities()
     >>> removed = remove(torch.fx.symbolic_trace(model))
     >>> [node.name for node in removed.graph.nodes]
-    ['input_1', '_2', 'output']
+    ['input_1', 'evaluation_mode', '_2', 'output']
     >>> [node.name for node in remove(removed, reverse=True).graph.nodes]
     ['input_1', '_0', '_1', '_2', 'output']
     """
@@ -73,6 +73,10 @@ class RemoveIdentities(RewritePass[Identity]):
         """Refuse dropouts that drop, modules that may do something else, and what returns a view."""
         reason = why_no_identity(candidate, facts)
         return reason if reason or candidate.node.users else "nothing reads it"
+
+    def behaves_by_mode(self, candidate: Identity, facts: GraphFacts) -> tuple[Node, ...]:
+        """Return the call of a dropout module."""
+        return (candidate.node,) if isinstance(candidate.module, DROPOUT_MODULES) else ()
 
     def describe(self, candidate: Identity) -> str:
         """Name what is read instead."""

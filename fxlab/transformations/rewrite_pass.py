@@ -3,14 +3,16 @@
 import copy
 import itertools
 from abc import abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Generic, Protocol, Self, TypeVar
 
 import torch
+from torch import nn
 from torch.fx import GraphModule, Node
 
 from fxlab.graph_module import check_lints
+from fxlab.modes import Mode, RequireModes, first_computing
 from fxlab.transformations.collecting import without_collecting
 from fxlab.transformations.editor import Editor
 from fxlab.transformations.graph_facts import GraphFacts
@@ -68,6 +70,13 @@ class RewritePass(JournaledTransformation, Generic[C]):
     @abstractmethod
     def rewrite(self, candidate: C, edit: Editor) -> Node | tuple[Node, ...]:
         """Rewrite a candidate and return the node, or the nodes, that are marked as transformed."""
+
+    def behaves_by_mode(self, candidate: C, facts: GraphFacts) -> tuple[Node, ...]:
+        """Return the calls of modules that allow a rewrite because they are in evaluation mode.
+
+        A graph that was rewritten refuses to run once they are in training mode.
+        """
+        return ()
 
     @abstractmethod
     def describe(self, candidate: C) -> str:
@@ -128,6 +137,7 @@ class RewritePass(JournaledTransformation, Generic[C]):
         signature = self.signature
         facts = GraphFacts(graph_module)
         made: list[Record] = []
+        in_evaluation: dict[str, nn.Module] = {}
         try:
             for candidate in self.match(facts):
                 if self.why_not(candidate, facts):
@@ -138,15 +148,29 @@ class RewritePass(JournaledTransformation, Generic[C]):
                 made.append(record)
                 journal.records.append(record)
                 journal.keep_in(graph_module)
+                for node in self.behaves_by_mode(candidate, facts):
+                    in_evaluation[str(node.target)] = facts.graph_module.get_submodule(str(node.target))
                 marked = self.rewrite(candidate, Editor(graph_module, journal, record))
                 nodes = marked if isinstance(marked, tuple) else (marked,)
                 record.marked = tuple(node.name for node in nodes)
                 for node in nodes:
                     add_mark(node, signature)
+            if in_evaluation:
+                self._require_evaluation(in_evaluation, Editor(graph_module, journal, made[-1]))
         except BaseException:
             undo(graph_module, journal, made)
             untouched.keep_in(graph_module)
             raise
+
+    def _require_evaluation(self, modules: Mapping[str, nn.Module], edit: Editor) -> None:
+        graph_module = edit.graph_module
+        # Of modules that are called no more, copies of the graph have none that would follow the mode.
+        mode = ("the model", Mode(training=False), False)
+        required = [mode, *((path, module, False) for path, module in modules.items())]
+        check = RequireModes(
+            required, f"{self.name} was applied for", f"Reverse {self.name} before training."
+        )
+        edit.insert_before(first_computing(graph_module.graph), "call_module", edit.add_check(check))
 
     def explain(self, graph_module: GraphModule) -> "pd.DataFrame":
         """Tell what the pass would change in a module, what it would not, and why. Changes nothing.

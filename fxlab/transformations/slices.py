@@ -6,12 +6,11 @@ may no longer share its memory.
 
 from torch.fx import Node
 
+from fxlab.operators import reads_layout
 from fxlab.transformations.graph_facts import GraphFacts
 from fxlab.transformations.node_shape import called_name, known_shape
 from fxlab.transformations.writes import may_return_view
 
-_ASKS_FOR_SHAPE = frozenset({"size", "dim", "numel", "ndimension", "__len__", "len"})
-_SHAPE_ATTRIBUTES = frozenset({"shape", "ndim", "dtype", "device", "requires_grad"})
 _TAKES_ANY_STRIDES_TEXT = """
     transpose permute getitem __getitem__ unsqueeze squeeze expand expand_as chunk split unbind t
     swapaxes swapdims movedim reshape flatten contiguous unflatten to float half bfloat16 double
@@ -53,14 +52,9 @@ def needs_contiguous(node: Node, size: int, facts: GraphFacts) -> bool:
 
 def _aliases(user: Node, facts: GraphFacts) -> bool:
     """Tell whether a user may return memory of what it reads, so that strides matter to it or beyond it."""
-    name = called_name(user)
     if user.op == "output":  # whoever called the graph may view what it returns
         return True
-    if name in _ASKS_FOR_SHAPE:
-        return False
-    if user.target is getattr and user.args[1] in _SHAPE_ATTRIBUTES:
-        return False
-    return may_return_view(user, facts.graph_module)
+    return reads_layout(user) or may_return_view(user, facts.graph_module)
 
 
 def _takes_any_strides(user: Node, facts: GraphFacts) -> bool:

@@ -14,25 +14,11 @@ import torch
 from torch import nn
 from torch.fx import GraphModule, Node
 
+from fxlab.operators import may_alias, operator_of, sets_global_state, written_arguments
 from fxlab.tensors import storage_of
 from fxlab.transformations.module_tree import find_module, split_path
 from fxlab.transformations.node_shape import called_name, known_result
 
-_NEW_TENSOR_FUNCTIONS_TEXT = """
-    add sub mul truediv div floordiv mod pow neg matmul bmm mm addmm baddbmm linear conv1d conv2d
-    conv3d conv_transpose1d conv_transpose2d conv_transpose3d softmax log_softmax relu gelu silu
-    sigmoid tanh elu selu leaky_relu softplus mish hardswish hardtanh relu6 exp log sqrt rsqrt sin
-    cos abs erf clamp cat concat stack layer_norm group_norm batch_norm embedding
-    scaled_dot_product_attention sum mean var std max min amax amin norm cumsum where eq ne lt le gt
-    ge and_ or_ xor invert clone zeros ones empty full arange tensor zeros_like ones_like empty_like
-    full_like rand randn rand_like randn_like outer dot pad addcmul addcdiv lerp square reciprocal
-    masked_fill gather index_select size len max_pool1d max_pool2d max_pool3d avg_pool1d avg_pool2d
-    avg_pool3d adaptive_avg_pool1d adaptive_avg_pool2d adaptive_max_pool2d argmax argmin topk sort
-    tril triu repeat new_zeros new_ones new_full new_tensor roll flip dim numel item logical_and
-    logical_or logical_not bitwise_and bitwise_or prod all any one_hot interpolate normalize l1_loss
-    mse_loss cross_entropy
-"""
-_NEW_TENSOR_FUNCTIONS = frozenset(_NEW_TENSOR_FUNCTIONS_TEXT.split())
 _NEW_TENSOR_MODULES = (
     nn.Linear,
     nn.Bilinear,
@@ -60,53 +46,8 @@ _NEW_TENSOR_MODULES = (
     nn.AvgPool2d,
     nn.AdaptiveAvgPool2d,
 )
-_SEQUENCES_TEXT = "chunk split tensor_split hsplit vsplit dsplit unbind tuple list meshgrid broadcast_tensors"
-_SEQUENCES = frozenset(_SEQUENCES_TEXT.split())
-"""The functions and methods that return a tuple or a list of tensors."""
-
-_STATE_FUNCTIONS_TEXT = """
-    _set_grad_enabled set_grad_enabled _enter_autocast _exit_autocast _enter_inference_mode
-    _exit_inference_mode set_autocast_enabled set_autocast_dtype manual_seed set_default_dtype
-"""
-_STATE_FUNCTIONS = frozenset(_STATE_FUNCTIONS_TEXT.split())
-_INPLACE_OPERATORS_TEXT = """
-    iadd iand iconcat ifloordiv ilshift imatmul imod imul ior ipow irshift isub itruediv ixor
-    setitem delitem setattr __setitem__ __iadd__ __isub__ __imul__ __itruediv__ __ifloordiv__ __imod__
-    __ipow__ __iand__ __ior__ __ixor__ __ilshift__ __irshift__ __imatmul__
-"""
-_INPLACE_OPERATORS = frozenset(_INPLACE_OPERATORS_TEXT.split())
-_FLAGGED_INPLACE = {
-    **dict.fromkeys(("relu", "relu6", "silu", "mish", "hardswish", "hardsigmoid", "selu"), 1),
-    **dict.fromkeys(("elu", "celu", "leaky_relu"), 2),
-    **dict.fromkeys(("hardtanh", "threshold", "dropout", "dropout1d", "dropout2d", "dropout3d"), 3),
-    **dict.fromkeys(("alpha_dropout", "feature_alpha_dropout"), 3),
-    "rrelu": 4,
-}
-"""The functions of ``torch.nn.functional`` with an ``inplace`` argument, and where it stands."""
-
-_WRITES_STATE = {
-    "batch_norm": (5, "training", False),
-    "instance_norm": (5, "use_input_stats", True),
-    "embedding": (3, "max_norm", False),
-    "embedding_bag": (4, "max_norm", False),
-}
-"""The functions that write statistics or a weight if an argument says so: its place, name and default."""
-
-_WRITES_STATE_ALWAYS_TEXT = """
-    native_batch_norm cudnn_batch_norm miopen_batch_norm batch_norm_update_stats
-    fused_moving_avg_obs_fake_quant
-"""
-_WRITES_STATE_ALWAYS = frozenset(_WRITES_STATE_ALWAYS_TEXT.split())
-_TORCH_PACKAGES = frozenset({"torch", "_operator", "builtins", "math"})
-
 _IMMUTABLE = (int, float, complex, str, torch.Size, torch.SymInt, torch.SymFloat, torch.SymBool)
 """What nobody can write in place, and what holds no memory of a tensor; a ``bool`` is an ``int``."""
-
-_CONTAINER_WRITES_TEXT = """
-    append extend insert pop popitem remove clear update setdefault reverse
-"""
-_CONTAINER_WRITES = frozenset(_CONTAINER_WRITES_TEXT.split())
-"""Methods of lists and dictionaries that change them; ``sort`` is one of tensors as well, which does not."""
 
 
 class Writes:
@@ -170,7 +111,7 @@ class Writes:
         holders = self._holders
         immutable = {node for node in self._position if isinstance(known_result(node), _IMMUTABLE)}
         for node, position in self._position.items():
-            if called_name(node) in _STATE_FUNCTIONS:
+            if sets_global_state(node):
                 self._state_changes.append(position)
             writes = [value for value in written_inputs(node, self._graph_module) if value not in immutable]
             written.extend((value, position) for value in writes)
@@ -221,23 +162,7 @@ def _may_return_view(node: Node, graph_module: GraphModule) -> bool:
         return type(module) not in _NEW_TENSOR_MODULES or bool(getattr(module, "inplace", False))
     if node.op not in ("call_function", "call_method"):
         return False
-    name = called_name(node)
-    if isinstance(node.target, torch._ops.OpOverload):
-        return _overload_may_return_view(node.target)
-    if name not in _NEW_TENSOR_FUNCTIONS or node.target in (max, min, operator.concat):
-        return True  # those of Python return one of the objects that they are given, or hold them
-    return name in ("add", "mul") and _joins_sequences(node)
-
-
-def _overload_may_return_view(overload: torch._ops.OpOverload) -> bool:
-    schema = overload._schema
-    if any(result.alias_info is not None for result in schema.returns):
-        return True
-    # Torch holds operators to their schema that have a kernel of their own; a composite one may return what
-    # it is given, as dropout does in evaluation mode.
-    is_composite = overload.has_kernel_for_dispatch_key(torch._C.DispatchKey.CompositeImplicitAutograd)
-    is_torchs = overload.namespace in ("aten", "prims")
-    return not is_torchs or (is_composite and overload._opname not in _NEW_TENSOR_FUNCTIONS)
+    return may_alias(node) or (called_name(node) in ("add", "mul") and _joins_sequences(node))
 
 
 def _joins_sequences(node: Node) -> bool:
@@ -265,7 +190,8 @@ def _may_be_sequence(value: Any) -> bool:
         return _joins_sequences(value)
     if name == "getitem":
         return isinstance(value.args[1], slice) and _may_be_sequence(value.args[0])
-    return name in _SEQUENCES
+    called = operator_of(value)
+    return called is not None and called.returns_sequence
 
 
 def written_inputs(node: Node, graph_module: GraphModule) -> list[Node]:
@@ -273,51 +199,7 @@ def written_inputs(node: Node, graph_module: GraphModule) -> list[Node]:
     if node.op == "call_module":
         module = graph_module.get_submodule(str(node.target))
         return node.all_input_nodes if any(map(_may_write, module.modules())) else []
-    if node.op == "call_method":
-        name = called_name(node)
-        writes = _writes_by_name(name) or name in _CONTAINER_WRITES
-        return _first_input(node) if writes else _out_inputs(node)
-    if node.op == "call_function":
-        return _written_by_function(node)
-    return []
-
-
-def is_of_torch(function: object) -> bool:
-    """Tell whether a function is one of torch, ``operator``, ``builtins`` or ``math``, known by its name."""
-    module = getattr(function, "__module__", None) or "torch"
-    return str(module).partition(".")[0] in _TORCH_PACKAGES
-
-
-def _written_by_function(node: Node) -> list[Node]:
-    target: Any = node.target
-    if isinstance(target, torch._ops.OpOverload):
-        return node.all_input_nodes if target._schema.is_mutable else []
-    if getattr(target, "only_reads", False):
-        return []
-    if not is_of_torch(target):
-        return node.all_input_nodes  # somebody's own function may do anything
-    name = called_name(node)
-    flag_at = _FLAGGED_INPLACE.get(name)
-    in_place = node.kwargs.get("inplace", False)
-    if flag_at is not None and len(node.args) > flag_at:
-        in_place = node.args[flag_at]
-    if _writes_by_name(name) or in_place is not False:
-        return _first_input(node)
-    state_at, flag, default = _WRITES_STATE.get(name, (0, "", False))
-    writes_state = flag and _flag(node, state_at, flag, default) not in (False, None)
-    if writes_state or name in _WRITES_STATE_ALWAYS:
-        return node.all_input_nodes
-    return _out_inputs(node)
-
-
-def _flag(node: Node, position: int, name: str, default: bool) -> object:
-    return node.args[position] if len(node.args) > position else node.kwargs.get(name, default)
-
-
-def _writes_by_name(name: str) -> bool:
-    return name in _INPLACE_OPERATORS or (
-        name.endswith("_") and not name.endswith("__") and name not in ("and_", "or_", "not_", "is_")
-    )
+    return written_arguments(node) if node.op in ("call_method", "call_function") else []
 
 
 def _storage(node: Node, graph_module: GraphModule) -> int | None:
@@ -327,18 +209,6 @@ def _storage(node: Node, graph_module: GraphModule) -> int | None:
     if not isinstance(value, torch.Tensor) or value.layout is not torch.strided:
         return None
     return storage_of(value)
-
-
-def _first_input(node: Node) -> list[Node]:
-    return node.all_input_nodes[:1]
-
-
-def _out_inputs(node: Node) -> list[Node]:
-    out = node.kwargs.get("out")
-    if out is None:
-        return []
-    values = out if isinstance(out, tuple | list) else (out,)
-    return [value for value in values if isinstance(value, Node)]
 
 
 def _keeps_state(module: nn.Module) -> bool:

@@ -18,6 +18,7 @@ from fxlab.running import (
     call_arguments,
     generators_kept,
     given_arguments,
+    gradients_for,
     named_arguments,
     seed_generators,
 )
@@ -190,7 +191,7 @@ def _times(
     models: dict[str, GraphModule], inputs: Inputs, rounds: int, min_seconds: float
 ) -> dict[str, list[float]]:
     """Return the seconds that one call of each model took in each round."""
-    with RestoringStack(torch.no_grad(), generators_kept()):
+    with RestoringStack(gradients_for(models["original"]), generators_kept()):
         try:
             timed = {name: _Timed(model, inputs) for name, model in models.items()}
             for model in timed.values():

@@ -12,7 +12,15 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from fxlab.interrupts import RestoringStack
 from fxlab.model_state import state_kept, value_at
-from fxlab.running import Inputs, call_arguments, cuda_devices_in_use, generators_kept, named_arguments
+from fxlab.running import (
+    Inputs,
+    call_arguments,
+    cuda_devices_in_use,
+    detached,
+    generators_kept,
+    gradients_for,
+    named_arguments,
+)
 from fxlab.tensors import tensors_by_path
 from fxlab.validation.decisions import Decisions
 from fxlab.validation.outputs import INPUT, STATE
@@ -98,13 +106,14 @@ def run_in_float64(
     )
     written = tuple(written)
     state = interpreter.keep(path.removeprefix(STATE) for path in written if path.startswith(STATE))
-    with RestoringStack(torch.no_grad(), generators_kept(), state_kept(graph_module, watch=False)):
-        output = interpreter.run(*arguments)
+    kept = generators_kept(), state_kept(graph_module, watch=False)
+    with RestoringStack(gradients_for(graph_module), *kept):
+        output = detached(interpreter.run(*arguments))
     now = {STATE + name: tensor for name, tensor in state.items()}
     if written:
         inputs_now = tensors_by_path(named_arguments(graph_module, args, kwargs))
         now |= {INPUT + path: tensor for path, tensor in inputs_now.items()}
-    asked = {path: now[path] for path in written if path in now}
+    asked = {path: now[path].detach() for path in written if path in now}
     return Float64Result(output, tuple(interpreter.in_own_dtype), asked)
 
 

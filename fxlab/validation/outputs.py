@@ -1,13 +1,24 @@
 """What a model computes: the tensors that it returns, and those that it writes."""
 
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 
+from fxlab.interrupts import RestoringStack
 from fxlab.model_state import state_kept, value_at
-from fxlab.running import Inputs, given_arguments, named_arguments, run
+from fxlab.running import (
+    Inputs,
+    call_arguments,
+    detached,
+    generators_kept,
+    given_arguments,
+    named_arguments,
+    seed_generators,
+    with_gradients_if_needed,
+)
 from fxlab.tensors import same_bits, tensors_by_path
 
 INPUT, STATE, GRADIENT = "written input ", "written state ", "gradient of "
@@ -44,22 +55,24 @@ def observed(model: torch.nn.Module, name: str, inputs: Inputs) -> Observed:
     ValueError
         If it does not run; the message begins with ``name``.
     """
-    arguments: list[dict[str, Any]] = []
 
-    def called(*args: Any, **kwargs: Any) -> Any:
-        arguments.append(named_arguments(model, args, kwargs))
-        return model(*args, **kwargs)
+    def run(gradients: AbstractContextManager[Any]) -> tuple[dict[str, torch.Tensor], ...]:
+        args, kwargs = call_arguments(inputs)
+        after = named_arguments(model, args, kwargs)
+        with RestoringStack(gradients, generators_kept()), state_kept(model) as state:
+            seed_generators(0)
+            returned = state.apart(tensors_by_path(detached(model(*args, **kwargs))))
+            state_written = state.written()
+        return returned, state_written, tensors_by_path(detached(after))
 
     try:
-        with state_kept(model) as state:
-            returned = state.apart(tensors_by_path(run(called, inputs)))
-            state_written = state.written()
+        returned, state_written, after = with_gradients_if_needed(model, run)
     except Exception as error:  # whatever a model raises for inputs that it does not take
         raise ValueError(
             f"{name}: the {type(model).__name__} does not run on these inputs: {error}"
         ) from error
     before = named_arguments(model, *given_arguments(inputs))
-    written = written_inputs(before, arguments[-1])
+    written = written_inputs(before, after)
     written |= {STATE + path: tensor for path, tensor in state_written.items()}
 
     def unwritten(path: str) -> torch.Tensor | None:

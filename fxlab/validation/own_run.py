@@ -10,7 +10,7 @@ from torch.fx import GraphModule, Interpreter, Node
 from fxlab.interrupts import RestoringStack
 from fxlab.model_state import state_kept
 from fxlab.nested import Path, map_tensors, parted, put_together, tensors_inside
-from fxlab.running import Inputs, generators_kept, seed_generators
+from fxlab.running import Inputs, generators_kept, gradients_for, seed_generators
 from fxlab.validation.decisions import DecisionMode, Decisions
 
 Dtypes: TypeAlias = dict[Path, torch.dtype]
@@ -38,7 +38,8 @@ class OwnRun:
 
         interpreter = OwnInterpreter(self._graph_module)
         arguments = placeholder_values(self._graph_module, self._inputs)
-        with RestoringStack(torch.no_grad(), generators_kept(), state_kept(self._graph_module)):
+        kept = generators_kept(), state_kept(self._graph_module)
+        with RestoringStack(gradients_for(self._graph_module), *kept):
             seed_generators(0)
             interpreter.run(*arguments)
         return interpreter

@@ -11,7 +11,7 @@ from torch.utils import _pytree as pytree
 
 from fxlab.interrupts import RestoringStack
 from fxlab.model_state import state_kept
-from fxlab.running import Inputs, cuda_devices_in_use, generators_kept, seed_generators
+from fxlab.running import Inputs, cuda_devices_in_use, generators_kept, gradients_for, seed_generators
 from fxlab.validation.arguments import inputs_or_examples, runnable_graph
 from fxlab.validation.float64_run import placeholder_values
 from fxlab.validation.flops import FlopCount
@@ -132,7 +132,7 @@ def _run(interpreter: Interpreter, inputs: Inputs) -> None:
     assert isinstance(graph_module, GraphModule)
     try:
         arguments = placeholder_values(graph_module, inputs)
-        with RestoringStack(torch.no_grad(), generators_kept()):
+        with RestoringStack(gradients_for(graph_module), generators_kept()):
             seed_generators(0)
             interpreter.run(*arguments)
     except Exception as error:  # whatever a model raises for inputs that it does not take

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,7 +11,7 @@ from torch.fx import GraphModule, Interpreter, Node
 from torch.utils import _pytree as pytree
 
 from fxlab.interrupts import RestoringStack
-from fxlab.running import Inputs, seed_generators
+from fxlab.running import Inputs, seed_generators, takes_derivatives
 from fxlab.tensors import tensors_by_path
 from fxlab.validation.float64_run import (
     Float64Interpreter,
@@ -73,6 +74,9 @@ class SideBySide:
         self, original: GraphModule, transformed: GraphModule, inputs: Inputs, *, in_float64: bool = False
     ) -> None:
         self._matching = matched(original, transformed)
+        self._takes_derivatives = any(
+            takes_derivatives(node) for graph in (original, transformed) for node in graph.graph.nodes
+        )
         self._first = _Lane(original, "original", inputs)
         self._second = _Lane(transformed, "transformed", inputs)
         self._again = _Lane(transformed, "transformed", inputs)
@@ -92,7 +96,7 @@ class SideBySide:
         finished = None
         for node in self._second.graph.nodes:
             # Not around the yield: the mode is the caller's there.
-            with RestoringStack(torch.no_grad()):
+            with self._gradients():
                 if finished is not None:
                     self._finish(finished)
                 pair = self._step(node)
@@ -109,10 +113,18 @@ class SideBySide:
             self._run_original_up_to(other)
             expected, accumulated = self._first.values[other], self._second.values[node]
             if _comparable(expected, accumulated):
-                introduced = expected if node in self._matching.unchanged else self._on_originals(node)
+                introduced = expected if self._is_same_step(node) else self._on_originals(node)
                 return Pair(node, other, expected, accumulated, introduced, lambda: self._in_float64(node))
             self._incomparable.update((node, other))
         return None
+
+    def _gradients(self) -> AbstractContextManager[Any]:
+        """Return a context without gradients, or with them if either graph takes derivatives itself."""
+        return RestoringStack(torch.enable_grad() if self._takes_derivatives else torch.no_grad())
+
+    def _is_same_step(self, node: Node) -> bool:
+        """Tell whether a node does what its original does; a derivative is one of all that came before it."""
+        return node in self._matching.unchanged or takes_derivatives(node)
 
     def _finish(self, node: Node) -> None:
         """Compute what later nodes need of this one, and drop what no node needs any more."""
@@ -154,7 +166,7 @@ class SideBySide:
         if self._exact is None:
             raise ValueError("in_float64: nothing was kept to run in float64. Give in_float64=True.")
         other = self._matching.originals[node]
-        with RestoringStack(torch.no_grad()):
+        with self._gradients():
             transformed = self._exact.transformed(node, self._value_for_second)
             return Exact(self._exact.original(other, self._value_for_first), transformed[0], transformed[1:])
 

@@ -7,7 +7,7 @@ from agreement import assert_agree
 from torch import nn
 from torch.nn import functional as F
 
-from fxlab.tracing import example_inputs, symbolic_trace
+from fxlab.tracing import TraceError, example_inputs, symbolic_trace
 
 SIZES = {
     "vocab_size": 100,
@@ -54,6 +54,40 @@ def test_shapes_are_those_that_torch_computes(shapes):
     assert traced.meta["trace"].rung == "fixed shapes"
     (node,) = (node for node in traced.graph.nodes if "grouped_mm" in str(node.target))
     assert node.meta["val"].shape == Product()(a, b).shape
+
+
+LAYERS = {
+    "strided": (nn.Conv2d(4, 6, 3, 2, 1), (2, 4, 9, 8)),
+    "grouped and dilated": (nn.Conv2d(4, 6, 3, dilation=2, groups=2), (3, 4, 9, 7)),
+    "of one pixel": (nn.Conv2d(4, 4, 1, bias=False), (2, 4, 1, 1)),
+    "of one channel": (nn.Conv2d(1, 1, 1), (2, 1, 5, 5)),
+    "of a signal": (nn.Conv1d(4, 5, 3, 2), (2, 4, 9)),
+    "of a volume": (nn.Conv3d(2, 3, 3, 2, 1), (2, 2, 5, 6, 7)),
+    "padded to the same size": (nn.Conv2d(4, 4, 3, padding="same"), (2, 4, 5, 5)),
+    "norm": (nn.BatchNorm2d(4).eval(), (2, 4, 5, 6)),
+    "norm of rows": (nn.BatchNorm1d(4).eval(), (3, 4)),
+    "norm in training": (nn.BatchNorm2d(4), (2, 4, 5, 6)),
+}
+
+
+@pytest.mark.parametrize("channels_last", [False, True])
+@pytest.mark.parametrize("name", LAYERS)
+def test_convolutions_and_norms_have_the_shapes_and_strides_that_torch_computes(name, channels_last):
+    layer, shape = LAYERS[name]
+    given = torch.randn(shape)
+    if channels_last and len(shape) == 4:
+        given = given.contiguous(memory_format=torch.channels_last)
+    expected = layer(given)
+    for dynamic in (False, True):
+        graph = symbolic_trace(nn.Sequential(layer), given, dynamic=dynamic, check=False).graph
+        (made,) = (node.meta["val"] for node in graph.find_nodes(op="call_module"))
+        sizes = [int(size) for size in (*made.shape, *made.stride())]
+        assert sizes == [*expected.shape, *expected.stride()]
+
+
+def test_a_kernel_that_does_not_fit_is_an_error_in_the_words_of_torch():
+    with pytest.raises(TraceError, match=r"[Kk]ernel size"):
+        symbolic_trace(nn.Sequential(nn.Conv2d(3, 4, 7)), torch.randn(2, 3, 5, 5))
 
 
 def test_the_number_of_steps_is_followed():

@@ -772,10 +772,14 @@ def test_a_number_read_out_and_used_as_one_is_followed():
     agree(lambda x: x * x.sum().item())
 
 
-def test_a_call_that_torch_does_not_show_is_refused_unless_it_is_in_a_leaf():
-    module = nn.Sequential(OfTensors(torch.func.grad(lambda x: (x * x).sum())), nn.ReLU())
+def test_a_call_that_torch_does_not_show_is_refused_unless_a_part_around_it_is_one_node():
+    part = OfTensors(torch.func.grad(lambda x: (x * x).sum()))
+    module = nn.Sequential(part, nn.ReLU())
     with pytest.raises(TraceError, match="leaf_modules"):
-        symbolic_trace(module, (torch.randn(3, 4),))
+        symbolic_trace(part, (torch.randn(3, 4),))
+    with pytest.warns(TraceWarning, match=r"derivative of torch\.func"):
+        traced = symbolic_trace(module, (torch.randn(3, 4),))
+    assert_agree(traced, module, (torch.randn(5, 4),))
     traced = symbolic_trace(module, (torch.randn(3, 4),), leaf_modules=[OfTensors])
     assert_agree(traced, module, (torch.randn(5, 4),))
 

@@ -27,7 +27,7 @@ class LearnsLate(nn.Module):
         return before, together, after
 
 
-@pytest.fixture(params=["bert", "llama", "t5", "swin", "learns late"])
+@pytest.fixture(params=["bert", "llama", "t5", "learns late"])
 def model_and_inputs(request):
     if request.param == "learns late":
         return LearnsLate(), {"x": torch.randn(4), "y": torch.randn(4)}
@@ -40,7 +40,7 @@ def test_the_same_graph_is_recorded(model_and_inputs, monkeypatch):
     model, inputs = model_and_inputs
     remembered = symbolic_trace(model, inputs)
     tracing = sys.modules["fxlab.tracing.symbolic_trace"]  # the attribute of this name is the function
-    monkeypatch.setattr(tracing, "arithmetic_remembered", lambda sizes: nullcontext())
+    monkeypatch.setattr(tracing, "arithmetic_remembered", lambda sizes, work: nullcontext())
     computed = symbolic_trace(model, inputs)
     assert remembered.code == computed.code
     assert remembered.meta["trace"] == computed.meta["trace"]

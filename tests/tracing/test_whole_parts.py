@@ -12,7 +12,7 @@ from torch import nn
 
 import fxlab
 from fxlab.tensors import same_bits
-from fxlab.tracing.report import WHOLE, TraceWarning
+from fxlab.tracing.report import DYNAMIC, WHOLE, TraceWarning
 
 
 def scan(x: torch.Tensor, decay: torch.Tensor, state: torch.Tensor | None = None):
@@ -67,6 +67,7 @@ class Recurrent(nn.Module):
 
     def forward(self, x):
         hidden, state = self.call(self.before(x), self.decay)
+        hidden += 1
         return self.after(hidden), state
 
 
@@ -402,3 +403,53 @@ def test_another_number_of_items_is_refused_before_one_is_taken():
     for other in ([5], [2, 2, 1]):
         with pytest.raises(AssertionError, match="traced for Merger giving tensors"):
             traced(x, torch.tensor(other))
+
+
+def padded(x: torch.Tensor) -> tuple[torch.Tensor, int]:
+    """Pad to whole chunks of four time steps."""
+    missing = -x.shape[1] % 4
+    if missing > 0:
+        x = nn.functional.pad(x, (0, 0, 0, missing))
+    return x, missing
+
+
+def in_chunks(x: torch.Tensor) -> torch.Tensor:
+    """Sum up within chunks of four time steps."""
+    chunks, missing = padded(x)
+    chunks = chunks.unflatten(1, (-1, 4)).cumsum(2).flatten(1, 2)
+    return chunks[:, : x.shape[1]] if missing > 0 else chunks
+
+
+class Chunked(nn.Module):
+    def __init__(self, decides: bool) -> None:
+        super().__init__()
+        self.before, self.after = nn.Linear(4, 6), nn.Linear(6, 3)
+        self.decides = decides
+
+    def forward(self, x):
+        x = self.before(x)
+        if not self.decides:
+            return self.after(in_chunks(x))
+        chunks, missing = padded(x)
+        return self.after(chunks[:, :-missing] if missing > 0 else chunks)
+
+
+def test_lengths_of_every_remainder_are_right_where_a_function_pads_them():
+    model = Chunked(decides=False)
+    traced = traced_quietly(model, torch.randn(2, 6, 4))
+    assert traced.meta["trace"].rung == WHOLE
+    assert [node.target for node in traced.graph.nodes if node.op == "call_module"] == ["before", "after"]
+    for steps in (6, 8, 4, 13, 16, 3, 1):
+        x = torch.randn(3, steps, 4)
+        assert same_bits(traced(x), model(x))
+
+
+def test_nothing_stays_whole_if_the_model_itself_decides_on_the_remainder_too():
+    model = Chunked(decides=True)
+    traced = traced_quietly(model, torch.randn(2, 6, 4))
+    assert traced.meta["trace"].rung == DYNAMIC
+    assert not traced.meta["trace"].of_kind("kept whole")
+    x = torch.randn(3, 9, 4)
+    assert same_bits(traced(x), model(x))
+    with pytest.raises(AssertionError, match="traced for"):
+        traced(torch.randn(3, 8, 4))

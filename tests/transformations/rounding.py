@@ -19,6 +19,8 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.conv import _ConvNd, _ConvTransposeNd
 from torch.utils import _pytree as pytree
 
+from fxlab.modes import RequireModes
+
 
 @dataclass
 class Bounded:
@@ -87,6 +89,8 @@ class RoundingBound(fx.Interpreter):
 
     def call_module(self, target: str, args: Any, kwargs: Any) -> Bounded:
         module = self.fetch_attr(target)
+        if isinstance(module, RequireModes):
+            return module()
         if not args and not kwargs:  # a parametrization
             return Bounded.exact(module())
         (x,) = (*args, *kwargs.values())

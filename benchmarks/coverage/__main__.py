@@ -1,0 +1,96 @@
+"""Measure coverage and write its pages: ``make coverage``, ``make coverage TASK=heads``, ...
+
+A tiny model of each architecture is built, run, traced, and compared with eager bit for bit: on the inputs
+it was traced on, and on others that it takes. Each runs in a process of its own, which is ended when it takes
+too long.
+"""
+
+from __future__ import annotations
+
+import argparse
+import functools
+import os
+from pathlib import Path
+
+from tqdm import tqdm
+
+from benchmarks.coverage.processes import all_results
+from benchmarks.coverage.results import Result
+
+DOCS = Path(__file__).parents[2] / "docs"
+HEADS, LIBRARIES, WHOLE_MODELS = "heads", "libraries", "whole"
+
+
+def main() -> None:
+    """Try all models, or those that are named, and write the page."""
+    parser = argparse.ArgumentParser(prog="benchmarks.coverage", description=__doc__.splitlines()[0])
+    parser.add_argument("names", nargs="*", help="models to try, with no page; all if none is named")
+    parser.add_argument("--workers", type=int, default=os.cpu_count() or 1)
+    parser.add_argument(
+        "--task",
+        default="base",
+        help=f"the head that transformers' models have, {HEADS}: each of them, {WHOLE_MODELS}: none, "
+        f"but inputs of every kind, or {LIBRARIES}: models of other libraries",
+    )
+    options = parser.parse_args()
+    if options.task == LIBRARIES:
+        _libraries(options.names, options.workers)
+    else:
+        _architectures(options.names, options.task, options.workers)
+
+
+def _architectures(names: list[str], task: str, workers: int) -> None:
+    from benchmarks.coverage import architectures
+
+    known = architectures.tasks()
+    others = HEADS, WHOLE_MODELS, LIBRARIES
+    if task not in (*known, *others):
+        raise SystemExit(f"There is no task {task}. The tasks are: {', '.join((*known, *others))}.")
+    chosen = [other for other in known if other != architectures.BASE] if task == HEADS else [task]
+    by_task: dict[str, list[Result]] = {}
+    try:
+        for one in chosen:
+            models = names or _models(one)
+            tried = functools.partial(architectures.tried, task=one)
+            results = by_task[one] = []
+            found = all_results(models, tried, workers=workers)
+            results.extend(tqdm(found, total=len(models), unit="model", desc=one))
+    except KeyboardInterrupt:
+        print("Interrupted: what follows is about the architectures that were tried.")
+    for results in by_task.values():
+        results.sort(key=lambda result: result.name)
+    every = [result for results in by_task.values() for result in results]
+    if not names and task == architectures.BASE:
+        (DOCS / "coverage.md").write_text(architectures.report(every), encoding="utf-8")
+    elif not names and task == WHOLE_MODELS:
+        (DOCS / "coverage_whole.md").write_text(architectures.report_of_whole(every), encoding="utf-8")
+    elif not names and task == HEADS:
+        (DOCS / "coverage_heads.md").write_text(architectures.report_of_heads(by_task), encoding="utf-8")
+    else:
+        print(*every, sep="\n")
+    print("\n".join(architectures.counts(every)))
+
+
+def _models(task: str) -> list[str]:
+    from benchmarks.coverage import architectures
+    from benchmarks.whole_models import whole_types
+
+    if task == WHOLE_MODELS:
+        return whole_types(architectures.model_types(architectures.BASE))
+    return architectures.model_types(task)
+
+
+def _libraries(names: list[str], workers: int) -> None:
+    from benchmarks.coverage import libraries
+
+    results = libraries.all_rows(names, workers)
+    if names:
+        print(*results, sep="\n")
+    else:
+        (DOCS / "coverage_libraries.md").write_text(libraries.report(results), encoding="utf-8")
+        libraries.DONE.unlink(missing_ok=True)
+    print("\n".join(libraries.counts(results)))
+
+
+if __name__ == "__main__":
+    main()

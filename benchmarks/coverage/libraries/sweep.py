@@ -1,0 +1,126 @@
+"""Trying each row, and remembering what came of it, so that a run that was interrupted goes on."""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import json
+import time
+from collections.abc import Iterator
+from dataclasses import asdict
+from pathlib import Path
+
+import torch
+from torch import nn
+from tqdm import tqdm
+
+import fxlab
+from benchmarks.coverage.libraries.rows import Row
+from benchmarks.coverage.processes import all_results
+from benchmarks.coverage.results import INPUTS, WRONG, Result, compared, one_line
+from fxlab.running import run
+from fxlab.tracing.varied import varied_state
+
+LIBRARIES = {
+    "timm": "timm",
+    "torchvision": "torchvision",
+    "diffusers": "diffusers",
+    "torch_geometric": "torch-geometric",
+    "segmentation_models_pytorch": "segmentation-models-pytorch",
+    "x_transformers": "x-transformers",
+    "open_clip": "open_clip_torch",
+    "monai": "monai",
+    "kornia": "kornia",
+    "peft": "peft",
+    "torchao": "torchao",
+    "sentence_transformers": "sentence-transformers",
+    "chronos": "chronos-forecasting",
+}
+"""File of rows -> the package that its models are from."""
+DONE = Path(__file__).parents[3] / "build" / "coverage_libraries.jsonl"
+"""A result in each line. The file is removed when the page has been written."""
+_SECONDS = 400
+
+
+def all_rows(names: list[str], workers: int) -> list[Result]:
+    """Try all rows, or those that are named: ``timm``, ``timm/resnet``.
+
+    Parameters
+    ----------
+    names
+        Libraries and rows; all if there is none.
+    workers
+        How many processes run at a time.
+    """
+    known = {} if names else _done()
+    results: list[Result] = []
+    for library in LIBRARIES:
+        if names and not any(name.split("/")[0] == library for name in names):
+            continue
+        rows = {f"{library}/{row.name}": row for row in _rows_of(library)}
+        chosen = [name for name in rows if not names or name in names or library in names]
+        results += [known[name] for name in chosen if name in known]
+        pending = [name for name in chosen if name not in known]
+        found = all_results(pending, functools.partial(_tried, rows), workers=workers, seconds=_SECONDS)
+        for result in tqdm(found, total=len(pending), unit="model", desc=library):
+            if not names:
+                _keep(result)
+            results.append(result)
+    return results
+
+
+def _rows_of(library: str) -> Iterator[Row]:
+    # Here and not at the top: a library is in the memory of the processes that try its own models.
+    yield from importlib.import_module(f"benchmarks.coverage.libraries.{library}").ROWS
+
+
+def _tried(rows: dict[str, Row], name: str) -> Result:
+    """Build, run, trace and compare the model of one row."""
+    row, result = rows[name], Result(name)
+    torch.manual_seed(0)
+    try:
+        model = _with_varied_weights(row.build().eval())
+        inputs = row.made(row.sizes)
+        result.outcome = "not run"
+        run(model, inputs)
+    except Exception as error:  # whatever a library raises
+        result.reason = one_line(f"{type(error).__name__}: {error}")
+        return result
+    result.outcome = "not traced"
+    started = time.perf_counter()
+    try:
+        traced = fxlab.symbolic_trace(model, inputs)
+    except Exception as error:
+        result.reason = one_line(error)
+        return result
+    finally:
+        result.seconds = time.perf_counter() - started
+    result.note_trace(traced)
+    result.checks[INPUTS] = compared(model, traced, inputs) or WRONG
+    for words, values in row.others():
+        if (found := compared(model, traced, values)) is not None:
+            result.checks[words] = found
+    return result
+
+
+def _with_varied_weights(model: nn.Module) -> nn.Module:
+    """Let weights that start as all zeros or ones differ, so that what they do can be seen."""
+    state = varied_state(model)
+    with torch.no_grad():
+        for name, tensor in (*model.named_parameters(), *model.named_buffers()):
+            if name in state:
+                tensor.copy_(state[name])
+    return model
+
+
+def _done() -> dict[str, Result]:
+    if not DONE.exists():
+        return {}
+    rows = map(json.loads, DONE.read_text(encoding="utf-8").splitlines())
+    return {row["name"]: Result(**row) for row in rows}
+
+
+def _keep(result: Result) -> None:
+    DONE.parent.mkdir(exist_ok=True)
+    with DONE.open("a", encoding="utf-8") as file:
+        file.write(f"{json.dumps(asdict(result))}\n")

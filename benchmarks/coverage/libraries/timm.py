@@ -1,0 +1,130 @@
+"""One small model of each of timm's families, by the file that it is written in."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import timm
+from torch import nn
+
+from benchmarks.coverage.libraries.rows import Row, images, of_side
+
+# Name of the model: side of its images, and arguments that make it smaller.
+_MODELS: dict[str, tuple[int, dict[str, Any]]] = {
+    "beit_base_patch16_224": (64, {"img_size": 64, "depth": 2, "embed_dim": 96, "num_heads": 4}),
+    "halonet_h1": (256, {}),
+    "test_byobnet": (64, {}),
+    "cait_xxs24_224": (64, {"img_size": 64, "depth": 2}),
+    "coat_tiny": (64, {"img_size": 64}),
+    "convit_tiny": (64, {"img_size": 64, "depth": 3, "local_up_to_layer": 2}),
+    "convmixer_768_32": (64, {}),
+    "test_convnext": (64, {}),
+    "cpubone_nano": (64, {}),
+    "crossvit_9_240": (240, {}),
+    "csatv2": (64, {}),
+    "cs3darknet_m": (64, {}),
+    "cspnext_tiny": (64, {}),
+    "davit_tiny": (64, {"depths": (1, 1, 1, 1)}),
+    "deepseek_vit_412m": (84, {"depth": 2}),
+    "deit_tiny_patch16_224": (64, {"img_size": 64, "depth": 2}),
+    "densenet121": (64, {"block_config": (2, 2, 2, 2)}),
+    "dla46_c": (64, {}),
+    "dpn48b": (64, {}),
+    "edgenext_xx_small": (64, {}),
+    "efficientformer_l1": (224, {}),
+    "efficientformerv2_s0": (224, {}),
+    "test_efficientnet": (64, {}),
+    "efficientvim_m1": (64, {}),
+    "efficientvit_b0": (64, {}),
+    "efficientvit_m0": (224, {}),
+    "vit_tiny_patch16_dinov3_qkvb": (64, {"img_size": 64, "depth": 2}),
+    "fasternet_t0": (64, {}),
+    "fastvit_t8": (64, {}),
+    "focalnet_tiny_srf": (64, {}),
+    "gcvit_xxtiny": (224, {}),
+    "gemma4_vit_167m": (96, {"depth": 2}),
+    "ghostnet_050": (64, {}),
+    "hardcorenas_b": (64, {}),
+    "hgnetv2_b0": (64, {}),
+    "hiera_tiny_224": (224, {"embed_dim": 24, "stages": (1, 1, 2, 1)}),
+    "sam2_hiera_tiny": (128, {}),
+    "hrnet_w18_small": (64, {}),
+    "iformer_t": (64, {}),
+    "inception_next_atto": (64, {}),
+    "inception_resnet_v2": (96, {}),
+    "inception_v3": (96, {}),
+    "inception_v4": (96, {}),
+    "lcnetv2_small": (64, {}),
+    "levit_128s": (224, {}),
+    "lowformer_b0": (64, {}),
+    "test_mambaout": (64, {}),
+    "test_coatnet": (160, {}),
+    "maxvit_rmlp_pico_rw_256": (256, {}),
+    "poolformerv2_s12": (64, {}),
+    "gmlp_ti16_224": (64, {"img_size": 64}),
+    "mixer_s32_224": (64, {"img_size": 64}),
+    "lcnet_035": (64, {}),
+    "mobilenetv3_small_050": (64, {}),
+    "mobilenetv5_base": (64, {}),
+    "mobilevitv2_050": (64, {}),
+    "mobilevit_xxs": (64, {}),
+    "mvitv2_tiny": (224, {}),
+    "naflexvit_base_patch16_parfac_gap": (64, {"depth": 2, "embed_dim": 96, "num_heads": 4}),
+    "nasnetalarge": (96, {}),
+    "nest_tiny": (224, {}),
+    "nextvit_small": (64, {}),
+    "test_nfnet": (64, {}),
+    "pit_ti_224": (224, {}),
+    "pnasnet5large": (96, {}),
+    "pvt_v2_b0": (64, {}),
+    "qwen3_vit_88m": (96, {"depth": 2}),
+    "rdnet_tiny": (64, {}),
+    "regnetx_002": (64, {}),
+    "repghostnet_050": (64, {}),
+    "repvit_m1": (64, {}),
+    "res2next50": (64, {"layers": (1, 1, 1, 1)}),
+    "resnest14d": (64, {}),
+    "test_resnet": (64, {}),
+    "resnetv2_18": (64, {}),
+    "rexnet_100": (64, {}),
+    "selecsls42": (64, {}),
+    "legacy_seresnet18": (64, {}),
+    "sequencer2d_s": (224, {"embed_dims": (24, 48, 48, 48), "layers": (1, 1, 1, 1)}),
+    "shvit_s1": (64, {}),
+    "skresnet18": (64, {}),
+    "starnet_s050": (64, {}),
+    "swiftformer_xs": (224, {}),
+    "swin_tiny_patch4_window7_224": (224, {"embed_dim": 24, "depths": (1, 2, 2, 1)}),
+    "swinv2_tiny_window8_256": (256, {"embed_dim": 24, "depths": (1, 2, 2, 1)}),
+    "swinv2_cr_tiny_224": (224, {"embed_dim": 24, "depths": (1, 2, 2, 1)}),
+    "swinv2_cr_tiny_ns_224": (224, {"embed_dim": 24, "depths": (1, 2, 2, 1)}),
+    "tiny_vit_5m_224": (224, {}),
+    "tnt_s_patch16_224": (224, {"depth": 2}),
+    "tresnet_m": (64, {}),
+    "twins_pcpvt_small": (224, {"depths": (1, 1, 1, 1)}),
+    "twins_svt_small": (224, {"depths": (1, 1, 2, 1)}),
+    "vgg11": (64, {}),
+    "visformer_tiny": (224, {}),
+    "vitamin_small_224": (224, {}),
+    "vit_tiny_patch16_224": (64, {"img_size": 64, "depth": 2}),
+    "vit_tiny_r_s16_p8_224": (224, {"depth": 2}),
+    "vit_relpos_small_patch16_224": (64, {"img_size": 64, "depth": 2}),
+    "samvit_base_patch16_224": (64, {"img_size": 64, "depth": 2, "embed_dim": 96, "num_heads": 4}),
+    "test_vit": (160, {}),
+    "volo_d1_224": (224, {}),
+    "vovnet39a": (64, {}),
+    "xception41": (96, {}),
+    "xception": (96, {}),
+    "xcit_nano_12_p16_224": (64, {"depth": 2}),
+}
+
+
+def _built(name: str, arguments: dict[str, Any]) -> nn.Module:
+    return timm.create_model(name, pretrained=False, num_classes=10, **arguments)
+
+
+ROWS = [
+    Row(name, partial(_built, name, arguments), images(), of_side(side))
+    for name, (side, arguments) in _MODELS.items()
+]

@@ -1,0 +1,133 @@
+"""The result of tracing one model and comparing it with eager, and how results are counted."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from fxlab.running import run
+from fxlab.tensors import same_bits, tensors_by_path
+from fxlab.tracing.report import BATCH, DATA, DYNAMIC, FIXED, REAL, REFUSAL, WHOLE
+from fxlab.tracing.size_guards import THOUGH
+
+RIGHT, REFUSED, WRONG = _HOW = "right", "refused", "wrong"
+NOT_TRIED = ("not built", "no inputs", "not run")
+INPUTS = "the inputs"
+_SITE = Path(torch.__file__).parents[1]
+
+
+@dataclass
+class Result:
+    """The outcome of one model."""
+
+    name: str
+    outcome: str = "not built"
+    """What it was traced on, or ``not traced``; or why that was not tried."""
+    reason: str = ""
+    seconds: float = 0.0
+    nodes: int = 0
+    checks: dict[str, str] = field(default_factory=dict)
+    """How the graph compares with eager on ``the inputs``, and on others that the model takes."""
+
+    @property
+    def is_right(self) -> bool:
+        return self.checks.get(INPUTS) == RIGHT
+
+    @property
+    def is_right_everywhere(self) -> bool:
+        return set(self.checks.values()) == {RIGHT}
+
+    @property
+    def is_limited(self) -> bool:
+        """Whether the graph holds for less than the model does, or could not be traced at its best."""
+        is_partial = bool(self.checks) and not self.is_right_everywhere
+        return is_partial or self.outcome not in (*NOT_TRIED, DYNAMIC)
+
+    def note_trace(self, traced: nn.Module) -> None:
+        """Note what a trace says of itself."""
+        report = traced.meta["trace"]
+        self.outcome, self.nodes = report.rung, len(traced.graph.nodes)
+        limits = [f"{f.what} {f.detail} {f.where}" for f in report.findings if THOUGH in f.detail]
+        self.reason = one_line(reasons[0]) if (reasons := [*report.steps_down, *limits]) else ""
+
+
+def compared(model: nn.Module, traced: nn.Module, inputs: Any) -> str | None:
+    """Tell whether two modules give the same bits; nothing if the model does not take the inputs."""
+    try:
+        expected = tensors_by_path(run(model, inputs))
+    except Exception:  # whatever the model raises for inputs that it does not take
+        return None
+    try:
+        actual = tensors_by_path(run(traced, inputs))
+    except AssertionError as error:
+        return REFUSED if str(error).startswith(REFUSAL) else WRONG
+    except Exception:  # as may what is recorded
+        return WRONG
+    if actual.keys() != expected.keys():
+        return WRONG
+    if all(same_bits(actual[path], expected[path]) for path in expected):
+        return RIGHT
+    again = tensors_by_path(run(model, inputs))  # no two runs of some models agree
+    return WRONG if all(same_bits(again[path], expected[path]) for path in expected) else RIGHT
+
+
+def summary(results: Sequence[Result], *, models: str, others: str) -> list[str]:
+    """Return the counts, as lines of a table.
+
+    Parameters
+    ----------
+    results
+        The results.
+    models, others
+        What is counted, and the inputs that a graph is tried on besides those that it was traced on.
+    """
+    run_eagerly = [r for r in results if r.outcome not in NOT_TRIED]
+    right = sum(r.is_right for r in run_eagerly)
+    everywhere = sum(r.is_right_everywhere for r in run_eagerly)
+    counts = Counter(r.outcome for r in results)
+    checks = [set(r.checks.values()) for r in run_eagerly]
+    share = max(1, len(run_eagerly)) / 100
+    return [
+        f"| | {models} | |",
+        "|---|---|---|",
+        f"| that a tiny model runs eagerly of | {len(run_eagerly)} | of {len(results)} |",
+        f"| a graph gives eager's own bits | {right} | {right / share:.1f}% |",
+        f"| and {others} too | {everywhere} | {everywhere / share:.1f}% |",
+        f"| a graph refuses another size, in words | {sum(REFUSED in found for found in checks)} | |",
+        f"| a graph gives other numbers than eager | {sum(WRONG in found for found in checks)} | |",
+        *(f"| traced on {rung} | {counts[rung]} | |" for rung in (DYNAMIC, DATA, WHOLE, BATCH, FIXED, REAL)),
+    ]
+
+
+def limits_cells(result: Result) -> str:
+    """Return what a graph was traced on, where it is right and why not elsewhere, as cells of a table."""
+    return f"{result.outcome} | {_checked(result)} | {cell(result.reason)}"
+
+
+def _checked(result: Result) -> str:
+    places = {how: [at for at, found in result.checks.items() if found == how] for how in _HOW}
+    return "; ".join(f"{how}: {', '.join(at)}" for how, at in places.items() if at) or "nowhere"
+
+
+def cell(text: str) -> str:
+    """Return a text as it can stand in a cell of a table."""
+    return text.replace("|", "\\|").replace("<", "&lt;")[:240]
+
+
+def one_line(error: object) -> str:
+    """Return an error in one line, without the folder that packages are installed in."""
+    text = " ".join(str(error).split()) or type(error).__name__
+    return text.replace(f"{_SITE}/", "")[:400]
+
+
+def versions(*names: str) -> str:
+    """Return packages with their versions, in words."""
+    from importlib.metadata import version
+
+    return ", ".join(f"{name} {version(name).split('+')[0]}" for name in names)

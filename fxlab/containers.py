@@ -1,0 +1,82 @@
+"""Lists, dicts and the like that a model holds, read and written by the methods of the built-in classes.
+
+Their own classes may refuse to be written, count what is read or answer in other ways, as a frozen
+configuration does. Nor is an object asked for its class, which it may give wrongly.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict, deque
+from collections.abc import Iterator
+from itertools import starmap
+from typing import Any, TypeGuard, TypeVar
+
+_BUILT_IN: tuple[type[Any], ...] = (OrderedDict, dict, list, set, deque)
+_Class = TypeVar("_Class")
+_PLAIN = (bool, int, float, complex, str)
+
+
+def is_a(value: Any, *classes: type[_Class]) -> TypeGuard[_Class]:
+    """Tell whether a value is an instance of a class, whatever it says itself."""
+    return issubclass(type(value), classes)
+
+
+def contents(value: Any) -> Any:
+    """Return a copy of the contents of a list, dict, set or deque, ``None`` of anything else."""
+    if (built_in := _built_in(value)) is None:
+        return None
+    return list(built_in.items(value)) if issubclass(built_in, dict) else list(built_in.__iter__(value))
+
+
+def put_back(value: Any, before: Any) -> None:
+    """Give a container the contents that :func:`contents` has returned, unless it still has them."""
+    if before is None or has_contents(value, before):
+        return
+    built_in: Any = _built_in(value)
+    built_in.clear(value)
+    for item in before:
+        if issubclass(built_in, dict):
+            built_in.__setitem__(value, *item)
+        elif built_in is set:
+            built_in.add(value, item)
+        else:
+            built_in.append(value, item)
+
+
+def has_contents(value: Any, before: Any) -> bool:
+    """Tell whether a container still has the contents that :func:`contents` has returned before."""
+    now = contents(value)
+    if len(now) != len(before):
+        return False
+    pairs = zip(now, before, strict=True)
+    if is_a(value, dict):
+        return all(is_same(key, old) and item is old_item for (key, item), (old, old_item) in pairs)
+    return all(starmap(is_same, pairs))
+
+
+def is_same(one: Any, other: Any) -> bool:
+    """Tell whether two values are the same object, or plain values that are equal.
+
+    A symbolic number is not asked whether it is equal: that would be a decision of the model.
+    """
+    if one is other:
+        return True
+    plain = next((cls for cls in _PLAIN if is_a(one, cls)), None)
+    return plain is not None and type(one) is type(other) and plain.__eq__(one, other) is True
+
+
+def replaceable_items(value: Any) -> Iterator[tuple[Any, Any]]:
+    """Yield keys and values of a dict, indices and items of a list or deque."""
+    kept = contents(value)
+    if kept is not None and not is_a(value, set):
+        yield from kept if is_a(value, dict) else enumerate(kept)
+
+
+def replace_item(value: Any, key: Any, item: Any) -> None:
+    """Put another item into a container, at a key or index that :func:`replaceable_items` has given."""
+    built_in: Any = _built_in(value)
+    built_in.__setitem__(value, key, item)
+
+
+def _built_in(value: Any) -> type[Any] | None:
+    return next(cls for cls in _BUILT_IN if is_a(value, cls)) if is_a(value, *_BUILT_IN) else None

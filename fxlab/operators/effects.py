@@ -1,0 +1,113 @@
+"""What a call of a function or method does besides returning a result."""
+
+from typing import Any
+
+from torch._ops import OpOverload
+from torch.fx import Node
+
+from fxlab.operators.exceptions import UNINITIALISED, WRITES_STATE
+from fxlab.operators.operator import Operator, operator_of
+from fxlab.operators.python_functions import (
+    CONTAINER_WRITES,
+    FACTS,
+    LAYOUT,
+    NUMBER_ATTRIBUTES,
+    NUMBERS,
+    SETS_STATE,
+    VIEW_ATTRIBUTES,
+)
+
+
+def written_arguments(node: Node) -> list[Node]:
+    """Return the nodes whose values a ``call_function`` or ``call_method`` node may write in place.
+
+    Somebody's own function may write all that it is given, unless it says ``only_reads = True``.
+    """
+    operator = operator_of(node)
+    if operator is None:
+        return [] if getattr(node.target, "only_reads", False) else node.all_input_nodes
+    written = [argument(node, operator, name) for name in operator.writes]
+    in_place = argument(node, operator, "inplace") not in (False, None)
+    if in_place or operator.writes_first or (node.op == "call_method" and operator.name in CONTAINER_WRITES):
+        written += node.all_input_nodes[:1]
+    if (flag := WRITES_STATE.get(operator.name)) and argument(node, operator, flag) not in (False, None):
+        return node.all_input_nodes
+    return _nodes_in([*written, node.kwargs.get("out")])
+
+
+def may_alias(node: Node) -> bool:
+    """Tell whether what a call returns may share memory with its arguments, or hold one of them."""
+    if node.target is getattr:
+        return _attribute(node) not in FACTS
+    operator = operator_of(node)
+    return operator is None or operator.may_alias
+
+
+def returns_number(node: Node) -> bool:
+    """Tell whether a call returns Python numbers or sizes, whatever it is given."""
+    if node.target is getattr:
+        return _attribute(node) in NUMBER_ATTRIBUTES
+    operator = operator_of(node)
+    return operator is not None and operator.name in NUMBERS
+
+
+def reads_layout(node: Node) -> bool:
+    """Tell whether a call tells how a tensor lies in memory."""
+    operator = operator_of(node)
+    return operator is not None and operator.name in LAYOUT
+
+
+def sets_global_state(node: Node) -> bool:
+    """Tell whether a call changes how later ones compute: whether gradients are recorded, autocast, seeds."""
+    name = getattr(node.target, "__name__", "") if node.op == "call_function" else ""
+    return name in SETS_STATE
+
+
+def draws_random_numbers(node: Node) -> bool:
+    """Tell whether a call may draw random numbers; a dropout that is switched off draws none."""
+    operator = operator_of(node)
+    if operator is None or not operator.is_random:
+        return False
+    switched_off = any(argument(node, operator, name) is False for name in ("training", "train"))
+    never = ["dropout_p", "dropout", *(["p"] if "dropout" in operator.name else [])]
+    return not switched_off and all(argument(node, operator, name) != 0 for name in never)
+
+
+def why_not_pure(node: Node) -> str:
+    """Return why a call may do more than compute a result from its arguments; empty if it does not.
+
+    A pure call gives the same result whenever its arguments hold the same.
+    """
+    operator = operator_of(node)
+    name = getattr(node.target, "__name__", node.target)
+    if operator is None or not operator.is_known:
+        return f"{name} may have side effects"
+    if written_arguments(node) or not operator.returns_something or sets_global_state(node):
+        return f"{name} has side effects"
+    if node.target is getattr:
+        attribute = _attribute(node)
+        return "" if attribute in FACTS | VIEW_ATTRIBUTES else f"reading {attribute} may have side effects"
+    if isinstance(node.target, OpOverload) and node.target.namespace not in ("aten", "prims"):
+        return f"{name} may have side effects"
+    if UNINITIALISED in operator.name:
+        return f"{name} returns uninitialised memory"
+    return "it draws random numbers" if draws_random_numbers(node) else ""
+
+
+def argument(node: Node, operator: Operator, name: str) -> Any:
+    """Return what a call is given for one of its operator's parameters, or the default of that."""
+    if name in node.kwargs:
+        return node.kwargs[name]
+    if name not in operator.parameters:
+        return None
+    position = list(operator.parameters).index(name)
+    return node.args[position] if position < len(node.args) else operator.parameters[name]
+
+
+def _attribute(node: Node) -> Any:
+    return node.args[1] if len(node.args) > 1 else None
+
+
+def _nodes_in(values: list[Any]) -> list[Node]:
+    flat = [item for value in values for item in (value if isinstance(value, tuple | list) else (value,))]
+    return list(dict.fromkeys(value for value in flat if isinstance(value, Node)))

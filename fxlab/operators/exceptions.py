@@ -1,0 +1,38 @@
+"""Where a schema of torch does not tell what an operator does. Held against torch's own samples by a test."""
+
+ALIASES = frozenset(
+    {
+        *(
+            "broadcast_tensors",
+            "meshgrid",
+            "sum_to_size",
+            "unsafe_split",
+            "type_as",
+            "einsum",
+            "chain_matmul",
+        ),
+        *("flatten_dense_tensors", "unflatten_dense_tensors", "data", "lift", "pad_sequence"),
+        *("histogramdd", "_unsafe_view"),
+    }
+)
+"""Operators that may return an argument or a view of it, and whose schema does not say so."""
+
+HOLDS_ARGUMENTS = ("_", "to_", "sparse_")
+"""How the names begin of composite operators that may return what they were given, or hold it."""
+
+WRITES_STATE = {
+    "batch_norm": "training",
+    "native_batch_norm": "training",
+    "_batch_norm_impl_index": "training",
+    "cudnn_batch_norm": "training",
+    "miopen_batch_norm": "training",
+    "instance_norm": "use_input_stats",
+    "embedding": "max_norm",
+    "embedding_bag": "max_norm",
+    "batch_norm_update_stats": "input",
+    "_saturate_weight_to_fp16": "weight",
+}
+"""Operators that write statistics or a weight, and the argument that says so if it is given and true."""
+
+UNINITIALISED = "empty"
+"""What is in the names of operators whose result is whatever was in memory."""

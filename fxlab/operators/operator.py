@@ -1,0 +1,212 @@
+"""Which of torch's operators a node calls."""
+
+import builtins
+import inspect
+import math
+import operator
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from typing import Any
+
+import torch
+from torch._ops import OpOverload, OpOverloadPacket
+from torch.fx import Node
+
+from fxlab.operators.exceptions import ALIASES, HOLDS_ARGUMENTS, WRITES_STATE
+from fxlab.operators.python_functions import (
+    CASTS,
+    IN_PLACE,
+    NUMBERS,
+    OPERATOR_NAMES,
+    PURE,
+    VIEWS,
+)
+
+_PACKAGES = frozenset({"torch", "_operator", "operator", "builtins", "math"})
+_NAMESPACES: tuple[Any, ...] = (
+    *(torch, torch.nn.functional, torch.Tensor),
+    *(getattr(torch._C, name, None) for name in ("_nn", "_linalg", "_special", "_fft")),
+)
+"""Where functions that are named like their operators are found."""
+
+
+@dataclass(frozen=True)
+class Operator:
+    """A function or method of torch or of Python, with what torch's dispatcher knows of it.
+
+    Parameters
+    ----------
+    name
+        What it is called: that of torch's operator where there is one.
+    function
+        What a ``call_function`` node calls, ``None`` for a method.
+    overloads
+        The operators of torch that it may be, without those that write into an ``out`` argument.
+    """
+
+    name: str
+    function: Callable[..., Any] | None
+    overloads: tuple[OpOverload, ...]
+
+    @cached_property
+    def may_alias(self) -> bool:
+        """Whether what it returns may share memory with an argument."""
+        if self.name in NUMBERS:
+            return False
+        if self.name in CASTS or self.name in VIEWS:
+            return True
+        if self.overloads:
+            return self.name in ALIASES or any(map(_may_alias, self.overloads))
+        return not self._only_computes
+
+    @cached_property
+    def writes(self) -> tuple[str, ...]:
+        """The names of the arguments that it writes, as its schema says."""
+        names = (a.name for o in self.overloads for a in o._schema.arguments if _is_written(a))
+        return tuple(dict.fromkeys(names))
+
+    @cached_property
+    def writes_first(self) -> bool:
+        """Whether it writes its first argument, as its name says."""
+        return self.name in IN_PLACE or _is_in_place(self.name)
+
+    @cached_property
+    def is_random(self) -> bool:
+        """Whether it may draw random numbers."""
+        return any(torch.Tag.nondeterministic_seeded in overload.tags for overload in self.overloads)
+
+    @cached_property
+    def returns_something(self) -> bool:
+        """Whether it returns a value; what returns none is called for what else it does."""
+        return all(overload._schema.returns for overload in self.overloads)
+
+    @cached_property
+    def returns_sequence(self) -> bool:
+        """Whether it returns a list or tuple of as many tensors as there happen to be."""
+        types = [str(value.type) for overload in self.overloads for value in overload._schema.returns]
+        is_list = bool(types) and set(types) == {"List[Tensor]"}
+        return is_list or self.name in ("tuple", "builtins.tuple", "builtins.list")
+
+    @cached_property
+    def is_known(self) -> bool:
+        """Whether torch's schemas or the tables of this package tell what it does."""
+        return bool(self.overloads) or self._only_computes or self.name in CASTS | VIEWS | IN_PLACE
+
+    @cached_property
+    def parameters(self) -> Mapping[str, Any]:
+        """Its arguments in their order, as far as they are known: name -> default (or ``None``)."""
+        if self.function is not None and not isinstance(self.function, OpOverload | OpOverloadPacket):
+            try:
+                signature = inspect.signature(self.function).parameters.values()
+            except (TypeError, ValueError):  # a function in C has none
+                signature = ()  # type: ignore[assignment]
+            named = [p for p in signature if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
+            if named:
+                return {p.name: None if p.default is p.empty else p.default for p in named}
+        longest = max(self.overloads, key=lambda o: len(o._schema.arguments), default=None)
+        return {} if longest is None else {a.name: a.default_value for a in longest._schema.arguments}
+
+    @property
+    def _only_computes(self) -> bool:
+        return self.name in PURE | NUMBERS or self.name.startswith("math.")
+
+
+def operator_of(node: Node) -> Operator | None:
+    """Return the operator that a node calls, or ``None`` if it is none of torch or Python.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from fxlab.operators import operator_of
+    >>> graph = torch.fx.symbolic_trace(torch.nn.Flatten()).graph
+    >>> operator_of(graph.find_nodes(op="call_method")[0]).may_alias
+    True
+    """
+    if node.op == "call_method":
+        return _method(str(node.target))
+    return _function(node.target) if node.op == "call_function" else None
+
+
+def is_of_python(function: object) -> bool:
+    """Tell whether a function is one of ``operator``, ``builtins`` or ``math``, which keep numbers."""
+    return getattr(function, "__module__", None) in ("_operator", "builtins", "math")
+
+
+def is_of_torch(function: object) -> bool:
+    """Tell whether a function is defined in torch, ``operator``, ``builtins`` or ``math``."""
+    module = getattr(function, "__module__", None) or "torch"
+    return str(module).partition(".")[0] in _PACKAGES
+
+
+@lru_cache(maxsize=4096)
+def _method(name: str) -> Operator:
+    known = hasattr(torch.Tensor, name)
+    return Operator(name, None, _overloads(name) if known else ())
+
+
+def _function(target: Any) -> Operator | None:
+    is_torchs = isinstance(target, OpOverload | OpOverloadPacket) or is_of_torch(target)
+    return _known_function(target) if is_torchs else None
+
+
+@lru_cache(maxsize=4096)
+def _known_function(target: Any) -> Operator | None:
+    if isinstance(target, OpOverload):
+        return Operator(target._schema.name.partition("::")[2], target, (target,))
+    if isinstance(target, OpOverloadPacket):
+        return Operator(target.__name__, target, _of_packet(target))
+    name = str(getattr(target, "__name__", ""))
+    public = name.lstrip("_")  # torch.nn.functional.threshold calls itself _threshold
+    for namespace in _NAMESPACES:
+        if target in (getattr(namespace, name, None), getattr(namespace, public, None)):
+            return Operator(public, target, _overloads(public))
+    if getattr(operator, name, None) is target:
+        name = OPERATOR_NAMES.get(name, name)
+        return Operator(name, target, _overloads(name))
+    if getattr(builtins, name, None) is target:
+        return Operator(f"builtins.{name}", target, ())
+    return Operator(f"math.{name}", target, ()) if getattr(math, name, None) is target else None
+
+
+def _overloads(name: str) -> tuple[OpOverload, ...]:
+    packet = getattr(torch.ops.aten, name, None)
+    return _of_packet(packet) if isinstance(packet, OpOverloadPacket) else ()
+
+
+def _of_packet(packet: OpOverloadPacket) -> tuple[OpOverload, ...]:
+    """Return the overloads that the dispatcher knows: others are of TorchScript's lists and numbers."""
+    names = packet.overloads()  # type: ignore[no-untyped-call]
+    overloads = [getattr(packet, name) for name in names]
+    return tuple(
+        o for o in overloads if _is_dispatched(o) and torch.Tag.out not in o.tags and not _has_out(o)
+    )
+
+
+def _is_dispatched(overload: OpOverload) -> bool:
+    return bool(torch._C._dispatch_has_kernel(overload._name))
+
+
+def _has_out(overload: OpOverload) -> bool:
+    return any(_is_written(a) and a.kwarg_only for a in overload._schema.arguments)
+
+
+def _may_alias(overload: OpOverload) -> bool:
+    if any(value.alias_info is not None for value in overload._schema.returns):
+        return True
+    name = overload._schema.name.partition("::")[2]
+    if getattr(torch.Tag, "maybe_aliasing_or_mutating", None) in overload.tags:
+        return name not in WRITES_STATE
+    composite = torch._C._dispatch_has_kernel_for_dispatch_key(overload._name, "CompositeImplicitAutograd")
+    return overload.namespace not in ("aten", "prims") or (composite and name.startswith(HOLDS_ARGUMENTS))
+
+
+def _is_written(argument: Any) -> bool:
+    return argument.alias_info is not None and bool(argument.alias_info.is_write)
+
+
+def _is_in_place(name: str) -> bool:
+    is_special = name.startswith("__") and name.endswith("__")
+    if is_special:
+        return name == "__setitem__" or (name.startswith("__i") and name[2:-2] in IN_PLACE)
+    return name.endswith("_") and name not in ("and_", "or_", "not_", "is_")

@@ -1,0 +1,92 @@
+"""Functions, methods and attributes that Python or torch's Python code adds to torch's own operators."""
+
+import operator
+
+OPERATOR_NAMES = {
+    "truediv": "div",
+    "floordiv": "floor_divide",
+    "mod": "remainder",
+    "and_": "bitwise_and",
+    "or_": "bitwise_or",
+    "xor": "bitwise_xor",
+    "invert": "bitwise_not",
+    "inv": "bitwise_not",
+    "pos": "positive",
+    "lshift": "bitwise_left_shift",
+    "rshift": "bitwise_right_shift",
+    "concat": "tuple",  # of sequences, which it puts together
+}
+"""Functions of ``operator`` whose operator in torch has another name."""
+
+IN_PLACE = frozenset(
+    name
+    for name in dir(operator)
+    if name.startswith("i") and (hasattr(operator, name[1:]) or hasattr(operator, f"{name[1:]}_"))
+) | {"setitem", "delitem", "setattr"}
+"""Functions that write their first argument: ``operator.iadd`` is ``a += b``."""
+
+CONTAINER_WRITES = frozenset(
+    {"append", "extend", "insert", "pop", "popitem", "remove", "clear", "update", "setdefault", "reverse"}
+)
+"""Methods of lists and dictionaries that change them; ``sort`` is one of tensors too, which does not."""
+
+SETS_STATE = frozenset(
+    {
+        *("_set_grad_enabled", "set_grad_enabled", "_enter_autocast", "_exit_autocast", "manual_seed"),
+        *("_enter_inference_mode", "_exit_inference_mode", "set_autocast_enabled", "set_autocast_dtype"),
+        "set_default_dtype",
+    }
+)
+"""Functions that change how later operators compute."""
+
+LAYOUT = frozenset({"stride", "storage_offset", "is_contiguous", "data_ptr"})
+"""Methods that tell how a tensor lies in memory."""
+
+NUMBERS = frozenset(
+    {
+        *("size", "dim", "ndimension", "numel", "nelement", "item", "tolist", "__len__", *LAYOUT),
+        *("is_floating_point", "is_complex", "not_", "is_", "is_not", "truth", "contains"),
+        *("sym_int", "sym_float", "sym_max", "sym_min", "sym_sqrt", "sym_not", "sym_sum", "sym_ite"),
+        *(f"builtins.{name}" for name in ("len", "int", "float", "bool", "isinstance", "range", "slice")),
+    }
+)
+"""Functions and methods that return numbers or truth values, and hold no memory of a tensor."""
+
+CASTS = frozenset(
+    {
+        *("float", "double", "half", "bfloat16", "long", "int", "short", "bool", "byte", "char", "type"),
+        *("cfloat", "cdouble", "chalf", "cpu", "cuda"),
+    }
+)
+"""Methods that return the tensor itself where it has the dtype and device already."""
+
+VIEWS = frozenset(
+    {
+        *("getitem", "__getitem__", "tuple", "unflatten", "split", "T", "mT", "H", "mH"),
+        *(f"builtins.{name}" for name in ("tuple", "list", "max", "min", "sum", "getattr")),
+    }
+)
+"""Functions and methods that return parts of an argument, or hold it."""
+
+PURE = frozenset(
+    {
+        *("interpolate", "normalize", "cross_entropy", "softmin", "softsign", "tanhshrink", "upsample"),
+        *("local_response_norm", "norm", "new_tensor", "tensor", "grid_sample", "fold"),
+        *(f"builtins.{name}" for name in ("abs", "round", "pow", "divmod")),
+    }
+)
+"""Functions in Python that make new tensors or numbers out of those that they are given."""
+
+FACTS = frozenset(
+    {
+        *("shape", "ndim", "dtype", "device", "layout", "requires_grad", "itemsize", "nbytes"),
+        *("is_cuda", "is_meta", "is_sparse", "is_quantized"),
+    }
+)
+"""Attributes of tensors that tell something of them, and hold none of their memory."""
+
+VIEW_ATTRIBUTES = frozenset({"T", "mT", "H", "mH", "real", "imag"})
+"""Attributes of tensors that are views of them."""
+
+NUMBER_ATTRIBUTES = frozenset({"shape", "ndim", "itemsize", "nbytes"})
+"""Attributes of tensors that are numbers."""

@@ -1,0 +1,186 @@
+import itertools
+import operator
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch.fx import Graph, Node
+from torch.utils import _pytree as pytree
+
+from fxlab.operators import (
+    draws_random_numbers,
+    may_alias,
+    operator_of,
+    reads_layout,
+    returns_number,
+    why_not_pure,
+    written_arguments,
+)
+from fxlab.tensors import storage_of
+
+SAMPLES = 3
+"""Of each operator, out of torch's own tests."""
+
+
+def call(target, *args, **kwargs):
+    """Return a node that calls a function or, by a text, a method, and the placeholders that it is given."""
+    graph = Graph()
+    given = {}
+
+    def placeholder(value):
+        if not isinstance(value, torch.Tensor):
+            return value
+        return given.setdefault(id(value), graph.placeholder(f"input_{len(given)}"))
+
+    args, kwargs = pytree.tree_map(placeholder, (args, kwargs))
+    create = graph.call_method if isinstance(target, str) else graph.call_function
+    return create(target, args, kwargs), given
+
+
+def storages(values):
+    leaves = [v for v in pytree.tree_leaves(values) if isinstance(v, torch.Tensor) and not v.is_nested]
+    return {storage_of(v) for v in leaves if v.layout is torch.strided and v.numel()}
+
+
+def torchs_own_calls():
+    """Yield functions and arguments out of the samples that torch tests its operators with."""
+    from torch.testing._internal.common_methods_invocations import op_db
+
+    for info in op_db:
+        is_named = hasattr(info.op, "__name__")
+        if not is_named or operator_of(call(info.op)[0]) is None or not info.dtypes:
+            continue  # a function of torch's tests around it, or one of other devices
+        dtype = torch.float32 if torch.float32 in info.dtypes else min(info.dtypes, key=str)
+        try:
+            samples = list(itertools.islice(info.sample_inputs("cpu", dtype), SAMPLES))
+        except Exception:  # some make samples for one device alone
+            continue
+        for sample in samples:
+            yield info.op, (sample.input, *sample.args), sample.kwargs
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_nothing_that_torchs_own_samples_do_is_missed():
+    """Memory shared, arguments written and random numbers drawn by some 1,500 calls of 500 operators."""
+    wrong, calls, pure = [], 0, 0
+    for function, args, kwargs in torchs_own_calls():
+        node, given = call(function, *args, **kwargs)
+        tensors = [v for v in pytree.tree_leaves((args, kwargs)) if isinstance(v, torch.Tensor)]
+        versions, generator = [t._version for t in tensors], torch.get_rng_state()
+        try:
+            result = function(*args, **kwargs)
+        except Exception:  # what needs a library that this torch was built without
+            continue
+        calls += 1
+        written = {given[id(t)] for t, v in zip(tensors, versions, strict=True) if t._version != v}
+        drew = not torch.equal(generator, torch.get_rng_state())
+        if storages(result) & storages((args, kwargs)) and not (may_alias(node) or written_arguments(node)):
+            wrong.append(f"{operator_of(node).name} returns memory of its arguments")
+        if not written <= set(written_arguments(node)):
+            wrong.append(f"{operator_of(node).name} writes its arguments")
+        if drew and not draws_random_numbers(node):
+            wrong.append(f"{operator_of(node).name} draws random numbers")
+        pure += not why_not_pure(node)
+        if not why_not_pure(node) and (written or drew):
+            wrong.append(f"{operator_of(node).name} is not pure")
+    assert not wrong
+    assert calls > 1_000
+    assert pure > 0.8 * calls
+
+
+X = torch.ones(2, 2)
+
+
+@pytest.mark.parametrize(
+    ("target", "args", "kwargs", "written"),
+    [
+        ("add_", (X, 1), {}, 1),
+        ("__setitem__", (X, 0, 1.0), {}, 1),
+        ("append", (X, 1), {}, 1),
+        (operator.iadd, (X, 1), {}, 1),
+        (operator.setitem, (X, 0, 1.0), {}, 1),
+        (F.leaky_relu, (X, 0.1), {}, 0),
+        (F.leaky_relu, (X, 0.1, True), {}, 1),
+        (F.relu, (X,), {"inplace": True}, 1),
+        (F.batch_norm, (X, X + 1, X + 2), {"training": True}, 3),
+        (F.batch_norm, (X, X + 1, X + 2), {}, 0),
+        (F.embedding, (X.long(), X), {"max_norm": 1.0}, 2),
+        (torch.add, (X, 1), {"out": X + 1}, 1),
+        (torch.ops.aten.add_.Tensor, (X, X + 1), {}, 1),
+        (torch.ops.aten.native_batch_norm.default, (X, None, None, X + 1, X + 2, True, 0.1, 1e-5), {}, 3),
+        (torch.ops.aten.native_batch_norm.default, (X, None, None, X + 1, X + 2, False, 0.1, 1e-5), {}, 0),
+        (lambda x: x, (X,), {}, 1),
+        (torch.nn.init.zeros_, (X,), {}, 1),
+    ],
+)
+def test_what_a_call_writes(target, args, kwargs, written):
+    node, _ = call(target, *args, **kwargs)
+    assert len(written_arguments(node)) == written
+    assert not written or why_not_pure(node)
+
+
+@pytest.mark.parametrize(
+    ("target", "args", "aliases"),
+    [
+        (torch.add, (X, 1), False),
+        (operator.truediv, (X, 2), False),
+        (F.linear, (X, X + 1), False),
+        (torch.ops.aten.addmm.default, (X, X, X), False),
+        (torch.ops.aten.t.default, (X,), True),
+        (torch.ops.aten._unsafe_view.default, (X, (4,)), True),
+        ("transpose", (X, 0, 1), True),
+        ("float", (X,), True),
+        ("type_as", (X, X + 1), True),
+        ("size", (X,), False),
+        (getattr, (X, "shape"), False),
+        (getattr, (X, "T"), True),
+        (max, (X, 1), True),
+        (torch.max, (X,), False),
+        (operator.concat, ([X], [X]), True),
+        (F.dropout, (X, 0.5, False), True),
+        (torch.distributed.gather if torch.distributed.is_available() else print, (X,), True),
+    ],
+)
+def test_what_shares_memory_with_its_arguments(target, args, aliases):
+    assert may_alias(call(target, *args)[0]) is aliases
+
+
+@pytest.mark.parametrize(
+    ("target", "args", "kwargs", "reason"),
+    [
+        (F.scaled_dot_product_attention, (X, X, X), {}, ""),
+        (F.scaled_dot_product_attention, (X, X, X, None, 0.1), {}, "random"),
+        (F.dropout, (X,), {"training": False}, ""),
+        (F.dropout, (X,), {}, "random"),
+        (torch.ops.aten.bernoulli.default, (X,), {}, "random"),
+        (torch.empty, (3,), {}, "uninitialised"),
+        (torch.ops.aten._assert_async.default, (X,), {}, "side effects"),
+        ("backward", (X,), {}, "may have side effects"),
+        ("stft", (X, 2), {}, ""),
+        (torch.fft.rfft, (X,), {}, ""),
+        (torch.linalg.norm, (X,), {}, ""),
+        (torch.special.expit, (X,), {}, ""),
+        (getattr, (X, "shape"), {}, ""),
+        (getattr, (X, "grad"), {}, "grad may have side effects"),
+        (torch.save, (X, "file"), {}, "may have side effects"),
+    ],
+)
+def test_why_a_call_is_not_pure(target, args, kwargs, reason):
+    found = why_not_pure(call(target, *args, **kwargs)[0])
+    assert reason in found
+    assert bool(reason) == bool(found)
+
+
+def test_numbers_and_layouts():
+    assert returns_number(call("size", X)[0])
+    assert returns_number(call(getattr, X, "shape")[0])
+    assert not returns_number(call("sum", X)[0])
+    assert reads_layout(call("stride", X)[0])
+    assert not reads_layout(call("size", X)[0])
+
+
+def test_a_node_that_calls_nothing_has_no_operator():
+    graph = Graph()
+    x = graph.placeholder("x")
+    assert isinstance(x, Node)
+    assert operator_of(x) is None

@@ -1,0 +1,103 @@
+"""Numbers, flags and lists among the inputs: held, and never the default of the graph."""
+
+import inspect
+import math
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import nn
+
+from fxlab import symbolic_trace
+from fxlab.tensors import same_bits
+
+X = torch.linspace(-2, 3, 6).reshape(2, 3)
+CONSTANTS = st.one_of(
+    st.sampled_from([None, True, False, 0, 1, 2, 0.0, -0.0, 1.0, 2.0, math.inf, math.nan, "two"]),
+    st.floats(-4, 4),
+)
+
+
+def told_apart(x, value):
+    """Compute something else for each two values that Python can tell apart."""
+    if not isinstance(value, bool | int | float):
+        return x if value is None else -x
+    shift = 5 * isinstance(value, bool) + 9 * isinstance(value, float) + 7 * (math.copysign(1, value) < 0)
+    return torch.copysign(x * value, torch.tensor(float(value))) + shift
+
+
+def module_with(default):
+    class Module(nn.Module):
+        def forward(self, x, value=default):
+            return told_apart(x, value)
+
+    return Module()
+
+
+@settings(max_examples=12, deadline=None)
+@given(CONSTANTS, CONSTANTS, CONSTANTS)
+def test_a_graph_computes_what_the_model_does_or_refuses_whatever_is_left_out(default, held, other):
+    model = module_with(default)
+    traced = symbolic_trace(model, {"x": X, "value": held}, check=False)
+    assert same_bits(traced(X, value=held), model(X, value=held))
+    for arguments in ({}, {"value": other}, {"value": default}):
+        try:
+            actual = traced(X, **arguments)
+        except AssertionError as error:
+            assert str(error).startswith("traced for value = ")  # noqa: PT017
+        else:
+            assert same_bits(actual, model(X, **arguments))
+
+
+def test_a_held_number_that_is_not_the_default_has_to_be_given():
+    traced = symbolic_trace(module_with(1.0), {"x": X, "value": 2.0})
+    assert inspect.signature(traced.forward).parameters["value"].default == 1.0
+    with pytest.raises(AssertionError, match=r"traced for value = 2\.0 only"):
+        traced(X)
+
+
+def test_a_held_number_that_is_the_default_can_be_left_out():
+    traced = symbolic_trace(module_with(2.0), {"value": 2.0, "x": X})
+    assert same_bits(traced(X), traced(X, 2.0))
+
+
+def test_a_default_that_somebody_could_change_is_none_of_the_graph():
+    class Module(nn.Module):
+        def forward(self, x, scales=[1.0], *, kind=object()):  # noqa: B006, B008
+            return x * scales[0] if kind else x
+
+    traced = symbolic_trace(Module(), {"x": X, "scales": [2.0], "kind": True})
+    assert same_bits(traced(X, [2.0], True), X * 2)
+    with pytest.raises(TypeError, match="missing 2 required positional arguments: 'scales' and 'kind'"):
+        traced(X)
+
+
+def test_keyword_only_and_other_keywords_keep_the_model_s_defaults():
+    class Module(nn.Module):
+        def forward(self, x, *, scale=None, **others):
+            return told_apart(x, scale) + others["shift"]
+
+    traced = symbolic_trace(Module(), {"x": X, "scale": 2.0, "shift": 1})
+    assert same_bits(traced(x=X, scale=2.0, shift=1), told_apart(X, 2.0) + 1)
+    with pytest.raises(AssertionError, match="traced for scale = 2"):
+        traced(x=X, shift=1)
+    with pytest.raises(AssertionError, match="traced for shift = 1 only"):
+        traced(x=X, scale=2.0, shift=1.0)
+
+
+@pytest.mark.parametrize(
+    ("other", "words"),
+    [
+        ({"b": X, "a": X}, "x with the keys 'a', 'b' only"),
+        ([X, X], "x as a dict only"),
+    ],
+)
+def test_the_order_of_a_mapping_is_held(other, words):
+    class Module(nn.Module):
+        def forward(self, x):
+            return torch.cat(list(x.values()))
+
+    traced = symbolic_trace(Module(), ({"a": X, "b": X},))
+    with pytest.raises(AssertionError, match=f"traced for {words}"):
+        traced(other)

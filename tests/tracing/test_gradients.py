@@ -1,0 +1,143 @@
+"""Gradients through a trace, and those that a model computes itself."""
+
+import pytest
+import torch
+from torch import nn
+from torch.utils.checkpoint import checkpoint
+
+import fxlab
+
+POSITIONS = torch.randn(5, 3)
+
+
+class ForceField(nn.Module):
+    """Gives an energy and its negative gradient."""
+
+    def __init__(self, create_graph=False):
+        super().__init__()
+        self.inner, self.outer = nn.Linear(3, 8), nn.Linear(8, 1)
+        self.create_graph = create_graph
+
+    def energy(self, positions):
+        return self.outer(torch.tanh(self.inner(positions))).sum()
+
+    def forward(self, positions):
+        positions.requires_grad_()
+        energy = self.energy(positions)
+        (gradient,) = torch.autograd.grad(energy, positions, create_graph=self.create_graph)
+        return energy, -gradient
+
+
+class OfDetached(ForceField):
+    def forward(self, positions):
+        with torch.enable_grad():
+            positions = positions.detach().requires_grad_()
+            (gradient,) = torch.autograd.grad([self.energy(positions)], [positions], create_graph=True)
+        return gradient
+
+
+def gradients(model, *inputs):
+    model.zero_grad()
+    torch.manual_seed(0)
+    outputs = model(*(value.clone() for value in inputs))
+    sum(
+        t.sum() for t in (outputs if isinstance(outputs, tuple) else (outputs,)) if t.requires_grad
+    ).backward()
+    return [parameter.grad for parameter in model.parameters()]
+
+
+@pytest.mark.parametrize(
+    "model", [ForceField(), ForceField(create_graph=True), OfDetached(create_graph=True)]
+)
+def test_derivatives_in_forward_are_a_node(model):
+    traced = fxlab.symbolic_trace(model, POSITIONS)
+    assert traced.meta["trace"].rung == "dynamic shapes"
+    assert traced.graph.find_nodes(op="call_function", target=torch.autograd.grad)
+    other = torch.randn(7, 3)
+    for actual, expected in zip(traced(other.clone()), model(other.clone()), strict=True):
+        assert torch.equal(actual, expected)
+    if not model.create_graph:  # what leads to the energy is gone
+        return
+    for ours, theirs in zip(gradients(traced, other), gradients(model, other), strict=True):
+        assert (ours is None and theirs is None) or torch.equal(ours, theirs)
+
+
+def test_a_graph_that_takes_derivatives_has_a_verdict():
+    session = fxlab.Session(fxlab.symbolic_trace(ForceField(), POSITIONS), POSITIONS)
+    assert session.verdict().agrees
+
+
+class OfFunction(ForceField):
+    def forward(self, positions):
+        return torch.func.grad(lambda at: self.energy(at))(positions)
+
+
+class Conditional(ForceField):
+    def forward(self, positions):
+        return torch.cond(
+            positions.sum() > 0, lambda x: self.inner(x), lambda x: -self.inner(x), (positions,)
+        )
+
+
+class Backward(ForceField):
+    def forward(self, positions):
+        positions = positions.clone().requires_grad_()
+        self.energy(positions).backward(inputs=[positions])
+        return positions.grad
+
+
+@pytest.mark.parametrize(
+    ("model", "cause"),
+    [(OfFunction(), "torch.func"), (Conditional(), "cond"), (Backward(), "backward")],
+)
+def test_what_cannot_be_recorded_is_named(model, cause):
+    with pytest.raises(fxlab.TraceError, match=f"The model (uses|calls) .*{cause}"):
+        fxlab.symbolic_trace(model, POSITIONS)
+
+
+def test_a_leaf_module_may_take_derivatives_by_torch_func():
+    model = nn.Sequential(OfFunction(), nn.ReLU())
+    traced = fxlab.symbolic_trace(model, POSITIONS, leaf_modules=[OfFunction])
+    assert torch.equal(traced(POSITIONS), model(POSITIONS))
+
+
+class WithoutGradient(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(3, 3)
+
+    def forward(self, x):
+        x = self.linear(x)
+        if torch.is_grad_enabled() and x.requires_grad:
+            raise NotImplementedError("This kernel does not support backward")
+        return x * 2
+
+
+def test_a_model_that_runs_without_gradients_only_is_traced_without():
+    model = WithoutGradient()
+    traced = fxlab.symbolic_trace(model, POSITIONS)
+    with torch.no_grad():
+        assert torch.equal(traced(POSITIONS), model(POSITIONS))
+
+
+class Checkpointed(nn.Module):
+    def __init__(self, use_reentrant, first=True):
+        super().__init__()
+        self.first = nn.Linear(3, 3) if first else nn.Identity()
+        self.block = nn.Sequential(nn.Linear(3, 3), nn.Dropout(0.5))
+        self.last = nn.Linear(3, 3)
+        self.use_reentrant = use_reentrant
+
+    def forward(self, x):
+        return self.last(checkpoint(self.block, self.first(x), use_reentrant=self.use_reentrant))
+
+
+@pytest.mark.filterwarnings("ignore:None of the inputs")
+@pytest.mark.filterwarnings("ignore::fxlab.TraceWarning")
+@pytest.mark.parametrize("first", [True, False])
+@pytest.mark.parametrize("use_reentrant", [True, False])
+def test_checkpoints_train_what_they_train_in_the_model(use_reentrant, first):
+    model = Checkpointed(use_reentrant, first).train()
+    traced = fxlab.symbolic_trace(model, POSITIONS)
+    for ours, theirs in zip(gradients(traced, POSITIONS), gradients(model, POSITIONS), strict=True):
+        assert (ours is None and theirs is None) or torch.equal(ours, theirs)

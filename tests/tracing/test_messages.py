@@ -1,0 +1,76 @@
+"""Errors and warnings of a trace name the cause, once and in words."""
+
+import logging
+import warnings
+
+import pytest
+import torch
+from torch import nn
+
+import fxlab
+from fxlab.tracing.torch_logs import torch_logs_silent
+
+X = torch.randn(3, 4)
+
+
+class Mismatch(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first, self.second = nn.Linear(4, 4), nn.Linear(5, 4)
+
+    def forward(self, x):
+        return self.second(self.first(x))
+
+
+class Typo(nn.Module):
+    def forward(self, x):
+        return x.reluu()
+
+
+@pytest.mark.parametrize("model", [Mismatch(), Typo()])
+def test_an_error_of_the_model_itself_is_said_to_be_one(model, caplog, capfd):
+    with pytest.raises(fxlab.TraceError) as raised:
+        fxlab.symbolic_trace(model, X)
+    message = str(raised.value)
+    assert message.startswith(f"{type(model).__name__} itself raises ")
+    assert "test_messages.py:" in message
+    assert "leaf_modules" not in message
+    assert not [record for record in caplog.records if record.name.startswith("torch")]
+    assert capfd.readouterr().err == ""
+
+
+def test_torch_logs_again_after_a_trace(caplog):
+    logger = logging.getLogger("torch._subclasses.fake_tensor")
+    with torch_logs_silent():
+        logger.error("during")
+    logger.error("after")
+    assert [record.message for record in caplog.records] == ["after"]
+
+
+class DecidesOnData(nn.Module):
+    def forward(self, x):
+        if x.sum() > 1000:
+            return x
+        return x.numpy().sum() + x
+
+
+def test_a_reason_is_given_once_and_the_raw_text_is_in_the_report():
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        traced = fxlab.symbolic_trace(DecidesOnData(), X)
+    message = str(caught[-1].message)
+    assert message.count("Python decides on data") == 1
+    assert "unhinted" not in message
+    report = traced.meta["trace"]
+    assert not any("unhinted" in step for step in report.steps_down)
+    assert any("unhinted" in raw for raw in report.raised)
+
+
+def test_a_lazy_module_is_left_as_it_was():
+    model = nn.Sequential(nn.LazyLinear(4), nn.LazyBatchNorm1d())
+    with pytest.raises(ValueError, match=r"0\.weight, .* not initialized yet.* Run the model on them once"):
+        fxlab.symbolic_trace(model, X)
+    assert type(model[0]) is nn.LazyLinear
+    assert model[0].has_uninitialized_params()
+    model(X)
+    assert torch.equal(fxlab.symbolic_trace(model.eval(), X)(X), model(X))

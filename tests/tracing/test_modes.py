@@ -1,0 +1,181 @@
+"""A graph that depends on the mode, training or evaluation, refuses the other one when it runs."""
+
+import copy
+import pickle
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+import fxlab
+from fxlab.transformations.fuse_batch_norm_2d_in_conv_2d import FuseBatchNorm2dInConv2d
+from fxlab.transformations.remove_identities import RemoveIdentities
+
+X = torch.randn(3, 4)
+
+
+class Noisy(nn.Module):
+    """Reads its own mode, by which it hands on more than a flag."""
+
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(4, 4)
+        self.drop = nn.Dropout(0.5)
+
+    def forward(self, x):
+        x = self.linear(x)
+        return F.dropout(x, 0.5, self.training) if not self.training else self.drop(x) * 2
+
+
+class Around(nn.Module):
+    def __init__(self, inner):
+        super().__init__()
+        self.inner = inner
+
+    def forward(self, x):
+        return self.inner(x).relu()
+
+
+@pytest.mark.parametrize("training", [False, True])
+@pytest.mark.parametrize("model", [Noisy(), Around(Noisy())])
+def test_the_other_mode_is_refused(model, training):
+    traced = fxlab.symbolic_trace(model.train(training), X)
+    mode, other = ("training", "evaluation") if training else ("evaluation", "training")
+    for graph in (traced, copy.deepcopy(traced), pickle.loads(pickle.dumps(traced))):
+        graph(X)
+        graph.train(not training)
+        with pytest.raises(AssertionError, match=f"traced for {mode} mode; .* is in {other} mode now"):
+            graph(X)
+        graph.train(training)
+        graph(X)
+    assert traced.meta["trace"].of_kind("mode")
+
+
+def test_a_part_in_another_mode_is_refused():
+    traced = fxlab.symbolic_trace(Around(Noisy()).eval(), X)
+    traced.inner.train()
+    with pytest.raises(AssertionError, match="inner is in training mode now"):
+        traced(X)
+
+
+def test_a_part_may_be_in_another_mode_than_the_model():
+    model = Around(Noisy()).train()
+    model.inner.eval()
+    traced = fxlab.symbolic_trace(model, X)
+    assert torch.equal(traced(X), model(X))
+    for training in (True, False):
+        other = copy.deepcopy(traced).train(training)
+        if training:
+            with pytest.raises(AssertionError, match="traced for evaluation mode; inner"):
+                other(X)
+        else:
+            assert torch.equal(other(X), model.eval()(X))
+
+
+class Unmoved(nn.Module):
+    """Reads its mode, and computes the same in both."""
+
+    def __init__(self):
+        super().__init__()
+        self.linear, self.norm, self.drop = nn.Linear(4, 4), nn.BatchNorm1d(4), nn.Dropout()
+        self.probability = 0.0
+
+    def forward(self, x):
+        probability = self.probability if self.training else 0.0
+        return self.drop(self.norm(F.dropout(self.linear(x), probability, True)))
+
+
+def test_a_graph_that_is_the_same_in_both_modes_runs_in_both():
+    model = Unmoved().eval()
+    traced = fxlab.symbolic_trace(model, X)
+    assert [node.name for node in traced.graph.nodes] == ["x", "linear", "dropout", "norm", "drop", "output"]
+    for training in (True, False):
+        traced.train(training), model.train(training)
+        torch.manual_seed(0)
+        expected = copy.deepcopy(model)(X)
+        torch.manual_seed(0)
+        assert torch.equal(traced(X), expected)
+
+
+class SetsItsMode(nn.Module):
+    """Drops values in evaluation as well, as for Monte Carlo dropout."""
+
+    def __init__(self):
+        super().__init__()
+        self.drop = nn.Dropout()
+
+    def forward(self, x):
+        self.drop.train()
+        return self.drop(x)
+
+
+def test_a_mode_that_the_model_sets_is_held_in_both_modes():
+    model = SetsItsMode().eval()
+    traced = fxlab.symbolic_trace(model, X)
+    assert not model.drop.training
+    for training in (False, True):
+        assert (traced.train(training)(torch.ones(50, 4)) == 0).any()
+
+
+def test_functions_that_are_traced_into_hold_the_mode():
+    model = nn.Sequential(nn.Dropout(0.5)).eval()
+    traced = fxlab.symbolic_trace(model, X, leaf_modules=lambda module, path: False).train()
+    with pytest.raises(AssertionError, match="traced for evaluation mode; 0 is in training mode"):
+        traced(X)
+
+
+def test_the_check_can_be_compiled_and_exported():
+    traced = fxlab.symbolic_trace(Noisy().eval(), X)
+    assert torch.equal(torch.compile(traced, backend="eager", fullgraph=True)(X), traced(X))
+    assert torch.equal(torch.export.export(traced, (X,)).module()(X), traced(X))
+
+
+def test_torch_keeps_the_check_as_dead_code_goes():
+    traced = fxlab.symbolic_trace(Noisy().eval(), X)
+    traced.graph.eliminate_dead_code()
+    assert traced.graph.find_nodes(op="call_module", target="evaluation_mode")
+
+
+@pytest.mark.parametrize("training", [False, True])
+def test_an_exported_graph_refuses_the_other_mode(training):
+    program = torch.export.export(nn.Sequential(nn.Linear(4, 4), nn.Dropout()).train(training), (X,))
+    graph = fxlab.from_exported(program)
+    graph(X)
+    with pytest.raises(AssertionError, match="traced for"):
+        graph.train(not training)(X)
+
+
+def test_an_exported_graph_without_a_mode_runs_in_both():
+    graph = fxlab.from_exported(torch.export.export(nn.Linear(4, 4), (X,)))
+    assert torch.equal(graph.train()(X), graph.eval()(X))
+
+
+IMAGES = torch.randn(2, 3, 5, 5)
+
+
+@pytest.mark.parametrize(
+    ("pass_", "model"),
+    [
+        (RemoveIdentities(), nn.Sequential(nn.Conv2d(3, 4, 1), nn.Dropout(), nn.ReLU())),
+        (FuseBatchNorm2dInConv2d(), nn.Sequential(nn.Conv2d(3, 4, 1), nn.BatchNorm2d(4))),
+    ],
+)
+def test_a_pass_that_is_right_in_evaluation_only_refuses_training(pass_, model):
+    session = fxlab.Session(fxlab.symbolic_trace(model.eval(), IMAGES), IMAGES, passes=[pass_])
+    session.apply(pass_)
+    assert session.verdict().agrees
+    for graph in (session.graph_module, pickle.loads(pickle.dumps(session.graph_module))):
+        graph.train()
+        with pytest.raises(AssertionError, match=r"was applied for evaluation mode; .* in training mode"):
+            graph(IMAGES)
+        reversed_ = pass_(graph, reverse=True)
+        reversed_(IMAGES)
+        assert not any("evaluation_mode" in path for path, _ in reversed_.named_modules())
+
+
+def test_identities_are_removed_for_both_modes():
+    traced = fxlab.symbolic_trace(nn.Sequential(nn.Identity(), nn.ReLU()).eval(), X)
+    removed = RemoveIdentities()(traced).train()
+    assert [node.name for node in removed.graph.nodes] == ["input_1", "_1", "output"]
+    removed(X)
