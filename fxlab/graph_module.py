@@ -95,7 +95,9 @@ def ensure_picklable(graph_module: GraphModule) -> None:
         own_class.__bases__ = (_picklable_class(base),)  # type: ignore[arg-type]
 
 
-def share_tensors_copy(graph_module: GraphModule) -> GraphModule:
+def share_tensors_copy(
+    graph_module: GraphModule, *, own: Callable[[torch.Tensor], bool] = lambda tensor: False
+) -> GraphModule:
     """Copy a module's structure, sharing its tensors.
 
     Every submodule, the graph, its metadata and ``graph_module.meta`` are copied; every parameter, buffer and
@@ -105,13 +107,16 @@ def share_tensors_copy(graph_module: GraphModule) -> GraphModule:
     ----------
     graph_module
         The module to copy; it is not changed.
+    own
+        Tells which tensors the copy gets copies of. Left out, none.
 
     Returns
     -------
     torch.fx.GraphModule
         The copy, of the same class name.
     """
-    return _structural_copy(graph_module, {id(tensor): tensor for tensor in _tensors_of(graph_module)})
+    shared = {id(tensor): tensor for tensor in _tensors_of(graph_module) if not own(tensor)}
+    return _structural_copy(graph_module, shared)
 
 
 T = TypeVar("T")

@@ -1,21 +1,25 @@
 """Running a model for a comparison: same inputs, same random numbers, nothing left behind."""
 
-from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager
-from typing import Any, TypeAlias
+import inspect
+import random
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any, TypeAlias, TypeVar
 
 import torch
-from torch.fx import GraphModule
+from torch.fx import GraphModule, Node
 from torch.utils import _pytree as pytree
 
 from fxlab.interrupts import RestoringStack
 from fxlab.nested import is_object, map_tensors, parted, put_together
 
 _DERIVATIVES = (torch.autograd.grad, torch.autograd.backward, "backward", "requires_grad_")
-"""Targets of nodes that need what they read to have a history."""
 
 Inputs: TypeAlias = Mapping[str, Any] | tuple[Any, ...] | list[Any] | torch.Tensor
 """What a model is called with: keyword arguments, positional arguments, or one tensor."""
+
+T = TypeVar("T")
 
 
 def checked_module(model: Any, name: str) -> torch.nn.Module:
@@ -28,12 +32,34 @@ def checked_module(model: Any, name: str) -> torch.nn.Module:
     return model
 
 
-def generators_kept() -> AbstractContextManager[None]:
-    """Put the random number generators of the CPU and of each CUDA device in use back, at the end.
+@contextmanager
+def generators_kept() -> Iterator[None]:
+    """Put the random number generators back at the end: torch's, Python's and NumPy's.
 
-    ``torch.manual_seed`` seeds all of them, whichever a model is on.
+    Those of torch are the one of the CPU and those of all CUDA devices, if anything has used CUDA.
     """
-    return torch.random.fork_rng(devices=cuda_devices_in_use())
+    numpy_random = sys.modules.get("numpy.random")
+    numbers, drawn = random.getstate(), numpy_random and numpy_random.get_state()
+    with torch.random.fork_rng(devices=cuda_devices_in_use()):
+        try:
+            yield
+        finally:
+            random.setstate(numbers)
+            if numpy_random is not None:
+                numpy_random.set_state(drawn)
+
+
+def seed_generators(seed: int) -> None:
+    """Seed the generators that :func:`generators_kept` keeps.
+
+    ``torch.manual_seed`` is not used: it also notes who called it, which takes longer than many a node.
+    """
+    torch.default_generator.manual_seed(seed)
+    for device in cuda_devices_in_use():
+        torch.cuda.default_generators[device].manual_seed(seed)
+    random.seed(seed)
+    if (numpy_random := sys.modules.get("numpy.random")) is not None:
+        numpy_random.seed(seed)
 
 
 def cuda_devices_in_use() -> list[int]:
@@ -65,27 +91,36 @@ def run(model: Callable[..., Any], inputs: Inputs, *, seed: int = 0) -> Any:
     TypeError
         If ``inputs`` is none of these.
     """
+
+    def once(gradients: AbstractContextManager[Any]) -> Any:
+        args, kwargs = call_arguments(inputs)
+        with RestoringStack(gradients, generators_kept()):
+            seed_generators(seed)
+            return detached(model(*args, **kwargs))
+
+    return with_gradients_if_needed(model, once)
+
+
+def with_gradients_if_needed(model: Any, call: Callable[[AbstractContextManager[Any]], T]) -> T:
+    """Call something that runs a model without gradients, and anew with them if it turns out to need them."""
     try:
-        return detached(_run(model, inputs, seed, gradients_for(model)))
+        return call(gradients_for(model))
     except RuntimeError as error:
         if "does not require grad" not in str(error):
             raise
     # It takes derivatives of what it computes itself, as a force field does.
-    return detached(_run(model, inputs, seed, torch.enable_grad()))
-
-
-def _run(model: Callable[..., Any], inputs: Inputs, seed: int, gradients: AbstractContextManager[Any]) -> Any:
-    args, kwargs = call_arguments(inputs)
-    with RestoringStack(gradients, generators_kept()):
-        torch.manual_seed(seed)
-        return model(*args, **kwargs)
+    return call(torch.enable_grad())
 
 
 def gradients_for(model: Any) -> AbstractContextManager[Any]:
     """Return a context without gradients, or with them if a graph takes derivatives itself."""
     nodes = model.graph.nodes if isinstance(model, GraphModule) else ()
-    takes_derivatives = any(node.target in _DERIVATIVES for node in nodes)
-    return torch.enable_grad() if takes_derivatives else torch.no_grad()
+    return torch.enable_grad() if any(map(takes_derivatives, nodes)) else torch.no_grad()
+
+
+def takes_derivatives(node: Node) -> bool:
+    """Tell whether a node needs what it reads to have a history."""
+    return node.target in _DERIVATIVES
 
 
 def detached(value: Any) -> Any:
@@ -95,15 +130,31 @@ def detached(value: Any) -> Any:
 
 def call_arguments(inputs: Inputs) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """Return copies of inputs as positional and keyword arguments; ``TypeError`` if they are neither."""
+    return given_arguments(inputs, copied=True)
+
+
+def given_arguments(inputs: Inputs, *, copied: bool = False) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Return inputs, or copies, as positional and keyword arguments; ``TypeError`` if they are neither."""
     if not isinstance(inputs, Mapping | tuple | list | torch.Tensor):
         raise TypeError(
             "inputs: expected a mapping of keyword arguments, a tuple of positional arguments or one tensor, "
             f"got {type(inputs).__name__}"
         )
-    copied = pytree.tree_map(_copied, inputs)
-    if isinstance(copied, Mapping):
-        return (), dict(copied)
-    return ((copied,) if isinstance(copied, torch.Tensor) else tuple(copied)), {}
+    given = pytree.tree_map(_copied, inputs) if copied else inputs
+    if isinstance(given, Mapping):
+        return (), dict(given)
+    return ((given,) if isinstance(given, torch.Tensor) else tuple(given)), {}
+
+
+def named_arguments(
+    model: torch.nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Return arguments by the names that the model has for them, or by their places where it has none."""
+    try:
+        places = inspect.signature(model.forward).bind_partial(*args).arguments
+    except (TypeError, ValueError):
+        places = {str(place): value for place, value in enumerate(args)}
+    return {**places, **kwargs}
 
 
 def _without_history(leaf: Any) -> Any:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeAlias, TypeVa
 import torch
 from torch.fx import GraphModule, Node
 
-from fxlab.checks import items_of, number
+from fxlab.checks import items_of
 from fxlab.graph_module import changed_copy, check_lints, sources_bounded
 from fxlab.interrupts import InterruptsHeld
 from fxlab.running import Inputs
@@ -19,7 +19,7 @@ from fxlab.session_code import stack_code
 from fxlab.tensor_state import ModuleState
 from fxlab.transformations import RewritePass, Transformation, offered
 from fxlab.transformations.limit import listed, node_names, not_limitable
-from fxlab.validation import Reference, Verdict, compare_outputs, transformed_nodes
+from fxlab.validation import Reference, Variants, Verdict, transformed_nodes
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -152,9 +152,6 @@ class Session:
     passes
         The transformations on offer, lowest in the stack first. If left out, all that
         :func:`fxlab.transformations.offered` returns.
-    atol, rtol
-        What outputs may differ by and still agree: ``|a - b| <= atol + rtol * |a|``, as in
-        :func:`compare_outputs`.
 
     Raises
     ------
@@ -182,15 +179,12 @@ class Session:
         inputs: Inputs | None = None,
         *,
         passes: Iterable[Transformation] | None = None,
-        atol: float = 1e-4,
-        rtol: float = 1e-4,
     ) -> None:
         if not isinstance(model, torch.nn.Module):
             raise TypeError(
                 f"model: expected a torch.nn.Module or GraphModule, got {type(model).__name__}. "
                 "Load or build the model first."
             )
-        self.atol, self.rtol = atol, rtol
         self._passes: dict[str, Transformation] = {}
         """By name, all that were ever offered and that undo can bring back."""
         self._lock = threading.RLock()
@@ -200,8 +194,6 @@ class Session:
         self._stages: dict[_Stack, GraphModule]
         self._results: dict[tuple[Any, ...], Any] = {}
         self._reference: Reference | None
-        number(atol, "atol", at_least=0)
-        number(rtol, "rtol", at_least=0)
         given = offered() if passes is None else items_of(passes, "passes", "transformations")
         for pass_ in given:
             self._history = _History((self._with(pass_),))
@@ -479,33 +471,56 @@ class Session:
 
     @_in_turn
     def outputs(self) -> "pd.DataFrame":
-        """Compare the outputs of the present model with the original's, as :func:`compare_outputs` does.
+        """Measure how far the outputs are from the original's, as :func:`compare_outputs` does.
+
+        Whether that matters is what :meth:`verdict` tells.
 
         Raises
         ------
         ValueError
             If the session has no inputs, or its model no weights.
         """
-        inputs = self._inputs_to_run("Outputs cannot be compared")
-        return self._remembered(
-            ("outputs", self._stack),
-            lambda: compare_outputs(self.original, self.graph_module, inputs, atol=self.atol, rtol=self.rtol),
-        ).copy()
+        return self._compared("Outputs cannot be compared")[0].copy()
 
     @_in_turn
-    def verdict(self) -> Verdict:
+    def verdict(self, *, variants: Variants = False, gradients: bool = False) -> Verdict:
         """Tell whether the present model is the original up to rounding, as :func:`verdict` does.
+
+        Parameters
+        ----------
+        variants
+            Other inputs to compare on as well: ``True`` for those that :func:`input_variants` makes, a
+            mapping of inputs by name, or a list or iterator of inputs. The worst decides.
+        gradients
+            Whether to compare gradients of inputs and parameters as well.
 
         Raises
         ------
         ValueError
             If the session has no inputs, or its model no weights or random numbers.
         """
-        inputs = self._inputs_to_run("There is no verdict")
-        if self._reference is None:
-            self._reference = Reference(self.original, inputs)
-        judge = self._reference.verdict
+        failure = "There is no verdict"
+        if variants is not False or gradients:
+            inputs = self._inputs_to_run(failure)
+            asked = Reference(self.original, inputs, variants=variants, gradients=gradients)
+            if variants is not False:
+                return asked.verdict(self.graph_module)
+            key = ("verdict with gradients", self._stack)
+            return self._remembered(key, lambda: asked.verdict(self.graph_module))
+        judge = self._reference_to(failure).verdict
         return self._remembered(("verdict", self._stack), lambda: judge(self.graph_module))
+
+    @_in_turn
+    def known_verdict(self) -> Verdict | None:
+        """Return the verdict if there is one already, or if it takes no run in float64; ``None`` if not.
+
+        Raises
+        ------
+        ValueError
+            As for :meth:`outputs`.
+        """
+        known: Verdict | None = self._results.get(("verdict", self._stack))
+        return known or self._compared("Outputs cannot be compared")[1]
 
     @_in_turn
     def transformed_nodes(self, pass_: PassOrName | None = None) -> "pd.DataFrame":
@@ -576,6 +591,22 @@ class Session:
         if any(parameter.is_meta for parameter in self.original.parameters()):
             raise ValueError(f"{failure}: the model is on the meta device and has no weights.")
         return self.inputs
+
+    def _reference_to(self, failure: str) -> Reference:
+        inputs = self._inputs_to_run(failure)
+        if self._reference is None:
+            self._reference = Reference(self.original, inputs)
+        return self._reference
+
+    def _compared(self, failure: str) -> "tuple[pd.DataFrame, Verdict | None]":
+        """Return how far the outputs are apart, and the verdict if bits tell it."""
+        reference = self._reference_to(failure)
+
+        def compare() -> "tuple[pd.DataFrame, Verdict | None]":
+            comparison = reference.compare(self.graph_module)
+            return comparison.table, comparison.known_verdict()
+
+        return self._remembered(("outputs", self._stack), compare)
 
     @property
     def _switches(self) -> _Switches:

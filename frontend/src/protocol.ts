@@ -222,9 +222,10 @@ export interface Judgement {
 
 export interface Outputs {
   state: "none" | "pending" | "ready" | "failed";
-  agrees?: boolean;
-  /** Every bit is the same, so that there is nothing to ask. */
-  isExact?: boolean;
+  /** What the verdict says; null as long as there is none. */
+  agrees?: boolean | null;
+  /** There is a verdict, so that there is nothing to ask. */
+  isSettled?: boolean;
   /** There is nobody to ask. */
   isFinal?: boolean;
   judgement?: Judgement | null;

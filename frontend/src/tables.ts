@@ -157,12 +157,13 @@ export class TablesPanel {
   private verdictDot(): HTMLElement | null {
     const outputs = this.tables?.outputs;
     if (outputs?.state !== "ready") return null;
-    return h("span", { class: outputs.agrees ? "fxi-dot fxi-good" : "fxi-dot fxi-bad", title: outputs.text });
+    return h("span", { class: `fxi-dot ${lookOf(outputs.agrees)}`, title: outputs.text });
   }
 
   private outputTab({ outputs }: Tables): HTMLElement[] {
-    const kind = { none: "fxi-neutral", pending: "fxi-neutral", failed: "fxi-bad", ready: outputs.agrees ? "fxi-good" : "fxi-bad" }[outputs.state];
-    const sign = outputs.state === "ready" ? icon(outputs.agrees ? "check" : "alert") : outputs.state === "failed" ? icon("alert") : null;
+    const kind = { none: "fxi-neutral", pending: "fxi-neutral", failed: "fxi-bad", ready: lookOf(outputs.agrees) }[outputs.state];
+    const isJudged = outputs.state === "ready" && outputs.agrees != null;
+    const sign = isJudged ? icon(outputs.agrees ? "check" : "alert") : outputs.state === "failed" ? icon("alert") : null;
     const verdict = h(
       "p",
       { class: `fxi-verdict ${kind}`, role: "status" },
@@ -173,7 +174,7 @@ export class TablesPanel {
     if (!outputs.table) return [verdict];
     const { judgement } = outputs;
     if (judgement) return [verdict, judgementLine(judgement), this.outputs.element];
-    if (!outputs.isExact && !outputs.isFinal) verdict.append(h("button", { type: "button", class: "fxi-button", title: "Compare both with a run in float64", onclick: this.actions.judge }, "Is that rounding?"));
+    if (!outputs.isSettled && !outputs.isFinal) verdict.append(h("button", { type: "button", class: "fxi-button", title: "Compare both with a run in float64", onclick: this.actions.judge }, "Is that rounding?"));
     return [verdict, this.outputs.element];
   }
 
@@ -223,6 +224,11 @@ export class TablesPanel {
       fill(this.copy, icon("copy"));
     }, 1500);
   }
+}
+
+/** Outputs that differ look neither good nor bad before there is a verdict. */
+function lookOf(agrees: boolean | null | undefined): string {
+  return agrees == null ? "fxi-neutral" : agrees ? "fxi-good" : "fxi-bad";
 }
 
 function judgementLine({ agrees, text }: Judgement): HTMLElement {

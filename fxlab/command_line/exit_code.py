@@ -21,7 +21,7 @@ class ExitCode(enum.IntEnum):
     PASS_FAILED = 4
     """A pass raised."""
     NOT_COMPARED = 5
-    """The models could not be run or compared on these inputs."""
+    """The models could not be run or compared on these inputs, or no output has an element to compare."""
     UNEXPECTED = 70
     """Something that fxlab did not foresee."""
     INTERRUPTED = 130

@@ -19,7 +19,8 @@ from fxlab.command_line.model_source import DTYPES
 _DESCRIPTION = "See what graph transformations do to a PyTorch model, and whether it matters."
 _EXIT_CODES = """\
 exit codes: 0 done, and the same up to rounding where models were compared; 1 different; 2 bad arguments,
-or a file or model that is missing; 3 not traced; 4 a pass failed; 5 not compared; 70 unexpected; 130 Ctrl-C
+or a file or model that is missing; 3 not traced; 4 a pass failed; 5 not compared, or nothing to compare
+(NaN, infinite or empty outputs); 70 unexpected; 130 Ctrl-C
 """
 
 

@@ -24,6 +24,7 @@ def report(options: argparse.Namespace) -> tuple[Answer, ExitCode]:
     """Apply passes to a model, compare the two, and write the report."""
     from fxlab.session import Session, TransformationError
     from fxlab.transformations import offered
+    from fxlab.validation import Status
 
     passes = offered()
     names = [p.name for p in passes]
@@ -49,8 +50,11 @@ def report(options: argparse.Namespace) -> tuple[Answer, ExitCode]:
             facts |= {"verdict": None, "reason": "without weights nothing was compared"}
         else:
             facts |= {"verdict": str(verdict.status), "ratio": verdict.ratio, "reason": verdict.reason}
+            facts["compared_elements"] = verdict.compared
             tables = {"outputs": verdict.table, **tables}
-            if not verdict.agrees:
+            if verdict.status is Status.NOTHING_COMPARED:
+                code = ExitCode.NOT_COMPARED
+            elif not verdict.agrees:
                 code = ExitCode.DIFFERENT
                 facts["different_since"] = _first_that_differs(session).name
         if options.output:
@@ -67,10 +71,11 @@ def _verdict(session: Session) -> Verdict:
 
 def _first_that_differs(session: Session) -> Transformation:
     """Return the lowest pass of the stack with which the model is another one."""
-    from fxlab.validation import verdict
+    from fxlab.validation import Reference, Status
 
+    reference = Reference(session.original, session.inputs)
     for transformation, stage in zip(session.applied, session.stages[1:], strict=True):
-        if not verdict(session.original, stage, session.inputs).agrees:
+        if reference.verdict(stage).status is Status.DIFFERENT:
             return transformation
     raise AssertionError("the topmost stage differs")
 

@@ -37,7 +37,6 @@ from fxlab.screen.scene import marks_of
 from fxlab.screen.session_state import (
     NO_PASS_IS_ON,
     changed_nodes_state,
-    judgement_state,
     model_name,
     outputs_state,
 )
@@ -592,8 +591,8 @@ class Inspector(anywidget.AnyWidget):  # type: ignore[misc]
         self.tables = {"outputs": outputs, "nodes": changed}
 
     def _judge(self) -> None:
-        judgement = judgement_state(self.session.verdict())
-        self.tables = {**self.tables, "outputs": {**self.tables["outputs"], "judgement": judgement}}
+        self.session.verdict()
+        self.tables = {**self.tables, "outputs": outputs_state(self.session)}
 
     def _measure(self, name: str) -> None:
         chosen = next((measurement for measurement in MEASUREMENTS if measurement.name == name), None)

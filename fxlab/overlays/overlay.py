@@ -124,21 +124,27 @@ class Source:
     def overlay(self, subject: Subject, *, run: bool = True) -> Overlay:
         """Measure a graph, or without ``run`` say what is known without running it.
 
+        Where the values of some nodes are not known (NaN), sums are lower bounds, and the title says so.
+
         Raises
         ------
         ValueError
             If the model has to be run and cannot be, for example because it has no weights.
         """
         if not self.runs or (run and subject.can_run):
-            values = cleaned(self.measure(subject))
+            measured = self.measure(subject)
+            values = cleaned(measured)
         else:
-            values = cleaned(self.traced(subject)) if self.traced else {}
+            measured = self.traced(subject) if self.traced else {}
+            values = cleaned(measured)
             if not values:
                 why = (
                     "it has no weights" if subject.inputs is not None else "there are no inputs to run it on"
                 )
                 raise ValueError(f"{self.title}: the model has to be run, and {why if run else 'is not'}.")
-        return Overlay(self.name, self.title, values, self.combine, self.unit)
+        is_lower_bound = self.combine == "sum" and any(value != value for value in measured.values())
+        title = f"{self.title} (at least)" if is_lower_bound else self.title
+        return Overlay(self.name, title, values, self.combine, self.unit)
 
 
 def from_table(table: pd.Series[Any] | pd.DataFrame, *, combine: Combine = "sum") -> list[Overlay]:

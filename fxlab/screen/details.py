@@ -60,7 +60,7 @@ def node_description(
         _field("Module", "" if path_of_call == module else module, code=True),
         _field("Class", class_name_of(node), code=True),
         *(_field("Value", kind) for kind in [str(node.type)] if node.type is not None),
-        _field("FLOPs", _count(_flops(hierarchy, flops).of_node(node))),
+        _field("FLOPs", _flop_words(_flops(hierarchy, flops), [node])),
     ]
     return {
         "kind": "node",
@@ -106,7 +106,7 @@ def group_details(
         _field("Blocks", f"{group.members} equal ones" if group.kind == "repeat" else ""),
         _field("Nodes", f"{group.nodes:,}"),
         _field("Parameters", f"{group.parameters:,}"),
-        _field("FLOPs", _count(_flops(hierarchy, flops).of(leaf.node for leaf in leaves))),
+        _field("FLOPs", _flop_words(_flops(hierarchy, flops), [leaf.node for leaf in leaves])),
         _field("Changed nodes", f"{len(changed):,}" if changed else ""),
     ]
     return {
@@ -155,6 +155,12 @@ def model_details(
 
 def _flops(hierarchy: Hierarchy, known: TracedFlops | None) -> TracedFlops:
     return TracedFlops(hierarchy.modules) if known is None else known
+
+
+def _flop_words(flops: TracedFlops, nodes: Sequence[fx.Node]) -> str:
+    """Write the operations of nodes together; "" if there are none, or no shapes to tell them from."""
+    words, is_unknown = _count(flops.of(nodes)), any(map(flops.is_unknown, nodes))
+    return f"at least {words}" if words and is_unknown else "unknown" if is_unknown else words
 
 
 def _count(number: int | None) -> str:

@@ -247,11 +247,11 @@ def _tables(session: Session, explained: dict[str, pd.DataFrame | str], measure:
         except Exception as error:
             more.append(_table("verdict", "Verdict", f"There is no verdict: {describe_error(error)}", None))
         else:
-            outputs = outputs | {"judgement": judgement_state(found)}
-            more.append(_table("verdict", "Verdict", outputs["judgement"]["text"], found.table, "Output"))
+            outputs = outputs_state(session)
+            more.append(_table("verdict", "Verdict", judgement_state(found)["text"], found.table, "Output"))
     more.append(_candidates(session, explained))
     if session.applied:
-        summary, words = summary_of_stages(session)
+        summary, words = summary_of_stages(session, in_float64=measure)
         more.append(_table("stages", "Stages", words, None) | {"table": stages_state(summary, "Stage")})
         nodes, words = nodes_of_stages(session)
         more.append(_table("nodes-by-stage", "Nodes by stage", words, nodes, "Node", jumps=True))

@@ -9,10 +9,11 @@ from fxlab.screen.pass_state import describe_error, readable_name
 from fxlab.screen.scene import marks_of
 from fxlab.screen.table_state import output_state, table_state
 from fxlab.screen.wire import clip
+from fxlab.validation import Status
 
 if TYPE_CHECKING:
     from fxlab.session import Session
-    from fxlab.validation.verdict import Verdict
+    from fxlab.validation.comparison import Verdict
 
 NO_PASS_IS_ON = {"state": "none", "text": "No pass is on: this is the model as traced.", "table": None}
 
@@ -22,7 +23,12 @@ def outputs_state(session: Session) -> dict[str, Any]:
     if not session.applied:
         return NO_PASS_IS_ON
     try:
-        return output_state(session.outputs(), session.atol, session.rtol)
+        found = session.known_verdict()
+        shown = output_state(session.outputs(), found)
+        # What bits tell is said by the text already.
+        if found is not None and found.status not in (Status.SAME_BITS, Status.NOTHING_COMPARED):
+            shown["judgement"] = judgement_state(found)
+        return shown
     except Exception as error:
         state = "none" if session.inputs is None else "failed"
         return {"state": state, "text": _why_not_compared(error), "table": None}

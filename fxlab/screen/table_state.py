@@ -7,8 +7,9 @@ from typing import Any
 
 import pandas as pd
 
+from fxlab.drawing.describe import counted
 from fxlab.screen.wire import clip, to_json
-from fxlab.validation import NodeAtStage
+from fxlab.validation import NodeAtStage, Status, Verdict
 
 MOST_ROWS = 2_000
 """Rows that are sent; the number of all is sent too."""
@@ -17,8 +18,9 @@ MOST_NAMES = 30
 _TITLES = {
     "shape": "Shape", "dtype": "Dtype", "max_abs_diff": "max |Δ|", "mean_abs_diff": "mean |Δ|",
     "max_rel_diff": "max relative Δ", "mismatched": "Mismatched", "elements": "Elements",
-    "allclose": "Agrees", "nan_inf_disagreement": "NaN/inf differ", "note": "Note", "op": "Op",
-    "target": "Target", "module_path": "Module path", "parameters": "Parameters", "inputs": "Inputs",
+    "same_bits": "Same bits", "compared": "Compared", "nan_inf_disagreement": "NaN/inf differ",
+    "note": "Note", "op": "Op", "target": "Target", "module_path": "Module path",
+    "parameters": "Parameters", "inputs": "Inputs",
     "users": "Users", "changed_by": "Changed by", "max_ulp_diff": "max ULPs",
     "cosine_similarity": "Cosine", "worst_index": "Worst at",
     "before": "Stands for", "target_before": "Target before", "pass_": "Pass", "matched": "Matched",
@@ -40,8 +42,9 @@ _KINDS = {
 }  # fmt: skip
 """How columns are written that are not told by their values."""
 _ORDER = (
-    "allclose", "max_abs_diff", "mean_abs_diff", "max_rel_diff", "max_ulp_diff", "cosine_similarity",
-    "worst_index", "mismatched", "elements", "nan_inf_disagreement", "shape", "dtype", "note",
+    "status", "same_bits", "max_abs_diff", "mean_abs_diff", "max_rel_diff", "max_ulp_diff",
+    "cosine_similarity", "worst_index", "mismatched", "elements", "compared", "nan_inf_disagreement", "shape",
+    "dtype", "note",
 )  # fmt: skip
 
 
@@ -74,34 +77,34 @@ def stages_state(frame: pd.DataFrame, index_title: str) -> dict[str, Any]:
     return table | {"stages": stages, "leads": "stages"}
 
 
-def output_state(frame: pd.DataFrame, atol: float, rtol: float) -> dict[str, Any]:
-    """Describe an output-difference table, with a verdict in words."""
+def output_state(frame: pd.DataFrame, verdict: Verdict | None) -> dict[str, Any]:
+    """Describe a table of output differences, in the words of the verdict as far as there is one."""
+    frame = frame.drop(columns="allclose")
+    if verdict is not None:
+        statuses = {path: str(judgement.status) for path, judgement in verdict.outputs.items()}
+        frame = frame.assign(status=frame.index.map(statuses))
     order = [name for name in _ORDER if name in frame] + [n for n in frame if n not in _ORDER]
     if "note" in order and not frame["note"].astype(str).str.strip().any():
         order.remove("note")
-    agrees = bool(frame["allclose"].astype(bool).all())
-    largest = pd.to_numeric(frame["max_abs_diff"], errors="coerce").max()
     return {
         "state": "ready",
-        "agrees": agrees,
+        "agrees": None if verdict is None else verdict.agrees,
         "judgement": None,
-        "isExact": bool(agrees and largest == 0),
-        "text": _verdict(frame, atol, rtol, agrees, largest),
+        "isSettled": verdict is not None,
+        "text": _words(frame, verdict),
         "table": table_state(frame[order], "Output"),
     }
 
 
-def _verdict(frame: pd.DataFrame, atol: float, rtol: float, agrees: bool, largest: float) -> str:
-    tolerances = f"atol {atol:g}, rtol {rtol:g}"
-    count = len(frame)
-    tensors = f"{count} tensor{'s' if count != 1 else ''}"
-    if agrees and largest == 0:
-        return f"Outputs are equal in every bit of {tensors}."
+def _words(frame: pd.DataFrame, verdict: Verdict | None) -> str:
+    if verdict is not None and verdict.status in (Status.SAME_BITS, Status.NOTHING_COMPARED):
+        words = str(verdict)
+        return clip(f"{words[:1].upper()}{words[1:]}.", 600)
+    different = frame[~frame["same_bits"].astype(bool)]
+    largest = pd.to_numeric(frame["max_abs_diff"], errors="coerce").max()
     size = f"max |Δ| {largest:.1e}" if pd.notna(largest) else "differences that are no numbers"
-    if agrees:
-        return f"Outputs agree: {size} in {tensors}, within {tolerances}."
-    different = int((~frame["allclose"].astype(bool)).sum())
-    return f"Outputs differ in {different} of {tensors}: {size}, beyond {tolerances}."
+    status = "" if verdict is None else f" ({verdict.status})"
+    return f"Outputs differ in {len(different)} of {counted(len(frame), 'tensor')}: {size}{status}."
 
 
 def measured_state(frame: pd.DataFrame, index_title: str, nodes: Container[str]) -> dict[str, Any]:

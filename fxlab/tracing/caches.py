@@ -16,8 +16,8 @@ import torch
 from torch import nn
 from torch.utils._python_dispatch import _disable_current_modes
 
+from fxlab.containers import is_a
 from fxlab.interrupts import RestoringStack
-from fxlab.tracing.containers import is_a
 from fxlab.tracing.model_files import file_of, files_of, is_torch, names_in
 from fxlab.tracing.tensors_made import TensorsMade
 

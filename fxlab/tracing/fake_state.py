@@ -10,7 +10,7 @@ import torch
 from torch import nn
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 
-from fxlab.tracing.containers import is_a, replace_item, replaceable_items
+from fxlab.containers import is_a, replace_item, replaceable_items
 from fxlab.tracing.fake_data import data_of, give_data, has_data
 
 

@@ -11,7 +11,7 @@ from typing import Any, NoReturn
 import torch
 from torch import nn
 
-from fxlab.tracing.containers import is_a
+from fxlab.containers import is_a
 
 _PLAIN = (type(None), bool, int, float, str, torch.dtype, torch.device)
 _OF_EVERY_MODULE = frozenset(vars(nn.Module())) - {"training"}

@@ -12,7 +12,7 @@ from typing import Any
 
 from torch import nn
 
-from fxlab.tracing.containers import is_a
+from fxlab.containers import is_a
 
 
 def files_of(model: nn.Module) -> list[ModuleType]:

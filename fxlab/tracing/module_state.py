@@ -9,9 +9,9 @@ from typing import Any
 import torch
 from torch import nn
 
+from fxlab.containers import contents, has_contents, is_same, put_back
 from fxlab.interrupts import InterruptsHeld
 from fxlab.tensors import same_bits, storage_of
-from fxlab.tracing.containers import contents, has_contents, is_same, put_back
 
 _OF_EVERY_MODULE = vars(nn.Module()).keys()
 

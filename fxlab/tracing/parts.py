@@ -11,7 +11,7 @@ from typing import Any, TypeAlias, TypeGuard
 
 from torch import nn
 
-from fxlab.tracing.containers import is_a
+from fxlab.containers import is_a
 from fxlab.tracing.source_lines import is_model_code, is_start_of_tracing
 
 Part: TypeAlias = type[nn.Module] | FunctionType

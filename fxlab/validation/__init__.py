@@ -6,14 +6,15 @@ from fxlab.validation.compare_nodes import Divergence, compare_nodes, first_dive
 from fxlab.validation.compare_on_variants import compare_on_variants
 from fxlab.validation.compare_outputs import compare_outputs
 from fxlab.validation.compare_stages import compare_stages
+from fxlab.validation.comparison import Verdict
 from fxlab.validation.graph_diff import graph_diff, unmarked_changes
-from fxlab.validation.input_variants import input_variants
+from fxlab.validation.input_variants import Variants, input_variants
 from fxlab.validation.judgement import Status
 from fxlab.validation.nodes_by_stage import NodeAtStage, nodes_by_stage
 from fxlab.validation.plots import plot_benchmark, plot_node_differences
 from fxlab.validation.profile import profile
 from fxlab.validation.transformed_nodes import transformed_nodes
-from fxlab.validation.verdict import Reference, Verdict, verdict
+from fxlab.validation.verdict import Reference, verdict
 
 __all__ = [
     "Bisection",
@@ -21,6 +22,7 @@ __all__ = [
     "NodeAtStage",
     "Reference",
     "Status",
+    "Variants",
     "Verdict",
     "benchmark",
     "bisect",

@@ -11,19 +11,33 @@ from torch.fx import GraphModule
 
 from fxlab.checks import described, items_of, number
 from fxlab.graph_module import changed_copy
-from fxlab.running import Inputs, call_arguments
+from fxlab.interrupts import RestoringStack
+from fxlab.model_state import state_kept
+from fxlab.running import (
+    Inputs,
+    call_arguments,
+    generators_kept,
+    given_arguments,
+    gradients_for,
+    named_arguments,
+    seed_generators,
+)
 from fxlab.transformations import Transformation
 from fxlab.validation.arguments import inputs_or_examples, runnable_graph
 from fxlab.validation.graph_diff import graph_diff
+from fxlab.validation.outputs import written_inputs
 
 if TYPE_CHECKING:
     import pandas as pd
-    from torch.utils.benchmark import Timer
 
 COLUMNS = ("time", "ratio", "ratio_low", "ratio_high", "outcome")
 
 MOST_PASSES = 5
 """With n passes there are 2 ** n combinations."""
+
+
+MOST_CALLS = 20
+"""How often a model that writes its own state, or its inputs, is called in a round at most."""
 
 
 class HasPasses(Protocol):
@@ -177,33 +191,53 @@ def _times(
     models: dict[str, GraphModule], inputs: Inputs, rounds: int, min_seconds: float
 ) -> dict[str, list[float]]:
     """Return the seconds that one call of each model took in each round."""
-    timers = {name: _timer(model, inputs) for name, model in models.items()}
-    try:
-        for timer in timers.values():
-            timer.timeit(1)
-        once = timers["original"].timeit(1).mean
-    except Exception as error:  # whatever a model raises for inputs that it does not take
-        raise ValueError(f"session: its model does not run on these inputs: {error}") from error
-    calls = max(1, math.ceil(min_seconds / max(once, 1e-9)))
-    seconds: dict[str, list[float]] = {name: [] for name in models}
-    order = list(models)
-    for _ in range(rounds):
-        for name in order:
-            seconds[name].append(timers[name].timeit(calls).mean)
-        order = [*order[1:], order[0]]
-    return seconds
+    with RestoringStack(gradients_for(models["original"]), generators_kept()):
+        try:
+            timed = {name: _Timed(model, inputs) for name, model in models.items()}
+            for model in timed.values():
+                model.seconds(1)
+            once = timed["original"].seconds(1)
+        except Exception as error:  # whatever a model raises for inputs that it does not take
+            raise ValueError(f"session: its model does not run on these inputs: {error}") from error
+        calls = max(1, math.ceil(min_seconds / max(once, 1e-9)))
+        seconds: dict[str, list[float]] = {name: [] for name in models}
+        order = list(models)
+        for _ in range(rounds):
+            for name in order:
+                seconds[name].append(timed[name].seconds(calls))
+            order = [*order[1:], order[0]]
+        return seconds
 
 
-def _timer(model: GraphModule, inputs: Inputs) -> "Timer":
-    from torch.utils.benchmark import Timer
+class _Timed:
+    """A model whose calls are timed, each from the same state, on the same inputs and random numbers."""
 
-    args, kwargs = call_arguments(inputs)
-
-    def call() -> None:
-        with torch.no_grad():
+    def __init__(self, model: GraphModule, inputs: Inputs) -> None:
+        self._model, self._inputs = model, inputs
+        with state_kept(model) as state:
+            args, kwargs = call_arguments(inputs)
             model(*args, **kwargs)
+            before = named_arguments(model, *given_arguments(inputs))
+            self._written = state.copied_parameters
+            self._writes = bool(
+                state.written() or written_inputs(before, named_arguments(model, args, kwargs))
+            )
 
-    return Timer("call()", globals={"call": call}, num_threads=torch.get_num_threads())
+    def seconds(self, calls: int) -> float:
+        """Return the seconds of one call, the mean of some."""
+        if self._writes:  # the call alone is timed, and then put back
+            return statistics.mean(self._once(1) for _ in range(min(calls, MOST_CALLS)))
+        return self._once(calls)
+
+    def _once(self, calls: int) -> float:
+        from torch.utils.benchmark import Timer
+
+        args, kwargs = call_arguments(self._inputs)
+        variables = {"model": self._model, "args": args, "kwargs": kwargs}
+        timer = Timer("model(*args, **kwargs)", globals=variables, num_threads=torch.get_num_threads())
+        seed_generators(0)
+        with state_kept(self._model, watch=False, parameters=self._written):
+            return float(timer.timeit(calls).mean)
 
 
 def _row(seconds: list[float], original: list[float]) -> list[Any]:

@@ -1,6 +1,6 @@
 """Which pass, and which of its rewrites, breaks a model."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
@@ -11,7 +11,10 @@ from fxlab.running import Inputs
 from fxlab.transformations import RewritePass, Transformation
 from fxlab.transformations.journal import Record
 from fxlab.validation.compare_nodes import Divergence, first_divergence
-from fxlab.validation.verdict import Reference, Verdict
+from fxlab.validation.comparison import Verdict
+from fxlab.validation.input_variants import Variants
+from fxlab.validation.judgement import Status
+from fxlab.validation.verdict import Reference
 
 T = TypeVar("T")
 
@@ -53,7 +56,12 @@ class Bisection:
         return f"{self.transformation.name} makes it different{rewrites}: {self.reason}.{node}"
 
 
-def bisect(session: HasStages, inputs: Inputs | None = None) -> Bisection | None:
+def bisect(
+    session: HasStages,
+    inputs: Inputs | Iterator[Inputs] | None = None,
+    *,
+    variants: Variants = False,
+) -> Bisection | None:
     """Find the pass, and the smallest set of its rewrites, with which a model is different.
 
     As with LLVM's ``-opt-bisect-limit``, the passes that are on are halved until the first is found with
@@ -68,6 +76,8 @@ def bisect(session: HasStages, inputs: Inputs | None = None) -> Bisection | None
     inputs
         Keyword arguments (a mapping), positional arguments (a tuple) or one tensor. Left out, those of the
         session.
+    variants
+        Other inputs to compare on as well, as for :func:`verdict`.
 
     Returns
     -------
@@ -80,7 +90,8 @@ def bisect(session: HasStages, inputs: Inputs | None = None) -> Bisection | None
     TypeError
         If ``session`` is none, or ``inputs`` nothing that a model can be called with.
     ValueError
-        If the original does not run on the inputs, or cannot be judged (see :func:`verdict`).
+        If the original does not run on the inputs, or cannot be judged (see :func:`verdict`), or its outputs
+        have nothing to compare: all of them are NaN, infinite or empty.
 
     Notes
     -----
@@ -107,7 +118,8 @@ def bisect(session: HasStages, inputs: Inputs | None = None) -> Bisection | None
     if not all(hasattr(session, name) for name in ("applied", "stages", "inputs")):
         raise TypeError(f"session: expected an fxlab.Session, got {type(session).__name__}")
     applied, stages = session.applied, session.stages
-    trials = _Trials(Reference(stages[0], session.inputs if inputs is None else inputs))
+    given = session.inputs if inputs is None else inputs
+    trials = _Trials(Reference(stages[0], given, variants=variants))
     if not trials.breaks(stages[-1]):
         return None
     first = _first(range(1, len(stages)), lambda position: trials.breaks(stages[position]))
@@ -126,12 +138,9 @@ def bisect(session: HasStages, inputs: Inputs | None = None) -> Bisection | None
             above = some(rewrites)
         else:
             rewrites = []
+    reason = trials.reason(above)
     return Bisection(
-        transformation,
-        tuple(map(_name, rewrites)),
-        trials.divergence(below, above),
-        trials.reason(above),
-        trials.runs,
+        transformation, tuple(map(_name, rewrites)), trials.divergence(below, above), reason, trials.runs
     )
 
 
@@ -146,6 +155,8 @@ class _Trials:
     def __init__(self, reference: Reference) -> None:
         self.runs = 0
         self._reference = reference
+        self._inputs = next(iter(reference.inputs.values()))
+        """Those that last told a difference."""
         # What the original cannot be judged by is an error, not a difference.
         reference.verdict(reference.original)
 
@@ -162,12 +173,17 @@ class _Trials:
             if not str(error).startswith("transformed:"):
                 raise
             return str(error)
-        return "" if verdict.agrees else verdict.reason
+        if verdict.status is Status.NOTHING_COMPARED:
+            raise ValueError(f"inputs: on these, nothing can be compared: {verdict.reason}.")
+        if verdict.agrees:
+            return ""
+        self._inputs = self._reference.inputs[verdict.decided_by]
+        return verdict.reason
 
     def divergence(self, below: GraphModule, above: GraphModule) -> Divergence | None:
         """Return the first node that goes wrong from one model to another, if both run."""
         try:
-            return first_divergence(below, above, self._reference.inputs)
+            return first_divergence(below, above, self._inputs)
         except ValueError:
             return None
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.fx import GraphModule
 
-from fxlab.running import Inputs
+from fxlab.running import Inputs, generators_kept
 from fxlab.tensors import same_bits, tensors_by_path
 from fxlab.validation.arguments import inputs_or_examples, runnable_graph
 from fxlab.validation.judgement import Judgement, Status, Versions, judged, judged_by_bits
@@ -88,7 +88,8 @@ def compare_nodes(
     import pandas as pd
 
     pairs = _pairs(original, transformed, inputs)
-    rows = {pair.node.name: _row(pair) for pair in pairs.pairs() if tensors_by_path(pair.expected)}
+    with generators_kept():
+        rows = {pair.node.name: _row(pair) for pair in pairs.pairs() if tensors_by_path(pair.expected)}
     return pd.DataFrame.from_dict(rows, orient="index", columns=list(COLUMNS)).rename_axis("node")
 
 
@@ -148,10 +149,12 @@ def first_divergence(
     >>> first_divergence(graph, wrong, torch.ones(1, 4)).node
     '_1'
     """
-    for pair in _pairs(original, transformed, inputs, in_float64=True).pairs():
-        judgement = _judgement(pair)
-        if judgement is not None and judgement.status is Status.DIFFERENT:
-            return Divergence(pair.node.name, pair.original.name, judgement)
+    pairs = _pairs(original, transformed, inputs, in_float64=True)
+    with generators_kept():
+        for pair in pairs.pairs():
+            judgement = _judgement(pair)
+            if judgement is not None and judgement.status is Status.DIFFERENT:
+                return Divergence(pair.node.name, pair.original.name, judgement)
     return None
 
 

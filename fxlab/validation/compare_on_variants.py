@@ -4,13 +4,16 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import torch
+from torch.fx import Graph, GraphModule
 
 from fxlab.checks import described, number
 from fxlab.running import Inputs, checked_module
 from fxlab.validation.arguments import inputs_or_examples
 from fxlab.validation.compare_outputs import compare_outputs, not_compared
-from fxlab.validation.input_variants import input_variants
+from fxlab.validation.input_variants import input_variants, vocabulary_of
+from fxlab.validation.judgement import Status
 from fxlab.validation.outputs import outputs_of
+from fxlab.validation.verdict import verdict
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -28,7 +31,8 @@ def compare_on_variants(
     """Compare the outputs of two models on several inputs, made from one.
 
     A pass may be right for the inputs that it was tried on and wrong for a batch of one, for a padded text or
-    for large values. Those that the first model does not take are left out, with a note.
+    for large values. Those that the first model does not take are left out, with a note. Whether a difference
+    matters is judged by :func:`verdict`; its own ``variants`` ask the same for one answer.
 
     Parameters
     ----------
@@ -42,12 +46,13 @@ def compare_on_variants(
     variants
         Inputs of your own by a name; left out, those of :func:`input_variants`.
     atol, rtol
-        As for :func:`compare_outputs`.
+        As for :func:`compare_outputs`, for its columns. They decide nothing.
 
     Returns
     -------
     pandas.DataFrame
-        The rows of :func:`compare_outputs`, indexed by the name of the ``inputs`` and the ``output`` path.
+        The rows of :func:`compare_outputs`, indexed by the name of the ``inputs`` and the ``output`` path,
+        with the ``status`` of each, what :func:`verdict` says of it, and its ``reason`` in words.
         Where only ``b`` does not run, ``note`` says why. ``table.attrs["left_out"]`` says why which inputs
         are not in the table.
 
@@ -63,14 +68,16 @@ def compare_on_variants(
     >>> model = torch.nn.Linear(2, 2)
     >>> table = compare_on_variants(model, model, torch.randn(3, 2))
     >>> table.index.get_level_values("inputs").unique().tolist()
-    ['as given', 'other values', 'batch of 1', 'batch of 7', 'large values', 'zeros']
+    ['as given', 'other values', 'batch of 1', 'batch of 7', 'batch of 25', 'large values',
+     'very large values', 'zeros']
     """
     import pandas as pd
 
     checked_module(a, "a")
     checked_module(b, "b")
     if variants is None:
-        variants = input_variants(inputs_or_examples(inputs, a))
+        given = inputs_or_examples(inputs, a)
+        variants = input_variants(given, vocabulary=vocabulary_of(a))
     tables, left_out = {}, {}
     if not isinstance(variants, Mapping):
         raise TypeError(f"variants: expected a mapping of names to inputs, got {described(variants)}.")
@@ -95,8 +102,25 @@ def _table(
     a: torch.nn.Module, b: torch.nn.Module, inputs: Inputs, atol: float, rtol: float
 ) -> "pd.DataFrame":
     try:
-        return compare_outputs(a, b, inputs, atol=atol, rtol=rtol)
+        table = compare_outputs(a, b, inputs, atol=atol, rtol=rtol)
     except ValueError as error:
         if not str(error).startswith("b:"):
             raise
-        return not_compared(outputs_of(a, "a", inputs), str(error))
+        table = not_compared(outputs_of(a, "a", inputs), str(error))
+        return table.assign(status=str(Status.DIFFERENT), reason=str(error))
+    found = verdict(_as_graph(a, inputs), _as_graph(b, inputs), inputs).table
+    return table.join(found[["status", "reason"]])
+
+
+def _as_graph(model: torch.nn.Module, inputs: Inputs) -> GraphModule:
+    """Return a model as a graph: itself, or a single call of it."""
+    if isinstance(model, GraphModule):
+        return model
+    graph = Graph()
+    if isinstance(inputs, Mapping):
+        node = graph.call_module("model", (), {name: graph.placeholder(name) for name in inputs})
+    else:
+        count = 1 if isinstance(inputs, torch.Tensor) else len(inputs)
+        node = graph.call_module("model", tuple(graph.placeholder(f"input_{n}") for n in range(count)))
+    graph.output(node)
+    return GraphModule({"model": model}, graph)

@@ -8,9 +8,10 @@ import torch
 
 from fxlab.checks import number
 from fxlab.running import Inputs, checked_module
+from fxlab.tensors import same_bits
 from fxlab.validation.arguments import inputs_or_examples
 from fxlab.validation.node_columns import dtype_name
-from fxlab.validation.outputs import outputs_of
+from fxlab.validation.outputs import is_written, observed
 from fxlab.validation.ulp import max_ulp_distance
 
 if TYPE_CHECKING:
@@ -27,6 +28,8 @@ COLUMNS = (
     "worst_index",
     "mismatched",
     "elements",
+    "compared",
+    "same_bits",
     "allclose",
     "nan_inf_disagreement",
     "note",
@@ -38,13 +41,14 @@ def compare_outputs(
     b: torch.nn.Module,
     inputs: Inputs | None = None,
     *,
-    atol: float = 1e-5,
-    rtol: float = 1e-5,
+    atol: float = 0.0,
+    rtol: float = 0.0,
 ) -> "pd.DataFrame":
-    """Run two models on the same inputs and compare each tensor of their outputs.
+    """Run two models on the same inputs and measure how far apart their outputs are.
 
-    Both run without gradients, on copies of the inputs and with the same random seed. Differences are taken
-    in float64 (complex128 for complex outputs).
+    Both run without gradients, on copies of the inputs and with the same random seed, and are left as they
+    were. Differences are taken in float64 (complex128 for complex outputs). Whether a difference matters is
+    another question, which :func:`verdict` answers without a tolerance.
 
     Parameters
     ----------
@@ -56,12 +60,14 @@ def compare_outputs(
         Keyword arguments (a mapping), positional arguments (a tuple) or one tensor. Left out, they are made
         from the configuration and signature of ``a`` (see :func:`fxlab.example_inputs`).
     atol, rtol
-        Elements mismatch where ``|b - a| > atol + rtol * |a|``, as in :func:`torch.allclose`.
+        Floating-point elements mismatch where ``|b - a| > atol + rtol * |a|``, as in :func:`torch.allclose`:
+        if left out, where they are not equal. Integers and booleans always have to be equal.
 
     Returns
     -------
     pandas.DataFrame
-        One row for each tensor, indexed by its ``output`` path (``last_hidden_state``, ``states.0``):
+        One row for each tensor, indexed by its ``output`` path (``last_hidden_state``, ``states.0``), and one
+        for each that either model writes in place (``written input x``, ``written state bn.running_mean``):
 
         ``shape``, ``dtype``
             Of the reference, as a tuple and a string; where ``b`` has another, ``note`` says which.
@@ -75,14 +81,19 @@ def compare_outputs(
         ``worst_index``
             Where the largest difference is, or a NaN or infinity that only one of the two has; ``None`` if
             there is no difference.
-        ``mismatched``, ``elements``
-            How many elements are out of tolerance, of how many.
+        ``mismatched``, ``elements``, ``compared``
+            How many elements are out of tolerance, of how many, and how many of these are finite numbers in
+            both. Where none is, nothing was compared, as ``note`` says.
+        ``same_bits``
+            Whether every bit is the same, and there is something to compare.
         ``allclose``
-            Whether all elements are within tolerance; NaN equals NaN, and infinities equal themselves.
+            Whether all elements are within tolerance, and there is something to compare; NaN equals NaN, and
+            infinities equal themselves.
         ``nan_inf_disagreement``
             How many elements are NaN or infinite in one and something else in the other.
         ``note``
-            What cannot be compared: another shape or dtype, a tensor that only one of the two returns.
+            What cannot be compared: another shape or dtype, a tensor that only one of the two returns, one
+            without a finite element.
 
     Raises
     ------
@@ -94,7 +105,7 @@ def compare_outputs(
     Examples
     --------
     >>> model = torch.nn.Linear(2, 2)
-    >>> bool(compare_outputs(model, model, torch.ones(1, 2)).loc["output", "allclose"])
+    >>> bool(compare_outputs(model, model, torch.ones(1, 2)).loc["output", "same_bits"])
     True
     """
     checked_module(a, "a")
@@ -102,18 +113,19 @@ def compare_outputs(
     for name, tolerance in (("atol", atol), ("rtol", rtol)):
         number(tolerance, name, at_least=0)
     inputs = inputs_or_examples(inputs, a)
-    return compared(outputs_of(a, "a", inputs), outputs_of(b, "b", inputs), atol, rtol)
+    first, second = observed(a, "a", inputs), observed(b, "b", inputs)
+    return compared(first.beside(second), second.beside(first), atol, rtol)
 
 
 def compared(
-    reference: Mapping[str, torch.Tensor], other: Mapping[str, torch.Tensor], atol: float, rtol: float
+    reference: Mapping[str, torch.Tensor],
+    other: Mapping[str, torch.Tensor],
+    atol: float = 0.0,
+    rtol: float = 0.0,
 ) -> "pd.DataFrame":
     """Return the table of :func:`compare_outputs` for outputs by path."""
-    rows = {
-        path: _row(reference.get(path), other.get(path), atol, rtol)
-        for path in dict.fromkeys([*reference, *other])
-    }
-    return _as_table(rows)
+    paths = sorted(dict.fromkeys([*reference, *other]), key=is_written)
+    return _as_table({path: _row(path, reference.get(path), other.get(path), atol, rtol) for path in paths})
 
 
 def not_compared(outputs: Mapping[str, torch.Tensor], note: str) -> "pd.DataFrame":
@@ -121,51 +133,76 @@ def not_compared(outputs: Mapping[str, torch.Tensor], note: str) -> "pd.DataFram
     return _as_table({path: _incomparable(tensor, note) for path, tensor in outputs.items()})
 
 
-def _as_table(rows: dict[str, list[Any]]) -> "pd.DataFrame":
+def _as_table(rows: dict[str, dict[str, Any]]) -> "pd.DataFrame":
     import pandas as pd
 
     table = pd.DataFrame.from_dict(rows, orient="index", columns=list(COLUMNS))
     return table.rename_axis("output")
 
 
-def _row(a: torch.Tensor | None, b: torch.Tensor | None, atol: float, rtol: float) -> list[Any]:
+def _row(
+    path: str, a: torch.Tensor | None, b: torch.Tensor | None, atol: float, rtol: float
+) -> dict[str, Any]:
     if a is None or b is None:
         present = b if a is None else a
         assert present is not None
-        return _incomparable(present, f"only the {'second' if a is None else 'first'} model returns it")
+        does = "writes" if is_written(path) else "returns"
+        return _incomparable(present, f"only the {'second' if a is None else 'first'} model {does} it")
     if a.shape != b.shape:
         return _incomparable(a, f"shapes differ: {tuple(a.shape)} and {tuple(b.shape)}")
     note = "" if a.dtype == b.dtype else f"dtypes differ: {dtype_name(a.dtype)} and {dtype_name(b.dtype)}"
     wide = torch.complex128 if a.is_complex() or b.is_complex() else torch.float64
     x, y = (tensor.detach().to("cpu", wide) for tensor in (a, b))
-    same = (x == y) | (x.isnan() & y.isnan())
+    exact = not any(tensor.is_floating_point() or tensor.is_complex() for tensor in (a, b))
+    # Two large integers may be one number in float64.
+    same = a.detach().cpu() == b.detach().cpu() if exact else (x == y) | (x.isnan() & y.isnan())
     finite = x.isfinite() & y.isfinite()
     difference = torch.where(finite, (y - x).abs(), 0.0)
-    close = same | (finite & (difference <= atol + rtol * x.abs()))
+    difference = torch.where(same, difference, difference.clamp(min=1.0)) if exact else difference
     relative = torch.where(finite & (x != 0), difference / x.abs(), 0.0)
+    close = same if exact else same | (finite & (difference <= atol + rtol * x.abs()))
+    counted = int(finite.sum())
     mismatched = int((~close).sum())
-    return [
-        tuple(a.shape),
-        dtype_name(a.dtype),
-        float(difference.max()) if x.numel() else 0.0,
-        float(difference.sum() / finite.sum()) if finite.any() else 0.0,
-        float(relative.max()) if x.numel() else 0.0,
-        max_ulp_distance(a, b) if a.dtype == b.dtype else math.nan,
-        _cosine_similarity(x[finite], y[finite]),
-        _worst_index(torch.where(same | finite, difference, math.inf)),
-        mismatched,
-        x.numel(),
-        not mismatched and not note,
-        int((~same & ~finite).sum()),
-        note,
-    ]
+    if not counted and not note and bool(same.all()):
+        note = (
+            "nothing compared: no element is finite in both" if x.numel() else "nothing compared: no elements"
+        )
+    bits = not note and same_bits(a.detach(), b.detach().to(a.device))
+    return {
+        "shape": tuple(a.shape),
+        "dtype": dtype_name(a.dtype),
+        "max_abs_diff": float(difference.max()) if counted else math.nan,
+        "mean_abs_diff": float(difference.sum() / counted) if counted else math.nan,
+        "max_rel_diff": float(relative.max()) if counted else math.nan,
+        "max_ulp_diff": max_ulp_distance(a, b) if counted and a.dtype == b.dtype else math.nan,
+        "cosine_similarity": _cosine_similarity(x[finite], y[finite]) if counted else math.nan,
+        "worst_index": _worst_index(torch.where(same | finite, difference, math.inf)),
+        "same_bits": bits,
+        "elements": x.numel(),
+        "compared": counted,
+        "nan_inf_disagreement": int((~same & ~finite).sum()),
+        "note": note,
+        "mismatched": mismatched,
+        "allclose": not mismatched and not note,
+    }
 
 
-def _incomparable(present: torch.Tensor, note: str) -> list[Any]:
+def _incomparable(present: torch.Tensor, note: str) -> dict[str, Any]:
     elements = present.numel()
-    unknown = [math.nan] * 5
-    dtype = dtype_name(present.dtype)
-    return [tuple(present.shape), dtype, *unknown, None, elements, elements, False, 0, note]
+    measured = ("max_abs_diff", "mean_abs_diff", "max_rel_diff", "max_ulp_diff", "cosine_similarity")
+    return {
+        "shape": tuple(present.shape),
+        "dtype": dtype_name(present.dtype),
+        **dict.fromkeys(measured, math.nan),
+        "worst_index": None,
+        "same_bits": False,
+        "elements": elements,
+        "compared": 0,
+        "nan_inf_disagreement": 0,
+        "note": note,
+        "mismatched": elements,
+        "allclose": False,
+    }
 
 
 def _cosine_similarity(x: torch.Tensor, y: torch.Tensor) -> float:

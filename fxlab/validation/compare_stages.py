@@ -4,21 +4,19 @@ import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Protocol
 
-from torch import Tensor
 from torch.fx import GraphModule
 
 from fxlab.running import Inputs
-from fxlab.validation.compare_outputs import compared
 from fxlab.validation.graph_diff import graph_diff
 from fxlab.validation.module_tensors import tensors_of
 from fxlab.validation.nodes_by_stage import HasStages, checked_stages, stage_names
-from fxlab.validation.outputs import outputs_of
+from fxlab.validation.verdict import Reference
 
 if TYPE_CHECKING:
     import pandas as pd
 
 _CHANGES = ("added", "removed", "changed", "rewired")
-COLUMNS = ("nodes", *_CHANGES, "parameters", "max_abs_diff", "allclose", "note")
+COLUMNS = ("nodes", *_CHANGES, "parameters", "max_abs_diff", "status", "note")
 
 
 class RunsStages(HasStages, Protocol):
@@ -29,18 +27,16 @@ class RunsStages(HasStages, Protocol):
         """What its model is run on."""
         ...
 
-    atol: float
-    rtol: float
 
-
-def compare_stages(session: RunsStages) -> "pd.DataFrame":
+def compare_stages(session: RunsStages, *, in_float64: bool = True) -> "pd.DataFrame":
     """Tell what each stage of a session holds, what its pass changed, and how far its outputs have moved.
 
     Parameters
     ----------
     session
-        A :class:`fxlab.Session`. Its stages are run on its inputs, if it has any, and their outputs compared
-        within its tolerances.
+        A :class:`fxlab.Session`. Its stages are run on its inputs, if it has any, and judged.
+    in_float64
+        Whether stages may be run in float64 for that. Left out, they are, where bits do not settle it.
 
     Returns
     -------
@@ -54,9 +50,11 @@ def compare_stages(session: RunsStages) -> "pd.DataFrame":
             :func:`graph_diff` finds it.
         ``parameters``
             How many elements all parameters have.
-        ``max_abs_diff``, ``allclose``
-            The largest difference of an output from the original's, and whether all agree, as in
-            :func:`compare_outputs`; NaN and ``None`` where they could not be compared.
+        ``max_abs_diff``
+            The largest difference of an output from the original's, as in :func:`compare_outputs`; NaN where
+            nothing could be compared.
+        ``status``
+            The status of the :func:`verdict` on the stage; ``None`` where there is none.
         ``note``
             Why they could not, or what else is different.
 
@@ -74,19 +72,20 @@ def compare_stages(session: RunsStages) -> "pd.DataFrame":
     >>> graph = torch.fx.symbolic_trace(nn.Sequential(*layers).eval())
     >>> session = Session(graph, torch.ones(1, 3, 8, 8))
     >>> session.apply("fuse-batch-norm2d-in-conv2d")
-    >>> compare_stages(session)[["nodes", "removed", "parameters", "allclose"]].values.tolist()
-    [[5, 0, 240, True], [4, 1, 224, True]]
+    >>> compare_stages(session)[["nodes", "removed", "parameters", "status"]].values.tolist()
+    [[5, 0, 240, 'same bits'], [4, 1, 224, "within the model's own rounding"]]
     """
     import pandas as pd
 
-    stages, compare = checked_stages(session), _comparison(session)
+    stages, compare = checked_stages(session), _comparison(session, in_float64)
     rows = [
         [len(stage.graph.nodes), *_changes(below, stage), _parameters(stage), *compare(stage)]
         for below, stage in zip((None, *stages), stages, strict=False)
     ]
     index = pd.Index(stage_names(session), name="stage", dtype=object)
     table = pd.DataFrame(rows, index=index, columns=list(COLUMNS))
-    table["allclose"] = table["allclose"].astype(object)
+    statuses = [row[COLUMNS.index("status")] for row in rows]
+    table["status"] = pd.Series(statuses, index=index, dtype=object)  # strings of pandas have NaN for None
     return table
 
 
@@ -101,36 +100,30 @@ def _parameters(stage: GraphModule) -> int:
     return sum(parameter.numel() for parameter in stage.parameters())
 
 
-def _comparison(session: RunsStages) -> Callable[[GraphModule], list[Any]]:
+def _comparison(session: RunsStages, in_float64: bool) -> Callable[[GraphModule], list[Any]]:
     """Return a function that compares the outputs of a stage with those of the original."""
     inputs, original = session.inputs, session.stages[0]
     if inputs is None:
         return lambda stage: _not_compared("the session has no inputs")
     if any(tensor.is_meta for tensor in tensors_of(original)):
         return lambda stage: _not_compared("the model has no weights")
-    try:
-        reference = outputs_of(original, "original", inputs)
-    except ValueError as error:
-        words = str(error)
-        return lambda stage: _not_compared(words)
+    reference = Reference(original, inputs)
 
     def compare(stage: GraphModule) -> list[Any]:
         try:
-            other = reference if stage is original else outputs_of(stage, "the stage", inputs)
+            comparison = reference.compare(stage)
         except ValueError as error:
             return _not_compared(str(error))
-        return _difference(reference, other, session.atol, session.rtol)
+        table = comparison.table
+        notes = list(dict.fromkeys(note for note in table["note"] if note))
+        largest = float(table["max_abs_diff"].max()) if table["compared"].any() else math.nan
+        try:
+            found = comparison.verdict() if in_float64 else comparison.known_verdict()
+        except ValueError as error:
+            return [largest, None, "; ".join([*notes, f"there is no verdict: {error}"])]
+        return [largest, None if found is None else str(found.status), "; ".join(notes)]
 
     return compare
-
-
-def _difference(
-    reference: dict[str, Tensor], other: dict[str, Tensor], atol: float, rtol: float
-) -> list[Any]:
-    table = compared(reference, other, atol, rtol)
-    notes = dict.fromkeys(note for note in table["note"] if note)
-    largest = float(table["max_abs_diff"].max(skipna=False)) if len(table) else 0.0
-    return [largest, bool(table["allclose"].all()), "; ".join(notes)]
 
 
 def _not_compared(note: str) -> list[Any]:

@@ -13,17 +13,27 @@ from fxlab.validation.node_columns import dtype_name
 ROUNDINGS = 3.0
 """How many times as far as rounding new values once takes them two equal functions may be apart."""
 
+ROUNDINGS_OF_VECTORS = 4.0
+"""The same where the numbers that new values were computed from are rounded once as well.
+
+That is as far as new values may be off that were computed in the dtype of the model, with a rounding for each
+step, rather than in a wider one.
+"""
+
 NEGLIGIBLE = 2.0**-12
 """The share of the original's own error below which a difference of functions does not count.
 
 It cannot be seen in the outputs. A constant in single precision does as much to a half-precision model.
 """
 
+SHOWN = 1.5
+"""From how much larger an error on the worse rounding of weights is said to show in an output."""
+
 WORSE = 4.0
 """How much larger than the original's the error of a transformed tensor of many elements may be."""
 
 OTHER_CHOICES = 0.25
-"""The share of elements, those with the largest errors, that does not count in a model that picks."""
+"""The share of elements, those with the largest errors, that does not count where decisions are unknown."""
 
 _SAMPLES = 2**20
 
@@ -33,6 +43,7 @@ class Status(enum.StrEnum):
 
     SAME_BITS = "same bits"
     WITHIN_ROUNDING = "within the model's own rounding"
+    NOTHING_COMPARED = "nothing compared"
     DIFFERENT = "different"
 
 
@@ -46,10 +57,16 @@ class Versions:
     exact_transformed: torch.Tensor
     rounded_anew: Sequence[torch.Tensor] = ()
     """The transformed one in float64 with its new values rounded anew, as often as that was tried."""
-    moved_anew: torch.Tensor | None = None
-    """The original in float64 with all its values moved by their rounding, if it is a float64 model."""
-    picks: bool = False
-    """Whether the model compares floating-point numbers, so that rounding may lead to another choice."""
+    replaced_anew: Sequence[torch.Tensor] = ()
+    """The original in float64 with the vectors rounded anew that the transformed one does not have."""
+    moved: Sequence[torch.Tensor] = ()
+    """How far the float64 runs move if what float64 does not make exact is rounded once more."""
+    decided: torch.Tensor | None = None
+    """What the original's own decisions (comparisons, choices) add to its float64 run."""
+    decided_transformed: torch.Tensor | None = None
+    """What those of the transformed one add to its own."""
+    decisions_unknown: bool = False
+    """Whether there are other decisions that float64 runs could not take."""
 
 
 @dataclass(frozen=True)
@@ -58,9 +75,9 @@ class Errors:
 
     An element's error is divided by its magnitude, or by the median magnitude where that is larger: neither
     a few huge elements (massive activations) nor those near zero decide alone. Elements that are exact in
-    all runs (masks, padding, zeros after a ReLU) tell nothing and are left out. Where a model picks (experts,
-    the largest, ...), rounding makes another choice now and then; that is no larger rounding error, so the
-    quarter with the largest errors does not count in ``own`` and ``transformed``.
+    all runs (masks, padding, zeros after a ReLU) tell nothing and are left out. Where rounding leads to
+    another comparison or choice now and then, ``own`` and ``transformed`` are what is left when the float64
+    run has decided alike; if it could not, the quarter with the largest errors does not count in them.
     """
 
     own: float
@@ -71,10 +88,12 @@ class Errors:
     """Of the transformed when it runs in float64 as well: what is left is no rounding of activations."""
     new_values: float
     """What rounding new weights and constants once explains of ``function``."""
+    replaced: float
+    """What rounding the vectors once explains that these were computed from."""
     last_rounding: float
     """What rounding a result once to its dtype costs: the least error that can be asked for."""
     float64: float
-    """Of float64 itself, where the model is in float64; else it does not count."""
+    """Of the float64 runs themselves: of models in float64, and of nodes that have none."""
 
     @classmethod
     def of(cls, versions: Versions) -> "Errors":
@@ -89,6 +108,7 @@ class Errors:
             ),
         )
         finite = a.isfinite() & b.isfinite() & exact.isfinite()
+        a, b = a - _effect(versions.decided), b - _effect(versions.decided_transformed)
         compared = finite & ~((a == exact) & (b == exact) & (other == exact))
         exact = exact[compared]
         scale = exact.abs().clamp(min=_median_magnitude(exact))
@@ -98,17 +118,20 @@ class Errors:
 
         def rounding_error(x: torch.Tensor) -> float:
             errors = ((x[compared] - exact) / scale).abs()
-            counted = math.ceil((1 - OTHER_CHOICES * versions.picks) * errors.numel())
-            return _root_mean_square(errors.sort().values[:counted] if versions.picks else errors)
+            if versions.decisions_unknown:
+                errors = errors.sort().values[: math.ceil((1 - OTHER_CHOICES) * errors.numel())]
+            return _root_mean_square(errors)
 
         new = [error(_wide(x) - other + _wide(versions.exact_original)) for x in versions.rounded_anew]
+        replaced = [error(_wide(x)) for x in versions.replaced_anew]
         return cls(
             own=rounding_error(a),
             transformed=rounding_error(b),
             function=error(other),
             new_values=_root_mean_square(torch.tensor(new)),
+            replaced=_root_mean_square(torch.tensor(replaced)),
             last_rounding=_rounding_error(versions.original.dtype) * _root_mean_square(exact / scale),
-            float64=0.0 if versions.moved_anew is None else error(_wide(versions.moved_anew)),
+            float64=math.hypot(*(error(_wide(x) + _wide(versions.exact_original)) for x in versions.moved)),
         )
 
     @property
@@ -124,8 +147,19 @@ class Errors:
     @property
     def same_function(self) -> bool:
         """Whether the two compute the same, rounding apart."""
+        return self.new_values_are_rounded_well or self.new_values_are_rounded_often
+
+    @property
+    def new_values_are_rounded_well(self) -> bool:
+        """Whether rounding new values about once explains how far the two are apart."""
         explained = max(NEGLIGIBLE * self.usual, WORSE * self.float64, ROUNDINGS * self.new_values)
         return self.function <= explained
+
+    @property
+    def new_values_are_rounded_often(self) -> bool:
+        """Whether rounding each step of their computation explains it."""
+        explained = ROUNDINGS_OF_VECTORS * math.hypot(self.new_values, self.replaced)
+        return self.new_values > 0 and self.replaced > 0 and self.function <= explained
 
     def rounds_well(self, elements: int) -> bool:
         """Tell whether the transformed one's error is of the size of the original's.
@@ -146,6 +180,8 @@ class Judgement:
     elements: int
     errors: Errors | None = None
     """Where it took a float64 run to tell."""
+    compared: int = 0
+    """How many elements are numbers in both; NaN and infinities say nothing."""
 
 
 def judged_by_bits(original: torch.Tensor | None, transformed: torch.Tensor | None) -> Judgement | None:
@@ -165,19 +201,60 @@ def judged_by_bits(original: torch.Tensor | None, transformed: torch.Tensor | No
         return Judgement(
             Status.DIFFERENT, f"the dtypes differ: {dtype_name(a.dtype)} and {dtype_name(b.dtype)}", elements
         )
+    compared = compared_elements(a, b)
     if same_bits(a, b):
-        return Judgement(Status.SAME_BITS, "every bit is the same", elements)
+        if not compared:
+            return _nothing_compared(elements)
+        reason = f"every bit is the same{_left_aside(elements, compared)}{_constant(a)}"
+        return Judgement(Status.SAME_BITS, reason, elements, compared=compared)
     if not (a.is_floating_point() or a.is_complex()):
         unequal = int((a != b).sum())
         return Judgement(
-            Status.DIFFERENT, f"{unequal} of {elements} {dtype_name(a.dtype)} elements differ", elements
+            Status.DIFFERENT,
+            f"{unequal} of {elements} {dtype_name(a.dtype)} elements differ",
+            elements,
+            compared=compared,
         )
     x, y = _wide(a), _wide(b)
     other_kind = (x.isfinite() != y.isfinite()) | (~x.isfinite() & (x != y) & ~(x.isnan() & y.isnan()))
     if unequal := int(other_kind.sum()):
         reason = f"{unequal} of {x.numel()} numbers are NaN or infinite in one of the two only"
-        return Judgement(Status.DIFFERENT, reason, elements)
-    return None
+        return Judgement(Status.DIFFERENT, reason, elements, compared=compared)
+    return None if compared else _nothing_compared(elements)
+
+
+def compared_elements(a: torch.Tensor, b: torch.Tensor) -> int:
+    """Return how many elements are numbers in both of two tensors of the same shape and dtype."""
+    if not (a.is_floating_point() or a.is_complex()):
+        return a.numel()
+    return int((_finite(a) & _finite(b)).sum())
+
+
+def _finite(tensor: torch.Tensor) -> torch.Tensor:
+    dense = tensor.detach() if tensor.layout is torch.strided else tensor.detach().to_dense()
+    try:
+        return dense.isfinite()
+    except RuntimeError:  # dtypes of eight bits
+        return dense.to(torch.float32).isfinite()
+
+
+def _nothing_compared(elements: int) -> Judgement:
+    reason = f"all {elements} elements are NaN or infinite in both" if elements else "it has no elements"
+    return Judgement(Status.NOTHING_COMPARED, reason, elements)
+
+
+def _left_aside(elements: int, compared: int) -> str:
+    """Tell how many elements were not compared, if there are any."""
+    rest = elements - compared
+    return f"; {rest} of {elements} elements are NaN or infinite in both" if rest else ""
+
+
+def _constant(tensor: torch.Tensor) -> str:
+    """Tell that all elements are the same number, which says little of what computed them."""
+    if tensor.numel() < 2 or tensor.layout is not torch.strided or tensor.is_quantized:
+        return ""
+    first = tensor.flatten()[0]
+    return f"; all elements are {first.item():.6g}" if bool((tensor == first).all()) else ""
 
 
 def judged(versions: Versions) -> Judgement:
@@ -188,6 +265,11 @@ def judged(versions: Versions) -> Judgement:
     original?
     """
     errors, elements = Errors.of(versions), versions.original.numel()
+    compared = compared_elements(versions.original, versions.transformed)
+    if not versions.exact_original.isfinite().any():
+        reason = "the float64 run of the original has no finite element to compare with"
+        return Judgement(Status.NOTHING_COMPARED, reason, elements)
+    rest = _left_aside(elements, compared)
     if not errors.same_function:
         explained = (
             f"{errors.function / errors.new_values:.3g} times what rounding its new values explains"
@@ -195,15 +277,27 @@ def judged(versions: Versions) -> Judgement:
             else "and it has no new values whose rounding could explain that"
         )
         reason = f"it computes something else: {errors.function:.2g} (relative) away in float64, {explained}"
-        return Judgement(Status.DIFFERENT, reason, elements, errors)
+        return Judgement(Status.DIFFERENT, reason + rest, elements, errors, compared)
     if not errors.rounds_well(elements):
         reason = (
             f"it computes the same, but rounds worse: its error is {errors.transformed:.2g} (relative), "
             f"{errors.ratio:.3g} times the original's"
         )
-        return Judgement(Status.DIFFERENT, reason, elements, errors)
+        return Judgement(Status.DIFFERENT, reason + rest, elements, errors, compared)
     reason = f"its error is {errors.transformed:.2g} (relative), the original's own {errors.own:.2g}"
-    return Judgement(Status.WITHIN_ROUNDING, reason, elements, errors)
+    if not errors.new_values_are_rounded_well:
+        times = f"{errors.function / errors.new_values:.3g} times as much as rounding them once does"
+        shown = "the output does not show it" if errors.ratio < SHOWN else "the output shows it"
+        reason = f"its new values are rounded worse ({times}); {shown}: {reason}"
+    return Judgement(Status.WITHIN_ROUNDING, reason + rest, elements, errors, compared)
+
+
+def _effect(difference: torch.Tensor | None) -> torch.Tensor:
+    """Return what other decisions have added to a tensor, where that is a number."""
+    if difference is None:
+        return torch.zeros((), dtype=torch.float64)
+    effect = _wide(difference)
+    return torch.where(effect.isfinite(), effect, 0.0)
 
 
 def _wide(tensor: torch.Tensor) -> torch.Tensor:

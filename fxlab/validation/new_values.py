@@ -64,6 +64,45 @@ class NewValues:
         return wide if new is None else torch.where(new.to(wide.device), moved(tensor, generator), wide)
 
 
+class VectorsGone:
+    """The vectors of a module that another one has neither the values nor the names of.
+
+    Such are the statistics of a batch norm that was folded. A fold that rounds after each step does to its
+    new values about what rounding these does; the matrix that they were folded into is rounded with it.
+
+    Parameters
+    ----------
+    original
+        The module that has them.
+    transformed
+        The module that does not.
+    """
+
+    def __init__(self, original: GraphModule, transformed: GraphModule) -> None:
+        kept = {(name, tensor.shape) for name, tensor in _named(transformed)}
+        values = NewValues(transformed, original)
+        self._values = values
+        self._places = {
+            place_of(tensor)
+            for name, tensor in _named(original)
+            if tensor.dim() < 2 and tensor in values and (name, tensor.shape) not in kept
+        }
+
+    def __len__(self) -> int:
+        """How many vectors are gone."""
+        return len(self._places)
+
+    def rounded_anew(self, tensor: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
+        """Return a tensor in float64, moved as rounding it once more would move it if it is one of them."""
+        is_gone = place_of(tensor) in self._places
+        return self._values.rounded_anew(tensor, generator) if is_gone else tensor.double()
+
+
+def _named(module: GraphModule) -> Iterator[tuple[str, torch.Tensor]]:
+    yield from module.named_parameters()
+    yield from module.named_buffers()
+
+
 def moved(tensor: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
     """Return a tensor in float64, each number moved at random by up to half a unit in its last place.
 

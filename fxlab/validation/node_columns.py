@@ -36,10 +36,30 @@ def dtype_name(dtype: Any) -> str:
 
 def parameter_count(node: Node, graph_module: GraphModule, modules: dict[str, Module]) -> int:
     """Return how many numbers in parameters a node holds. ``modules`` are those of the graph module."""
+    return _numbers(parameters_of(node, graph_module, modules))
+
+
+def parameters_of(node: Node, graph_module: Module, modules: dict[str, Module]) -> list[Parameter]:
+    """Return the parameters that a node holds, each once."""
     if node.op == "call_module" and node.target in modules:
-        return sum(parameter.numel() for parameter in modules[str(node.target)].parameters())
+        return list(modules[str(node.target)].parameters())
     if node.op == "get_attr":
         path, _, name = str(node.target).rpartition(".")
         value = getattr(modules.get(path, graph_module), name, None)
-        return value.numel() if isinstance(value, Parameter) else 0
-    return 0
+        return [value] if isinstance(value, Parameter) else []
+    return []
+
+
+def parameter_counts(graph_module: GraphModule) -> dict[Node, int]:
+    """Return how many numbers in parameters each node is the first to use, so that their sum is right."""
+    modules, counted = dict(graph_module.named_modules()), set[int]()
+    counts = {}
+    for node in graph_module.graph.nodes:
+        new = [p for p in parameters_of(node, graph_module, modules) if id(p) not in counted]
+        counted.update(map(id, new))
+        counts[node] = _numbers(new)
+    return counts
+
+
+def _numbers(parameters: list[Parameter]) -> int:
+    return sum(parameter.numel() for parameter in parameters)

@@ -26,6 +26,8 @@ class PeakMemory(TorchDispatchMode):  # type: ignore[no-untyped-call]
     8000
     """
 
+    supports_higher_order_operators = True
+
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.peak = 0

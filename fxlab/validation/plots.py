@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fxlab.validation.verdict import Verdict
+from fxlab.validation.comparison import Verdict
 
 if TYPE_CHECKING:
     import pandas as pd

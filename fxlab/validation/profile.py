@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.fx import GraphModule, Interpreter, Node
 from torch.utils import _pytree as pytree
-from torch.utils.flop_counter import FlopCounterMode, sdpa_flop_count
 
 from fxlab.interrupts import RestoringStack
-from fxlab.running import Inputs, cuda_devices_in_use, generators_kept
+from fxlab.model_state import state_kept
+from fxlab.running import Inputs, cuda_devices_in_use, generators_kept, gradients_for, seed_generators
 from fxlab.validation.arguments import inputs_or_examples, runnable_graph
 from fxlab.validation.float64_run import placeholder_values
-from fxlab.validation.node_columns import module_path, parameter_count, target_text
+from fxlab.validation.flops import FlopCount
+from fxlab.validation.node_columns import module_path, parameter_counts, target_text
 from fxlab.validation.peak_memory import PeakMemory
 
 if TYPE_CHECKING:
@@ -32,14 +33,6 @@ COLUMNS = (
     "bytes_out",
     "peak_memory",
 )
-
-
-def _attention_flops(query: Any, key: Any, value: Any, *_: Any, out_shape: Any = None, **__: Any) -> int:
-    """Count as torch does for fused attention on other devices, from the shapes."""
-    return int(sdpa_flop_count(query, key, value))  # type: ignore[no-untyped-call]
-
-
-_ON_CPU = {torch.ops.aten._scaled_dot_product_flash_attention_for_cpu: _attention_flops}
 
 
 def profile(graph_module: GraphModule, inputs: Inputs | None = None, *, runs: int = 5) -> "pd.DataFrame":
@@ -68,10 +61,12 @@ def profile(graph_module: GraphModule, inputs: Inputs | None = None, *, runs: in
         ``time``, ``share``
             In seconds, and as a share of that of all nodes.
         ``flops``
-            Floating-point operations as ``torch.utils.flop_counter`` counts them: those of matrix products,
-            convolutions and attention, a multiplication and an addition being two.
+            Floating-point operations of matrix products, convolutions, attention and recurrent layers, a
+            multiplication and an addition being two, as ``torch.utils.flop_counter`` counts them. NaN where
+            they are not known: a Fourier transform, a decomposition, an operator of another library.
         ``parameters``
-            How many numbers in parameters it holds.
+            How many numbers in parameters it is the first to use: parameters that several nodes use (tied
+            weights, a layer that is called twice) count once.
         ``bytes_in``, ``bytes_out``
             The size of the tensors that it reads, its own weights and buffers included, and of those that it
             returns, views included.
@@ -91,9 +86,9 @@ def profile(graph_module: GraphModule, inputs: Inputs | None = None, *, runs: in
     >>> profile(graph, torch.ones(2, 4))[["flops", "parameters", "bytes_in", "bytes_out"]]
              flops  parameters  bytes_in  bytes_out
     node
-    input_1      0           0         0         32
-    _0         128          40       192         64
-    _1           0           0        64         64
+    input_1    0.0           0         0         32
+    _0       128.0          40       192         64
+    _1         0.0           0        64         64
     """
     import pandas as pd
 
@@ -102,14 +97,18 @@ def profile(graph_module: GraphModule, inputs: Inputs | None = None, *, runs: in
         raise ValueError(f"runs: expected a positive number of runs, got {runs!r}")
     inputs = inputs_or_examples(inputs, graph_module)
     counted = _Counting(graph_module)
-    with FlopCounterMode(display=False, custom_mapping=_ON_CPU) as counted.flop_counter, counted.memory:
-        _run(counted, inputs)
+    with state_kept(graph_module) as state:
+        # Inside of the other, the memory sees each call whole, and what it is taken apart into is counted.
+        with counted.flops, counted.memory:
+            _run(counted, inputs)
+        written = state.copied_parameters
     timed = _Timing(graph_module)
     for _ in range(runs + 1):
-        _run(timed, inputs)
+        with state_kept(graph_module, watch=False, parameters=written):
+            _run(timed, inputs)
     times = {node: statistics.median(seconds[1:]) for node, seconds in timed.seconds.items()}
     total = sum(times.values())
-    modules = dict(graph_module.named_modules())
+    parameters = parameter_counts(graph_module)
     rows = {
         node.name: [
             node.op,
@@ -118,7 +117,7 @@ def profile(graph_module: GraphModule, inputs: Inputs | None = None, *, runs: in
             times[node],
             times[node] / total if total else 0.0,
             flops,
-            parameter_count(node, graph_module, modules),
+            parameters[node],
             bytes_in,
             bytes_out,
             peak,
@@ -133,8 +132,8 @@ def _run(interpreter: Interpreter, inputs: Inputs) -> None:
     assert isinstance(graph_module, GraphModule)
     try:
         arguments = placeholder_values(graph_module, inputs)
-        with RestoringStack(torch.no_grad(), generators_kept()):
-            torch.manual_seed(0)
+        with RestoringStack(gradients_for(graph_module), generators_kept()):
+            seed_generators(0)
             interpreter.run(*arguments)
     except Exception as error:  # whatever a model raises for inputs that it does not take
         raise ValueError(
@@ -172,18 +171,18 @@ class _Counting(Interpreter):
     def __init__(self, graph_module: GraphModule) -> None:
         super().__init__(graph_module)
         self.extra_traceback = False
-        self.flop_counter: Any = None
+        self.flops = FlopCount()
         self.memory = PeakMemory()
-        self.counts: dict[Node, tuple[int, int, int, int]] = {}
+        self.counts: dict[Node, tuple[float, int, int, int]] = {}
 
     def run_node(self, n: Node) -> Any:
         given = self.fetch_args_kwargs_from_env(n)
-        flops = self.flop_counter.get_total_flops()
+        self.flops.restart()
         self.memory.restart()
         result = super().run_node(n)
         if n.op != "output":
             self.counts[n] = (
-                self.flop_counter.get_total_flops() - flops,
+                self.flops.total,
                 _bytes(given) + self._held_bytes(n),
                 _bytes(result),
                 self.memory.peak,

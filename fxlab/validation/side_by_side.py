@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,16 +11,18 @@ from torch.fx import GraphModule, Interpreter, Node
 from torch.utils import _pytree as pytree
 
 from fxlab.interrupts import RestoringStack
-from fxlab.running import Inputs, generators_kept
+from fxlab.running import Inputs, seed_generators, takes_derivatives
 from fxlab.tensors import tensors_by_path
 from fxlab.validation.float64_run import (
     Float64Interpreter,
-    Float64Mode,
+    Widen,
     placeholder_values,
     widened,
 )
 from fxlab.validation.matching import matched
 from fxlab.validation.new_values import TRIES, NewValues
+from fxlab.validation.own_run import Dtypes, dtypes_of
+from fxlab.validation.own_state import with_own_state
 
 
 @dataclass(frozen=True)
@@ -53,7 +56,9 @@ class SideBySide:
 
     The transformed graph runs by itself, and each node that does something else than its original is run
     once more on the original's values, together with the nodes before it that have no original (a merged
-    linear before its slice). Values are dropped after their last use.
+    linear before its slice). Values are dropped after their last use. Each of these runs has its own copy of
+    the buffers and parameters that the graph writes, and the modules are left as they are; random number
+    generators are seeded anew for each node, and are the caller's to keep.
 
     Parameters
     ----------
@@ -69,11 +74,14 @@ class SideBySide:
         self, original: GraphModule, transformed: GraphModule, inputs: Inputs, *, in_float64: bool = False
     ) -> None:
         self._matching = matched(original, transformed)
+        self._takes_derivatives = any(
+            takes_derivatives(node) for graph in (original, transformed) for node in graph.graph.nodes
+        )
         self._first = _Lane(original, "original", inputs)
         self._second = _Lane(transformed, "transformed", inputs)
         self._again = _Lane(transformed, "transformed", inputs)
         """Nodes of the transformed graph on the original's values; holds those without an original."""
-        self._exact = _ExactLanes(original, transformed) if in_float64 else None
+        self._exact = _ExactLanes(self._first, self._second) if in_float64 else None
         self._partners = {other: node for node, other in self._matching.originals.items()}
         self._rest = iter(original.graph.nodes)
         self._incomparable: set[Node] = set()
@@ -87,8 +95,8 @@ class SideBySide:
         """Yield the pairs in the order of the transformed graph; not those of ``output`` nodes."""
         finished = None
         for node in self._second.graph.nodes:
-            # Not around the yield: the mode and the generators are the caller's there.
-            with RestoringStack(torch.no_grad(), generators_kept()):
+            # Not around the yield: the mode is the caller's there.
+            with self._gradients():
                 if finished is not None:
                     self._finish(finished)
                 pair = self._step(node)
@@ -105,10 +113,18 @@ class SideBySide:
             self._run_original_up_to(other)
             expected, accumulated = self._first.values[other], self._second.values[node]
             if _comparable(expected, accumulated):
-                introduced = expected if node in self._matching.unchanged else self._on_originals(node)
+                introduced = expected if self._is_same_step(node) else self._on_originals(node)
                 return Pair(node, other, expected, accumulated, introduced, lambda: self._in_float64(node))
             self._incomparable.update((node, other))
         return None
+
+    def _gradients(self) -> AbstractContextManager[Any]:
+        """Return a context without gradients, or with them if either graph takes derivatives itself."""
+        return RestoringStack(torch.enable_grad() if self._takes_derivatives else torch.no_grad())
+
+    def _is_same_step(self, node: Node) -> bool:
+        """Tell whether a node does what its original does; a derivative is one of all that came before it."""
+        return node in self._matching.unchanged or takes_derivatives(node)
 
     def _finish(self, node: Node) -> None:
         """Compute what later nodes need of this one, and drop what no node needs any more."""
@@ -150,7 +166,7 @@ class SideBySide:
         if self._exact is None:
             raise ValueError("in_float64: nothing was kept to run in float64. Give in_float64=True.")
         other = self._matching.originals[node]
-        with RestoringStack(torch.no_grad(), generators_kept()):
+        with self._gradients():
             transformed = self._exact.transformed(node, self._value_for_second)
             return Exact(self._exact.original(other, self._value_for_first), transformed[0], transformed[1:])
 
@@ -189,10 +205,12 @@ class _Lane:
     """Runs nodes of a graph one at a time."""
 
     def __init__(self, module: GraphModule, name: str, inputs: Inputs) -> None:
-        self.graph = module.graph
+        self.module, self.graph = module, module.graph
         self.values: dict[Node, Any] = {}
+        self.dtypes: dict[Node, Dtypes] = {}
         self._name = name
-        self._interpreter = Interpreter(module, garbage_collect_values=False)
+        own = with_own_state(module)
+        self._interpreter = Interpreter(own, garbage_collect_values=False, graph=module.graph)
         self._interpreter.extra_traceback = False
         try:
             arguments = placeholder_values(module, inputs)
@@ -203,10 +221,11 @@ class _Lane:
     def run(self, node: Node, values: dict[Node, Any]) -> None:
         """Run a node and keep its value."""
         self.values[node] = self.computed(node, values)
+        self.dtypes[node] = dtypes_of(self.values[node])
 
     def computed(self, node: Node, values: Mapping[Node, Any]) -> Any:
         """Run a node. Random numbers are the same for every node, so that both graphs draw the same."""
-        torch.manual_seed(0)
+        seed_generators(0)
         self._interpreter.env = values  # type: ignore[assignment]
         try:
             return self._interpreter.run_node(node)
@@ -216,16 +235,22 @@ class _Lane:
             ) from error
 
 
+def _exact_interpreter(module: GraphModule, lane: _Lane, widen: Widen | None = None) -> Float64Interpreter:
+    """Return what runs the nodes of a lane in float64, on the tensors of a copy of its module."""
+    return Float64Interpreter(module, widen, own_dtypes=lane.dtypes.__getitem__)
+
+
 class _ExactLanes:
     """Runs nodes of both graphs in float64, on the original's values and on what it has kept."""
 
-    def __init__(self, original: GraphModule, transformed: GraphModule) -> None:
-        self._original = Float64Interpreter(original)
-        self._transformed = Float64Interpreter(transformed)
-        self._new = NewValues(original, transformed)
+    def __init__(self, original: _Lane, transformed: _Lane) -> None:
+        self._new = NewValues(original.module, transformed.module)
+        first, second = with_own_state(original.module), with_own_state(transformed.module)
         generator = torch.Generator().manual_seed(0)
-        self._rounding = Float64Interpreter(
-            transformed, lambda tensor: self._new.rounded_anew(tensor, generator)
+        self._original = _exact_interpreter(first, original)
+        self._transformed = _exact_interpreter(second, transformed)
+        self._rounding = _exact_interpreter(
+            second, transformed, lambda tensor: self._new.rounded_anew(tensor, generator)
         )
         self._kept: dict[Node, list[Any]] = {}
         """Of nodes without a match: the value, and those with new values rounded anew."""
@@ -258,8 +283,7 @@ class _ExactLanes:
                 given = kept[k if k < len(kept) else 0]
             values[value] = widened(pytree.tree_map_only(torch.Tensor, torch.clone, given))
         interpreter.env = values
-        with Float64Mode():
-            return interpreter.run_node(node)
+        return interpreter.run_node(node)
 
     def _holds_new_values(self, node: Node) -> bool:
         if node.op == "get_attr":

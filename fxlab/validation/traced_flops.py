@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -9,16 +10,16 @@ import torch
 from torch import Tensor, fx, nn
 from torch.func import functional_call
 from torch.utils import _pytree as pytree
-from torch.utils.flop_counter import FlopCounterMode
 
 from fxlab.tensors import known_number
+from fxlab.validation.flops import FlopCount
 
 _CALLS = ("call_function", "call_method", "call_module")
 _OF_TORCH = ("torch", "_operator", "math")
 
 
 class TracedFlops:
-    """Counts operations as ``torch.utils.flop_counter`` does, at the sizes that a graph was traced with.
+    """Counts operations as :class:`FlopCount` does, at the sizes that a graph was traced with.
 
     What a node calls is called once on the meta device, which computes shapes alone; equal calls are counted
     once. Only what torch itself has is called: a function or module of others might notice.
@@ -39,21 +40,33 @@ class TracedFlops:
 
     def __init__(self, modules: Mapping[str, nn.Module]) -> None:
         self._modules = modules
-        self._by_node: dict[fx.Node, int | None] = {}
-        self._by_call: dict[Any, int | None] = {}
+        self._by_node: dict[fx.Node, float | None] = {}
+        self._by_call: dict[Any, float | None] = {}
 
     def of(self, nodes: Iterable[fx.Node]) -> int | None:
-        """Return the operations of nodes together; ``None`` if those of none of them are known."""
+        """Return the known operations of nodes together; ``None`` if those of none of them are known."""
         known = [count for node in nodes if (count := self.of_node(node)) is not None]
-        return sum(known) if known else None
+        known = [count for count in known if not math.isnan(count)]
+        return int(sum(known)) if known else None
 
-    def of_node(self, node: fx.Node) -> int | None:
-        """Return a node's operations; ``None`` if its shapes are not known or it calls what torch has not."""
+    def is_unknown(self, node: fx.Node) -> bool:
+        """Tell whether a node computes floating-point tensors in a way whose operations are not known."""
+        count = self.of_node(node)
+        if count is None:
+            made = pytree.tree_leaves(node.meta.get("val")) if node.op in _CALLS else []
+            return any(isinstance(value, Tensor) and value.is_floating_point() for value in made)
+        return math.isnan(count)
+
+    def of_node(self, node: fx.Node) -> float | None:
+        """Return a node's operations: NaN if it calls operators of which they are not known.
+
+        ``None`` if its shapes are not known, or it calls what torch has not.
+        """
         if node not in self._by_node:
             self._by_node[node] = self._count(node) if node.op in _CALLS else None
         return self._by_node[node]
 
-    def _count(self, node: fx.Node) -> int | None:
+    def _count(self, node: fx.Node) -> float | None:
         target = self._called(node)
         if target is None:
             return None
@@ -109,8 +122,8 @@ def _on_meta(value: Any) -> Any:
     return known_number(value) if isinstance(value, torch.SymInt | torch.SymFloat | torch.SymBool) else value
 
 
-def _counted(target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> int:
-    with torch.no_grad(), FlopCounterMode(display=False) as counter:
+def _counted(target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> float:
+    with torch.no_grad(), FlopCount() as count:
         if isinstance(target, nn.Module):
             tensors = {**dict(target.named_parameters()), **dict(target.named_buffers())}
             weights = {name: torch.empty_like(value, device="meta") for name, value in tensors.items()}
@@ -119,4 +132,4 @@ def _counted(target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> int:
             getattr(args[0], target)(*args[1:], **kwargs)
         else:
             target(*args, **kwargs)
-    return int(counter.get_total_flops())
+    return float(count.total)

@@ -1,73 +1,27 @@
 """Whether a transformed model is the same, the same up to rounding, or another one."""
 
-from dataclasses import dataclass
-from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from dataclasses import replace
 
-import torch
 from torch.fx import GraphModule
 
 from fxlab.running import Inputs
-from fxlab.tensors import tensors_by_path
-from fxlab.validation.arguments import inputs_or_examples, runnable_graph
-from fxlab.validation.float64_run import Float64Mode, Widen, run_in_float64
-from fxlab.validation.judgement import Judgement, Status, Versions, judged, judged_by_bits
-from fxlab.validation.module_tensors import tensors_of
-from fxlab.validation.new_values import TRIES, NewValues, moved
-from fxlab.validation.outputs import outputs_of
-
-if TYPE_CHECKING:
-    import pandas as pd
-
-COLUMNS = (
-    "status",
-    "ratio",
-    "own_error",
-    "transformed_error",
-    "function_error",
-    "new_values_error",
-    "elements",
-    "reason",
-)
+from fxlab.validation.arguments import runnable_graph
+from fxlab.validation.comparison import Comparison, Verdict
+from fxlab.validation.gradients import shared_parameters, trained_parameters
+from fxlab.validation.input_variants import Variants, named_inputs
+from fxlab.validation.judgement import Status
+from fxlab.validation.runs import Runs
 
 
-@dataclass(frozen=True)
-class Verdict:
-    """What :func:`verdict` found. ``str()`` of it is one line for people."""
-
-    status: Status
-    """``same bits``, ``within the model's own rounding`` or ``different``; a :class:`str`."""
-    reason: str
-    """Why, in words, with the numbers of the output that decided."""
-    ratio: float | None
-    """The largest ratio of the transformed model's error to the original's, where it took a float64 run."""
-    outputs: "dict[str, Judgement]"
-    """What was found of each output, by its path."""
-
-    @property
-    def agrees(self) -> bool:
-        """Whether the two models are the same, up to rounding."""
-        return self.status is not Status.DIFFERENT
-
-    @property
-    def table(self) -> "pd.DataFrame":
-        """A row for each output: its ``status`` and ``reason``, and what was measured (relative errors).
-
-        ``own_error`` and ``transformed_error`` are those of the two models, ``ratio`` is how much larger the
-        second is; ``function_error`` is how far apart the two are when both run in float64, and
-        ``new_values_error`` what rounding new weights once explains of that.
-        """
-        import pandas as pd
-
-        rows = {path: _row(judgement) for path, judgement in self.outputs.items()}
-        return pd.DataFrame.from_dict(rows, orient="index", columns=list(COLUMNS)).rename_axis("output")
-
-    def __str__(self) -> str:
-        times = f" ({self.ratio:.2f} times it)" if self.ratio is not None and self.agrees else ""
-        return f"{self.status}{times}: {self.reason}"
-
-
-def verdict(original: GraphModule, transformed: GraphModule, inputs: Inputs | None = None) -> Verdict:
+def verdict(
+    original: GraphModule,
+    transformed: GraphModule,
+    inputs: Inputs | Iterator[Inputs] | None = None,
+    *,
+    variants: Variants = False,
+    gradients: bool = False,
+) -> Verdict:
     """Tell whether two graph modules compute the same, up to the rounding that the original does anyway.
 
     No tolerance is asked for. How much rounding is to be expected is measured: the original is run in its
@@ -91,9 +45,15 @@ def verdict(original: GraphModule, transformed: GraphModule, inputs: Inputs | No
 
     The bounds were set where correct passes and planted mistakes are farthest apart. Measured on tiny models
     in three dtypes: question 2 gives 0 to 6e-9 of the original's own error for passes that only move weights
-    (and for fused attention against eager), 0.4 to 1.7 times the rounding of new values for batch norm
-    folding, and 5 (bfloat16), 40 (float16) or 300,000 (float32) times it for weights that are 1% off in one
-    layer. Question 3 gives 0.8 to 1.5 for equally good ways to compute the same, 2.5 for folding.
+    (and for fused attention against eager), 0.4 to 2.3 times the rounding of new values for batch norms
+    folded by fxlab, and 5 (bfloat16), 40 (float16) or 300,000 (float32) times it for weights that are 1% off
+    in one layer. Question 3 gives 0.8 to 1.5 for equally good ways to compute the same, 2.7 for folding.
+
+    A fold that rounds after each step (``torch.fx.experimental.optimization.fuse``) makes new values that are
+    off by more than one rounding: by up to 12 times it, 112 times where large numbers cancel. So the vectors
+    that such values were computed from, and which are gone, are rounded once more as well: correct folds stay
+    within 2.8 times that and may be 4 times as far apart. The reason then says that the new values are
+    rounded worse, and whether the output shows it.
 
     Parameters
     ----------
@@ -103,7 +63,16 @@ def verdict(original: GraphModule, transformed: GraphModule, inputs: Inputs | No
         The module to judge. It may share tensors with the original.
     inputs
         Keyword arguments (a mapping), positional arguments (a tuple) or one tensor. Left out, they are made
-        from the configuration of the original (see :func:`fxlab.example_inputs`).
+        from the configuration of the original (see :func:`fxlab.example_inputs`). An iterator is one over
+        several inputs, and the same as ``variants``; a list holds positional arguments.
+    variants
+        Other inputs to compare on as well, of which the worst decides: ``True`` for those that
+        :func:`input_variants` makes, a mapping of inputs by name, or a list or iterator of inputs. Those that
+        the original refuses are not compared, and the answer says so.
+    gradients
+        Whether to compare gradients as well, of inputs and of the parameters that both have. They are judged
+        as outputs are, against those of the float64 run. Parameters that a pass has made anew (merged or
+        folded weights) have no counterpart: ``without_gradients`` names them.
 
     Returns
     -------
@@ -115,15 +84,19 @@ def verdict(original: GraphModule, transformed: GraphModule, inputs: Inputs | No
     TypeError
         If one of the two is no ``GraphModule``, or ``inputs`` nothing that a model can be called with.
     ValueError
-        If one of them does not run on the inputs, draws random numbers or cannot be run in float64, has no
-        weights (the meta device), or returns no tensors.
+        If one of them does not run on the inputs, or returns no tensors, or has no weights (the meta device),
+        or if the original draws random numbers.
 
     Notes
     -----
-    A model that picks by comparing (``argmax``, routing to experts) picks the same in both float64 runs
-    unless the function is another one. In its own dtype it may pick otherwise now and then, so the quarter of
-    the elements with the largest errors does not count in question 3; integers and booleans in its outputs
-    have to be equal nevertheless. Numbers that are written into the graph count as exact.
+    Where a model compares or picks (``>``, ``argmax``, routing to experts, rounding to integers), a rounding
+    error may lead to another decision. Decisions of a model that are others in its own dtype than in float64
+    are given to another float64 run, so that only rounding is left of its error, in all elements. They may be
+    about as frequent as the original's. Integers and booleans in its outputs have to be equal nevertheless.
+
+    Nodes that have no float64, such as grouped, quantized and 8-bit matrix products, run in their own dtypes
+    in its place, on rounded values; the reason names them. Numbers that are written into the graph count as
+    exact.
 
     Examples
     --------
@@ -140,7 +113,7 @@ def verdict(original: GraphModule, transformed: GraphModule, inputs: Inputs | No
     >>> print(verdict(torch.fx.symbolic_trace(model), fused, x).status)
     different
     """
-    return Reference(original, inputs).verdict(transformed)
+    return Reference(original, inputs, variants=variants, gradients=gradients).verdict(transformed)
 
 
 class Reference:
@@ -150,137 +123,78 @@ class Reference:
     ----------
     original
         The model.
-    inputs
+    inputs, variants, gradients
         As for :func:`verdict`.
     """
 
-    def __init__(self, original: GraphModule, inputs: Inputs | None = None) -> None:
+    def __init__(
+        self,
+        original: GraphModule,
+        inputs: Inputs | Iterator[Inputs] | None = None,
+        *,
+        variants: Variants = False,
+        gradients: bool = False,
+    ) -> None:
         self.original = runnable_graph(original, "original")
-        self.inputs = inputs_or_examples(inputs, original)
-        self._mode = Float64Mode()
+        self.inputs = named_inputs(original, inputs, variants)
+        """What the models are run on, by name."""
+        self._compares_gradients = gradients
+        trained = {name: name for name in trained_parameters(original)} if gradients else None
+        self._runs = {name: Runs(original, "original", given, trained) for name, given in self.inputs.items()}
 
     def verdict(self, transformed: GraphModule) -> Verdict:
         """Judge another model, as :func:`verdict` does."""
-        return _Comparison(self, runnable_graph(transformed, "transformed")).verdict()
+        runnable_graph(transformed, "transformed")
+        if len(self._runs) == 1:
+            return self.compare(transformed).verdict()
+        found: dict[str, Verdict] = {}
+        not_compared: dict[str, str] = {}
+        for name, runs in self._runs.items():
+            try:
+                _ = runs.observed
+            except ValueError as error:
+                not_compared[name] = str(error)
+                continue
+            try:
+                found[name] = self._comparison(name, transformed).verdict()
+            except ValueError as error:
+                if not str(error).startswith("transformed:"):
+                    raise
+                found[name] = Verdict(Status.DIFFERENT, str(error), None, {})
+        if not found:
+            reasons = "; ".join(dict.fromkeys(not_compared.values()))
+            raise ValueError(f"inputs: there are none that the original runs on: {reasons}")
+        return _worst(found, not_compared)
 
-    @cached_property
-    def outputs(self) -> dict[str, torch.Tensor]:
-        """What it computes."""
-        return outputs_of(self.original, "original", self.inputs)
+    def compare(self, transformed: GraphModule) -> Comparison:
+        """Run another model on the first inputs, to be asked how far apart the two are, and if it matters."""
+        return self._comparison(next(iter(self._runs)), runnable_graph(transformed, "transformed"))
 
-    @cached_property
-    def exact(self) -> dict[str, torch.Tensor]:
-        """What it computes in float64."""
-        return _exact(self.original, "original", self.inputs, mode=self._mode)
-
-    @property
-    def picks(self) -> bool:
-        """Whether it compares floating-point numbers, which is known once :attr:`exact` is."""
-        return self._mode.picks
-
-    @cached_property
-    def moved_anew(self) -> dict[str, torch.Tensor]:
-        """The same with all float64 values moved by their rounding: no wider dtype tells what that does."""
-        if not any(tensor.dtype == torch.float64 for tensor in tensors_of(self.original)):
-            return {}
-        generator = torch.Generator().manual_seed(0)
-
-        def widen(tensor: torch.Tensor) -> torch.Tensor:
-            return moved(tensor, generator) if tensor.dtype == torch.float64 else tensor.double()
-
-        return _exact(self.original, "original", self.inputs, widen)
-
-
-class _Comparison:
-    def __init__(self, reference: Reference, transformed: GraphModule) -> None:
-        self._reference, self._transformed = reference, transformed
-        expected = reference.outputs
-        self._outputs = outputs_of(transformed, "transformed", reference.inputs)
-        if not expected and not self._outputs:
-            raise ValueError("original: it returns no tensors, so there is nothing to compare.")
-
-    def verdict(self) -> Verdict:
-        """Judge every output, with as few runs as it takes."""
-        ours, theirs = self._reference.outputs, self._outputs
-        paths = list(dict.fromkeys([*ours, *theirs]))
-        found = {path: judged_by_bits(ours.get(path), theirs.get(path)) for path in paths}
-        unsettled = [path for path, judgement in found.items() if judgement is None]
-        result = {path: judgement for path, judgement in found.items() if judgement is not None}
-        result.update(self._judged(unsettled) if unsettled else {})
-        return _summary({path: result[path] for path in paths})
-
-    def _judged(self, paths: list[str]) -> dict[str, Judgement]:
-        reference = self._reference
-        expected, exact = reference.exact, self._exact()
-
-        def judge(rounded_anew: list[dict[str, torch.Tensor]]) -> dict[str, Judgement]:
-            return {
-                path: judged(
-                    Versions(
-                        reference.outputs[path],
-                        self._outputs[path],
-                        expected[path],
-                        exact[path],
-                        [outputs[path] for outputs in rounded_anew],
-                        reference.moved_anew.get(path),
-                        reference.picks,
-                    )
-                )
-                for path in paths
-            }
-
-        result = judge([])
-        if any(judgement.errors and not judgement.errors.same_function for judgement in result.values()):
-            result = judge(self._rounded_anew())
-        return result
-
-    def _rounded_anew(self) -> list[dict[str, torch.Tensor]]:
-        new = NewValues(self._reference.original, self._transformed)
-        if not new:
-            return []
-        generator = torch.Generator().manual_seed(0)
-
-        def widen(tensor: torch.Tensor) -> torch.Tensor:
-            return new.rounded_anew(tensor, generator)
-
-        return [self._exact(widen) for _ in range(TRIES)]
-
-    def _exact(self, widen: Widen | None = None) -> dict[str, torch.Tensor]:
-        return _exact(self._transformed, "transformed", self._reference.inputs, widen)
+    def _comparison(self, name: str, transformed: GraphModule) -> Comparison:
+        shared = shared_parameters(self.original, transformed) if self._compares_gradients else None
+        return Comparison(self._runs[name], Runs(transformed, "transformed", self.inputs[name], shared))
 
 
-def _exact(
-    module: GraphModule,
-    name: str,
-    inputs: Inputs,
-    widen: Widen | None = None,
-    mode: Float64Mode | None = None,
-) -> dict[str, torch.Tensor]:
-    try:
-        return tensors_by_path(run_in_float64(module, inputs, widen=widen, mode=mode))
-    except ValueError as error:
-        raise ValueError(f"{name}: {error}") from error
-
-
-def _summary(outputs: dict[str, Judgement]) -> Verdict:
+def _worst(found: dict[str, Verdict], refused: dict[str, str]) -> Verdict:
+    """Return the verdict on the inputs that decide, with words on the others."""
     order = list(Status)
-    status = max((judgement.status for judgement in outputs.values()), key=order.index)
-    decisive = {path: judgement for path, judgement in outputs.items() if judgement.status is status}
-    ratios = {path: j.errors.ratio for path, j in outputs.items() if j.errors and j.errors.usual}
-    ratio = max(ratios.values(), default=None)
-    if status is Status.SAME_BITS:
-        which = f"{len(outputs)} outputs" if len(outputs) > 1 else "the output"
-        return Verdict(status, f"every bit of {which} is the same", None, outputs)
-    worst = max(decisive, key=lambda path: ratios.get(path, float("inf")))
-    others = f" ({len(decisive) - 1} more of {len(outputs)} outputs likewise)" if len(decisive) > 1 else ""
-    return Verdict(status, f"{worst}: {decisive[worst].reason}{others}", ratio, outputs)
+    nothing = {name: v.reason for name, v in found.items() if v.status is Status.NOTHING_COMPARED}
+    told = {name: v for name, v in found.items() if name not in nothing} or found
 
+    def badness(name: str) -> tuple[int, float]:
+        return order.index(told[name].status), told[name].ratio or 0.0
 
-def _row(judgement: Judgement) -> list[Any]:
-    errors = judgement.errors
-    measured = (
-        [None] * 5
-        if errors is None
-        else [errors.ratio, errors.own, errors.transformed, errors.function, errors.new_values]
+    name = max(told, key=badness)
+    worst = told[name]
+    same = worst.status is Status.SAME_BITS
+    where = f"on all {len(told)} inputs" if same else f"on {name!r}, the worst of {len(told)} inputs"
+    aside = f"; not compared, as the original refuses them: {', '.join(refused)}" if refused else ""
+    if nothing and told is not found:
+        aside += f"; with nothing to compare: {', '.join(nothing)}"
+    return replace(
+        worst,
+        reason=f"{worst.reason} ({where}{aside})",
+        decided_by=name,
+        by_inputs=found,
+        not_compared=refused | nothing,
     )
-    return [str(judgement.status), *measured, judgement.elements, judgement.reason]

@@ -1,10 +1,12 @@
 """``fxlab report``."""
 
 import csv
+import functools
 import io
 import json
 
 import pytest
+from transformers import BertModel
 
 
 def test_passes_that_agree_end_with_0(fxlab, config_file):
@@ -29,6 +31,22 @@ def test_a_pass_that_changes_the_model_ends_with_1_and_is_named(fxlab, config_fi
     assert ended.code == 1
     assert answer["verdict"] == "different"
     assert answer["different_since"] == "double-weights"
+
+
+def test_outputs_without_numbers_end_with_5(fxlab, config_file, monkeypatch):
+    monkeypatch.setattr(BertModel, "forward", _spoiled(BertModel.forward))
+    ended = fxlab("report", config_file, "--passes", "merge", "--format", "json")
+    answer = json.loads(ended.out)
+    assert (ended.code, answer["verdict"], answer["compared_elements"]) == (5, "nothing compared", 0)
+
+
+def _spoiled(forward):
+    @functools.wraps(forward)
+    def spoiled(*args, **kwargs):
+        outputs = forward(*args, **kwargs)
+        return {name: outputs[name] * float("nan") for name in ("last_hidden_state", "pooler_output")}
+
+    return spoiled
 
 
 def test_a_pass_that_raises_ends_with_4(fxlab, config_file, somebodys_passes):

@@ -69,16 +69,20 @@ def test_the_tables_show_what_a_pass_changed_and_that_outputs_differ(page: Page)
     assert row[:2] == ["mul", "Mul to add"]
     assert tables["nodes"]["text"] == "1 node changed or made by Mul to add."
     assert tables["outputs"]["state"] == "ready"
-    assert tables["outputs"]["agrees"] is False
+    assert tables["outputs"]["agrees"] is None
     assert "Outputs differ in 1 of 1 tensor" in tables["outputs"]["text"]
 
 
-def test_a_pass_that_preserves_the_computation_agrees_within_the_tolerances_of_the_session(page: Page):
-    page.switches(MERGE, True)
-    assert page.inspector.tables["outputs"]["agrees"] is True
-    page.inspector.session.atol = page.inspector.session.rtol = 0.0
+def test_outputs_that_differ_agree_only_if_the_verdict_says_so(page: Page):
     page.switches(FUSE, True)
-    assert page.inspector.tables["outputs"]["agrees"] is False
+    outputs = page.inspector.tables["outputs"]
+    assert (outputs["agrees"], outputs["isSettled"]) == (None, False)
+    assert "agree" not in outputs["text"]
+    page.sends({"type": "judge"})
+    outputs = page.inspector.tables["outputs"]
+    assert (outputs["agrees"], outputs["isSettled"]) == (True, True)
+    names = [column["name"] for column in outputs["table"]["columns"]]
+    assert outputs["table"]["rows"][0][names.index("status")] == "within the model's own rounding"
 
 
 @pytest.mark.parametrize(

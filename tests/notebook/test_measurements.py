@@ -163,10 +163,11 @@ def test_the_stages_are_counted_and_compared(page: Page):
     assert names == ["0. Original", "1. Merge linears", "2. " + names[2][3:]]
     assert state["table"]["leads"] == "stages"
     assert state["table"]["stages"] == {name: number for number, name in enumerate(names)}
-    assert list(column(state, "allclose").values()) == [True, True, False]
+    first, *_, last = column(state, "status").values()
+    assert (first, last) == ("same bits", "different")
     assert column(state, "added")["1. Merge linears"] == 1
     kinds = {column["name"]: column["kind"] for column in state["table"]["columns"]}
-    assert (kinds["nodes"], kinds["parameters"], kinds["allclose"]) == ("integer", "integer", "bool")
+    assert (kinds["nodes"], kinds["parameters"], kinds["status"]) == ("integer", "integer", "text")
 
 
 def test_stages_that_cannot_be_run_are_counted(page: Page):
@@ -174,7 +175,7 @@ def test_stages_that_cannot_be_run_are_counted(page: Page):
     page.switches(MERGE, True)
     state = measured(page, "stages")
     assert "Outputs are not compared: the session has no inputs" in state["text"]
-    assert "allclose" not in {column["name"] for column in state["table"]["columns"]}
+    assert "status" not in {column["name"] for column in state["table"]["columns"]}
 
 
 def test_nodes_are_followed_through_the_stages(page: Page):

@@ -197,3 +197,15 @@ def test_halving_finds_a_set_of_which_each_is_needed(count, data):
 def test_the_first_that_breaks_is_found(count, first):
     first %= count
     assert _first(range(count), lambda position: position >= first) == first
+
+
+def test_outputs_without_numbers_are_no_agreement():
+    class Spoils(nn.Module):
+        def forward(self, x):
+            return x / 2 * float("nan")
+
+    passes = [fxlab.ChangeTrueDivToMulByInverse()]
+    session = fxlab.Session(fx.symbolic_trace(Spoils()), torch.ones(2), passes=passes)
+    session.apply("change-true-div-to-mul-by-inverse")
+    with pytest.raises(ValueError, match="nothing can be compared: output: all 2 elements are NaN"):
+        fxlab.bisect(session)

@@ -10,7 +10,7 @@ from planted import traced
 from torch import fx, nn
 
 from fxlab.tensors import bits_of, tensors_by_path
-from fxlab.validation.float64_run import Float64Mode, run_in_float64
+from fxlab.validation.float64_run import run_in_float64
 
 
 class Calls(nn.Module):
@@ -33,7 +33,7 @@ def graph_of(function):
 def test_a_graph_runs_as_the_model_would_in_float64(dtype):
     graph, inputs = traced("resnet", dtype)
     expected = copy.deepcopy(graph).double()(inputs["pixel_values"].double())
-    found = tensors_by_path(run_in_float64(graph, inputs))
+    found = tensors_by_path(run_in_float64(graph, inputs).output)
     for path, tensor in tensors_by_path(expected).items():
         torch.testing.assert_close(found[path], tensor, rtol=1e-12, atol=1e-12)
 
@@ -41,7 +41,7 @@ def test_a_graph_runs_as_the_model_would_in_float64(dtype):
 @pytest.mark.parametrize("name", ["llama", "bert", "t5"])
 def test_what_a_model_casts_is_not_rounded(name):
     graph, inputs = traced(name, torch.bfloat16)
-    outputs = tensors_by_path(run_in_float64(graph, inputs))
+    outputs = tensors_by_path(run_in_float64(graph, inputs).output)
     assert {tensor.dtype for tensor in outputs.values()} <= {torch.float64, torch.bool}
     for tensor in outputs.values():
         assert tensor.dtype == torch.bool or not torch.equal(tensor, tensor.float().double())
@@ -61,13 +61,13 @@ def test_what_a_model_casts_is_not_rounded(name):
     ],
 )
 def test_casts_and_factories_are_of_float64(function):
-    result = run_in_float64(graph_of(function), torch.ones(3))
+    result = run_in_float64(graph_of(function), torch.ones(3)).output
     torch.testing.assert_close(result, torch.full((3,), 1 / 3, dtype=torch.float64), rtol=1e-15, atol=0)
 
 
 def test_integers_booleans_and_complex_numbers_keep_their_kind():
     graph = graph_of(lambda _, x: (x.long(), x > 1, torch.complex(x, x), x.int() + 1))
-    assert [tensor.dtype for tensor in run_in_float64(graph, torch.ones(3))] == [
+    assert [tensor.dtype for tensor in run_in_float64(graph, torch.ones(3)).output] == [
         torch.int64,
         torch.bool,
         torch.complex128,
@@ -95,28 +95,11 @@ def test_leaf_modules_get_their_weights_in_float64(module, size):
 
     model = Wrapper().eval().half()
     x = torch.randn(size).half()
-    found = tensors_by_path(run_in_float64(fx.symbolic_trace(model), x))
+    found = tensors_by_path(run_in_float64(fx.symbolic_trace(model), x).output)
     with torch.no_grad():
         expected = tensors_by_path(copy.deepcopy(model).double()(x.double()))
     for path, tensor in expected.items():
         torch.testing.assert_close(found[path], tensor, rtol=1e-12, atol=1e-12)
-
-
-@pytest.mark.parametrize(
-    ("function", "picks"),
-    [
-        (lambda _, x: x.argmax(), True),
-        (lambda _, x: x.topk(2).values, True),
-        (lambda _, x: torch.where(x > 0, x, -x), True),
-        (lambda _, x: x.long(), True),
-        (lambda _, x: x.relu() + x.softmax(0), False),
-        (lambda _, x: x * (torch.arange(3) < 2), False),
-    ],
-)
-def test_it_is_seen_whether_a_model_picks_by_comparing(function, picks):
-    mode = Float64Mode()
-    run_in_float64(graph_of(function), torch.ones(3), mode=mode)
-    assert mode.picks == picks
 
 
 def test_nothing_is_written_into_the_module_or_the_inputs():
@@ -153,7 +136,7 @@ def test_inputs_are_given_as_to_the_module():
 
     graph, x = fx.symbolic_trace(TwoInputs()), torch.ones(1)
     for inputs, expected in ((x, 2.0), ((x,), 2.0), ((x, 3.0), 3.0), ({"a": x, "b": 4.0}, 4.0)):
-        assert run_in_float64(graph, inputs).item() == expected
+        assert run_in_float64(graph, inputs).output.item() == expected
 
 
 def test_random_numbers_are_refused_by_the_name_of_their_node():
@@ -165,10 +148,37 @@ def test_random_numbers_are_refused_by_the_name_of_their_node():
     run_in_float64(fx.symbolic_trace(nn.Sequential(nn.Dropout(0.5)).eval()), torch.ones(1, 3))
 
 
-def test_what_has_no_float64_is_refused_by_the_name_of_its_node():
-    graph = graph_of(lambda _, x: x.view(torch.int32))
-    with pytest.raises(ValueError, match=r"Node 'view' cannot be run in float64: it reads the bits"):
-        run_in_float64(graph, torch.ones(3))
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_a_node_that_has_no_float64_runs_in_its_own_dtype(dtype):
+    graph = graph_of(lambda _, x: (x / 3).view(torch.int16).bitwise_and(-16).view(dtype) * 3)
+    x = torch.randn(4, generator=torch.Generator().manual_seed(0)).to(dtype)
+    found = run_in_float64(graph, x)
+    rounded = (x.double() / 3).to(dtype)
+    assert torch.equal(found.output, rounded.view(torch.int16).bitwise_and(-16).view(dtype).double() * 3)
+    assert found.in_own_dtype == ("view", "view_1")
+
+
+def test_what_a_node_writes_in_its_own_dtype_is_read_by_later_ones():
+    def halves(x):
+        if x.dtype == torch.float64:
+            raise RuntimeError("not implemented for 'Double'")
+        return x.mul_(0.5)
+
+    graph = fx.Graph()
+    x = graph.placeholder("x")
+    wide = graph.call_function(torch.mul, (x, 1))
+    written = graph.call_function(halves, (wide,))
+    graph.output((graph.call_function(torch.add, (wide, 0)), written))
+    found = run_in_float64(fx.GraphModule(nn.Module(), graph), torch.ones(2))
+    assert [tensor.tolist() for tensor in found.output] == [[0.5, 0.5], [0.5, 0.5]]
+    assert found.in_own_dtype == ("halves",)
+
+
+def test_what_runs_in_no_dtype_is_refused_by_the_name_of_its_node():
+    graph = fx.Graph()
+    graph.output(graph.call_function(torch.linalg.inv, (graph.placeholder("x"),)))
+    with pytest.raises(ValueError, match=r"Node 'linalg_inv' cannot be run in float64: .*singular"):
+        run_in_float64(fx.GraphModule(nn.Module(), graph), torch.zeros(2, 2))
 
 
 def test_a_list_that_is_written_is_the_one_that_is_read():
@@ -179,4 +189,4 @@ def test_a_list_that_is_written_is_the_one_that_is_read():
     graph.output(graph.call_function(operator.getitem, (parts, 0)))
     traced = fx.GraphModule(nn.Module(), graph)
     x = torch.ones(2)
-    assert torch.equal(run_in_float64(traced, (x,)), x.double().exp())
+    assert torch.equal(run_in_float64(traced, (x,)).output, x.double().exp())

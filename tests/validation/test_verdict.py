@@ -2,15 +2,20 @@
 
 import copy
 import math
+import operator
+import re
+import warnings
 
 import pytest
 import torch
 from planted import scaled, traced, transformed
 from torch import fx, nn
 
+import fxlab
 from fxlab import FuseBatchNorm2dInConv2d, FuseBiasInLinear, MergeLinears, verdict
 from fxlab.graph_module import share_tensors_copy
 from fxlab.tensors import bits_of
+from fxlab.validation import Status
 
 DTYPES = [torch.float32, torch.bfloat16, torch.float16]
 SAME, WITHIN, DIFFERENT = "same bits", "within the model's own rounding", "different"
@@ -123,7 +128,8 @@ def test_a_model_is_the_same_as_itself():
 
 def test_one_output_is_not_counted():
     graph = fx.symbolic_trace(nn.ReLU())
-    assert str(verdict(graph, graph, torch.ones(2))) == "same bits: every bit of the output is the same"
+    x = torch.tensor([1.0, 2.0])
+    assert str(verdict(graph, graph, x)) == "same bits: every bit of the output is the same"
 
 
 def test_a_part_in_lower_precision_is_different_though_the_function_is_the_same():
@@ -218,10 +224,73 @@ def test_nan_and_infinity_have_to_be_in_the_same_places():
     assert math.isfinite(both.ratio)
 
 
-def test_nan_inputs_give_a_verdict():
-    graph, _ = traced("resnet")
-    inputs = {"pixel_values": torch.full((1, 3, 64, 64), math.nan)}
-    assert verdict(graph, transformed(graph, FuseBatchNorm2dInConv2d()), inputs).agrees
+@pytest.mark.parametrize(
+    ("spoil", "words"),
+    [
+        (lambda x: x * math.nan, "all 4 elements are NaN or infinite in both"),
+        (lambda x: x * 0 - math.inf, "all 4 elements are NaN or infinite in both"),
+        (lambda x: x[:0], "it has no elements"),
+    ],
+)
+def test_where_nothing_can_be_compared_models_do_not_agree(spoil, words):
+    x = torch.randn(4)
+    first, second = (graph_with(lambda x, k: spoil(x * k), k) for k in (2, 3))
+    for other in (first, second):
+        found = verdict(first, other, x)
+        assert found.status is Status.NOTHING_COMPARED
+        assert (found.agrees, found.compared) == (False, 0)
+        assert words in found.reason
+    table = fxlab.compare_outputs(first, second, x)
+    assert not table[["allclose", "same_bits"]].any(axis=None)
+    assert table["note"].str.startswith("nothing compared").all()
+
+
+def test_an_output_without_numbers_beside_others_is_named():
+    def masked(x):
+        return {"y": x + 1, "mask": x * 0 - math.inf, "none": x[:0], "ids": x.argsort()}
+
+    graph = fx.symbolic_trace(masked)
+    found = verdict(graph, fx.symbolic_trace(masked), torch.randn(4))
+    assert (found.agrees, found.compared) == (True, 8)
+    assert "nothing to compare in mask: all 4 elements are NaN or infinite in both; none: it" in found.reason
+
+
+def test_numbers_that_are_partly_nan_are_counted():
+    graph = fx.symbolic_trace(lambda x: x.log())
+    found = verdict(graph, fx.symbolic_trace(lambda x: x.log()), torch.tensor([1.0, -1.0, 3.0, 2.0]))
+    assert (found.agrees, found.compared) == (True, 3)
+    assert "1 of 4 elements are NaN or infinite in both" in found.reason
+
+
+def test_an_output_that_is_one_number_over_and_over_says_so():
+    graph = fx.symbolic_trace(lambda x: x * 0)
+    assert "all elements are 0" in verdict(graph, graph, torch.randn(4)).reason
+
+
+def test_a_written_counter_does_not_make_up_for_outputs_without_numbers():
+    def spoils(x, seen):
+        seen.add_(1)
+        return x * math.nan
+
+    graph = fx.symbolic_trace(spoils)
+    found = verdict(graph, fx.symbolic_trace(spoils), (torch.ones(2), torch.zeros(1)))
+    assert found.status is Status.NOTHING_COMPARED
+
+
+def test_token_ids_are_compared_exactly():
+    first, second = (graph_with(lambda x, k: (x + k, x > k), k) for k in (128_000, 128_001))
+    ids = torch.tensor([0, 5, 128_001])
+    assert verdict(first, second, ids).status is Status.DIFFERENT
+    table = fxlab.compare_outputs(first, second, ids, atol=10, rtol=1)
+    assert table["mismatched"].tolist() == [3, 1]
+    assert not table["allclose"].any()
+    large = torch.tensor([2**53])
+    first, second = (graph_with(lambda x, k: x + k, k) for k in (0, 1))
+    assert not fxlab.compare_outputs(first, second, large)["allclose"].any()
+
+
+def graph_with(function, constant):
+    return fx.symbolic_trace(lambda x: function(x, constant))
 
 
 def test_overflow_of_both_in_half_precision_is_no_difference():
@@ -287,3 +356,107 @@ def test_what_cannot_be_judged_is_said_in_words():
     dropout = fx.symbolic_trace(nn.Sequential(nn.Linear(3, 3), nn.Dropout(0.5)).train())
     with pytest.raises(ValueError, match=r"original: Node '_1' draws random numbers"):
         verdict(dropout, scaled(dropout, "0", 2.0), torch.ones(1, 3))
+
+
+class Quantized(nn.Module):
+    def __init__(self, scale=1.0):
+        super().__init__()
+        self.linear, self.scale = nn.Linear(8, 8), scale
+
+    def forward(self, x):
+        y = torch.quantize_per_tensor(self.linear(x) * self.scale, 0.05, 10, torch.quint8)
+        return torch.dequantize(y) / 3
+
+
+class GroupedExperts(nn.Module):
+    """Tokens in groups, each of which has an expert."""
+
+    def __init__(self, product):
+        super().__init__()
+        self.product, self.before = product, nn.Linear(16, 16)
+        self.experts = nn.Parameter(torch.randn(4, 16, 16) / 4)
+
+    def forward(self, x):
+        x = self.before(x)
+        return x + self.product(x, self.experts, torch.tensor([4, 10, 16, 32], dtype=torch.int32))
+
+
+def grouped(x, experts, ends):
+    return torch._grouped_mm(x, experts, offs=ends)
+
+
+def one_by_one(x, experts, ends):
+    return torch.cat([x[:4] @ experts[0], x[4:10] @ experts[1], x[10:16] @ experts[2], x[16:] @ experts[3]])
+
+
+def with_weights_of(model, other):
+    model.load_state_dict(other.state_dict())
+    return fx.symbolic_trace(model.to(next(other.parameters()).dtype))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_nodes_that_have_no_float64_are_judged_in_their_own_dtype_and_named(dtype):
+    torch.manual_seed(0)
+    model, x = GroupedExperts(grouped).to(dtype), torch.randn(32, 16).to(dtype)
+    graph, other = fx.symbolic_trace(model), with_weights_of(GroupedExperts(one_by_one), model)
+    assert verdict(graph, other, x).agrees
+    assert verdict(other, graph, x).agrees
+    for name in ("experts", "before.weight"):
+        wrong = copy.deepcopy(graph)
+        with torch.no_grad():
+            wrong.get_parameter(name)[1] *= 1.05
+        found = verdict(graph, wrong, x)
+        assert found.status == DIFFERENT, name
+        assert found.in_own_dtype == ("_grouped_mm",)
+        assert found.reason.endswith("; 1 node has no float64 and ran in its own dtype (_grouped_mm)")
+
+
+@pytest.mark.filterwarnings("ignore:torch.quantize_per_tensor:UserWarning")
+def test_quantized_graphs_are_judged():
+    model, x = Quantized(), torch.randn(50, 8, generator=torch.Generator().manual_seed(0))
+    graph = fx.symbolic_trace(model)
+    thirds = copy.deepcopy(graph)
+    for node in thirds.graph.find_nodes(op="call_function", target=operator.truediv):
+        node.target, node.args = operator.mul, (node.args[0], 1 / 3)
+    thirds.recompile()
+    assert verdict(graph, thirds, x).status == WITHIN
+    found = verdict(graph, with_weights_of(Quantized(1.02), model), x)
+    assert found.status == DIFFERENT
+    assert found.in_own_dtype == ("quantize_per_tensor",)
+
+
+def test_dropout_that_only_the_transformed_model_has_is_a_difference():
+    model = nn.Sequential(nn.Linear(4, 4), nn.Dropout(0.5)).eval()
+    graph, left_on = fx.symbolic_trace(model), fx.symbolic_trace(copy.deepcopy(model).train())
+    found = verdict(graph, left_on, torch.ones(3, 4))
+    assert found.status == DIFFERENT
+    assert found.reason == "output: node '_1' draws random numbers, which the original does not"
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
+def test_a_fold_that_rounds_each_step_is_within_rounding_where_no_output_shows_it(dtype):
+    torch.manual_seed(0)
+    model = nn.Sequential(
+        *(part for _ in range(2) for part in (nn.Conv2d(8, 8, 3, padding=1), nn.BatchNorm2d(8), nn.Tanh()))
+    )
+    for module in model.modules():
+        if isinstance(module, nn.BatchNorm2d):
+            nn.init.uniform_(module.running_var, 0.5, 2)
+            nn.init.normal_(module.running_mean, 5)
+            # The fold takes the difference of two numbers that are much larger than it.
+            module.bias.data = module.running_mean / module.running_var.sqrt() + torch.randn(8) / 10
+    model = model.eval().to(dtype)
+    graph, x = fx.symbolic_trace(model), torch.randn(2, 8, 8, 8).to(dtype)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # of what the module imports
+        from torch.fx.experimental.optimization import fuse
+    found = verdict(graph, fuse(model), x)
+    if dtype == torch.float32:
+        assert found.status == WITHIN
+        assert re.search(
+            r"its new values are rounded worse \(.* times .*\); the output does not show it", found.reason
+        )
+        assert verdict(graph, scaled(fuse(model), "3", 1.001), x).status == DIFFERENT
+    else:  # whose batch norm computes in float32
+        assert found.status == DIFFERENT
+        assert "it computes the same, but rounds worse" in found.reason

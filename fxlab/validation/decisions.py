@@ -1,0 +1,179 @@
+"""Decisions that operators take on floating-point numbers, such as comparisons, and taking them again."""
+
+import math
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+import torch
+from torch.fx import Node
+from torch.utils import _pytree as pytree
+from torch.utils._python_dispatch import TorchDispatchMode
+
+Key: TypeAlias = tuple[str, str, int]
+"""The name of the node, the name of the operator, and how often it was called in this node before."""
+
+_STEPS = frozenset({"round", "floor", "ceil", "trunc", "sign", "floor_divide", "heaviside"})
+"""Operators whose floating-point results jump, as integers do."""
+
+_NO_DECISIONS = ("_scaled_dot_product", "_flash_attention", "_efficient_attention")
+"""Operators that return integers of another kind, such as states of generators."""
+
+
+@dataclass
+class Decisions:
+    """The integers and booleans that the operators of a graph have made of floating-point numbers.
+
+    Where a model compares, counts or picks, a rounding error may lead to another decision, and with it to a
+    result that is far away without being wrong. So decisions are noted in a run of the model as it is, and
+    given to a run in float64, which then has no other error than rounding.
+    """
+
+    given: "Decisions | None" = None
+    """Decisions to take in place of one's own."""
+    taken: dict[Key, list[torch.Tensor]] = field(default_factory=dict)
+    """The integer and boolean results of each operator that decides."""
+    otherwise: int = 0
+    """How many results of operators were others than those that were given for them."""
+    not_given: set[str] = field(default_factory=set)
+    """Nodes with other decisions than those given that could not be taken in their place."""
+    _node: str = ""
+    _calls: Counter[str] = field(default_factory=Counter)
+
+    def begin(self, node: Node) -> None:
+        """Note what follows as decisions of a node."""
+        self._node = node.name
+        self._calls.clear()
+
+    def decided(self, func: Any, args: Any, kwargs: Any, result: Any) -> Any:
+        """Note the result of an operator if it is a decision, and return it, or the one that was given."""
+        operator = func.overloadpacket.__name__.rstrip("_")
+        if operator.startswith(_NO_DECISIONS) or not _decides(operator, args, kwargs, result):
+            return result
+        key = (self._node, str(func), self._calls[str(func)])
+        self._calls[str(func)] += 1
+        own = _decided_parts(operator, result)
+        self.taken[key] = [tensor.detach().clone() for tensor in own]
+        if self.given is None:
+            return result
+        given = self.given.taken.get(key)
+        if given is None or len(given) != len(own):
+            self.not_given.add(self._node)
+            return result
+        unequal = sum(map(_unequal, own, given))
+        if not unequal:
+            return result
+        self.otherwise += unequal
+        replaced = _with(operator, args, result, own, given)
+        if replaced is None:
+            self.not_given.add(self._node)
+            return result
+        return replaced
+
+    def differ_from(self, other: "Decisions") -> bool:
+        """Tell whether any decision is another one."""
+        return self.taken.keys() != other.taken.keys() or any(
+            len(ours) != len(other.taken[key]) or any(map(_unequal, ours, other.taken[key]))
+            for key, ours in self.taken.items()
+        )
+
+    @property
+    def count(self) -> int:
+        """How many results there are."""
+        return sum(tensor.numel() for tensors in self.taken.values() for tensor in tensors)
+
+
+class DecisionMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Notes decisions, and changes nothing."""
+
+    def __init__(self, decisions: Decisions) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self._decisions = decisions
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        return self._decisions.decided(func, args, kwargs, func(*args, **kwargs))
+
+
+def _decides(operator: str, args: Any, kwargs: Any, result: Any) -> bool:
+    if not any(tensor.is_floating_point() for tensor in _tensors((args, kwargs))):
+        return False
+    return operator in _STEPS or any(map(_is_discrete, _tensors(result)))
+
+
+def _decided_parts(operator: str, result: Any) -> list[torch.Tensor]:
+    tensors = _tensors(result)
+    return tensors if operator in _STEPS else list(filter(_is_discrete, tensors))
+
+
+def _unequal(a: torch.Tensor, b: torch.Tensor) -> int:
+    """Return how many elements differ, whatever the dtypes: steps are taken in two of them."""
+    if a.shape != b.shape:
+        return max(1, abs(a.numel() - b.numel()))
+    if a.is_floating_point():
+        a, b = a.double(), b.double()
+        return int(((a != b) & ~(a.isnan() & b.isnan())).sum())
+    return int((a != b).sum())
+
+
+def _with(
+    operator: str, args: Any, result: Any, own: list[torch.Tensor], given: list[torch.Tensor]
+) -> Any | None:
+    """Return the result of an operator with other decisions, or ``None`` if that is not known."""
+    exchanged = {id(tensor): other.to(tensor.dtype) for tensor, other in zip(own, given, strict=True)}
+    values = [tensor for tensor in _tensors(result) if id(tensor) not in exchanged]
+    if values:
+        if len(values) > 1 or len(own) > 1:
+            return None
+        read = _read_at(operator, args, exchanged[id(own[0])])
+        if read is None or (read.shape != values[0].shape and own[0].shape == given[0].shape):
+            return None
+        exchanged[id(values[0])] = read
+    if any(tensor is argument for tensor in own for argument in _tensors(args)):
+        # Written in place: who else holds the tensor reads it as well.
+        for tensor in own:
+            if tensor.shape != exchanged[id(tensor)].shape:
+                return None
+            tensor.copy_(exchanged[id(tensor)])
+        return result
+    return pytree.tree_map_only(torch.Tensor, lambda tensor: exchanged[id(tensor)], result)
+
+
+def _read_at(operator: str, args: Any, places: torch.Tensor) -> torch.Tensor | None:
+    """Return the numbers of the first argument at given places, as ``topk``, ``sort`` and ``max`` do."""
+    source = args[0]
+    if not isinstance(source, torch.Tensor):
+        return None
+    if "max_pool" in operator:
+        dims = 3 if "3d" in operator else 2
+        return source.flatten(-dims).gather(-1, places.flatten(-dims)).reshape(places.shape)
+    schema_dims = {"topk": (2, -1), "sort": (1, -1), "max": (1, None), "min": (1, None), "mode": (1, -1)}
+    schema_dims |= {"median": (1, None), "nanmedian": (1, None), "kthvalue": (2, -1)}
+    schema_dims |= {"cummax": (1, None), "cummin": (1, None)}
+    if operator not in schema_dims:
+        return None
+    position, default = schema_dims[operator]
+    dim = args[position] if len(args) > position else default
+    if not isinstance(dim, int) or not source.dim():
+        return None
+    is_reduced = places.dim() < source.dim()
+    read = source.gather(dim, places.unsqueeze(dim) if is_reduced else places)
+    return read.squeeze(dim) if is_reduced else read
+
+
+def _is_discrete(tensor: torch.Tensor) -> bool:
+    return not tensor.is_floating_point() and not tensor.is_complex() and not tensor.is_quantized
+
+
+def _tensors(value: Any) -> list[torch.Tensor]:
+    return [leaf for leaf in pytree.tree_leaves(value) if isinstance(leaf, torch.Tensor)]
+
+
+def may_decide(otherwise: int, own: int) -> bool:
+    """Tell whether a model takes other decisions than its float64 run about as seldom as another one.
+
+    Both are numbers of rare events, whose variance is their mean.
+    """
+    return otherwise <= 4 * (own + 4 + 4 * math.sqrt(own))

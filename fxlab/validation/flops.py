@@ -1,0 +1,229 @@
+"""Counting floating-point operations, and knowing where they are not known."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch.utils import _pytree as pytree
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils.flop_counter import flop_registry, sdpa_flop_count
+
+_aten = torch.ops.aten
+
+
+class FlopCount(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Counts the operations of matrix products, convolutions, attention and recurrent layers.
+
+    The formulas are those of ``torch.utils.flop_counter``, and some more. An operator without a formula makes
+    no such operations if it computes each element by itself, reduces, moves or selects elements; torch's own
+    tags and schemas tell most of that. Of all others the operations are not known.
+
+    Attributes
+    ----------
+    unknown : dict of str to None
+        The operators whose operations are not known, in the order of their calls.
+
+    Examples
+    --------
+    >>> with FlopCount() as count:
+    ...     _ = torch.ones(2, 3) @ torch.ones(3, 4)
+    >>> count.total
+    48.0
+    >>> with FlopCount() as count:
+    ...     _ = torch.fft.rfft(torch.ones(8))
+    >>> count.total, list(count.unknown)
+    (nan, ['aten::_fft_r2c'])
+    """
+
+    supports_higher_order_operators = True
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.known = 0
+        self.unknown: dict[str, None] = {}
+
+    @property
+    def total(self) -> float:
+        """The operations since the last restart; NaN if some are not known."""
+        return math.nan if self.unknown else float(self.known)
+
+    def restart(self) -> None:
+        """Count anew."""
+        self.known = 0
+        self.unknown = {}
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        if func in _ASKED_OF_TENSORS:
+            return NotImplemented
+        packet = getattr(func, "_overloadpacket", func)
+        formula = _FORMULAS.get(packet) or flop_registry.get(packet)
+        if formula is None and isinstance(func, torch._ops.OpOverload):
+            with self:
+                result = func.decompose(*args, **kwargs)
+            if result is not NotImplemented:
+                return result
+        result = func(*args, **kwargs)
+        if formula is not None:
+            self.known += int(formula(*args, **kwargs, out_val=result))
+        elif not _makes_none(func, args, kwargs):
+            self.unknown[str(func._schema.name if isinstance(func, torch._ops.OpOverload) else func)] = None
+        return result
+
+
+def _makes_none(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    """Tell whether an operator is known to make no products of the kinds that are counted."""
+    if not isinstance(func, torch._ops.OpOverload):
+        return False
+    tensors = [leaf for leaf in pytree.tree_leaves((args, kwargs)) if isinstance(leaf, torch.Tensor)]
+    if not any(tensor.is_floating_point() or tensor.is_complex() for tensor in tensors):
+        return func.namespace in _OF_TORCH and not any(tensor.is_quantized for tensor in tensors)
+    if func.namespace not in _OF_TORCH:
+        return False
+    if _SIMPLE_TAGS.intersection(func.tags) or func.is_view:
+        return True
+    name = func._opname.removeprefix("_foreach_").strip("_").removeprefix("native_")
+    for end in ("_legit_no_training", "_legit", "_with_indices"):
+        name = name.removesuffix(end)
+    return name in _WITHOUT_PRODUCTS or name in _SIMPLE_NAMES
+
+
+_OF_TORCH = ("aten", "prims", "prim", "_c10d_functional")
+_SIMPLE_TAGS = {torch.Tag.pointwise, torch.Tag.reduction, torch.Tag.view_copy, torch.Tag.inplace_view}
+_SIMPLE_NAMES = {
+    name.strip("_")
+    for name in dir(_aten)
+    if isinstance(packet := getattr(_aten, name), torch._ops.OpOverloadPacket)
+    for overload in packet._overload_names
+    if _SIMPLE_TAGS.intersection(getattr(packet, overload or "default").tags)
+}
+"""In-place and ``out`` variants of operators are not always tagged as these are."""
+
+_WITHOUT_PRODUCTS_TEXT = """
+    adaptive_avg_pool1d adaptive_avg_pool2d adaptive_avg_pool3d adaptive_max_pool2d adaptive_max_pool3d
+    avg_pool1d avg_pool2d avg_pool3d max_pool1d max_pool2d max_pool3d fractional_max_pool2d lp_pool2d
+    max_unpool2d max_unpool3d unfold col2im im2col pixel_shuffle pixel_unshuffle channel_shuffle
+    embedding embedding_bag embedding_renorm embedding_dense softmax log_softmax safe_softmax
+    batch_norm batch_norm_impl_index cudnn_batch_norm miopen_batch_norm layer_norm group_norm instance_norm
+    rms_norm fused_rms_norm weight_norm_interface local_response_norm renorm norm linalg_vector_norm
+    sum mean var std var_mean std_mean prod amax amin aminmax max min argmax argmin median nanmedian mode
+    all any logsumexp cumsum cumprod cummax cummin logcumsumexp count_nonzero sort topk kthvalue
+    searchsorted bucketize unique unique2 unique_dim unique_consecutive histc histogram bincount
+    to_copy copy clone contiguous lift_fresh lift_fresh_copy lift detach detach_copy alias resize
+    resize_as set set_data data local_scalar_dense item equal is_nonzero allclose isclose nonzero
+    nonzero_static where
+    cat stack hstack vstack split split_with_sizes chunk tile repeat repeat_interleave roll flip rot90
+    gather scatter scatter_add scatter_reduce index index_put index_put_impl index_add index_copy index_fill
+    index_select index_reduce take take_along_dim put masked_fill masked_scatter masked_select select_scatter
+    slice_scatter diagonal_scatter as_strided_scatter triu tril diag diag_embed trace constant_pad_nd pad
+    reflection_pad1d reflection_pad2d reflection_pad3d replication_pad1d replication_pad2d replication_pad3d
+    upsample_nearest1d upsample_nearest2d upsample_nearest3d upsample_nearest_exact1d
+    upsample_nearest_exact2d upsample_nearest_exact3d upsample_linear1d upsample_bilinear2d
+    upsample_bilinear2d_aa upsample_bicubic2d upsample_bicubic2d_aa upsample_trilinear3d grid_sampler
+    grid_sampler_2d grid_sampler_3d empty empty_like empty_strided new_empty new_empty_strided new_full
+    new_zeros new_ones full full_like zeros zeros_like ones ones_like fill zero scalar_tensor arange linspace
+    logspace eye complex view_as_real view_as_complex real imag conj resolve_conj resolve_neg polar dropout
+    fused_dropout alpha_dropout bernoulli rand rand_like randn randn_like randint randint_like randperm normal
+    uniform exponential random multinomial poisson glu prelu rrelu rrelu_with_noise threshold
+    nll_loss nll_loss_forward nll_loss2d_forward mse_loss l1_loss smooth_l1_loss huber_loss kl_div
+    binary_cross_entropy binary_cross_entropy_with_logits cross_entropy_loss assert_async assert_scalar
+    assert_tensor_metadata functional_assert_async nested_tensor_from_mask to_dense pack_padded_sequence
+    pad_packed_sequence amp_foreach_non_finite_check_and_unscale thnn_fused_lstm_cell thnn_fused_gru_cell
+    make_per_tensor_quantized_tensor dequantize quantize_per_tensor quantize_per_channel combinations
+    unsafe_view unsafe_split unsafe_split_with_sizes unsafe_chunk cartesian_prod meshgrid
+    broadcast_tensors expand_as view_as reshape flatten squeeze unsqueeze
+"""
+_WITHOUT_PRODUCTS = frozenset(_WITHOUT_PRODUCTS_TEXT.split())
+
+_ASKED_OF_TENSORS = {
+    _aten.sym_is_contiguous.default,
+    _aten.is_contiguous.default,
+    _aten.is_contiguous.memory_format,
+    _aten.is_strides_like_format.default,
+    _aten.is_non_overlapping_and_dense.default,
+    _aten.size.default,
+    _aten.sym_size.default,
+    _aten.stride.default,
+    _aten.sym_stride.default,
+    _aten.storage_offset.default,
+    _aten.sym_storage_offset.default,
+    _aten.numel.default,
+    _aten.sym_numel.default,
+    _aten.dim.default,
+    torch.ops.prim.layout.default,
+    torch.ops.prim.device.default,
+}
+"""What the dispatcher asks of tensors, which is no operation."""
+
+
+def _attention(query: Any, key: Any, value: Any, *_: Any, **__: Any) -> int:
+    return int(sdpa_flop_count(query.shape, key.shape, value.shape))  # type: ignore[no-untyped-call]
+
+
+def _product_of_vectors(a: Any, b: Any, *_: Any, **__: Any) -> int:
+    return 2 * int(a.numel())
+
+
+def _matrix_by_vector(_: Any, matrix: Any, *__: Any, **___: Any) -> int:
+    return 2 * int(matrix.numel())
+
+
+def _added_products(_: Any, a: Any, b: Any, *__: Any, **___: Any) -> int:
+    return 2 * int(a.numel()) * int(b.shape[-1])
+
+
+def _grouped(a: Any, b: Any, *_: Any, **__: Any) -> int:
+    """Count products of groups, whose rows (or columns, or inner sizes) together are those of one matrix."""
+    if a.dim() == 3 and b.dim() == 2:  # the columns are divided among the groups
+        return 2 * int(a.shape[1] * a.shape[2] * b.shape[1])
+    return 2 * int(a.numel()) * int(b.shape[-1])
+
+
+def _recurrent(steps: int, *weights: Any) -> int:
+    matrices = (weight for weight in weights if weight is not None and weight.dim() == 2)
+    return 2 * steps * sum(int(matrix.numel()) for matrix in matrices)
+
+
+def _mkldnn_layer(x: Any, *rest: Any, **_: Any) -> int:
+    return _recurrent(int(math.prod(x.shape[:-1])), *rest[:2])
+
+
+def _cudnn_layers(x: Any, weights: Any, *_: Any, **__: Any) -> int:
+    return _recurrent(int(math.prod(x.shape[:-1])), *weights)
+
+
+def _layers(x: Any, second: Any, *rest: Any, **_: Any) -> int:
+    """Count recurrent layers that stay whole: weights are third, or fourth where sequences are packed."""
+    tensors = next(value for value in rest if isinstance(value, list | tuple))
+    return _recurrent(int(math.prod(x.shape[:-1])), *tensors)
+
+
+_FORMULAS: dict[Any, Callable[..., int]] = {
+    _aten._scaled_dot_product_flash_attention_for_cpu: _attention,
+    _aten._scaled_dot_product_fused_attention_overrideable: _attention,
+    _aten.dot: _product_of_vectors,
+    _aten.vdot: _product_of_vectors,
+    _aten.mv: lambda matrix, *_, **__: 2 * int(matrix.numel()),
+    _aten.addmv: _matrix_by_vector,
+    _aten.addmv_: _matrix_by_vector,
+    _aten.addmm_: _added_products,
+    _aten.baddbmm_: _added_products,
+    _aten.addbmm: _added_products,
+    _aten.addbmm_: _added_products,
+    _aten._addmm_activation: _added_products,
+    _aten.addr: lambda _, a, b, *__, **___: 2 * int(a.numel()) * int(b.numel()),
+    _aten._grouped_mm: _grouped,
+    _aten._scaled_grouped_mm: _grouped,
+    _aten.mkldnn_rnn_layer: _mkldnn_layer,
+    _aten._cudnn_rnn: _cudnn_layers,
+    _aten.miopen_rnn: _cudnn_layers,
+    _aten.lstm: _layers,
+    _aten.gru: _layers,
+    _aten.rnn_tanh: _layers,
+    _aten.rnn_relu: _layers,
+}

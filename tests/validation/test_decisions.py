@@ -1,0 +1,105 @@
+"""Comparisons and choices that rounding turns over, and what they excuse."""
+
+import pytest
+import torch
+from torch import fx, nn
+
+from fxlab import verdict
+
+
+class Calls(nn.Module):
+    def __init__(self, function):
+        super().__init__()
+        self.function = function
+
+    def forward(self, x):
+        return self.function(x)
+
+
+def judged(a, b, x):
+    return verdict(fx.symbolic_trace(Calls(a)), fx.symbolic_trace(Calls(b)), x)
+
+
+def random(*shape, dtype=torch.float32):
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(0)).to(dtype)
+
+
+def compared(y):
+    return y * (y > -100)
+
+
+def less_precise(y, where):
+    return torch.where(where, y.bfloat16().float(), y)
+
+
+@pytest.mark.parametrize("elements", [1, 32])
+def test_a_comparison_that_comes_out_alike_excuses_no_element(elements):
+    few = torch.arange(64 * 32).reshape(64, 32) < elements
+    found = judged(
+        lambda x: compared(x.exp()), lambda x: compared(less_precise(x.exp(), few)), random(64, 32)
+    )
+    assert not found.agrees
+    assert "rounds worse" in found.reason
+
+
+SCORING, EXPERTS = random(16, 4, dtype=torch.bfloat16), random(4, 16, dtype=torch.bfloat16)
+
+
+def routed(x, parts):
+    """Route tokens to one of four experts by scores that are summed in parts."""
+    slices = [slice(start, start + 16 // parts) for start in range(0, 16, 16 // parts)]
+    scores = sum(x[:, part] @ SCORING[part] for part in slices)
+    return x + nn.functional.one_hot(scores.argmax(-1), 4).to(torch.bfloat16) @ EXPERTS
+
+
+def test_where_rounding_leads_to_other_choices_mistakes_in_other_rows_are_found():
+    x = random(2000, 16, dtype=torch.bfloat16)
+    assert not torch.equal(routed(x, 1), routed(x, 4))
+    assert judged(lambda x: routed(x, 1), lambda x: routed(x, 4), x).agrees
+
+    def coarse_rows(x):
+        y = routed(x, 4)
+        return torch.cat([y[:100].to(torch.float8_e5m2).to(torch.bfloat16), y[100:]])
+
+    assert not judged(lambda x: routed(x, 1), coarse_rows, x).agrees
+
+
+def test_many_more_other_choices_than_the_original_has_are_worse_rounding():
+    steps = torch.linspace(-2, 2, 100)
+
+    def counted(x, y):
+        return x + (y[:, None] > steps).sum(-1)
+
+    found = judged(lambda x: counted(x, x * 1.1), lambda x: counted(x, (x * 1.1).bfloat16()), random(4000))
+    assert found.reason.startswith("output: it rounds worse: ")
+    assert "of its comparisons and choices are others than in float64, 0 of the original's" in found.reason
+
+
+def test_a_shape_that_depends_on_rounded_numbers_is_that_of_the_model():
+    def third(x, by):
+        return by(x)[(x / 3) * 3 > x]
+
+    found = judged(
+        lambda x: third(x, lambda x: x / 3), lambda x: third(x, lambda x: x * (1 / 3)), random(1000)
+    )
+    assert found.agrees, found
+
+
+@pytest.mark.parametrize(
+    "choose",
+    [
+        lambda x: x.topk(3).values,
+        lambda x: x.sort(-1, descending=True).values,
+        lambda x: x.max(-1).values,
+        lambda x: x.cummax(-1).values,
+        lambda x: nn.functional.max_pool2d(x[None], 2),
+        lambda x: x.round(),
+    ],
+    ids=["topk", "sort", "max", "cummax", "max_pool", "round"],
+)
+def test_numbers_that_were_chosen_otherwise_are_judged_by_their_rounding(choose):
+    x = random(40, 40, dtype=torch.bfloat16)
+    found = judged(lambda x: choose(x * 1.5 / 3 + 1), lambda x: choose(x * (1.5 / 3) + 1), x)
+    assert found.agrees, found
+    coarse = judged(lambda x: choose(x * 7.3), lambda x: choose(x * 7.3).to(torch.float8_e5m2).bfloat16(), x)
+    assert not coarse.agrees

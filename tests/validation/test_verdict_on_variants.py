@@ -1,0 +1,153 @@
+"""A verdict on several inputs, of which the worst decides."""
+
+import pytest
+import torch
+from torch import fx, nn
+
+import fxlab
+from fxlab import verdict
+
+IDS = torch.randint(1, 30, (2, 6), generator=torch.Generator().manual_seed(0))
+X = torch.randn(2, 6, 4, generator=torch.Generator().manual_seed(0)) / 10
+
+
+class Calls(nn.Module):
+    def __init__(self, function):
+        super().__init__()
+        self.function = function
+
+    def forward(self, *args, **kwargs):
+        return self.function(*args, **kwargs)
+
+
+def graph_of(function, *names):
+    """Return a graph that calls a function as it is, with inputs of these names."""
+    graph = fx.Graph()
+    graph.output(graph.call_module("calls", kwargs={name: graph.placeholder(name) for name in names}))
+    return fx.GraphModule({"calls": Calls(function)}, graph)
+
+
+def judged(a, b, inputs, **options):
+    if isinstance(inputs, torch.Tensor):
+        inputs = {"x": inputs}
+    return verdict(graph_of(a, *inputs), graph_of(b, *inputs), inputs, **options)
+
+
+@pytest.mark.parametrize(
+    ("mistake", "inputs", "on"),
+    [
+        (lambda x: x + 1 if len(x) >= 9 else x, X, "batch of 17"),
+        (lambda x: x + (torch.arange(x.shape[1]) > 12)[:, None], X, "length 25"),
+        (lambda x: x + torch.arange(x.shape[1]).to(torch.int8).lt(0)[:, None], X, "length 130"),
+        (lambda x: x + (torch.arange(x.shape[1]) > 12), IDS, "length 25"),
+        (lambda x: x.clamp(-50, 50), X, "very large values"),
+    ],
+    ids=["batch", "length", "positions-in-8-bits", "length-of-text", "magnitude"],
+)
+def test_mistakes_that_the_given_inputs_do_not_reach_are_found(mistake, inputs, on):
+    assert judged(lambda x: x, mistake, inputs).status == "same bits"
+    found = judged(lambda x: x, mistake, inputs, variants=True)
+    assert not found.agrees
+    assert not found.by_inputs[on].agrees
+
+
+def test_a_softmax_without_its_maximum_is_found():
+    def quotient(x):
+        return x.exp() / x.exp().sum(-1, keepdim=True)
+
+    assert judged(lambda x: x.softmax(-1), quotient, X).agrees
+    assert not judged(lambda x: x.softmax(-1), quotient, X, variants=True).agrees
+
+
+def test_a_mask_that_is_read_from_its_end_is_found_by_padding_on_the_left():
+    inputs = {"x": X, "mask": torch.ones(2, 6, dtype=torch.long)}
+
+    def mean(x, mask):
+        return (x * mask[..., None]).sum(1) / mask.sum(1, keepdim=True)
+
+    def mean_of_first(x, mask):
+        return torch.stack([row[: int(n)].sum(0) / n for row, n in zip(x, mask.sum(1), strict=True)])
+
+    found = judged(mean, mean_of_first, inputs, variants=True)
+    assert [name for name, one in found.by_inputs.items() if not one.agrees] == ["left half masked"]
+
+
+def test_token_ids_that_were_not_given_are_tried():
+    model = nn.Sequential(nn.Embedding(40, 3))
+    graph = fx.symbolic_trace(model)
+    wrong = fx.symbolic_trace(nn.Sequential(nn.Embedding(40, 3)))
+    wrong.load_state_dict(graph.state_dict())
+    with torch.no_grad():
+        wrong.get_parameter("0.weight")[39] = 0  # an id that is not among those given
+    assert verdict(graph, wrong, IDS).agrees
+    found = verdict(graph, wrong, IDS, variants=True)
+    assert not found.agrees
+    assert found.decided_by == "other tokens"
+
+
+def test_the_answer_says_how_many_inputs_decided_and_which_were_refused():
+    def narrow(x):
+        if len(x) > 5:
+            raise ValueError("too many")
+        return x
+
+    found = judged(narrow, lambda x: x, X, variants=True)
+    assert found.status == "same bits"
+    count = len(found.by_inputs)
+    assert found.reason == (
+        f"every bit of the output is the same (on all {count} inputs; not compared, as the original refuses "
+        "them: batch of 17)"
+    )
+    assert "too many" in found.not_compared["batch of 17"]
+    found = judged(lambda x: x, narrow, X, variants=True)
+    assert found.decided_by == "batch of 17"
+    assert found.reason.startswith("transformed: the GraphModule does not run on these inputs: too many")
+    assert f"(on 'batch of 17', the worst of {count + 1} inputs)" in found.reason
+
+
+@pytest.mark.parametrize(
+    "several",
+    [
+        [{"x": X}, {"x": X + 20}],
+        {"small": {"x": X}, "large": {"x": X + 20}},
+        iter([{"x": X}, {"x": X + 20}]),
+    ],
+    ids=["list", "mapping", "iterator"],
+)
+def test_inputs_of_ones_own(several):
+    a, b = graph_of(lambda x: x, "x"), graph_of(lambda x: x.clamp(max=10), "x")
+    found = verdict(a, b, variants=several)
+    assert found.decided_by in ("inputs 2", "large")
+    assert len(found.by_inputs) == 2
+
+
+def test_an_iterator_in_place_of_inputs_is_one_over_several():
+    a, b = graph_of(lambda x: x, "x"), graph_of(lambda x: x.clamp(max=10), "x")
+    assert verdict(a, b, ({"x": X + n} for n in (0, 20))).decided_by == "inputs 2"
+
+
+def test_sessions_and_bisecting_take_variants():
+    class Careless(fxlab.ChangeTrueDivToMulByInverse):
+        def rewrite(self, candidate, edit):
+            node = super().rewrite(candidate, edit)
+            with node.graph.inserting_after(node):
+                new = node.graph.call_method("clamp", (node, -9, 9))
+            node.replace_all_uses_with(new, lambda user: user is not new)
+            return node
+
+    session = fxlab.Session(fx.symbolic_trace(lambda x: x / 2), X, passes=[Careless()])
+    session.apply("careless")
+    assert session.verdict().agrees
+    assert not session.verdict(variants=True).agrees
+    assert fxlab.bisect(session) is None
+    assert fxlab.bisect(session, variants=True).transformation.name == "careless"
+
+
+def test_what_are_no_inputs_is_said_in_words():
+    graph = graph_of(lambda x: x, "x")
+    with pytest.raises(TypeError, match="variants: expected True, a mapping of inputs by name"):
+        verdict(graph, graph, {"x": X}, variants=3)
+    with pytest.raises(ValueError, match="variants: there are no inputs in it"):
+        verdict(graph, graph, variants=[])
+    with pytest.raises(ValueError, match="inputs: there are none that the original runs on"):
+        verdict(graph, graph, variants=[{"y": X}, {"z": X}])
