@@ -215,27 +215,35 @@ class ModelState:
 
     def _keep(self, name: str, value: Any) -> None:
         """Keep an attribute, and what is inside of it."""
-        if isinstance(value, torch.Tensor):
+        if is_a(value, torch.Tensor):
             if self._values and _has_values(value):
                 self._names[name] = value
                 if id(value) not in self._saved:
                     self._saved[id(value)] = _Saved.of(value)
             return
-        if isinstance(value, str | int | float | complex | bytes | None | nn.Module | type):
+        if value is None or is_a(value, str, int, float, complex, bytes, nn.Module, type):
             return
         if id(value) in self._seen:
             return
         self._seen.add(id(value))
         if (put_generator_back := _generator_state(value)) is not None:
             self._generators.append(put_generator_back)
-        elif (items := value if isinstance(value, tuple) else contents(value)) is not None:
+        elif (items := value if is_a(value, tuple) else contents(value)) is not None:
             self._keep_container(value)
             for key, item in items if is_a(value, dict) else enumerate(items):
                 self._keep(f"{name}.{key}", item)
-        elif is_object(value) and type(value).__module__.partition(".")[0] not in sys.stdlib_module_names:
+        elif _holds_attributes(value):
             self._keep_namespace(vars(value))
             for attribute, item in vars(value).items():
                 self._keep(f"{name}.{attribute}", item)
+
+
+def _holds_attributes(value: Any) -> bool:
+    """Tell whether a value is an object of a model's own, whose attributes a run may change."""
+    try:
+        return is_object(value) and type(value).__module__.partition(".")[0] not in sys.stdlib_module_names
+    except Exception:  # its class may raise anything when asked, as a stand-in for a missing package does
+        return False
 
 
 def memory_of(tensor: torch.Tensor) -> object:
@@ -343,17 +351,17 @@ def value_at(model: nn.Module, name: str) -> Any:
 
 def _generator_state(value: Any) -> Callable[[], object] | None:
     """Return what puts a random number generator back, ``None`` if it is none."""
-    if isinstance(value, torch.Generator):
+    if is_a(value, torch.Generator):
         state = value.get_state()
         return lambda: value.set_state(state)
-    if isinstance(value, random.Random):
+    if is_a(value, random.Random):
         numbers = value.getstate()
         return lambda: value.setstate(numbers)
     numpy_random = sys.modules.get("numpy.random")
-    if numpy_random is not None and isinstance(value, numpy_random.RandomState):
+    if numpy_random is not None and is_a(value, numpy_random.RandomState):
         old = value.get_state()
         return lambda: value.set_state(old)
-    if numpy_random is not None and isinstance(value, numpy_random.Generator):
+    if numpy_random is not None and is_a(value, numpy_random.Generator):
         bits = value.bit_generator.state
         return lambda: setattr(value.bit_generator, "state", bits)
     return None

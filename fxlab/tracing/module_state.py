@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from typing import Any
 
-import torch
 from torch import nn
 
-from fxlab.containers import contents, has_contents, is_same, put_back
-from fxlab.interrupts import InterruptsHeld
-from fxlab.tensors import same_bits, storage_of
+from fxlab.containers import contents, has_contents, is_same
+from fxlab.model_state import state_kept
 
 _OF_EVERY_MODULE = vars(nn.Module()).keys()
 
 
-@contextmanager
-def module_state_kept(model: nn.Module, *, values: bool = False) -> Iterator[None]:
+def module_state_kept(model: nn.Module, *, values: bool = False) -> AbstractContextManager[object]:
     """Put back, at the end, the attributes of each module: caches, registered buffers, counters.
 
     Parameters
@@ -27,22 +23,7 @@ def module_state_kept(model: nn.Module, *, values: bool = False) -> Iterator[Non
     values
         Whether to put back what buffers hold as well, for runs that compute on real tensors.
     """
-    modules = list(model.modules())
-    attributes = [{name: (value, contents(value)) for name, value in vars(m).items()} for m in modules]
-    buffers = [(b, b.detach(), b.detach().clone()) for b in model.buffers() if values and not b.is_meta]
-    try:
-        yield
-    finally:
-        with InterruptsHeld(), torch.no_grad():
-            for module, kept in zip(modules, attributes, strict=True):
-                _restore(vars(module), kept)
-            for buffer, memory, before in buffers:
-                # A buffer may have been resized, or given other memory; others may be views of its own.
-                if not _lies_as(buffer, memory):
-                    buffer.data = memory
-                # Batch norm writes without counting a new version.
-                if not same_bits(buffer, before):
-                    buffer.copy_(before)
+    return state_kept(model, values=values)
 
 
 def attributes_of(model: nn.Module) -> dict[str, tuple[Any, Any]]:
@@ -80,19 +61,3 @@ def _is_same(before: tuple[Any, Any] | None, now: tuple[Any, Any] | None) -> boo
     if before[0] is now[0]:
         return before[1] is None or has_contents(now[0], before[1])
     return is_same(before[0], now[0])
-
-
-def _lies_as(tensor: torch.Tensor, other: torch.Tensor) -> bool:
-    if tensor.layout is not torch.strided or type(tensor) is not torch.Tensor:
-        return tensor.shape == other.shape  # it does not tell where it lies
-    same_place = storage_of(tensor) == storage_of(other) and tensor.storage_offset() == other.storage_offset()
-    return same_place and (tensor.shape, tensor.stride()) == (other.shape, other.stride())
-
-
-def _restore(namespace: dict[str, Any], kept: dict[str, tuple[Any, Any]]) -> None:
-    for name in [name for name in namespace if name not in kept]:
-        del namespace[name]
-    for name, (value, before) in kept.items():
-        namespace[name] = value
-        # The container itself is kept, for whoever else refers to it.
-        put_back(value, before)

@@ -5,6 +5,7 @@ from typing import Any
 import torch
 from torch.fx import GraphModule, Node
 from torch.fx.node import map_aggregate
+from torch.utils import _pytree as pytree
 
 from fxlab.tensors import same_bits
 from fxlab.validation.module_tensors import attribute, place_of
@@ -98,7 +99,8 @@ def _settings(module: torch.nn.Module) -> list[Any]:
         settings += [name, type(part)]
         for key, value in vars(part).items():
             if key not in ("_parameters", "_buffers", "_modules"):
-                settings.append((key, value if equal(value, value) else _Differing()))
+                plain = pytree.tree_map_only(torch.nn.Module, type, value)
+                settings.append((key, plain if equal(plain, plain) else _Differing()))
     return settings
 
 
