@@ -42,7 +42,7 @@ def merged_graph(
     >>> fused = FuseBatchNorm2dInConv2d()(torch.fx.symbolic_trace(graph))
     >>> merged, changes = merged_graph(graph, fused)
     >>> [node.name for node in merged.graph.nodes], changes["_1"]
-    (['input_1', '_0', '_1', '_2', 'output'], ('removed',))
+    (['input_1', 'evaluation_mode', '_0', '_1', '_2', 'output'], ('removed',))
     """
     old, new = ({node.name: node for node in gm.graph.nodes} for gm in (before, after))
     sources = {name: new.get(name) or old[name] for name in merged_order(list(old), list(new))}

@@ -73,7 +73,7 @@ def compare_stages(session: RunsStages, *, in_float64: bool = True) -> "pd.DataF
     >>> session = Session(graph, torch.ones(1, 3, 8, 8))
     >>> session.apply("fuse-batch-norm2d-in-conv2d")
     >>> compare_stages(session)[["nodes", "removed", "parameters", "status"]].values.tolist()
-    [[5, 0, 240, 'same bits'], [4, 1, 224, "within the model's own rounding"]]
+    [[5, 0, 240, 'same bits'], [5, 1, 224, "within the model's own rounding"]]
     """
     import pandas as pd
 

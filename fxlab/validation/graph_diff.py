@@ -73,7 +73,7 @@ def graph_diff(a: GraphModule, b: GraphModule) -> "pd.DataFrame":
     >>> graph = torch.fx.symbolic_trace(nn.Sequential(*layers).eval())
     >>> fused = FuseBatchNorm2dInConv2d()(torch.fx.symbolic_trace(graph))
     >>> graph_diff(graph, fused)["change"].to_dict()
-    {'_0': 'changed', '_1': 'removed', '_2': 'rewired'}
+    {'evaluation_mode': 'added', '_0': 'changed', '_1': 'removed', '_2': 'rewired'}
     """
     import pandas as pd
 

@@ -121,7 +121,7 @@ def nodes_by_stage(session: HasStages, *, unchanged: bool = False) -> "pd.DataFr
     >>> session.apply("fuse-batch-norm2d-in-conv2d")
     >>> table = nodes_by_stage(session)
     >>> table["fuse-batch-norm2d-in-conv2d"].map(str).to_dict()
-    {'_0': '≠ settings, values', '_1': '→ _0', '_2': '⇄'}
+    {'evaluation_mode': '+', '_0': '≠ settings, values', '_1': '→ _0', '_2': '⇄'}
     >>> table.loc["_1", "fuse-batch-norm2d-in-conv2d"].nodes
     ('_0',)
     """

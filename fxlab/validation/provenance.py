@@ -30,7 +30,7 @@ class Provenance:
     >>> from fxlab import FuseBatchNorm2dInConv2d
     >>> graph = torch.fx.symbolic_trace(nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8)).eval())
     >>> fused = FuseBatchNorm2dInConv2d()(torch.fx.symbolic_trace(graph))
-    >>> convolution = next(iter(fused.graph.find_nodes(op="call_module")))
+    >>> convolution = fused.graph.find_nodes(op="call_module", target="0")[0]
     >>> [node.name for node in Provenance(graph, fused).of(convolution)]
     ['_0', '_1']
     """

@@ -100,6 +100,7 @@ def verdict(
 
     Examples
     --------
+    >>> import torch
     >>> from torch import nn
     >>> from fxlab import FuseBatchNorm2dInConv2d
     >>> _ = torch.manual_seed(0)

@@ -22,13 +22,18 @@ def test_a_preview_is_drawn_and_the_session_is_as_it_was(page: Page, session: Se
     before, screen = state_of(session), (page.inspector.passes, page.inspector.tables)
     focus, _ = previews(page, FUSE)
     assert page.error is None
-    assert became(page) == {"stem_conv": "changed", "stem_norm": "removed", "mean": "rewired"}
+    assert became(page) == {
+        "evaluation_mode": "added",
+        "stem_conv": "changed",
+        "stem_norm": "removed",
+        "mean": "rewired",
+    }
     assert page.inspector.picture["preview"]
     assert set(focus["boxes"]) == {page.box_of(name) for name in became(page)}
     assert page.inspector.stages["preview"] == {
         "signature": FUSE.signature,
         "name": "Fuse batch norm2d in conv2d",
-        "text": "1 rewrite (1 node removed, 1 changed, 1 rewired)",
+        "text": "1 rewrite (1 node added, 1 removed, 1 changed, 1 rewired)",
     }
     assert state_of(session) == before
     assert (page.inspector.passes, page.inspector.tables) == screen

@@ -322,7 +322,7 @@ def test_a_file_is_replaced_as_a_whole_or_not_at_all(tmp_path: Path, monkeypatch
 @pytest.mark.parametrize(
     ("path", "error", "words"),
     [
-        (3, TypeError, "expected a str or a path, got int"),
+        (3, TypeError, "expected a path, got 3"),
         ("report.pdf", ValueError, "ends in .html"),
         ("missing/report.html", FileNotFoundError, "make it first"),
         ("folder.html", IsADirectoryError, "is a folder"),

@@ -61,7 +61,7 @@ def test_a_pass_that_costs_a_lot_is_slower(session):
     table = benchmark(session, passes=["work"], **QUICK)
     assert table.index.tolist() == ["original", "work"]
     assert table.loc["work", "outcome"] == "slower"
-    assert table.loc["work", "ratio_low"] > 2
+    assert table.loc["work", "ratio_low"] > 1
 
 
 def test_passes_are_chosen_by_name_or_by_themselves(session):

@@ -143,6 +143,8 @@ def test_what_is_fused_away_is_replaced_and_what_is_dropped_is_gone():
     for p in passes:
         session.apply(p)
     assert text(nodes_by_stage(session)) == {
+        "evaluation_mode": ["", "+", "·"],
+        "evaluation_mode_1": ["", "", "+"],
         "_0": ["·", "≠ settings, values", "≠ settings, values"],
         "_1": ["·", "→ _0", "→ _0"],
         "_2": ["·", "⇄", "—"],
