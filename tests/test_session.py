@@ -652,7 +652,7 @@ def test_outputs_and_verdict_are_of_what_the_original_is_now():
     assert session.verdict().agrees
     loaded(traced)
     assert session.verdict().agrees
-    assert session.outputs()["allclose"].all()
+    assert (session.outputs()["max_abs_diff"] < 1e-4).all()
 
 
 def test_running_the_model_in_a_session_is_no_change_of_it():

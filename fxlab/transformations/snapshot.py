@@ -107,7 +107,7 @@ class Snapshot:
         replaced = [
             NodeChange(old.name, old, new, meta_keys=_changed_keys(old.meta, new.meta))
             for old, new in pairs
-            if not _same_call(old, new) or old.inputs != new.inputs
+            if not _same_call(old, new) or old.inputs != new.inputs or old.meta.keys() != new.meta.keys()
         ]
         # Taken back last first: what was removed comes back in order, then what it feeds, then the new go.
         record.nodes = [*added, *replaced, *reversed(removed)]

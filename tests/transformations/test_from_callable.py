@@ -28,6 +28,7 @@ from opaque_functions import (
 )
 from torch import fx, nn
 from torch.fx.passes.infra.pass_base import PassResult
+from torch.fx.passes.shape_prop import ShapeProp
 
 from fxlab import Session
 from fxlab.transformations import (
@@ -371,3 +372,20 @@ def test_tensors_are_not_copied_for_a_function_that_does_not_write():
         gm = fx.symbolic_trace(nn.Sequential(nn.Linear(100_000, 100_000)))
     Transformation.from_callable(look)(gm)
     Transformation.from_callable(look, writes_tensors=False)(gm)
+
+
+def test_what_a_pass_writes_into_meta_alone_goes_when_it_is_reversed():
+    def propagate(graph_module):
+        ShapeProp(graph_module).propagate(torch.randn(2, 3))
+        for node in graph_module.graph.nodes:
+            node.meta.pop("stack_trace", None)
+
+    graph_module = fx.symbolic_trace(nn.Sequential(nn.Linear(3, 3), nn.ReLU()))
+    for node in graph_module.graph.nodes:
+        node.meta["stack_trace"] = "model.py:1"
+    before = {node.name: dict(node.meta) for node in graph_module.graph.nodes}
+    shapes = Transformation.from_callable(propagate)
+    applied = shapes(graph_module)
+    assert all("tensor_meta" in node.meta for node in applied.graph.nodes)
+    restored = shapes(applied, reverse=True)
+    assert {node.name: dict(node.meta) for node in restored.graph.nodes} == before
