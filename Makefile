@@ -18,7 +18,7 @@ lab: $(VENV)/.lab
 # Two tests at a time; then, one after the other, those that share a browser or measure the memory of their process.
 ALONE := tests/browser tests/test_soak.py
 test: lint
-	$(BIN)/python -m pytest --numprocesses 2 --dist loadgroup $(ALONE:%=--ignore=%)
+	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile $(ALONE:%=--ignore=%)
 	$(BIN)/python -m pytest $(ALONE)
 
 # How much of fxlab the tests run, lines and branches. Not part of `make test`: measuring takes half as long again.

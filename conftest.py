@@ -6,7 +6,6 @@ from doctest import ELLIPSIS, NORMALIZE_WHITESPACE
 from tempfile import TemporaryDirectory
 from typing import Any
 
-import pytest
 from sybil import Sybil
 from sybil.parsers.markdown import PythonCodeBlockParser
 
@@ -16,13 +15,6 @@ collect_ignore_glob = ["docs/*.py"]
 def pytest_configure() -> None:
     """Take interrupts, which some tests send: a shell ignores them for what it runs in the background."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Keep the blocks of a page together where tests are run by several processes."""
-    for item in items:
-        if item.path.suffix == ".md":
-            item.add_marker(pytest.mark.xdist_group(str(item.path)))
 
 
 def into_a_folder_of_its_own(namespace: dict[str, Any]) -> None:

@@ -150,6 +150,8 @@ def named_arguments(
     model: torch.nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]
 ) -> dict[str, Any]:
     """Return arguments by the names that the model has for them, or by their places where it has none."""
+    if isinstance(model, torch.fx.GraphModule):
+        _ = model.code  # Dynamo's are compiled when they are needed, and have a signature from then on
     try:
         places = inspect.signature(model.forward).bind_partial(*args).arguments
     except (TypeError, ValueError):

@@ -66,4 +66,4 @@ def test_inputs_of_integers_are_not_asked_for_their_dtype():
 
 def test_in_float64_the_dtype_that_is_asked_for_is_float64():
     traced = symbolic_trace(Function(READS["dtype"]), (torch.randn(4, 3),))
-    assert run_in_float64(traced, (torch.ones(2, 3),)).dtype == torch.float64
+    assert run_in_float64(traced, (torch.ones(2, 3),)).output.dtype == torch.float64

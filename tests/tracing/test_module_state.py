@@ -49,7 +49,7 @@ def test_buffers_of_another_shape_are_put_back(write, rows):
     assert model.last is buffer
     assert torch.equal(buffer, before)
     assert rows == 0 or view.data_ptr() == buffer.data_ptr()
-    assert traced.meta["trace"].rung == "dynamic shapes"
+    assert traced.meta["trace"].rung.startswith("dynamic shapes")
     x = torch.randn(2, 4)
     with torch.no_grad():
         assert torch.equal(traced(x), 2 * model.linear(x))
