@@ -16,11 +16,12 @@ _TORCH = os.path.dirname(os.path.abspath(torch.__file__)) + os.sep
 _MODULES = os.path.join(_TORCH, "nn", "modules", "")
 _FAKES = os.path.join(_TORCH, "_subclasses", "")
 _TRACING = os.path.dirname(os.path.abspath(__file__)) + os.sep
-_NOT_OF_A_MODEL = (_TORCH, _TRACING, "<frozen", "<string>")
+_FXLAB = os.path.dirname(os.path.dirname(_TRACING)) + os.sep
+_NOT_OF_A_MODEL = (_TORCH, _FXLAB, "<frozen", "<string>")
 
 
 def is_model_code(filename: str) -> bool:
-    """Tell whether a file is neither torch's nor the tracer's own."""
+    """Tell whether a file is neither torch's nor fxlab's own."""
     return not filename.startswith(_NOT_OF_A_MODEL) and f"{os.sep}contextlib.py" not in filename
 
 
