@@ -141,7 +141,7 @@ _ITEMS = st.lists(st.integers(0, 5) | st.text(max_size=1), max_size=4)
 
 
 @settings(max_examples=15, deadline=None)
-@given(before=_ITEMS, after=_ITEMS, kind=st.sampled_from([list, set, deque, Frozen, dict]))
+@given(before=_ITEMS, after=_ITEMS, kind=st.sampled_from([list, deque, Frozen, dict]))
 def test_what_is_put_back_is_what_was_there_in_its_order(before, after, kind):
     def made(items):
         return kind(dict.fromkeys(items, items) if issubclass(kind, dict) else items)
