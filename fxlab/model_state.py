@@ -20,6 +20,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 from fxlab.containers import contents, is_a, put_back
 from fxlab.interrupts import InterruptsHeld
 from fxlab.nested import is_object
+from fxlab.operators import is_in_place
 from fxlab.tensors import same_bits, storage_of
 
 _REGISTRIES = vars(nn.Module()).keys() - {"training"}
@@ -280,12 +281,6 @@ class _ParameterWrites(TorchFunctionMode):
                 self._state.save(memory_of(leaf))
 
 
-_IN_PLACE_OPERATORS = frozenset(
-    {
-        *("__iadd__", "__isub__", "__imul__", "__itruediv__", "__ifloordiv__", "__imod__", "__ipow__"),
-        *("__iand__", "__ior__", "__ixor__", "__ilshift__", "__irshift__", "__imatmul__"),
-    }
-)
 _GIVES_MEMORY_AWAY = frozenset(
     {"__array__", "__dlpack__", "data_ptr", "numpy", "storage", "untyped_storage", "__set__", "__setitem__"}
 )
@@ -304,11 +299,11 @@ def _kind_of(function: Any) -> str:
         return "reads"
     holder = getattr(function, "__objclass__", torch.Tensor)
     origin = getattr(function, "__module__", None) or holder.__module__
-    if name in _IN_PLACE_OPERATORS or name in _GIVES_MEMORY_AWAY or str(origin).partition(".")[0] != "torch":
+    if name in _GIVES_MEMORY_AWAY or str(origin).partition(".")[0] != "torch":
         return "writes"
-    if name.endswith("_") and not name.endswith("__"):
-        return "reads" if name in ("requires_grad_", "and_", "or_", "not_", "is_") else "writes"
-    return "may write"
+    if name == "requires_grad_":
+        return "reads"
+    return "writes" if is_in_place(name) else "may write"
 
 
 def _is_asked_to_write(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:

@@ -13,11 +13,12 @@ from fxlab.operators.effects import (
     why_not_pure,
     written_arguments,
 )
-from fxlab.operators.operator import Operator, is_of_python, is_of_torch, operator_of
+from fxlab.operators.operator import Operator, is_in_place, is_of_python, is_of_torch, operator_of
 
 __all__ = [
     "Operator",
     "draws_random_numbers",
+    "is_in_place",
     "is_of_python",
     "is_of_torch",
     "may_alias",

@@ -69,7 +69,7 @@ class Operator:
     @cached_property
     def writes_first(self) -> bool:
         """Whether it writes its first argument, as its name says."""
-        return self.name in IN_PLACE or _is_in_place(self.name)
+        return self.name in IN_PLACE or is_in_place(self.name)
 
     @cached_property
     def is_random(self) -> bool:
@@ -205,8 +205,8 @@ def _is_written(argument: Any) -> bool:
     return argument.alias_info is not None and bool(argument.alias_info.is_write)
 
 
-def _is_in_place(name: str) -> bool:
-    is_special = name.startswith("__") and name.endswith("__")
-    if is_special:
+def is_in_place(name: str) -> bool:
+    """Tell whether a method of tensors writes the tensor, as its name says: ``add_`` or ``__iadd__``."""
+    if name.endswith("__"):
         return name == "__setitem__" or (name.startswith("__i") and name[2:-2] in IN_PLACE)
     return name.endswith("_") and name not in ("and_", "or_", "not_", "is_")

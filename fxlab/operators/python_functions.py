@@ -22,7 +22,7 @@ IN_PLACE = frozenset(
     name
     for name in dir(operator)
     if name.startswith("i") and (hasattr(operator, name[1:]) or hasattr(operator, f"{name[1:]}_"))
-) | {"setitem", "delitem", "setattr"}
+) | {"setitem", "delitem", "setattr", "idiv"}
 """Functions that write their first argument: ``operator.iadd`` is ``a += b``."""
 
 CONTAINER_WRITES = frozenset(

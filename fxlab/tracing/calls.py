@@ -9,6 +9,8 @@ from typing import Any
 
 import torch
 
+from fxlab.operators import is_in_place
+
 _OPERATORS: dict[str, Callable[..., Any]] = {
     "__getitem__": operator.getitem,
     "__setitem__": operator.setitem,
@@ -122,15 +124,6 @@ _GIVE_PARTS = {"unbind": 1, "split": 2, "chunk": 2, "tensor_split": 2}
 
 DROP_DIMENSIONS = frozenset({"squeeze", "squeeze_", "squeeze_copy"})
 """Calls that give another number of dimensions if a size is one, which Python may read."""
-
-_IN_PLACE_OPERATORS = frozenset(
-    f"__i{name}__"
-    for name in (
-        *("add", "sub", "mul", "div", "truediv", "floordiv", "mod", "pow"),
-        *("and", "or", "xor", "lshift", "rshift", "matmul"),
-    )
-)
-
 
 _METHODS: dict[Any, str] = {
     method: name
@@ -253,10 +246,8 @@ def size_that_is_parted(name: str, args: tuple[Any, ...], kwargs: Mapping[str, A
 
 def writes(name: str, kwargs: Mapping[str, Any]) -> bool:
     """Tell by the name of a call whether it writes into its arguments."""
-    in_place = name.endswith("_") and not name.endswith("__") and name != "requires_grad_"
-    return (
-        in_place or name in ("__set__", "__setitem__", *_IN_PLACE_OPERATORS) or kwargs.get("out") is not None
-    )
+    in_place = name == "__set__" or (is_in_place(name) and name != "requires_grad_")
+    return in_place or kwargs.get("out") is not None
 
 
 def _is_method(func: Callable[..., Any], name: str) -> bool:

@@ -96,6 +96,7 @@ X = torch.ones(2, 2)
     [
         ("add_", (X, 1), {}, 1),
         ("__setitem__", (X, 0, 1.0), {}, 1),
+        ("__idiv__", (X, 2.0), {}, 1),
         ("append", (X, 1), {}, 1),
         (operator.iadd, (X, 1), {}, 1),
         (operator.setitem, (X, 0, 1.0), {}, 1),
