@@ -14,12 +14,12 @@ from torch import nn
 from torch.fx import GraphModule
 
 from fxlab.interrupts import RestoringStack
+from fxlab.model_state import state_kept
 from fxlab.nested import tensors_inside
 from fxlab.running import call_arguments, generators_kept, run
 from fxlab.tensors import same_bits, tensors_by_path
 from fxlab.tracing.arguments import Argument, inputs_of
 from fxlab.tracing.fake_inputs import FakeInputs, Size, name_of_size, resized, with_padding
-from fxlab.tracing.module_state import module_state_kept
 from fxlab.tracing.report import REFUSAL, Finding, TraceError
 from fxlab.tracing.varied import other_data, varied_state
 
@@ -76,9 +76,7 @@ class Eager:
     def runs_with_gradients(self, values: Mapping[str, Any]) -> bool:
         """Tell whether the model runs where gradients are on: some kernels have no backward."""
         args, kwargs = call_arguments(inputs_of(self.arguments, values))
-        with RestoringStack(
-            module_state_kept(self._model, values=True), generators_kept(), torch.enable_grad()
-        ):
+        with RestoringStack(state_kept(self._model), generators_kept(), torch.enable_grad()):
             try:
                 self._model(*args, **kwargs)
             except Exception:  # whatever a model raises
@@ -140,7 +138,7 @@ class Eager:
         return other
 
     def _run(self, module: nn.Module, values: Mapping[str, Any], times: int) -> Any:
-        with RestoringStack(module_state_kept(self._model, values=True)):
+        with RestoringStack(state_kept(self._model)):
             call = _with_state(module, self._state) if self._state else module
             return [run(call, inputs_of(self.arguments, values)) for _ in range(times)][-1]
 

@@ -34,7 +34,7 @@ def put_fakes(model: nn.Module, mode: FakeTensorMode) -> Originals:
     """Replace each tensor that a module of a model holds, as attribute or in a list or dict, by a fake one.
 
     Nothing that the model then computes has data, and nothing it writes reaches the tensors themselves. What
-    was there is put back by :func:`~fxlab.tracing.module_state.module_state_kept`.
+    was there is put back by :func:`~fxlab.model_state.state_kept`.
 
     Parameters
     ----------

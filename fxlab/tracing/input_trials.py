@@ -16,11 +16,12 @@ from torch._subclasses.fake_tensor import (
 from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 
 from fxlab.interrupts import RestoringStack
+from fxlab.model_state import state_kept
 from fxlab.tracing.arguments import bound_arguments
 from fxlab.tracing.caches import caches_bypassed
 from fxlab.tracing.fake_inputs import FakeInputs
 from fxlab.tracing.fake_state import put_fakes
-from fxlab.tracing.module_state import has_data, module_state_kept
+from fxlab.tracing.module_state import has_data
 
 _UNKNOWN = (
     DataDependentOutputException,
@@ -75,7 +76,7 @@ def why_refused(model: nn.Module, inputs: dict[str, Any]) -> str:
 
 def run_on_data(model: nn.Module, call: Callable[..., Any], inputs: dict[str, Any]) -> Any:
     """Call a model, or a method of it or of a part of it, on inputs of the model."""
-    with RestoringStack(module_state_kept(model, values=True), torch.no_grad()):
+    with RestoringStack(state_kept(model), torch.no_grad()):
         return call(**inputs)
 
 
@@ -84,7 +85,7 @@ def run_on_fakes(
 ) -> Any:
     """Call a model, or a method of it or of a part of it, on fake tensors in place of inputs of the model."""
     fakes = FakeInputs(bound_arguments(model, inputs), dynamic=False, with_data=with_data)
-    with RestoringStack(module_state_kept(model), caches_bypassed(model), torch.no_grad()) as stack:
+    with RestoringStack(state_kept(model, values=False), caches_bypassed(model), torch.no_grad()) as stack:
         put_fakes(model, fakes.mode)
         stack.enter_context(fakes.mode)
         return call(**{name: fakes.values[name] for name in inputs})

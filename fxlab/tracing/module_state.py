@@ -1,29 +1,14 @@
-"""Running a model without leaving a trace in it."""
+"""What a model says of itself: attributes, and whether it has data."""
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager
 from typing import Any
 
 from torch import nn
 
 from fxlab.containers import contents, has_contents, is_same
-from fxlab.model_state import state_kept
 
 _OF_EVERY_MODULE = vars(nn.Module()).keys()
-
-
-def module_state_kept(model: nn.Module, *, values: bool = False) -> AbstractContextManager[object]:
-    """Put back, at the end, the attributes of each module: caches, registered buffers, counters.
-
-    Parameters
-    ----------
-    model
-        The module whose tree is kept.
-    values
-        Whether to put back what buffers hold as well, for runs that compute on real tensors.
-    """
-    return state_kept(model, values=values)
 
 
 def attributes_of(model: nn.Module) -> dict[str, tuple[Any, Any]]:

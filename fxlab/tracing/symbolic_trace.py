@@ -18,6 +18,7 @@ from torch.nn.parameter import is_lazy
 
 from fxlab.checks import names_in
 from fxlab.interrupts import RestoringStack, interrupts_noted
+from fxlab.model_state import state_kept
 from fxlab.nested import map_tensors
 from fxlab.tracing.arguments import Argument, bound_arguments
 from fxlab.tracing.assemble import assemble
@@ -28,7 +29,7 @@ from fxlab.tracing.fake_inputs import FakeInputs
 from fxlab.tracing.fake_state import put_fakes
 from fxlab.tracing.leaf_modules import Choice, LeafModules
 from fxlab.tracing.mode_reads import ModeReads, require_modes, set_modes
-from fxlab.tracing.module_state import attribute_of, has_data, module_state_kept
+from fxlab.tracing.module_state import attribute_of, has_data
 from fxlab.tracing.one_thread import OneThread
 from fxlab.tracing.parts import Part, Reason, parts_raising
 from fxlab.tracing.real_tensors import RealTensors
@@ -348,7 +349,7 @@ class _Ladder:
             model = self._model
             one_thread = fakes.mode.one_thread = OneThread()
             made = TensorsMade()
-            kept = module_state_kept(model), caches_bypassed(model, made), sizes_in_builtins(model)
+            kept = state_kept(model, values=False), caches_bypassed(model, made), sizes_in_builtins(model)
             computing = arithmetic_remembered(fakes.shape_env, fakes.work), enable_python_dispatcher()
             # The dispatcher of Python can follow symbolic sizes into operators that are made of others.
             with RestoringStack(*kept, *computing):
@@ -393,7 +394,7 @@ class _Ladder:
         with torch.inference_mode(False):
             values = {a.name: map_tensors(lambda _, t: t.clone(), a.value) for a in self._arguments}
         model = self._model
-        kept = module_state_kept(model, values=True), caches_bypassed(model, made)
+        kept = state_kept(model), caches_bypassed(model, made)
         with RestoringStack(*kept, _random_numbers_of_checks(), real):
             originals = real.put_in(model)
             recorder = Recorder(

@@ -131,7 +131,7 @@ class Writes:
         if node.op != "call_module":
             return set()
         module = self._graph_module.get_submodule(str(node.target))
-        if not any(_may_write(part) or _keeps_state(part) for part in module.modules()):
+        if not any(_may_write(part) or keeps_state(part) for part in module.modules()):
             return set()
         tensors = (*module.parameters(), *module.buffers())
         return {storage_of(tensor) for tensor in tensors if tensor.layout is torch.strided}
@@ -211,7 +211,7 @@ def _storage(node: Node, graph_module: GraphModule) -> int | None:
     return storage_of(value)
 
 
-def _keeps_state(module: nn.Module) -> bool:
+def keeps_state(module: nn.Module) -> bool:
     """Tell whether a module of torch may write its own parameters or buffers."""
     has_statistics = module.training and bool(module._buffers)
     return has_statistics or getattr(module, "max_norm", None) is not None

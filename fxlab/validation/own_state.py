@@ -8,7 +8,7 @@ from torch.fx import GraphModule
 
 from fxlab.graph_module import share_tensors_copy
 from fxlab.model_state import memory_of
-from fxlab.transformations.writes import Writes
+from fxlab.transformations.writes import Writes, keeps_state
 from fxlab.validation.module_tensors import attribute
 
 
@@ -46,6 +46,5 @@ def _may_keep_state(module: nn.Module) -> bool:
         not type(module).__module__.startswith("torch.")
         or module._forward_hooks
         or module._forward_pre_hooks
-        or (module.training and module._buffers)
-        or getattr(module, "max_norm", None) is not None
+        or keeps_state(module)
     )
