@@ -159,6 +159,21 @@ def named_arguments(
     return {**places, **kwargs}
 
 
+def placeholder_values(graph_module: GraphModule, inputs: Inputs) -> tuple[Any, ...]:
+    """Return copies of the values of the placeholders, in their order."""
+    return bound_values(graph_module, *call_arguments(inputs))
+
+
+def bound_values(graph_module: GraphModule, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
+    """Return the values of the placeholders, in their order."""
+    try:
+        bound = inspect.signature(graph_module.forward).bind(*args, **kwargs)
+    except TypeError as error:
+        raise ValueError(f"it does not take these inputs: {error}") from error
+    bound.apply_defaults()
+    return (*bound.args, *bound.kwargs.values())
+
+
 def _without_history(leaf: Any) -> Any:
     if isinstance(leaf, torch.Tensor):
         return leaf.detach()

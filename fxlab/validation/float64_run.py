@@ -1,12 +1,11 @@
 """Running a graph in float64, node by node: what it would compute if nothing were rounded."""
 
-import inspect
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias, cast
 
 import torch
-from torch.fx import GraphModule, Interpreter, Node
+from torch.fx import GraphModule, Node
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -14,6 +13,7 @@ from fxlab.interrupts import RestoringStack
 from fxlab.model_state import state_kept, value_at
 from fxlab.running import (
     Inputs,
+    bound_values,
     call_arguments,
     cuda_devices_in_use,
     detached,
@@ -24,7 +24,7 @@ from fxlab.running import (
 from fxlab.tensors import tensors_by_path
 from fxlab.validation.decisions import Decisions
 from fxlab.validation.outputs import INPUT, STATE
-from fxlab.validation.own_run import Dtypes, Narrowed, OwnNode, OwnRun
+from fxlab.validation.own_run import Dtypes, Narrowed, OtherTensors, OwnNode, OwnRun
 
 Widen: TypeAlias = Callable[[torch.Tensor], torch.Tensor]
 """Takes a tensor that a module holds and returns its values in float64."""
@@ -151,7 +151,7 @@ class Float64Mode(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return pytree.tree_map_only(torch.Tensor, _wide, result)
 
 
-class Float64Interpreter(Interpreter):
+class Float64Interpreter(OtherTensors):
     """Runs the nodes of a graph in float64, and those that have no float64 in their own dtypes.
 
     Parameters
@@ -208,26 +208,15 @@ class Float64Interpreter(Interpreter):
         dtypes_wide = tuple(_wide(arg) if isinstance(arg, torch.dtype) else arg for arg in args)
         return super().call_function(target, dtypes_wide, kwargs)
 
-    def call_module(self, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Call a module with its tensors in float64."""
-        module = cast(torch.nn.Module, self.fetch_attr(target))
-        tensors = [*module.named_parameters(), *module.named_buffers()]
-        values = {name: self._value(tensor) for name, tensor in tensors}
-        return torch.func.functional_call(module, values, args, kwargs)
-
-    def get_attr(self, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Return an attribute, a tensor in float64."""
-        value = self.fetch_attr(target)
-        return self._value(value) if isinstance(value, torch.Tensor) else value
-
     def keep(self, names: Iterable[str]) -> dict[str, torch.Tensor]:
         """Let all nodes use one copy of each of some tensors of the module, and return the copies by name."""
         held = {name: value_at(self.module, name) for name in names}
         tensors = {name: tensor for name, tensor in held.items() if isinstance(tensor, torch.Tensor)}
-        self._kept = {id(tensor): self._value(tensor) for tensor in tensors.values()}
+        self._kept = {id(tensor): self.value(tensor) for tensor in tensors.values()}
         return {name: self._kept[id(tensor)] for name, tensor in tensors.items()}
 
-    def _value(self, tensor: torch.Tensor) -> torch.Tensor:
+    def value(self, tensor: torch.Tensor) -> torch.Tensor:
+        """Return a tensor in float64."""
         if (kept := self._kept.get(id(tensor))) is not None:
             return kept
         return self._widen(tensor) if tensor.is_floating_point() else _wide_copy(tensor)
@@ -309,18 +298,3 @@ def _can_be_moved(tensor: torch.Tensor) -> bool:
 
 def _differ(a: torch.Tensor, b: torch.Tensor) -> bool:
     return not torch.equal(a, b)
-
-
-def placeholder_values(graph_module: GraphModule, inputs: Inputs) -> tuple[Any, ...]:
-    """Return copies of the values of the placeholders, in their order."""
-    return bound_values(graph_module, *call_arguments(inputs))
-
-
-def bound_values(graph_module: GraphModule, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
-    """Return the values of the placeholders, in their order."""
-    try:
-        bound = inspect.signature(graph_module.forward).bind(*args, **kwargs)
-    except TypeError as error:
-        raise ValueError(f"it does not take these inputs: {error}") from error
-    bound.apply_defaults()
-    return (*bound.args, *bound.kwargs.values())

@@ -9,10 +9,17 @@ from torch.utils import _pytree as pytree
 
 from fxlab.interrupts import RestoringStack
 from fxlab.model_state import state_kept
-from fxlab.running import Inputs, call_arguments, generators_kept, named_arguments, seed_generators
+from fxlab.running import (
+    Inputs,
+    bound_values,
+    call_arguments,
+    generators_kept,
+    named_arguments,
+    seed_generators,
+)
 from fxlab.tensors import same_bits, tensors_by_path
 from fxlab.validation.decisions import Decisions
-from fxlab.validation.float64_run import Float64Interpreter, Widen, bound_values, widened
+from fxlab.validation.float64_run import Float64Interpreter, Widen, widened
 from fxlab.validation.module_tensors import place_of
 from fxlab.validation.outputs import GRADIENT
 from fxlab.validation.own_run import OwnRun

@@ -10,7 +10,7 @@ from torch.fx import GraphModule, Interpreter, Node
 from fxlab.interrupts import RestoringStack
 from fxlab.model_state import state_kept
 from fxlab.nested import Path, map_tensors, parted, put_together, tensors_inside
-from fxlab.running import Inputs, generators_kept, gradients_for, seed_generators
+from fxlab.running import Inputs, generators_kept, gradients_for, placeholder_values, seed_generators
 from fxlab.validation.decisions import DecisionMode, Decisions
 
 Dtypes: TypeAlias = dict[Path, torch.dtype]
@@ -34,8 +34,6 @@ class OwnRun:
 
     @cached_property
     def _noted(self) -> "OwnInterpreter":
-        from fxlab.validation.float64_run import placeholder_values
-
         interpreter = OwnInterpreter(self._graph_module)
         arguments = placeholder_values(self._graph_module, self._inputs)
         kept = generators_kept(), state_kept(self._graph_module)
@@ -63,7 +61,27 @@ class OwnInterpreter(Interpreter):
         return result
 
 
-class OwnNode(OwnInterpreter):
+class OtherTensors(Interpreter):
+    """Runs nodes on other tensors in place of those that the module holds, into which nothing is written."""
+
+    def value(self, tensor: torch.Tensor) -> torch.Tensor:
+        """Return what is taken for a parameter, buffer or constant."""
+        raise NotImplementedError
+
+    def call_module(self, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Call a module on other tensors."""
+        module = cast(torch.nn.Module, self.fetch_attr(target))
+        tensors = [*module.named_parameters(), *module.named_buffers()]
+        values = {name: self.value(tensor) for name, tensor in tensors}
+        return torch.func.functional_call(module, values, args, kwargs)
+
+    def get_attr(self, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Return an attribute, another one if it is a tensor."""
+        value = self.fetch_attr(target)
+        return self.value(value) if isinstance(value, torch.Tensor) else value
+
+
+class OwnNode(OtherTensors, OwnInterpreter):
     """Runs single nodes as they are, on other tensors in place of those that the module holds.
 
     Parameters
@@ -78,17 +96,9 @@ class OwnNode(OwnInterpreter):
         super().__init__(graph_module)
         self._value = value
 
-    def call_module(self, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Call a module on other tensors."""
-        module = cast(torch.nn.Module, self.fetch_attr(target))
-        tensors = [*module.named_parameters(), *module.named_buffers()]
-        values = {name: self._value(tensor) for name, tensor in tensors}
-        return torch.func.functional_call(module, values, args, kwargs)
-
-    def get_attr(self, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Return an attribute, another one if it is a tensor."""
-        value = self.fetch_attr(target)
-        return self._value(value) if isinstance(value, torch.Tensor) else value
+    def value(self, tensor: torch.Tensor) -> torch.Tensor:
+        """Return what was asked to be taken for a tensor."""
+        return self._value(tensor)
 
 
 class Narrowed:

@@ -11,9 +11,15 @@ from torch.utils import _pytree as pytree
 
 from fxlab.interrupts import RestoringStack
 from fxlab.model_state import state_kept
-from fxlab.running import Inputs, cuda_devices_in_use, generators_kept, gradients_for, seed_generators
+from fxlab.running import (
+    Inputs,
+    cuda_devices_in_use,
+    generators_kept,
+    gradients_for,
+    placeholder_values,
+    seed_generators,
+)
 from fxlab.validation.arguments import inputs_or_examples, runnable_graph
-from fxlab.validation.float64_run import placeholder_values
 from fxlab.validation.flops import FlopCount
 from fxlab.validation.node_columns import module_path, parameter_counts, target_text
 from fxlab.validation.peak_memory import PeakMemory

@@ -11,12 +11,11 @@ from torch.fx import GraphModule, Interpreter, Node
 from torch.utils import _pytree as pytree
 
 from fxlab.interrupts import RestoringStack
-from fxlab.running import Inputs, seed_generators, takes_derivatives
+from fxlab.running import Inputs, placeholder_values, seed_generators, takes_derivatives
 from fxlab.tensors import tensors_by_path
 from fxlab.validation.float64_run import (
     Float64Interpreter,
     Widen,
-    placeholder_values,
     widened,
 )
 from fxlab.validation.matching import matched
