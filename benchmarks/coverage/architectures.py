@@ -3,23 +3,19 @@
 from __future__ import annotations
 
 import sys
-import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import torch
 
-import fxlab
 from benchmarks.coverage.results import (
-    INPUTS,
     NOT_TRIED,
-    WRONG,
     Result,
     cell,
-    compared,
     limits_cells,
     one_line,
     summary,
+    trace_and_compare,
     versions,
 )
 from benchmarks.whole_models import OTHER_SIZES, whole_input_names
@@ -56,24 +52,12 @@ def tried(model_type: str, task: str = BASE) -> Result:
             break
     else:
         return result
-    result.outcome, result.reason = "not traced", ""
-    started = time.perf_counter()
-    try:
-        traced = fxlab.symbolic_trace(model, inputs)
-    except Exception as error:  # so may a trace
-        result.reason = one_line(error)
-        return result
-    finally:
-        result.seconds = time.perf_counter() - started
-    result.note_trace(traced)
-    result.checks[INPUTS] = compared(model, traced, inputs) or WRONG
-    for words, sizes in OTHER_SIZES.items():
-        if task != WHOLE_MODELS and words not in ("another batch size", "another length"):
-            continue
-        found = compared(model, traced, example_inputs(model, input_names=names, **sizes))
-        if found is not None:
-            result.checks[words] = found
-    return result
+    others = (
+        (words, example_inputs(model, input_names=names, **sizes))
+        for words, sizes in OTHER_SIZES.items()
+        if task == WHOLE_MODELS or words in ("another batch size", "another length")
+    )
+    return trace_and_compare(result, model, inputs, others)
 
 
 def counts(results: Sequence[Result]) -> list[str]:

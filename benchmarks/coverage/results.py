@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ from typing import Any
 import torch
 from torch import nn
 
+import fxlab
 from fxlab.running import run
 from fxlab.tensors import same_bits, tensors_by_path
 from fxlab.tracing.report import BATCH, DATA, DYNAMIC, FIXED, REAL, REFUSAL, WHOLE
@@ -55,6 +57,27 @@ class Result:
         self.outcome, self.nodes = report.rung, len(traced.graph.nodes)
         limits = [f"{f.what} {f.detail} {f.where}" for f in report.findings if THOUGH in f.detail]
         self.reason = one_line(reasons[0]) if (reasons := [*report.steps_down, *limits]) else ""
+
+
+def trace_and_compare(
+    result: Result, model: nn.Module, inputs: Any, others: Iterable[tuple[str, Any]]
+) -> Result:
+    """Trace a model, and note how the graph compares with it on the inputs and on others, by name."""
+    result.outcome, result.reason = "not traced", ""
+    started = time.perf_counter()
+    try:
+        traced = fxlab.symbolic_trace(model, inputs)
+    except Exception as error:  # whatever a model raises
+        result.reason = one_line(error)
+        return result
+    finally:
+        result.seconds = time.perf_counter() - started
+    result.note_trace(traced)
+    result.checks[INPUTS] = compared(model, traced, inputs) or WRONG
+    for words, values in others:
+        if (found := compared(model, traced, values)) is not None:
+            result.checks[words] = found
+    return result
 
 
 def compared(model: nn.Module, traced: nn.Module, inputs: Any) -> str | None:

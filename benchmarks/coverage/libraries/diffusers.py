@@ -33,6 +33,17 @@ _CROSS_2D: dict[str, Any] = {
     "attention_head_dim": 8,
 }
 _HEADS: dict[str, Any] = {"num_attention_heads": 2, "attention_head_dim": 16}
+_SD3: dict[str, Any] = {
+    "sample_size": 16,
+    "in_channels": 4,
+    "out_channels": 4,
+    "num_layers": 2,
+    "joint_attention_dim": 32,
+    "caption_projection_dim": 32,
+    "pooled_projection_dim": 32,
+    "pos_embed_max_size": 24,
+    **_HEADS,
+}
 _AUTOENCODER: dict[str, Any] = {
     "block_out_channels": (16, 32),
     "down_block_types": ("DownEncoderBlock2D",) * 2,
@@ -334,17 +345,7 @@ ROWS = [
     ),
     Row(
         "SD3Transformer2DModel",
-        lambda: d.SD3Transformer2DModel(
-            sample_size=16,
-            in_channels=4,
-            out_channels=4,
-            num_layers=2,
-            joint_attention_dim=32,
-            caption_projection_dim=32,
-            pooled_projection_dim=32,
-            pos_embed_max_size=24,
-            **_HEADS,
-        ),
+        lambda: d.SD3Transformer2DModel(**_SD3),
         {
             "hidden_states": _LATENT,
             "encoder_hidden_states": _TEXT,
@@ -356,17 +357,7 @@ ROWS = [
     ),
     Row(
         "SD3ControlNetModel",
-        lambda: d.SD3ControlNetModel(
-            sample_size=16,
-            in_channels=4,
-            out_channels=4,
-            num_layers=2,
-            joint_attention_dim=32,
-            caption_projection_dim=32,
-            pooled_projection_dim=32,
-            pos_embed_max_size=24,
-            **_HEADS,
-        ),
+        lambda: d.SD3ControlNetModel(**_SD3),
         {
             "hidden_states": _LATENT,
             "controlnet_cond": _LATENT,

@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import importlib
 import json
-import time
 from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
@@ -14,10 +13,9 @@ import torch
 from torch import nn
 from tqdm import tqdm
 
-import fxlab
 from benchmarks.coverage.libraries.rows import Row
 from benchmarks.coverage.processes import all_results
-from benchmarks.coverage.results import INPUTS, WRONG, Result, compared, one_line
+from benchmarks.coverage.results import Result, one_line, trace_and_compare
 from fxlab.running import run
 from fxlab.tracing.varied import varied_state
 
@@ -86,21 +84,7 @@ def _tried(rows: dict[str, Row], name: str) -> Result:
     except Exception as error:  # whatever a library raises
         result.reason = one_line(f"{type(error).__name__}: {error}")
         return result
-    result.outcome = "not traced"
-    started = time.perf_counter()
-    try:
-        traced = fxlab.symbolic_trace(model, inputs)
-    except Exception as error:
-        result.reason = one_line(error)
-        return result
-    finally:
-        result.seconds = time.perf_counter() - started
-    result.note_trace(traced)
-    result.checks[INPUTS] = compared(model, traced, inputs) or WRONG
-    for words, values in row.others():
-        if (found := compared(model, traced, values)) is not None:
-            result.checks[words] = found
-    return result
+    return trace_and_compare(result, model, inputs, row.others())
 
 
 def _with_varied_weights(model: nn.Module) -> nn.Module:
