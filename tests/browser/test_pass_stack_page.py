@@ -140,7 +140,7 @@ def test_a_pass_of_ones_own_is_added_with_its_arguments(page: LabPage, inspector
     page.brightness_by_theme(inspector, "stack-adding-")
     assert violations(page.page, ".fxlab-inspector") == []
     assert cut_off(inspector) == []
-    page.page.keyboard.press("Enter")
+    own.get_by_label("factor").press("Enter")
     page.settle(inspector)
     order(inspector, "Change true div to mul by inverse", "Remove dead code", "Scale")
     expect(inspector.get_by_role("region", name="Add a pass")).to_be_hidden()
