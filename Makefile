@@ -81,7 +81,7 @@ fuzz: $(VENV)/.test
 	    --hypothesis-seed=$$seed tests/transformations/test_laws.py; do seed=$$((seed + 1)); done; false
 
 clean:
-	rm -rf $(VENV) frontend/node_modules fxlab/screen/static tests/browser/webviews/node_modules tests/browser/webviews/build
+	rm -rf $(VENV) frontend/node_modules fxlab/html_report/static tests/browser/webviews/node_modules tests/browser/webviews/build
 
 # torch first and by itself: its pinned version is a wheel for the CPU, what others would ask for is not.
 $(VENV)/.python:

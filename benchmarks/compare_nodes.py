@@ -10,9 +10,9 @@ from transformers import BertConfig, BertModel
 
 import fxlab
 from benchmarks.measure import Comparison
-from fxlab.graph_module import share_tensors_copy
-from fxlab.running import run
-from fxlab.validation.peak_memory import PeakMemory
+from fxlab.models.graph_module import share_tensors_copy
+from fxlab.models.running import run
+from fxlab.validation.cost.peak_memory import PeakMemory
 
 
 def comparisons() -> Iterator[Comparison]:

@@ -24,7 +24,7 @@ import fxlab
 from benchmarks.browser import LIMIT, chromium, tab_of
 from benchmarks.measure import Comparison
 from benchmarks.tracing import llama_3_8b
-from fxlab.drawing import layout
+from fxlab.drawing.rendering import layout
 
 
 def comparisons() -> Iterator[Comparison]:

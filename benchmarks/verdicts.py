@@ -27,9 +27,9 @@ import fxlab
 from benchmarks.verdict_bugs import planted
 from benchmarks.verdict_models import NAMES, model_and_inputs
 from benchmarks.verdict_rewrites import correct_rewrites
-from fxlab.running import Inputs, run
-from fxlab.tensors import tensors_by_path
-from fxlab.validation.float64_run import run_in_float64
+from fxlab.models.running import Inputs, run
+from fxlab.validation.verdicts.float64_run import run_in_float64
+from fxlab.values.tensors import tensors_by_path
 
 ROOT = Path(__file__).parents[1]
 KEPT = ROOT / "build" / "verdicts.jsonl"

@@ -8,9 +8,9 @@ from collections.abc import Iterator
 import transformers
 from torch import nn
 
-from fxlab.running import run
+from fxlab.models.running import run
 from fxlab.tracing import example_inputs
-from fxlab.tracing.input_names import MAKERS
+from fxlab.tracing.inputs.input_names import MAKERS
 
 OTHER_SIZES: dict[str, dict[str, int]] = {
     "another batch size": {"batch_size": 3},

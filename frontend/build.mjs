@@ -9,7 +9,7 @@ const tanStack = readFileSync(new URL("../licenses/MIT-TanStack.txt", import.met
 const tables = { js: `/*! Holds TanStack Table 9.3.1 and TanStack Store 0.11.2.\n\n${tanStack.trim()} */` };
 
 const shared = {
-  outdir: new URL("../fxlab/screen/static/", import.meta.url).pathname,
+  outdir: new URL("../fxlab/html_report/static/", import.meta.url).pathname,
   bundle: true,
   minify: true,
   target: "es2022",

@@ -11,8 +11,8 @@ from fxlab._version import __version__
 
 if TYPE_CHECKING:
     from fxlab.drawing import Drawing, draw
+    from fxlab.html_report import report
     from fxlab.notebook import inspect
-    from fxlab.screen import find_nodes, report
     from fxlab.session import Session, TransformationError
     from fxlab.tracing import TraceError, TraceWarning, example_inputs, from_exported, symbolic_trace
     from fxlab.transformations import (
@@ -54,13 +54,14 @@ if TYPE_CHECKING:
         unmarked_changes,
         verdict,
     )
+    from fxlab.view_model import find_nodes
 
 _HOME = {
     "Drawing": "fxlab.drawing",
     "draw": "fxlab.drawing",
     "inspect": "fxlab.notebook",
-    "find_nodes": "fxlab.screen",
-    "report": "fxlab.screen",
+    "find_nodes": "fxlab.view_model",
+    "report": "fxlab.html_report",
     "Session": "fxlab.session",
     "TransformationError": "fxlab.session",
     "TraceError": "fxlab.tracing",
@@ -157,7 +158,7 @@ __all__ = [
 ]
 
 
-_PACKAGES = ("drawing", "notebook", "overlays", "screen", "tracing", "transformations", "validation")
+_PACKAGES = ("drawing", "notebook", "overlays", "tracing", "transformations", "validation")
 
 
 def __getattr__(name: str) -> Any:

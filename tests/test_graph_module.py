@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import nn
 
-from fxlab.graph_module import changed_copy, ensure_picklable, share_tensors_copy
+from fxlab.models.graph_module import changed_copy, ensure_picklable, share_tensors_copy
 
 
 class Model(nn.Module):

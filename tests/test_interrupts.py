@@ -16,7 +16,7 @@ from torch.nn.modules.module import _global_forward_hooks, _global_forward_pre_h
 
 import fxlab
 import fxlab.interrupts
-from fxlab.tensors import same_bits
+from fxlab.values.tensors import same_bits
 
 POINTS = int(os.environ.get("FXLAB_INTERRUPTS", "12"))
 """How many interrupts are tried in each test; a run by hand may ask for thousands."""

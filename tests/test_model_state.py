@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import nn
 
-from fxlab.model_state import state_kept
+from fxlab.models.model_state import state_kept
 
 
 class Busy(nn.Module):
@@ -106,7 +106,7 @@ def test_what_could_not_be_foreseen_is_said():
 
 
 def test_generators_of_python_and_numpy_are_put_back():
-    from fxlab.running import run
+    from fxlab.models.running import run
 
     class Draws(nn.Module):
         def forward(self, x):

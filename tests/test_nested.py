@@ -12,7 +12,8 @@ import pytest
 import torch
 from torch import nn
 
-from fxlab.nested import (
+from fxlab.models.running import call_arguments
+from fxlab.values.nested import (
     Attribute,
     ObjectParts,
     is_object,
@@ -22,7 +23,6 @@ from fxlab.nested import (
     put_together,
     tensors_inside,
 )
-from fxlab.running import call_arguments
 
 
 class Thing:

@@ -90,7 +90,7 @@ def test_a_wheel_made_from_the_sdist_is_the_one_made_from_the_clone(releases):
 
 def test_the_wheel_has_what_is_needed_and_nothing_else(releases):
     names = zipfile.ZipFile(releases[0][1]).namelist()
-    static = {name.removeprefix("fxlab/screen/static/") for name in names if "/static/" in name}
+    static = {name.removeprefix("fxlab/html_report/static/") for name in names if "/static/" in name}
     assert static == {
         "built-from.txt",
         "inspector.css",

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from fxlab.tensors import bits_of, same_bits
+from fxlab.values.tensors import bits_of, same_bits
 
 
 @pytest.mark.parametrize(

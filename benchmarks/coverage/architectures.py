@@ -19,7 +19,7 @@ from benchmarks.coverage.results import (
     versions,
 )
 from benchmarks.whole_models import OTHER_SIZES, whole_input_names
-from fxlab.running import run
+from fxlab.models.running import run
 from fxlab.tracing import example_inputs
 from fxlab.tracing.report import DYNAMIC
 

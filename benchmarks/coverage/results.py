@@ -13,10 +13,10 @@ import torch
 from torch import nn
 
 import fxlab
-from fxlab.running import run
-from fxlab.tensors import same_bits, tensors_by_path
+from fxlab.models.running import run
 from fxlab.tracing.report import BATCH, DATA, DYNAMIC, FIXED, REAL, REFUSAL, WHOLE
-from fxlab.tracing.size_guards import THOUGH
+from fxlab.tracing.verification.size_guards import THOUGH
+from fxlab.values.tensors import same_bits, tensors_by_path
 
 RIGHT, REFUSED, WRONG = _HOW = "right", "refused", "wrong"
 NOT_TRIED = ("not built", "no inputs", "not run")

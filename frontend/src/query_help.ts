@@ -1,4 +1,4 @@
-/** What a query can ask for, in words; the fields and examples are those of `fxlab.screen.query`. */
+/** What a query can ask for, in words; the fields and examples are those of `fxlab.view_model.search.query`. */
 
 export interface Field {
   field: string;

@@ -5,7 +5,7 @@ import { paintTogether, type Paint, type Painted } from "./overlay";
 import type { Overlay, Paints, Picture } from "./protocol";
 import type { Size } from "./viewport";
 
-// As in `fxlab.drawing.svg`.
+// As in `fxlab.drawing.rendering.svg`.
 const [WIDTH, MARGIN, ROW, STEPS, HEIGHT, SWATCH] = [240, 14, 19, 30, 12, 18];
 const [TITLE_SIZE, LINE_SIZE] = [12.5, 10.5];
 const LONGEST_WORDS = 30;

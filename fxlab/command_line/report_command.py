@@ -10,7 +10,7 @@ from fxlab.command_line.exit_code import ExitCode, ends_with
 from fxlab.command_line.model_source import loaded
 from fxlab.command_line.pass_names import chosen_names
 from fxlab.command_line.progress import Progress
-from fxlab.command_line.tracing import traced
+from fxlab.command_line.traced_model import traced
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -91,6 +91,6 @@ def _pass_table(session: Session) -> pd.DataFrame:
 
 
 def _write(session: Session, path: str) -> None:
-    from fxlab.screen import report as write_report
+    from fxlab.html_report import report as write_report
 
     write_report(session, path)

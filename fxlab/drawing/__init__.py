@@ -8,12 +8,12 @@
 True
 """
 
-from fxlab.drawing.dot import to_digraph
 from fxlab.drawing.drawing import Drawing, draw
-from fxlab.drawing.hierarchy import Group, Hierarchy, Leaf, build_hierarchy
-from fxlab.drawing.layout import LayoutError, LayoutTimeoutError, cancel_layout, start_layout_worker
-from fxlab.drawing.picture import BoxInfo, EdgeInfo, Picture
-from fxlab.drawing.render import render
+from fxlab.drawing.hierarchy.hierarchy import Group, Hierarchy, Leaf, build_hierarchy
+from fxlab.drawing.rendering.dot import to_digraph
+from fxlab.drawing.rendering.layout import LayoutError, LayoutTimeoutError, cancel_layout, start_layout_worker
+from fxlab.drawing.rendering.picture import BoxInfo, EdgeInfo, Picture
+from fxlab.drawing.rendering.render import render
 from fxlab.drawing.view import View
 
 __all__ = [

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any
 from torch import fx
 
 from fxlab.checks import described
-from fxlab.drawing.dot import to_digraph
-from fxlab.drawing.hierarchy import build_hierarchy
-from fxlab.drawing.layout import lay_out, start_layout_worker
-from fxlab.drawing.picture import Picture
-from fxlab.drawing.render import render
+from fxlab.drawing.hierarchy.hierarchy import build_hierarchy
+from fxlab.drawing.rendering.dot import to_digraph
+from fxlab.drawing.rendering.layout import lay_out, start_layout_worker
+from fxlab.drawing.rendering.picture import Picture
+from fxlab.drawing.rendering.render import render
 from fxlab.drawing.view import BUDGET, View
-from fxlab.graph_module import check_lints
+from fxlab.models.graph_module import check_lints
 from fxlab.overlays import Overlay, Subject, from_table, source
 
 if TYPE_CHECKING:

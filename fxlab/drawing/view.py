@@ -9,7 +9,7 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
-from fxlab.drawing.hierarchy import Group, Hierarchy, Leaf
+from fxlab.drawing.hierarchy.hierarchy import Group, Hierarchy, Leaf
 
 FIRST_BUDGET = 45
 """Boxes of a first picture."""

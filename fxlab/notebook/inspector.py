@@ -11,39 +11,39 @@ import anywidget
 import traitlets
 
 from fxlab.drawing import LayoutError, start_layout_worker
-from fxlab.drawing.layout import lay_out
+from fxlab.drawing.rendering.layout import lay_out
+from fxlab.html_report.front_end import FrontEndMissingError, front_end_file
+from fxlab.html_report.static_view import static_view
 from fxlab.interrupts import interrupts_noted
 from fxlab.notebook import messages
 from fxlab.notebook.main_thread import run_in_main_thread
-from fxlab.notebook.measurements import MEASUREMENTS, Measurement
 from fxlab.overlays import SOURCES, Overlay, from_table
-from fxlab.screen import pass_offer
-from fxlab.screen.description import describe
-from fxlab.screen.front_end import FrontEndMissingError, front_end_file
-from fxlab.screen.measured_overlays import MeasuredOverlays
-from fxlab.screen.node_filter import NodeFilter
-from fxlab.screen.overlay_state import PAINTS, overlay_state
-from fxlab.screen.panes import Panes, Selection
-from fxlab.screen.pass_state import (
+from fxlab.transformations import RewritePass
+from fxlab.view_model import pass_offer
+from fxlab.view_model.description import describe
+from fxlab.view_model.graph_view.measured_overlays import MeasuredOverlays
+from fxlab.view_model.graph_view.node_filter import NodeFilter
+from fxlab.view_model.graph_view.overlay_state import PAINTS, overlay_state
+from fxlab.view_model.graph_view.panes import Panes, Selection
+from fxlab.view_model.graph_view.picture_state import picture_state
+from fxlab.view_model.graph_view.scene import marks_of
+from fxlab.view_model.measurements import MEASUREMENTS, Measurement
+from fxlab.view_model.pass_state import (
     describe_error,
     explain_all,
     matched_nodes,
     pass_states,
     readable_name,
 )
-from fxlab.screen.picture_state import picture_state
-from fxlab.screen.query import QueryError
-from fxlab.screen.scene import marks_of
-from fxlab.screen.session_state import (
+from fxlab.view_model.search.query import QueryError
+from fxlab.view_model.session_state import (
     NO_PASS_IS_ON,
     changed_nodes_state,
     model_name,
     outputs_state,
 )
-from fxlab.screen.static_view import static_view
-from fxlab.screen.table_state import measured_state, stages_state
-from fxlab.screen.wire import clip, to_json
-from fxlab.transformations import RewritePass
+from fxlab.view_model.table_state import measured_state, stages_state
+from fxlab.view_model.wire import clip, to_json
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from fxlab.overlays.overlay import Source, Subject
-from fxlab.validation.traced_flops import TracedFlops
+from fxlab.validation.cost.traced_flops import TracedFlops
 
 
 def _traced(subject: Subject) -> Mapping[Any, Any]:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from torch import fx
 
-from fxlab.running import Inputs
+from fxlab.models.running import Inputs
 from fxlab.validation import compare_nodes, profile
 from fxlab.validation.module_tensors import tensors_of
 

@@ -8,8 +8,8 @@ import torch
 from torch import nn
 from torch.fx import Graph, GraphModule
 
-from fxlab.graph_module import ensure_picklable
-from fxlab.tracing.module_state import attribute_of
+from fxlab.models.graph_module import ensure_picklable
+from fxlab.tracing.model_code.attributes import attribute_of
 
 
 def assemble(model: nn.Module, graph: Graph, constants: Mapping[str, torch.Tensor]) -> GraphModule:

@@ -13,13 +13,13 @@ from torch.fx import Graph, GraphModule, Node
 from torch.fx.graph import CodeGen, _PyTreeCodeGen
 from torch.utils import _pytree as pytree
 
-from fxlab.graph_module import ensure_picklable
-from fxlab.modes import Mode, RequireModes, first_computing, put_required
-from fxlab.nested import RequireParts, part_of, tensors_inside
-from fxlab.tracing.fake_inputs import name_of_size
-from fxlab.tracing.objects import output_argument
+from fxlab.models.graph_module import ensure_picklable
+from fxlab.models.modes import Mode, RequireModes, first_computing, put_required
+from fxlab.tracing.recording.output_objects import output_argument
 from fxlab.tracing.report import EXPORTED, REFUSAL, Finding, TraceReport
-from fxlab.tracing.sizes import SizeNodes, expression_of
+from fxlab.tracing.shapes.fake_inputs import name_of_size
+from fxlab.tracing.shapes.symbolic_sizes import SizeNodes, expression_of
+from fxlab.values.nested import RequireParts, part_of, tensors_inside
 
 _ROOT = re.compile(r"^L\['self'\]\.?|^L__self__+")
 

@@ -18,23 +18,24 @@ from torch.nn.parameter import is_lazy
 
 from fxlab.checks import names_in
 from fxlab.interrupts import RestoringStack, interrupts_noted
-from fxlab.model_state import state_kept
-from fxlab.nested import map_tensors
-from fxlab.tracing.arguments import Argument, bound_arguments
+from fxlab.models.model_state import state_kept
 from fxlab.tracing.assemble import assemble
-from fxlab.tracing.caches import caches_bypassed
-from fxlab.tracing.checking import Eager, check_against_eager, check_second_run
-from fxlab.tracing.example_inputs import example_inputs
-from fxlab.tracing.fake_inputs import FakeInputs
-from fxlab.tracing.fake_state import put_fakes
+from fxlab.tracing.bound_inputs import Argument, bound_arguments
+from fxlab.tracing.inputs.example_inputs import example_inputs
 from fxlab.tracing.leaf_modules import Choice, LeafModules
-from fxlab.tracing.mode_reads import ModeReads, require_modes, set_modes
-from fxlab.tracing.module_state import attribute_of, has_data
-from fxlab.tracing.one_thread import OneThread
-from fxlab.tracing.parts import Part, Reason, parts_raising
-from fxlab.tracing.real_tensors import RealTensors
-from fxlab.tracing.recorder import Recorder
-from fxlab.tracing.recording import FEW_OPERATIONS, MOST_OPERATIONS, RecordedNodes, SizeError
+from fxlab.tracing.model_code.attributes import attribute_of, has_data
+from fxlab.tracing.model_code.caches import caches_bypassed
+from fxlab.tracing.model_code.created_tensors import TensorsMade
+from fxlab.tracing.model_code.mode_reads import ModeReads, require_modes, set_modes
+from fxlab.tracing.model_code.python_builtins import sizes_in_builtins
+from fxlab.tracing.model_code.running_calls import Part, Reason, parts_raising
+from fxlab.tracing.model_code.source_lines import where_raised
+from fxlab.tracing.model_code.threads import OneThread
+from fxlab.tracing.model_code.torch_logs import torch_logs_silent
+from fxlab.tracing.recording.graph_builder import FEW_OPERATIONS, MOST_OPERATIONS, RecordedNodes, SizeError
+from fxlab.tracing.recording.opaque_calls import CannotBeWholeError, WholeParts
+from fxlab.tracing.recording.real_tensors import RealTensors
+from fxlab.tracing.recording.recorder import Recorder
 from fxlab.tracing.report import (
     BATCH,
     DATA,
@@ -47,13 +48,12 @@ from fxlab.tracing.report import (
     TraceReport,
     TraceWarning,
 )
-from fxlab.tracing.size_arithmetic import arithmetic_remembered
-from fxlab.tracing.size_builtins import sizes_in_builtins
-from fxlab.tracing.size_guards import COSTLY, THOUGH, branches_on_sizes, guard_sizes
-from fxlab.tracing.source_lines import where_raised
-from fxlab.tracing.tensors_made import TensorsMade
-from fxlab.tracing.torch_logs import torch_logs_silent
-from fxlab.tracing.whole_parts import CannotBeWholeError, WholeParts
+from fxlab.tracing.shapes.fake_inputs import FakeInputs
+from fxlab.tracing.shapes.fake_state import put_fakes
+from fxlab.tracing.shapes.size_cache import arithmetic_remembered
+from fxlab.tracing.verification.compare_with_eager import Eager, check_against_eager, check_second_run
+from fxlab.tracing.verification.size_guards import COSTLY, THOUGH, branches_on_sizes, guard_sizes
+from fxlab.values.nested import map_tensors
 
 _MOST_LIMITS = 10
 """Listed in a warning."""

@@ -5,10 +5,10 @@ from dataclasses import dataclass
 
 from torch.fx import GraphModule, Node
 
-from fxlab.graph_module import deep_copy
-from fxlab.transformations.restore_point import restored_on_failure
+from fxlab.models.graph_module import deep_copy
+from fxlab.transformations.base import ReversibleTransformation, Transformation
+from fxlab.transformations.journal.rollback import restored_on_failure
 from fxlab.transformations.signature import digest
-from fxlab.transformations.transformation import ReversibleTransformation, Transformation
 
 
 def compose(*transformations: Transformation, inplace: bool = True) -> Transformation:

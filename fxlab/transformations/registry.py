@@ -5,21 +5,21 @@ from collections.abc import Iterator
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any
 
-from fxlab.transformations.change_truediv_to_mul_by_inverse import ChangeTrueDivToMulByInverse
-from fxlab.transformations.eliminate_common_subexpressions import EliminateCommonSubexpressions
-from fxlab.transformations.fold_constants import FoldConstants
-from fxlab.transformations.fuse_attention import FuseAttention
-from fxlab.transformations.fuse_batch_norm_1d_in_conv_1d import FuseBatchNorm1dInConv1d
-from fxlab.transformations.fuse_batch_norm_1d_in_linear import FuseBatchNorm1dInLinear
-from fxlab.transformations.fuse_batch_norm_2d_in_conv_2d import FuseBatchNorm2dInConv2d
-from fxlab.transformations.fuse_batch_norm_3d_in_conv_3d import FuseBatchNorm3dInConv3d
-from fxlab.transformations.fuse_batch_norm_before_conv import FuseBatchNormBeforeConv
-from fxlab.transformations.fuse_batch_norm_in_conv_transpose import FuseBatchNormInConvTranspose
-from fxlab.transformations.fuse_bias_in_linear import FuseBiasInLinear
-from fxlab.transformations.merge_linears import MergeLinears
-from fxlab.transformations.remove_dead_code import RemoveDeadCode
-from fxlab.transformations.remove_identities import RemoveIdentities
-from fxlab.transformations.transformation import Transformation
+from fxlab.transformations.base import Transformation
+from fxlab.transformations.passes.change_true_div_to_mul_by_inverse import ChangeTrueDivToMulByInverse
+from fxlab.transformations.passes.eliminate_common_subexpressions import EliminateCommonSubexpressions
+from fxlab.transformations.passes.fold_constants import FoldConstants
+from fxlab.transformations.passes.fuse_attention import FuseAttention
+from fxlab.transformations.passes.fuse_batch_norm.before_conv import FuseBatchNormBeforeConv
+from fxlab.transformations.passes.fuse_batch_norm.conv_1d import FuseBatchNorm1dInConv1d
+from fxlab.transformations.passes.fuse_batch_norm.conv_2d import FuseBatchNorm2dInConv2d
+from fxlab.transformations.passes.fuse_batch_norm.conv_3d import FuseBatchNorm3dInConv3d
+from fxlab.transformations.passes.fuse_batch_norm.conv_transpose import FuseBatchNormInConvTranspose
+from fxlab.transformations.passes.fuse_batch_norm.in_linear import FuseBatchNorm1dInLinear
+from fxlab.transformations.passes.fuse_bias_in_linear import FuseBiasInLinear
+from fxlab.transformations.passes.merge_linears import MergeLinears
+from fxlab.transformations.passes.remove_dead_code import RemoveDeadCode
+from fxlab.transformations.passes.remove_identities import RemoveIdentities
 
 _PASSES: tuple[type[Transformation], ...] = (
     RemoveDeadCode,

@@ -5,8 +5,8 @@ from typing import Any, cast
 from torch.fx import GraphModule
 from torch.nn import Module
 
-from fxlab.graph_module import check_lints
-from fxlab.running import Inputs, call_arguments
+from fxlab.models.graph_module import check_lints
+from fxlab.models.running import Inputs, call_arguments
 from fxlab.validation.module_tensors import tensors_of
 
 

@@ -6,15 +6,15 @@ from typing import Protocol, TypeVar
 
 from torch.fx import GraphModule
 
-from fxlab.graph_module import changed_copy
-from fxlab.running import Inputs
+from fxlab.models.graph_module import changed_copy
+from fxlab.models.running import Inputs
 from fxlab.transformations import RewritePass, Transformation
-from fxlab.transformations.journal import Record
+from fxlab.transformations.journal.journal import Record
 from fxlab.validation.compare_nodes import Divergence, first_divergence
-from fxlab.validation.comparison import Verdict
-from fxlab.validation.input_variants import Variants
-from fxlab.validation.judgement import Status
-from fxlab.validation.verdict import Reference
+from fxlab.validation.outputs.input_variants import Variants
+from fxlab.validation.verdicts.comparison import Verdict
+from fxlab.validation.verdicts.judgement import Status
+from fxlab.validation.verdicts.verdict import Reference
 
 T = TypeVar("T")
 

@@ -7,13 +7,13 @@ import torch
 from torch.fx import Graph, GraphModule
 
 from fxlab.checks import described, number
-from fxlab.running import Inputs, checked_module
+from fxlab.models.running import Inputs, checked_module
 from fxlab.validation.arguments import inputs_or_examples
-from fxlab.validation.compare_outputs import compare_outputs, not_compared
-from fxlab.validation.input_variants import input_variants, vocabulary_of
-from fxlab.validation.judgement import Status
-from fxlab.validation.outputs import outputs_of
-from fxlab.validation.verdict import verdict
+from fxlab.validation.outputs.compare_outputs import compare_outputs, not_compared
+from fxlab.validation.outputs.computed_tensors import outputs_of
+from fxlab.validation.outputs.input_variants import input_variants, vocabulary_of
+from fxlab.validation.verdicts.judgement import Status
+from fxlab.validation.verdicts.verdict import verdict
 
 if TYPE_CHECKING:
     import pandas as pd

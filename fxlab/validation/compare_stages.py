@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from torch.fx import GraphModule
 
-from fxlab.running import Inputs
-from fxlab.validation.graph_diff import graph_diff
+from fxlab.models.running import Inputs
+from fxlab.validation.graphs.graph_diff import graph_diff
+from fxlab.validation.graphs.nodes_by_stage import HasStages, checked_stages, stage_names
 from fxlab.validation.module_tensors import tensors_of
-from fxlab.validation.nodes_by_stage import HasStages, checked_stages, stage_names
-from fxlab.validation.verdict import Reference
+from fxlab.validation.verdicts.verdict import Reference
 
 if TYPE_CHECKING:
     import pandas as pd

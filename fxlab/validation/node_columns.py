@@ -5,7 +5,7 @@ from typing import Any
 from torch.fx import GraphModule, Node
 from torch.nn import Module, Parameter
 
-from fxlab.tensors import known_number
+from fxlab.values.tensors import known_number
 
 
 def target_text(node: Node) -> str:

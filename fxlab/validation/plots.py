@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fxlab.validation.comparison import Verdict
+from fxlab.validation.verdicts.comparison import Verdict
 
 if TYPE_CHECKING:
     import pandas as pd

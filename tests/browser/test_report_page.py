@@ -28,10 +28,10 @@ from report_page import (
 import fxlab
 from fxlab import ChangeTrueDivToMulByInverse, MergeLinears, Session
 from fxlab.drawing import View, build_hierarchy, render
-from fxlab.drawing.layout import lay_out
+from fxlab.drawing.rendering.layout import lay_out
 from fxlab.overlays import Subject, source
-from fxlab.screen.node_search import NodeSearch, names_of_passes
-from fxlab.screen.query import FIELDS
+from fxlab.view_model.search.node_index import NodeSearch, names_of_passes
+from fxlab.view_model.search.query import FIELDS
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "drawing"))
 from drawing_models import Llama

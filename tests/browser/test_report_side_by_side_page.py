@@ -20,10 +20,10 @@ from two_sides import expect_one_scale
 import fxlab
 from fxlab import FuseBatchNorm2dInConv2d, RemoveDeadCode, RemoveIdentities, Session, Transformation
 from fxlab.drawing import Picture
-from fxlab.drawing.layout import lay_out
-from fxlab.screen.details import group_details
-from fxlab.screen.html_report import ANY_TWO
-from fxlab.screen.panes import Panes
+from fxlab.drawing.rendering.layout import lay_out
+from fxlab.html_report.report import ANY_TWO
+from fxlab.view_model.details import group_details
+from fxlab.view_model.graph_view.panes import Panes
 
 pytestmark = pytest.mark.browser
 

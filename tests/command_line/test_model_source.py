@@ -10,7 +10,7 @@ from torch import nn
 from transformers import BertModel
 
 import fxlab as package
-from fxlab.tensors import same_bits
+from fxlab.values.tensors import same_bits
 
 
 def saved_graph(fxlab, path, *arguments):

@@ -95,7 +95,7 @@ def test_a_report_that_cannot_be_written_is_said_so(fxlab, config_file, tmp_path
     def full(*_):
         raise OSError("No space left on device")
 
-    monkeypatch.setattr("fxlab.screen.report", full)
+    monkeypatch.setattr("fxlab.html_report.report", full)
     ended = fxlab("report", config_file, "-o", tmp_path / "report.html")
     assert ended.code == 2
     assert "No space left on device (-o)" in ended.err

@@ -10,7 +10,14 @@ import torch
 from torch import fx, nn
 
 from fxlab.drawing import build_hierarchy
-from fxlab.drawing.describe import function_name, is_plumbing, lines_of, module_text, result_text, short_count
+from fxlab.drawing.rendering.describe import (
+    function_name,
+    is_plumbing,
+    lines_of,
+    module_text,
+    result_text,
+    short_count,
+)
 
 
 class Renamed(nn.MaxPool2d):

@@ -7,8 +7,9 @@ import time
 
 import pytest
 
-from fxlab.drawing import LayoutError, LayoutTimeoutError, layout
-from fxlab.drawing.layout import lay_out
+from fxlab.drawing import LayoutError, LayoutTimeoutError
+from fxlab.drawing.rendering import layout
+from fxlab.drawing.rendering.layout import lay_out
 
 SMALL = "digraph { a -> b }"
 
@@ -124,7 +125,7 @@ def test_a_dot_on_path_stands_in_for_pygraphviz(process, monkeypatch, tmp_path):
 
 def test_the_worker_ends_with_its_parent():
     script = (
-        "from fxlab.drawing.layout import _process, start_layout_worker\n"
+        "from fxlab.drawing.rendering.layout import _process, start_layout_worker\n"
         "start_layout_worker(); print(_process._process.pid, flush=True)\n"
         "import os; os._exit(1)"
     )

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from fxlab.drawing import layout_worker
+from fxlab.drawing.rendering import layout_worker
 
 WORKER = Path(layout_worker.__file__)
 

@@ -9,9 +9,9 @@ import pytest
 from torch import fx, nn
 
 from fxlab.drawing import View, build_hierarchy, render, to_digraph
-from fxlab.drawing.layout import lay_out
-from fxlab.drawing.paint import paint, with_unit
-from fxlab.drawing.palette import CHANGED, HEAT, KINDS, PLAIN, heat_colours
+from fxlab.drawing.rendering.layout import lay_out
+from fxlab.drawing.rendering.paint import paint, with_unit
+from fxlab.drawing.rendering.palette import CHANGED, HEAT, KINDS, PLAIN, heat_colours
 from fxlab.overlays import Overlay
 
 SVG = "{http://www.w3.org/2000/svg}"

@@ -8,12 +8,12 @@ from hypothesis import strategies as st
 from torch import fx, nn
 
 from fxlab.drawing import View, build_hierarchy, render, to_digraph
-from fxlab.drawing.box import make_boxes
-from fxlab.drawing.dot import outline, write_digraph
-from fxlab.drawing.hierarchy import Group
-from fxlab.drawing.layout import lay_out
-from fxlab.drawing.svg import write_svg
-from fxlab.drawing.typography import has_known_width, printable, text_width
+from fxlab.drawing.hierarchy.hierarchy import Group
+from fxlab.drawing.rendering.box import make_boxes
+from fxlab.drawing.rendering.dot import outline, write_digraph
+from fxlab.drawing.rendering.layout import lay_out
+from fxlab.drawing.rendering.svg import write_svg
+from fxlab.drawing.rendering.typography import has_known_width, printable, text_width
 
 SVG = "{http://www.w3.org/2000/svg}"
 HOSTILE = [
@@ -185,7 +185,7 @@ def test_texts_fit_their_boxes():
 
 
 def test_layout_does_not_depend_on_installed_fonts(monkeypatch, tmp_path):
-    from fxlab.drawing import layout
+    from fxlab.drawing.rendering import layout
 
     view = View.default(build_hierarchy(fx.symbolic_trace(Bert())))
     here = render(view).svg

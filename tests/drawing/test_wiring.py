@@ -6,7 +6,7 @@ import random
 import numpy as np
 from torch import fx
 
-from fxlab.drawing.wiring import Wiring
+from fxlab.drawing.hierarchy.wiring import Wiring
 
 
 def chain(blocks: int, block: int) -> list[fx.Node]:

@@ -12,7 +12,7 @@ from torch import fx, nn
 
 from fxlab import Session
 from fxlab.notebook import Inspector
-from fxlab.transformations.transformation import explanation
+from fxlab.transformations.base import explanation
 
 HOSTILE = [
     "<script>alert(1)</script>",

@@ -23,7 +23,7 @@ from torch import fx
 from fxlab import Session
 from fxlab.drawing import LayoutError
 from fxlab.notebook import Inspector, inspector
-from fxlab.screen import pass_state
+from fxlab.view_model import pass_state
 
 
 class Explosive(Exception):
@@ -157,7 +157,7 @@ def test_a_graph_that_cannot_be_laid_out_is_shown_as_before(page: Page, monkeypa
         raise LayoutError("The layout took longer than 30 s.")
 
     with monkeypatch.context() as patch:
-        patch.setattr("fxlab.screen.scene.Scene.draw", too_slow)
+        patch.setattr("fxlab.view_model.graph_view.scene.Scene.draw", too_slow)
         page.sends({"type": "open", "path": "head"})
     assert page.error["title"] == "The graph could not be drawn"
     assert page.inspector.picture == picture
@@ -172,7 +172,7 @@ def test_a_graph_that_cannot_be_laid_out_does_not_hide_what_a_pass_did(
         raise LayoutError("The layout took longer than 30 s.")
 
     with monkeypatch.context() as patch:
-        patch.setattr("fxlab.screen.scene.Scene.draw", too_slow)
+        patch.setattr("fxlab.view_model.graph_view.scene.Scene.draw", too_slow)
         page.switches(MERGE, True)
     assert page.card(MERGE)["on"]
     assert page.inspector.tables["outputs"]["agrees"]

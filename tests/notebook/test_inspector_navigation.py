@@ -262,7 +262,7 @@ def test_nodes_are_lit_up_from_python(page: Page):
 
 def test_groups_are_opened_for_what_is_found_within_a_budget(page: Page, monkeypatch: pytest.MonkeyPatch):
     page.sends({"type": "close", "path": "head"})
-    monkeypatch.setattr("fxlab.screen.scene.REVEAL_BUDGET", 1)
+    monkeypatch.setattr("fxlab.view_model.graph_view.scene.REVEAL_BUDGET", 1)
     page.sends({"type": "filter", "query": "module:head"})
     assert set(lit(page)) == {"head"}
 

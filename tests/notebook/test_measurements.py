@@ -12,7 +12,7 @@ from torch import fx, nn
 
 from fxlab import Session
 from fxlab.notebook import Inspector, inspector
-from fxlab.notebook.measurements import MEASUREMENTS
+from fxlab.view_model.measurements import MEASUREMENTS
 
 NAMES = [measurement.name for measurement in MEASUREMENTS]
 

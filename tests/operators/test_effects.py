@@ -16,7 +16,7 @@ from fxlab.operators import (
     why_not_pure,
     written_arguments,
 )
-from fxlab.tensors import storage_of
+from fxlab.values.tensors import storage_of
 
 SAMPLES = 3
 """Of each operator, out of torch's own tests."""

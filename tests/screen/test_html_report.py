@@ -18,14 +18,14 @@ from torch import fx, nn
 import fxlab
 from fxlab import ChangeTrueDivToMulByInverse, MergeLinears, Session, Transformation
 from fxlab.drawing import LayoutError
+from fxlab.html_report import portable
+from fxlab.html_report import report as report_module_function
+from fxlab.html_report.portable import PortableGraphs
+from fxlab.html_report.report import ANY_TWO, _graphs
 from fxlab.overlays import SOURCES
-from fxlab.screen import portable
-from fxlab.screen import report as report_module_function
-from fxlab.screen.counterparts import Counterparts
-from fxlab.screen.html_report import ANY_TWO, _graphs
-from fxlab.screen.portable import PortableGraphs
-from fxlab.screen.stages import Stages
 from fxlab.validation import graph_diff
+from fxlab.view_model.graph_view.counterparts import Counterparts
+from fxlab.view_model.graph_view.stages import Stages
 
 HOSTILE = "</script><script>alert(1)</script><!-- <img src=x> ]]> \u202e\u2028 'quotes' & \U0001f600"
 
@@ -345,7 +345,7 @@ def test_only_models_and_sessions_are_reported(tmp_path: Path) -> None:
 
 
 def test_a_missing_front_end_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fxlab.screen.front_end._STATIC", tmp_path)
+    monkeypatch.setattr("fxlab.html_report.front_end._STATIC", tmp_path)
     with pytest.raises(RuntimeError, match=r"front end is missing.*hatch_build.py"):
         fxlab.report(make_session(1), tmp_path / "a.html", measure=False)
 

@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import fx, nn
 
-from fxlab.screen import node_facts
+from fxlab.view_model import node_facts
 
 
 @pytest.fixture

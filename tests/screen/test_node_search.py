@@ -15,8 +15,8 @@ from torch import fx, nn
 import fxlab
 from fxlab import MergeLinears, Session, Transformation, find_nodes
 from fxlab.drawing import build_hierarchy
-from fxlab.screen.node_search import MOST_RESULTS, NodeSearch, names_of_passes
-from fxlab.screen.query import QueryError
+from fxlab.view_model.search.node_index import MOST_RESULTS, NodeSearch, names_of_passes
+from fxlab.view_model.search.query import QueryError
 
 
 class Head(nn.Module):

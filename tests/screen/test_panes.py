@@ -8,8 +8,8 @@ from drawing_models import Bert
 from torch import fx, nn
 
 from fxlab import ChangeTrueDivToMulByInverse, FuseBatchNorm2dInConv2d, MergeLinears, Session
-from fxlab.screen.counterparts import Counterparts
-from fxlab.screen.panes import Panes, Selection
+from fxlab.view_model.graph_view.counterparts import Counterparts
+from fxlab.view_model.graph_view.panes import Panes, Selection
 
 MERGE, DIVIDE = MergeLinears(), ChangeTrueDivToMulByInverse()
 

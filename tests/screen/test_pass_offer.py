@@ -12,7 +12,7 @@ from torch import fx, nn
 
 import fxlab
 from fxlab import MergeLinears, RemoveDeadCode, Session, Transformation
-from fxlab.screen.pass_offer import add, offers
+from fxlab.view_model.pass_offer import add, offers
 
 
 class Adjust(Transformation):
@@ -154,7 +154,7 @@ def test_a_class_that_was_defined_anew_is_offered_as_it_is_now(
 
 
 def test_the_code_of_a_stack_has_passes_that_were_added(session: Session) -> None:
-    add(session, "fxlab.transformations.remove_dead_code.remove-dead-code", {})
+    add(session, "fxlab.transformations.passes.remove_dead_code.remove-dead-code", {})
     session.apply("remove-dead-code")
     assert "fxlab.RemoveDeadCode()" in session.to_python()
     assert isinstance(fxlab.RemoveDeadCode(), Transformation)

@@ -15,8 +15,8 @@ from fxlab import (
     Transformation,
     TransformationError,
 )
-from fxlab.screen.preview import Preview
-from fxlab.screen.stages import Stages
+from fxlab.view_model.graph_view.preview import Preview
+from fxlab.view_model.graph_view.stages import Stages
 
 MERGE, DIVIDE, FUSE = MergeLinears(), ChangeTrueDivToMulByInverse(), FuseBatchNorm2dInConv2d()
 

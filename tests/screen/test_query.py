@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fxlab.screen.query import FIELDS, MOST_TERMS, QueryError, Term, parse_query
+from fxlab.view_model.search.query import FIELDS, MOST_TERMS, QueryError, Term, parse_query
 
 FRONTEND = Path(__file__).parents[2] / "frontend" / "src"
 

@@ -17,8 +17,8 @@ from fxlab import (
     graph_diff,
 )
 from fxlab.drawing import View, build_hierarchy, render
-from fxlab.drawing.changes import merged_graph
-from fxlab.screen.stages import Stages
+from fxlab.drawing.hierarchy.changes import merged_graph
+from fxlab.view_model.graph_view.stages import Stages
 
 MERGE, DIVIDE = MergeLinears(), ChangeTrueDivToMulByInverse()
 

@@ -1,7 +1,7 @@
 """Whether a trace does what its model does."""
 
-from fxlab.running import run
-from fxlab.tensors import same_bits, tensors_by_path
+from fxlab.models.running import run
+from fxlab.values.tensors import same_bits, tensors_by_path
 
 
 def assert_agree(traced, model, inputs):

@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from fxlab.containers import contents, has_contents, put_back
 from fxlab.tracing import symbolic_trace
+from fxlab.values.containers import contents, has_contents, put_back
 
 
 class NotInstalled:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 from fxlab import symbolic_trace
-from fxlab.tensors import same_bits
+from fxlab.values.tensors import same_bits
 
 X = torch.linspace(-2, 3, 6).reshape(2, 3)
 CONSTANTS = st.one_of(

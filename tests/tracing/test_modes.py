@@ -9,8 +9,8 @@ import torch.nn.functional as F
 from torch import nn
 
 import fxlab
-from fxlab.transformations.fuse_batch_norm_2d_in_conv_2d import FuseBatchNorm2dInConv2d
-from fxlab.transformations.remove_identities import RemoveIdentities
+from fxlab.transformations.passes.fuse_batch_norm.conv_2d import FuseBatchNorm2dInConv2d
+from fxlab.transformations.passes.remove_identities import RemoveIdentities
 
 X = torch.randn(3, 4)
 

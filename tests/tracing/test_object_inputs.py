@@ -13,9 +13,9 @@ from zoo import tiny_of_type
 
 import fxlab
 from fxlab.drawing import View, build_hierarchy, render
-from fxlab.tensors import tensors_by_path
 from fxlab.tracing import symbolic_trace
 from fxlab.tracing.report import DYNAMIC
+from fxlab.values.tensors import tensors_by_path
 
 pytestmark = pytest.mark.filterwarnings("ignore::fxlab.tracing.TraceWarning")
 

@@ -12,9 +12,9 @@ from torch import nn
 from torch.nn import functional
 
 from fxlab import symbolic_trace
-from fxlab.tracing.arguments import Argument
+from fxlab.tracing.bound_inputs import Argument
 from fxlab.tracing.report import REAL, TraceError
-from fxlab.tracing.varied import other_data
+from fxlab.tracing.verification.distinct_values import other_data
 
 pytestmark = pytest.mark.filterwarnings("ignore:The graph holds for less")
 GIVEN = torch.tensor([2, 0, 1])

@@ -11,10 +11,11 @@ from torch.fx.experimental.sym_node import SymNode
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
 import fxlab
-from fxlab.tracing import TraceError, size_arithmetic, symbolic_trace
-from fxlab.tracing.size_arithmetic import arithmetic_remembered
+from fxlab.tracing import TraceError, symbolic_trace
+from fxlab.tracing.shapes import size_cache
+from fxlab.tracing.shapes.size_cache import arithmetic_remembered
 
-METHODS = {name: getattr(SymNode, name) for name in size_arithmetic._REMEMBERED}
+METHODS = {name: getattr(SymNode, name) for name in size_cache._REMEMBERED}
 
 
 class LearnsLate(nn.Module):

@@ -9,7 +9,8 @@ import torch
 from agreement import assert_agree, outcome
 from torch import nn
 
-from fxlab.tracing import TraceWarning, fake_inputs, symbolic_trace
+from fxlab.tracing import TraceWarning, symbolic_trace
+from fxlab.tracing.shapes import fake_inputs
 
 ARITHMETIC = {
     "floor": lambda n: math.floor(n / 3),

@@ -17,8 +17,8 @@ from agreement import assert_agree
 from torch import nn
 
 from fxlab import symbolic_trace
+from fxlab.tracing.model_code.created_tensors import TensorsMade
 from fxlab.tracing.report import TraceError
-from fxlab.tracing.tensors_made import TensorsMade
 
 X = torch.linspace(-1, 2, 12).reshape(3, 4)
 pytestmark = pytest.mark.filterwarnings("ignore:The graph holds for less")

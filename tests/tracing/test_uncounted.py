@@ -11,7 +11,7 @@ from torch import nn
 
 import fxlab
 from fxlab.tracing.report import DYNAMIC, TraceWarning
-from fxlab.tracing.uncounted import is_unread, items_of, uncounted
+from fxlab.tracing.shapes.uncounted_lists import is_unread, items_of, uncounted
 
 
 class Tower(nn.Module):

@@ -11,8 +11,8 @@ import torch
 from torch import nn
 
 import fxlab
-from fxlab.tensors import same_bits
 from fxlab.tracing.report import DYNAMIC, WHOLE, TraceWarning
+from fxlab.values.tensors import same_bits
 
 
 def scan(x: torch.Tensor, decay: torch.Tensor, state: torch.Tensor | None = None):

@@ -11,8 +11,8 @@ import torch
 from torch import fx, nn
 from torch._subclasses.fake_tensor import FakeTensor
 
-from fxlab.tensors import bits_of
 from fxlab.transformations import ReversibleTransformation, Transformation
+from fxlab.values.tensors import bits_of
 
 
 @dataclass

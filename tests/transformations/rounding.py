@@ -19,7 +19,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.conv import _ConvNd, _ConvTransposeNd
 from torch.utils import _pytree as pytree
 
-from fxlab.modes import RequireModes
+from fxlab.models.modes import RequireModes
 
 
 @dataclass

@@ -11,7 +11,7 @@ from torch.fx.passes.shape_prop import ShapeProp
 
 import fxlab
 from fxlab.transformations import ChangeTrueDivToMulByInverse
-from fxlab.transformations.node_shape import called_name
+from fxlab.transformations.analysis.node_shape import called_name
 
 
 class Apply(nn.Module):

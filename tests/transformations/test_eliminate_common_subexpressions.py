@@ -18,7 +18,7 @@ from fxlab.transformations import (
     RemoveDeadCode,
     RemoveIdentities,
 )
-from fxlab.transformations.writes import may_return_view
+from fxlab.transformations.analysis.aliasing_and_writes import may_return_view
 
 ONCE = EliminateCommonSubexpressions()
 

@@ -19,8 +19,7 @@ from rounding import Bounded, RoundingBound, agree
 from strategies import recipes
 from torch import fx, nn
 
-from fxlab.graph_module import ensure_picklable, share_tensors_copy
-from fxlab.tensors import bits_of, same_bits
+from fxlab.models.graph_module import ensure_picklable, share_tensors_copy
 from fxlab.transformations import (
     EliminateCommonSubexpressions,
     FoldConstants,
@@ -31,8 +30,9 @@ from fxlab.transformations import (
     available,
     compose,
 )
-from fxlab.transformations.limit import LEFT_OUT
-from fxlab.transformations.writes import written_inputs
+from fxlab.transformations.analysis.aliasing_and_writes import written_inputs
+from fxlab.transformations.candidate_filter import LEFT_OUT
+from fxlab.values.tensors import bits_of, same_bits
 
 # torch warns of what random modules do; only what fxlab says would be news.
 pytestmark = pytest.mark.filterwarnings("ignore", "error:.*cannot bring")

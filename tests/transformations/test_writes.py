@@ -3,7 +3,7 @@ import torch
 from torch import nn
 from torch.fx import Graph, GraphModule
 
-from fxlab.transformations.graph_facts import GraphFacts
+from fxlab.transformations.analysis.graph_analysis import GraphFacts
 
 
 def somebodys(_value):

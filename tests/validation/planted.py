@@ -11,7 +11,7 @@ from torch.fx import GraphModule
 from zoo import tiny
 
 import fxlab
-from fxlab.graph_module import share_tensors_copy
+from fxlab.models.graph_module import share_tensors_copy
 from fxlab.transformations import Transformation
 
 

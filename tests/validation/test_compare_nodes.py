@@ -19,8 +19,8 @@ from fxlab import (
     compare_nodes,
     first_divergence,
 )
-from fxlab.graph_module import share_tensors_copy
-from fxlab.validation.side_by_side import SideBySide
+from fxlab.models.graph_module import share_tensors_copy
+from fxlab.validation.lockstep_run import SideBySide
 
 
 def chain(length=3):

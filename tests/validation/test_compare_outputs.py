@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from fxlab import compare_outputs
-from fxlab.tensors import tensors_by_path
+from fxlab.values.tensors import tensors_by_path
 
 Pair = namedtuple("Pair", "left right")
 

@@ -9,8 +9,8 @@ import torch
 from planted import traced
 from torch import fx, nn
 
-from fxlab.tensors import bits_of, tensors_by_path
-from fxlab.validation.float64_run import run_in_float64
+from fxlab.validation.verdicts.float64_run import run_in_float64
+from fxlab.values.tensors import bits_of, tensors_by_path
 
 
 class Calls(nn.Module):

@@ -9,7 +9,7 @@ from torch import nn
 import fxlab
 from fxlab import profile
 from fxlab.overlays import Subject, source
-from fxlab.validation.flops import FlopCount
+from fxlab.validation.cost.flops import FlopCount
 from fxlab.validation.node_columns import parameter_counts
 
 

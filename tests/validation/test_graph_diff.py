@@ -18,7 +18,7 @@ from fxlab import (
     graph_diff,
     unmarked_changes,
 )
-from fxlab.graph_module import share_tensors_copy
+from fxlab.models.graph_module import share_tensors_copy
 from fxlab.transformations import available
 
 PASSES = [

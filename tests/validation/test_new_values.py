@@ -10,7 +10,7 @@ from planted import scaled, traced, transformed
 from torch import fx, nn
 
 from fxlab import FuseBatchNorm2dInConv2d, FuseBiasInLinear, MergeLinears
-from fxlab.validation.new_values import NewValues, moved
+from fxlab.validation.verdicts.new_values import NewValues, moved
 
 HALVES = [torch.bfloat16, torch.float16, torch.float32]
 

@@ -24,7 +24,7 @@ from fxlab import (
     graph_diff,
     nodes_by_stage,
 )
-from fxlab.validation.provenance import Provenance
+from fxlab.validation.graphs.provenance import Provenance
 
 PASSES = (
     MergeLinears(),

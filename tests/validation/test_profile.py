@@ -9,7 +9,7 @@ from torch import fx, nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from fxlab import profile
-from fxlab.tensors import bits_of
+from fxlab.values.tensors import bits_of
 
 
 def test_a_linear_layer_is_counted():

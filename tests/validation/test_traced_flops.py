@@ -11,7 +11,7 @@ from transformers import BertConfig, BertModel, LlamaConfig, LlamaForCausalLM, R
 
 import fxlab
 from fxlab.validation import profile
-from fxlab.validation.traced_flops import TracedFlops
+from fxlab.validation.cost.traced_flops import TracedFlops
 
 SMALL = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 48}
 MODELS = [

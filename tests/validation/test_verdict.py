@@ -13,9 +13,9 @@ from torch import fx, nn
 
 import fxlab
 from fxlab import FuseBatchNorm2dInConv2d, FuseBiasInLinear, MergeLinears, verdict
-from fxlab.graph_module import share_tensors_copy
-from fxlab.tensors import bits_of
+from fxlab.models.graph_module import share_tensors_copy
 from fxlab.validation import Status
+from fxlab.values.tensors import bits_of
 
 DTYPES = [torch.float32, torch.bfloat16, torch.float16]
 SAME, WITHIN, DIFFERENT = "same bits", "within the model's own rounding", "different"

@@ -16,8 +16,8 @@ from tqdm import tqdm
 from benchmarks.coverage.libraries.rows import Row
 from benchmarks.coverage.processes import all_results
 from benchmarks.coverage.results import Result, one_line, trace_and_compare
-from fxlab.running import run
-from fxlab.tracing.varied import varied_state
+from fxlab.models.running import run
+from fxlab.tracing.verification.distinct_values import varied_state
 
 LIBRARIES = {
     "timm": "timm",

@@ -1,4 +1,4 @@
-/** Boxes with the chips that a view puts on them; the twin of `fxlab.drawing.box`. */
+/** Boxes with the chips that a view puts on them; the twin of `fxlab.drawing.rendering.box`. */
 
 import type { Box } from "../protocol";
 import type { Look, Metrics, Word } from "./data";

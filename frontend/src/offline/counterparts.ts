@@ -1,4 +1,4 @@
-/** What stands for a node in another stage; the twin of `fxlab.screen.counterparts`. */
+/** What stands for a node in another stage; the twin of `fxlab.view_model.graph_view.counterparts`. */
 
 import type { Scene } from "./scene";
 

@@ -1,4 +1,4 @@
-/** What is embedded in a report: `fxlab/screen/portable.py` and `report.py` write it. */
+/** What is embedded in a report: `fxlab/html_report/portable.py` and `report.py` write it. */
 
 import type { BoxKind, Cell, Details, Overlay, Paints, Passes, SourceFrame, Tables } from "../protocol";
 

@@ -28,7 +28,7 @@ export function toDot(side: Side, edgeColour: string): string {
   return written(side.painting, (lines) => writeView(lines, side, edgeColour, ""));
 }
 
-/** Writes views from left to right as one graph; the twin of `side_by_side` of `fxlab.drawing.dot`. */
+/** Writes views from left to right as one graph; the twin of `side_by_side` of `fxlab.drawing.rendering.dot`. */
 export function sideBySide(sides: [Side, ...Side[]], edgeColour: string): string {
   return written(sides[0].painting, (lines) => {
     // Each side is laid out alone; they are put in a row in the order of their numbers, aligned at the top.
@@ -81,7 +81,7 @@ function writeChildren(lines: string[], group: Group, side: Side, prefix: string
 
 /**
  * Writes what decides where boxes and lines lie, and no words or colours: it is laid out much faster. The twin of
- * `outline` of `fxlab.drawing.dot`: a report holds the layout of its first picture under the text that that writes.
+ * `outline` of `fxlab.drawing.rendering.dot`: a report holds the layout of its first picture under the text that that writes.
  */
 export function outline(view: View, boxes: Map<string, PlacedBox>): string {
   const lines = ["digraph {", ...LAYOUT, 'node [label=""]'];

@@ -1,4 +1,4 @@
-/** The tree of a graph with what views look up in it; the twin of `fxlab.drawing.hierarchy`. */
+/** The tree of a graph with what views look up in it; the twin of `fxlab.drawing.hierarchy.hierarchy`. */
 
 import type { GraphData, GroupData, LeafData, SessionData } from "./data";
 

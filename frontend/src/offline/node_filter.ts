@@ -1,4 +1,4 @@
-/** The nodes that a query lights up in the graphs on the screen; the twin of `fxlab.screen.node_filter`. */
+/** The nodes that a query lights up in the graphs on the screen; the twin of `fxlab.view_model.graph_view.node_filter`. */
 
 import type { NodesFound } from "../protocol";
 import type { Panes } from "./panes";

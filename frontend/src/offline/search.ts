@@ -1,4 +1,4 @@
-/** Looking for nodes and groups by anything that is known of them; the twin of `fxlab.screen.node_search`. */
+/** Looking for nodes and groups by anything that is known of them; the twin of `fxlab.view_model.search.node_index`. */
 
 import type { Pass, SearchAnswer, SearchResult, SourceFrame } from "../protocol";
 import type { BareDetails } from "./data";

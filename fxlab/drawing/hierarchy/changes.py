@@ -1,0 +1,71 @@
+"""Two graphs as one: what was added, removed and changed stands where it belongs."""
+
+from __future__ import annotations
+
+from operator import attrgetter
+from typing import Any
+
+from torch import fx
+
+from fxlab.transformations.journal.name_order import merged_order
+from fxlab.validation import graph_diff
+
+CHANGES = ("added", "removed", "changed", "rewired")
+"""The marks of a merged graph, in the order that numbers them."""
+
+
+def merged_graph(
+    before: fx.GraphModule, after: fx.GraphModule
+) -> tuple[fx.GraphModule, dict[str, tuple[str, ...]]]:
+    """Return a graph to look at that holds the nodes of two, and what became of those that differ.
+
+    Nodes of the same name are one node; it is that of the graph after. The result cannot be run: a node that
+    was removed reads what it read before.
+
+    Parameters
+    ----------
+    before, after
+        Two graphs of one model, such as two stages of a session.
+
+    Returns
+    -------
+    tuple
+        The graph, and node name -> one of :data:`CHANGES`, in a tuple as marks are.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from torch import nn
+    >>> from fxlab import FuseBatchNorm2dInConv2d
+    >>> layers = nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.ReLU()
+    >>> graph = torch.fx.symbolic_trace(nn.Sequential(*layers).eval())
+    >>> fused = FuseBatchNorm2dInConv2d()(torch.fx.symbolic_trace(graph))
+    >>> merged, changes = merged_graph(graph, fused)
+    >>> [node.name for node in merged.graph.nodes], changes["_1"]
+    (['input_1', 'evaluation_mode', '_0', '_1', '_2', 'output'], ('removed',))
+    """
+    old, new = ({node.name: node for node in gm.graph.nodes} for gm in (before, after))
+    sources = {name: new.get(name) or old[name] for name in merged_order(list(old), list(new))}
+    graph = fx.Graph()
+    copies: dict[str, fx.Node] = {}
+    for name, node in sources.items():
+        copy = copies[name] = graph.create_node(node.op, node.target, name=name, type_expr=node.type)
+        copy.name = name
+        copy.meta = dict(node.meta)
+    for name, node in sources.items():
+        copies[name].args = fx.map_arg(node.args, lambda argument: copies[argument.name])
+        copies[name].kwargs = fx.map_arg(node.kwargs, lambda argument: copies[argument.name])
+    merged = fx.GraphModule(_targets(before) | _targets(after), graph, type(after).__name__)
+    return merged, changes_between(before, after)
+
+
+def changes_between(before: fx.GraphModule, after: fx.GraphModule) -> dict[str, tuple[str, ...]]:
+    """Return, by name, what became of the nodes in which two graphs differ, as marks are."""
+    changes = graph_diff(before, after)["change"]
+    return {str(name): (str(change),) for name, change in changes.items()}
+
+
+def _targets(gm: fx.GraphModule) -> dict[str, Any]:
+    """Return the modules, parameters and other attributes that nodes refer to."""
+    targets = {str(node.target) for node in gm.graph.nodes if node.op in ("call_module", "get_attr")}
+    return {target: attrgetter(target)(gm) for target in targets}

@@ -1,0 +1,316 @@
+"""Rewrites of the raw tree of module calls that make it readable: hoisting, runs of repeats, stretches."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import numpy as np
+from torch import fx, nn
+
+from fxlab.drawing.hierarchy.placement import parameters_of
+from fxlab.drawing.hierarchy.wiring import Wiring
+
+LONGEST_LIST = 150
+"""Longer lists of children are cut into stretches."""
+STRETCH = 50
+LONGEST_RUN, SHORTER_RUN = 48, 32
+"""A run of more equal blocks than the first is cut into runs of the second."""
+FEWEST_EQUAL_NODES = 8
+"""Fewer equal nodes side by side are drawn one by one."""
+
+NUMBERED = re.compile(r"_\d+$")
+"""The end of a name that torch has made unlike the names before."""
+_WORDY = (float, str)
+"""Arguments that two equal nodes share."""
+_Signature = tuple[str, bytes, bytes, bytes]
+_INDEXED = re.compile(r"^(?P<prefix>(?:.*\.)?)(?P<index>\d+)(?P<call>(?:@\d+)?(?:~\d+)?)$", re.DOTALL)
+
+
+@dataclass(eq=False)
+class Draft:
+    """A group while it is being arranged."""
+
+    path: str
+    kind: Literal["root", "module", "repeat", "segment"]
+    class_name: str
+    label: str = ""
+    members: int = 1
+    children: list[Draft | fx.Node] = field(default_factory=list)
+    owners: dict[fx.Node, Draft] = field(default_factory=dict)
+    """Nodes that stand for a whole module call, and the call."""
+
+    def __post_init__(self) -> None:
+        self.label = self.label or short_name(self.path)
+
+
+def short_name(path: str) -> str:
+    """Return the last part of a path, together with the one before where the last is only a number."""
+    parts = path.rsplit(".", 2)
+    return ".".join(parts[-2:]) if parts[-1][:1].isdigit() else parts[-1]
+
+
+def hoist_single_nodes(draft: Draft) -> None:
+    """Replace module calls that made a single node by that node."""
+    for position, child in enumerate(draft.children):
+        if not isinstance(child, Draft):
+            continue
+        hoist_single_nodes(child)
+        if len(child.children) == 1 and isinstance(child.children[0], fx.Node):
+            node = child.children[0]
+            draft.children[position] = node
+            draft.owners[node] = child.owners.get(node, child)
+
+
+def fold_repeats(root: Draft, modules: dict[str, nn.Module]) -> Wiring:
+    """Fold consecutively numbered siblings of equal structure into runs, everywhere below ``root``.
+
+    Returns the wiring of all nodes below, which tells whether structures are equal.
+    """
+    nodes: list[fx.Node] = []
+    blocks: list[tuple[Draft, int, int]] = []
+    _collect(root, nodes, blocks)
+    wiring = Wiring(nodes)
+    words: dict[Any, int] = {}
+    spelled = np.zeros(len(nodes), dtype=np.int64)
+    for start, stop in _outermost(blocks):
+        spelled[start:stop] = [
+            words.setdefault(_word(node, modules), len(words)) for node in nodes[start:stop]
+        ]
+    # Two blocks have the same signature when they are drawn and wired alike.
+    signatures = {
+        draft: (draft.class_name, spelled[start:stop].tobytes(), *wiring.inside(start, stop))
+        for draft, start, stop in blocks
+    }
+    _fold(root, signatures)
+    return wiring
+
+
+def _collect(draft: Draft, nodes: list[fx.Node], blocks: list[tuple[Draft, int, int]]) -> None:
+    """Append the nodes below a group, and each numbered group with where its nodes start and stop."""
+    for child in draft.children:
+        if not isinstance(child, Draft):
+            nodes.append(child)
+            continue
+        start = len(nodes)
+        _collect(child, nodes, blocks)
+        if _INDEXED.match(child.path):
+            blocks.append((child, start, len(nodes)))
+
+
+def _outermost(blocks: Sequence[tuple[Draft, int, int]]) -> Iterator[tuple[int, int]]:
+    """Yield where the blocks that lie in no other start and stop; inner ones stand before outer ones."""
+    left = None
+    for _, start, stop in reversed(blocks):
+        if left is None or stop <= left:
+            yield start, stop
+            left = start
+
+
+def _word(node: fx.Node, modules: dict[str, nn.Module]) -> tuple[Any, ...]:
+    op: str = node.op
+    target: Any = node.target
+    if op in ("call_function", "call_method"):
+        target = _target_key(target)
+    elif op == "call_module":
+        module = modules.get(str(target))
+        shapes = () if module is None else tuple([tuple(p.shape) for p in parameters_of(module)])
+        target = (str(target).rpartition(".")[2], type(module).__name__, shapes)
+    elif op == "get_attr":
+        target = str(target).rpartition(".")[2]
+    else:
+        target = ""
+    scalars: tuple[float | str, ...] = ()
+    for argument in (*node.args, *node.kwargs.values()) if node.kwargs else node.args:
+        if isinstance(argument, _WORDY):
+            scalars += (argument,)
+    return op, target, scalars, result_signature(node)
+
+
+def _target_key(target: Any) -> Any:
+    """Return something equal for targets that read alike: an object that is called may be one of many."""
+    if isinstance(target, str) or hasattr(target, "__qualname__"):
+        return target
+    name = getattr(target, "__name__", None)
+    return target if name is None else (type(target), name)
+
+
+def result_signature(node: fx.Node) -> Any:
+    """Return something cheap that is equal for results of equal shape and dtype."""
+    value = node.meta.get("val", node.meta.get("tensor_meta"))
+    shape = getattr(value, "shape", None)
+    if shape is None:
+        return type(value).__name__
+    sizes = tuple(size if type(size) is int else _size_key(size) for size in shape)
+    return sizes, getattr(value, "dtype", None)
+
+
+def _size_key(size: Any) -> Any:
+    """Return a symbolic size's expression, which compares faster than it is printed."""
+    expression = getattr(getattr(size, "node", None), "expr", None)
+    return str(size) if expression is None else expression
+
+
+def _fold(draft: Draft, signatures: dict[Draft, _Signature]) -> None:
+    for child in draft.children:
+        if isinstance(child, Draft):
+            _fold(child, signatures)
+    replaced: dict[Draft, Draft | None] = {}
+    for run in _runs(draft, signatures):
+        folded = _run_draft(run)
+        replaced[run[0]] = folded
+        replaced |= dict.fromkeys(run[1:])
+    if replaced:
+        arranged: list[Draft | fx.Node] = []
+        for child in draft.children:
+            kept = replaced.get(child, child) if isinstance(child, Draft) else child
+            if kept is not None:
+                arranged.append(kept)
+        draft.children = arranged
+
+
+def _runs(draft: Draft, signatures: dict[Draft, _Signature]) -> list[list[Draft]]:
+    lists: dict[tuple[str, str], list[tuple[int, Draft]]] = {}
+    for child in draft.children:
+        if isinstance(child, Draft) and child in signatures and (match := _INDEXED.match(child.path)):
+            lists.setdefault((match["prefix"], match["call"]), []).append((int(match["index"]), child))
+    runs: list[list[Draft]] = []
+    for numbered in lists.values():
+        numbered.sort(key=lambda pair: pair[0])
+        run: list[Draft] = []
+        last = -2
+        for index, child in numbered:
+            if not (run and index == last + 1 and signatures[child] == signatures[run[0]]):
+                run = []
+                runs.append(run)
+            run.append(child)
+            last = index
+    return [run for run in runs if len(run) > 1]
+
+
+def _run_draft(run: list[Draft]) -> Draft:
+    """Return a run of blocks as one group; a long one as a run of shorter runs, to be opened one by one."""
+    parts = [(block, block, block) for block in run]
+    while len(parts) > LONGEST_RUN:
+        stretches = [parts[start : start + SHORTER_RUN] for start in range(0, len(parts), SHORTER_RUN)]
+        parts = [_span(stretch) for stretch in stretches]
+    return _span(parts)[0]
+
+
+def _span(parts: list[tuple[Draft, Draft, Draft]]) -> tuple[Draft, Draft, Draft]:
+    """Join groups, each with its first and last block."""
+    if len(parts) == 1:
+        return parts[0]
+    first_block, last_block = parts[0][1], parts[-1][2]
+    first, last = _INDEXED.match(first_block.path), _INDEXED.match(last_block.path)
+    assert first is not None
+    assert last is not None
+    name = short_name(first["prefix"].rstrip("."))
+    joined = Draft(
+        path=f"{first['prefix']}[{first['index']}-{last['index']}]{first['call']}",
+        kind="repeat",
+        class_name=first_block.class_name,
+        label=f"{name} {first['index']}–{last['index']}".strip(),  # noqa: RUF001
+        members=sum(part.members for part, _, _ in parts),
+        children=[part for part, _, _ in parts],
+    )
+    return joined, first_block, last_block
+
+
+def fold_equal_nodes(draft: Draft, modules: dict[str, nn.Module]) -> None:
+    """Fold nodes in a row that do the same side by side, such as the parts of a cache or of a split."""
+    arranged: list[Draft | fx.Node] = []
+    for row in _rows(draft.children):
+        first = row[0]
+        if isinstance(first, Draft):
+            fold_equal_nodes(first, modules)
+        if len(row) < FEWEST_EQUAL_NODES:
+            arranged += row
+            continue
+        for _, equal in itertools.groupby(row, lambda node: _word(node, modules)):  # type: ignore[arg-type]
+            nodes = [node for node in equal if isinstance(node, fx.Node)]
+            is_folded = len(nodes) >= FEWEST_EQUAL_NODES and not _read_each_other(nodes)
+            arranged += [_row_draft(draft, nodes)] if is_folded else nodes
+    draft.children = arranged
+
+
+def _rows(children: Sequence[Draft | fx.Node]) -> Iterator[list[Draft | fx.Node]]:
+    """Part a list where one child does not do the same as the one before, or reads it."""
+    row: list[Draft | fx.Node] = []
+    for child in children:
+        if row and not _is_beside(child, row[-1]):
+            yield row
+            row = []
+        row.append(child)
+    if row:
+        yield row
+
+
+def _is_beside(child: Draft | fx.Node, before: Draft | fx.Node) -> bool:
+    if isinstance(child, Draft) or isinstance(before, Draft):
+        return False
+    if child.op != before.op or child in before.users:
+        return False
+    is_same = child.op == "placeholder" or child.target is before.target
+    return is_same or _target_key(child.target) == _target_key(before.target)
+
+
+def _read_each_other(nodes: Sequence[fx.Node]) -> bool:
+    row = set(nodes)
+    return any(source in row for node in nodes for source in node.all_input_nodes)
+
+
+def _row_draft(draft: Draft, nodes: Sequence[fx.Node]) -> Draft:
+    made = _stretch_draft(draft, nodes, "row")
+    made.kind, made.members = "repeat", len(nodes)
+    made.class_name = NUMBERED.sub("", nodes[0].name)
+    return made
+
+
+def segment_long_lists(draft: Draft) -> None:
+    """Cut lists of children that no picture could show at once into stretches, and those again."""
+    for child in draft.children:
+        if isinstance(child, Draft):
+            segment_long_lists(child)
+    ends = {"placeholder", "output"}
+    level = 0
+    while len(draft.children) > LONGEST_LIST:
+        arranged: list[Draft | fx.Node] = []
+        stretch: list[Draft | fx.Node] = []
+        for child in draft.children:
+            if isinstance(child, fx.Node) and child.op in ends and len(arranged) < LONGEST_LIST // 3:
+                arranged.append(child)
+                continue
+            stretch.append(child)
+            if len(stretch) == STRETCH:
+                arranged.append(_stretch_draft(draft, stretch, level))
+                stretch = []
+        if stretch:
+            arranged.append(_stretch_draft(draft, stretch, level))
+        draft.children = arranged
+        level += 1
+
+
+def _stretch_draft(draft: Draft, stretch: Sequence[Draft | fx.Node], level: int | str) -> Draft:
+    first, last = _first_name(stretch[0]), _last_name(stretch[-1])
+    path = f"{draft.path}#{level}:{first}"
+    made = Draft(path=path, kind="segment", class_name="", label=f"{first} … {last}", children=[*stretch])
+    made.owners = {
+        node: owner for node in stretch if isinstance(node, fx.Node) and (owner := draft.owners.get(node))
+    }
+    return made
+
+
+def _first_name(child: Draft | fx.Node) -> str:
+    if isinstance(child, fx.Node):
+        return child.name
+    return child.label.partition(" … ")[0]
+
+
+def _last_name(child: Draft | fx.Node) -> str:
+    if isinstance(child, fx.Node):
+        return child.name
+    return child.label.rpartition(" … ")[2]

@@ -1,0 +1,299 @@
+"""A graph as a tree of module calls: the map that views are cut from."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Literal, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+from torch import fx, nn
+
+from fxlab.drawing.hierarchy.folding import (
+    Draft,
+    fold_equal_nodes,
+    fold_repeats,
+    hoist_single_nodes,
+    segment_long_lists,
+)
+from fxlab.drawing.hierarchy.placement import CALLS, Placement, parameters_of
+from fxlab.garbage import without_collecting
+
+_WITH_PARAMETERS = ("call_module", "get_attr")
+
+GroupKind = Literal["root", "module", "repeat", "segment"]
+
+
+class Leaf(NamedTuple):
+    """One node that is drawn as a box, with the ``get_attr`` nodes folded into it."""
+
+    # A tuple, as there is one for each node: a frozen dataclass takes four times as long to make.
+
+    name: str
+    node: fx.Node
+    path: str
+    """Path of the group that it lies in."""
+    position: int
+    """Place in the order of the tree; a group's leaves are consecutive."""
+    attributes: tuple[str, ...] = ()
+    """Names of the ``get_attr`` nodes that are drawn with this node."""
+    owner: str = ""
+    """Path of the module call that consists of this node alone, if there is one."""
+    owner_class: str = ""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of all nodes that the box stands for."""
+        return (self.name, *self.attributes)
+
+    @property
+    def id(self) -> str:
+        """Id of the box: derived from the name, the same in every stage of a session, safe in any markup."""
+        return f"n-{_digest(self.name)}"
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """A module call, a run of equal ones, or a stretch of a long list."""
+
+    path: str
+    """Unique: a module path (``encoder.layer.0``), with ``@1`` for a second call; ``""`` is the root;
+    ``encoder.layer.[0-11]`` is a run of repeats."""
+    label: str
+    """The short name: ``attention``, ``layer.0``, ``layer 0-11``."""
+    kind: GroupKind
+    class_name: str
+    children: tuple[Group | Leaf, ...] = field(repr=False)
+    start: int
+    stop: int
+    """Positions of its leaves: ``range(start, stop)``."""
+    nodes: int
+    """How many nodes it holds, ``get_attr`` nodes included."""
+    parameters: int
+    """How many parameter elements its nodes use."""
+    members: int = 1
+    """Of a run: how many equal blocks."""
+
+    @property
+    def id(self) -> str:
+        """Id of the box or cluster: derived from the path."""
+        return f"g-{_digest(self.path)}"
+
+
+@dataclass(frozen=True)
+class Hierarchy:
+    """A graph's tree of groups, with what views need to look up quickly.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from fxlab.drawing import build_hierarchy
+    >>> gm = torch.fx.symbolic_trace(torch.nn.Sequential(torch.nn.Linear(2, 3), torch.nn.ReLU()))
+    >>> [leaf.name for leaf in build_hierarchy(gm).leaves]
+    ['input_1', '_0', '_1', 'output']
+    """
+
+    root: Group
+    leaves: tuple[Leaf, ...] = field(repr=False)
+    """All leaves by position."""
+    modules: dict[str, nn.Module] = field(repr=False)
+    """The modules of the graph by path."""
+    edge_sources: npt.NDArray[np.int64] = field(repr=False)
+    edge_targets: npt.NDArray[np.int64] = field(repr=False)
+    """Positions of the leaves that each edge joins."""
+    names: tuple[str, ...] = field(repr=False)
+    """The names of all nodes in the order of the leaves."""
+    name_starts: list[int] = field(repr=False)
+    """Where the names of each leaf start, and where the last one's stop."""
+
+    @cached_property
+    def groups(self) -> dict[str, Group]:
+        """Every group by path, parents before children."""
+        return {group.path: group for group in _walk(self.root)}
+
+    @cached_property
+    def parents(self) -> dict[str, str]:
+        """Path of a group -> path of the group around it."""
+        return {
+            child.path: group.path
+            for group in self.groups.values()
+            for child in group.children
+            if isinstance(child, Group)
+        }
+
+    @cached_property
+    def position_of(self) -> dict[str, int]:
+        """Node name -> position of the leaf that draws it."""
+        return {name: leaf.position for leaf in self.leaves for name in leaf.names}
+
+    def names_in(self, item: Group | Leaf) -> tuple[str, ...]:
+        """Return the names of the nodes that a box draws."""
+        if isinstance(item, Leaf):
+            return item.names
+        return self.names[self.name_starts[item.start] : self.name_starts[item.stop]]
+
+    def ancestors(self, node_name: str) -> list[str]:
+        """Return the paths of the groups around a node, outermost first, without the root."""
+        path = self.leaves[self.position_of[node_name]].path
+        chain = []
+        while path:
+            chain.append(path)
+            path = self.parents[path]
+        return chain[::-1]
+
+
+def build_hierarchy(gm: fx.GraphModule) -> Hierarchy:
+    """Arrange the nodes of a graph by the module calls that made them.
+
+    Module calls are read from ``node.meta["nn_module_stack"]``; without it, from the targets of
+    ``call_module`` and ``get_attr`` nodes; nodes that have neither go to the group that holds both their
+    inputs and their users. Equal consecutive blocks (``layer.0`` to ``layer.11``) are folded into a run.
+
+    Parameters
+    ----------
+    gm
+        Any traced module. It is not changed; the hierarchy must be built anew after its graph changes.
+
+    Raises
+    ------
+    TypeError
+        If ``gm`` is not a ``torch.fx.GraphModule``.
+    """
+    if not isinstance(gm, fx.GraphModule):
+        raise TypeError(
+            f"build_hierarchy expected a torch.fx.GraphModule, got {type(gm).__name__}. "
+            "Trace the model first: fxlab.symbolic_trace(model)."
+        )
+    with without_collecting():
+        placement = Placement(gm)
+        root, folded = _plant(gm.graph, placement)
+        hoist_single_nodes(root)
+        wiring = fold_repeats(root, placement.modules)
+        fold_equal_nodes(root, placement.modules)
+        segment_long_lists(root)
+        freezer = _Freezer(folded, placement.modules)
+        frozen, _ = freezer.group(root)
+        leaves = tuple(freezer.leaves)
+        sources, targets = wiring.edges([leaf.node for leaf in leaves])
+        names, starts = tuple(freezer.names), freezer.name_starts
+        return Hierarchy(frozen, leaves, placement.modules, sources, targets, names, starts)
+
+
+def _plant(graph: fx.Graph, placement: Placement) -> tuple[Draft, dict[fx.Node, list[fx.Node]]]:
+    """Build the raw tree; also return which ``get_attr`` nodes are drawn with which reader."""
+    root = Draft(path="", kind="root", class_name="")
+    taken: dict[str, int] = {"": 1}
+    drafts: dict[tuple[str, ...], Draft] = {(): root}
+    folded: dict[fx.Node, list[fx.Node]] = {}
+    by_chain: dict[int, Draft] = {}
+    # A parameter that nothing reads is drawn with some node of its module.
+    unread = any(node.op == "get_attr" and not node.users for node in graph.nodes)
+    hosts = {placement.chains[n]: n for n in reversed(graph.nodes) if n.op in CALLS} if unread else {}
+    for node in graph.nodes:
+        if (
+            node.op == "get_attr"
+            and (host := _first_reader(node) or hosts.get(placement.chains[node])) is not None
+        ):
+            folded.setdefault(host, []).append(node)
+            continue
+        chain = placement.chains[node]
+        draft = by_chain.get(id(chain))
+        if draft is None:
+            draft = root
+            key: tuple[str, ...] = ()
+            for call in chain:
+                key = (*key, call.path)
+                if key not in drafts:
+                    number = taken[call.path] = taken.get(call.path, 0) + 1
+                    path = call.path if number == 1 else f"{call.path}~{number}"
+                    drafts[key] = Draft(path=path, kind="module", class_name=call.class_name)
+                    draft.children.append(drafts[key])
+                draft = drafts[key]
+            by_chain[id(chain)] = draft
+        draft.children.append(node)
+    return root, folded
+
+
+def _first_reader(node: fx.Node) -> fx.Node | None:
+    return next((user for user in node.users if user.op not in ("output", "get_attr")), None)
+
+
+class _Freezer:
+    """Makes groups and leaves of drafts, in the order of the tree."""
+
+    def __init__(self, folded: dict[fx.Node, list[fx.Node]], modules: dict[str, nn.Module]) -> None:
+        self._folded, self._modules = folded, modules
+        self.leaves: list[Leaf] = []
+        self.names: list[str] = []
+        self.name_starts = [0]
+
+    def group(self, draft: Draft) -> tuple[Group, dict[int, int]]:
+        """Return a group, and the elements of each parameter that its nodes use."""
+        start = len(self.leaves)
+        children: list[Group | Leaf] = []
+        sizes: dict[int, int] = {}
+        for child in draft.children:
+            if isinstance(child, Draft):
+                group, inner = self.group(child)
+                children.append(group)
+                sizes |= inner
+                continue
+            attributes = self._folded.get(child, [])
+            children.append(self._leaf(child, draft, attributes))
+            for node in (child, *attributes) if attributes else (child,):
+                if node.op in _WITH_PARAMETERS:
+                    sizes |= _parameter_sizes(node, self._modules)
+        group = Group(
+            path=draft.path,
+            label=draft.label,
+            kind=draft.kind,
+            class_name=draft.class_name,
+            children=tuple(children),
+            start=start,
+            stop=len(self.leaves),
+            nodes=self.name_starts[-1] - self.name_starts[start],
+            parameters=sum(sizes.values()),
+            members=draft.members,
+        )
+        return group, sizes
+
+    def _leaf(self, node: fx.Node, draft: Draft, attributes: list[fx.Node]) -> Leaf:
+        owner = draft.owners.get(node)
+        leaf = Leaf(
+            node.name,
+            node,
+            draft.path,
+            len(self.leaves),
+            tuple([attribute.name for attribute in attributes]) if attributes else (),
+            owner.path if owner else "",
+            owner.class_name if owner else "",
+        )
+        self.leaves.append(leaf)
+        self.names += leaf.names
+        self.name_starts.append(len(self.names))
+        return leaf
+
+
+def _parameter_sizes(node: fx.Node, modules: dict[str, nn.Module]) -> dict[int, int]:
+    """Return elements of each parameter that a node uses, by the parameter's identity: ties count once."""
+    if node.op == "call_module":
+        module = modules.get(str(node.target))
+        return {} if module is None else {id(p): p.numel() for p in parameters_of(module)}
+    path, _, name = str(node.target).rpartition(".")
+    parameter = getattr(modules.get(path), name, None)
+    return {id(parameter): parameter.numel()} if isinstance(parameter, nn.Parameter) else {}
+
+
+def _walk(group: Group) -> Iterator[Group]:
+    pending = [group]
+    while pending:
+        group = pending.pop()
+        yield group
+        pending.extend(child for child in reversed(group.children) if isinstance(child, Group))
+
+
+def _digest(text: str) -> str:
+    return hashlib.blake2s(text.encode("utf-8", "surrogatepass"), digest_size=6).hexdigest()

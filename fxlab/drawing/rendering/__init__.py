@@ -1,0 +1,1 @@
+"""From a view to a picture: boxes, DOT, Graphviz's layout, SVG."""

@@ -1,0 +1,199 @@
+"""Visible boxes with their words, sizes and marks: what both the DOT and the SVG are written from."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from fxlab.drawing.hierarchy.hierarchy import Group, Hierarchy, Leaf
+from fxlab.drawing.rendering.describe import is_plumbing, lines_of, says_what_the_title_says, title_of
+from fxlab.drawing.rendering.picture import BoxInfo, BoxKind
+from fxlab.drawing.rendering.typography import shorten, text_width
+from fxlab.drawing.view import Chip, View
+
+TITLE_SIZE, LINE_SIZE, CHIP_SIZE = 12.5, 10.5, 9.5
+TITLE_HEIGHT, LINE_HEIGHT, CHIP_HEIGHT = 17.0, 14.5, 15.0
+PADDING_X, PADDING_Y = 13.0, 8.0
+CHIP_GAP, CHIP_PADDING = 4.0, 7.0
+CHIP_ROWS_GAP = 4.0
+BADGE_GAP = 8.0
+TOGGLE_ROOM = 18.0
+CLUSTER_MARGIN = 30.0
+"""Room beside a cluster's title for its sign and its rounded corner."""
+LONGEST_TITLE, LONGEST_LINE, LONGEST_CHIP = 32, 40, 22
+CHIPS_PER_ROW, MOST_CHIPS = 3, 6
+
+Marks = Mapping[str, Sequence[str]]
+
+
+@dataclass(frozen=True, slots=True)
+class ChipBox:
+    """A chip where it is drawn; coordinates are relative to the top left corner of the box that reads it."""
+
+    info: BoxInfo
+    text: str
+    x: float
+    y: float
+    width: float
+
+
+@dataclass(frozen=True, slots=True)
+class Box:
+    """A box or the title of a cluster, ready to be drawn."""
+
+    info: BoxInfo
+    title: str
+    lines: tuple[str, ...]
+    badge: str
+    classes: str
+    width: float
+    height: float
+    text_top: float
+    """Height taken by chips above the title."""
+    chips: tuple[ChipBox, ...] = ()
+
+
+def make_boxes(view: View, marks: Marks, signatures: Sequence[str]) -> dict[str, Box]:
+    """Return every visible box and cluster of a view by id, in the order of the tree."""
+    index = {signature: number for number, signature in enumerate(signatures)}
+    boxes = {}
+    for item in [*view.clusters, *view.boxes]:
+        opened = isinstance(item, Group) and view.is_cluster(item)
+        box = make_box(item, view.hierarchy, marks, index, opened=opened)
+        boxes[item.id] = _with_chips(box, view.chips.get(item.id, ()))
+    return boxes
+
+
+def make_box(
+    item: Group | Leaf, hierarchy: Hierarchy, marks: Marks, index: Mapping[str, int], *, opened: bool = False
+) -> Box:
+    """Return a box as it is in every view, without chips; a group's ``opened`` box is the title of a cluster.
+
+    ``index`` numbers the signatures.
+    """
+    info = _info(item, hierarchy, marks, index, opened)
+    title = shorten(info.label, LONGEST_TITLE) or " "
+    lines = tuple(shorten(line, LONGEST_LINE) for line in info.details)
+    badge = f"{info.changed} changed" if info.changed and isinstance(item, Group) else ""
+    if info.kind == "cluster":
+        line = " · ".join(lines)
+        width = text_width(title, TITLE_SIZE, bold=True) + 8 + text_width(line, LINE_SIZE)
+        width += BADGE_GAP + text_width(badge, CHIP_SIZE, bold=True) + 14 if badge else 0
+        width += CLUSTER_MARGIN
+        return Box(info, title, (line,), badge, _classes(item, info), width, TITLE_HEIGHT + 4, 0.0)
+    if info.kind in ("placeholder", "output"):
+        lines = lines[-1:] if len(lines) > 1 else ()
+    elif lines and says_what_the_title_says(lines[0], title):
+        lines = lines[1:]
+    widths = [
+        text_width(title, TITLE_SIZE, bold=True) + _sign_room(info),
+        *(text_width(line, LINE_SIZE) for line in lines),
+    ]
+    if badge:
+        widths.append(text_width(badge, CHIP_SIZE, bold=True) + 16)
+    width = max(64.0, max(widths) + 2 * PADDING_X)
+    height = 2 * PADDING_Y + TITLE_HEIGHT + LINE_HEIGHT * len(lines)
+    height += CHIP_HEIGHT + 5 if badge else 0
+    if is_light(item):
+        height -= PADDING_Y
+    return Box(info, title, lines, badge, _classes(item, info), width, height, 0.0)
+
+
+def _with_chips(box: Box, chips: Sequence[Chip]) -> Box:
+    placed, chips_width, chips_height = _chips(chips, box.info.id)
+    if not placed:
+        return box
+    width = max(box.width, chips_width + _sign_room(box.info) + 2 * PADDING_X)
+    placed = tuple(
+        replace(chip, x=chip.x + (width - chips_width) / 2, y=chip.y + PADDING_Y - 1) for chip in placed
+    )
+    return replace(box, width=width, height=box.height + chips_height, text_top=chips_height, chips=placed)
+
+
+def _sign_room(info: BoxInfo) -> float:
+    return TOGGLE_ROOM if info.openable else 0.0
+
+
+def is_light(item: Group | Leaf) -> bool:
+    """Whether a box only carries sizes."""
+    return isinstance(item, Leaf) and is_plumbing(item.node)
+
+
+def _info(
+    item: Group | Leaf, hierarchy: Hierarchy, marks: Marks, index: Mapping[str, int], opened: bool
+) -> BoxInfo:
+    names = hierarchy.names_in(item)
+    changed = [name for name in names if marks.get(name)] if marks else []
+    return BoxInfo(
+        id=item.id,
+        kind=_kind(item, opened),
+        label=title_of(item),
+        path=item.path,
+        nodes=names,
+        details=lines_of(item, hierarchy.modules),
+        openable=isinstance(item, Group),
+        changed=len(changed),
+        marks=tuple(sorted({index[s] for name in changed for s in marks[name] if s in index})),
+    )
+
+
+def _kind(item: Group | Leaf, opened: bool) -> BoxKind:
+    if isinstance(item, Group):
+        if opened:
+            return "cluster"
+        return "repeat" if item.kind == "repeat" else "group"
+    if item.node.op == "placeholder":
+        return "placeholder"
+    return "output" if item.node.op == "output" else "op"
+
+
+def _classes(item: Group | Leaf, info: BoxInfo) -> str:
+    if isinstance(item, Group):
+        words = ["cluster fx-group" if info.kind == "cluster" else f"node fx-{info.kind}"]
+        if info.kind == "repeat":
+            words.append("fx-group")
+        if item.kind != "module":
+            words.append(f"fx-{item.kind}-group")
+    else:
+        words = ["node", "fx-op" if info.kind == "op" else f"fx-{info.kind}"]
+        if item.node.op not in ("placeholder", "output"):
+            words.append(f"fx-{item.node.op}")
+        if is_light(item):
+            words.append("fx-plumbing")
+    if info.changed:
+        words += ["fx-changed", *(f"fx-mark-{number}" for number in info.marks)]
+    return " ".join(words)
+
+
+def _chips(chips: Sequence[Chip], reader: str) -> tuple[tuple[ChipBox, ...], float, float]:
+    """Arrange chips in rows; return them with the width and height they take."""
+    texts = [
+        (_chip_info(chip, reader), shorten(chip.source.name, LONGEST_CHIP)) for chip in chips[:MOST_CHIPS]
+    ]
+    if len(chips) > MOST_CHIPS:
+        info, _ = texts[-1]
+        texts[-1] = (info, f"and {len(chips) - MOST_CHIPS + 1} more")
+    rows = [texts[start : start + CHIPS_PER_ROW] for start in range(0, len(texts), CHIPS_PER_ROW)]
+    if not rows:
+        return (), 0.0, 0.0
+    widths = [[text_width(text, CHIP_SIZE) + 2 * CHIP_PADDING for _, text in row] for row in rows]
+    totals = [sum(row) + CHIP_GAP * (len(row) - 1) for row in widths]
+    placed = []
+    for number, row in enumerate(rows):
+        x = (max(totals) - totals[number]) / 2
+        for (info, text), width in zip(row, widths[number], strict=True):
+            placed.append(ChipBox(info, text, x, number * (CHIP_HEIGHT + CHIP_ROWS_GAP), width))
+            x += width + CHIP_GAP
+    return tuple(placed), max(totals), len(rows) * (CHIP_HEIGHT + CHIP_ROWS_GAP) + 1
+
+
+def _chip_info(chip: Chip, reader: str) -> BoxInfo:
+    return BoxInfo(
+        id=f"chip-{chip.source.id[2:]}-{reader}",
+        kind="chip",
+        label=chip.source.name,
+        path=chip.source.path,
+        nodes=(chip.source.name,),
+        refers_to=chip.box.id,
+        belongs_to=reader,
+    )

@@ -1,0 +1,236 @@
+"""The words on a box: what a node or a group is called, does and returns."""
+
+from __future__ import annotations
+
+import builtins
+import operator
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import fx, nn
+
+from fxlab.drawing.hierarchy.folding import NUMBERED, short_name
+from fxlab.drawing.hierarchy.hierarchy import Group, Leaf
+from fxlab.values.nested import class_of
+from fxlab.values.tensors import known_number
+
+DTYPES = {
+    "float32": "f32", "float64": "f64", "float16": "f16", "bfloat16": "bf16", "int64": "i64", "int32": "i32",
+    "int16": "i16", "int8": "i8", "uint8": "u8", "complex64": "c64", "complex128": "c128",
+}  # fmt: skip
+"""What dtypes are called on boxes."""
+_PLUMBING = {"size", "dim", "numel", "stride"}
+_BINARY_SYMBOLS = {"add": "+", "sub": "−", "mul": "×", "truediv": "÷", "div": "÷"}  # noqa: RUF001
+
+
+def title_of(item: Group | Leaf) -> str:
+    """Return the name that a box is known by, complete."""
+    if isinstance(item, Group):
+        if item.kind == "repeat":
+            return f"{item.class_name or 'block'} × {item.members}"  # noqa: RUF001
+        return item.label
+    if item.owner:
+        return short_name(item.owner)
+    if item.node.op == "call_module":
+        return short_name(str(item.node.target))
+    if item.node.op == "placeholder":
+        return str(item.node.target)
+    return item.name
+
+
+def lines_of(item: Group | Leaf, modules: Mapping[str, nn.Module]) -> tuple[str, ...]:
+    """Return the lines under a box's title, complete."""
+    if isinstance(item, Group):
+        return _group_lines(item)
+    lines = [
+        _operation(item, modules),
+        "" if item.owner else _attributes_text(item.node),
+        result_text(item.node),
+    ]
+    return tuple(line for line in lines if line)
+
+
+def says_what_the_title_says(line: str, title: str) -> bool:
+    """Whether a line such as ``torch.add`` only repeats a title such as ``add_3``."""
+    called = line.removesuffix("()").rpartition(".")[2]
+    return called == NUMBERED.sub("", title)
+
+
+def _attributes_text(node: fx.Node) -> str:
+    """Return the parameters that a node reads itself."""
+    names = [
+        str(source.target).rpartition(".")[2] for source in node.all_input_nodes if source.op == "get_attr"
+    ]
+    return f"with {', '.join(names)}" if names else ""
+
+
+def _group_lines(group: Group) -> tuple[str, ...]:
+    count = counted(group.nodes, "node")
+    if group.parameters:
+        count += f" · {short_count(group.parameters)} params"
+    if group.kind == "repeat":
+        return (group.label, count)
+    return tuple(line for line in (group.class_name, count) if line)
+
+
+def counted(count: int, word: str) -> str:
+    """Return how many there are of what a word says."""
+    return f"{count:,} {word}{'' if count == 1 else 's'}"
+
+
+def short_count(count: int) -> str:
+    """Return a number of elements as people say it: ``7.1M``."""
+    for limit, unit in ((10**12, "T"), (10**9, "B"), (10**6, "M"), (10**3, "K")):
+        if count >= limit:
+            value = count / limit
+            return f"{value:.1f}{unit}" if value < 99.95 else f"{value:.0f}{unit}"
+    return str(count)
+
+
+def _operation(leaf: Leaf, modules: Mapping[str, nn.Module]) -> str:
+    node = leaf.node
+    if node.op == "call_module":
+        module = modules.get(str(node.target))
+        return f"call_module {node.target}" if module is None else module_text(module)
+    if node.op == "placeholder":
+        return "input"
+    if node.op == "output":
+        return ""
+    if node.op == "get_attr":
+        return f"get_attr {node.target}"
+    text = _call_text(node)
+    if not leaf.owner_class:
+        return text
+    function = text.partition(" ")[0].rpartition(".")[2].replace("_", "")
+    return (
+        leaf.owner_class if leaf.owner_class.lower().startswith(function) else f"{leaf.owner_class}: {text}"
+    )
+
+
+def _call_text(node: fx.Node) -> str:
+    if node.op == "call_function" and node.target is builtins.getattr:
+        return f".{node.args[1]}" if len(node.args) > 1 else "getattr"
+    arithmetic = _arithmetic(node)
+    if arithmetic:
+        return arithmetic
+    plain = [_number(a) for a in node.args[:6] if isinstance(a, bool | int | float)]
+    constants = ", ".join(plain[:4])
+    if node.op == "call_method":
+        return f".{node.target}({constants})"
+    name = function_name(node.target)
+    return f"{name} ({constants})" if constants else name
+
+
+def _arithmetic(node: fx.Node) -> str:
+    """Return the symbol and the number of arithmetic with a number; empty for anything else."""
+    symbol = _BINARY_SYMBOLS.get(getattr(node.target, "__name__", str(node.target)).partition(".")[0])
+    if symbol is None or len(node.args) < 2:
+        return ""
+    left, right = node.args[:2]
+    if isinstance(right, int | float):
+        return f"{symbol} {_number(right)}"
+    return f"{_number(left)} {symbol} …" if isinstance(left, int | float) else ""
+
+
+def function_name(target: Any) -> str:
+    """Return a short name of a function: ``add``, ``F.linear``, ``aten.mm``."""
+    if isinstance(target, str):
+        return target
+    if isinstance(target, torch._ops.OpOverload):
+        return str(target).removesuffix(".default")
+    name = getattr(target, "__name__", None) or type(target).__name__
+    module = getattr(target, "__module__", "") or ""
+    if module == "torch.nn.functional" or getattr(torch.nn.functional, str(name), None) is target:
+        return f"F.{name}"
+    if module in ("_operator", operator.__name__, builtins.__name__) or not module:
+        return str(name)
+    if module.startswith("torch._C") or module == "torch":
+        return f"torch.{name}"
+    return str(name)
+
+
+def _number(value: bool | int | float) -> str:
+    return f"{value:.5g}" if isinstance(value, float) else str(value)
+
+
+def module_text(module: nn.Module) -> str:
+    """Return a module's class and the arguments that people know it by: ``Conv2d 3→64 k7 s2``."""
+    name = type(module).__name__
+    for kinds, describe in _MODULE_WORDS:
+        if isinstance(module, kinds):
+            try:
+                return f"{name} {describe(module)}".rstrip()
+            except (AttributeError, TypeError, ValueError):  # a subclass that keeps its arguments elsewhere
+                return name
+    return name
+
+
+def _same(values: Any) -> str:
+    sizes = tuple(values) if isinstance(values, tuple | list) else (values,)
+    return str(sizes[0]) if len(set(sizes)) == 1 else "×".join(map(str, sizes))  # noqa: RUF001
+
+
+def _linear(module: Any) -> str:
+    return f"{module.in_features}→{module.out_features}"
+
+
+def _convolution(module: Any) -> str:
+    words = [f"{module.in_channels}→{module.out_channels}", f"k{_same(module.kernel_size)}"]
+    if _same(module.stride) != "1":
+        words.append(f"s{_same(module.stride)}")
+    if module.groups != 1:
+        words.append(f"g{module.groups}")
+    return " ".join(words)
+
+
+def _pooling(module: Any) -> str:
+    stride = _same(module.stride) if module.stride is not None else "1"
+    return f"k{_same(module.kernel_size)} s{stride}"
+
+
+_MODULE_WORDS: tuple[tuple[tuple[type[nn.Module], ...], Any], ...] = (
+    ((nn.Linear,), _linear),
+    ((nn.modules.conv._ConvNd,), _convolution),
+    ((nn.Embedding,), lambda m: f"{m.num_embeddings}×{m.embedding_dim}"),  # noqa: RUF001
+    ((nn.LayerNorm, nn.RMSNorm), lambda m: _same(m.normalized_shape)),
+    ((nn.GroupNorm,), lambda m: f"{m.num_groups} of {m.num_channels}"),
+    ((nn.modules.batchnorm._NormBase,), lambda m: str(m.num_features)),
+    ((nn.Dropout,), lambda m: f"p={m.p:g}"),
+    ((nn.MaxPool1d, nn.MaxPool2d, nn.MaxPool3d, nn.AvgPool2d), _pooling),
+    ((nn.modules.pooling._AdaptiveAvgPoolNd,), lambda m: f"→{_same(m.output_size)}"),
+)
+
+
+def result_text(node: fx.Node) -> str:
+    """Return shape and dtype of a node's result in the run that was traced; empty if unknown."""
+    value = node.meta.get("val")
+    if value is None:
+        value = node.meta.get("tensor_meta")
+    return _value_text(value) if value is not None and node.op != "output" else ""
+
+
+def _value_text(value: Any) -> str:
+    shape = getattr(value, "shape", None)
+    if shape is not None:
+        dtype = str(getattr(value, "dtype", "")).removeprefix("torch.")
+        sizes = "×".join(str(known_number(size)) for size in shape) or "scalar"  # noqa: RUF001
+        return f"{sizes} {DTYPES.get(dtype, dtype)}".rstrip()
+    if isinstance(value, list | tuple):
+        inner = list(dict.fromkeys(_value_text(v) for v in value if v is not None))
+        return f"{len(value)} × ({inner[0]})" if len(inner) == 1 else f"({len(value)} values)"  # noqa: RUF001
+    if isinstance(value, bool | int | float | torch.SymInt | torch.SymFloat | torch.SymBool):
+        return str(known_number(value))
+    return class_of(value).__name__
+
+
+def is_plumbing(node: fx.Node) -> bool:
+    """Whether a node only computes sizes: it is drawn light."""
+    if node.op not in ("call_function", "call_method"):
+        return False
+    value = node.meta.get("val")
+    if value is not None:
+        return isinstance(value, int | float | torch.SymInt | torch.SymFloat | torch.SymBool | torch.Size)
+    if node.target is builtins.getattr:
+        return len(node.args) > 1 and node.args[1] in ("shape", "dtype", "device")
+    return node.op == "call_method" and node.target in _PLUMBING

@@ -1,0 +1,278 @@
+"""A view in the DOT language: as a ``graphviz.Digraph`` for people, and as an outline for the layout."""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import zip_longest
+
+import graphviz
+
+from fxlab.drawing.hierarchy.hierarchy import Group, Leaf
+from fxlab.drawing.rendering.box import LINE_SIZE, TITLE_SIZE, Box, Marks, make_boxes
+from fxlab.drawing.rendering.paint import Legend, Painting, paint, paint_together
+from fxlab.drawing.rendering.palette import (
+    CLUSTER,
+    EDGE,
+    HEAT,
+    INK,
+    SOFT_INK,
+    Colours,
+    box_colours,
+    painted_colours,
+)
+from fxlab.drawing.rendering.typography import FONT
+from fxlab.drawing.view import View, VisibleEdge
+from fxlab.overlays import Overlay
+
+POINTS = 72.0
+HEADING_SIZE = 15.0
+
+_LAYOUT = {
+    "rankdir": "TB", "nodesep": "0.28", "ranksep": "0.36", "splines": "true", "nslimit": "2", "nslimit1": "1",
+    "maxiter": "8", "mclimit": "0.6", "pad": "0.15",
+}  # fmt: skip
+"""How Graphviz lays graphs out: within its limits, a graph of many boxes takes a bounded time."""
+_BOXES = {"shape": "box", "fixedsize": "true", "margin": "0", "penwidth": "1"}
+_LINES = {"arrowsize": "0.55", "penwidth": "1.1"}
+_CLUSTERS = {"labelloc": "t", "labeljust": "l", "margin": "14"}
+_SEVERAL = {"penwidth": "1.8"}
+
+
+def to_digraph(view: View, *, marks: Marks | None = None, overlay: Overlay | None = None) -> graphviz.Digraph:
+    """Write a view in the DOT language.
+
+    Parameters
+    ----------
+    view
+        What is visible.
+    marks
+        Node name -> signatures of the transformations that changed the node.
+    overlay
+        What to colour boxes by. The graph's label is a legend then.
+
+    Returns
+    -------
+    graphviz.Digraph
+        Its node names are the box ids; boxes have fixed sizes, so that the layout is the same on every
+        machine, whatever fonts it has.
+    """
+    marks = check_marks(marks)
+    painting = paint(view, overlay) if overlay is not None else None
+    return write_digraph(view, make_boxes(view, marks, signatures_of(marks)), painting)
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """A view beside others in one drawing."""
+
+    name: str
+    """The heading."""
+    view: View
+    marks: Marks
+
+
+def side_by_side(sides: Sequence[Side], overlays: Sequence[Overlay] = ()) -> graphviz.Digraph:
+    """Write views in the DOT language, from left to right as one graph, each in a cluster with a heading.
+
+    Parameters
+    ----------
+    sides
+        The views. Node names are the box ids after the number of the side.
+    overlays
+        One for each side, if boxes are coloured; all are painted on one scale.
+    """
+    views = [side.view for side in sides]
+    paintings = paint_together(list(zip(views, overlays, strict=True))) if overlays else []
+    graph = _new_digraph(paintings[0].legend if paintings else None)
+    # Each side is laid out alone; they are put in a row in the order of their numbers, aligned at the top.
+    graph.attr(pack="40", packmode=f"array_tu{len(sides)}")
+    for number, (side, painting) in enumerate(zip_longest(sides, paintings)):
+        boxes = make_boxes(side.view, side.marks, signatures_of(side.marks))
+        with graph.subgraph(name=f"cluster_side-{number}") as cluster:
+            heading = _font(side.name, HEADING_SIZE, INK, bold=True)
+            cluster.attr(
+                label=f"<{heading}>", labelloc="t", labeljust="c", style="rounded", color="transparent",
+                margin="18", sortv=str(number + 1),
+            )  # fmt: skip
+            _write_view(cluster, side.view, boxes, painting, f"side-{number}-")
+    return graph
+
+
+def check_marks(marks: Marks | None) -> Marks:
+    """Return the marks, or raise ``TypeError`` if they are not a mapping of names to lists of strings."""
+    if marks is None:
+        return {}
+    if not isinstance(marks, Mapping):
+        raise TypeError(f"marks expected a mapping of node name -> signatures, got {type(marks).__name__}.")
+    for name, signatures in marks.items():
+        if isinstance(signatures, str) or not isinstance(signatures, Iterable):
+            raise TypeError(
+                f"marks[{name!r}] expected a list of signatures, got {type(signatures).__name__}."
+            )
+    return marks
+
+
+def signatures_of(marks: Marks) -> tuple[str, ...]:
+    """Return the signatures in the order in which they first appear."""
+    return tuple(dict.fromkeys(s for signatures in marks.values() for s in sorted(signatures)))
+
+
+def write_digraph(view: View, boxes: Mapping[str, Box], painting: Painting | None = None) -> graphviz.Digraph:
+    """Write a view whose boxes are made already."""
+    graph = _new_digraph(painting.legend if painting else None)
+    _write_view(graph, view, boxes, painting)
+    return graph
+
+
+def outline(view: View, boxes: Mapping[str, Box]) -> str:
+    """Write what decides where boxes and lines lie, in the DOT language: sizes, and no words or colours.
+
+    Graphviz puts everything where it puts it for :func:`write_digraph`, in half the time.
+    """
+    lines = ["digraph {", f"graph [{_listed(_LAYOUT)}]", f"node [{_listed(_BOXES)}]"]
+    lines += [f"edge [{_listed(_LINES)}]", 'node [label=""]']
+    _outline_children(lines, view.hierarchy.root, view, boxes)
+    for edge in view.edges:
+        source, target = edge.source.id, edge.target.id
+        attributes = {"id": f"edge-{source}-{target}", **_line_attributes(edge)}
+        lines.append(f'"{source}" -> "{target}" [{_listed(attributes)}]')
+    return "\n".join([*lines, "}"])
+
+
+def _outline_children(lines: list[str], group: Group, view: View, boxes: Mapping[str, Box]) -> None:
+    for child in group.children:
+        box, name = boxes[child.id], child.id
+        if isinstance(child, Leaf) or not view.is_cluster(child):
+            lines.append(f'"{name}" [{_listed({"id": name, **_size(box)})}]')
+            continue
+        lines.append(f'subgraph "cluster_{name}" {{')
+        lines.append(f"graph [{_listed({'id': name, **_CLUSTERS})} label=<{_room(box, ' ')}>]")
+        _outline_children(lines, child, view, boxes)
+        lines.append("}")
+
+
+def _listed(attributes: Mapping[str, str]) -> str:
+    """Write attributes whose values need no escape: numbers, words and ids."""
+    return " ".join([f'{name}="{value}"' for name, value in attributes.items()])
+
+
+def _new_digraph(legend: Legend | None) -> graphviz.Digraph:
+    graph = graphviz.Digraph("fxlab", encoding="utf-8")
+    graph.attr(bgcolor="transparent", fontname=FONT, **_LAYOUT)
+    graph.attr("node", style="rounded,filled", fontname=FONT, **_BOXES)
+    graph.attr("edge", color=EDGE, **_LINES)
+    if legend is not None:
+        graph.attr(label=_legend_label(legend), labelloc="b", labeljust="l")
+    return graph
+
+
+def _write_view(
+    graph: graphviz.Digraph, view: View, boxes: Mapping[str, Box], painting: Painting | None, prefix: str = ""
+) -> None:
+    """Write boxes and edges into a graph, whose ids then begin with the prefix."""
+    colours = painting.colours if painting else {}
+    _write_children(graph, view.hierarchy.root, view, boxes, colours, prefix, depth=0)
+    for edge in view.edges:
+        source, target = prefix + edge.source.id, prefix + edge.target.id
+        graph.edge(source, target, id=f"edge-{source}-{target}", **_line_attributes(edge))
+
+
+def _write_children(
+    graph: graphviz.Digraph,
+    group: Group,
+    view: View,
+    boxes: Mapping[str, Box],
+    painted: Mapping[str, Colours],
+    prefix: str,
+    depth: int,
+) -> None:
+    for child in group.children:
+        box, name = boxes[child.id], prefix + child.id
+        if isinstance(child, Leaf) or not view.is_cluster(child):
+            graph.node(name, id=name, **_node_attributes(box, painted.get(child.id)))
+            continue
+        colours = CLUSTER[depth % 2]
+        with graph.subgraph(name=f"cluster_{name}") as inner:
+            inner.attr(
+                id=name, label=_cluster_label(box), style="rounded,filled", fillcolor=colours.fill,
+                color=colours.border, **_CLUSTERS, **{"class": box.classes},
+            )  # fmt: skip
+            _write_children(inner, child, view, boxes, painted, prefix, depth + 1)
+
+
+def _node_attributes(box: Box, paint: Colours | None) -> dict[str, str]:
+    colours = box_colours(box.classes) if paint is None else painted_colours(box.classes, paint)
+    dashes = {"style": "rounded,filled,dashed"} if colours.dashed else {}
+    return dashes | {
+        "label": _node_label(box, SOFT_INK if paint is None else INK),
+        "class": box.classes.removeprefix("node "),
+        "fillcolor": colours.fill,
+        "color": colours.border,
+        **_size(box),
+    }
+
+
+def _size(box: Box) -> dict[str, str]:
+    return {"width": f"{box.width / POINTS:.4f}", "height": f"{box.height / POINTS:.4f}"}
+
+
+def _line_attributes(edge: VisibleEdge) -> dict[str, str]:
+    return _SEVERAL if len(edge.leaves) > 1 else {}
+
+
+def _node_label(box: Box, soft_ink: str) -> str:
+    rows = []
+    if box.chips:
+        names = "  ".join(chip.text for chip in box.chips)
+        rows.append(_row(names, LINE_SIZE - 1, soft_ink))
+    rows.append(_row(box.title, TITLE_SIZE, INK, bold=True))
+    rows += [_row(line, LINE_SIZE, soft_ink) for line in box.lines]
+    if box.badge:
+        rows.append(_row(box.badge, LINE_SIZE, soft_ink, bold=True))
+    return f'<<TABLE BORDER="0" CELLBORDER="0" CELLSPACING="0" CELLPADDING="1">{"".join(rows)}</TABLE>>'
+
+
+def _cluster_label(box: Box) -> str:
+    words = [
+        _font(box.title, TITLE_SIZE, INK, bold=True),
+        _font("  " + " ".join(_rest(box)), LINE_SIZE, SOFT_INK),
+    ]
+    return f"<{_room(box, ''.join(words))}>"
+
+
+def _room(box: Box, words: str) -> str:
+    # A fixed size: the room for the title must not depend on the fonts of the machine.
+    return (
+        '<TABLE BORDER="0" CELLBORDER="0" CELLSPACING="0" CELLPADDING="0" FIXEDSIZE="TRUE" '
+        f'WIDTH="{box.width:.0f}" HEIGHT="{box.height:.0f}"><TR><TD ALIGN="LEFT">{words}</TD></TR></TABLE>'
+    )
+
+
+def _legend_label(legend: Legend) -> str:
+    rows = [f'<TR><TD COLSPAN="3" ALIGN="LEFT">{_font(legend.title, TITLE_SIZE, INK, bold=True)}</TD></TR>']
+    if legend.ends is not None:
+        low, high = (f"<TD>{_font(words, LINE_SIZE, INK)}</TD>" for words in legend.ends)
+        rows.append(f'<TR>{low}<TD BGCOLOR="{":".join(HEAT)}" WIDTH="140" HEIGHT="12"></TD>{high}</TR>')
+    rows += [
+        f'<TR><TD BGCOLOR="{colours.fill}" WIDTH="18"></TD>'
+        f'<TD COLSPAN="2" ALIGN="LEFT">{_font(words, LINE_SIZE, INK)}</TD></TR>'
+        for colours, words in legend.kinds
+    ]
+    return f'<<TABLE BORDER="0" CELLBORDER="0" CELLSPACING="3" CELLPADDING="1">{"".join(rows)}</TABLE>>'
+
+
+def _rest(box: Box) -> Sequence[str]:
+    return [*box.lines, box.badge] if box.badge else box.lines
+
+
+def _row(text: str, size: float, colour: str, *, bold: bool = False) -> str:
+    return f"<TR><TD>{_font(text, size, colour, bold=bold)}</TD></TR>"
+
+
+def _font(text: str, size: float, colour: str, *, bold: bool = False) -> str:
+    escaped = html.escape(text) or " "
+    if bold:
+        escaped = f"<B>{escaped}</B>"
+    return f'<FONT POINT-SIZE="{size}" COLOR="{colour}">{escaped}</FONT>'

@@ -1,0 +1,150 @@
+"""An overlay in colours: what each box of a view is filled with, and what that means.
+
+The twin of ``frontend/src/overlay.ts``, which paints the live picture.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from fxlab.drawing.rendering.palette import KINDS, PLAIN, Colours, heat_colours
+from fxlab.drawing.rendering.typography import shorten
+from fxlab.drawing.view import View
+from fxlab.overlays import Overlay, Value
+
+LONGEST_WORDS = 30
+"""Characters of a line of the legend."""
+_SMALLEST_LEVEL = 0.12
+"""Where orders of magnitude are coloured, the smallest number can still be told from zero."""
+_SCIENTIFIC_FROM, _SCIENTIFIC_BELOW = 10_000, 0.01
+_SECONDS = ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"))
+_BYTES = ((2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB"))
+_COUNTS = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
+
+
+@dataclass(frozen=True, slots=True)
+class Legend:
+    """What the colours of a painting mean."""
+
+    title: str
+    ends: tuple[str, str] | None
+    """Words at both ends of the scale; ``None`` if the values are kinds."""
+    kinds: tuple[tuple[Colours, str], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Painting:
+    """The colours of closed boxes by id, and what they mean."""
+
+    colours: Mapping[str, Colours]
+    legend: Legend
+
+
+def values_of(view: View, overlay: Overlay) -> dict[str, Value]:
+    """Return the value of each box and cluster of a view that has one, by id."""
+    items = [*view.clusters, *view.boxes]
+    values = {item.id: overlay.of(view.hierarchy.names_in(item)) for item in items}
+    return {box: value for box, value in values.items() if value is not None}
+
+
+def paint(view: View, overlay: Overlay) -> Painting:
+    """Return how an overlay paints the closed boxes of a view; open groups keep their colours."""
+    return paint_together([(view, overlay)])[0]
+
+
+def paint_together(sides: Sequence[tuple[View, Overlay]]) -> list[Painting]:
+    """Return how an overlay paints several views, for each of which it has its own values, on one scale."""
+    known = [_values_of_boxes(view, overlay) for view, overlay in sides]
+    values = [value for own in known for value in own.values()]
+    overlay = sides[0][1]
+    title = shorten(overlay.title, LONGEST_WORDS)
+    if overlay.is_numeric:
+        level, ends = _scale(overlay, [float(value) for value in values])
+        colours = [{box: heat_colours(level(float(value))) for box, value in own.items()} for own in known]
+        legend = Legend(title, ends)
+    else:
+        kinds = _kinds(map(str, values))
+        colours = [{box: _kind_colours(kinds.index(str(v))) for box, v in own.items()} for own in known]
+        legend = Legend(title, None, _kind_words(kinds))
+    return [
+        Painting({item.id: own.get(item.id, PLAIN) for item in view.boxes}, legend)
+        for (view, _), own in zip(sides, colours, strict=True)
+    ]
+
+
+def _values_of_boxes(view: View, overlay: Overlay) -> dict[str, Value]:
+    values = values_of(view, overlay)
+    return {item.id: values[item.id] for item in view.boxes if item.id in values}
+
+
+def _scale(overlay: Overlay, values: list[float]) -> tuple[Callable[[float], float], tuple[str, str]]:
+    """Return the level of a value, 0 to 1, and words for the ends.
+
+    Costs grow from nothing in proportion; errors lie orders of magnitude apart.
+    """
+    finite = [value for value in values if math.isfinite(value)]
+    low, high = min(finite, default=0.0), max(finite, default=0.0)
+    smallest = min((value for value in finite if value > 0), default=math.inf)
+
+    def words(*ends: float) -> tuple[str, str]:
+        first, last = (with_unit(end, overlay.unit) for end in ends)
+        return first, last
+
+    if overlay.combine == "sum" and low >= 0:
+        return lambda value: value / high if high else float(value > 0), words(0.0, high)
+    if low >= 0 and smallest < high:
+        span = math.log(high / smallest)
+
+        def magnitude(value: float) -> float:
+            if value <= 0:
+                return 0.0
+            return _SMALLEST_LEVEL + (1 - _SMALLEST_LEVEL) * math.log(value / smallest) / span
+
+        return magnitude, words(low, high)
+    return lambda value: (value - low) / (high - low) if high > low else float(value > 0), words(low, high)
+
+
+def _kinds(values: Iterable[str]) -> list[str]:
+    """Return the kinds, the most frequent first."""
+    counts = Counter(values)
+    return sorted(counts, key=lambda kind: (-counts[kind], kind))
+
+
+def _kind_colours(number: int) -> Colours:
+    return KINDS[min(number, len(KINDS) - 1)]
+
+
+def _kind_words(kinds: list[str]) -> tuple[tuple[Colours, str], ...]:
+    words = [shorten(kind, LONGEST_WORDS) for kind in kinds[: len(KINDS)]]
+    if len(kinds) > len(KINDS):
+        words[-1] = "others"
+    return tuple(zip(KINDS, words, strict=False))
+
+
+def with_unit(value: float, unit: str = "") -> str:
+    """Return a number as people read it, with its unit."""
+    if not math.isfinite(value):
+        return "NaN" if math.isnan(value) else "∞" if value > 0 else "−∞"  # noqa: RUF001
+    if unit == "s":
+        size, name = next(((s, name) for s, name in _SECONDS if value >= s), _SECONDS[-1])
+        return f"{_short(value / size)} {name}" if value else "0 s"
+    if unit == "B":
+        size, name = next(((s, name) for s, name in _BYTES if value >= s), (1, "B"))
+        return f"{_short(value / size) if size > 1 else _plain(value)} {name}"
+    if value.is_integer() and value >= _SCIENTIFIC_FROM:
+        size, name = next((s, name) for s, name in _COUNTS if value >= s)
+        return f"{_short(value / size)} {name}"
+    if value == 0 or _SCIENTIFIC_BELOW <= abs(value) < _SCIENTIFIC_FROM:
+        return _short(value, 4)
+    return f"{value:.2e}"
+
+
+def _short(value: float, digits: int = 3) -> str:
+    return _plain(float(f"{value:.{digits}g}"))
+
+
+def _plain(value: float) -> str:
+    return repr(value).removesuffix(".0")

@@ -1,0 +1,78 @@
+"""View -> SVG."""
+
+from __future__ import annotations
+
+from fxlab.drawing.rendering.box import Marks, make_boxes
+from fxlab.drawing.rendering.describe import result_text
+from fxlab.drawing.rendering.dot import check_marks, outline, signatures_of
+from fxlab.drawing.rendering.layout import TIMEOUT, lay_out
+from fxlab.drawing.rendering.paint import paint
+from fxlab.drawing.rendering.picture import EdgeInfo, Picture
+from fxlab.drawing.rendering.svg import write_svg
+from fxlab.drawing.view import View, VisibleEdge
+from fxlab.overlays import Overlay
+
+_FEW = 3
+
+
+def render(
+    view: View,
+    *,
+    marks: Marks | None = None,
+    signatures: tuple[str, ...] | None = None,
+    overlay: Overlay | None = None,
+    timeout: float = TIMEOUT,
+) -> Picture:
+    """Draw a view as SVG.
+
+    Parameters
+    ----------
+    view
+        What is visible.
+    marks
+        Node name -> signatures of the transformations that changed the node. Such nodes, and the groups that
+        hold them, are highlighted.
+    signatures
+        The signatures in the order that numbers them: a box changed by ``signatures[i]`` has the class
+        ``fx-mark-i``. By default, the order of their first appearance in ``marks``.
+    overlay
+        What to colour boxes by. The picture has a legend then.
+    timeout
+        Seconds after which the layout is given up.
+
+    Returns
+    -------
+    Picture
+        The SVG, and what each of its elements stands for. The same view and marks give the same SVG.
+
+    Raises
+    ------
+    fxlab.drawing.LayoutError
+        If Graphviz is missing, fails, takes too long or is cancelled.
+    """
+    if not isinstance(view, View):
+        raise TypeError(
+            f"render expected a View, got {type(view).__name__}: View.default(build_hierarchy(gm))."
+        )
+    marks = check_marks(marks)
+    order = signatures_of(marks) if signatures is None else tuple(signatures)
+    boxes = make_boxes(view, marks, order)
+    edges = {edge.id: edge for edge in map(_edge_info, view.edges)}
+    laid_out = lay_out(outline(view, boxes), "svg", timeout=timeout)
+    # Colours come after the layout, so that one layout does for all of them.
+    painting = paint(view, overlay) if overlay is not None else None
+    svg, width, height = write_svg(laid_out, boxes, edges, painting)
+    infos = {box.info.id: box.info for box in boxes.values()}
+    infos |= {chip.info.id: chip.info for box in boxes.values() for chip in box.chips}
+    return Picture(svg, infos, edges, order, width, height)
+
+
+def _edge_info(edge: VisibleEdge) -> EdgeInfo:
+    shapes = list(dict.fromkeys(filter(None, (result_text(leaf.node) for leaf in edge.leaves))))
+    return EdgeInfo(
+        id=f"edge-{edge.source.id}-{edge.target.id}",
+        source=edge.source.id,
+        target=edge.target.id,
+        nodes=tuple(leaf.name for leaf in edge.leaves),
+        label=", ".join(shapes) if len(shapes) <= _FEW else f"{len(edge.leaves)} values",
+    )

@@ -1,0 +1,299 @@
+"""A session as one HTML file that needs neither a kernel nor a network."""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import hashlib
+import html
+import json
+import os
+import uuid
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pandas as pd
+from torch import nn
+
+from fxlab._version import __version__
+from fxlab.checks import path_text
+from fxlab.html_report.front_end import FrontEndMissingError, front_end_file
+from fxlab.html_report.portable import PortableGraphs
+from fxlab.overlays import SOURCES, Overlay, Subject
+from fxlab.session import Session
+from fxlab.view_model.graph_view.scene import marks_of
+from fxlab.view_model.graph_view.stages import Stages
+from fxlab.view_model.pass_state import describe_error, explain_all, matched_nodes, pass_states, readable_name
+from fxlab.view_model.session_state import changed_nodes_state, judgement_state, model_name, outputs_state
+from fxlab.view_model.stage_tables import nodes_of_stages, summary_of_stages
+from fxlab.view_model.table_state import stages_state, table_state
+from fxlab.view_model.wire import to_json
+
+if TYPE_CHECKING:
+    from fxlab.transformations import Transformation
+
+_SUFFIXES = (".html", ".htm")
+
+ANY_TWO = 9
+"""Stages, the original included, of which any two can be compared. Of more, each can be compared with the
+stage below and with the original, so that a file grows with the number of stages and not with its square."""
+
+_PAGE = """<!DOCTYPE html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta http-equiv="Content-Security-Policy" content="{policy}">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<meta name="generator" content="fxlab {version}">
+<title>{title}</title>
+<style>{css}</style>
+</head>
+<body>
+<noscript>This report draws its graph with JavaScript, which is switched off.</noscript>
+<script type="application/json" id="fxlab-session">{data}</script>
+<script type="text/plain" id="fxlab-layout-worker">{worker}</script>
+<script>{script}</script>
+</body>
+</html>
+"""
+
+
+def report(
+    model_or_session: nn.Module | Session,
+    path: str | os.PathLike[str],
+    inputs: Any = None,
+    *,
+    passes: Sequence[Transformation] | None = None,
+    measure: bool = True,
+) -> Path:
+    """Write a session to one HTML file: the interactive graph of every stage, and the tables.
+
+    The file needs no kernel and no network, so it can be attached to a bug report or a CI run. Groups are
+    opened and closed, nodes searched and looked at as in :func:`fxlab.inspect`; transformations cannot be
+    switched, but each stage of the stack can be looked at, alone or beside another. It holds the names,
+    shapes and source lines of the model, and no weights.
+
+    Parameters
+    ----------
+    model_or_session
+        A model, which is traced; a ``torch.fx.GraphModule``; or a :class:`fxlab.Session`, whose
+        transformations that are on become the stages.
+    path
+        The file to write, ending in ``.html``. One that exists is replaced when the new one is complete.
+    inputs, passes
+        For a model, as for :func:`fxlab.inspect`.
+    measure
+        Whether to run the model for what takes many runs: the verdict (see :func:`fxlab.verdict`), and what
+        the nodes of each stage cost and how far off they are, by which the graph can be coloured.
+
+    Returns
+    -------
+    pathlib.Path
+        The file.
+
+    Raises
+    ------
+    TypeError
+        If the model is not a module, ``path`` no path, or ``inputs`` or ``passes`` are given together with a
+        session, which has its own.
+    ValueError
+        If ``path`` does not end in ``.html``.
+    OSError
+        If the file cannot be written, for example because its folder does not exist.
+    RuntimeError
+        If the package was installed without its front end.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> import torch
+    >>> from torch import nn
+    >>> from fxlab import Session
+    >>> model = torch.fx.symbolic_trace(nn.Sequential(nn.Linear(2, 3), nn.ReLU()))
+    >>> session = Session(model, torch.ones(1, 2))
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     report(session, f"{folder}/report.html").name
+    'report.html'
+    """
+    file = _checked_path(path)
+    session = _checked_session(model_or_session, inputs, passes)
+    _write(file, _page(session, measure))
+    return file
+
+
+def _checked_path(path: str | os.PathLike[str]) -> Path:
+    path_text(path, "path")
+    file = Path(path)
+    if file.suffix.lower() not in _SUFFIXES:
+        raise ValueError(f"path: expected a file that ends in .html, got {file.name!r}.")
+    if file.is_dir():
+        raise IsADirectoryError(f"path: {file} is a folder; give the name of a file in it.")
+    if not file.parent.is_dir():
+        raise FileNotFoundError(f"path: there is no folder {file.parent}; make it first.")
+    return file
+
+
+def _checked_session(
+    model_or_session: nn.Module | Session, inputs: Any, passes: Sequence[Transformation] | None
+) -> Session:
+    if isinstance(model_or_session, Session):
+        if inputs is not None or passes is not None:
+            raise TypeError(
+                "report got a Session together with inputs or passes, but a session has its own: "
+                "give them to fxlab.Session(model, inputs, passes=...)."
+            )
+        return model_or_session
+    if not isinstance(model_or_session, nn.Module):
+        raise TypeError(
+            "report expected a torch.nn.Module, a torch.fx.GraphModule or a fxlab.Session, "
+            f"got {type(model_or_session).__name__}."
+        )
+    return Session(model_or_session, inputs, passes=passes)
+
+
+def _page(session: Session, measure: bool) -> str:
+    files = ("report.js", "report.css", "layout_worker.js")
+    script, css, worker = texts = [front_end_file(name) for name in files]
+    for name, text in zip(files, texts, strict=True):
+        if not text:
+            raise FrontEndMissingError(name)
+    # Nothing is loaded from anywhere, and nothing runs but what is written here.
+    policy = "; ".join(
+        (
+            "default-src 'none'",
+            f"script-src {_digest(script)} 'wasm-unsafe-eval'",
+            f"style-src {_digest(css)}",
+            "worker-src blob:",
+            "img-src blob: data:",
+            "base-uri 'none'",
+            "form-action 'none'",
+        )
+    )
+    return _PAGE.format(
+        policy=policy,
+        version=__version__,
+        title=html.escape(f"{model_name(session)[:200]} · fxlab"),
+        css=css,
+        data=_embedded(_data(session, measure)),
+        worker=worker,
+        script=script,
+    )
+
+
+def _digest(text: str) -> str:
+    return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
+
+
+def _embedded(data: dict[str, Any]) -> str:
+    """Return JSON in which no text can end the element around it."""
+    text = json.dumps(data, separators=(",", ":"), allow_nan=False)
+    return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
+
+
+def _data(session: Session, measure: bool) -> dict[str, Any]:
+    explained = explain_all(session)
+    cards = pass_states(session, explained, marks_of(session.graph_module))
+    return {
+        **_graphs(session, explained, measure),
+        "stages": Stages(session).names,
+        "matches": matched_nodes(explained),
+        "passes": {
+            "passes": [card | {"error": ""} for card in cards],
+            "canUndo": False,
+            "canRedo": False,
+            "code": session.to_python(),
+            "fixed": True,
+        },
+        "tables": _tables(session, explained, measure),
+    }
+
+
+def _graphs(session: Session, explained: dict[str, pd.DataFrame | str], measure: bool) -> dict[str, Any]:
+    """Describe every stage, and what is different from others, as one graph and as two."""
+    graphs, stages = PortableGraphs(explained), Stages(session)
+    name = model_name(session)
+    for number, stage in enumerate(session.stages):
+        stages.go_to(number)
+        overlays = _overlays(Subject(stage, session.original, session.inputs), measure)
+        graphs.add(stages, name, overlays)
+        for before in _compared_with(number, len(session.stages)):
+            stages.go_to(number, before)
+            graphs.add(stages, name)
+            stages.go_to(number, before, beside=True)
+            graphs.add_beside(stages)
+    return graphs.data()
+
+
+def _compared_with(number: int, stages: int) -> list[int]:
+    """Return the numbers of the stages that a stage can be compared with."""
+    return list(range(number)) if stages <= ANY_TWO else sorted({0, number - 1}) if number else []
+
+
+def _overlays(subject: Subject, measure: bool) -> list[Overlay]:
+    """Measure what can be: a model may have no inputs or no weights."""
+    found = []
+    for source in SOURCES:
+        with contextlib.suppress(Exception):
+            found.append(source.overlay(subject, run=measure))
+    return found
+
+
+def _tables(session: Session, explained: dict[str, pd.DataFrame | str], measure: bool) -> dict[str, Any]:
+    outputs, more = outputs_state(session), []
+    if outputs["state"] == "ready" and measure:
+        try:
+            found = session.verdict()
+        except Exception as error:
+            more.append(_table("verdict", "Verdict", f"There is no verdict: {describe_error(error)}", None))
+        else:
+            outputs = outputs_state(session)
+            more.append(_table("verdict", "Verdict", judgement_state(found)["text"], found.table, "Output"))
+    more.append(_candidates(session, explained))
+    if session.applied:
+        summary, words = summary_of_stages(session, in_float64=measure)
+        more.append(_table("stages", "Stages", words, None) | {"table": stages_state(summary, "Stage")})
+        nodes, words = nodes_of_stages(session)
+        more.append(_table("nodes-by-stage", "Nodes by stage", words, nodes, "Node", jumps=True))
+    return {
+        "outputs": outputs | {"isFinal": True},
+        "nodes": changed_nodes_state(session),
+        "more": more,
+    }
+
+
+def _candidates(session: Session, explained: dict[str, pd.DataFrame | str]) -> dict[str, Any]:
+    """Return the ``explain`` frames of all passes as one table."""
+    parts = [
+        frame[["node", "matched", "reason"]].assign(pass_=readable_name(p))
+        for p in session.passes
+        if isinstance(frame := explained[p.signature], pd.DataFrame) and len(frame)
+    ]
+    if not parts:
+        return _table("candidates", "Candidates", "No pass found anything to change.", None)
+    frame = pd.concat(parts).set_index("node")[["pass_", "matched", "reason"]]
+    words = (
+        "What each pass would change (or has changed) on the stage it is applied to, and what not and why."
+    )
+    return _table("candidates", "Candidates", words, frame, "Node", jumps=True)
+
+
+def _table(
+    name: str, title: str, text: str, frame: pd.DataFrame | None, index: str = "", *, jumps: bool = False
+) -> dict[str, Any]:
+    table = None if frame is None else table_state(frame, index)
+    return {"name": name, "title": title, "text": to_json(text), "table": table, "jumps": jumps}
+
+
+def _write(file: Path, text: str) -> None:
+    """Write a file completely or not at all."""
+    unfinished = file.with_name(f".{file.name[:100]}.{uuid.uuid4().hex}")
+    try:
+        with unfinished.open("x", encoding="utf-8", newline="\n") as stream:
+            stream.write(text)
+            stream.flush()
+            os.fsync(stream.fileno())
+        unfinished.replace(file)
+    except BaseException:
+        unfinished.unlink(missing_ok=True)
+        raise

@@ -1,0 +1,1 @@
+"""Models as they are run: their state kept, their graph modules copied, their mode checked."""

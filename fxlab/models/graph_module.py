@@ -1,0 +1,412 @@
+"""What torch does not give of a ``GraphModule``: exact pickles, and copies that share their tensors.
+
+torch pickles a ``GraphModule`` as generated code and traces that code again on loading, which loses the names
+of the nodes and all of ``node.meta``, and with them every mark a transformation has left. A graph module that
+:func:`ensure_picklable` has been called on pickles its graph instead.
+"""
+
+import copy
+import functools
+import linecache
+import pickle
+import pkgutil
+import types
+import warnings
+import weakref
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, NamedTuple, SupportsIndex, TypeVar, cast
+
+import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.fx import Graph, GraphModule, Node
+from torch.fx import graph_module as graph_module_of_torch
+from torch.fx._graph_pickler import GraphPickler
+from torch.fx.experimental.symbolic_shapes import ShapeEnv
+
+from fxlab.values.pickling import for_protocol, is_picklable, picklable_entries
+from fxlab.values.tensors import same_bits
+
+_ROOT_HOOKS = (
+    "_forward_hooks",
+    "_forward_hooks_with_kwargs",
+    "_forward_hooks_always_called",
+    "_forward_pre_hooks",
+    "_forward_pre_hooks_with_kwargs",
+    "_backward_hooks",
+    "_backward_pre_hooks",
+)
+"""What ``GraphModule.__deepcopy__`` leaves behind of the module's own hooks."""
+
+_WITHOUT_PARTS = (
+    type,
+    types.FunctionType,
+    types.BuiltinFunctionType,
+    types.ModuleType,
+    Graph,
+    FakeTensorMode,
+    ShapeEnv,
+)
+"""What a deep copy shares, or copies without coming to a tensor of the model."""
+
+
+def check_lints(graph_module: GraphModule, argument: str) -> None:
+    """Refuse a graph that was broken before fxlab was called, so that no later failure is blamed for it.
+
+    Raises
+    ------
+    ValueError
+        If ``graph_module.graph.lint()`` raises.
+    """
+    try:
+        graph_module.graph.lint()
+    except Exception as error:
+        raise ValueError(
+            f"{argument}: its graph is broken, and was so before: {str(error).splitlines()[0]}. "
+            "graph.lint() tells where; mend that first."
+        ) from error
+
+
+def ensure_picklable(graph_module: GraphModule) -> None:
+    """Make ``pickle``, ``torch.save`` and ``copy.deepcopy`` keep the graph of a module exactly.
+
+    Nodes keep their names, order, targets, arguments and every entry of ``node.meta`` that can be pickled;
+    the same holds for ``graph_module.meta``. The change is in place and is inherited by copies.
+
+    Parameters
+    ----------
+    graph_module
+        The module. Its class changes to a subclass of the one it has; calling it twice does nothing more.
+
+    Examples
+    --------
+    >>> import pickle, torch
+    >>> traced = torch.fx.symbolic_trace(torch.nn.Sequential(torch.nn.ReLU()))
+    >>> next(iter(traced.graph.nodes)).meta["note"] = "kept"
+    >>> ensure_picklable(traced)
+    >>> next(iter(pickle.loads(pickle.dumps(traced)).graph.nodes)).meta["note"]
+    'kept'
+    """
+    # torch gives every GraphModule a class of its own, so changing its base concerns this module alone.
+    own_class = type(graph_module)
+    base = own_class.__bases__[0]
+    if not issubclass(base, _PicklesItsGraph):
+        own_class.__bases__ = (_picklable_class(base),)  # type: ignore[arg-type]
+
+
+def share_tensors_copy(
+    graph_module: GraphModule, *, own: Callable[[torch.Tensor], bool] = lambda tensor: False
+) -> GraphModule:
+    """Copy a module's structure, sharing its tensors.
+
+    Every submodule, the graph, its metadata and ``graph_module.meta`` are copied; every parameter, buffer and
+    constant is the same object in both. What one copy's structure goes through, the other never sees.
+
+    Parameters
+    ----------
+    graph_module
+        The module to copy; it is not changed.
+    own
+        Tells which tensors the copy gets copies of. Left out, none.
+
+    Returns
+    -------
+    torch.fx.GraphModule
+        The copy, of the same class name.
+    """
+    shared = {id(tensor): tensor for tensor in _tensors_of(graph_module) if not own(tensor)}
+    return _structural_copy(graph_module, shared)
+
+
+T = TypeVar("T")
+
+
+def deep_copy(value: T, memo: dict[int, Any] | None = None) -> T:
+    """Return ``copy.deepcopy`` of a graph or a graph module, without a warning of torch about itself.
+
+    How inputs and outputs of an exported graph are nested, it writes down in a class that it deprecates.
+    """
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", ".*LeafSpec", FutureWarning)
+        return copy.deepcopy(value, memo)
+
+
+def _structural_copy(graph_module: GraphModule, memo: dict[int, Any]) -> GraphModule:
+    result = deep_copy(graph_module, memo)
+    type(result).__name__ = type(graph_module).__name__
+    for name, value in vars(graph_module).items():
+        if name in _ROOT_HOOKS or name not in vars(result):
+            vars(result)[name] = copy.deepcopy(value, memo)
+    return result
+
+
+def changed_copy(
+    graph_module: GraphModule,
+    change: Callable[[GraphModule], GraphModule],
+    *,
+    writes_tensors: bool = True,
+) -> GraphModule:
+    """Apply a change to a copy of a module; the module itself and its tensors stay as they are.
+
+    Parameters
+    ----------
+    graph_module
+        The module to copy; whatever ``change`` does or raises, it is not changed.
+    change
+        Takes the copy and returns the changed module.
+    writes_tensors
+        Whether ``change`` may write into tensors in place. If so it gets tensors of its own, and those that
+        it leaves alone are replaced by the originals afterwards, so that the two modules share them.
+
+    Returns
+    -------
+    torch.fx.GraphModule
+        What ``change`` returned.
+    """
+    if not writes_tensors:
+        return change(share_tensors_copy(graph_module))
+    originals = list(_tensors_of(graph_module))
+    memo: dict[int, Any] = {}
+    result = change(_structural_copy(graph_module, memo))
+    twins = {id(memo[id(tensor)]): tensor for tensor in originals if id(tensor) in memo}
+    for module in result.modules():
+        holders: tuple[dict[str, Any], ...] = (module._parameters, module._buffers)
+        for holder in holders:
+            for name, tensor in holder.items():
+                original = twins.get(id(tensor))
+                if tensor is not None and original is not None and same_bits(tensor, original):
+                    holder[name] = original
+    return result
+
+
+@contextmanager
+def sources_bounded() -> Iterator[list[GraphModule]]:
+    """Let torch forget the sources of graph modules that are made, and dropped again, inside.
+
+    For tracebacks, torch keeps the source of every version of every graph module for as long as the process
+    lives, megabytes for a session that goes on. Those of the modules that are put into the list are forgotten
+    with the modules, the others at the end.
+    """
+    sources = getattr(graph_module_of_torch, "_loader", None)
+    kept: list[GraphModule] = []
+    known = set(getattr(sources, "eval_cache", ()))
+    try:
+        yield kept
+    finally:
+        new = set(getattr(sources, "eval_cache", ())) - known
+        for graph_module in kept:
+            code = type(graph_module).forward.__code__
+            if code.co_filename in new:
+                new.remove(code.co_filename)
+                weakref.finalize(code, _forget_source, code.co_filename).atexit = False
+        for filename in new:
+            _forget_source(filename)
+
+
+def _forget_source(filename: str) -> None:
+    graph_module_of_torch._loader.eval_cache.pop(filename, None)
+    linecache.cache.pop(filename, None)
+
+
+def _tensors_of(graph_module: GraphModule) -> Iterator[torch.Tensor]:
+    """Yield each tensor that a deep copy of a module would come to: in modules, containers and objects."""
+    seen: set[int] = set()
+    pending: list[Any] = [graph_module]
+    while pending:
+        value = pending.pop()
+        if id(value) in seen:
+            continue
+        seen.add(id(value))
+        if isinstance(value, torch.Tensor):
+            yield value
+            if value.is_leaf and value.grad is not None:
+                yield value.grad
+        else:
+            pending.extend(_parts(value))
+
+
+def _parts(value: Any) -> Iterable[Any]:
+    """Return the values directly inside another one."""
+    if isinstance(value, dict):
+        return value.values()
+    if isinstance(value, list | tuple | set | frozenset):
+        return value
+    if isinstance(value, types.MethodType):
+        return (value.__self__,)
+    if isinstance(value, _WITHOUT_PARTS):
+        return ()
+    slots = (name for cls in type(value).__mro__ for name in _slots(cls) if hasattr(value, name))
+    return (*getattr(value, "__dict__", {}).values(), *(getattr(value, name) for name in slots))
+
+
+def _slots(cls: type) -> tuple[str, ...]:
+    slots = vars(cls).get("__slots__", ())
+    names = (slots,) if isinstance(slots, str) else tuple(slots)
+    return tuple(name for name in names if isinstance(vars(cls).get(name), types.MemberDescriptorType))
+
+
+class _PicklesItsGraph:
+    """Mixed into a module's class by :func:`ensure_picklable`."""
+
+    def __reduce_ex__(self, protocol: SupportsIndex) -> tuple[Any, ...]:
+        graph_module = cast(GraphModule, self)
+        if local := next(_local_functions(graph_module), None):
+            raise pickle.PicklingError(
+                f"Cannot pickle {type(self).__name__}: its {local} is a function that no module has under "
+                "its name, so loading could not find it. Remove it; or, for a graph of torch.export, pickle "
+                "what fxlab.from_exported makes of the program, which needs no such functions."
+            )
+        base = next(
+            cls
+            for cls in type(self).__mro__
+            if issubclass(cls, GraphModule) and not issubclass(cls, _PicklesItsGraph)
+        )
+        state = {name: value for name, value in vars(self).items() if name != "_graph"}
+        state["meta"] = {key: value for key, value in graph_module.meta.items() if is_picklable(value)}
+        state["shape_env"] = None
+        graph = _GraphState.of(graph_module.graph, int(protocol))
+        return _new_picklable, (base, type(self).__name__), (state, graph)
+
+    def __setstate__(self, state: tuple[dict[str, Any], "_GraphState"]) -> None:
+        attributes, graph = state
+        vars(self).update(attributes)
+        cast(GraphModule, self).graph = graph.build()
+
+
+def _local_functions(graph_module: GraphModule) -> Iterator[str]:
+    """Yield where functions are that cannot be pickled: attributes and hooks of modules."""
+    for path, module in graph_module.named_modules():
+        for name, value in vars(module).items():
+            functions = value.values() if name.endswith("_hooks") and isinstance(value, dict) else (value,)
+            if any(callable(f) and not _is_found_by_name(f) for f in functions):
+                yield f"{path}.{name}" if path else name
+
+
+def _is_found_by_name(function: Any) -> bool:
+    if isinstance(function, types.MethodType):
+        name = getattr(function.__func__, "__name__", "")
+        return getattr(type(function.__self__), name, None) is function.__func__
+    return not isinstance(function, types.FunctionType) or is_picklable(function)
+
+
+@functools.cache
+def _picklable_class(base: type[GraphModule]) -> type[GraphModule]:
+    return type(base.__name__, (_PicklesItsGraph, base), {"__module__": base.__module__})
+
+
+def _new_picklable(base: type[GraphModule], class_name: str) -> GraphModule:
+    cls = _picklable_class(base)  # type: ignore[arg-type]
+    result = cls.__new__(cls)
+    type(result).__name__ = class_name
+    return result
+
+
+@dataclass(frozen=True)
+class _Reference:
+    """Stands for the node at ``index`` in pickled arguments."""
+
+    index: int
+
+
+@dataclass(frozen=True)
+class _FunctionName:
+    """Stands for a function that pickle cannot find by itself, as some of torch's builtins."""
+
+    name: str
+
+    def find(self) -> Any:
+        try:
+            return pkgutil.resolve_name(self.name)
+        except (AttributeError, ImportError, ValueError):
+            return None
+
+
+class _NodeState(NamedTuple):
+    op: str
+    name: str
+    target: Any
+    args: Any
+    kwargs: Any
+    type: Any
+    meta: dict[str, Any]
+
+
+class _GraphState(NamedTuple):
+    nodes: list[_NodeState]
+    codegen: Any
+    tracer_class: Any
+    values: bytes | None
+    """The fake tensors of ``meta["val"]`` by the index of their node, from torch's graph pickler."""
+
+    @classmethod
+    def of(cls, graph: Graph, protocol: int) -> "_GraphState":
+        references = {node: _Reference(index) for index, node in enumerate(graph.nodes)}
+
+        def refer(node: Node) -> Any:
+            return references[node]
+
+        nodes = [
+            _NodeState(
+                node.op,
+                node.name,
+                _target_state(node.target),
+                for_protocol(torch.fx.map_arg(node.args, refer), protocol),
+                for_protocol(torch.fx.map_arg(node.kwargs, refer), protocol),
+                for_protocol(node.type, protocol) if is_picklable(node.type) else None,
+                picklable_entries(node.meta, protocol),
+            )
+            for node in graph.nodes
+        ]
+        tracer_class = graph._tracer_cls if is_picklable(graph._tracer_cls) else None
+        return cls(nodes, graph._codegen, tracer_class, _fake_values_state(graph))
+
+    def build(self) -> Graph:
+        graph = Graph(tracer_cls=self.tracer_class)
+        nodes: list[Node] = []
+
+        def resolve(value: Any) -> Any:
+            return nodes[value.index] if isinstance(value, _Reference) else value
+
+        for state in self.nodes:
+            node = graph.create_node(
+                state.op,
+                state.target.find() if isinstance(state.target, _FunctionName) else state.target,
+                torch.fx.node.map_aggregate(state.args, resolve),
+                torch.fx.node.map_aggregate(state.kwargs, resolve),
+                state.name,
+                state.type,
+            )
+            node.meta = state.meta
+            nodes.append(node)
+        graph.set_codegen(self.codegen)
+        for index, value in _fake_values(self.values).items():
+            nodes[index].meta["val"] = value
+        return graph
+
+
+def _target_state(target: Any) -> Any:
+    if not callable(target) or is_picklable(target):
+        return target
+    found = _FunctionName(torch.fx.node._get_qualified_name(target))
+    if found.find() is not target:
+        raise pickle.PicklingError(f"cannot pickle the call of {found.name}: no module has it")
+    return found
+
+
+def _fake_values_state(graph: Graph) -> bytes | None:
+    values = {
+        index: node.meta["val"]
+        for index, node in enumerate(graph.nodes)
+        if "val" in node.meta and not is_picklable(node.meta["val"])
+    }
+    try:
+        return GraphPickler.dumps(values) if values else None
+    except Exception:  # shapes and dtypes are a help to the reader; a graph pickles without them
+        return None
+
+
+def _fake_values(state: bytes | None) -> dict[int, Any]:
+    if state is None:
+        return {}
+    return cast("dict[int, Any]", GraphPickler.loads(state, FakeTensorMode(shape_env=ShapeEnv())))

@@ -1,0 +1,369 @@
+"""The state of a model, kept while it runs and put back afterwards."""
+
+from __future__ import annotations
+
+import random
+import sys
+import warnings
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import nn
+from torch._subclasses.fake_tensor import FakeTensor
+from torch.overrides import TorchFunctionMode
+from torch.utils import _pytree as pytree
+from torch.utils._python_dispatch import _disable_current_modes
+
+from fxlab.interrupts import InterruptsHeld
+from fxlab.operators import is_in_place
+from fxlab.values.containers import contents, is_a, put_back
+from fxlab.values.nested import is_object
+from fxlab.values.tensors import same_bits, storage_of
+
+_REGISTRIES = vars(nn.Module()).keys() - {"training"}
+"""The attributes in which a module keeps parameters, buffers, submodules and hooks."""
+
+
+@contextmanager
+def state_kept(
+    model: nn.Module, *, values: bool = True, watch: bool = True, parameters: Iterable[torch.Tensor] = ()
+) -> Iterator[ModelState]:
+    """Put a model back, at the end, into the state in which it is now.
+
+    That is every attribute of each module, with the lists, dictionaries and objects in it; what tensors hold;
+    and random number generators. Buffers are copied at once. Parameters are copied only when a call of torch
+    is about to write into one, so that a large model is not copied to be run.
+
+    Parameters
+    ----------
+    model
+        The module whose tree is kept.
+    values
+        Whether to put back what tensors hold as well, for runs that compute on real tensors.
+    watch
+        Whether to look out for calls that write into parameters; costs some microseconds for each call.
+    parameters
+        Parameters that are known to be written, which are copied at once.
+
+    Yields
+    ------
+    ModelState
+        To be asked, before the end, what the run has written.
+    """
+    state = ModelState(model, values=values, parameters=parameters)
+    try:
+        with _ParameterWrites(state) if values and watch else nullcontext():
+            yield state
+    finally:
+        with InterruptsHeld():
+            state.put_back()
+
+
+@dataclass(frozen=True)
+class _Saved:
+    """What a tensor was."""
+
+    tensor: torch.Tensor
+    alias: torch.Tensor
+    """The same memory, also where ``.data`` is given other memory."""
+    values: torch.Tensor
+    version: int | None
+
+    @classmethod
+    def of(cls, tensor: torch.Tensor) -> _Saved:
+        with torch.no_grad(), _disable_current_modes():
+            version = None if tensor.is_inference() else tensor._version
+            return cls(tensor, tensor.detach(), tensor.detach().clone(), version)
+
+    @property
+    def is_moved(self) -> bool:
+        """Whether the tensor has other memory, or another shape, than it had."""
+        now, before = _geometry(self.tensor), _geometry(self.alias)
+        return now != before
+
+    def is_now(self, tensor: torch.Tensor) -> bool:
+        """Tell whether a tensor has the bits that this one had."""
+        if not _is_plain(tensor) or not _is_plain(self.tensor):
+            return tensor is self.tensor and tensor._version == self.version
+        return same_bits(tensor.detach(), self.values)
+
+    def put_back(self) -> None:
+        """Give the tensor its memory and its numbers back, if it has others."""
+        if self.is_moved:
+            self.tensor.data = self.alias
+        # Batch norm writes without counting a new version.
+        if not self.is_now(self.tensor):
+            self.alias.copy_(self.values)
+        if self.version is not None and self.tensor._version != self.version:
+            torch._C._autograd._unsafe_set_version_counter((self.tensor,), (self.version,))
+
+
+class ModelState:
+    """What a model was when this was made; see :func:`state_kept`."""
+
+    def __init__(self, model: nn.Module, *, values: bool, parameters: Iterable[torch.Tensor]) -> None:
+        self._model = model
+        self._values = values
+        self._namespaces: list[tuple[dict[str, Any], dict[str, Any]]] = []
+        self._containers: list[tuple[Any, Any]] = []
+        self._generators: list[Callable[[], object]] = []
+        self._saved: dict[int, _Saved] = {}
+        self._watched: dict[object, list[nn.Parameter]] = {}
+        self._gradients_wanted: list[tuple[torch.Tensor, bool]] = []
+        self._names: dict[str, torch.Tensor] = {}
+        self._versions: dict[str, int] = {}
+        self._seen: set[int] = set()
+        at_once = {id(parameter) for parameter in parameters}
+        for path, module in model.named_modules():
+            self._keep_module(path, module, at_once)
+
+    def is_watched(self, memory: object) -> bool:
+        """Tell whether a parameter that was not copied yet lies in some memory (see ``memory_of``)."""
+        return memory in self._watched
+
+    def save(self, memory: object) -> None:
+        """Copy the parameters that lie in some memory, before they are written."""
+        for parameter in self._watched.pop(memory, ()):
+            self._saved[id(parameter)] = _Saved.of(parameter)
+
+    @property
+    def copied_parameters(self) -> list[torch.Tensor]:
+        """The parameters that a call was about to write."""
+        tensors = (saved.tensor for saved in self._saved.values())
+        return [tensor for tensor in tensors if isinstance(tensor, nn.Parameter)]
+
+    def written(self) -> dict[str, torch.Tensor]:
+        """Return copies of the tensors that are not what they were, by the names that they have."""
+        found = {}
+        for name, tensor in self._names.items():
+            saved, now = self._saved.get(id(tensor)), value_at(self._model, name)
+            if isinstance(now, torch.Tensor) and saved is not None and not saved.is_now(now):
+                found[name] = now.detach().clone()
+        return found
+
+    def apart(self, tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+        """Return tensors, of those that lie in memory that will be written back copies."""
+        kept = {memory_of(saved.tensor) for saved in self._saved.values()}
+        return {
+            path: tensor.clone() if memory_of(tensor) in kept else tensor for path, tensor in tensors.items()
+        }
+
+    def put_back(self) -> None:
+        """Put everything back that is not what it was."""
+        for namespace, before in self._namespaces:
+            _put_back_namespace(namespace, before)
+        for container, before in self._containers:
+            put_back(container, before)
+        for put_generator_back in self._generators:
+            put_generator_back()
+        with torch.no_grad():
+            for saved in self._saved.values():
+                saved.put_back()
+        for tensor, requires_grad in self._gradients_wanted:
+            if tensor.requires_grad != requires_grad:
+                tensor.requires_grad_(requires_grad)
+        self._warn_of_lost_values()
+
+    def _warn_of_lost_values(self) -> None:
+        lost = [
+            name
+            for name, version in self._versions.items()
+            if id(self._names[name]) not in self._saved and self._names[name]._version != version
+        ]
+        if lost:
+            warnings.warn(
+                f"The run has written the parameter {lost[0]!r} where that could not be foreseen, such as in "
+                "compiled or scripted code; its former values are lost.",
+                RuntimeWarning,
+                stacklevel=2,
+            )
+
+    def _keep_module(self, path: str, module: nn.Module, at_once: set[int]) -> None:
+        prefix = f"{path}." if path else ""
+        self._seen.add(id(module))
+        self._keep_namespace(vars(module))
+        for name, value in vars(module).items():
+            if name in _REGISTRIES or name == "meta":
+                self._keep_container(value)
+            else:
+                self._keep(f"{prefix}{name}", value)
+        for name, buffer in module._buffers.items():
+            self._keep(f"{prefix}{name}", buffer)
+        for name, parameter in module._parameters.items():
+            if parameter is None or not self._values:
+                continue
+            self._names[f"{prefix}{name}"] = parameter
+            if id(parameter) in self._seen or not _has_values(parameter):
+                continue
+            self._seen.add(id(parameter))
+            self._gradients_wanted.append((parameter, parameter.requires_grad))
+            if not parameter.is_inference():
+                self._versions[f"{prefix}{name}"] = parameter._version
+            if id(parameter) in at_once:
+                self._saved[id(parameter)] = _Saved.of(parameter)
+            else:
+                self._watched.setdefault(memory_of(parameter), []).append(parameter)
+
+    def _keep_namespace(self, namespace: dict[str, Any]) -> None:
+        self._namespaces.append((namespace, dict(namespace)))
+
+    def _keep_container(self, value: Any) -> None:
+        if (before := contents(value)) is not None:
+            self._containers.append((value, before))
+
+    def _keep(self, name: str, value: Any) -> None:
+        """Keep an attribute, and what is inside of it."""
+        if is_a(value, torch.Tensor):
+            if self._values and _has_values(value):
+                self._names[name] = value
+                if id(value) not in self._saved:
+                    self._saved[id(value)] = _Saved.of(value)
+            return
+        if value is None or is_a(value, str, int, float, complex, bytes, nn.Module, type):
+            return
+        if id(value) in self._seen:
+            return
+        self._seen.add(id(value))
+        if (put_generator_back := _generator_state(value)) is not None:
+            self._generators.append(put_generator_back)
+        elif (items := value if is_a(value, tuple) else contents(value)) is not None:
+            self._keep_container(value)
+            for key, item in items if is_a(value, dict) else enumerate(items):
+                self._keep(f"{name}.{key}", item)
+        elif _holds_attributes(value):
+            self._keep_namespace(vars(value))
+            for attribute, item in vars(value).items():
+                self._keep(f"{name}.{attribute}", item)
+
+
+def _holds_attributes(value: Any) -> bool:
+    """Tell whether a value is an object of a model's own, whose attributes a run may change."""
+    try:
+        return is_object(value) and type(value).__module__.partition(".")[0] not in sys.stdlib_module_names
+    except Exception:  # its class may raise anything when asked, as a stand-in for a missing package does
+        return False
+
+
+def memory_of(tensor: torch.Tensor) -> object:
+    """Return what tensors have in common that lie in the same memory."""
+    try:
+        return storage_of(tensor)
+    except (NotImplementedError, RuntimeError):  # sparse tensors have none of their own
+        return id(tensor)
+
+
+class _ParameterWrites(TorchFunctionMode):
+    """Saves parameters before a call of torch writes into them."""
+
+    def __init__(self, state: ModelState) -> None:
+        super().__init__()
+        self._state = state
+        self._kinds: dict[Any, str] = {}
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        if not torch.compiler.is_compiling():
+            kind = self._kinds.get(func)
+            if kind is None:
+                kind = self._kinds.setdefault(func, _kind_of(func))
+            if kind == "writes" or (kind == "may write" and _is_asked_to_write(func, args, kwargs)):
+                self._save(args, kwargs)
+        return func(*args, **kwargs)
+
+    def _save(self, *values: Any) -> None:
+        for leaf in pytree.tree_leaves(values):
+            if isinstance(leaf, torch.Tensor):
+                self._state.save(memory_of(leaf))
+
+
+_GIVES_MEMORY_AWAY = frozenset(
+    {"__array__", "__dlpack__", "data_ptr", "numpy", "storage", "untyped_storage", "__set__", "__setitem__"}
+)
+"""What writes, or hands out memory that somebody may write unseen."""
+
+
+def _kind_of(function: Any) -> str:
+    """Tell whether a function ``writes`` its arguments, ``may write`` if it is asked to, or ``reads``."""
+    if isinstance(function, torch._ops.OpOverload):
+        return "writes" if function._schema.is_mutable else "reads"
+    if isinstance(function, torch._ops.OpOverloadPacket):
+        overloads = (getattr(function, name) for name in function._overload_names)
+        return "writes" if any(overload._schema.is_mutable for overload in overloads) else "reads"
+    name = str(getattr(function, "__name__", ""))
+    if name == "__get__":
+        return "reads"
+    holder = getattr(function, "__objclass__", torch.Tensor)
+    origin = getattr(function, "__module__", None) or holder.__module__
+    if name in _GIVES_MEMORY_AWAY or str(origin).partition(".")[0] != "torch":
+        return "writes"
+    if name == "requires_grad_":
+        return "reads"
+    return "writes" if is_in_place(name) else "may write"
+
+
+def _is_asked_to_write(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    """Tell whether an ``out``, a flag such as ``inplace`` or ``training``, or a ``max_norm`` is given."""
+    if kwargs.get("out") is not None:
+        return True
+    if any(value is True for value in (*args, *kwargs.values())):
+        return str(getattr(function, "__module__", "")).startswith("torch")
+    if str(getattr(function, "__name__", "")).startswith("embedding"):
+        return kwargs.get("max_norm", args[3] if len(args) > 3 else None) is not None
+    return False
+
+
+def _has_values(tensor: torch.Tensor) -> bool:
+    return not (tensor.is_meta or isinstance(tensor, FakeTensor) or nn.parameter.is_lazy(tensor))
+
+
+def _is_plain(tensor: torch.Tensor) -> bool:
+    return type(tensor) in (torch.Tensor, nn.Parameter, nn.Buffer)
+
+
+def _geometry(tensor: torch.Tensor) -> tuple[object, ...]:
+    if tensor.layout is not torch.strided:
+        return (tensor.shape,)
+    return memory_of(tensor), tensor.storage_offset(), tensor.shape, tensor.stride(), tensor.dtype
+
+
+def value_at(model: nn.Module, name: str) -> Any:
+    """Return what is at a name such as ``layers.0.cache.keys``, ``None`` if there is nothing."""
+    value: Any = model
+    for part in name.split("."):
+        if isinstance(value, dict):
+            value = value.get(part)
+        elif isinstance(value, list | tuple):
+            value = value[int(part)] if part.isdecimal() and int(part) < len(value) else None
+        else:
+            value = getattr(value, part, None)
+    return value
+
+
+def _generator_state(value: Any) -> Callable[[], object] | None:
+    """Return what puts a random number generator back, ``None`` if it is none."""
+    if is_a(value, torch.Generator):
+        state = value.get_state()
+        return lambda: value.set_state(state)
+    if is_a(value, random.Random):
+        numbers = value.getstate()
+        return lambda: value.setstate(numbers)
+    numpy_random = sys.modules.get("numpy.random")
+    if numpy_random is not None and is_a(value, numpy_random.RandomState):
+        old = value.get_state()
+        return lambda: value.set_state(old)
+    if numpy_random is not None and is_a(value, numpy_random.Generator):
+        bits = value.bit_generator.state
+        return lambda: setattr(value.bit_generator, "state", bits)
+    return None
+
+
+def _put_back_namespace(namespace: dict[str, Any], before: dict[str, Any]) -> None:
+    is_same = list(namespace) == list(before) and all(namespace[key] is before[key] for key in namespace)
+    if not is_same:
+        namespace.clear()
+        namespace.update(before)

@@ -1,0 +1,191 @@
+"""Running a model for a comparison: same inputs, same random numbers, nothing left behind."""
+
+import inspect
+import random
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any, TypeAlias, TypeVar
+
+import torch
+from torch.fx import GraphModule, Node
+from torch.utils import _pytree as pytree
+
+from fxlab.interrupts import RestoringStack
+from fxlab.values.nested import is_object, map_tensors, parted, put_together
+
+_DERIVATIVES = (torch.autograd.grad, torch.autograd.backward, "backward", "requires_grad_")
+
+Inputs: TypeAlias = Mapping[str, Any] | tuple[Any, ...] | list[Any] | torch.Tensor
+"""What a model is called with: keyword arguments, positional arguments, or one tensor."""
+
+T = TypeVar("T")
+
+
+def checked_module(model: Any, name: str) -> torch.nn.Module:
+    """Return ``model``, or raise the ``TypeError`` that says which argument is no module."""
+    if not isinstance(model, torch.nn.Module):
+        raise TypeError(
+            f"{name}: expected a torch.nn.Module or GraphModule, got {type(model).__name__}. "
+            "Load or build the model first."
+        )
+    return model
+
+
+@contextmanager
+def generators_kept() -> Iterator[None]:
+    """Put the random number generators back at the end: torch's, Python's and NumPy's.
+
+    Those of torch are the one of the CPU and those of all CUDA devices, if anything has used CUDA.
+    """
+    numpy_random = sys.modules.get("numpy.random")
+    numbers, drawn = random.getstate(), numpy_random and numpy_random.get_state()
+    with torch.random.fork_rng(devices=cuda_devices_in_use()):
+        try:
+            yield
+        finally:
+            random.setstate(numbers)
+            if numpy_random is not None:
+                numpy_random.set_state(drawn)
+
+
+def seed_generators(seed: int) -> None:
+    """Seed the generators that :func:`generators_kept` keeps.
+
+    ``torch.manual_seed`` is not used: it also notes who called it, which takes longer than many a node.
+    """
+    torch.default_generator.manual_seed(seed)
+    for device in cuda_devices_in_use():
+        torch.cuda.default_generators[device].manual_seed(seed)
+    random.seed(seed)
+    if (numpy_random := sys.modules.get("numpy.random")) is not None:
+        numpy_random.seed(seed)
+
+
+def cuda_devices_in_use() -> list[int]:
+    """Return all CUDA devices, or none as long as nothing has used CUDA."""
+    in_use: bool = torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
+    return list(range(torch.cuda.device_count())) if in_use else []
+
+
+def run(model: Callable[..., Any], inputs: Inputs, *, seed: int = 0) -> Any:
+    """Call a model on copies of its inputs with a fixed seed, and without gradients unless it needs them.
+
+    Parameters
+    ----------
+    model
+        The module, or what calls it, in the mode (training or not) that it is in.
+    inputs
+        Keyword arguments (a mapping), positional arguments (a tuple or list) or one tensor. Tensors are
+        cloned, so that a model that writes into its inputs does not change the next run.
+    seed
+        For dropout and the like; the generators of the caller are left as they were.
+
+    Returns
+    -------
+    Any
+        The output of the model.
+
+    Raises
+    ------
+    TypeError
+        If ``inputs`` is none of these.
+    """
+
+    def once(gradients: AbstractContextManager[Any]) -> Any:
+        args, kwargs = call_arguments(inputs)
+        with RestoringStack(gradients, generators_kept()):
+            seed_generators(seed)
+            return detached(model(*args, **kwargs))
+
+    return with_gradients_if_needed(model, once)
+
+
+def with_gradients_if_needed(model: Any, call: Callable[[AbstractContextManager[Any]], T]) -> T:
+    """Call something that runs a model without gradients, and anew with them if it turns out to need them."""
+    try:
+        return call(gradients_for(model))
+    except RuntimeError as error:
+        if "does not require grad" not in str(error):
+            raise
+    # It takes derivatives of what it computes itself, as a force field does.
+    return call(torch.enable_grad())
+
+
+def gradients_for(model: Any) -> AbstractContextManager[Any]:
+    """Return a context without gradients, or with them if a graph takes derivatives itself."""
+    nodes = model.graph.nodes if isinstance(model, GraphModule) else ()
+    return torch.enable_grad() if any(map(takes_derivatives, nodes)) else torch.no_grad()
+
+
+def takes_derivatives(node: Node) -> bool:
+    """Tell whether a node needs what it reads to have a history."""
+    return node.target in _DERIVATIVES
+
+
+def detached(value: Any) -> Any:
+    """Return a nested value whose tensors have no history."""
+    return pytree.tree_map(_without_history, value)
+
+
+def call_arguments(inputs: Inputs) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Return copies of inputs as positional and keyword arguments; ``TypeError`` if they are neither."""
+    return given_arguments(inputs, copied=True)
+
+
+def given_arguments(inputs: Inputs, *, copied: bool = False) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Return inputs, or copies, as positional and keyword arguments; ``TypeError`` if they are neither."""
+    if not isinstance(inputs, Mapping | tuple | list | torch.Tensor):
+        raise TypeError(
+            "inputs: expected a mapping of keyword arguments, a tuple of positional arguments or one tensor, "
+            f"got {type(inputs).__name__}"
+        )
+    given = pytree.tree_map(_copied, inputs) if copied else inputs
+    if isinstance(given, Mapping):
+        return (), dict(given)
+    return ((given,) if isinstance(given, torch.Tensor) else tuple(given)), {}
+
+
+def named_arguments(
+    model: torch.nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Return arguments by the names that the model has for them, or by their places where it has none."""
+    if isinstance(model, torch.fx.GraphModule):
+        _ = model.code  # Dynamo's are compiled when they are needed, and have a signature from then on
+    try:
+        places = inspect.signature(model.forward).bind_partial(*args).arguments
+    except (TypeError, ValueError):
+        places = {str(place): value for place, value in enumerate(args)}
+    return {**places, **kwargs}
+
+
+def placeholder_values(graph_module: GraphModule, inputs: Inputs) -> tuple[Any, ...]:
+    """Return copies of the values of the placeholders, in their order."""
+    return bound_values(graph_module, *call_arguments(inputs))
+
+
+def bound_values(graph_module: GraphModule, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
+    """Return the values of the placeholders, in their order."""
+    try:
+        bound = inspect.signature(graph_module.forward).bind(*args, **kwargs)
+    except TypeError as error:
+        raise ValueError(f"it does not take these inputs: {error}") from error
+    bound.apply_defaults()
+    return (*bound.args, *bound.kwargs.values())
+
+
+def _without_history(leaf: Any) -> Any:
+    if isinstance(leaf, torch.Tensor):
+        return leaf.detach()
+    return (
+        put_together(map_tensors(lambda _, tensor: tensor.detach(), parted(leaf)))
+        if is_object(leaf)
+        else leaf
+    )
+
+
+def _copied(leaf: Any) -> Any:
+    """Return a copy of a tensor, or of an object such as a cache, which a model may write into."""
+    if not isinstance(leaf, torch.Tensor) and not is_object(leaf):
+        return leaf
+    return put_together(map_tensors(lambda _, tensor: tensor.clone(), parted(leaf)))

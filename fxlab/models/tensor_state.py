@@ -1,0 +1,101 @@
+"""Whether tensors are as they were, told by torch's version counters and not by a copy of their values."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+from torch import nn
+from torch._subclasses.fake_tensor import FakeTensor
+
+from fxlab.values.tensors import bits_of, inner_tensors
+
+_SMALL = 1 << 14
+"""The most bytes of a tensor that is compared bit by bit: a counter that was put back is no change."""
+
+
+@dataclass(frozen=True, eq=False)
+class TensorState:
+    """A tensor at one moment: its object, version, memory, dtype and shape.
+
+    Torch does not count what is written through ``tensor.data`` or a NumPy array that shares its memory.
+    """
+
+    tensor: torch.Tensor
+    version: int
+    place: tuple[object, ...]
+    bits: torch.Tensor | None
+    inner: tuple[TensorState, ...]
+
+    @classmethod
+    def of(cls, tensor: torch.Tensor, *, keep_small: bool = False) -> TensorState:
+        """Note the state of a tensor, with its bits if it is small and they are to be kept."""
+        inner = tuple(cls.of(part, keep_small=keep_small) for part in inner_tensors(tensor).values())
+        has_bits = keep_small and not (inner or tensor.is_meta or isinstance(tensor, FakeTensor))
+        is_small = has_bits and tensor.layout is torch.strided and tensor.numel() * tensor.itemsize <= _SMALL
+        return cls(
+            tensor, _version(tensor), _place(tensor), bits_of(tensor).clone() if is_small else None, inner
+        )
+
+    def is_of(self, tensor: torch.Tensor | None) -> bool:
+        """Tell whether a tensor is the one that was noted, and as it was then."""
+        if tensor is not self.tensor or tensor is None or _place(tensor) != self.place:
+            return False
+        parts = list(inner_tensors(tensor).values())
+        if len(parts) != len(self.inner) or not all(map(TensorState.is_of, self.inner, parts)):
+            return False
+        if _version(tensor) == self.version:
+            return True
+        return self.bits is not None and torch.equal(self.bits, bits_of(tensor))
+
+
+class ModuleState:
+    """The tensors and modes of a module and its submodules at one moment.
+
+    Parameters
+    ----------
+    module
+        The module.
+    """
+
+    def __init__(self, module: nn.Module) -> None:
+        self._module = module
+        self._tensors = {key: TensorState.of(tensor, keep_small=True) for key, tensor in _tensors(module)}
+        self._modes = _modes(module)
+
+    def changed(self) -> list[str]:
+        """Return the paths of tensors that were replaced or written, and of modules in another mode."""
+        now = dict(_tensors(self._module))
+        paths = [path for path, state in self._tensors.items() if not state.is_of(now.get(path))]
+        paths += now.keys() - self._tensors.keys()
+        modes = _modes(self._module)
+        return paths + [path for path in modes if self._modes.get(path, modes[path]) != modes[path]]
+
+    def written(self, *, apart_from: ModuleState) -> list[str]:
+        """Return the paths of tensors that were written in place, but for those of another module."""
+        others = {id(state.tensor) for state in apart_from._tensors.values()}
+        own = ((path, state) for path, state in self._tensors.items() if id(state.tensor) not in others)
+        return [path for path, state in own if not state.is_of(state.tensor)]
+
+
+def _tensors(module: nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
+    for path, child in module.named_modules():
+        for holder in (child._parameters, child._buffers, vars(child)):
+            for name, value in holder.items():
+                if isinstance(value, torch.Tensor):
+                    yield f"{path}.{name}" if path else name, value
+
+
+def _modes(module: nn.Module) -> dict[str, bool]:
+    return {path: child.training for path, child in module.named_modules()}
+
+
+def _version(tensor: torch.Tensor) -> int:
+    return -1 if tensor.is_inference() else tensor._version
+
+
+def _place(tensor: torch.Tensor) -> tuple[object, ...]:
+    is_plain = tensor.layout is torch.strided and not tensor.is_meta and not isinstance(tensor, FakeTensor)
+    memory = (tensor.data_ptr(), tensor.stride()) if is_plain and not inner_tensors(tensor) else None
+    return tensor.device, tensor.dtype, tensor.layout, tuple(tensor.shape), tensor.requires_grad, memory

@@ -1,0 +1,128 @@
+"""The inputs of a trace: bound to the parameters of ``forward``, checked, and made fake."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import nn
+
+from fxlab.values.nested import ObjectParts, Path, has_parts, map_tensors, parted, put_together
+
+_CONSTANT = (type(None), bool, int, float, complex, str, torch.dtype, torch.device)
+
+
+@dataclass(frozen=True)
+class Argument:
+    """One input of a model."""
+
+    name: str
+    """The parameter of ``forward``, or ``args_0`` and so on for what ``*args`` takes."""
+    value: Any
+    by_keyword: bool
+    default: Any = inspect.Parameter.empty
+    """The model's own default."""
+
+    @property
+    def placeholder_default(self) -> tuple[Any, ...]:
+        """Return the model's own default as the ``args`` of a placeholder, empty if a graph cannot have it.
+
+        The held value is never the default: a call that leaves it out would compute another function. There
+        is none for a tensor either, as the nodes were recorded for one.
+        """
+        return (self.default,) if self.is_constant and _is_constant(self.default) else ()
+
+    @property
+    def is_constant(self) -> bool:
+        """Whether there is neither tensor nor object inside, so that the trace holds the value fixed."""
+        return not has_parts(self.value)
+
+
+def bound_arguments(model: nn.Module, inputs: Any) -> tuple[Argument, ...]:
+    """Bind inputs to the parameters of ``model.forward``.
+
+    Parameters
+    ----------
+    model
+        The module.
+    inputs
+        Keyword arguments (a mapping), positional arguments (a tuple or list) or one tensor.
+
+    Raises
+    ------
+    TypeError
+        If inputs are none of these, do not fit the signature, or hold what a graph cannot take apart.
+    """
+    if isinstance(inputs, torch.Tensor):
+        inputs = (inputs,)
+    if not isinstance(inputs, Mapping | tuple | list):
+        raise TypeError(
+            "inputs: expected a mapping of keyword arguments, a tuple of positional arguments or one tensor, "
+            f"got {type(inputs).__name__}"
+        )
+    signature = inspect.signature(model.forward)
+    by_keyword = isinstance(inputs, Mapping)
+    try:
+        bound = signature.bind(**inputs) if isinstance(inputs, Mapping) else signature.bind(*inputs)
+    except TypeError as error:
+        raise TypeError(
+            f"inputs: {error}. {type(model).__name__}.forward takes "
+            f"{', '.join(signature.parameters) or 'nothing'}."
+        ) from None
+    arguments: list[Argument] = []
+    for name, value in bound.arguments.items():
+        kind = signature.parameters[name].kind
+        if kind is inspect.Parameter.VAR_KEYWORD:
+            arguments += [Argument(key, item, True) for key, item in value.items()]
+        elif kind is inspect.Parameter.VAR_POSITIONAL:
+            arguments += [Argument(f"{name}_{index}", item, False) for index, item in enumerate(value)]
+        else:
+            arguments.append(Argument(name, value, by_keyword, signature.parameters[name].default))
+    arguments = [replace(argument, value=parted(argument.value)) for argument in arguments]
+    for argument in arguments:
+        _check(argument)
+    # By identity: one tensor given twice, as texts and as labels, would be one input.
+    seen = {id(tensor) for tensor in (*model.parameters(), *model.buffers())}
+
+    def own(_: Path, tensor: torch.Tensor) -> torch.Tensor:
+        if id(tensor) in seen:
+            tensor = tensor.detach().clone().requires_grad_(tensor.requires_grad)
+        seen.add(id(tensor))
+        return tensor
+
+    return tuple(replace(argument, value=map_tensors(own, argument.value)) for argument in arguments)
+
+
+def inputs_of(arguments: tuple[Argument, ...], values: Mapping[str, Any]) -> dict[str, Any] | tuple[Any, ...]:
+    """Return what to call the model with, given other values for its arguments."""
+    if all(argument.by_keyword for argument in arguments):
+        return {argument.name: put_together(values[argument.name]) for argument in arguments}
+    return tuple(put_together(values[argument.name]) for argument in arguments)
+
+
+def _is_constant(value: Any) -> bool:
+    """Tell whether a value is one that code can write and nothing can change."""
+    if type(value) is tuple:
+        return all(map(_is_constant, value))
+    return type(value) in _CONSTANT
+
+
+def _check(argument: Argument) -> None:
+    pending = [argument.value]
+    while pending:
+        value = pending.pop()
+        if isinstance(value, ObjectParts):
+            pending.extend(part for part in value.values() if not isinstance(part, type))
+        elif isinstance(value, Mapping):
+            pending.extend(value.values())
+        elif isinstance(value, list | tuple):
+            pending.extend(value)
+        elif not isinstance(value, (torch.Tensor, *_CONSTANT)):
+            raise TypeError(
+                f"inputs: {argument.name} holds a {type(value).__name__}, which a graph cannot take apart. "
+                "Give tensors, numbers and strings, alone or in lists, tuples, mappings and objects with "
+                "attributes, or leave it out."
+            )

@@ -1,0 +1,1 @@
+"""Example inputs for a model of transformers, made from its configuration."""

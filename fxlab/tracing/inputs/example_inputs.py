@@ -1,0 +1,248 @@
+"""Inputs for a model of transformers, made from its configuration and the signature of its ``forward``."""
+
+from __future__ import annotations
+
+import inspect
+import itertools
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, NoReturn
+
+import torch
+from torch import nn
+
+from fxlab.checks import names_in
+from fxlab.tracing.inputs.input_makers import InputMaker, Places
+from fxlab.tracing.inputs.input_names import MAKERS, Make, alternatives
+from fxlab.tracing.inputs.input_trials import first_that_runs, why_refused
+from fxlab.tracing.inputs.placeholder_tokens import FeatureMaker, feature_makers, places_needed, places_of
+from fxlab.tracing.model_code.attributes import has_data
+
+_MOST = 1 << 30
+"""The largest batch or sequence that is tried to be made."""
+
+
+def example_inputs(
+    model: nn.Module,
+    *,
+    batch_size: int | None = None,
+    sequence_length: int | None = None,
+    input_names: Iterable[str] | None = None,
+) -> dict[str, Any]:
+    """Make inputs that a model of transformers runs on: ``model(**example_inputs(model))``.
+
+    Every second sequence of a batch is padded, so that a mask that gets lost is noticed. The same model gets
+    the same inputs each time. Where a name may stand for inputs of several shapes (``input_values``: a
+    waveform, or a spectrogram), or a model may need images beside its text, it is tried out which the model
+    takes; this is done on tensors without data, which takes no more than a trace.
+
+    Parameters
+    ----------
+    model
+        A model with a ``config``.
+    batch_size
+        The size of the first dimension, at least 1. If left out 2, or 1 for a model that classifies sequences
+        and has no padding token, as it takes no more.
+    sequence_length
+        The number of tokens of text; 12 if left out, or as many as the model has positions for. Those that
+        stand for images, videos or sound come on top. The length of spoken input and the size of images are
+        those of the configuration.
+    input_names
+        The parameters of ``forward`` to make inputs for. If left out: what the model needs, with masks.
+
+    Returns
+    -------
+    dict of str to Any
+        Parameter name -> tensor, on the device of the model; ids and masks are ``int64``, the others have the
+        model's dtype.
+
+    Raises
+    ------
+    TypeError
+        If ``model`` is no module.
+    ValueError
+        If the model has no configuration, or something it needs cannot be guessed; the message names it.
+
+    Examples
+    --------
+    >>> from transformers import BertConfig, BertModel
+    >>> config = BertConfig(hidden_size=32, num_hidden_layers=1, num_attention_heads=2, intermediate_size=32)
+    >>> inputs = example_inputs(BertModel(config), batch_size=3)
+    >>> {name: tuple(tensor.shape) for name, tensor in inputs.items()}
+    {'input_ids': (3, 12), 'attention_mask': (3, 12), 'token_type_ids': (3, 12)}
+    """
+    if not isinstance(model, nn.Module):
+        raise TypeError(
+            f"model: expected a torch.nn.Module, got {type(model).__name__}. Load or build the model first."
+        )
+    for name, number in (("batch_size", batch_size), ("sequence_length", sequence_length)):
+        if number is not None and (isinstance(number, bool) or not isinstance(number, int) or number < 1):
+            raise ValueError(f"{name}: expected an integer of at least 1, got {number!r}")
+        if number is not None and number > _MOST:
+            raise ValueError(f"{name}: {number!r} is more than memory can hold; expected at most {_MOST}.")
+    asked_for = None if input_names is None else list(names_in(input_names, "input_names"))
+    parameters = inspect.signature(model.forward).parameters
+    if not hasattr(model, "config"):
+        raise ValueError(
+            "inputs: they can be made for models of transformers only; "
+            f"{type(model).__name__} has no config. "
+            f"Give inputs for: {', '.join(parameters) or 'nothing, it takes none'}."
+        )
+    maker = InputMaker(model, batch_size or _usual_batch_size(model), sequence_length)
+    choices = list(_likely_names(maker)) if asked_for is None else [asked_for]
+    names = choices[0]
+    unknown = [name for name in names if name not in parameters]
+    if unknown:
+        raise ValueError(
+            f"input_names: {type(model).__name__}.forward has no parameter {', '.join(unknown)}. "
+            f"It has {', '.join(parameters)}."
+        )
+    not_guessed = [name for name in names if name not in MAKERS]
+    if not_guessed:
+        raise ValueError(f"inputs: {', '.join(not_guessed)} cannot be guessed. Give them in inputs.")
+    is_named = input_names is not None
+    return first_that_runs(
+        model, (inputs for names in choices for inputs in _inputs_of(maker, names, is_named))
+    )
+
+
+def _usual_batch_size(model: nn.Module) -> int:
+    """Return 2, or 1 for what looks for the last token of a sequence, and has no padding to tell it from."""
+    classifies = any(cls.__name__.endswith("ForSequenceClassification") for cls in type(model).__mro__)
+    text = getattr(model.config, "get_text_config", lambda: model.config)()
+    return 1 if classifies and getattr(text, "pad_token_id", None) is None else 2
+
+
+def _likely_names(maker: InputMaker) -> Iterator[list[str]]:
+    """Yield the names of what the model needs; then others, in case that is not all it needs."""
+    parameters = inspect.signature(maker.model.forward).parameters
+    required = [
+        name
+        for name, parameter in parameters.items()
+        if parameter.default is inspect.Parameter.empty
+        and parameter.kind not in (inspect.Parameter.VAR_KEYWORD, inspect.Parameter.VAR_POSITIONAL)
+    ]
+    main = getattr(maker.model, "main_input_name", "input_ids")
+    wanted = {*([main] if isinstance(main, str) else main), *required}
+    modalities = getattr(maker.model, "input_modalities", ())
+    places_images = any("image_token" in name for name in vars(maker.config))
+    if not (isinstance(modalities, str) or maker.setting("projection_dim") is None or places_images):
+        # Two towers, as in CLIP: neither works without the other.
+        wanted |= {name for modality in modalities for name in _OF_MODALITY.get(modality, ())}
+    if getattr(maker.config, "is_encoder_decoder", False):
+        wanted.add("decoder_input_ids")
+    wanted &= {*parameters}
+    if "input_ids" in wanted:
+        wanted.add("attention_mask")
+        wanted |= {"token_type_ids"} if maker.setting("type_vocab_size", default=0) else set()
+    yield [name for name in parameters if name in wanted]
+    groups = [{*group} for group in _MAYBE_NEEDED if parameters.keys() >= {*group} and not wanted >= {*group}]
+    for more in (*groups, set().union(*groups) if len(groups) > 1 else None):
+        if more:
+            yield [name for name in parameters if name in wanted | more]
+
+
+def _inputs_of(maker: InputMaker, names: list[str], is_named: bool) -> Iterator[dict[str, torch.Tensor]]:
+    """Yield inputs of these names, the most likely shapes first.
+
+    Raises
+    ------
+    ValueError
+        If somebody has named them, and the model makes no features of images and the like without more.
+    """
+    every_way = itertools.product(*(alternatives(name, names) for name in names))
+    of_features = list(feature_makers(maker.model, names)) if "input_ids" in names else []
+    refused: list[dict[str, torch.Tensor]] = []
+    lacking: tuple[FeatureMaker, str] | None = None
+    for chosen in itertools.islice(every_way, _MOST_TRIALS):
+        makers = dict(zip(names, chosen, strict=True))
+        maker.restart()
+        given: dict[str, torch.Tensor] = {}
+        found: list[list[Places]] = []
+        for of in of_features:
+            _make(maker, {name: makers[name] for name in of.names}, given)
+            places, why = places_of(maker, of, given)
+            found.append(places)
+            if lacking is None and why and of.unnamed:
+                lacking = of, why
+        for inputs, refusal in _with_text(maker, makers, given, found):
+            if len(inputs) != len(names):
+                break
+            inputs = {name: inputs[name] for name in names}
+            if refusal or not all(found):
+                refused.append(inputs)
+                continue
+            yield inputs
+            if of_features and has_data(maker.model):
+                return  # it has run on these
+    if is_named and refused and lacking is not None:
+        _ask_for_more(maker.model, *lacking)
+    yield from refused  # what is wrong is for the model to say
+
+
+def _with_text(
+    maker: InputMaker,
+    makers: Mapping[str, Make],
+    given: Mapping[str, torch.Tensor],
+    found: Sequence[Sequence[Places]],
+) -> Iterator[tuple[dict[str, torch.Tensor], str]]:
+    """Yield inputs whose text has places for images and the like, and what the model has against them."""
+
+    def inputs_for(places: Sequence[Places]) -> tuple[dict[str, torch.Tensor], str]:
+        maker.in_front = [*places]
+        inputs = dict(given)
+        _make(maker, {name: make for name, make in makers.items() if name not in given}, inputs)
+        return inputs, why_refused(maker.model, inputs) if places else ""
+
+    for places in itertools.product(*found) if all(found) else [()]:
+        inputs, refusal = inputs_for(places)
+        count = sum(each.count for each in places) * maker.batch_size
+        if len(places) == 1 and (needed := places_needed(refusal, count)) is not None:
+            inputs, refusal = inputs_for([replace(places[0], count=needed // maker.batch_size)])
+        yield inputs, refusal
+
+
+def _ask_for_more(model: nn.Module, of: FeatureMaker, refusal: str) -> NoReturn:
+    makeable = [name for name in of.unnamed if name in MAKERS]
+    others = [name for name in of.unnamed if name not in MAKERS]
+    ways = [f"name {', '.join(makeable)} in input_names"] if makeable else []
+    ways += [f"give {', '.join(others)} in inputs, which cannot be guessed"] if others else []
+    raise ValueError(
+        f"inputs: {type(model).__name__} makes no features of {', '.join(of.names)} alone; it says: "
+        f"{refusal[:300]}. It takes more: {' or '.join(ways)}."
+    )
+
+
+def _make(maker: InputMaker, makers: Mapping[str, Make], inputs: dict[str, torch.Tensor]) -> None:
+    made = {name: make(maker) for name, make in makers.items()}
+    inputs |= {name: tensor.to(maker.device) for name, tensor in made.items() if tensor is not None}
+
+
+_MOST_TRIALS = 40
+"""How many shapes are tried for the same names: each takes as long as a run."""
+
+_MAYBE_NEEDED = (
+    ("pixel_values",),
+    ("bbox",),
+    ("input_values",),
+    ("input_features",),
+    ("input_ids",),
+    ("input_features_mask",),
+    ("decoder_input_values",),
+    ("target_sizes",),
+    ("visual_feats", "visual_pos"),
+    ("encoder_hidden_states",),
+    ("input_ids", "image_embeds_position_mask"),
+    ("pixel_values", "image_attention_mask"),
+    ("pixel_values", "pixel_attention_mask"),
+    ("pixel_values", "pixel_attention_mask", "spatial_shapes"),
+    ("future_values", "future_time_features"),
+    ("actions", "rewards", "returns_to_go", "timesteps"),
+)
+"""What some models need although ``forward`` gives it a default."""
+
+_OF_MODALITY = {
+    "text": ("input_ids",),
+    "image": ("pixel_values",),
+    "audio": ("input_features", "input_values"),
+}

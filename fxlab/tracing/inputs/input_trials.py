@@ -1,0 +1,91 @@
+"""Which of several inputs a model takes, tried out on tensors without data."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from itertools import chain
+from typing import Any
+
+import torch
+from torch import nn
+from torch._subclasses.fake_tensor import (
+    DataDependentOutputException,
+    DynamicOutputShapeException,
+    UnsupportedOperatorException,
+)
+from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
+
+from fxlab.interrupts import RestoringStack
+from fxlab.models.model_state import state_kept
+from fxlab.tracing.bound_inputs import bound_arguments
+from fxlab.tracing.model_code.attributes import has_data
+from fxlab.tracing.model_code.caches import caches_bypassed
+from fxlab.tracing.shapes.fake_inputs import FakeInputs
+from fxlab.tracing.shapes.fake_state import put_fakes
+
+_UNKNOWN = (
+    DataDependentOutputException,
+    DynamicOutputShapeException,
+    GuardOnDataDependentSymNode,
+    UnsupportedOperatorException,
+)
+"""What says no more than that data would be needed to go on."""
+_UNKNOWN_WORDS = ("expected to contain only concrete integers", "its data is not allocated yet")
+"""The same, where torch has no class for it."""
+
+
+def first_that_runs(model: nn.Module, candidates: Iterable[dict[str, Any]]) -> dict[str, Any]:
+    """Return the first inputs that a model takes, as far as shapes can tell; the very first if it takes none.
+
+    Parameters
+    ----------
+    model
+        The model; it is left as it was.
+    candidates
+        Keyword arguments, the most likely ones first. Nothing is run if there is but one.
+    """
+    rest = iter(candidates)
+    first = next(rest)
+    second = next(rest, None)
+    if second is None or takes(model, first):
+        return first
+    return next((inputs for inputs in chain([second], rest) if takes(model, inputs)), first)
+
+
+def takes(model: nn.Module, inputs: dict[str, Any]) -> bool:
+    """Tell whether a model runs on inputs of these names, shapes and dtypes."""
+    try:
+        run_on_fakes(model, model, inputs)
+    except _UNKNOWN:
+        return True
+    except Exception as error:  # a model may refuse inputs in any way
+        return any(words in str(error) for words in _UNKNOWN_WORDS)
+    return True
+
+
+def why_refused(model: nn.Module, inputs: dict[str, Any]) -> str:
+    """Return what a model says that does not take inputs, or ``""``; nothing can be said without its data."""
+    if not has_data(model):
+        return ""
+    try:
+        run_on_data(model, model, inputs)
+    except Exception as error:  # a model may refuse inputs in any way
+        return str(error) or type(error).__name__
+    return ""
+
+
+def run_on_data(model: nn.Module, call: Callable[..., Any], inputs: dict[str, Any]) -> Any:
+    """Call a model, or a method of it or of a part of it, on inputs of the model."""
+    with RestoringStack(state_kept(model), torch.no_grad()):
+        return call(**inputs)
+
+
+def run_on_fakes(
+    model: nn.Module, call: Callable[..., Any], inputs: dict[str, Any], *, with_data: bool = False
+) -> Any:
+    """Call a model, or a method of it or of a part of it, on fake tensors in place of inputs of the model."""
+    fakes = FakeInputs(bound_arguments(model, inputs), dynamic=False, with_data=with_data)
+    with RestoringStack(state_kept(model, values=False), caches_bypassed(model), torch.no_grad()) as stack:
+        put_fakes(model, fakes.mode)
+        stack.enter_context(fakes.mode)
+        return call(**{name: fakes.values[name] for name in inputs})

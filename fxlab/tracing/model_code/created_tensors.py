@@ -1,0 +1,57 @@
+"""Tensors that were made while a model ran, none of which can be a constant."""
+
+from __future__ import annotations
+
+import gc
+from types import TracebackType
+from typing import Any
+
+import torch
+
+from fxlab.values.nested import tensors_inside
+
+
+class TensorsMade:
+    """Tells which tensors are younger than the run, whatever made them: a thread, numpy, an extension in C.
+
+    Python's garbage collector knows every tensor. What is there when the run begins is put aside by
+    :func:`gc.freeze`, which takes no time, and put back at the end.
+
+    Examples
+    --------
+    >>> import torch
+    >>> before = torch.ones(2)
+    >>> with TensorsMade() as made:
+    ...     after = torch.from_dlpack(before)
+    ...     (before in made, after in made)
+    (False, True)
+    """
+
+    supports_higher_order_operators = True
+
+    def __init__(self) -> None:
+        self._is_frozen = False
+        self._others: list[torch.Tensor] = []
+
+    def __enter__(self) -> TensorsMade:
+        if gc.get_freeze_count():  # somebody has put objects aside, and is to find them there
+            self._others += [o for o in gc.get_objects() if isinstance(o, torch.Tensor)]
+        else:
+            gc.freeze()
+            self._is_frozen = True
+        return self
+
+    def __exit__(
+        self, cls: type[BaseException] | None, error: BaseException | None, at: TracebackType | None
+    ) -> None:
+        if self._is_frozen:
+            gc.unfreeze()
+        self._others.clear()
+
+    def __contains__(self, tensor: object) -> bool:
+        is_known = any(other is tensor for other in self._others)
+        return not is_known and any(other is tensor for other in gc.get_objects())
+
+    def allow(self, value: Any) -> None:
+        """Let the tensors inside a value be constants: it is computed once, as for the model."""
+        self._others += [tensor for _, tensor in tensors_inside(value)]

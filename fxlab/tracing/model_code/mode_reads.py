@@ -1,0 +1,141 @@
+"""Modules whose mode, training or evaluation, the Python of a model reads while it is recorded."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from torch import nn
+from torch.fx import GraphModule
+
+from fxlab.models.modes import Mode, RequireModes, first_computing, put_required
+from fxlab.tracing.report import REFUSAL, Finding
+
+
+class ModeReads:
+    """Notes reads of ``training``, which a graph does not repeat when it runs.
+
+    Parameters
+    ----------
+    model
+        The module that is recorded.
+    place
+        Returns ``file:line`` of the model's code that is running.
+
+    Attributes
+    ----------
+    places : dict of str to str
+        The line of the first read, by the path of the module.
+    modes : dict of str to bool
+        Whether each module is in training mode when the run begins.
+    """
+
+    def __init__(self, model: nn.Module, place: Callable[[], str]) -> None:
+        self.modes = {path: vars(m).get("training", True) for path, m in model.named_modules()}
+        self.places: dict[str, str] = {}
+        self._place = place
+        self._paths = {module: path for path, module in model.named_modules()}
+        self._is_ignored = False
+        self._stand_for: nn.Module | None = None
+        self._written: set[nn.Module] = set()
+
+    @contextmanager
+    def watched(self) -> Iterator[None]:
+        """Note reads for a while."""
+
+        def read(module: nn.Module) -> Any:
+            if "training" not in vars(module):  # a scripted module looks elsewhere then
+                raise AttributeError("training")
+            if not self._is_ignored:
+                self._note(module)
+            return vars(module)["training"]
+
+        def write(module: nn.Module, value: Any) -> None:
+            self._written.add(module)
+            vars(module)["training"] = value
+
+        def delete(module: nn.Module) -> None:
+            del vars(module)["training"]
+
+        try:
+            nn.Module.training = property(read, write, delete)  # type: ignore[assignment]
+            yield
+        finally:
+            del nn.Module.training
+
+    @contextmanager
+    def ignored(self) -> Iterator[None]:
+        """Note nothing for a while: modules that are one node read their mode again when the graph runs."""
+        before, self._is_ignored = self._is_ignored, True
+        try:
+            yield
+        finally:
+            self._is_ignored = before
+
+    @contextmanager
+    def standing_for(self, module: nn.Module) -> Iterator[None]:
+        """Take reads of an empty module of the same class for reads of this one."""
+        self._stand_for = module
+        try:
+            yield
+        finally:
+            self._stand_for = None
+
+    def is_set(self, module: nn.Module) -> bool:
+        """Tell whether the model has set the mode of a module, or of one inside, since it runs."""
+        return bool(self._written) and not self._written.isdisjoint(module.modules())
+
+    def _note(self, module: nn.Module) -> None:
+        if module not in self._paths and type(module) is type(self._stand_for):
+            module = self._stand_for
+        path = self._paths.get(module)
+        # A mode that the model sets by itself is no one else's, nor that of a module which it makes.
+        if path is not None and module not in self._written and path not in self.places:
+            self.places[path] = self._place()
+
+    @property
+    def modes_read(self) -> set[bool]:
+        """The modes in which modules were found to be."""
+        return {self.modes[path] for path in self.places}
+
+
+def set_modes(model: nn.Module, training: bool) -> None:
+    """Put all modules in a mode, as a graph module does with those that it has.
+
+    A ``train`` of the model's own may leave some out.
+    """
+    for module in model.modules():
+        vars(module)["training"] = training
+
+
+def require_modes(graph_module: GraphModule, model: nn.Module, reads: ModeReads) -> list[Finding]:
+    """Make a graph refuse other modes than those that the model has read, and report them."""
+    required: list[tuple[str, nn.Module, bool]] = []
+    for path in reads.places:
+        module, training = _find(graph_module, path), reads.modes[path]
+        if path and module is not None and module is _find(model, path):
+            required.append((path, module, training))
+            continue
+        mode = Mode(training)
+        if path and module is not None:
+            module.add_module("mode", mode)
+        required.append((path or "the model", mode, training))
+    places = list(dict.fromkeys(reads.places.values()))
+    advice = f"The model's Python reads its mode at {places[0]}: trace it in the mode in which it is to run."
+    check = put_required(graph_module, RequireModes(required, REFUSAL, advice))
+    with graph_module.graph.inserting_before(first_computing(graph_module.graph)):
+        graph_module.graph.call_module(check)
+    words = {True: "the graph holds for training mode", False: "the graph holds for evaluation mode"}
+    read_at = {place: path for path, place in reversed(reads.places.items())}
+    return [
+        Finding("mode", read_at[place] or "the model", words[reads.modes[read_at[place]]], place)
+        for place in places
+    ]
+
+
+def _find(root: nn.Module, path: str) -> nn.Module | None:
+    try:
+        return root.get_submodule(path)
+    except AttributeError:
+        return None

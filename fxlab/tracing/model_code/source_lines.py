@@ -1,0 +1,107 @@
+"""Which line of the model's code is running: for ``node.meta`` and for messages."""
+
+from __future__ import annotations
+
+import functools
+import linecache
+import os
+import sys
+from traceback import StackSummary
+from types import FrameType, TracebackType
+
+import torch
+from torch.utils._traceback import CapturedTraceback
+
+_TORCH = os.path.dirname(os.path.abspath(torch.__file__)) + os.sep
+_MODULES = os.path.join(_TORCH, "nn", "modules", "")
+_FAKES = os.path.join(_TORCH, "_subclasses", "")
+_TRACING = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
+_FXLAB = os.path.dirname(os.path.dirname(_TRACING)) + os.sep
+_NOT_OF_A_MODEL = (_TORCH, _FXLAB, "<frozen", "<string>")
+
+
+def is_model_code(filename: str) -> bool:
+    """Tell whether a file is neither torch's nor fxlab's own."""
+    return not filename.startswith(_NOT_OF_A_MODEL) and f"{os.sep}contextlib.py" not in filename
+
+
+def is_asked_by_fakes(frame: FrameType) -> bool:
+    """Tell whether torch's fake tensors ask something of a tensor, by its method or by one that calls it."""
+    around = frame.f_back or frame
+    return any(asking.f_code.co_filename.startswith(_FAKES) for asking in (frame, around))
+
+
+def is_tracing(filename: str) -> bool:
+    """Tell whether a file is the tracer's own."""
+    return filename.startswith(_TRACING)
+
+
+def is_start_of_tracing(filename: str) -> bool:
+    """Tell whether a file is the one that runs a model to trace it."""
+    return filename == f"{_TRACING}symbolic_trace.py"
+
+
+def model_frames(until: FrameType) -> list[tuple[str, int, str]]:
+    """Return file, line and function of each running frame of the model, outermost first.
+
+    Parameters
+    ----------
+    until
+        The frame that called the model; it and what lies outside of it are left out.
+    """
+    found: list[tuple[str, int, str]] = []
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and frame is not until:
+        code = frame.f_code
+        if is_model_code(code.co_filename):
+            found.append((code.co_filename, frame.f_lineno, code.co_qualname))
+        frame = frame.f_back
+    return found[::-1]
+
+
+@functools.lru_cache(maxsize=4096)  # equal layers share their strings
+def stack_trace(frames: tuple[tuple[str, int, str], ...]) -> str:
+    """Write frames as Python writes a traceback, which is how torch keeps ``node.meta["stack_trace"]``."""
+    return "".join(
+        f'  File "{filename}", line {line}, in {function}\n    {linecache.getline(filename, line).strip()}\n'
+        for filename, line, function in frames
+    )
+
+
+def where(frames: list[tuple[str, int, str]]) -> str:
+    """Return ``file:line`` of the innermost frame."""
+    return f"{frames[-1][0]}:{frames[-1][1]}" if frames else ""
+
+
+def where_asked() -> str:
+    """Return ``file:line`` of the innermost line of the model, or of torch if the model is torch's own."""
+    frame: FrameType | None = sys._getframe(1)
+    of_torch = ""
+    while frame is not None and not is_start_of_tracing(filename := frame.f_code.co_filename):
+        place = f"{filename}:{frame.f_lineno}"
+        if is_model_code(filename):
+            return place
+        if filename.startswith(_MODULES):
+            of_torch = of_torch or place
+        frame = frame.f_back
+    return of_torch
+
+
+def where_called(stack: CapturedTraceback) -> str:
+    """Return ``file:line`` of the innermost line of a model's code on a stack."""
+    summary: StackSummary = stack.summary()  # type: ignore[no-untyped-call]
+    frames = [(f.filename, f.lineno or 0, f.name) for f in summary if is_model_code(f.filename)]
+    return where(frames)
+
+
+def where_raised(error: BaseException) -> str:
+    """Return the innermost line of a model's code that an exception came through, with its text."""
+    found = ""
+    traceback: TracebackType | None = error.__traceback__
+    while traceback is not None:
+        filename = traceback.tb_frame.f_code.co_filename
+        if is_model_code(filename):
+            line = linecache.getline(filename, traceback.tb_lineno).strip()
+            found = f"{filename}:{traceback.tb_lineno}: {line}"
+        traceback = traceback.tb_next
+    return found

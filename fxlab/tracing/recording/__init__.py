@@ -1,0 +1,1 @@
+"""One run of a model, recorded as a graph."""

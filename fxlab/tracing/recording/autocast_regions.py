@@ -1,0 +1,96 @@
+"""Regions of automatic mixed precision inside a model: each call in one says what it computes in.
+
+``torch.export`` writes nodes that switch autocast on and off. Here each node is right by itself instead: it
+can be moved, run alone and compared, and a graph that raises half way leaves nothing switched on.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import torch
+from torch.fx.node import has_side_effect
+
+from fxlab.tracing.model_code.source_lines import is_model_code
+from fxlab.tracing.report import REFUSAL
+
+_DEVICES = ("cpu", "cuda")
+
+AutocastState: TypeAlias = tuple[tuple[str, torch.dtype], ...]
+"""The device types for which autocast is on, with the dtype that it computes in."""
+
+
+def autocast_state() -> AutocastState:
+    """Return what autocast is set to."""
+    on = (device for device in _DEVICES if torch._C.is_autocast_enabled(device))
+    return tuple((device, torch.get_autocast_dtype(device)) for device in on)
+
+
+@dataclass(frozen=True)
+class UnderAutocast:
+    """The target of a node that calls a function with autocast set as the model sets it there."""
+
+    function: Callable[..., Any] | str
+    """A function, or the name of a method of ``torch.Tensor``."""
+    state: AutocastState
+
+    @property
+    def __name__(self) -> str:
+        return f"autocast_{self.function if isinstance(self.function, str) else self.function.__name__}"
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Call the function."""
+        function = getattr(torch.Tensor, self.function) if isinstance(self.function, str) else self.function
+        on = dict(self.state)
+        with ExitStack() as stack:
+            for device in _DEVICES:
+                if device in on or torch.is_autocast_enabled(device):
+                    stack.enter_context(torch.autocast(device, on.get(device), enabled=device in on))
+            return function(*args, **kwargs)
+
+
+class AutocastUse:
+    """Whether a model would do something else if autocast were set otherwise around it."""
+
+    def __init__(self) -> None:
+        self.depends = False
+
+    @contextmanager
+    def watched(self) -> Iterator[None]:
+        """See, while a model runs, whether it asks for autocast or makes a region like what is around it.
+
+        Most such regions are there to keep precision where autocast is on, and do nothing elsewhere.
+        """
+        around = autocast_state()
+        is_enabled, enter = torch.is_autocast_enabled, torch.autocast.__enter__
+
+        def asked(*args: Any) -> bool:
+            self.depends |= is_model_code(sys._getframe(1).f_code.co_filename)
+            return is_enabled(*args)
+
+        def entered(region: torch.autocast) -> Any:
+            result = enter(region)  # type: ignore[no-untyped-call]
+            self.depends |= autocast_state() == around
+            return result
+
+        try:
+            torch.is_autocast_enabled = asked  # type: ignore[assignment]
+            torch.autocast.__enter__ = entered  # type: ignore[method-assign]
+            yield
+        finally:
+            torch.is_autocast_enabled = is_enabled
+            torch.autocast.__enter__ = enter  # type: ignore[method-assign]
+
+
+@has_side_effect
+def require_autocast(state: AutocastState) -> None:
+    """Raise ``AssertionError`` unless autocast is set to something."""
+    if autocast_state() != state:
+        dtypes = ", ".join(f"{device} in {dtype}" for device, dtype in state) or "off"
+        raise AssertionError(
+            f"{REFUSAL} autocast {dtypes} only, as the model decides on it: trace it as it is to run"
+        )

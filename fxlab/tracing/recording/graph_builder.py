@@ -1,0 +1,432 @@
+"""The graph of a recorded run: which node stands for which value."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Container, Iterator, Mapping, MutableMapping
+from contextlib import contextmanager
+from dataclasses import is_dataclass
+from types import FrameType
+from typing import Any, TypeAlias
+
+import numpy as np
+import sympy
+import torch
+from torch import nn
+from torch._subclasses.fake_tensor import FakeTensor
+from torch.fx import Graph, Node
+from torch.fx.node import base_types
+from torch.utils.weak import WeakTensorKeyDictionary
+
+from fxlab.tracing.model_code.source_lines import model_frames, stack_trace, where
+from fxlab.tracing.recording.torch_calls import Call
+from fxlab.tracing.recording.vmap import VmapBody
+from fxlab.tracing.report import Finding, TraceError
+from fxlab.tracing.shapes.fake_state import Originals
+from fxlab.tracing.shapes.symbolic_sizes import SizeNodes, SymbolicNumber, expression_of
+from fxlab.tracing.shapes.uncounted_lists import is_unread
+from fxlab.values.nested import Path, steps_of, taken, tensors_inside
+
+MOST_OPERATIONS, FEW_OPERATIONS = 64, 16
+"""In the expression of a size; few, to find soon what has to stay whole where sizes get too complicated."""
+_DTYPES = {bool: torch.bool, int: torch.int64, float: torch.float64, complex: torch.complex128}
+"""Which dtypes Python's own types stand for, as in ``x.to(float)``."""
+_RECENT = 100
+"""Findings among which none is repeated, as a loop of the model would."""
+
+
+RecordedNodes: TypeAlias = Mapping[str, Any]
+"""What each node calls, by its name."""
+
+
+class OtherRecordingError(TraceError):
+    """Something else is recorded than before."""
+
+
+class SizeError(TraceError):
+    """A size is too complicated to follow."""
+
+
+class Recording:
+    """A graph that grows by what a model calls.
+
+    Parameters
+    ----------
+    model
+        The module that is recorded; its parameters and buffers become ``get_attr`` nodes.
+    value_in_meta
+        What ``node.meta["val"]`` keeps of a result.
+    originals
+        The model's tensors that fake ones stand for.
+    made
+        The tensors that were made during the run, none of which can be a constant.
+    most_operations
+        How complicated a size may be.
+    expected
+        What another run has recorded, if this one is to end as soon as it records something else.
+
+    Attributes
+    ----------
+    graph : torch.fx.Graph
+        What has been recorded.
+    constants : dict of str to torch.Tensor
+        Tensors that are neither inputs nor parameters, by the name that ``get_attr`` nodes know them by.
+    findings : list of Finding
+        Constants, and what holds for the data of the run only.
+    scopes : list
+        The path and class of each module that is running, outermost first.
+    bodies : list of VmapBody
+        The functions that are being mapped, outermost first.
+    impure : set of torch.fx.Node
+        Nodes that are kept although nothing uses what they give.
+    latest : torch.fx.Node
+        The call that was recorded last.
+    outside : types.FrameType
+        What called the model.
+    nodes : mapping of torch.Tensor to torch.fx.Node
+        Which node gives a tensor; with the way to it, if it is inside of what the node gives.
+    symbols : dict of sympy.Symbol to torch.fx.Node
+        Which node gives a number; with the dimension, if it is a size of what the node gives.
+    sizes : SizeNodes
+        Makes nodes of symbolic numbers.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        value_in_meta: Callable[[Any], Any],
+        originals: Originals,
+        made: Container[torch.Tensor],
+        most_operations: int,
+        expected: RecordedNodes | None,
+    ) -> None:
+        self.graph = Graph()
+        self.constants: dict[str, torch.Tensor] = {}
+        self.findings: list[Finding] = []
+        self.scopes: list[tuple[str, type[nn.Module]]] = []
+        self.bodies: list[VmapBody] = []
+        self.impure: set[Node] = set()
+        self.latest: Node
+        self.outside: FrameType = sys._getframe()
+        self.nodes: MutableMapping[torch.Tensor, Node | tuple[Node, Path]] = WeakTensorKeyDictionary()
+        self.symbols: dict[sympy.Symbol, tuple[Node, int | None]] = {}
+        self.sizes = SizeNodes(self.graph, self.source_of, self.describe_place)
+        self._value_in_meta = value_in_meta
+        self._originals = originals
+        self._made = made
+        self._most_operations = most_operations
+        self._expected = expected or {}
+        self._names = {id(originals.of(tensor)): name for name, tensor in _state_of(model)}
+        self._sizes_read: dict[sympy.Symbol, Node] = {}
+        self._simple: set[Any] = set()
+        self._checked_by: dict[Node, Node] = {}
+        self._without_grad: set[Node] = set()
+
+    # Calls.
+
+    def add(self, call: Call, result: Any, written: bool, impure: bool = False) -> Any:
+        """Make a node of a call, and return what stands for its result."""
+        arguments = self.argument((call.args, dict(call.kwargs)))
+        without_grad = not torch.is_grad_enabled()
+        if without_grad and written:
+            # What is written without gradient is the tensor's data; its history stays as it is.
+            arguments = torch.fx.map_arg(arguments, self.detached)
+        if self.bodies:
+            arguments = torch.fx.map_arg(arguments, self.brought_here)
+        node = self.latest = self.here.create_node(call.op, call.target, *arguments)
+        if self._expected.get(node.name, called := _called(node)) != called:
+            raise OtherRecordingError(f"{node.name} is not what it was")
+        self.describe(node, result)
+        if written or impure or _draws_random_numbers(node):
+            self.impure.add(node)
+        if without_grad:
+            self._without_grad.add(node)
+            if written and is_one_of(result, (call.args, dict(call.kwargs))):
+                return result
+        self.bind(result, node, ())
+        return result
+
+    def detached(self, node: Node) -> Node:
+        """Return a node without gradient that has the data of another."""
+        if node in self._without_grad or not _can_have_gradient(node.meta.get("val")):
+            return node
+        detached = self._detached_here(node, node.meta["val"])
+        self._without_grad.add(detached)
+        return detached
+
+    def _detached_here(self, node: Node, value: Any) -> Node:
+        detached = self.here.call_method("detach", (self.brought_here(node),))
+        self.describe(detached, value)
+        return detached
+
+    @property
+    def here(self) -> Graph:
+        """The graph that is being recorded: the model's, or that of a function that is mapped."""
+        return self.bodies[-1].graph if self.bodies else self.graph
+
+    def brought_here(self, node: Node) -> Node:
+        """Return what stands for a node in the graph that is being recorded."""
+        graphs = [self.graph, *(body.graph for body in self.bodies)]
+        for body in self.bodies[graphs.index(node.graph) :]:
+            node = body.inherited(node)
+        return node
+
+    # Which node stands for which value.
+
+    def bind_input(self, value: Any, placeholder: Node) -> None:
+        """Let a placeholder stand for an input."""
+        placeholder.meta["val"] = self._value_in_meta(value)
+        self.bind(value, placeholder, ())
+
+    def bind(self, value: Any, node: Node, path: Path) -> None:
+        """Let a node stand for a value, and for the tensors and numbers inside."""
+        if isinstance(value, torch.Tensor):
+            self.nodes[value] = (node, path) if path else node
+            for dim, size in enumerate(value.shape):
+                self._check_complexity(size)
+                if new := self._new_symbols(size):
+                    self.symbols.update(dict.fromkeys(new, (self.node_of(value), dim)))
+        elif isinstance(value, SymbolicNumber):
+            if new := self._new_symbols(value):
+                self.symbols.update(dict.fromkeys(new, (self._taken_out(node, path), None)))
+        elif isinstance(value, Mapping):
+            for key, item in value.items():
+                self.bind(item, node, (*path, key))
+        elif isinstance(value, list | tuple):
+            for index, item in enumerate(value):
+                self.bind(item, node, (*path, index))
+
+    def _check_complexity(self, size: Any) -> None:
+        """Give up where sympy would take minutes over each further size, as with nested windows."""
+        if not isinstance(size, torch.SymInt) or (expression := expression_of(size)) in self._simple:
+            return
+        if expression.count_ops() > self._most_operations:
+            raise SizeError(
+                f"a size takes more than {self._most_operations} operations to compute from the inputs"
+            )
+        self._simple.add(expression)
+
+    def _new_symbols(self, number: Any) -> list[sympy.Symbol]:
+        """Return the symbols that a number is the first to stand for."""
+        if not isinstance(number, SymbolicNumber):
+            return []
+        names = {number.node._expr, expression_of(number)}
+        # What was read out of a tensor of truth values is known as `u0 == 1`.
+        names = {name.lhs if isinstance(name, sympy.Eq) and name.rhs == 1 else name for name in names}
+        return [name for name in names if isinstance(name, sympy.Symbol) and name not in self.symbols]
+
+    def source_of(self, symbol: sympy.Symbol) -> Node:
+        """Return the node that gives a symbol."""
+        if symbol not in self.symbols:
+            raise TraceError(
+                "A number was read out of a tensor by a call that torch does not show, at "
+                f"{where(self.frames()) or 'an unknown line'}"
+            )
+        node, dim = self.symbols[symbol]
+        if dim is None:
+            return node
+        read = self._sizes_read.get(symbol)
+        if read is not None and not read._erased:
+            return read
+        # Right behind what it is the size of, before anything can write over that.
+        with node.graph.inserting_after(self._known_at(node)):
+            size = node.graph.create_node("call_method", "size", (node, dim), name=f"{node.name}_size_{dim}")
+        size.meta["val"] = node.meta["val"].shape[dim] if "val" in node.meta else None
+        self._sizes_read[symbol] = size
+        return size
+
+    @contextmanager
+    def checking(self, node: Node) -> Iterator[Node]:
+        """Put nodes right behind another that check what it gives, before anything is taken out of it."""
+        following = self._known_at(node).next
+        with node.graph.inserting_before(following):
+            yield node
+        self._checked_by[node] = following.prev
+
+    def _known_at(self, node: Node) -> Node:
+        """Return the node behind which there may be others that take out what one gives."""
+        last = self._checked_by.get(node, node)
+        while last.op == "placeholder" and last.next.op == "placeholder":
+            last = last.next
+        return last
+
+    def node_of(self, tensor: torch.Tensor) -> Node:
+        """Return the node that gives a tensor; for one that was never recorded, a ``get_attr`` node."""
+        found = self.nodes.get(tensor)
+        if found is None:
+            return self._attribute_node(tensor)
+        node = found if isinstance(found, Node) else self._taken_out(*found)
+        if node is not found and not self.bodies:
+            node.meta["val"] = self._value_in_meta(tensor)
+        if node in self._without_grad and torch.is_grad_enabled() and _can_have_gradient(tensor):
+            node = self._taken_out_of_no_grad(node, tensor)
+        self.nodes[tensor] = node
+        return node
+
+    def _taken_out_of_no_grad(self, node: Node, tensor: torch.Tensor) -> Node:
+        """Return a node with the value of one that the model has run without gradient."""
+        if self.bodies or any(user in self.impure for user in node.users):
+            return self._detached_here(node, tensor)
+        # It belongs to where the value is made, not to the first of its readers.
+        with node.graph.inserting_after(node):
+            detached = node.graph.call_method("detach", (node,))
+        detached.meta = node.meta | {"val": self._value_in_meta(tensor)}
+        return detached
+
+    def _taken_out(self, node: Node, path: Path) -> Node:
+        for step in steps_of(path):
+            with node.graph.inserting_after(self._known_at(node)):
+                part = taken(node, step)
+            part.meta = {k: v for k, v in node.meta.items() if k != "val"}
+            if node in self._without_grad:
+                self._without_grad.add(part)
+            node = part
+        return node
+
+    def _attribute_node(self, tensor: torch.Tensor) -> Node:
+        """Return the ``get_attr`` node of a parameter, buffer or other tensor that the model holds."""
+        original = self._originals.of(tensor)
+        name = self._names.get(id(original))
+        if name is None and (isinstance(original, FakeTensor) or original in self._made):
+            raise TraceError(
+                "A tensor was made by a call that torch does not show (in another thread, in the memory of "
+                "numpy, inside torch.vmap, a compiled or a scripted function), at "
+                f"{where(self.frames()) or 'an unknown line'}. Name the module that does this in "
+                "leaf_modules."
+            )
+        node = self.constant_node(original) if name is None else self._get_attr(name)
+        self.describe(node, tensor)
+        self.nodes[tensor] = node
+        return node
+
+    def is_state(self, tensor: torch.Tensor) -> bool:
+        """Tell whether a tensor is a parameter or a buffer of the model."""
+        return id(self._originals.of(tensor)) in self._names
+
+    def state_behind(self, tensors: list[torch.Tensor]) -> list[tuple[str, torch.Tensor]] | None:
+        """Return names and originals of parameters and buffers, if these tensors are nothing else."""
+        if not all(map(self.is_state, tensors)):
+            return None
+        if any(self.node_of(tensor).op != "get_attr" for tensor in tensors):
+            return None  # written to since
+        originals = [self._originals.of(tensor) for tensor in tensors]
+        return [(self._names[id(tensor)], tensor) for tensor in originals]
+
+    def constant_node(self, value: torch.Tensor) -> Node:
+        """Return the node of a tensor that is kept with the graph."""
+        name = f"_tensor_constant{len(self.constants)}"
+        self.constants[name] = value
+        self.note("constant", name, f"{tuple(value.shape)} {value.dtype}, kept with the graph")
+        return self._get_attr(name)
+
+    def _get_attr(self, name: str) -> Node:
+        return self.graph.create_node("get_attr", name)
+
+    def node_of_output(self, value: Any) -> Any:
+        """Return the node that gives a tensor or symbolic number, or the number itself if it is fixed."""
+        node = self.node_of(value) if isinstance(value, torch.Tensor) else self.sizes.value(value)
+        return self.brought_here(node) if isinstance(node, Node) else node
+
+    def argument(self, value: Any) -> Any:
+        """Return a value as the argument of a node."""
+        if isinstance(value, torch.Tensor):
+            return self.node_of(value)
+        if isinstance(value, Node):
+            return value
+        if is_unread(value):
+            return value.node
+        if isinstance(value, SymbolicNumber):
+            return self.sizes.value(value)
+        if isinstance(value, np.generic):  # some are subclasses of float
+            return value.item()
+        if isinstance(value, base_types) or value is None or value is Ellipsis:
+            return value
+        if isinstance(value, type) and value in _DTYPES:
+            return _DTYPES[value]
+        if isinstance(value, slice):
+            return slice(*(self.argument(part) for part in (value.start, value.stop, value.step)))
+        if isinstance(value, dict):
+            return {key: self.argument(item) for key, item in value.items()}
+        if isinstance(value, tuple) and hasattr(value, "_fields"):
+            parts = torch.fx.map_arg(tuple(self.argument(item) for item in value), self.brought_here)
+            return self.here.call_function(type(value), parts)
+        if isinstance(value, list | tuple):
+            return (list if isinstance(value, list) else tuple)(self.argument(item) for item in value)
+        name = f"{type(value).__module__}.{type(value).__qualname__}"
+        raise TraceError(
+            f"A call takes a {name}, which a graph cannot hold, at "
+            f"{where(self.frames()) or 'an unknown line'}. Name the module that does this in leaf_modules."
+        )
+
+    # What a node says of itself.
+
+    def frames(self) -> list[tuple[str, int, str]]:
+        """Return the lines of the model that are running, outermost first."""
+        return model_frames(self.outside)
+
+    def describe(self, node: Node, value: Any) -> None:
+        """Write into ``node.meta`` what a node gives, and where in the model it stands."""
+        if not self.bodies:  # what is mapped is no tensor of its own
+            node.meta["val"] = self._value_in_meta(value)
+        self.describe_place(node)
+
+    def describe_place(self, node: Node) -> None:
+        """Write into ``node.meta`` where in the model a node stands."""
+        node.meta["stack_trace"] = stack_trace(tuple(self.frames()))
+        node.meta["nn_module_stack"] = {path: (path, cls) for path, cls in self.scopes if path}
+
+    def note(self, kind: str, what: str, detail: str) -> None:
+        """Add a finding about the line that is running, unless it is there already."""
+        finding = Finding(kind, what, detail, where(self.frames()))
+        if finding not in self.findings[-_RECENT:]:
+            self.findings.append(finding)
+
+    def nodes_by_name(self) -> dict[str, Any]:
+        """Return what each node calls."""
+        return {node.name: _called(node) for node in self.graph.nodes}
+
+    def put_numbers_for(self, symbols: Container[sympy.Symbol]) -> None:
+        """Put numbers in place of the nodes that compute sizes which have come to be fixed."""
+        known: dict[Node, Any] = {}
+        for node in self.graph.nodes:
+            size = node.meta.get("val")
+            if not isinstance(size, torch.SymInt) or not (expression := expression_of(size)).is_number:
+                continue
+            if all(symbol in symbols for symbol in size.node._expr.free_symbols):
+                known[node] = int(expression)
+        for user in {user: None for node in known for user in node.users}:
+            user.args, user.kwargs = torch.fx.map_arg((user.args, user.kwargs), lambda n: known.get(n, n))
+
+    def remove_unused(self) -> None:
+        """Remove the nodes that neither give anything that is used nor do anything else."""
+        for node in reversed(self.graph.nodes):
+            keep = node in self.impure or node.op in ("placeholder", "output")
+            if not keep and not node.users:
+                self.graph.erase_node(node)
+
+
+def _state_of(model: nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
+    yield from model.named_parameters()
+    yield from model.named_buffers()
+
+
+def _called(node: Node) -> tuple[Any, ...]:
+    args, kwargs = torch.fx.map_arg((node.args, node.kwargs), lambda value: value.name)
+    # Targets that make objects are equal to themselves alone.
+    target = (type(node.target), vars(node.target)) if is_dataclass(node.target) else node.target
+    return node.op, target, args, kwargs
+
+
+def _can_have_gradient(value: Any) -> bool:
+    return isinstance(value, torch.Tensor) and (value.is_floating_point() or value.is_complex())
+
+
+def _draws_random_numbers(node: Node) -> bool:
+    name = str(getattr(node.target, "__name__", node.target))
+    words = ("rand", "dropout", "bernoulli", "multinomial", "normal", "poisson", "exponential", "uniform")
+    return node.op != "call_module" and any(word in name for word in words)
+
+
+def is_one_of(value: Any, inputs: Any) -> bool:
+    """Tell whether a value is one of the tensors inside others."""
+    return any(value is tensor for _, tensor in tensors_inside(inputs))

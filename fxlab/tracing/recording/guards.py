@@ -1,0 +1,332 @@
+"""What a graph checks before and while it computes: that it is used for what it was recorded for."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Container, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Any
+
+import sympy
+import torch
+from torch.fx import Node
+from torch.utils.hooks import RemovableHandle
+
+from fxlab.tracing.model_code.source_lines import where
+from fxlab.tracing.recording.autocast_regions import AutocastState, require_autocast
+from fxlab.tracing.recording.graph_builder import Recording
+from fxlab.tracing.recording.opaque_calls import expected_of, require_result
+from fxlab.tracing.recording.real_tensors import is_told_by_shapes
+from fxlab.tracing.recording.torch_calls import NUMBER_OF, TEXT_READS, as_call, name_of
+from fxlab.tracing.report import REFUSAL, Finding, TraceError
+from fxlab.tracing.shapes.fake_inputs import ModelSizes, Size, name_of_size
+from fxlab.tracing.shapes.symbolic_sizes import SizeNodes
+from fxlab.values.nested import (
+    PartOf,
+    Path,
+    RequireParts,
+    TensorOf,
+    map_tensors,
+    name_of_part,
+    part_of,
+    tensors_inside,
+)
+from fxlab.values.tensors import bits_of
+
+
+class Conditions:
+    """Adds nodes to a recording that raise ``AssertionError`` for what it does not hold for.
+
+    Parameters
+    ----------
+    recording
+        The recording.
+    asked
+        What the model asks about sizes and data.
+    """
+
+    def __init__(self, recording: Recording, asked: ModelSizes) -> None:
+        self._recording = recording
+        self._graph = recording.graph
+        self._asked = asked
+        self._handed_out: list[tuple[torch.Tensor, int, torch.Tensor]] = []
+
+    def require_sizes(self, condition: Any, message: str) -> None:
+        """Make the graph raise ``AssertionError``, before all else, unless sizes meet a condition.
+
+        Parameters
+        ----------
+        condition
+            A sympy expression of the symbols of the inputs' sizes.
+        message
+            What to say.
+        """
+        with self._before_computing():
+            nodes = SizeNodes(self._graph, self._recording.source_of, lambda node: None)
+            self._assert(nodes.of_expression(condition).node, message)
+
+    def require_size(self, size: Size, value: int) -> None:
+        """Make the graph raise ``AssertionError`` unless a size of an input has a value."""
+        name, path, dim = size
+        node = next(n for n in self._graph.find_nodes(op="placeholder") if n.target == name)
+        with self._before_computing():
+            actual = self._graph.call_method("size", (part_of(node, path), dim))
+            self._require(operator.eq, actual, value, f"{REFUSAL} {name_of_size(size)} = {value} only")
+
+    def require_shapes(self) -> None:
+        """Make the graph raise ``AssertionError`` unless its inputs have the shapes that were recorded."""
+        for placeholder in self._graph.find_nodes(op="placeholder"):
+            for path, tensor in tensors_inside(placeholder.meta["val"]):
+                shape = tuple(tensor.shape)
+                name = name_of_part(placeholder.name, path)
+                with self._before_computing():
+                    actual = self._graph.call_function(getattr, (part_of(placeholder, path), "shape"))
+                    self._require(operator.eq, actual, shape, f"{REFUSAL} {name} of shape {shape} only")
+
+    def require_dtypes(self) -> None:
+        """Make the graph raise ``AssertionError`` unless floating-point and complex inputs have their dtypes.
+
+        Where the model's Python reads a dtype, the graph has the one that it read.
+        """
+        for placeholder in self._graph.find_nodes(op="placeholder"):
+            value = placeholder.meta["val"]
+            fixed = [
+                (path, tensor.dtype) for path, tensor in tensors_inside(value) if _has_fixed_dtype(tensor)
+            ]
+            for path, dtype in fixed:
+                detail = f"fixed at {dtype}: the model's Python reads dtypes"
+                self._recording.note("fixed dtype", name_of_part(placeholder.name, path), detail)
+            if not isinstance(value, torch.Tensor):  # there is a node already that checks its parts
+                check = next(user for user in placeholder.users if isinstance(user.target, RequireParts))
+                check.target = replace(check.target, parts=map_tensors(_with_dtype, value))
+                continue
+            for path, dtype in fixed:
+                with self._before_computing():
+                    actual = self._graph.call_function(getattr, (part_of(placeholder, path), "dtype"))
+                    message = f"{REFUSAL} {name_of_part(placeholder.name, path)} of dtype {dtype} only"
+                    self._require(operator.eq, actual, dtype, message)
+
+    def require_autocast(self, state: AutocastState) -> None:
+        """Make the graph raise ``AssertionError`` unless autocast is set as it was."""
+        with self._before_computing():
+            self._recording.impure.add(self._graph.call_function(require_autocast, (state,)))
+
+    def require_structure(self, node: Node, name: str, value: Any) -> None:
+        """Make the graph check what is not a tensor in an input: numbers, and how many tensors there are."""
+        if not isinstance(value, torch.Tensor):
+            parts = map_tensors(lambda *_: TensorOf(), value)
+            with self._recording.checking(node):
+                check = self._graph.call_function(RequireParts(name, parts, REFUSAL), (node,))
+            self._recording.impure.add(check)
+
+    def hold_read(self, func: Callable[..., Any], args: tuple[Any, ...], kwargs: Any, result: Any) -> None:
+        """Make the graph check that it reads the same out of a tensor."""
+        name = name_of(func)
+        if not isinstance(result, _NUMBERS):
+            self._hold_data(name, (args, kwargs), result)
+            return
+        read = (
+            self._graph.call_function(NUMBER_OF[name], (self._recording.node_of(args[0]),))
+            if name in NUMBER_OF
+            else self._same_call(func, args, kwargs)
+        )
+        self._hold_number(name, read, result)
+
+    def hold_told(
+        self, func: Callable[..., Any], args: tuple[Any, ...], kwargs: Any, result: Any, by_shapes: Any
+    ) -> None:
+        """Make the graph check what a call tells the model's Python, unless it follows from shapes."""
+        if isinstance(result, _WITHOUT_DATA) or is_told_by_shapes(result, by_shapes):
+            return
+        if _is_of_numbers(result) and name_of(func) not in TEXT_READS:
+            self._hold_number(name_of(func), self._same_call(func, args, kwargs), result)
+        else:
+            self._hold_data(name_of(func), (args, kwargs), result)
+
+    def hold_given(self, name: str, result: Any, by_shapes: Any) -> None:
+        """Make the graph check what does not follow from shapes of what it has just been given.
+
+        That is the shapes of tensors, how many there are, and numbers: Python may read all of these.
+        """
+        self._hold_inside(name, self._recording.latest, result, by_shapes, ())
+
+    def _hold_inside(self, name: str, node: Node, value: Any, by_shapes: Any, path: Path) -> None:
+        if is_told_by_shapes(value, by_shapes) or isinstance(value, _WITHOUT_DATA):
+            return
+        if isinstance(value, torch.Tensor):
+            self._hold_shape(name, value)
+        elif isinstance(value, list | tuple | Mapping):
+            is_alike = isinstance(by_shapes, list | tuple | Mapping) and len(by_shapes) == len(value)
+            if not is_alike:
+                with self._recording.checking(node):
+                    self._hold_count(name, part_of(node, path), value)
+            for key, item in value.items() if isinstance(value, Mapping) else enumerate(value):
+                told = by_shapes[key] if is_alike else None
+                self._hold_inside(name, node, item, told, (*path, key))
+        elif isinstance(value, _NUMBERS):
+            self._hold_number(name, part_of(node, path), value)
+        else:
+            raise TraceError(f"{name} gives a {type(value).__name__}, which a graph cannot check")
+
+    def _hold_number(self, name: str, read: Node, result: Any) -> None:
+        held, place = f"{result!r:.60} only", where(self._recording.frames())
+        self._recording.describe_place(read)
+        self._recording.note("branch on data", name, f"the graph holds for {held}")
+        message = f"{REFUSAL} {name} giving {held} (at {place})"
+        if result != result:  # NaN, which is not equal to itself
+            self._require(operator.ne, read, read, message)
+        else:
+            self._require(operator.eq, read, result, message)
+
+    def _hold_data(self, name: str, values: Any, result: Any) -> None:
+        """Make the graph check that tensors have the data that they had, all of which was handed out."""
+        held, place = f"{result!r:.60} only", where(self._recording.frames())
+        self._recording.note("branch on data", name, f"the graph holds for {held}")
+        for _, tensor in tensors_inside(values):
+            data = tensor.detach().clone()
+            self._handed_out.append((tensor, tensor._version, data))
+            constant = self._recording.constant_node(data)
+            read = self._graph.call_function(SameData(), (self._recording.node_of(tensor), constant))
+            self._recording.describe_place(read)
+            self._assert(read, f"{REFUSAL} {name} giving {held} (at {place})")
+
+    def require_unwritten(self) -> None:
+        """Raise :class:`TraceError` if something else than torch has written into what was handed out."""
+        for tensor, version, data in self._handed_out:
+            if tensor._version == version and not SameData()(tensor, data):
+                raise TraceError("Something else than torch, numpy maybe, writes into a tensor of the model")
+
+    def hold_layout(self, func: Callable[..., Any], args: tuple[Any, ...], kwargs: Any, result: Any) -> None:
+        """Make the graph check that a tensor lies in memory as it did, for which the model has asked."""
+        name, place = name_of(func), where(self._recording.frames())
+        read = self._same_call(func, args, kwargs)
+        self._recording.describe_place(read)
+        self._recording.note("branch on data", name, "the graph holds for tensors that lie in memory alike")
+        expected = self._recording.argument(result)
+        message = f"{REFUSAL} tensors that lie in memory as they did ({name} is read at {place})"
+        self._require(operator.eq, read, expected, message)
+
+    def _same_call(self, func: Callable[..., Any], args: tuple[Any, ...], kwargs: Any) -> Node:
+        call = as_call(func, args, kwargs)
+        arguments = self._recording.argument((call.args, dict(call.kwargs)))
+        return self._graph.create_node(call.op, call.target, *arguments)
+
+    def _hold_shape(self, name: str, tensor: torch.Tensor) -> None:
+        """Make the graph check the shape of a real tensor that depends on data, as Python may read it."""
+        shape, place = tuple(tensor.shape), where(self._recording.frames())
+        self._recording.note("branch on data", name, f"the graph holds for its shape {shape} only")
+        actual = self._graph.call_function(getattr, (self._recording.node_of(tensor), "shape"))
+        self._require(operator.eq, actual, shape, f"{REFUSAL} {name} of shape {shape} only (at {place})")
+
+    def hold_count(self, name: str, tensors: Any) -> None:
+        """Make the graph check how many tensors it has just been given, as Python may go through them."""
+        if tensors:
+            with self._recording.checking(self._recording.latest) as node:
+                self._hold_count(name, node, tensors)
+
+    def _hold_count(self, name: str, node: Node, values: Any) -> None:
+        message = f"{REFUSAL} {name} giving {len(values)} tensors only (at {where(self._recording.frames())})"
+        self._require(operator.eq, self._graph.call_function(len, (node,)), len(values), message)
+
+    def hold_result(self, name: str, result: Any, known: Container[Any]) -> None:
+        """Make the graph check that what it has just called gives tensors of the shapes that it reads.
+
+        Parameters
+        ----------
+        name
+            What was called.
+        result
+            What it gave.
+        known
+            The symbols of which other sizes are made.
+        """
+        node = self._recording.latest
+        with self._graph.inserting_before(node):
+            expected = self._recording.argument(expected_of(result, known))
+        with self._recording.checking(node):
+            self._recording.impure.add(self._graph.call_function(require_result, (node, expected, name)))
+
+    def hold_decisions(self) -> None:
+        """Make the graph check what the model has decided on numbers that it read out of tensors."""
+        decisions, self._asked.decisions = self._asked.decisions, []
+        for decision in decisions:
+            sources = {s: self._recording.source_of(s).name for s in decision.condition.free_symbols}
+            words = str(decision.condition.xreplace({s: sympy.Symbol(n) for s, n in sources.items()}))
+            made = self._recording.sizes.of_expression(decision.condition)
+            self._assert(made.node, f"{REFUSAL} {words} only (decided at {decision.where})")
+            kind = "requirement" if decision.is_required else "branch on data"
+            held = "the model requires it" if decision.is_required else "the branch taken is held"
+            self._recording.findings.append(Finding(kind, words, held, decision.where))
+
+    def _require(self, same: Callable[..., Any], node: Node, value: Any, message: str) -> None:
+        self._assert(self._graph.call_function(same, (node, value)), message)
+
+    def _assert(self, condition: Node, message: str) -> None:
+        self._recording.impure.add(self._graph.call_function(torch._assert, (condition, message)))
+
+    @contextmanager
+    def _before_computing(self) -> Iterator[None]:
+        known: set[Node] = set()
+        for node in self._graph.nodes:
+            if node.op != "placeholder" and not _asks_about(known, node):
+                break
+            known.add(node)
+        with self._graph.inserting_before(node):
+            yield
+
+
+_NUMBERS = (bool, int, float, complex, str, bytes)
+_WITHOUT_DATA = (
+    type(None),
+    type,
+    torch.dtype,
+    torch.device,
+    torch.layout,
+    torch.memory_format,
+    RemovableHandle,
+)
+
+
+@dataclass(frozen=True)
+class SameData:
+    """The target of a node that tells whether two tensors have the same elements, bit for bit."""
+
+    only_reads = True
+
+    @property
+    def __name__(self) -> str:
+        return "same_data"
+
+    def __call__(self, tensor: torch.Tensor, other: torch.Tensor) -> bool:
+        """Compare."""
+        is_alike = (tensor.shape, tensor.dtype, tensor.layout) == (other.shape, other.dtype, other.layout)
+        return is_alike and torch.equal(bits_of(tensor), bits_of(other))
+
+
+def _is_of_numbers(value: Any) -> bool:
+    """Tell whether a value is made of numbers that are equal to themselves, which a NaN is not."""
+    if isinstance(value, list | tuple):
+        return all(map(_is_of_numbers, value)) and value == value
+    return isinstance(value, _NUMBERS)
+
+
+def _has_fixed_dtype(tensor: torch.Tensor) -> bool:
+    return tensor.is_floating_point() or tensor.is_complex()
+
+
+def _with_dtype(_: Path, tensor: torch.Tensor) -> TensorOf:
+    return TensorOf(tensor.dtype if _has_fixed_dtype(tensor) else None)
+
+
+_QUESTIONS = ("size", getattr, len, torch._assert)
+
+
+def _asks_about(known: set[Node], node: Node) -> bool:
+    """Tell whether a node only says what inputs are: their parts, sizes, and conditions on these."""
+    if not known.issuperset(node.all_input_nodes) or not node.all_input_nodes:
+        return False
+    if any(isinstance(source.meta.get("val"), torch.Tensor) for source in node.all_input_nodes):
+        return node.target in ("size", getattr)
+    is_operator = getattr(node.target, "__module__", "") == "_operator"
+    return is_operator or isinstance(node.target, PartOf | RequireParts) or node.target in _QUESTIONS

@@ -1,0 +1,273 @@
+"""Parts of a model that stay one node each, because a graph of what they do would hold for one run only.
+
+A function or module that takes numbers out of tensors, or goes through a size in a loop, can be recorded for
+the numbers of one run. Kept whole, it is called by the graph as it is, and holds for all inputs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Container, Iterator, Mapping
+from contextlib import contextmanager
+from itertools import starmap
+from types import CodeType, FunctionType
+from typing import Any
+
+import torch
+from torch import nn
+from torch._dispatch.python import no_python_dispatcher
+from torch._subclasses.fake_tensor import unset_fake_temporarily
+from torch.fx.node import has_side_effect
+from torch.utils._pytree import tree_structure
+
+from fxlab.interrupts import RestoringStack
+from fxlab.tracing.model_code.running_calls import Part, Reason
+from fxlab.tracing.recording.bound_methods import NeedsModuleError
+from fxlab.tracing.report import REFUSAL, TraceError
+from fxlab.tracing.shapes.fake_data import data_of, give_data
+from fxlab.tracing.shapes.fake_inputs import FakeInputs
+from fxlab.tracing.shapes.fake_state import data_in_place
+from fxlab.tracing.shapes.symbolic_sizes import SymbolicNumber, expression_of
+from fxlab.tracing.shapes.uncounted_lists import Uncounted, items_of
+from fxlab.values.nested import tensors_inside
+
+
+class CannotBeWholeError(TraceError):
+    """A part takes or gives what a graph cannot hold.
+
+    Attributes
+    ----------
+    part : Part
+        The part.
+    """
+
+    def __init__(self, part: Part, why: str) -> None:
+        super().__init__(f"{part.__qualname__} cannot be kept whole: {why}")
+        self.part = part
+
+
+class WholeParts:
+    """Runs parts of a model on the data that comes along with fake tensors.
+
+    Parameters
+    ----------
+    reasons
+        The parts that stay whole, and why.
+    fakes
+        The inputs of the run, which data comes along with.
+    """
+
+    def __init__(self, reasons: Mapping[Part, Reason], fakes: FakeInputs) -> None:
+        self.reasons = reasons
+        self._functions = [part for part in reasons if isinstance(part, FunctionType)]
+        self._mode = fakes.mode
+        self._numbers = _Numbers(fakes)
+
+    @contextmanager
+    def calls_seen(self, call: Callable[..., Any]) -> Iterator[None]:
+        """Let the calls of functions that stay whole be made by another.
+
+        Parameters
+        ----------
+        call
+            Given the function, what does what it does, its positional and its keyword arguments.
+        """
+        with RestoringStack() as stack:
+            for function in self._functions:
+                # Its code is exchanged, as there is no telling by which names a model knows it.
+                stack.callback(setattr, function, "__code__", function.__code__)
+                function.__code__ = _code_that_calls(call, function)
+            yield
+
+    def run(
+        self,
+        part: Part,
+        call: Callable[..., Any],
+        args: tuple[Any, ...],
+        kwargs: Mapping[str, Any],
+        module: nn.Module | None = None,
+    ) -> tuple[Any, bool]:
+        """Run a part, and return what it gives, with fake tensors, and whether it has written anything.
+
+        A size is taken to be that of an argument in the same place if the two agree, and is a symbol of its
+        own otherwise. What the part asks about sizes and data is not known to the trace.
+
+        Parameters
+        ----------
+        part
+            The part.
+        call
+            Does what it does.
+        args, kwargs
+            With fake tensors and symbolic numbers.
+        module
+            The module that it is, if it is one.
+
+        Raises
+        ------
+        CannotBeWholeError
+            If it gives anything but tensors, whole numbers and ``None``, in lists, tuples and mappings,
+            changes a list or mapping that it was given, or is a method that needs its module.
+        """
+        given = [tensor for _, tensor in tensors_inside((args, dict(kwargs)))]
+        real_args, real_kwargs = self._numbers.given((args, dict(kwargs)))
+        structure = tree_structure((real_args, real_kwargs))
+        unseen = torch._C.DisableTorchFunction(), unset_fake_temporarily(), no_python_dispatcher()
+        with RestoringStack(*unseen, torch.no_grad()) as stack:
+            state = stack.enter_context(data_in_place(module))
+            touched = [*state, *map(data_of, given)]
+            before = [tensor._version for tensor in touched]
+            try:
+                real = call(*real_args, **real_kwargs)
+            except NeedsModuleError as error:
+                raise CannotBeWholeError(part, str(error)) from error
+            written = before != [tensor._version for tensor in touched]
+        if tree_structure((real_args, real_kwargs)) != structure:
+            raise CannotBeWholeError(part, "it changes a list or mapping that it is given")
+        requires_grad = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in (*given, *state))
+
+        def fake(value: Any) -> Any:
+            if isinstance(value, torch.Tensor):
+                return self._fake_of(value, given, requires_grad)
+            if value is None:
+                return None
+            if type(value) is int:
+                return self._numbers.new(value)
+            if isinstance(value, Mapping):
+                items = {key: fake(item) for key, item in value.items()}
+                return items if type(value) is dict else type(value)(**items)
+            if type(value) in (list, tuple):
+                return type(value)(fake(item) for item in value)
+            raise CannotBeWholeError(part, f"it gives a {type(value).__name__}")
+
+        return fake(real), written
+
+    def _fake_of(self, real: torch.Tensor, given: list[torch.Tensor], requires_grad: bool) -> torch.Tensor:
+        shape: list[Any] = []
+        for dim, size in enumerate(real.shape):
+            alike = (tensor.shape[dim] for tensor in given if tensor.dim() == real.dim())
+            known = (other for other in alike if self._numbers.of(other) == size)
+            shape.append(next(known, None) or self._numbers.new(size))
+        strides: list[Any] = [1] * real.dim()
+        step: Any = 1
+        for dim in sorted(range(real.dim()), key=lambda dim: (real.stride(dim), -dim)):
+            strides[dim], step = step, step * shape[dim]
+        with self._mode:
+            fake = torch.empty_strided(shape, strides, dtype=real.dtype, device=real.device)
+            give_data(fake, real)
+            if requires_grad and (real.is_floating_point() or real.is_complex()):
+                fake = fake.requires_grad_().clone()  # which may be written to, as a view of a leaf may not
+                give_data(fake, real)
+        return fake
+
+
+class _Numbers:
+    """What symbolic numbers are in this run."""
+
+    def __init__(self, fakes: FakeInputs) -> None:
+        self._env = fakes.shape_env
+
+    def of(self, number: Any) -> Any:
+        """Return what a number is in this run."""
+        if not isinstance(number, SymbolicNumber):
+            return number
+        known = self._env.real_tensor_prop_unbacked_vals or {}
+        value = expression_of(number).xreplace(known).xreplace(self._env.backed_var_to_val)
+        kind = {torch.SymInt: int, torch.SymFloat: float, torch.SymBool: bool}[type(number)]
+        return kind(value)
+
+    def given(self, value: Any) -> Any:
+        """Return a nested value with data in place of fake tensors, and numbers in place of symbols."""
+        if isinstance(value, torch.Tensor):
+            return data_of(value)
+        if isinstance(value, slice):
+            return slice(*map(self.of, (value.start, value.stop, value.step)))
+        if isinstance(value, Uncounted):
+            return self.given(items_of(value))
+        if type(value) in (list, tuple, torch.Size):
+            return type(value)(self.given(item) for item in value)
+        if type(value) is dict:
+            return {key: self.given(item) for key, item in value.items()}
+        return self.of(value)
+
+    def new(self, value: int) -> torch.SymInt:
+        """Return a symbol that stands for a number of this run."""
+        with self._env.ignore_fresh_unbacked_symbols():
+            number = self._env.create_unbacked_symint()
+        self._env.set_real_tensor_prop_unbacked_vals(expression_of(number), value)
+        return number
+
+
+def expected_of(value: Any, known: Container[Any]) -> Any:
+    """Return what :func:`require_result` expects of results like this one.
+
+    Parameters
+    ----------
+    value
+        What a part gave.
+    known
+        The symbols that other values of the run gave before.
+    """
+    if isinstance(value, torch.Tensor):
+        is_known = [all(s in known for s in expression_of(size).free_symbols) for size in value.shape]
+        return tuple(size if follows else ... for size, follows in zip(value.shape, is_known, strict=True))
+    if isinstance(value, Mapping):
+        return {key: expected_of(item, known) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [expected_of(item, known) for item in value]
+    return None if value is None else ...
+
+
+@has_side_effect
+def require_result(result: Any, expected: Any, name: str) -> None:
+    """Raise ``AssertionError`` unless a part that stays whole gives what the rest of the graph expects.
+
+    Parameters
+    ----------
+    result
+        What it gives.
+    expected
+        A tuple of sizes for a tensor, lists and dicts for what tensors are in, ``None``; ``...`` for a
+        number, or a size that may be any.
+    name
+        What to call it.
+    """
+    if not _is_as_expected(result, expected):
+        found = [tuple(tensor.shape) for _, tensor in tensors_inside(result)]
+        raise AssertionError(f"{REFUSAL} {name} giving tensors of shapes {expected} only, not {found}")
+
+
+def _is_as_expected(result: Any, expected: Any) -> bool:
+    if isinstance(expected, list):
+        items = isinstance(result, list | tuple) and zip(result, expected, strict=False)
+        return len(result) == len(expected) and all(starmap(_is_as_expected, items or ()))
+    if isinstance(expected, dict):
+        same_keys = isinstance(result, Mapping) and result.keys() == expected.keys()
+        return same_keys and all(_is_as_expected(result[key], item) for key, item in expected.items())
+    if isinstance(expected, tuple):
+        shape = result.shape if isinstance(result, torch.Tensor) else None
+        is_any = shape is not None and len(shape) == len(expected)
+        return is_any and all(e is ... or n == e for n, e in zip(shape or (), expected, strict=True))
+    return type(result) is int if expected is ... else result is None
+
+
+def _code_that_calls(call: Callable[..., Any], function: FunctionType) -> CodeType:
+    """Return code for a function that hands what it is called with to another."""
+    code, defaults, closure = function.__code__, function.__defaults__, function.__closure__
+    original = FunctionType(code, function.__globals__, function.__name__, defaults, closure)
+    original.__kwdefaults__ = function.__kwdefaults__
+
+    def called(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        return call(function, original, args, kwargs)
+
+    template = _template.__code__
+    constants = tuple(called if constant == _CALLED else constant for constant in template.co_consts)
+    # A function can only be given code that takes as many variables from outside.
+    return template.replace(co_consts=constants, co_freevars=code.co_freevars)
+
+
+_CALLED = "what is called"
+
+
+def _template(*args: Any, **kwargs: Any) -> Any:
+    called: Any = "what is called"  # a constant of the code, which is replaced
+    return called(args, kwargs)

@@ -1,0 +1,122 @@
+"""Outputs of a model's own classes, as nodes that build them."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+from torch.fx import Graph, Node
+from torch.fx.node import base_types
+
+from fxlab.tracing.shapes.uncounted_lists import Uncounted, is_unread, items_of
+
+_PLAIN = (type(None), *base_types)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class ObjectOf:
+    """The target of a node that builds an object with given attributes, such as a cache of keys and values.
+
+    Attributes
+    ----------
+    cls : type
+        The object's class; its constructor is not called.
+    names : tuple of str
+        The attributes, in their order.
+    constants : Mapping of str to Any
+        Those attributes that hold no tensor. Each object gets a copy.
+    """
+
+    cls: type
+    names: tuple[str, ...]
+    constants: Mapping[str, Any]
+
+    @property
+    def __name__(self) -> str:
+        return self.cls.__name__
+
+    def __call__(self, **attributes: Any) -> Any:
+        """Return a new object with these attributes."""
+        result: Any = object.__new__(self.cls)
+        values = copy.deepcopy(dict(self.constants)) | attributes
+        vars(result).update((name, values[name]) for name in self.names)
+        return result
+
+
+def output_argument(output: Any, graph: Graph, argument_of: Callable[[Any], Any]) -> Any:
+    """Return the argument of the graph's output node, with nodes for the objects inside.
+
+    Parameters
+    ----------
+    output
+        What the model returned: tensors and numbers, nested in lists, tuples, mappings, dataclasses and
+        plain objects.
+    graph
+        Where objects are built, at its insert point.
+    argument_of
+        Tensor or symbolic number -> its node.
+
+    Raises
+    ------
+    TypeError
+        If something inside is none of these.
+    """
+    made: dict[int, Any] = {}
+
+    def build(value: Any) -> Any:
+        if isinstance(value, torch.Tensor | torch.SymInt | torch.SymFloat | torch.SymBool):
+            return argument_of(value)
+        if isinstance(value, (*_PLAIN, Node)):
+            return value
+        if isinstance(value, Uncounted):
+            return value.node if is_unread(value) else build(items_of(value))
+        if type(value) in (list, tuple):
+            return type(value)(build(item) for item in value)
+        if type(value) is dict and all(isinstance(key, str | int | float | bool) for key in value):
+            return {key: build(item) for key, item in value.items()}
+        if isinstance(value, torch.Size):
+            return graph.call_function(torch.Size, ([build(item) for item in value],))
+        if id(value) not in made:
+            made[id(value)] = _object_node(value, graph, build)
+        return made[id(value)]
+
+    return build(output)
+
+
+def _object_node(value: Any, graph: Graph, build: Callable[[Any], Any]) -> Any:
+    cls = type(value)
+    if isinstance(value, tuple) and hasattr(cls, "_fields"):
+        return graph.call_function(cls, tuple(build(item) for item in value))
+    if isinstance(value, tuple) and cls.__module__ == "torch.return_types":
+        return graph.call_function(cls, (tuple(build(item) for item in value),))
+    if isinstance(value, dict) and hasattr(cls, "__dataclass_fields__"):
+        # ModelOutput: a mapping of those fields that are set.
+        return graph.call_function(cls, (), {str(key): build(item) for key, item in value.items()})
+    if isinstance(value, dict):
+        return graph.call_function(cls, ({key: build(item) for key, item in value.items()},))
+    if dataclasses.is_dataclass(value):
+        fields = [field.name for field in dataclasses.fields(value) if field.init]
+        return graph.call_function(cls, (), {name: build(getattr(value, name)) for name in fields})
+    if callable(value) or not hasattr(value, "__dict__") or isinstance(value, list | tuple | set):
+        raise TypeError(
+            f"The model returns a {cls.__module__}.{cls.__qualname__}, which a graph cannot build. Return "
+            "tensors, numbers, lists, tuples, dicts, dataclasses or objects with attributes."
+        )
+    attributes = vars(value)
+    changing = {name: build(item) for name, item in attributes.items() if _holds_numbers(item)}
+    constants = {name: item for name, item in attributes.items() if name not in changing}
+    return graph.call_function(ObjectOf(cls, tuple(attributes), constants), (), changing)
+
+
+def _holds_numbers(value: Any) -> bool:
+    """Tell whether a tensor, a symbolic number or a node that gives one is inside."""
+    if isinstance(value, torch.Tensor | torch.SymInt | torch.SymFloat | torch.SymBool | Node | Uncounted):
+        return True
+    if isinstance(value, list | tuple | set):
+        return any(map(_holds_numbers, value))
+    if isinstance(value, dict):
+        return any(map(_holds_numbers, value.values()))
+    return not isinstance(value, type) and hasattr(value, "__dict__") and _holds_numbers(vars(value))

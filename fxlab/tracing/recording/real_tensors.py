@@ -1,0 +1,125 @@
+"""Real tensors for a run, and what of a call's result follows from shapes."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+from torch import nn
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from fxlab.tracing.model_code.threads import OneThread
+from fxlab.tracing.recording.torch_calls import MEMORY_READS, name_of
+from fxlab.tracing.shapes.fake_inputs import FakeInputs
+from fxlab.tracing.shapes.fake_state import Originals, replace_tensors
+from fxlab.tracing.shapes.symbolic_sizes import SymbolicNumber
+from fxlab.values.nested import tensors_inside
+
+_PLAIN_CLASSES = (torch.Tensor, nn.Parameter, nn.Buffer)
+_BY_CLASS = ("__reduce_ex__", "__deepcopy__", "__repr__", "__format__")
+"""What a tensor does in another way if it is of a class of its own."""
+
+
+class Unknown:
+    """Stands for what shapes do not tell."""
+
+
+class RealTensors(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Tensors with data that notice other threads and hidden calls, while a model runs on them.
+
+    Parameters
+    ----------
+    fakes
+        Makes fake tensors of the same shapes.
+    one_thread
+        Is told of each call with one of these tensors.
+    """
+
+    def __init__(self, fakes: FakeInputs, one_thread: OneThread) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self._fakes = fakes
+        self._one_thread = one_thread
+        self._watched: list[weakref.ref[torch.Tensor]] = []
+        called = classmethod(lambda cls, *call: self._called(*call))
+        self._class: Any = type("Tensor", (torch.Tensor,), {"__torch_function__": called})
+
+    def __exit__(self, *error: Any) -> None:
+        super().__exit__(*error)  # type: ignore[no-untyped-call]
+        for reference in self._watched:
+            if (tensor := reference()) is not None:
+                tensor.__class__ = torch.Tensor
+
+    def __torch_dispatch__(
+        self, func: Callable[..., Any], types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        self._fakes.shape_env.require_shown(func)
+        return func(*args, **(kwargs or {}))
+
+    def watch(self, value: Any) -> Any:
+        """Let the tensors inside a value notice other threads until the run ends; return the value."""
+        for _, tensor in tensors_inside(value):
+            if type(tensor) is torch.Tensor:
+                tensor.__class__ = self._class
+                self._watched.append(weakref.ref(tensor))
+        return value
+
+    def put_in(self, model: nn.Module) -> Originals:
+        """Replace each tensor that a module of a model holds by one that notices other threads."""
+        made: dict[torch.Tensor, torch.Tensor] = {}
+        known: dict[int, torch.Tensor] = {}
+
+        def watched(tensor: torch.Tensor) -> torch.Tensor:
+            if type(tensor) not in _PLAIN_CLASSES:
+                return tensor
+            if id(tensor) not in known:
+                alias = torch.Tensor._make_subclass(self._class, tensor, tensor.requires_grad)
+                alias._is_param = isinstance(tensor, nn.Parameter)
+                known[id(tensor)] = alias
+                made[alias] = tensor
+                self._watched.append(weakref.ref(alias))
+            return known[id(tensor)]
+
+        replace_tensors(model, watched)
+        return Originals(made)
+
+    def by_shapes(self, func: Callable[..., Any], args: Any, kwargs: Mapping[str, Any]) -> Any:
+        """Return what a call gives as far as the shapes of its arguments tell: fake tensors and numbers."""
+        if name_of(func) in MEMORY_READS:
+            return Unknown()
+        fake_args, fake_kwargs = self._fakes.as_fake((tuple(args), dict(kwargs)))
+        try:
+            with self._fakes.mode:
+                return func(*fake_args, **fake_kwargs)
+        except Exception:  # the operator has no fake kernel, or needs data
+            return Unknown()
+
+    def _called(
+        self, func: Callable[..., Any], types: Any, args: Any = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        self._one_thread.notice()
+        with torch._C.DisableTorchFunctionSubclass():
+            if name_of(func) not in _BY_CLASS:
+                return func(*args, **(kwargs or {}))
+            tensor = args[0]
+            tensor.__class__ = torch.Tensor
+            try:
+                return func(*args, **(kwargs or {}))
+            finally:
+                tensor.__class__ = self._class
+
+
+def is_told_by_shapes(value: Any, by_shapes: Any) -> bool:
+    """Tell whether a number, or the shape of a tensor, is what :meth:`RealTensors.by_shapes` says."""
+    if isinstance(value, torch.Tensor):
+        return isinstance(by_shapes, torch.Tensor) and is_told_by_shapes(value.shape, by_shapes.shape)
+    if isinstance(value, Mapping):
+        is_alike = isinstance(by_shapes, Mapping) and value.keys() == by_shapes.keys()
+        return is_alike and all(is_told_by_shapes(value[key], by_shapes[key]) for key in value)
+    if isinstance(value, list | tuple):
+        is_alike = isinstance(by_shapes, list | tuple) and len(value) == len(by_shapes)
+        return is_alike and all(map(is_told_by_shapes, value, by_shapes))
+    if isinstance(by_shapes, SymbolicNumber):
+        return False
+    return type(value) is type(by_shapes) and bool(value == by_shapes)

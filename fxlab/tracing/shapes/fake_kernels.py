@@ -1,0 +1,283 @@
+"""Calls on fake tensors whose results are made here.
+
+Some torch cannot make there as it makes them elsewhere. The products, convolutions and batch norms, which a
+model spends most of its calls on, it takes apart into ten or more calls each, and each of those asks a dozen
+questions about symbolic sizes: made in one step, a transformer is traced in half the time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+from torch import nn
+from torch._subclasses.fake_tensor import FakeTensor
+from torch.autograd import Function
+
+from fxlab.tracing.report import TraceError
+from fxlab.tracing.shapes.fake_data import call_on_data, give_data, has_data
+from fxlab.tracing.shapes.symbolic_sizes import expression_of
+from fxlab.values.nested import tensors_inside
+
+
+def fake_result(func: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+    """Return a fake tensor of the shape that a call gives, or ``None`` if torch can make the call itself."""
+    maker = _MAKERS.get(func)
+    result = maker(*args, **kwargs) if maker is not None else None
+    tensors = [tensor for _, tensor in tensors_inside((args, dict(kwargs)))]
+    if result is not None and tensors and all(map(has_data, tensors)):
+        give_data(result, call_on_data(func, args, kwargs))
+    return result
+
+
+def _grouped_mm(
+    a: torch.Tensor,
+    b: torch.Tensor,
+    *,
+    offs: torch.Tensor | None = None,
+    bias: torch.Tensor | None = None,
+    out_dtype: torch.dtype | None = None,
+) -> torch.Tensor | None:
+    """Products of groups of rows: torch's fake kernel takes bfloat16 alone, its kernel for the CPU more."""
+    if not isinstance(a, FakeTensor) or not isinstance(b, FakeTensor):
+        return None
+    groups = offs.shape[:1] if offs is not None and a.dim() == b.dim() == 2 else ()
+    batch = a.shape[:-2] if a.dim() == b.dim() else ()
+    return a.new_empty(*groups, *batch, a.shape[-2], b.shape[-1], dtype=out_dtype or a.dtype)
+
+
+def _grad(
+    outputs: tuple[torch.Tensor, ...],
+    inputs: tuple[torch.Tensor, ...],
+    *,
+    create_graph: bool = False,
+    allow_unused: bool = False,
+    materialize_grads: bool = False,
+    is_grads_batched: bool = False,
+    **options: Any,
+) -> tuple[torch.Tensor, ...] | None:
+    """Derivatives have the shapes of what they are taken by; nothing here has a history to go back."""
+    if not all(isinstance(tensor, FakeTensor) for tensor in inputs):
+        return None
+    if not (any(t.requires_grad for t in outputs) and all(t.requires_grad for t in inputs)):
+        return None  # an error of torch's own
+    unused = allow_unused and not materialize_grads
+    if unused or is_grads_batched or any(map(has_data, inputs)):
+        raise TraceError("Derivatives that may be None, in batches or decided on need real inputs")
+    made = tuple(torch.empty_like(tensor).requires_grad_(create_graph) for tensor in inputs)
+    return tuple(map(torch.ops.aten.alias, made)) if create_graph else made
+
+
+def _linspace(
+    start: Any,
+    end: Any,
+    steps: Any,
+    *,
+    dtype: torch.dtype | None = None,
+    device: torch.device | str | None = None,
+    **options: Any,
+) -> torch.Tensor | None:
+    """Torch fixes the number of steps."""
+    if not isinstance(steps, torch.SymInt) or options.get("out") is not None:
+        return None
+    return torch.empty(steps, dtype=dtype, device=device)
+
+
+def _randn(*size: Any, generator: torch.Generator | None = None, **options: Any) -> torch.Tensor | None:
+    """Torch wants plain sizes where a generator is named, be it none."""
+    sizes = size[0] if len(size) == 1 and isinstance(size[0], list | tuple) else size
+    if options.get("out") is not None or not any(isinstance(item, torch.SymInt) for item in sizes):
+        return None
+    return torch.empty(sizes, **options)
+
+
+def _max_pool1d(
+    input: torch.Tensor,
+    kernel_size: Any,
+    stride: Any = None,
+    padding: Any = 0,
+    dilation: Any = 1,
+    ceil_mode: bool = False,
+    return_indices: bool = False,
+) -> torch.Tensor | None:
+    """Torch fixes the length."""
+    length: Any = input.shape[-1]
+    if not isinstance(length, torch.SymInt) or ceil_mode or return_indices:
+        return None
+    size, step, pad, spread = (
+        value[0] if isinstance(value, list | tuple) else value
+        for value in (kernel_size, stride or kernel_size, padding, dilation)
+    )
+    steps = length + 2 * pad - spread * (size - 1) - 1
+    if steps < 0:
+        raise RuntimeError(f"max_pool1d: the input is shorter than the kernel of {size}")
+    return _made((*input.shape[:-1], steps // step + 1), input)
+
+
+def _linear(
+    input: torch.Tensor,
+    weight: torch.Tensor,
+    bias: torch.Tensor | None = None,
+) -> torch.Tensor | None:
+    given = (input, weight) if bias is None else (input, weight, bias)
+    if not _are_plain(*given) or input.dim() < 2 or weight.dim() != 2:
+        return None
+    outputs, inputs = weight.shape
+    if not _are_equal(input.shape[-1:], (inputs,)) or (
+        bias is not None and not _are_equal(bias.shape, (outputs,))
+    ):
+        return None
+    return _made((*input.shape[:-1], outputs), *given)
+
+
+def _matmul(input: torch.Tensor, other: torch.Tensor) -> torch.Tensor | None:
+    if not _are_plain(input, other) or not input.dim() == other.dim() > 2:
+        return None
+    if not _are_equal((*input.shape[:-2], input.shape[-1]), (*other.shape[:-2], other.shape[-2])):
+        return None
+    return _made((*input.shape[:-1], other.shape[-1]), input, other)
+
+
+def _scaled_dot_product_attention(
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    attn_mask: torch.Tensor | None = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+) -> torch.Tensor | None:
+    given = (query, key, value)
+    if not _are_plain(*given) or not query.dim() == key.dim() == value.dim() == 4:
+        return None
+    heads = (key.shape[:2], value.shape[:2])
+    if enable_gqa or dropout_p or not all(_are_equal(query.shape[:2], shape) for shape in heads):
+        return None
+    if not _are_equal(query.shape[3:], key.shape[3:]) or not _are_equal(key.shape[2:3], value.shape[2:3]):
+        return None
+    if attn_mask is not None:
+        scores = (*query.shape[:3], key.shape[2])
+        if is_causal or attn_mask.requires_grad or attn_mask.dtype not in (torch.bool, query.dtype):
+            return None
+        if not _spreads_over(attn_mask.shape, scores):
+            return None
+    return _made((*query.shape[:3], value.shape[3]), *given)
+
+
+def _conv(
+    input: torch.Tensor,
+    weight: torch.Tensor,
+    bias: torch.Tensor | None = None,
+    stride: Any = 1,
+    padding: Any = 0,
+    dilation: Any = 1,
+    groups: int = 1,
+) -> torch.Tensor | None:
+    given = (input, weight) if bias is None else (input, weight, bias)
+    if not _are_plain(*given) or input.dim() != weight.dim() or isinstance(padding, str):
+        return None
+    channels = weight.shape[1] * groups
+    if not _are_equal(input.shape[1:2], (channels,)) or not _are_contiguous(input, weight):
+        return None
+    steps, pads, spreads = (
+        value * (input.dim() - 2) if len(value) == 1 else value
+        for value in (
+            (value,) if isinstance(value, int) else tuple(value) for value in (stride, padding, dilation)
+        )
+    )
+    sizes = [
+        (size + 2 * pad - spread * (kernel - 1) - 1) // step + 1
+        for size, kernel, step, pad, spread in zip(
+            input.shape[2:], weight.shape[2:], steps, pads, spreads, strict=True
+        )
+    ]
+    if any(size <= 0 for size in sizes):
+        return None  # torch says why not
+    return _made((input.shape[0], weight.shape[0], *sizes), *given)
+
+
+def _batch_norm(
+    input: torch.Tensor,
+    running_mean: torch.Tensor | None,
+    running_var: torch.Tensor | None,
+    weight: torch.Tensor | None = None,
+    bias: torch.Tensor | None = None,
+    training: bool = False,
+    momentum: float = 0.1,
+    eps: float = 1e-5,
+) -> torch.Tensor | None:
+    state = [tensor for tensor in (running_mean, running_var, weight, bias) if tensor is not None]
+    if training or running_mean is None or running_var is None or not _are_plain(input, *state):
+        return None
+    if not all(_are_equal(tensor.shape, input.shape[1:2]) for tensor in state) or not _are_contiguous(input):
+        return None
+    return _made(input.shape, input, *state)
+
+
+def _are_contiguous(*tensors: torch.Tensor) -> bool:
+    return all(tensor.is_contiguous() for tensor in tensors)
+
+
+def _are_plain(*tensors: Any) -> bool:
+    """Tell whether all are fake tensors of one dtype and device, which autocast does not change."""
+    first = tensors[0]
+    return (
+        all(
+            type(tensor) is FakeTensor and (tensor.dtype, tensor.device) == (first.dtype, first.device)
+            for tensor in tensors
+        )
+        and not torch._C._is_any_autocast_enabled()
+    )
+
+
+def _are_equal(sizes: Any, others: Any) -> bool:
+    """Tell whether sizes are known to be equal, without a guard that makes them so."""
+    return [*map(expression_of, sizes)] == [*map(expression_of, others)]
+
+
+def _spreads_over(shape: Any, larger: Any) -> bool:
+    """Tell whether a shape is known to broadcast to another."""
+    pairs = zip(reversed(shape), reversed(larger), strict=False)
+    return len(shape) <= len(larger) and all(
+        expression_of(size) == 1 or _are_equal((size,), (other,)) for size, other in pairs
+    )
+
+
+def _made(shape: tuple[Any, ...], *given: torch.Tensor) -> torch.Tensor:
+    if torch.is_grad_enabled() and any(tensor.requires_grad for tensor in given):
+        result: torch.Tensor = _Computed.apply(shape, *given)  # type: ignore[no-untyped-call]
+        return result
+    return given[0].new_empty(shape)
+
+
+class _Computed(Function):
+    """Makes a tensor of a shape that has a gradient and may be written to, as the result of a call has."""
+
+    @staticmethod
+    def forward(ctx: Any, shape: tuple[Any, ...], *given: torch.Tensor) -> torch.Tensor:
+        return given[0].new_empty(shape)
+
+
+_MAKERS: dict[Any, Callable[..., Any]] = {
+    nn.functional.linear: _linear,
+    nn.functional.batch_norm: _batch_norm,
+    torch.conv1d: _conv,
+    torch.conv2d: _conv,
+    torch.conv3d: _conv,
+    torch.matmul: _matmul,
+    torch.Tensor.matmul: _matmul,
+    torch.Tensor.__matmul__: _matmul,
+    nn.functional.scaled_dot_product_attention: _scaled_dot_product_attention,
+    torch.linspace: _linspace,
+    nn.functional.max_pool1d: _max_pool1d,
+    torch.randn: _randn,
+    torch.autograd.grad: _grad,
+}
+# What older releases of torch do not have, their models do not call.
+_MAKERS |= {
+    getattr(home, name): _grouped_mm
+    for home, name in ((nn.functional, "grouped_mm"), (torch, "_grouped_mm"))
+    if hasattr(home, name)
+}

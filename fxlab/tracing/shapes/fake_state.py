@@ -1,0 +1,96 @@
+"""Fake tensors in place of the parameters and buffers of a model, while a run is recorded."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import nn
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+
+from fxlab.tracing.shapes.fake_data import data_of, give_data, has_data
+from fxlab.values.containers import is_a, replace_item, replaceable_items
+
+
+class Originals:
+    """The model's own tensors, by the fake tensors that stand for them.
+
+    Without fakes each tensor is its own original.
+    """
+
+    def __init__(self, of: Mapping[torch.Tensor, torch.Tensor] | None = None) -> None:
+        # By identity; the fake is held, so that no other tensor takes its identity.
+        self._of = {id(fake): (fake, original) for fake, original in (of or {}).items()}
+
+    def of(self, tensor: torch.Tensor) -> torch.Tensor:
+        """Return the tensor that a fake one stands for, or the tensor itself."""
+        _, original = self._of.get(id(tensor), (None, tensor))
+        return original
+
+
+def put_fakes(model: nn.Module, mode: FakeTensorMode) -> Originals:
+    """Replace each tensor that a module of a model holds, as attribute or in a list or dict, by a fake one.
+
+    Nothing that the model then computes has data, and nothing it writes reaches the tensors themselves. What
+    was there is put back by :func:`~fxlab.models.model_state.state_kept`.
+
+    Parameters
+    ----------
+    model
+        The module; it is changed.
+    mode
+        Makes the fakes; the same tensor always gets the same one.
+    """
+    made: dict[torch.Tensor, torch.Tensor] = {}
+
+    def fake_of(value: Any) -> Any:
+        if isinstance(value, FakeTensor):
+            return value
+        fake = mode.from_tensor(value, static_shapes=True)
+        if has_data(fake):
+            give_data(fake, value.detach().clone())  # torch leaves out the data of parameters
+        made[fake] = value
+        return fake
+
+    replace_tensors(model, fake_of)
+    return Originals(made)
+
+
+@contextmanager
+def data_in_place(module: nn.Module | None) -> Iterator[list[torch.Tensor]]:
+    """Put the data that comes along with the fake tensors of a module in their place for a while.
+
+    Yields
+    ------
+    list of torch.Tensor
+        The data.
+    """
+    fakes: dict[int, torch.Tensor] = {}
+    data: list[torch.Tensor] = []
+
+    def data_for(value: Any) -> Any:
+        if not has_data(value):
+            return value
+        real = data_of(value)
+        fakes[id(real)] = value
+        data.append(real)
+        return real
+
+    if module is not None:
+        replace_tensors(module, data_for)
+    try:
+        yield data
+    finally:
+        if module is not None:
+            replace_tensors(module, lambda value: fakes.get(id(value), value))
+
+
+def replace_tensors(model: nn.Module, replacement: Callable[[Any], Any]) -> None:
+    """Replace each tensor that a module holds, as attribute or in a list or dict."""
+    for module in model.modules():
+        for holder in (vars(module), *vars(module).values()):
+            for key, value in replaceable_items(holder):
+                if is_a(value, torch.Tensor):
+                    replace_item(holder, key, replacement(value))

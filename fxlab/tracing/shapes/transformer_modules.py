@@ -1,0 +1,74 @@
+"""Transformer modules of torch on fake tensors: they decide on masks, and may compute on nested tensors.
+
+Such a module is one node, so each call of the graph decides anew. Only the shape of its result is needed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import nn
+from torch._subclasses.fake_tensor import FakeTensor
+from torch.nn import functional
+
+from fxlab.tracing.shapes.fake_data import call_on_data, give_data, has_data
+
+_STREAMS: dict[type[nn.Module], tuple[str, ...]] = {
+    nn.Transformer: ("src", "tgt"),
+    nn.TransformerDecoder: ("tgt", "memory"),
+    nn.TransformerDecoderLayer: ("tgt", "memory"),
+    nn.TransformerEncoder: ("src",),
+    nn.TransformerEncoderLayer: ("src",),
+}
+"""Module -> its first arguments, all of the module's width."""
+_PARTS = {
+    *_STREAMS,
+    nn.MultiheadAttention,
+    nn.ModuleList,
+    nn.Linear,
+    nn.modules.linear.NonDynamicallyQuantizableLinear,
+    nn.LayerNorm,
+    nn.Dropout,
+    nn.ReLU,
+    nn.GELU,
+}
+"""What torch itself makes a transformer of, none of which changes shapes in another way."""
+_ACTIVATIONS = (functional.relu, functional.gelu)
+
+
+def transformer_result(module: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+    """Return a tensor of the shape that ``torch.nn`` documents for a transformer module, or ``None``.
+
+    Parameters
+    ----------
+    module
+        Any module; for one that is no transformer, or changed by its user, there is no answer.
+    args, kwargs
+        What it is called with.
+    """
+    names = _STREAMS.get(type(module), ())
+    if not names or not all(map(_is_torchs_own, module.modules())):
+        return None
+    given = dict(zip(names, args, strict=False))
+    streams: list[Any] = [given.get(name, kwargs.get(name)) for name in names]
+    stream = streams[names.index("tgt" if "tgt" in names else "src")]
+    # Under autocast the dtype of the result is another one.
+    if not all(isinstance(s, FakeTensor) for s in streams) or torch.is_autocast_enabled(stream.device.type):
+        return None
+    width = next(part.embed_dim for part in module.modules() if isinstance(part, nn.MultiheadAttention))
+    if any(s.shape[-1] != width for s in streams):
+        return None  # the module itself says what is wrong
+    result = torch.empty_like(stream)
+    if all(map(has_data, streams)):
+        weights = dict(module.named_parameters())
+        give_data(result, call_on_data(torch.func.functional_call, (module, weights, args, dict(kwargs)), {}))
+    return result
+
+
+def _is_torchs_own(part: nn.Module) -> bool:
+    """Tell whether a part of a transformer is one that torch itself puts there, without hooks."""
+    activation = vars(part).get("activation", functional.relu)
+    is_known = type(part) in _PARTS and (activation in _ACTIVATIONS or type(activation) in _PARTS)
+    return is_known and not (part._forward_hooks or part._forward_pre_hooks)

@@ -1,0 +1,99 @@
+"""Other numbers, in place of equal ones or of those that a model was recorded with.
+
+On zeros and ones alone different computations agree: ``x * 2`` and ``x + 1`` on ones, a sum with a bias and
+one without on zeros, which new biases are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+from torch import nn
+
+from fxlab.tracing.bound_inputs import Argument
+from fxlab.values.nested import map_tensors, tensors_inside
+
+_FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
+_WHOLE = (torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
+_FIRST = 1024
+"""How many elements are looked at before all are."""
+
+
+def varied(value: Any) -> Any:
+    """Return a value whose floating-point tensors of one number have different ones near it."""
+    return map_tensors(lambda _, tensor: _spread(tensor) if _is_of_one_number(tensor) else tensor, value)
+
+
+def varied_state(model: nn.Module) -> dict[str, torch.Tensor]:
+    """Return what stands in for the parameters and buffers of a model that are of one number, by name."""
+    state = (*model.named_parameters(), *model.named_buffers())
+    return {name: _spread(tensor.detach()) for name, tensor in state if _is_of_one_number(tensor)}
+
+
+def other_data(arguments: tuple[Argument, ...]) -> Iterator[dict[str, Any]]:
+    """Yield inputs of the same shapes, within the range of the given numbers: all others, then fewer.
+
+    Whole numbers are as likely to be names of things, of which others would mean nothing to the model.
+    """
+    generator = torch.Generator().manual_seed(0)
+
+    def other(tensor: torch.Tensor) -> torch.Tensor:
+        return _other(tensor, generator)
+
+    kinds = [t.is_floating_point() or t.is_complex() for a in arguments for _, t in tensors_inside(a.value)]
+    yield _changed(arguments, other)
+    if any(kinds) and not all(kinds):
+        yield _changed(arguments, lambda t: other(t) if t.is_floating_point() or t.is_complex() else t)
+        yield _changed(arguments, lambda t: t if t.is_floating_point() or t.is_complex() else other(t))
+
+
+def _changed(
+    arguments: tuple[Argument, ...], change: Callable[[torch.Tensor], torch.Tensor]
+) -> dict[str, Any]:
+    return {a.name: map_tensors(lambda _, tensor: change(tensor), a.value) for a in arguments}
+
+
+def _other(tensor: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
+    """Return a tensor like another, of other numbers between its smallest and its largest.
+
+    Where there is but one number, the others are near it, and whole ones below it.
+    """
+    given = tensor.detach()
+    if (
+        type(given) not in (torch.Tensor, nn.Parameter)
+        or given.layout is not torch.strided
+        or not given.numel()
+    ):
+        return tensor
+    if given.is_complex():
+        parts = (_other(part, generator) for part in (given.real.clone(), given.imag.clone()))
+        return given.clone().copy_(torch.complex(*parts)).requires_grad_(tensor.requires_grad)
+    if given.dtype not in (*_FLOATS, *_WHOLE):
+        return tensor
+    share = torch.rand(given.shape, generator=generator, dtype=torch.float64).to(given.device)
+    result = given.clone()
+    if given.is_floating_point():
+        finite = given.isfinite()
+        known = given[finite].double()
+        low, high = (known.min(), known.max()) if known.numel() else (given.new_zeros(()).double(),) * 2
+        spread = torch.where(high > low, high - low, low.abs() / 2 + (low == 0))
+        result.copy_(torch.where(finite, (low + spread * share).to(given.dtype), given))
+    else:
+        low, high = given.min().to(torch.int64), given.max().to(torch.int64)
+        low = torch.where(high > low, low, (high - 1).clamp(min=min(int(high), 0)))
+        result.copy_(low + (share * (high - low + 1)).floor().to(torch.int64))
+    return result.requires_grad_(tensor.requires_grad)
+
+
+def _is_of_one_number(tensor: torch.Tensor) -> bool:
+    if type(tensor) not in (torch.Tensor, nn.Parameter) or tensor.dtype not in _FLOATS or not tensor.numel():
+        return False
+    elements = tensor.detach().flatten()
+    return all(bool((part == elements[0]).all()) for part in (elements[:_FIRST], elements))
+
+
+def _spread(tensor: torch.Tensor) -> torch.Tensor:
+    more = torch.linspace(0.1, 1, tensor.numel(), dtype=torch.float32, device=tensor.device)
+    return tensor + more.reshape(tensor.shape).to(tensor.dtype)

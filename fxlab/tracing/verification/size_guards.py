@@ -1,0 +1,147 @@
+"""What a trace takes for granted about the sizes of its inputs: checked by the graph, and reported."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Any
+
+import sympy
+from torch.fx import GraphModule
+
+from fxlab.tracing.recording.guards import Conditions
+from fxlab.tracing.report import REFUSAL, Finding
+from fxlab.tracing.shapes.fake_inputs import FakeInputs, Size, name_of_size, resized
+from fxlab.tracing.verification.assumptions import unsafe_assumptions
+from fxlab.tracing.verification.compare_with_eager import (
+    Eager,
+    EagerError,
+    RefusalError,
+    holds,
+    larger_batch,
+    sizes_at,
+)
+from fxlab.tracing.verification.distinct_values import varied
+
+THOUGH = "though the model takes other sizes"
+"""Ends the detail of a size that was fixed without need."""
+COSTLY = "following it takes too much arithmetic; the model may take other sizes"
+"""Ends the detail of a size that was given up."""
+_BY_TORCH = "torch computed the shapes of the branch taken, which is held"
+
+
+def guard_sizes(
+    conditions: Conditions, traced: GraphModule, fakes: FakeInputs, eager: Eager | None
+) -> list[Finding]:
+    """Make a graph refuse inputs of sizes that it was not traced for, and report what it was traced for.
+
+    The model's own Python may have branched on a size; the graph holds the branch that was taken. Conditions
+    that torch decided on need a guard only where the graph goes wrong without: mostly its operators raise.
+
+    Parameters
+    ----------
+    conditions
+        Adds nodes that check sizes to the graph.
+    traced
+        The graph module made of it.
+    fakes
+        The inputs of the run.
+    eager
+        The model, to find out which sizes it takes; ``None`` if it is not to be run.
+    """
+    if not fakes.symbols:
+        conditions.require_shapes()
+        return [Finding("fixed size", name_of_size(size), f"fixed at {n}") for size, n in fakes.given.items()]
+    branches = branches_on_sizes(fakes)
+    for condition, where in branches:
+        if not _holds_anyway(condition, traced, fakes, eager):
+            words = _in_words(condition, fakes)
+            conditions.require_sizes(condition, f"{REFUSAL} {words} (decided at {where})")
+    assumed = unsafe_assumptions(traced, fakes, eager, [condition for condition, _ in branches])
+    for condition in assumed:
+        conditions.require_sizes(condition, f"{REFUSAL} {_in_words(condition, fakes)} only")
+    decided = {condition.lhs for condition, _ in branches if _gives_a_number(condition)}
+    fixed = [size for size in fakes.given if isinstance(fakes.expression(size), sympy.Integer)]
+    needless = _accepted_otherwise([size for size in fixed if size not in fakes.given_up], fakes, eager)
+    # Whether the model takes other sizes cannot be told for sure without data, nor where data decides.
+    can_tell = eager is not None and eager.has_data and not fakes.has_data
+    for size in fixed:
+        # Of a size that was never a symbol no operator of the run has asked anything.
+        is_needless = size in needless or size in fakes.given_up
+        is_unasked = not can_tell or size not in fakes.symbols
+        if (is_needless or is_unasked) and fakes.symbols.get(size) not in decided:
+            conditions.require_size(size, fakes.given[size])
+    held = "the branch taken is held"
+    return [
+        *(Finding("branch on a size", _in_words(condition, fakes), held, w) for condition, w in branches),
+        *(Finding("branch on a size", _in_words(condition, fakes), _BY_TORCH) for condition in assumed),
+        *(_finding(size, fakes, needless if eager else ()) for size in fakes.given),
+    ]
+
+
+def _finding(size: Size, fakes: FakeInputs, needless: Collection[Size]) -> Finding:
+    expression = fakes.expression(size)
+    if isinstance(expression, sympy.Integer):
+        though = f", {THOUGH}" if size in needless else f": {COSTLY}" if size in fakes.given_up else ""
+        return Finding("fixed size", name_of_size(size), f"fixed at {expression}{though}")
+    same = next(other for other in fakes.symbols if fakes.expression(other) == expression)
+    return Finding(
+        "symbolic size", name_of_size(size), "" if same == size else f"same as {name_of_size(same)}"
+    )
+
+
+def branches_on_sizes(fakes: FakeInputs) -> list[tuple[Any, str]]:
+    """Return the conditions on sizes that the model itself was told, and where."""
+    known = set(fakes.symbols.values())
+    given_up = {fakes.symbols[size]: fakes.given[size] for size in fakes.given_up}
+    held = fakes.shape_env.held.items()
+    return [
+        (condition, where)
+        for condition, where in held
+        if condition.free_symbols <= known and condition.xreplace(given_up) != sympy.true
+    ]
+
+
+def _gives_a_number(condition: Any) -> bool:
+    """Tell whether a condition leaves one value for a size."""
+    return isinstance(condition, sympy.Eq) and condition.lhs.is_Symbol and condition.rhs.is_Integer
+
+
+def _holds_anyway(condition: Any, traced: GraphModule, fakes: FakeInputs, eager: Eager | None) -> bool:
+    """Tell whether a condition excludes a size of one only, and the graph computes the same for that."""
+    if eager is None or not eager.has_data or len(condition.free_symbols) != 1:
+        return False
+    (symbol,) = condition.free_symbols
+    excludes_one_only = all(holds(condition, {symbol: size}) for size in range(2, 65))
+    free = fakes.shape_env.replace(symbol)
+    if not excludes_one_only or not isinstance(free, sympy.Symbol):
+        return False
+    single = varied(resized(eager.arguments, sizes_at(fakes, {free: 1})))
+    try:
+        return not eager.varied.difference(traced, single)
+    except (EagerError, RefusalError):
+        return False
+
+
+def _accepted_otherwise(fixed: list[Size], fakes: FakeInputs, eager: Eager | None) -> list[Size]:
+    """Return the fixed sizes that the model takes other values for."""
+    if eager is None:
+        return []
+    found: set[Size] = set()
+    for given in {fakes.given[size] for size in fixed}:
+        # Sizes that agree may have to change together, as batch sizes do.
+        together = [size for size in fixed if fakes.given[size] == given]
+        # Some models take even sizes only, or smaller ones; a size of one is broadcast.
+        others = [given + 1, 2 * given or 2, *((given // 2,) if given > 3 else ())]
+        if any(eager.accepts(dict.fromkeys(together, other)) for other in others):
+            found.update(together)
+        elif len(together) > 1:
+            found.update(s for s in together if any(eager.accepts({s: other}) for other in others))
+    larger = larger_batch(fakes)
+    if larger.keys() & set(fixed) - found and eager.accepts(larger):
+        found.update(larger)
+    return [size for size in fixed if size in found]
+
+
+def _in_words(condition: Any, fakes: FakeInputs) -> str:
+    names = {symbol: sympy.Symbol(name_of_size(size)) for size, symbol in fakes.symbols.items()}
+    return str(condition.xreplace(names))

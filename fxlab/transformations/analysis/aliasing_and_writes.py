@@ -1,0 +1,231 @@
+"""Who writes in place into what: whether a value is the same at two places of a graph.
+
+Values that may share memory are put into one class: every operation is taken to return a view of its inputs
+unless it is known to make a new tensor. That is coarse, and errs on the side of seeing a write.
+"""
+
+import operator
+from bisect import bisect_left
+from collections import defaultdict
+from functools import cached_property
+from typing import Any
+
+import torch
+from torch import nn
+from torch.fx import GraphModule, Node
+
+from fxlab.operators import may_alias, operator_of, sets_global_state, written_arguments
+from fxlab.transformations.analysis.node_shape import called_name, known_result
+from fxlab.transformations.journal.module_tree import find_module, split_path
+from fxlab.values.tensors import storage_of
+
+_NEW_TENSOR_MODULES = (
+    nn.Linear,
+    nn.Bilinear,
+    nn.Conv1d,
+    nn.Conv2d,
+    nn.Conv3d,
+    nn.ConvTranspose1d,
+    nn.ConvTranspose2d,
+    nn.ConvTranspose3d,
+    nn.BatchNorm1d,
+    nn.BatchNorm2d,
+    nn.BatchNorm3d,
+    nn.LayerNorm,
+    nn.GroupNorm,
+    nn.Embedding,
+    nn.ReLU,
+    nn.GELU,
+    nn.SiLU,
+    nn.Sigmoid,
+    nn.Tanh,
+    nn.LeakyReLU,
+    nn.ELU,
+    nn.Softmax,
+    nn.MaxPool2d,
+    nn.AvgPool2d,
+    nn.AdaptiveAvgPool2d,
+)
+_IMMUTABLE = (int, float, complex, str, torch.Size, torch.SymInt, torch.SymFloat, torch.SymBool)
+"""What nobody can write in place, and what holds no memory of a tensor; a ``bool`` is an ``int``."""
+
+
+class Writes:
+    """The places at which the values of a graph are written, found once for the whole graph.
+
+    Parameters
+    ----------
+    graph_module
+        The module whose graph is read.
+    """
+
+    def __init__(self, graph_module: GraphModule) -> None:
+        self._graph_module = graph_module
+        self._position = {node: index for index, node in enumerate(graph_module.graph.nodes)}
+        self._parent: dict[Node, Node] = {}
+        self._state_changes: list[int] = []
+        self._writes: dict[Node, list[int]] = defaultdict(list)
+        self._holders: dict[int, Node] = {}
+        self._scan()
+
+    def epoch(self, value: Node, reader: Node) -> tuple[int, int]:
+        """Return how often a value was written, and the state of torch changed, before ``reader`` reads it.
+
+        Two readers with the same epoch read the same.
+        """
+        position = self._position[reader]
+        writes = self._writes.get(self._class_of(value), [])
+        return bisect_left(writes, position), bisect_left(self._state_changes, position)
+
+    def same_state(self, a: Node, b: Node) -> bool:
+        """Tell whether two nodes run with the same gradient, autocast and inference modes."""
+        counts = (bisect_left(self._state_changes, self._position[node]) for node in (a, b))
+        return next(counts) == next(counts)
+
+    def is_written(self, value: Node) -> bool:
+        """Tell whether a value, or what may share memory with it, is written anywhere in the graph."""
+        return self._class_of(value) in self._writes
+
+    @property
+    def changes_state(self) -> bool:
+        """Whether the graph changes the gradient, autocast or inference mode anywhere."""
+        return bool(self._state_changes)
+
+    def is_tensor_written(self, tensor: torch.Tensor) -> bool:
+        """Tell whether the graph reads a parameter or buffer, and writes it or what shares memory with it."""
+        holder = self._holders.get(storage_of(tensor)) if tensor.layout is torch.strided else None
+        return holder is not None and self.is_written(holder)
+
+    @cached_property
+    def returned(self) -> frozenset[Node]:
+        """The classes of what the graph returns."""
+        output = self._graph_module.graph.output_node()
+        return frozenset(self._class_of(value) for value in output.all_input_nodes)
+
+    def is_returned(self, value: Node) -> bool:
+        """Tell whether the graph returns a value, or what may share memory with it."""
+        return self._class_of(value) in self.returned
+
+    def _scan(self) -> None:
+        written: list[tuple[Node, int]] = []
+        holders = self._holders
+        immutable = {node for node in self._position if isinstance(known_result(node), _IMMUTABLE)}
+        for node, position in self._position.items():
+            if sets_global_state(node):
+                self._state_changes.append(position)
+            writes = [value for value in written_inputs(node, self._graph_module) if value not in immutable]
+            written.extend((value, position) for value in writes)
+            if node.op == "get_attr" and (storage := _storage(node, self._graph_module)) is not None:
+                self._join(node, holders.setdefault(storage, node))
+            if writes or _may_return_view(node, self._graph_module):
+                for value in node.all_input_nodes:
+                    if value not in immutable:
+                        self._join(node, value)
+        for node, position in self._position.items() if holders else ():
+            written.extend((holders[memory], position) for memory in self._own_writes(node) & holders.keys())
+        for value, position in sorted(written, key=operator.itemgetter(1)):
+            self._writes[self._class_of(value)].append(position)
+
+    def _own_writes(self, node: Node) -> set[int]:
+        """Return the memory of its own that a module may write, as batch norms in training do."""
+        if node.op != "call_module":
+            return set()
+        module = self._graph_module.get_submodule(str(node.target))
+        if not any(_may_write(part) or keeps_state(part) for part in module.modules()):
+            return set()
+        tensors = (*module.parameters(), *module.buffers())
+        return {storage_of(tensor) for tensor in tensors if tensor.layout is torch.strided}
+
+    def _class_of(self, node: Node) -> Node:
+        root = node
+        while (parent := self._parent.get(root)) is not None:
+            root = parent
+        while node is not root:  # shorten the way for the next one
+            self._parent[node], node = root, self._parent[node]
+        return root
+
+    def _join(self, a: Node, b: Node) -> None:
+        a, b = self._class_of(a), self._class_of(b)
+        if a is not b:
+            self._parent[a] = b
+
+
+def may_return_view(node: Node, graph_module: GraphModule) -> bool:
+    """Tell whether the result of a node may share memory with one of its inputs."""
+    return _may_return_view(node, graph_module) or bool(written_inputs(node, graph_module))
+
+
+def _may_return_view(node: Node, graph_module: GraphModule) -> bool:
+    """Tell it of a node that writes nothing in place."""
+    if node.op == "call_module":
+        module = graph_module.get_submodule(str(node.target))
+        return type(module) not in _NEW_TENSOR_MODULES or bool(getattr(module, "inplace", False))
+    if node.op not in ("call_function", "call_method"):
+        return False
+    return may_alias(node) or (called_name(node) in ("add", "mul") and _joins_sequences(node))
+
+
+def _joins_sequences(node: Node) -> bool:
+    """Tell whether a sum or a product may be one of sequences, which holds the tensors that they hold."""
+    operands = (*node.args, *node.kwargs.values())
+    if called_name(node) == "mul":
+        return any(map(_may_be_sequence, operands))
+    return all(_may_be_sequence(value) or _is_unknown_input(value) for value in operands)
+
+
+def _is_unknown_input(value: Any) -> bool:
+    return isinstance(value, Node) and value.op == "placeholder" and known_result(value) is None
+
+
+def _may_be_sequence(value: Any) -> bool:
+    if not isinstance(value, Node):
+        return isinstance(value, tuple | list)
+    result = known_result(value)
+    if result is not None:
+        return isinstance(result, tuple | list) and not hasattr(
+            result, "dtype"
+        )  # ShapeProp's is a tuple itself
+    name = called_name(value)
+    if name in ("add", "mul"):
+        return _joins_sequences(value)
+    if name == "getitem":
+        return isinstance(value.args[1], slice) and _may_be_sequence(value.args[0])
+    called = operator_of(value)
+    return called is not None and called.returns_sequence
+
+
+def written_inputs(node: Node, graph_module: GraphModule) -> list[Node]:
+    """Return the inputs that a node may write in place."""
+    if node.op == "call_module":
+        module = graph_module.get_submodule(str(node.target))
+        return node.all_input_nodes if any(map(_may_write, module.modules())) else []
+    return written_arguments(node) if node.op in ("call_method", "call_function") else []
+
+
+def _storage(node: Node, graph_module: GraphModule) -> int | None:
+    """Return what tells the memory of an attribute, which each reading of it names by a node of its own."""
+    parent, name = split_path(str(node.target))
+    value = getattr(find_module(graph_module, parent), name, None)
+    if not isinstance(value, torch.Tensor) or value.layout is not torch.strided:
+        return None
+    return storage_of(value)
+
+
+def keeps_state(module: nn.Module) -> bool:
+    """Tell whether a module of torch may write its own parameters or buffers."""
+    has_statistics = module.training and bool(module._buffers)
+    return has_statistics or getattr(module, "max_norm", None) is not None
+
+
+def _may_write(module: nn.Module) -> bool:
+    """Tell whether a module may write what it reads; one of one's own, or with hooks, may do anything."""
+    everywhere = torch.nn.modules.module
+    hooked = (
+        module._forward_hooks
+        or module._forward_pre_hooks
+        or everywhere._global_forward_hooks
+        or everywhere._global_forward_pre_hooks
+    )
+    return bool(
+        hooked or getattr(module, "inplace", False) or not type(module).__module__.startswith("torch.")
+    )

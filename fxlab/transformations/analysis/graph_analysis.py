@@ -1,0 +1,129 @@
+"""What a pass must know of a whole graph module, found once, so that each candidate costs a look-up."""
+
+from collections import Counter, defaultdict
+from functools import cached_property
+
+import torch
+from torch import nn
+from torch.fx import GraphModule, Node
+
+from fxlab.transformations.analysis.aliasing_and_writes import Writes
+from fxlab.transformations.analysis.node_shape import numbers
+from fxlab.transformations.analysis.rounding_sensitivity import rounding_readers
+from fxlab.transformations.journal.module_tree import find_module, parents_of, split_path
+from fxlab.values.tensors import storage_of
+
+
+class GraphFacts:
+    """Indexes of a graph module as it was when the pass began.
+
+    Parameters
+    ----------
+    graph_module
+        The module.
+    """
+
+    def __init__(self, graph_module: GraphModule) -> None:
+        self.graph_module = graph_module
+
+    def module(self, node: Node) -> nn.Module | None:
+        """Return the module that a node calls; ``None`` for a node that calls none."""
+        return find_module(self.graph_module, str(node.target)) if node.op == "call_module" else None
+
+    @cached_property
+    def calls(self) -> Counter[str]:
+        """How often the module at each path is called."""
+        return Counter(str(node.target) for node in self.graph_module.graph.nodes if node.op == "call_module")
+
+    @cached_property
+    def paths(self) -> dict[nn.Module, list[str]]:
+        """The paths of each module; more than one for a module that is shared."""
+        paths: dict[nn.Module, list[str]] = defaultdict(list)
+        for path, module in self.graph_module.named_modules(remove_duplicate=False):
+            paths[module].append(path)
+        return paths
+
+    @cached_property
+    def writes(self) -> Writes:
+        """Where the values of the graph are written in place."""
+        return Writes(self.graph_module)
+
+    @cached_property
+    def numbers(self) -> set[Node]:
+        """The nodes whose results are known to be Python numbers or sizes."""
+        return numbers(self.graph_module.graph)
+
+    @cached_property
+    def rounding_readers(self) -> dict[Node, Node]:
+        """For each value that is rounded to integers later on, a node that does it."""
+        return rounding_readers(self.graph_module.graph)
+
+    @cached_property
+    def has_global_hooks(self) -> bool:
+        """Whether hooks are registered for all modules."""
+        hooks = torch.nn.modules.module
+        return any(
+            getattr(hooks, name, None)
+            for name in (
+                "_global_forward_hooks",
+                "_global_forward_pre_hooks",
+                "_global_backward_hooks",
+                "_global_backward_pre_hooks",
+            )
+        )
+
+    def called_parent(self, path: str) -> str | None:
+        """Return the path of a parent that is called itself, and so reads the module at ``path`` unseen."""
+        return next((parent for parent in parents_of(path)[1:] if parent in self.calls), None)
+
+    def foreign_parent(self, path: str) -> nn.Module | None:
+        """Return a parent that is not one of torch's bare containers, and so may be somebody else's."""
+        for parent_path in parents_of(path)[1:]:
+            parent = find_module(self.graph_module, parent_path)
+            if type(parent) is not nn.Module:
+                return parent
+        return None
+
+    def holders(self, tensor: torch.Tensor, path: str, name: str) -> list[str]:
+        """Return who else holds memory of a tensor than ``name`` of the module at ``path``."""
+        own = path, name
+        others = [entry for entry in self._memory.get(storage_of(tensor), ()) if entry[:2] != own]
+        return [
+            f"{holder}.{attribute}" if attribute else holder
+            for holder, attribute, other in others
+            if _overlap(tensor, other)
+        ]
+
+    @cached_property
+    def _memory(self) -> dict[int, list[tuple[str, str, torch.Tensor]]]:
+        """The tensors of each storage, with who holds them: a module, by its path, and the name of the
+        attribute; or a node, and no name.
+        """
+        memory: dict[int, list[tuple[str, str, torch.Tensor]]] = defaultdict(list)
+        for path, module in self.graph_module.named_modules():
+            for attributes in (module._parameters, module._buffers, vars(module)):
+                for name, tensor in attributes.items():
+                    if isinstance(tensor, torch.Tensor) and tensor.layout is torch.strided:
+                        memory[storage_of(tensor)].append((path, name, tensor))
+        for node in self.graph_module.graph.nodes:
+            if node.op == "get_attr":
+                parent_path, name = split_path(str(node.target))
+                tensor = getattr(find_module(self.graph_module, parent_path), name, None)
+                if isinstance(tensor, torch.Tensor) and tensor.layout is torch.strided:
+                    memory[storage_of(tensor)].append((f"node {node.name}", "", tensor))
+        return memory
+
+
+def _overlap(a: torch.Tensor, b: torch.Tensor) -> bool:
+    """Tell whether two tensors of one storage may have a byte in common."""
+    (start, stop), (other_start, other_stop) = _extent(a), _extent(b)
+    return start < other_stop and other_start < stop
+
+
+def _extent(tensor: torch.Tensor) -> tuple[int, int]:
+    """Return the first byte of a tensor in its storage, and the one after its last."""
+    if tensor.numel() == 0:  # as if it were one byte, so that it can be told who else holds it
+        return 0, 1
+    last = sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
+    first = tensor.storage_offset()
+    return int(first * tensor.element_size()), int((first + last + 1) * tensor.element_size())

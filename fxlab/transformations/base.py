@@ -1,0 +1,470 @@
+"""The base classes: what every transformation of a graph module offers."""
+
+import copy
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any, Self
+
+from torch.fx import GraphModule, Node
+
+from fxlab.models.graph_module import check_lints, ensure_picklable
+from fxlab.transformations.candidate_filter import not_limitable
+from fxlab.transformations.held_signature import held_signature, holding_signature
+from fxlab.transformations.marks import add_mark, marks, remove_mark
+from fxlab.transformations.signature import arguments_of, digest
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from fxlab.transformations.foreign.from_callable import CallableTransformation
+    from fxlab.transformations.foreign.from_pattern import MatchFilter, PatternTransformation
+
+
+class _OfClass:
+    """A value made from the class; no property, so that an instance may have its own instead."""
+
+    def __init__(self, make: Callable[[type], str]) -> None:
+        self._make = make
+
+    def __get__(self, instance: object, owner: type) -> str:
+        return self._make(owner)
+
+
+def _kebab_case(cls: type) -> str:
+    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "-", cls.__name__).lower()
+
+
+def _documentation(cls: type) -> str:
+    text = (cls.__doc__ or "").strip()
+    # A dataclass without a docstring is given its signature as one.
+    return "" if text.startswith(f"{cls.__name__}(") else text
+
+
+class Transformation(ABC):
+    """A transformation of a ``torch.fx`` graph module, used by calling it.
+
+    A subclass implements :meth:`transform`, and calls :meth:`mark_as_transformed` on the nodes it changes.
+    Two instances with the same class and the same arguments are the same transformation: they have the same
+    :attr:`signature`, and each knows the nodes that the other changed.
+
+    Attributes
+    ----------
+    preserves_computation : bool
+        Whether the transformed module computes the same, up to rounding. ``False`` unless a subclass says so.
+    copies_on_write : bool
+        Whether the transformation promises never to write into a tensor or a module that exists already.
+    name : str
+        A short name for people: that of the class, in kebab case, unless a subclass or an instance has its
+        own.
+    description : str
+        What it does, for people: the docstring of the class, unless a subclass or an instance has its own.
+
+    Examples
+    --------
+    >>> class RemoveNothing(Transformation):
+    ...     preserves_computation = True
+    ...
+    ...     def transform(self, graph_module):
+    ...         return graph_module
+    >>> RemoveNothing().name
+    'remove-nothing'
+    >>> RemoveNothing()("a string")
+    Traceback (most recent call last):
+        ...
+    TypeError: graph_module: RemoveNothing transforms a torch.fx.GraphModule, but a str ...
+    """
+
+    preserves_computation: bool = False
+    copies_on_write: bool = False
+    name: Any = _OfClass(_kebab_case)
+    description: Any = _OfClass(_documentation)
+
+    @staticmethod
+    def from_callable(
+        function: Callable[[GraphModule], Any],
+        *,
+        name: str | None = None,
+        preserves_computation: bool = False,
+        writes_tensors: bool = True,
+    ) -> "CallableTransformation":
+        """Make a reversible transformation of any function of a graph module, such as another library's pass.
+
+        What the function changes is found by comparing the module before and after. Nodes that are new or do
+        something else are marked. Reversing puts back what was there: the same parameters and modules, nodes
+        with the same names in the same order. If the function fails, the module is as it was.
+
+        Parameters
+        ----------
+        function
+            Takes a ``torch.fx.GraphModule``. It changes that one and returns nothing, a bool or a count of
+            what it has changed, or the matches that it has replaced; or it returns a graph module (the one
+            given then becomes what that one is) or a ``PassResult``.
+        name
+            A short name for people; that of the function if left out.
+        preserves_computation
+            Whether the function promises that the module computes the same, up to rounding.
+        writes_tensors
+            Whether the function may write into parameters and buffers in place. They are copied before it
+            runs then, and what it has written becomes a new parameter. ``False`` saves the copy.
+
+        Raises
+        ------
+        TypeError
+            If ``function`` cannot be called, or is a transformation or a class already.
+
+        Examples
+        --------
+        >>> import torch
+        >>> def remove_dropout(graph_module):
+        ...     for node in graph_module.graph.nodes:
+        ...         if node.target == "1":
+        ...             node.replace_all_uses_with(node.args[0])
+        ...             graph_module.graph.erase_node(node)
+        >>> layers = torch.nn.Linear(2, 2), torch.nn.Dropout(), torch.nn.ReLU()
+        >>> traced = torch.fx.symbolic_trace(torch.nn.Sequential(*layers).eval())
+        >>> transformation = Transformation.from_callable(remove_dropout, preserves_computation=True)
+        >>> [node.name for node in transformation(traced).graph.nodes]
+        ['input_1', '_0', '_2', 'output']
+        >>> transformation.get_transformed_nodes(traced)
+        [_2]
+        >>> [node.name for node in transformation(traced, reverse=True).graph.nodes]
+        ['input_1', '_0', '_1', '_2', 'output']
+        """
+        from fxlab.transformations.foreign.from_callable import from_callable
+
+        return from_callable(function, name, preserves_computation, writes_tensors)
+
+    @staticmethod
+    def from_pattern(
+        pattern: Callable[..., Any],
+        replacement: Callable[..., Any],
+        *,
+        match_filters: "Iterable[MatchFilter]" = (),
+        ignore_literals: bool = False,
+        name: str | None = None,
+        preserves_computation: bool = False,
+    ) -> "PatternTransformation":
+        """Make a reversible transformation of a pattern and what to put in its place.
+
+        The work is done by ``torch.fx.subgraph_rewriter``, whose documentation says what a pattern matches.
+
+        Parameters
+        ----------
+        pattern, replacement
+            Functions of the same arguments, or graph modules. They are traced with
+            ``torch.fx.symbolic_trace``.
+        match_filters
+            Functions of a match, the graph and the pattern's graph; a match that one of them returns false
+            for is left alone.
+        ignore_literals
+            Whether numbers in the pattern stand for any number.
+        name
+            A short name for people; made of those of the two functions if left out.
+        preserves_computation
+            Whether the replacement computes the same as the pattern, up to rounding.
+
+        Raises
+        ------
+        TypeError
+            If one of the two cannot be called, or a filter cannot.
+        ValueError
+            If one of the two cannot be traced, or they do not take and return as many values.
+
+        Examples
+        --------
+        >>> import torch
+        >>> traced = torch.fx.symbolic_trace(lambda x: torch.relu(x) + 1)
+        >>> def relu(x):
+        ...     return torch.relu(x)
+        >>> def sigmoid(x):
+        ...     return torch.sigmoid(x)
+        >>> transformation = Transformation.from_pattern(relu, sigmoid)
+        >>> transformation.get_transformed_nodes(transformation(traced))
+        [sigmoid]
+        """
+        from fxlab.transformations.foreign.from_pattern import from_pattern
+
+        filters = tuple(match_filters)
+        return from_pattern(pattern, replacement, filters, ignore_literals, name, preserves_computation)
+
+    @abstractmethod
+    def transform(self, graph_module: GraphModule) -> GraphModule:
+        """Transform a graph module and return it, or the module that takes its place.
+
+        Parameters
+        ----------
+        graph_module
+            The module to transform; it may be changed in place.
+        """
+        raise NotImplementedError(f"{type(self).__name__} does not implement transform.")
+
+    def __call__(
+        self, graph_module: GraphModule, lint_and_recompile: bool = True, reverse: bool = False
+    ) -> GraphModule:
+        """Transform a graph module.
+
+        Parameters
+        ----------
+        graph_module
+            The module to transform.
+        lint_and_recompile
+            Whether to check the graph and to write its code anew. ``False`` when more follows.
+        reverse
+            Whether to take the transformation back; only a :class:`ReversibleTransformation` can.
+
+        Returns
+        -------
+        torch.fx.GraphModule
+            The module, changed in place unless the transformation makes a new one.
+
+        Raises
+        ------
+        TypeError
+            If something else than a graph module is given or made, or if ``reverse`` is asked for in vain.
+        ValueError
+            If the graph was broken before; with ``lint_and_recompile=False`` nobody looks.
+        """
+        self._check_graph_module(graph_module)
+        if lint_and_recompile:
+            check_lints(graph_module, "graph_module")
+        with holding_signature(self, self._digest):
+            result = self._reversed(graph_module) if reverse else self.transform(graph_module)
+        if not isinstance(result, GraphModule):
+            raise TypeError(
+                f"{type(self).__name__}.{'reverse' if reverse else 'transform'} must return a "
+                f"torch.fx.GraphModule, but it returned a {type(result).__name__}. "
+                "Return the module that it was given."
+            )
+        if any(map(marks, result.graph.nodes)):  # a new module, made of a graph that was marked before
+            ensure_picklable(result)
+        if lint_and_recompile:
+            result.graph.lint()
+            result.recompile()
+        return result
+
+    def named(self, name: str) -> Self:
+        """Return this transformation under another name, so that a session can offer several of its class.
+
+        It is another transformation, with a signature and marks of its own.
+
+        Raises
+        ------
+        TypeError
+            If ``name`` is no string, or the class names its instances itself.
+        ValueError
+            If it is empty.
+
+        Examples
+        --------
+        >>> from fxlab import RemoveDeadCode
+        >>> RemoveDeadCode().named("tidy-up").name
+        'tidy-up'
+        """
+        if not isinstance(name, str):
+            raise TypeError(f"name: expected a str, got {type(name).__name__}.")
+        if not name.strip():
+            raise ValueError("name: expected a name, got an empty text.")
+        other = copy.copy(self)
+        try:
+            object.__setattr__(other, "name", name)  # a rewrite pass is a frozen dataclass
+        except AttributeError:
+            raise TypeError(f"{type(self).__name__} names itself and takes no other name.") from None
+        return other
+
+    def only(self, *nodes: Node | str, missing_ok: bool = False) -> Self:
+        """Return this transformation limited to some of its candidates.
+
+        It is another transformation, with a signature and marks of its own, and the same name. Limited once
+        more, it takes the candidates that were named both times.
+
+        Parameters
+        ----------
+        *nodes
+            The candidates, by nodes or names of nodes that :meth:`explain` lists. Of several nodes that are
+            changed together, any stands for all.
+        missing_ok
+            Whether names that are those of no candidate are let pass. Otherwise they are a ``ValueError``
+            when the limited transformation is applied, and nothing is changed.
+
+        Raises
+        ------
+        TypeError
+            If the transformation does not tell its candidates apart: only a
+            ``RewritePass`` does, as all of fxlab's own.
+
+        Examples
+        --------
+        >>> import torch
+        >>> from fxlab import ChangeTrueDivToMulByInverse
+        >>> traced = torch.fx.symbolic_trace(lambda x: (x / 2) + (x / 3))
+        >>> change = ChangeTrueDivToMulByInverse()
+        >>> change.explain(traced).node.tolist()
+        ['truediv', 'truediv_1']
+        >>> first = change.only("truediv")
+        >>> first.get_transformed_nodes(first(traced))
+        [truediv]
+        """
+        raise not_limitable(self, self.name)
+
+    def without(self, *nodes: Node | str, missing_ok: bool = False) -> Self:
+        """Return this transformation without some of its candidates.
+
+        It is another transformation, with a signature and marks of its own, and the same name.
+        :meth:`explain` says of the candidates that they are left out on request.
+
+        Parameters
+        ----------
+        *nodes, missing_ok
+            As of :meth:`only`.
+
+        Raises
+        ------
+        TypeError
+            If the transformation does not tell its candidates apart.
+
+        Examples
+        --------
+        >>> import torch
+        >>> from fxlab import ChangeTrueDivToMulByInverse
+        >>> traced = torch.fx.symbolic_trace(lambda x: (x / 2) + (x / 3))
+        >>> change = ChangeTrueDivToMulByInverse().without("truediv")
+        >>> change.explain(traced).reason[0]
+        'left out on request'
+        >>> change.get_transformed_nodes(change(traced))
+        [truediv_1]
+        """
+        raise not_limitable(self, self.name)
+
+    @property
+    def signature(self) -> str:
+        """A digest of the class and the arguments, the same in every process.
+
+        What a transformation notes in its own attributes while it runs does not change it.
+        """
+        return held_signature(self, self._digest)
+
+    def mark_as_transformed(self, node: Node) -> None:
+        """Mark a node as changed by this transformation.
+
+        Parameters
+        ----------
+        node
+            The node to mark. Marks survive copying, pickling and saving the graph module.
+        """
+        if not isinstance(node, Node):
+            raise TypeError(f"A torch.fx.Node can be marked, but a {type(node).__name__} was given.")
+        add_mark(node, self.signature)
+        if node.graph.owning_module is not None:
+            ensure_picklable(node.graph.owning_module)
+
+    def transformed(self, node: Node) -> bool:
+        """Tell whether a node was changed by this transformation."""
+        return self.signature in marks(node)
+
+    def get_transformed_nodes(self, graph_module: GraphModule) -> list[Node]:
+        """Return the nodes that were changed by this transformation, in the order of the graph."""
+        self._check_graph_module(graph_module)
+        signature = self.signature
+        return [node for node in graph_module.graph.nodes if signature in marks(node)]
+
+    def explain(self, graph_module: GraphModule) -> "pd.DataFrame":
+        """Tell what the transformation would change in a module, what it would not, and why. Changes nothing.
+
+        Returns
+        -------
+        pandas.DataFrame
+            A row for each candidate, in columns ``node`` (its name), ``matched`` (whether it would be
+            changed) and ``reason`` (what would be done with it, or why it is left alone). Empty for a
+            transformation that does not describe its candidates.
+        """
+        self._check_graph_module(graph_module)
+        return explanation(())
+
+    def _digest(self) -> str:
+        cls = type(self)
+        return digest((f"{cls.__module__}.{cls.__qualname__}", arguments_of(self)))
+
+    def _reversed(self, graph_module: GraphModule) -> GraphModule:
+        raise TypeError(
+            f"{type(self).__name__} cannot be reversed, because it is not a ReversibleTransformation. "
+            "Keep a copy of the module made before applying it, as fxlab.Session does."
+        )
+
+    def _check_graph_module(self, graph_module: object) -> None:
+        if not isinstance(graph_module, GraphModule):
+            raise TypeError(
+                f"graph_module: {type(self).__name__} transforms a torch.fx.GraphModule, but a "
+                f"{type(graph_module).__name__} was given. Trace the module first, "
+                "with fxlab.symbolic_trace, and give what it returns."
+            )
+
+
+class ReversibleTransformation(Transformation):
+    """A transformation that can be taken back: ``transformation(graph_module, reverse=True)``.
+
+    A subclass implements :meth:`~fxlab.Transformation.transform` and :meth:`reverse`.
+
+    Examples
+    --------
+    >>> import operator
+    >>> import torch
+    >>> class MulToAdd(ReversibleTransformation):
+    ...     def transform(self, graph_module):
+    ...         for node in graph_module.graph.find_nodes(op="call_function", target=operator.mul):
+    ...             node.target = operator.add
+    ...             self.mark_as_transformed(node)
+    ...         return graph_module
+    ...
+    ...     def reverse(self, graph_module):
+    ...         for node in self.get_transformed_nodes(graph_module):
+    ...             node.target = operator.mul
+    ...             self.mark_as_restored(node)
+    ...         return graph_module
+    >>> class Square(torch.nn.Module):
+    ...     def forward(self, x):
+    ...         return x * x
+    >>> changed = MulToAdd()(torch.fx.symbolic_trace(Square()))
+    >>> changed(5)
+    10
+    >>> MulToAdd()(changed, reverse=True)(5)
+    25
+    """
+
+    @abstractmethod
+    def reverse(self, graph_module: GraphModule) -> GraphModule:
+        """Take the transformation back and return the module.
+
+        Parameters
+        ----------
+        graph_module
+            A module that was transformed; one that was not is returned as it is.
+        """
+        raise NotImplementedError(f"{type(self).__name__} does not implement reverse.")
+
+    def mark_as_restored(self, node: Node) -> None:
+        """Take the mark of this transformation off a node.
+
+        Raises
+        ------
+        ValueError
+            If the node does not have it.
+        """
+        signature = self.signature
+        if signature not in marks(node):
+            raise ValueError(
+                f"Node {node.name!r} was not transformed by {self.name}, so it cannot be marked as restored. "
+                "Ask transformed(node) first."
+            )
+        remove_mark(node, signature)
+
+    def _reversed(self, graph_module: GraphModule) -> GraphModule:
+        return self.reverse(graph_module)
+
+
+def explanation(rows: Iterable[tuple[str, bool, str]]) -> "pd.DataFrame":
+    """Return what :meth:`Transformation.explain` does, made of rows of a node's name, matched, and reason."""
+    import pandas as pd
+
+    frame = pd.DataFrame(list(rows), columns=["node", "matched", "reason"])
+    return frame.astype({"node": object, "matched": bool, "reason": object})

@@ -1,0 +1,1 @@
+"""Functions that know nothing of fxlab, as transformations."""

@@ -1,0 +1,157 @@
+"""Any function of a graph module as a transformation."""
+
+import copy
+from abc import abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from torch.fx import GraphModule, Node
+from torch.fx.passes.infra.pass_base import PassResult
+from torch.fx.subgraph_rewriter import Match, ReplacedPatterns
+
+from fxlab.models.graph_module import check_lints, share_tensors_copy
+from fxlab.transformations.base import Transformation, explanation
+from fxlab.transformations.foreign.adoption import adopt
+from fxlab.transformations.foreign.snapshot import Snapshot
+from fxlab.transformations.journal.journal import Journal, Record
+from fxlab.transformations.journal.journaled import JournaledTransformation
+from fxlab.transformations.journal.module_tree import parents_of
+from fxlab.transformations.journal.rollback import restored_on_failure
+from fxlab.transformations.marks import add_mark
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+class OpaqueTransformation(JournaledTransformation):
+    """A transformation by a function that knows nothing of fxlab: what it changes is found by comparing.
+
+    The nodes that are new or do something else are marked, and those that read another node although that
+    one is not marked. Reversing puts back the nodes, modules and tensors that were there before.
+    """
+
+    writes_tensors: bool = True
+
+    @abstractmethod
+    def apply(self, graph_module: GraphModule) -> Any:
+        """Change the module in place, or return another."""
+
+    def transform(self, graph_module: GraphModule) -> GraphModule:
+        """Apply the function, and mark and write down what it has changed; or nothing, if it fails."""
+        journal = copy.copy(Journal.of(graph_module))
+        journal.note_order_of_nodes(graph_module)
+        snapshot = Snapshot(graph_module, keep_values=self.writes_tensors)
+        with restored_on_failure(graph_module):
+            try:
+                result = self._checked(self.apply(graph_module), graph_module)
+                if result is not graph_module:
+                    adopt(graph_module, result)
+                graph_module.graph.lint()
+                record = snapshot.difference(self.signature)
+            except BaseException:
+                snapshot.put_values_back()
+                raise
+            # What transformations inside the function have written down is part of what it has changed.
+            journal.keep_in(graph_module)
+            if record is not None:
+                self._write_down(graph_module, journal, record, snapshot)
+        return graph_module
+
+    def explain(self, graph_module: GraphModule) -> "pd.DataFrame":
+        """Tell what the function would change, by applying it to a copy.
+
+        Returns
+        -------
+        pandas.DataFrame
+            As of :meth:`Transformation.explain`: a row for each node that would be changed or removed.
+        """
+        self._check_graph_module(graph_module)
+        check_lints(graph_module, "graph_module")
+        copied = share_tensors_copy(graph_module)
+        known = len(Journal.of(copied).records)
+        self.transform(copied)
+        words: dict[str, str] = {}
+        for record in Journal.of(copied).records[known:]:
+            words |= dict.fromkeys(record.marked, "would be changed")
+            words |= {change.name: "would be removed" for change in record.nodes if change.after is None}
+        names = (node.name for node in graph_module.graph.nodes)
+        return explanation((name, True, words[name]) for name in names if name in words)
+
+    def _checked(self, result: Any, given: GraphModule) -> GraphModule:
+        if isinstance(result, PassResult):
+            result = result.graph_module
+        if isinstance(result, GraphModule):
+            return result
+        if result is not None and not _is_report(result):
+            raise TypeError(
+                f"{self.name} must change the module that it is given, and return nothing, whether or how "
+                "often it has changed something, or the matches that were replaced; or return a "
+                f"torch.fx.GraphModule or a PassResult. It returned a {type(result).__name__}."
+            )
+        return given
+
+    def _write_down(
+        self, graph_module: GraphModule, journal: Journal, record: Record, snapshot: Snapshot
+    ) -> None:
+        self._begin(graph_module, journal)
+        children = snapshot.children
+        for parent in {parent for change in record.modules for parent in parents_of(change.at)}:
+            journal.child_order.setdefault(parent, children.get(parent, []))
+        journal.records.append(record)
+        journal.keep_in(graph_module)
+        nodes: dict[str, Node] = {node.name: node for node in graph_module.graph.nodes}
+        for name in record.marked:
+            add_mark(nodes[name], record.signature)
+
+
+@dataclass(frozen=True)
+class CallableTransformation(OpaqueTransformation):
+    """A function as a transformation; made by :meth:`Transformation.from_callable`."""
+
+    function: Callable[[GraphModule], Any]
+    name: str
+    preserves_computation: bool = False
+    writes_tensors: bool = True
+
+    @property
+    def description(self) -> str:
+        """What the function says of itself."""
+        return self.function.__doc__ or ""
+
+    def apply(self, graph_module: GraphModule) -> Any:
+        """Call the function."""
+        return self.function(graph_module)
+
+
+def _is_report(result: object) -> bool:
+    """Tell whether a function returns what it has done to the module that it was given."""
+    if isinstance(result, list):  # as torch.fx.replace_pattern
+        return all(isinstance(item, Match | ReplacedPatterns) for item in result)
+    return isinstance(result, int)  # as Graph.eliminate_dead_code, and passes that count
+
+
+def from_callable(
+    function: Callable[[GraphModule], Any],
+    name: str | None,
+    preserves_computation: bool,
+    writes_tensors: bool,
+) -> CallableTransformation:
+    """Make a transformation of a function, as :meth:`Transformation.from_callable` says."""
+    check_callable(function, "function")
+    return CallableTransformation(function, name or name_of(function), preserves_computation, writes_tensors)
+
+
+def check_callable(given: object, argument: str) -> None:
+    """Refuse what cannot be called, and what is called to make something."""
+    if isinstance(given, Transformation):
+        raise TypeError(f"{argument}: expected a function, but {given.name} is a transformation already.")
+    if isinstance(given, type) or not callable(given):
+        what = f"the class {given.__name__}" if isinstance(given, type) else f"a {type(given).__name__}"
+        raise TypeError(f"{argument}: expected a function, got {what}.")
+
+
+def name_of(function: object) -> str:
+    """Return a name for people, as transformations have: ``fuse_linears`` -> ``"fuse-linears"``."""
+    name = getattr(function, "__name__", type(function).__name__)
+    return str(name).strip("<>_").replace("_", "-").lower()

@@ -1,0 +1,204 @@
+"""What was changed in a graph module, kept so that it can be taken back.
+
+The journal lies in ``graph_module.meta``, which copies and pickles of the module take along. It names nodes
+and holds the modules that were taken out, so what it says is true of a copy as well: copying the module
+copies the modules in the journal with it, and a tensor that is shared stays shared.
+
+Records are taken back last first. To take back one in the middle, those above it that touch the same nodes or
+modules are taken back before, and applied again after.
+"""
+
+import copy
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from torch import nn
+from torch.fx import GraphModule
+
+from fxlab.transformations.journal.module_fingerprint import ModulePrint
+from fxlab.transformations.journal.module_tree import child_names, parents_of
+from fxlab.transformations.journal.name_order import merged_order
+from fxlab.transformations.journal.node_state import NodeState
+from fxlab.transformations.journal.weight_sources import Source
+from fxlab.values.pickling import is_picklable
+
+KEY = "fxlab.transformations"
+"""Where in ``graph_module.meta`` the journal is."""
+
+
+class Recorded(Protocol):
+    """A transformation whose changes are in the journal."""
+
+    @property
+    def signature(self) -> str:
+        """What its records are known by."""
+
+    def transform(self, graph_module: GraphModule) -> GraphModule:
+        """Apply it again."""
+
+    def update_originals(self, replacement: nn.Module, originals: list[nn.Module]) -> None:
+        """Bring new values of a replacement to what it stands in for."""
+
+
+@dataclass(frozen=True)
+class NodeChange:
+    """A node that was inserted (no ``before``), changed, or erased (no ``after``)."""
+
+    name: str
+    before: NodeState | None
+    after: NodeState | None
+    passed_on_to: str | None = None
+    """The node that the users of an erased node read instead."""
+    meta_keys: tuple[str, ...] = ()
+    """The entries of ``meta`` that are another object after than before."""
+
+
+@dataclass(frozen=True)
+class ModuleChange:
+    """Modules that were taken out of the tree, and the one that stands in for them."""
+
+    originals: dict[str, nn.Module]
+    """By the paths they had; the very objects."""
+    at: str
+    """The path of the module that stands in."""
+    made: ModulePrint
+    """What that module was when it was made."""
+    callers: tuple[str, ...]
+    """The nodes that called the originals."""
+
+
+@dataclass(frozen=True)
+class AttributeChange:
+    """An attribute of the graph module itself, or of its graph, that was set or deleted."""
+
+    holder: str
+    """``""`` (the module), ``"_parameters"`` or ``"_buffers"`` of it, or ``"graph"``."""
+    name: str
+    before: Any
+    """The very object; an :class:`Absent` if there was none."""
+    order: tuple[str, ...] = ()
+    """The names of all parameters or buffers of the module, in their order."""
+
+
+class Absent:
+    """Stands for an attribute that there is not."""
+
+
+@dataclass
+class Record:
+    """One candidate that was rewritten, or all that a function did that fxlab knows nothing of."""
+
+    signature: str
+    candidate: tuple[str, ...] = ()
+    """The nodes of the candidate, as explanations name it."""
+    marked: tuple[str, ...] = ()
+    nodes: list[NodeChange] = field(default_factory=list)
+    modules: list[ModuleChange] = field(default_factory=list)
+    attributes: list[AttributeChange] = field(default_factory=list)
+    sources: list[Source] = field(default_factory=list)
+    """The tensors that new weights were computed from."""
+    order: tuple[str, ...] = ()
+    """The nodes in the order in which they stood, if some were moved."""
+    mode: bool = False
+    """Whether the module was in training mode after an opaque change."""
+    is_opaque: bool = False
+    """Whether it may rest on all that was done before, and all that was done since on it."""
+
+    @property
+    def touched(self) -> Iterator[str]:
+        """The nodes and modules that the record is about."""
+        yield from self.marked
+        for node_change in self.nodes:
+            yield node_change.name
+            if node_change.before is not None:
+                kept = () if node_change.after is None else node_change.after.inputs
+                # What a node does not read any more must be there when it is to read it again.
+                yield from (name for name in node_change.before.inputs if name not in kept)
+        for change in self.modules:
+            yield f"module {change.at}"
+            yield from (f"module {path}" for path in change.originals)
+
+
+@dataclass
+class Journal:
+    """The records of a graph module, first first, and the order in which its nodes and modules stood."""
+
+    records: list[Record] = field(default_factory=list)
+    transformations: dict[str, Recorded] = field(default_factory=dict)
+    node_order: list[str] = field(default_factory=list)
+    child_order: dict[str, list[str]] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, graph_module: GraphModule) -> "Journal":
+        """Return the journal of a module; an empty one that the module does not hold yet if it has none."""
+        journal = graph_module.meta.get(KEY)
+        return journal if isinstance(journal, Journal) else cls()
+
+    @property
+    def originals(self) -> Iterator[nn.Module]:
+        """The modules that were taken out of the tree and may come back."""
+        for record in self.records:
+            for change in record.modules:
+                yield from change.originals.values()
+
+    def keep_in(self, graph_module: GraphModule) -> None:
+        """Let a module hold the journal for as long as it says anything."""
+        if self.records:
+            graph_module.meta[KEY] = self
+        else:
+            graph_module.meta.pop(KEY, None)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> "Journal":
+        result = copy.copy(self)
+        result.records = copy.deepcopy(self.records, memo)
+        result.child_order = copy.deepcopy(self.child_order)
+        return result
+
+    def __getstate__(self) -> dict[str, Any]:
+        # What cannot be pickled, such as a pass made of a lambda, cannot be applied again after loading.
+        kept = {k: v for k, v in self.transformations.items() if is_picklable(v)}
+        return {**vars(self), "transformations": kept}
+
+    def __copy__(self) -> "Journal":
+        return Journal(
+            list(self.records), dict(self.transformations), list(self.node_order), dict(self.child_order)
+        )
+
+    def note_order_of_nodes(self, graph_module: GraphModule) -> None:
+        """Note where the nodes stand, before or after some of them go."""
+        self.node_order = merged_order(self.node_order, [node.name for node in graph_module.graph.nodes])
+
+    def note_order_of_children(self, graph_module: GraphModule, parent: str) -> None:
+        """Note where the children of the module at a path stand."""
+        self.child_order[parent] = child_names(graph_module, parent)
+
+    def depending_on(self, signature: str) -> list[Record]:
+        """Return the records of a signature, and those above that touch what they touch, first first."""
+        touched: set[str] = set()
+        result: list[Record] = []
+        is_opaque = False
+        for record in self.records:
+            rests_on_others = result and (is_opaque or record.is_opaque)
+            if record.signature == signature or rests_on_others or not touched.isdisjoint(record.touched):
+                result.append(record)
+                touched.update(record.touched)
+                is_opaque |= record.is_opaque
+        return result
+
+    def forget(self, records: list[Record]) -> None:
+        """Drop records that were taken back, and what only they needed."""
+        dropped = {id(record) for record in records}
+        self.records = [record for record in self.records if id(record) not in dropped]
+        signatures = {record.signature for record in self.records}
+        self.transformations = {k: v for k, v in self.transformations.items() if k in signatures}
+        parents = {
+            parent
+            for record in self.records
+            for change in record.modules
+            for path in (change.at, *change.originals)
+            for parent in parents_of(path)
+        }
+        self.child_order = {path: order for path, order in self.child_order.items() if path in parents}
+        if not self.records:
+            self.node_order = []

@@ -1,0 +1,108 @@
+"""Transformations that write what they do to the journal of the module, and take it back from there."""
+
+import warnings
+
+import torch
+from torch import nn
+from torch.fx import GraphModule, Node
+
+from fxlab.garbage import without_collecting
+from fxlab.models.graph_module import ensure_picklable
+from fxlab.transformations.base import ReversibleTransformation
+from fxlab.transformations.journal.journal import Journal, Recorded
+from fxlab.transformations.journal.undo import undo
+from fxlab.transformations.marks import marks
+
+
+class JournaledTransformation(ReversibleTransformation):
+    """A transformation that is reversible because what it does is in the journal."""
+
+    copies_on_write = True
+
+    def reverse(self, graph_module: GraphModule) -> GraphModule:
+        """Take back all that passes with this signature did, in this module or one that it is a copy of.
+
+        Later passes that built on it are taken back first, and applied again.
+
+        Raises
+        ------
+        ValueError
+            If the module has this pass's marks, but has lost what reversing needs; or if a later pass that
+            built on it was lost, and cannot be applied again.
+        """
+        journal = Journal.of(graph_module)
+        signature = self.signature
+        records = journal.depending_on(signature)
+        if not records:
+            self._check_no_marks(graph_module, signature)
+            return graph_module
+        journal.transformations[signature] = self
+        above = [self._found(other, journal) for other in dict.fromkeys(r.signature for r in records)]
+        above.remove(self)
+        with torch.inference_mode(False), torch.no_grad(), without_collecting():
+            undo(graph_module, journal, records)
+        journal.keep_in(graph_module)
+        for transformation in above:
+            transformation.transform(graph_module)
+        return graph_module
+
+    def get_stale_nodes(self, graph_module: GraphModule) -> list[Node]:
+        """Return the nodes whose new weights were computed from tensors that have changed since.
+
+        ``load_state_dict``, a step of an optimizer or another write into the model that the pass was applied
+        to does not reach the weights that it made. Reverse the pass and apply it again. A
+        :class:`~fxlab.Session` does so by itself. Passes made of functions do not know what they compute
+        new weights from, and have no such nodes.
+
+        Examples
+        --------
+        >>> from fxlab import FuseBiasInLinear
+        >>> linear = torch.nn.Linear(2, 2)
+        >>> fuse = FuseBiasInLinear()
+        >>> fused = fuse(torch.fx.symbolic_trace(torch.nn.Sequential(linear)))
+        >>> fuse.get_stale_nodes(fused)
+        []
+        >>> _ = torch.nn.init.zeros_(linear.bias)
+        >>> fuse.get_stale_nodes(fused)
+        [_0]
+        """
+        self._check_graph_module(graph_module)
+        signature = self.signature
+        stale = {
+            name
+            for record in Journal.of(graph_module).records
+            if record.signature == signature and any(source.has_changed for source in record.sources)
+            for name in record.marked
+        }
+        return [node for node in graph_module.graph.nodes if node.name in stale]
+
+    def update_originals(self, replacement: nn.Module, originals: list[nn.Module]) -> None:
+        """Bring the values of a replacement, written since it was made, to the modules it stands in for."""
+        warnings.warn(
+            f"{self.name} cannot bring what was written to a {type(replacement).__name__} back to the "
+            "modules it stands in for; they come back as they were.",
+            stacklevel=2,
+        )
+
+    def _begin(self, graph_module: GraphModule, journal: Journal) -> None:
+        ensure_picklable(graph_module)
+        journal.note_order_of_nodes(graph_module)
+        journal.transformations[self.signature] = self
+
+    def _found(self, signature: str, journal: Journal) -> Recorded:
+        if signature not in journal.transformations:
+            raise ValueError(
+                f"{self.name} cannot be reversed, because a transformation that was applied after it "
+                f"({signature}) would have to be applied again, and was lost when the module was pickled. "
+                "Reverse that one first."
+            )
+        return journal.transformations[signature]
+
+    def _check_no_marks(self, graph_module: GraphModule, signature: str) -> None:
+        marked = [node.name for node in graph_module.graph.nodes if signature in marks(node)]
+        if marked:
+            raise ValueError(
+                f"Node {marked[0]!r} is marked by {self.name}, but this module has lost what "
+                "reversing needs, which lies in graph_module.meta. Copy modules with "
+                "copy.deepcopy, pickle or torch.save."
+            )

@@ -1,0 +1,96 @@
+"""A module that stands in for others: what it was when it was made, and what was done to it since."""
+
+import zlib
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+
+import torch
+from torch import nn
+
+from fxlab.values.tensors import bits_of
+
+
+@dataclass(frozen=True)
+class TensorPrint:
+    """What tells whether a tensor was written, moved or cast."""
+
+    dtype: torch.dtype
+    device: str
+    shape: tuple[int, ...]
+    checksum: int | None
+    """Of its bits; ``None`` for a tensor without any, as on the meta device."""
+
+    @classmethod
+    def of(cls, tensor: torch.Tensor) -> "TensorPrint":
+        """Take the print of a tensor."""
+        return cls(tensor.dtype, str(tensor.device), tuple(tensor.shape), _checksum(tensor))
+
+
+@dataclass(frozen=True)
+class ModulePrint:
+    """What tells what was done to a module: its tensors, flags and mode."""
+
+    tensors: dict[str, TensorPrint]
+    requires_grad: dict[str, bool]
+    training: bool
+
+    @classmethod
+    def of(cls, module: nn.Module, names: Collection[str] | None = None) -> "ModulePrint":
+        """Take the print of a module; of its tensors, those with certain names if names are given."""
+        return cls(
+            {
+                name: TensorPrint.of(tensor)
+                for name, tensor in module.named_parameters()
+                if names is None or name in names
+            },
+            {name: parameter.requires_grad for name, parameter in module.named_parameters()},
+            module.training,
+        )
+
+
+def same_bits(a: torch.Tensor, b: torch.Tensor) -> bool:
+    """Tell whether two tensors are equal bit for bit: nan equals itself, and 0.0 is not -0.0."""
+    return TensorPrint.of(a) == TensorPrint.of(b) and (a.is_meta or torch.equal(bits_of(a), bits_of(b)))
+
+
+def carry_tensor(module: nn.Module, name: str, value: torch.Tensor) -> None:
+    """Give a parameter of a module a new value, dtype or device, and leave it the object that it is.
+
+    Nothing is written when the value is what the parameter has. Only where a parameter cannot become the
+    other, as on the meta device, there is a new one, as there is after ``Module.to``.
+    """
+    parameter, value = module.get_parameter(name), value.detach()
+    if same_bits(parameter, value):
+        return
+    if (parameter.dtype, parameter.device) == (value.dtype, value.device):
+        with torch.no_grad():
+            parameter.data.copy_(value)
+        return
+    value = value.clone(memory_format=torch.preserve_format)
+    if torch._has_compatible_shallow_copy_type(parameter, value):
+        parameter.data = value
+    else:
+        setattr(module, name, nn.Parameter(value, parameter.requires_grad))
+
+
+def carry_flags(current: nn.Module, made: ModulePrint, originals: Iterator[nn.Module]) -> None:
+    """Bring a new mode and ``requires_grad`` of a replacement to the modules it stands in for."""
+    frozen_or_freed = {
+        name: parameter.requires_grad
+        for name, parameter in current.named_parameters()
+        if made.requires_grad.get(name, parameter.requires_grad) != parameter.requires_grad
+    }
+    for original in originals:
+        if current.training != made.training:
+            original.train(current.training)
+        if not frozen_or_freed:
+            continue
+        for name, parameter in original.named_parameters():
+            if name not in made.requires_grad or name in frozen_or_freed:
+                parameter.requires_grad_(frozen_or_freed.get(name, next(iter(frozen_or_freed.values()))))
+
+
+def _checksum(tensor: torch.Tensor) -> int | None:
+    if tensor.is_meta:
+        return None
+    return zlib.crc32(bits_of(tensor).cpu().numpy().data)

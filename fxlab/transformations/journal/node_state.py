@@ -1,0 +1,101 @@
+"""What a node is, written down by name, so that a copy of its graph can have it back."""
+
+from dataclasses import dataclass, field
+from typing import Any, SupportsIndex, cast
+
+import torch
+from torch._subclasses.fake_tensor import FakeTensor
+from torch.fx import Graph, Node
+from torch.fx.node import map_aggregate
+
+from fxlab.values.pickling import for_protocol, picklable_entries
+
+
+@dataclass(frozen=True)
+class NodeName:
+    """Stands for the node of that name in written-down arguments."""
+
+    name: str
+
+
+class KeptMeta(dict[str, Any]):
+    """A node's ``meta``: copies share its values, as copies of a graph do; pickles keep what they can."""
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> "KeptMeta":
+        return KeptMeta(self)
+
+    def __reduce_ex__(self, protocol: SupportsIndex) -> tuple[Any, ...]:
+        kept = {key: value for key, value in self.items() if not isinstance(value, FakeTensor)}
+        return KeptMeta, (picklable_entries(kept, int(protocol)),)
+
+
+@dataclass(frozen=True)
+class NodeState:
+    """A node as it is at one moment."""
+
+    name: str
+    op: str
+    target: Any
+    args: Any
+    kwargs: Any
+    type: Any
+    meta: KeptMeta = field(repr=False)
+
+    @classmethod
+    def of(cls, node: Node) -> "NodeState":
+        """Write down a node."""
+        args = torch.fx.map_arg(node.args, _to_name)
+        kwargs = torch.fx.map_arg(node.kwargs, _to_name) if node.kwargs else {}
+        return cls(node.name, node.op, node.target, args, kwargs, node.type, KeptMeta(node.meta))
+
+    def __reduce_ex__(self, protocol: SupportsIndex) -> tuple[Any, ...]:
+        args, kwargs = (for_protocol(value, int(protocol)) for value in (self.args, self.kwargs))
+        return NodeState, (self.name, self.op, self.target, args, kwargs, self.type, self.meta)
+
+    @property
+    def inputs(self) -> list[str]:
+        """The names of the nodes it reads, as often as it reads them."""
+        names: list[str] = []
+        map_aggregate((self.args, self.kwargs), lambda value: _note(value, names))
+        return names
+
+    def restore(self, node: Node, nodes: dict[str, Node]) -> None:
+        """Make a node what was written down; names are looked up in ``nodes``. Its ``meta`` stays."""
+        args, kwargs = self._arguments(nodes)
+        if node.op != self.op:  # each assignment indexes the node anew
+            node.op = self.op
+        if node.target is not self.target:
+            node.target = self.target
+        node.args = args
+        node.kwargs = kwargs
+        node.type = self.type
+
+    def build(self, graph: Graph, nodes: dict[str, Node]) -> Node:
+        """Make the node anew, at the end of a graph, with the very name that it had."""
+        args, kwargs = self._arguments(nodes)
+        free_name(graph, self.name)
+        node = graph.create_node(self.op, self.target, args, kwargs, self.name, self.type)
+        node.meta = dict(self.meta)
+        return node
+
+    def _arguments(self, nodes: dict[str, Node]) -> tuple[Any, Any]:
+        def to_node(value: Any) -> Any:
+            return nodes[value.name] if isinstance(value, NodeName) else value
+
+        args, kwargs = (map_aggregate(value, to_node) for value in (self.args, self.kwargs))
+        return args, kwargs
+
+
+def free_name(graph: Graph, name: str) -> None:
+    """Let a graph give a name again that no node has any more."""
+    graph._graph_namespace._used_names.discard(name)
+
+
+def _to_name(node: Node) -> Any:
+    return cast(Any, NodeName(node.name))
+
+
+def _note(value: Any, names: list[str]) -> Any:
+    if isinstance(value, NodeName):
+        names.append(value.name)
+    return value

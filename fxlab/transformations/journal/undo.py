@@ -1,0 +1,218 @@
+"""Taking records of the journal back, last first."""
+
+from collections import defaultdict
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch.fx import GraphModule, Node
+from torch.fx.node import map_aggregate
+
+from fxlab.transformations.journal.journal import (
+    Absent,
+    AttributeChange,
+    Journal,
+    ModuleChange,
+    NodeChange,
+    Record,
+)
+from fxlab.transformations.journal.module_fingerprint import ModulePrint, carry_flags
+from fxlab.transformations.journal.module_tree import (
+    find_module,
+    parents_of,
+    put_module,
+    remove_module,
+    reorder_children,
+)
+from fxlab.transformations.journal.name_order import in_order, put_in_place
+from fxlab.transformations.journal.node_state import NodeName, NodeState, free_name
+from fxlab.transformations.marks import remove_mark
+
+
+def undo(graph_module: GraphModule, journal: Journal, records: list[Record]) -> None:
+    """Take records back and forget them.
+
+    Parameters
+    ----------
+    graph_module
+        The module they are about, or a copy of it.
+    journal
+        The journal that holds them.
+    records
+        The records, first first; nothing that stays may depend on them.
+
+    Raises
+    ------
+    ValueError
+        If nodes that others added since stand in the way. Nothing has been changed then.
+    """
+    undoing = _Undoing(graph_module, journal)
+    undoing.check(records)
+    journal.note_order_of_nodes(graph_module)
+    for record in reversed(records):
+        undoing.take_back(record)
+    undoing.finish(records)
+
+
+class _Undoing:
+    def __init__(self, graph_module: GraphModule, journal: Journal) -> None:
+        self._graph_module = graph_module
+        self._journal = journal
+        self._nodes = {node.name: node for node in graph_module.graph.nodes}
+        self._callers = self._all_callers()
+        self._recreated: list[Node] = []
+        self._parents: set[str] = set()
+
+    def check(self, records: list[Record]) -> None:
+        """Refuse to leave a node without its inputs."""
+        own = {change.name for record in records for change in record.nodes}
+        for record in records:
+            for module_change in record.modules:
+                strangers = [name for name in self._strangers(record, module_change) if name not in own]
+                if strangers and self._is_in_place(record):
+                    raise ValueError(
+                        f"Module {module_change.at!r} cannot be taken back, because {strangers[0]!r}, "
+                        f"which was added since, calls it. Let {strangers[0]!r} call something else first."
+                    )
+            for change in record.nodes:
+                node = self._nodes.get(change.name)
+                if change.before is None and node is not None:
+                    strangers = [user.name for user in node.users if user.name not in own]
+                    if strangers:
+                        raise ValueError(
+                            f"Node {node.name!r} cannot be taken back, because {strangers[0]!r}, which "
+                            f"was added since, reads it. Let {strangers[0]!r} read something else first."
+                        )
+
+    def take_back(self, record: Record) -> None:
+        """Take one record back."""
+        in_place = self._is_in_place(record)
+        moved_inputs = self._moved_inputs(record)
+        for node_change in reversed(record.nodes):
+            self._take_back_node(node_change, moved_inputs, in_place)
+        if record.is_opaque:
+            self._callers = self._all_callers()
+        for module_change in reversed(record.modules):
+            if not self._strangers(record, module_change):
+                self._take_back_modules(record, module_change)
+        for attribute_change in reversed(record.attributes):
+            self._take_back_attribute(attribute_change)
+
+    def _is_in_place(self, record: Record) -> bool:
+        return all(name in self._nodes for name in record.marked)
+
+    def _all_callers(self) -> dict[str, list[str]]:
+        callers: dict[str, list[str]] = defaultdict(list)
+        for node in self._graph_module.graph.nodes:
+            if node.op == "call_module":
+                callers[str(node.target)].append(node.name)
+        return callers
+
+    def _strangers(self, record: Record, change: ModuleChange) -> list[str]:
+        """Return the callers of a replacement that neither called what it replaces nor were made for it."""
+        known = {*record.marked, *change.callers, *(node_change.name for node_change in record.nodes)}
+        return [name for name in self._callers.get(change.at, ()) if name not in known]
+
+    def finish(self, records: list[Record]) -> None:
+        """Put nodes and modules in their places, drop the marks and the records."""
+        put_in_place(self._graph_module.graph, self._recreated, self._journal.node_order)
+        for record in reversed(records):
+            if record.order:
+                known = [self._nodes[name] for name in record.order if name in self._nodes]
+                put_in_place(self._graph_module.graph, known, record.order)
+        for parent in self._parents:
+            reorder_children(self._graph_module, parent, self._journal.child_order.get(parent, []))
+        marked = {(record.signature, name) for record in records for name in record.marked}
+        self._journal.forget(records)
+        marked -= {(record.signature, name) for record in self._journal.records for name in record.marked}
+        for signature, name in marked:
+            if name in self._nodes:
+                remove_mark(self._nodes[name], signature)
+
+    def _moved_inputs(self, record: Record) -> dict[str, str]:
+        """Find the inputs that others have replaced since: the restored nodes read what stands there now."""
+        moved: dict[str, str] = {}
+        for change in record.nodes:
+            node = self._nodes.get(change.name)
+            if change.after is None or node is None or node.target != change.after.target:
+                continue
+            then, now = change.after.inputs, NodeState.of(node).inputs
+            if len(then) == len(now):
+                moved.update((a, b) for a, b in zip(then, now, strict=True) if a != b)
+        return moved
+
+    def _take_back_node(self, change: NodeChange, moved_inputs: dict[str, str], in_place: bool) -> None:
+        node = self._nodes.get(change.name)
+        if change.before is None:
+            if node is not None and not node.users:
+                self._graph_module.graph.erase_node(node)
+                free_name(self._graph_module.graph, change.name)
+                del self._nodes[change.name]
+            return
+        before = _with_inputs(change.before, moved_inputs)
+        if any(name not in self._nodes for name in before.inputs):
+            return
+        if node is not None:
+            before.restore(node, self._nodes)
+            for key in change.meta_keys:
+                if key in before.meta:
+                    node.meta[key] = before.meta[key]
+                else:
+                    node.meta.pop(key, None)
+        elif in_place:
+            self._recreate(before, change)
+
+    def _recreate(self, before: NodeState, change: NodeChange) -> None:
+        node = before.build(self._graph_module.graph, self._nodes)
+        self._nodes[node.name] = node
+        self._recreated.append(node)
+        reader = self._nodes.get(change.passed_on_to or "")
+        if reader is not None:
+            if "val" in reader.meta:
+                node.meta.setdefault("val", reader.meta["val"])
+            reader.replace_all_uses_with(node, lambda user: user is not node)
+
+    def _take_back_attribute(self, change: AttributeChange) -> None:
+        root: Any = self._graph_module
+        owner = root.graph if change.holder == "graph" else root
+        holder = vars(root)[change.holder] if change.holder.startswith("_") else vars(owner)
+        if isinstance(change.before, Absent):
+            holder.pop(change.name, None)
+        else:
+            holder[change.name] = change.before
+        if change.order:
+            in_their_order = {name: holder[name] for name in in_order(holder, change.order)}
+            holder.clear()
+            holder.update(in_their_order)
+
+    def _take_back_modules(self, record: Record, change: ModuleChange) -> None:
+        current = find_module(self._graph_module, change.at)
+        if current is not None:
+            self._carry(record.signature, current, change)
+        if record.is_opaque and record.mode != self._graph_module.training:
+            for original in change.originals.values():
+                original.train(self._graph_module.training)
+        for path in (change.at, *change.originals):
+            self._parents.update(parents_of(path))
+        remove_module(self._graph_module, change.at)
+        for path, original in change.originals.items():
+            put_module(self._graph_module, path, original)
+
+    def _carry(self, signature: str, current: torch.nn.Module, change: ModuleChange) -> None:
+        now = ModulePrint.of(current, change.made.tensors)
+        if now.requires_grad.keys() != change.made.requires_grad.keys():
+            return  # another module stands there by now
+        originals = list(change.originals.values())
+        if now.tensors != change.made.tensors:
+            self._journal.transformations[signature].update_originals(current, originals)
+        carry_flags(current, change.made, iter(originals))
+
+
+def _with_inputs(state: NodeState, moved: dict[str, str]) -> NodeState:
+    if not moved:
+        return state
+
+    def follow(value: Any) -> Any:
+        return NodeName(moved.get(value.name, value.name)) if isinstance(value, NodeName) else value
+
+    return replace(state, args=map_aggregate(state.args, follow), kwargs=map_aggregate(state.kwargs, follow))

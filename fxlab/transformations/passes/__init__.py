@@ -1,0 +1,1 @@
+"""The passes: each is one file, and one line in ``registry.py``."""

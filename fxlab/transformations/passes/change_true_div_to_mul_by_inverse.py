@@ -1,0 +1,149 @@
+"""Change divisions by a constant into multiplications by its inverse."""
+
+import math
+import operator
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch.fx import Node
+
+from fxlab.transformations.analysis.graph_analysis import GraphFacts
+from fxlab.transformations.analysis.node_shape import known_dtype
+from fxlab.transformations.rewriting.editor import Editor
+from fxlab.transformations.rewriting.rewrite_pass import RewritePass
+
+_MULTIPLICATIONS: dict[str | Callable[..., Any], str | Callable[..., Any]] = {
+    operator.truediv: operator.mul,
+    torch.div: torch.mul,
+    torch.divide: torch.mul,
+    torch.true_divide: torch.mul,
+    torch.Tensor.div: torch.Tensor.mul,
+    torch.Tensor.divide: torch.Tensor.mul,
+    torch.Tensor.true_divide: torch.Tensor.mul,
+    torch.Tensor.__truediv__: torch.Tensor.__mul__,
+    "div": "mul",
+    "divide": "mul",
+    "true_divide": "mul",
+    "__truediv__": "__mul__",
+}
+"""What takes the place of each way to divide."""
+
+_STRICTEST = torch.float16
+"""The range that a constant and its inverse must be in where the dtype of the numerator is not known."""
+
+
+@dataclass(frozen=True)
+class Division:
+    """A division of a node by a number."""
+
+    node: Node
+    numerator: Node
+    denominator: int | float | complex
+
+    @property
+    def nodes(self) -> tuple[Node, ...]:
+        """The division."""
+        return (self.node,)
+
+
+@dataclass(frozen=True)
+class ChangeTrueDivToMulByInverse(RewritePass[Division]):
+    """Change divisions by a constant into multiplications by its inverse, which are faster.
+
+    The product can differ from the quotient in its last bit, unless the constant is a power of two. Where
+    the result is rounded to integers later on, as the bucket of a relative position is, a last bit can change
+    a whole one, and the division stays. The constant itself is kept, so that reversal gives back the number
+    that was there. The division node is the one that is marked.
+
+    Examples
+    --------
+    >>> class Scale(torch.nn.Module):
+    ...     def forward(self, x):
+    ...         return x / 8
+    >>> change = ChangeTrueDivToMulByInverse()
+    >>> changed = change(torch.fx.symbolic_trace(Scale()))
+    >>> change.get_transformed_nodes(changed)[0].args
+    (x, 0.125)
+    >>> changed = change(changed, reverse=True)
+    >>> [node.args for node in changed.graph.nodes if node.target is operator.truediv]
+    [(x, 8)]
+    """
+
+    def match(self, facts: GraphFacts) -> Iterator[Division]:
+        """Yield the divisions of a node by a number, written in any way."""
+        for node in facts.graph_module.graph.nodes:
+            if node.op in ("call_function", "call_method") and node.target in _MULTIPLICATIONS:
+                numerator, denominator = _operands(node)
+                if isinstance(numerator, Node) and isinstance(denominator, int | float | complex):
+                    yield Division(node, numerator, denominator)
+
+    def refuse(self, candidate: Division, facts: GraphFacts) -> str:
+        """Refuse operands that are not floating-point, and constants whose inverse is not a normal number."""
+        extra = {name for name, value in candidate.node.kwargs.items() if value is not None} - {
+            "input",
+            "other",
+        }
+        if extra or len(candidate.node.args) > 2:
+            return f"it divides with {', '.join(sorted(extra)) or 'further arguments'}"
+        if candidate.numerator in facts.numbers:
+            return f"{candidate.numerator.name} is a Python number, not a tensor"
+        dtype = known_dtype(candidate.numerator)
+        if dtype is not None and not dtype.is_floating_point:
+            return f"{candidate.numerator.name} is of dtype {str(dtype).removeprefix('torch.')}"
+        return _why_no_inverse(candidate.denominator, dtype) or _why_rounded(candidate, facts)
+
+    def describe(self, candidate: Division) -> str:
+        """Tell the number that is multiplied by."""
+        denominator = candidate.denominator
+        return f"a multiplication by {1 / denominator!r} instead of a division by {denominator!r}"
+
+    def rewrite(self, candidate: Division, edit: Editor) -> Node:
+        """Let the node multiply; its arguments stay where they are."""
+        node = candidate.node
+        inverse = 1.0 / float(candidate.denominator.real)
+        edit.change(
+            node,
+            target=_MULTIPLICATIONS[node.target],
+            args=(*node.args[:1], inverse) if len(node.args) == 2 else node.args,
+            kwargs={
+                name: inverse if name == "other" else value
+                for name, value in node.kwargs.items()
+                if name in ("input", "other")
+            },
+        )
+        return node
+
+
+def _operands(node: Node) -> tuple[object, object]:
+    numerator = node.args[0] if node.args else node.kwargs.get("input")
+    denominator = node.args[1] if len(node.args) > 1 else node.kwargs.get("other")
+    return numerator, denominator
+
+
+def _why_no_inverse(denominator: object, dtype: torch.dtype | None) -> str:
+    if isinstance(denominator, bool) or not isinstance(denominator, int | float):
+        return f"{denominator!r} is a {type(denominator).__name__}"
+    if denominator == 0:
+        return "a division by zero has no inverse"
+    if isinstance(denominator, int) and abs(denominator) > 2**53:
+        return f"{denominator!r} is not exact in floating point"
+    limits = torch.finfo(_STRICTEST if dtype is None else dtype)
+    for what, number in (
+        (repr(denominator), abs(denominator)),
+        (f"the inverse of {denominator!r}", 1 / abs(denominator)),
+    ):
+        if not limits.tiny <= number <= limits.max:
+            return f"{what} is not a normal number in {limits.dtype}" + (
+                ", and the dtype of the numerator is not known" if dtype is None else ""
+            )
+    return ""
+
+
+def _why_rounded(division: Division, facts: GraphFacts) -> str:
+    mantissa, _ = math.frexp(division.denominator.real)
+    if abs(mantissa) == 0.5:  # the inverse of a power of two is exact
+        return ""
+    reader = facts.rounding_readers.get(division.node)
+    return "" if reader is None else f"{reader.name} rounds what becomes of it to integers"

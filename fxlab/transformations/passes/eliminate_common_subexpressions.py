@@ -1,0 +1,157 @@
+"""Compute once what is computed several times."""
+
+from collections.abc import Hashable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch.fx import Node
+
+from fxlab.transformations.analysis.graph_analysis import GraphFacts
+from fxlab.transformations.analysis.purity import is_pure_in_evaluation, why_impure
+from fxlab.transformations.rewriting.editor import Editor
+from fxlab.transformations.rewriting.rewrite_pass import RewritePass
+
+_CONSTANTS = (bool, int, float, complex, str, bytes, type(None), type(Ellipsis))
+_TORCH_CONSTANTS = (torch.dtype, torch.device, torch.layout, torch.memory_format)
+
+
+@dataclass(frozen=True)
+class Repetition:
+    """A node that computes what another one has computed before."""
+
+    node: Node
+    first: Node
+    first_is_returned: bool
+    """Whether the graph returns what the first node stands for, or what shares memory with it."""
+
+    @property
+    def nodes(self) -> tuple[Node, ...]:
+        """The repetition, which would go."""
+        return (self.node,)
+
+
+@dataclass(frozen=True)
+class EliminateCommonSubexpressions(RewritePass[Repetition]):
+    """Compute once what is computed several times: what reads a repetition reads the first result.
+
+    Two nodes compute the same if they call the same on the same, constants bit for bit. What draws random
+    numbers or has other effects is computed as often as before, and so is what is written in place, or
+    returned twice: the caller gets two tensors. The nodes that read another one now are marked.
+
+    Examples
+    --------
+    >>> import torch
+    >>> class Twice(torch.nn.Module):
+    ...     def forward(self, x):
+    ...         return x.relu() + x.relu().sum()
+    >>> eliminate = EliminateCommonSubexpressions()
+    >>> once = eliminate(torch.fx.symbolic_trace(Twice()))
+    >>> [node.name for node in once.graph.nodes]
+    ['x', 'relu', 'sum_1', 'add', 'output']
+    >>> [node.name for node in eliminate(once, reverse=True).graph.nodes]
+    ['x', 'relu', 'relu_1', 'sum_1', 'add', 'output']
+    """
+
+    def match(self, facts: GraphFacts) -> Iterator[Repetition]:
+        """Yield the nodes that do what one before them did, also after others of them have gone."""
+        firsts: dict[Hashable, Node] = {}
+        stands_for: dict[Node, Node] = {}
+        returned: set[Node] = set()
+        for node in list(facts.graph_module.graph.nodes):
+            key = _key(node, stands_for, facts)
+            if key is None or why_impure(node, facts):
+                continue
+            first = firsts.get(key)
+            candidate = None if first is None else Repetition(node, first, first in returned)
+            if candidate is None or self.why_not(candidate, facts):
+                firsts[key] = node
+            else:
+                stands_for[node] = candidate.first
+            if facts.writes.is_returned(node):
+                returned.add(stands_for.get(node, node))
+            if candidate is not None:
+                yield candidate
+
+    def refuse(self, candidate: Repetition, facts: GraphFacts) -> str:
+        """Refuse what may not be the same by then, and what must stay two."""
+        node, first, writes = candidate.node, candidate.first, facts.writes
+        if not node.users:
+            return "nothing reads it"
+        if not writes.same_state(first, node):
+            return f"the gradient or autocast mode changes since {first.name}"
+        if node.op == "get_attr":
+            return ""
+        for value, then in zip(node.all_input_nodes, first.all_input_nodes, strict=True):
+            if writes.epoch(value, node) != writes.epoch(then, first):
+                return f"{value.name} is written in place since {first.name}"
+        if node.op == "call_module" and _is_state_written(node, facts):
+            return "its parameters or buffers are written in the graph"
+        if node in facts.numbers and first in facts.numbers:
+            return ""
+        for value in (first, node):
+            if writes.is_written(value):
+                return f"{value.name}, or what shares memory with it, is written in place"
+        if candidate.first_is_returned and writes.is_returned(node):
+            returned = facts.graph_module.graph.output_node().all_input_nodes
+            if node in returned and first in returned:
+                return f"the graph returns it and {first.name}, which are two tensors"
+            return f"results may share memory with it and {first.name}, which are two tensors"
+        return ""
+
+    def behaves_by_mode(self, candidate: Repetition, facts: GraphFacts) -> tuple[Node, ...]:
+        """Return the call of a dropout or a batch norm."""
+        return (candidate.node,) if is_pure_in_evaluation(candidate.node, facts) else ()
+
+    def describe(self, candidate: Repetition) -> str:
+        """Name the first."""
+        return f"removed; {candidate.first.name} is read instead"
+
+    def rewrite(self, candidate: Repetition, edit: Editor) -> tuple[Node, ...]:
+        """Let what reads the node read the first."""
+        readers = edit.read_instead(candidate.node, candidate.first)
+        edit.erase(candidate.node)
+        return readers
+
+
+def _key(node: Node, stands_for: dict[Node, Node], facts: GraphFacts) -> Hashable | None:
+    """Return what is equal for nodes that compute the same; nothing for what cannot be told."""
+    if node.op in ("placeholder", "output"):
+        return None
+    called: Any = facts.module(node) if node.op == "call_module" else node.target
+    try:
+        key = (node.op, called, _frozen(node.args, stands_for), _frozen(dict(node.kwargs), stands_for))
+        hash(key)
+    except TypeError:
+        return None
+    return key
+
+
+def _frozen(value: Any, stands_for: dict[Node, Node]) -> Hashable:
+    """Return an argument as something that is equal for equal arguments alone: ``1`` is not ``True``.
+
+    Raises
+    ------
+    TypeError
+        For what is neither a node nor a constant, or a container of such.
+    """
+    if isinstance(value, Node):
+        return stands_for.get(value, value)
+    if isinstance(value, tuple | list):
+        return (type(value), *(_frozen(part, stands_for) for part in value))
+    if isinstance(value, dict):
+        return (type(value), *((name, _frozen(part, stands_for)) for name, part in sorted(value.items())))
+    if isinstance(value, slice):
+        return (slice, *(_frozen(part, stands_for) for part in (value.start, value.stop, value.step)))
+    if type(value) in _CONSTANTS:
+        return type(value), repr(value)  # 0.0 is not -0.0, and nan is nan
+    if isinstance(value, _TORCH_CONSTANTS):
+        return value
+    raise TypeError(f"{value!r} cannot be compared.")
+
+
+def _is_state_written(node: Node, facts: GraphFacts) -> bool:
+    module = facts.module(node)
+    if module is None:
+        return True
+    return any(map(facts.writes.is_tensor_written, (*module.parameters(), *module.buffers())))

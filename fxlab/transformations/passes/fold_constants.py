@@ -1,0 +1,204 @@
+"""Compute what depends on nothing but constant tensors once, before the model runs."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import torch
+from torch import nn
+from torch.fx import Node
+from torch.fx.node import map_arg
+
+from fxlab.transformations.analysis.autocast import casts_to_autocast_dtype, without_autocast
+from fxlab.transformations.analysis.graph_analysis import GraphFacts
+from fxlab.transformations.analysis.purity import why_impure
+from fxlab.transformations.journal.module_tree import find_module, split_path
+from fxlab.transformations.rewriting.editor import Editor
+from fxlab.transformations.rewriting.rewrite_pass import RewritePass
+
+
+@dataclass(frozen=True)
+class Constant:
+    """A call whose result depends on constant tensors alone, and is read by what depends on others too."""
+
+    node: Node
+    inner: tuple[Node, ...]
+    """The nodes that it is computed from and that nothing else needs, last first."""
+    facts: GraphFacts
+
+    @property
+    def nodes(self) -> tuple[Node, ...]:
+        """The call, which would become the reading of a buffer."""
+        return (self.node,)
+
+    @cached_property
+    def value(self) -> Any:
+        """What it computes outside of autocast; an exception if it raises."""
+        with without_autocast():
+            return self._computed()
+
+    @property
+    def dtype_under_autocast(self) -> torch.dtype | None:
+        """The dtype of what it computes where autocast is on."""
+        with torch.autocast(self.value.device.type, torch.bfloat16, cache_enabled=False):
+            return getattr(self._computed(), "dtype", None)
+
+    def _computed(self) -> Any:
+        try:
+            with torch.no_grad():
+                return _computed(self.node, self.facts, {})
+        except Exception as error:
+            return error
+
+
+@dataclass(frozen=True)
+class FoldConstants(RewritePass[Constant]):
+    """Compute what depends on nothing but constant tensors once: the result becomes a buffer.
+
+    Constant are buffers and other tensors of the model that the graph never writes, and parameters that are
+    not trained (``requires_grad=False``): with others the result would change from step to step. The buffer
+    is made for the values, the dtypes and the device that they have when this is applied; what is done to
+    them later does not reach it before this is reversed. The node that reads the buffer is marked.
+
+    Examples
+    --------
+    >>> import torch
+    >>> class Scaled(torch.nn.Module):
+    ...     def __init__(self):
+    ...         super().__init__()
+    ...         self.weight = torch.nn.Parameter(torch.ones(3, 3), requires_grad=False)
+    ...
+    ...     def forward(self, x):
+    ...         return x @ (self.weight.t() * 2)
+    >>> fold = FoldConstants()
+    >>> folded = fold(torch.fx.symbolic_trace(Scaled()))
+    >>> [node.op for node in folded.graph.nodes]
+    ['placeholder', 'get_attr', 'call_function', 'output']
+    >>> [node.name for node in fold(folded, reverse=True).graph.nodes]
+    ['x', 'weight', 't', 'mul', 'matmul', 'output']
+    """
+
+    def match(self, facts: GraphFacts) -> Iterator[Constant]:
+        """Yield the last calls that depend on tensors of the model alone."""
+        constant = _constant_nodes(facts)
+        for node in list(facts.graph_module.graph.nodes):
+            if node not in constant or node.op == "get_attr" or constant.keys() >= node.users.keys():
+                continue
+            if constant[node]:  # a tensor is among what it depends on
+                yield Constant(node, _needed_by_it_alone(node), facts)
+
+    def refuse(self, candidate: Constant, facts: GraphFacts) -> str:
+        """Refuse what is trained, written or returned, what does not run, and results that are no tensors."""
+        node = candidate.node
+        for read in _tensors_read(node):
+            tensor = _attribute(read, facts)
+            if not isinstance(tensor, torch.Tensor):
+                return f"{read.target} is no tensor"
+            if tensor.requires_grad:
+                return f"{read.target} is trained"
+            if tensor.is_meta or type(tensor) not in (torch.Tensor, nn.Parameter):
+                return f"{read.target} has no values of its own"
+            if facts.writes.is_written(read):
+                return f"{read.target} is written in the graph"
+        if facts.writes.is_written(node):
+            return "it is written in place"
+        if facts.writes.is_returned(node):
+            return "the graph returns it, and it must be another tensor each time"
+        if facts.writes.changes_state:
+            return "the graph changes the gradient or autocast mode"
+        if isinstance(candidate.value, Exception):
+            return f"it cannot be computed: {candidate.value or type(candidate.value).__name__}"
+        if type(candidate.value) is not torch.Tensor or candidate.value.layout is not torch.strided:
+            return "its result is no plain tensor"
+        is_lowered = all(casts_to_autocast_dtype(user, facts) for user in node.users)
+        if not is_lowered and candidate.dtype_under_autocast != candidate.value.dtype:
+            return "its result is of another dtype where autocast is on"
+        return ""
+
+    def describe(self, candidate: Constant) -> str:
+        """Tell how many nodes go."""
+        count = len(candidate.inner)
+        return f"a buffer{f', computed from {count} nodes that go' if count else ''}"
+
+    def rewrite(self, candidate: Constant, edit: Editor) -> Node:
+        """Put a buffer in, read that, and erase what only the result needed."""
+        node = candidate.node
+        name = edit.free_path("", f"{node.name}_folded")
+        edit.add_buffer(name, candidate.value.detach(), _tensors_read(node))
+        edit.change(node, op="get_attr", target=name, args=(), kwargs={})
+        for inner in candidate.inner:
+            edit.erase(inner)
+        return node
+
+
+def _constant_nodes(facts: GraphFacts) -> dict[Node, bool]:
+    """Return the nodes that depend on attributes and constants alone, and whether on any attribute."""
+    found: dict[Node, bool] = {}
+    for node in facts.graph_module.graph.nodes:
+        if node.op == "get_attr":
+            found[node] = True
+        elif node.op in ("call_function", "call_method") and found.keys() >= set(node.all_input_nodes):
+            depends = any(found[value] for value in node.all_input_nodes)
+            if depends and not why_impure(node, facts):
+                found[node] = True
+    return found
+
+
+def _needed_by_it_alone(node: Node) -> tuple[Node, ...]:
+    """Return the nodes that only ``node`` needs, directly or not, each before what it reads."""
+    gone = {node}
+    inner: list[Node] = []
+    pending = list(node.all_input_nodes)
+    while pending:
+        value = pending.pop()
+        if value not in gone and gone.issuperset(value.users):
+            gone.add(value)
+            inner.append(value)
+            pending.extend(value.all_input_nodes)
+    return tuple(inner)
+
+
+def _tensors_read(node: Node) -> list[Node]:
+    """Return the readings of attributes that a node depends on."""
+    found: dict[Node, None] = {}
+    pending, seen = [node], {node}
+    while pending:
+        value = pending.pop()
+        if value.op == "get_attr":
+            found[value] = None
+        for read in value.all_input_nodes:
+            if read not in seen:
+                seen.add(read)
+                pending.append(read)
+    return list(found)
+
+
+def _attribute(node: Node, facts: GraphFacts) -> Any:
+    parent, name = split_path(str(node.target))
+    return getattr(find_module(facts.graph_module, parent), name, None)
+
+
+def _computed(node: Node, facts: GraphFacts, known: dict[Node, Any]) -> Any:
+    """Return what a node computes, on what the attributes of the module are now."""
+    order, pending, seen = [node], [node], {node}
+    while pending:
+        for value in pending.pop().all_input_nodes:
+            if value not in seen:
+                seen.add(value)
+                order.append(value)
+                pending.append(value)
+    for value in sorted(order):
+        known[value] = _run(value, facts, known)
+    return known[node]
+
+
+def _run(node: Node, facts: GraphFacts, known: dict[Node, Any]) -> Any:
+    if node.op == "get_attr":
+        return _attribute(node, facts)
+    args: Any = map_arg(node.args, known.__getitem__)
+    kwargs: Any = map_arg(node.kwargs, known.__getitem__)
+    target: Any = node.target
+    if node.op == "call_method":
+        return getattr(args[0], target)(*args[1:], **kwargs)
+    return target(*args, **kwargs)

@@ -1,0 +1,413 @@
+"""Compute attention that is written as products and a softmax by one function."""
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import nn
+from torch.fx import Node
+from torch.fx.experimental.symbolic_shapes import statically_known_true
+from torch.nn import functional
+
+from fxlab.operators import is_of_torch
+from fxlab.transformations.analysis.aliasing_and_writes import may_return_view
+from fxlab.transformations.analysis.autocast import LARGEST, require_no_autocast
+from fxlab.transformations.analysis.dropout import DROPOUT_FUNCTIONS, DROPOUT_MODULES, argument
+from fxlab.transformations.analysis.graph_analysis import GraphFacts
+from fxlab.transformations.analysis.module_safety import why_hooked, why_not_plain
+from fxlab.transformations.analysis.node_shape import called_name, known_dtype, known_shape
+from fxlab.transformations.analysis.value_bounds import largest_magnitude
+from fxlab.transformations.passes.remove_identities import Identity, why_no_identity
+from fxlab.transformations.rewriting.editor import Editor
+from fxlab.transformations.rewriting.rewrite_pass import RewritePass
+
+_PRODUCTS = frozenset({"matmul", "bmm", "__matmul__"})
+_CASTS = frozenset({"to", "type", "type_as", "float", "double", "half", "bfloat16"})
+_TRANSPOSITIONS = frozenset({"transpose", "swapaxes", "swapdims"})
+_DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
+_STRIDED_VIEWS = frozenset(
+    {"transpose", "permute", "swapaxes", "swapdims", "getitem", "unsqueeze", "reshape", "flatten"}
+)
+_SIZES = frozenset({"size", "dim", "numel", "ndimension"})
+
+
+@dataclass(frozen=True)
+class Attention:
+    """A product with the softmax of a product."""
+
+    node: Node
+    """The product with the values, which becomes the attention."""
+    softmax: Node
+    inner: tuple[Node, ...] = ()
+    """What is computed between the first product and ``node``, last first; the first product is the last."""
+    query: Node | None = None
+    keys: Node | None = None
+    """Transposed, as the first product reads them."""
+    values: Node | None = None
+    mask: Node | None = None
+    scale: float = 1.0
+    largest: float = 0.0
+    """A bound of the absolute values in the mask."""
+    misfit: str = field(default="", compare=False)
+    """Why it is no attention that can be fused, if something else stands between."""
+
+    @property
+    def nodes(self) -> tuple[Node, ...]:
+        """The softmax, which would go."""
+        return (self.softmax,)
+
+    @property
+    def is_infinite_under_autocast(self) -> bool:
+        """Whether the mask may be infinite in the dtype of autocast, which casts what the function reads."""
+        is_cast = self.mask is not None and known_dtype(self.mask) != torch.float64
+        return is_cast and self.largest > LARGEST / 2
+
+
+@dataclass(frozen=True)
+class FuseAttention(RewritePass[Attention]):
+    """Compute attention by ``scaled_dot_product_attention``, which never holds all its probabilities.
+
+    Fused is ``softmax(query @ keys.T * scale + mask) @ values``, with the mask, the scale, a softmax in
+    single precision and a dropout that drops nothing as they come. The result is equal up to rounding: half
+    precision is not rounded in between. A mask must be known to be finite, because where it excludes every
+    key with an infinity, the probabilities are nan, and those of the function are zero. Autocast would make
+    a mask of the smallest number of a dtype infinite, so a graph that adds one refuses to run under it.
+    Shapes and dtypes must be known: trace with ``fxlab.symbolic_trace``, or run ``ShapeProp``. The last
+    product is the one that is marked.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from torch.fx.passes.shape_prop import ShapeProp
+    >>> class Attention(torch.nn.Module):
+    ...     def forward(self, q, k, v):
+    ...         return (q @ k.transpose(-1, -2) / 8).softmax(-1) @ v + 1
+    >>> traced = torch.fx.symbolic_trace(Attention())
+    >>> _ = ShapeProp(traced).propagate(*torch.randn(3, 1, 2, 5, 64))
+    >>> fuse = FuseAttention()
+    >>> [node.name for node in fuse(traced).graph.nodes]
+    ['q', 'k', 'v', 'matmul_1', 'add', 'output']
+    >>> fuse.get_transformed_nodes(traced)[0].kwargs
+    {'attn_mask': None, 'dropout_p': 0.0, 'scale': 0.125}
+    """
+
+    def match(self, facts: GraphFacts) -> Iterator[Attention]:
+        """Yield the products with what a softmax has made."""
+        for node in list(facts.graph_module.graph.nodes):
+            if _is_product(node) and isinstance(node.args[0], Node):
+                found = _read(node, facts)
+                if found is not None:
+                    yield found
+
+    def refuse(self, candidate: Attention, facts: GraphFacts) -> str:
+        """Refuse what others read, what is written in between, and what the function would do otherwise."""
+        if candidate.misfit:
+            return candidate.misfit
+        for value in candidate.inner:
+            if len(value.users) > 1:
+                return f"{value.name} is read by others too"
+            if facts.writes.is_written(value):
+                return f"{value.name} is written in place"
+        return (
+            _why_other_state(candidate, facts)
+            or _why_dtypes_differ(candidate)
+            or _why_shapes_differ(candidate)
+            or _why_mask_differs(candidate)
+        )
+
+    def behaves_by_mode(self, candidate: Attention, facts: GraphFacts) -> tuple[Node, ...]:
+        """Return the calls of dropout modules."""
+        return tuple(node for node in candidate.inner if isinstance(facts.module(node), DROPOUT_MODULES))
+
+    def describe(self, candidate: Attention) -> str:
+        """Name the product that becomes the attention."""
+        return f"{candidate.node.name} becomes scaled_dot_product_attention"
+
+    def rewrite(self, candidate: Attention, edit: Editor) -> Node:
+        """Let the last product be the attention, and erase what only it needed."""
+        node, keys = candidate.node, candidate.keys
+        if keys is None:
+            raise ValueError("An attention has keys.")
+        plain_keys = _transposed(keys)
+        erased = list(candidate.inner)
+        if plain_keys is None:
+            plain_keys = edit.insert_before(
+                node, "call_method", "transpose", (keys, -1, -2), name=f"{node.name}_keys", meta=_where(node)
+            )
+        elif len(keys.users) == 1:
+            erased.append(keys)
+        args = (candidate.query, plain_keys, candidate.values)
+        kwargs = {"attn_mask": candidate.mask, "dropout_p": 0.0, "scale": candidate.scale}
+        function = functional.scaled_dot_product_attention
+        if candidate.is_infinite_under_autocast:
+            edit.insert_before(
+                node,
+                "call_function",
+                require_no_autocast,
+                (node.name,),
+                name=f"{node.name}_autocast",
+                meta=_where(node),
+            )
+        if _layout_matters(node, edit):
+            fused = edit.insert_before(
+                node,
+                "call_function",
+                function,
+                args,
+                kwargs,
+                name=f"{node.name}_attention",
+                meta=_where(node),
+            )
+            edit.change(node, op="call_method", target="contiguous", args=(fused,), kwargs={})
+        else:
+            edit.change(node, op="call_function", target=function, args=args, kwargs=kwargs)
+        for value in erased:
+            edit.erase(value)
+        return node
+
+
+def _read(node: Node, facts: GraphFacts) -> Attention | None:
+    """Follow the probabilities of a product back to the product that they are made of."""
+    inner: list[Node] = []
+    value = _skip(node.args[0], inner, facts)
+    if value is None or not _is_softmax(value, facts):
+        return None
+    softmax = value
+    inner.append(softmax)
+    if reason := _why_other_softmax(softmax, facts):
+        return Attention(node, softmax, misfit=reason)
+    value = _skip(_input(softmax), inner, facts)
+    mask: Node | None = None
+    if value is not None and called_name(value) == "add" and len(value.args) == 2 and not value.kwargs:
+        scores, mask = _scores_and_mask(value)
+        if mask is None:
+            return Attention(node, softmax, misfit=f"{value.name} adds no mask")
+        inner.append(value)
+        value = _skip(scores, inner, facts)
+    scale = 1.0
+    if value is not None and (found := _scaling(value)) is not None:
+        inner.append(value)
+        scores, scale = found
+        value = _skip(scores, inner, facts)
+    values = node.args[1]
+    if value is None or not _is_product(value) or not isinstance(values, Node):
+        return Attention(node, softmax, misfit="what the softmax reads is no scaled product with a mask")
+    inner.append(value)
+    query, keys = value.args
+    if not isinstance(query, Node) or not isinstance(keys, Node):
+        return None
+    if not (math.isfinite(scale) and scale > 0):
+        return Attention(node, softmax, misfit=f"the scale is {scale}")
+    largest = 0.0 if mask is None else largest_magnitude(mask, facts)
+    return Attention(node, softmax, tuple(inner), query, keys, values, mask, scale, largest)
+
+
+def _skip(value: Any, inner: list[Node], facts: GraphFacts) -> Node | None:
+    """Go over casts and dropouts that drop nothing, and note them."""
+    while isinstance(value, Node):
+        module = facts.module(value)
+        is_dropout = isinstance(module, DROPOUT_MODULES) or (
+            value.op == "call_function" and value.target in DROPOUT_FUNCTIONS
+        )
+        if is_dropout and why_no_identity(Identity(value, module), facts):
+            return None
+        if not is_dropout and not _is_cast(value):
+            return value
+        inner.append(value)
+        value = _input(value)
+    return None
+
+
+def _input(node: Node) -> Any:
+    return argument(node, 0, "input", None)
+
+
+def _is_product(node: Node) -> bool:
+    is_call = node.op in ("call_function", "call_method") and called_name(node) in _PRODUCTS
+    return is_call and _is_known(node) and len(node.args) == 2 and not node.kwargs
+
+
+def _is_known(node: Node) -> bool:
+    return node.op == "call_method" or is_of_torch(node.target)
+
+
+def _is_cast(node: Node) -> bool:
+    if node.op != "call_method" or called_name(node) not in _CASTS or set(node.kwargs) - {"dtype"}:
+        return False
+    to = [*node.args[1:], *node.kwargs.values()]
+    return all(isinstance(value, torch.dtype) for value in to) or called_name(node) == "type_as"
+
+
+def _is_softmax(node: Node, facts: GraphFacts) -> bool:
+    if node.op == "call_module":
+        return isinstance(facts.module(node), nn.Softmax)
+    return called_name(node) == "softmax" and _is_known(node)
+
+
+def _why_other_softmax(node: Node, facts: GraphFacts) -> str:
+    """Return why a softmax is not one of the last dimension; empty if it is."""
+    module = facts.module(node)
+    if isinstance(module, nn.Softmax):
+        dim: Any = module.dim
+        if reason := why_not_plain(module, nn.Softmax) or why_hooked(facts, module):
+            return reason
+    else:
+        dim = argument(node, 1, "dim", None)
+    shape = known_shape(node)
+    if shape is None:
+        return "shapes are not known; run ShapeProp first"
+    return "" if dim in (-1, len(shape) - 1) else f"the softmax is over dimension {dim}"
+
+
+def _scores_and_mask(add: Node) -> tuple[Any, Node | None]:
+    """Tell which summand is the mask: the one that is not made of a product."""
+    for scores, mask in (add.args, add.args[::-1]):
+        if isinstance(scores, Node) and isinstance(mask, Node) and _is_scores(scores):
+            return scores, mask
+    return None, None
+
+
+def _is_scores(node: Node) -> bool:
+    while _is_cast(node) and isinstance(node.args[0], Node):
+        node = node.args[0]
+    scaling = _scaling(node)
+    scores = node if scaling is None else scaling[0]
+    while _is_cast(scores) and isinstance(scores.args[0], Node):
+        scores = scores.args[0]
+    return _is_product(scores)
+
+
+def _scaling(node: Node) -> tuple[Node, float] | None:
+    """Return what a node scales by a number, and the number."""
+    if node.op not in ("call_function", "call_method") or len(node.args) != 2 or node.kwargs:
+        return None
+    name, (first, second) = called_name(node), node.args
+    if name in ("mul", "multiply") and isinstance(second, Node):
+        first, second = second, first
+    if not isinstance(first, Node) or type(second) not in (int, float) or not _is_known(node):
+        return None
+    number = float(second)  # type: ignore[arg-type]
+    if name in ("mul", "multiply"):
+        return first, number
+    if name in ("truediv", "div", "divide", "true_divide"):
+        return first, 1 / number if number else math.inf
+    return None
+
+
+def _transposed(keys: Node) -> Node | None:
+    """Return what a node transposes in its last two dimensions; nothing if it does something else."""
+    value = keys.args[0] if keys.args else None
+    shape = known_shape(keys)
+    if not isinstance(value, Node) or shape is None or keys.kwargs or not _is_known(keys):
+        return None
+    if keys.op == "call_function" and keys.target is getattr:
+        return value if keys.args[1] == "mT" else None
+    if called_name(keys) not in _TRANSPOSITIONS or len(keys.args) != 3:
+        return None
+    dims = {dim + len(shape) if isinstance(dim, int) and dim < 0 else dim for dim in keys.args[1:]}
+    return value if dims == {len(shape) - 1, len(shape) - 2} else None
+
+
+def _why_other_state(attention: Attention, facts: GraphFacts) -> str:
+    """Return why what is read may be another when the last product is computed; empty if it is the same."""
+    product, writes = attention.inner[-1], facts.writes
+    readers = {attention.query: product, attention.keys: product}
+    if attention.keys is not None and (plain := _transposed(attention.keys)) is not None:
+        readers[plain] = attention.keys
+    if attention.mask is not None:
+        readers[attention.mask] = next(
+            value for value in attention.inner if attention.mask in value.all_input_nodes
+        )
+    for value, reader in readers.items():
+        if value is not None and writes.epoch(value, reader) != writes.epoch(value, attention.node):
+            return f"{value.name} is written in place, or the mode changes, before {attention.node.name}"
+    return ""
+
+
+def _why_dtypes_differ(attention: Attention) -> str:
+    read = [attention.query, attention.keys, attention.values, attention.mask]
+    dtypes = {known_dtype(value) for value in read if value is not None}
+    if None in dtypes:
+        return "dtypes are not known; run ShapeProp first"
+    (dtype, *others) = dtypes
+    if others:
+        names = sorted(str(dtype).removeprefix("torch.") for dtype in dtypes)
+        return f"the dtypes are mixed: {', '.join(names)}"
+    if dtype not in _DTYPES:
+        return f"it is of dtype {str(dtype).removeprefix('torch.')}"
+    for value in (*attention.inner, attention.node):
+        inner = known_dtype(value)
+        if inner is None or inner not in _DTYPES or torch.finfo(inner).eps > torch.finfo(dtype).eps:
+            return f"{value.name} is of dtype {str(inner).removeprefix('torch.')}"
+    return "" if known_dtype(attention.node) == dtype else f"{attention.node.name} is of another dtype"
+
+
+def _why_shapes_differ(attention: Attention) -> str:
+    shapes = [
+        None if value is None else known_shape(value)
+        for value in (attention.query, attention.keys, attention.values)
+    ]
+    query, keys, values = shapes
+    if query is None or keys is None or values is None:
+        return "shapes are not known; run ShapeProp first"
+    if not len(query) == len(keys) == len(values) or len(query) not in (3, 4):
+        return "query, keys and values are not all of 3 or of 4 dimensions"
+    pairs = [
+        *zip(query[:-2], keys[:-2], strict=True),
+        *zip(query[:-2], values[:-2], strict=True),
+        (query[-1], keys[-2]),
+        (keys[-1], values[-2]),
+    ]
+    if not all(_is_same(a, b) for a, b in pairs):
+        return "the shapes of query, keys and values are broadcast, or not known to be the same"
+    return ""
+
+
+def _why_mask_differs(attention: Attention) -> str:
+    if attention.mask is None:
+        return ""
+    mask, scores = known_shape(attention.mask), known_shape(attention.inner[-1])
+    if mask is None or scores is None:
+        return "the shape of the mask is not known; run ShapeProp first"
+    if not 2 <= len(mask) <= len(scores):
+        return f"the mask has {len(mask)} dimensions"
+    if not all(_is_same(a, 1) or _is_same(a, b) for a, b in zip(mask[::-1], scores[::-1], strict=False)):
+        return "the mask is larger than the scores, or not known not to be"
+    dtype = known_dtype(attention.mask)
+    limit = torch.finfo(torch.float32 if dtype is None else dtype).max
+    if dtype == torch.float16:
+        limit /= 2  # with a score, the smallest number would be infinite
+    if attention.largest > limit:
+        return "the mask may be infinite in all of a row, where the probabilities are nan"
+    return ""
+
+
+def _is_same(a: Any, b: Any) -> bool:
+    return bool(a is b or statically_known_true(a == b))
+
+
+def _layout_matters(node: Node, edit: Editor) -> bool:
+    """Tell whether what reads a product may depend on its being contiguous, which attention is not."""
+    pending, seen = [node], {node}
+    while pending:
+        for user in pending.pop().users:
+            name = called_name(user)
+            if user in seen or name in _SIZES or name == "contiguous":
+                continue
+            seen.add(user)
+            if user.op == "output":
+                return True
+            if user.target is getattr and user.args[1] in ("shape", "ndim", "dtype", "device"):
+                continue
+            if user.op in ("call_function", "call_method") and name in _STRIDED_VIEWS:
+                pending.append(user)
+            elif may_return_view(user, edit.graph_module):
+                return True
+    return False
+
+
+def _where(node: Node) -> dict[str, Any]:
+    """Return where a node is in the model, which holds for what is inserted before it as well."""
+    return {key: node.meta[key] for key in ("stack_trace", "nn_module_stack") if key in node.meta}

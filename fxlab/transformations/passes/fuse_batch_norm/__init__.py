@@ -1,0 +1,1 @@
+"""The passes that fuse a batch norm into the layer before or behind it."""

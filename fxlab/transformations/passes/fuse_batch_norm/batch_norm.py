@@ -1,0 +1,118 @@
+"""What a batch norm in evaluation mode computes: a scaling and a shift that a layer can do as well.
+
+``y = (x - mean) / sqrt(var + eps) * weight + bias = x * scale + shift`` for each channel
+(Ioffe and Szegedy 2015, section 3.1; a missing weight is one, a missing bias zero).
+"""
+
+from dataclasses import dataclass
+
+import torch
+from torch import nn
+from torch.nn.modules.batchnorm import _BatchNorm
+
+from fxlab.transformations.journal.module_fingerprint import carry_tensor, same_bits
+
+
+@dataclass(frozen=True)
+class ScaleAndShift:
+    """``scale`` and ``shift`` of each channel, both of shape ``(num_features,)`` and in double precision."""
+
+    scale: torch.Tensor
+    shift: torch.Tensor
+
+    @classmethod
+    def of(cls, batch_norm: _BatchNorm) -> "ScaleAndShift":
+        """Compute them from the running statistics."""
+        with torch.no_grad():
+            mean, variance = (precise(statistic) for statistic in running_statistics(batch_norm))
+            scale = torch.rsqrt(variance + batch_norm.eps)
+            if batch_norm.weight is not None:
+                scale = scale * precise(batch_norm.weight)
+            shift = -mean * scale
+            if batch_norm.bias is not None:
+                shift = shift + precise(batch_norm.bias)
+        return cls(scale, shift)
+
+
+def precise(tensor: torch.Tensor) -> torch.Tensor:
+    """Return a tensor in double precision, or in single precision where its device has none."""
+    return tensor.detach().to(torch.float32 if tensor.device.type == "mps" else torch.float64)
+
+
+def running_statistics(batch_norm: _BatchNorm) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return the running mean and variance."""
+    mean, variance = batch_norm.running_mean, batch_norm.running_var
+    if mean is None or variance is None:
+        raise ValueError("A batch norm without running statistics was given; check why_not_constant first.")
+    return mean, variance
+
+
+def why_not_constant(batch_norm: _BatchNorm) -> str:
+    """Return why a batch norm is not the same scaling and shift for every batch; empty if it is."""
+    if batch_norm.training:
+        return "the batch norm is in training mode; call eval() first"
+    if batch_norm.running_mean is None or batch_norm.running_var is None:
+        return "the batch norm has no running statistics"
+    return ""
+
+
+def why_not_per_channel(batch_norm: _BatchNorm, channels: int) -> str:
+    """Return why a batch norm does not fit a layer with that many channels; empty if it does."""
+    for tensor in (*running_statistics(batch_norm), batch_norm.weight, batch_norm.bias):
+        if tensor is not None and tensor.shape != (channels,):
+            return f"the batch norm is of {tuple(tensor.shape)} features, the layer of {channels}"
+    return ""
+
+
+def why_not_finite(weight: torch.Tensor, bias: torch.Tensor) -> str:
+    """Return why folded weights cannot be used; empty if they can."""
+    if weight.is_meta or (bool(weight.isfinite().all()) and bool(bias.isfinite().all())):
+        return ""
+    return f"the folded weights are not finite in {str(weight.dtype).removeprefix('torch.')}"
+
+
+def why_only_norm_is_trained(layer: nn.Module, batch_norm: _BatchNorm) -> str:
+    """Return why what is trained would be trained no more; empty if it still would.
+
+    The parameters of the fused layer are trained where those of the layer are.
+    """
+    if _is_trained(layer) or not _is_trained(batch_norm):
+        return ""
+    return "only the batch norm is trained, not the layer that it would be fused into"
+
+
+def _is_trained(module: nn.Module) -> bool:
+    parameters = module._parameters.values()
+    return any(parameter is not None and parameter.requires_grad for parameter in parameters)
+
+
+def move_like(originals: list[nn.Module], replacement: nn.Module) -> None:
+    """Move and cast modules to where their replacement is by now."""
+    weight = replacement.get_parameter("weight")
+    for original in originals:
+        original.to(weight.device, weight.dtype)
+
+
+def is_cast_of(folded: tuple[torch.Tensor, torch.Tensor], replacement: nn.Module) -> bool:
+    """Tell whether a replacement has the folded weights still, perhaps moved or cast."""
+    current = replacement.get_parameter("weight"), replacement.get_parameter("bias")
+    return all(
+        same_bits(now, then.to(now.device, now.dtype)) for now, then in zip(current, folded, strict=True)
+    )
+
+
+def precise_bias(batch_norm: _BatchNorm) -> torch.Tensor:
+    """Return the bias of a batch norm, which is zero where it has none."""
+    return torch.zeros(()) if batch_norm.bias is None else precise(batch_norm.bias)
+
+
+def carry_bias(
+    layer: nn.Module, batch_norm: _BatchNorm, to_layer: torch.Tensor, to_norm: torch.Tensor
+) -> bool:
+    """Bring a new bias back, to the layer if it has one, else to the batch norm; tell whether either has."""
+    for module, value in ((layer, to_layer), (batch_norm, to_norm)):
+        bias = module._parameters["bias"]
+        if bias is not None:
+            carry_tensor(module, "bias", value.to(bias.dtype))
+            return True
+    return False

@@ -1,0 +1,241 @@
+"""What the passes that fuse a batch norm into the layer before or behind it have in common."""
+
+from abc import abstractmethod
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import ClassVar
+
+import torch
+from torch import nn
+from torch.fx import Node
+from torch.nn.modules.batchnorm import _BatchNorm
+
+from fxlab.transformations.analysis.graph_analysis import GraphFacts
+from fxlab.transformations.analysis.module_safety import why_mixed, why_not_replaceable
+from fxlab.transformations.analysis.node_shape import known_shape
+from fxlab.transformations.journal.module_fingerprint import carry_tensor
+from fxlab.transformations.passes.fuse_batch_norm.batch_norm import (
+    ScaleAndShift,
+    carry_bias,
+    is_cast_of,
+    move_like,
+    precise,
+    precise_bias,
+    why_not_constant,
+    why_not_finite,
+    why_not_per_channel,
+    why_only_norm_is_trained,
+)
+from fxlab.transformations.passes.fuse_batch_norm.channels import (
+    Layer,
+    input_channels,
+    output_channels,
+    per_input,
+    per_output,
+)
+from fxlab.transformations.rewriting.editor import Editor
+from fxlab.transformations.rewriting.new_modules import new_layer
+from fxlab.transformations.rewriting.node_arguments import only_input
+from fxlab.transformations.rewriting.rewrite_pass import RewritePass
+
+
+@dataclass(frozen=True)
+class LayerAndNorm:
+    """A linear layer or a convolution and the batch norm that reads it, or that it reads."""
+
+    layer_node: Node
+    norm_node: Node
+    layer: Layer
+    norm: _BatchNorm
+    expected: tuple[type[nn.Module], type[nn.Module]]
+    """The classes that the two must have."""
+    norm_input: Node
+    norm_first: bool
+
+    @property
+    def nodes(self) -> tuple[Node, ...]:
+        """The batch norm, which would go."""
+        return (self.norm_node,)
+
+    @property
+    def in_order(self) -> tuple[Node, Node]:
+        """The two nodes, that first that the other reads."""
+        pair = self.layer_node, self.norm_node
+        return pair[::-1] if self.norm_first else pair
+
+    @cached_property
+    def folded(self) -> tuple[torch.Tensor, torch.Tensor]:
+        """The weight and the bias of a layer that computes what the two do."""
+        return folded(self.layer, self.norm, self.norm_first)
+
+
+class FuseBatchNorm(RewritePass[LayerAndNorm]):
+    """A pass that fuses batch norms into layers.
+
+    In evaluation mode a batch norm scales and shifts each channel, which the weight and the bias of the
+    layer can do as well. The layer's node is the one that is marked.
+    """
+
+    pairs: ClassVar[Mapping[type[nn.Module], type[_BatchNorm]]]
+    """The layers, and the batch norm that each may be fused with."""
+    norm_may_be_first: ClassVar[bool] = False
+    """Whether batch norms are fused that the layer reads."""
+    norm_may_be_last: ClassVar[bool] = True
+    """Whether batch norms are fused that read the layer."""
+
+    @abstractmethod
+    def why_other(self, candidate: LayerAndNorm) -> str:
+        """Return why the batch norm is no scaling and shift that the layer sees all of; empty if it is."""
+
+    def match(self, facts: GraphFacts) -> Iterator[LayerAndNorm]:
+        """Yield the batch norms that read a layer, or that a layer reads."""
+        for node in facts.graph_module.graph.nodes:
+            module = facts.module(node)
+            if module is None or (value := only_input(node)) is None:
+                continue
+            before = facts.module(value)
+            if isinstance(module, _BatchNorm) and self.norm_may_be_last:
+                if isinstance(before, Layer) and (pair := self._pair(before, module)):
+                    yield LayerAndNorm(value, node, before, module, pair, value, norm_first=False)
+            elif isinstance(module, Layer) and isinstance(before, _BatchNorm) and self.norm_may_be_first:
+                norm_input = only_input(value)
+                if norm_input is not None and (pair := self._pair(module, before)):
+                    yield LayerAndNorm(node, value, module, before, pair, norm_input, norm_first=True)
+
+    def refuse(self, candidate: LayerAndNorm, facts: GraphFacts) -> str:
+        """Refuse what cannot be replaced, what others read, and a batch norm that is not a fixed scaling."""
+        layer, norm = candidate.layer, candidate.norm
+        first, last = candidate.in_order
+        if len(first.users) > 1:
+            return f"{first.name} is read by others too"
+        if reason := _why_not_both_replaceable(candidate, facts):
+            return reason
+        if reason := why_not_constant(norm) or why_mixed(layer, norm):
+            return reason
+        channels = input_channels(layer) if candidate.norm_first else output_channels(layer)
+        if reason := why_not_per_channel(norm, channels) or self.why_other(candidate):
+            return reason
+        if reason := why_only_norm_is_trained(layer, norm):
+            return reason
+        if not facts.writes.same_state(first, last):
+            return "the gradient or autocast mode changes in between"
+        value, writes = candidate.norm_input, facts.writes
+        if candidate.norm_first and writes.epoch(value, first) != writes.epoch(value, last):
+            return f"{value.name} is written in place before {last.name}"
+        return why_not_finite(*candidate.folded)
+
+    def behaves_by_mode(self, candidate: LayerAndNorm, facts: GraphFacts) -> tuple[Node, ...]:
+        """Return the call of the batch norm."""
+        return (candidate.norm_node,)
+
+    def describe(self, candidate: LayerAndNorm) -> str:
+        """Name the layer."""
+        return f"fused into {candidate.layer_node.name}"
+
+    def rewrite(self, candidate: LayerAndNorm, edit: Editor) -> Node:
+        """Put a layer with the folded weights in place of both."""
+        layer_node, norm_node = candidate.layer_node, candidate.norm_node
+        fused = new_layer(*candidate.folded, like=candidate.layer)
+        edit.replace_modules(candidate.in_order, fused, str(layer_node.target))
+        if candidate.norm_first:
+            edit.change(layer_node, args=(candidate.norm_input,), kwargs={})
+            edit.erase(norm_node)
+        else:
+            edit.erase(norm_node, pass_on_to=layer_node)
+        return layer_node
+
+    def update_originals(self, replacement: nn.Module, originals: list[nn.Module]) -> None:
+        """Divide the scaling out of weights that were trained since; move what was moved."""
+        norm_first = isinstance(originals[0], _BatchNorm)
+        layer, norm = reversed(originals) if norm_first else originals
+        if not isinstance(layer, Layer) or not isinstance(norm, _BatchNorm):
+            raise TypeError("A layer and a batch norm were expected.")
+        unchanged = is_cast_of(folded(layer, norm, norm_first), replacement)
+        move_like(originals, replacement)
+        if unchanged:
+            return
+        affine = ScaleAndShift.of(norm)
+        weight, bias = (precise(replacement.get_parameter(name)) for name in ("weight", "bias"))
+        carry = _carry_before if norm_first else _carry_after
+        if not bool((affine.scale != 0).all()) or not carry(layer, norm, affine, weight, bias):
+            super().update_originals(replacement, originals)
+
+    def _pair(self, layer: nn.Module, norm: nn.Module) -> tuple[type[nn.Module], type[nn.Module]] | None:
+        """Return the classes, of those that can be fused, that a layer and a batch norm have."""
+        for layer_class, norm_class in self.pairs.items():
+            if isinstance(layer, layer_class) and isinstance(norm, norm_class):
+                return layer_class, norm_class
+        return None
+
+
+def folded(layer: Layer, norm: _BatchNorm, norm_first: bool) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return the weight and the bias of a layer that computes what a layer and a batch norm do."""
+    affine, dtype = ScaleAndShift.of(norm), layer.weight.dtype
+    with torch.no_grad():
+        weight = precise(layer.weight)
+        bias = None if layer.bias is None else precise(layer.bias)
+        if norm_first:
+            seen, scale = _seen(layer, weight, affine.shift), per_input(layer, affine.scale)
+            bias = seen if bias is None else seen + bias
+        else:
+            scale = per_output(layer, affine.scale)
+            bias = affine.shift if bias is None else bias * affine.scale + affine.shift
+        return (weight * scale).to(dtype), bias.to(dtype)
+
+
+def why_no_batch(candidate: LayerAndNorm) -> str:
+    """Return why a convolution may take its input for a single sample; empty if it is a batch.
+
+    Only a 1d batch norm accepts such a value: one of shape ``(C, L)`` is a batch of ``C`` vectors to it.
+    """
+    if not isinstance(candidate.norm, nn.BatchNorm1d):
+        return ""
+    node, _ = candidate.in_order
+    shape = known_shape(node)
+    if shape is None:
+        return f"the shape of {node.name} is not known; run ShapeProp first"
+    if len(shape) != 3:
+        return f"{node.name} has {len(shape)} dimensions, and only (N, C, L) can be fused"
+    return ""
+
+
+def _why_not_both_replaceable(candidate: LayerAndNorm, facts: GraphFacts) -> str:
+    layer_class, norm_class = candidate.expected
+    layer = "linear" if isinstance(candidate.layer, nn.Linear) else "convolution"
+    for node, module, expected in (
+        (candidate.layer_node, layer, layer_class),
+        (candidate.norm_node, "batch norm", norm_class),
+    ):
+        if reason := why_not_replaceable(facts, str(node.target), expected):
+            return f"the {module} cannot be replaced: {reason}"
+    return ""
+
+
+def _carry_after(
+    layer: Layer, norm: _BatchNorm, affine: ScaleAndShift, weight: torch.Tensor, bias: torch.Tensor
+) -> bool:
+    """Bring new weights back to a layer and the batch norm behind it. Tell whether there was a place."""
+    shift = bias - affine.shift
+    if not carry_bias(layer, norm, shift / affine.scale, shift + precise_bias(norm)):
+        return False
+    weight = weight / per_output(layer, affine.scale)
+    carry_tensor(layer, "weight", weight.to(layer.weight.dtype))
+    return True
+
+
+def _carry_before(
+    layer: Layer, norm: _BatchNorm, affine: ScaleAndShift, weight: torch.Tensor, bias: torch.Tensor
+) -> bool:
+    """Bring new weights back to a layer and the batch norm before it. Tell whether there was a place."""
+    if layer.bias is None:
+        return False
+    weight = weight / per_input(layer, affine.scale)
+    carry_tensor(layer, "bias", (bias - _seen(layer, weight, affine.shift)).to(layer.bias.dtype))
+    carry_tensor(layer, "weight", weight.to(layer.weight.dtype))
+    return True
+
+
+def _seen(layer: Layer, weight: torch.Tensor, shift: torch.Tensor) -> torch.Tensor:
+    """Return what each output channel sees of a shift of the input channels."""
+    return (weight * per_input(layer, shift)).flatten(1).sum(1)

@@ -1,0 +1,107 @@
+"""Fuse the bias of linear layers into their weight."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+from torch import nn
+from torch.fx import Node
+
+from fxlab.transformations.analysis.graph_analysis import GraphFacts
+from fxlab.transformations.analysis.module_safety import why_mixed, why_not_replaceable
+from fxlab.transformations.analysis.node_shape import with_last_size
+from fxlab.transformations.journal.module_fingerprint import carry_tensor
+from fxlab.transformations.rewriting.editor import Editor
+from fxlab.transformations.rewriting.new_modules import new_linear
+from fxlab.transformations.rewriting.node_arguments import only_input
+from fxlab.transformations.rewriting.rewrite_pass import RewritePass
+
+
+@dataclass(frozen=True)
+class BiasedLinear:
+    """A call of a linear layer with a bias."""
+
+    input: Node
+    node: Node
+    linear: nn.Linear
+
+    @property
+    def nodes(self) -> tuple[Node, ...]:
+        """The linear node."""
+        return (self.node,)
+
+
+@dataclass(frozen=True)
+class FuseBiasInLinear(RewritePass[BiasedLinear]):
+    """Fuse the bias of linear layers into their weight: a one is appended to the input.
+
+    ``x @ W.T + b`` becomes ``[x, 1] @ [W, b].T``: the weight gains a column, the input gains a last entry
+    of one. The linear node is the one that is marked; the node that pads its input is taken out again on
+    reversal.
+
+    Examples
+    --------
+    >>> fuse = FuseBiasInLinear()
+    >>> fused = fuse(torch.fx.symbolic_trace(torch.nn.Sequential(torch.nn.Linear(3, 2))))
+    >>> fused.get_submodule("0")
+    Linear(in_features=4, out_features=2, bias=False)
+    >>> fuse(fused, reverse=True).get_submodule("0")
+    Linear(in_features=3, out_features=2, bias=True)
+    """
+
+    def match(self, facts: GraphFacts) -> Iterator[BiasedLinear]:
+        """Yield the calls of linear layers that have a bias."""
+        for node in facts.graph_module.graph.nodes:
+            linear = facts.module(node)
+            value = only_input(node) if isinstance(linear, nn.Linear) else None
+            if isinstance(linear, nn.Linear) and linear.bias is not None and value is not None:
+                yield BiasedLinear(value, node, linear)
+
+    def refuse(self, candidate: BiasedLinear, facts: GraphFacts) -> str:
+        """Refuse what cannot be replaced, and a weight and a bias that cannot be one parameter."""
+        linear = candidate.linear
+        if reason := why_not_replaceable(facts, str(candidate.node.target), nn.Linear) or why_mixed(linear):
+            return reason
+        if linear.weight.requires_grad != linear.bias.requires_grad:
+            trained = "weight" if linear.weight.requires_grad else "bias"
+            return f"only its {trained} is trained, and one parameter would hold both"
+        return ""
+
+    def describe(self, candidate: BiasedLinear) -> str:
+        """Tell the size that the weight will have."""
+        return f"its bias becomes column {candidate.linear.in_features} of its weight"
+
+    def rewrite(self, candidate: BiasedLinear, edit: Editor) -> Node:
+        """Pad the input with a one, which the new column of the weight multiplies."""
+        node, linear = candidate.node, candidate.linear
+        with torch.no_grad():
+            weight = torch.cat([linear.weight, linear.bias[:, None]], dim=1)
+        edit.replace_modules([node], new_linear(weight, None, like=linear), str(node.target))
+        padded = edit.insert_before(
+            node,
+            "call_function",
+            nn.functional.pad,
+            (candidate.input, (0, 1)),
+            {"value": 1.0},
+            name=f"{node.name}_input_and_one",
+            meta=_padded_meta(candidate),
+        )
+        edit.change(node, args=(padded,), kwargs={})
+        return node
+
+    def update_originals(self, replacement: nn.Module, originals: list[nn.Module]) -> None:
+        """Give the layer its weight and its bias back from the columns."""
+        weight = replacement.get_parameter("weight")
+        for original in originals:
+            carry_tensor(original, "weight", weight[:, :-1])
+            carry_tensor(original, "bias", weight[:, -1])
+
+
+def _padded_meta(candidate: BiasedLinear) -> dict[str, object]:
+    """Return where the padding is in the model and what is known of its result."""
+    known = candidate.node.meta
+    meta: dict[str, object] = {key: known[key] for key in ("stack_trace", "nn_module_stack") if key in known}
+    value = candidate.input.meta.get("val")
+    if isinstance(value, torch.Tensor):
+        meta["val"] = with_last_size(value, candidate.linear.in_features + 1)
+    return meta

@@ -1,0 +1,33 @@
+"""Check the graph and write its code anew."""
+
+from dataclasses import dataclass
+
+from torch.fx import GraphModule
+
+from fxlab.transformations.base import ReversibleTransformation
+
+
+@dataclass(frozen=True)
+class LintAndRecompile(ReversibleTransformation):
+    """Check the graph and write the module's code anew, and change nothing else.
+
+    Examples
+    --------
+    >>> import torch
+    >>> traced = torch.fx.symbolic_trace(torch.nn.Sequential(torch.nn.ReLU()))
+    >>> LintAndRecompile()(traced) is traced
+    True
+    """
+
+    preserves_computation = True
+    copies_on_write = True
+
+    def transform(self, graph_module: GraphModule) -> GraphModule:
+        """Lint and recompile."""
+        graph_module.graph.lint()
+        graph_module.recompile()
+        return graph_module
+
+    def reverse(self, graph_module: GraphModule) -> GraphModule:
+        """Lint and recompile."""
+        return self.transform(graph_module)

@@ -1,0 +1,81 @@
+"""Remove what is computed and never used."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from torch.fx import Node
+
+from fxlab.transformations.analysis.graph_analysis import GraphFacts
+from fxlab.transformations.analysis.purity import is_called_for_effect, is_pure_in_evaluation, why_impure
+from fxlab.transformations.rewriting.editor import Editor
+from fxlab.transformations.rewriting.rewrite_pass import RewritePass
+
+
+@dataclass(frozen=True)
+class DeadNode:
+    """A node that nothing reads, or only nodes that would go."""
+
+    node: Node
+
+    @property
+    def nodes(self) -> tuple[Node, ...]:
+        """The node, which would go."""
+        return (self.node,)
+
+
+@dataclass(frozen=True)
+class RemoveDeadCode(RewritePass[DeadNode]):
+    """Remove what is computed and never used, as far as it is known to do nothing else.
+
+    What writes into a value, draws random numbers, checks a condition or calls code that fxlab does not know
+    stays, and so does what that reads. What would only have failed, such as a view to a shape that does not
+    fit, fails no more. The modules stay where they are, with their parameters. Nothing is marked, because
+    what has changed is gone; :meth:`~fxlab.Transformation.explain` tells what would go.
+
+    Examples
+    --------
+    >>> import torch
+    >>> class Unused(torch.nn.Module):
+    ...     def forward(self, x):
+    ...         x.relu().sum()
+    ...         return x + 1
+    >>> remove = RemoveDeadCode()
+    >>> removed = remove(torch.fx.symbolic_trace(Unused()))
+    >>> [node.name for node in removed.graph.nodes]
+    ['x', 'add', 'output']
+    >>> [node.name for node in remove(removed, reverse=True).graph.nodes]
+    ['x', 'relu', 'sum_1', 'add', 'output']
+    """
+
+    def match(self, facts: GraphFacts) -> Iterator[DeadNode]:
+        """Yield the nodes that nothing reads, last first, and those that only such nodes read.
+
+        Guards and assertions have no result to read, and are no candidates.
+        """
+        dead: set[Node] = set()
+        for node in reversed(list(facts.graph_module.graph.nodes)):
+            if node.op in ("placeholder", "output") or not dead.issuperset(node.users):
+                continue
+            if is_called_for_effect(node):
+                continue
+            candidate = DeadNode(node)
+            if not self.why_not(candidate, facts):
+                dead.add(node)
+            yield candidate
+
+    def refuse(self, candidate: DeadNode, facts: GraphFacts) -> str:
+        """Refuse what may do more than compute its result."""
+        return why_impure(candidate.node, facts)
+
+    def behaves_by_mode(self, candidate: DeadNode, facts: GraphFacts) -> tuple[Node, ...]:
+        """Return the call of a dropout or a batch norm."""
+        return (candidate.node,) if is_pure_in_evaluation(candidate.node, facts) else ()
+
+    def describe(self, candidate: DeadNode) -> str:
+        """Tell that it would go."""
+        return "removed; nothing uses it"
+
+    def rewrite(self, candidate: DeadNode, edit: Editor) -> tuple[Node, ...]:
+        """Erase the node."""
+        edit.erase(candidate.node)
+        return ()

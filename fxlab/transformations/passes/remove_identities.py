@@ -1,0 +1,130 @@
+"""Remove what returns the very tensor that it is given: identities and dropouts that drop nothing."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from torch import nn
+from torch.fx import Node
+from torch.nn import functional
+
+from fxlab.transformations.analysis.dropout import DROPOUT_FUNCTIONS, DROPOUT_MODULES, why_drops
+from fxlab.transformations.analysis.graph_analysis import GraphFacts
+from fxlab.transformations.analysis.module_safety import why_hooked, why_not_plain
+from fxlab.transformations.analysis.node_shape import known_shape
+from fxlab.transformations.rewriting.editor import Editor
+from fxlab.transformations.rewriting.node_arguments import only_input
+from fxlab.transformations.rewriting.rewrite_pass import RewritePass
+
+_MODULES: tuple[type[nn.Module], ...] = (nn.Identity, *DROPOUT_MODULES)
+_DIMENSIONS: dict[object, int] = {
+    nn.Dropout1d: 3,
+    nn.Dropout3d: 5,
+    functional.dropout1d: 3,
+    functional.dropout3d: 5,
+}
+"""The dropouts that return a view of a single sample, and how many dimensions a batch has."""
+
+
+@dataclass(frozen=True)
+class Identity:
+    """A call that may return its input."""
+
+    node: Node
+    module: nn.Module | None
+    """The module that is called, if it is one."""
+
+    @property
+    def nodes(self) -> tuple[Node, ...]:
+        """The call, which would go."""
+        return (self.node,)
+
+
+@dataclass(frozen=True)
+class RemoveIdentities(RewritePass[Identity]):
+    """Remove identities and dropouts that drop nothing: what read them reads what they read.
+
+    A dropout in evaluation mode, or a function that drops nothing, returns the very tensor object that it is
+    given, so nothing changes even where that is written in place or returned. The modules stay in their
+    place. Where a dropout was removed, the graph refuses to run in training mode until this is reversed. The
+    nodes that read another one now are marked.
+
+    Examples
+    --------
+    >>> import torch
+    >>> model = torch.nn.Sequential(torch.nn.Identity(), torch.nn.Dropout(), torch.nn.ReLU()).eval()
+    >>> remove = RemoveIdentities()
+    >>> removed = remove(torch.fx.symbolic_trace(model))
+    >>> [node.name for node in removed.graph.nodes]
+    ['input_1', 'evaluation_mode', '_2', 'output']
+    >>> [node.name for node in remove(removed, reverse=True).graph.nodes]
+    ['input_1', '_0', '_1', '_2', 'output']
+    """
+
+    def match(self, facts: GraphFacts) -> Iterator[Identity]:
+        """Yield the calls of identities and dropouts."""
+        for node in facts.graph_module.graph.nodes:
+            module = facts.module(node)
+            if isinstance(module, _MODULES) or (
+                node.op == "call_function" and node.target in DROPOUT_FUNCTIONS
+            ):
+                yield Identity(node, module)
+
+    def refuse(self, candidate: Identity, facts: GraphFacts) -> str:
+        """Refuse dropouts that drop, modules that may do something else, and what returns a view."""
+        reason = why_no_identity(candidate, facts)
+        return reason if reason or candidate.node.users else "nothing reads it"
+
+    def behaves_by_mode(self, candidate: Identity, facts: GraphFacts) -> tuple[Node, ...]:
+        """Return the call of a dropout module."""
+        return (candidate.node,) if isinstance(candidate.module, DROPOUT_MODULES) else ()
+
+    def describe(self, candidate: Identity) -> str:
+        """Name what is read instead."""
+        value = _value(candidate.node)
+        return f"removed; {value.name if value is not None else 'its input'} is read instead"
+
+    def rewrite(self, candidate: Identity, edit: Editor) -> tuple[Node, ...]:
+        """Let what reads the node read its input."""
+        value = _value(candidate.node)
+        if value is None:
+            raise ValueError(f"{candidate.node.name} has no input.")
+        readers = edit.read_instead(candidate.node, value)
+        edit.erase(candidate.node)
+        return readers
+
+
+def why_no_identity(candidate: Identity, facts: GraphFacts) -> str:
+    """Return why a call may return something else than the very tensor it is given; empty if it does not."""
+    node, module = candidate.node, candidate.module
+    if _value(node) is None:
+        return "its arguments are not those of an identity"
+    reason = why_drops(node) if module is None else _why_module_is_no_identity(facts, module)
+    return reason or _why_view(candidate)
+
+
+def _value(node: Node) -> Node | None:
+    if node.op == "call_module":
+        return only_input(node)
+    value = node.args[0] if node.args else node.kwargs.get("input")
+    return value if isinstance(value, Node) else None
+
+
+def _why_module_is_no_identity(facts: GraphFacts, module: nn.Module) -> str:
+    expected = next(cls for cls in _MODULES if isinstance(module, cls))
+    if reason := why_not_plain(module, expected) or why_hooked(facts, module):
+        return reason
+    if module.training and not isinstance(module, nn.Identity):
+        return "it is in training mode; call eval() first"
+    return ""
+
+
+def _why_view(candidate: Identity) -> str:
+    called = candidate.node.target if candidate.module is None else type(candidate.module)
+    dimensions = _DIMENSIONS.get(called)
+    value = _value(candidate.node)
+    if dimensions is None or value is None:
+        return ""
+    shape = known_shape(value)
+    if shape is None:
+        return "the shape of its input is not known; run ShapeProp first"
+    return "" if len(shape) == dimensions else "it returns a view of a single sample"

@@ -1,0 +1,159 @@
+"""Changing a graph module so that every change can be taken back."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, cast
+
+import torch
+from torch import nn
+from torch.fx import GraphModule, Node
+from torch.fx.node import Argument, Target, map_arg
+
+from fxlab.models.modes import RequireModes, put_required
+from fxlab.transformations.journal.journal import (
+    Absent,
+    AttributeChange,
+    Journal,
+    ModuleChange,
+    NodeChange,
+    Record,
+)
+from fxlab.transformations.journal.module_fingerprint import ModulePrint
+from fxlab.transformations.journal.module_tree import (
+    find_module,
+    join_path,
+    parents_of,
+    put_module,
+    remove_module,
+    split_path,
+    unused_name,
+)
+from fxlab.transformations.journal.node_state import NodeState
+from fxlab.transformations.journal.weight_sources import Source
+
+
+class Editor:
+    """The ways in which a pass may change a graph module; each is written to the record of the candidate.
+
+    Parameters
+    ----------
+    graph_module
+        The module to change.
+    journal
+        Where the orders are noted.
+    record
+        What the changes are written to.
+    """
+
+    def __init__(self, graph_module: GraphModule, journal: Journal, record: Record) -> None:
+        self.graph_module = graph_module
+        self._journal = journal
+        self._record = record
+
+    def insert_before(
+        self,
+        node: Node,
+        op: str,
+        target: Target,
+        args: tuple[Argument, ...] = (),
+        kwargs: Mapping[str, Argument] | None = None,
+        *,
+        name: str | None = None,
+        meta: Mapping[str, Any] | None = None,
+    ) -> Node:
+        """Insert a new node before ``node`` and return it."""
+        graph = self.graph_module.graph
+        with graph.inserting_before(node):
+            new = graph.create_node(op, target, args, dict(kwargs or {}), name)
+        new.meta.update(meta or {})
+        self._record.nodes.append(NodeChange(new.name, None, NodeState.of(new)))
+        return new
+
+    def change(
+        self,
+        node: Node,
+        *,
+        op: str | None = None,
+        target: Target | None = None,
+        args: tuple[Argument, ...] | None = None,
+        kwargs: Mapping[str, Argument] | None = None,
+    ) -> None:
+        """Change what a node does; its name, place and ``meta`` stay."""
+        before = NodeState.of(node)
+        if op is not None and op != node.op:  # each assignment indexes the node anew
+            node.op = op
+        if target is not None and target is not node.target:
+            node.target = target
+        if args is not None:
+            node.args = args
+        if kwargs is not None:
+            node.kwargs = dict(kwargs)
+        self._record.nodes.append(NodeChange(node.name, before, NodeState.of(node)))
+
+    def read_instead(self, old: Node, new: Node) -> tuple[Node, ...]:
+        """Let what reads ``old`` read ``new``, which others may read already; return what does so now."""
+        readers = tuple(old.users)
+        for reader in readers:
+            args: Any = map_arg(reader.args, lambda node: new if node is old else node)
+            kwargs: Any = map_arg(reader.kwargs, lambda node: new if node is old else node)
+            self.change(reader, args=args, kwargs=kwargs)
+        return readers
+
+    def erase(self, node: Node, *, pass_on_to: Node | None = None) -> None:
+        """Erase a node; its users read ``pass_on_to`` instead, which nobody else has read before."""
+        before = NodeState.of(node)
+        if pass_on_to is not None:
+            node.replace_all_uses_with(pass_on_to)
+        self.graph_module.graph.erase_node(node)
+        self._record.nodes.append(
+            NodeChange(before.name, before, None, pass_on_to.name if pass_on_to is not None else None)
+        )
+
+    def replace_modules(self, nodes: Sequence[Node], by: nn.Module, at: str) -> None:
+        """Take the modules that nodes call out of the tree, and put one in, at their path or a free one."""
+        paths = [str(node.target) for node in nodes]
+        for path in dict.fromkeys((at, *paths)):
+            for parent in parents_of(path):
+                if parent not in self._journal.child_order:
+                    self._journal.note_order_of_children(self.graph_module, parent)
+        originals = {path: cast(nn.Module, find_module(self.graph_module, path)) for path in paths}
+        self._record.sources += [
+            Source(module, name)
+            for module in originals.values()
+            for name, tensor in (*module._parameters.items(), *module._buffers.items())
+            if tensor is not None
+        ]
+        callers = tuple(node.name for node in nodes)
+        self._record.modules.append(ModuleChange(originals, at, ModulePrint.of(by), callers))
+        for path in paths:
+            if path != at:
+                remove_module(self.graph_module, path)
+        put_module(self.graph_module, at, by)
+
+    def add_buffer(self, name: str, value: torch.Tensor, computed_from: Iterable[Node] = ()) -> None:
+        """Give the graph module a buffer of its own, which goes on reversal.
+
+        Parameters
+        ----------
+        name, value
+            The buffer.
+        computed_from
+            The nodes that read the tensors of the model which the value depends on.
+        """
+        for node in computed_from:
+            parent, attribute = split_path(str(node.target))
+            holder = find_module(self.graph_module, parent)
+            if holder is not None:
+                self._record.sources.append(Source(holder, attribute))
+        self._record.attributes.append(AttributeChange("_buffers", name, Absent()))
+        self.graph_module.register_buffer(name, value)
+
+    def add_check(self, required: RequireModes) -> str:
+        """Give the graph module one that checks modes, which goes on reversal; return its name."""
+        name = put_required(self.graph_module, required)
+        self._record.attributes.append(AttributeChange("_modules", name, Absent()))
+        return name
+
+    def free_path(self, parent: str, name: str) -> str:
+        """Return a path for a new child of the module at ``parent``: of that name, or a numbered variant."""
+        module = self.graph_module.get_submodule(parent)
+        return join_path(parent, unused_name(module, name))

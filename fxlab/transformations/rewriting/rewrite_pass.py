@@ -1,0 +1,196 @@
+"""The loop that fxlab's own passes share: match, refuse, rewrite."""
+
+import copy
+import itertools
+from abc import abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Generic, Protocol, Self, TypeVar
+
+import torch
+from torch import nn
+from torch.fx import GraphModule, Node
+
+from fxlab.garbage import without_collecting
+from fxlab.models.graph_module import check_lints
+from fxlab.models.modes import Mode, RequireModes, first_computing
+from fxlab.transformations.analysis.graph_analysis import GraphFacts
+from fxlab.transformations.base import explanation
+from fxlab.transformations.candidate_filter import Limit, node_names
+from fxlab.transformations.journal.journal import Journal, Record
+from fxlab.transformations.journal.journaled import JournaledTransformation
+from fxlab.transformations.journal.undo import undo
+from fxlab.transformations.marks import add_mark
+from fxlab.transformations.rewriting.editor import Editor
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+class Candidate(Protocol):
+    """A place at which a pass may apply."""
+
+    @property
+    def nodes(self) -> Sequence[Node]:
+        """The nodes that an explanation speaks of."""
+
+
+C = TypeVar("C", bound=Candidate)
+
+
+@dataclass(frozen=True, eq=False)
+class RewritePass(JournaledTransformation, Generic[C]):
+    """A pass in three steps, which is reversible without further ado.
+
+    A pass is a frozen dataclass whose fields are its arguments. It says where it may apply (:meth:`match`),
+    why it must not (:meth:`refuse`), what it would do (:meth:`describe`) and how it is done
+    (:meth:`rewrite`, through an :class:`~fxlab.transformations.rewriting.editor.Editor`, which keeps
+    what reversing needs). A pass that replaces modules also says how new values go back to them
+    (:meth:`update_originals`).
+
+    Attributes
+    ----------
+    limited_to : Limit or None
+        Which candidates it rewrites; ``None`` for all that there is no reason against. :meth:`only` and
+        :meth:`without` make limited passes.
+    """
+
+    limited_to: Limit | None = field(default=None, kw_only=True)
+
+    preserves_computation = True
+
+    @abstractmethod
+    def match(self, facts: GraphFacts) -> Iterator[C]:
+        """Yield each place at which the pass may apply. The graph may be rewritten while this runs."""
+
+    @abstractmethod
+    def refuse(self, candidate: C, facts: GraphFacts) -> str:
+        """Return why a candidate cannot be rewritten, in words that follow its name; empty if it can."""
+
+    @abstractmethod
+    def rewrite(self, candidate: C, edit: Editor) -> Node | tuple[Node, ...]:
+        """Rewrite a candidate and return the node, or the nodes, that are marked as transformed."""
+
+    def behaves_by_mode(self, candidate: C, facts: GraphFacts) -> tuple[Node, ...]:
+        """Return the calls of modules that allow a rewrite because they are in evaluation mode.
+
+        A graph that was rewritten refuses to run once they are in training mode.
+        """
+        return ()
+
+    @abstractmethod
+    def describe(self, candidate: C) -> str:
+        """Return what would be done with a candidate, in words that follow its name."""
+
+    def only(self, *nodes: Node | str, missing_ok: bool = False) -> Self:
+        """Return this pass limited to some of its candidates, as :meth:`Transformation.only` says."""
+        return self._limited((self.limited_to or Limit()).to(node_names(nodes), missing_ok))
+
+    def without(self, *nodes: Node | str, missing_ok: bool = False) -> Self:
+        """Return this pass without some of its candidates, as :meth:`Transformation.without` says."""
+        return self._limited((self.limited_to or Limit()).without(node_names(nodes), missing_ok))
+
+    def _limited(self, limit: Limit) -> Self:
+        limited = copy.copy(self)
+        object.__setattr__(limited, "limited_to", None if limit == Limit() else limit)
+        return limited
+
+    def why_not(self, candidate: C, facts: GraphFacts) -> str:
+        """Return why a candidate is left alone: what :meth:`refuse` says, or that it is left out on request.
+
+        What :meth:`match` yields may depend on what is rewritten; it asks here then.
+        """
+        reason = self.refuse(candidate, facts)
+        return reason or ("" if self.limited_to is None else self.limited_to.why_not(_names(candidate)))
+
+    def candidates(self, graph_module: GraphModule) -> list[tuple[str, ...]]:
+        """Return the places at which the pass may apply, each by the names of its nodes. Changes nothing."""
+        self._check_graph_module(graph_module)
+        check_lints(graph_module, "graph_module")
+        return [_names(candidate) for candidate in self.match(GraphFacts(graph_module))]
+
+    def rewrites(self, graph_module: GraphModule) -> list[Record]:
+        """Return what this pass has written to the journal of a module: a record for each rewrite."""
+        self._check_graph_module(graph_module)
+        signature = self.signature
+        return [record for record in Journal.of(graph_module).records if record.signature == signature]
+
+    def transform(self, graph_module: GraphModule) -> GraphModule:
+        """Rewrite every candidate that there is no reason against, or none if one of them fails.
+
+        Raises
+        ------
+        ValueError
+            If the pass is limited by the name of a node that is no candidate.
+        """
+        if self.limited_to is not None and not self.limited_to.missing_ok:
+            candidates = self._limited(Limit()).candidates(graph_module)
+            self.limited_to.check(str(self.name), itertools.chain.from_iterable(candidates))
+        # What is made can be trained wherever this runs.
+        with torch.inference_mode(False), torch.no_grad(), without_collecting():
+            self._rewrite_all(graph_module)
+        return graph_module
+
+    def _rewrite_all(self, graph_module: GraphModule) -> None:
+        journal = Journal.of(graph_module)
+        untouched = copy.copy(journal)
+        signature = self.signature
+        facts = GraphFacts(graph_module)
+        made: list[Record] = []
+        in_evaluation: dict[str, nn.Module] = {}
+        try:
+            for candidate in self.match(facts):
+                if self.why_not(candidate, facts):
+                    continue
+                if not made:
+                    self._begin(graph_module, journal)
+                record = Record(signature, _names(candidate))
+                made.append(record)
+                journal.records.append(record)
+                journal.keep_in(graph_module)
+                for node in self.behaves_by_mode(candidate, facts):
+                    in_evaluation[str(node.target)] = facts.graph_module.get_submodule(str(node.target))
+                marked = self.rewrite(candidate, Editor(graph_module, journal, record))
+                nodes = marked if isinstance(marked, tuple) else (marked,)
+                record.marked = tuple(node.name for node in nodes)
+                for node in nodes:
+                    add_mark(node, signature)
+            if in_evaluation:
+                self._require_evaluation(in_evaluation, Editor(graph_module, journal, made[-1]))
+        except BaseException:
+            undo(graph_module, journal, made)
+            untouched.keep_in(graph_module)
+            raise
+
+    def _require_evaluation(self, modules: Mapping[str, nn.Module], edit: Editor) -> None:
+        graph_module = edit.graph_module
+        # Of modules that are called no more, copies of the graph have none that would follow the mode.
+        mode = ("the model", Mode(training=False), False)
+        required = [mode, *((path, module, False) for path, module in modules.items())]
+        check = RequireModes(
+            required, f"{self.name} was applied for", f"Reverse {self.name} before training."
+        )
+        edit.insert_before(first_computing(graph_module.graph), "call_module", edit.add_check(check))
+
+    def explain(self, graph_module: GraphModule) -> "pd.DataFrame":
+        """Tell what the pass would change in a module, what it would not, and why. Changes nothing.
+
+        Returns
+        -------
+        pandas.DataFrame
+            A row for each node of each candidate, in columns ``node`` (its name), ``matched`` (whether it
+            would be changed) and ``reason`` (what would be done with it, or why it is left alone).
+        """
+        self._check_graph_module(graph_module)
+        check_lints(graph_module, "graph_module")
+        facts = GraphFacts(graph_module)
+        return explanation(row for candidate in self.match(facts) for row in self._rows(candidate, facts))
+
+    def _rows(self, candidate: C, facts: GraphFacts) -> Iterator[tuple[str, bool, str]]:
+        refusal = self.why_not(candidate, facts)
+        for node in candidate.nodes:
+            yield node.name, not refusal, refusal or self.describe(candidate)
+
+
+def _names(candidate: Candidate) -> tuple[str, ...]:
+    return tuple(node.name for node in candidate.nodes)

@@ -1,0 +1,222 @@
+"""What is different between two graphs, and what of it a pass has not owned up to."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from torch.fx import GraphModule, Node
+
+from fxlab.transformations import Transformation
+from fxlab.transformations.journal.journal import Journal
+from fxlab.transformations.journal.name_order import merged_order
+from fxlab.transformations.marks import marks
+from fxlab.validation.arguments import checked_graph
+from fxlab.validation.graphs.node_difference import inputs_in_order, what_differs
+from fxlab.validation.node_columns import module_path, target_text
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+COLUMNS = (
+    "change",
+    "differs",
+    "op_before",
+    "op",
+    "target_before",
+    "target",
+    "inputs_before",
+    "inputs",
+    "module_path",
+)
+
+
+def graph_diff(a: GraphModule, b: GraphModule) -> "pd.DataFrame":
+    """List the nodes in which two graphs differ.
+
+    Nodes are the same node if they have the same name. Weights are compared by their bits, modules by all
+    that they hold; nothing is run, and no weights are needed (the meta device will do).
+
+    Parameters
+    ----------
+    a
+        The graph module before, such as ``session.original``.
+    b
+        The graph module after.
+
+    Returns
+    -------
+    pandas.DataFrame
+        One row for each node that differs, indexed by its name (``node``), in the order of both graphs:
+
+        ``change``
+            ``added``, ``removed``, ``changed`` (it does something else) or ``rewired`` (it does the same, to
+            other nodes).
+        ``differs``
+            In what: a list of ``op``, ``target``, ``arguments``, ``values`` (of parameters, buffers and
+            constants), ``settings`` (all else of a module) and ``inputs``.
+        ``op_before``, ``op``, ``target_before``, ``target``, ``inputs_before``, ``inputs``
+            What it was and is; ``None`` where it is not. Inputs are the names of the nodes that it reads.
+        ``module_path``
+            Where in the model it is.
+
+    Raises
+    ------
+    TypeError
+        If one of the two is no ``GraphModule``.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from torch import nn
+    >>> from fxlab import FuseBatchNorm2dInConv2d
+    >>> layers = nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.ReLU()
+    >>> graph = torch.fx.symbolic_trace(nn.Sequential(*layers).eval())
+    >>> fused = FuseBatchNorm2dInConv2d()(torch.fx.symbolic_trace(graph))
+    >>> graph_diff(graph, fused)["change"].to_dict()
+    {'evaluation_mode': 'added', '_0': 'changed', '_1': 'removed', '_2': 'rewired'}
+    """
+    import pandas as pd
+
+    checked_graph(a, "a")
+    checked_graph(b, "b")
+    rows = {difference.name: difference.row for difference in _differences(a, b)}
+    table = pd.DataFrame.from_dict(rows, orient="index", columns=list(COLUMNS), dtype=object)
+    return table.rename_axis("node")
+
+
+def unmarked_changes(
+    original: GraphModule, transformed: GraphModule, transformation: Transformation | None = None
+) -> "pd.DataFrame":
+    """List the changes of a graph that the pass which made them has left unmarked.
+
+    A pass owns up to a node by marking it, or (a pass of fxlab) by writing it to its journal. Nodes that read
+    another node now, and those that are gone, need no mark of their own where a node beside them has one.
+
+    Parameters
+    ----------
+    original
+        The module before the pass.
+    transformed
+        The module after it.
+    transformation
+        The pass; if left out, marks of any pass count that the original does not have.
+
+    Returns
+    -------
+    pandas.DataFrame
+        The rows of :func:`graph_diff` that nothing accounts for. Empty for a pass that is honest; then
+        highlighting and tables of changed nodes show all that it did.
+
+    Raises
+    ------
+    TypeError
+        If one of the two is no ``GraphModule``, or ``transformation`` no transformation.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from fxlab import ChangeTrueDivToMulByInverse
+    >>> class Halve(torch.nn.Module):
+    ...     def forward(self, x):
+    ...         return x / 2
+    >>> graph, change = torch.fx.symbolic_trace(Halve()), ChangeTrueDivToMulByInverse()
+    >>> changed = change(torch.fx.symbolic_trace(Halve()))
+    >>> len(unmarked_changes(graph, changed, change))
+    0
+    >>> for node in changed.graph.nodes:
+    ...     node.meta.clear()
+    >>> changed.meta.clear()
+    >>> unmarked_changes(graph, changed, change).index.tolist()
+    ['truediv']
+    """
+    checked_graph(original, "original")
+    checked_graph(transformed, "transformed")
+    if transformation is not None and not isinstance(transformation, Transformation):
+        raise TypeError(
+            f"transformation: expected an fxlab.Transformation, got {type(transformation).__name__}"
+        )
+    table = graph_diff(original, transformed)
+    owned = _owned(original, transformed, transformation)
+    inputs = {node.name: _input_names(node) for node in transformed.graph.nodes}
+    unowned = [
+        difference.name
+        for difference in _differences(original, transformed)
+        if difference.name not in owned and not difference.follows_from(owned, inputs)
+    ]
+    return table.loc[unowned]
+
+
+@dataclass(frozen=True)
+class _Difference:
+    name: str
+    before: Node | None
+    after: Node | None
+    differs: list[str]
+
+    @property
+    def change(self) -> str:
+        if self.before is None:
+            return "added"
+        if self.after is None:
+            return "removed"
+        return "rewired" if self.differs == ["inputs"] else "changed"
+
+    @property
+    def row(self) -> list[Any]:
+        a, b = self.before, self.after
+        place = b if b is not None else a
+        return [
+            self.change,
+            self.differs,
+            a and a.op,
+            b and b.op,
+            a and target_text(a),
+            b and target_text(b),
+            a and _input_names(a),
+            b and _input_names(b),
+            place and module_path(place),
+        ]
+
+    def follows_from(self, owned: set[str], inputs: dict[str, list[str]]) -> bool:
+        """Tell whether a node is gone, or reads other nodes, because of nodes that are owned.
+
+        ``inputs`` are those of each node in the graph after.
+        """
+        if self.change == "removed" and self.before is not None:
+            beside = {node.name for node in (*self.before.all_input_nodes, *self.before.users)}
+            read_instead = {value for name in beside for value in inputs.get(name, ())}
+            return not owned.isdisjoint(beside | read_instead)
+        if self.change == "rewired" and self.before is not None and self.after is not None:
+            pairs = zip(_input_names(self.before), _input_names(self.after), strict=True)
+            return all(a == b or a in owned or b in owned for a, b in pairs)
+        return False
+
+
+def _differences(a: GraphModule, b: GraphModule) -> Iterator[_Difference]:
+    before, after = ({node.name: node for node in module.graph.nodes} for module in (a, b))
+    for name in merged_order(list(before), list(after)):
+        old, new = before.get(name), after.get(name)
+        differs = []
+        if old is not None and new is not None:
+            differs = what_differs(old, new, a, b)
+            if _input_names(old) != _input_names(new):
+                differs.append("inputs")
+        if differs or old is None or new is None:
+            yield _Difference(name, old, new, differs)
+
+
+def _owned(a: GraphModule, b: GraphModule, transformation: Transformation | None) -> set[str]:
+    if transformation is not None:
+        signatures = {transformation.signature}
+        owned = {node.name for node in transformation.get_transformed_nodes(b)}
+    else:
+        known = {(node.name, mark) for node in a.graph.nodes for mark in marks(node)}
+        new = {(node.name, mark) for node in b.graph.nodes for mark in marks(node)} - known
+        signatures = {mark for _, mark in new}
+        owned = {name for name, _ in new}
+    records = (record for record in Journal.of(b).records if record.signature in signatures)
+    return owned.union(*(record.touched for record in records))
+
+
+def _input_names(node: Node) -> list[str]:
+    return [value.name for value in inputs_in_order(node)]

@@ -1,0 +1,82 @@
+"""Which node of a transformed graph computes what which node of the original computes."""
+
+from collections import defaultdict
+from dataclasses import dataclass
+
+from torch.fx import GraphModule, Node
+
+from fxlab.validation.graphs.node_difference import inputs_in_order, what_differs
+
+
+@dataclass(frozen=True)
+class Matching:
+    """Pairs of nodes of two graphs."""
+
+    originals: dict[Node, Node]
+    """Node of the transformed graph -> node of the original."""
+    unchanged: frozenset[Node]
+    """The nodes of the transformed graph that do the same as their originals, on the same values."""
+
+
+def matched(original: GraphModule, transformed: GraphModule) -> Matching:
+    """Match the nodes of two graphs.
+
+    Inputs match by their order, other nodes by name. A node that was erased matches the one that is read in
+    its stead: where an unchanged reader, such as an activation, now reads ``conv`` and not ``norm`` any more,
+    and ``conv`` has changed, then ``conv`` computes what ``norm`` did. That holds for every pass, whether it
+    keeps a journal or not.
+
+    Parameters
+    ----------
+    original, transformed
+        Two graph modules, the second made from the first or a copy of it.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from torch import nn
+    >>> from fxlab import FuseBatchNorm2dInConv2d
+    >>> layers = nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.ReLU()
+    >>> graph = torch.fx.symbolic_trace(nn.Sequential(*layers).eval())
+    >>> fused = FuseBatchNorm2dInConv2d()(torch.fx.symbolic_trace(graph))
+    >>> {str(node): str(other) for node, other in matched(graph, fused).originals.items()}
+    {'input_1': 'input_1', '_0': '_1', '_2': '_2', 'output': 'output'}
+    """
+    named = {node.name: node for node in original.graph.nodes}
+    kept = {node.name for node in transformed.graph.nodes}
+    originals = {node: named[node.name] for node in transformed.graph.nodes if node.name in named}
+    originals |= dict(zip(_placeholders(transformed), _placeholders(original), strict=False))
+    alike = {
+        node for node, other in originals.items() if not what_differs(other, node, original, transformed)
+    }
+    read_instead: dict[Node, set[Node]] = defaultdict(set)
+    for reader in alike:
+        for before, after in zip(inputs_in_order(originals[reader]), inputs_in_order(reader), strict=True):
+            if after not in alike:
+                read_instead[after].add(before)
+    for node, others in read_instead.items():
+        if len(others) == 1 and (other := next(iter(others))).name not in kept:
+            originals[node] = other
+    originals = _one_to_one(originals)
+    return Matching(originals, frozenset(node for node in alike if _reads_the_same(node, originals)))
+
+
+def _placeholders(module: GraphModule) -> list[Node]:
+    return module.graph.find_nodes(op="placeholder")
+
+
+def _one_to_one(originals: dict[Node, Node]) -> dict[Node, Node]:
+    taken: set[Node] = set()
+    result: dict[Node, Node] = {}
+    for node, other in originals.items():
+        if other not in taken:
+            taken.add(other)
+            result[node] = other
+    return result
+
+
+def _reads_the_same(node: Node, originals: dict[Node, Node]) -> bool:
+    return node in originals and all(
+        originals.get(after) is before
+        for before, after in zip(inputs_in_order(originals[node]), inputs_in_order(node), strict=True)
+    )

@@ -1,0 +1,307 @@
+"""Running two graphs in step, each node of one beside the node of the other that it matches."""
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch.fx import GraphModule, Interpreter, Node
+from torch.utils import _pytree as pytree
+
+from fxlab.interrupts import RestoringStack
+from fxlab.models.running import Inputs, placeholder_values, seed_generators, takes_derivatives
+from fxlab.validation.graphs.matching import matched
+from fxlab.validation.verdicts.float64_run import (
+    Float64Interpreter,
+    Widen,
+    widened,
+)
+from fxlab.validation.verdicts.new_values import TRIES, NewValues
+from fxlab.validation.verdicts.own_run import Dtypes, dtypes_of
+from fxlab.validation.verdicts.own_state import with_own_state
+from fxlab.values.tensors import tensors_by_path
+
+
+@dataclass(frozen=True)
+class Exact:
+    """What a pair of nodes computes in float64 from the original's inputs."""
+
+    original: Any
+    transformed: Any
+    rounded_anew: list[Any]
+    """The transformed one with new values rounded anew; empty if there are none."""
+
+
+@dataclass(frozen=True)
+class Pair:
+    """Two nodes that match, and what they computed."""
+
+    node: Node
+    original: Node
+    expected: Any
+    """What the original computed."""
+    accumulated: Any
+    """What the transformed graph computed."""
+    introduced: Any
+    """What the node of the transformed graph computes from the original's values."""
+    exact: Callable[[], Exact]
+    """Computes both in float64, from the original's values, as long as this is the latest pair."""
+
+
+class SideBySide:
+    """Runs two graphs in step and yields the pairs of nodes that match.
+
+    The transformed graph runs by itself, and each node that does something else than its original is run
+    once more on the original's values, together with the nodes before it that have no original (a merged
+    linear before its slice). Values are dropped after their last use. Each of these runs has its own copy of
+    the buffers and parameters that the graph writes, and the modules are left as they are; random number
+    generators are seeded anew for each node, and are the caller's to keep.
+
+    Parameters
+    ----------
+    original, transformed
+        The two graphs.
+    inputs
+        Keyword arguments (a mapping), positional arguments (a tuple) or one tensor.
+    in_float64
+        Whether :attr:`Pair.exact` will be asked for, which costs further runs of what has no match.
+    """
+
+    def __init__(
+        self, original: GraphModule, transformed: GraphModule, inputs: Inputs, *, in_float64: bool = False
+    ) -> None:
+        self._matching = matched(original, transformed)
+        self._takes_derivatives = any(
+            takes_derivatives(node) for graph in (original, transformed) for node in graph.graph.nodes
+        )
+        self._first = _Lane(original, "original", inputs)
+        self._second = _Lane(transformed, "transformed", inputs)
+        self._again = _Lane(transformed, "transformed", inputs)
+        """Nodes of the transformed graph on the original's values; holds those without an original."""
+        self._exact = _ExactLanes(self._first, self._second) if in_float64 else None
+        self._partners = {other: node for node, other in self._matching.originals.items()}
+        self._rest = iter(original.graph.nodes)
+        self._incomparable: set[Node] = set()
+        self._needed = Counter(
+            {node: len(node.users) for graph in (original, transformed) for node in graph.graph.nodes}
+        )
+        for node, other in self._matching.originals.items():
+            self._needed[other] += 1 + len(node.users)
+
+    def pairs(self) -> Iterator[Pair]:
+        """Yield the pairs in the order of the transformed graph; not those of ``output`` nodes."""
+        finished = None
+        for node in self._second.graph.nodes:
+            # Not around the yield: the mode is the caller's there.
+            with self._gradients():
+                if finished is not None:
+                    self._finish(finished)
+                pair = self._step(node)
+            finished = node
+            if pair is not None:
+                yield pair
+
+    def _step(self, node: Node) -> Pair | None:
+        if node.op == "output":
+            return None
+        self._second.run(node, self._second.values)
+        other = self._matching.originals.get(node)
+        if other is not None:
+            self._run_original_up_to(other)
+            expected, accumulated = self._first.values[other], self._second.values[node]
+            if _comparable(expected, accumulated):
+                introduced = expected if self._is_same_step(node) else self._on_originals(node)
+                return Pair(node, other, expected, accumulated, introduced, lambda: self._in_float64(node))
+            self._incomparable.update((node, other))
+        return None
+
+    def _gradients(self) -> AbstractContextManager[Any]:
+        """Return a context without gradients, or with them if either graph takes derivatives itself."""
+        return RestoringStack(torch.enable_grad() if self._takes_derivatives else torch.no_grad())
+
+    def _is_same_step(self, node: Node) -> bool:
+        """Tell whether a node does what its original does; a derivative is one of all that came before it."""
+        return node in self._matching.unchanged or takes_derivatives(node)
+
+    def _finish(self, node: Node) -> None:
+        """Compute what later nodes need of this one, and drop what no node needs any more."""
+        other = self._matching.originals.get(node)
+        if node.op != "output" and not self._is_boundary(node):
+            self._again.values[node] = self._on_originals(node)
+            if self._exact is not None:
+                self._exact.keep_transformed(node, self._value_for_second)
+        if other is not None and other.op != "output":
+            if other in self._incomparable and self._exact is not None:
+                self._exact.keep_original(other, self._value_for_first)
+            self._release(other)
+            for value in other.all_input_nodes:
+                self._release(value)
+        for value in node.all_input_nodes:
+            self._release(value)
+            if value in self._matching.originals:
+                self._release(self._matching.originals[value])
+        self._release_unread(node)
+
+    def _run_original_up_to(self, node: Node) -> None:
+        while node not in self._first.values:
+            current = next(self._rest)
+            self._first.run(current, self._first.values)
+            if current in self._partners:
+                continue  # its inputs are kept for its partner
+            if self._exact is not None:
+                self._exact.keep_original(current, self._value_for_first)
+            for value in current.all_input_nodes:
+                self._release(value)
+            self._release_unread(current)
+
+    def _on_originals(self, node: Node) -> Any:
+        """Run a node of the transformed graph on copies of the original's values."""
+        values = {value: self._value_again(value) for value in node.all_input_nodes}
+        return self._again.computed(node, pytree.tree_map_only(torch.Tensor, torch.clone, values))
+
+    def _in_float64(self, node: Node) -> Exact:
+        if self._exact is None:
+            raise ValueError("in_float64: nothing was kept to run in float64. Give in_float64=True.")
+        other = self._matching.originals[node]
+        with self._gradients():
+            transformed = self._exact.transformed(node, self._value_for_second)
+            return Exact(self._exact.original(other, self._value_for_first), transformed[0], transformed[1:])
+
+    def _is_boundary(self, node: Node) -> bool:
+        """Tell whether runs on the original's values start anew at a node of either graph."""
+        return node not in self._incomparable and (node in self._partners or node in self._matching.originals)
+
+    def _value_again(self, node: Node) -> Any:
+        if self._is_boundary(node):
+            return self._first.values[self._matching.originals[node]]
+        return self._again.values[node]
+
+    def _value_for_second(self, node: Node) -> Any:
+        """Return the value to start a float64 run of the transformed graph from, if it starts there."""
+        return self._first.values[self._matching.originals[node]] if self._is_boundary(node) else _NOT_THERE
+
+    def _value_for_first(self, node: Node) -> Any:
+        return self._first.values[node] if self._is_boundary(node) else _NOT_THERE
+
+    def _release(self, node: Node) -> None:
+        self._needed[node] -= 1
+        self._release_unread(node)
+
+    def _release_unread(self, node: Node) -> None:
+        if self._needed[node] <= 0:
+            for lane in (self._first, self._second, self._again):
+                lane.values.pop(node, None)
+            if self._exact is not None:
+                self._exact.drop(node)
+
+
+_NOT_THERE = object()
+
+
+class _Lane:
+    """Runs nodes of a graph one at a time."""
+
+    def __init__(self, module: GraphModule, name: str, inputs: Inputs) -> None:
+        self.module, self.graph = module, module.graph
+        self.values: dict[Node, Any] = {}
+        self.dtypes: dict[Node, Dtypes] = {}
+        self._name = name
+        own = with_own_state(module)
+        self._interpreter = Interpreter(own, garbage_collect_values=False, graph=module.graph)
+        self._interpreter.extra_traceback = False
+        try:
+            arguments = placeholder_values(module, inputs)
+        except ValueError as error:
+            raise ValueError(f"{name}: {error}") from error
+        self._interpreter.args_iter = iter(module.graph.process_inputs(*arguments))
+
+    def run(self, node: Node, values: dict[Node, Any]) -> None:
+        """Run a node and keep its value."""
+        self.values[node] = self.computed(node, values)
+        self.dtypes[node] = dtypes_of(self.values[node])
+
+    def computed(self, node: Node, values: Mapping[Node, Any]) -> Any:
+        """Run a node. Random numbers are the same for every node, so that both graphs draw the same."""
+        seed_generators(0)
+        self._interpreter.env = values  # type: ignore[assignment]
+        try:
+            return self._interpreter.run_node(node)
+        except Exception as error:  # whatever a model raises for inputs that it does not take
+            raise ValueError(
+                f"{self._name}: node {node.name!r} does not run on these inputs: {error}"
+            ) from error
+
+
+def _exact_interpreter(module: GraphModule, lane: _Lane, widen: Widen | None = None) -> Float64Interpreter:
+    """Return what runs the nodes of a lane in float64, on the tensors of a copy of its module."""
+    return Float64Interpreter(module, widen, own_dtypes=lane.dtypes.__getitem__)
+
+
+class _ExactLanes:
+    """Runs nodes of both graphs in float64, on the original's values and on what it has kept."""
+
+    def __init__(self, original: _Lane, transformed: _Lane) -> None:
+        self._new = NewValues(original.module, transformed.module)
+        first, second = with_own_state(original.module), with_own_state(transformed.module)
+        generator = torch.Generator().manual_seed(0)
+        self._original = _exact_interpreter(first, original)
+        self._transformed = _exact_interpreter(second, transformed)
+        self._rounding = _exact_interpreter(
+            second, transformed, lambda tensor: self._new.rounded_anew(tensor, generator)
+        )
+        self._kept: dict[Node, list[Any]] = {}
+        """Of nodes without a match: the value, and those with new values rounded anew."""
+
+    def original(self, node: Node, start: Callable[[Node], Any]) -> Any:
+        return self._run(self._original, node, start, 0)
+
+    def transformed(self, node: Node, start: Callable[[Node], Any]) -> list[Any]:
+        exact = self._run(self._transformed, node, start, 0)
+        inputs = [self._kept.get(value, ()) for value in node.all_input_nodes if start(value) is _NOT_THERE]
+        if not self._holds_new_values(node) and all(len(values) < 2 for values in inputs):
+            return [exact]
+        return [exact, *(self._run(self._rounding, node, start, k) for k in range(1, TRIES + 1))]
+
+    def keep_original(self, node: Node, start: Callable[[Node], Any]) -> None:
+        self._kept[node] = [self.original(node, start)]
+
+    def keep_transformed(self, node: Node, start: Callable[[Node], Any]) -> None:
+        self._kept[node] = self.transformed(node, start)
+
+    def drop(self, node: Node) -> None:
+        self._kept.pop(node, None)
+
+    def _run(self, interpreter: Float64Interpreter, node: Node, start: Callable[[Node], Any], k: int) -> Any:
+        values: dict[Node, Any] = {}
+        for value in node.all_input_nodes:
+            given = start(value)
+            if given is _NOT_THERE:
+                kept = self._kept[value]
+                given = kept[k if k < len(kept) else 0]
+            values[value] = widened(pytree.tree_map_only(torch.Tensor, torch.clone, given))
+        interpreter.env = values
+        return interpreter.run_node(node)
+
+    def _holds_new_values(self, node: Node) -> bool:
+        if node.op == "get_attr":
+            held = [self._transformed.fetch_attr(str(node.target))]
+        elif node.op == "call_module":
+            module = self._transformed.fetch_attr(str(node.target))
+            held = [*module.parameters(), *module.buffers()]
+        else:
+            return False
+        return any(isinstance(tensor, torch.Tensor) and tensor in self._new for tensor in held)
+
+
+def _comparable(a: Any, b: Any) -> bool:
+    """Tell whether one value can stand for the other."""
+    ours, theirs = tensors_by_path(a), tensors_by_path(b)
+    return (
+        type(a) is type(b)
+        and ours.keys() == theirs.keys()
+        and all(
+            (ours[path].shape, ours[path].dtype) == (theirs[path].shape, theirs[path].dtype) for path in ours
+        )
+    )

@@ -1,0 +1,109 @@
+"""What a model computes: the tensors that it returns, and those that it writes."""
+
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from fxlab.interrupts import RestoringStack
+from fxlab.models.model_state import state_kept, value_at
+from fxlab.models.running import (
+    Inputs,
+    call_arguments,
+    detached,
+    generators_kept,
+    given_arguments,
+    named_arguments,
+    seed_generators,
+    with_gradients_if_needed,
+)
+from fxlab.values.tensors import same_bits, tensors_by_path
+
+INPUT, STATE, GRADIENT = "written input ", "written state ", "gradient of "
+"""What precedes the names of what a run has written, and of gradients, in tables."""
+
+
+@dataclass(frozen=True)
+class Observed:
+    """What a run has returned, and what it has written in place."""
+
+    returned: dict[str, torch.Tensor]
+    """Outputs by path."""
+    written: dict[str, torch.Tensor]
+    """New values of inputs, buffers and parameters, by ``written input x`` and ``written state bn.mean``."""
+    unwritten: Callable[[str], torch.Tensor | None]
+    """Returns what stands in the place of something that the run could have written and has not."""
+
+    @property
+    def everything(self) -> dict[str, torch.Tensor]:
+        """Both."""
+        return self.returned | self.written
+
+    def beside(self, other: "Observed") -> dict[str, torch.Tensor]:
+        """Return both, and what this run has left as it was where another has written."""
+        there = {path: self.unwritten(path) for path in other.written if path not in self.written}
+        return self.everything | {path: tensor for path, tensor in there.items() if tensor is not None}
+
+
+def observed(model: torch.nn.Module, name: str, inputs: Inputs) -> Observed:
+    """Run a model and tell what came of it; the model and the inputs are afterwards as they were.
+
+    Raises
+    ------
+    ValueError
+        If it does not run; the message begins with ``name``.
+    """
+
+    def run(gradients: AbstractContextManager[Any]) -> tuple[dict[str, torch.Tensor], ...]:
+        args, kwargs = call_arguments(inputs)
+        after = named_arguments(model, args, kwargs)
+        with RestoringStack(gradients, generators_kept()), state_kept(model) as state:
+            seed_generators(0)
+            returned = state.apart(tensors_by_path(detached(model(*args, **kwargs))))
+            state_written = state.written()
+        return returned, state_written, tensors_by_path(detached(after))
+
+    try:
+        returned, state_written, after = with_gradients_if_needed(model, run)
+    except Exception as error:  # whatever a model raises for inputs that it does not take
+        raise ValueError(
+            f"{name}: the {type(model).__name__} does not run on these inputs: {error}"
+        ) from error
+    before = named_arguments(model, *given_arguments(inputs))
+    written = written_inputs(before, after)
+    written |= {STATE + path: tensor for path, tensor in state_written.items()}
+
+    def unwritten(path: str) -> torch.Tensor | None:
+        if path.startswith(INPUT):
+            return tensors_by_path(before).get(path.removeprefix(INPUT))
+        value = value_at(model, path.removeprefix(STATE))
+        return value if isinstance(value, torch.Tensor) else None
+
+    return Observed(returned, written, unwritten)
+
+
+def outputs_of(model: torch.nn.Module, name: str, inputs: Inputs) -> dict[str, torch.Tensor]:
+    """Run a model and return its outputs by path; ``ValueError`` that names it if it does not run."""
+    return observed(model, name, inputs).returned
+
+
+def written_inputs(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, torch.Tensor]:
+    """Return the tensors in arguments that are not what they were, by what they are called in tables."""
+    old, new = tensors_by_path(before), tensors_by_path(after)
+    return {
+        INPUT + path: tensor
+        for path, tensor in new.items()
+        if path not in old or not same_bits(tensor.detach(), old[path].detach())
+    }
+
+
+def is_written(path: str) -> bool:
+    """Tell whether a row of a table is something that was written, and not an output."""
+    return path.startswith((INPUT, STATE))
+
+
+def is_output(path: str) -> bool:
+    """Tell whether a row of a table is an output: neither written nor a gradient."""
+    return not is_written(path) and not path.startswith(GRADIENT)

@@ -1,0 +1,254 @@
+"""Inputs of other kinds, made from given ones."""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
+from typing import Any, TypeAlias
+
+import torch
+from torch.fx import GraphModule, Node
+
+from fxlab.models.running import Inputs, call_arguments
+from fxlab.validation.arguments import inputs_or_examples
+from fxlab.values.nested import map_tensors, parted, put_together, tensors_inside
+
+Change = Callable[[torch.Tensor], torch.Tensor]
+
+Variants: TypeAlias = bool | Mapping[str, Inputs] | Iterable[Inputs]
+"""Whether to make other inputs from given ones; or inputs by name; or inputs without names."""
+
+LARGE, VERY_LARGE = 100.0, 10_000.0
+"""What floating-point inputs are multiplied by to be large. The exponential of the larger one overflows."""
+
+PAST_INT8 = 130
+"""A length whose positions are no 8-bit integers."""
+
+_KEEP_INDICES = ("to", "long", "int", "view", "reshape", "clone", "contiguous")
+"""Methods whose result holds the same indices."""
+
+
+def named_inputs(
+    original: torch.nn.Module, inputs: Inputs | Iterator[Inputs] | None, variants: Variants = False
+) -> dict[str, Inputs]:
+    """Return all inputs to compare on, by name.
+
+    Parameters
+    ----------
+    original
+        What they are made for, if ``inputs`` is left out and there are no variants with inputs of their own.
+    inputs
+        What the model is called with, ``"as given"``. An iterator counts as ``variants``.
+    variants
+        ``True`` for those of :func:`input_variants`; or inputs by name; or inputs, which are numbered.
+    """
+    if isinstance(inputs, Iterator):
+        return named_inputs(original, None, inputs)
+    if isinstance(variants, bool):
+        given = inputs_or_examples(inputs, original)
+        return input_variants(given, vocabulary=vocabulary_of(original)) if variants else {"as given": given}
+    if isinstance(variants, str | torch.Tensor) or not isinstance(variants, Iterable):
+        raise TypeError(
+            "variants: expected True, a mapping of inputs by name, or a list or iterator of inputs, "
+            f"got {type(variants).__name__}"
+        )
+    named = dict(variants) if isinstance(variants, Mapping) else {}
+    if not isinstance(variants, Mapping):
+        named = {f"inputs {number}": given for number, given in enumerate(variants, 1)}
+    for given in named.values():
+        call_arguments(given)
+    if inputs is not None:
+        named = {"as given": inputs_or_examples(inputs, original), **named}
+    if not named:
+        raise ValueError("variants: there are no inputs in it, so there is nothing to compare on.")
+    return named
+
+
+def input_variants(inputs: Inputs, *, vocabulary: int | None = None) -> dict[str, Inputs]:
+    """Make other inputs from given ones: other values, sizes, masks and magnitudes.
+
+    Parameters
+    ----------
+    inputs
+        Keyword arguments (a mapping), positional arguments (a tuple) or one tensor.
+    vocabulary
+        How many token ids there are. Left out, none is used that is not in the inputs.
+
+    Returns
+    -------
+    dict of str to inputs
+        By what they are. ``as given`` is the first; the others are those of which something is there to
+        change:
+
+        ``other values``
+            Floating-point numbers are drawn anew with the same mean and deviation, the integers of each
+            tensor change places (so they stay in range). Masks, of zeros and ones, stay.
+        ``other tokens``
+            Token ids drawn from the whole ``vocabulary``, its first and last among them.
+        ``batch of ...``
+            One element, about twice as many as were given, and eight times as many, where the first size of
+            all tensors is the same.
+        ``length ...``
+            Shorter and longer ones along the second size, where integers have the same one (ids and masks),
+            or, if there are none, floating-point tensors of three dimensions. The longest has positions that
+            are no 8-bit integers.
+        ``half masked``, ``left half masked``, ``masked by row``
+            The second half of each mask is zero; the first half; and ends that are others in each row.
+        ``large values``, ``very large values``, ``zeros``
+            Floating-point numbers times 100, times 10,000, and none.
+
+    Raises
+    ------
+    TypeError
+        If ``inputs`` is nothing that a model can be called with.
+
+    Examples
+    --------
+    >>> ids = torch.tensor([[5, 6, 7, 8], [9, 10, 11, 12]])
+    >>> variants = input_variants({"input_ids": ids, "attention_mask": torch.ones_like(ids)})
+    >>> {name: tuple(given["input_ids"].shape) for name, given in variants.items()}
+    {'as given': (2, 4), 'other values': (2, 4), 'batch of 1': (1, 4), 'batch of 5': (5, 4),
+     'batch of 17': (17, 4), 'length 2': (2, 2), 'length 7': (2, 7), 'length 17': (2, 17),
+     'length 130': (2, 130), 'half masked': (2, 4), 'left half masked': (2, 4), 'masked by row': (2, 4)}
+    """
+    call_arguments(inputs)
+    tensors = [tensor for _, tensor in tensors_inside(_plain(inputs))]
+    result: dict[str, Inputs] = {"as given": inputs}
+    for name, change in _changes(tensors, vocabulary):
+        changed = [change(tensor) for tensor in tensors]
+        if not all(a.shape == b.shape and torch.equal(a, b) for a, b in zip(changed, tensors, strict=True)):
+            result[name] = _with_tensors(inputs, changed)
+    return result
+
+
+def vocabulary_of(model: torch.nn.Module) -> int | None:
+    """Return how many token ids a graph takes: the rows of the embedding that an input is looked up in.
+
+    ``None`` if there is no such embedding, or the model is no graph; the least if there are several.
+    """
+    if not isinstance(model, GraphModule):
+        return None
+    modules = dict(model.named_modules())
+    sizes = [
+        module.num_embeddings
+        for node in model.graph.find_nodes(op="call_module")
+        if isinstance(module := modules.get(str(node.target)), torch.nn.Embedding)
+        and node.args
+        and _is_input(node.args[0])
+    ]
+    return min(sizes, default=None)
+
+
+def _is_input(value: Any) -> bool:
+    """Tell whether a node is a placeholder, or one in another shape or integer dtype."""
+    while isinstance(value, Node) and value.op == "call_method" and value.target in _KEEP_INDICES:
+        value = value.args[0]
+    return isinstance(value, Node) and value.op == "placeholder"
+
+
+def _changes(tensors: list[torch.Tensor], vocabulary: int | None) -> Iterator[tuple[str, Change]]:
+    generator = torch.Generator().manual_seed(0)
+    yield "other values", lambda tensor: _with_other_values(tensor, generator)
+    if vocabulary is not None:
+        tokens = vocabulary
+        yield "other tokens", lambda tensor: _with_other_tokens(tensor, tokens, generator)
+    batch = {tensor.shape[0] for tensor in tensors if tensor.dim()}
+    if len(batch) == 1 and (size := batch.pop()) > 0:
+        for other in (1, 2 * size + 1, 8 * size + 1):
+            yield f"batch of {other}", partial(_resized, dim=0, size=other)
+    has_length = _is_text if any(map(_is_text, tensors)) else _is_sequence
+    lengths = {tensor.shape[1] for tensor in tensors if has_length(tensor)}
+    if len(lengths) == 1 and (length := lengths.pop()) > 1:
+        for other in sorted({length // 2, 2 * length - 1, 4 * length + 1, max(PAST_INT8, 2 * length)}):
+            yield f"length {other}", partial(_with_length, length=other, has_length=has_length)
+    yield "half masked", _half_masked
+    yield (
+        "left half masked",
+        lambda tensor: _half_masked(tensor.flip(-1)).flip(-1) if tensor.dim() else tensor,
+    )
+    yield "masked by row", _masked_by_row
+    yield "large values", partial(_times, factor=LARGE)
+    yield "very large values", partial(_times, factor=VERY_LARGE)
+    yield "zeros", lambda tensor: torch.zeros_like(tensor) if tensor.is_floating_point() else tensor
+
+
+def _times(tensor: torch.Tensor, factor: float) -> torch.Tensor:
+    return tensor * factor if tensor.is_floating_point() else tensor
+
+
+def _with_other_tokens(tensor: torch.Tensor, vocabulary: int, generator: torch.Generator) -> torch.Tensor:
+    if not _is_text(tensor) or _is_mask(tensor) or tensor.numel() < 2 or int(tensor.max()) >= vocabulary:
+        return tensor
+    drawn = torch.randint(vocabulary, tensor.shape, generator=generator)
+    drawn.view(-1)[0], drawn.view(-1)[-1] = vocabulary - 1, 0
+    return drawn.to(tensor)
+
+
+def _with_other_values(tensor: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
+    if _is_mask(tensor) or tensor.numel() < 2:
+        return tensor
+    if tensor.is_floating_point():
+        drawn = torch.randn(tensor.shape, generator=generator)
+        wide = tensor.double()
+        return (drawn.to(tensor.device) * wide.std() + wide.mean()).to(tensor.dtype)
+    order = torch.randperm(tensor.numel(), generator=generator).to(tensor.device)
+    return tensor.flatten()[order].reshape(tensor.shape)
+
+
+def _resized(tensor: torch.Tensor, dim: int, size: int) -> torch.Tensor:
+    """Return a tensor of another size, its elements over and over."""
+    if not tensor.dim():
+        return tensor
+    return tensor.index_select(dim, torch.arange(size, device=tensor.device) % tensor.shape[dim])
+
+
+def _half_masked(tensor: torch.Tensor) -> torch.Tensor:
+    if not _is_mask(tensor) or not _is_text(tensor) or not tensor.any():
+        return tensor
+    result = tensor.clone()
+    result[:, -(tensor.shape[1] // 2) :] = 0
+    return result
+
+
+def _left_half_masked(tensor: torch.Tensor) -> torch.Tensor:
+    return _half_masked(tensor.flip(-1)).flip(-1) if tensor.dim() else tensor
+
+
+def _masked_by_row(tensor: torch.Tensor) -> torch.Tensor:
+    if not _is_mask(tensor) or not _is_text(tensor) or not tensor.any():
+        return tensor
+    length = tensor.shape[1]
+    ends = 1 + torch.arange(tensor.shape[0]) * 3 % length
+    return tensor * (torch.arange(length) < ends[:, None]).to(tensor)
+
+
+def _is_mask(tensor: torch.Tensor) -> bool:
+    """Tell whether there is nothing but zeros and ones."""
+    return (
+        not tensor.is_floating_point()
+        and not tensor.is_complex()
+        and bool(((tensor == 0) | (tensor == 1)).all())
+    )
+
+
+def _is_text(tensor: torch.Tensor) -> bool:
+    return tensor.dim() == 2 and not tensor.is_floating_point()
+
+
+def _is_sequence(tensor: torch.Tensor) -> bool:
+    return tensor.dim() == 3 and tensor.is_floating_point()
+
+
+def _with_length(
+    tensor: torch.Tensor, length: int, has_length: Callable[[torch.Tensor], bool]
+) -> torch.Tensor:
+    return _resized(tensor, 1, length) if has_length(tensor) else tensor
+
+
+def _plain(inputs: Inputs) -> Any:
+    """Return inputs in containers alone: objects, such as caches, are taken apart."""
+    return parted(inputs if isinstance(inputs, torch.Tensor | tuple | list) else dict(inputs))
+
+
+def _with_tensors(inputs: Inputs, tensors: list[torch.Tensor]) -> Inputs:
+    rest = iter(tensors)
+    result: Inputs = put_together(map_tensors(lambda *_: next(rest), _plain(inputs)))
+    return result

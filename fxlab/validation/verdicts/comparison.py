@@ -1,0 +1,333 @@
+"""One model judged against another on one input: each tensor that they compute or write."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import torch
+
+from fxlab.validation.module_tensors import tensors_of
+from fxlab.validation.outputs.compare_outputs import compared
+from fxlab.validation.outputs.computed_tensors import GRADIENT, is_output, is_written
+from fxlab.validation.verdicts.decisions import may_decide
+from fxlab.validation.verdicts.float64_run import DrawsRandomNumbersError
+from fxlab.validation.verdicts.gradients import parameters_apart
+from fxlab.validation.verdicts.judgement import Judgement, Status, Versions, judged, judged_by_bits
+from fxlab.validation.verdicts.new_values import TRIES, NewValues, VectorsGone, moved
+from fxlab.validation.verdicts.runs import Runs
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+COLUMNS = (
+    "status",
+    "ratio",
+    "own_error",
+    "transformed_error",
+    "function_error",
+    "new_values_error",
+    "elements",
+    "compared",
+    "reason",
+)
+
+_NAMED = 3
+"""How many nodes or parameters are named where there are more."""
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What :func:`verdict` found. ``str()`` of it is one line for people."""
+
+    status: Status
+    """``same bits``, ``within the model's own rounding``, ``nothing compared`` or ``different``; a
+    :class:`str`."""
+    reason: str
+    """Why, in words, with the numbers of the output that decided."""
+    ratio: float | None
+    """The largest ratio of the transformed model's error to the original's, where it took a float64 run."""
+    outputs: "dict[str, Judgement]"
+    """What was found of each output, by its path, of all that was written in place, and of gradients."""
+    without_gradients: tuple[str, ...] = ()
+    """The parameters whose gradients were asked for and not compared, as only one of the two has them."""
+    in_own_dtype: tuple[str, ...] = ()
+    """The nodes of either model that have no float64, so that they ran in their own dtypes in its place."""
+    decided_by: str = "as given"
+    """The name of the inputs that decided, the worst of all."""
+    by_inputs: "dict[str, Verdict]" = field(default_factory=dict)
+    """What was found on each of several inputs, by name."""
+    not_compared: dict[str, str] = field(default_factory=dict)
+    """Inputs that the original refuses, or on which nothing can be compared, and why."""
+
+    @property
+    def agrees(self) -> bool:
+        """Whether the two models are the same, up to rounding; not if nothing could be compared."""
+        return self.status in (Status.SAME_BITS, Status.WITHIN_ROUNDING)
+
+    @property
+    def compared(self) -> int:
+        """How many elements of the outputs were compared: those that are numbers in both models."""
+        return sum(judgement.compared for path, judgement in self.outputs.items() if is_output(path))
+
+    @property
+    def table(self) -> "pd.DataFrame":
+        """A row for each output: its ``status`` and ``reason``, and what was measured (relative errors).
+
+        ``own_error`` and ``transformed_error`` are those of the two models, ``ratio`` is how much larger the
+        second is; ``function_error`` is how far apart the two are when both run in float64, and
+        ``new_values_error`` what rounding new weights once explains of that.
+        """
+        import pandas as pd
+
+        rows = {path: _row(judgement) for path, judgement in self.outputs.items()}
+        return pd.DataFrame.from_dict(rows, orient="index", columns=list(COLUMNS)).rename_axis("output")
+
+    def __str__(self) -> str:
+        times = f" ({self.ratio:.2f} times it)" if self.ratio is not None and self.agrees else ""
+        return f"{self.status}{times}: {self.reason}"
+
+
+_Tries: TypeAlias = Sequence[dict[str, torch.Tensor]]
+"""The outputs of a few runs with random changes."""
+
+
+class Comparison:
+    """Another model beside an original, each with its runs on the same inputs."""
+
+    def __init__(self, original: Runs, transformed: Runs) -> None:
+        self._original, self._transformed = original, transformed
+        ours, theirs = original.observed, transformed.observed
+        if not ours.everything and not theirs.everything:
+            raise ValueError("original: it returns no tensors, so there is nothing to compare.")
+        self._expected, self._outputs = ours.beside(theirs), theirs.beside(ours)
+        self._without_gradients: tuple[str, ...] = ()
+        if original.has_gradients:
+            self._without_gradients = parameters_apart(original.graph_module, transformed.graph_module)
+            apart = {GRADIENT + name for name in self._without_gradients}
+            self._expected |= {path: g for path, g in original.gradients.items() if path not in apart}
+            self._outputs |= transformed.gradients
+
+    @property
+    def table(self) -> "pd.DataFrame":
+        """How far the outputs are apart, as :func:`compare_outputs` tells it."""
+        return compared(self._expected, self._outputs)
+
+    def verdict(self) -> Verdict:
+        """Judge every output, with as few runs as it takes."""
+        found = self._judged_by_bits
+        unsettled = [path for path in self._paths if path not in found]
+        if not unsettled:
+            return self._summary(found)
+        in_own_dtype = list(self._original.in_own_dtype)
+        try:
+            in_own_dtype += self._transformed.in_own_dtype
+            judged_now = self._judged(unsettled)
+        except DrawsRandomNumbersError as error:
+            reason = f"node {error.node!r} draws random numbers, which the original does not"
+            judged_now = {path: self._different(path, reason) for path in unsettled}
+        return self._summary(found | judged_now, tuple(dict.fromkeys(in_own_dtype)))
+
+    def known_verdict(self) -> Verdict | None:
+        """Return the verdict if it takes no float64 run."""
+        found = self._judged_by_bits
+        is_known = len(found) == len(self._paths)
+        is_known |= any(judgement.status is Status.DIFFERENT for judgement in found.values())
+        return self._summary(found) if is_known else None
+
+    @cached_property
+    def _paths(self) -> list[str]:
+        return sorted(dict.fromkeys([*self._expected, *self._outputs]), key=_place_in_table)
+
+    @cached_property
+    def _judged_by_bits(self) -> dict[str, Judgement]:
+        ours, theirs = self._expected, self._outputs
+        found = {path: _judged_by_bits(path, ours.get(path), theirs.get(path)) for path in self._paths}
+        return {path: judgement for path, judgement in found.items() if judgement is not None}
+
+    def _different(self, path: str, reason: str) -> Judgement:
+        return Judgement(Status.DIFFERENT, reason, self._expected[path].numel())
+
+    def _summary(self, judgements: dict[str, Judgement], in_own_dtype: tuple[str, ...] = ()) -> Verdict:
+        outputs = {path: judgements[path] for path in self._paths if path in judgements}
+        found = _summary(outputs, in_own_dtype)
+        if not self._original.has_gradients:
+            return found
+        apart, are_there = self._without_gradients, any(path.startswith(GRADIENT) for path in found.outputs)
+        note = "" if are_there else "; there are no gradients to compare"
+        if apart:
+            note += (
+                f"; not compared: the gradients of {len(apart)} parameters that only one has "
+                f"({_listed(apart)})"
+            )
+        return replace(found, reason=found.reason + note, without_gradients=apart)
+
+    def _judged(self, paths: list[str]) -> dict[str, Judgement]:
+        original, transformed = self._original, self._transformed
+        expected, outputs = self._expected, self._outputs
+        if not may_decide(transformed.decides_otherwise, original.decides_otherwise):
+            reason = (
+                f"it rounds worse: {transformed.decides_otherwise} of its comparisons and choices are others "
+                f"than in float64, {original.decides_otherwise} of the original's"
+            )
+            return {path: self._different(path, reason) for path in paths}
+
+        # What only one of the two writes is in float64 what it is without that.
+        def judge(new: _Tries = (), replaced: _Tries = ()) -> dict[str, Judgement]:
+            return {
+                path: judged(
+                    Versions(
+                        expected[path],
+                        outputs[path],
+                        original.exact.get(path, expected[path]),
+                        transformed.exact.get(path, outputs[path]),
+                        [run.get(path, outputs[path]) for run in new],
+                        [run.get(path, expected[path]) for run in replaced],
+                        [moves[path] for moves in self._moved if path in moves],
+                        original.moved_by_decisions.get(path),
+                        transformed.moved_by_decisions.get(path),
+                        original.has_unknown_decisions or transformed.has_unknown_decisions,
+                    )
+                )
+                for path in paths
+            }
+
+        result = judge()
+        if _all_same_function(result):
+            return result
+        result = judge(new := self._rounded_anew())
+        return result if _all_same_function(result) else judge(new, self._replaced_anew())
+
+    def _rounded_anew(self) -> _Tries:
+        """Return what the transformed model computes in float64 with its new values rounded once more."""
+        new = NewValues(self._original.graph_module, self._transformed.graph_module)
+        return _tries(self._transformed, new.rounded_anew) if new else ()
+
+    def _replaced_anew(self) -> _Tries:
+        """Return what the original computes with the vectors rounded once more that new values came from."""
+        gone = VectorsGone(self._original.graph_module, self._transformed.graph_module)
+        return _tries(self._original, gone.rounded_anew) if gone else ()
+
+    @cached_property
+    def _moved(self) -> list[dict[str, torch.Tensor]]:
+        """How far the float64 runs move if all that float64 does not make exact is rounded once more.
+
+        These are the float64 values of the original, as no wider dtype tells what their rounding does, and
+        results of nodes that have no float64, unless both models compute the same ones in the same way.
+        """
+        original, transformed = self._original, self._transformed
+        is_wide = any(tensor.dtype == torch.float64 for tensor in tensors_of(original.graph_module))
+        alike = original.targets_in_own_dtype == transformed.targets_in_own_dtype
+        if alike:
+            return [_moves(original)] if is_wide else []
+        return [_moves(original), _moves(transformed)]
+
+
+def _moves(runs: Runs) -> dict[str, torch.Tensor]:
+    generator = torch.Generator().manual_seed(0)
+
+    def widen(tensor: torch.Tensor) -> torch.Tensor:
+        return moved(tensor, generator) if tensor.dtype == torch.float64 else tensor.double()
+
+    moves = runs.exact_with(widen, lambda tensor: moved(tensor, generator))
+    return {path: tensor - runs.exact[path] for path, tensor in moves.items() if _is_real(tensor)}
+
+
+def _is_real(tensor: torch.Tensor) -> bool:
+    return tensor.is_floating_point() or tensor.is_complex()
+
+
+def _tries(runs: Runs, change: Callable[[torch.Tensor, torch.Generator], torch.Tensor]) -> _Tries:
+    generator = torch.Generator().manual_seed(0)
+    return [runs.exact_with(lambda tensor: change(tensor, generator)) for _ in range(TRIES)]
+
+
+def _all_same_function(judgements: dict[str, Judgement]) -> bool:
+    return all(j.errors is None or j.errors.same_function for j in judgements.values())
+
+
+def _summary(outputs: dict[str, Judgement], in_own_dtype: tuple[str, ...] = ()) -> Verdict:
+    order = list(Status)
+    # What is written stands beside the outputs: that a counter counts says nothing of an output that is NaN.
+    asked = {path for path in outputs if is_output(path)} or set(outputs)
+    nothing = {path: j for path, j in outputs.items() if j.status is Status.NOTHING_COMPARED}
+    told = {path: j for path, j in outputs.items() if path not in nothing}
+    status = max((judgement.status for judgement in told.values()), key=order.index, default=None)
+    if status is not Status.DIFFERENT and asked <= nothing.keys():
+        return Verdict(Status.NOTHING_COMPARED, _reasons(nothing), None, outputs)
+    assert status is not None
+    aside = f"; nothing to compare in {_reasons(nothing)}" if nothing else ""
+    decisive = {path: judgement for path, judgement in told.items() if judgement.status is status}
+    ratios = {path: j.errors.ratio for path, j in told.items() if j.errors and j.errors.usual}
+    ratio = max(ratios.values(), default=None)
+    if status is Status.SAME_BITS:
+        only = next(iter(told.values())).reason if len(told) == 1 else ""
+        which = _counted(told)
+        words = only.replace("every bit", f"every bit of {which}") or f"every bit of {which} is the same"
+        return Verdict(status, words + (_partly(told) if not only else "") + aside, None, outputs)
+    worst = max(decisive, key=lambda path: ratios.get(path, float("inf")))
+    noun = "outputs" if all(map(is_output, outputs)) else "tensors"
+    others = f" ({len(decisive) - 1} more of {len(outputs)} {noun} likewise)" if len(decisive) > 1 else ""
+    reason = f"{worst}: {decisive[worst].reason}{others}{aside}{_without_float64(in_own_dtype)}"
+    return Verdict(status, reason, ratio, outputs, in_own_dtype=in_own_dtype)
+
+
+def _counted(told: dict[str, Judgement]) -> str:
+    """Say what is the same: outputs, written tensors, gradients."""
+    outputs, written = sum(map(is_output, told)), sum(map(is_written, told))
+    gradients = len(told) - outputs - written
+    nouns = (outputs, "output", ""), (written, "tensor", " written in place"), (gradients, "gradient", "")
+    words = [
+        f"{count} {noun}s{rest}" if count > 1 else f"the {noun}{rest}" for count, noun, rest in nouns if count
+    ]
+    return " and ".join(words)
+
+
+def _place_in_table(path: str) -> int:
+    return 0 if is_output(path) else 1 if is_written(path) else 2
+
+
+def _judged_by_bits(path: str, ours: torch.Tensor | None, theirs: torch.Tensor | None) -> Judgement | None:
+    judgement = judged_by_bits(ours, theirs)
+    if is_written(path) and judgement is not None and (ours is None or theirs is None):
+        which = "transformed" if ours is None else "original"
+        return replace(judgement, reason=f"only the {which} writes it")
+    if path.startswith(GRADIENT) and judgement is not None and (ours is None or theirs is None):
+        which = "transformed" if ours is None else "original"
+        return replace(judgement, reason=f"only the {which} has a gradient here")
+    return judgement
+
+
+def _reasons(judgements: dict[str, Judgement]) -> str:
+    return "; ".join(f"{path}: {judgement.reason}" for path, judgement in judgements.items())
+
+
+def _partly(told: dict[str, Judgement]) -> str:
+    """Tell how many elements of outputs that agree are no numbers."""
+    rest = sum(judgement.elements - judgement.compared for judgement in told.values())
+    total = sum(judgement.elements for judgement in told.values())
+    return f"; {rest} of {total} elements are NaN or infinite in both" if rest else ""
+
+
+def _without_float64(nodes: tuple[str, ...]) -> str:
+    """Say which nodes have no float64."""
+    if not nodes:
+        return ""
+    named = _listed(nodes)
+    if len(nodes) == 1:
+        return f"; 1 node has no float64 and ran in its own dtype ({named})"
+    return f"; {len(nodes)} nodes have no float64 and ran in their own dtypes ({named})"
+
+
+def _listed(names: tuple[str, ...]) -> str:
+    return ", ".join(names[:_NAMED]) + (", …" if len(names) > _NAMED else "")
+
+
+def _row(judgement: Judgement) -> list[Any]:
+    errors = judgement.errors
+    measured = (
+        [None] * 5
+        if errors is None
+        else [errors.ratio, errors.own, errors.transformed, errors.function, errors.new_values]
+    )
+    return [str(judgement.status), *measured, judgement.elements, judgement.compared, judgement.reason]

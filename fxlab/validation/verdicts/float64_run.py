@@ -1,0 +1,300 @@
+"""Running a graph in float64, node by node: what it would compute if nothing were rounded."""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias, cast
+
+import torch
+from torch.fx import GraphModule, Node
+from torch.utils import _pytree as pytree
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from fxlab.interrupts import RestoringStack
+from fxlab.models.model_state import state_kept, value_at
+from fxlab.models.running import (
+    Inputs,
+    bound_values,
+    call_arguments,
+    cuda_devices_in_use,
+    detached,
+    generators_kept,
+    gradients_for,
+    named_arguments,
+)
+from fxlab.validation.outputs.computed_tensors import INPUT, STATE
+from fxlab.validation.verdicts.decisions import Decisions
+from fxlab.validation.verdicts.own_run import Dtypes, Narrowed, OtherTensors, OwnNode, OwnRun
+from fxlab.values.tensors import tensors_by_path
+
+Widen: TypeAlias = Callable[[torch.Tensor], torch.Tensor]
+"""Takes a tensor that a module holds and returns its values in float64."""
+
+
+@dataclass(frozen=True)
+class Float64Result:
+    """What :func:`run_in_float64` computed."""
+
+    output: Any
+    in_own_dtype: tuple[str, ...]
+    """The nodes that have no float64."""
+    written: dict[str, torch.Tensor] = field(default_factory=dict)
+    """What it wrote in place, of what was asked for, by name."""
+
+
+def run_in_float64(
+    graph_module: GraphModule,
+    inputs: Inputs,
+    *,
+    widen: Widen | None = None,
+    own: OwnRun | None = None,
+    decisions: Decisions | None = None,
+    move: Widen | None = None,
+    written: Iterable[str] = (),
+) -> Float64Result:
+    """Run a graph with every floating-point number in float64.
+
+    Casts to a floating-point dtype are casts to float64, so the result is that of the graph in (very nearly)
+    exact arithmetic, whatever the dtypes of the model. A node that has no float64 (a product of grouped
+    matrices, of quantized or of 8-bit ones) runs in its own dtypes, on rounded values.
+
+    Parameters and buffers are widened for the node that uses them and dropped after it: the peak is the
+    float64 copy of one module, not of the model. Nothing is written into the module.
+
+    Parameters
+    ----------
+    graph_module
+        The module to run, in the mode (training or not) that it is in.
+    inputs
+        Keyword arguments (a mapping), positional arguments (a tuple) or one tensor.
+    widen
+        What is taken for the values of a parameter, buffer or constant. Left out, the values themselves.
+    own
+        The same graph on the same inputs as it is. Left out, it is run if a node has no float64.
+    decisions
+        Where the decisions of operators are noted, or taken from.
+    move
+        What is taken for a tensor that a node has computed in its own dtype. Left out, its values.
+    written
+        Inputs, buffers and parameters that the graph writes, as
+        :func:`~fxlab.validation.outputs.computed_tensors.observed` names them.
+
+    Returns
+    -------
+    Float64Result
+        The output, with float64 (complex128) where the module returns other floating-point tensors, what is
+        ``written``, and the nodes that have no float64.
+
+    Raises
+    ------
+    ValueError
+        If a node draws random numbers, which another dtype draws differently, or runs neither in float64 nor
+        in its own dtypes.
+
+    Examples
+    --------
+    >>> class Thirds(torch.nn.Module):
+    ...     def forward(self, x):
+    ...         return x.to(torch.bfloat16) / 3
+    >>> run_in_float64(torch.fx.symbolic_trace(Thirds()), torch.ones(1)).output
+    tensor([0.3333], dtype=torch.float64)
+    """
+    args, kwargs = widened(call_arguments(inputs))
+    arguments = bound_values(graph_module, args, kwargs)
+    own = own or OwnRun(graph_module, inputs)
+    interpreter = Float64Interpreter(
+        graph_module, widen, own_dtypes=own.dtypes, decisions=decisions, move=move
+    )
+    written = tuple(written)
+    state = interpreter.keep(path.removeprefix(STATE) for path in written if path.startswith(STATE))
+    kept = generators_kept(), state_kept(graph_module, watch=False)
+    with RestoringStack(gradients_for(graph_module), *kept):
+        output = detached(interpreter.run(*arguments))
+    now = {STATE + name: tensor for name, tensor in state.items()}
+    if written:
+        inputs_now = tensors_by_path(named_arguments(graph_module, args, kwargs))
+        now |= {INPUT + path: tensor for path, tensor in inputs_now.items()}
+    asked = {path: now[path].detach() for path in written if path in now}
+    return Float64Result(output, tuple(interpreter.in_own_dtype), asked)
+
+
+class DrawsRandomNumbersError(ValueError):
+    """A node draws random numbers, so that there is nothing to compare a float64 run with."""
+
+    def __init__(self, node: Node) -> None:
+        self.node = node.name
+        super().__init__(
+            f"Node {node.name!r} draws random numbers, so there is no float64 run to compare with. "
+            "Put the model in evaluation mode (model.eval()) and trace it again."
+        )
+
+
+class Float64Mode(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Gives every operator float64 tensors, lets it make no others, and reads other dtypes as float64.
+
+    Parameters
+    ----------
+    decisions
+        Where the decisions of operators are noted, or taken from.
+    """
+
+    def __init__(self, decisions: Decisions | None = None) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self._decisions = decisions or Decisions()
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        if func is torch.ops.aten.view.dtype:
+            raise ValueError("it reads the bits of a tensor as another dtype")
+        args, kwargs = widened((args, kwargs or {}))
+        result = self._decisions.decided(func, args, kwargs, func(*args, **kwargs))
+        return pytree.tree_map_only(torch.Tensor, _wide, result)
+
+
+class Float64Interpreter(OtherTensors):
+    """Runs the nodes of a graph in float64, and those that have no float64 in their own dtypes.
+
+    Parameters
+    ----------
+    graph_module
+        The module to run. Nothing is written into it.
+    widen
+        What is taken for the values of a parameter, buffer or constant. Left out, the values themselves.
+    own_dtypes
+        Returns the dtypes of a node's value where the graph runs as it is. Left out, a node that has no
+        float64 is an error.
+    decisions
+        As for :class:`Float64Mode`.
+    move
+        What is taken for a tensor that was computed in its own dtype. Left out, its values.
+    """
+
+    def __init__(
+        self,
+        graph_module: GraphModule,
+        widen: Widen | None = None,
+        *,
+        own_dtypes: Callable[[Node], Dtypes] | None = None,
+        decisions: Decisions | None = None,
+        move: Widen | None = None,
+    ) -> None:
+        super().__init__(graph_module)
+        self.extra_traceback = False
+        self.in_own_dtype: list[str] = []
+        """The nodes that had to run in their own dtypes."""
+        self._decisions = decisions or Decisions()
+        self._mode = Float64Mode(self._decisions)
+        self._widen, self._move = widen or _wide_copy, move or _wide
+        self._own_dtypes = own_dtypes
+        self._devices = cuda_devices_in_use()
+        self._kept: dict[int, torch.Tensor] = {}
+
+    def run_node(self, n: Node) -> Any:
+        """Run one node, on what is in ``env``."""
+        before = self._generators()
+        self._decisions.begin(n)
+        try:
+            with self._mode:
+                result = super().run_node(n)
+        except Exception as error:
+            result = self._run_in_own_dtype(n, error)
+        if any(map(_differ, before, self._generators())):
+            raise DrawsRandomNumbersError(n)
+        return result
+
+    def call_function(self, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Call a function, to which dtypes are float64 too: the graph may ask for that of an input."""
+        # Lists and dictionaries are handed on as they are, as a function may write into them.
+        dtypes_wide = tuple(_wide(arg) if isinstance(arg, torch.dtype) else arg for arg in args)
+        return super().call_function(target, dtypes_wide, kwargs)
+
+    def keep(self, names: Iterable[str]) -> dict[str, torch.Tensor]:
+        """Let all nodes use one copy of each of some tensors of the module, and return the copies by name."""
+        held = {name: value_at(self.module, name) for name in names}
+        tensors = {name: tensor for name, tensor in held.items() if isinstance(tensor, torch.Tensor)}
+        self._kept = {id(tensor): self.value(tensor) for tensor in tensors.values()}
+        return {name: self._kept[id(tensor)] for name, tensor in tensors.items()}
+
+    def value(self, tensor: torch.Tensor) -> torch.Tensor:
+        """Return a tensor in float64."""
+        if (kept := self._kept.get(id(tensor))) is not None:
+            return kept
+        return self._widen(tensor) if tensor.is_floating_point() else _wide_copy(tensor)
+
+    def _run_in_own_dtype(self, node: Node, reason: Exception) -> Any:
+        """Run a node as the graph itself does, on values rounded to the dtypes that they have there."""
+        message = f"Node {node.name!r} cannot be run in float64: {reason}"
+        if self._own_dtypes is None:
+            raise ValueError(message) from reason
+        narrowed = Narrowed()
+        own = OwnNode(cast(GraphModule, self.module), lambda tensor: self._own_value(tensor, narrowed))
+        try:
+            own.env = {
+                value: narrowed.narrow(self.env[value], self._own_dtypes(value))
+                for value in node.all_input_nodes
+            }
+            result = own.run_node(node)
+        except Exception as error:
+            raise ValueError(message) from error
+        self.in_own_dtype.append(node.name)
+        narrowed.write_back()
+
+        def wide(tensor: torch.Tensor) -> torch.Tensor:
+            written = narrowed.widened(tensor)
+            if written is not None:
+                return written
+            return self._moved(tensor) if _can_be_moved(tensor) else _wide_or_itself(tensor)
+
+        return pytree.tree_map_only(torch.Tensor, wide, result)
+
+    def _own_value(self, tensor: torch.Tensor, narrowed: Narrowed) -> torch.Tensor:
+        """Return a tensor of the module for a node that runs in its own dtype, which may write into it."""
+        kept = self._kept.get(id(tensor))
+        return tensor.detach().clone() if kept is None else narrowed.to(kept, tensor.dtype)
+
+    def _moved(self, tensor: torch.Tensor) -> torch.Tensor:
+        if not tensor.requires_grad:
+            return self._move(tensor)
+        wide = cast(torch.Tensor, _wide(tensor))
+        return wide + (self._move(tensor) - wide).detach().nan_to_num(0.0)
+
+    def _generators(self) -> list[torch.Tensor]:
+        return [torch.get_rng_state(), *(torch.cuda.get_rng_state(device) for device in self._devices)]
+
+
+def widened(value: Any) -> Any:
+    """Return a value with the tensors and dtypes inside in float64 (complex128)."""
+    return pytree.tree_map(_wide, value)
+
+
+def _wide_copy(tensor: torch.Tensor) -> torch.Tensor:
+    """Return a copy, as a node may write into it."""
+    return tensor.detach().to(_wide_dtype(tensor.dtype), copy=True)
+
+
+def _wide(value: Any) -> Any:
+    if isinstance(value, torch.Tensor):
+        return value.to(_wide_dtype(value.dtype))
+    return _wide_dtype(value) if isinstance(value, torch.dtype) else value
+
+
+def _wide_dtype(dtype: torch.dtype) -> torch.dtype:
+    if dtype.is_complex:
+        return torch.complex128
+    return torch.float64 if dtype.is_floating_point else dtype
+
+
+def _wide_or_itself(tensor: torch.Tensor) -> torch.Tensor:
+    """Return a tensor in float64, unless it is of a class that has none, such as one of quantized weights."""
+    try:
+        return cast(torch.Tensor, _wide(tensor))
+    except (NotImplementedError, RuntimeError, TypeError):
+        return tensor
+
+
+def _can_be_moved(tensor: torch.Tensor) -> bool:
+    return tensor.is_floating_point() and type(tensor) is torch.Tensor
+
+
+def _differ(a: torch.Tensor, b: torch.Tensor) -> bool:
+    return not torch.equal(a, b)

@@ -1,0 +1,155 @@
+"""Gradients of a graph, as it is and in float64, by inputs and parameters."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch.fx import GraphModule
+from torch.utils import _pytree as pytree
+
+from fxlab.interrupts import RestoringStack
+from fxlab.models.model_state import state_kept
+from fxlab.models.running import (
+    Inputs,
+    bound_values,
+    call_arguments,
+    generators_kept,
+    named_arguments,
+    seed_generators,
+)
+from fxlab.validation.module_tensors import place_of
+from fxlab.validation.outputs.computed_tensors import GRADIENT
+from fxlab.validation.verdicts.decisions import Decisions
+from fxlab.validation.verdicts.float64_run import Float64Interpreter, Widen, widened
+from fxlab.validation.verdicts.own_run import OwnRun
+from fxlab.values.tensors import same_bits, tensors_by_path
+
+
+def gradients_of(
+    module: GraphModule, inputs: Inputs, parameters: Mapping[str, str]
+) -> dict[str, torch.Tensor]:
+    """Return the gradients of inputs and parameters where they have any.
+
+    What they are the gradients of is the sum of all outputs, each element times a random number, which are
+    the same in each call.
+
+    Parameters
+    ----------
+    module
+        The graph to run; it is left as it is.
+    inputs
+        As for :func:`fxlab.verdict`. Every floating-point tensor counts as one that a gradient is asked of.
+    parameters
+        Names of parameters, and what they are called in the result.
+
+    Returns
+    -------
+    dict of str to torch.Tensor
+        By ``gradient of x`` and ``gradient of layer.weight``.
+    """
+    args, kwargs = _leaves(call_arguments(inputs))
+    named = dict(module.named_parameters(remove_duplicate=False))
+    leaves: dict[str, torch.Tensor] = {label: named[name] for name, label in parameters.items()}
+    leaves |= tensors_by_path(named_arguments(module, args, kwargs))
+    with RestoringStack(torch.enable_grad(), generators_kept(), state_kept(module)):
+        seed_generators(0)
+        args, kwargs = _not_leaves((args, kwargs))
+        return _gradients(tensors_by_path(module(*args, **kwargs)), leaves)
+
+
+def gradients_in_float64(
+    module: GraphModule,
+    inputs: Inputs,
+    parameters: Mapping[str, str],
+    *,
+    widen: Widen | None = None,
+    own: OwnRun | None = None,
+    decisions: Decisions | None = None,
+    move: Widen | None = None,
+) -> dict[str, torch.Tensor]:
+    """Return the same where every floating-point number is one of float64.
+
+    The parameters that are asked about are held in float64 at once, all of them. The other arguments are
+    those of :func:`~fxlab.validation.verdicts.float64_run.run_in_float64`.
+    """
+    args, kwargs = _leaves(widened(call_arguments(inputs)))
+    own = own or OwnRun(module, inputs)
+    interpreter = Float64Interpreter(module, widen, own_dtypes=own.dtypes, decisions=decisions, move=move)
+    kept = interpreter.keep(parameters)
+    leaves = {label: kept[name].requires_grad_() for name, label in parameters.items()}
+    leaves |= tensors_by_path(named_arguments(module, args, kwargs))
+    with RestoringStack(torch.enable_grad(), generators_kept(), state_kept(module, watch=False)):
+        args, kwargs = _not_leaves((args, kwargs))
+        output = interpreter.run(*bound_values(module, args, kwargs))
+        return _gradients(tensors_by_path(output), leaves)
+
+
+def shared_parameters(original: GraphModule, transformed: GraphModule) -> dict[str, str]:
+    """Match trained parameters by what they are: the same memory, or the same name and the same values.
+
+    Returns
+    -------
+    dict of str to str
+        Name in the transformed module -> name in the original.
+    """
+    ours, theirs = trained_parameters(original), trained_parameters(transformed)
+    by_place = {place_of(parameter): name for name, parameter in ours.items()}
+    found = {}
+    for name, parameter in theirs.items():
+        other = by_place.get(place_of(parameter))
+        if other is None and name in ours and same_bits(ours[name].detach(), parameter.detach()):
+            other = name
+        if other is not None:
+            found[name] = other
+    return found
+
+
+def parameters_apart(original: GraphModule, transformed: GraphModule) -> tuple[str, ...]:
+    """Return the trained parameters that only one of the two has: their gradients have no counterpart."""
+    shared = shared_parameters(original, transformed)
+    ours = [name for name in trained_parameters(original) if name not in shared.values()]
+    return (
+        *ours,
+        *(name for name in trained_parameters(transformed) if name not in shared and name not in ours),
+    )
+
+
+def trained_parameters(module: GraphModule) -> dict[str, torch.nn.Parameter]:
+    """Return the parameters that gradients are asked of, by name."""
+    return {name: parameter for name, parameter in module.named_parameters() if parameter.requires_grad}
+
+
+def _leaves(value: Any) -> Any:
+    """Return copies of tensors of which a gradient may be asked."""
+    return pytree.tree_map_only(torch.Tensor, lambda tensor: _asked(tensor.detach().clone()), value)
+
+
+def _not_leaves(value: Any) -> Any:
+    """Return copies that a graph may write into."""
+    return pytree.tree_map_only(torch.Tensor, torch.clone, value)
+
+
+def _asked(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.requires_grad_() if tensor.is_floating_point() or tensor.is_complex() else tensor
+
+
+def _gradients(
+    outputs: Mapping[str, torch.Tensor], leaves: Mapping[str, torch.Tensor]
+) -> dict[str, torch.Tensor]:
+    generator = torch.Generator().manual_seed(0)
+    sums = []
+    for output in outputs.values():
+        real = torch.view_as_real(output) if output.is_complex() else output
+        weights = torch.randn(real.shape, generator=generator)
+        if output.requires_grad:
+            # Rounded once, so that both dtypes have the same numbers.
+            sums.append((real.double() * weights.to(real.device, torch.bfloat16).double()).sum())
+    asked = {name: tensor for name, tensor in leaves.items() if tensor.requires_grad}
+    if not sums or not asked:
+        return {}
+    found = torch.autograd.grad(sum(sums[1:], sums[0]), list(asked.values()), allow_unused=True)
+    return {
+        GRADIENT + name: gradient.detach()
+        for name, gradient in zip(asked, found, strict=True)
+        if gradient is not None
+    }

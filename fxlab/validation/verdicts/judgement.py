@@ -1,0 +1,326 @@
+"""Whether a tensor differs from another by rounding alone."""
+
+import enum
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+
+from fxlab.validation.node_columns import dtype_name
+from fxlab.values.tensors import same_bits
+
+ROUNDINGS = 3.0
+"""How many times as far as rounding new values once takes them two equal functions may be apart."""
+
+ROUNDINGS_OF_VECTORS = 4.0
+"""The same where the numbers that new values were computed from are rounded once as well.
+
+That is as far as new values may be off that were computed in the dtype of the model, with a rounding for each
+step, rather than in a wider one.
+"""
+
+NEGLIGIBLE = 2.0**-12
+"""The share of the original's own error below which a difference of functions does not count.
+
+It cannot be seen in the outputs. A constant in single precision does as much to a half-precision model.
+"""
+
+SHOWN = 1.5
+"""From how much larger an error on the worse rounding of weights is said to show in an output."""
+
+WORSE = 4.0
+"""How much larger than the original's the error of a transformed tensor of many elements may be."""
+
+OTHER_CHOICES = 0.25
+"""The share of elements, those with the largest errors, that does not count where decisions are unknown."""
+
+_SAMPLES = 2**20
+
+
+class Status(enum.StrEnum):
+    """What a comparison comes to, best first."""
+
+    SAME_BITS = "same bits"
+    WITHIN_ROUNDING = "within the model's own rounding"
+    NOTHING_COMPARED = "nothing compared"
+    DIFFERENT = "different"
+
+
+@dataclass(frozen=True)
+class Versions:
+    """One tensor as two models compute it, as they are and in float64."""
+
+    original: torch.Tensor
+    transformed: torch.Tensor
+    exact_original: torch.Tensor
+    exact_transformed: torch.Tensor
+    rounded_anew: Sequence[torch.Tensor] = ()
+    """The transformed one in float64 with its new values rounded anew, as often as that was tried."""
+    replaced_anew: Sequence[torch.Tensor] = ()
+    """The original in float64 with the vectors rounded anew that the transformed one does not have."""
+    moved: Sequence[torch.Tensor] = ()
+    """How far the float64 runs move if what float64 does not make exact is rounded once more."""
+    decided: torch.Tensor | None = None
+    """What the original's own decisions (comparisons, choices) add to its float64 run."""
+    decided_transformed: torch.Tensor | None = None
+    """What those of the transformed one add to its own."""
+    decisions_unknown: bool = False
+    """Whether there are other decisions that float64 runs could not take."""
+
+
+@dataclass(frozen=True)
+class Errors:
+    """Root mean squares over the elements of a tensor, relative to the float64 run of the original.
+
+    An element's error is divided by its magnitude, or by the median magnitude where that is larger: neither
+    a few huge elements (massive activations) nor those near zero decide alone. Elements that are exact in
+    all runs (masks, padding, zeros after a ReLU) tell nothing and are left out. Where rounding leads to
+    another comparison or choice now and then, ``own`` and ``transformed`` are what is left when the float64
+    run has decided alike; if it could not, the quarter with the largest errors does not count in them.
+    """
+
+    own: float
+    """Of the original."""
+    transformed: float
+    """Of the transformed."""
+    function: float
+    """Of the transformed when it runs in float64 as well: what is left is no rounding of activations."""
+    new_values: float
+    """What rounding new weights and constants once explains of ``function``."""
+    replaced: float
+    """What rounding the vectors once explains that these were computed from."""
+    last_rounding: float
+    """What rounding a result once to its dtype costs: the least error that can be asked for."""
+    float64: float
+    """Of the float64 runs themselves: of models in float64, and of nodes that have none."""
+
+    @classmethod
+    def of(cls, versions: Versions) -> "Errors":
+        """Measure them."""
+        a, b, exact, other = map(
+            _wide,
+            (
+                versions.original,
+                versions.transformed,
+                versions.exact_original,
+                versions.exact_transformed,
+            ),
+        )
+        finite = a.isfinite() & b.isfinite() & exact.isfinite()
+        a, b = a - _effect(versions.decided), b - _effect(versions.decided_transformed)
+        compared = finite & ~((a == exact) & (b == exact) & (other == exact))
+        exact = exact[compared]
+        scale = exact.abs().clamp(min=_median_magnitude(exact))
+
+        def error(x: torch.Tensor) -> float:
+            return _root_mean_square((x[compared] - exact) / scale)
+
+        def rounding_error(x: torch.Tensor) -> float:
+            errors = ((x[compared] - exact) / scale).abs()
+            if versions.decisions_unknown:
+                errors = errors.sort().values[: math.ceil((1 - OTHER_CHOICES) * errors.numel())]
+            return _root_mean_square(errors)
+
+        new = [error(_wide(x) - other + _wide(versions.exact_original)) for x in versions.rounded_anew]
+        replaced = [error(_wide(x)) for x in versions.replaced_anew]
+        return cls(
+            own=rounding_error(a),
+            transformed=rounding_error(b),
+            function=error(other),
+            new_values=_root_mean_square(torch.tensor(new)),
+            replaced=_root_mean_square(torch.tensor(replaced)),
+            last_rounding=_rounding_error(versions.original.dtype) * _root_mean_square(exact / scale),
+            float64=math.hypot(*(error(_wide(x) + _wide(versions.exact_original)) for x in versions.moved)),
+        )
+
+    @property
+    def usual(self) -> float:
+        """The original's own error, or that of one last rounding where it happens to be smaller."""
+        return math.hypot(max(self.own, self.last_rounding), self.float64)
+
+    @property
+    def ratio(self) -> float:
+        """How much larger the transformed one's error is than the original's."""
+        return self.transformed / self.usual if self.usual else math.nan
+
+    @property
+    def same_function(self) -> bool:
+        """Whether the two compute the same, rounding apart."""
+        return self.new_values_are_rounded_well or self.new_values_are_rounded_often
+
+    @property
+    def new_values_are_rounded_well(self) -> bool:
+        """Whether rounding new values about once explains how far the two are apart."""
+        explained = max(NEGLIGIBLE * self.usual, WORSE * self.float64, ROUNDINGS * self.new_values)
+        return self.function <= explained
+
+    @property
+    def new_values_are_rounded_often(self) -> bool:
+        """Whether rounding each step of their computation explains it."""
+        explained = ROUNDINGS_OF_VECTORS * math.hypot(self.new_values, self.replaced)
+        return self.new_values > 0 and self.replaced > 0 and self.function <= explained
+
+    def rounds_well(self, elements: int) -> bool:
+        """Tell whether the transformed one's error is of the size of the original's.
+
+        The ratio of two equally large errors of few elements scatters (Fisher's z: its logarithm has the
+        standard deviation ``1 / sqrt(elements)``), so few elements are allowed four of these more.
+        """
+        limit = WORSE * math.exp(4 / math.sqrt(max(elements, 1)))
+        return self.transformed <= limit * math.hypot(self.usual, self.new_values)
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """What was found of one tensor, with the reason."""
+
+    status: Status
+    reason: str
+    elements: int
+    errors: Errors | None = None
+    """Where it took a float64 run to tell."""
+    compared: int = 0
+    """How many elements are numbers in both; NaN and infinities say nothing."""
+
+
+def judged_by_bits(original: torch.Tensor | None, transformed: torch.Tensor | None) -> Judgement | None:
+    """Return what can be said of two tensors without a float64 run, or ``None`` if it takes one."""
+    if original is None or transformed is None:
+        present = transformed if original is None else original
+        which = "transformed" if original is None else "original"
+        return Judgement(
+            Status.DIFFERENT, f"only the {which} has it", 0 if present is None else present.numel()
+        )
+    a, b = original.detach(), transformed.detach().to(original.device)
+    elements = a.numel()
+    if a.shape != b.shape:
+        reason = f"the shapes differ: {tuple(a.shape)} and {tuple(b.shape)}"
+        return Judgement(Status.DIFFERENT, reason, elements)
+    if a.dtype != b.dtype:
+        return Judgement(
+            Status.DIFFERENT, f"the dtypes differ: {dtype_name(a.dtype)} and {dtype_name(b.dtype)}", elements
+        )
+    compared = compared_elements(a, b)
+    if same_bits(a, b):
+        if not compared:
+            return _nothing_compared(elements)
+        reason = f"every bit is the same{_left_aside(elements, compared)}{_constant(a)}"
+        return Judgement(Status.SAME_BITS, reason, elements, compared=compared)
+    if not (a.is_floating_point() or a.is_complex()):
+        unequal = int((a != b).sum())
+        return Judgement(
+            Status.DIFFERENT,
+            f"{unequal} of {elements} {dtype_name(a.dtype)} elements differ",
+            elements,
+            compared=compared,
+        )
+    x, y = _wide(a), _wide(b)
+    other_kind = (x.isfinite() != y.isfinite()) | (~x.isfinite() & (x != y) & ~(x.isnan() & y.isnan()))
+    if unequal := int(other_kind.sum()):
+        reason = f"{unequal} of {x.numel()} numbers are NaN or infinite in one of the two only"
+        return Judgement(Status.DIFFERENT, reason, elements, compared=compared)
+    return None if compared else _nothing_compared(elements)
+
+
+def compared_elements(a: torch.Tensor, b: torch.Tensor) -> int:
+    """Return how many elements are numbers in both of two tensors of the same shape and dtype."""
+    if not (a.is_floating_point() or a.is_complex()):
+        return a.numel()
+    return int((_finite(a) & _finite(b)).sum())
+
+
+def _finite(tensor: torch.Tensor) -> torch.Tensor:
+    dense = tensor.detach() if tensor.layout is torch.strided else tensor.detach().to_dense()
+    try:
+        return dense.isfinite()
+    except RuntimeError:  # dtypes of eight bits
+        return dense.to(torch.float32).isfinite()
+
+
+def _nothing_compared(elements: int) -> Judgement:
+    reason = f"all {elements} elements are NaN or infinite in both" if elements else "it has no elements"
+    return Judgement(Status.NOTHING_COMPARED, reason, elements)
+
+
+def _left_aside(elements: int, compared: int) -> str:
+    """Tell how many elements were not compared, if there are any."""
+    rest = elements - compared
+    return f"; {rest} of {elements} elements are NaN or infinite in both" if rest else ""
+
+
+def _constant(tensor: torch.Tensor) -> str:
+    """Tell that all elements are the same number, which says little of what computed them."""
+    if tensor.numel() < 2 or tensor.layout is not torch.strided or tensor.is_quantized:
+        return ""
+    first = tensor.flatten()[0]
+    return f"; all elements are {first.item():.6g}" if bool((tensor == first).all()) else ""
+
+
+def judged(versions: Versions) -> Judgement:
+    """Judge a tensor that :func:`judged_by_bits` has nothing to say of.
+
+    Two questions are asked, in this order. Do the two compute the same function: in float64, are they as
+    close as the rounding of new values explains? And does the transformed one round about as well as the
+    original?
+    """
+    errors, elements = Errors.of(versions), versions.original.numel()
+    compared = compared_elements(versions.original, versions.transformed)
+    if not versions.exact_original.isfinite().any():
+        reason = "the float64 run of the original has no finite element to compare with"
+        return Judgement(Status.NOTHING_COMPARED, reason, elements)
+    rest = _left_aside(elements, compared)
+    if not errors.same_function:
+        explained = (
+            f"{errors.function / errors.new_values:.3g} times what rounding its new values explains"
+            if errors.new_values
+            else "and it has no new values whose rounding could explain that"
+        )
+        reason = f"it computes something else: {errors.function:.2g} (relative) away in float64, {explained}"
+        return Judgement(Status.DIFFERENT, reason + rest, elements, errors, compared)
+    if not errors.rounds_well(elements):
+        reason = (
+            f"it computes the same, but rounds worse: its error is {errors.transformed:.2g} (relative), "
+            f"{errors.ratio:.3g} times the original's"
+        )
+        return Judgement(Status.DIFFERENT, reason + rest, elements, errors, compared)
+    reason = f"its error is {errors.transformed:.2g} (relative), the original's own {errors.own:.2g}"
+    if not errors.new_values_are_rounded_well:
+        times = f"{errors.function / errors.new_values:.3g} times as much as rounding them once does"
+        shown = "the output does not show it" if errors.ratio < SHOWN else "the output shows it"
+        reason = f"its new values are rounded worse ({times}); {shown}: {reason}"
+    return Judgement(Status.WITHIN_ROUNDING, reason + rest, elements, errors, compared)
+
+
+def _effect(difference: torch.Tensor | None) -> torch.Tensor:
+    """Return what other decisions have added to a tensor, where that is a number."""
+    if difference is None:
+        return torch.zeros((), dtype=torch.float64)
+    effect = _wide(difference)
+    return torch.where(effect.isfinite(), effect, 0.0)
+
+
+def _wide(tensor: torch.Tensor) -> torch.Tensor:
+    """Return the real numbers of a tensor in float64, in one dimension."""
+    real = torch.view_as_real(tensor.resolve_conj()) if tensor.is_complex() else tensor
+    return real.detach().to("cpu", torch.float64).flatten()
+
+
+def _median_magnitude(values: torch.Tensor) -> torch.Tensor:
+    """Return the median magnitude of what is not zero, of a sample if there are very many."""
+    sample = values[:: max(1, values.numel() // _SAMPLES)].abs()
+    sample = sample[sample > 0]
+    return sample.median() if sample.numel() else torch.ones((), dtype=torch.float64)
+
+
+def _root_mean_square(values: torch.Tensor) -> float:
+    return float(values.double().square().mean().sqrt()) if values.numel() else 0.0
+
+
+def _rounding_error(dtype: torch.dtype) -> float:
+    """Return the root mean square error of rounding to a dtype, relative to the value (at most).
+
+    An error that is uniform within half a unit in the last place has the standard deviation of the unit
+    divided by the root of 12.
+    """
+    return torch.finfo(dtype).eps / math.sqrt(12)

@@ -1,0 +1,137 @@
+"""Running a graph as it is, node by node, to learn what a float64 run cannot tell."""
+
+from collections.abc import Callable
+from functools import cached_property
+from typing import Any, TypeAlias, cast
+
+import torch
+from torch.fx import GraphModule, Interpreter, Node
+
+from fxlab.interrupts import RestoringStack
+from fxlab.models.model_state import state_kept
+from fxlab.models.running import Inputs, generators_kept, gradients_for, placeholder_values, seed_generators
+from fxlab.validation.verdicts.decisions import DecisionMode, Decisions
+from fxlab.values.nested import Path, map_tensors, parted, put_together, tensors_inside
+
+Dtypes: TypeAlias = dict[Path, torch.dtype]
+"""The dtypes of the tensors inside a value."""
+
+
+class OwnRun:
+    """What a graph does in its own dtypes, found out in one run when it is first asked for."""
+
+    def __init__(self, graph_module: GraphModule, inputs: Inputs) -> None:
+        self._graph_module, self._inputs = graph_module, inputs
+
+    def dtypes(self, node: Node) -> Dtypes:
+        """Return the dtypes of the tensors that a node makes."""
+        return self._noted.dtypes[node]
+
+    @property
+    def decisions(self) -> Decisions:
+        """What its operators make of comparing floating-point numbers."""
+        return self._noted.decisions
+
+    @cached_property
+    def _noted(self) -> "OwnInterpreter":
+        interpreter = OwnInterpreter(self._graph_module)
+        arguments = placeholder_values(self._graph_module, self._inputs)
+        kept = generators_kept(), state_kept(self._graph_module)
+        with RestoringStack(gradients_for(self._graph_module), *kept):
+            seed_generators(0)
+            interpreter.run(*arguments)
+        return interpreter
+
+
+class OwnInterpreter(Interpreter):
+    """Runs the nodes of a graph as they are, and notes dtypes and decisions."""
+
+    def __init__(self, graph_module: GraphModule) -> None:
+        super().__init__(graph_module)
+        self.extra_traceback = False
+        self.dtypes: dict[Node, Dtypes] = {}
+        self.decisions = Decisions()
+
+    def run_node(self, n: Node) -> Any:
+        """Run one node, on what is in ``env``."""
+        self.decisions.begin(n)
+        with DecisionMode(self.decisions):
+            result = super().run_node(n)
+        self.dtypes[n] = dtypes_of(result)
+        return result
+
+
+class OtherTensors(Interpreter):
+    """Runs nodes on other tensors in place of those that the module holds, into which nothing is written."""
+
+    def value(self, tensor: torch.Tensor) -> torch.Tensor:
+        """Return what is taken for a parameter, buffer or constant."""
+        raise NotImplementedError
+
+    def call_module(self, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Call a module on other tensors."""
+        module = cast(torch.nn.Module, self.fetch_attr(target))
+        tensors = [*module.named_parameters(), *module.named_buffers()]
+        values = {name: self.value(tensor) for name, tensor in tensors}
+        return torch.func.functional_call(module, values, args, kwargs)
+
+    def get_attr(self, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Return an attribute, another one if it is a tensor."""
+        value = self.fetch_attr(target)
+        return self.value(value) if isinstance(value, torch.Tensor) else value
+
+
+class OwnNode(OtherTensors, OwnInterpreter):
+    """Runs single nodes as they are, on other tensors in place of those that the module holds.
+
+    Parameters
+    ----------
+    graph_module
+        The module.
+    value
+        What is taken for a parameter, buffer or constant.
+    """
+
+    def __init__(self, graph_module: GraphModule, value: Callable[[torch.Tensor], torch.Tensor]) -> None:
+        super().__init__(graph_module)
+        self._value = value
+
+    def value(self, tensor: torch.Tensor) -> torch.Tensor:
+        """Return what was asked to be taken for a tensor."""
+        return self._value(tensor)
+
+
+class Narrowed:
+    """Values in the dtypes that they have where a graph runs as it is, and what they were made of."""
+
+    def __init__(self) -> None:
+        self._pairs: list[tuple[torch.Tensor, torch.Tensor, int]] = []
+
+    def narrow(self, value: Any, dtypes: Dtypes) -> Any:
+        """Return a value rounded to these dtypes."""
+
+        def change(path: Path, tensor: torch.Tensor) -> torch.Tensor:
+            return self.to(tensor, dtypes.get(path, tensor.dtype))
+
+        return put_together(map_tensors(change, parted(value)))
+
+    def to(self, tensor: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+        """Return a tensor rounded to a dtype."""
+        narrow = tensor.to(dtype, copy=True)
+        self._pairs.append((narrow, tensor, narrow._version))
+        return narrow
+
+    def write_back(self) -> None:
+        """Write into the wide tensors what was written into the narrow ones."""
+        for narrow, wide, version in self._pairs:
+            if narrow._version != version:
+                wide.copy_(narrow)
+
+    def widened(self, tensor: torch.Tensor) -> torch.Tensor | None:
+        """Return the wide tensor that a narrow one was made of."""
+        return next((wide for narrow, wide, _ in self._pairs if narrow is tensor), None)
+
+
+def dtypes_of(value: Any) -> Dtypes:
+    """Return the dtypes of the tensors inside a value."""
+    return {path: tensor.dtype for path, tensor in tensors_inside(parted(value))}

@@ -1,0 +1,167 @@
+"""Everything that a comparison asks of one graph on one input: as it is and in float64, each run once."""
+
+from collections import Counter
+from collections.abc import Callable, Mapping
+from functools import cached_property
+from typing import Any, TypeVar
+
+import torch
+from torch.fx import GraphModule
+
+from fxlab.models.running import Inputs
+from fxlab.validation.outputs.computed_tensors import Observed, observed
+from fxlab.validation.verdicts.decisions import Decisions
+from fxlab.validation.verdicts.float64_run import (
+    DrawsRandomNumbersError,
+    Float64Result,
+    Widen,
+    run_in_float64,
+)
+from fxlab.validation.verdicts.gradients import gradients_in_float64, gradients_of
+from fxlab.validation.verdicts.own_run import OwnRun
+from fxlab.values.tensors import tensors_by_path
+
+T = TypeVar("T")
+
+
+class Runs:
+    """The runs of a graph.
+
+    Parameters
+    ----------
+    graph_module
+        The graph.
+    name
+        What it is called in errors: ``original`` or ``transformed``.
+    inputs
+        What it is called with.
+    parameters
+        Names of the parameters whose gradients are asked for, with those of inputs, and what they are called
+        in the result. Left out, no gradients are.
+    """
+
+    def __init__(
+        self,
+        graph_module: GraphModule,
+        name: str,
+        inputs: Inputs,
+        parameters: Mapping[str, str] | None = None,
+    ) -> None:
+        self.graph_module, self._name, self._inputs = graph_module, name, inputs
+        self._parameters = parameters
+        self._own = OwnRun(graph_module, inputs)
+        self._decisions = Decisions()
+
+    @cached_property
+    def observed(self) -> Observed:
+        """What it computes as it is, and what it writes."""
+        return observed(self.graph_module, self._name, self._inputs)
+
+    @property
+    def has_gradients(self) -> bool:
+        """Whether gradients are asked for."""
+        return self._parameters is not None
+
+    @cached_property
+    def gradients(self) -> dict[str, torch.Tensor]:
+        """Its gradients as it is, if they are asked for."""
+        if self._parameters is None:
+            return {}
+        try:
+            return gradients_of(self.graph_module, self._inputs, self._parameters)
+        except Exception as error:  # whatever a backward pass raises
+            raise ValueError(f"{self._name}: its gradients cannot be computed: {error}") from error
+
+    @property
+    def exact(self) -> dict[str, torch.Tensor]:
+        """What it computes and writes in float64, and the gradients that are asked for.
+
+        With its own decisions, if the shapes of outputs depend on them.
+        """
+        return self._with_own_decisions[0] if self._decisions_shape_outputs else self._exact
+
+    @property
+    def in_own_dtype(self) -> tuple[str, ...]:
+        """The nodes that have no float64."""
+        return self._in_float64.in_own_dtype
+
+    @property
+    def targets_in_own_dtype(self) -> Counter[str]:
+        """What these nodes call, and how often."""
+        called = set(self.in_own_dtype)
+        return Counter(str(node.target) for node in self.graph_module.graph.nodes if node.name in called)
+
+    @cached_property
+    def moved_by_decisions(self) -> dict[str, torch.Tensor]:
+        """How far its own decisions move what it computes in float64, where they are other ones."""
+        exact, with_own = self.exact, self._with_own_decisions[0]
+        return {
+            path: torch.where(with_own[path] == tensor, 0.0, with_own[path] - tensor)
+            for path, tensor in exact.items()
+            if with_own is not exact and (tensor.is_floating_point() or tensor.is_complex())
+        }
+
+    @property
+    def decides_otherwise(self) -> int:
+        """How many of its decisions are others than those of float64 in the same place."""
+        return self._with_own_decisions[1].otherwise
+
+    @property
+    def has_unknown_decisions(self) -> bool:
+        """Whether a float64 run could not take all decisions of its own."""
+        return bool(self._with_own_decisions[1].not_given)
+
+    def exact_with(self, widen: Widen | None = None, move: Widen | None = None) -> dict[str, torch.Tensor]:
+        """Return what it computes in float64 with other values."""
+        given = self._own.decisions if self._decisions_shape_outputs else None
+        return self._tensors(given=given, widen=widen, move=move)
+
+    @cached_property
+    def _in_float64(self) -> Float64Result:
+        return self._run(decisions=self._decisions)
+
+    @cached_property
+    def _exact(self) -> dict[str, torch.Tensor]:
+        result = self._in_float64
+        return tensors_by_path(result.output) | result.written | self._gradients()
+
+    @cached_property
+    def _decisions_shape_outputs(self) -> bool:
+        return any(
+            path not in self._exact or self._exact[path].shape != tensor.shape
+            for path, tensor in self.observed.returned.items()
+        )
+
+    @cached_property
+    def _with_own_decisions(self) -> tuple[dict[str, torch.Tensor], Decisions]:
+        """Return what it computes in float64 with its own decisions, and those that it took."""
+        exact = self._exact
+        if not self._decisions.taken or not self._own.decisions.differ_from(self._decisions):
+            return exact, Decisions()
+        decisions = Decisions(given=self._own.decisions)
+        return self._tensors(decisions, given=self._own.decisions), decisions
+
+    def _tensors(
+        self, decisions: Decisions | None = None, *, given: Decisions | None = None, **options: Any
+    ) -> dict[str, torch.Tensor]:
+        result = self._run(decisions=decisions or Decisions(given=given), **options)
+        return tensors_by_path(result.output) | result.written | self._gradients(given=given, **options)
+
+    def _run(self, **options: Any) -> Float64Result:
+        written = self.observed.written
+        return self._named(run_in_float64, own=self._own, written=written, **options)
+
+    def _gradients(self, *, given: Decisions | None = None, **options: Any) -> dict[str, torch.Tensor]:
+        if self._parameters is None:
+            return {}
+        options |= {"parameters": self._parameters, "decisions": Decisions(given=given)}
+        return self._named(gradients_in_float64, own=self._own, **options)
+
+    def _named(self, run: Callable[..., T], **options: Any) -> T:
+        try:
+            return run(self.graph_module, self._inputs, **options)
+        except DrawsRandomNumbersError as error:
+            error.args = (f"{self._name}: {error}",)
+            raise
+        except ValueError as error:
+            raise ValueError(f"{self._name}: {error}") from error

@@ -1,0 +1,204 @@
+"""What can be added to the stack of a session from its screen: transformations, and their arguments as text.
+
+There are those that :func:`fxlab.transformations.offered` returns, the classes that a person or another
+package has defined, and what a notebook has made of them.
+"""
+
+from __future__ import annotations
+
+import ast
+import copy
+import functools
+import inspect
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from fxlab.transformations import Transformation, offered
+from fxlab.view_model.pass_state import describe_error, description_of, readable_name
+from fxlab.view_model.wire import clip
+
+if TYPE_CHECKING:
+    from fxlab.session import Session
+
+_NOTEBOOK = "__main__"
+_OWN = "limited_to"
+"""An argument of all rewrite passes, which a session gives."""
+
+
+@dataclass(frozen=True)
+class Offer:
+    """A transformation that can be added.
+
+    Parameters
+    ----------
+    key
+        What the page calls it.
+    title, description
+        What people read.
+    make
+        A class that makes it of its arguments, or a function without any.
+    parameters
+        What arguments there are.
+    """
+
+    key: str
+    title: str
+    description: str
+    make: Callable[..., Transformation]
+    parameters: tuple[inspect.Parameter, ...] = ()
+
+    def state(self) -> dict[str, Any]:
+        """Describe it for the page."""
+        return {
+            "key": self.key,
+            "title": self.title,
+            "description": self.description,
+            "parameters": [_described(parameter) for parameter in self.parameters],
+        }
+
+    def made(self, texts: Mapping[str, str]) -> Transformation:
+        """Make the transformation of arguments that a person has typed.
+
+        Raises
+        ------
+        ValueError
+            If an argument is unknown or missing, or no literal of Python, or the class raises.
+        """
+        known = {parameter.name: parameter for parameter in self.parameters}
+        for name in texts:
+            if name not in known:
+                raise ValueError(
+                    f"{self.title} has no argument {name!r}; it has: {', '.join(known) or 'none'}."
+                )
+        given = {}
+        for name, parameter in known.items():
+            text = texts.get(name, "").strip()
+            if text:
+                given[name] = _value(text, parameter)
+            elif parameter.default is parameter.empty:
+                raise ValueError(f"{name}: {self.title} needs a value for it.")
+        try:
+            return self.make(**given)
+        except Exception as error:
+            raise ValueError(f"{self.title} could not be made: {describe_error(error)}") from error
+
+
+def offers(session: Session) -> list[Offer]:
+    """Return what a session could offer besides what it does, people's own before fxlab's.
+
+    Parameters
+    ----------
+    session
+        The session. What it offers already is left out, unless it can be made with other arguments.
+    """
+    taken = {p.signature for p in session.passes}
+    found = {offer.key: offer for offer in (*_own_classes(taken), *_instances(taken))}
+    return sorted(found.values(), key=lambda offer: (offer.key.startswith("fxlab."), offer.title.lower()))
+
+
+def add(session: Session, key: str, texts: Mapping[str, str]) -> Transformation:
+    """Add what a person has chosen to a session; one whose name is taken gets a number.
+
+    Raises
+    ------
+    ValueError
+        If there is no such transformation, an argument is wrong, or the session offers it already.
+    """
+    chosen = next((offer for offer in offers(session) if offer.key == key), None)
+    if chosen is None:
+        raise ValueError(f"There is no transformation {clip(key, 200)!r} to add.")
+    made, names = chosen.made(texts), {p.name for p in session.passes}
+    if made.name in names and made.signature not in {p.signature for p in session.passes}:
+        free = next(name for n in range(2, len(names) + 3) if (name := f"{made.name}-{n}") not in names)
+        made = made.named(free)
+    session.add(made)
+    return made
+
+
+def _instances(taken: set[str]) -> Iterator[Offer]:
+    """Yield what is offered by default, and what a notebook holds in variables."""
+    made = [(f"{type(p).__module__}.{p.name}", readable_name(p), p) for p in offered()]
+    for variable, value in list(vars(sys.modules[_NOTEBOOK]).items()):
+        if isinstance(value, Transformation) and not variable.startswith("_"):
+            title = f"{readable_name(value)} ({clip(variable, 60)})"
+            made.append((f"{_NOTEBOOK}:{variable}", title, value))
+    for key, title, p in made:
+        if p.signature not in taken:
+            yield Offer(key, title, description_of(p), functools.partial(copy.copy, p))
+
+
+def _own_classes(taken: set[str]) -> Iterator[Offer]:
+    """Yield the classes of others that can still be imported; those of a notebook as they are now."""
+    for cls in _subclasses(Transformation):
+        path = f"{cls.__module__}.{cls.__qualname__}"
+        if cls.__module__.partition(".")[0] == "fxlab" or cls.__name__.startswith("_") or not _is_found(cls):
+            continue
+        if inspect.isabstract(cls) or cls.transform is Transformation.transform:
+            continue
+        parameters = tuple(p for p in inspect.signature(cls).parameters.values() if _can_be_typed(p))
+        if not parameters and _signature_of(cls) in taken:
+            continue
+        yield Offer(path, cls.__name__, description_of(cls), cls, parameters)
+
+
+def _subclasses(cls: type[Any]) -> Iterator[type[Any]]:
+    for subclass in cls.__subclasses__():
+        yield subclass
+        yield from _subclasses(subclass)
+
+
+def _is_found(cls: type[Any]) -> bool:
+    """Whether a class is what its name stands for: a cell that is run again defines another."""
+    return getattr(sys.modules.get(cls.__module__), cls.__qualname__, None) is cls
+
+
+def _signature_of(cls: Callable[[], Transformation]) -> str | None:
+    try:
+        return cls().signature
+    except Exception:
+        return None
+
+
+def _can_be_typed(parameter: inspect.Parameter) -> bool:
+    if parameter.name == _OWN or parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
+        return False
+    if parameter.default is parameter.empty or isinstance(parameter.default, str):
+        return True
+    try:
+        return bool(_value(_text(parameter.default), parameter) == parameter.default)
+    except Exception:
+        return False
+
+
+def _described(parameter: inspect.Parameter) -> dict[str, Any]:
+    required = parameter.default is parameter.empty
+    return {
+        "name": clip(parameter.name, 80),
+        "required": required,
+        "default": "" if required else clip(_text(parameter.default), 200),
+        "isBool": isinstance(parameter.default, bool) or parameter.annotation in (bool, "bool"),
+    }
+
+
+def _text(value: object) -> str:
+    return value if isinstance(value, str) else str(value) if isinstance(value, torch.dtype) else repr(value)
+
+
+def _value(text: str, parameter: inspect.Parameter) -> Any:
+    """Read an argument; nothing that is typed is run."""
+    if isinstance(parameter.default, str) or parameter.annotation in (str, "str"):
+        return text
+    dtype = getattr(torch, text.removeprefix("torch."), None)
+    if isinstance(dtype, torch.dtype):
+        return dtype
+    try:
+        return ast.literal_eval(text)
+    except Exception:
+        raise ValueError(
+            f"{parameter.name}: expected a literal of Python, such as 3, 0.5, True, 'text' or [1, 2], "
+            f"or a dtype, got {clip(text, 80)!r}."
+        ) from None

@@ -1,0 +1,181 @@
+"""The passes of a session as cards: what each does, would change, and must leave alone, and why."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import pandas as pd
+from torch import fx
+
+from fxlab.transformations import RewritePass, Transformation
+from fxlab.transformations.candidate_filter import LEFT_OUT
+from fxlab.transformations.signature import arguments_of
+from fxlab.view_model.wire import clip
+
+if TYPE_CHECKING:
+    from fxlab.session import Session
+
+MOST_NODES = 200
+"""Names of candidates listed for one reason."""
+MOST_ARGUMENTS = 20
+
+
+def pass_states(
+    session: Session, explained: dict[str, pd.DataFrame | str], marks: Mapping[str, Sequence[str]]
+) -> list[dict[str, Any]]:
+    """Describe every pass that a session offers, in the order of its stack.
+
+    Parameters
+    ----------
+    session
+        The session.
+    explained
+        Signature of a pass -> its ``explain`` frame, or words why there is none.
+    marks
+        Node name -> signatures of the passes that changed the node.
+    """
+    changed = Counter(signature for signatures in marks.values() for signature in signatures)
+    return [_pass_state(session, p, explained.get(p.signature), changed[p.signature]) for p in session.passes]
+
+
+def explain_all(session: Session) -> dict[str, pd.DataFrame | str]:
+    """Return what every pass says of its candidates; a pass that fails to say so is quoted."""
+    explained: dict[str, pd.DataFrame | str] = {}
+    for p in session.passes:
+        try:
+            explained[p.signature] = _checked(session.explain(p))
+        except Exception as error:
+            explained[p.signature] = f"Its candidates are unknown: {describe_error(error)}"
+    return explained
+
+
+def _checked(frame: object) -> pd.DataFrame:
+    """Return a frame of candidates; a pass may be anybody's."""
+    columns = ["node", "matched", "reason"]
+    if not isinstance(frame, pd.DataFrame) or not {*columns} <= {*frame.columns}:
+        came = list(frame.columns) if isinstance(frame, pd.DataFrame) else type(frame).__name__
+        raise TypeError(f"explain should return a DataFrame with the columns {columns}, but returned {came}.")
+    return frame
+
+
+def matched_nodes(explained: dict[str, pd.DataFrame | str]) -> dict[str, list[str]]:
+    """Return, by signature, the names of the nodes that each pass would change."""
+    return {
+        signature: [str(name) for name in frame.loc[frame["matched"].astype(bool), "node"]]
+        for signature, frame in explained.items()
+        if isinstance(frame, pd.DataFrame) and len(frame)
+    }
+
+
+def describe_error(error: BaseException) -> str:
+    """Return an error in words: its message, or its type where it has none."""
+    try:
+        words = str(error).strip()
+    except Exception:
+        words = ""
+    return clip(words or type(error).__name__, 4_000)
+
+
+def readable_name(p: Transformation) -> str:
+    """Return a pass's name as people write it: ``merge-linears`` becomes ``Merge linears``."""
+    words = str(p.name).replace("-", " ").replace("_", " ").strip()
+    return clip(words[:1].upper() + words[1:], 80)
+
+
+def _pass_state(
+    session: Session, p: Transformation, explained: pd.DataFrame | str | None, changed: int
+) -> dict[str, Any]:
+    frame = explained if isinstance(explained, pd.DataFrame) else None
+    matched = refused = None
+    left_out: set[str] = set()
+    groups: list[dict[str, Any]] = []
+    if frame is not None and type(p).explain is not Transformation.explain:
+        matched = refused = 0
+    if frame is not None and len(frame):
+        flags = frame["matched"].astype(bool)
+        left_out = left_out_nodes(session, p, frame)
+        flags_left_out = frame["node"].isin(left_out)
+        kinds = {"matched": flags, "left out": flags_left_out, "refused": ~flags & ~flags_left_out}
+        matched, refused = int(flags.sum()), int(kinds["refused"].sum())
+        groups = [group for kind, rows in kinds.items() for group in _by_reason(frame[rows], kind)]
+    return {
+        "key": clip(str(p.name)),
+        "signature": p.signature,
+        "name": readable_name(p),
+        "className": type(p).__name__,
+        "description": description_of(p),
+        "arguments": _arguments(p),
+        "preserves": bool(p.preserves_computation),
+        "on": session.is_on(p),
+        "changed": changed,
+        "canBeLimited": isinstance(p, RewritePass),
+        "rewrites": len(p.rewrites(session.graph_module)) if isinstance(p, RewritePass) else None,
+        "leftOut": sum(not left_out.isdisjoint(candidate) for candidate in session.left_out(p)),
+        "matched": matched,
+        "refused": refused,
+        "reasons": groups,
+        "note": explained if isinstance(explained, str) else "",
+    }
+
+
+def left_out_nodes(session: Session, p: Transformation, frame: pd.DataFrame) -> set[str]:
+    """Return the candidates, of those that a pass explains, that the session makes it leave out."""
+    names = {node for candidate in session.left_out(p) for node in candidate}
+    rows = frame[frame["node"].isin(names) & ~frame["matched"].astype(bool) & (frame["reason"] == LEFT_OUT)]
+    return set(rows["node"])
+
+
+def rewrites_of_node(
+    session: Session, node: fx.Node, explained: Mapping[str, pd.DataFrame | str]
+) -> list[dict[str, Any]]:
+    """Return the passes whose rewrite of a node can be taken back, or applied again."""
+    found = []
+    for p in session.passes:
+        frame = explained.get(p.signature)
+        # A node of a preview is marked by a pass that is off.
+        if isinstance(p, RewritePass) and session.is_on(p) and p.transformed(node):
+            count = sum(node.name in record.marked for record in p.rewrites(session.graph_module))
+            found.append({"signature": p.signature, "count": count, "isLeftOut": False})
+        elif isinstance(frame, pd.DataFrame) and node.name in left_out_nodes(session, p, frame):
+            found.append({"signature": p.signature, "count": 1, "isLeftOut": True})
+    return found
+
+
+def _by_reason(frame: pd.DataFrame, kind: str) -> list[dict[str, Any]]:
+    reasons = frame["reason"].astype(str)
+    return [
+        {
+            "reason": clip(reason, 300),
+            "kind": kind,
+            "count": int(count),
+            "nodes": [clip(str(name)) for name in frame.loc[reasons == reason, "node"].head(MOST_NODES)],
+        }
+        for reason, count in reasons.value_counts().items()
+        for reason in [str(reason)]
+    ]
+
+
+def description_of(p: Transformation | type[Transformation]) -> str:
+    """Return the first paragraph of what a transformation says of itself."""
+    words = p.description if isinstance(p.description, str) else ""
+    first_paragraph = words.strip().split("\n\n")[0]
+    # A docstring marks code with two backticks, which mean nothing to who reads a card.
+    return clip(" ".join(first_paragraph.replace("``", "").split()), 300)
+
+
+def _arguments(p: Transformation) -> list[dict[str, str]]:
+    arguments = arguments_of(p).items()
+    public = {name: value for name, value in arguments if not name.startswith("_") and name != "limited_to"}
+    return [
+        {"name": clip(name, 80), "value": clip(_written(value), 120)}
+        for name, value in list(public.items())[:MOST_ARGUMENTS]
+    ]
+
+
+def _written(value: object) -> str:
+    try:
+        return str(value.__qualname__) if callable(value) and hasattr(value, "__qualname__") else repr(value)
+    except Exception:
+        return f"<{type(value).__name__}>"

@@ -1,0 +1,1 @@
+"""Looking for nodes and groups: queries, and the index that answers them."""

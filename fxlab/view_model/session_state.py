@@ -1,0 +1,75 @@
+"""What the tables below the graph say of a session, and the words that go with them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from fxlab.drawing.rendering.describe import counted
+from fxlab.validation import Status
+from fxlab.view_model.graph_view.scene import marks_of
+from fxlab.view_model.pass_state import describe_error, readable_name
+from fxlab.view_model.table_state import output_state, table_state
+from fxlab.view_model.wire import clip
+
+if TYPE_CHECKING:
+    from fxlab.session import Session
+    from fxlab.validation.verdicts.comparison import Verdict
+
+NO_PASS_IS_ON = {"state": "none", "text": "No pass is on: this is the model as traced.", "table": None}
+
+
+def outputs_state(session: Session) -> dict[str, Any]:
+    """Compare the outputs of a session with the original's; what cannot be compared is said in words."""
+    if not session.applied:
+        return NO_PASS_IS_ON
+    try:
+        found = session.known_verdict()
+        shown = output_state(session.outputs(), found)
+        # What bits tell is said by the text already.
+        if found is not None and found.status not in (Status.SAME_BITS, Status.NOTHING_COMPARED):
+            shown["judgement"] = judgement_state(found)
+        return shown
+    except Exception as error:
+        state = "none" if session.inputs is None else "failed"
+        return {"state": state, "text": _why_not_compared(error), "table": None}
+
+
+def changed_nodes_state(session: Session) -> dict[str, Any]:
+    """List the nodes that the passes of a session have changed, and by which of them."""
+    nodes = session.transformed_nodes()
+    names = {p.signature: readable_name(p) for p in session.passes}
+    marks = marks_of(session.graph_module)
+    words = [", ".join(names.get(s, s[:12]) for s in marks.get(str(n), ())) for n in nodes.index]
+    shown = nodes.drop(columns=[n for n in nodes if str(n).endswith("_before") and n != "target_before"])
+    for column in ("before", "target_before"):
+        shown[column] = [", ".join(dict.fromkeys(values)) for values in shown[column]]
+    shown.insert(0, "changed_by", words)
+    return {"table": table_state(shown, "Node"), "text": _words_on(session, len(nodes))}
+
+
+def judgement_state(found: Verdict) -> dict[str, Any]:
+    """Describe a verdict in a line."""
+    words = str(found)
+    return {"agrees": found.agrees, "text": clip(words[:1].upper() + words[1:], 600)}
+
+
+def model_name(session: Session) -> str:
+    """Return the name of the class that a session's model was traced from."""
+    original = session.original
+    name = getattr(original, "_model_class_name", None) or type(original).__name__
+    return str(original.meta.get("class_name", name)) if isinstance(original.meta, dict) else str(name)
+
+
+def _words_on(session: Session, count: int) -> str:
+    if not session.applied:
+        return str(NO_PASS_IS_ON["text"])
+    names = ", ".join(readable_name(p) for p in session.applied)
+    if not count:
+        return f"{names} found nothing to change."
+    return f"{counted(count, 'node')} changed or made by {names}."
+
+
+def _why_not_compared(error: Exception) -> str:
+    # A ValueError of fxlab's own says itself what could not be done.
+    words = describe_error(error)
+    return words if isinstance(error, ValueError) else f"The outputs could not be compared: {words}"

@@ -1,0 +1,138 @@
+"""DataFrames as tables on the screen: columns and rows as data, and one line that says what they mean."""
+
+from __future__ import annotations
+
+from collections.abc import Container
+from typing import Any
+
+import pandas as pd
+
+from fxlab.drawing.rendering.describe import counted
+from fxlab.validation import NodeAtStage, Status, Verdict
+from fxlab.view_model.wire import clip, to_json
+
+MOST_ROWS = 2_000
+"""Rows that are sent; the number of all is sent too."""
+MOST_NAMES = 30
+
+_TITLES = {
+    "shape": "Shape", "dtype": "Dtype", "max_abs_diff": "max |Δ|", "mean_abs_diff": "mean |Δ|",
+    "max_rel_diff": "max relative Δ", "mismatched": "Mismatched", "elements": "Elements",
+    "same_bits": "Same bits", "compared": "Compared", "nan_inf_disagreement": "NaN/inf differ",
+    "note": "Note", "op": "Op", "target": "Target", "module_path": "Module path",
+    "parameters": "Parameters", "inputs": "Inputs",
+    "users": "Users", "changed_by": "Changed by", "max_ulp_diff": "max ULPs",
+    "cosine_similarity": "Cosine", "worst_index": "Worst at",
+    "before": "Stands for", "target_before": "Target before", "pass_": "Pass", "matched": "Matched",
+    "reason": "Reason", "status": "Status", "own_error": "Own error",
+    "transformed_error": "Error", "function_error": "Error in float64",
+    "new_values_error": "Explained by rounding",
+    "accumulated": "Error so far", "introduced": "Introduced here", "max_accumulated": "max |Δ| so far",
+    "max_introduced": "max |Δ| introduced", "original": "Compared with", "change": "Change",
+    "differs": "Differs in", "op_before": "Op before", "inputs_before": "Inputs before", "time": "Time",
+    "share": "Share", "flops": "FLOPs", "bytes_in": "Bytes in", "bytes_out": "Bytes out",
+    "peak_memory": "Peak memory", "ratio": "Ratio", "ratio_low": "From", "ratio_high": "To",
+    "outcome": "Outcome", "nodes": "Nodes", "added": "Added", "removed": "Removed", "changed": "Changed",
+    "rewired": "Rewired",
+}  # fmt: skip
+_KINDS = {
+    "accumulated": "error", "introduced": "error", "time": "seconds", "share": "share", "bytes_in": "bytes",
+    "bytes_out": "bytes", "peak_memory": "bytes", "inputs": "nodes", "users": "nodes",
+    "inputs_before": "nodes", "differs": "nodes", "shape": "shape",
+}  # fmt: skip
+"""How columns are written that are not told by their values."""
+_ORDER = (
+    "status", "same_bits", "max_abs_diff", "mean_abs_diff", "max_rel_diff", "max_ulp_diff",
+    "cosine_similarity", "worst_index", "mismatched", "elements", "compared", "nan_inf_disagreement", "shape",
+    "dtype", "note",
+)  # fmt: skip
+
+
+def table_state(frame: pd.DataFrame, index_title: str) -> dict[str, Any]:
+    """Describe a table; its first column is the index of the frame.
+
+    Columns of what nodes are at stages are those of the stages from the original on; rows of them lead to the
+    first stage that has the node.
+    """
+    shown = frame.head(MOST_ROWS)
+    columns = [
+        {"name": "index", "title": index_title, "kind": "text"},
+        *({"name": str(n), "title": _TITLES.get(str(n), str(n)), "kind": _kind(frame[n])} for n in frame),
+    ]
+    values = [[_cell(value) for value in shown[name]] for name in shown]
+    rows = [[clip(str(index), 400), *row] for index, *row in zip(shown.index, *values, strict=True)]
+    state = {"columns": columns, "rows": rows, "total": len(frame)}
+    of_stages = [column for column in columns if column["kind"] == "stage"]
+    if not of_stages:
+        return state
+    firsts = (next(i for i, cell in enumerate(row) if cell.change) for row in shown.itertuples(index=False))
+    names = (row[0] for row in rows)
+    return state | {"stages": dict(zip(names, firsts, strict=True)), "leads": "nodes"}
+
+
+def stages_state(frame: pd.DataFrame, index_title: str) -> dict[str, Any]:
+    """Describe a table with a row for each stage from the original on, which leads there."""
+    table = table_state(frame, index_title)
+    stages = {row[0]: number for number, row in enumerate(table["rows"])}
+    return table | {"stages": stages, "leads": "stages"}
+
+
+def output_state(frame: pd.DataFrame, verdict: Verdict | None) -> dict[str, Any]:
+    """Describe a table of output differences, in the words of the verdict as far as there is one."""
+    frame = frame.drop(columns="allclose")
+    if verdict is not None:
+        statuses = {path: str(judgement.status) for path, judgement in verdict.outputs.items()}
+        frame = frame.assign(status=frame.index.map(statuses))
+    order = [name for name in _ORDER if name in frame] + [n for n in frame if n not in _ORDER]
+    if "note" in order and not frame["note"].astype(str).str.strip().any():
+        order.remove("note")
+    return {
+        "state": "ready",
+        "agrees": None if verdict is None else verdict.agrees,
+        "judgement": None,
+        "isSettled": verdict is not None,
+        "text": _words(frame, verdict),
+        "table": table_state(frame[order], "Output"),
+    }
+
+
+def _words(frame: pd.DataFrame, verdict: Verdict | None) -> str:
+    if verdict is not None and verdict.status in (Status.SAME_BITS, Status.NOTHING_COMPARED):
+        words = str(verdict)
+        return clip(f"{words[:1].upper()}{words[1:]}.", 600)
+    different = frame[~frame["same_bits"].astype(bool)]
+    largest = pd.to_numeric(frame["max_abs_diff"], errors="coerce").max()
+    size = f"max |Δ| {largest:.1e}" if pd.notna(largest) else "differences that are no numbers"
+    status = "" if verdict is None else f" ({verdict.status})"
+    return f"Outputs differ in {len(different)} of {counted(len(frame), 'tensor')}: {size}{status}."
+
+
+def measured_state(frame: pd.DataFrame, index_title: str, nodes: Container[str]) -> dict[str, Any]:
+    """Describe a table of which only the rows lead somewhere that are nodes of the graph."""
+    table = table_state(frame, index_title)
+    if "stages" in table:
+        return table
+    return table | {"unlinked": [row[0] for row in table["rows"] if row[0] not in nodes]}
+
+
+def _kind(column: pd.Series[Any]) -> str:
+    if column.name in _KINDS:
+        return _KINDS[str(column.name)]
+    if pd.api.types.is_bool_dtype(column):
+        return "bool"
+    if pd.api.types.is_numeric_dtype(column):
+        return "integer" if pd.api.types.is_integer_dtype(column) else "number"
+    values = column.dropna()
+    if len(values) and isinstance(values.iloc[0], NodeAtStage):
+        return "stage"
+    if len(values) and all(isinstance(value, bool) for value in values):
+        return "bool"
+    return "text"
+
+
+def _cell(value: object) -> Any:
+    if isinstance(value, NodeAtStage):
+        return [value.words, *(clip(name, 400) for name in value.others[:MOST_NAMES])]
+    if isinstance(value, list | tuple) and len(value) > MOST_NAMES and isinstance(value[0], str):
+        return [*(to_json(name) for name in value[:MOST_NAMES]), "…"]
+    return to_json(value)
