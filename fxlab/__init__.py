@@ -35,6 +35,8 @@ if TYPE_CHECKING:
         ReversibleTransformation,
         Transformation,
         compose,
+        from_callable,
+        from_pattern,
     )
     from fxlab.validation import (
         benchmark,
@@ -88,6 +90,8 @@ _HOME = {
     "FuseAttention": "fxlab.transformations",
     "Transformation": "fxlab.transformations",
     "compose": "fxlab.transformations",
+    "from_callable": "fxlab.transformations",
+    "from_pattern": "fxlab.transformations",
     "benchmark": "fxlab.validation",
     "bisect": "fxlab.validation",
     "compare_nodes": "fxlab.validation",
@@ -142,7 +146,9 @@ __all__ = [
     "example_inputs",
     "find_nodes",
     "first_divergence",
+    "from_callable",
     "from_exported",
+    "from_pattern",
     "graph_diff",
     "input_variants",
     "inspect",

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 import fxlab
-from fxlab import MergeLinears, Session, Transformation
+from fxlab import MergeLinears, Session, from_callable, from_pattern
 from fxlab.transformations import ChangeTrueDivToMulByInverse
 
 
@@ -66,9 +66,9 @@ CALLS = [
     ),
     (PASS.get_stale_nodes, {}, {"graph_module": NO_GRAPH}),
     (PASS.named, {}, {"name": [None, 3, [], "", " "]}),
-    (Transformation.from_callable, {}, {"function": [None, 3, "a", OBJECT, PASS, MergeLinears]}),
+    (from_callable, {}, {"function": [None, 3, "a", OBJECT, PASS, MergeLinears]}),
     (
-        Transformation.from_pattern,
+        from_pattern,
         {"pattern": torch.relu, "replacement": torch.sigmoid},
         {"pattern": [None, 3, "a", OBJECT], "replacement": [None, 3, "a", OBJECT]},
     ),
@@ -117,7 +117,7 @@ def broken():
     [
         *(pass_ for pass_ in fxlab.transformations.offered()),
         *(pass_.explain for pass_ in fxlab.transformations.offered()),
-        Transformation.from_callable(lambda graph_module: None, name="nothing"),
+        from_callable(lambda graph_module: None, name="nothing"),
         lambda graph: Session(graph, X),
         lambda graph: fxlab.draw(graph),
         lambda graph: fxlab.verdict(GRAPH, graph, X),

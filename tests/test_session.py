@@ -16,6 +16,7 @@ from fxlab import (
     Session,
     Transformation,
     TransformationError,
+    from_callable,
 )
 from fxlab.validation import Status
 
@@ -669,7 +670,7 @@ def test_running_the_model_in_a_session_is_no_change_of_it():
 
 def test_a_pass_that_writes_in_place_is_not_applied_for_ever():
     session = Session(torch.fx.symbolic_trace(Model().eval()), passes=[HalveWeightsInPlace()])
-    session.add(Transformation.from_callable(HalveWeightsInPlace().transform, name="halve"))
+    session.add(from_callable(HalveWeightsInPlace().transform, name="halve"))
     for pass_ in session.passes:
         session.apply(pass_)
     assert session.graph_module is session.graph_module
@@ -692,7 +693,7 @@ def test_a_pass_that_fails_on_the_changed_original_says_so_until_it_is_switched_
 
     traced = torch.fx.symbolic_trace(Norms().eval())
     traced.scale.fill_(2)
-    session = Session(traced, passes=[Transformation.from_callable(fails_on_ones)])
+    session = Session(traced, passes=[from_callable(fails_on_ones)])
     session.apply("fails-on-ones")
     traced.scale.fill_(1)
     for _ in range(2):

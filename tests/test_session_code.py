@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import fx, nn
 
-from fxlab import ChangeTrueDivToMulByInverse, MergeLinears, Session, Transformation, compose
+from fxlab import ChangeTrueDivToMulByInverse, MergeLinears, Session, Transformation, compose, from_callable
 
 
 class Model(nn.Module):
@@ -65,7 +65,7 @@ def made_again(session: Session) -> Session:
         [compose(MergeLinears(), ChangeTrueDivToMulByInverse(), inplace=True)],
         [Scale((2.0,), torch.bfloat16, note="it's \"quoted\"\n'''")],
         [Scale(factors=(1.0, float(2**70)), operation=operator.add)],
-        [Transformation.from_callable(halve)],
+        [from_callable(halve)],
         [Scale((2.0,)), Scale((3.0,)).named("scale-2"), MergeLinears().named("it's mine")],
         [MergeLinears().without("a", missing_ok=True).named("some")],
         [],
@@ -102,7 +102,7 @@ def test_only_what_is_on_is_written() -> None:
     "transformation",
     [
         Plain("x"),
-        Transformation.from_callable(lambda graph_module: None, name="a\nlambda'\""),
+        from_callable(lambda graph_module: None, name="a\nlambda'\""),
         Scale(operation=lambda a, b: a),
     ],
     ids=["plain", "lambda", "argument"],

@@ -9,7 +9,7 @@ export interface OfferActions {
   add(key: string, values: Record<string, string>): void;
 }
 
-const NOTHING = "Everything there is stands in the list. A class derived from fxlab.Transformation that is defined in a cell, and what fxlab.Transformation.from_callable makes of a function, are offered here too.";
+const NOTHING = "Everything there is stands in the list. A class derived from fxlab.Transformation that is defined in a cell, and what fxlab.from_callable makes of a function, are offered here too.";
 
 export class PassOffers {
   readonly element = h("section", { class: "fxi-offers", "aria-label": "Add a pass", hidden: true });

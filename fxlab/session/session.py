@@ -117,14 +117,15 @@ class TransformationError(RuntimeError):
 
     Examples
     --------
+    >>> import fxlab
     >>> def breaks(graph_module):
     ...     raise RuntimeError("halfway")
     >>> traced = torch.fx.symbolic_trace(torch.nn.Linear(2, 2))
-    >>> session = Session(traced, passes=[Transformation.from_callable(breaks)])
+    >>> session = Session(traced, passes=[fxlab.from_callable(breaks)])
     >>> session.apply("breaks")
     Traceback (most recent call last):
         ...
-    fxlab.session.TransformationError: breaks failed and was not applied; ... RuntimeError: halfway
+    fxlab.session.session.TransformationError: breaks failed and was not applied; ... RuntimeError: halfway
     """
 
     def __init__(self, transformation: Transformation, cause: Exception) -> None:

@@ -2,6 +2,8 @@
 
 from fxlab.transformations.base import ReversibleTransformation, Transformation
 from fxlab.transformations.compose import compose
+from fxlab.transformations.foreign.from_callable import from_callable
+from fxlab.transformations.foreign.from_pattern import from_pattern
 from fxlab.transformations.passes.change_true_div_to_mul_by_inverse import ChangeTrueDivToMulByInverse
 from fxlab.transformations.passes.deep_copy import DeepCopy
 from fxlab.transformations.passes.eliminate_common_subexpressions import EliminateCommonSubexpressions
@@ -43,6 +45,8 @@ __all__ = [
     "Transformation",
     "available",
     "compose",
+    "from_callable",
+    "from_pattern",
     "installed",
     "offered",
 ]

@@ -17,9 +17,6 @@ from fxlab.transformations.signature import arguments_of, digest
 if TYPE_CHECKING:
     import pandas as pd
 
-    from fxlab.transformations.foreign.from_callable import CallableTransformation
-    from fxlab.transformations.foreign.from_pattern import MatchFilter, PatternTransformation
-
 
 class _OfClass:
     """A value made from the class; no property, so that an instance may have its own instead."""
@@ -79,114 +76,6 @@ class Transformation(ABC):
     copies_on_write: bool = False
     name: Any = _OfClass(_kebab_case)
     description: Any = _OfClass(_documentation)
-
-    @staticmethod
-    def from_callable(
-        function: Callable[[GraphModule], Any],
-        *,
-        name: str | None = None,
-        preserves_computation: bool = False,
-        writes_tensors: bool = True,
-    ) -> "CallableTransformation":
-        """Make a reversible transformation of any function of a graph module, such as another library's pass.
-
-        What the function changes is found by comparing the module before and after. Nodes that are new or do
-        something else are marked. Reversing puts back what was there: the same parameters and modules, nodes
-        with the same names in the same order. If the function fails, the module is as it was.
-
-        Parameters
-        ----------
-        function
-            Takes a ``torch.fx.GraphModule``. It changes that one and returns nothing, a bool or a count of
-            what it has changed, or the matches that it has replaced; or it returns a graph module (the one
-            given then becomes what that one is) or a ``PassResult``.
-        name
-            A short name for people; that of the function if left out.
-        preserves_computation
-            Whether the function promises that the module computes the same, up to rounding.
-        writes_tensors
-            Whether the function may write into parameters and buffers in place. They are copied before it
-            runs then, and what it has written becomes a new parameter. ``False`` saves the copy.
-
-        Raises
-        ------
-        TypeError
-            If ``function`` cannot be called, or is a transformation or a class already.
-
-        Examples
-        --------
-        >>> import torch
-        >>> def remove_dropout(graph_module):
-        ...     for node in graph_module.graph.nodes:
-        ...         if node.target == "1":
-        ...             node.replace_all_uses_with(node.args[0])
-        ...             graph_module.graph.erase_node(node)
-        >>> layers = torch.nn.Linear(2, 2), torch.nn.Dropout(), torch.nn.ReLU()
-        >>> traced = torch.fx.symbolic_trace(torch.nn.Sequential(*layers).eval())
-        >>> transformation = Transformation.from_callable(remove_dropout, preserves_computation=True)
-        >>> [node.name for node in transformation(traced).graph.nodes]
-        ['input_1', '_0', '_2', 'output']
-        >>> transformation.get_transformed_nodes(traced)
-        [_2]
-        >>> [node.name for node in transformation(traced, reverse=True).graph.nodes]
-        ['input_1', '_0', '_1', '_2', 'output']
-        """
-        from fxlab.transformations.foreign.from_callable import from_callable
-
-        return from_callable(function, name, preserves_computation, writes_tensors)
-
-    @staticmethod
-    def from_pattern(
-        pattern: Callable[..., Any],
-        replacement: Callable[..., Any],
-        *,
-        match_filters: "Iterable[MatchFilter]" = (),
-        ignore_literals: bool = False,
-        name: str | None = None,
-        preserves_computation: bool = False,
-    ) -> "PatternTransformation":
-        """Make a reversible transformation of a pattern and what to put in its place.
-
-        The work is done by ``torch.fx.subgraph_rewriter``, whose documentation says what a pattern matches.
-
-        Parameters
-        ----------
-        pattern, replacement
-            Functions of the same arguments, or graph modules. They are traced with
-            ``torch.fx.symbolic_trace``.
-        match_filters
-            Functions of a match, the graph and the pattern's graph; a match that one of them returns false
-            for is left alone.
-        ignore_literals
-            Whether numbers in the pattern stand for any number.
-        name
-            A short name for people; made of those of the two functions if left out.
-        preserves_computation
-            Whether the replacement computes the same as the pattern, up to rounding.
-
-        Raises
-        ------
-        TypeError
-            If one of the two cannot be called, or a filter cannot.
-        ValueError
-            If one of the two cannot be traced, or they do not take and return as many values.
-
-        Examples
-        --------
-        >>> import torch
-        >>> traced = torch.fx.symbolic_trace(lambda x: torch.relu(x) + 1)
-        >>> def relu(x):
-        ...     return torch.relu(x)
-        >>> def sigmoid(x):
-        ...     return torch.sigmoid(x)
-        >>> transformation = Transformation.from_pattern(relu, sigmoid)
-        >>> transformation.get_transformed_nodes(transformation(traced))
-        [sigmoid]
-        """
-        from fxlab.transformations.foreign.from_pattern import from_pattern
-
-        filters = tuple(match_filters)
-        return from_pattern(pattern, replacement, filters, ignore_literals, name, preserves_computation)
 
     @abstractmethod
     def transform(self, graph_module: GraphModule) -> GraphModule:

@@ -18,7 +18,14 @@ from torch import fx, nn
 from two_sides import expect_one_scale
 
 import fxlab
-from fxlab import FuseBatchNorm2dInConv2d, RemoveDeadCode, RemoveIdentities, Session, Transformation
+from fxlab import (
+    FuseBatchNorm2dInConv2d,
+    RemoveDeadCode,
+    RemoveIdentities,
+    Session,
+    Transformation,
+    from_callable,
+)
 from fxlab.drawing import Picture
 from fxlab.drawing.rendering.layout import lay_out
 from fxlab.html_report.report import ANY_TWO
@@ -346,7 +353,7 @@ def clones(number: int) -> Transformation:
         with graph_module.graph.inserting_after(x):
             graph_module.graph.call_function(torch.clone, (x,))
 
-    return Transformation.from_callable(clone, name=f"clone-{number}")
+    return from_callable(clone, name=f"clone-{number}")
 
 
 def test_of_many_stages_each_is_compared_with_the_original_and_the_one_below(

@@ -16,7 +16,7 @@ import torch
 from torch import fx, nn
 
 import fxlab
-from fxlab import ChangeTrueDivToMulByInverse, MergeLinears, Session, Transformation
+from fxlab import ChangeTrueDivToMulByInverse, MergeLinears, Session, Transformation, from_callable
 from fxlab.drawing import LayoutError
 from fxlab.html_report import portable
 from fxlab.html_report import report as report_module_function
@@ -256,7 +256,7 @@ def clones(number: int) -> Transformation:
             graph_module.graph.call_function(torch.clone, (node,))
         return graph_module
 
-    return Transformation.from_callable(clone, name=f"clone-{number}")
+    return from_callable(clone, name=f"clone-{number}")
 
 
 @pytest.mark.parametrize("passes", [ANY_TWO - 1, ANY_TWO])

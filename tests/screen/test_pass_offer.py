@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from torch import fx, nn
 
 import fxlab
-from fxlab import MergeLinears, RemoveDeadCode, Session, Transformation
+from fxlab import MergeLinears, RemoveDeadCode, Session, Transformation, from_callable
 from fxlab.view_model.pass_offer import add, offers
 
 
@@ -136,7 +136,7 @@ def test_nothing_that_is_typed_is_run(text: str) -> None:
 
 
 def test_what_a_notebook_has_made_is_offered(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
-    own = Transformation.from_callable(lambda graph_module: None, name="my-own")
+    own = from_callable(lambda graph_module: None, name="my-own")
     monkeypatch.setattr(sys.modules["__main__"], "tidy", own, raising=False)
     monkeypatch.setattr(sys.modules["__main__"], "_hidden", RemoveDeadCode(), raising=False)
     (key,) = (offer.key for offer in offers(session) if offer.title == "My own (tidy)")

@@ -14,6 +14,7 @@ from fxlab import (
     Session,
     Transformation,
     TransformationError,
+    from_callable,
 )
 from fxlab.view_model.graph_view.preview import Preview
 from fxlab.view_model.graph_view.stages import Stages
@@ -34,7 +35,7 @@ def drop_scale(graph_module: fx.GraphModule) -> fx.GraphModule:
     return graph_module
 
 
-BREAK, DROP = Transformation.from_callable(break_it), Transformation.from_callable(drop_scale)
+BREAK, DROP = from_callable(break_it), from_callable(drop_scale)
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 from wrapper_tensor import Int8Weight, WithoutFlatten, quantize
 
-from fxlab import FuseBiasInLinear, Session, Transformation, draw
+from fxlab import FuseBiasInLinear, Session, draw, from_callable
 from fxlab.validation import Status
 
 
@@ -68,7 +68,7 @@ def test_each_pass_is_switched_on_and_off_in_a_session(foreign):
     graph_module, inputs = foreign
     code = graph_module.code
     session = Session(graph_module, inputs)
-    session.add(Transformation.from_callable(negate_twice))
+    session.add(from_callable(negate_twice))
     for pass_ in session.passes:
         session.apply(pass_)
     assert len(session.transformed_nodes("negate-twice")) > 0
@@ -86,7 +86,7 @@ def test_each_pass_is_switched_on_and_off_in_a_session(foreign):
 
 def test_each_pass_is_applied_and_reversed(foreign):
     graph_module, _ = foreign
-    for pass_ in (*Session(graph_module).passes, Transformation.from_callable(negate_twice)):
+    for pass_ in (*Session(graph_module).passes, from_callable(negate_twice)):
         before, meta = (
             str(graph_module.graph),
             {node.name: dict(node.meta) for node in graph_module.graph.nodes},
@@ -131,7 +131,7 @@ def test_weights_are_quantized_by_a_function_and_come_back(cls):
     graph_module = torch.fx.symbolic_trace(nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4)))
     x, weight = torch.randn(3, 4), graph_module.get_submodule("0").weight
     expected = graph_module(x)
-    transformation = Transformation.from_callable(lambda module: quantize(module, cls), name="quantize")
+    transformation = from_callable(lambda module: quantize(module, cls), name="quantize")
 
     session = Session(graph_module, x, passes=[transformation])
     session.apply("quantize")
@@ -164,7 +164,7 @@ def test_what_is_written_inside_a_quantized_weight_is_noticed_and_taken_back(cls
     quantize(model, cls)
     graph_module, x = torch.fx.symbolic_trace(model), torch.randn(3, 4)
     weight, expected = graph_module.get_submodule("0").weight, graph_module(x)
-    transformation = Transformation.from_callable(function)
+    transformation = from_callable(function)
     transformation(graph_module)
     assert len(transformation.get_transformed_nodes(graph_module)) == 1
     assert not torch.equal(graph_module(x), expected)

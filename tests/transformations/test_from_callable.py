@@ -30,12 +30,11 @@ from torch import fx, nn
 from torch.fx.passes.infra.pass_base import PassResult
 from torch.fx.passes.shape_prop import ShapeProp
 
-from fxlab import Session
+from fxlab import Session, from_callable
 from fxlab.transformations import (
     ChangeTrueDivToMulByInverse,
     FuseBatchNorm2dInConv2d,
     MergeLinears,
-    Transformation,
     compose,
 )
 from fxlab.validation import unmarked_changes
@@ -68,7 +67,7 @@ def test_what_a_function_does_is_done_and_taken_back_exactly(function):
     torch.manual_seed(0)
     gm = network()
     before, code = snapshot(gm), gm.code
-    transformation = Transformation.from_callable(function)
+    transformation = from_callable(function)
     assert transformation(gm) is gm
     assert_close(outcome(gm), expected, 0.0)
     assert function is reorder or transformation.get_transformed_nodes(gm)
@@ -82,7 +81,7 @@ def test_what_a_function_does_is_done_and_taken_back_exactly(function):
 def test_a_function_that_changes_nothing_leaves_no_trace(function):
     gm = network()
     before = snapshot(gm)
-    transformation = Transformation.from_callable(function)
+    transformation = from_callable(function)
     assert transformation(gm) is gm
     assert_is(gm, before)
     assert not len(transformation.explain(gm))
@@ -92,7 +91,7 @@ def test_a_function_that_changes_nothing_leaves_no_trace(function):
 @pytest.mark.parametrize("kind", list(COPIES))
 def test_a_copy_can_be_reversed(function, kind):
     gm = network()
-    transformation = Transformation.from_callable(function)
+    transformation = from_callable(function)
     before = snapshot(gm)
     transformation(gm)
     after = snapshot(gm)
@@ -107,7 +106,7 @@ def test_a_copy_can_be_reversed(function, kind):
 def test_explaining_changes_nothing_and_names_what_would_change(function):
     gm = network()
     before = snapshot(gm)
-    transformation = Transformation.from_callable(function)
+    transformation = from_callable(function)
     frame = transformation.explain(gm)
     assert_is(gm, before)
     names = {node.name for node in gm.graph.nodes}
@@ -122,7 +121,7 @@ def test_it_is_reversed_among_others_in_any_order(function, order):
     torch.manual_seed(0)
     gm = network()
     before = snapshot(gm)
-    transformation = Transformation.from_callable(function)
+    transformation = from_callable(function)
     passes = [MergeLinears(), transformation, FuseBatchNorm2dInConv2d()]
     for pass_ in passes:
         pass_(gm)
@@ -136,7 +135,7 @@ def test_it_is_reversed_among_others_in_any_order(function, order):
 def test_a_session_switches_it(function):
     gm = network()
     before = snapshot(gm)
-    transformation = Transformation.from_callable(function)
+    transformation = from_callable(function)
     session = Session(gm, (X,), passes=[MergeLinears(), transformation, ChangeTrueDivToMulByInverse()])
     for p in session.passes:
         session.apply(p)
@@ -153,7 +152,7 @@ def test_a_session_switches_it(function):
 def test_it_is_composed(function):
     gm = network()
     before = snapshot(gm)
-    composition = compose(MergeLinears(), Transformation.from_callable(function))
+    composition = compose(MergeLinears(), from_callable(function))
     composition(gm)
     assert_is(composition(gm, reverse=True), before)
 
@@ -162,7 +161,7 @@ def test_it_is_composed(function):
 def test_it_owns_up_to_all_that_it_changes(function):
     gm = network()
     before = copy.deepcopy(gm)
-    transformation = Transformation.from_callable(function)
+    transformation = from_callable(function)
     transformation(gm)
     assert unmarked_changes(before, gm, transformation).index.tolist() == []
 
@@ -186,7 +185,7 @@ MARKED = {
 @pytest.mark.parametrize("function", MARKED, ids=lambda function: function.__name__)
 def test_marks_are_on_what_changed(function):
     gm = network()
-    transformation = Transformation.from_callable(function)
+    transformation = from_callable(function)
     transformation(gm)
     assert {node.name for node in transformation.get_transformed_nodes(gm)} == MARKED[function]
 
@@ -194,7 +193,7 @@ def test_marks_are_on_what_changed(function):
 def test_what_is_equal_in_a_new_module_stays_the_object_that_it_was():
     gm = network()
     modules, parameters = dict(gm.named_modules()), dict(gm.named_parameters())
-    Transformation.from_callable(fuse_by_torch)(gm)
+    from_callable(fuse_by_torch)(gm)
     kept = {name for name, module in gm.named_modules() if modules.get(name) is module}
     assert {"block", "block.query", "block.key", "block.act", "head"} <= kept
     assert "conv" not in kept
@@ -205,7 +204,7 @@ def test_what_is_equal_in_a_new_module_stays_the_object_that_it_was():
 def test_an_optimizer_made_before_trains_what_comes_back():
     gm = network()
     optimizer = torch.optim.SGD(gm.parameters(), lr=0.1)
-    transformation = Transformation.from_callable(write_weights)
+    transformation = from_callable(write_weights)
     transformation(gm)
     transformation(gm, reverse=True)
     before = gm.head.weight.detach().clone()
@@ -218,7 +217,7 @@ def test_the_tensors_of_others_are_never_left_written():
     gm = network()
     weight = gm.head.weight
     bits = weight.detach().clone()
-    Transformation.from_callable(everything)(gm)
+    from_callable(everything)(gm)
     assert gm.head.weight is not weight
     assert torch.equal(weight, bits)
     assert weight.requires_grad
@@ -232,7 +231,7 @@ def test_a_function_that_fails_leaves_the_module_as_it_was():
     gm = network()
     before = snapshot(gm)
     with pytest.raises(RuntimeError, match="halfway"):
-        Transformation.from_callable(fails)(gm)
+        from_callable(fails)(gm)
     assert_is(gm, before)
 
 
@@ -243,21 +242,21 @@ def test_a_graph_that_is_broken_is_not_accepted():
     gm = network()
     before = snapshot(gm)
     with pytest.raises(RuntimeError, match="head"):
-        Transformation.from_callable(breaks)(gm)
+        from_callable(breaks)(gm)
     assert_is(gm, before)
 
 
 def test_applied_twice_it_is_reversed_at_once():
     gm = network()
     before = snapshot(gm)
-    transformation = Transformation.from_callable(insert)
+    transformation = from_callable(insert)
     transformation(transformation(gm))
     assert len(transformation.get_transformed_nodes(gm)) == 2
     assert_is(transformation(gm, reverse=True), before)
 
 
 def test_a_pass_below_one_that_was_lost_in_a_pickle_says_so():
-    lost = Transformation.from_callable(lambda gm: insert(gm))
+    lost = from_callable(lambda gm: insert(gm))
     gm = network()
     before = snapshot(gm)
     merge = MergeLinears()
@@ -270,7 +269,7 @@ def test_a_pass_below_one_that_was_lost_in_a_pickle_says_so():
 
 def test_what_was_done_to_new_weights_is_not_dropped_silently():
     gm = network()
-    transformation = Transformation.from_callable(write_weights)
+    transformation = from_callable(write_weights)
     transformation(gm)
     with torch.no_grad():
         gm.head.weight.add_(1)
@@ -280,17 +279,17 @@ def test_what_was_done_to_new_weights_is_not_dropped_silently():
 
 def test_a_mode_set_in_between_stays():
     gm = network()
-    transformation = Transformation.from_callable(replace_module)
+    transformation = from_callable(replace_module)
     transformation(gm).train()
     transformation(gm, reverse=True)
     assert all(module.training for module in gm.modules())
 
 
 def test_a_changed_function_is_another_transformation():
-    one, other = (Transformation.from_callable(function) for function in (insert, rename))
-    again = Transformation.from_callable(insert)
+    one, other = (from_callable(function) for function in (insert, rename))
+    again = from_callable(insert)
     assert one.signature == again.signature != other.signature
-    named = Transformation.from_callable(insert, name="tanh")
+    named = from_callable(insert, name="tanh")
     assert (one.name, named.name) == ("insert", "tanh")
     assert named.signature != one.signature
 
@@ -299,7 +298,7 @@ def test_it_is_described_by_the_function():
     def rounded(gm):
         """Round everything."""
 
-    transformation = Transformation.from_callable(rounded, preserves_computation=True)
+    transformation = from_callable(rounded, preserves_computation=True)
     assert transformation.description == "Round everything."
     assert transformation.preserves_computation
 
@@ -315,7 +314,7 @@ def test_it_is_described_by_the_function():
 )
 def test_what_is_no_function_is_refused(given, message):
     with pytest.raises(TypeError, match=message):
-        Transformation.from_callable(given)
+        from_callable(given)
 
 
 def test_a_function_that_returns_something_else_is_named():
@@ -324,7 +323,7 @@ def test_a_function_that_returns_something_else_is_named():
 
     gm = network()
     with pytest.raises(TypeError, match=r"describe must change the module.*returned a str"):
-        Transformation.from_callable(describe)(gm)
+        from_callable(describe)(gm)
 
 
 def eliminate_dead_code(gm):
@@ -356,7 +355,7 @@ def test_a_function_may_return_what_it_has_done(function):
 
     gm = fx.symbolic_trace(Unused())
     before = snapshot(gm)
-    transformation = Transformation.from_callable(function)
+    transformation = from_callable(function)
     assert transformation(gm) is gm
     called = [node.target for node in gm.graph.find_nodes(op="call_method")]
     assert called == (["relu"] if function is eliminate_dead_code else ["tanh", "sigmoid"])
@@ -370,8 +369,8 @@ def test_tensors_are_not_copied_for_a_function_that_does_not_write():
 
     with torch.device("meta"):
         gm = fx.symbolic_trace(nn.Sequential(nn.Linear(100_000, 100_000)))
-    Transformation.from_callable(look)(gm)
-    Transformation.from_callable(look, writes_tensors=False)(gm)
+    from_callable(look)(gm)
+    from_callable(look, writes_tensors=False)(gm)
 
 
 def test_what_a_pass_writes_into_meta_alone_goes_when_it_is_reversed():
@@ -384,7 +383,7 @@ def test_what_a_pass_writes_into_meta_alone_goes_when_it_is_reversed():
     for node in graph_module.graph.nodes:
         node.meta["stack_trace"] = "model.py:1"
     before = {node.name: dict(node.meta) for node in graph_module.graph.nodes}
-    shapes = Transformation.from_callable(propagate)
+    shapes = from_callable(propagate)
     applied = shapes(graph_module)
     assert all("tensor_meta" in node.meta for node in applied.graph.nodes)
     restored = shapes(applied, reverse=True)

@@ -9,7 +9,8 @@ from torch import fx, nn
 from torch.nn import functional as F
 
 import fxlab
-from fxlab.transformations import MergeLinears, Transformation, compose
+from fxlab import from_pattern
+from fxlab.transformations import MergeLinears, compose
 
 
 class Attention(nn.Module):
@@ -45,7 +46,7 @@ def gelu(x):
 
 
 def to_sdpa():
-    return Transformation.from_pattern(by_hand, fused, name="to-sdpa", preserves_computation=True)
+    return from_pattern(by_hand, fused, name="to-sdpa", preserves_computation=True)
 
 
 X = torch.randn(2, 5, 8)
@@ -99,7 +100,7 @@ def test_a_filter_leaves_matches_alone():
     def first_only(match, graph, pattern):
         return next(n for n in graph.nodes if n.target is torch.softmax) in match.nodes_map.values()
 
-    transformation = Transformation.from_pattern(by_hand, fused, match_filters=[first_only])
+    transformation = from_pattern(by_hand, fused, match_filters=[first_only])
     gm = traced(Attention())
     assert len(transformation.get_transformed_nodes(transformation(gm))) == 1
 
@@ -112,9 +113,9 @@ def test_literals_are_compared_unless_told_otherwise():
         return x * 2
 
     gm = fx.symbolic_trace(lambda x: x / 3)
-    exact = Transformation.from_pattern(halve, double)
+    exact = from_pattern(halve, double)
     assert not exact.get_transformed_nodes(exact(gm))
-    loose = Transformation.from_pattern(halve, double, ignore_literals=True)
+    loose = from_pattern(halve, double, ignore_literals=True)
     (node,) = loose.get_transformed_nodes(loose(gm))
     assert node.target is operator.mul
     assert exact.signature != loose.signature
@@ -132,7 +133,7 @@ def test_modules_of_a_replacement_are_put_in_and_taken_out():
     gm = traced(Attention())
     before = snapshot(gm)
     replacement = fx.symbolic_trace(Replacement())
-    transformation = Transformation.from_pattern(fx.symbolic_trace(relu), replacement, name="relu-to-gelu")
+    transformation = from_pattern(fx.symbolic_trace(relu), replacement, name="relu-to-gelu")
     transformation(gm)
     assert isinstance(gm.activation, nn.GELU)
     assert_is(transformation(gm, reverse=True), before)
@@ -148,18 +149,18 @@ def test_a_replacement_stands_where_the_pattern_stood():
             return self.inner(x)
 
     gm = fxlab.symbolic_trace(Model(), (X,))
-    to_gelu = Transformation.from_pattern(relu, gelu)
+    to_gelu = from_pattern(relu, gelu)
     (node,) = to_gelu.get_transformed_nodes(to_gelu(gm))
     assert [path for path, _ in node.meta["nn_module_stack"].values()][-1] == "inner"
 
 
 def test_names_and_words_come_from_the_functions():
-    transformation = Transformation.from_pattern(relu, gelu)
+    transformation = from_pattern(relu, gelu)
     assert transformation.name == "relu-to-gelu"
     assert transformation.description == "Replace relu by gelu."
-    assert Transformation.from_pattern(by_hand, fused).description == "Attention in one kernel."
-    assert transformation.signature == Transformation.from_pattern(relu, gelu).signature
-    assert transformation.signature != Transformation.from_pattern(gelu, relu).signature
+    assert from_pattern(by_hand, fused).description == "Attention in one kernel."
+    assert transformation.signature == from_pattern(relu, gelu).signature
+    assert transformation.signature != from_pattern(gelu, relu).signature
 
 
 def reads_a_number(x):
@@ -179,9 +180,9 @@ def reads_a_number(x):
 )
 def test_what_cannot_be_a_pattern_is_refused(pattern, replacement, error, message):
     with pytest.raises(error, match=message):
-        Transformation.from_pattern(pattern, replacement)
+        from_pattern(pattern, replacement)
 
 
 def test_a_filter_that_cannot_be_called_is_refused():
     with pytest.raises(TypeError, match="match_filters"):
-        Transformation.from_pattern(relu, gelu, match_filters=["first"])
+        from_pattern(relu, gelu, match_filters=["first"])

@@ -19,6 +19,7 @@ from rounding import Bounded, RoundingBound, agree
 from strategies import recipes
 from torch import fx, nn
 
+from fxlab import from_callable
 from fxlab.models.graph_module import ensure_picklable, share_tensors_copy
 from fxlab.transformations import (
     EliminateCommonSubexpressions,
@@ -41,7 +42,7 @@ PASSES: list[ReversibleTransformation] = [cls() for cls in available()]
 TAKES_AWAY = (RemoveDeadCode, EliminateCommonSubexpressions, FoldConstants)
 """The passes that take away calls of functions, which others cannot change then."""
 
-WITH_OPAQUE = [*PASSES, Transformation.from_callable(copy_activations)]
+WITH_OPAQUE = [*PASSES, from_callable(copy_activations)]
 
 
 def some_of(passes: list[ReversibleTransformation]) -> st.SearchStrategy[list[ReversibleTransformation]]:

@@ -13,7 +13,7 @@ from fxlab.transformations import MergeLinears, available, installed
 
 MODULE = """
 import torch
-from fxlab import MergeLinears, Transformation
+from fxlab import from_callable, MergeLinears, Transformation
 
 
 class Nothing(Transformation):
@@ -40,8 +40,8 @@ def double(graph_module):
         node.target = torch.neg
 
 
-negate = Transformation.from_callable(double, name="negate")
-again = Transformation.from_callable(double, name="negate")
+negate = from_callable(double, name="negate")
+again = from_callable(double, name="negate")
 number = 3
 """
 

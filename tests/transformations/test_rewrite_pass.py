@@ -13,6 +13,7 @@ from exactness import COPIES, assert_close, assert_is, check, snapshot, traced
 from torch import fx, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from fxlab import from_callable
 from fxlab.transformations import (
     ChangeTrueDivToMulByInverse,
     DeepCopy,
@@ -21,7 +22,6 @@ from fxlab.transformations import (
     MergeLinears,
     RemoveDeadCode,
     RewritePass,
-    Transformation,
     available,
     compose,
 )
@@ -282,7 +282,7 @@ def test_a_pass_with_an_init_of_its_own_is_limited():
 
 
 def test_passes_that_do_not_tell_their_candidates_apart_cannot_be_limited():
-    opaque = Transformation.from_callable(lambda gm: gm, name="opaque")
+    opaque = from_callable(lambda gm: gm, name="opaque")
     for pass_ in (opaque, compose(MergeLinears(), opaque), DeepCopy()):
         for limit in (pass_.only, pass_.without):
             with pytest.raises(TypeError, match=rf"{pass_.name} cannot be limited .* only a .*RewritePass"):

@@ -9,7 +9,15 @@ import torch
 from planted import traced
 from torch import fx, nn
 
-from fxlab import MergeLinears, RemoveDeadCode, Session, Transformation, compare_stages, graph_diff
+from fxlab import (
+    MergeLinears,
+    RemoveDeadCode,
+    Session,
+    Transformation,
+    compare_stages,
+    from_callable,
+    graph_diff,
+)
 
 
 def adds_one(graph_module: fx.GraphModule) -> None:
@@ -52,9 +60,7 @@ def test_each_row_counts_the_difference_from_the_stage_below():
 
 
 def test_the_stage_that_goes_wrong_is_seen():
-    table = compare_stages(
-        session_of(torch.ones(1, 3), RemoveDeadCode(), Transformation.from_callable(adds_one))
-    )
+    table = compare_stages(session_of(torch.ones(1, 3), RemoveDeadCode(), from_callable(adds_one)))
     assert table["status"].tolist() == ["same bits", "same bits", "different"]
     assert table["max_abs_diff"].tolist() == pytest.approx([0, 0, 1])
 
@@ -77,7 +83,7 @@ def test_a_stage_that_does_not_run_is_one_that_is_not_compared():
         for node in graph_module.graph.find_nodes(op="call_module", target="1"):
             node.op, node.target = "call_function", torch.stack
 
-    table = compare_stages(session_of(torch.ones(1, 3), Transformation.from_callable(breaks)))
+    table = compare_stages(session_of(torch.ones(1, 3), from_callable(breaks)))
     assert table["status"].tolist() == ["same bits", None]
     assert "does not run" in table["note"].iloc[1]
 
@@ -88,7 +94,7 @@ def test_outputs_of_another_shape_are_noted():
         with graph_module.graph.inserting_before(output):
             output.args = (graph_module.graph.call_function(torch.sum, (output.args[0],)),)
 
-    table = compare_stages(session_of(torch.ones(1, 3), Transformation.from_callable(sums)))
+    table = compare_stages(session_of(torch.ones(1, 3), from_callable(sums)))
     assert table["status"].tolist() == ["same bits", "different"]
     assert "shapes differ" in table["note"].iloc[1]
 

@@ -21,6 +21,7 @@ from fxlab import (
     RemoveIdentities,
     Session,
     Transformation,
+    from_callable,
     graph_diff,
     nodes_by_stage,
 )
@@ -167,7 +168,7 @@ def test_a_name_that_comes_back_is_the_same_row():
             -x  # noqa: B018
             return x + 1
 
-    passes = [Transformation.from_callable(drop), Transformation.from_callable(again)]
+    passes = [from_callable(drop), from_callable(again)]
     session = Session(fx.symbolic_trace(Unread()), passes=passes)
     for p in passes:
         session.apply(p)
@@ -183,7 +184,7 @@ def test_without_a_journal_nodes_are_matched():
             graph_module.graph.erase_node(node)
 
     layers = nn.Sequential(nn.Linear(3, 3), nn.ReLU(), nn.Linear(3, 3))
-    p = Transformation.from_callable(clamp_for_relu)
+    p = from_callable(clamp_for_relu)
     session = Session(fx.symbolic_trace(layers), passes=[p])
     session.apply(p)
     rows = text(nodes_by_stage(session))

@@ -11,6 +11,7 @@ from fxlab import (
     MergeLinears,
     RemoveIdentities,
     Transformation,
+    from_callable,
     transformed_nodes,
 )
 
@@ -141,6 +142,6 @@ def test_what_a_function_did_in_many_places_is_told_apart():
 
     layers = [nn.Linear(3, 3), nn.ReLU(), nn.Linear(3, 3), nn.ReLU(), nn.Linear(3, 3)]
     graph = torch.fx.symbolic_trace(nn.Sequential(*layers))
-    pass_ = Transformation.from_callable(relu_to_clamp)
+    pass_ = from_callable(relu_to_clamp)
     table = transformed_nodes(transformed(graph, pass_), pass_, original=graph)
     assert table.loc[["clamp", "clamp_1"], "before"].tolist() == [["_1"], ["_3"]]

@@ -107,7 +107,7 @@ class OpaqueTransformation(JournaledTransformation):
 
 @dataclass(frozen=True)
 class CallableTransformation(OpaqueTransformation):
-    """A function as a transformation; made by :meth:`Transformation.from_callable`."""
+    """A function as a transformation; made by :func:`from_callable`."""
 
     function: Callable[[GraphModule], Any]
     name: str
@@ -133,11 +133,54 @@ def _is_report(result: object) -> bool:
 
 def from_callable(
     function: Callable[[GraphModule], Any],
-    name: str | None,
-    preserves_computation: bool,
-    writes_tensors: bool,
+    *,
+    name: str | None = None,
+    preserves_computation: bool = False,
+    writes_tensors: bool = True,
 ) -> CallableTransformation:
-    """Make a transformation of a function, as :meth:`Transformation.from_callable` says."""
+    """Make a reversible transformation of any function of a graph module, such as another library's pass.
+
+    What the function changes is found by comparing the module before and after. Nodes that are new or do
+    something else are marked. Reversing puts back what was there: the same parameters and modules, nodes
+    with the same names in the same order. If the function fails, the module is as it was.
+
+    Parameters
+    ----------
+    function
+        Takes a ``torch.fx.GraphModule``. It changes that one and returns nothing, a bool or a count of
+        what it has changed, or the matches that it has replaced; or it returns a graph module (the one
+        given then becomes what that one is) or a ``PassResult``.
+    name
+        A short name for people; that of the function if left out.
+    preserves_computation
+        Whether the function promises that the module computes the same, up to rounding.
+    writes_tensors
+        Whether the function may write into parameters and buffers in place. They are copied before it
+        runs then, and what it has written becomes a new parameter. ``False`` saves the copy.
+
+    Raises
+    ------
+    TypeError
+        If ``function`` cannot be called, or is a transformation or a class already.
+
+    Examples
+    --------
+    >>> import torch
+    >>> def remove_dropout(graph_module):
+    ...     for node in graph_module.graph.nodes:
+    ...         if node.target == "1":
+    ...             node.replace_all_uses_with(node.args[0])
+    ...             graph_module.graph.erase_node(node)
+    >>> layers = torch.nn.Linear(2, 2), torch.nn.Dropout(), torch.nn.ReLU()
+    >>> traced = torch.fx.symbolic_trace(torch.nn.Sequential(*layers).eval())
+    >>> transformation = from_callable(remove_dropout, preserves_computation=True)
+    >>> [node.name for node in transformation(traced).graph.nodes]
+    ['input_1', '_0', '_2', 'output']
+    >>> transformation.get_transformed_nodes(traced)
+    [_2]
+    >>> [node.name for node in transformation(traced, reverse=True).graph.nodes]
+    ['input_1', '_0', '_1', '_2', 'output']
+    """
     check_callable(function, "function")
     return CallableTransformation(function, name or name_of(function), preserves_computation, writes_tensors)
 

@@ -1,6 +1,6 @@
 """A pattern, and what is put in its place, as a transformation."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,7 +18,7 @@ _KEPT_META = ("nn_module_stack", "stack_trace")
 
 @dataclass(frozen=True)
 class PatternTransformation(OpaqueTransformation):
-    """A pattern and its replacement; made by :meth:`Transformation.from_pattern`."""
+    """A pattern and its replacement; made by :func:`from_pattern`."""
 
     pattern: Callable[..., Any]
     replacement: Callable[..., Any]
@@ -54,16 +54,55 @@ class PatternTransformation(OpaqueTransformation):
 def from_pattern(
     pattern: Callable[..., Any],
     replacement: Callable[..., Any],
-    match_filters: tuple[MatchFilter, ...],
-    ignore_literals: bool,
-    name: str | None,
-    preserves_computation: bool,
+    *,
+    match_filters: Iterable[MatchFilter] = (),
+    ignore_literals: bool = False,
+    name: str | None = None,
+    preserves_computation: bool = False,
 ) -> PatternTransformation:
-    """Make a transformation of a pattern, as :meth:`Transformation.from_pattern` says."""
+    """Make a reversible transformation of a pattern and what to put in its place.
+
+    The work is done by ``torch.fx.subgraph_rewriter``, whose documentation says what a pattern matches.
+
+    Parameters
+    ----------
+    pattern, replacement
+        Functions of the same arguments, or graph modules. They are traced with
+        ``torch.fx.symbolic_trace``.
+    match_filters
+        Functions of a match, the graph and the pattern's graph; a match that one of them returns false
+        for is left alone.
+    ignore_literals
+        Whether numbers in the pattern stand for any number.
+    name
+        A short name for people; made of those of the two functions if left out.
+    preserves_computation
+        Whether the replacement computes the same as the pattern, up to rounding.
+
+    Raises
+    ------
+    TypeError
+        If one of the two cannot be called, or a filter cannot.
+    ValueError
+        If one of the two cannot be traced, or they do not take and return as many values.
+
+    Examples
+    --------
+    >>> import torch
+    >>> traced = torch.fx.symbolic_trace(lambda x: torch.relu(x) + 1)
+    >>> def relu(x):
+    ...     return torch.relu(x)
+    >>> def sigmoid(x):
+    ...     return torch.sigmoid(x)
+    >>> transformation = from_pattern(relu, sigmoid)
+    >>> transformation.get_transformed_nodes(transformation(traced))
+    [sigmoid]
+    """
+    filters = tuple(match_filters)
     arguments = {"pattern": pattern, "replacement": replacement}
     for argument, given in arguments.items():
         check_callable(given, argument)
-    for match_filter in match_filters:
+    for match_filter in filters:
         check_callable(match_filter, "match_filters")
     numbers = [_numbers_of_values(given, argument) for argument, given in arguments.items()]
     if numbers[0] != numbers[1]:
@@ -73,9 +112,7 @@ def from_pattern(
             f"takes {also_takes} and returns {also_returns}."
         )
     name = name or f"{name_of(pattern)}-to-{name_of(replacement)}"
-    return PatternTransformation(
-        pattern, replacement, match_filters, ignore_literals, name, preserves_computation
-    )
+    return PatternTransformation(pattern, replacement, filters, ignore_literals, name, preserves_computation)
 
 
 def _numbers_of_values(given: Callable[..., Any], argument: str) -> tuple[int, int]:
