@@ -1,25 +1,25 @@
 /** The inspector: panels around a graph, kept in step with the kernel. */
 
-import { DetailsPanel } from "./details";
-import { download, fill, focusedIn, h, iconButton } from "./dom";
-import { FilterBar } from "./filter_bar";
-import type { GraphView } from "./graph_view";
-import { Legend } from "./legend";
-import { Panes } from "./panes";
-import { PassList } from "./pass_list";
-import { PreviewBar } from "./preview_bar";
-import { rasterised } from "./png";
-import { savedPicture, type Drawing, type Side } from "./saved_picture";
-import { paintTogether } from "./overlay";
-import { isNodesFound, isPicture, readMessage, type Before, type Details, type NodesFound, type Overlay, type Overlays, type Pass, type Passes, type Picture, type Stages, type State, type ToKernel } from "./protocol";
-import { queryFor } from "./query_help";
-import { SearchBox } from "./search_box";
-import { splitter } from "./splitter";
-import { StageBar } from "./stage_bar";
-import { Banner, BusyLine } from "./status_bar";
-import { TablesPanel } from "./tables";
-import { watchTheme } from "./theme";
-import { clamp } from "./viewport";
+import { DetailsPanel } from "./panels/details";
+import { download, fill, focusedIn, h, iconButton } from "./base/dom";
+import { FilterBar } from "./panels/filter_bar";
+import type { GraphView } from "./graph/graph_view";
+import { Legend } from "./graph/legend";
+import { Panes } from "./graph/panes";
+import { PassList } from "./panels/pass_list";
+import { PreviewBar } from "./panels/preview_bar";
+import { rasterised } from "./graph/png";
+import { savedPicture, type Drawing, type Side } from "./graph/saved_picture";
+import { paintTogether } from "./graph/overlay";
+import { isNodesFound, isPicture, readMessage, type Before, type Details, type NodesFound, type Overlay, type Overlays, type Pass, type Passes, type Picture, type Stages, type State, type ToKernel } from "./base/protocol";
+import { queryFor } from "./panels/query_help";
+import { SearchBox } from "./panels/search_box";
+import { splitter } from "./base/splitter";
+import { StageBar } from "./graph/stage_bar";
+import { Banner, BusyLine } from "./panels/status_bar";
+import { TablesPanel } from "./tables/tables";
+import { watchTheme } from "./base/theme";
+import { clamp } from "./graph/viewport";
 
 /** What the inspector needs of the widget's model. */
 export interface Model {

@@ -2,7 +2,7 @@
 
 import type { AnyModel, Render } from "@anywidget/types";
 import { App, type Model } from "./app";
-import type { State } from "./protocol";
+import type { State } from "./base/protocol";
 
 /** What Jupyter's widget managers have of the kernel; those of other places have none. */
 interface Kernel {

@@ -1,9 +1,9 @@
 /** The entry of a report: the inspector of a session that is embedded in the page. */
 
 import { App } from "./app";
-import { completed, type SessionData, type WrittenLook } from "./offline/data";
-import { OfflineKernel } from "./offline/kernel";
-import { Layouts } from "./offline/layout";
+import { completed, type SessionData, type WrittenLook } from "./local/data";
+import { OfflineKernel } from "./local/kernel";
+import { Layouts } from "./local/layout";
 
 function textOf(id: string): string {
   return document.getElementById(id)?.textContent ?? "";

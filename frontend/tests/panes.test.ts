@@ -1,8 +1,8 @@
 import { afterAll, afterEach, beforeEach, describe, expect, it, vi } from "vitest";
-import { Panes, type PaneActions } from "../src/panes";
-import { paintTogether } from "../src/overlay";
-import type { Cell, Overlay, Stages } from "../src/protocol";
-import { Legend } from "../src/legend";
+import { Panes, type PaneActions } from "../src/graph/panes";
+import { paintTogether } from "../src/graph/overlay";
+import type { Cell, Overlay, Stages } from "../src/base/protocol";
+import { Legend } from "../src/graph/legend";
 import { column } from "./pictures";
 
 const STAGES: Stages = { names: ["Original", "Fuse", "Merge"], shown: 2, compared: "below", beside: true, before: 1, comparisons: [0, 1] };

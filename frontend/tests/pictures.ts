@@ -1,6 +1,6 @@
 /** Small pictures, as the kernel would send them. */
 
-import type { Box, Picture } from "../src/protocol";
+import type { Box, Picture } from "../src/base/protocol";
 
 function box(id: string, rest: Partial<Box>): Box {
   return { kind: "op", label: id, path: "", node: id, count: 1, details: [], openable: false, changed: 0, marks: [], refersTo: "", belongsTo: "", ...rest };

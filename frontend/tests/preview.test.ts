@@ -1,8 +1,8 @@
 import { beforeEach, describe, expect, it, vi } from "vitest";
-import { PassList, type PassActions } from "../src/pass_list";
-import { PreviewBar } from "../src/preview_bar";
-import type { Pass } from "../src/protocol";
-import { GraphView, type GraphActions } from "../src/graph_view";
+import { PassList, type PassActions } from "../src/panels/pass_list";
+import { PreviewBar } from "../src/panels/preview_bar";
+import type { Pass } from "../src/base/protocol";
+import { GraphView, type GraphActions } from "../src/graph/graph_view";
 import { column } from "./pictures";
 
 const MERGE = { signature: "s1", name: "Merge <b>linears</b>", text: "2 rewrites (1 node added)" };

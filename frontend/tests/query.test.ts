@@ -1,8 +1,8 @@
 import { describe, expect, it } from "vitest";
-import { parseQuery, QueryError } from "../src/offline/query";
-import { reachable } from "../src/offline/reachability";
-import { part, shapeTest } from "../src/offline/search";
-import { FIELDS, queryFor } from "../src/query_help";
+import { parseQuery, QueryError } from "../src/local/search/query";
+import { reachable } from "../src/local/search/reachability";
+import { part, shapeTest } from "../src/local/search/search";
+import { FIELDS, queryFor } from "../src/panels/query_help";
 
 const read = (text: string): [string, string, boolean][] => parseQuery(text).map(({ field, value, negated }) => [field, value, negated]);
 

@@ -1,7 +1,7 @@
 import { describe, expect, it } from "vitest";
 
-import type { Cell, Overlay, Paints, Picture } from "../src/protocol";
-import { savedPicture, type Side } from "../src/saved_picture";
+import type { Cell, Overlay, Paints, Picture } from "../src/base/protocol";
+import { savedPicture, type Side } from "../src/graph/saved_picture";
 import { column } from "./pictures";
 
 const PAINTS: Paints = { heat: ["#ffffff", "#ff0000"], heatLine: "#800000", kinds: [], plain: ["#fefefe", "#cccccc"], changed: "#008000", ink: "#111111" };

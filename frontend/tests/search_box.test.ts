@@ -1,9 +1,9 @@
 import { afterEach, beforeEach, describe, expect, it, vi } from "vitest";
-import { FilterBar } from "../src/filter_bar";
-import { GraphView, type GraphActions } from "../src/graph_view";
-import type { NodesFound, SearchAnswer } from "../src/protocol";
-import { FIELDS } from "../src/query_help";
-import { SearchBox } from "../src/search_box";
+import { FilterBar } from "../src/panels/filter_bar";
+import { GraphView, type GraphActions } from "../src/graph/graph_view";
+import type { NodesFound, SearchAnswer } from "../src/base/protocol";
+import { FIELDS } from "../src/panels/query_help";
+import { SearchBox } from "../src/panels/search_box";
 import { column } from "./pictures";
 
 const RELU = { kind: "node" as const, name: "relu", text: "<b>torch.relu</b>" };

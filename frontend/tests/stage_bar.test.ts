@@ -1,6 +1,6 @@
 import { beforeEach, describe, expect, it, vi } from "vitest";
-import type { Stages } from "../src/protocol";
-import { StageBar } from "../src/stage_bar";
+import type { Stages } from "../src/base/protocol";
+import { StageBar } from "../src/graph/stage_bar";
 
 const ALONE: Stages = { names: ["Original", "Fuse", "Merge"], shown: 2, compared: "", beside: false, before: null, comparisons: [0, 1] };
 const BESIDE: Stages = { ...ALONE, compared: "below", beside: true, before: 1 };

@@ -1,5 +1,5 @@
 import { describe, expect, it } from "vitest";
-import { around, bringAll, bringInto, centre, clamp, firstLook, fit, follow, LARGEST_SCALE, overlap, READABLE_SCALE, shiftNear, SMALLEST_SCALE, visiblePart, zoomAt, type Rectangle, type Viewport } from "../src/viewport";
+import { around, bringAll, bringInto, centre, clamp, firstLook, fit, follow, LARGEST_SCALE, overlap, READABLE_SCALE, shiftNear, SMALLEST_SCALE, visiblePart, zoomAt, type Rectangle, type Viewport } from "../src/graph/viewport";
 
 const window = { width: 800, height: 600 };
 const viewport: Viewport = { x: 30, y: -12, scale: 0.8 };

@@ -1,6 +1,6 @@
 """Graphs as data from which a page draws every view of them, without a kernel.
 
-The page opens groups, lays out and searches by itself (``frontend/src/offline``). Whatever depends on the
+The page opens groups, lays out and searches by itself (``frontend/src/local``). Whatever depends on the
 words and fonts of a box, and on what is known of a node, is worked out here, once; what several nodes or
 stages have in common is written once. The data grow with the number of nodes, not with that of views.
 """

@@ -1,6 +1,6 @@
 """Looking for nodes and groups by anything that is known of them.
 
-The twin of ``frontend/src/offline/search.ts``: what is found must be the same.
+The twin of ``frontend/src/local/search/search.ts``: what is found must be the same.
 """
 
 from __future__ import annotations

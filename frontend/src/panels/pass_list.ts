@@ -1,10 +1,10 @@
 /** The passes: a card for each, with its switch, its arguments and what it would change or must leave. */
 
-import { fill, focusedIn, h, icon, iconButton, type IconName } from "./dom";
-import { counted } from "./format";
-import { markColour } from "./live_picture";
+import { fill, focusedIn, h, icon, iconButton, type IconName } from "../base/dom";
+import { counted } from "../base/format";
+import { markColour } from "../graph/live_picture";
 import { PassOffers, type OfferActions } from "./pass_offers";
-import type { Offer, Pass, Passes, Reason } from "./protocol";
+import type { Offer, Pass, Passes, Reason } from "../base/protocol";
 
 export interface PassActions extends OfferActions {
   toggle(pass: Pass, on: boolean): void;

@@ -1,9 +1,9 @@
 /** What answers the inspector where there is no kernel: the graphs of a report, drawn in the page itself. */
 
 import type { Model } from "../app";
-import type { Box, Cell, Comparison, Details, Edge, FromKernel, Link, Overlay, Picture, Stages, State, ToKernel } from "../protocol";
-import { paintings } from "../saved_picture";
-import { possible, titleOfStage } from "../stage_bar";
+import type { Box, Cell, Comparison, Details, Edge, FromKernel, Link, Overlay, Picture, Stages, State, ToKernel } from "../base/protocol";
+import { paintings } from "../graph/saved_picture";
+import { possible, titleOfStage } from "../graph/stage_bar";
 import { placeBoxes } from "./boxes";
 import { combined } from "./combine";
 import { Counterparts } from "./counterparts";
@@ -11,7 +11,7 @@ import type { BareDetails, GraphData, PairData, SessionData } from "./data";
 import { outline, sideBySide, toDot, type Side } from "./dot";
 import { Group, type Leaf } from "./hierarchy";
 import type { Layouts } from "./layout";
-import { NodeFilter } from "./node_filter";
+import { NodeFilter } from "./search/node_filter";
 import { Panes, type Pane, type Selection } from "./panes";
 import { Scene } from "./scene";
 import { writeSvg } from "./svg";

@@ -1,6 +1,6 @@
 /** The whole picture in a corner, with the part that the window shows. */
 
-import { s } from "./dom";
+import { s } from "../base/dom";
 import type { LivePicture } from "./live_picture";
 import type { Rectangle, Size } from "./viewport";
 

@@ -1,7 +1,7 @@
 /** The search field: the kernel looks through all nodes, shown or not. */
 
-import { debounce, fill, focusedIn, h, icon } from "./dom";
-import type { SearchAnswer, SearchResult } from "./protocol";
+import { debounce, fill, focusedIn, h, icon } from "../base/dom";
+import type { SearchAnswer, SearchResult } from "../base/protocol";
 import { FIELDS } from "./query_help";
 
 export interface SearchActions {

@@ -1,9 +1,9 @@
 /** What is known of the selected node or group, or of the model while nothing is selected. */
 
-import { breakable, fill, focusedIn, h, icon, iconButton } from "./dom";
-import { counted } from "./format";
-import { markColour } from "./live_picture";
-import type { Details, Link, Pass, Rewrite, SourceFrame, Token } from "./protocol";
+import { breakable, fill, focusedIn, h, icon, iconButton } from "../base/dom";
+import { counted } from "../base/format";
+import { markColour } from "../graph/live_picture";
+import type { Details, Link, Pass, Rewrite, SourceFrame, Token } from "../base/protocol";
 
 export interface DetailActions {
   jump(node: string): void;

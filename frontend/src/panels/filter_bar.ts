@@ -1,8 +1,8 @@
 /** Says which nodes are lit up in the graph, and lets one go back to all. */
 
-import { fill, h, iconButton } from "./dom";
-import { counted } from "./format";
-import type { NodesFound } from "./protocol";
+import { fill, h, iconButton } from "../base/dom";
+import { counted } from "../base/format";
+import type { NodesFound } from "../base/protocol";
 
 export class FilterBar {
   private readonly words = h("p", { role: "status" });

@@ -1,12 +1,12 @@
 /** The graph: a picture that can be moved, zoomed, pointed at and walked through. */
 
-import { h, iconButton, fill } from "./dom";
-import { counted } from "./format";
+import { h, iconButton, fill } from "../base/dom";
+import { counted } from "../base/format";
 import { LivePicture, markColour } from "./live_picture";
 import { Minimap } from "./minimap";
 import { nearest, neighbour, type Direction } from "./navigation";
 import { NUMBER_OF_KINDS, type Painted } from "./overlay";
-import type { Box, Picture } from "./protocol";
+import type { Box, Picture } from "../base/protocol";
 import { around, bringAll, bringInto, centre, firstLook, fit, follow, middle, overlap, shiftNear, visiblePart, zoomAt, type Point, type Rectangle, type Size, type Viewport } from "./viewport";
 
 export interface GraphActions {

@@ -1,9 +1,9 @@
 /** The nodes that a query lights up in the graphs on the screen; the twin of `fxlab.view_model.graph_view.node_filter`. */
 
-import type { NodesFound } from "../protocol";
-import type { Panes } from "./panes";
+import type { NodesFound } from "../../base/protocol";
+import type { Panes } from "../panes";
 import { QueryError } from "./query";
-import type { Scene } from "./scene";
+import type { Scene } from "../scene";
 
 interface Names {
   names: string[];

@@ -1,8 +1,8 @@
 /** A picture as live elements: found by box, with room to hit small things, and numbers on changed boxes. */
 
-import { s } from "./dom";
-import type { Box, Picture } from "./protocol";
-import { parseSvg } from "./sanitize";
+import { s } from "../base/dom";
+import type { Box, Picture } from "../base/protocol";
+import { parseSvg } from "../base/sanitize";
 import type { Rectangle } from "./viewport";
 
 const TOGGLE_RADIUS = 7.5;

@@ -12,9 +12,9 @@ import {
 } from "@tanstack/table-core";
 import { storeReactivityBindings } from "@tanstack/table-core/store-reactivity-bindings";
 
-import { debounce, fill, h, icon } from "./dom";
-import { barLength, cellText, cellValue, compareCells, counted, isNumeric } from "./format";
-import type { Cell, Table } from "./protocol";
+import { debounce, fill, h, icon } from "../base/dom";
+import { barLength, cellText, cellValue, compareCells, counted, isNumeric } from "../base/format";
+import type { Cell, Table } from "../base/protocol";
 
 const FIRST_ROWS = 200;
 /** Shorter tables are seen at a glance. */

@@ -1,8 +1,8 @@
 /** Looking for nodes and groups by anything that is known of them; the twin of `fxlab.view_model.search.node_index`. */
 
-import type { Pass, SearchAnswer, SearchResult, SourceFrame } from "../protocol";
-import type { BareDetails } from "./data";
-import type { Hierarchy } from "./hierarchy";
+import type { Pass, SearchAnswer, SearchResult, SourceFrame } from "../../base/protocol";
+import type { BareDetails } from "../data";
+import type { Hierarchy } from "../hierarchy";
 import { OF_GROUPS, parseQuery, QueryError, quoted, type Term } from "./query";
 import { reachable } from "./reachability";
 

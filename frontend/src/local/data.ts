@@ -1,6 +1,6 @@
 /** What is embedded in a report: `fxlab/html_report/portable.py` and `report.py` write it. */
 
-import type { BoxKind, Cell, Details, Overlay, Paints, Passes, SourceFrame, Tables } from "../protocol";
+import type { BoxKind, Cell, Details, Overlay, Paints, Passes, SourceFrame, Tables } from "../base/protocol";
 
 /** A text and its width; null where the width is a guess. */
 export type Word = [text: string, width: number | null];

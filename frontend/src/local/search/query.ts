@@ -1,6 +1,6 @@
 /** How a query is read: words, and terms such as `op:call_module`; the twin of `fxlab.view_model.search.query`. */
 
-import { FIELDS } from "../query_help";
+import { FIELDS } from "../../panels/query_help";
 
 /** Fields that a group has too; a query for any other finds nodes alone. A bare word has no field. */
 export const OF_GROUPS: ReadonlySet<string> = new Set(["", "module", "class"]);

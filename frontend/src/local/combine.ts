@@ -1,6 +1,6 @@
 /** The value of a box that draws several nodes; the twin of `fxlab.overlays.Overlay.of`. */
 
-import type { Cell } from "../protocol";
+import type { Cell } from "../base/protocol";
 
 const MIXED = "mixed";
 

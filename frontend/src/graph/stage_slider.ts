@@ -1,6 +1,6 @@
 /** A slider through the stack of passes. */
 
-import { fill, h } from "./dom";
+import { fill, h } from "../base/dom";
 
 /** With more stages their numbers stand too close to be read. */
 const MOST_NUMBERS = 16;

@@ -1,8 +1,8 @@
 /** A picture as it is saved: with the colours of an overlay, those of paper, and what they mean. */
 
-import { s } from "./dom";
+import { s } from "../base/dom";
 import { paintTogether, type Paint, type Painted } from "./overlay";
-import type { Overlay, Paints, Picture } from "./protocol";
+import type { Overlay, Paints, Picture } from "../base/protocol";
 import type { Size } from "./viewport";
 
 // As in `fxlab.drawing.rendering.svg`.

@@ -1,8 +1,8 @@
 /** The tables below the graph, one at a time. */
 
 import { DataTable } from "./data_table";
-import { fill, focusedIn, h, icon, iconButton } from "./dom";
-import type { ExtraTable, Judgement, Measured, Table, Tables } from "./protocol";
+import { fill, focusedIn, h, icon, iconButton } from "../base/dom";
+import type { ExtraTable, Judgement, Measured, Table, Tables } from "../base/protocol";
 
 export interface TableActions {
   /** Goes to a node: in the graph that is shown, or at a stage that has it. */

@@ -1,6 +1,6 @@
 /** A view in the DOT language; boxes have fixed sizes, so that words and fonts cannot move anything. */
 
-import type { Legend, Painting } from "../saved_picture";
+import type { Legend, Painting } from "../graph/saved_picture";
 import type { PlacedBox } from "./boxes";
 import { Group } from "./hierarchy";
 import type { View } from "./view";

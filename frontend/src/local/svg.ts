@@ -1,6 +1,6 @@
 /** From Graphviz's SVG, read for its geometry only, to the picture's own; the twin of `fxlab.drawing.rendering.svg`. */
 
-import type { Edge } from "../protocol";
+import type { Edge } from "../base/protocol";
 import type { PlacedBox, PlacedChip } from "./boxes";
 import type { Metrics, Word } from "./data";
 import { escaped } from "./dot";

@@ -1,8 +1,8 @@
 /** The stages of a session: which of them the graph shows, and what it is compared with, and how. */
 
-import { fill, focusedIn, h, icon } from "./dom";
+import { fill, focusedIn, h, icon } from "../base/dom";
 import { StageSlider } from "./stage_slider";
-import type { Comparison, Stages } from "./protocol";
+import type { Comparison, Stages } from "../base/protocol";
 
 const NOTHING: Wish = { compared: "", beside: false };
 

@@ -1,10 +1,10 @@
 /** The graph; and beside it, where two stages are shown side by side, the graph of the stage before. */
 
-import { focusedIn, h } from "./dom";
+import { focusedIn, h } from "../base/dom";
 import { GraphView } from "./graph_view";
 import type { Painted } from "./overlay";
-import type { Box, Details, NodesFound, Picture, Stages } from "./protocol";
-import { splitter } from "./splitter";
+import type { Box, Details, NodesFound, Picture, Stages } from "../base/protocol";
+import { splitter } from "../base/splitter";
 import { titleOfStage } from "./stage_bar";
 import { clamp } from "./viewport";
 

@@ -2,7 +2,7 @@
 
 import type { BareDetails, GraphData, SessionData } from "./data";
 import { Hierarchy, type Group } from "./hierarchy";
-import { Search } from "./search";
+import { Search } from "./search/search";
 
 const CHANGED_NODES = "Changed nodes";
 

@@ -1,7 +1,7 @@
 /** What is going on, and what went wrong. */
 
-import { fill, h, icon, iconButton } from "./dom";
-import type { Status } from "./protocol";
+import { fill, h, icon, iconButton } from "../base/dom";
+import type { Status } from "../base/protocol";
 
 const PATIENCE_S = 6;
 const OFFER_CANCEL_S = 1;
