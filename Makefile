@@ -48,9 +48,9 @@ compat:
 	$(PYTHON) -m venv $(VENV)-oldest
 	$(VENV)-oldest/bin/python -m pip install --quiet --constraint constraints-oldest.txt torch transformers pandas \
 	    numpy graphviz pygraphviz tqdm ipywidgets anywidget pytest hypothesis pillow psutil sybil matplotlib
-	PYTHONPATH=. $(VENV)-oldest/bin/python -m pytest -W ignore tests/test_session.py tests/test_graph_module.py \
+	PYTHONPATH=. $(VENV)-oldest/bin/python -m pytest -W ignore tests/session tests/models \
 	    tests/tracing/test_plain_modules.py tests/tracing/test_architectures.py tests/transformations tests/validation \
-	    --deselect "tests/transformations/test_fuse_attention.py::test_models_of_transformers[gpt2]" \
+	    --deselect "tests/transformations/passes/test_fuse_attention.py::test_models_of_transformers[gpt2]" \
 	    --deselect "tests/tracing/test_architectures.py::test_no_weights_are_needed[llama]" --deselect \
 	    tests/tracing/test_architectures.py::test_a_model_of_hundreds_of_billions_of_parameters_is_traced_without_them
 

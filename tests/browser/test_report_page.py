@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -10,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 from accessibility import violations
+from drawing_models import Llama
 from PIL import Image
 from playwright.sync_api import Browser, Page, expect
 from report_page import (
@@ -32,9 +32,6 @@ from fxlab.drawing.rendering.layout import lay_out
 from fxlab.overlays import Subject, source
 from fxlab.view_model.search.node_index import NodeSearch, names_of_passes
 from fxlab.view_model.search.query import FIELDS
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "drawing"))
-from drawing_models import Llama
 
 pytestmark = pytest.mark.browser
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from fxlab.view_model.search.query import FIELDS, MOST_TERMS, QueryError, Term, parse_query
 
-FRONTEND = Path(__file__).parents[2] / "frontend" / "src"
+FRONTEND = Path(__file__).parents[3] / "frontend" / "src"
 
 
 @pytest.mark.parametrize(
@@ -80,5 +80,7 @@ def test_a_term_in_quotes_is_read_as_it_was_meant(field: str, value: str, negate
 
 
 def test_the_page_offers_the_same_fields() -> None:
-    offered = re.findall(r'field: "(\w+)", example: "([^"]+)"', (FRONTEND / "query_help.ts").read_text())
+    offered = re.findall(
+        r'field: "(\w+)", example: "([^"]+)"', (FRONTEND / "panels" / "query_help.ts").read_text()
+    )
     assert dict(offered) == FIELDS
