@@ -1,4 +1,4 @@
-"""Not looking for garbage while very many objects are made that stay."""
+"""Pause the cyclic garbage collector while many long-lived objects are made."""
 
 import gc
 from collections.abc import Iterator

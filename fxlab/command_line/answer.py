@@ -1,4 +1,4 @@
-"""What a command prints on standard output: text for people, JSON or CSV for programs."""
+"""Standard output of a command: text for people, JSON or CSV for programs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How the command tells other programs what came of it."""
+"""Exit codes of the command."""
 
 from __future__ import annotations
 

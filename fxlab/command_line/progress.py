@@ -1,4 +1,4 @@
-"""What a command is doing, on standard error: a bar on a terminal, lines in a log if they are asked for."""
+"""Progress of a command on standard error: a bar on a terminal, lines in a log if asked for."""
 
 from __future__ import annotations
 

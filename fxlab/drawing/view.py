@@ -1,4 +1,4 @@
-"""What of a hierarchy is visible: the opened groups, and the boxes, edges and chips that follow."""
+"""The visible part of a hierarchy: opened groups, and the boxes, edges and chips that follow from them."""
 
 from __future__ import annotations
 

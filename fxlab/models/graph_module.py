@@ -1,4 +1,4 @@
-"""What torch does not give of a ``GraphModule``: exact pickles, and copies that share their tensors.
+"""Exact pickles of graph modules, and copies that share their tensors.
 
 torch pickles a ``GraphModule`` as generated code and traces that code again on loading, which loses the names
 of the nodes and all of ``node.meta``, and with them every mark a transformation has left. A graph module that

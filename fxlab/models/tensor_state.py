@@ -1,4 +1,4 @@
-"""Whether tensors are as they were, told by torch's version counters and not by a copy of their values."""
+"""Detect changed tensors by torch's version counters, without copying their values."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a call of a function or method does besides returning a result."""
+"""Side effects of calls: writes, aliases, random numbers, global state."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Where a schema of torch does not tell what an operator does. Held against torch's own samples by a test."""
+"""Operators whose schemas are incomplete. A test holds this table against torch's own samples."""
 
 ALIASES = frozenset(
     {

@@ -1,4 +1,4 @@
-"""Which of torch's operators a node calls."""
+"""The torch operator that a node calls."""
 
 import builtins
 import inspect

@@ -1,4 +1,4 @@
-"""Which modules are one node of the graph."""
+"""Modules that become one node of the graph."""
 
 from __future__ import annotations
 

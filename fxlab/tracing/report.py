@@ -1,4 +1,4 @@
-"""What a trace says of itself: how it was made, what it follows and what it holds fixed."""
+"""The trace report: how a trace was made, what it follows and what it holds fixed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which of its candidates a pass is limited to."""
+"""Limit a pass to some of its candidates."""
 
 import itertools
 from collections.abc import Collection, Iterable

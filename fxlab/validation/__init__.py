@@ -1,4 +1,4 @@
-"""What a transformation changed, and whether it matters, as tables."""
+"""Compare transformed models with their originals, and report it as tables."""
 
 from fxlab.validation.bisect import Bisection, bisect
 from fxlab.validation.compare_nodes import Divergence, compare_nodes, first_divergence

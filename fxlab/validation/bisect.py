@@ -1,4 +1,4 @@
-"""Which pass, and which of its rewrites, breaks a model."""
+"""Find the pass, and the rewrite in it, that breaks a model."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""Where along a graph the values start to move."""
+"""Find where along the graph values begin to differ."""
 
 import math
 from dataclasses import dataclass

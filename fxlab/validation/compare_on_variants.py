@@ -1,4 +1,4 @@
-"""How far the outputs of two models are apart on inputs of several kinds."""
+"""Compare the outputs of two models on several kinds of inputs."""
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING

@@ -1,4 +1,4 @@
-"""What each pass of a session has done to the graph, and to the outputs so far."""
+"""Changes of each stage of a session, in the graph and in the outputs so far."""
 
 import math
 from collections.abc import Callable

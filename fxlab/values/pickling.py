@@ -1,4 +1,4 @@
-"""Which values can be pickled, and how those are kept that only newer protocols can hold."""
+"""Values that can be pickled, and the protocols that they need."""
 
 import pickle
 from collections.abc import Mapping

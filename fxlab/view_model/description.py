@@ -1,4 +1,4 @@
-"""What the page says of what is selected."""
+"""The description of the selection."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the panel beside the graph says of a node, a group or the whole model."""
+"""The panel beside the graph: details of a node, a group or the whole model."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What can be added to the stack of a session from its screen: transformations, and their arguments as text.
+"""Passes that can be added from the screen, and their arguments as text.
 
 There are those that :func:`fxlab.transformations.offered` returns, the classes that a person or another
 package has defined, and what a notebook has made of them.

@@ -1,4 +1,4 @@
-"""What the tables below the graph say of a session, and the words that go with them."""
+"""Tables below the graph, and the words that go with them."""
 
 from __future__ import annotations
 

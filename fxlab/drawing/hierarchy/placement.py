@@ -1,4 +1,4 @@
-"""Which module call each node of a graph belongs to."""
+"""The module call that each node of a graph belongs to."""
 
 import re
 from collections.abc import Iterable

@@ -1,4 +1,4 @@
-"""Which drawn node reads which, as numbers."""
+"""Edges between drawn nodes, as numbers."""
 
 from __future__ import annotations
 

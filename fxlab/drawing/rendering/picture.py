@@ -1,4 +1,4 @@
-"""What a rendering hands out: an SVG, and what each of its elements stands for."""
+"""The result of a rendering: an SVG, and the node or group that each of its elements shows."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

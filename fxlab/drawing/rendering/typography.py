@@ -1,4 +1,4 @@
-"""How wide a text will be: the layout must know before a browser shows it, also where no fonts are."""
+"""Widths of texts, estimated without a browser or fonts: the layout needs them first."""
 
 import unicodedata
 from functools import lru_cache

@@ -1,4 +1,4 @@
-"""Which inputs a model of transformers may ask for, by name, and in which shapes each can be made."""
+"""Input names that models of transformers use, and the shapes in which each can be made."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which of several inputs a model takes, tried out on tensors without data."""
+"""Choose between possible inputs by trying them on fake tensors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How many tokens stand for an image, a video or sound: as many as the model makes features of it."""
+"""Count placeholder tokens for images, video and audio: one for each feature that the model makes."""
 
 from __future__ import annotations
 

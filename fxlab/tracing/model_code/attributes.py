@@ -1,4 +1,4 @@
-"""What a model says of itself: attributes, and whether it has data."""
+"""Attributes of a model and its modules, and whether it has data."""
 
 from __future__ import annotations
 

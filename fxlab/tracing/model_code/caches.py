@@ -1,4 +1,4 @@
-"""What remembers results, as ``functools.lru_cache`` and ``cached_property`` do, while a model is recorded.
+"""Empty caches, such as ``functools.lru_cache`` and ``cached_property``, while a model is recorded.
 
 What such a function gave in an earlier run would be a tensor that the graph knows nothing of, and the fake
 tensors of the recorded run would turn up in later runs of the model.

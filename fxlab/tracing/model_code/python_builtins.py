@@ -1,4 +1,4 @@
-"""What Python makes plain numbers of, while a model is recorded.
+"""Python builtins that would turn symbolic sizes into plain numbers while a model is recorded.
 
 In the files of a model ``len`` and ``range`` follow symbolic sizes. Questions about sizes that are asked in
 this file are taken to be the model's.

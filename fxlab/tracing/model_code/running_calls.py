@@ -1,4 +1,4 @@
-"""Which functions and modules of a model are running: those that a graph could call as they are."""
+"""Functions and modules of a model that are running: candidates for opaque calls."""
 
 from __future__ import annotations
 

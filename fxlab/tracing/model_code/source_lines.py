@@ -1,4 +1,4 @@
-"""Which line of the model's code is running: for ``node.meta`` and for messages."""
+"""The line of the model's code that is running, for ``node.meta`` and for messages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a graph checks before and while it computes: that it is used for what it was recorded for."""
+"""Guards: a graph refuses inputs, modes and settings that it was not recorded for."""
 
 from __future__ import annotations
 

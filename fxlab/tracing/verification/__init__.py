@@ -1,1 +1,1 @@
-"""Whether a trace computes what the model computes, on these inputs and on others."""
+"""Compare a trace with the model, on these inputs and on others."""

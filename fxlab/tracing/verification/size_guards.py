@@ -1,4 +1,4 @@
-"""What a trace takes for granted about the sizes of its inputs: checked by the graph, and reported."""
+"""Guards on the sizes of inputs: checked by the graph, and reported."""
 
 from __future__ import annotations
 

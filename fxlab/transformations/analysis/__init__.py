@@ -1,1 +1,1 @@
-"""What is known of a graph before it is changed: who writes into what, what is pure, what rounding does."""
+"""Analyses of a graph before it is changed: writes, aliases, purity, rounding, bounds."""

@@ -1,4 +1,4 @@
-"""What automatic mixed precision does to a graph that may be run under it.
+"""The effect of automatic mixed precision on a graph that may run under it.
 
 A caller may run any graph under ``torch.autocast``: there, dtypes are others than those that the graph tells.
 """

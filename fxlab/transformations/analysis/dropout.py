@@ -1,4 +1,4 @@
-"""Which calls are dropouts, and whether they drop anything."""
+"""Dropouts, active and inactive."""
 
 from collections.abc import Callable
 from typing import Any

@@ -1,4 +1,4 @@
-"""What a pass must know of a whole graph module, found once, so that each candidate costs a look-up."""
+"""Facts about a whole graph module, computed once, so that each candidate costs a look-up."""
 
 from collections import Counter, defaultdict
 from functools import cached_property

@@ -1,4 +1,4 @@
-"""Whether a module may be replaced by another that computes the same: reasons against it, in words."""
+"""Reasons why a module must not be replaced by another that computes the same."""
 
 import torch
 from torch import nn

@@ -1,4 +1,4 @@
-"""What is known of a node's result without running it: from ``meta["val"]`` or ``meta["tensor_meta"]``."""
+"""The result of a node as far as it is known without a run: ``meta["val"]`` or ``meta["tensor_meta"]``."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Whether a node does nothing but compute its result, and the same one from the same inputs."""
+"""Purity: no side effects, and equal results for equal inputs."""
 
 import torch
 from torch import nn

@@ -1,4 +1,4 @@
-"""Whether the last bit of a value matters: rounded to integers later on, it can change a whole one."""
+"""Values whose last bit matters: downstream rounding to integers can turn it into a whole one."""
 
 import torch
 from torch.fx import Graph, Node

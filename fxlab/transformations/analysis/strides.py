@@ -1,4 +1,4 @@
-"""Whether a slice of a bigger result does where a result of its own stood before.
+"""Uses that accept a slice of a larger result in place of a contiguous tensor.
 
 The slice has the same values, but not the same strides: ``view`` may fail on it, and what ``reshape`` returns
 may no longer share its memory.

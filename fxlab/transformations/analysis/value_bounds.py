@@ -1,4 +1,4 @@
-"""How large the values of a tensor can be at most, as far as the graph tells."""
+"""Upper bounds on the absolute values of a tensor, as far as the graph tells."""
 
 import math
 from typing import Any

@@ -1,1 +1,1 @@
-"""What was changed in a graph module, written down so that it can be taken back."""
+"""A record of every change to a graph module, and its reversal."""

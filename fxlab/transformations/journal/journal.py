@@ -1,4 +1,4 @@
-"""What was changed in a graph module, kept so that it can be taken back.
+"""The journal of a graph module: every change, with what reverting it needs.
 
 The journal lies in ``graph_module.meta``, which copies and pickles of the module take along. It names nodes
 and holds the modules that were taken out, so what it says is true of a copy as well: copying the module

@@ -1,4 +1,4 @@
-"""What a node is, written down by name, so that a copy of its graph can have it back."""
+"""The state of a node, stored by names, so that it can be restored in a copy of its graph."""
 
 from dataclasses import dataclass, field
 from typing import Any, SupportsIndex, cast

@@ -1,1 +1,1 @@
-"""What a pass is written with: the loop over its candidates, and the editor that changes the graph."""
+"""Tools to write a pass: the loop over its candidates, and the editor that changes the graph."""

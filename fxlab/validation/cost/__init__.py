@@ -1,1 +1,1 @@
-"""What a model costs: time, memory and floating-point operations."""
+"""Time, memory and floating-point operations."""

@@ -1,4 +1,4 @@
-"""How long a model takes with each combination of passes."""
+"""Time a model with each combination of passes."""
 
 import itertools
 import math

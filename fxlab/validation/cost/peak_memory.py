@@ -1,4 +1,4 @@
-"""How much memory tensors take at once while something runs."""
+"""Peak memory of tensors during a run."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""What each node of a graph costs."""
+"""Time, memory and operations of each node."""
 
 import statistics
 import time

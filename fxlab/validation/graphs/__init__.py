@@ -1,1 +1,1 @@
-"""What is different between two graphs, without running them."""
+"""Compare two graphs without running them."""

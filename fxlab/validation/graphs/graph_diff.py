@@ -1,4 +1,4 @@
-"""What is different between two graphs, and what of it a pass has not owned up to."""
+"""Differences between two graphs, and changes that a pass has not marked."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""Which node of a transformed graph computes what which node of the original computes."""
+"""Match nodes of a transformed graph with the nodes of the original that compute the same."""
 
 from collections import defaultdict
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""What two nodes do differently, whatever they do it to."""
+"""Differences between two nodes, apart from their inputs."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""What becomes of each node, stage by stage."""
+"""The fate of each node, stage by stage."""
 
 from collections import defaultdict
 from collections.abc import Iterable

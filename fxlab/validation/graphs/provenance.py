@@ -1,4 +1,4 @@
-"""Which nodes of the original a changed node stands for."""
+"""Provenance: the original nodes that a changed node stands for."""
 
 from functools import cached_property
 from typing import Any

@@ -1,1 +1,1 @@
-"""What models compute, on which inputs, and how far two results are apart."""
+"""Outputs of models: their tensors, inputs to compare them on, and distances between them."""

@@ -1,4 +1,4 @@
-"""How far the outputs of two models are apart."""
+"""Distances between the outputs of two models."""
 
 import math
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""What a model computes: the tensors that it returns, and those that it writes."""
+"""Tensors that a model returns, and those that it writes."""
 
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager

@@ -1,4 +1,4 @@
-"""How many numbers of a dtype lie between two."""
+"""Distance in units in the last place."""
 
 import torch
 

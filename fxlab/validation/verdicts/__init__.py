@@ -1,1 +1,1 @@
-"""Whether a model is the same, the same up to rounding, or another one."""
+"""Verdicts: bit-identical, the same up to rounding, or another function."""

@@ -1,4 +1,4 @@
-"""Whether a tensor differs from another by rounding alone."""
+"""Judge whether two tensors differ by rounding alone."""
 
 import enum
 import math

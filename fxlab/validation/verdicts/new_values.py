@@ -1,4 +1,4 @@
-"""Which numbers of a transformed module are new, and what rounding them to their dtype does."""
+"""New weights of a transformed module, and the effect of rounding them to their dtype."""
 
 from collections.abc import Iterable, Iterator
 

@@ -1,4 +1,4 @@
-"""Whether a transformed model is the same, the same up to rounding, or another one."""
+"""Judge whether a transformed model computes the same, the same up to rounding, or another function."""
 
 from collections.abc import Iterator
 from dataclasses import replace

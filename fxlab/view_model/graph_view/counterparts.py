@@ -1,4 +1,4 @@
-"""What stands for a node in another stage."""
+"""Counterparts of a node in another stage."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the graphs on a screen are coloured by."""
+"""Measured overlays of the graphs on the screen."""
 
 from __future__ import annotations
 

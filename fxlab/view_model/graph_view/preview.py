@@ -1,4 +1,4 @@
-"""What a pass would do, before it is switched on."""
+"""The preview of a pass before it is switched on."""
 
 from __future__ import annotations
 

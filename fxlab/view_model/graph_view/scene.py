@@ -1,4 +1,4 @@
-"""What of a graph is on the screen: the opened groups outlive every change of the graph."""
+"""The visible part of one graph: opened groups stay open when the graph changes."""
 
 from __future__ import annotations
 

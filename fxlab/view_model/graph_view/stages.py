@@ -1,4 +1,4 @@
-"""Which stage of a session's stack is looked at, and what it is compared with."""
+"""The stage that is shown, and the stage that it is compared with."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How a query is read: words, and terms such as ``op:call_module``, all of which must hold.
+"""Read a query: words, and terms such as ``op:call_module``, all of which must hold.
 
 The twin of ``frontend/src/local/search/query.ts``. Reading never depends on a graph; what a term finds is in
 :mod:`fxlab.view_model.search.node_index`.

@@ -1,4 +1,4 @@
-"""What can be reached in a graph, in linear time."""
+"""Reachability in a graph, in linear time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a batch norm in evaluation mode computes: a scaling and a shift that a layer can do as well.
+"""Batch norm in evaluation mode as a scale and a shift, which a layer can absorb.
 
 ``y = (x - mean) / sqrt(var + eps) * weight + bias = x * scale + shift`` for each channel
 (Ioffe and Szegedy 2015, section 3.1; a missing weight is one, a missing bias zero).

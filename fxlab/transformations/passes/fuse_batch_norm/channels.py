@@ -1,4 +1,4 @@
-"""Which channels of a layer a weight belongs to, so that numbers for each channel can multiply it.
+"""Channels of a layer's weight, so that a number for each channel can multiply it.
 
 The weight of a convolution is of shape ``(out, in / groups, *kernel)``, that of a transposed one of shape
 ``(in, out / groups, *kernel)``, that of a linear layer of shape ``(out, in)``. The first dimension holds one
