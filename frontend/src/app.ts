@@ -11,7 +11,22 @@ import { PreviewBar } from "./panels/preview_bar";
 import { rasterised } from "./graph/png";
 import { savedPicture, type Drawing, type Side } from "./graph/saved_picture";
 import { paintTogether } from "./graph/overlay";
-import { isNodesFound, isPicture, readMessage, type Before, type Details, type NodesFound, type Overlay, type Overlays, type Pass, type Passes, type Picture, type Stages, type State, type ToKernel } from "./base/protocol";
+import {
+  isNodesFound,
+  isPicture,
+  readMessage,
+  type Before,
+  type Details,
+  type NodesFound,
+  type Overlay,
+  type Overlays,
+  type Pass,
+  type Passes,
+  type Picture,
+  type Stages,
+  type State,
+  type ToKernel,
+} from "./base/protocol";
 import { queryFor } from "./panels/query_help";
 import { SearchBox } from "./panels/search_box";
 import { splitter } from "./base/splitter";
@@ -126,7 +141,8 @@ export class App {
     });
     this.passes = new PassList({
       toggle: (pass, on) => this.send({ type: "toggle", signature: pass.signature, on }),
-      preview: (signature) => this.send(signature === null ? { type: "end-preview" } : { type: "preview", signature }),
+      preview: (signature) =>
+        this.send(signature === null ? { type: "end-preview" } : { type: "preview", signature }),
       choose: (signature) => this.choose(signature, true),
       limit: (signature, node, again) => this.limit(signature, node, again),
       jump: (name) => this.jump(name),
@@ -194,7 +210,9 @@ export class App {
     // VS Code hears every key that gets out of its page, as a command for the notebook.
     this.element.addEventListener("keydown", (event) => isPlainKey(event) && event.stopPropagation());
     // Notebook 7 asks the focused element before it asks those around it.
-    this.element.addEventListener("focusin", (event) => (event.target as Element).setAttribute(NO_SHORTCUTS, "true"));
+    this.element.addEventListener("focusin", (event) =>
+      (event.target as Element).setAttribute(NO_SHORTCUTS, "true"),
+    );
     this.stopTheme = watchTheme(this.element, ({ dark, highContrast }) => {
       this.element.dataset["theme"] = dark ? "dark" : "light";
       this.element.dataset["contrast"] = highContrast ? "more" : "normal";
@@ -236,7 +254,9 @@ export class App {
       update();
       this.on(`change:${name}`, update);
     }
-    this.on("msg:custom", (content: unknown, buffers?: DataView<ArrayBuffer>[]) => this.receive(content, buffers ?? []));
+    this.on("msg:custom", (content: unknown, buffers?: DataView<ArrayBuffer>[]) =>
+      this.receive(content, buffers ?? []),
+    );
   }
 
   private get graph(): GraphView {
@@ -273,7 +293,11 @@ export class App {
     this.element.setAttribute("aria-busy", "false");
     this.showStatus({
       busy: null,
-      error: { number: -Date.now(), title: "The kernel is gone", text: "It was stopped or restarted. Run the cell again to go on." },
+      error: {
+        number: -Date.now(),
+        title: "The kernel is gone",
+        text: "It was stopped or restarted. Run the cell again to go on.",
+      },
     });
   }
 
@@ -287,9 +311,12 @@ export class App {
     const message = readMessage(content);
     if (message?.type === "focus") this.panes.focus(message.boxes, message.gently, message.before);
     else if (message?.type === "found" && message.request === this.searchRequest) this.search.show(message);
-    else if (message?.type === "offers" && message.request.startsWith(this.name)) this.passes.showOffers(message.offers);
-    else if (message?.type === "dot" && message.request.startsWith(this.name)) download(this.fileName("dot"), "text/vnd.graphviz", message.text);
-    else if (message?.type === "pdf" && message.request.startsWith(this.name) && buffers[0]) download(this.fileName("pdf"), "application/pdf", new Blob([buffers[0]]));
+    else if (message?.type === "offers" && message.request.startsWith(this.name))
+      this.passes.showOffers(message.offers);
+    else if (message?.type === "dot" && message.request.startsWith(this.name))
+      download(this.fileName("dot"), "text/vnd.graphviz", message.text);
+    else if (message?.type === "pdf" && message.request.startsWith(this.name) && buffers[0])
+      download(this.fileName("pdf"), "application/pdf", new Blob([buffers[0]]));
     else if (message?.type === "done") this.done();
   }
 
@@ -309,7 +336,9 @@ export class App {
   /** Brings a node into sight; one that may not be in what is shown, at a stage that has it. */
   private jump(name: string, before = false, stage: number | null = null): void {
     this.wanted = null;
-    this.send(stage === null ? { type: "select-node", name, show: true, before } : { type: "show-node", name, stage });
+    this.send(
+      stage === null ? { type: "select-node", name, show: true, before } : { type: "show-node", name, stage },
+    );
   }
 
   private goBack(): void {
@@ -325,14 +354,19 @@ export class App {
   private note({ kind, name, path, before = false }: Details): void {
     const place = { kind, name: name ?? path ?? "", before };
     const last = this.trail.at(-1);
-    if (kind === "model" || (last && last.kind === kind && last.name === place.name && last.before === before)) return;
+    if (
+      kind === "model" ||
+      (last && last.kind === kind && last.name === place.name && last.before === before)
+    )
+      return;
     this.trail.push(place);
     if (this.trail.length > LONGEST_TRAIL) this.trail.shift();
   }
 
   /** Ends a preview or, where there is none, a filter. */
   private leave(event: KeyboardEvent): void {
-    const isElsewhere = (event.target as Element).closest("input, select, .fxi-menu[open], .fxi-offers") !== null;
+    const isElsewhere =
+      (event.target as Element).closest("input, select, .fxi-menu[open], .fxi-offers") !== null;
     if (event.key !== "Escape" || !(this.preview.preview || this.filter.shown) || isElsewhere) return;
     event.preventDefault();
     event.stopPropagation();
@@ -369,8 +403,11 @@ export class App {
     this.emphasize();
     const number = this.picture?.signatures.indexOf(signature ?? "") ?? -1;
     if (!show || !this.picture || !signature || number < 0) return;
-    const lit = Object.entries(this.picture.boxes).filter(([, box]) => box.marks.includes(number) && box.kind !== "cluster");
-    if (lit.length > 0 && lit.every(([, box]) => box.node === null)) return this.send({ type: "reveal-pass", signature });
+    const lit = Object.entries(this.picture.boxes).filter(
+      ([, box]) => box.marks.includes(number) && box.kind !== "cluster",
+    );
+    if (lit.length > 0 && lit.every(([, box]) => box.node === null))
+      return this.send({ type: "reveal-pass", signature });
     const would = Object.keys(this.picture.matches[signature] ?? {});
     this.graph.focus(lit.length > 0 ? lit.map(([id]) => id) : would, true);
   }
@@ -429,14 +466,21 @@ export class App {
     if (isPicture(beside)) graphs.push([this.model.get("overlays").before, beside]);
     const painted = paintTogether(graphs.filter((graph): graph is [Overlay, Picture] => graph[0] != null));
     this.panes.setPaint(painted);
-    this.legend.show(graphs.map(([, picture]) => picture), this.state.passes, painted);
+    this.legend.show(
+      graphs.map(([, picture]) => picture),
+      this.state.passes,
+      painted,
+    );
   }
 
   private showPasses(state: Passes): void {
     if (!Array.isArray(state?.passes)) return;
     const was = new Map(this.state.passes.map((pass) => [pass.key, pass]));
-    const changed = (on: boolean): Pass | undefined => state.passes.find((pass) => was.get(pass.key)?.on === !on && pass.on === on);
-    this.chosen = state.passes.find((pass) => this.chosen !== null && was.get(pass.key)?.signature === this.chosen)?.signature ?? null;
+    const changed = (on: boolean): Pass | undefined =>
+      state.passes.find((pass) => was.get(pass.key)?.on === !on && pass.on === on);
+    this.chosen =
+      state.passes.find((pass) => this.chosen !== null && was.get(pass.key)?.signature === this.chosen)
+        ?.signature ?? null;
     this.state = state;
     this.element.classList.toggle("fxi-fixed", state.fixed === true);
     this.passes.setChosen(this.chosen, false);
@@ -454,7 +498,12 @@ export class App {
     this.tables.setSelected(details.kind === "node" ? (details.name ?? null) : null);
     if (details.kind === "model") {
       this.title.textContent = details.title;
-      fill(this.summary, details.fields.slice(0, 2).map(({ label, value }) => h("span", {}, `${value} ${label.toLowerCase()}`)));
+      fill(
+        this.summary,
+        details.fields
+          .slice(0, 2)
+          .map(({ label, value }) => h("span", {}, `${value} ${label.toLowerCase()}`)),
+      );
     }
     this.showSelected(details);
   }
@@ -480,7 +529,16 @@ export class App {
       "details",
       { class: "fxi-menu" },
       h("summary", { class: "fxi-button", title: "Keys", "aria-label": "Keys" }, "?"),
-      h("div", { class: "fxi-menu-body" }, h("h3", {}, "Keys"), h("dl", {}, KEYS.map(([key, words]) => [h("dt", {}, key), h("dd", {}, words)]))),
+      h(
+        "div",
+        { class: "fxi-menu-body" },
+        h("h3", {}, "Keys"),
+        h(
+          "dl",
+          {},
+          KEYS.map(([key, words]) => [h("dt", {}, key), h("dd", {}, words)]),
+        ),
+      ),
     );
     const close = (menu: HTMLDetailsElement): void => menu.removeAttribute("open");
     const exporting = h(
@@ -490,16 +548,56 @@ export class App {
       h(
         "div",
         { class: "fxi-menu-body" },
-        h("button", { type: "button", class: "fxi-item", onclick: () => (close(exporting), this.saveSvg()) }, "SVG picture"),
-        h("button", { type: "button", class: "fxi-item", onclick: () => (close(exporting), void this.savePng()) }, "PNG picture"),
-        h("button", { type: "button", class: "fxi-item fxi-needs-kernel", onclick: () => (close(exporting), this.send({ type: "export-pdf", request: this.request() })) }, "PDF"),
-        h("button", { type: "button", class: "fxi-item", onclick: () => (close(exporting), this.send({ type: "export-dot", request: this.request() })) }, "Graphviz DOT"),
-        h("button", { type: "button", class: "fxi-item", title: "The passes that are on, as code that applies them", onclick: () => (close(exporting), this.saveCode()) }, "Python code"),
-        h("button", { type: "button", class: "fxi-item", onclick: () => (close(exporting), void this.copyCode()) }, "Copy Python code"),
+        h(
+          "button",
+          { type: "button", class: "fxi-item", onclick: () => (close(exporting), this.saveSvg()) },
+          "SVG picture",
+        ),
+        h(
+          "button",
+          { type: "button", class: "fxi-item", onclick: () => (close(exporting), void this.savePng()) },
+          "PNG picture",
+        ),
+        h(
+          "button",
+          {
+            type: "button",
+            class: "fxi-item fxi-needs-kernel",
+            onclick: () => (close(exporting), this.send({ type: "export-pdf", request: this.request() })),
+          },
+          "PDF",
+        ),
+        h(
+          "button",
+          {
+            type: "button",
+            class: "fxi-item",
+            onclick: () => (close(exporting), this.send({ type: "export-dot", request: this.request() })),
+          },
+          "Graphviz DOT",
+        ),
+        h(
+          "button",
+          {
+            type: "button",
+            class: "fxi-item",
+            title: "The passes that are on, as code that applies them",
+            onclick: () => (close(exporting), this.saveCode()),
+          },
+          "Python code",
+        ),
+        h(
+          "button",
+          { type: "button", class: "fxi-item", onclick: () => (close(exporting), void this.copyCode()) },
+          "Copy Python code",
+        ),
       ),
     );
     for (const menu of [help, exporting]) {
-      menu.addEventListener("focusout", (event) => !menu.contains(event.relatedTarget as Node | null) && close(menu));
+      menu.addEventListener(
+        "focusout",
+        (event) => !menu.contains(event.relatedTarget as Node | null) && close(menu),
+      );
       menu.addEventListener("keydown", (event) => event.key === "Escape" && close(menu));
     }
     return h(
@@ -516,7 +614,8 @@ export class App {
   }
 
   private layOut(): HTMLElement {
-    const size = (name: string): number => parseFloat(getComputedStyle(this.main).getPropertyValue(name)) || 0;
+    const size = (name: string): number =>
+      parseFloat(getComputedStyle(this.main).getPropertyValue(name)) || 0;
     const set = (name: string, value: number, smallest: number, largest: number): void =>
       this.main.style.setProperty(name, `${clamp(value, smallest, largest)}px`);
     const room = (): number => this.main.clientWidth;
@@ -526,9 +625,28 @@ export class App {
       "div",
       { class: "fxi-main" },
       h("div", { class: "fxi-slot fxi-slot-passes" }, this.passes.element),
-      splitter({ label: "Width of the passes", vertical: true, grows: true, size: () => size("--left"), resize: (to) => set("--left", to, 200, room() * 0.4) }),
-      h("div", { class: "fxi-slot fxi-slot-graph" }, this.stages.element, this.preview.element, this.filter.element, this.panes.element),
-      splitter({ label: "Width of the details", vertical: true, grows: false, size: () => size("--right"), resize: (to) => set("--right", to, 220, room() * 0.45) }),
+      splitter({
+        label: "Width of the passes",
+        vertical: true,
+        grows: true,
+        size: () => size("--left"),
+        resize: (to) => set("--left", to, 200, room() * 0.4),
+      }),
+      h(
+        "div",
+        { class: "fxi-slot fxi-slot-graph" },
+        this.stages.element,
+        this.preview.element,
+        this.filter.element,
+        this.panes.element,
+      ),
+      splitter({
+        label: "Width of the details",
+        vertical: true,
+        grows: false,
+        size: () => size("--right"),
+        resize: (to) => set("--right", to, 220, room() * 0.45),
+      }),
       this.detailsSlot,
       splitter({
         label: "Height of the tables",
@@ -582,7 +700,10 @@ export class App {
     const { paints, before } = this.model.get("overlays");
     const [beside, names] = [this.model.get("before")?.picture, this.panes.names];
     const shown: Side = { picture, overlay: this.overlay, name: names.shown };
-    return savedPicture(isPicture(beside) ? [{ picture: beside, overlay: before ?? null, name: names.before }, shown] : [shown], paints);
+    return savedPicture(
+      isPicture(beside) ? [{ picture: beside, overlay: before ?? null, name: names.before }, shown] : [shown],
+      paints,
+    );
   }
 
   private saveSvg(): void {
@@ -594,7 +715,12 @@ export class App {
     if (!this.picture) return;
     const blob = await rasterised(this.saved(this.picture)).catch(() => null);
     if (blob) download(this.fileName("png"), "image/png", blob);
-    else this.banner.show({ number: -Date.now(), title: "The picture is too large for a PNG", text: "Close some groups, or save it as SVG." });
+    else
+      this.banner.show({
+        number: -Date.now(),
+        title: "The picture is too large for a PNG",
+        text: "Close some groups, or save it as SVG.",
+      });
   }
 
   private saveCode(): void {
@@ -606,7 +732,12 @@ export class App {
       () => true,
       () => false,
     );
-    if (!done) this.banner.show({ number: -Date.now(), title: "The browser did not allow copying", text: "Save the code as a file instead." });
+    if (!done)
+      this.banner.show({
+        number: -Date.now(),
+        title: "The browser did not allow copying",
+        text: "Save the code as a file instead.",
+      });
   }
 
   private fileName(suffix: string): string {

@@ -7,7 +7,24 @@ import { Minimap } from "./minimap";
 import { nearest, neighbour, type Direction } from "./navigation";
 import { NUMBER_OF_KINDS, type Painted } from "./overlay";
 import type { Box, Picture } from "../base/protocol";
-import { around, bringAll, bringInto, centre, firstLook, fit, follow, middle, overlap, shiftNear, visiblePart, zoomAt, type Point, type Rectangle, type Size, type Viewport } from "./viewport";
+import {
+  around,
+  bringAll,
+  bringInto,
+  centre,
+  firstLook,
+  fit,
+  follow,
+  middle,
+  overlap,
+  shiftNear,
+  visiblePart,
+  zoomAt,
+  type Point,
+  type Rectangle,
+  type Size,
+  type Viewport,
+} from "./viewport";
 
 export interface GraphActions {
   select(box: Box, id: string): void;
@@ -46,7 +63,12 @@ const STEP = 60;
 const NEAR_SCALE = 0.85;
 /** Smaller, several boxes are not shown at once. */
 const SMALL_SCALE = 0.4;
-const ARROWS: Record<string, Direction> = { ArrowUp: "up", ArrowDown: "down", ArrowLeft: "left", ArrowRight: "right" };
+const ARROWS: Record<string, Direction> = {
+  ArrowUp: "up",
+  ArrowDown: "down",
+  ArrowLeft: "left",
+  ArrowRight: "right",
+};
 
 export class GraphView {
   readonly element: HTMLElement;
@@ -78,7 +100,9 @@ export class GraphView {
   private readonly resize: ResizeObserver | null;
 
   constructor(private readonly actions: GraphActions) {
-    this.minimap = new Minimap((x, y) => this.go(centre({ x, y, width: 0, height: 0 }, this.window, this.viewport.scale), false));
+    this.minimap = new Minimap((x, y) =>
+      this.go(centre({ x, y, width: 0, height: 0 }, this.window, this.viewport.scale), false),
+    );
     this.element = h(
       "div",
       {
@@ -183,7 +207,8 @@ export class GraphView {
     if (areas.length > 1 && room.scale >= SMALL_SCALE) return this.go(room);
     const first = areas[0]!;
     const scale = Math.max(this.viewport.scale, NEAR_SCALE);
-    if (scale === this.viewport.scale && overlap(first, visible)) return this.go(bringInto(this.viewport, first, this.window));
+    if (scale === this.viewport.scale && overlap(first, visible))
+      return this.go(bringInto(this.viewport, first, this.window));
     this.go(centre(first, this.window, scale));
   }
 
@@ -218,7 +243,13 @@ export class GraphView {
     if (this.isAway) this.backUntil = performance.now() + GLIDE_MS;
     this.isAway = false;
     this.layer.classList.toggle("fxi-gliding", gliding || performance.now() < this.backUntil);
-    this.set(centre({ x: seen.x + shift.x, y: seen.y + shift.y, width: 0, height: 0 }, this.window, other.viewport.scale));
+    this.set(
+      centre(
+        { x: seen.x + shift.x, y: seen.y + shift.y, width: 0, height: 0 },
+        this.window,
+        other.viewport.scale,
+      ),
+    );
   }
 
   /** Says something to a screen reader. */
@@ -317,7 +348,11 @@ export class GraphView {
     for (const [id, element] of live.edges) {
       const { source, target } = live.picture.edges[id]!;
       const ends = [source, target].map((end) => live.box(end));
-      element.classList.toggle("fxi-ghost", preview === true && ends.some((end) => end?.node && end.marks.some((mark) => mark === ADDED || mark === REMOVED)));
+      element.classList.toggle(
+        "fxi-ghost",
+        preview === true &&
+          ends.some((end) => end?.node && end.marks.some((mark) => mark === ADDED || mark === REMOVED)),
+      );
       element.classList.toggle("fxi-found", this.countIn(source) > 0 && this.countIn(target) > 0);
       element.classList.toggle("fxi-in", edgesIn.has(id));
       element.classList.toggle("fxi-out", edgesOut.has(id));
@@ -331,12 +366,22 @@ export class GraphView {
       live.setCount(id, box.openable && box.kind !== "cluster" ? this.countIn(id) : 0);
       element.classList.toggle("fxi-near", near.has(id));
       element.classList.toggle("fxi-lit", lit);
-      element.classList.toggle("fxi-would", mark !== null && !lit && (matches[id] ?? 0) > 0 && box.kind !== "cluster");
-      element.classList.toggle("fxi-gone", live.picture.compared === true && box.marks.includes(REMOVED) && box.kind !== "cluster" && box.node !== null);
+      element.classList.toggle(
+        "fxi-would",
+        mark !== null && !lit && (matches[id] ?? 0) > 0 && box.kind !== "cluster",
+      );
+      element.classList.toggle(
+        "fxi-gone",
+        live.picture.compared === true &&
+          box.marks.includes(REMOVED) &&
+          box.kind !== "cluster" &&
+          box.node !== null,
+      );
       this.paintBox(element, id, box);
       const shown = lit || (mark !== null && matches[id]) ? mark : box.marks.at(-1);
       for (const part of [element, live.labels.get(id)]) {
-        if (shown !== undefined && shown !== null) part?.style.setProperty("--mark", markColour(shown, live.picture));
+        if (shown !== undefined && shown !== null)
+          part?.style.setProperty("--mark", markColour(shown, live.picture));
         else part?.style.removeProperty("--mark");
       }
     }
@@ -344,7 +389,10 @@ export class GraphView {
     this.element.classList.toggle("fxi-has-found", Object.keys(this.found ?? {}).length > 0);
     this.element.classList.toggle("fxi-has-overlay", this.painted !== null);
     this.element.classList.toggle("fxi-has-selection", edgesIn.size + edgesOut.size > 0);
-    this.element.classList.toggle("fxi-has-lit", mark !== null && Object.values(live.picture.boxes).some((box) => box.marks.includes(mark)));
+    this.element.classList.toggle(
+      "fxi-has-lit",
+      mark !== null && Object.values(live.picture.boxes).some((box) => box.marks.includes(mark)),
+    );
   }
 
   /** Returns how many nodes of a box are found. */
@@ -364,7 +412,8 @@ export class GraphView {
     const has = this.painted !== null && box.kind !== "cluster" && box.kind !== "chip";
     element.classList.toggle("fxi-plain", has && !paint);
     element.classList.toggle("fxi-heat", paint?.level !== undefined);
-    for (let kind = 0; kind < NUMBER_OF_KINDS; kind += 1) element.classList.toggle(`fxi-kind-${kind}`, paint?.kind === kind);
+    for (let kind = 0; kind < NUMBER_OF_KINDS; kind += 1)
+      element.classList.toggle(`fxi-kind-${kind}`, paint?.kind === kind);
     if (paint?.level !== undefined) element.style.setProperty("--heat", paint.level.toFixed(3));
     else element.style.removeProperty("--heat");
   }
@@ -372,9 +421,13 @@ export class GraphView {
   private listen(): void {
     const { element } = this;
     const { signal } = this.stop;
-    document.addEventListener("wheel", (event) => {
-      if (!event.composedPath().includes(element)) this.lastWheelElsewhere = event.timeStamp;
-    }, { signal, passive: true, capture: true });
+    document.addEventListener(
+      "wheel",
+      (event) => {
+        if (!event.composedPath().includes(element)) this.lastWheelElsewhere = event.timeStamp;
+      },
+      { signal, passive: true, capture: true },
+    );
     element.addEventListener("wheel", (event) => this.onWheel(event), { passive: false });
     element.addEventListener("pointerdown", (event) => this.onPointerDown(event));
     element.addEventListener("pointermove", (event) => this.onHover(event));
@@ -448,7 +501,11 @@ export class GraphView {
     if (!box) return;
     this.setSelected([id]);
     const words = this.painted?.boxes.get(id)?.words;
-    this.announce([box.label, ...box.details, words, this.changeWords(box), this.foundWords(box, id)].filter(Boolean).join(", "));
+    this.announce(
+      [box.label, ...box.details, words, this.changeWords(box), this.foundWords(box, id)]
+        .filter(Boolean)
+        .join(", "),
+    );
     const area = this.live?.areas.get(id);
     if (bring && area) this.go(bringInto(this.viewport, area, this.window));
     this.actions.select(box, id);
@@ -514,7 +571,8 @@ export class GraphView {
     const box = id ? this.live?.box(id) : undefined;
     const edge = (event.target as Element).closest?.<SVGGElement>("[data-edge]")?.dataset["edge"];
     this.markReaders(box?.kind === "chip" ? box.refersTo + box.label : null);
-    if (box && !(box.kind === "cluster" && !(event.target as Element).closest("text, .fxi-toggle-hit"))) this.showBoxTooltip(box, event);
+    if (box && !(box.kind === "cluster" && !(event.target as Element).closest("text, .fxi-toggle-hit")))
+      this.showBoxTooltip(box, event);
     else if (edge) this.showEdgeTooltip(edge, event);
     else this.hideTooltip();
   }
@@ -531,7 +589,13 @@ export class GraphView {
 
   private showBoxTooltip(box: Box, event: PointerEvent): void {
     const hint =
-      box.kind === "chip" ? "Made elsewhere: click to go there" : box.kind === "cluster" ? "Click − to close" : box.openable ? "Double-click or + to open" : "";
+      box.kind === "chip"
+        ? "Made elsewhere: click to go there"
+        : box.kind === "cluster"
+          ? "Click − to close"
+          : box.openable
+            ? "Double-click or + to open"
+            : "";
     fill(
       this.tooltip,
       h("strong", {}, box.label),
@@ -554,7 +618,9 @@ export class GraphView {
     if (this.live?.picture.compared) {
       const changes = box.marks.map((mark) => this.live!.picture.signatures[mark]).join(", ");
       const words = this.live.picture.preview ? `would be ${changes}` : changes;
-      return box.openable ? `${counted(box.changed, "node")} ${words}` : words.replace(/^./, (letter) => letter.toUpperCase());
+      return box.openable
+        ? `${counted(box.changed, "node")} ${words}`
+        : words.replace(/^./, (letter) => letter.toUpperCase());
     }
     const names = box.marks.map((mark) => this.passNames[mark] ?? `pass ${mark + 1}`).join(", ");
     return box.openable ? `${counted(box.changed, "node")} changed by ${names}` : `Changed by ${names}`;
@@ -564,7 +630,11 @@ export class GraphView {
     const edge = this.live?.picture.edges[id];
     if (!edge) return this.hideTooltip();
     const name = (box: string): string => this.live?.box(box)?.label ?? "";
-    fill(this.tooltip, h("strong", {}, `${name(edge.source)} → ${name(edge.target)}`), edge.label && h("div", {}, edge.label));
+    fill(
+      this.tooltip,
+      h("strong", {}, `${name(edge.source)} → ${name(edge.target)}`),
+      edge.label && h("div", {}, edge.label),
+    );
     this.placeTooltip(event);
   }
 
@@ -574,7 +644,8 @@ export class GraphView {
     const { offsetWidth, offsetHeight } = this.tooltip;
     const x = Math.min(event.clientX - bounds.left + 14, this.window.width - offsetWidth - 8);
     const below = event.clientY - bounds.top + 18;
-    const y = below + offsetHeight > this.window.height - 8 ? event.clientY - bounds.top - offsetHeight - 10 : below;
+    const y =
+      below + offsetHeight > this.window.height - 8 ? event.clientY - bounds.top - offsetHeight - 10 : below;
     this.tooltip.style.transform = `translate(${Math.max(8, x)}px, ${Math.max(8, y)}px)`;
   }
 
@@ -589,7 +660,10 @@ function element(of: HTMLElement): DOMRect {
 }
 
 function isControl(target: EventTarget | null): boolean {
-  return target instanceof Element && target.closest("button, .fxi-minimap, .fxi-legend, input, select, summary") !== null;
+  return (
+    target instanceof Element &&
+    target.closest("button, .fxi-minimap, .fxi-legend, input, select, summary") !== null
+  );
 }
 
 function byDistance(live: LivePicture, point: Point): string[] {

@@ -63,7 +63,17 @@ export class LivePicture {
         "g",
         { class: "fxi-found-count" },
         s("rect", { x, y, width, height: 2 * FLAG_RADIUS, rx: FLAG_RADIUS }),
-        s("text", { x: x + width / 2, y: y + FLAG_RADIUS + 3.6, "text-anchor": "middle", "font-size": 10.5, "font-weight": "bold" }, words),
+        s(
+          "text",
+          {
+            x: x + width / 2,
+            y: y + FLAG_RADIUS + 3.6,
+            "text-anchor": "middle",
+            "font-size": 10.5,
+            "font-weight": "bold",
+          },
+          words,
+        ),
       ),
     );
   }
@@ -80,7 +90,9 @@ export class LivePicture {
 
   /** Draws the words of an opened group above the edges that cross them. */
   private raiseLabel(id: string, element: SVGGElement, shape: Element): void {
-    const label = s("g", { class: `fxi-cluster-label ${element.getAttribute("class") ?? ""}`.replace(" cluster", "") });
+    const label = s("g", {
+      class: `fxi-cluster-label ${element.getAttribute("class") ?? ""}`.replace(" cluster", ""),
+    });
     label.dataset["box"] = id;
     label.append(...[...element.children].filter((child) => child !== shape));
     this.labels.set(id, label);
@@ -117,7 +129,17 @@ function flag(x: number, y: number, marks: number[], picture: Picture): SVGGElem
       "g",
       {},
       s("rect", { x: left, y: y - FLAG_RADIUS, width, height: 2 * FLAG_RADIUS, rx: FLAG_RADIUS }),
-      s("text", { x: left + width / 2, y: y + 3.6, "text-anchor": "middle", "font-size": 10.5, "font-weight": "bold" }, words),
+      s(
+        "text",
+        {
+          x: left + width / 2,
+          y: y + 3.6,
+          "text-anchor": "middle",
+          "font-size": 10.5,
+          "font-weight": "bold",
+        },
+        words,
+      ),
     );
     left += width;
     group.style.setProperty("--mark", markColour(mark, picture));

@@ -54,7 +54,11 @@ class Pane {
     this.title.textContent = stage ?? "";
     this.title.title = stage ?? "";
     this.element.setAttribute("aria-label", stage ?? "Graph");
-    this.graph.setLabel(stage === null ? `Graph of the model. ${KEYS}.` : `Graph of the stage ${stage}. ${KEYS}, o goes to the other graph, l links the two.`);
+    this.graph.setLabel(
+      stage === null
+        ? `Graph of the model. ${KEYS}.`
+        : `Graph of the stage ${stage}. ${KEYS}, o goes to the other graph, l links the two.`,
+    );
   }
 }
 
