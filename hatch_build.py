@@ -68,7 +68,13 @@ def build_frontend(root: Path, *, force: bool = False) -> bool:
 
 
 def check_frontend(root: Path) -> None:
-    """Check formatting and types of the front end and run its tests; raises ``RuntimeError`` with what they found."""
+    """Check formatting and types of the front end, and run its tests.
+
+    Raises
+    ------
+    RuntimeError
+        With what they found.
+    """
     frontend = root / "frontend"
     install_packages(frontend)
     npm(frontend, "run", "check")
