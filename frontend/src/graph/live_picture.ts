@@ -17,7 +17,7 @@ export function markColour(number: number, picture?: Picture): string {
 }
 
 /** Returns the sign of a kind of change. */
-export function changeWords(number: number): string {
+export function changeSign(number: number): string {
   return CHANGE_SIGNS[number] ?? "";
 }
 
@@ -123,7 +123,7 @@ export class LivePicture {
 function flag(x: number, y: number, marks: number[], picture: Picture): SVGGElement {
   let left = x - FLAG_RADIUS;
   const discs = marks.map((mark) => {
-    const words = picture.compared ? changeWords(mark) : String(mark + 1);
+    const words = picture.compared ? changeSign(mark) : String(mark + 1);
     const width = 2 * FLAG_RADIUS + 5 * (words.length - 1);
     const group = s(
       "g",

@@ -1,6 +1,6 @@
 /** What answers the inspector where there is no kernel: the graphs of a report, drawn in the page itself. */
 
-import type { Model } from "../app";
+import type { Model } from "../base/model";
 import type {
   Box,
   Cell,
