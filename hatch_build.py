@@ -1,7 +1,8 @@
 """Builds what people see from ``frontend/`` into the package, with Node from its Python wheel.
 
 ``pip install`` and ``pip wheel`` call it through hatchling; ``python hatch_build.py`` does the same by hand.
-``python hatch_build.py --check`` checks the types and runs the tests of the front end.
+``python hatch_build.py --check`` checks the formatting and the types and runs the tests of the front end;
+``python hatch_build.py --format`` formats it.
 An sdist holds the built files, so installing one needs no Node.
 """
 
@@ -67,7 +68,13 @@ def build_frontend(root: Path, *, force: bool = False) -> bool:
 
 
 def check_frontend(root: Path) -> None:
-    """Check the types of the front end and run its tests; raises ``RuntimeError`` with what they found."""
+    """Check formatting and types of the front end, and run its tests.
+
+    Raises
+    ------
+    RuntimeError
+        With what they found.
+    """
     frontend = root / "frontend"
     install_packages(frontend)
     npm(frontend, "run", "check")
@@ -124,14 +131,18 @@ def npm(folder: Path, *arguments: str) -> None:
 
 def _main(arguments: list[str]) -> None:
     root = Path(__file__).parent.resolve()
-    if unknown := set(arguments) - {"--check", "--force"}:
-        sys.exit(f"Unknown: {' '.join(sorted(unknown))}. Usage: python hatch_build.py [--check] [--force]")
+    if unknown := set(arguments) - {"--check", "--force", "--format"}:
+        usage = "Usage: python hatch_build.py [--check] [--force] [--format]"
+        sys.exit(f"Unknown: {' '.join(sorted(unknown))}. {usage}")
     try:
+        if "--format" in arguments:
+            install_packages(root / "frontend")
+            npm(root / "frontend", "run", "format")
         built = build_frontend(root, force="--force" in arguments)
         print("The front end was built." if built else "The front end is up to date.")
         if "--check" in arguments:
             check_frontend(root)
-            print("The front end's types and tests are in order.")
+            print("The front end's formatting, types and tests are in order.")
     except RuntimeError as error:
         sys.exit(str(error))
 

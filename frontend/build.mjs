@@ -24,5 +24,13 @@ await build({ ...shared, format: "iife", banner: tables, entryPoints: { report: 
 const notice =
   "/*! Holds Graphviz 16.1.0 (EPL-2.0, without warranty; source: https://gitlab.com/graphviz/graphviz), " +
   "compiled and wrapped by @hpcc-js/wasm-graphviz 1.29.2 (Apache-2.0). */";
-await build({ ...shared, format: "iife", banner: { js: notice }, entryPoints: { layout_worker: "src/local/layout_worker.ts" } });
-await build({ ...shared, entryPoints: { inspector: "src/theme/inspector.css", report: "src/theme/report.css" } });
+await build({
+  ...shared,
+  format: "iife",
+  banner: { js: notice },
+  entryPoints: { layout_worker: "src/local/layout_worker.ts" },
+});
+await build({
+  ...shared,
+  entryPoints: { inspector: "src/theme/inspector.css", report: "src/theme/report.css" },
+});

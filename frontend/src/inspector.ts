@@ -1,7 +1,8 @@
 /** The entry: anywidget calls `render` for every place in which the inspector is shown. */
 
 import type { AnyModel, Render } from "@anywidget/types";
-import { App, type Model } from "./app";
+import { App } from "./app/app";
+import type { Model } from "./base/model";
 import type { State } from "./base/protocol";
 
 /** What Jupyter's widget managers have of the kernel; those of other places have none. */

@@ -1,6 +1,6 @@
 /** The entry of a report: the inspector of a session that is embedded in the page. */
 
-import { App } from "./app";
+import { App } from "./app/app";
 import { completed, type SessionData, type WrittenLook } from "./local/data";
 import { OfflineKernel } from "./local/kernel";
 import { Layouts } from "./local/layout";

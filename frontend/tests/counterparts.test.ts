@@ -2,11 +2,17 @@ import { describe, expect, it } from "vitest";
 import { Counterparts } from "../src/local/counterparts";
 import type { BareDetails } from "../src/local/data";
 
-const scene = (...names: string[]): { nodes: Map<string, BareDetails> } => ({ nodes: new Map(names.map((name) => [name, {} as BareDetails])) });
+const scene = (...names: string[]): { nodes: Map<string, BareDetails> } => ({
+  nodes: new Map(names.map((name) => [name, {} as BareDetails])),
+});
 
 describe("what stands for a node in another stage of a report", () => {
   // The merged linear stands for key and query; the query that is left, which splits it, for the query alone.
-  const counterparts = new Counterparts(scene("x", "key", "query", "dropout"), scene("x", "merged", "query", "new"), { 1: [1, 2] });
+  const counterparts = new Counterparts(
+    scene("x", "key", "query", "dropout"),
+    scene("x", "merged", "query", "new"),
+    { 1: [1, 2] },
+  );
 
   it.each([
     [["x"], false, ["x"]],

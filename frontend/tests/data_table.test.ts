@@ -26,10 +26,19 @@ function shown(table: Table = TABLE): DataTable {
   return made;
 }
 
-const names = ({ element }: DataTable): string => [...element.querySelectorAll("tbody th")].map((cell) => cell.textContent).join("");
-const header = ({ element }: DataTable, i: number): HTMLElement => element.querySelectorAll<HTMLElement>("thead th")[i]!;
-const click = (table: DataTable, i: number, shiftKey = false): boolean => header(table, i).querySelector("button")!.dispatchEvent(new MouseEvent("click", { shiftKey, bubbles: true }));
-const numbered = (count: number): Table => ({ ...TABLE, rows: Array.from({ length: count }, (_, i): Cell[] => [`n${i}`, i % 2 ? "odd" : "even", i]), total: count });
+const names = ({ element }: DataTable): string =>
+  [...element.querySelectorAll("tbody th")].map((cell) => cell.textContent).join("");
+const header = ({ element }: DataTable, i: number): HTMLElement =>
+  element.querySelectorAll<HTMLElement>("thead th")[i]!;
+const click = (table: DataTable, i: number, shiftKey = false): boolean =>
+  header(table, i)
+    .querySelector("button")!
+    .dispatchEvent(new MouseEvent("click", { shiftKey, bubbles: true }));
+const numbered = (count: number): Table => ({
+  ...TABLE,
+  rows: Array.from({ length: count }, (_, i): Cell[] => [`n${i}`, i % 2 ? "odd" : "even", i]),
+  total: count,
+});
 
 describe("a table", () => {
   it("is shown as it comes, and sorted up, down and not at all by clicks on a column", () => {
@@ -63,7 +72,14 @@ describe("a table", () => {
   it("keeps its order when it is shown anew, and forgets it with other columns", () => {
     const table = shown();
     click(table, 0);
-    table.show({ ...TABLE, rows: [["z", "x", 1], ["y", "x", 1]], total: 2 });
+    table.show({
+      ...TABLE,
+      rows: [
+        ["z", "x", 1],
+        ["y", "x", 1],
+      ],
+      total: 2,
+    });
     expect(names(table)).toBe("yz");
     table.show({ ...TABLE, columns: [...TABLE.columns].reverse() });
     expect(header(table, 0).getAttribute("aria-sort")).toBe("none");
@@ -80,7 +96,12 @@ describe("a table", () => {
     expect(table.element.querySelector("[role=status]")!.textContent).toBe("6 of 20 rows");
     click(table, 2);
     click(table, 2);
-    expect(table.toTsv().split("\n").map((line) => line.split("\t")[0])).toEqual(["Node", "n19", "n17", "n15", "n13", "n11", "n1"]);
+    expect(
+      table
+        .toTsv()
+        .split("\n")
+        .map((line) => line.split("\t")[0]),
+    ).toEqual(["Node", "n19", "n17", "n15", "n13", "n11", "n1"]);
     filter.dispatchEvent(new KeyboardEvent("keydown", { key: "Escape" }));
     expect(table.element.querySelectorAll("tbody tr")).toHaveLength(20);
     vi.useRealTimers();
@@ -101,7 +122,10 @@ describe("a table", () => {
 
   it("marks the row of the node that is selected, whatever the order", () => {
     const table = shown();
-    const marked = (): (string | undefined)[] => [...table.element.querySelectorAll<HTMLElement>("[aria-current=true]")].map((row) => row.dataset["name"]);
+    const marked = (): (string | undefined)[] =>
+      [...table.element.querySelectorAll<HTMLElement>("[aria-current=true]")].map(
+        (row) => row.dataset["name"],
+      );
     table.setSelected("c");
     expect(marked()).toEqual(["c"]);
     click(table, 0);

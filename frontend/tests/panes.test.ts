@@ -5,15 +5,33 @@ import type { Cell, Overlay, Stages } from "../src/base/protocol";
 import { Legend } from "../src/graph/legend";
 import { column } from "./pictures";
 
-const STAGES: Stages = { names: ["Original", "Fuse", "Merge"], shown: 2, compared: "below", beside: true, before: 1, comparisons: [0, 1] };
+const STAGES: Stages = {
+  names: ["Original", "Fuse", "Merge"],
+  shown: 2,
+  compared: "below",
+  beside: true,
+  before: 1,
+  comparisons: [0, 1],
+};
 const BEFORE = column(["x", "conv", "norm", "relu"]);
-const AFTER = column(["x", "conv", "relu"], { conv: { kind: "group", node: null, path: "stem", openable: true } });
+const AFTER = column(["x", "conv", "relu"], {
+  conv: { kind: "group", node: null, path: "stem", openable: true },
+});
 
 let actions: { [K in keyof PaneActions]: ReturnType<typeof vi.fn> };
 let panes: Panes;
 
 beforeEach(() => {
-  actions = { select: vi.fn(), clear: vi.fn(), open: vi.fn(), close: vi.fn(), jump: vi.fn(), search: vi.fn(), back: vi.fn(), linked: vi.fn() };
+  actions = {
+    select: vi.fn(),
+    clear: vi.fn(),
+    open: vi.fn(),
+    close: vi.fn(),
+    jump: vi.fn(),
+    search: vi.fn(),
+    back: vi.fn(),
+    linked: vi.fn(),
+  };
   panes = new Panes(actions as PaneActions);
   document.body.append(panes.element);
   panes.graph.show(AFTER);
@@ -24,11 +42,14 @@ afterEach(() => {
   document.body.replaceChildren();
 });
 
-const pane = (name: "before" | "shown"): HTMLElement => panes.element.querySelector<HTMLElement>(`.fxi-pane-${name}`)!;
+const pane = (name: "before" | "shown"): HTMLElement =>
+  panes.element.querySelector<HTMLElement>(`.fxi-pane-${name}`)!;
 const graph = (name: "before" | "shown"): HTMLElement => pane(name).querySelector<HTMLElement>(".fxi-graph")!;
-const selected = (name: "before" | "shown"): (string | undefined)[] => [...pane(name).querySelectorAll<SVGElement>(".fxi-selected")].map((e) => e.dataset["box"]);
+const selected = (name: "before" | "shown"): (string | undefined)[] =>
+  [...pane(name).querySelectorAll<SVGElement>(".fxi-selected")].map((e) => e.dataset["box"]);
 const note = (name: "before" | "shown"): string => pane(name).querySelector("[role=status]")!.textContent!;
-const press = (name: "before" | "shown", key: string): boolean => graph(name).dispatchEvent(new KeyboardEvent("keydown", { key, bubbles: true, cancelable: true }));
+const press = (name: "before" | "shown", key: string): boolean =>
+  graph(name).dispatchEvent(new KeyboardEvent("keydown", { key, bubbles: true, cancelable: true }));
 
 function showBoth(): void {
   panes.setStages(STAGES);
@@ -54,7 +75,10 @@ describe("one graph", () => {
 describe("two stages side by side", () => {
   it("say which stages they are, in words and to screen readers", () => {
     showBoth();
-    expect([...panes.element.querySelectorAll("h3")].map((e) => e.textContent)).toEqual(["1. Fuse", "2. Merge"]);
+    expect([...panes.element.querySelectorAll("h3")].map((e) => e.textContent)).toEqual([
+      "1. Fuse",
+      "2. Merge",
+    ]);
     expect(pane("before").getAttribute("aria-label")).toBe("1. Fuse");
     expect(graph("shown").getAttribute("aria-label")).toContain("2. Merge");
     panes.setStages({ ...STAGES, before: 0, compared: 0 });
@@ -119,7 +143,10 @@ describe("two stages side by side", () => {
 describe("two graphs that move together", () => {
   // Nothing is laid out in jsdom: each graph has a window of this size.
   const [width, height] = [400, 300];
-  const sizes = [vi.spyOn(HTMLElement.prototype, "clientWidth", "get"), vi.spyOn(HTMLElement.prototype, "clientHeight", "get")];
+  const sizes = [
+    vi.spyOn(HTMLElement.prototype, "clientWidth", "get"),
+    vi.spyOn(HTMLElement.prototype, "clientHeight", "get"),
+  ];
   beforeEach(() => {
     sizes[0]!.mockReturnValue(width);
     sizes[1]!.mockReturnValue(height);
@@ -129,7 +156,10 @@ describe("two graphs that move together", () => {
   afterAll(() => sizes.forEach((size) => size.mockRestore()));
 
   const view = (name: "before" | "shown"): { x: number; y: number; scale: number } => {
-    const [x, y, scale] = pane(name).querySelector<HTMLElement>(".fxi-layer")!.style.transform.match(/-?[\d.]+(?:e-?\d+)?/g)!.map(Number) as [number, number, number];
+    const [x, y, scale] = pane(name)
+      .querySelector<HTMLElement>(".fxi-layer")!
+      .style.transform.match(/-?[\d.]+(?:e-?\d+)?/g)!
+      .map(Number) as [number, number, number];
     return { x, y, scale };
   };
   /** Where the middle of the box with a number lies in its window. */
@@ -150,7 +180,8 @@ describe("two graphs that move together", () => {
     press("shown", "+");
     press("shown", "+");
     const down = new KeyboardEvent("keydown", { key: "ArrowDown", shiftKey: true, bubbles: true });
-    for (let i = 0; i < 8 && placeOf("shown", 2) > height / 2 + 40; i += 1) graph("shown").dispatchEvent(down);
+    for (let i = 0; i < 8 && placeOf("shown", 2) > height / 2 + 40; i += 1)
+      graph("shown").dispatchEvent(down);
     expect(Math.abs(placeOf("shown", 2) - height / 2)).toBeLessThan(60);
     expect(Math.abs(placeOf("before", 3) - placeOf("shown", 2))).toBeLessThan(30);
     expect(Math.abs(placeOf("before", 2) - placeOf("shown", 2))).toBeGreaterThan(60);
@@ -159,7 +190,9 @@ describe("two graphs that move together", () => {
   it("are let go with a key, each moves by itself, and are linked where the key is pressed", () => {
     press("before", "l");
     expect(actions.linked).toHaveBeenLastCalledWith(false);
-    expect(pane("before").querySelector("[aria-live=polite]")!.textContent).toBe("Each graph moves by itself");
+    expect(pane("before").querySelector("[aria-live=polite]")!.textContent).toBe(
+      "Each graph moves by itself",
+    );
     const still = view("shown");
     press("before", "+");
     expect(view("before").scale).not.toBeCloseTo(still.scale);
@@ -172,7 +205,10 @@ describe("two graphs that move together", () => {
   it("both show all of themselves", () => {
     press("shown", "+");
     press("shown", "f");
-    for (const [name, { height: length }] of [["shown", AFTER], ["before", BEFORE]] as const) {
+    for (const [name, { height: length }] of [
+      ["shown", AFTER],
+      ["before", BEFORE],
+    ] as const) {
       const { y, scale } = view(name);
       expect(y + (scale * length) / 2).toBeCloseTo(height / 2);
       expect(scale * length).toBeLessThanOrEqual(height);
@@ -187,15 +223,32 @@ describe("two graphs that move together", () => {
 });
 
 describe("the colours of two stages", () => {
-  const overlay = (values: Record<string, Cell>, numeric = true): Overlay => ({ name: "time", title: "Time", unit: "s", combine: "sum", numeric, total: 4, values });
+  const overlay = (values: Record<string, Cell>, numeric = true): Overlay => ({
+    name: "time",
+    title: "Time",
+    unit: "s",
+    combine: "sum",
+    numeric,
+    total: 4,
+    values,
+  });
   const legend = new Legend(() => undefined);
-  const heat = (name: "before" | "shown", id: string): string => pane(name).querySelector<SVGElement>(`.node[data-box=${id}]`)!.style.getPropertyValue("--heat");
+  const heat = (name: "before" | "shown", id: string): string =>
+    pane(name).querySelector<SVGElement>(`.node[data-box=${id}]`)!.style.getPropertyValue("--heat");
 
   it("are on one scale, with one legend", () => {
     showBoth();
-    const painted = paintTogether([[overlay({ x: 1, relu: 2 }), AFTER], [overlay({ x: 4, norm: 2 }), BEFORE]]);
+    const painted = paintTogether([
+      [overlay({ x: 1, relu: 2 }), AFTER],
+      [overlay({ x: 4, norm: 2 }), BEFORE],
+    ]);
     panes.setPaint(painted);
-    expect([heat("shown", "x"), heat("shown", "relu"), heat("before", "norm"), heat("before", "x")]).toEqual(["0.250", "0.500", "0.500", "1.000"]);
+    expect([heat("shown", "x"), heat("shown", "relu"), heat("before", "norm"), heat("before", "x")]).toEqual([
+      "0.250",
+      "0.500",
+      "0.500",
+      "1.000",
+    ]);
     expect(graph("before").classList).toContain("fxi-has-overlay");
     legend.show([AFTER, BEFORE], [], painted);
     expect(legend.element.querySelector("li")!.textContent).toBe("0 s4 s");
@@ -203,16 +256,29 @@ describe("the colours of two stages", () => {
 
   it("have one number for a kind, however often it is on either side", () => {
     showBoth();
-    const painted = paintTogether([[overlay({ x: "half", relu: "float" }, false), AFTER], [overlay({ x: "float", norm: "float" }, false), BEFORE]]);
+    const painted = paintTogether([
+      [overlay({ x: "half", relu: "float" }, false), AFTER],
+      [overlay({ x: "float", norm: "float" }, false), BEFORE],
+    ]);
     panes.setPaint(painted);
-    for (const [name, id] of [["shown", "relu"], ["before", "x"], ["before", "norm"]] as const) expect(pane(name).querySelector(`[data-box=${id}]`)!.classList).toContain("fxi-kind-0");
+    for (const [name, id] of [
+      ["shown", "relu"],
+      ["before", "x"],
+      ["before", "norm"],
+    ] as const)
+      expect(pane(name).querySelector(`[data-box=${id}]`)!.classList).toContain("fxi-kind-0");
     legend.show([AFTER, BEFORE], [], painted);
     expect([...legend.element.querySelectorAll("li")].map((e) => e.textContent)).toEqual(["float", "half"]);
   });
 
   it("go together", () => {
     showBoth();
-    panes.setPaint(paintTogether([[overlay({ x: 1 }), AFTER], [overlay({ x: 1 }), BEFORE]]));
+    panes.setPaint(
+      paintTogether([
+        [overlay({ x: 1 }), AFTER],
+        [overlay({ x: 1 }), BEFORE],
+      ]),
+    );
     panes.setPaint([]);
     expect(panes.element.querySelectorAll(".fxi-heat, .fxi-plain, .fxi-has-overlay")).toHaveLength(0);
   });
@@ -221,7 +287,10 @@ describe("the colours of two stages", () => {
 describe("the legend of two stages", () => {
   it("explains the marks of both", () => {
     const legend = new Legend(() => undefined);
-    const [after, before] = [column(["merged"], { merged: { marks: [0] } }), column(["norm"], { norm: { marks: [1] } })];
+    const [after, before] = [
+      column(["merged"], { merged: { marks: [0] } }),
+      column(["norm"], { norm: { marks: [1] } }),
+    ];
     const words = (): string[] => [...legend.element.querySelectorAll("li")].map((e) => e.textContent!);
     legend.show([after, before], [], []);
     expect(words()).toEqual(["+Added", "−Removed"]);

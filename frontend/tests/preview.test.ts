@@ -10,7 +10,17 @@ const MERGE = { signature: "s1", name: "Merge <b>linears</b>", text: "2 rewrites
 function pass(signature: string, rest: Partial<Pass> = {}): Pass {
   return {
     key: signature,
-    ...{ signature, name: `Pass ${signature}`, className: "Pass", description: "", arguments: [], preserves: true, on: false, changed: 0, matched: 3 },
+    ...{
+      signature,
+      name: `Pass ${signature}`,
+      className: "Pass",
+      description: "",
+      arguments: [],
+      preserves: true,
+      on: false,
+      changed: 0,
+      matched: 3,
+    },
     ...{ refused: 0, canBeLimited: false, rewrites: 0, leftOut: 0, reasons: [], note: "", error: "" },
     ...rest,
   };
@@ -19,7 +29,8 @@ function pass(signature: string, rest: Partial<Pass> = {}): Pass {
 describe("the banner of a preview", () => {
   const actions = { apply: vi.fn(), cancel: vi.fn() };
   const bar = new PreviewBar(actions);
-  const button = (label: string): HTMLButtonElement => [...bar.element.querySelectorAll("button")].find((e) => e.textContent === label)!;
+  const button = (label: string): HTMLButtonElement =>
+    [...bar.element.querySelectorAll("button")].find((e) => e.textContent === label)!;
 
   beforeEach(() => {
     actions.apply.mockClear();
@@ -30,7 +41,9 @@ describe("the banner of a preview", () => {
 
   it("says what would be done, as words", () => {
     expect(bar.element.hidden).toBe(false);
-    expect(bar.element.querySelector("[role=status]")!.textContent).toBe("Preview of Merge <b>linears</b>: 2 rewrites (1 node added), nothing is applied");
+    expect(bar.element.querySelector("[role=status]")!.textContent).toBe(
+      "Preview of Merge <b>linears</b>: 2 rewrites (1 node added), nothing is applied",
+    );
     bar.show(null);
     expect(bar.element.hidden).toBe(true);
     expect(bar.preview).toBeNull();
@@ -55,11 +68,16 @@ describe("the banner of a preview", () => {
 });
 
 describe("the button on a card", () => {
-  const actions = Object.fromEntries(["toggle", "preview", "choose", "limit", "jump", "undo", "redo", "reset"].map((name) => [name, vi.fn()]));
+  const actions = Object.fromEntries(
+    ["toggle", "preview", "choose", "limit", "jump", "undo", "redo", "reset"].map((name) => [name, vi.fn()]),
+  );
   const list = new PassList(actions as unknown as PassActions);
   document.body.append(list.element);
-  const buttons = (): HTMLButtonElement[] => [...list.element.querySelectorAll<HTMLButtonElement>(".fxi-preview-button")];
-  const show = (passes: Pass[], fixed = false): void => list.show({ passes, canUndo: false, canRedo: false, fixed });
+  const buttons = (): HTMLButtonElement[] => [
+    ...list.element.querySelectorAll<HTMLButtonElement>(".fxi-preview-button"),
+  ];
+  const show = (passes: Pass[], fixed = false): void =>
+    list.show({ passes, canUndo: false, canRedo: false, fixed });
 
   it("is on passes that are off and may change something", () => {
     show([pass("a"), pass("b", { on: true }), pass("c", { matched: 0 }), pass("d", { matched: null })]);
@@ -90,7 +108,9 @@ describe("the button on a card", () => {
 
 describe("the graph of a preview", () => {
   it("is ghosted where something would be new or gone", () => {
-    const actions = Object.fromEntries(["select", "clear", "open", "close", "jump", "search", "cross"].map((name) => [name, vi.fn()]));
+    const actions = Object.fromEntries(
+      ["select", "clear", "open", "close", "jump", "search", "cross"].map((name) => [name, vi.fn()]),
+    );
     const graph = new GraphView(actions as unknown as GraphActions);
     const ghosts = (): number => graph.element.querySelectorAll(".edge.fxi-ghost").length;
     const marked = { merged: { marks: [0] }, relu: { marks: [3] } };

@@ -4,28 +4,51 @@ import { reachable } from "../src/local/search/reachability";
 import { part, shapeTest } from "../src/local/search/search";
 import { FIELDS, queryFor } from "../src/panels/query_help";
 
-const read = (text: string): [string, string, boolean][] => parseQuery(text).map(({ field, value, negated }) => [field, value, negated]);
+const read = (text: string): [string, string, boolean][] =>
+  parseQuery(text).map(({ field, value, negated }) => [field, value, negated]);
 
 describe("a query", () => {
   it.each<[string, [string, string, boolean][]]>([
     ["", []],
     ['""', []],
-    ["a -b a", [["", "a", false], ["", "b", true]]],
+    [
+      "a -b a",
+      [
+        ["", "a", false],
+        ["", "b", true],
+      ],
+    ],
     ["-", [["", "-", false]]],
     ["OP:call_module", [["op", "call_module", false]]],
     ['-source:"x = y"', [["source", "x = y", true]]],
     ['"two words', [["", "two words", false]]],
-    ["shape:(2, 12) x", [["shape", "(2, 12)", false], ["", "x", false]]],
-    ["aten::add model.py:12", [["", "aten::add", false], ["", "model.py:12", false]]],
+    [
+      "shape:(2, 12) x",
+      [
+        ["shape", "(2, 12)", false],
+        ["", "x", false],
+      ],
+    ],
+    [
+      "aten::add model.py:12",
+      [
+        ["", "aten::add", false],
+        ["", "model.py:12", false],
+      ],
+    ],
     ["path:a..b", [["path", "a..b", false]]],
   ])("is read as terms: %s", (text, terms) => expect(read(text)).toEqual(terms));
 
-  it.each(["opp:x", "op:", 'by:""', Array.from({ length: 51 }, (_, i) => i).join(" ")])("that cannot be read is refused: %s", (text) => {
-    expect(() => parseQuery(text)).toThrow(QueryError);
-  });
+  it.each(["opp:x", "op:", 'by:""', Array.from({ length: 51 }, (_, i) => i).join(" ")])(
+    "that cannot be read is refused: %s",
+    (text) => {
+      expect(() => parseQuery(text)).toThrow(QueryError);
+    },
+  );
 
   it("is written so that it is read as it was meant", () => {
-    for (const name of ["relu", "two words", "(a)", "a:b", "-x"]) expect(read(queryFor("inputs", name))).toEqual([["inputs", name, false]]);
+    for (const name of ["relu", "two words", "(a)", "a:b", "-x"])
+      expect(read(queryFor("inputs", name))).toEqual([["inputs", name, false]]);
   });
 
   it("may be any example", () => {
@@ -44,7 +67,8 @@ describe("a part of a text", () => {
 
 describe("sizes", () => {
   it("stand beside each other, or are all in brackets", () => {
-    for (const written of ["2x12", "2×12", "2, 12", "2*12"]) expect(shapeTest(written)("2×12×768")).toBe(true);
+    for (const written of ["2x12", "2×12", "2, 12", "2*12"])
+      expect(shapeTest(written)("2×12×768")).toBe(true);
     expect(shapeTest("2x768")("2×12×768")).toBe(false);
     expect(shapeTest("(2, 12)")("2×12×768")).toBe(false);
     expect(shapeTest("(2, 12)")("2×12")).toBe(true);

@@ -4,9 +4,28 @@ import type { Cell, Overlay, Paints, Picture } from "../src/base/protocol";
 import { savedPicture, type Side } from "../src/graph/saved_picture";
 import { column } from "./pictures";
 
-const PAINTS: Paints = { heat: ["#ffffff", "#ff0000"], heatLine: "#800000", kinds: [], plain: ["#fefefe", "#cccccc"], changed: "#008000", ink: "#111111" };
-const overlay = (values: Record<string, Cell>): Overlay => ({ name: "time", title: "Time", unit: "s", combine: "sum", numeric: true, total: 4, values });
-const side = (picture: Picture, name: string, values?: Record<string, Cell>): Side => ({ picture, name, overlay: values ? overlay(values) : null });
+const PAINTS: Paints = {
+  heat: ["#ffffff", "#ff0000"],
+  heatLine: "#800000",
+  kinds: [],
+  plain: ["#fefefe", "#cccccc"],
+  changed: "#008000",
+  ink: "#111111",
+};
+const overlay = (values: Record<string, Cell>): Overlay => ({
+  name: "time",
+  title: "Time",
+  unit: "s",
+  combine: "sum",
+  numeric: true,
+  total: 4,
+  values,
+});
+const side = (picture: Picture, name: string, values?: Record<string, Cell>): Side => ({
+  picture,
+  name,
+  overlay: values ? overlay(values) : null,
+});
 const BEFORE = column(["x", "norm", "relu"]);
 const AFTER = column(["x", "relu"]);
 
@@ -16,7 +35,8 @@ function saved(...sides: [Side, ...Side[]]): Element & { size: [number, number] 
   return Object.assign(root, { size: [width, height] as [number, number] });
 }
 
-const fill = (root: Element, id: string): string | null => root.querySelector(`[id="${id}"] .fx-shape`)!.getAttribute("fill");
+const fill = (root: Element, id: string): string | null =>
+  root.querySelector(`[id="${id}"] .fx-shape`)!.getAttribute("fill");
 const words = (root: Element): string[] => [...root.querySelectorAll("text")].map((e) => e.textContent!);
 
 describe("a graph that is saved", () => {
@@ -49,7 +69,11 @@ describe("two stages that are saved", () => {
 
   it("are coloured on one scale, with one legend", () => {
     const root = saved(side(BEFORE, "Original", { x: 4, norm: 2 }), side(AFTER, "1. Fuse", { x: 2 }));
-    expect([fill(root, "stage-0-x"), fill(root, "stage-0-norm"), fill(root, "stage-1-x")]).toEqual(["#ff0000", "#ff8080", "#ff8080"]);
+    expect([fill(root, "stage-0-x"), fill(root, "stage-0-norm"), fill(root, "stage-1-x")]).toEqual([
+      "#ff0000",
+      "#ff8080",
+      "#ff8080",
+    ]);
     expect(fill(root, "stage-1-relu")).toBe("#fefefe");
     expect(root.querySelectorAll(".fx-legend")).toHaveLength(1);
   });

@@ -14,7 +14,8 @@ describe("the search field", () => {
   let box: SearchBox;
   let input: HTMLInputElement;
   const options = (): HTMLElement[] => [...box.element.querySelectorAll<HTMLElement>("[role=option]")];
-  const press = (key: string, shiftKey = false): boolean => input.dispatchEvent(new KeyboardEvent("keydown", { key, shiftKey, bubbles: true }));
+  const press = (key: string, shiftKey = false): boolean =>
+    input.dispatchEvent(new KeyboardEvent("keydown", { key, shiftKey, bubbles: true }));
   const type = (text: string): void => {
     input.value = text;
     input.dispatchEvent(new Event("input"));
@@ -31,7 +32,9 @@ describe("the search field", () => {
   afterEach(() => vi.useRealTimers());
 
   it("says what can be asked for while it is empty", () => {
-    expect(options().map((option) => option.querySelector("code")!.textContent)).toEqual(FIELDS.map(({ example }) => example));
+    expect(options().map((option) => option.querySelector("code")!.textContent)).toEqual(
+      FIELDS.map(({ example }) => example),
+    );
     expect(input.getAttribute("aria-expanded")).toBe("true");
     expect(input.hasAttribute("aria-activedescendant")).toBe(false);
     press("ArrowDown");
@@ -111,7 +114,9 @@ describe("the bar above a graph in which nodes are lit up", () => {
 describe("a graph in which nodes are lit up", () => {
   it("tells them from others, and counts them in closed groups", () => {
     const graph = new GraphView({} as GraphActions);
-    const picture = column(["x", "block", "relu", "out"], { block: { kind: "group", openable: true, node: null, count: 9 } });
+    const picture = column(["x", "block", "relu", "out"], {
+      block: { kind: "group", openable: true, node: null, count: 9 },
+    });
     const lit = (selector: string): number => graph.element.querySelectorAll(selector).length;
     graph.show(picture);
     graph.setFound({ block: 3, relu: 1 });

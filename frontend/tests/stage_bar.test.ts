@@ -2,7 +2,14 @@ import { beforeEach, describe, expect, it, vi } from "vitest";
 import type { Stages } from "../src/base/protocol";
 import { StageBar } from "../src/graph/stage_bar";
 
-const ALONE: Stages = { names: ["Original", "Fuse", "Merge"], shown: 2, compared: "", beside: false, before: null, comparisons: [0, 1] };
+const ALONE: Stages = {
+  names: ["Original", "Fuse", "Merge"],
+  shown: 2,
+  compared: "",
+  beside: false,
+  before: null,
+  comparisons: [0, 1],
+};
 const BESIDE: Stages = { ...ALONE, compared: "below", beside: true, before: 1 };
 
 const show = vi.fn();
@@ -10,7 +17,9 @@ const link = vi.fn();
 const bar = new StageBar(show, link);
 document.body.append(bar.element);
 const button = (label: string): HTMLButtonElement =>
-  [...bar.element.querySelectorAll("button")].find((e) => (e.getAttribute("aria-label") ?? e.textContent) === label)!;
+  [...bar.element.querySelectorAll("button")].find(
+    (e) => (e.getAttribute("aria-label") ?? e.textContent) === label,
+  )!;
 const choose = (label: string, value: string): void => {
   const select = bar.element.querySelector<HTMLSelectElement>(`select[aria-label="${label}"]`)!;
   select.value = value;
@@ -71,7 +80,9 @@ describe("the switch that lets both graphs move together", () => {
 describe("choosing a stage and what it is compared with", () => {
   it("offers each stage below by its number", () => {
     bar.update(ALONE);
-    const options = [...bar.element.querySelectorAll<HTMLOptionElement>('[aria-label="Compare with"] option')];
+    const options = [
+      ...bar.element.querySelectorAll<HTMLOptionElement>('[aria-label="Compare with"] option'),
+    ];
     expect(options.map(({ value, textContent }) => [value, textContent])).toEqual([
       ["", "Not compared"],
       ["below", "vs. the stage below"],
@@ -96,7 +107,14 @@ describe("choosing a stage and what it is compared with", () => {
 });
 
 describe("the slider through the stages", () => {
-  const MANY: Stages = { names: ["Original", "Fuse", "Merge", "Fold", "Clean"], shown: 4, compared: "", beside: false, before: null, comparisons: [0, 1, 2, 3] };
+  const MANY: Stages = {
+    names: ["Original", "Fuse", "Merge", "Fold", "Clean"],
+    shown: 4,
+    compared: "",
+    beside: false,
+    before: null,
+    comparisons: [0, 1, 2, 3],
+  };
   const slider = bar.element.querySelector<HTMLInputElement>("input[type=range]")!;
   const slideTo = (stage: number): void => {
     slider.value = String(stage);
@@ -106,7 +124,13 @@ describe("the slider through the stages", () => {
   const settleAt = (stages: Stages, stage: number): void => {
     slideTo(stage);
     const [shown, compared, beside] = show.mock.lastCall!;
-    bar.update({ ...stages, shown, compared, beside, comparisons: stages.comparisons.filter((number) => number < shown) });
+    bar.update({
+      ...stages,
+      shown,
+      compared,
+      beside,
+      comparisons: stages.comparisons.filter((number) => number < shown),
+    });
     bar.settle();
   };
 
@@ -115,7 +139,12 @@ describe("the slider through the stages", () => {
     expect([slider.min, slider.max, slider.value]).toEqual(["0", "4", "4"]);
     expect(slider.getAttribute("aria-label")).toBe("Stage");
     expect(slider.getAttribute("aria-valuetext")).toBe("4. Clean");
-    expect([...bar.element.querySelectorAll<HTMLElement>(".fxi-tick")].map((tick) => [tick.textContent, tick.title])).toEqual([
+    expect(
+      [...bar.element.querySelectorAll<HTMLElement>(".fxi-tick")].map((tick) => [
+        tick.textContent,
+        tick.title,
+      ]),
+    ).toEqual([
       ["0", "0. Original"],
       ["1", "1. Fuse"],
       ["2", "2. Merge"],
@@ -156,8 +185,24 @@ describe("the slider through the stages", () => {
   });
 
   it.each([
-    ["below", [[3, "below", true], [1, "below", true], [0, "", false], [2, "below", true]]],
-    [2, [[3, 2, true], [1, "below", true], [0, "", false], [4, 2, true]]],
+    [
+      "below",
+      [
+        [3, "below", true],
+        [1, "below", true],
+        [0, "", false],
+        [2, "below", true],
+      ],
+    ],
+    [
+      2,
+      [
+        [3, 2, true],
+        [1, "below", true],
+        [0, "", false],
+        [4, 2, true],
+      ],
+    ],
   ] as const)("keeps the comparison with %s while there is one", (compared, expected) => {
     const from: Stages = { ...MANY, compared, beside: true, before: 2 };
     bar.update(from);

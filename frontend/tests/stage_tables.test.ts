@@ -20,7 +20,10 @@ const NODES: Table = {
 };
 const jump = vi.fn();
 let table: DataTable;
-const cells = (): HTMLElement[][] => [...table.element.querySelectorAll("tbody tr")].map((row) => [...row.querySelectorAll<HTMLElement>("th, td")]);
+const cells = (): HTMLElement[][] =>
+  [...table.element.querySelectorAll("tbody tr")].map((row) => [
+    ...row.querySelectorAll<HTMLElement>("th, td"),
+  ]);
 
 beforeEach(() => {
   jump.mockClear();

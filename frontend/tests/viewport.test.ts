@@ -1,10 +1,36 @@
 import { describe, expect, it } from "vitest";
-import { around, bringAll, bringInto, centre, clamp, firstLook, fit, follow, LARGEST_SCALE, overlap, READABLE_SCALE, shiftNear, SMALLEST_SCALE, visiblePart, zoomAt, type Rectangle, type Viewport } from "../src/graph/viewport";
+import {
+  around,
+  bringAll,
+  bringInto,
+  centre,
+  clamp,
+  firstLook,
+  fit,
+  follow,
+  LARGEST_SCALE,
+  overlap,
+  READABLE_SCALE,
+  shiftNear,
+  SMALLEST_SCALE,
+  visiblePart,
+  zoomAt,
+  type Rectangle,
+  type Viewport,
+} from "../src/graph/viewport";
 
 const window = { width: 800, height: 600 };
 const viewport: Viewport = { x: 30, y: -12, scale: 0.8 };
-const pictureAt = (v: Viewport, x: number, y: number): [number, number] => [(x - v.x) / v.scale, (y - v.y) / v.scale];
-const onScreen = (v: Viewport, r: Rectangle): Rectangle => ({ x: v.x + r.x * v.scale, y: v.y + r.y * v.scale, width: r.width * v.scale, height: r.height * v.scale });
+const pictureAt = (v: Viewport, x: number, y: number): [number, number] => [
+  (x - v.x) / v.scale,
+  (y - v.y) / v.scale,
+];
+const onScreen = (v: Viewport, r: Rectangle): Rectangle => ({
+  x: v.x + r.x * v.scale,
+  y: v.y + r.y * v.scale,
+  width: r.width * v.scale,
+  height: r.height * v.scale,
+});
 
 describe("zoomAt", () => {
   it.each([0.5, 1, 1.25, 3])("keeps the point under the pointer where it is, by %d", (factor) => {
@@ -15,7 +41,10 @@ describe("zoomAt", () => {
     expect(pictureAt(zoomed, 211, 97)[1]).toBeCloseTo(y);
   });
 
-  it.each([[1e9, LARGEST_SCALE], [1e-9, SMALLEST_SCALE]])("stops at the limits, by %d", (factor, limit) => {
+  it.each([
+    [1e9, LARGEST_SCALE],
+    [1e-9, SMALLEST_SCALE],
+  ])("stops at the limits, by %d", (factor, limit) => {
     const zoomed = zoomAt(viewport, 10, 10, factor);
     expect(zoomed.scale).toBe(limit);
     expect(pictureAt(zoomed, 10, 10)[0]).toBeCloseTo(pictureAt(viewport, 10, 10)[0]);
@@ -41,7 +70,10 @@ describe("fit", () => {
     expect(fit({ x: 0, y: 0, width: 10, height: 10 }, window).scale).toBe(1);
   });
 
-  it.each([{ width: 0, height: 0 }, { width: 10, height: 10 }])("stays finite in a window without room", (none) => {
+  it.each([
+    { width: 0, height: 0 },
+    { width: 10, height: 10 },
+  ])("stays finite in a window without room", (none) => {
     const { x, y, scale } = fit({ x: 0, y: 0, width: 0, height: 0 }, none);
     expect([x, y, scale].every(Number.isFinite)).toBe(true);
     expect(scale).toBeGreaterThan(0);
@@ -68,7 +100,10 @@ describe("bringInto", () => {
     expect(bringInto(viewport, { x: 100, y: 100, width: 50, height: 50 }, window)).toEqual(viewport);
   });
 
-  it.each([{ x: -900, y: 5000 }, { x: 9000, y: -700 }])("brings a box into the window from %o", ({ x, y }) => {
+  it.each([
+    { x: -900, y: 5000 },
+    { x: 9000, y: -700 },
+  ])("brings a box into the window from %o", ({ x, y }) => {
     const target = { x, y, width: 60, height: 30 };
     const shown = onScreen(bringInto(viewport, target, window), target);
     expect(shown.x).toBeGreaterThanOrEqual(0);
@@ -92,7 +127,10 @@ it("centre puts the middle of a box in the middle of the window", () => {
 });
 
 it("follow keeps a box where it is on the screen when a new picture moves it", () => {
-  const [before, after] = [{ x: 10, y: 20, width: 40, height: 10 }, { x: 500, y: 90, width: 80, height: 10 }];
+  const [before, after] = [
+    { x: 10, y: 20, width: 40, height: 10 },
+    { x: 500, y: 90, width: 80, height: 10 },
+  ];
   const [was, is] = [onScreen(viewport, before), onScreen(follow(viewport, before, after), after)];
   expect(is.x + is.width / 2).toBeCloseTo(was.x + was.width / 2);
   expect(is.y).toBeCloseTo(was.y);
@@ -136,7 +174,12 @@ it("visiblePart is what the window shows", () => {
 
 it("around holds every rectangle, and is null for none", () => {
   expect(around([])).toBeNull();
-  expect(around([{ x: 5, y: 5, width: 5, height: 5 }, { x: -5, y: 0, width: 2, height: 30 }])).toEqual({ x: -5, y: 0, width: 15, height: 30 });
+  expect(
+    around([
+      { x: 5, y: 5, width: 5, height: 5 },
+      { x: -5, y: 0, width: 2, height: 30 },
+    ]),
+  ).toEqual({ x: -5, y: 0, width: 15, height: 30 });
 });
 
 it("overlap does not count edges that only touch", () => {

@@ -1,13 +1,19 @@
-"""What the page may ask for. Everything it sends is checked here before anything is done with it."""
+"""Messages of the page. Everything it sends is checked here before anything is done with it."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, fields
-from typing import Any, ClassVar
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, TypeVar
 
 LONGEST_TEXT = 20_000
 """Characters of one text; a model's own names are shorter than this."""
+
+_TYPES = {"str": (str,), "bool": (bool,), "int": (int,), "str | int": (str, int), "dict[str, str]": (dict,)}
+"""The types that fields may have, by how they are annotated."""
+
+_Method = TypeVar("_Method", bound=Callable[..., object])
 
 
 class MessageError(ValueError):
@@ -15,282 +21,45 @@ class MessageError(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
-class Toggle:
-    """Switch a pass on or off."""
+class Message:
+    """One type of message, and what answers it.
 
-    type: ClassVar[str] = "toggle"
-    signature: str
-    on: bool
-
-
-@dataclass(frozen=True, slots=True)
-class Preview:
-    """Show what a pass would do, and switch nothing."""
-
-    type: ClassVar[str] = "preview"
-    signature: str
-
-
-@dataclass(frozen=True, slots=True)
-class EndPreview:
-    """Show again what was shown before a preview."""
-
-    type: ClassVar[str] = "end-preview"
-
-
-@dataclass(frozen=True, slots=True)
-class Exclude:
-    """Take back the rewrite that a node stands for, or leave the node out as a candidate."""
-
-    type: ClassVar[str] = "exclude"
-    signature: str
-    node: str
-
-
-@dataclass(frozen=True, slots=True)
-class Include:
-    """Let a pass take a candidate again that it leaves out."""
-
-    type: ClassVar[str] = "include"
-    signature: str
-    node: str
-
-
-@dataclass(frozen=True, slots=True)
-class Move:
-    """Give a pass another place in the stack; 0 is the lowest."""
-
-    type: ClassVar[str] = "move"
-    signature: str
-    place: int
-
-
-@dataclass(frozen=True, slots=True)
-class ListOffers:
-    """Ask which passes could be added."""
-
-    type: ClassVar[str] = "list-offers"
-    request: str
-
-
-@dataclass(frozen=True, slots=True)
-class Add:
-    """Offer one more pass, made of arguments as they were typed."""
-
-    type: ClassVar[str] = "add"
-    key: str
-    arguments: dict[str, str]
-
-
-@dataclass(frozen=True, slots=True)
-class Remove:
-    """Offer a pass no longer."""
-
-    type: ClassVar[str] = "remove"
-    signature: str
-
-
-@dataclass(frozen=True, slots=True)
-class Undo:
-    """Take back the last change."""
-
-    type: ClassVar[str] = "undo"
-
-
-@dataclass(frozen=True, slots=True)
-class Redo:
-    """Repeat the change that was taken back."""
-
-    type: ClassVar[str] = "redo"
-
-
-@dataclass(frozen=True, slots=True)
-class Reset:
-    """Switch all passes off."""
-
-    type: ClassVar[str] = "reset"
-
-
-@dataclass(frozen=True, slots=True)
-class Refresh:
-    """Compute again what the screen shows, tables included."""
-
-    type: ClassVar[str] = "refresh"
-
-
-@dataclass(frozen=True, slots=True)
-class Judge:
-    """Tell whether the outputs differ by no more than the model's own rounding."""
-
-    type: ClassVar[str] = "judge"
-
-
-@dataclass(frozen=True, slots=True)
-class Measure:
-    """Make a table that takes a while."""
-
-    type: ClassVar[str] = "measure"
-    name: str
-
-
-@dataclass(frozen=True, slots=True)
-class OpenGroup:
-    """Show the inside of a group."""
-
-    type: ClassVar[str] = "open"
-    path: str
-
-
-@dataclass(frozen=True, slots=True)
-class CloseGroup:
-    """Hide the inside of a group."""
-
-    type: ClassVar[str] = "close"
-    path: str
-
-
-@dataclass(frozen=True, slots=True)
-class Overview:
-    """Show the groups that a first picture shows."""
-
-    type: ClassVar[str] = "overview"
-
-
-@dataclass(frozen=True, slots=True)
-class SelectNode:
-    """Show a node's details, and bring the node itself into sight if ``show`` is set.
-
-    ``before`` is set for a node of the stage beside the one that is shown.
+    Parameters
+    ----------
+    doing
+        What is being done, for the busy line and for errors: ``"Opening the group"``.
+    is_slow
+        Whether the busy line says so.
+    answer
+        A method of the inspector, called with the fields.
+    fields
+        Name of a field -> the types that it may have. There are no others, and none may be missing.
     """
 
-    type: ClassVar[str] = "select-node"
-    name: str
-    show: bool
-    before: bool
+    doing: str
+    is_slow: bool
+    answer: Callable[..., object]
+    fields: Mapping[str, tuple[type, ...]]
 
 
-@dataclass(frozen=True, slots=True)
-class SelectGroup:
-    """Show a group's details; ``before`` is set for one of the stage beside the one that is shown."""
-
-    type: ClassVar[str] = "select-group"
-    path: str
-    before: bool
+MESSAGES: dict[str, Message] = {}
+"""All messages, by type."""
 
 
-@dataclass(frozen=True, slots=True)
-class ClearSelection:
-    """Show the details of the model as a whole."""
+def answers(type_: str, doing: str, *, is_slow: bool = False) -> Callable[[_Method], _Method]:
+    """Let a method answer messages of a type; their fields are its parameters, of the annotated types."""
 
-    type: ClassVar[str] = "clear-selection"
+    def register(method: _Method) -> _Method:
+        _, *parameters = inspect.signature(method).parameters.values()
+        fields = {parameter.name: _TYPES[parameter.annotation] for parameter in parameters}
+        MESSAGES[type_] = Message(doing, is_slow, method, fields)
+        return method
 
-
-@dataclass(frozen=True, slots=True)
-class RevealPass:
-    """Open the groups in which a pass changed nodes."""
-
-    type: ClassVar[str] = "reveal-pass"
-    signature: str
+    return register
 
 
-@dataclass(frozen=True, slots=True)
-class Search:
-    """Look for nodes and groups."""
-
-    type: ClassVar[str] = "search"
-    query: str
-    request: str
-
-
-@dataclass(frozen=True, slots=True)
-class Filter:
-    """Light up in the graph what a query finds; nothing if it is empty."""
-
-    type: ClassVar[str] = "filter"
-    query: str
-
-
-@dataclass(frozen=True, slots=True)
-class ExportDot:
-    """Ask for the view in the DOT language."""
-
-    type: ClassVar[str] = "export-dot"
-    request: str
-
-
-@dataclass(frozen=True, slots=True)
-class ExportPdf:
-    """Ask for the view as a PDF."""
-
-    type: ClassVar[str] = "export-pdf"
-    request: str
-
-
-@dataclass(frozen=True, slots=True)
-class ShowStage:
-    """Show a stage of the stack, alone or with what is different from another: one graph, or side by side."""
-
-    type: ClassVar[str] = "show-stage"
-    stage: int
-    compared: str | int
-    beside: bool
-
-
-@dataclass(frozen=True, slots=True)
-class ShowNode:
-    """Bring a node into sight: in what is shown if it is there, and at its stage otherwise."""
-
-    type: ClassVar[str] = "show-node"
-    name: str
-    stage: int
-
-
-@dataclass(frozen=True, slots=True)
-class ShowOverlay:
-    """Colour the graph by an overlay; by none if the name is empty."""
-
-    type: ClassVar[str] = "show-overlay"
-    name: str
-
-
-Message = (
-    Toggle
-    | Preview
-    | EndPreview
-    | Exclude
-    | Include
-    | Move
-    | ListOffers
-    | Add
-    | Remove
-    | Undo
-    | Redo
-    | Reset
-    | Refresh
-    | Judge
-    | Measure
-    | OpenGroup
-    | CloseGroup
-    | Overview
-    | SelectNode
-    | SelectGroup
-    | ClearSelection
-    | RevealPass
-    | Search
-    | Filter
-    | ExportDot
-    | ExportPdf
-    | ShowStage
-    | ShowNode
-    | ShowOverlay
-)
-
-_MESSAGES: dict[str, type[Any]] = {cls.type: cls for cls in Message.__args__}
-_WORDS = {"str": (str,), "bool": (bool,), "int": (int,), "str | int": (str, int), "dict[str, str]": (dict,)}
-
-
-def parse_message(content: object) -> Message:
-    """Return what a page asks for.
+def parse_message(content: object) -> tuple[Message, dict[str, Any]]:
+    """Return the type of a message and its fields.
 
     Parameters
     ----------
@@ -305,40 +74,30 @@ def parse_message(content: object) -> Message:
     if not isinstance(content, Mapping):
         raise MessageError(f"A message is an object with a type, got {type(content).__name__}.")
     kind = content.get("type")
-    if not isinstance(kind, str) or kind not in _MESSAGES:
-        raise MessageError(f"Unknown message type {_short(kind)}; expected one of {', '.join(_MESSAGES)}.")
-    cls = _MESSAGES[kind]
-    expected = {field.name: _WORDS[str(field.type)] for field in fields(cls)}
-    unknown = [key for key in content if key != "type" and key not in expected]
-    if unknown:
-        raise MessageError(f"The message {kind!r} has no field {_short(unknown[0])}.")
-    values: dict[str, Any] = {}
-    for name, wanted in expected.items():
-        value = content.get(name)
-        if type(value) not in wanted:
-            words = " or ".join(allowed.__name__ for allowed in wanted)
-            raise MessageError(
-                f"The field {name!r} of the message {kind!r} expected {words}, got {_short(value)}."
-            )
-        for text in (*value, *value.values()) if isinstance(value, dict) else (value,):
-            _check_text(text, f"The field {name!r} of the message {kind!r}", always=wanted == (dict,))
-        values[name] = value
-    message: Message = cls(**values)
-    return message
+    if not isinstance(kind, str) or kind not in MESSAGES:
+        raise MessageError(f"Unknown message type {_short(kind)}; expected one of {', '.join(MESSAGES)}.")
+    message = MESSAGES[kind]
+    for name in content:
+        if name != "type" and name not in message.fields:
+            raise MessageError(f"The message {kind!r} has no field {_short(name)}.")
+    for name, types in message.fields.items():
+        _check(content.get(name), types, f"The field {name!r} of the message {kind!r}")
+    return message, {name: content[name] for name in message.fields}
 
 
-def _check_text(value: object, what: str, *, always: bool) -> None:
-    """Raise if a text cannot be sent back to the page, or if something else stands where texts must."""
-    if not isinstance(value, str):
-        if always:
-            raise MessageError(f"{what} expected texts, got {_short(value)}.")
-        return
-    if len(value) > LONGEST_TEXT:
-        raise MessageError(f"{what} is too long.")
-    try:
-        value.encode()
-    except UnicodeEncodeError:
-        raise MessageError(f"{what} holds half a character.") from None
+def _check(value: object, types: tuple[type, ...], what: str) -> None:
+    if type(value) not in types:
+        raise MessageError(f"{what} expected {' or '.join(t.__name__ for t in types)}, got {_short(value)}.")
+    if isinstance(value, dict):
+        for text in (*value, *value.values()):
+            _check(text, (str,), what)
+    elif isinstance(value, str):
+        if len(value) > LONGEST_TEXT:
+            raise MessageError(f"{what} is too long.")
+        try:
+            value.encode()
+        except UnicodeEncodeError:
+            raise MessageError(f"{what} holds half a character.") from None
 
 
 def _short(value: object) -> str:

@@ -188,7 +188,7 @@ def test_a_pass_that_raises_says_so_on_its_card_and_leaves_the_rest_alone(
     page.settle(inspector)
     card = inspector.locator("[data-pass]").filter(has_text="Breaks")
     expect(card.locator(".fxi-card-error")).to_contain_text("something went wrong halfway <img")
-    expect(inspector.get_by_role("alert")).to_contain_text("Breaks could not be switched on")
+    expect(inspector.get_by_role("alert")).to_contain_text("Applying Breaks failed")
     is_on(inspector, "Breaks", False)
     is_on(inspector, "Merge linears", True)
     has_nodes(inspector, MERGED_NODES)

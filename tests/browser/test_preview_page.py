@@ -101,7 +101,7 @@ def test_a_pass_that_raises_says_so_and_leaves_what_is_shown(page: LabPage, insp
     switch(inspector, "Merge linears").click()
     page.settle(inspector)
     preview(page, inspector, "Breaks")
-    expect(inspector.get_by_role("alert")).to_contain_text("Breaks could not be previewed")
+    expect(inspector.get_by_role("alert")).to_contain_text("Previewing Breaks failed")
     card = inspector.locator("[data-pass]").filter(has_text="Breaks")
     expect(card.locator(".fxi-card-error")).to_contain_text("something went wrong halfway <img")
     expect(banner(inspector)).to_be_hidden()

@@ -22,7 +22,7 @@ from torch import fx
 
 from fxlab import Session
 from fxlab.drawing import LayoutError
-from fxlab.notebook import Inspector, inspector
+from fxlab.notebook import Inspector, screen
 from fxlab.view_model import pass_state
 
 
@@ -39,7 +39,7 @@ def test_a_pass_that_raises_midway_says_so_at_its_card_and_changes_nothing(page:
     assert page.inspector.picture == picture
     assert not page.card(RAISE)["on"]
     assert "no such layer" in page.card(RAISE)["error"]
-    assert page.error["title"] == "Raise midway could not be switched on"
+    assert page.error["title"] == "Applying Raise midway failed"
     assert "no such layer" in page.error["text"]
     assert page.inspector.status["busy"] is None
 
@@ -120,7 +120,7 @@ def test_an_interruption_of_the_screen_leaves_the_switches_true(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(inspector, step, interrupt)
+        patch.setattr(screen, step, interrupt)
         page.switches(MERGE, True)
     assert session.applied == (MERGE,)
     assert page.card(MERGE)["on"]
@@ -159,7 +159,7 @@ def test_a_graph_that_cannot_be_laid_out_is_shown_as_before(page: Page, monkeypa
     with monkeypatch.context() as patch:
         patch.setattr("fxlab.view_model.graph_view.scene.Scene.draw", too_slow)
         page.sends({"type": "open", "path": "head"})
-    assert page.error["title"] == "The graph could not be drawn"
+    assert page.error["title"] == "Opening the group failed"
     assert page.inspector.picture == picture
     page.sends({"type": "refresh"})
     assert page.inspector.picture["boxes"].keys() == picture["boxes"].keys(), "what failed is not tried again"
@@ -261,7 +261,7 @@ def test_listeners_after_the_inspector_hear_of_a_change_although_the_screen_fail
 ):
     heard = []
     session.on_change(lambda changed: heard.append(changed.applied))
-    monkeypatch.setattr(inspector, "explain_all", lambda session: 1 / 0)
+    monkeypatch.setattr(screen, "explain_all", lambda session: 1 / 0)
     session.apply(MUL_TO_ADD)
     assert heard == [(MUL_TO_ADD,)]
     assert page.error["text"] == "division by zero"

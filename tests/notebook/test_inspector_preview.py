@@ -77,7 +77,7 @@ def test_a_pass_that_raises_is_quoted_and_what_was_shown_is_shown_again(page: Pa
     before, picture = state_of(session), page.inspector.picture
     previews(page, MERGE)
     previews(page, RAISE)
-    assert page.error["title"] == "Raise midway could not be previewed"
+    assert page.error["title"] == "Previewing Raise midway failed"
     assert "no such layer" in page.card(RAISE)["error"]
     assert page.inspector.stages["preview"] is None
     assert page.inspector.picture == picture

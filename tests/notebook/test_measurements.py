@@ -11,7 +11,7 @@ from inspected import FUSE, MERGE, MUL_TO_ADD, Page
 from torch import fx, nn
 
 from fxlab import Session
-from fxlab.notebook import Inspector, inspector
+from fxlab.notebook import Inspector, measuring
 from fxlab.view_model.measurements import MEASUREMENTS
 
 NAMES = [measurement.name for measurement in MEASUREMENTS]
@@ -123,7 +123,7 @@ def stopped_by(raising):
 def test_a_cancelled_measurement_says_so_and_can_be_made_again(page: Page, monkeypatch, raising):
     speed = next(measurement for measurement in MEASUREMENTS if measurement.name == "speed")
     with monkeypatch.context() as patch:
-        patch.setattr(inspector, "MEASUREMENTS", (replace(speed, make=stopped_by(raising)),))
+        patch.setattr(measuring, "MEASUREMENTS", (replace(speed, make=stopped_by(raising)),))
         for _ in range(2):
             assert page.sends({"type": "measure", "name": "speed"}) == [{"type": "done"}]
             assert shown(page, "speed")["state"] == "none"
@@ -136,7 +136,7 @@ def test_what_was_measured_before_stays_if_a_repetition_is_cancelled(page: Page,
     before = measured(page, "graph-difference")
     difference = next(measurement for measurement in MEASUREMENTS if measurement.name == "graph-difference")
     with monkeypatch.context() as patch:
-        patch.setattr(inspector, "MEASUREMENTS", (replace(difference, make=stopped_by(KeyboardInterrupt)),))
+        patch.setattr(measuring, "MEASUREMENTS", (replace(difference, make=stopped_by(KeyboardInterrupt)),))
         page.sends({"type": "measure", "name": "graph-difference"})
     assert shown(page, "graph-difference") == before | {"text": f"Cancelled. {before['text']}"}
 
@@ -144,7 +144,7 @@ def test_what_was_measured_before_stays_if_a_repetition_is_cancelled(page: Page,
 def test_a_measurement_that_failed_before_it_was_cancelled_is_offered_again(page: Page, monkeypatch):
     cost = next(measurement for measurement in MEASUREMENTS if measurement.name == "node-cost")
     for make, state in ((lambda session: 1 / 0, "failed"), (stopped_by(KeyboardInterrupt), "none")):
-        monkeypatch.setattr(inspector, "MEASUREMENTS", (replace(cost, make=make),))
+        monkeypatch.setattr(measuring, "MEASUREMENTS", (replace(cost, make=make),))
         page.sends({"type": "measure", "name": "node-cost"})
         assert shown(page, "node-cost")["state"] == state
     assert "division" not in shown(page, "node-cost")["text"]

@@ -13,7 +13,8 @@ export function h<K extends keyof HTMLElementTagNameMap>(
   for (const [name, value] of Object.entries(attributes)) {
     if (typeof value === "function") element.addEventListener(name.slice(2), value as EventListener);
     else if (value === true) element.setAttribute(name, "");
-    else if (value !== false && value !== null && value !== undefined) element.setAttribute(name, String(value));
+    else if (value !== false && value !== null && value !== undefined)
+      element.setAttribute(name, String(value));
   }
   append(element, children);
   return element;
@@ -35,7 +36,9 @@ function append(element: Element, children: Child[]): void {
 
 /** Returns a dotted or underscored name that breaks where people would break it. */
 export function breakable(name: string): Child[] {
-  return name.split(/(?<=[._/\\])/).flatMap((part, i) => (i ? [document.createElement("wbr"), part] : [part]));
+  return name
+    .split(/(?<=[._/\\])/)
+    .flatMap((part, i) => (i ? [document.createElement("wbr"), part] : [part]));
 }
 
 const SVG = "http://www.w3.org/2000/svg";
@@ -81,7 +84,14 @@ export type IconName = keyof typeof ICONS;
 export function icon(name: IconName): SVGSVGElement {
   return s(
     "svg",
-    { viewBox: "0 0 18 18", width: 16, height: 16, class: "fxi-icon", "aria-hidden": "true", focusable: "false" },
+    {
+      viewBox: "0 0 18 18",
+      width: 16,
+      height: 16,
+      class: "fxi-icon",
+      "aria-hidden": "true",
+      focusable: "false",
+    },
     s("path", { d: ICONS[name] }),
   );
 }
@@ -89,7 +99,11 @@ export function icon(name: IconName): SVGSVGElement {
 /** Returns a button that shows only an icon, and says in words what it does. */
 export function iconButton(name: IconName, label: string, onclick: () => void, keys = ""): HTMLButtonElement {
   const title = keys ? `${label} (${keys})` : label;
-  return h("button", { type: "button", class: "fxi-button fxi-icon-button", "aria-label": label, title, onclick }, icon(name));
+  return h(
+    "button",
+    { type: "button", class: "fxi-button fxi-icon-button", "aria-label": label, title, onclick },
+    icon(name),
+  );
 }
 
 /** Returns a version of a function that runs once the calls pause. */

@@ -200,7 +200,18 @@ export interface Details {
 }
 
 export type Cell = null | boolean | number | string | Cell[];
-export type ColumnKind = "text" | "number" | "integer" | "bool" | "shape" | "nodes" | "error" | "share" | "seconds" | "bytes" | "stage";
+export type ColumnKind =
+  | "text"
+  | "number"
+  | "integer"
+  | "bool"
+  | "shape"
+  | "nodes"
+  | "error"
+  | "share"
+  | "seconds"
+  | "bytes"
+  | "stage";
 
 /** In a column of kind "stage", which is a stage, cells have a sign and words, and then the names of nodes of that stage. */
 export interface Table {
@@ -342,7 +353,12 @@ export function readMessage(content: unknown): FromKernel | null {
   switch (content["type"]) {
     case "focus":
       return isListOf(content["boxes"], "string")
-        ? { type: "focus", boxes: content["boxes"] as string[], gently: content["gently"] === true, before: content["before"] === true }
+        ? {
+            type: "focus",
+            boxes: content["boxes"] as string[],
+            gently: content["gently"] === true,
+            before: content["before"] === true,
+          }
         : null;
     case "found":
       return typeof content["request"] === "string" && Array.isArray(content["results"])
@@ -385,7 +401,13 @@ export function isPicture(value: unknown): value is Picture {
 }
 
 export function isNodesFound(value: unknown): value is NodesFound {
-  return isObject(value) && typeof value["query"] === "string" && typeof value["message"] === "string" && isObject(value["boxes"]) && isObject(value["before"]);
+  return (
+    isObject(value) &&
+    typeof value["query"] === "string" &&
+    typeof value["message"] === "string" &&
+    isObject(value["boxes"]) &&
+    isObject(value["before"])
+  );
 }
 
 function isSearchResult(value: unknown): value is SearchResult {
@@ -398,7 +420,12 @@ function isSearchResult(value: unknown): value is SearchResult {
 }
 
 function isOffer(value: unknown): value is Offer {
-  return isObject(value) && ["key", "title", "description"].every((name) => typeof value[name] === "string") && Array.isArray(value["parameters"]) && value["parameters"].every(isObject);
+  return (
+    isObject(value) &&
+    ["key", "title", "description"].every((name) => typeof value[name] === "string") &&
+    Array.isArray(value["parameters"]) &&
+    value["parameters"].every(isObject)
+  );
 }
 
 function isListOf(value: unknown, type: "string"): boolean {

@@ -38,7 +38,8 @@ export function splitter(options: SplitterOptions): HTMLElement {
     down.preventDefault();
     bar.setPointerCapture?.(down.pointerId);
     const before = size();
-    const move = (event: PointerEvent): void => resize(before + sign * (vertical ? event.clientX - down.clientX : event.clientY - down.clientY));
+    const move = (event: PointerEvent): void =>
+      resize(before + sign * (vertical ? event.clientX - down.clientX : event.clientY - down.clientY));
     const end = (): void => {
       bar.removeEventListener("pointermove", move);
       options.done?.();
@@ -47,7 +48,12 @@ export function splitter(options: SplitterOptions): HTMLElement {
     bar.addEventListener("lostpointercapture", end, { once: true });
   });
   bar.addEventListener("keydown", (event) => {
-    const step = { ArrowRight: vertical ? 1 : 0, ArrowLeft: vertical ? -1 : 0, ArrowDown: vertical ? 0 : 1, ArrowUp: vertical ? 0 : -1 }[event.key];
+    const step = {
+      ArrowRight: vertical ? 1 : 0,
+      ArrowLeft: vertical ? -1 : 0,
+      ArrowDown: vertical ? 0 : 1,
+      ArrowUp: vertical ? 0 : -1,
+    }[event.key];
     if (!step) return;
     event.preventDefault();
     event.stopPropagation();

@@ -35,11 +35,19 @@ export function isDark(element: HTMLElement): boolean {
   const { jpThemeLight, vscodeThemeKind, theme } = document.body.dataset;
   if (jpThemeLight !== undefined) return jpThemeLight === "false";
   if (vscodeThemeKind !== undefined) return /dark|high-contrast$/.test(vscodeThemeKind);
-  const named = theme ?? document.documentElement.dataset["theme"] ?? document.documentElement.getAttribute("theme");
+  const named =
+    theme ?? document.documentElement.dataset["theme"] ?? document.documentElement.getAttribute("theme");
   if (named === "dark" || named === "light") return named === "dark";
-  if (document.body.classList.contains("dark") || document.documentElement.classList.contains("dark")) return true;
-  for (let around = element.parentElement ?? hostOf(element); around; around = around.parentElement ?? hostOf(around)) {
-    const colour = getComputedStyle(around).backgroundColor.match(/[\d.]+/g)?.map(Number);
+  if (document.body.classList.contains("dark") || document.documentElement.classList.contains("dark"))
+    return true;
+  for (
+    let around = element.parentElement ?? hostOf(element);
+    around;
+    around = around.parentElement ?? hostOf(around)
+  ) {
+    const colour = getComputedStyle(around)
+      .backgroundColor.match(/[\d.]+/g)
+      ?.map(Number);
     if (colour && colour.length >= 3 && (colour[3] ?? 1) > 0.5) {
       const [red = 0, green = 0, blue = 0] = colour;
       return 0.2126 * red + 0.7152 * green + 0.0722 * blue < 128;
@@ -51,5 +59,7 @@ export function isDark(element: HTMLElement): boolean {
 /** VS Code has themes of high contrast whatever the system prefers. */
 function isHighContrast(): boolean {
   const isPreferred = window.matchMedia?.(HIGH_CONTRAST).matches ?? false;
-  return isPreferred || (document.body.dataset["vscodeThemeKind"]?.startsWith("vscode-high-contrast") ?? false);
+  return (
+    isPreferred || (document.body.dataset["vscodeThemeKind"]?.startsWith("vscode-high-contrast") ?? false)
+  );
 }

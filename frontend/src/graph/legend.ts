@@ -1,7 +1,7 @@
 /** What the colours of the graph mean: only those that the picture has; and the choice of other colours. */
 
 import { fill, h, icon } from "../base/dom";
-import { changeWords, markColour } from "./live_picture";
+import { changeSign, markColour } from "./live_picture";
 import type { Painted } from "./overlay";
 import type { Overlay, Overlays, Pass, Picture } from "../base/protocol";
 
@@ -22,8 +22,18 @@ export class Legend {
   private readonly choice: HTMLSelectElement;
 
   constructor(choose: (overlay: string) => void) {
-    this.choice = h("select", { "aria-label": "Colour by", title: "Colour the graph by", hidden: true, onchange: () => choose(this.choice.value) });
-    this.element = h("div", { class: "fxi-legend" }, h("details", {}, h("summary", {}, icon("legend"), "Legend"), this.list), this.choice);
+    this.choice = h("select", {
+      "aria-label": "Colour by",
+      title: "Colour the graph by",
+      hidden: true,
+      onchange: () => choose(this.choice.value),
+    });
+    this.element = h(
+      "div",
+      { class: "fxi-legend" },
+      h("details", {}, h("summary", {}, icon("legend"), "Legend"), this.list),
+      this.choice,
+    );
   }
 
   /** Shows what the graph can be coloured by. */
@@ -45,27 +55,57 @@ export class Legend {
   show(pictures: Picture[], passes: Pass[], painted: Painted[]): void {
     const [picture] = pictures;
     if (!picture) return;
-    const has = (name: string): boolean => pictures.some(({ svg }) => new RegExp(`class="[^"]*\\b${name}\\b(?!-)`).test(svg));
+    const has = (name: string): boolean =>
+      pictures.some(({ svg }) => new RegExp(`class="[^"]*\\b${name}\\b(?!-)`).test(svg));
     const present = KINDS.filter(([name]) => (painted.length === 0 || name === "fx-chip") && has(name));
     const marks = new Set(pictures.flatMap(({ boxes }) => Object.values(boxes)).flatMap((box) => box.marks));
     const words = (number: number): string =>
-      picture.compared ? `${picture.preview ? "would be " : ""}${picture.signatures[number] ?? ""}` : `Changed by ${passes[number]?.name ?? "a pass"}`;
+      picture.compared
+        ? `${picture.preview ? "would be " : ""}${picture.signatures[number] ?? ""}`
+        : `Changed by ${passes[number]?.name ?? "a pass"}`;
     fill(
       this.list,
-      painted[0] && this.scale(painted[0], painted.every(({ boxes }) => boxes.size === 0)),
+      painted[0] &&
+        this.scale(
+          painted[0],
+          painted.every(({ boxes }) => boxes.size === 0),
+        ),
       present.map(([name, text]) => h("li", {}, h("span", { class: `fxi-swatch ${name}` }), text)),
       picture.signatures.map((_, i) => {
         if (!marks.has(i)) return null;
-        const number = h("span", { class: "fxi-number" }, picture.compared ? changeWords(i) : i + 1);
+        const number = h("span", { class: "fxi-number" }, picture.compared ? changeSign(i) : i + 1);
         number.style.setProperty("--mark", markColour(i, picture));
-        return h("li", {}, number, words(i).replace(/^./, (letter) => letter.toUpperCase()));
+        return h(
+          "li",
+          {},
+          number,
+          words(i).replace(/^./, (letter) => letter.toUpperCase()),
+        );
       }),
     );
   }
 
   private scale({ ends, kinds }: Painted, isEmpty: boolean): HTMLElement[] {
-    if (ends) return [h("li", { class: "fxi-scale" }, h("span", {}, ends[0]), h("span", { class: "fxi-scale-bar", role: "img", "aria-label": "to" }), h("span", {}, ends[1]))];
+    if (ends)
+      return [
+        h(
+          "li",
+          { class: "fxi-scale" },
+          h("span", {}, ends[0]),
+          h("span", { class: "fxi-scale-bar", role: "img", "aria-label": "to" }),
+          h("span", {}, ends[1]),
+        ),
+      ];
     if (isEmpty) return [h("li", {}, "No box has a value.")];
-    return kinds.slice(0, 8).map((kind, i) => h("li", {}, h("span", { class: `fxi-swatch fxi-kind-${i}` }), i === 7 && kinds.length > 8 ? "others" : kind));
+    return kinds
+      .slice(0, 8)
+      .map((kind, i) =>
+        h(
+          "li",
+          {},
+          h("span", { class: `fxi-swatch fxi-kind-${i}` }),
+          i === 7 && kinds.length > 8 ? "others" : kind,
+        ),
+      );
   }
 }

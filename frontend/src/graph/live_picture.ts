@@ -17,7 +17,7 @@ export function markColour(number: number, picture?: Picture): string {
 }
 
 /** Returns the sign of a kind of change. */
-export function changeWords(number: number): string {
+export function changeSign(number: number): string {
   return CHANGE_SIGNS[number] ?? "";
 }
 
@@ -63,7 +63,17 @@ export class LivePicture {
         "g",
         { class: "fxi-found-count" },
         s("rect", { x, y, width, height: 2 * FLAG_RADIUS, rx: FLAG_RADIUS }),
-        s("text", { x: x + width / 2, y: y + FLAG_RADIUS + 3.6, "text-anchor": "middle", "font-size": 10.5, "font-weight": "bold" }, words),
+        s(
+          "text",
+          {
+            x: x + width / 2,
+            y: y + FLAG_RADIUS + 3.6,
+            "text-anchor": "middle",
+            "font-size": 10.5,
+            "font-weight": "bold",
+          },
+          words,
+        ),
       ),
     );
   }
@@ -80,7 +90,9 @@ export class LivePicture {
 
   /** Draws the words of an opened group above the edges that cross them. */
   private raiseLabel(id: string, element: SVGGElement, shape: Element): void {
-    const label = s("g", { class: `fxi-cluster-label ${element.getAttribute("class") ?? ""}`.replace(" cluster", "") });
+    const label = s("g", {
+      class: `fxi-cluster-label ${element.getAttribute("class") ?? ""}`.replace(" cluster", ""),
+    });
     label.dataset["box"] = id;
     label.append(...[...element.children].filter((child) => child !== shape));
     this.labels.set(id, label);
@@ -111,13 +123,23 @@ export class LivePicture {
 function flag(x: number, y: number, marks: number[], picture: Picture): SVGGElement {
   let left = x - FLAG_RADIUS;
   const discs = marks.map((mark) => {
-    const words = picture.compared ? changeWords(mark) : String(mark + 1);
+    const words = picture.compared ? changeSign(mark) : String(mark + 1);
     const width = 2 * FLAG_RADIUS + 5 * (words.length - 1);
     const group = s(
       "g",
       {},
       s("rect", { x: left, y: y - FLAG_RADIUS, width, height: 2 * FLAG_RADIUS, rx: FLAG_RADIUS }),
-      s("text", { x: left + width / 2, y: y + 3.6, "text-anchor": "middle", "font-size": 10.5, "font-weight": "bold" }, words),
+      s(
+        "text",
+        {
+          x: left + width / 2,
+          y: y + 3.6,
+          "text-anchor": "middle",
+          "font-size": 10.5,
+          "font-weight": "bold",
+        },
+        words,
+      ),
     );
     left += width;
     group.style.setProperty("--mark", markColour(mark, picture));

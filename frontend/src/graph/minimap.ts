@@ -40,7 +40,11 @@ export class Minimap {
     const rectangles = [...live.areas].flatMap(([id, area]) => {
       const box = live.box(id);
       if (!box || box.kind === "chip") return [];
-      const rectangle = s("rect", { ...area, rx: 4, class: box.kind === "cluster" ? "fxi-minimap-cluster" : "fxi-minimap-box" });
+      const rectangle = s("rect", {
+        ...area,
+        rx: 4,
+        class: box.kind === "cluster" ? "fxi-minimap-cluster" : "fxi-minimap-box",
+      });
       rectangle.dataset["of"] = id;
       const mark = live.elements.get(id)?.style.getPropertyValue("--mark");
       if (mark && box.kind !== "cluster") {
@@ -63,7 +67,11 @@ export class Minimap {
   update(visible: Rectangle, live: LivePicture): void {
     const { width, height } = live.picture;
     const slack = 8;
-    const all = visible.x <= slack && visible.y <= slack && visible.x + visible.width >= width - slack && visible.y + visible.height >= height - slack;
+    const all =
+      visible.x <= slack &&
+      visible.y <= slack &&
+      visible.x + visible.width >= width - slack &&
+      visible.y + visible.height >= height - slack;
     this.element.style.display = all ? "none" : "";
     const x = Math.max(0, visible.x);
     const y = Math.max(0, visible.y);
@@ -76,6 +84,9 @@ export class Minimap {
   private go(event: PointerEvent): void {
     const bounds = this.element.getBoundingClientRect();
     const { width, height } = this.picture;
-    this.moveTo(((event.clientX - bounds.left) / bounds.width) * width, ((event.clientY - bounds.top) / bounds.height) * height);
+    this.moveTo(
+      ((event.clientX - bounds.left) / bounds.width) * width,
+      ((event.clientY - bounds.top) / bounds.height) * height,
+    );
   }
 }

@@ -13,7 +13,10 @@ export function neighbour(picture: LivePicture, from: string, direction: Directi
   if (direction === "down" || direction === "up") {
     const ids = (direction === "down" ? picture.leaving : picture.entering).get(from) ?? [];
     const ends = ids.map((id) => (direction === "down" ? edges[id]!.target : edges[id]!.source));
-    return closest(picture, ends, (area) => Math.hypot(middle(area) - middle(here), area.y - here.y)) ?? inside(picture, from, direction);
+    return (
+      closest(picture, ends, (area) => Math.hypot(middle(area) - middle(here), area.y - here.y)) ??
+      inside(picture, from, direction)
+    );
   }
   const sign = direction === "right" ? 1 : -1;
   const beside = [...picture.areas].filter(([id, area]) => {
@@ -23,7 +26,9 @@ export function neighbour(picture: LivePicture, from: string, direction: Directi
   return closest(
     picture,
     beside.map(([id]) => id),
-    (area) => Math.abs(middle(area) - middle(here)) + 4 * Math.abs(area.y + area.height / 2 - here.y - here.height / 2),
+    (area) =>
+      Math.abs(middle(area) - middle(here)) +
+      4 * Math.abs(area.y + area.height / 2 - here.y - here.height / 2),
   );
 }
 
@@ -40,7 +45,11 @@ function inside(picture: LivePicture, from: string, direction: Direction): strin
   const ids = [...picture.areas.keys()].filter((id) => {
     const other = picture.areas.get(id)!;
     if (id === from || picture.box(id)?.kind === "cluster" || picture.box(id)?.kind === "chip") return false;
-    const within = other.x >= area.x && other.x + other.width <= area.x + area.width && other.y >= area.y && other.y + other.height <= area.y + area.height;
+    const within =
+      other.x >= area.x &&
+      other.x + other.width <= area.x + area.width &&
+      other.y >= area.y &&
+      other.y + other.height <= area.y + area.height;
     return direction === "down" ? within : other.y + other.height <= area.y;
   });
   return closest(picture, ids, (other) => Math.hypot(middle(other) - middle(area), other.y - area.y));

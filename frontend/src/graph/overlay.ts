@@ -23,15 +23,26 @@ export interface Painted {
 /** Returns how the boxes of pictures are painted by an overlay of each, on one scale. Opened groups and chips have words alone. */
 export function paintTogether(graphs: [Overlay, Picture][]): Painted[] {
   const values = graphs.flatMap(([overlay, { boxes }]) =>
-    Object.entries(boxes).flatMap(([id, { kind }]) => (kind === "cluster" || kind === "chip" ? [] : (overlay.values[id] ?? []))),
+    Object.entries(boxes).flatMap(([id, { kind }]) =>
+      kind === "cluster" || kind === "chip" ? [] : (overlay.values[id] ?? []),
+    ),
   );
   const isNumeric = graphs.every(([overlay]) => overlay.numeric);
   const scale = graphs[0] && isNumeric ? numbers(graphs[0][0], values.map(asNumber)) : null;
   const kinds = scale ? [] : kindsOf(values);
-  return graphs.map(([overlay, picture]) => ({ boxes: paints(overlay, picture, scale, kinds), ends: scale ? scale.ends : null, kinds }));
+  return graphs.map(([overlay, picture]) => ({
+    boxes: paints(overlay, picture, scale, kinds),
+    ends: scale ? scale.ends : null,
+    kinds,
+  }));
 }
 
-function paints(overlay: Overlay, picture: Picture, scale: Scale | null, kinds: string[]): Map<string, Paint> {
+function paints(
+  overlay: Overlay,
+  picture: Picture,
+  scale: Scale | null,
+  kinds: string[],
+): Map<string, Paint> {
   const boxes = new Map<string, Paint>();
   for (const [id, box] of Object.entries(picture.boxes)) {
     const value = overlay.values[id];
@@ -49,7 +60,8 @@ export function wordsOf(value: Cell, overlay: Overlay): string {
   const number = overlay.numeric ? asNumber(value) : null;
   if (number === null) return String(value);
   const total = asNumber(overlay.total);
-  const share = overlay.combine === "sum" && total ? ` (${Number(((100 * number) / total).toPrecision(2))} %)` : "";
+  const share =
+    overlay.combine === "sum" && total ? ` (${Number(((100 * number) / total).toPrecision(2))} %)` : "";
   return withUnit(number, overlay.unit) + share;
 }
 
@@ -65,16 +77,28 @@ function numbers(overlay: Overlay, values: (number | null)[]): Scale {
   const high = Math.max(0, ...finite);
   const low = Math.min(...finite);
   if (overlay.combine === "sum" && low >= 0) {
-    return { level: (value) => clamp(high ? value / high : 0), ends: [withUnit(0, overlay.unit), withUnit(high, overlay.unit)] };
+    return {
+      level: (value) => clamp(high ? value / high : 0),
+      ends: [withUnit(0, overlay.unit), withUnit(high, overlay.unit)],
+    };
   }
   const positive = finite.filter((value) => value > 0);
   const smallest = Math.min(...positive);
   if (low >= 0 && smallest < high) {
     const span = Math.log(high / smallest);
-    return { level: (value) => (value > 0 ? clamp(0.12 + (0.88 * Math.log(value / smallest)) / span) : 0), ends: [withUnit(low, overlay.unit), withUnit(high, overlay.unit)] };
+    return {
+      level: (value) => (value > 0 ? clamp(0.12 + (0.88 * Math.log(value / smallest)) / span) : 0),
+      ends: [withUnit(low, overlay.unit), withUnit(high, overlay.unit)],
+    };
   }
   const span = Math.max(...finite) - low;
-  return { level: (value) => clamp(span ? (value - low) / span : value > 0 ? 1 : 0), ends: [withUnit(finite.length ? low : 0, overlay.unit), withUnit(finite.length ? Math.max(...finite) : 0, overlay.unit)] };
+  return {
+    level: (value) => clamp(span ? (value - low) / span : value > 0 ? 1 : 0),
+    ends: [
+      withUnit(finite.length ? low : 0, overlay.unit),
+      withUnit(finite.length ? Math.max(...finite) : 0, overlay.unit),
+    ],
+  };
 }
 
 /** The kinds, the most frequent first. */
@@ -86,9 +110,33 @@ function kindsOf(values: Cell[]): string[] {
 
 function withUnit(value: number, unit: string): string {
   if (!Number.isFinite(value)) return value > 0 ? "∞" : Number.isNaN(value) ? "NaN" : "−∞";
-  if (unit === "s") return value === 0 ? "0 s" : value >= 1 ? `${short(value)} s` : value >= 1e-3 ? `${short(value * 1e3)} ms` : `${short(value * 1e6)} µs`;
-  if (unit === "B") return value >= 2 ** 30 ? `${short(value / 2 ** 30)} GiB` : value >= 2 ** 20 ? `${short(value / 2 ** 20)} MiB` : value >= 2 ** 10 ? `${short(value / 2 ** 10)} KiB` : `${value} B`;
-  if (Number.isInteger(value) && value >= 10_000) return [["T", 1e12], ["G", 1e9], ["M", 1e6], ["k", 1e3]].map(([letter, size]) => (value >= (size as number) ? `${short(value / (size as number))} ${letter}` : "")).find(Boolean)!;
+  if (unit === "s")
+    return value === 0
+      ? "0 s"
+      : value >= 1
+        ? `${short(value)} s`
+        : value >= 1e-3
+          ? `${short(value * 1e3)} ms`
+          : `${short(value * 1e6)} µs`;
+  if (unit === "B")
+    return value >= 2 ** 30
+      ? `${short(value / 2 ** 30)} GiB`
+      : value >= 2 ** 20
+        ? `${short(value / 2 ** 20)} MiB`
+        : value >= 2 ** 10
+          ? `${short(value / 2 ** 10)} KiB`
+          : `${value} B`;
+  if (Number.isInteger(value) && value >= 10_000)
+    return [
+      ["T", 1e12],
+      ["G", 1e9],
+      ["M", 1e6],
+      ["k", 1e3],
+    ]
+      .map(([letter, size]) =>
+        value >= (size as number) ? `${short(value / (size as number))} ${letter}` : "",
+      )
+      .find(Boolean)!;
   return scientific(value);
 }
 

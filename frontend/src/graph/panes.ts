@@ -54,7 +54,11 @@ class Pane {
     this.title.textContent = stage ?? "";
     this.title.title = stage ?? "";
     this.element.setAttribute("aria-label", stage ?? "Graph");
-    this.graph.setLabel(stage === null ? `Graph of the model. ${KEYS}.` : `Graph of the stage ${stage}. ${KEYS}, o goes to the other graph, l links the two.`);
+    this.graph.setLabel(
+      stage === null
+        ? `Graph of the model. ${KEYS}.`
+        : `Graph of the stage ${stage}. ${KEYS}, o goes to the other graph, l links the two.`,
+    );
   }
 }
 
@@ -92,8 +96,8 @@ export class Panes {
     this.name();
     this.before.graph.show(picture);
     if (this.isNew) {
-      this.graph.measure();
-      this.before.graph.measure();
+      this.graph.camera.measure();
+      this.before.graph.camera.measure();
       this.before.graph.lookLike(this.graph);
     }
     this.isNew = false;
@@ -111,10 +115,10 @@ export class Panes {
     const here = before ? this.before : this.shown;
     const there = before ? this.shown : this.before;
     const boxes = counterparts ?? [];
-    here?.graph.setSelected(box ? [box] : []);
-    there?.graph.setSelected(boxes);
+    here?.graph.highlights.setSelected(box ? [box] : []);
+    there?.graph.highlights.setSelected(boxes);
     const pointed = JSON.stringify([box, before, boxes]);
-    if (pointed !== this.pointed) there?.graph.bring(boxes);
+    if (pointed !== this.pointed) there?.graph.camera.bring(boxes);
     this.pointed = pointed;
     here?.say("");
     there?.say(box ? counterpartWords(boxes.flatMap((id) => there.graph.labelOf(id) ?? [])) : "");
@@ -128,12 +132,12 @@ export class Panes {
 
   /** Colours the graph, and the one beside it. */
   setPaint([shown, before]: Painted[]): void {
-    this.graph.setPaint(shown ?? null);
-    this.before?.graph.setPaint(before ?? null);
+    this.graph.highlights.setPaint(shown ?? null);
+    this.before?.graph.highlights.setPaint(before ?? null);
   }
 
   focus(boxes: string[], gently: boolean, before: boolean): void {
-    (before ? this.before : this.shown)?.graph.focus(boxes, gently);
+    (before ? this.before : this.shown)?.graph.camera.focus(boxes, gently);
     (before ? this.shown : this.before)?.graph.bringSelected();
   }
 
@@ -159,11 +163,11 @@ export class Panes {
       },
       // The same group opens and closes on the other side, and should stay where it is there as well.
       open: (path, id) => {
-        other()?.anchorAt(id);
+        other()?.camera.anchorAt(id);
         this.actions.open(path);
       },
       close: (path, id) => {
-        other()?.anchorAt(id);
+        other()?.camera.anchorAt(id);
         this.actions.close(path);
       },
       jump: (node) => this.actions.jump(node, before),
@@ -172,7 +176,7 @@ export class Panes {
       cross: () => other()?.element.focus({ preventScroll: true }),
       link: () => other() && this.setLinked(!this.isLinked, graph),
       moved: (gliding) => this.isLinked && other()?.lookLike(graph, gliding),
-      fitted: () => this.isLinked && other()?.showAll(),
+      fitted: () => this.isLinked && other()?.camera.showAll(),
     });
     return graph;
   }

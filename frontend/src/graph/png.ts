@@ -9,7 +9,12 @@ const LONGEST_SIDE = 16_000;
 
 /** Draws a picture on paper white; rejects if no canvas can hold it. */
 export async function rasterised({ svg, width, height }: Drawing): Promise<Blob> {
-  const scale = Math.min(SCALE, LONGEST_SIDE / width, LONGEST_SIDE / height, Math.sqrt(MOST_PIXELS / (width * height)));
+  const scale = Math.min(
+    SCALE,
+    LONGEST_SIDE / width,
+    LONGEST_SIDE / height,
+    Math.sqrt(MOST_PIXELS / (width * height)),
+  );
   const canvas = document.createElement("canvas");
   [canvas.width, canvas.height] = [Math.ceil(width * scale), Math.ceil(height * scale)];
   const context = canvas.getContext("2d");
@@ -25,5 +30,10 @@ export async function rasterised({ svg, width, height }: Drawing): Promise<Blob>
   } finally {
     URL.revokeObjectURL(url);
   }
-  return new Promise((resolve, reject) => canvas.toBlob((blob) => (blob ? resolve(blob) : reject(new Error("The picture is too large."))), "image/png"));
+  return new Promise((resolve, reject) =>
+    canvas.toBlob(
+      (blob) => (blob ? resolve(blob) : reject(new Error("The picture is too large."))),
+      "image/png",
+    ),
+  );
 }

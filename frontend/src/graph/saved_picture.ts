@@ -45,18 +45,26 @@ export type Drawing = Pick<Picture, "svg" | "width" | "height">;
 export function paintings(sides: [Overlay, Picture][], paints: Paints): Painting[] {
   return paintTogether(sides).map((painted, i) => {
     const [overlay, picture] = sides[i]!;
-    return { colours: coloursOfBoxes(painted, picture, paints), legend: legendOf(overlay, painted, paints), heat: paints.heat };
+    return {
+      colours: coloursOfBoxes(painted, picture, paints),
+      legend: legendOf(overlay, painted, paints),
+      heat: paints.heat,
+    };
   });
 }
 
 /** Returns a graph, or two of them side by side, on one scale: with the colours of an overlay and a legend below. */
 export function savedPicture(sides: [Side, ...Side[]], paints: Paints): Drawing {
-  const overlays = sides.flatMap(({ overlay, picture }): [Overlay, Picture][] => (overlay ? [[overlay, picture]] : []));
+  const overlays = sides.flatMap(({ overlay, picture }): [Overlay, Picture][] =>
+    overlay ? [[overlay, picture]] : [],
+  );
   const painted = new Map(paintTogether(overlays).map((own, i) => [overlays[i]![1], own]));
   const roots = sides.map(({ picture }) => drawn(picture, painted.get(picture), paints));
   const [root, size] = sides.length === 1 ? [roots[0]!, sides[0].picture] : abreast(roots, sides, paints);
   const [overlay, picture] = overlays[0] ?? [];
-  const { width, height } = overlay ? addLegend(root, size, legendOf(overlay, painted.get(picture!)!, paints), paints) : size;
+  const { width, height } = overlay
+    ? addLegend(root, size, legendOf(overlay, painted.get(picture!)!, paints), paints)
+    : size;
   return { svg: new XMLSerializer().serializeToString(root), width, height };
 }
 
@@ -72,14 +80,18 @@ function drawn(picture: Picture, painted: Painted | undefined, paints: Paints): 
       shape.setAttribute("stroke", own.border);
       if (own.dashed) shape.setAttribute("stroke-dasharray", "3 3");
     }
-    for (const words of group.querySelectorAll(":scope > .fx-title, :scope > .fx-line")) words.setAttribute("fill", paints.ink);
+    for (const words of group.querySelectorAll(":scope > .fx-title, :scope > .fx-line"))
+      words.setAttribute("fill", paints.ink);
   }
   return root;
 }
 
 /** Puts pictures side by side, their names above. */
 function abreast(roots: Element[], sides: Side[], paints: Paints): [Element, Size] {
-  const around = s("svg", { class: "fx-picture", "font-family": roots[0]!.getAttribute("font-family") ?? "sans-serif" });
+  const around = s("svg", {
+    class: "fx-picture",
+    "font-family": roots[0]!.getAttribute("font-family") ?? "sans-serif",
+  });
   let x = 0;
   sides.forEach(({ picture, name }, i) => {
     const root = roots[i]!;
@@ -88,7 +100,22 @@ function abreast(roots: Element[], sides: Side[], paints: Paints): [Element, Siz
     const width = Math.max(picture.width, WIDTH);
     root.setAttribute("x", String(x + (width - picture.width) / 2));
     root.setAttribute("y", String(HEAD));
-    around.append(s("text", { class: "fx-title", x: x + width / 2, y: HEAD - MARGIN, "font-size": TITLE_SIZE, "font-weight": "bold", fill: paints.ink, "text-anchor": "middle" }, shortened(name)), root);
+    around.append(
+      s(
+        "text",
+        {
+          class: "fx-title",
+          x: x + width / 2,
+          y: HEAD - MARGIN,
+          "font-size": TITLE_SIZE,
+          "font-weight": "bold",
+          fill: paints.ink,
+          "text-anchor": "middle",
+        },
+        shortened(name),
+      ),
+      root,
+    );
     x += width + GAP;
   });
   const size = { width: x - GAP, height: HEAD + Math.max(...sides.map(({ picture }) => picture.height)) };
@@ -108,7 +135,8 @@ function addLegend(root: Element, size: Size, legend: Legend, paints: Paints): S
 }
 
 function setSize(root: Element, { width, height }: Size, left = 0): void {
-  for (const [name, value] of Object.entries({ width, height, viewBox: `${left} 0 ${width} ${height}` })) root.setAttribute(name, String(value));
+  for (const [name, value] of Object.entries({ width, height, viewBox: `${left} 0 ${width} ${height}` }))
+    root.setAttribute(name, String(value));
 }
 
 function coloursOfBoxes(painted: Painted, picture: Picture, paints: Paints): Map<string, Colours> {
@@ -122,7 +150,8 @@ function coloursOfBoxes(painted: Painted, picture: Picture, paints: Paints): Map
 }
 
 function coloursOf(own: Paint | undefined, paints: Paints): Colours {
-  if (own?.level !== undefined) return { fill: heat(own.level, paints), border: paints.heatLine, dashed: false };
+  if (own?.level !== undefined)
+    return { fill: heat(own.level, paints), border: paints.heatLine, dashed: false };
   const kind = own?.kind === undefined ? undefined : paints.kinds[own.kind];
   const [fill, border] = kind ?? paints.plain;
   return { fill, border, dashed: kind === undefined };
@@ -137,18 +166,62 @@ function legendOf({ title }: Overlay, { ends, kinds }: Painted, paints: Paints):
 }
 
 /** Returns the elements and where they end. */
-function drawLegend({ title, ends, kinds }: Legend, x: number, top: number, paints: Paints): [SVGGElement, number] {
-  const rectangle = (left: number, y: number, width: number, fill: string, stroke: string, rx = 0): SVGRectElement =>
-    s("rect", { class: "fx-shape", x: left.toFixed(2), y, width: width.toFixed(2), height: HEIGHT, rx, fill, stroke, "stroke-width": 1 });
-  const words = (text: string, left: number, y: number, attributes: Record<string, string | number> = {}): SVGTextElement =>
-    s("text", { class: "fx-line", x: left, y, "font-size": LINE_SIZE, fill: paints.ink, "text-anchor": "start", ...attributes }, text);
-  const group = s("g", { id: "fx-legend", class: "fx-legend" }, words(title, x, top, { class: "fx-title", "font-size": TITLE_SIZE, "font-weight": "bold" }));
+function drawLegend(
+  { title, ends, kinds }: Legend,
+  x: number,
+  top: number,
+  paints: Paints,
+): [SVGGElement, number] {
+  const rectangle = (
+    left: number,
+    y: number,
+    width: number,
+    fill: string,
+    stroke: string,
+    rx = 0,
+  ): SVGRectElement =>
+    s("rect", {
+      class: "fx-shape",
+      x: left.toFixed(2),
+      y,
+      width: width.toFixed(2),
+      height: HEIGHT,
+      rx,
+      fill,
+      stroke,
+      "stroke-width": 1,
+    });
+  const words = (
+    text: string,
+    left: number,
+    y: number,
+    attributes: Record<string, string | number> = {},
+  ): SVGTextElement =>
+    s(
+      "text",
+      {
+        class: "fx-line",
+        x: left,
+        y,
+        "font-size": LINE_SIZE,
+        fill: paints.ink,
+        "text-anchor": "start",
+        ...attributes,
+      },
+      text,
+    );
+  const group = s(
+    "g",
+    { id: "fx-legend", class: "fx-legend" },
+    words(title, x, top, { class: "fx-title", "font-size": TITLE_SIZE, "font-weight": "bold" }),
+  );
   let y = top;
   if (ends) {
     const length = WIDTH - 2 * MARGIN;
     const step = length / STEPS;
     // A little wider than a step, so that nothing shows between two of them.
-    for (let i = 0; i < STEPS; i += 1) group.append(rectangle(x + i * step, y + 8, step + 0.5, heat(i / (STEPS - 1), paints), "none"));
+    for (let i = 0; i < STEPS; i += 1)
+      group.append(rectangle(x + i * step, y + 8, step + 0.5, heat(i / (STEPS - 1), paints), "none"));
     group.append(rectangle(x, y + 8, length + 0.5, "none", paints.heatLine));
     y += 8 + HEIGHT + ROW - 4;
     group.append(words(ends[0], x, y), words(ends[1], x + length, y, { "text-anchor": "end" }));
@@ -164,7 +237,9 @@ function drawLegend({ title, ends, kinds }: Legend, x: number, top: number, pain
 function heat(level: number, { heat: [low, high] }: Paints): string {
   const parts = [1, 3, 5].map((i) => {
     const [a, b] = [low, high].map((end) => parseInt(end.slice(i, i + 2), 16)) as [number, number];
-    return Math.round(a + (b - a) * level).toString(16).padStart(2, "0");
+    return Math.round(a + (b - a) * level)
+      .toString(16)
+      .padStart(2, "0");
   });
   return `#${parts.join("")}`;
 }
@@ -172,5 +247,7 @@ function heat(level: number, { heat: [low, high] }: Paints): string {
 /** Cuts the middle out of what is too long for a legend. */
 function shortened(text: string): string {
   const tail = Math.floor(LONGEST_WORDS / 3);
-  return text.length <= LONGEST_WORDS ? text : `${text.slice(0, LONGEST_WORDS - tail - 1)}…${text.slice(-tail)}`;
+  return text.length <= LONGEST_WORDS
+    ? text
+    : `${text.slice(0, LONGEST_WORDS - tail - 1)}…${text.slice(-tail)}`;
 }

@@ -24,7 +24,18 @@ export class StageBar {
   ) {
     const title = "Move and zoom both graphs together (l)";
     const action = (): void => link(this.link.getAttribute("aria-pressed") === "false");
-    this.link = h("button", { type: "button", class: "fxi-button fxi-together", title, "aria-label": "Move together", onclick: action }, icon("link"), h("span", {}, "Move together"));
+    this.link = h(
+      "button",
+      {
+        type: "button",
+        class: "fxi-button fxi-together",
+        title,
+        "aria-label": "Move together",
+        onclick: action,
+      },
+      icon("link"),
+      h("span", {}, "Move together"),
+    );
     this.element.append(this.slider.element, this.choices);
     this.setLinked(true);
   }
@@ -57,7 +68,11 @@ export class StageBar {
     const focused = focusedIn(this.choices)?.title ?? "";
     const stage = h(
       "select",
-      { "aria-label": "Stage of the graph", title: "Stage of the graph", onchange: () => this.goTo(Number(stage.value)) },
+      {
+        "aria-label": "Stage of the graph",
+        title: "Stage of the graph",
+        onchange: () => this.goTo(Number(stage.value)),
+      },
       names.map((_, i) => h("option", { value: i, selected: i === shown }, numbered(names, i))),
     );
     const comparison = h(
@@ -70,20 +85,37 @@ export class StageBar {
       },
       h("option", { value: "", selected: compared === "" }, "Not compared"),
       h("option", { value: "below", selected: compared === "below" }, "vs. the stage below"),
-      comparisons.map((number) => h("option", { value: number, selected: number === compared }, `vs. ${numbered(names, number)}`)),
+      comparisons.map((number) =>
+        h("option", { value: number, selected: number === compared }, `vs. ${numbered(names, number)}`),
+      ),
     );
     const way = (label: string, title: string, pressed: boolean, action: () => void): HTMLElement =>
-      h("button", { type: "button", class: "fxi-way", "aria-pressed": String(pressed), title, onclick: () => !pressed && action() }, label);
+      h(
+        "button",
+        {
+          type: "button",
+          class: "fxi-way",
+          "aria-pressed": String(pressed),
+          title,
+          onclick: () => !pressed && action(),
+        },
+        label,
+      );
     const ways =
       comparisons.length > 0 &&
       h(
         "div",
         { class: "fxi-ways", role: "group", "aria-label": "How stages are compared" },
         way("One graph", "Show one graph", !beside, () => this.show(shown, compared, false)),
-        way("Side by side", "Show two stages side by side", beside, () => this.show(shown, compared === "" ? "below" : compared, true)),
+        way("Side by side", "Show two stages side by side", beside, () =>
+          this.show(shown, compared === "" ? "below" : compared, true),
+        ),
       );
     fill(this.choices, stage, comparison, beside && this.link, ways);
-    if (focused) [...this.choices.querySelectorAll<HTMLElement>("[title]")].find((element) => element.title === focused)?.focus();
+    if (focused)
+      [...this.choices.querySelectorAll<HTMLElement>("[title]")]
+        .find((element) => element.title === focused)
+        ?.focus();
   }
 }
 

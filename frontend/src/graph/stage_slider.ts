@@ -16,7 +16,13 @@ export class StageSlider {
   private asked = 0;
 
   constructor(private readonly show: (stage: number) => void) {
-    this.input = h("input", { type: "range", min: 0, step: 1, "aria-label": "Stage", oninput: () => this.choose() });
+    this.input = h("input", {
+      type: "range",
+      min: 0,
+      step: 1,
+      "aria-label": "Stage",
+      oninput: () => this.choose(),
+    });
     this.element = h("div", { class: "fxi-slider" }, this.input, this.ticks);
   }
 
@@ -27,7 +33,11 @@ export class StageSlider {
       this.input.max = String(titles.length - 1);
       this.element.style.setProperty("--stages", String(titles.length));
       const tick = (title: string, stage: number): HTMLElement =>
-        h("span", { class: "fxi-tick", title, onclick: () => this.choose(stage) }, titles.length <= MOST_NUMBERS && String(stage));
+        h(
+          "span",
+          { class: "fxi-tick", title, onclick: () => this.choose(stage) },
+          titles.length <= MOST_NUMBERS && String(stage),
+        );
       fill(this.ticks, titles.map(tick));
     }
     if (!this.isWaiting) this.input.value = String(shown);

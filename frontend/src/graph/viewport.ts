@@ -55,8 +55,11 @@ export function firstLook(content: Rectangle, window: Size): Viewport {
 export function bringInto(viewport: Viewport, target: Rectangle, window: Size): Viewport {
   return {
     scale: viewport.scale,
-    x: viewport.x + shift(viewport.x + target.x * viewport.scale, target.width * viewport.scale, window.width),
-    y: viewport.y + shift(viewport.y + target.y * viewport.scale, target.height * viewport.scale, window.height),
+    x:
+      viewport.x + shift(viewport.x + target.x * viewport.scale, target.width * viewport.scale, window.width),
+    y:
+      viewport.y +
+      shift(viewport.y + target.y * viewport.scale, target.height * viewport.scale, window.height),
   };
 }
 

@@ -45,7 +45,15 @@ export function placeBoxes(view: View, looks: Look[], metrics: Metrics): Map<str
       refersTo: "",
       belongsTo: "",
     };
-    const bare: PlacedBox = { id: item.id, box, look, width: look.width, height: look.height, textTop: 0, chips: [] };
+    const bare: PlacedBox = {
+      id: item.id,
+      box,
+      look,
+      width: look.width,
+      height: look.height,
+      textTop: 0,
+      chips: [],
+    };
     const chips = view.chips.get(item.id);
     placed.set(item.id, chips ? withChips(bare, chips, view, metrics) : bare);
   }
@@ -60,10 +68,15 @@ function withChips(bare: PlacedBox, chips: Chip[], view: View, m: Metrics): Plac
   if (chips.length > m.mostChips) {
     const rest = String(chips.length - m.mostChips + 1);
     const width = m.more[0] + rest.length * m.more[1];
-    shown[shown.length - 1] = { ...shown.at(-1)!, word: [`and ${rest} more`, width], width: width + 2 * m.chipPadding };
+    shown[shown.length - 1] = {
+      ...shown.at(-1)!,
+      word: [`and ${rest} more`, width],
+      width: width + 2 * m.chipPadding,
+    };
   }
   const rows: (typeof shown)[] = [];
-  for (let start = 0; start < shown.length; start += m.chipsPerRow) rows.push(shown.slice(start, start + m.chipsPerRow));
+  for (let start = 0; start < shown.length; start += m.chipsPerRow)
+    rows.push(shown.slice(start, start + m.chipsPerRow));
   const totals = rows.map((row) => row.reduce((sum, { width }) => sum + width, m.chipGap * (row.length - 1)));
   const widest = Math.max(...totals);
   const sign = bare.look.openable ? m.toggleRoom : 0;
@@ -74,7 +87,14 @@ function withChips(bare: PlacedBox, chips: Chip[], view: View, m: Metrics): Plac
     return row.map(({ chip, word, width }) => {
       const left = x;
       x += width + m.chipGap;
-      return { id: `chip-${chip.source.id.slice(2)}-${bare.id}`, box: chipBox(chip, bare.id), word, x: left, y: number * (m.chipHeight + m.chipRowsGap) + m.paddingY - 1, width };
+      return {
+        id: `chip-${chip.source.id.slice(2)}-${bare.id}`,
+        box: chipBox(chip, bare.id),
+        word,
+        x: left,
+        y: number * (m.chipHeight + m.chipRowsGap) + m.paddingY - 1,
+        width,
+      };
     });
   });
   return { ...bare, width, height: bare.height + height, textTop: height, chips: placed };

@@ -10,7 +10,8 @@ export class Counterparts {
   constructor(before: Pick<Scene, "nodes">, after: Pick<Scene, "nodes">, renamed: Record<number, number[]>) {
     const names = [...before.nodes.keys()];
     [...after.nodes.keys()].forEach((name, position) => {
-      const others = renamed[position]?.map((other) => names[other]!) ?? (before.nodes.has(name) ? [name] : []);
+      const others =
+        renamed[position]?.map((other) => names[other]!) ?? (before.nodes.has(name) ? [name] : []);
       this.before.set(name, others);
       for (const other of others) this.after.set(other, [...(this.after.get(other) ?? []), name]);
     });

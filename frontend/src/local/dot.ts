@@ -34,7 +34,10 @@ export function sideBySide(sides: [Side, ...Side[]], edgeColour: string): string
     // Each side is laid out alone; they are put in a row in the order of their numbers, aligned at the top.
     lines.push(`graph [pack=40 packmode=array_tu${sides.length}]`);
     sides.forEach((side, i) => {
-      lines.push(`subgraph "cluster_side-${i}" {`, `graph [label=<<B>${escaped(side.name) || " "}</B>> labelloc=t labeljust=c style=rounded color=transparent margin=18 sortv=${i + 1}]`);
+      lines.push(
+        `subgraph "cluster_side-${i}" {`,
+        `graph [label=<<B>${escaped(side.name) || " "}</B>> labelloc=t labeljust=c style=rounded color=transparent margin=18 sortv=${i + 1}]`,
+      );
       writeView(lines, side, edgeColour, `side-${i}-`);
       lines.push("}");
     });
@@ -43,7 +46,8 @@ export function sideBySide(sides: [Side, ...Side[]], edgeColour: string): string
 
 function written(painting: Painting | null, write: (lines: string[]) => void): string {
   const lines = ["digraph fxlab {", ...LAYOUT, ...LOOKS];
-  if (painting) lines.push(`graph [label=${legendLabel(painting.legend, painting.heat)} labelloc=b labeljust=l]`);
+  if (painting)
+    lines.push(`graph [label=${legendLabel(painting.legend, painting.heat)} labelloc=b labeljust=l]`);
   write(lines);
   return [...lines, "}"].join("\n");
 }
@@ -53,7 +57,9 @@ function writeView(lines: string[], side: Side, edgeColour: string, prefix: stri
   writeChildren(lines, side.view.hierarchy.root, side, prefix);
   for (const edge of side.view.edges) {
     const [source, target] = [prefix + edge.source.id, prefix + edge.target.id];
-    lines.push(`"${source}" -> "${target}" [id="edge-${source}-${target}" color="${edgeColour}"${thickness(edge)}]`);
+    lines.push(
+      `"${source}" -> "${target}" [id="edge-${source}-${target}" color="${edgeColour}"${thickness(edge)}]`,
+    );
   }
 }
 
@@ -66,14 +72,22 @@ function writeChildren(lines: string[], group: Group, side: Side, prefix: string
     const name = prefix + id;
     const [fill, border] = paint ? [paint.fill, paint.border] : look.colours;
     if (!(child instanceof Group && view.isCluster(child))) {
-      const words = [...chips.map((chip) => `(${chip.word[0]})`), look.title[0], ...look.lines.map(([text]) => text), ...(look.badge ? [look.badge[0]] : [])];
+      const words = [
+        ...chips.map((chip) => `(${chip.word[0]})`),
+        look.title[0],
+        ...look.lines.map(([text]) => text),
+        ...(look.badge ? [look.badge[0]] : []),
+      ];
       lines.push(
         `"${name}" [id="${name}" label=${quoted(words.join("\n"))} ${size(box)} fillcolor="${fill}" color="${border}"${paint?.dashed ? ' style="rounded,filled,dashed"' : ""}]`,
       );
       continue;
     }
     const title = [look.title[0], ...look.lines.map(([text]) => text)].join("  ");
-    lines.push(`subgraph "cluster_${name}" {`, `graph [id="${name}" label=${room(box, title)} ${CLUSTERS} style="rounded,filled" fillcolor="${fill}" color="${border}"]`);
+    lines.push(
+      `subgraph "cluster_${name}" {`,
+      `graph [id="${name}" label=${room(box, title)} ${CLUSTERS} style="rounded,filled" fillcolor="${fill}" color="${border}"]`,
+    );
     writeChildren(lines, child, side, prefix);
     lines.push("}");
   }
@@ -122,8 +136,13 @@ function thickness(edge: View["edges"][number]): string {
 function legendLabel({ title, ends, kinds }: Legend, heat: [string, string]): string {
   const rows = [
     `<TR><TD COLSPAN="3" ALIGN="LEFT"><B>${escaped(title) || " "}</B></TD></TR>`,
-    ends ? `<TR><TD>${escaped(ends[0])}</TD><TD BGCOLOR="${heat.join(":")}" WIDTH="140" HEIGHT="12"></TD><TD>${escaped(ends[1])}</TD></TR>` : "",
-    ...kinds.map(([{ fill }, words]) => `<TR><TD BGCOLOR="${fill}" WIDTH="18"></TD><TD COLSPAN="2" ALIGN="LEFT">${escaped(words) || " "}</TD></TR>`),
+    ends
+      ? `<TR><TD>${escaped(ends[0])}</TD><TD BGCOLOR="${heat.join(":")}" WIDTH="140" HEIGHT="12"></TD><TD>${escaped(ends[1])}</TD></TR>`
+      : "",
+    ...kinds.map(
+      ([{ fill }, words]) =>
+        `<TR><TD BGCOLOR="${fill}" WIDTH="18"></TD><TD COLSPAN="2" ALIGN="LEFT">${escaped(words) || " "}</TD></TR>`,
+    ),
   ];
   return `<<TABLE BORDER="0" CELLBORDER="0" CELLSPACING="3" CELLPADDING="1">${rows.join("")}</TABLE>>`;
 }

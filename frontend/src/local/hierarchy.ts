@@ -57,7 +57,8 @@ export class Hierarchy {
   /** The groups around a node, outermost first, without the root. */
   around(name: string): Group[] {
     const chain: Group[] = [];
-    for (let group = this.leafOf.get(name)?.parent ?? null; group?.parent; group = group.parent) chain.unshift(group);
+    for (let group = this.leafOf.get(name)?.parent ?? null; group?.parent; group = group.parent)
+      chain.unshift(group);
     return chain;
   }
 
@@ -67,7 +68,11 @@ export class Hierarchy {
     group.start = this.leaves.length;
     for (const child of data.children) {
       const isLeaf = Array.isArray(child);
-      group.children.push(isLeaf ? this.leaf(this.parts.leaves[child[0]]!, child[1], group) : this.group(this.parts.trees[child]!, group));
+      group.children.push(
+        isLeaf
+          ? this.leaf(this.parts.leaves[child[0]]!, child[1], group)
+          : this.group(this.parts.trees[child]!, group),
+      );
     }
     group.stop = this.leaves.length;
     return group;

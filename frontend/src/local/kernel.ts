@@ -1,7 +1,20 @@
 /** What answers the inspector where there is no kernel: the graphs of a report, drawn in the page itself. */
 
-import type { Model } from "../app";
-import type { Box, Cell, Comparison, Details, Edge, FromKernel, Link, Overlay, Picture, Stages, State, ToKernel } from "../base/protocol";
+import type { Model } from "../base/model";
+import type {
+  Box,
+  Cell,
+  Comparison,
+  Details,
+  Edge,
+  FromKernel,
+  Link,
+  Overlay,
+  Picture,
+  Stages,
+  State,
+  ToKernel,
+} from "../base/protocol";
 import { paintings } from "../graph/saved_picture";
 import { possible, titleOfStage } from "../graph/stage_bar";
 import { placeBoxes } from "./boxes";
@@ -91,7 +104,9 @@ export class OfflineKernel implements Model {
 
   send(message: ToKernel): void {
     // One after another, as a kernel would: each may need the picture that the one before it makes.
-    this.queue = this.queue.then(() => this.attempt(() => this.answer(message))).then(() => this.tell({ type: "done" }));
+    this.queue = this.queue
+      .then(() => this.attempt(() => this.answer(message)))
+      .then(() => this.tell({ type: "done" }));
   }
 
   private async attempt(action: () => Promise<void> | void): Promise<void> {
@@ -99,7 +114,10 @@ export class OfflineKernel implements Model {
       await action();
     } catch (error) {
       const text = error instanceof Error ? error.message : String(error);
-      this.set("status", { busy: null, error: { number: (this.errors += 1), title: "That did not work", text } });
+      this.set("status", {
+        busy: null,
+        error: { number: (this.errors += 1), title: "That did not work", text },
+      });
     }
   }
 
@@ -121,7 +139,11 @@ export class OfflineKernel implements Model {
       case "reveal-pass":
         return this.revealPass(message.signature);
       case "search":
-        return this.tell({ type: "found", request: message.request, ...this.panes.scene.search.find(message.query) });
+        return this.tell({
+          type: "found",
+          request: message.request,
+          ...this.panes.scene.search.find(message.query),
+        });
       case "filter":
         return this.lightUp(message.query);
       case "export-dot":
@@ -134,14 +156,17 @@ export class OfflineKernel implements Model {
         this.overlay = message.name;
         return this.showOverlay();
       default:
-        throw new Error("A report shows a session as it was. To switch passes, open the model with fxlab.inspect.");
+        throw new Error(
+          "A report shows a session as it was. To switch passes, open the model with fxlab.inspect.",
+        );
     }
   }
 
   private async showStage(stage: number, wanted: Comparison, beside: boolean): Promise<void> {
     const { opened } = this.panes;
     // A report of many stages does not compare any two: who walks through them comes to one that is not compared with the same.
-    const compared = typeof wanted === "string" || this.comparisons(stage).includes(wanted) ? wanted : "below";
+    const compared =
+      typeof wanted === "string" || this.comparisons(stage).includes(wanted) ? wanted : "below";
     const before = compared === "" ? null : compared === "below" ? stage - 1 : compared;
     const pair = this.data.pairs.find((other) => other.stage === stage && other.before === before);
     const choice: Choice = { stage, before, compared };
@@ -161,7 +186,10 @@ export class OfflineKernel implements Model {
   private async showNode(name: string, stage: number): Promise<void> {
     const isShown = [false, true].some((before) => this.panes.holds({ kind: "node", name, before }));
     if (!isShown) {
-      const { compared, beside } = possible({ compared: this.choice.compared, beside: this.panes.before !== null }, stage);
+      const { compared, beside } = possible(
+        { compared: this.choice.compared, beside: this.panes.before !== null },
+        stage,
+      );
       await this.showStage(stage, compared, beside);
     }
     await this.selectNode(this.panes.find(name, false), true);
@@ -169,7 +197,14 @@ export class OfflineKernel implements Model {
 
   private stages(): Stages {
     const { stage, compared, before } = this.choice;
-    return { names: this.data.stages, shown: stage, compared, before, beside: this.panes.before !== null, comparisons: this.comparisons(stage) };
+    return {
+      names: this.data.stages,
+      shown: stage,
+      compared,
+      before,
+      beside: this.panes.before !== null,
+      comparisons: this.comparisons(stage),
+    };
   }
 
   private comparisons(stage: number): number[] {
@@ -178,9 +213,17 @@ export class OfflineKernel implements Model {
 
   private showOverlay(): void {
     const { shown, before } = this.panes;
-    const offered = this.graphOf(shown.scene.graph.stage, null).overlays.map(({ name, title }) => ({ name, title }));
+    const offered = this.graphOf(shown.scene.graph.stage, null).overlays.map(({ name, title }) => ({
+      name,
+      title,
+    }));
     const overlay = this.overlayOn(shown);
-    this.set("overlays", { offered, overlay, before: overlay && before && this.overlayOn(before), paints: this.data.paints });
+    this.set("overlays", {
+      offered,
+      overlay,
+      before: overlay && before && this.overlayOn(before),
+      paints: this.data.paints,
+    });
   }
 
   private overlayOn({ scene, view }: Pane): Overlay | null {
@@ -188,12 +231,18 @@ export class OfflineKernel implements Model {
     const chosen = overlays.find(({ name }) => name === this.overlay);
     if (!chosen) return null;
     const { combine, numeric } = chosen;
-    const valueOf = new Map(nodes.map((place, i) => [this.data.nodes[place]!.name!, chosen.values[i] ?? null]));
+    const valueOf = new Map(
+      nodes.map((place, i) => [this.data.nodes[place]!.name!, chosen.values[i] ?? null]),
+    );
     const { leaves } = scene.hierarchy;
     const values: Record<string, Cell> = {};
     for (const item of [...view.clusters, ...view.boxes]) {
       const drawn = item instanceof Group ? leaves.slice(item.start, item.stop) : [item];
-      const value = combined(drawn.flatMap((leaf) => leaf.names.map((name) => valueOf.get(name) ?? null)), combine, numeric);
+      const value = combined(
+        drawn.flatMap((leaf) => leaf.names.map((name) => valueOf.get(name) ?? null)),
+        combine,
+        numeric,
+      );
       if (value !== null) values[item.id] = value;
     }
     return { ...chosen, values, total: combined(chosen.values, combine, numeric) };
@@ -220,13 +269,16 @@ export class OfflineKernel implements Model {
   }
 
   private async revealPass(signature: string): Promise<void> {
-    const names = [...this.panes.scene.nodes].filter(([, details]) => details.marks.includes(signature)).map(([name]) => name);
+    const names = [...this.panes.scene.nodes]
+      .filter(([, details]) => details.marks.includes(signature))
+      .map(([name]) => name);
     await this.draw(this.panes.revealChanged(names, false));
     this.focus(names);
   }
 
   private select(selection: Selection | null): void {
-    if (selection && !this.panes.holds(selection)) throw new Error(`This stage has no ${selection.kind} named ${selection.name.slice(0, 200)}.`);
+    if (selection && !this.panes.holds(selection))
+      throw new Error(`This stage has no ${selection.kind} named ${selection.name.slice(0, 200)}.`);
     this.selection = selection;
     this.set("details", this.described());
   }
@@ -259,13 +311,32 @@ export class OfflineKernel implements Model {
     this.showOverlay();
   }
 
-  private async drawn({ scene, view }: Pane, compared: boolean, matches: Picture["matches"]): Promise<Picture> {
+  private async drawn(
+    { scene, view }: Pane,
+    compared: boolean,
+    matches: Picture["matches"],
+  ): Promise<Picture> {
     const { looks, metrics } = this.data;
     const boxes = placeBoxes(view, looks, metrics);
-    const edges = new Map(view.edges.map((edge) => [`edge-${edge.source.id}-${edge.target.id}`, this.edge(edge.source, edge.target, edge.leaves)]));
+    const edges = new Map(
+      view.edges.map((edge) => [
+        `edge-${edge.source.id}-${edge.target.id}`,
+        this.edge(edge.source, edge.target, edge.leaves),
+      ]),
+    );
     const drawn = writeSvg(await this.layouts.layOut(outline(view, boxes)), boxes, edges, metrics);
-    const infos: [string, Box][] = [...boxes.values()].flatMap(({ id, box, chips }) => [[id, box], ...chips.map((chip): [string, Box] => [chip.id, chip.box])] as [string, Box][]);
-    return { ...drawn, boxes: Object.fromEntries(infos), edges: Object.fromEntries(edges), signatures: scene.signatures, compared, matches };
+    const infos: [string, Box][] = [...boxes.values()].flatMap(
+      ({ id, box, chips }) =>
+        [[id, box], ...chips.map((chip): [string, Box] => [chip.id, chip.box])] as [string, Box][],
+    );
+    return {
+      ...drawn,
+      boxes: Object.fromEntries(infos),
+      edges: Object.fromEntries(edges),
+      signatures: scene.signatures,
+      compared,
+      matches,
+    };
   }
 
   /** What is on the screen, two stages from left to right. */
@@ -273,11 +344,18 @@ export class OfflineKernel implements Model {
     const { looks, metrics, stages, paints } = this.data;
     const { overlay, before } = this.state.overlays;
     const pictures = [this.state.picture, this.state.before.picture];
-    const painted = [overlay, before].flatMap((own, i): [Overlay, Picture][] => (own ? [[own, pictures[i]!]] : []));
+    const painted = [overlay, before].flatMap((own, i): [Overlay, Picture][] =>
+      own ? [[own, pictures[i]!]] : [],
+    );
     const colours = paintings(painted, paints);
     const side = ({ view }: Pane, i: number): Side => {
       const stage = i ? (this.choice.before ?? 0) : this.choice.stage;
-      return { name: titleOfStage(stages, stage), view, boxes: placeBoxes(view, looks, metrics), painting: colours[i] ?? null };
+      return {
+        name: titleOfStage(stages, stage),
+        view,
+        boxes: placeBoxes(view, looks, metrics),
+        painting: colours[i] ?? null,
+      };
     };
     const [shown, beside] = this.panes.all.map(side) as [Side, Side?];
     return beside ? sideBySide([beside, shown], metrics.edge) : toDot(shown, metrics.edge);
@@ -300,17 +378,32 @@ export class OfflineKernel implements Model {
 
   private graphOf(stage: number, before: number | null): GraphData {
     const graph = this.data.graphs.find((other) => other.stage === stage && other.before === before);
-    if (!graph) throw new Error(before === null ? `There is no stage ${stage}.` : `This report does not compare stage ${stage} with ${before}.`);
+    if (!graph)
+      throw new Error(
+        before === null
+          ? `There is no stage ${stage}.`
+          : `This report does not compare stage ${stage} with ${before}.`,
+      );
     return graph;
   }
 
   private panesOf(what: GraphData | PairData, opened: Iterable<string>): Panes {
     let known = this.known.get(what);
-    if (!known) this.known.set(what, (known = "looks" in what ? this.pairOf(what) : { scene: new Scene(this.data, what), beside: null }));
+    if (!known)
+      this.known.set(
+        what,
+        (known = "looks" in what ? this.pairOf(what) : { scene: new Scene(this.data, what), beside: null }),
+      );
     return new Panes(this.data.metrics, known.scene, known.beside, new Set(opened));
   }
 
-  private pairOf({ stage, before, signatures, looks, counterparts }: PairData): Pick<Panes, "scene" | "beside"> {
+  private pairOf({
+    stage,
+    before,
+    signatures,
+    looks,
+    counterparts,
+  }: PairData): Pick<Panes, "scene" | "beside"> {
     const scene = new Scene(this.data, this.graphOf(stage, null), signatures, looks[0]);
     const other = new Scene(this.data, this.graphOf(before, null), signatures, looks[1]);
     return { scene, beside: { scene: other, counterparts: new Counterparts(other, scene, counterparts) } };
@@ -318,27 +411,42 @@ export class OfflineKernel implements Model {
 
   private described(): Details {
     const { panes, selection } = this;
-    if (!selection) return this.complete(this.data.groups[panes.scene.graph.details]!, panes.scene, null, null);
+    if (!selection)
+      return this.complete(this.data.groups[panes.scene.graph.details]!, panes.scene, null, null);
     const { scene } = panes.pane(selection.before);
     const sides = { before: selection.before, counterparts: panes.counterparts(selection) };
     if (selection.kind === "group") {
       const group = scene.hierarchy.groups.get(selection.name)!;
-      return { ...this.complete(scene.detailsOf(group), scene, group.parent, panes.boxOf(selection)), ...sides };
+      return {
+        ...this.complete(scene.detailsOf(group), scene, group.parent, panes.boxOf(selection)),
+        ...sides,
+      };
     }
     const { parent } = scene.hierarchy.leafOf.get(selection.name)!;
-    return { ...this.complete(scene.nodes.get(selection.name)!, scene, parent, panes.boxOf(selection)), ...sides };
+    return {
+      ...this.complete(scene.nodes.get(selection.name)!, scene, parent, panes.boxOf(selection)),
+      ...sides,
+    };
   }
 
   /** Adds to details what is known of the nodes that they name. */
   private complete(bare: BareDetails, scene: Scene, around: Group | null, box: string | null): Details {
     const crumbs: Details["crumbs"] = [];
-    for (let group = around; group?.parent; group = group.parent) crumbs.unshift({ label: this.data.looks[group.opened]!.label.slice(0, 80), path: group.path });
+    for (let group = around; group?.parent; group = group.parent)
+      crumbs.unshift({ label: this.data.looks[group.opened]!.label.slice(0, 80), path: group.path });
     const { frames, inputs, users, classes, ...rest } = bare;
     const link = (name: string): Link => {
       const values = scene.nodes.get(name)?.values ?? [];
       return { name, text: values.length === 1 ? values[0]!.shape : "" };
     };
-    return { ...rest, box, crumbs, inputs: inputs.slice(0, MOST_LINKS).map(link), users: users.map(link), ...(frames ? { frames: frames.map((number) => this.data.frames[number]!) } : {}) };
+    return {
+      ...rest,
+      box,
+      crumbs,
+      inputs: inputs.slice(0, MOST_LINKS).map(link),
+      users: users.map(link),
+      ...(frames ? { frames: frames.map((number) => this.data.frames[number]!) } : {}),
+    };
   }
 
   private tell(message: FromKernel): void {
@@ -346,6 +454,7 @@ export class OfflineKernel implements Model {
   }
 
   private emit(event: string, ...values: unknown[]): void {
-    for (const listener of this.listeners.get(event) ?? []) (listener as (...values: unknown[]) => void)(...values);
+    for (const listener of this.listeners.get(event) ?? [])
+      (listener as (...values: unknown[]) => void)(...values);
   }
 }

@@ -34,7 +34,10 @@ export class Layouts {
     const number = (this.number += 1);
     const svg = await new Promise<string>((resolve, reject) => {
       this.giveUp = reject;
-      const timer = setTimeout(() => this.stop(new Error(`Graphviz was stopped after ${TIMEOUT_MS / 1000} s. Close some groups.`)), TIMEOUT_MS);
+      const timer = setTimeout(
+        () => this.stop(new Error(`Graphviz was stopped after ${TIMEOUT_MS / 1000} s. Close some groups.`)),
+        TIMEOUT_MS,
+      );
       worker.onmessage = ({ data }: MessageEvent<LayoutAnswer>) => {
         if (data.number !== number) return;
         clearTimeout(timer);
@@ -44,7 +47,11 @@ export class Layouts {
       };
       worker.onerror = (event) => {
         clearTimeout(timer);
-        this.stop(new Error(`Graphviz does not run in this browser: ${event.message || "its worker was not started"}`));
+        this.stop(
+          new Error(
+            `Graphviz does not run in this browser: ${event.message || "its worker was not started"}`,
+          ),
+        );
       };
       worker.postMessage({ number, dot } satisfies LayoutRequest);
     });

@@ -60,15 +60,25 @@ export class Panes {
     const opened = new Set(this.opened);
     for (const group of this.groups(path)) {
       for (let around: Group | null = group; around?.parent; around = around.parent) opened.add(around.path);
-      for (let inside = group.children; inside.length === 1 && inside[0] instanceof Group; inside = inside[0].children) opened.add(inside[0].path);
+      for (
+        let inside = group.children;
+        inside.length === 1 && inside[0] instanceof Group;
+        inside = inside[0].children
+      )
+        opened.add(inside[0].path);
     }
     return this.showing(opened);
   }
 
   close(path: string): Panes {
     const closed = this.groups(path);
-    const isInside = (group: Group | null | undefined): boolean => group != null && (closed.includes(group) || isInside(group.parent));
-    return this.showing([...this.opened].filter((other) => !this.all.some(({ scene }) => isInside(scene.hierarchy.groups.get(other)))));
+    const isInside = (group: Group | null | undefined): boolean =>
+      group != null && (closed.includes(group) || isInside(group.parent));
+    return this.showing(
+      [...this.opened].filter(
+        (other) => !this.all.some(({ scene }) => isInside(scene.hierarchy.groups.get(other))),
+      ),
+    );
   }
 
   /** Opens the groups around nodes of a side, as long as there are no more boxes than the budget. */
@@ -89,7 +99,11 @@ export class Panes {
 
   /** Opens the groups around nodes that a pass changed, if that makes no large picture. */
   revealChanged(names: string[], before: boolean): Panes {
-    return this.reveal(names, before, Math.max(this.metrics.revealBudget, this.pane(before).view.boxes.length));
+    return this.reveal(
+      names,
+      before,
+      Math.max(this.metrics.revealBudget, this.pane(before).view.boxes.length),
+    );
   }
 
   /** Opens the groups around a node, and those around its counterparts. */
@@ -100,7 +114,9 @@ export class Panes {
 
   /** Returns the selection of a node; one that is gone from the stage that is shown is found beside it. */
   find(name: string, before: boolean): Selection {
-    const found = [before, true].map((side): Selection => ({ kind: "node", name, before: side })).find((selection) => this.holds(selection));
+    const found = [before, true]
+      .map((side): Selection => ({ kind: "node", name, before: side }))
+      .find((selection) => this.holds(selection));
     if (!found) throw new Error(`This stage has no node named ${name.slice(0, 200)}.`);
     return found;
   }
@@ -130,8 +146,13 @@ export class Panes {
     const box = kind === "group" ? boxOfGroup(other.hierarchy.groups.get(name), view) : null;
     if (box !== null) return [box];
     const { leaves, groups } = scene.hierarchy;
-    const names = kind === "node" ? [name] : leaves.slice(groups.get(name)!.start, groups.get(name)!.stop).flatMap((leaf) => leaf.names);
-    const boxes = new Set(this.beside.counterparts.of(names, before).flatMap((there) => view.boxOf(there) ?? []));
+    const names =
+      kind === "node"
+        ? [name]
+        : leaves.slice(groups.get(name)!.start, groups.get(name)!.stop).flatMap((leaf) => leaf.names);
+    const boxes = new Set(
+      this.beside.counterparts.of(names, before).flatMap((there) => view.boxOf(there) ?? []),
+    );
     return [...boxes].slice(0, MOST_COUNTERPARTS);
   }
 

@@ -23,13 +23,21 @@ export class Scene {
   }
 
   get search(): Search {
-    this.found ??= new Search({ hierarchy: this.hierarchy, nodes: [...this.nodes.values()], groups: this.data.groups, frames: this.data.frames, passes: this.data.passes.passes });
+    this.found ??= new Search({
+      hierarchy: this.hierarchy,
+      nodes: [...this.nodes.values()],
+      groups: this.data.groups,
+      frames: this.data.frames,
+      passes: this.data.passes.passes,
+    });
     return this.found;
   }
 
   /** The names of the nodes that are marked. */
   get marked(): string[] {
-    return this.hierarchy.leaves.filter((leaf) => this.data.looks[leaf.look]!.changed > 0).flatMap((leaf) => leaf.names);
+    return this.hierarchy.leaves
+      .filter((leaf) => this.data.looks[leaf.look]!.changed > 0)
+      .flatMap((leaf) => leaf.names);
   }
 
   /** Returns what is said of a group, under the marks that it has here. */

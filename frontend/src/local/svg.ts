@@ -29,7 +29,12 @@ export interface Drawn {
   height: number;
 }
 
-export function writeSvg(graphviz: string, boxes: Map<string, PlacedBox>, edges: Map<string, Edge & { count: number }>, metrics: Metrics): Drawn {
+export function writeSvg(
+  graphviz: string,
+  boxes: Map<string, PlacedBox>,
+  edges: Map<string, Edge & { count: number }>,
+  metrics: Metrics,
+): Drawn {
   const layout = read(graphviz);
   const { width, height } = layout;
   return { svg: new Writer(metrics).picture(layout, boxes, edges), width, height };
@@ -38,16 +43,34 @@ export function writeSvg(graphviz: string, boxes: Map<string, PlacedBox>, edges:
 function read(graphviz: string): Layout {
   const root = new DOMParser().parseFromString(graphviz, "image/svg+xml").documentElement;
   const [, , width = 1, height = 1] = (root.getAttribute("viewBox") ?? "").split(" ").map(Number);
-  const moved = root.querySelector("g")?.getAttribute("transform")?.match(/translate\((-?[\d.]+)[ ,]+(-?[\d.]+)\)/);
-  const layout: Layout = { width, height, origin: [Number(moved?.[1] ?? 0), Number(moved?.[2] ?? 0)], areas: new Map(), clusters: new Set(), edges: new Map() };
+  const moved = root
+    .querySelector("g")
+    ?.getAttribute("transform")
+    ?.match(/translate\((-?[\d.]+)[ ,]+(-?[\d.]+)\)/);
+  const layout: Layout = {
+    width,
+    height,
+    origin: [Number(moved?.[1] ?? 0), Number(moved?.[2] ?? 0)],
+    areas: new Map(),
+    clusters: new Set(),
+    edges: new Map(),
+  };
   for (const group of root.querySelectorAll("g")) {
     const kind = group.getAttribute("class");
     const shapes = [...group.querySelectorAll("path, polygon")];
     if (kind === "edge") {
       const line = group.querySelector("path")?.getAttribute("d");
-      if (line) layout.edges.set(group.id, [line, group.querySelector("polygon")?.getAttribute("points") ?? ""]);
+      if (line)
+        layout.edges.set(group.id, [line, group.querySelector("polygon")?.getAttribute("points") ?? ""]);
     } else if (kind === "node" || kind === "cluster") {
-      const numbers = shapes.flatMap((shape) => (shape.getAttribute("d") ?? shape.getAttribute("points") ?? "").match(/-?\d+(?:\.\d+)?(?:e-?\d+)?/g) ?? []).map(Number);
+      const numbers = shapes
+        .flatMap(
+          (shape) =>
+            (shape.getAttribute("d") ?? shape.getAttribute("points") ?? "").match(
+              /-?\d+(?:\.\d+)?(?:e-?\d+)?/g,
+            ) ?? [],
+        )
+        .map(Number);
       const [xs, ys] = [0, 1].map((side) => numbers.filter((_, i) => i % 2 === side)) as [number[], number[]];
       const [left, top] = [Math.min(...xs), Math.min(...ys)];
       layout.areas.set(group.id, { left, top, width: Math.max(...xs) - left, height: Math.max(...ys) - top });
@@ -62,7 +85,11 @@ type Attributes = Record<string, string | number>;
 class Writer {
   constructor(private readonly m: Metrics) {}
 
-  picture(layout: Layout, boxes: Map<string, PlacedBox>, edges: Map<string, Edge & { count: number }>): string {
+  picture(
+    layout: Layout,
+    boxes: Map<string, PlacedBox>,
+    edges: Map<string, Edge & { count: number }>,
+  ): string {
     const { width, height, origin, areas, clusters } = layout;
     const parts: string[] = [];
     const around: Area[] = [];
@@ -81,9 +108,17 @@ class Writer {
       const box = boxes.get(id);
       if (box && !clusters.has(id)) parts.push(this.box(box, area));
     }
-    const canvas = element("g", { class: "graph", transform: `translate(${n(origin[0])} ${n(origin[1])})` }, parts.join(""));
+    const canvas = element(
+      "g",
+      { class: "graph", transform: `translate(${n(origin[0])} ${n(origin[1])})` },
+      parts.join(""),
+    );
     const size = { width: n(width), height: n(height), viewBox: `0 0 ${n(width)} ${n(height)}` };
-    return element("svg", { xmlns: "http://www.w3.org/2000/svg", class: "fx-picture", ...size, "font-family": this.m.font }, canvas);
+    return element(
+      "svg",
+      { xmlns: "http://www.w3.org/2000/svg", class: "fx-picture", ...size, "font-family": this.m.font },
+      canvas,
+    );
   }
 
   private cluster({ id, box, look }: PlacedBox, area: Area, depth: number): string {
@@ -91,7 +126,11 @@ class Writer {
     const [fill, line] = m.clusterColours[depth]!;
     const [left, y] = [area.left + 14, area.top + 19];
     let x = left + 11;
-    const parts = [this.rectangle(area, fill, box.changed ? m.changedCluster : line, 9), this.toggle(left, y - 4, true), this.text("fx-title", look.title, x, y, m.titleSize, m.ink, { bold: true, anchor: "start" })];
+    const parts = [
+      this.rectangle(area, fill, box.changed ? m.changedCluster : line, 9),
+      this.toggle(left, y - 4, true),
+      this.text("fx-title", look.title, x, y, m.titleSize, m.ink, { bold: true, anchor: "start" }),
+    ];
     x += widthOf(look.title, m.titleSize) + 8;
     for (const word of look.lines) {
       parts.push(this.text("fx-line", word, x, y, m.lineSize, m.softInk, { anchor: "start" }));
@@ -101,7 +140,13 @@ class Writer {
     return element("g", { id, class: `${look.classes} fx-depth-${depth}` }, parts.join(""));
   }
 
-  private edge(id: string, edge: Edge & { count: number }, boxes: Map<string, PlacedBox>, line: string, arrow: string): string {
+  private edge(
+    id: string,
+    edge: Edge & { count: number },
+    boxes: Map<string, PlacedBox>,
+    line: string,
+    arrow: string,
+  ): string {
     const several = edge.count > 1;
     const title = `${boxes.get(edge.source)?.look.title[0]} → ${boxes.get(edge.target)?.look.title[0]}`;
     const parts = [
@@ -109,7 +154,16 @@ class Writer {
       element("path", { d: line, fill: "none", stroke: this.m.edge, "stroke-width": several ? 1.8 : 1.1 }),
       arrow && element("polygon", { points: arrow, fill: this.m.edge, stroke: "none" }),
     ];
-    return element("g", { id, class: several ? "edge fx-several" : "edge", "data-source": edge.source, "data-target": edge.target }, parts.join(""));
+    return element(
+      "g",
+      {
+        id,
+        class: several ? "edge fx-several" : "edge",
+        "data-source": edge.source,
+        "data-target": edge.target,
+      },
+      parts.join(""),
+    );
   }
 
   private box({ id, box, look, textTop, chips }: PlacedBox, area: Area): string {
@@ -121,7 +175,11 @@ class Writer {
     const middle = area.left + area.width / 2;
     let y = area.top + m.paddingY * (slim ? 0.5 : 1) + textTop + m.titleHeight - 4.5;
     const parts = [
-      ...sheets.map((offset) => this.rectangle({ ...area, left: area.left + offset, top: area.top + offset }, fill, line, radius, { name: "fx-sheet" })),
+      ...sheets.map((offset) =>
+        this.rectangle({ ...area, left: area.left + offset, top: area.top + offset }, fill, line, radius, {
+          name: "fx-sheet",
+        }),
+      ),
       this.rectangle(area, fill, line, radius, { heavy: box.changed > 0 }),
       look.openable ? this.toggle(area.left + area.width - 11, area.top + 11, false) : "",
       this.text("fx-title", look.title, middle, y, m.titleSize, slim ? m.softInk : m.ink, { bold: !slim }),
@@ -132,7 +190,10 @@ class Writer {
     }
     if (look.badge) parts.push(this.badge(look.badge, middle, y + 7));
     const label = [box.label, ...box.details].join(", ").slice(0, 300);
-    return element("g", { id, class: look.classes, "aria-label": label }, parts.join("")) + chips.map((chip) => this.chip(chip, area)).join("");
+    return (
+      element("g", { id, class: look.classes, "aria-label": label }, parts.join("")) +
+      chips.map((chip) => this.chip(chip, area)).join("")
+    );
   }
 
   private chip({ id, box, word, x, y, width }: PlacedChip, reader: Area): string {
@@ -141,7 +202,14 @@ class Writer {
     const parts = [
       element("title", {}, escaped(`${box.label.slice(0, 300)}, made elsewhere`)),
       this.rectangle(area, ...m.chipColours, m.chipHeight / 2),
-      this.text("fx-title", word, area.left + width / 2, area.top + m.chipHeight - 4.3, m.chipSize, m.chipInk),
+      this.text(
+        "fx-title",
+        word,
+        area.left + width / 2,
+        area.top + m.chipHeight - 4.3,
+        m.chipSize,
+        m.chipInk,
+      ),
     ];
     return element("g", { id, class: "node fx-chip", "data-source": box.refersTo }, parts.join(""));
   }
@@ -149,22 +217,71 @@ class Writer {
   private badge(word: Word, middle: number, top: number): string {
     const { m } = this;
     const width = widthOf(word, m.chipSize) + 14;
-    const pill = this.rectangle({ left: middle - width / 2, top, width, height: m.chipHeight }, m.changed, "none", m.chipHeight / 2);
-    return element("g", { class: "fx-badge" }, pill + this.text("fx-badge-text", word, middle, top + m.chipHeight - 4.3, m.chipSize, "#ffffff", { bold: true }));
+    const pill = this.rectangle(
+      { left: middle - width / 2, top, width, height: m.chipHeight },
+      m.changed,
+      "none",
+      m.chipHeight / 2,
+    );
+    return element(
+      "g",
+      { class: "fx-badge" },
+      pill +
+        this.text("fx-badge-text", word, middle, top + m.chipHeight - 4.3, m.chipSize, "#ffffff", {
+          bold: true,
+        }),
+    );
   }
 
-  private rectangle(area: Area, fill: string, stroke: string, radius: number, { heavy = false, name = "fx-shape" } = {}): string {
+  private rectangle(
+    area: Area,
+    fill: string,
+    stroke: string,
+    radius: number,
+    { heavy = false, name = "fx-shape" } = {},
+  ): string {
     const { left, top, width, height } = area;
-    return element("rect", { class: name, x: n(left), y: n(top), width: n(width), height: n(height), rx: n(Math.min(radius, height / 2)), fill, stroke, "stroke-width": heavy ? 2.2 : 1 });
+    return element("rect", {
+      class: name,
+      x: n(left),
+      y: n(top),
+      width: n(width),
+      height: n(height),
+      rx: n(Math.min(radius, height / 2)),
+      fill,
+      stroke,
+      "stroke-width": heavy ? 2.2 : 1,
+    });
   }
 
   private toggle(x: number, y: number, opened: boolean): string {
     const d = `M${n(x - 3.5)} ${n(y)}h7${opened ? "" : `M${n(x)} ${n(y - 3.5)}v7`}`;
-    return element("path", { class: "fx-toggle", d, fill: "none", stroke: this.m.groupInk, "stroke-width": 1.4 });
+    return element("path", {
+      class: "fx-toggle",
+      d,
+      fill: "none",
+      stroke: this.m.groupInk,
+      "stroke-width": 1.4,
+    });
   }
 
-  private text(name: string, [text, width]: Word, x: number, y: number, size: number, fill: string, { bold = false, anchor = "middle" } = {}): string {
-    const attributes: Attributes = { class: name, x: n(x), y: n(y), "font-size": size, fill, "text-anchor": anchor };
+  private text(
+    name: string,
+    [text, width]: Word,
+    x: number,
+    y: number,
+    size: number,
+    fill: string,
+    { bold = false, anchor = "middle" } = {},
+  ): string {
+    const attributes: Attributes = {
+      class: name,
+      x: n(x),
+      y: n(y),
+      "font-size": size,
+      fill,
+      "text-anchor": anchor,
+    };
     if (bold) attributes["font-weight"] = "bold";
     if (width !== null) Object.assign(attributes, { textLength: n(width), lengthAdjust: "spacingAndGlyphs" });
     return element("text", attributes, escaped(text));
@@ -177,7 +294,12 @@ function widthOf([text, width]: Word, size: number): number {
 }
 
 function holds(outer: Area, inner: Area): boolean {
-  return outer.left <= inner.left && outer.top <= inner.top && outer.left + outer.width >= inner.left + inner.width && outer.top + outer.height >= inner.top + inner.height;
+  return (
+    outer.left <= inner.left &&
+    outer.top <= inner.top &&
+    outer.left + outer.width >= inner.left + inner.width &&
+    outer.top + outer.height >= inner.top + inner.height
+  );
 }
 
 function element(tag: string, attributes: Attributes, content = ""): string {

@@ -51,7 +51,8 @@ export class View {
         this.clusters.push(child);
         this.walk(child);
       } else {
-        const [start, stop] = child instanceof Group ? [child.start, child.stop] : [child.position, child.position + 1];
+        const [start, stop] =
+          child instanceof Group ? [child.start, child.stop] : [child.position, child.position + 1];
         for (let position = start; position < stop; position += 1) this.boxAt[position] = this.boxes.length;
         this.boxes.push(child);
       }
@@ -75,7 +76,9 @@ export class View {
       const leaf = leaves[position]!;
       const box = this.boxes[this.boxAt[position]!]!;
       const reading = [...readers.get(position)!].sort((a, b) => a - b);
-      const isFar = reading.length >= chipReaders || new Set(reading.map((reader) => this.boxes[reader]!.parent!.path)).size >= chipClusters;
+      const isFar =
+        reading.length >= chipReaders ||
+        new Set(reading.map((reader) => this.boxes[reader]!.parent!.path)).size >= chipClusters;
       for (const reader of reading) {
         const target = this.boxes[reader]!;
         if (isFar) {

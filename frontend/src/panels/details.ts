@@ -31,7 +31,11 @@ export class DetailsPanel {
     private readonly actions: DetailActions,
     private readonly passOf: Passes,
   ) {
-    this.element = h("section", { class: "fxi-panel fxi-details", "aria-label": "Details", tabindex: -1 }, this.body);
+    this.element = h(
+      "section",
+      { class: "fxi-panel fxi-details", "aria-label": "Details", tabindex: -1 },
+      this.body,
+    );
   }
 
   show(details: Details): void {
@@ -50,20 +54,42 @@ export class DetailsPanel {
       h(
         "dl",
         { class: "fxi-fields" },
-        details.fields.map(({ label, value, code }) => [h("dt", {}, label), h("dd", {}, code ? h("code", {}, breakable(value)) : value)]),
+        details.fields.map(({ label, value, code }) => [
+          h("dt", {}, label),
+          h("dd", {}, code ? h("code", {}, breakable(value)) : value),
+        ]),
         (details.values ?? []).map(({ shape, dtype }, i, all) => [
           h("dt", {}, all.length > 1 ? `Result ${i}` : "Result"),
-          h("dd", {}, h("code", { class: "fxi-shape" }, shape || "—"), " ", h("code", { class: "fxi-muted" }, dtype)),
+          h(
+            "dd",
+            {},
+            h("code", { class: "fxi-shape" }, shape || "—"),
+            " ",
+            h("code", { class: "fxi-muted" }, dtype),
+          ),
         ]),
       ),
       this.arguments(details),
-      this.links(details.kind === "node" ? "Inputs" : details.kind === "group" ? "Reads" : "Inputs of the model", details.inputs, this.onward(details, "inputs")),
+      this.links(
+        details.kind === "node" ? "Inputs" : details.kind === "group" ? "Reads" : "Inputs of the model",
+        details.inputs,
+        this.onward(details, "inputs"),
+      ),
       this.links(details.kind === "group" ? "Makes" : "Users", details.users, this.onward(details, "users")),
       this.parameters(details),
       this.contents(details),
       this.candidates(details),
       this.source(details.frames ?? []),
-      details.trace && details.trace.length > 0 && section("Trace", h("pre", { class: "fxi-trace", tabindex: 0, role: "group", "aria-label": "Trace" }, details.trace.join("\n"))),
+      details.trace &&
+        details.trace.length > 0 &&
+        section(
+          "Trace",
+          h(
+            "pre",
+            { class: "fxi-trace", tabindex: 0, role: "group", "aria-label": "Trace" },
+            details.trace.join("\n"),
+          ),
+        ),
     );
     const next = this.body.querySelector<HTMLElement>(".fxi-rewrite button");
     if (!this.wasPressed || !next) return;
@@ -79,16 +105,37 @@ export class DetailsPanel {
         h(
           "nav",
           { class: "fxi-crumbs", "aria-label": "Groups around it" },
-          details.crumbs.map(({ label, path }) => h("button", { type: "button", class: "fxi-link", title: path, onclick: () => this.actions.selectGroup(path) }, label)),
+          details.crumbs.map(({ label, path }) =>
+            h(
+              "button",
+              {
+                type: "button",
+                class: "fxi-link",
+                title: path,
+                onclick: () => this.actions.selectGroup(path),
+              },
+              label,
+            ),
+          ),
         ),
       h(
         "div",
         { class: "fxi-title-row" },
         h("h2", { title: details.title }, breakable(details.title)),
-        details.box ? iconButton("target", "Show in the graph", () => this.actions.locate(details.box!)) : null,
-        details.kind !== "model" ? iconButton("close", "Back to the model", () => this.actions.clear(), "Esc") : null,
+        details.box
+          ? iconButton("target", "Show in the graph", () => this.actions.locate(details.box!))
+          : null,
+        details.kind !== "model"
+          ? iconButton("close", "Back to the model", () => this.actions.clear(), "Esc")
+          : null,
       ),
-      h("span", { class: `fxi-kind fx-${details.kind === "node" ? details.subtitle.replace(/\W/g, "") : details.kind}` }, details.subtitle),
+      h(
+        "span",
+        {
+          class: `fxi-kind fx-${details.kind === "node" ? details.subtitle.replace(/\W/g, "") : details.kind}`,
+        },
+        details.subtitle,
+      ),
     );
   }
 
@@ -100,7 +147,11 @@ export class DetailsPanel {
       "Changed by",
       signatures.map((signature) => {
         const found = this.passOf(signature);
-        const chip = h("span", { class: "fxi-chip" }, found ? `${found.number + 1} ${found.pass.name}` : signature.slice(0, 12));
+        const chip = h(
+          "span",
+          { class: "fxi-chip" },
+          found ? `${found.number + 1} ${found.pass.name}` : signature.slice(0, 12),
+        );
         if (found) chip.style.setProperty("--mark", markColour(found.number));
         return chip;
       }),
@@ -110,12 +161,24 @@ export class DetailsPanel {
   private rewrites(details: Details): HTMLElement | null {
     const { rewrites = [], name = "" } = details;
     if (rewrites.length === 0) return null;
-    return h("div", { class: "fxi-rewrites" }, rewrites.map((rewrite) => this.rewrite(rewrite, name, rewrites.length > 1)));
+    return h(
+      "div",
+      { class: "fxi-rewrites" },
+      rewrites.map((rewrite) => this.rewrite(rewrite, name, rewrites.length > 1)),
+    );
   }
 
-  private rewrite({ signature, count, isLeftOut }: Rewrite, node: string, isOneOfSeveral: boolean): HTMLElement {
+  private rewrite(
+    { signature, count, isLeftOut }: Rewrite,
+    node: string,
+    isOneOfSeveral: boolean,
+  ): HTMLElement {
     const found = this.passOf(signature);
-    const words = isLeftOut ? "Apply it again" : count > 1 ? `Take back these ${count} rewrites` : "Take back this rewrite";
+    const words = isLeftOut
+      ? "Apply it again"
+      : count > 1
+        ? `Take back these ${count} rewrites`
+        : "Take back this rewrite";
     const button = h(
       "button",
       {
@@ -142,7 +205,18 @@ export class DetailsPanel {
       h(
         "dl",
         { class: "fxi-fields fxi-args" },
-        details.arguments.map(({ label, tokens }) => [h("dt", {}, label), h("dd", {}, h("code", {}, tokens.map((token) => this.token(token))))]),
+        details.arguments.map(({ label, tokens }) => [
+          h("dt", {}, label),
+          h(
+            "dd",
+            {},
+            h(
+              "code",
+              {},
+              tokens.map((token) => this.token(token)),
+            ),
+          ),
+        ]),
       ),
     );
   }
@@ -152,22 +226,48 @@ export class DetailsPanel {
   }
 
   private link({ name }: Link): HTMLElement {
-    return h("button", { type: "button", class: "fxi-link", title: `Go to ${name}`, onclick: () => this.actions.jump(name) }, name);
+    return h(
+      "button",
+      { type: "button", class: "fxi-link", title: `Go to ${name}`, onclick: () => this.actions.jump(name) },
+      name,
+    );
   }
 
   /** Returns what lights up all that lies before a node, or behind it. */
   private onward({ kind, name }: Details, field: "inputs" | "users"): HTMLElement | null {
     if (kind !== "node" || !name) return null;
-    const title = field === "inputs" ? `Light up all that ${name} is computed from` : `Light up all that is computed from ${name}`;
-    return h("button", { type: "button", class: "fxi-link fxi-onward", title, onclick: () => this.actions.lightUp(field, name) }, field === "inputs" ? "all upstream" : "all downstream");
+    const title =
+      field === "inputs"
+        ? `Light up all that ${name} is computed from`
+        : `Light up all that is computed from ${name}`;
+    return h(
+      "button",
+      {
+        type: "button",
+        class: "fxi-link fxi-onward",
+        title,
+        onclick: () => this.actions.lightUp(field, name),
+      },
+      field === "inputs" ? "all upstream" : "all downstream",
+    );
   }
 
   private links(title: string, links: Link[], onward: HTMLElement | null): HTMLElement | null {
     if (links.length === 0) return null;
-    const rows = links.map((link) => h("li", {}, this.link(link), link.text && h("span", { class: "fxi-muted" }, link.text)));
+    const rows = links.map((link) =>
+      h("li", {}, this.link(link), link.text && h("span", { class: "fxi-muted" }, link.text)),
+    );
     const list = h("ul", { class: "fxi-links" }, rows.slice(0, FEW));
     if (rows.length > FEW) {
-      const more = h("button", { type: "button", class: "fxi-button", onclick: () => (more.remove(), list.append(...rows.slice(FEW))) }, `Show all ${rows.length}`);
+      const more = h(
+        "button",
+        {
+          type: "button",
+          class: "fxi-button",
+          onclick: () => (more.remove(), list.append(...rows.slice(FEW))),
+        },
+        `Show all ${rows.length}`,
+      );
       return section(title, onward, list, more);
     }
     return section(title, onward, list);
@@ -181,7 +281,12 @@ export class DetailsPanel {
         "ul",
         { class: "fxi-links" },
         details.parameters.map(({ name, shape, dtype, elements, kind }) =>
-          h("li", { title: `${kind}, ${dtype}, ${counted(elements, "element")}` }, h("code", {}, name), h("span", { class: "fxi-muted" }, `${shape}${kind === "parameter" ? "" : ` ${kind}`}`)),
+          h(
+            "li",
+            { title: `${kind}, ${dtype}, ${counted(elements, "element")}` },
+            h("code", {}, name),
+            h("span", { class: "fxi-muted" }, `${shape}${kind === "parameter" ? "" : ` ${kind}`}`),
+          ),
         ),
       ),
     );
@@ -196,7 +301,12 @@ export class DetailsPanel {
         "ul",
         { class: "fxi-bars" },
         details.contents.map(({ name, count }) => {
-          const row = h("li", {}, h("code", { title: name }, name), h("span", { class: "fxi-muted" }, count.toLocaleString("en-US")));
+          const row = h(
+            "li",
+            {},
+            h("code", { title: name }, name),
+            h("span", { class: "fxi-muted" }, count.toLocaleString("en-US")),
+          );
           row.style.setProperty("--share", String(count / largest));
           return row;
         }),
@@ -213,7 +323,18 @@ export class DetailsPanel {
         { class: "fxi-candidates" },
         details.candidates.map(({ signature, matched, reason }) => {
           const found = this.passOf(signature);
-          return h("li", {}, icon(matched ? "check" : "close"), h("span", {}, h("b", {}, found?.pass.name ?? signature.slice(0, 12)), ": ", reason || (matched ? "matches" : "left alone")));
+          return h(
+            "li",
+            {},
+            icon(matched ? "check" : "close"),
+            h(
+              "span",
+              {},
+              h("b", {}, found?.pass.name ?? signature.slice(0, 12)),
+              ": ",
+              reason || (matched ? "matches" : "left alone"),
+            ),
+          );
         }),
       ),
     );
@@ -229,15 +350,28 @@ export class DetailsPanel {
         ? h(
             "pre",
             { class: "fxi-code", tabindex: 0, role: "group", "aria-label": "Lines of source" },
-            innermost.excerpt.map(({ line, text }) => h("span", { class: line === innermost.line ? "fxi-line fxi-current" : "fxi-line", "data-line": line }, text || " ")),
+            innermost.excerpt.map(({ line, text }) =>
+              h(
+                "span",
+                { class: line === innermost.line ? "fxi-line fxi-current" : "fxi-line", "data-line": line },
+                text || " ",
+              ),
+            ),
           )
-        : innermost.code && h("pre", { class: "fxi-code" }, h("span", { class: "fxi-line fxi-current", "data-line": innermost.line }, innermost.code)),
+        : innermost.code &&
+            h(
+              "pre",
+              { class: "fxi-code" },
+              h("span", { class: "fxi-line fxi-current", "data-line": innermost.line }, innermost.code),
+            ),
       outer.length > 0 &&
         h(
           "details",
           { class: "fxi-callers" },
           h("summary", {}, icon("chevron"), `Called from ${counted(outer.length, "line")}`),
-          outer.map((frame) => h("div", { class: "fxi-caller" }, place(frame), frame.code && h("code", {}, frame.code))),
+          outer.map((frame) =>
+            h("div", { class: "fxi-caller" }, place(frame), frame.code && h("code", {}, frame.code)),
+          ),
         ),
     );
   }
@@ -245,7 +379,12 @@ export class DetailsPanel {
 
 function place({ file, line, function: name }: SourceFrame): HTMLElement {
   const short = file.split(/[\\/]/).slice(-2).join("/");
-  return h("div", { class: "fxi-place", title: `${file}:${line}` }, h("code", {}, `${short}:${line}`), h("span", { class: "fxi-muted" }, ` in ${name}`));
+  return h(
+    "div",
+    { class: "fxi-place", title: `${file}:${line}` },
+    h("code", {}, `${short}:${line}`),
+    h("span", { class: "fxi-muted" }, ` in ${name}`),
+  );
 }
 
 function section(title: string, ...children: Parameters<typeof h>[2][]): HTMLElement {

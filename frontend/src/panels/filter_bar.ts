@@ -12,7 +12,12 @@ export class FilterBar {
 
   constructor(end: () => void) {
     this.end = iconButton("close", "Show all nodes alike again", end, "Esc");
-    this.element = h("div", { class: "fxi-found-bar", role: "group", "aria-label": "Filter", hidden: true }, this.words, this.end);
+    this.element = h(
+      "div",
+      { class: "fxi-found-bar", role: "group", "aria-label": "Filter", hidden: true },
+      this.words,
+      this.end,
+    );
   }
 
   /** What is lit up. */
@@ -27,6 +32,13 @@ export class FilterBar {
     const beside = Object.values(found.before).reduce((all, count) => all + count, 0);
     const query = h("code", { title: found.query }, found.query);
     if (found.message) fill(this.words, query, `: ${found.message}`);
-    else fill(this.words, h("strong", {}, counted(found.count, "node")), found.count === 1 ? " matches " : " match ", query, beside > 0 && `, ${beside.toLocaleString("en-US")} in the other graph`);
+    else
+      fill(
+        this.words,
+        h("strong", {}, counted(found.count, "node")),
+        found.count === 1 ? " matches " : " match ",
+        query,
+        beside > 0 && `, ${beside.toLocaleString("en-US")} in the other graph`,
+      );
   }
 }

@@ -48,7 +48,16 @@ export class PassList {
     this.element = h(
       "section",
       { class: "fxi-panel fxi-passes", "aria-label": "Passes" },
-      h("header", { class: "fxi-panel-head" }, h("h2", {}, "Passes"), h("span", { class: "fxi-space" }), this.offers.button, this.undo, this.redo, this.reset),
+      h(
+        "header",
+        { class: "fxi-panel-head" },
+        h("h2", {}, "Passes"),
+        h("span", { class: "fxi-space" }),
+        this.offers.button,
+        this.undo,
+        this.redo,
+        this.reset,
+      ),
       this.offers.element,
       this.list,
     );
@@ -57,7 +66,11 @@ export class PassList {
   show(state: Passes): void {
     const known = new Set(this.state.passes.map(({ key }) => key));
     const added = known.size > 0 ? state.passes.find(({ key }) => !known.has(key)) : undefined;
-    const failed = state.passes.find((pass) => pass.error && !this.state.passes.some((p) => p.signature === pass.signature && p.error === pass.error));
+    const failed = state.passes.find(
+      (pass) =>
+        pass.error &&
+        !this.state.passes.some((p) => p.signature === pass.signature && p.error === pass.error),
+    );
     this.state = state;
     this.pending = null;
     this.render();
@@ -103,21 +116,33 @@ export class PassList {
     this.undo.disabled = !canUndo || this.busy;
     this.redo.disabled = !canRedo || this.busy;
     this.reset.disabled = !passes.some((pass) => pass.on) || this.busy;
-    fill(this.list, passes.length ? passes.map((pass, i) => this.card(pass, i)) : h("li", { class: "fxi-empty" }, "This session offers no passes."));
+    fill(
+      this.list,
+      passes.length
+        ? passes.map((pass, i) => this.card(pass, i))
+        : h("li", { class: "fxi-empty" }, "This session offers no passes."),
+    );
     if (this.focused) this.find(this.focused)?.focus({ preventScroll: true });
   }
 
   private find(focus: string): HTMLElement | undefined {
-    return [...this.list.querySelectorAll<HTMLElement>("[data-focus]")].find((e) => e.dataset["focus"] === focus);
+    return [...this.list.querySelectorAll<HTMLElement>("[data-focus]")].find(
+      (e) => e.dataset["focus"] === focus,
+    );
   }
 
   /** Scrolls the list, and never the notebook around it. */
   private bringIntoView(signature: string): void {
-    const card = [...this.list.querySelectorAll<HTMLElement>("[data-pass]")].find((e) => e.dataset["pass"] === signature);
+    const card = [...this.list.querySelectorAll<HTMLElement>("[data-pass]")].find(
+      (e) => e.dataset["pass"] === signature,
+    );
     if (!card) return;
     const [outer, inner] = [this.list.getBoundingClientRect(), card.getBoundingClientRect()];
-    this.list.scrollTop += Math.min(0, inner.top - outer.top - GAP) + Math.max(0, Math.min(inner.bottom - outer.bottom + GAP, inner.top - outer.top - GAP));
-    this.list.scrollLeft += Math.min(0, inner.left - outer.left - GAP) + Math.max(0, inner.right - outer.right + GAP);
+    this.list.scrollTop +=
+      Math.min(0, inner.top - outer.top - GAP) +
+      Math.max(0, Math.min(inner.bottom - outer.bottom + GAP, inner.top - outer.top - GAP));
+    this.list.scrollLeft +=
+      Math.min(0, inner.left - outer.left - GAP) + Math.max(0, inner.right - outer.right + GAP);
   }
 
   private card(pass: Pass, number: number): HTMLElement {
@@ -130,7 +155,8 @@ export class PassList {
         class: `fxi-card${chosen || pass.signature === this.previewed ? " fxi-chosen" : ""}${pass.on ? " fxi-on" : ""}${pass.matched === 0 && !pass.on ? " fxi-idle" : ""}`,
         "data-pass": pass.signature,
         onclick: (event: MouseEvent) => {
-          if (!(event.target as Element).closest("button, summary, a, .fxi-reasons")) this.actions.choose(chosen ? null : pass.signature);
+          if (!(event.target as Element).closest("button, summary, a, .fxi-reasons"))
+            this.actions.choose(chosen ? null : pass.signature);
         },
       },
       h(
@@ -144,7 +170,10 @@ export class PassList {
             class: "fxi-card-name",
             "aria-pressed": String(chosen),
             "data-focus": `name-${pass.key}`,
-            title: pass.matched === 0 && !pass.on ? `${pass.className}: nothing here for it to change` : `${pass.className}: show its nodes in the graph`,
+            title:
+              pass.matched === 0 && !pass.on
+                ? `${pass.className}: nothing here for it to change`
+                : `${pass.className}: show its nodes in the graph`,
             onclick: () => this.actions.choose(chosen ? null : pass.signature),
           },
           pass.name,
@@ -156,7 +185,9 @@ export class PassList {
           "aria-checked": String(on),
           "aria-label": pass.name,
           "data-focus": `switch-${pass.key}`,
-          title: this.state.fixed ? `${pass.name} is ${pass.on ? "on" : "off"}` : `Switch ${pass.name} ${pass.on ? "off" : "on"}`,
+          title: this.state.fixed
+            ? `${pass.name} is ${pass.on ? "on" : "off"}`
+            : `Switch ${pass.name} ${pass.on ? "off" : "on"}`,
           disabled: this.busy || this.state.fixed === true,
           onclick: () => {
             this.pending = pass.signature;
@@ -167,7 +198,13 @@ export class PassList {
       ),
       pass.description && h("p", { class: "fxi-card-text" }, pass.description),
       pass.arguments.length > 0 &&
-        h("div", { class: "fxi-arguments" }, pass.arguments.map(({ name, value }) => h("code", { title: `${name}=${value}` }, `${name}=${value}`))),
+        h(
+          "div",
+          { class: "fxi-arguments" },
+          pass.arguments.map(({ name, value }) =>
+            h("code", { title: `${name}=${value}` }, `${name}=${value}`),
+          ),
+        ),
       h("div", { class: "fxi-card-foot" }, this.summary(pass), this.previewButton(pass)),
       chosen && !this.state.fixed && this.tools(pass, number),
       pass.error && h("p", { class: "fxi-card-error" }, icon("alert"), h("span", {}, pass.error)),
@@ -215,7 +252,9 @@ export class PassList {
         card.classList.toggle("fxi-dragged", i === number && place !== number);
       });
     const move = (event: PointerEvent): void => {
-      const middles = cards.map((card) => card.getBoundingClientRect()).map(({ top, height }) => top + height / 2);
+      const middles = cards
+        .map((card) => card.getBoundingClientRect())
+        .map(({ top, height }) => top + height / 2);
       const above = middles.filter((middle, i) => i !== number && middle < event.clientY).length;
       const { top, bottom } = this.list.getBoundingClientRect();
       this.list.scrollTop += event.clientY < top + GAP ? -GAP : event.clientY > bottom - GAP ? GAP : 0;
@@ -251,7 +290,9 @@ export class PassList {
       "div",
       { class: "fxi-card-tools", role: "group", "aria-label": `Place of ${pass.name}` },
       tool("up", "Apply it earlier", number === 0, () => this.moveTo(pass, number, number - 1)),
-      tool("down", "Apply it later", number + 1 === this.state.passes.length, () => this.moveTo(pass, number, number + 1)),
+      tool("down", "Apply it later", number + 1 === this.state.passes.length, () =>
+        this.moveTo(pass, number, number + 1),
+      ),
       tool("close", "Remove it from the list", false, () => this.actions.remove(pass.signature)),
     );
   }
@@ -278,16 +319,24 @@ export class PassList {
 
   private summary(pass: Pass): HTMLElement {
     if (pass.note) return h("p", { class: "fxi-card-note" }, pass.note);
-    const changed = pass.on ? h("span", { class: "fxi-matched" }, `${counted(pass.changed, "node")} changed`) : null;
-    const rounds = pass.preserves ? null : h("span", { title: "It does not promise to compute the same." }, "may change outputs");
+    const changed = pass.on
+      ? h("span", { class: "fxi-matched" }, `${counted(pass.changed, "node")} changed`)
+      : null;
+    const rounds = pass.preserves
+      ? null
+      : h("span", { title: "It does not promise to compute the same." }, "may change outputs");
     if (pass.matched === null || pass.reasons.length === 0) {
-      const words = pass.matched === null ? "Shows what it changes once it is on" : "Nothing here for it to change";
+      const words =
+        pass.matched === null ? "Shows what it changes once it is on" : "Nothing here for it to change";
       return h("p", { class: "fxi-card-note fxi-counts" }, changed ?? h("span", {}, words), rounds);
     }
     const words = h(
       "span",
       { class: "fxi-counts" },
-      changed ?? (pass.matched || pass.leftOut ? h("span", { class: "fxi-matched" }, `${counted(pass.matched, "node")} to change`) : h("span", {}, `Off limits: ${pass.reasons[0]!.reason || "no reason given"}`)),
+      changed ??
+        (pass.matched || pass.leftOut
+          ? h("span", { class: "fxi-matched" }, `${counted(pass.matched, "node")} to change`)
+          : h("span", {}, `Off limits: ${pass.reasons[0]!.reason || "no reason given"}`)),
       leftOut(pass),
       pass.refused ? h("span", {}, `${pass.refused.toLocaleString("en-US")} left alone`) : null,
       rounds,
@@ -313,7 +362,12 @@ export class PassList {
     return h(
       "div",
       { class: kind === "matched" ? "fxi-reason fxi-reason-match" : "fxi-reason" },
-      h("div", { class: "fxi-reason-words" }, h("b", {}, `${count.toLocaleString("en-US")} × `), reason || (kind === "matched" ? "will be changed" : "left alone")),
+      h(
+        "div",
+        { class: "fxi-reason-words" },
+        h("b", {}, `${count.toLocaleString("en-US")} × `),
+        reason || (kind === "matched" ? "will be changed" : "left alone"),
+      ),
       h(
         "div",
         { class: "fxi-reason-nodes" },
@@ -321,7 +375,11 @@ export class PassList {
           h(
             "div",
             { class: "fxi-reason-node" },
-            h("button", { type: "button", class: "fxi-link", title: name, onclick: () => this.actions.jump(name) }, name),
+            h(
+              "button",
+              { type: "button", class: "fxi-link", title: name, onclick: () => this.actions.jump(name) },
+              name,
+            ),
             pass.canBeLimited && kind !== "refused" && this.limitButton(pass, name, kind === "left out"),
           ),
         ),
@@ -331,8 +389,14 @@ export class PassList {
   }
 
   private limitButton(pass: Pass, node: string, again: boolean): HTMLElement {
-    const label = again ? `Apply it to ${node} again` : pass.on ? `Take back the rewrite of ${node}` : `Leave out ${node}`;
-    const button = iconButton(again ? "redo" : pass.on ? "undo" : "close", label, () => this.actions.limit(pass.signature, node, again));
+    const label = again
+      ? `Apply it to ${node} again`
+      : pass.on
+        ? `Take back the rewrite of ${node}`
+        : `Leave out ${node}`;
+    const button = iconButton(again ? "redo" : pass.on ? "undo" : "close", label, () =>
+      this.actions.limit(pass.signature, node, again),
+    );
     button.dataset["focus"] = `limit-${pass.key}-${node}`;
     button.disabled = this.busy;
     button.hidden = this.state.fixed === true;
@@ -343,6 +407,9 @@ export class PassList {
 /** Returns how many of its rewrites a pass makes, if it leaves some out. */
 function leftOut({ on, rewrites, leftOut }: Pass): HTMLElement | null {
   if (!leftOut) return null;
-  const words = on && rewrites !== null ? `${rewrites.toLocaleString("en-US")} of ${counted(rewrites + leftOut, "rewrite")}` : `${leftOut.toLocaleString("en-US")} left out`;
+  const words =
+    on && rewrites !== null
+      ? `${rewrites.toLocaleString("en-US")} of ${counted(rewrites + leftOut, "rewrite")}`
+      : `${leftOut.toLocaleString("en-US")} left out`;
   return h("span", { class: "fxi-left-out" }, words);
 }

@@ -9,7 +9,8 @@ export interface OfferActions {
   add(key: string, values: Record<string, string>): void;
 }
 
-const NOTHING = "Everything there is stands in the list. A class derived from fxlab.Transformation that is defined in a cell, and what fxlab.from_callable makes of a function, are offered here too.";
+const NOTHING =
+  "Everything there is stands in the list. A class derived from fxlab.Transformation that is defined in a cell, and what fxlab.from_callable makes of a function, are offered here too.";
 
 export class PassOffers {
   readonly element = h("section", { class: "fxi-offers", "aria-label": "Add a pass", hidden: true });
@@ -21,7 +22,13 @@ export class PassOffers {
     this.button = iconButton("plus", "Add a pass", () => this.toggle());
     this.button.classList.add("fxi-needs-kernel");
     this.button.setAttribute("aria-expanded", "false");
-    const head = h("header", {}, h("h3", {}, "Add a pass"), h("span", { class: "fxi-space" }), iconButton("close", "Close", () => this.close()));
+    const head = h(
+      "header",
+      {},
+      h("h3", {}, "Add a pass"),
+      h("span", { class: "fxi-space" }),
+      iconButton("close", "Close", () => this.close()),
+    );
     this.element.append(head, this.list);
     this.element.addEventListener("keydown", (event) => {
       if (event.key !== "Escape") return;
@@ -34,7 +41,10 @@ export class PassOffers {
     // Not while somebody types: the fields would be emptied.
     if (JSON.stringify(offers) === JSON.stringify(this.offers)) return;
     this.offers = offers;
-    fill(this.list, offers.length > 0 ? offers.map((offer) => this.offer(offer)) : h("li", { class: "fxi-empty" }, NOTHING));
+    fill(
+      this.list,
+      offers.length > 0 ? offers.map((offer) => this.offer(offer)) : h("li", { class: "fxi-empty" }, NOTHING),
+    );
   }
 
   close(): void {
@@ -60,9 +70,23 @@ export class PassOffers {
     const fields = parameters.map(({ name, required, default: value, isBool }) => {
       const attributes = { "aria-label": name, name, required, "data-default": value };
       const field = isBool
-        ? h("select", attributes, ["True", "False"].map((word) => h("option", { value: word, selected: word === value }, word)))
-        : h("input", { ...attributes, type: "text", value, placeholder: required ? "needed" : "", spellcheck: "false", autocomplete: "off" });
-      field.addEventListener("keydown", (event) => (event as KeyboardEvent).key !== "Escape" && event.stopPropagation());
+        ? h(
+            "select",
+            attributes,
+            ["True", "False"].map((word) => h("option", { value: word, selected: word === value }, word)),
+          )
+        : h("input", {
+            ...attributes,
+            type: "text",
+            value,
+            placeholder: required ? "needed" : "",
+            spellcheck: "false",
+            autocomplete: "off",
+          });
+      field.addEventListener(
+        "keydown",
+        (event) => (event as KeyboardEvent).key !== "Escape" && event.stopPropagation(),
+      );
       return field;
     });
     const form = h(
@@ -75,9 +99,19 @@ export class PassOffers {
           this.actions.add(key, Object.fromEntries(given.map((field) => [field.name, field.value])));
         },
       },
-      h("div", { class: "fxi-offer-head" }, h("strong", {}, title), h("button", { type: "submit", class: "fxi-button", "aria-label": `Add ${title}` }, "Add")),
+      h(
+        "div",
+        { class: "fxi-offer-head" },
+        h("strong", {}, title),
+        h("button", { type: "submit", class: "fxi-button", "aria-label": `Add ${title}` }, "Add"),
+      ),
       description && h("p", { class: "fxi-card-text" }, description),
-      fields.length > 0 && h("div", { class: "fxi-offer-fields" }, fields.map((field) => h("label", {}, h("code", {}, field.name), field))),
+      fields.length > 0 &&
+        h(
+          "div",
+          { class: "fxi-offer-fields" },
+          fields.map((field) => h("label", {}, h("code", {}, field.name), field)),
+        ),
     );
     return h("li", {}, form);
   }

@@ -11,7 +11,12 @@ export interface PreviewActions {
 export class PreviewBar {
   private readonly words = h("p", { role: "status" });
   private readonly buttons = h("div", { class: "fxi-preview-buttons" });
-  readonly element = h("div", { class: "fxi-preview", role: "group", "aria-label": "Preview", hidden: true }, this.words, this.buttons);
+  readonly element = h(
+    "div",
+    { class: "fxi-preview", role: "group", "aria-label": "Preview", hidden: true },
+    this.words,
+    this.buttons,
+  );
   private shown: Preview | null = null;
   private busy = false;
 
@@ -28,8 +33,25 @@ export class PreviewBar {
     fill(this.words, h("strong", {}, `Preview of ${preview.name}`), `: ${preview.text}, nothing is applied`);
     fill(
       this.buttons,
-      h("button", { type: "button", class: "fxi-button fxi-primary", onclick: () => this.busy || this.actions.apply(preview.signature) }, "Apply"),
-      h("button", { type: "button", class: "fxi-button", title: "Cancel (Esc)", onclick: () => this.busy || this.actions.cancel() }, "Cancel"),
+      h(
+        "button",
+        {
+          type: "button",
+          class: "fxi-button fxi-primary",
+          onclick: () => this.busy || this.actions.apply(preview.signature),
+        },
+        "Apply",
+      ),
+      h(
+        "button",
+        {
+          type: "button",
+          class: "fxi-button",
+          title: "Cancel (Esc)",
+          onclick: () => this.busy || this.actions.cancel(),
+        },
+        "Cancel",
+      ),
     );
   }
 

@@ -46,7 +46,12 @@ export class SearchBox {
       else this.showHelp();
     }, 120);
     this.list = h("ul", { id: this.id, role: "listbox", "aria-label": "Results" });
-    this.popup = h("div", { class: "fxi-results", hidden: true, onpointerdown: (event: PointerEvent) => event.preventDefault() }, this.list, this.note);
+    this.popup = h(
+      "div",
+      { class: "fxi-results", hidden: true, onpointerdown: (event: PointerEvent) => event.preventDefault() },
+      this.list,
+      this.note,
+    );
     this.input = h("input", {
       type: "text",
       class: "fxi-search-input",
@@ -88,9 +93,17 @@ export class SearchBox {
     const waiting = this.isCurrent ? this.waiting : null;
     if (waiting === "choose" && results[0]) return this.choose(results[0]);
     if (waiting === "light up" && nodes > 0) return this.lightUp();
-    const rows = results.map((result): Row => ({ element: resultRow(result), choose: () => this.choose(result) }));
+    const rows = results.map((result): Row => ({
+      element: resultRow(result),
+      choose: () => this.choose(result),
+    }));
     if (nodes > 0) rows.push({ element: allRow(nodes), choose: () => this.lightUp() });
-    const words = total === 0 ? "Nothing has all of this." : results.length < total ? `The first ${results.length} of ${total.toLocaleString("en-US")}: add a word` : "";
+    const words =
+      total === 0
+        ? "Nothing has all of this."
+        : results.length < total
+          ? `The first ${results.length} of ${total.toLocaleString("en-US")}: add a word`
+          : "";
     this.fillWith("Results", rows, message || words);
     this.activate(rows.length > 0 ? 0 : -1);
   }
@@ -109,7 +122,11 @@ export class SearchBox {
     if (focusedIn(this.element) !== this.input) return;
     this.answer = NOTHING;
     this.answered = this.asked = "";
-    this.fillWith("Fields", this.help, "All words must be found. A minus before a word leaves out what has it: -op:get_attr");
+    this.fillWith(
+      "Fields",
+      this.help,
+      "All words must be found. A minus before a word leaves out what has it: -op:get_attr",
+    );
     this.activate(-1);
   }
 
@@ -129,7 +146,10 @@ export class SearchBox {
         choose();
       };
     });
-    fill(this.list, rows.map(({ element }) => element));
+    fill(
+      this.list,
+      rows.map(({ element }) => element),
+    );
     this.list.hidden = rows.length === 0;
     fill(this.note, note);
     this.note.hidden = note === "";
@@ -148,7 +168,8 @@ export class SearchBox {
       if (this.popup.hidden && !this.query) return this.showHelp();
       const count = this.rows.length;
       const step = event.key === "ArrowDown" ? 1 : -1;
-      if (count) this.activate(this.active < 0 && step < 0 ? count - 1 : (this.active + step + count) % count);
+      if (count)
+        this.activate(this.active < 0 && step < 0 ? count - 1 : (this.active + step + count) % count);
     }
   }
 
@@ -203,6 +224,13 @@ function resultRow({ kind, name, text }: SearchResult): HTMLElement {
 }
 
 function allRow(nodes: number): HTMLElement {
-  const words = nodes === 1 ? "Show it in the graph" : `Show all ${nodes.toLocaleString("en-US")} in the graph`;
-  return h("li", { class: "fxi-search-all" }, icon("target"), h("span", {}, words), h("kbd", {}, "Shift + Enter"));
+  const words =
+    nodes === 1 ? "Show it in the graph" : `Show all ${nodes.toLocaleString("en-US")} in the graph`;
+  return h(
+    "li",
+    { class: "fxi-search-all" },
+    icon("target"),
+    h("span", {}, words),
+    h("kbd", {}, "Shift + Enter"),
+  );
 }

@@ -21,8 +21,19 @@ export class BusyLine {
 
   /** `interrupt` stops what the kernel does, where the page can. */
   constructor(private interrupt: (() => Promise<unknown>) | null) {
-    this.button = h("button", { type: "button", class: "fxi-button", hidden: true, onclick: () => this.cancel() }, "Cancel");
-    this.element = h("div", { class: "fxi-busy", role: "status", hidden: true }, h("span", { class: "fxi-spinner", "aria-hidden": "true" }), this.text, this.time, this.button);
+    this.button = h(
+      "button",
+      { type: "button", class: "fxi-button", hidden: true, onclick: () => this.cancel() },
+      "Cancel",
+    );
+    this.element = h(
+      "div",
+      { class: "fxi-busy", role: "status", hidden: true },
+      h("span", { class: "fxi-spinner", "aria-hidden": "true" }),
+      this.text,
+      this.time,
+      this.button,
+    );
   }
 
   /** Whether what is going on can be stopped from here. */

@@ -47,7 +47,10 @@ function rowsOf({ columns, rows }: Table) {
     data: rows,
     getColumnCanGlobalFilter: () => true,
     globalFilterFn: ({ original }, _, words: string[]) => {
-      const text = original.map((cell) => cellValue(cell)).join(" ").toLowerCase();
+      const text = original
+        .map((cell) => cellValue(cell))
+        .join(" ")
+        .toLowerCase();
       return words.every((word) => text.includes(word));
     },
   });
@@ -55,7 +58,12 @@ function rowsOf({ columns, rows }: Table) {
 
 export class DataTable {
   readonly element: HTMLElement;
-  private readonly scroll = h("div", { class: "fxi-table-scroll", tabindex: 0, role: "group", "aria-label": "Table" });
+  private readonly scroll = h("div", {
+    class: "fxi-table-scroll",
+    tabindex: 0,
+    role: "group",
+    "aria-label": "Table",
+  });
   private readonly filter: HTMLInputElement;
   private readonly found = h("span", { class: "fxi-muted", role: "status" });
   private readonly bar: HTMLElement;
@@ -127,7 +135,10 @@ export class DataTable {
   toTsv(): string {
     if (!this.table) return "";
     const clean = (text: string): string => text.replace(/[\t\r\n]+/g, " ");
-    const lines = [this.table.columns.map((column) => clean(column.title)), ...this.sorted.map((row) => row.map((cell, i) => clean(cellValue(cell, this.table!.columns[i]!.kind))))];
+    const lines = [
+      this.table.columns.map((column) => clean(column.title)),
+      ...this.sorted.map((row) => row.map((cell, i) => clean(cellValue(cell, this.table!.columns[i]!.kind)))),
+    ];
     return lines.map((line) => line.join("\t")).join("\n");
   }
 
@@ -151,23 +162,48 @@ export class DataTable {
     const all = table.rows.length;
     const hidden = table.total - all + rows.length - shown.length;
     this.bar.hidden = all < ROWS_TO_FILTER && this.filter.value === "";
-    this.found.textContent = rows.length < all ? `${rows.length.toLocaleString("en-US")} of ${counted(all, "row")}` : counted(all, "row");
+    this.found.textContent =
+      rows.length < all
+        ? `${rows.length.toLocaleString("en-US")} of ${counted(all, "row")}`
+        : counted(all, "row");
     fill(
       this.scroll,
       h(
         "table",
-        { class: table.columns.some(({ kind }) => kind === "stage") ? "fxi-table fxi-table-of-stages" : "fxi-table" },
-        h("thead", {}, h("tr", {}, table.columns.map((column, i) => this.header(column.title, i)))),
-        h("tbody", {}, shown.map((row) => this.row(row))),
+        {
+          class: table.columns.some(({ kind }) => kind === "stage")
+            ? "fxi-table fxi-table-of-stages"
+            : "fxi-table",
+        },
+        h(
+          "thead",
+          {},
+          h(
+            "tr",
+            {},
+            table.columns.map((column, i) => this.header(column.title, i)),
+          ),
+        ),
+        h(
+          "tbody",
+          {},
+          shown.map((row) => this.row(row)),
+        ),
       ),
       hidden > 0 &&
         h(
           "p",
           { class: "fxi-more" },
           rows.length > shown.length
-            ? h("button", { type: "button", class: "fxi-button", onclick: () => ((this.all = true), this.render()) }, `Show ${rows.length.toLocaleString("en-US")} rows`)
+            ? h(
+                "button",
+                { type: "button", class: "fxi-button", onclick: () => ((this.all = true), this.render()) },
+                `Show ${rows.length.toLocaleString("en-US")} rows`,
+              )
             : null,
-          table.total > all ? ` The table has ${table.total.toLocaleString("en-US")} rows; from Python you get all of them.` : "",
+          table.total > all
+            ? ` The table has ${table.total.toLocaleString("en-US")} rows; from Python you get all of them.`
+            : "",
         ),
     );
     this.mark();
@@ -184,7 +220,17 @@ export class DataTable {
     };
     const sort = direction ? `${direction}ending` : "none";
     const hint = `Sort by ${title}; with Shift, among rows that are equal so far`;
-    return h("th", { scope: "col", "aria-sort": sort }, h("button", { type: "button", onclick, title: hint }, title, icon("chevron"), place !== null && h("sup", {}, place)));
+    return h(
+      "th",
+      { scope: "col", "aria-sort": sort },
+      h(
+        "button",
+        { type: "button", onclick, title: hint },
+        title,
+        icon("chevron"),
+        place !== null && h("sup", {}, place),
+      ),
+    );
   }
 
   private row(row: Cell[]): HTMLElement {
@@ -202,12 +248,26 @@ export class DataTable {
           ? h("button", { type: "button", class: "fxi-link", title: `Go to ${name}`, onclick: jump }, text)
           : kind === "stage" && goTo
             ? stageCell(cell, (node) => goTo(node, i - firstStage))
-          : kind === "bool" && cell !== null
-            ? h("span", { class: cell === true ? "fxi-yes" : "fxi-no" }, icon(cell === true ? "check" : "close"), text)
-            : text;
+            : kind === "bool" && cell !== null
+              ? h(
+                  "span",
+                  { class: cell === true ? "fxi-yes" : "fxi-no" },
+                  icon(cell === true ? "check" : "close"),
+                  text,
+                )
+              : text;
       const tag = i === 0 ? "th" : "td";
-      const shown = h(tag, { class: `${isNumeric(kind) ? "fxi-num" : `fxi-cell-${kind}`}${bar === null ? "" : " fxi-bar"}`, title: cellValue(cell, kind), scope: i === 0 ? "row" : null }, content);
-      if (kind === "stage" && i > firstStage && text === cellText(row[i - 1] ?? null, kind)) shown.classList.add("fxi-cell-as-before");
+      const shown = h(
+        tag,
+        {
+          class: `${isNumeric(kind) ? "fxi-num" : `fxi-cell-${kind}`}${bar === null ? "" : " fxi-bar"}`,
+          title: cellValue(cell, kind),
+          scope: i === 0 ? "row" : null,
+        },
+        content,
+      );
+      if (kind === "stage" && i > firstStage && text === cellText(row[i - 1] ?? null, kind))
+        shown.classList.add("fxi-cell-as-before");
       if (bar !== null) shown.style.setProperty("--share", String(bar));
       return shown;
     });
@@ -216,13 +276,26 @@ export class DataTable {
           if (!(event.target as Element).closest("button") && !window.getSelection()?.toString()) jump();
         }
       : null;
-    return h("tr", { class: jump ? "fxi-row-link" : "", "data-name": name, ...(onclick ? { onclick } : {}) }, cells);
+    return h(
+      "tr",
+      { class: jump ? "fxi-row-link" : "", "data-name": name, ...(onclick ? { onclick } : {}) },
+      cells,
+    );
   }
 }
 
 /** Returns what a node is at a stage, with the nodes that stand for it as links. */
 function stageCell(cell: Cell, jump: (node: string) => void): Node[] {
   const [words, ...names] = Array.isArray(cell) ? cell.map(String) : [String(cell ?? "")];
-  const links = names.map((name) => h("button", { type: "button", class: "fxi-link", title: `Go to ${name}`, onclick: () => jump(name) }, name));
-  return [document.createTextNode(words ?? ""), ...links.flatMap((link, i) => [document.createTextNode(i ? ", " : " "), link])];
+  const links = names.map((name) =>
+    h(
+      "button",
+      { type: "button", class: "fxi-link", title: `Go to ${name}`, onclick: () => jump(name) },
+      name,
+    ),
+  );
+  return [
+    document.createTextNode(words ?? ""),
+    ...links.flatMap((link, i) => [document.createTextNode(i ? ", " : " "), link]),
+  ];
 }

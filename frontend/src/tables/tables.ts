@@ -18,7 +18,11 @@ export interface TableActions {
 /** "details", "outputs", "nodes", or the name of a measured or an extra table. */
 type TabName = string;
 
-const TITLES: Record<string, string> = { details: "Details", outputs: "Output differences", nodes: "Transformed nodes" };
+const TITLES: Record<string, string> = {
+  details: "Details",
+  outputs: "Output differences",
+  nodes: "Transformed nodes",
+};
 
 export class TablesPanel {
   readonly element: HTMLElement;
@@ -59,7 +63,8 @@ export class TablesPanel {
     if (tables.outputs.table) this.outputs.show(tables.outputs.table);
     this.nodes.show(tables.nodes.table);
     for (const { name, table, jumps } of tables.more ?? []) {
-      if (!this.extra.has(name)) this.extra.set(name, new DataTable(jumps || table?.leads ? this.leading(table) : null));
+      if (!this.extra.has(name))
+        this.extra.set(name, new DataTable(jumps || table?.leads ? this.leading(table) : null));
       if (table) this.extra.get(name)!.show(table);
     }
     if (!this.names().includes(this.open)) this.open = "outputs";
@@ -70,7 +75,8 @@ export class TablesPanel {
   showMeasured(measured: Measured[]): void {
     this.measured = measured;
     for (const { name, table } of measured) {
-      if (table && !this.measuredTables.has(name)) this.measuredTables.set(name, new DataTable(this.leading(table)));
+      if (table && !this.measuredTables.has(name))
+        this.measuredTables.set(name, new DataTable(this.leading(table)));
       if (table) this.measuredTables.get(name)!.show(table);
     }
     this.setSelected(this.selected);
@@ -85,12 +91,17 @@ export class TablesPanel {
   /** Marks the row of a node in all tables. */
   setSelected(name: string | null): void {
     this.selected = name;
-    for (const table of [this.nodes, ...this.extra.values(), ...this.measuredTables.values()]) table.setSelected(name);
+    for (const table of [this.nodes, ...this.extra.values(), ...this.measuredTables.values()])
+      table.setSelected(name);
   }
 
   /** The table on the screen. */
   private get shown(): DataTable {
-    return this.measuredTables.get(this.open) ?? this.extra.get(this.open) ?? (this.open === "nodes" ? this.nodes : this.outputs);
+    return (
+      this.measuredTables.get(this.open) ??
+      this.extra.get(this.open) ??
+      (this.open === "nodes" ? this.nodes : this.outputs)
+    );
   }
 
   /** In narrow layouts the details are one of the tabs. */
@@ -142,16 +153,25 @@ export class TablesPanel {
     if (focused) this.tabs.querySelector<HTMLElement>("[aria-selected=true]")?.focus();
     this.body.setAttribute("aria-label", this.titleOf(this.open));
     const measured = this.measured.find(({ name }) => name === this.open);
-    this.copy.hidden = !(measured ?? extra ? (measured ?? extra)!.table : this.open === "nodes" ? count > 0 : this.open === "outputs" && this.tables?.outputs.table);
+    this.copy.hidden = !((measured ?? extra)
+      ? (measured ?? extra)!.table
+      : this.open === "nodes"
+        ? count > 0
+        : this.open === "outputs" && this.tables?.outputs.table);
     if (this.open === "details") fill(this.body, this.details);
     else if (measured) this.renderMeasured(measured);
     else if (extra) fill(this.body, this.extraTab(extra));
-    else if (this.tables) fill(this.body, this.open === "outputs" ? this.outputTab(this.tables) : this.nodeTab(this.tables));
+    else if (this.tables)
+      fill(this.body, this.open === "outputs" ? this.outputTab(this.tables) : this.nodeTab(this.tables));
     this.shown.bringIntoView();
   }
 
   private titleOf(name: TabName): string {
-    return TITLES[name] ?? [...this.measured, ...(this.tables?.more ?? [])].find((table) => table.name === name)?.title ?? name;
+    return (
+      TITLES[name] ??
+      [...this.measured, ...(this.tables?.more ?? [])].find((table) => table.name === name)?.title ??
+      name
+    );
   }
 
   private verdictDot(): HTMLElement | null {
@@ -161,20 +181,42 @@ export class TablesPanel {
   }
 
   private outputTab({ outputs }: Tables): HTMLElement[] {
-    const kind = { none: "fxi-neutral", pending: "fxi-neutral", failed: "fxi-bad", ready: lookOf(outputs.agrees) }[outputs.state];
+    const kind = {
+      none: "fxi-neutral",
+      pending: "fxi-neutral",
+      failed: "fxi-bad",
+      ready: lookOf(outputs.agrees),
+    }[outputs.state];
     const isJudged = outputs.state === "ready" && outputs.agrees != null;
-    const sign = isJudged ? icon(outputs.agrees ? "check" : "alert") : outputs.state === "failed" ? icon("alert") : null;
+    const sign = isJudged
+      ? icon(outputs.agrees ? "check" : "alert")
+      : outputs.state === "failed"
+        ? icon("alert")
+        : null;
     const verdict = h(
       "p",
       { class: `fxi-verdict ${kind}`, role: "status" },
       sign,
       h("span", {}, outputs.text),
-      outputs.state === "failed" && h("button", { type: "button", class: "fxi-button", onclick: this.actions.retry }, "Compare again"),
+      outputs.state === "failed" &&
+        h("button", { type: "button", class: "fxi-button", onclick: this.actions.retry }, "Compare again"),
     );
     if (!outputs.table) return [verdict];
     const { judgement } = outputs;
     if (judgement) return [verdict, judgementLine(judgement), this.outputs.element];
-    if (!outputs.isSettled && !outputs.isFinal) verdict.append(h("button", { type: "button", class: "fxi-button", title: "Compare both with a run in float64", onclick: this.actions.judge }, "Is that rounding?"));
+    if (!outputs.isSettled && !outputs.isFinal)
+      verdict.append(
+        h(
+          "button",
+          {
+            type: "button",
+            class: "fxi-button",
+            title: "Compare both with a run in float64",
+            onclick: this.actions.judge,
+          },
+          "Is that rounding?",
+        ),
+      );
     return [verdict, this.outputs.element];
   }
 
@@ -192,7 +234,13 @@ export class TablesPanel {
     const focused = focusedIn(this.body)?.hasAttribute("data-measure");
     const button = h(
       "button",
-      { type: "button", class: "fxi-button", "data-measure": name, disabled: state === "pending", onclick: () => this.actions.measure(name) },
+      {
+        type: "button",
+        class: "fxi-button",
+        "data-measure": name,
+        disabled: state === "pending",
+        onclick: () => this.actions.measure(name),
+      },
       state === "none" ? action : state === "pending" ? "Measuring …" : "Measure again",
     );
     const words = h(
@@ -202,7 +250,9 @@ export class TablesPanel {
       state === "pending" && h("span", { class: "fxi-spinner", "aria-hidden": "true" }),
       h("span", {}, text),
       button,
-      state === "pending" && this.actions.canCancel() && h("button", { type: "button", class: "fxi-button", onclick: this.actions.cancel }, "Cancel"),
+      state === "pending" &&
+        this.actions.canCancel() &&
+        h("button", { type: "button", class: "fxi-button", onclick: this.actions.cancel }, "Cancel"),
     );
     fill(this.body, words, table && this.measuredTables.get(name)!.element);
     if (focused) button.focus();
@@ -232,5 +282,10 @@ function lookOf(agrees: boolean | null | undefined): string {
 }
 
 function judgementLine({ agrees, text }: Judgement): HTMLElement {
-  return h("p", { class: `fxi-verdict ${agrees ? "fxi-good" : "fxi-bad"}`, role: "status" }, icon(agrees ? "check" : "alert"), h("span", {}, text));
+  return h(
+    "p",
+    { class: `fxi-verdict ${agrees ? "fxi-good" : "fxi-bad"}`, role: "status" },
+    icon(agrees ? "check" : "alert"),
+    h("span", {}, text),
+  );
 }

@@ -35,7 +35,10 @@ export class NodeFilter {
     this.found(after).forEach(({ names }, i) => {
       const { leafOf } = after.all[i]!.scene.hierarchy;
       const position = (name: string): number => leafOf.get(name)?.position ?? 0;
-      after = after.revealChanged([...names].sort((a, b) => position(a) - position(b)), i > 0);
+      after = after.revealChanged(
+        [...names].sort((a, b) => position(a) - position(b)),
+        i > 0,
+      );
     });
     this.opened.clear();
     for (const path of after.opened) if (!before.has(path)) this.opened.add(path);
@@ -53,9 +56,17 @@ export class NodeFilter {
   state(panes: Panes): NodesFound | Record<string, never> {
     if (!this.query) return {};
     const found = this.found(panes);
-    const [boxes, before] = found.map(({ names }, i) => counts(names.flatMap((name) => panes.all[i]!.view.boxOf(name) ?? [])));
+    const [boxes, before] = found.map(({ names }, i) =>
+      counts(names.flatMap((name) => panes.all[i]!.view.boxOf(name) ?? [])),
+    );
     const message = found.every((side) => side.message) ? found[0]!.message : "";
-    return { query: this.query, count: found[0]!.names.length, message, boxes: boxes ?? {}, before: before ?? {} };
+    return {
+      query: this.query,
+      count: found[0]!.names.length,
+      message,
+      boxes: boxes ?? {},
+      before: before ?? {},
+    };
   }
 
   private found(panes: Panes): Names[] {
@@ -80,7 +91,8 @@ export class NodeFilter {
     for (const path of panes.opened) {
       if (this.opened.has(path)) continue;
       for (const { scene } of panes.all) {
-        for (let around = scene.hierarchy.groups.get(path)?.parent; around; around = around.parent) needed.add(around.path);
+        for (let around = scene.hierarchy.groups.get(path)?.parent; around; around = around.parent)
+          needed.add(around.path);
       }
     }
     return [...panes.opened].filter((path) => !this.opened.has(path) || needed.has(path));

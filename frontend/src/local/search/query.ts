@@ -8,7 +8,10 @@ const MOST_TERMS = 50;
 const LONGEST_QUOTE = 60;
 /** What stands between terms; Python and browsers do not agree on what `\s` is. */
 const SPACE = " \\t\\n\\r\\f\\v\\u00a0";
-const TERM = new RegExp(`(-?)(?:([A-Za-z_]+):(?!:))?("[^"]*"?|\\([^)]*\\)?|\\[[^\\]]*\\]?|[^${SPACE}]*)[${SPACE}]*`, "g");
+const TERM = new RegExp(
+  `(-?)(?:([A-Za-z_]+):(?!:))?("[^"]*"?|\\([^)]*\\)?|\\[[^\\]]*\\]?|[^${SPACE}]*)[${SPACE}]*`,
+  "g",
+);
 const MARGIN = new RegExp(`^[${SPACE}]+|[${SPACE}]+$`, "g");
 const EXAMPLES = new Map(FIELDS.map(({ field, example }) => [field, example]));
 
@@ -28,7 +31,10 @@ export function parseQuery(text: string): Term[] {
     const field = name.toLowerCase();
     let word = value!.replace(/^"+|"+$/g, "");
     let negated = minus === "-";
-    if (field && !EXAMPLES.has(field)) throw new QueryError(`There is no field ${quoted(field)}. Fields are ${[...EXAMPLES.keys()].join(", ")}.`);
+    if (field && !EXAMPLES.has(field))
+      throw new QueryError(
+        `There is no field ${quoted(field)}. Fields are ${[...EXAMPLES.keys()].join(", ")}.`,
+      );
     if (field && !word) throw new QueryError(`${field}: needs a value, such as ${EXAMPLES.get(field)}`);
     if (negated && !field && !value) [negated, word] = [false, "-"];
     if (word) terms.set(JSON.stringify([field, word, negated]), { field, value: word, negated });

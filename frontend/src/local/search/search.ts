@@ -71,13 +71,26 @@ export class Search {
     try {
       const terms = parseQuery(query);
       const positions = this.positionsOf(terms);
-      const words = terms.filter(({ field, negated }) => !field && !negated).map(({ value }) => value.toLowerCase());
+      const words = terms
+        .filter(({ field, negated }) => !field && !negated)
+        .map(({ value }) => value.toLowerCase());
       const found = [
-        ...this.groupsWith(terms).map((result): Found => ({ rank: rank(result.name.toLowerCase(), null, words), result })),
-        ...positions.map((i): Found => ({ rank: rank(this.facts[i]!.name, this.facts[i]!.text, words), result: resultOf(this.known.nodes[i]!) })),
+        ...this.groupsWith(terms).map((result): Found => ({
+          rank: rank(result.name.toLowerCase(), null, words),
+          result,
+        })),
+        ...positions.map((i): Found => ({
+          rank: rank(this.facts[i]!.name, this.facts[i]!.text, words),
+          result: resultOf(this.known.nodes[i]!),
+        })),
       ];
       found.sort((a, b) => a.rank[0] - b.rank[0] || a.rank[1] - b.rank[1]);
-      return { results: found.slice(0, MOST_RESULTS).map(({ result }) => result), total: found.length, nodes: positions.length, message: "" };
+      return {
+        results: found.slice(0, MOST_RESULTS).map(({ result }) => result),
+        total: found.length,
+        nodes: positions.length,
+        message: "",
+      };
     } catch (error) {
       if (!(error instanceof QueryError)) throw error;
       return { results: [], total: 0, nodes: 0, message: error.message.slice(0, LONGEST_MESSAGE) };
@@ -104,8 +117,17 @@ export class Search {
     for (const { data } of this.known.hierarchy.groups.values()) {
       if (!data.path) continue;
       const className = fieldOf(this.known.groups[data.details]!, "Class");
-      if (!terms.every((term) => holdsOfGroup(term, data.path.toLowerCase(), className.toLowerCase()) !== term.negated)) continue;
-      results.push({ kind: "group", name: data.path, text: [className, `${data.count} nodes`].filter(Boolean).join(" · ") });
+      if (
+        !terms.every(
+          (term) => holdsOfGroup(term, data.path.toLowerCase(), className.toLowerCase()) !== term.negated,
+        )
+      )
+        continue;
+      results.push({
+        kind: "group",
+        name: data.path,
+        text: [className, `${data.count} nodes`].filter(Boolean).join(" · "),
+      });
     }
     return results;
   }
@@ -188,14 +210,20 @@ export class Search {
       if (wanted && [name, className].some((other) => bareName(other).includes(wanted))) named.add(signature);
     }
     if (small.length >= SHORTEST_SIGNATURE) {
-      for (const signature of [...passes.map((pass) => pass.signature), ...nodes.flatMap(({ marks }) => marks)]) {
+      for (const signature of [
+        ...passes.map((pass) => pass.signature),
+        ...nodes.flatMap(({ marks }) => marks),
+      ]) {
         if (signature.startsWith(small)) named.add(signature);
       }
     }
     if (named.size > 0) return named;
     const known = [...new Set(passes.map(({ name }) => name))];
-    const offered = known.slice(0, FEW_PASSES).map(quoted).join(", ") + (known.length > FEW_PASSES ? ", …" : "");
-    throw new QueryError(`There is no pass ${quoted(value)}.${known.length > 0 ? ` There is ${offered}.` : ""}`);
+    const offered =
+      known.slice(0, FEW_PASSES).map(quoted).join(", ") + (known.length > FEW_PASSES ? ", …" : "");
+    throw new QueryError(
+      `There is no pass ${quoted(value)}.${known.length > 0 ? ` There is ${offered}.` : ""}`,
+    );
   }
 
   private factsOf(details: BareDetails): Facts {
@@ -203,17 +231,35 @@ export class Search {
     const op = details.subtitle;
     const [target, owner] = [fieldOf(details, "Target"), fieldOf(details, "Class")];
     const module = fieldOf(details, "Module") || (op === "call_module" ? target : "");
-    const rows = (details.values ?? []).map(({ shape, dtype }) => ({ shape, dtype: dtype.replace(/^torch\./, "").toLowerCase() }));
+    const rows = (details.values ?? []).map(({ shape, dtype }) => ({
+      shape,
+      dtype: dtype.replace(/^torch\./, "").toLowerCase(),
+    }));
     const shapes = rows.filter(({ shape }) => shape.startsWith("(")).map(({ shape }) => sizesOf(shape));
     const dtypes = rows.flatMap(({ dtype }) => [dtype, DTYPES[dtype] ?? ""]).filter(Boolean);
     const places = details.frames ?? [];
     const innermost = places.length > 0 ? this.known.frames[places[0]!]! : null;
     const madeAt = innermost ? lineOf(innermost, innermost.file.split(/[/\\]/).at(-1)!) : "";
     const changed = details.marks.length > 0 ? "changed" : "";
-    const words = [name, op, target, module, owner, ...rows.map(({ shape }) => shape), ...shapes, ...dtypes, changed];
+    const words = [
+      name,
+      op,
+      target,
+      module,
+      owner,
+      ...rows.map(({ shape }) => shape),
+      ...shapes,
+      ...dtypes,
+      changed,
+    ];
     return {
       ...{ op, shapes, dtypes, places, madeAt, users: [] },
-      ...{ name: name.toLowerCase(), target: target.toLowerCase(), module: module.toLowerCase(), owner: owner.toLowerCase() },
+      ...{
+        name: name.toLowerCase(),
+        target: target.toLowerCase(),
+        module: module.toLowerCase(),
+        owner: owner.toLowerCase(),
+      },
       classes: (details.classes ?? "").toLowerCase(),
       text: words.join("\n").toLowerCase(),
       inputs: details.inputs.flatMap((input) => this.positions.get(input) ?? []),
@@ -224,7 +270,8 @@ export class Search {
 /** Returns whether a value is part of a text; numbers must be whole, so that `layer.1` is not `layer.10`. */
 export function part(value: string): Test {
   const [before, after] = [/^[0-9]/.test(value), /[0-9]$/.test(value)];
-  const isDigit = (letter: string | undefined): boolean => letter !== undefined && letter >= "0" && letter <= "9";
+  const isDigit = (letter: string | undefined): boolean =>
+    letter !== undefined && letter >= "0" && letter <= "9";
   return (text) => {
     for (let at = text.indexOf(value); at >= 0; at = text.indexOf(value, at + 1)) {
       if (!(before && isDigit(text[at - 1])) && !(after && isDigit(text[at + value.length]))) return true;
@@ -235,7 +282,11 @@ export function part(value: string): Test {
 
 /** Returns whether a shape has these sizes beside each other; all of it, in brackets. */
 export function shapeTest(value: string): Test {
-  const sizes = value.replace(/^[()[\]]+|[()[\]]+$/g, "").split(/[×x*, \t]+/).filter(Boolean).join("×");
+  const sizes = value
+    .replace(/^[()[\]]+|[()[\]]+$/g, "")
+    .split(/[×x*, \t]+/)
+    .filter(Boolean)
+    .join("×");
   if (/^[([]/.test(value) && /[)\]]$/.test(value)) return (shape) => shape === sizes;
   if (!sizes) throw new QueryError("shape: needs sizes, such as shape:2x12");
   return (shape) => `×${shape}×`.includes(`×${sizes}×`);
@@ -272,7 +323,9 @@ function resultOf(details: BareDetails): SearchResult {
   const name = details.name ?? details.title;
   const [target, module] = [fieldOf(details, "Target"), fieldOf(details, "Module")];
   const results = (details.values ?? []).map(({ shape, dtype }) => `${shape} ${dtype}`.trim()).join(", ");
-  const shown = [target === name ? details.subtitle : target, results, module === target ? "" : module].filter(Boolean).join(" · ");
+  const shown = [target === name ? details.subtitle : target, results, module === target ? "" : module]
+    .filter(Boolean)
+    .join(" · ");
   return { kind: "node", name, text: shown.slice(0, 300) };
 }
 

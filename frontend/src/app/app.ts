@@ -1,0 +1,337 @@
+/** The inspector: panels around a graph, kept in step with the kernel. */
+
+import { focusedIn } from "../base/dom";
+import type { Model } from "../base/model";
+import {
+  isNodesFound,
+  type FromKernel,
+  type NodesFound,
+  type Pass,
+  type Passes,
+  type Picture,
+  type Stages,
+  type State,
+} from "../base/protocol";
+import { StageBar } from "../graph/stage_bar";
+import { DetailsPanel } from "../panels/details";
+import { FilterBar } from "../panels/filter_bar";
+import { PassList } from "../panels/pass_list";
+import { PreviewBar } from "../panels/preview_bar";
+import { queryFor } from "../panels/query_help";
+import { SearchBox } from "../panels/search_box";
+import { Banner, BusyLine } from "../panels/status_bar";
+import { TablesPanel } from "../tables/tables";
+import { Connection } from "./connection";
+import { Exports } from "./exports";
+import { Frame } from "./frame";
+import { GraphArea } from "./graph_area";
+import { Header } from "./header";
+import { Selection } from "./selection";
+
+export class App {
+  readonly element: HTMLElement;
+  private readonly connection: Connection;
+  private readonly frame: Frame;
+  private readonly exports: Exports;
+  private readonly graphs: GraphArea;
+  private readonly selection: Selection;
+  private readonly passes: PassList;
+  private readonly details: DetailsPanel;
+  private readonly tables: TablesPanel;
+  private readonly search: SearchBox;
+  private readonly stages = new StageBar(
+    (stage, compared, beside) => this.connection.send({ type: "show-stage", stage, compared, beside }),
+    (on) => this.graphs.panes.setLinked(on),
+  );
+  private readonly preview = new PreviewBar({
+    apply: (signature) => this.connection.send({ type: "toggle", signature, on: true }),
+    cancel: () => this.connection.send({ type: "end-preview" }),
+  });
+  private readonly filter = new FilterBar(() => this.lightUp(""));
+  private readonly busy: BusyLine;
+  private readonly banner = new Banner();
+  private readonly header: Header;
+  private state: Passes = { passes: [], canUndo: false, canRedo: false };
+  private chosen: string | null = null;
+  private searchRequest = "";
+
+  /** `interrupt` stops what the kernel does, where the page can. */
+  constructor(
+    private readonly model: Model,
+    interrupt: (() => Promise<unknown>) | null = null,
+  ) {
+    this.busy = new BusyLine(interrupt);
+    this.connection = new Connection(model, {
+      waiting: () => this.busy.wait(),
+      sent: () => this.element.setAttribute("aria-busy", "true"),
+      done: (areMore) => this.answered(areMore),
+      lost: () => this.disconnected(),
+      received: (message, buffers) => this.receive(message, buffers),
+    });
+    this.selection = new Selection(
+      model,
+      (message) => this.connection.send(message),
+      () => this.graphs.panes,
+    );
+    this.graphs = new GraphArea(
+      model,
+      {
+        select: (box, id, before) => {
+          this.selection.selectBox(box, id, before);
+          this.tables.openDetails();
+        },
+        clear: () => this.selection.clear(),
+        open: (path) => this.connection.send({ type: "open", path }),
+        close: (path) => this.connection.send({ type: "close", path }),
+        jump: (name, before) => this.selection.jump(name, before),
+        search: () => this.search.focus(),
+        back: () => this.selection.goBack(),
+        linked: (on) => this.stages.setLinked(on),
+      },
+      (name) => this.connection.send({ type: "show-overlay", name }),
+    );
+    this.passes = new PassList({
+      toggle: (pass, on) => this.connection.send({ type: "toggle", signature: pass.signature, on }),
+      preview: (signature) =>
+        this.connection.send(signature === null ? { type: "end-preview" } : { type: "preview", signature }),
+      choose: (signature) => this.choose(signature, true),
+      limit: (signature, node, again) => this.limit(signature, node, again),
+      jump: (name) => this.selection.jump(name),
+      move: (signature, place) => this.connection.send({ type: "move", signature, place }),
+      remove: (signature) => this.connection.send({ type: "remove", signature }),
+      list: () => this.connection.send({ type: "list-offers", request: this.connection.request() }),
+      add: (key, values) => this.connection.send({ type: "add", key, arguments: values }),
+      undo: () => this.connection.send({ type: "undo" }),
+      redo: () => this.connection.send({ type: "redo" }),
+      reset: () => this.connection.send({ type: "reset" }),
+    });
+    this.details = new DetailsPanel(
+      {
+        jump: (name) => this.selection.jump(name, this.selection.isBefore),
+        selectGroup: (path) => this.selection.selectGroup(path, this.selection.isBefore),
+        open: (path) => this.connection.send({ type: "open", path }),
+        lightUp: (field, node) => this.lightUp(queryFor(field, node)),
+        locate: (box) => this.graphs.panes.focus([box], false, this.selection.isBefore),
+        limit: (signature, node, again) => this.limit(signature, node, again),
+        clear: () => this.selection.clear(),
+      },
+      (signature) => {
+        const number = this.state.passes.findIndex((pass) => pass.signature === signature);
+        const pass = this.state.passes[number];
+        return pass ? { pass, number } : null;
+      },
+    );
+    this.tables = new TablesPanel({
+      jump: (name, stage) => this.selection.jump(name, false, stage),
+      showStage: (stage) => this.stages.goTo(stage),
+      retry: () => this.connection.send({ type: "refresh" }),
+      judge: () => this.connection.send({ type: "judge" }),
+      measure: (name) => this.connection.send({ type: "measure", name }),
+      cancel: () => this.busy.cancel(),
+      canCancel: () => this.busy.canCancel,
+    });
+    this.search = new SearchBox({
+      search: (query) => {
+        this.searchRequest = this.connection.request();
+        this.connection.send({ type: "search", query, request: this.searchRequest });
+      },
+      choose: (result) => {
+        if (result.kind === "node") return this.selection.jump(result.name);
+        this.selection.selectGroup(result.name);
+        this.connection.send({ type: "open", path: result.name });
+      },
+      lightUp: (query) => this.lightUp(query),
+      leave: () => this.graphs.graph.element.focus({ preventScroll: true }),
+    });
+    this.exports = new Exports({
+      drawing: () => this.graphs.drawing(),
+      code: () => this.state.code ?? "",
+      name: () => this.header.name,
+      ask: (type) => this.connection.send({ type, request: this.connection.request() }),
+      fail: (title, text) => this.fail(title, text),
+    });
+    this.header = new Header(this.busy.element, this.search.element, this.exports.element, () =>
+      this.connection.send({ type: "overview" }),
+    );
+    this.frame = new Frame(
+      {
+        header: this.header.element,
+        banner: this.banner.element,
+        passes: this.passes.element,
+        graph: [this.stages.element, this.preview.element, this.filter.element, this.graphs.panes.element],
+        details: this.details.element,
+        tables: this.tables,
+      },
+      (height) => {
+        model.set("height", height);
+        model.save_changes();
+      },
+    );
+    this.element = this.frame.element;
+    // Before the graph, which would clear the selection.
+    this.element.addEventListener("keydown", (event) => this.leave(event), { capture: true });
+    this.listen();
+    this.frame.arrange();
+  }
+
+  dispose(): void {
+    this.connection.dispose();
+    this.frame.dispose();
+    this.graphs.panes.dispose();
+    this.busy.dispose();
+  }
+
+  private listen(): void {
+    this.connection.follow({
+      passes: (passes) => this.showPasses(passes),
+      picture: (picture) => this.showPicture(picture),
+      before: () => {
+        this.graphs.showBefore();
+        this.selection.show();
+      },
+      tables: (tables) => tables?.outputs && this.tables.show(tables),
+      measured: (measured) => Array.isArray(measured) && this.tables.showMeasured(measured),
+      details: (details) => details?.kind && this.showDetails(details),
+      status: (status) => this.showStatus(status),
+      overlays: () => this.graphs.showOverlays(),
+      stages: (stages) => Array.isArray(stages?.names) && this.showStages(stages),
+      found: (found) => this.showFound(isNodesFound(found) ? found : null),
+      height: (height) => (this.element.style.height = height ? `${height}px` : ""),
+    });
+  }
+
+  private receive(message: FromKernel, buffers: DataView<ArrayBuffer>[]): void {
+    switch (message.type) {
+      case "focus":
+        return this.graphs.panes.focus(message.boxes, message.gently, message.before);
+      case "found":
+        if (message.request === this.searchRequest) this.search.show(message);
+        return;
+      case "offers":
+        if (this.connection.isOwn(message.request)) this.passes.showOffers(message.offers);
+        return;
+      case "dot":
+        if (this.connection.isOwn(message.request))
+          this.exports.save("dot", "text/vnd.graphviz", message.text);
+        return;
+      case "pdf":
+        if (this.connection.isOwn(message.request) && buffers[0])
+          this.exports.save("pdf", "application/pdf", new Blob([buffers[0]]));
+    }
+  }
+
+  private answered(areMore: boolean): void {
+    this.element.setAttribute("aria-busy", String(areMore));
+    this.showStatus(this.model.get("status"));
+    if (areMore) return;
+    this.graphs.settle();
+    this.stages.settle();
+  }
+
+  private disconnected(): void {
+    this.stages.settle();
+    this.element.setAttribute("aria-busy", "false");
+    this.showStatus({
+      busy: null,
+      error: {
+        number: -Date.now(),
+        title: "The kernel is gone",
+        text: "It was stopped or restarted. Run the cell again to go on.",
+      },
+    });
+  }
+
+  /** Shows an error of the page's own. */
+  private fail(title: string, text: string): void {
+    this.banner.show({ number: -Date.now(), title, text });
+  }
+
+  /** Ends a preview or, where there is none, a filter. */
+  private leave(event: KeyboardEvent): void {
+    const isElsewhere =
+      (event.target as Element).closest("input, select, .fxi-menu[open], .fxi-offers") !== null;
+    if (event.key !== "Escape" || !(this.preview.preview || this.filter.shown) || isElsewhere) return;
+    event.preventDefault();
+    event.stopPropagation();
+    if (this.preview.preview) this.connection.send({ type: "end-preview" });
+    else this.lightUp("");
+  }
+
+  private lightUp(query: string): void {
+    this.connection.send({ type: "filter", query });
+  }
+
+  private showFound(found: NodesFound | null): void {
+    const hadFocus = focusedIn(this.filter.element) !== null;
+    this.filter.show(found);
+    this.graphs.showFound();
+    if (hadFocus && !found) this.graphs.graph.element.focus({ preventScroll: true });
+  }
+
+  /** Takes one rewrite of a pass back, or makes it again. */
+  private limit(signature: string, node: string, again: boolean): void {
+    this.selection.settle();
+    this.connection.send({ type: again ? "include" : "exclude", signature, node });
+  }
+
+  private choose(signature: string | null, show: boolean): void {
+    this.chosen = signature;
+    this.passes.setChosen(signature);
+    this.graphs.choose(signature);
+    if (show && signature && !this.graphs.focusPass(signature))
+      this.connection.send({ type: "reveal-pass", signature });
+  }
+
+  private showPicture(picture: Picture): void {
+    try {
+      this.graphs.showPicture(picture);
+    } catch (error) {
+      this.fail("The graph could not be shown", String(error));
+    }
+  }
+
+  private showStages(stages: Stages): void {
+    const before = this.preview.preview;
+    const hadFocus = focusedIn(this.preview.element) !== null;
+    this.stages.update(stages);
+    this.graphs.panes.setStages(stages);
+    this.preview.show(stages.preview ?? null);
+    this.passes.setPreviewed(stages.preview?.signature ?? null);
+    if (hadFocus && before && !stages.preview) this.passes.focus(before.signature);
+  }
+
+  private showPasses(state: Passes): void {
+    if (!Array.isArray(state?.passes)) return;
+    const was = new Map(this.state.passes.map((pass) => [pass.key, pass]));
+    const changed = (on: boolean): Pass | undefined =>
+      state.passes.find((pass) => was.get(pass.key)?.on === !on && pass.on === on);
+    this.chosen =
+      state.passes.find((pass) => this.chosen !== null && was.get(pass.key)?.signature === this.chosen)
+        ?.signature ?? null;
+    this.state = state;
+    this.element.classList.toggle("fxi-fixed", state.fixed === true);
+    this.passes.setChosen(this.chosen, false);
+    this.graphs.setPasses(state.passes);
+    this.passes.show(state);
+    if (changed(true)) this.choose(changed(true)!.signature, false);
+    else if (changed(false)?.signature === this.chosen) this.choose(null, false);
+    else this.graphs.choose(this.chosen);
+  }
+
+  private showDetails(details: State["details"]): void {
+    this.details.show(details);
+    this.selection.note(details);
+    this.tables.setSelected(details.kind === "node" ? (details.name ?? null) : null);
+    if (details.kind === "model") this.header.show(details);
+    this.selection.show();
+  }
+
+  private showStatus(status: State["status"]): void {
+    this.busy.show(status?.busy ?? null);
+    this.passes.setBusy(status?.busy != null);
+    this.preview.setBusy(status?.busy != null);
+    this.element.classList.toggle("fxi-is-busy", status?.busy != null);
+    this.banner.show(status?.error ?? null);
+    if (status?.error) this.selection.settle();
+  }
+}

@@ -1,0 +1,85 @@
+/** The menu that saves the graph as it is shown, or the passes as code. */
+
+import { download, h } from "../base/dom";
+import { closeMenu, menu } from "../base/menu";
+import { rasterised } from "../graph/png";
+import type { Drawing } from "../graph/saved_picture";
+
+export interface ExportActions {
+  /** The graph as it is saved; null as long as there is none. */
+  drawing(): Drawing | null;
+  code(): string;
+  /** Name of the model. */
+  name(): string;
+  /** Asks the kernel for a file. */
+  ask(type: "export-pdf" | "export-dot"): void;
+  fail(title: string, text: string): void;
+}
+
+export class Exports {
+  readonly element: HTMLDetailsElement;
+
+  constructor(private readonly actions: ExportActions) {
+    const item = (
+      text: string,
+      action: () => unknown,
+      attributes: Record<string, string> = {},
+    ): HTMLElement =>
+      h(
+        "button",
+        {
+          type: "button",
+          class: "fxi-item",
+          ...attributes,
+          onclick: () => {
+            closeMenu(this.element);
+            action();
+          },
+        },
+        text,
+      );
+    this.element = menu(
+      { title: "Save the graph as it is shown, or the passes" },
+      "Export",
+      item("SVG picture", () => this.saveSvg()),
+      item("PNG picture", () => this.savePng()),
+      item("PDF", () => actions.ask("export-pdf"), { class: "fxi-item fxi-needs-kernel" }),
+      item("Graphviz DOT", () => actions.ask("export-dot")),
+      item("Python code", () => this.save("py", "text/x-python", actions.code()), {
+        title: "The passes that are on, as code that applies them",
+      }),
+      item("Copy Python code", () => this.copyCode()),
+    );
+  }
+
+  /** Offers a file, named after the model. */
+  save(suffix: string, type: string, content: string | Blob): void {
+    const name = this.actions
+      .name()
+      .replace(/[^\w.-]+/g, "_")
+      .slice(0, 60);
+    download(`${name || "graph"}.${suffix}`, type, content);
+  }
+
+  private saveSvg(): void {
+    const drawing = this.actions.drawing();
+    if (drawing) this.save("svg", "image/svg+xml", drawing.svg);
+  }
+
+  /** Draws the SVG, as it is saved, on a canvas. */
+  private async savePng(): Promise<void> {
+    const drawing = this.actions.drawing();
+    if (!drawing) return;
+    const blob = await rasterised(drawing).catch(() => null);
+    if (blob) this.save("png", "image/png", blob);
+    else this.actions.fail("The picture is too large for a PNG", "Close some groups, or save it as SVG.");
+  }
+
+  private async copyCode(): Promise<void> {
+    const done = await navigator.clipboard?.writeText(this.actions.code()).then(
+      () => true,
+      () => false,
+    );
+    if (!done) this.actions.fail("The browser did not allow copying", "Save the code as a file instead.");
+  }
+}

@@ -1,0 +1,132 @@
+/** The graphs with what is said of them: overlay, legend, the pass that stands out, what is found. */
+
+import type { Model } from "../base/model";
+import { isNodesFound, isPicture, type Overlay, type Pass, type Picture } from "../base/protocol";
+import type { GraphView } from "../graph/graph_view";
+import { Legend } from "../graph/legend";
+import { paintTogether } from "../graph/overlay";
+import { Panes, type PaneActions } from "../graph/panes";
+import { savedPicture, type Drawing, type Side } from "../graph/saved_picture";
+
+export class GraphArea {
+  readonly panes: Panes;
+  private readonly legend: Legend;
+  private picture: Picture | null = null;
+  private passes: Pass[] = [];
+  private chosen: string | null = null;
+
+  /** `showOverlay` is called with the overlay that somebody chooses. */
+  constructor(
+    private readonly model: Model,
+    actions: PaneActions,
+    showOverlay: (name: string) => void,
+  ) {
+    this.panes = new Panes(actions);
+    this.legend = new Legend(showOverlay);
+    this.graph.element.append(this.legend.element);
+  }
+
+  get graph(): GraphView {
+    return this.panes.graph;
+  }
+
+  showPicture(picture: Picture): void {
+    if (!isPicture(picture)) return;
+    this.picture = picture;
+    this.graph.show(picture);
+    this.repaint();
+    this.emphasize();
+  }
+
+  showBefore(): void {
+    this.panes.showBefore(this.beside);
+    this.showFound();
+    this.repaint();
+  }
+
+  showFound(): void {
+    const found = this.model.get("found");
+    this.panes.setFound(isNodesFound(found) ? found : null);
+  }
+
+  showOverlays(): void {
+    const overlays = this.model.get("overlays");
+    if (!Array.isArray(overlays?.offered)) return;
+    this.legend.offer(overlays);
+    this.repaint();
+  }
+
+  /** Shows which overlay there is, whatever was chosen. */
+  settle(): void {
+    this.legend.choose(this.overlay);
+  }
+
+  setPasses(passes: Pass[]): void {
+    this.passes = passes;
+    this.graph.highlights.passNames = passes.map((pass) => pass.name);
+    this.repaint();
+  }
+
+  /** Lets the nodes of a pass stand out, those that it changed or would change. */
+  choose(signature: string | null): void {
+    this.chosen = signature;
+    this.emphasize();
+  }
+
+  /** Brings the nodes of a pass into the window; false if they are all in closed groups. */
+  focusPass(signature: string): boolean {
+    const number = this.picture?.signatures.indexOf(signature) ?? -1;
+    if (!this.picture || number < 0) return true;
+    const lit = Object.entries(this.picture.boxes).filter(
+      ([, box]) => box.marks.includes(number) && box.kind !== "cluster",
+    );
+    if (lit.length > 0 && lit.every(([, box]) => box.node === null)) return false;
+    const would = Object.keys(this.picture.matches[signature] ?? {});
+    this.graph.camera.focus(lit.length > 0 ? lit.map(([id]) => id) : would, true);
+    return true;
+  }
+
+  /** Returns what is shown as it is saved: the graph, and that beside it on its left. */
+  drawing(): Drawing | null {
+    if (!this.picture) return null;
+    const { paints, before } = this.model.get("overlays");
+    const { beside } = this;
+    const { names } = this.panes;
+    const shown: Side = { picture: this.picture, overlay: this.overlay, name: names.shown };
+    return savedPicture(
+      beside ? [{ picture: beside, overlay: before ?? null, name: names.before }, shown] : [shown],
+      paints,
+    );
+  }
+
+  private get overlay(): Overlay | null {
+    return this.model.get("overlays")?.overlay ?? null;
+  }
+
+  private get beside(): Picture | null {
+    const picture = this.model.get("before")?.picture;
+    return isPicture(picture) ? picture : null;
+  }
+
+  private emphasize(): void {
+    const { chosen, picture } = this;
+    const number = chosen === null ? -1 : (picture?.signatures.indexOf(chosen) ?? -1);
+    const on = this.passes.find((pass) => pass.signature === chosen)?.on ?? false;
+    const matches = !on && chosen ? (picture?.matches[chosen] ?? {}) : {};
+    this.graph.highlights.setEmphasis({ mark: number < 0 ? null : number, matches });
+  }
+
+  private repaint(): void {
+    const { picture, beside } = this;
+    if (!picture) return;
+    const graphs: [Overlay | null | undefined, Picture][] = [[this.overlay, picture]];
+    if (beside) graphs.push([this.model.get("overlays").before, beside]);
+    const painted = paintTogether(graphs.filter((graph): graph is [Overlay, Picture] => graph[0] != null));
+    this.panes.setPaint(painted);
+    this.legend.show(
+      graphs.map(([, shown]) => shown),
+      this.passes,
+      painted,
+    );
+  }
+}

@@ -1,0 +1,63 @@
+/** The line above everything: the model, what is going on, search, and menus. */
+
+import { fill, h, iconButton } from "../base/dom";
+import { menu } from "../base/menu";
+import type { Details } from "../base/protocol";
+
+const KEYS: [string, string][] = [
+  ["↑ ↓ ← →", "follow edges, go to neighbours"],
+  ["Shift + arrows", "move the graph"],
+  ["Enter", "open or close a group"],
+  ["f", "show all"],
+  ["+ −", "zoom"],
+  ["/", "search"],
+  ["o", "go to the graph beside"],
+  ["l", "move both graphs together, or one"],
+  ["Backspace", "back to what was selected before"],
+  ["Shift + Enter", "show all that a search finds"],
+  ["Esc", "end the preview, the filter, clear the selection"],
+];
+
+export class Header {
+  readonly element: HTMLElement;
+  private readonly title = h("h1", {});
+  private readonly summary = h("span", { class: "fxi-summary" });
+
+  /** `closeGroups` is called to show the groups that a first picture shows. */
+  constructor(busy: HTMLElement, search: HTMLElement, exports: HTMLElement, closeGroups: () => void) {
+    this.element = h(
+      "div",
+      { class: "fxi-header" },
+      h("div", { class: "fxi-heading" }, this.title, this.summary),
+      busy,
+      h("span", { class: "fxi-space" }),
+      search,
+      iconButton("layers", "Close the groups that were opened", closeGroups),
+      exports,
+      menu(
+        { title: "Keys", "aria-label": "Keys" },
+        "?",
+        h("h3", {}, "Keys"),
+        h(
+          "dl",
+          {},
+          KEYS.map(([key, words]) => [h("dt", {}, key), h("dd", {}, words)]),
+        ),
+      ),
+    );
+  }
+
+  /** Name of the model. */
+  get name(): string {
+    return this.title.textContent ?? "";
+  }
+
+  show(model: Details): void {
+    this.title.textContent = model.title;
+    const counts = model.fields.slice(0, 2);
+    fill(
+      this.summary,
+      counts.map(({ label, value }) => h("span", {}, `${value} ${label.toLowerCase()}`)),
+    );
+  }
+}

@@ -1,0 +1,101 @@
+"""Messages by which the page changes the stack of passes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from fxlab.notebook.messages import MessageError, answers
+from fxlab.notebook.screen import Screen
+from fxlab.transformations import RewritePass
+from fxlab.view_model import pass_offer
+from fxlab.view_model.graph_view.panes import Selection
+from fxlab.view_model.pass_state import describe_error, readable_name
+
+if TYPE_CHECKING:
+    from fxlab.transformations import Transformation
+
+
+class StackScreen(Screen):
+    """A screen on which passes are switched, moved, added and excluded from candidates.
+
+    A pass that fails says so on its card too.
+    """
+
+    @answers("toggle", "Switching a pass")
+    def _switch(self, signature: str, on: bool) -> None:
+        if self.session.is_on(self._offered(signature)) == on:
+            return
+        doing, action = ("Applying", self.session.apply) if on else ("Reverting", self.session.revert)
+        self._change(signature, doing, action)
+
+    @answers("exclude", "Excluding a candidate")
+    def _exclude(self, signature: str, node: str) -> None:
+        p, selection = self._offered(signature), self._selection
+        before = set(self.session.left_out(p.name))
+        self._change(signature, "Excluding a candidate of", lambda p: self.session.exclude(p, node))
+        fresh = [candidate for candidate in self.session.left_out(p.name) if candidate not in before]
+        self._select_successor(selection, node, [name for candidate in fresh for name in candidate])
+
+    @answers("include", "Including a candidate")
+    def _include(self, signature: str, node: str) -> None:
+        p, selection = self._offered(signature), self._selection
+        self._change(signature, "Including a candidate of", lambda p: self.session.include(p, node))
+        now = self.session.find(p.name)
+        records = now.rewrites(self._scene.graph_module) if isinstance(now, RewritePass) else []
+        self._select_successor(selection, node, [n for r in records if node in r.candidate for n in r.marked])
+
+    @answers("move", "Moving a pass")
+    def _move(self, signature: str, place: int) -> None:
+        self._change(signature, "Moving", lambda p: self.session.move(p, place))
+
+    @answers("remove", "Removing a pass")
+    def _remove(self, signature: str) -> None:
+        self._change(signature, "Removing", self.session.remove)
+
+    @answers("list-offers", "Listing the passes")
+    def _list_offers(self, request: str) -> None:
+        found = [offer.state() for offer in pass_offer.offers(self.session)]
+        self.send({"type": "offers", "request": request, "offers": found})
+
+    @answers("add", "Adding a pass", is_slow=True)
+    def _add(self, key: str, arguments: dict[str, str]) -> None:
+        pass_offer.add(self.session, key, arguments)
+
+    @answers("undo", "Undoing the last change", is_slow=True)
+    def _undo(self) -> None:
+        if self.session.can_undo:
+            self.session.undo()
+
+    @answers("redo", "Redoing the change", is_slow=True)
+    def _redo(self) -> None:
+        if self.session.can_redo:
+            self.session.redo()
+
+    @answers("reset", "Switching all passes off", is_slow=True)
+    def _reset(self) -> None:
+        self.session.reset()
+
+    def _change(self, signature: str, doing: str, action: Callable[[Transformation], object]) -> None:
+        p = self._offered(signature)
+        words = f"{doing} {readable_name(p)}"
+        self._pass_errors.pop(signature, None)
+        try:
+            with self._busy(words):
+                action(p)
+        except Exception as error:
+            self._pass_errors[signature] = describe_error(error)
+            self._show_error(f"{words} failed", error)
+            self._show_passes()
+
+    def _offered(self, signature: str) -> Transformation:
+        for p in self.session.passes:
+            if p.signature == signature:
+                return p
+        raise MessageError(f"The session has no pass with the signature {signature!r}.")
+
+    def _select_successor(self, selection: Selection | None, node: str, names: Sequence[str]) -> None:
+        """Select what a node has become, if it was selected."""
+        there = [name for name in names if self._panes.holds(Selection("node", name))]
+        if selection == Selection("node", node) and there:
+            self._select_node(there[0])
