@@ -10,10 +10,12 @@ from fxlab.transformations.passes.eliminate_common_subexpressions import Elimina
 from fxlab.transformations.passes.fold_constants import FoldConstants
 from fxlab.transformations.passes.fuse_attention import FuseAttention
 from fxlab.transformations.passes.fuse_batch_norm.before_conv import FuseBatchNormBeforeConv
-from fxlab.transformations.passes.fuse_batch_norm.conv_1d import FuseBatchNorm1dInConv1d
-from fxlab.transformations.passes.fuse_batch_norm.conv_2d import FuseBatchNorm2dInConv2d
-from fxlab.transformations.passes.fuse_batch_norm.conv_3d import FuseBatchNorm3dInConv3d
-from fxlab.transformations.passes.fuse_batch_norm.conv_transpose import FuseBatchNormInConvTranspose
+from fxlab.transformations.passes.fuse_batch_norm.in_conv import (
+    FuseBatchNorm1dInConv1d,
+    FuseBatchNorm2dInConv2d,
+    FuseBatchNorm3dInConv3d,
+    FuseBatchNormInConvTranspose,
+)
 from fxlab.transformations.passes.fuse_batch_norm.in_linear import FuseBatchNorm1dInLinear
 from fxlab.transformations.passes.fuse_bias_in_linear import FuseBiasInLinear
 from fxlab.transformations.passes.lint_and_recompile import LintAndRecompile

@@ -3,16 +3,16 @@
 import copy
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Self
 
 from torch.fx import GraphModule, Node
 
 from fxlab.models.graph_module import check_lints, ensure_picklable
 from fxlab.transformations.candidate_filter import not_limitable
-from fxlab.transformations.held_signature import held_signature, holding_signature
 from fxlab.transformations.marks import add_mark, marks, remove_mark
-from fxlab.transformations.signature import arguments_of, digest
+from fxlab.transformations.signature import HELD, arguments_of, digest
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -117,7 +117,7 @@ class Transformation(ABC):
         self._check_graph_module(graph_module)
         if lint_and_recompile:
             check_lints(graph_module, "graph_module")
-        with holding_signature(self, self._digest):
+        with self._signature_held():
             result = self._reversed(graph_module) if reverse else self.transform(graph_module)
         if not isinstance(result, GraphModule):
             raise TypeError(
@@ -231,7 +231,11 @@ class Transformation(ABC):
 
         What a transformation notes in its own attributes while it runs does not change it.
         """
-        return held_signature(self, self._digest)
+        held_for, signature = vars(self).get(HELD, (None, ""))
+        if held_for == id(self):  # it is running; a copy made by now is not
+            return str(signature)
+        now = self._digest()
+        return str(signature) if held_for == now else now
 
     def mark_as_transformed(self, node: Node) -> None:
         """Mark a node as changed by this transformation.
@@ -269,6 +273,21 @@ class Transformation(ABC):
         """
         self._check_graph_module(graph_module)
         return explanation(())
+
+    @contextmanager
+    def _signature_held(self) -> Iterator[None]:
+        """Keep the signature while the transformation runs, and for the attributes that the run leaves."""
+        if vars(self).get(HELD, (None,))[0] == id(self):  # it calls itself
+            yield
+            return
+        signature = self.signature
+        vars(self)[HELD] = id(self), signature
+        try:
+            yield
+        finally:
+            del vars(self)[HELD]
+            if (after := self._digest()) != signature:
+                vars(self)[HELD] = after, signature
 
     def _digest(self) -> str:
         cls = type(self)

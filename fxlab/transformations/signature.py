@@ -16,7 +16,12 @@ from typing import Any
 import numpy as np
 import torch
 
-from fxlab.transformations.held_signature import KEPT
+HELD = "_held_signature"
+"""An attribute that is no argument: the signature of an instance that has changed while it ran.
+
+It is kept as a pair with the digest of the attributes for which it holds, or the ``id`` of the instance while
+that runs.
+"""
 
 
 def digest(value: object) -> str:
@@ -54,7 +59,7 @@ def arguments_of(instance: object) -> dict[str, object]:
         name: value
         for name, value in getattr(instance, "__dict__", {}).items()
         if name not in fields
-        and name != KEPT
+        and name != HELD
         and not isinstance(getattr(type(instance), name, None), functools.cached_property)
     }
     for name, field in fields.items():

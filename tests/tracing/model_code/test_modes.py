@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import nn
 
 import fxlab
-from fxlab.transformations.passes.fuse_batch_norm.conv_2d import FuseBatchNorm2dInConv2d
+from fxlab.transformations.passes.fuse_batch_norm.in_conv import FuseBatchNorm2dInConv2d
 from fxlab.transformations.passes.remove_identities import RemoveIdentities
 
 X = torch.randn(3, 4)

@@ -1,11 +1,108 @@
-"""What the passes that fuse a batch norm into the convolution before it have in common."""
+"""Fuse batch norms that follow a convolution into it."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from torch import nn
 
 from fxlab.transformations.passes.fuse_batch_norm.folding import FuseBatchNorm, LayerAndNorm, why_no_batch
 
 
 class FuseBatchNormInConv(FuseBatchNorm):
-    """A pass that fuses batch norms into the convolutions before them."""
+    """A pass that fuses batch norms into the convolutions before them.
+
+    In evaluation mode a batch norm scales and shifts each channel, which the weight and the bias of the
+    convolution before it can do as well.
+    """
 
     def why_other(self, candidate: LayerAndNorm) -> str:
         """Refuse 1d batch norms of what may be a single sample."""
         return why_no_batch(candidate)
+
+
+@dataclass(frozen=True)
+class FuseBatchNorm1dInConv1d(FuseBatchNormInConv):
+    """Fuse batch norms that follow a 1d convolution into the convolution.
+
+    In evaluation mode a batch norm scales and shifts each channel, which the weight and the bias of the
+    convolution before it can do as well. A result of shape ``(C, L)`` is a single sample to the convolution
+    and a batch to the batch norm, so the shape must be known: trace with ``fxlab.symbolic_trace``, or run
+    ``ShapeProp``. The convolution node is the one that is marked.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from torch.fx.passes.shape_prop import ShapeProp
+    >>> model = torch.nn.Sequential(torch.nn.Conv1d(3, 8, 1), torch.nn.BatchNorm1d(8)).eval()
+    >>> traced = torch.fx.symbolic_trace(model)
+    >>> _ = ShapeProp(traced).propagate(torch.randn(2, 3, 5))
+    >>> [node.op for node in FuseBatchNorm1dInConv1d()(traced).graph.nodes]
+    ['placeholder', 'call_module', 'call_module', 'output']
+    """
+
+    pairs: ClassVar = {nn.Conv1d: nn.BatchNorm1d}
+
+
+@dataclass(frozen=True)
+class FuseBatchNorm2dInConv2d(FuseBatchNormInConv):
+    """Fuse batch norms that follow a 2d convolution into the convolution.
+
+    In evaluation mode a batch norm scales and shifts each channel, which the weight and the bias of the
+    convolution before it can do as well. The convolution node is the one that is marked.
+
+    Examples
+    --------
+    >>> import torch
+    >>> model = torch.nn.Sequential(torch.nn.Conv2d(3, 8, 1), torch.nn.BatchNorm2d(8)).eval()
+    >>> fuse = FuseBatchNorm2dInConv2d()
+    >>> fused = fuse(torch.fx.symbolic_trace(model))
+    >>> [node.op for node in fused.graph.nodes]
+    ['placeholder', 'call_module', 'call_module', 'output']
+    >>> fuse(fused, reverse=True).get_submodule("1") is model[1]
+    True
+    """
+
+    pairs: ClassVar = {nn.Conv2d: nn.BatchNorm2d}
+
+
+@dataclass(frozen=True)
+class FuseBatchNorm3dInConv3d(FuseBatchNormInConv):
+    """Fuse batch norms that follow a 3d convolution into the convolution.
+
+    In evaluation mode a batch norm scales and shifts each channel, which the weight and the bias of the
+    convolution before it can do as well. The convolution node is the one that is marked.
+
+    Examples
+    --------
+    >>> import torch
+    >>> model = torch.nn.Sequential(torch.nn.Conv3d(3, 8, 1), torch.nn.BatchNorm3d(8)).eval()
+    >>> fused = FuseBatchNorm3dInConv3d()(torch.fx.symbolic_trace(model))
+    >>> [node.op for node in fused.graph.nodes]
+    ['placeholder', 'call_module', 'call_module', 'output']
+    """
+
+    pairs: ClassVar = {nn.Conv3d: nn.BatchNorm3d}
+
+
+@dataclass(frozen=True)
+class FuseBatchNormInConvTranspose(FuseBatchNormInConv):
+    """Fuse batch norms that follow a transposed convolution, in 1d, 2d or 3d, into the convolution.
+
+    In evaluation mode a batch norm scales and shifts each channel, which the weight and the bias of the
+    convolution before it can do as well. For 1d ones the shape must be known: trace with
+    ``fxlab.symbolic_trace``, or run ``ShapeProp``. The convolution node is the one that is marked.
+
+    Examples
+    --------
+    >>> import torch
+    >>> model = torch.nn.Sequential(torch.nn.ConvTranspose2d(3, 8, 2), torch.nn.BatchNorm2d(8)).eval()
+    >>> fused = FuseBatchNormInConvTranspose()(torch.fx.symbolic_trace(model))
+    >>> [node.op for node in fused.graph.nodes]
+    ['placeholder', 'call_module', 'call_module', 'output']
+    """
+
+    pairs: ClassVar = {
+        nn.ConvTranspose1d: nn.BatchNorm1d,
+        nn.ConvTranspose2d: nn.BatchNorm2d,
+        nn.ConvTranspose3d: nn.BatchNorm3d,
+    }
