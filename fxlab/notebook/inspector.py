@@ -343,7 +343,7 @@ class Inspector(anywidget.AnyWidget):  # type: ignore[misc]
             case messages.Redo():
                 self._work("Repeating the change", self.session.redo, if_=self.session.can_redo)
             case messages.Reset():
-                self._work("Switching all passes off", self.session.reset)
+                self._work("Switching all passes off", self.session.revert_all)
             case messages.Refresh():
                 self._work("Computing the tables again", self._refresh)
             case messages.Judge():
@@ -403,10 +403,10 @@ class Inspector(anywidget.AnyWidget):  # type: ignore[misc]
         self._change(p, words, "could not be previewed", lambda: self.preview(p))
 
     def _leave_out(self, p: Transformation, node: str) -> None:
-        before, selection = set(self.session.left_out(p.name)), self._selection
+        before, selection = set(self.session.excluded(p.name)), self._selection
         words = f"Taking back one rewrite of {readable_name(p)}"
         self._change(p, words, "could not leave that out", lambda: self.session.exclude(p, node))
-        fresh = [candidate for candidate in self.session.left_out(p.name) if candidate not in before]
+        fresh = [candidate for candidate in self.session.excluded(p.name) if candidate not in before]
         self._move_on(selection, node, [name for candidate in fresh for name in candidate])
 
     def _take_again(self, p: Transformation, node: str) -> None:
