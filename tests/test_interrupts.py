@@ -172,23 +172,23 @@ def test_a_session_that_is_interrupted_is_as_before_or_as_after(model):
     def switch():
         session.apply("merge-linears")
         session.verdict()
-        session.outputs()
+        session.compare_outputs()
 
     lines = lines_of(switch)
     session.undo()
-    before, expected, outputs = modes(), state(session.original), session.outputs()
+    before, expected, outputs = modes(), state(session.original), session.compare_outputs()
     for at in points(lines):
         interrupted(switch, at)
         assert modes() == before, at
         assert_same_state(expected, state(session.original))
         session.revert("merge-linears")
         assert [p.name for p in session.applied] == names
-        assert session.outputs().equals(outputs)
+        assert session.compare_outputs().equals(outputs)
     session.apply("merge-linears")
     assert session.verdict().agrees
-    session.reset()
+    session.revert_all()
     assert session.graph_module is session.original
-    assert session.outputs()["max_abs_diff"].eq(0).all()
+    assert session.compare_outputs()["max_abs_diff"].eq(0).all()
 
 
 def test_an_interrupt_that_code_in_c_makes_another_exception_of_comes_through():

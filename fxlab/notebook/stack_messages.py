@@ -32,9 +32,9 @@ class StackScreen(Screen):
     @answers("exclude", "Excluding a candidate")
     def _exclude(self, signature: str, node: str) -> None:
         p, selection = self._offered(signature), self._selection
-        before = set(self.session.left_out(p.name))
+        before = set(self.session.excluded(p.name))
         self._change(signature, "Excluding a candidate of", lambda p: self.session.exclude(p, node))
-        fresh = [candidate for candidate in self.session.left_out(p.name) if candidate not in before]
+        fresh = [candidate for candidate in self.session.excluded(p.name) if candidate not in before]
         self._select_successor(selection, node, [name for candidate in fresh for name in candidate])
 
     @answers("include", "Including a candidate")
@@ -74,7 +74,7 @@ class StackScreen(Screen):
 
     @answers("reset", "Switching all passes off", is_slow=True)
     def _reset(self) -> None:
-        self.session.reset()
+        self.session.revert_all()
 
     def _change(self, signature: str, doing: str, action: Callable[[Transformation], object]) -> None:
         p = self._offered(signature)

@@ -111,17 +111,17 @@ def _constructed(transformation: Transformation, imports: _Imports) -> str:
 
 
 def _limited(transformation: RewritePass[Any], limit: Limit, imports: _Imports) -> str:
-    """Return a call that makes a pass which leaves candidates out."""
+    """Return a call that makes a pass which excludes candidates."""
     whole = copy.copy(transformation)
     object.__setattr__(whole, "limited_to", None)
     text, again = _constructed(whole, imports), whole
-    for method, nodes in (("only", limit.only), ("without", limit.left_out)):
+    for method, nodes in (("only", limit.only), ("exclude", limit.excluded)):
         if nodes:
             again = getattr(again, method)(*sorted(nodes), missing_ok=limit.missing_ok)
             names = ", ".join(map(repr, sorted(nodes)))
             text += f".{method}({names}{', missing_ok=True' if limit.missing_ok else ''})"
     if again.signature != transformation.signature:
-        raise _CannotBeWrittenError(f"what {transformation.name} leaves out is not known; make it here")
+        raise _CannotBeWrittenError(f"what {transformation.name} excludes is not known; make it here")
     return text
 
 

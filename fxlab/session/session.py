@@ -31,7 +31,7 @@ _Candidate: TypeAlias = tuple[str, ...]
 """What a transformation changes together, by the names of its nodes."""
 
 _Stack: TypeAlias = tuple[tuple[str, tuple[_Candidate, ...]], ...]
-"""The names of the transformations that are on and what each leaves out, lowest first."""
+"""The names of the transformations that are on and the candidates that each excludes, lowest first."""
 
 T = TypeVar("T")
 P = ParamSpec("P")
@@ -72,18 +72,18 @@ class _Switches:
     """The names of the transformations on offer, lowest in the stack first."""
     on: frozenset[str] = frozenset()
     """The names of those that are on."""
-    left_out: frozenset[tuple[str, _Candidate]] = frozenset()
-    """Names of transformations, and candidates that they leave out."""
+    excluded: frozenset[tuple[str, _Candidate]] = frozenset()
+    """Names of transformations, and candidates that they exclude."""
 
     def without(self, name: str) -> "_Switches":
         """Return the same without a transformation."""
         offered = tuple(other for other in self.offered if other != name)
-        left_out = frozenset(entry for entry in self.left_out if entry[0] != name)
-        return _Switches(offered, self.on - {name}, left_out)
+        excluded = frozenset(entry for entry in self.excluded if entry[0] != name)
+        return _Switches(offered, self.on - {name}, excluded)
 
-    def left_out_of(self, name: str) -> tuple[_Candidate, ...]:
-        """Return the candidates that a transformation leaves out."""
-        return tuple(sorted(candidate for other, candidate in self.left_out if other == name))
+    def excluded_from(self, name: str) -> tuple[_Candidate, ...]:
+        """Return the candidates that a transformation excludes."""
+        return tuple(sorted(candidate for other, candidate in self.excluded if other == name))
 
 
 @dataclass(frozen=True)
@@ -210,12 +210,12 @@ class Session:
 
     @property
     def passes(self) -> tuple[Transformation, ...]:
-        """The transformations on offer, lowest in the stack first, without what they leave out."""
+        """The transformations on offer, lowest in the stack first, each with its exclusions."""
         return tuple(self._limited(name) for name in self._switches.offered)
 
     @property
     def applied(self) -> tuple[Transformation, ...]:
-        """The transformations that are on, lowest in the stack first, without what they leave out."""
+        """The transformations that are on, lowest in the stack first, each with its exclusions."""
         return tuple(self._limited(name) for name, _ in self._stack)
 
     @property
@@ -299,7 +299,7 @@ class Session:
         self._go_to(replace(self._switches, offered=tuple(order)))
 
     def find(self, pass_: PassOrName) -> Transformation:
-        """Return a transformation on offer, without what it leaves out.
+        """Return a transformation on offer, with its exclusions.
 
         Raises
         ------
@@ -360,10 +360,10 @@ class Session:
 
     @_in_turn
     def exclude(self, pass_: PassOrName, *nodes: Node | str) -> None:
-        """Let a transformation leave out some of its candidates; if it is on, they are reverted.
+        """Exclude some candidates of a transformation; if it is on, they are reverted.
 
-        The transformation keeps its name and its place. What it leaves out is remembered while it is off,
-        and given back by :meth:`include`, or by :meth:`undo` as every change.
+        The transformation keeps its name and its place. Exclusions are remembered while it is off, and are
+        ended by :meth:`include`, or by :meth:`undo` as every change.
 
         Parameters
         ----------
@@ -371,12 +371,12 @@ class Session:
             The transformation.
         *nodes
             Nodes of the present model that it has changed, or its candidates, as :meth:`explain` names them.
-            What was changed together is left out together.
+            What was changed together is excluded together.
 
         Raises
         ------
         TypeError
-            If the transformation does not tell its candidates apart; see :meth:`Transformation.without`.
+            If the transformation does not tell its candidates apart; see :meth:`Transformation.exclude`.
         ValueError
             If one of the nodes is neither.
         TransformationError
@@ -395,31 +395,31 @@ class Session:
         name = self._find(pass_)
         found = self._candidates_of(name)
         chosen = {(name, candidate) for node in sorted(node_names(nodes)) for candidate in found(node)}
-        self._go_to(replace(self._switches, left_out=self._switches.left_out | chosen))
+        self._go_to(replace(self._switches, excluded=self._switches.excluded | chosen))
 
     @_in_turn
     def include(self, pass_: PassOrName, *nodes: Node | str) -> None:
-        """Let a transformation take candidates again that :meth:`exclude` has left out.
+        """Include candidates again that :meth:`exclude` has excluded.
 
         Raises
         ------
         ValueError
-            If one of the nodes is no candidate that it leaves out.
+            If one of the nodes is of no excluded candidate.
         TransformationError
             If it, or one above it, raises. The session is as it was.
         """
         name, names = self._find(pass_), node_names(nodes)
-        left_out = self._switches.left_out_of(name)
-        known = [node for candidate in left_out for node in candidate]
+        excluded = self._switches.excluded_from(name)
+        known = [node for candidate in excluded for node in candidate]
         unknown = sorted(names - set(known))
         if unknown:
-            raise ValueError(f"{name} does not leave out {unknown[0]!r}. It leaves out: {listed(known)}.")
-        again = {(name, candidate) for candidate in left_out if not names.isdisjoint(candidate)}
-        self._go_to(replace(self._switches, left_out=self._switches.left_out - again))
+            raise ValueError(f"{name} does not exclude {unknown[0]!r}. It excludes: {listed(known)}.")
+        again = {(name, candidate) for candidate in excluded if not names.isdisjoint(candidate)}
+        self._go_to(replace(self._switches, excluded=self._switches.excluded - again))
 
-    def left_out(self, pass_: PassOrName) -> tuple[tuple[str, ...], ...]:
-        """Return the candidates that :meth:`exclude` has left out, each by the names of its nodes."""
-        return self._switches.left_out_of(self._find(pass_))
+    def excluded(self, pass_: PassOrName) -> tuple[tuple[str, ...], ...]:
+        """Return the excluded candidates of a transformation, each by the names of its nodes."""
+        return self._switches.excluded_from(self._find(pass_))
 
     @_in_turn
     def toggle(self, pass_: PassOrName) -> None:
@@ -430,7 +430,7 @@ class Session:
             self.apply(pass_)
 
     @_in_turn
-    def reset(self) -> None:
+    def revert_all(self) -> None:
         """Switch everything off; this can be undone."""
         self._go_to(replace(self._switches, on=frozenset()))
 
@@ -471,7 +471,7 @@ class Session:
         self._is_changed = True
 
     @_in_turn
-    def outputs(self) -> "pd.DataFrame":
+    def compare_outputs(self) -> "pd.DataFrame":
         """Measure how far the outputs are from the original's, as :func:`compare_outputs` does.
 
         Whether that matters is what :meth:`verdict` tells.
@@ -518,7 +518,7 @@ class Session:
         Raises
         ------
         ValueError
-            As for :meth:`outputs`.
+            As for :meth:`compare_outputs`.
         """
         known: Verdict | None = self._results.get(("verdict", self._stack))
         return known or self._compared("Outputs cannot be compared")[1]
@@ -540,7 +540,7 @@ class Session:
         """Tell what a transformation changes, and what not and why, on the stage that it is applied to."""
         name = self._find(pass_)
         below = self._stack_of(self._switches, up_to=name)
-        key = ("explain", below, name, self._switches.left_out_of(name))
+        key = ("explain", below, name, self._switches.excluded_from(name))
         return self._remembered(key, lambda: self._limited(name).explain(self._present[below])).copy()
 
     def to_python(self) -> str:
@@ -619,14 +619,14 @@ class Session:
 
     def _stack_of(self, switches: _Switches, *, up_to: str | None = None) -> _Stack:
         names = itertools.takewhile(lambda name: name != up_to, switches.offered)
-        return tuple((name, switches.left_out_of(name)) for name in names if name in switches.on)
+        return tuple((name, switches.excluded_from(name)) for name in names if name in switches.on)
 
-    def _limited(self, name: str, left_out: tuple[_Candidate, ...] | None = None) -> Transformation:
-        """Return a transformation without what it leaves out, which is as now unless it is given."""
-        candidates = self._switches.left_out_of(name) if left_out is None else left_out
+    def _limited(self, name: str, excluded: tuple[_Candidate, ...] | None = None) -> Transformation:
+        """Return a transformation with its exclusions, which are those of now unless they are given."""
+        candidates = self._switches.excluded_from(name) if excluded is None else excluded
         nodes = [node for candidate in candidates for node in candidate]
         # What is a candidate depends on what is on below, so that there may be none of a name now.
-        return self._passes[name].without(*nodes, missing_ok=True) if nodes else self._passes[name]
+        return self._passes[name].exclude(*nodes, missing_ok=True) if nodes else self._passes[name]
 
     def _candidates_of(self, name: str) -> Callable[[str], set[_Candidate]]:
         """Return a function that finds candidates by what they have become, or by what they are."""
@@ -749,8 +749,8 @@ class Session:
                 kept.append(stage)
         return stages
 
-    def _applied_to(self, below: GraphModule, name: str, left_out: tuple[_Candidate, ...]) -> GraphModule:
-        pass_ = self._limited(name, left_out)
+    def _applied_to(self, below: GraphModule, name: str, excluded: tuple[_Candidate, ...]) -> GraphModule:
+        pass_ = self._limited(name, excluded)
         try:
             return changed_copy(below, pass_, writes_tensors=not pass_.copies_on_write)
         except Exception as error:

@@ -196,11 +196,11 @@ class Transformation(ABC):
         """
         raise not_limitable(self, self.name)
 
-    def without(self, *nodes: Node | str, missing_ok: bool = False) -> Self:
-        """Return this transformation without some of its candidates.
+    def exclude(self, *nodes: Node | str, missing_ok: bool = False) -> Self:
+        """Return this transformation with some of its candidates excluded.
 
         It is another transformation, with a signature and marks of its own, and the same name.
-        :meth:`explain` says of the candidates that they are left out on request.
+        :meth:`explain` says of the candidates that they are excluded on request.
 
         Parameters
         ----------
@@ -217,9 +217,9 @@ class Transformation(ABC):
         >>> import torch
         >>> from fxlab import ChangeTrueDivToMulByInverse
         >>> traced = torch.fx.symbolic_trace(lambda x: (x / 2) + (x / 3))
-        >>> change = ChangeTrueDivToMulByInverse().without("truediv")
+        >>> change = ChangeTrueDivToMulByInverse().exclude("truediv")
         >>> change.explain(traced).reason[0]
-        'left out on request'
+        'excluded on request'
         >>> change.get_transformed_nodes(change(traced))
         [truediv_1]
         """

@@ -6,8 +6,8 @@ from dataclasses import dataclass, field, replace
 
 from torch.fx import Node
 
-LEFT_OUT = "left out on request"
-"""Why a candidate is left alone that a limit leaves out."""
+EXCLUDED = "excluded on request"
+"""Why a candidate is left alone that a limit excludes."""
 
 MOST_NAMES = 50
 """Names that an error lists."""
@@ -20,16 +20,16 @@ class Limit:
     A candidate of several nodes is named by any of them.
     """
 
-    left_out: frozenset[str] = frozenset()
+    excluded: frozenset[str] = frozenset()
     """The candidates that are not rewritten."""
     only: frozenset[str] | None = None
-    """The candidates that are rewritten, if they are not left out; ``None`` for all."""
+    """The candidates that are rewritten, if they are not excluded; ``None`` for all."""
     missing_ok: bool = field(default=False, compare=False)
     """Whether a name may be that of no candidate."""
 
-    def without(self, names: frozenset[str], missing_ok: bool) -> "Limit":
-        """Return a limit that leaves out more."""
-        return replace(self, left_out=self.left_out | names, missing_ok=missing_ok)
+    def exclude(self, names: frozenset[str], missing_ok: bool) -> "Limit":
+        """Return a limit that excludes more."""
+        return replace(self, excluded=self.excluded | names, missing_ok=missing_ok)
 
     def to(self, names: frozenset[str], missing_ok: bool) -> "Limit":
         """Return a limit to some of what there was."""
@@ -37,15 +37,15 @@ class Limit:
         return replace(self, only=only, missing_ok=missing_ok)
 
     def why_not(self, names: Iterable[str]) -> str:
-        """Return why a candidate with nodes of these names is left out; empty if it is not."""
-        is_left_out = not self.left_out.isdisjoint(names)
+        """Return why a candidate with nodes of these names is excluded; empty if it is not."""
+        is_excluded = not self.excluded.isdisjoint(names)
         is_chosen = self.only is None or not self.only.isdisjoint(names)
-        return LEFT_OUT if is_left_out or not is_chosen else ""
+        return EXCLUDED if is_excluded or not is_chosen else ""
 
     def check(self, pass_name: str, candidates: Iterable[str]) -> None:
         """Refuse names of nodes that are no candidates."""
         known = dict.fromkeys(candidates)
-        unknown = sorted((self.left_out | (self.only or frozenset())) - known.keys())
+        unknown = sorted((self.excluded | (self.only or frozenset())) - known.keys())
         if unknown:
             raise ValueError(
                 f"{pass_name} has no candidate {', '.join(map(repr, unknown))} in this graph module. "

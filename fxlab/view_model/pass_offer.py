@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from fxlab.session import Session
 
 _NOTEBOOK = "__main__"
-_OWN = "limited_to"
-"""An argument of all rewrite passes, which a session gives."""
 
 
 @dataclass(frozen=True)
@@ -164,7 +162,7 @@ def _signature_of(cls: Callable[[], Transformation]) -> str | None:
 
 
 def _can_be_typed(parameter: inspect.Parameter) -> bool:
-    if parameter.name == _OWN or parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
+    if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
         return False
     if parameter.default is parameter.empty or isinstance(parameter.default, str):
         return True

@@ -10,7 +10,7 @@ import pandas as pd
 from torch import fx
 
 from fxlab.transformations import RewritePass, Transformation
-from fxlab.transformations.candidate_filter import LEFT_OUT
+from fxlab.transformations.candidate_filter import EXCLUDED
 from fxlab.transformations.signature import arguments_of
 from fxlab.view_model.wire import clip
 
@@ -112,7 +112,7 @@ def _pass_state(
         "changed": changed,
         "canBeLimited": isinstance(p, RewritePass),
         "rewrites": len(p.rewrites(session.graph_module)) if isinstance(p, RewritePass) else None,
-        "leftOut": sum(not left_out.isdisjoint(candidate) for candidate in session.left_out(p)),
+        "leftOut": sum(not left_out.isdisjoint(candidate) for candidate in session.excluded(p)),
         "matched": matched,
         "refused": refused,
         "reasons": groups,
@@ -122,8 +122,8 @@ def _pass_state(
 
 def left_out_nodes(session: Session, p: Transformation, frame: pd.DataFrame) -> set[str]:
     """Return the candidates, of those that a pass explains, that the session makes it leave out."""
-    names = {node for candidate in session.left_out(p) for node in candidate}
-    rows = frame[frame["node"].isin(names) & ~frame["matched"].astype(bool) & (frame["reason"] == LEFT_OUT)]
+    names = {node for candidate in session.excluded(p) for node in candidate}
+    rows = frame[frame["node"].isin(names) & ~frame["matched"].astype(bool) & (frame["reason"] == EXCLUDED)]
     return set(rows["node"])
 
 

@@ -24,7 +24,7 @@ def outputs_state(session: Session) -> dict[str, Any]:
         return NO_PASS_IS_ON
     try:
         found = session.known_verdict()
-        shown = output_state(session.outputs(), found)
+        shown = output_state(session.compare_outputs(), found)
         # What bits tell is said by the text already.
         if found is not None and found.status not in (Status.SAME_BITS, Status.NOTHING_COMPARED):
             shown["judgement"] = judgement_state(found)

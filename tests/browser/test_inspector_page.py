@@ -132,7 +132,7 @@ def test_one_rewrite_is_taken_back_and_applied_again_with_the_keyboard(
     expect(lit).to_have_count(3)
 
     card.locator("summary").click()
-    expect(card).to_contain_text("left out on request")
+    expect(card).to_contain_text("excluded on request")
     page.screenshot("inspector-rewrite-left-out", inspector)
     card.get_by_role("button", name="Apply it to blocks_1_key again").click()
     page.settle(inspector)

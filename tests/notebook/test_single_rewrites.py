@@ -78,7 +78,7 @@ def test_the_card_keeps_its_place_and_counts_what_is_left(divisions: Page):
     assert (after["name"], after["on"], after["rewrites"], after["leftOut"]) == (before["name"], True, 2, 1)
     assert (after["matched"], after["refused"], after["changed"]) == (2, 0, 2)
     (reason,) = [reason for reason in after["reasons"] if reason["kind"] == "left out"]
-    assert (reason["reason"], reason["nodes"]) == ("left out on request", ["truediv"])
+    assert (reason["reason"], reason["nodes"]) == ("excluded on request", ["truediv"])
     assert divisions.marked() == {"truediv_1", "truediv_2"}
     assert divisions.inspector.picture["signatures"][0] == after["signature"]
     assert after["arguments"] == []

@@ -115,7 +115,7 @@ def test_a_pass_in_the_middle_is_taken_out_and_those_above_stay(session):
 def test_weights_written_in_place_come_back(session, inputs):
     before = state(session.original)
     session.apply("halve-weights-in-place")
-    assert not session.outputs()["allclose"].all()
+    assert not session.compare_outputs()["allclose"].all()
     assert session.graph_module.conv.weight is not session.original.conv.weight
     assert session.graph_module.key.weight is session.original.key.weight
     assert_same_state(before, state(session.original))
@@ -168,7 +168,7 @@ def test_undo_and_redo_walk_the_history(session):
     assert names == [["merge-linears", "mul-to-add"], ["merge-linears"], []]
     session.redo()
     assert [pass_.name for pass_ in session.applied] == ["merge-linears"]
-    session.reset()
+    session.revert_all()
     assert not session.can_redo
     assert session.graph_module is session.original
     session.undo()
@@ -208,14 +208,14 @@ def test_one_rewrite_of_a_pass_is_taken_back_and_made_again(divisions):
     assert (limited.name, divisions.is_on(CHANGE)) == (CHANGE, True)
     assert [node.name for node in limited.get_transformed_nodes(divisions.graph_module)] == ["truediv_1"]
     assert divisions.transformed_nodes(CHANGE).index.tolist() == ["truediv_1"]
-    assert divisions.left_out(CHANGE) == (("truediv",),)
+    assert divisions.excluded(CHANGE) == (("truediv",),)
     explained = divisions.explain(CHANGE).set_index("node")
     assert explained.matched.to_dict() == {"truediv": False, "truediv_1": True}
-    assert explained.reason["truediv"] == "left out on request"
+    assert explained.reason["truediv"] == "excluded on request"
     assert "x / 3" in divisions.graph_module.code
     divisions.include(CHANGE, "truediv")
     assert state(divisions.graph_module) == whole
-    assert divisions.left_out(CHANGE) == ()
+    assert divisions.excluded(CHANGE) == ()
     assert state(divisions.original) == before
 
 
@@ -228,14 +228,14 @@ def test_what_is_left_out_is_undone_and_redone_and_outlives_switching_off(divisi
     assert divisions.is_on(CHANGE)
     assert divisions.transformed_nodes().empty
     divisions.undo()
-    assert divisions.left_out(CHANGE) == (("truediv_1",),)
-    divisions.reset()
-    assert divisions.left_out(CHANGE) == (("truediv_1",),)
+    assert divisions.excluded(CHANGE) == (("truediv_1",),)
+    divisions.revert_all()
+    assert divisions.excluded(CHANGE) == (("truediv_1",),)
     for _ in range(3):
         divisions.undo()
-    assert divisions.left_out(CHANGE) == ()
+    assert divisions.excluded(CHANGE) == ()
     divisions.redo()
-    assert divisions.left_out(CHANGE) == (("truediv_1",),)
+    assert divisions.excluded(CHANGE) == (("truediv_1",),)
 
 
 def test_a_pass_above_works_on_what_is_left(divisions):
@@ -250,7 +250,7 @@ def test_what_was_changed_together_is_named_by_any_of_it_and_by_what_it_became(s
     session.apply("merge-linears")
     for name in ("query_key_merged", "key"):
         session.exclude("merge-linears", name)
-        assert session.left_out("merge-linears") == (("query", "key"),)
+        assert session.excluded("merge-linears") == (("query", "key"),)
         assert session.transformed_nodes().empty
         session.include("merge-linears", "query")
         assert session.transformed_nodes().index.tolist() == ["query_key_merged"]
@@ -292,7 +292,7 @@ def test_what_cannot_be_left_out_is_said_and_changes_nothing(divisions):
         divisions.exclude(CHANGE, "truediv", "add")
     with pytest.raises(TypeError, match=r"mul-to-add cannot be limited .* a MulToAdd does not tell them"):
         divisions.exclude("mul-to-add", "truediv")
-    with pytest.raises(ValueError, match=r"does not leave out 'truediv'\. It leaves out: none\."):
+    with pytest.raises(ValueError, match=r"does not exclude 'truediv'\. It excludes: none\."):
         divisions.include(CHANGE, "truediv")
     with pytest.raises(TypeError, match="Expected nodes or their names, got int"):
         divisions.exclude(CHANGE, 3)
@@ -309,22 +309,22 @@ def test_a_rewrite_that_others_need_stays(divisions):
     session.exclude(CHANGE, "truediv")
     with pytest.raises(TransformationError, match="needs-multiplication"):
         session.exclude(CHANGE, "truediv_1")
-    assert session.left_out(CHANGE) == (("truediv",),)
+    assert session.excluded(CHANGE) == (("truediv",),)
 
 
 def test_outputs_are_compared_with_the_original(session):
-    assert session.outputs()["max_abs_diff"].eq(0).all()
+    assert session.compare_outputs()["max_abs_diff"].eq(0).all()
     session.apply("fuse-batch-norm2d-in-conv2d")
     session.apply("merge-linears")
     assert session.verdict().agrees
     session.apply("mul-to-add")
-    assert not session.outputs()["allclose"].any()
+    assert not session.compare_outputs()["allclose"].any()
 
 
 def test_tables_handed_out_are_copies(session):
-    table = session.outputs()
+    table = session.compare_outputs()
     table["same_bits"] = False
-    assert session.outputs()["same_bits"].all()
+    assert session.compare_outputs()["same_bits"].all()
 
 
 def test_explain_speaks_of_the_stage_below_the_pass(session):
@@ -436,13 +436,13 @@ def test_changed_nodes_stand_beside_what_they_stand_for(session):
 def test_without_inputs_outputs_cannot_be_compared():
     session = Session(torch.fx.symbolic_trace(Model().eval()))
     with pytest.raises(ValueError, match="has no inputs"):
-        session.outputs()
+        session.compare_outputs()
 
 
 def test_without_weights_outputs_cannot_be_compared(inputs):
     session = Session(torch.fx.symbolic_trace(Model().eval().to("meta")), inputs)
     with pytest.raises(ValueError, match="meta device"):
-        session.outputs()
+        session.compare_outputs()
     with pytest.raises(ValueError, match="There is no verdict: the model is on the meta device"):
         session.verdict()
 
@@ -642,7 +642,7 @@ def test_passes_are_applied_anew_when_the_original_has_changed(change, names):
     assert heard == [session.graph_module]
     assert (session.graph_module(x) - traced(x)).abs().max() < 1e-4
     assert all(session.is_on(name) for name in names)
-    session.reset()
+    session.revert_all()
     assert session.graph_module is traced
 
 
@@ -653,7 +653,7 @@ def test_outputs_and_verdict_are_of_what_the_original_is_now():
     assert session.verdict().agrees
     loaded(traced)
     assert session.verdict().agrees
-    assert (session.outputs()["max_abs_diff"] < 1e-4).all()
+    assert (session.compare_outputs()["max_abs_diff"] < 1e-4).all()
 
 
 def test_running_the_model_in_a_session_is_no_change_of_it():
@@ -662,7 +662,7 @@ def test_running_the_model_in_a_session_is_no_change_of_it():
     session.apply("merge-linears")
     stage, heard = session.graph_module, []
     session.on_change(heard.append)
-    session.outputs()
+    session.compare_outputs()
     session.explain("merge-linears")
     assert session.graph_module is stage
     assert heard == []
@@ -710,7 +710,7 @@ def test_threads_undo_and_redo_one_after_the_other():
     errors = []
 
     def work(seed):
-        choices = [session.undo, session.redo, lambda: session.toggle("merge-linears"), session.reset]
+        choices = [session.undo, session.redo, lambda: session.toggle("merge-linears"), session.revert_all]
         for step in range(40):
             try:
                 choices[(seed * 7 + step * (seed + 1)) % 4]()

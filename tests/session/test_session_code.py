@@ -67,7 +67,7 @@ def made_again(session: Session) -> Session:
         [Scale(factors=(1.0, float(2**70)), operation=operator.add)],
         [from_callable(halve)],
         [Scale((2.0,)), Scale((3.0,)).named("scale-2"), MergeLinears().named("it's mine")],
-        [MergeLinears().without("a", missing_ok=True).named("some")],
+        [MergeLinears().exclude("a", missing_ok=True).named("some")],
         [],
     ],
     ids=["two", "composed", "arguments", "function", "callable", "named", "limited and named", "none"],
@@ -86,7 +86,7 @@ def test_what_is_left_out_is_written_too() -> None:
     session = Session(fx.symbolic_trace(Model()), (torch.ones(2, 4),), passes=passes)
     session.apply("change-true-div-to-mul-by-inverse")
     session.exclude("change-true-div-to-mul-by-inverse", "truediv")
-    assert ".without('truediv'" in session.to_python()
+    assert ".exclude('truediv'" in session.to_python()
     again = made_again(session)
     assert again.graph_module.code == session.graph_module.code == session.original.code
 

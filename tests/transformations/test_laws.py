@@ -32,7 +32,7 @@ from fxlab.transformations import (
     compose,
 )
 from fxlab.transformations.analysis.aliasing_and_writes import written_inputs
-from fxlab.transformations.candidate_filter import LEFT_OUT
+from fxlab.transformations.candidate_filter import EXCLUDED
 from fxlab.values.tensors import bits_of, same_bits
 
 # torch warns of what random modules do; only what fxlab says would be news.
@@ -209,7 +209,7 @@ def test_a_pass_without_some_of_its_candidates_does_what_it_does_to_the_others(r
     before = snapshot(eager.gm)
     pass_, matched = data.draw(passes_that_match(eager.gm))
     left_out = data.draw(st.sets(st.sampled_from(matched), min_size=1))
-    limited = pass_.without(*left_out)
+    limited = pass_.exclude(*left_out)
     assert (limited.name, limited == pass_, limited.signature == pass_.signature) == (
         pass_.name,
         False,
@@ -217,7 +217,7 @@ def test_a_pass_without_some_of_its_candidates_does_what_it_does_to_the_others(r
     )
     explained = limited.explain(eager.gm).set_index("node")
     assert not explained.matched[explained.index.isin(left_out)].any()
-    assert LEFT_OUT in set(explained.reason)
+    assert EXCLUDED in set(explained.reason)
     limited(eager.gm)
     eager.assert_computed_by(eager.gm)
     assert left_out <= {node.name for node in eager.gm.graph.nodes}
@@ -235,7 +235,7 @@ def test_a_pass_in_parts_rewrites_what_it_rewrites_at_once(recipe, data):
     pass_(whole)
     half = data.draw(st.sets(st.sampled_from(sorted(rewritten(pass_, whole)))))
     # A candidate may be one only after others were rewritten: it is missing before, or left to the last.
-    halves = [pass_.only(*half, missing_ok=True), pass_.without(*half, missing_ok=True), pass_]
+    halves = [pass_.only(*half, missing_ok=True), pass_.exclude(*half, missing_ok=True), pass_]
     for limited in halves:
         limited(eager.gm)
         eager.assert_computed_by(eager.gm)

@@ -52,7 +52,7 @@ def test_each_row_counts_the_difference_from_the_stage_below():
             assert row[change] == counts.get(change, 0)
         assert row["nodes"] == len(above.graph.nodes)
     assert table["added"].tolist()[1] > 0
-    last = session.outputs()
+    last = session.compare_outputs()
     assert table["max_abs_diff"].iloc[-1] == last["max_abs_diff"].max()
     assert table["status"].iloc[0] == "same bits"
     assert table["status"].iloc[-1] == session.verdict().status

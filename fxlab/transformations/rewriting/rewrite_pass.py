@@ -52,10 +52,10 @@ class RewritePass(JournaledTransformation, Generic[C]):
     ----------
     limited_to : Limit or None
         Which candidates it rewrites; ``None`` for all that there is no reason against. :meth:`only` and
-        :meth:`without` make limited passes.
+        :meth:`exclude` make limited passes.
     """
 
-    limited_to: Limit | None = field(default=None, kw_only=True)
+    limited_to: Limit | None = field(default=None, init=False)
 
     preserves_computation = True
 
@@ -86,9 +86,9 @@ class RewritePass(JournaledTransformation, Generic[C]):
         """Return this pass limited to some of its candidates, as :meth:`Transformation.only` says."""
         return self._limited((self.limited_to or Limit()).to(node_names(nodes), missing_ok))
 
-    def without(self, *nodes: Node | str, missing_ok: bool = False) -> Self:
-        """Return this pass without some of its candidates, as :meth:`Transformation.without` says."""
-        return self._limited((self.limited_to or Limit()).without(node_names(nodes), missing_ok))
+    def exclude(self, *nodes: Node | str, missing_ok: bool = False) -> Self:
+        """Return this pass with some candidates excluded, as :meth:`Transformation.exclude` says."""
+        return self._limited((self.limited_to or Limit()).exclude(node_names(nodes), missing_ok))
 
     def _limited(self, limit: Limit) -> Self:
         limited = copy.copy(self)
@@ -96,7 +96,7 @@ class RewritePass(JournaledTransformation, Generic[C]):
         return limited
 
     def why_not(self, candidate: C, facts: GraphFacts) -> str:
-        """Return why a candidate is left alone: what :meth:`refuse` says, or that it is left out on request.
+        """Return why a candidate is left alone: what :meth:`refuse` says, or that it is excluded.
 
         What :meth:`match` yields may depend on what is rewritten; it asks here then.
         """

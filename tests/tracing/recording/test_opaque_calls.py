@@ -285,7 +285,7 @@ def test_passes_work_around_what_stays_whole():
     session = fxlab.Session(traced_quietly(model, torch.randn(2, 5, 4)), (torch.randn(2, 7, 4),))
     session.apply("fuse-bias-in-linear")
     assert str(session.verdict()).startswith(("same bits", "within"))
-    session.reset()
+    session.revert_all()
     assert session.graph_module is session.original
 
 

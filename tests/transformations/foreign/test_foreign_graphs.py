@@ -73,13 +73,13 @@ def test_each_pass_is_switched_on_and_off_in_a_session(foreign):
         session.apply(pass_)
     assert len(session.transformed_nodes("negate-twice")) > 0
     assert session.verdict().agrees
-    assert not session.outputs().empty
+    assert not session.compare_outputs().empty
     assert "<svg" in draw(session.graph_module).svg
     assert str(copy.deepcopy(session.graph_module).graph) == str(session.graph_module.graph)
     for pass_ in session.passes:
         session.toggle(pass_)
     session.undo()
-    session.reset()
+    session.revert_all()
     assert session.graph_module is graph_module
     assert graph_module.code == code
 
@@ -137,7 +137,7 @@ def test_weights_are_quantized_by_a_function_and_come_back(cls):
     session.apply("quantize")
     assert len(session.transformed_nodes()) == 2
     assert not torch.equal(session.graph_module(x), expected)
-    assert len(session.outputs()) == 1
+    assert len(session.compare_outputs()) == 1
     session.toggle("quantize")
     assert session.graph_module is graph_module
 

@@ -143,7 +143,7 @@ def test_a_session_switches_it(function):
     session.revert(MergeLinears())
     session.apply(transformation)
     assert_is(session.original, before)
-    session.reset()
+    session.revert_all()
     assert session.graph_module is session.original
     assert_is(session.original, before)
 

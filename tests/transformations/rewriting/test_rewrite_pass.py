@@ -196,23 +196,23 @@ def test_a_pass_is_limited_to_some_of_its_candidates():
     pass_ = AddConstant(10.0)
     for limited, expected in (
         (pass_.only("add", "add_2"), ["add", "add_2"]),
-        (pass_.without("add"), ["add_1", "add_2"]),
-        (pass_.without(node_named(gm, "add")).without("add_1"), ["add_2"]),
-        (pass_.without("add").only("add", "add_1"), ["add_1"]),
+        (pass_.exclude("add"), ["add_1", "add_2"]),
+        (pass_.exclude(node_named(gm, "add")).exclude("add_1"), ["add_2"]),
+        (pass_.exclude("add").only("add", "add_1"), ["add_1"]),
         (pass_.only("add", "add_1").only("add_1", "add_2"), ["add_1"]),
         (pass_.only(), []),
-        (pass_.without(), ["add", "add_1", "add_2"]),
-        (pass_.without("add", "no_such_node", missing_ok=True), ["add_1", "add_2"]),
+        (pass_.exclude(), ["add", "add_1", "add_2"]),
+        (pass_.exclude("add", "no_such_node", missing_ok=True), ["add_1", "add_2"]),
     ):
         explained = limited.explain(gm)
         assert explained.node[explained.matched].tolist() == expected
-        assert set(explained.reason[~explained.matched]) <= {"left out on request"}
+        assert set(explained.reason[~explained.matched]) <= {"excluded on request"}
         assert names(limited.get_transformed_nodes(limited(gm))) == expected
         assert_is(limited(gm, reverse=True), before)
 
 
 def test_what_is_refused_is_refused_for_its_own_reason():
-    frame = AddConstant(refused=("add_1",)).without("add_1").explain(traced(Sums()))
+    frame = AddConstant(refused=("add_1",)).exclude("add_1").explain(traced(Sums()))
     assert frame.reason[1] == "its name is on the list"
 
 
@@ -221,11 +221,11 @@ def test_candidates_of_several_nodes_are_named_by_any_of_them():
     gm = traced(Attention())
     assert merge.candidates(gm) == [("query", "key", "value")]
     for name in ("query", "key", "value"):
-        assert not merge.without(name).explain(gm).matched.any()
+        assert not merge.exclude(name).explain(gm).matched.any()
         assert merge.only(name).explain(gm).matched.all()
 
 
-@pytest.mark.parametrize("limit", [AddConstant.only, AddConstant.without])
+@pytest.mark.parametrize("limit", [AddConstant.only, AddConstant.exclude])
 def test_unknown_candidates_are_named_with_those_there_are_and_nothing_is_changed(limit):
     gm = traced(Sums())
     before = snapshot(gm)
@@ -237,16 +237,16 @@ def test_unknown_candidates_are_named_with_those_there_are_and_nothing_is_change
 
 def test_a_limited_pass_is_another_one_with_a_signature_that_tells_what_it_leaves_out():
     pass_ = AddConstant(2.0)
-    limited = pass_.without("a", "b")
+    limited = pass_.exclude("a", "b")
     assert (limited.name, limited.description) == (pass_.name, pass_.description)
     assert isinstance(limited, AddConstant)
     assert limited != pass_
-    assert limited == pass_.without("b").without("a") != pass_.without("a")
-    others = [pass_, pass_.without("a"), pass_.only("a", "b"), AddConstant().without("a", "b")]
+    assert limited == pass_.exclude("b").exclude("a") != pass_.exclude("a")
+    others = [pass_, pass_.exclude("a"), pass_.only("a", "b"), AddConstant().exclude("a", "b")]
     assert len({other.signature for other in [limited, *others]}) == 5
-    assert limited.signature == pass_.without("b", missing_ok=True).without("a").signature
+    assert limited.signature == pass_.exclude("b", missing_ok=True).exclude("a").signature
     assert copy.deepcopy(limited).signature == pickle.loads(pickle.dumps(limited)).signature
-    assert pass_.without() == pass_
+    assert pass_.exclude() == pass_
 
 
 def test_a_pass_and_a_limited_one_are_reversed_each_by_itself():
@@ -265,7 +265,7 @@ def test_a_pass_and_a_limited_one_are_reversed_each_by_itself():
 
 def test_limited_passes_are_composed_as_others():
     gm = traced(Attention())
-    composition = compose(MergeLinears().without("query"), ChangeTrueDivToMulByInverse().only("truediv"))
+    composition = compose(MergeLinears().exclude("query"), ChangeTrueDivToMulByInverse().only("truediv"))
     composition(gm)
     assert names(composition.get_transformed_nodes(gm)) == ["truediv"]
 
@@ -299,7 +299,7 @@ def test_what_only_a_left_out_dead_node_reads_stays():
 
     gm = traced(Unused())
     before = snapshot(gm)
-    remove = RemoveDeadCode().without("sum_1")
+    remove = RemoveDeadCode().exclude("sum_1")
     assert names(remove(gm).graph.nodes) == ["x", "relu", "sum_1", "cos", "output"]
     assert_is(remove(gm, reverse=True), before)
 

@@ -150,7 +150,7 @@ def test_a_node_that_is_gone_is_found_beside() -> None:
 
 
 def test_one_pane_is_left_when_the_stages_are_gone(panes: Panes) -> None:
-    panes.stages.session.reset()
+    panes.stages.session.revert_all()
     panes.stages.reset()
     panes.show()
     assert panes.before is None

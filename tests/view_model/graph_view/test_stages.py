@@ -137,7 +137,7 @@ def test_two_stages_stay_side_by_side_while_there_are_two(session: Session) -> N
     stages.reset()
     assert (stages.number, stages.compared, stages.beside) == (1, "below", True)
     assert (stages.before, stages.graph) == session.stages
-    session.reset()
+    session.revert_all()
     stages.reset()
     assert (stages.number, stages.compared, stages.beside) == (0, "", False)
 
