@@ -53,7 +53,7 @@ def _save(graph_module: GraphModule, path: str) -> None:
 def _node_table(graph_module: GraphModule) -> pd.DataFrame:
     import pandas as pd
 
-    from fxlab.validation.node_columns import module_path, shape_and_dtype, target_text
+    from fxlab.node_info import module_path, shape_and_dtype, target_text
 
     rows = [
         (

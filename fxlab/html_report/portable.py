@@ -16,18 +16,17 @@ from torch import fx
 from fxlab.drawing import LayoutError, View, build_hierarchy, view
 from fxlab.drawing.hierarchy.hierarchy import Group, Hierarchy, Leaf
 from fxlab.drawing.rendering import box, palette, svg
-from fxlab.drawing.rendering.describe import result_text
 from fxlab.drawing.rendering.dot import outline
 from fxlab.drawing.rendering.layout import lay_out
 from fxlab.drawing.rendering.typography import FONT, has_known_width, shorten, text_width
+from fxlab.node_info import class_names, frames_of, result_text
 from fxlab.validation.cost.traced_flops import TracedFlops
 from fxlab.view_model.details import group_details, model_details, node_description, source_frame
 from fxlab.view_model.graph_view.counterparts import Counterparts
 from fxlab.view_model.graph_view.overlay_state import PAINTS, described
 from fxlab.view_model.graph_view.scene import REVEAL_BUDGET
 from fxlab.view_model.graph_view.stages import Stages
-from fxlab.view_model.node_facts import class_names_of, frames_of
-from fxlab.view_model.wire import to_json
+from fxlab.view_model.wire import LONGEST_CLASSES, clip, to_json
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -274,7 +273,7 @@ class PortableGraphs:
         details["frames"] = [self._frame(frame) for frame in frames_of(node)]
         details["inputs"] = [other.name for other in node.all_input_nodes]
         called = hierarchy.modules.get(str(node.target)) if node.op == "call_module" else None
-        details["classes"] = class_names_of(node, called)
+        details["classes"] = clip(class_names(node, called), LONGEST_CLASSES)
         return self._nodes.number(details)
 
     def _frame(self, frame: dict[str, Any]) -> int:

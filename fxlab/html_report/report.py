@@ -24,10 +24,10 @@ from fxlab.overlays import SOURCES, Overlay, Subject
 from fxlab.session import Session
 from fxlab.view_model.graph_view.scene import marks_of
 from fxlab.view_model.graph_view.stages import Stages
+from fxlab.view_model.measurements import NODES_BY_STAGE, STAGES, summary_of_stages
 from fxlab.view_model.pass_state import describe_error, explain_all, matched_nodes, pass_states, readable_name
 from fxlab.view_model.session_state import changed_nodes_state, judgement_state, model_name, outputs_state
-from fxlab.view_model.stage_tables import nodes_of_stages, summary_of_stages
-from fxlab.view_model.table_state import stages_state, table_state
+from fxlab.view_model.table_state import table_state
 from fxlab.view_model.wire import to_json
 
 if TYPE_CHECKING:
@@ -251,10 +251,13 @@ def _tables(session: Session, explained: dict[str, pd.DataFrame | str], measure:
             more.append(_table("verdict", "Verdict", judgement_state(found)["text"], found.table, "Output"))
     more.append(_candidates(session, explained))
     if session.applied:
-        summary, words = summary_of_stages(session, in_float64=measure)
-        more.append(_table("stages", "Stages", words, None) | {"table": stages_state(summary, "Stage")})
-        nodes, words = nodes_of_stages(session)
-        more.append(_table("nodes-by-stage", "Nodes by stage", words, nodes, "Node", jumps=True))
+        made = (
+            (STAGES, summary_of_stages(session, in_float64=measure)),
+            (NODES_BY_STAGE, NODES_BY_STAGE.make(session)),
+        )
+        for kind, (frame, words) in made:
+            table = _table(kind.name, kind.title, words, None, jumps=not kind.of_stages)
+            more.append(table | {"table": kind.table(frame, ())})
     return {
         "outputs": outputs | {"isFinal": True},
         "nodes": changed_nodes_state(session),

@@ -8,6 +8,6 @@
 """
 
 from fxlab.overlays.overlay import Overlay, Source, Subject, Value, from_table
-from fxlab.overlays.registry import SOURCES, source
+from fxlab.overlays.sources import SOURCES, source
 
 __all__ = ["SOURCES", "Overlay", "Source", "Subject", "Value", "from_table", "source"]

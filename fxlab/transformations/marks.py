@@ -12,7 +12,7 @@ KEY = "transformations"
 
 def marks(node: Node) -> frozenset[str]:
     """Return the signatures that a node is marked with."""
-    return frozenset(node.meta.get(KEY, ()))
+    return frozenset(map(str, node.meta.get(KEY) or ()))
 
 
 def add_mark(node: Node, signature: str) -> None:

@@ -8,9 +8,9 @@ import torch
 from torch.fx import GraphModule
 
 from fxlab.models.running import Inputs, generators_kept
+from fxlab.node_info import module_path, shape_and_dtype, target_text
 from fxlab.validation.arguments import inputs_or_examples, runnable_graph
 from fxlab.validation.lockstep_run import Pair, SideBySide
-from fxlab.validation.node_columns import module_path, shape_and_dtype, target_text
 from fxlab.validation.verdicts.judgement import Judgement, Status, Versions, judged, judged_by_bits
 from fxlab.values.tensors import same_bits, tensors_by_path
 

@@ -1,10 +1,11 @@
 """The tensors that a module holds, and whether two of them are the same memory."""
 
 from collections.abc import Iterator
-from typing import Any
 
 import torch
 from torch.fx import GraphModule
+
+from fxlab.node_info import attribute_at
 
 
 def tensors_of(module: GraphModule) -> Iterator[torch.Tensor]:
@@ -12,17 +13,9 @@ def tensors_of(module: GraphModule) -> Iterator[torch.Tensor]:
     yield from module.parameters()
     yield from module.buffers()
     for node in module.graph.find_nodes(op="get_attr"):
-        value = attribute(module, str(node.target))
+        value = attribute_at(module, str(node.target))
         if isinstance(value, torch.Tensor):
             yield value
-
-
-def attribute(module: torch.nn.Module, path: str) -> Any:
-    """Return what is at a path: a parameter, a buffer, a constant or a module."""
-    value: Any = module
-    for name in path.split("."):
-        value = getattr(value, name)
-    return value
 
 
 def place_of(tensor: torch.Tensor) -> tuple[object, ...]:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from fxlab.units import with_unit
 from fxlab.validation.verdicts.comparison import Verdict
 
 if TYPE_CHECKING:
@@ -133,7 +134,8 @@ def plot_benchmark(table: pd.DataFrame) -> Figure:
         axes.axvline(1, color="0.25", linestyle="--")
         # What else the machine did in a few rounds must not make the bars too small to compare.
         axes.set_xlim(0, max(1.1 * table["ratio_high"].max(), 1.2) if spread.max() < 1 else 2.5 * ratio.max())
-        axes.set_yticks(rows, [_with_time(str(name), seconds) for name, seconds in table["time"].items()])
+        times = [f"{name}  {with_unit(seconds, 's')}" for name, seconds in table["time"].items()]
+        axes.set_yticks(rows, times)
         axes.invert_yaxis()
         axes.set_xlabel("time, relative to the original's")
     return figure
@@ -206,8 +208,3 @@ def _own_rounding(verdict: Verdict) -> float | None:
 def _short(name: str) -> str:
     """Return a name that fits below an axis; nodes of a model are told apart by how they end."""
     return name if len(name) <= LONGEST_NAME else f"…{name[1 - LONGEST_NAME :]}"
-
-
-def _with_time(name: str, seconds: float) -> str:
-    factor, unit = (1e6, "µs") if seconds < 1e-3 else (1e3, "ms") if seconds < 1 else (1, "s")
-    return f"{name}  {seconds * factor:.3g} {unit}"

@@ -10,15 +10,18 @@ import pandas as pd
 from torch import Tensor, fx, nn
 
 from fxlab.drawing import Group, Hierarchy
-from fxlab.validation.cost.traced_flops import TracedFlops
-from fxlab.view_model.node_facts import (
-    class_name_of,
+from fxlab.node_info import (
+    attribute_at,
+    class_name,
     excerpt,
     frames_of,
-    module_path_of,
+    module_path,
     target_text,
     value_rows,
 )
+from fxlab.transformations.marks import marks
+from fxlab.units import with_unit
+from fxlab.validation.cost.traced_flops import TracedFlops
 from fxlab.view_model.wire import clip
 
 MOST_LINKS = 100
@@ -53,12 +56,12 @@ def node_description(
 ) -> dict[str, Any]:
     """Describe a node without its source, which many nodes share; ``flops`` is of the same graph."""
     path = hierarchy.leaves[hierarchy.position_of[node.name]].path
-    module, path_of_call = module_path_of(node), node.target if node.op == "call_module" else None
+    module = module_path(node)
     fields = [
         _field("Op", node.op, code=True),
         _field("Target", target_text(node), code=True),
-        _field("Module", "" if path_of_call == module else module, code=True),
-        _field("Class", class_name_of(node), code=True),
+        _field("Module", "" if node.op == "call_module" and module == node.target else module, code=True),
+        _field("Class", class_name(node), code=True),
         *(_field("Value", kind) for kind in [str(node.type)] if node.type is not None),
         _field("FLOPs", _flop_words(_flops(hierarchy, flops), [node])),
     ]
@@ -75,7 +78,7 @@ def node_description(
         "inputs": _links(node.all_input_nodes),
         "users": _links(node.users),
         "parameters": _parameters(node),
-        "marks": sorted(map(str, node.meta.get("transformations") or ())),
+        "marks": sorted(marks(node)),
         "candidates": _candidates(node.name, explained),
         "rewrites": list(rewrites),
     }
@@ -129,12 +132,12 @@ def model_details(
 ) -> dict[str, Any]:
     """Describe the model as a whole; shown while nothing is selected."""
     nodes = list(gm.graph.nodes)
-    changed = sum(1 for node in nodes if node.meta.get("transformations"))
+    changed = sum(1 for node in nodes if marks(node))
     parameters = {id(p): p for p in gm.parameters()}.values()
     fields = [
         _field("Nodes", f"{len(nodes):,}"),
         _field("Parameters", f"{sum(p.numel() for p in parameters):,}"),
-        _field("Weights", _size(sum(p.numel() * p.element_size() for p in parameters))),
+        _field("Weights", with_unit(sum(p.numel() * p.element_size() for p in parameters), "B")),
         _field("Passes on", ", ".join(applied) or "none"),
         _field("Changed nodes", f"{changed:,}" if changed else ""),
     ]
@@ -237,20 +240,13 @@ def _parameters(node: fx.Node) -> list[dict[str, Any]]:
     if root is None or node.op not in ("call_module", "get_attr"):
         return []
     if node.op == "get_attr":
-        value = _attribute(root, str(node.target))
+        value = attribute_at(root, str(node.target), None)
         return [_parameter(str(node.target), value)] if isinstance(value, Tensor) else []
-    module = _attribute(root, str(node.target))
+    module = attribute_at(root, str(node.target), None)
     if not isinstance(module, nn.Module):
         return []
     found = [*module.named_parameters(), *module.named_buffers()]
     return [_parameter(name, value) for name, value in found[:50]]
-
-
-def _attribute(root: nn.Module, path: str) -> object:
-    value: object = root
-    for part in path.split("."):
-        value = getattr(value, part, None)
-    return value
 
 
 def _parameter(name: str, value: Tensor) -> dict[str, Any]:
@@ -292,10 +288,3 @@ def _contents(nodes: Sequence[fx.Node], modules: Mapping[str, nn.Module]) -> lis
 def _trace_lines(gm: fx.GraphModule) -> list[str]:
     report = gm.meta.get("trace") if isinstance(getattr(gm, "meta", None), dict) else None
     return [] if report is None else [clip(line, 300) for line in str(report).splitlines()[:30]]
-
-
-def _size(count: int) -> str:
-    for limit, unit in ((2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB")):
-        if count >= limit:
-            return f"{count / limit:.1f} {unit}"
-    return f"{count} bytes"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from fxlab.drawing.rendering.describe import counted
+from fxlab.units import counted
 from fxlab.validation import Status
 from fxlab.view_model.graph_view.scene import marks_of
 from fxlab.view_model.pass_state import describe_error, readable_name

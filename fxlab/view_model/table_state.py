@@ -7,7 +7,7 @@ from typing import Any
 
 import pandas as pd
 
-from fxlab.drawing.rendering.describe import counted
+from fxlab.units import counted
 from fxlab.validation import NodeAtStage, Status, Verdict
 from fxlab.view_model.wire import clip, to_json
 

@@ -14,6 +14,8 @@ Json = None | bool | int | float | str | list[Any] | dict[str, Any]
 LARGEST_INTEGER = 2**53 - 1
 """The largest integer that a browser's numbers hold exactly."""
 LONGEST_TEXT = 2_000
+LONGEST_CLASSES = 1_000
+"""Of the names of the classes around a node."""
 
 
 def to_json(value: object) -> Json:

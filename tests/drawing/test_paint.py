@@ -10,7 +10,7 @@ from torch import fx, nn
 
 from fxlab.drawing import View, build_hierarchy, render, to_digraph
 from fxlab.drawing.rendering.layout import lay_out
-from fxlab.drawing.rendering.paint import paint, with_unit
+from fxlab.drawing.rendering.paint import paint
 from fxlab.drawing.rendering.palette import CHANGED, HEAT, KINDS, PLAIN, heat_colours
 from fxlab.overlays import Overlay
 
@@ -117,25 +117,3 @@ def test_dot_has_the_colours_and_the_legend_and_titles_of_groups_stay_on_top(vie
     ys = [float(text.attrib["y"]) for text in cluster.iter(f"{SVG}text")]
     below = [float(text.attrib["y"]) for text in drawn.iter(f"{SVG}text") if text.text == "Tanh"]
     assert max(ys) < min(below)
-
-
-@pytest.mark.parametrize(
-    ("value", "unit", "words"),
-    [
-        (0.0, "s", "0 s"),
-        (1.5, "s", "1.5 s"),
-        (0.0021234, "s", "2.12 ms"),
-        (3.4e-8, "s", "0.034 µs"),
-        (100.0, "B", "100 B"),
-        (1536.0, "B", "1.5 KiB"),
-        (5 * 2.0**30, "B", "5 GiB"),
-        (9999.0, "", "9999"),
-        (12_345_678.0, "", "12.3 M"),
-        (0.000123, "", "1.23e-04"),
-        (0.5, "", "0.5"),
-        (math.inf, "s", "∞"),
-        (math.nan, "", "NaN"),
-    ],
-)
-def test_numbers_are_short_and_have_units(value: float, unit: str, words: str):
-    assert with_unit(value, unit) == words

@@ -11,8 +11,8 @@ from typing import Any, Literal
 import numpy as np
 from torch import fx, nn
 
-from fxlab.drawing.hierarchy.placement import parameters_of
 from fxlab.drawing.hierarchy.wiring import Wiring
+from fxlab.node_info import known_result, parameters_in
 
 LONGEST_LIST = 150
 """Longer lists of children are cut into stretches."""
@@ -117,7 +117,7 @@ def _word(node: fx.Node, modules: dict[str, nn.Module]) -> tuple[Any, ...]:
         target = _target_key(target)
     elif op == "call_module":
         module = modules.get(str(target))
-        shapes = () if module is None else tuple([tuple(p.shape) for p in parameters_of(module)])
+        shapes = () if module is None else tuple([tuple(p.shape) for p in parameters_in(module)])
         target = (str(target).rpartition(".")[2], type(module).__name__, shapes)
     elif op == "get_attr":
         target = str(target).rpartition(".")[2]
@@ -140,7 +140,7 @@ def _target_key(target: Any) -> Any:
 
 def result_signature(node: fx.Node) -> Any:
     """Return something cheap that is equal for results of equal shape and dtype."""
-    value = node.meta.get("val", node.meta.get("tensor_meta"))
+    value = known_result(node)
     shape = getattr(value, "shape", None)
     if shape is None:
         return type(value).__name__

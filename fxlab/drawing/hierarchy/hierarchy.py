@@ -19,8 +19,9 @@ from fxlab.drawing.hierarchy.folding import (
     hoist_single_nodes,
     segment_long_lists,
 )
-from fxlab.drawing.hierarchy.placement import CALLS, Placement, parameters_of
+from fxlab.drawing.hierarchy.placement import CALLS, Placement
 from fxlab.garbage import without_collecting
+from fxlab.node_info import parameters_of
 
 _WITH_PARAMETERS = ("call_module", "get_attr")
 
@@ -245,7 +246,7 @@ class _Freezer:
             children.append(self._leaf(child, draft, attributes))
             for node in (child, *attributes) if attributes else (child,):
                 if node.op in _WITH_PARAMETERS:
-                    sizes |= _parameter_sizes(node, self._modules)
+                    sizes |= {id(p): p.numel() for p in parameters_of(node, self._modules)}
         group = Group(
             path=draft.path,
             label=draft.label,
@@ -275,16 +276,6 @@ class _Freezer:
         self.names += leaf.names
         self.name_starts.append(len(self.names))
         return leaf
-
-
-def _parameter_sizes(node: fx.Node, modules: dict[str, nn.Module]) -> dict[int, int]:
-    """Return elements of each parameter that a node uses, by the parameter's identity: ties count once."""
-    if node.op == "call_module":
-        module = modules.get(str(node.target))
-        return {} if module is None else {id(p): p.numel() for p in parameters_of(module)}
-    path, _, name = str(node.target).rpartition(".")
-    parameter = getattr(modules.get(path), name, None)
-    return {id(parameter): parameter.numel()} if isinstance(parameter, nn.Parameter) else {}
 
 
 def _walk(group: Group) -> Iterator[Group]:

@@ -7,9 +7,10 @@ from typing import Any
 
 from torch import fx, nn
 
+from fxlab.node_info import bare_class_name, modules_by_path, stack_entry
+
 CALLS = ("call_module", "call_function", "call_method")
 _CALL_NUMBER = re.compile(r"@\d+$")
-_EXPORT_ROOT = re.compile(r"^L\['self'\]\.?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +30,7 @@ class Placement:
     """Finds the chain of module calls around every node of a graph, in time linear in the graph."""
 
     def __init__(self, gm: fx.GraphModule) -> None:
-        self.modules: dict[str, nn.Module] = dict(gm.named_modules(remove_duplicate=False))
+        self.modules: dict[str, nn.Module] = modules_by_path(gm)
         self._from_stack: dict[tuple[Any, ...], Chain] = {}
         self._calls: dict[tuple[str, str], ModuleCall | None] = {}
         """Key and path of an entry of a stack -> the call that it stands for."""
@@ -108,8 +109,8 @@ class Placement:
         return chain
 
     def _call(self, key: str, value: Any) -> ModuleCall | None:
-        path, owner = value if isinstance(value, tuple) and len(value) == 2 else (key, "")
-        entry = key, str(path)
+        path, owner = stack_entry(key, value)
+        entry = key, path
         if entry not in self._calls:
             self._calls[entry] = _read_call(*entry, owner)
         return self._calls[entry]
@@ -129,13 +130,6 @@ class Placement:
         return chain
 
 
-def parameters_of(module: nn.Module) -> list[nn.Parameter]:
-    """Return a module's parameters; most modules that are called hold no others, and are read directly."""
-    if module._modules:
-        return list(module.parameters())
-    return [value for value in module._parameters.values() if value is not None]
-
-
 def _class_name(module: nn.Module | None) -> str:
     # torch.fx rebuilds containers as bare modules: their own class is not known.
     return "" if type(module) is nn.Module else type(module).__name__
@@ -143,13 +137,12 @@ def _class_name(module: nn.Module | None) -> str:
 
 def _read_call(key: str, path: str, owner: Any) -> ModuleCall | None:
     """Read an entry of a stack of module calls; the root is none."""
-    path = _EXPORT_ROOT.sub("", path)
     if not path:
         return None
     number = _CALL_NUMBER.search(key)
     if number and not path.endswith(number[0]):
         path += number[0]
-    return ModuleCall(path, owner.__name__ if isinstance(owner, type) else str(owner).rpartition(".")[2])
+    return ModuleCall(path, bare_class_name(owner))
 
 
 def _common(chains: Iterable[Chain]) -> Chain:

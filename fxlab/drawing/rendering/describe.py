@@ -12,14 +12,9 @@ from torch import fx, nn
 
 from fxlab.drawing.hierarchy.folding import NUMBERED, short_name
 from fxlab.drawing.hierarchy.hierarchy import Group, Leaf
-from fxlab.values.nested import class_of
-from fxlab.values.tensors import known_number
+from fxlab.node_info import known_result, result_text, target_text
+from fxlab.units import counted, short_count
 
-DTYPES = {
-    "float32": "f32", "float64": "f64", "float16": "f16", "bfloat16": "bf16", "int64": "i64", "int32": "i32",
-    "int16": "i16", "int8": "i8", "uint8": "u8", "complex64": "c64", "complex128": "c128",
-}  # fmt: skip
-"""What dtypes are called on boxes."""
 _PLUMBING = {"size", "dim", "numel", "stride"}
 _BINARY_SYMBOLS = {"add": "+", "sub": "−", "mul": "×", "truediv": "÷", "div": "÷"}  # noqa: RUF001
 
@@ -74,20 +69,6 @@ def _group_lines(group: Group) -> tuple[str, ...]:
     return tuple(line for line in (group.class_name, count) if line)
 
 
-def counted(count: int, word: str) -> str:
-    """Return how many there are of what a word says."""
-    return f"{count:,} {word}{'' if count == 1 else 's'}"
-
-
-def short_count(count: int) -> str:
-    """Return a number of elements as people say it: ``7.1M``."""
-    for limit, unit in ((10**12, "T"), (10**9, "B"), (10**6, "M"), (10**3, "K")):
-        if count >= limit:
-            value = count / limit
-            return f"{value:.1f}{unit}" if value < 99.95 else f"{value:.0f}{unit}"
-    return str(count)
-
-
 def _operation(leaf: Leaf, modules: Mapping[str, nn.Module]) -> str:
     node = leaf.node
     if node.op == "call_module":
@@ -118,8 +99,9 @@ def _call_text(node: fx.Node) -> str:
     constants = ", ".join(plain[:4])
     if node.op == "call_method":
         return f".{node.target}({constants})"
-    name = function_name(node.target)
-    return f"{name} ({constants})" if constants else name
+    if node.target is operator.getitem and constants:
+        return f"[{constants}]"
+    return f"{target_text(node)} ({constants})" if constants else target_text(node)
 
 
 def _arithmetic(node: fx.Node) -> str:
@@ -131,23 +113,6 @@ def _arithmetic(node: fx.Node) -> str:
     if isinstance(right, int | float):
         return f"{symbol} {_number(right)}"
     return f"{_number(left)} {symbol} …" if isinstance(left, int | float) else ""
-
-
-def function_name(target: Any) -> str:
-    """Return a short name of a function: ``add``, ``F.linear``, ``aten.mm``."""
-    if isinstance(target, str):
-        return target
-    if isinstance(target, torch._ops.OpOverload):
-        return str(target).removesuffix(".default")
-    name = getattr(target, "__name__", None) or type(target).__name__
-    module = getattr(target, "__module__", "") or ""
-    if module == "torch.nn.functional" or getattr(torch.nn.functional, str(name), None) is target:
-        return f"F.{name}"
-    if module in ("_operator", operator.__name__, builtins.__name__) or not module:
-        return str(name)
-    if module.startswith("torch._C") or module == "torch":
-        return f"torch.{name}"
-    return str(name)
 
 
 def _number(value: bool | int | float) -> str:
@@ -202,33 +167,11 @@ _MODULE_WORDS: tuple[tuple[tuple[type[nn.Module], ...], Any], ...] = (
 )
 
 
-def result_text(node: fx.Node) -> str:
-    """Return shape and dtype of a node's result in the run that was traced; empty if unknown."""
-    value = node.meta.get("val")
-    if value is None:
-        value = node.meta.get("tensor_meta")
-    return _value_text(value) if value is not None and node.op != "output" else ""
-
-
-def _value_text(value: Any) -> str:
-    shape = getattr(value, "shape", None)
-    if shape is not None:
-        dtype = str(getattr(value, "dtype", "")).removeprefix("torch.")
-        sizes = "×".join(str(known_number(size)) for size in shape) or "scalar"  # noqa: RUF001
-        return f"{sizes} {DTYPES.get(dtype, dtype)}".rstrip()
-    if isinstance(value, list | tuple):
-        inner = list(dict.fromkeys(_value_text(v) for v in value if v is not None))
-        return f"{len(value)} × ({inner[0]})" if len(inner) == 1 else f"({len(value)} values)"  # noqa: RUF001
-    if isinstance(value, bool | int | float | torch.SymInt | torch.SymFloat | torch.SymBool):
-        return str(known_number(value))
-    return class_of(value).__name__
-
-
 def is_plumbing(node: fx.Node) -> bool:
     """Whether a node only computes sizes: it is drawn light."""
     if node.op not in ("call_function", "call_method"):
         return False
-    value = node.meta.get("val")
+    value = known_result(node)
     if value is not None:
         return isinstance(value, int | float | torch.SymInt | torch.SymFloat | torch.SymBool | torch.Size)
     if node.target is builtins.getattr:

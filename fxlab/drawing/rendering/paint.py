@@ -14,15 +14,12 @@ from fxlab.drawing.rendering.palette import KINDS, PLAIN, Colours, heat_colours
 from fxlab.drawing.rendering.typography import shorten
 from fxlab.drawing.view import View
 from fxlab.overlays import Overlay, Value
+from fxlab.units import with_unit
 
 LONGEST_WORDS = 30
 """Characters of a line of the legend."""
 _SMALLEST_LEVEL = 0.12
 """Where orders of magnitude are coloured, the smallest number can still be told from zero."""
-_SCIENTIFIC_FROM, _SCIENTIFIC_BELOW = 10_000, 0.01
-_SECONDS = ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"))
-_BYTES = ((2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB"))
-_COUNTS = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,29 +119,3 @@ def _kind_words(kinds: list[str]) -> tuple[tuple[Colours, str], ...]:
     if len(kinds) > len(KINDS):
         words[-1] = "others"
     return tuple(zip(KINDS, words, strict=False))
-
-
-def with_unit(value: float, unit: str = "") -> str:
-    """Return a number as people read it, with its unit."""
-    if not math.isfinite(value):
-        return "NaN" if math.isnan(value) else "∞" if value > 0 else "−∞"  # noqa: RUF001
-    if unit == "s":
-        size, name = next(((s, name) for s, name in _SECONDS if value >= s), _SECONDS[-1])
-        return f"{_short(value / size)} {name}" if value else "0 s"
-    if unit == "B":
-        size, name = next(((s, name) for s, name in _BYTES if value >= s), (1, "B"))
-        return f"{_short(value / size) if size > 1 else _plain(value)} {name}"
-    if value.is_integer() and value >= _SCIENTIFIC_FROM:
-        size, name = next((s, name) for s, name in _COUNTS if value >= s)
-        return f"{_short(value / size)} {name}"
-    if value == 0 or _SCIENTIFIC_BELOW <= abs(value) < _SCIENTIFIC_FROM:
-        return _short(value, 4)
-    return f"{value:.2e}"
-
-
-def _short(value: float, digits: int = 3) -> str:
-    return _plain(float(f"{value:.{digits}g}"))
-
-
-def _plain(value: float) -> str:
-    return repr(value).removesuffix(".0")

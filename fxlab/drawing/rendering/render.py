@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from fxlab.drawing.rendering.box import Marks, make_boxes
-from fxlab.drawing.rendering.describe import result_text
 from fxlab.drawing.rendering.dot import check_marks, outline, signatures_of
 from fxlab.drawing.rendering.layout import TIMEOUT, lay_out
 from fxlab.drawing.rendering.paint import paint
 from fxlab.drawing.rendering.picture import EdgeInfo, Picture
 from fxlab.drawing.rendering.svg import write_svg
 from fxlab.drawing.view import View, VisibleEdge
+from fxlab.node_info import result_text
 from fxlab.overlays import Overlay
 
 _FEW = 3

@@ -14,8 +14,9 @@ import torch
 from torch import nn
 from torch.fx import GraphModule, Node
 
+from fxlab.node_info import known_result
 from fxlab.operators import may_alias, operator_of, sets_global_state, written_arguments
-from fxlab.transformations.analysis.node_shape import called_name, known_result
+from fxlab.transformations.analysis.node_shape import called_name
 from fxlab.transformations.journal.module_tree import find_module, split_path
 from fxlab.values.tensors import storage_of
 

@@ -1,10 +1,9 @@
-"""The result of a node as far as it is known without a run: ``meta["val"]`` or ``meta["tensor_meta"]``."""
-
-from typing import Any
+"""Dtypes and numbers as far as they are known without running a graph."""
 
 import torch
 from torch.fx import Graph, Node
 
+from fxlab.node_info import known_result
 from fxlab.operators import is_of_python, returns_number
 
 _NUMBER_TYPES = (bool, int, float, complex)
@@ -12,18 +11,6 @@ _INTEGER_METHODS = frozenset(
     {"long", "int", "short", "char", "byte", "bool", "argmax", "argmin", "argsort", "bincount"}
 )
 _COMPARISONS = frozenset({"eq", "ne", "lt", "le", "gt", "ge", "isnan", "isinf", "isfinite", "logical_not"})
-
-
-def known_result(node: Node) -> Any:
-    """Return what is known of a node's result: a fake tensor, a ``TensorMetadata``, a number, or ``None``."""
-    value = node.meta.get("val")
-    return node.meta.get("tensor_meta") if value is None else value
-
-
-def known_shape(node: Node) -> tuple[Any, ...] | None:
-    """Return the shape of a node's result, where it is known to be a tensor; sizes may be symbolic."""
-    shape = getattr(known_result(node), "shape", None)
-    return None if shape is None else tuple(shape)
 
 
 def with_last_size(value: torch.Tensor, size: int) -> torch.Tensor:

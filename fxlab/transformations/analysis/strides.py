@@ -6,10 +6,11 @@ may no longer share its memory.
 
 from torch.fx import Node
 
+from fxlab.node_info import known_shape
 from fxlab.operators import reads_layout
 from fxlab.transformations.analysis.aliasing_and_writes import may_return_view
 from fxlab.transformations.analysis.graph_analysis import GraphFacts
-from fxlab.transformations.analysis.node_shape import called_name, known_shape
+from fxlab.transformations.analysis.node_shape import called_name
 
 _TAKES_ANY_STRIDES_TEXT = """
     transpose permute getitem __getitem__ unsqueeze squeeze expand expand_as chunk split unbind t

@@ -11,13 +11,14 @@ from torch.fx import Node
 from torch.fx.experimental.symbolic_shapes import statically_known_true
 from torch.nn import functional
 
+from fxlab.node_info import known_shape
 from fxlab.operators import is_of_torch
 from fxlab.transformations.analysis.aliasing_and_writes import may_return_view
 from fxlab.transformations.analysis.autocast import LARGEST, require_no_autocast
 from fxlab.transformations.analysis.dropout import DROPOUT_FUNCTIONS, DROPOUT_MODULES, argument
 from fxlab.transformations.analysis.graph_analysis import GraphFacts
 from fxlab.transformations.analysis.module_safety import why_hooked, why_not_plain
-from fxlab.transformations.analysis.node_shape import called_name, known_dtype, known_shape
+from fxlab.transformations.analysis.node_shape import called_name, known_dtype
 from fxlab.transformations.analysis.value_bounds import largest_magnitude
 from fxlab.transformations.passes.remove_identities import Identity, why_no_identity
 from fxlab.transformations.rewriting.editor import Editor

@@ -7,10 +7,10 @@ from torch import nn
 from torch.fx import Node
 from torch.nn import functional
 
+from fxlab.node_info import known_shape
 from fxlab.transformations.analysis.dropout import DROPOUT_FUNCTIONS, DROPOUT_MODULES, why_drops
 from fxlab.transformations.analysis.graph_analysis import GraphFacts
 from fxlab.transformations.analysis.module_safety import why_hooked, why_not_plain
-from fxlab.transformations.analysis.node_shape import known_shape
 from fxlab.transformations.rewriting.editor import Editor
 from fxlab.transformations.rewriting.node_arguments import only_input
 from fxlab.transformations.rewriting.rewrite_pass import RewritePass

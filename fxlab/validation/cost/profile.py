@@ -19,10 +19,10 @@ from fxlab.models.running import (
     placeholder_values,
     seed_generators,
 )
+from fxlab.node_info import module_path, parameter_counts, target_text
 from fxlab.validation.arguments import inputs_or_examples, runnable_graph
 from fxlab.validation.cost.flops import FlopCount
 from fxlab.validation.cost.peak_memory import PeakMemory
-from fxlab.validation.node_columns import module_path, parameter_counts, target_text
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING, Any
 
 from torch.fx import GraphModule, Node
 
+from fxlab.node_info import module_path, target_text
 from fxlab.transformations import Transformation
 from fxlab.transformations.journal.journal import Journal
 from fxlab.transformations.journal.name_order import merged_order
 from fxlab.transformations.marks import marks
 from fxlab.validation.arguments import checked_graph
 from fxlab.validation.graphs.node_difference import inputs_in_order, what_differs
-from fxlab.validation.node_columns import module_path, target_text
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -7,7 +7,8 @@ from torch.fx import GraphModule, Node
 from torch.fx.node import map_aggregate
 from torch.utils import _pytree as pytree
 
-from fxlab.validation.module_tensors import attribute, place_of
+from fxlab.node_info import attribute_at
+from fxlab.validation.module_tensors import place_of
 from fxlab.values.tensors import same_bits
 
 
@@ -38,7 +39,7 @@ def what_differs(a: Node, b: Node, owner_of_a: GraphModule, owner_of_b: GraphMod
         found.append("arguments")
     if a.op == b.op and a.op in ("call_module", "get_attr"):
         found += _what_differs_in(
-            *(attribute(m, str(n.target)) for m, n in ((owner_of_a, a), (owner_of_b, b)))
+            *(attribute_at(m, str(n.target)) for m, n in ((owner_of_a, a), (owner_of_b, b)))
         )
     return found
 

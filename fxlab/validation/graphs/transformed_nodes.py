@@ -6,9 +6,16 @@ from typing import TYPE_CHECKING, Any, Protocol
 import torch
 from torch.fx import GraphModule, Node
 
+from fxlab.node_info import (
+    module_path,
+    modules_by_path,
+    parameter_count,
+    shape_and_dtype,
+    target_text,
+)
+from fxlab.transformations.marks import marks
 from fxlab.validation.arguments import checked_graph
 from fxlab.validation.graphs.provenance import Provenance
-from fxlab.validation.node_columns import module_path, parameter_count, shape_and_dtype, target_text
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -72,7 +79,7 @@ def transformed_nodes(
     checked_graph(graph_module, "graph_module")
     nodes: Iterable[Node]
     if transformation is None:
-        nodes = [node for node in graph_module.graph.nodes if node.meta.get("transformations")]
+        nodes = [node for node in graph_module.graph.nodes if marks(node)]
     elif hasattr(transformation, "get_transformed_nodes"):
         nodes = transformation.get_transformed_nodes(graph_module)
     else:
@@ -87,8 +94,8 @@ def transformed_nodes(
 def _table(nodes: Mapping[str, Node], graph_module: GraphModule) -> "pd.DataFrame":
     import pandas as pd
 
-    modules = dict(graph_module.named_modules())
-    rows = {name: _row(node, graph_module, modules) for name, node in nodes.items()}
+    modules = modules_by_path(graph_module)
+    rows = {name: _row(node, modules) for name, node in nodes.items()}
     return pd.DataFrame.from_dict(rows, orient="index", columns=list(COLUMNS)).rename_axis("node")
 
 
@@ -106,7 +113,7 @@ def _side_by_side(
     return result
 
 
-def _row(node: Node, graph_module: GraphModule, modules: dict[str, torch.nn.Module]) -> list[Any]:
+def _row(node: Node, modules: Mapping[str, torch.nn.Module]) -> list[Any]:
     shape, dtype = shape_and_dtype(node)
     return [
         node.op,
@@ -114,7 +121,7 @@ def _row(node: Node, graph_module: GraphModule, modules: dict[str, torch.nn.Modu
         module_path(node),
         shape,
         dtype,
-        parameter_count(node, graph_module, modules),
+        parameter_count(node, modules),
         [argument.name for argument in node.all_input_nodes],
         [user.name for user in node.users],
     ]

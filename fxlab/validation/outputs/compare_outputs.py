@@ -8,8 +8,8 @@ import torch
 
 from fxlab.checks import number
 from fxlab.models.running import Inputs, checked_module
+from fxlab.node_info import dtype_name
 from fxlab.validation.arguments import inputs_or_examples
-from fxlab.validation.node_columns import dtype_name
 from fxlab.validation.outputs.computed_tensors import is_written, observed
 from fxlab.validation.outputs.ulp import max_ulp_distance
 from fxlab.values.tensors import same_bits

@@ -8,6 +8,7 @@ import torch
 from torch.fx import GraphModule, Node
 
 from fxlab.models.running import Inputs, call_arguments
+from fxlab.node_info import modules_by_path
 from fxlab.validation.arguments import inputs_or_examples
 from fxlab.values.nested import map_tensors, parted, put_together, tensors_inside
 
@@ -126,7 +127,7 @@ def vocabulary_of(model: torch.nn.Module) -> int | None:
     """
     if not isinstance(model, GraphModule):
         return None
-    modules = dict(model.named_modules())
+    modules = modules_by_path(model)
     sizes = [
         module.num_embeddings
         for node in model.graph.find_nodes(op="call_module")

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import torch
 
-from fxlab.validation.node_columns import dtype_name
+from fxlab.node_info import dtype_name
 from fxlab.values.tensors import same_bits
 
 ROUNDINGS = 3.0

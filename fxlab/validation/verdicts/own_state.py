@@ -8,8 +8,8 @@ from torch.fx import GraphModule
 
 from fxlab.models.graph_module import share_tensors_copy
 from fxlab.models.model_state import memory_of
+from fxlab.node_info import attribute_at
 from fxlab.transformations.analysis.aliasing_and_writes import Writes, keeps_state
-from fxlab.validation.module_tensors import attribute
 
 
 def with_own_state(module: GraphModule) -> GraphModule:
@@ -36,7 +36,7 @@ def _written_attributes(module: GraphModule) -> Iterator[torch.Tensor]:
     nodes = module.graph.find_nodes(op="get_attr")
     writes = Writes(module) if nodes else None
     for node in nodes:
-        value = attribute(module, str(node.target))
+        value = attribute_at(module, str(node.target))
         if isinstance(value, torch.Tensor) and writes is not None and writes.is_written(node):
             yield value
 

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 from torch import fx
 
 from fxlab.drawing.hierarchy.changes import CHANGES, merged_graph
-from fxlab.drawing.rendering.describe import counted
 from fxlab.transformations import RewritePass
+from fxlab.units import counted
 from fxlab.view_model.pass_state import readable_name
 
 if TYPE_CHECKING:

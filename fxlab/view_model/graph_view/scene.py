@@ -9,6 +9,7 @@ from torch import fx
 
 from fxlab.drawing import Hierarchy, Picture, View, build_hierarchy, render, to_digraph
 from fxlab.overlays import Overlay
+from fxlab.transformations.marks import marks
 from fxlab.view_model.search.node_index import NodeSearch
 
 Marks = dict[str, tuple[str, ...]]
@@ -158,5 +159,5 @@ class Scene:
 
 def marks_of(graph_module: fx.GraphModule) -> Marks:
     """Node name -> signatures of the passes that changed the node."""
-    marked = {node.name: node.meta.get("transformations") for node in graph_module.graph.nodes}
-    return {name: tuple(sorted(map(str, marks))) for name, marks in marked.items() if marks}
+    marked = {node.name: marks(node) for node in graph_module.graph.nodes}
+    return {name: tuple(sorted(signatures)) for name, signatures in marked.items() if signatures}

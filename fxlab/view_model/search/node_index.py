@@ -15,19 +15,24 @@ from typing import TYPE_CHECKING, Any
 from torch import fx, nn
 
 from fxlab.drawing import Hierarchy
-from fxlab.drawing.rendering.describe import DTYPES, result_text
-from fxlab.view_model.node_facts import (
-    class_name_of,
-    class_names_of,
+from fxlab.node_info import (
+    DTYPES,
+    class_name,
+    class_names,
+    dtype_name,
     frames_of,
-    module_path_of,
+    module_path,
+    modules_by_path,
+    result_text,
     target_text,
     value_rows,
+    with_short_names,
 )
+from fxlab.transformations.marks import marks
 from fxlab.view_model.pass_state import readable_name
 from fxlab.view_model.search.query import OF_GROUPS, QueryError, Term, parse_query, quoted
 from fxlab.view_model.search.reachability import reachable
-from fxlab.view_model.wire import clip
+from fxlab.view_model.wire import LONGEST_CLASSES, clip
 
 if TYPE_CHECKING:
     from fxlab.transformations import Transformation
@@ -155,13 +160,14 @@ class NodeSearch:
         facts, value = self._facts, term.value.lower()
         match term.field:
             case "":
-                return lambda i: value in facts[i].text or value in facts[i].made_at
+                short = with_short_names(value).lower()
+                return lambda i: any(v in facts[i].text for v in (value, short)) or value in facts[i].made_at
             case "name":
                 return _on(part(value), lambda i: facts[i].name)
             case "op":
                 return _on(part(value), lambda i: facts[i].op)
             case "target":
-                return _on(part(value), lambda i: facts[i].target)
+                return _on(part(with_short_names(value).lower()), lambda i: facts[i].target)
             case "module":
                 return _on(part(value), lambda i: facts[i].module)
             case "class" if "." in value:
@@ -216,7 +222,7 @@ class NodeSearch:
 
     @cached_property
     def _facts(self) -> list[_Facts]:
-        modules = dict(self.graph_module.named_modules(remove_duplicate=False))
+        modules = modules_by_path(self.graph_module)
         short, places = self._source.short, self._source.places
         return [
             _facts_of(node, modules, short[made_at[0]] if made_at else "")
@@ -225,7 +231,7 @@ class NodeSearch:
 
     @cached_property
     def _marks(self) -> list[frozenset[str]]:
-        return [frozenset(map(str, node.meta.get("transformations") or ())) for node in self._nodes]
+        return [marks(node) for node in self._nodes]
 
     @cached_property
     def _position_of(self) -> dict[str, int]:
@@ -363,7 +369,7 @@ def _group_result(group: Any) -> dict[str, Any]:
 
 def _node_result(node: fx.Node) -> dict[str, Any]:
     target, result = clip(target_text(node), 200), clip(result_text(node), 200)
-    path = module_path_of(node)
+    path = module_path(node)
     where = path if path != target else ""
     shown = " · ".join(filter(None, (target if target != node.name else node.op, result, where)))
     return {"kind": "node", "name": node.name, "text": clip(shown, 300)}
@@ -371,12 +377,12 @@ def _node_result(node: fx.Node) -> dict[str, Any]:
 
 def _facts_of(node: fx.Node, modules: Mapping[str, nn.Module], made_at: str) -> _Facts:
     called = str(node.target) if node.op == "call_module" else ""
-    target, owner = clip(target_text(node), 1_000), clip(class_name_of(node), 1_000)
-    module = clip(module_path_of(node) or called, 1_000)
-    rows = [(clip(shape, 200), dtype.removeprefix("torch.")) for shape, dtype in value_rows(node)]
+    target, owner = clip(target_text(node), 1_000), clip(class_name(node), 1_000)
+    module = clip(module_path(node), 1_000)
+    rows = [(clip(shape, 200), dtype_name(dtype)) for shape, dtype in value_rows(node)]
     shapes = [_sizes(shape) for shape, _ in rows if shape.startswith("(")]
     dtypes = [name for _, dtype in rows for name in (dtype.lower(), DTYPES.get(dtype)) if name]
-    changed = "changed" if node.meta.get("transformations") else ""
+    changed = "changed" if marks(node) else ""
     values = (shape for shape, _ in rows)
     words = (node.name, node.op, target, module, owner, *values, *shapes, *dtypes, changed)
     return _Facts(
@@ -385,7 +391,7 @@ def _facts_of(node: fx.Node, modules: Mapping[str, nn.Module], made_at: str) -> 
         target=target.lower(),
         module=module.lower(),
         owner=owner.lower(),
-        classes=class_names_of(node, modules.get(called)).lower(),
+        classes=clip(class_names(node, modules.get(called)), LONGEST_CLASSES).lower(),
         shapes=tuple(shapes),
         dtypes=tuple(dtypes),
         text="\n".join(words).lower(),

@@ -8,9 +8,9 @@ from torch import nn
 
 import fxlab
 from fxlab import profile
+from fxlab.node_info import parameter_counts
 from fxlab.overlays import Subject, source
 from fxlab.validation.cost.flops import FlopCount
-from fxlab.validation.node_columns import parameter_counts
 
 
 def count(function):

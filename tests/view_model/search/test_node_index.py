@@ -72,9 +72,9 @@ def session(traced: fx.GraphModule) -> Session:
         ("dtype:int", ["tokens"]),
         ("dtype:I64", ["tokens"]),
         ("dtype:torch.int64", ["tokens"]),
-        (f"source:test_node_search.py:{LINE} target:relu module:heads.0", ["relu"]),
+        (f"source:test_node_index.py:{LINE} target:relu module:heads.0", ["relu"]),
         ('source:"the product" op:call_module module:heads.7', ["heads_7_query", "heads_7_key"]),
-        (f"test_node_search.py:{LINE} relu_9", ["relu_9"]),
+        (f"test_node_index.py:{LINE} relu_9", ["relu_9"]),
         ("Head.forward mul_4", ["mul_4"]),
         ("inputs:relu", ["tokens", "embed", "heads_0_query"]),
         ("users:stack", ["sum_1", "output"]),
@@ -87,6 +87,14 @@ def session(traced: fx.GraphModule) -> Session:
 )
 def test_all_terms_must_hold(traced: fx.GraphModule, query: str, expected: list[str]) -> None:
     assert find_nodes(traced, query) == expected
+
+
+@pytest.mark.parametrize(
+    "name", ["F.gelu", "torch.nn.functional.gelu", "functional.gelu", "torch._C._nn.gelu"]
+)
+def test_a_function_is_found_by_any_of_its_names(name: str) -> None:
+    graph_module = fx.symbolic_trace(lambda x: nn.functional.gelu(x) + 1)
+    assert find_nodes(graph_module, f"target:{name}") == find_nodes(graph_module, name) == ["gelu"]
 
 
 @pytest.mark.parametrize("query", ["by:merge-linears", "by:MERGE", "by:MergeLinears", 'by:"merge linears"'])

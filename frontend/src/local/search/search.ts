@@ -139,14 +139,15 @@ export class Search {
     const on = (test: Test, text: (facts: Facts) => string) => (i: number) => test(text(facts[i]!));
     switch (term.field) {
       case "":
-        return (i) => facts[i]!.text.includes(value) || facts[i]!.madeAt.includes(value);
+        return (i) => [value, withShortNames(value)].some((text) => facts[i]!.text.includes(text)) || facts[i]!.madeAt.includes(value);
       case "name":
       case "op":
-      case "target":
       case "module": {
         const { field } = term;
         return on(part(value), (node) => node[field]);
       }
+      case "target":
+        return on(part(withShortNames(value)), ({ target }) => target);
       case "class":
         return on(part(value), value.includes(".") ? ({ owner }) => owner : ({ classes }) => classes);
       case "shape": {
@@ -265,6 +266,11 @@ export class Search {
       inputs: details.inputs.flatMap((input) => this.positions.get(input) ?? []),
     };
   }
+}
+
+/** Returns a value in small letters with other spellings of `torch.nn.functional.` as targets are written. */
+function withShortNames(value: string): string {
+  return value.replace(/\b(?:(?:torch\.)?nn\.)?functional\.|\btorch\._c\._nn\./g, "f.");
 }
 
 /** Returns whether a value is part of a text; numbers must be whole, so that `layer.1` is not `layer.10`. */

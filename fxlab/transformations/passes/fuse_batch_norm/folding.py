@@ -11,9 +11,9 @@ from torch import nn
 from torch.fx import Node
 from torch.nn.modules.batchnorm import _BatchNorm
 
+from fxlab.node_info import known_shape
 from fxlab.transformations.analysis.graph_analysis import GraphFacts
 from fxlab.transformations.analysis.module_safety import why_mixed, why_not_replaceable
-from fxlab.transformations.analysis.node_shape import known_shape
 from fxlab.transformations.journal.module_fingerprint import carry_tensor
 from fxlab.transformations.passes.fuse_batch_norm.batch_norm import (
     ScaleAndShift,

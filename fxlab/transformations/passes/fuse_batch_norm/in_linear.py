@@ -5,7 +5,7 @@ from typing import ClassVar
 
 from torch import nn
 
-from fxlab.transformations.analysis.node_shape import known_shape
+from fxlab.node_info import known_shape
 from fxlab.transformations.passes.fuse_batch_norm.folding import FuseBatchNorm, LayerAndNorm
 
 

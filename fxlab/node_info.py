@@ -1,0 +1,297 @@
+"""Facts about a node, as every screen, table and search gives them: its target in words, result, module."""
+
+from __future__ import annotations
+
+import builtins
+import linecache
+import math
+import operator
+import re
+from collections.abc import Iterator, Mapping
+from functools import lru_cache
+from types import ModuleType
+from typing import Any
+
+import torch
+from torch import fx, nn
+from torch._ops import HigherOrderOperator, OpOverload, OpOverloadPacket
+
+from fxlab.values.nested import ObjectParts, class_of, tensors_inside
+from fxlab.values.tensors import known_number
+
+DTYPES = {
+    "float32": "f32", "float64": "f64", "float16": "f16", "bfloat16": "bf16", "int64": "i64", "int32": "i32",
+    "int16": "i16", "int8": "i8", "uint8": "u8", "complex64": "c64", "complex128": "c128",
+}  # fmt: skip
+"""Short names of dtypes, where room is scarce."""
+MOST_VALUES = 50
+MOST_FRAMES = 40
+CONTEXT_LINES = 3
+
+_NAMESPACES = {
+    "F": torch.nn.functional, "torch": torch, "torch.linalg": torch.linalg, "torch.special": torch.special,
+    "torch.fft": torch.fft, "operator": operator, "math": math, "": builtins,
+}  # fmt: skip
+"""Where people import functions from, the usual place first, and how code writes it."""
+_WRITTEN = {
+    "torch.nn.functional": "F", "torch._tensor": "torch", "_operator": "operator", "builtins": "",
+    "__main__": "",
+}  # fmt: skip
+"""Modules that code does not write as a function's ``__module__`` does."""
+_PRIVATE = {"torch._C._nn": "F", "torch._C._VariableFunctions": "torch"}
+"""Modules of functions that have a public one of the same name beside them."""
+_OF_TORCH = "_VariableFunctionsClass."
+"""What the qualified names of functions such as ``torch.cat`` begin with."""
+_FULL_NAMES = re.compile(r"\b(?:(?:torch\.)?nn\.)?functional\.|\btorch\._c\._nn\.", re.IGNORECASE)
+_EXPORTED_ROOT = re.compile(r"^L\['self'\]\.?")
+_FRAME = re.compile(r'^\s*File "(?P<file>[^"\n]+)", line (?P<line>\d+), in (?P<function>[^\n]*)$', re.M)
+_MISSING = object()
+
+
+def target_text(node: fx.Node) -> str:
+    """Return a node's target: a path, the name of a method, or a function as :func:`function_text` does.
+
+    Examples
+    --------
+    >>> graph = fx.symbolic_trace(lambda x: torch._C._nn.gelu(x) + 1).graph
+    >>> [target_text(node) for node in graph.nodes]
+    ['x', 'F.gelu', 'operator.add', 'output']
+    """
+    return node.target if isinstance(node.target, str) else function_text(node.target)
+
+
+def function_text(function: Any) -> str:
+    """Return a function's name as code that imports it in the usual way writes it.
+
+    However torch reaches a function, it has one name: ``torch._C._nn.gelu`` is ``F.gelu``. An object that is
+    called has its own name, or that of its class.
+    """
+    if isinstance(function, OpOverload | OpOverloadPacket):
+        return str(function).removesuffix(".default")
+    if isinstance(function, HigherOrderOperator):
+        return f"{function.namespace}.{function.__name__}"
+    if id(function) in _public_names():
+        return _public_names()[id(function)][1]
+    name = str(getattr(function, "__qualname__", "")).removeprefix(_OF_TORCH)
+    if not name:
+        return str(getattr(function, "__name__", "") or type(function).__qualname__)
+    owner = getattr(function, "__objclass__", None)
+    if isinstance(owner, type) and issubclass(torch.Tensor, owner):
+        return f"torch.Tensor.{function.__name__}"
+    module = str(getattr(function, "__module__", "") or "")
+    written = _PRIVATE.get(module, "")
+    if not written or not hasattr(_NAMESPACES[written], name):
+        written = _WRITTEN.get(module, module)
+    return f"{written}.{name}" if written else name
+
+
+def with_short_names(text: str) -> str:
+    """Return a text with other spellings of ``torch.nn.functional.`` as :func:`function_text` writes it."""
+    return _FULL_NAMES.sub("F.", text)
+
+
+@lru_cache(1)
+def _public_names() -> dict[int, tuple[Any, str]]:
+    """Return the functions of public modules by their identity, each with its text."""
+    names: dict[int, tuple[Any, str]] = {}
+    for written, module in _NAMESPACES.items():
+        functions = [(name, value) for name, value in vars(module).items() if _is_public(name, value, module)]
+        # Of two names in one module, the one that the function itself has.
+        for name, value in sorted(functions, key=lambda pair: getattr(pair[1], "__name__", "") != pair[0]):
+            names.setdefault(id(value), (value, f"{written}.{name}" if written else name))
+    return names
+
+
+def _is_public(name: str, value: Any, module: ModuleType) -> bool:
+    if name.startswith("_") or not callable(value) or isinstance(value, type):
+        return False
+    origin = getattr(value, "__module__", None) or module.__name__
+    packages = [str(of).lstrip("_").partition(".")[0] for of in (origin, module.__name__)]
+    return packages[0] == packages[1]
+
+
+def known_result(node: fx.Node) -> Any:
+    """Return the traced result of a node: a fake tensor, a ``TensorMetadata``, a number, or ``None``."""
+    value = node.meta.get("val")
+    return node.meta.get("tensor_meta") if value is None else value
+
+
+def known_shape(node: fx.Node) -> tuple[Any, ...] | None:
+    """Return the shape of a node's result, where it is known to be a tensor; sizes may be symbolic."""
+    shape = getattr(known_result(node), "shape", None)
+    return None if shape is None else tuple(shape)
+
+
+def shape_and_dtype(node: fx.Node) -> tuple[tuple[Any, ...] | None, str | None]:
+    """Return the shape of a node's result, in the run that was traced, and the name of its dtype."""
+    value = known_result(node)
+    if not hasattr(value, "shape") or not hasattr(value, "dtype"):
+        return None, None
+    return tuple(map(known_number, value.shape)), dtype_name(value.dtype)
+
+
+def dtype_name(dtype: Any) -> str:
+    """Return a dtype's name without ``torch.``."""
+    return str(dtype).removeprefix("torch.")
+
+
+def value_rows(node: fx.Node) -> list[tuple[str, str]]:
+    """Return shape and dtype of each tensor in a node's result, or the value and type of a number."""
+    return _value_rows(known_result(node))
+
+
+def result_text(node: fx.Node) -> str:
+    """Return a node's result in few characters, such as ``2×12 f32``; empty if it is not known."""  # noqa: RUF002
+    value = known_result(node)
+    return "" if value is None or node.op == "output" else _value_text(value)
+
+
+def module_path(node: fx.Node) -> str:
+    """Return the path of the module that a node belongs to; empty if that is not known."""
+    stack = _module_stack(node)
+    if stack:
+        return stack[-1][0]
+    return str(node.target) if node.op == "call_module" else ""
+
+
+def class_name(node: fx.Node) -> str:
+    """Return the qualified class of the module in whose forward a node was recorded; empty if unknown."""
+    owner: Any = next((owner for _, owner in reversed(_module_stack(node))), "")
+    return f"{owner.__module__}.{owner.__qualname__}" if isinstance(owner, type) else str(owner)
+
+
+def class_names(node: fx.Node, called: nn.Module | None = None) -> str:
+    """Return the bare names of the classes around a node, and of that of the module that it calls."""
+    owners = [owner for _, owner in _module_stack(node)] + ([] if called is None else [type(called)])
+    return " ".join(dict.fromkeys(map(bare_class_name, owners)))
+
+
+def bare_class_name(owner: Any) -> str:
+    """Return a class's name without its module; the class may be given by its qualified name."""
+    return (owner.__qualname__ if isinstance(owner, type) else str(owner)).rpartition(".")[2]
+
+
+def stack_entry(key: str, value: Any) -> tuple[str, Any]:
+    """Return the path and the class of an entry of ``nn_module_stack``; the root has an empty path."""
+    path, owner = value if isinstance(value, tuple) and len(value) == 2 else (key, "")
+    return _EXPORTED_ROOT.sub("", str(path)), owner
+
+
+def attribute_at(module: nn.Module, path: str, default: Any = _MISSING) -> Any:
+    """Return a parameter, buffer, constant or module by its path.
+
+    Raises
+    ------
+    AttributeError
+        If there is none, and no default is given.
+    """
+    value: Any = module
+    for name in path.split("."):
+        value = getattr(value, name) if default is _MISSING else getattr(value, name, default)
+    return value
+
+
+def modules_by_path(graph_module: nn.Module) -> dict[str, nn.Module]:
+    """Return the modules of a graph module by all of their paths: one that is shared has several."""
+    return dict(graph_module.named_modules(remove_duplicate=False))
+
+
+def parameters_of(node: fx.Node, modules: Mapping[str, nn.Module]) -> list[nn.Parameter]:
+    """Return the parameters that a node holds, each once.
+
+    ``modules`` are those of its graph module, as :func:`modules_by_path` returns them.
+    """
+    if node.op == "call_module":
+        module = modules.get(str(node.target))
+        return [] if module is None else parameters_in(module)
+    if node.op == "get_attr":
+        path, _, name = str(node.target).rpartition(".")
+        value = getattr(modules.get(path), name, None)
+        return [value] if isinstance(value, nn.Parameter) else []
+    return []
+
+
+def parameters_in(module: nn.Module) -> list[nn.Parameter]:
+    """Return a module's parameters; most modules that are called hold no others, and are read directly."""
+    if module._modules:
+        return list(module.parameters())
+    return list({id(value): value for value in module._parameters.values() if value is not None}.values())
+
+
+def parameter_count(node: fx.Node, modules: Mapping[str, nn.Module]) -> int:
+    """Return the number of elements in the parameters that a node holds."""
+    return sum(parameter.numel() for parameter in parameters_of(node, modules))
+
+
+def parameter_counts(graph_module: fx.GraphModule) -> dict[fx.Node, int]:
+    """Return the number of elements that each node is the first to use, so that their sum is right."""
+    modules, seen = modules_by_path(graph_module), set[int]()
+    counts = {}
+    for node in graph_module.graph.nodes:
+        new = [p for p in parameters_of(node, modules) if id(p) not in seen]
+        seen.update(map(id, new))
+        counts[node] = sum(parameter.numel() for parameter in new)
+    return counts
+
+
+def frames_of(node: fx.Node) -> list[dict[str, Any]]:
+    """Return the source lines that made a node, the innermost first."""
+    text = str(node.meta.get("stack_trace") or "")
+    frames = []
+    for found in list(_FRAME.finditer(text))[-MOST_FRAMES:]:
+        code = text[found.end() :].lstrip("\n").split("\n", 1)[0].strip()
+        line = int(found["line"])
+        code = "" if code.startswith("File ") else code
+        frames.append({"file": found["file"], "line": line, "function": found["function"], "code": code})
+    return frames[::-1]
+
+
+def excerpt(file: str, line: int) -> list[dict[str, Any]]:
+    """Return the lines of Python source around a line, or nothing if they cannot be read."""
+    if not file.endswith(".py"):
+        return []
+    lines = linecache.getlines(file)
+    if not 0 < line <= len(lines):
+        return []
+    first = max(1, line - CONTEXT_LINES)
+    window = lines[first - 1 : line + CONTEXT_LINES]
+    return [{"line": first + i, "text": text.rstrip("\n")[:300]} for i, text in enumerate(window)]
+
+
+def _module_stack(node: fx.Node) -> list[tuple[str, Any]]:
+    stack = node.meta.get("nn_module_stack")
+    entries = stack.items() if isinstance(stack, dict) else ()
+    return [entry for key, value in entries if (entry := stack_entry(str(key), value))[0]]
+
+
+def _value_rows(value: Any) -> list[tuple[str, str]]:
+    if (shape := getattr(value, "shape", None)) is not None:
+        sizes = ", ".join(str(known_number(size)) for size in shape)
+        return [(f"({sizes})", str(getattr(value, "dtype", "")))]
+    if (items := _items(value)) is not None:
+        return [row for item in items for row in _value_rows(item)][:MOST_VALUES]
+    if isinstance(value, bool | int | float | torch.SymInt | torch.SymFloat | torch.SymBool):
+        return [(str(known_number(value)), type(value).__name__)]
+    return [] if value is None else [("", type(value).__name__)]
+
+
+def _items(value: Any) -> Iterator[Any] | None:
+    """Return the values inside another, or ``None`` if it is none that holds others."""
+    if isinstance(value, list | tuple):
+        return iter(value)
+    if isinstance(value, ObjectParts):
+        return (tensor for _, tensor in tensors_inside(value))
+    return iter(value.values()) if isinstance(value, dict) else None
+
+
+def _value_text(value: Any) -> str:
+    if (shape := getattr(value, "shape", None)) is not None:
+        dtype = dtype_name(getattr(value, "dtype", ""))
+        sizes = "×".join(str(known_number(size)) for size in shape) or "scalar"  # noqa: RUF001
+        return f"{sizes} {DTYPES.get(dtype, dtype)}".rstrip()
+    if isinstance(value, list | tuple):
+        inner = list(dict.fromkeys(_value_text(v) for v in value if v is not None))
+        return f"{len(value)} × ({inner[0]})" if len(inner) == 1 else f"({len(value)} values)"  # noqa: RUF001
+    if isinstance(value, bool | int | float | torch.SymInt | torch.SymFloat | torch.SymBool):
+        return str(known_number(value))
+    return class_of(value).__name__

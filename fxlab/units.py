@@ -1,0 +1,67 @@
+"""Numbers as text: bytes, seconds, counts. The twin of ``frontend/src/base/format.ts``."""
+
+import math
+
+_SCIENTIFIC_FROM, _SCIENTIFIC_BELOW = 10_000, 0.01
+_MULTIPLES = {
+    "s": ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs")),
+    "B": ((2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB"), (1, "B")),
+}
+"""A unit -> its multiples, the largest first."""
+_COUNTS = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
+_ELEMENTS = ((10**12, "T"), (10**9, "B"), (10**6, "M"), (10**3, "K"))
+
+
+def with_unit(value: float, unit: str = "") -> str:
+    """Return a number with its unit, in the multiple that keeps it short.
+
+    Parameters
+    ----------
+    value
+        The number, in the unit itself; it may be infinite or NaN.
+    unit
+        ``"s"``, ``"B"`` or nothing.
+
+    Examples
+    --------
+    >>> with_unit(0.00125, "s"), with_unit(3 * 2**20, "B"), with_unit(2_500_000), with_unit(0.25)
+    ('1.25 ms', '3 MiB', '2.5 M', '0.25')
+    """
+    if not math.isfinite(value):
+        return "NaN" if math.isnan(value) else "∞" if value > 0 else "−∞"  # noqa: RUF001
+    if unit in _MULTIPLES and value == 0:
+        return f"0 {unit}"
+    multiples = _MULTIPLES.get(unit, _COUNTS if value == int(value) and value >= _SCIENTIFIC_FROM else ())
+    if multiples:
+        size, name = next((multiple for multiple in multiples if value >= multiple[0]), multiples[-1])
+        return f"{_plain(value) if size == 1 and unit == 'B' else _short(value / size)} {name}"
+    is_plain = value == 0 or _SCIENTIFIC_BELOW <= abs(value) < _SCIENTIFIC_FROM
+    return _short(value, 4) if is_plain else f"{value:.2e}"
+
+
+def short_count(count: int) -> str:
+    """Return a number of elements as parameters are counted.
+
+    Examples
+    --------
+    >>> short_count(7_087_872), short_count(640)
+    ('7.1M', '640')
+    """
+    for limit, letter in _ELEMENTS:
+        if count >= limit:
+            value = count / limit
+            return f"{value:.1f}{letter}" if value < 99.95 else f"{value:.0f}{letter}"
+    return str(count)
+
+
+def counted(count: int, word: str) -> str:
+    """Return a count of something: ``1 node``, ``2,000 nodes``."""
+    return f"{count:,} {word}{'' if count == 1 else 's'}"
+
+
+def _short(value: float, digits: int = 3) -> str:
+    return _plain(float(f"{value:.{digits}g}"))
+
+
+def _plain(value: float) -> str:
+    return repr(value).removesuffix(".0")

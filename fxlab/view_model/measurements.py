@@ -1,0 +1,202 @@
+"""Tables that take a while, and are made on demand. To add one, write an entry in :data:`MEASUREMENTS`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Container
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from fxlab.units import counted
+from fxlab.validation import (
+    benchmark,
+    compare_nodes,
+    compare_stages,
+    first_divergence,
+    graph_diff,
+    nodes_by_stage,
+    profile,
+)
+from fxlab.view_model.graph_view.stages import Stages
+from fxlab.view_model.table_state import measured_state, stages_state
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from fxlab.session import Session
+
+    Made = tuple[pd.DataFrame, str]
+    """A table, and a line that says what it means."""
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """A table that is made on demand."""
+
+    name: str
+    """Its name in messages."""
+    title: str
+    """The title of its tab."""
+    about: str
+    """What it tells, before it is made."""
+    action: str
+    """The label of the button that makes it."""
+    busy: str
+    """What is going on while it is made."""
+    index_title: str
+    """The title of the first column. Rows that are nodes of the graph lead there."""
+    make: Callable[[Session], Made]
+    of_stages: bool = False
+    """Whether the rows are the stages, and lead there."""
+
+    def not_made(self) -> dict[str, Any]:
+        """Describe the table before it is made."""
+        return {
+            "name": self.name,
+            "title": self.title,
+            "action": self.action,
+            "state": "none",
+            "text": self.about,
+            "table": None,
+        }
+
+    def table(self, frame: pd.DataFrame, nodes: Container[str]) -> dict[str, Any]:
+        """Describe the table that was made; ``nodes`` are the names in the graph on the screen."""
+        if self.of_stages:
+            return stages_state(frame, self.index_title)
+        return measured_state(frame, self.index_title, nodes)
+
+
+def summary_of_stages(session: Session, *, in_float64: bool = True) -> Made:
+    """Return what each stage holds and what its pass changed."""
+    table = compare_stages(session, in_float64=in_float64).set_axis(_titles(session))
+    notes = [note for note in dict.fromkeys(table["note"]) if note]
+    if not any(table["note"]):
+        table = table.drop(columns="note")
+    if table["status"].isna().all() and table["max_abs_diff"].isna().all():
+        return table.drop(columns=["max_abs_diff", "status", "note"], errors="ignore"), (
+            f"What each pass has changed in the stage below. Outputs are not compared: {'; '.join(notes)}."
+        )
+    return table, (
+        "What each pass has changed in the stage below, how far the outputs are from the original's, and the "
+        "verdict on that."
+    )
+
+
+def _nodes_by_stage(session: Session) -> Made:
+    table = nodes_by_stage(session).set_axis(_titles(session), axis="columns")
+    everything = dict.fromkeys(node.name for stage in session.stages for node in stage.graph.nodes)
+    if table.empty:
+        return table, "Every node is the same at every stage."
+    same = len(everything) - len(table)
+    others = f"; {same:,} are the same at every stage" if same else ""
+    return table, (
+        f"{counted(len(table), 'node')} in which something happens{others}.\n"
+        "· the same,  + added,  ≠ changed (in what),  ⇄ the same on other inputs,  → what stands for it,  "
+        "— gone"
+    )
+
+
+def _titles(session: Session) -> list[str]:
+    return [f"{number}. {name}" for number, name in enumerate(Stages(session).names)]
+
+
+def _node_differences(session: Session) -> Made:
+    compared = session.original, session.graph_module, session.inputs
+    table, found = compare_nodes(*compared), first_divergence(*compared)
+    errors = ["accumulated", "introduced", "max_accumulated", "max_introduced"]
+    table = table[[*errors, "original", "target", "shape"]]
+    if found is None:
+        return table, "No node differs by more than rounding."
+    return table, f"The first that goes wrong is {found}."
+
+
+def _graph_difference(session: Session) -> Made:
+    table = graph_diff(session.original, session.graph_module)
+    counts = [f"{count:,} {change}" for change, count in table["change"].value_counts().items()]
+    return table, f"Nodes: {', '.join(counts)}." if counts else "The graph is that of the original."
+
+
+def _node_cost(session: Session) -> Made:
+    table = profile(session.graph_module, session.inputs).sort_values("time", ascending=False)
+    slowest = table["share"].head(10)
+    words = f"The {len(slowest)} slowest of {len(table):,} nodes take {slowest.sum():.0%} of the time."
+    columns = ["time", "share", "flops", "parameters", "bytes_in", "bytes_out", "peak_memory", "target"]
+    return table[columns], words
+
+
+def _speed(session: Session) -> Made:
+    steps = zip(session.applied, session.stages, session.stages[1:], strict=False)
+    passes = [p for p, below, above in steps if not graph_diff(below, above).empty]
+    table = benchmark(session, passes=passes)
+    if not passes:
+        return table, "No pass that is on changes anything: this is how long the original takes."
+    last = table.iloc[-1]
+    spread = f"{last['ratio_low']:.2f} to {last['ratio_high']:.2f}"
+    return table, f"{last.name}: {last['ratio']:.2f} times the original's time ({spread}), {last['outcome']}."
+
+
+STAGES = Measurement(
+    name="stages",
+    title="Stages",
+    about="Counts what each pass has added, removed and changed, and compares the outputs of each stage with "
+    "the original's.",
+    action="Compare the stages",
+    busy="Comparing the stages",
+    index_title="Stage",
+    make=summary_of_stages,
+    of_stages=True,
+)
+NODES_BY_STAGE = Measurement(
+    name="nodes-by-stage",
+    title="Nodes by stage",
+    about="Follows each node from the original through all passes: what it becomes, and where it ends. "
+    "Nothing is run.",
+    action="Follow the nodes",
+    busy="Following the nodes through the stages",
+    index_title="Node",
+    make=_nodes_by_stage,
+)
+MEASUREMENTS: tuple[Measurement, ...] = (
+    STAGES,
+    NODES_BY_STAGE,
+    Measurement(
+        name="node-differences",
+        title="Node differences",
+        about="Runs the original and the present model side by side: how far each value has moved, and how "
+        "far each node moves it by itself.",
+        action="Compare the nodes",
+        busy="Comparing node by node",
+        index_title="Node",
+        make=_node_differences,
+    ),
+    Measurement(
+        name="graph-difference",
+        title="Graph difference",
+        about="Lists the nodes that were added, removed, changed or rewired since the original. Nothing is "
+        "run.",
+        action="Compare the graphs",
+        busy="Comparing the graphs",
+        index_title="Node",
+        make=_graph_difference,
+    ),
+    Measurement(
+        name="node-cost",
+        title="Cost",
+        about="Runs the present model node by node and takes the time, the operations and the memory of "
+        "each.",
+        action="Measure the cost",
+        busy="Measuring each node",
+        index_title="Node",
+        make=_node_cost,
+    ),
+    Measurement(
+        name="speed",
+        title="Speed",
+        about="Times the original and each combination of the passes that are on, in turns.",
+        action="Measure the speed",
+        busy="Timing the model with each combination of passes",
+        index_title="Passes",
+        make=_speed,
+    ),
+)
+"""In the order of their tabs."""
