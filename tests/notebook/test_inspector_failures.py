@@ -138,7 +138,7 @@ def test_an_interrupted_comparison_can_be_made_again(page: Page, monkeypatch):
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(Session, "outputs", interrupt)
+        patch.setattr(Session, "compare_outputs", interrupt)
         page.switches(MERGE, True)
     assert page.inspector.tables["outputs"] == {
         "state": "failed",
