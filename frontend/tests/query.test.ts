@@ -1,7 +1,7 @@
 import { describe, expect, it } from "vitest";
 import { parseQuery, QueryError } from "../src/local/search/query";
 import { reachable } from "../src/local/search/reachability";
-import { part, shapeTest } from "../src/local/search/search";
+import { part, shapeTest, withShortNames } from "../src/local/search/search";
 import { FIELDS, queryFor } from "../src/panels/query_help";
 
 const read = (text: string): [string, string, boolean][] =>
@@ -81,4 +81,14 @@ describe("what can be reached", () => {
     expect([...reachable([[1], [2, 3], [], [1]], 0)].sort()).toEqual([1, 2, 3]);
     expect([...reachable([[1], [0]], 0)].sort()).toEqual([0, 1]);
   });
+});
+
+describe("the name of a function of torch.nn.functional", () => {
+  it.each(["torch.nn.functional.gelu", "nn.functional.gelu", "functional.gelu", "torch._c._nn.gelu"])(
+    "is understood as %s",
+    (text) => expect(withShortNames(text)).toBe("f.gelu"),
+  );
+
+  it("is no part of another name", () =>
+    expect(withShortNames("my_functional.gelu")).toBe("my_functional.gelu"));
 });

@@ -14,7 +14,6 @@ from fxlab.view_model.graph_view.overlay_state import PAINTS, overlay_state
 from fxlab.view_model.graph_view.panes import Panes
 from fxlab.view_model.measurements import MEASUREMENTS, Measurement
 from fxlab.view_model.pass_state import describe_error
-from fxlab.view_model.table_state import measured_state, stages_state
 from fxlab.view_model.wire import clip
 
 if TYPE_CHECKING:
@@ -85,11 +84,7 @@ class MeasuredTables:
 
     def _made(self, measurement: Measurement, nodes: Container[str]) -> dict[str, Any]:
         frame, words = measurement.make(self._session)
-        if measurement.of_stages:
-            table = stages_state(frame, measurement.index_title)
-        else:
-            table = measured_state(frame, measurement.index_title, nodes)
-        return {"state": "ready", "text": clip(words, 600), "table": table}
+        return {"state": "ready", "text": clip(words, 600), "table": measurement.table(frame, nodes)}
 
     def _update(self, name: str, shown: dict[str, Any]) -> None:
         self._states = [state | shown if state["name"] == name else state for state in self._states]

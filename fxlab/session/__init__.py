@@ -1,5 +1,6 @@
 """One traced model and its switchable stack of transformations, without a screen."""
 
-from fxlab.session.session import Session, TransformationError
+from fxlab.session.errors import TransformationError
+from fxlab.session.session import Session
 
 __all__ = ["Session", "TransformationError"]

@@ -2,7 +2,9 @@
 
 import operator
 import threading
+import traceback
 
+import pandas as pd
 import pytest
 import torch
 from hypothesis import given, settings
@@ -410,7 +412,7 @@ def test_wrong_arguments_are_named(session):
         Session(session.original, passes=[MergeLinears])
     with pytest.raises(ValueError, match=r"does not offer 'no-such-pass'\. It offers: fuse-batch-norm"):
         session.apply("no-such-pass")
-    with pytest.raises(TypeError, match="its name or its signature, got int"):
+    with pytest.raises(TypeError, match="its name or its signature, got 3"):
         session.toggle(3)
     with pytest.raises(TypeError, match="callback: expected a function"):
         session.on_change("no function")
@@ -767,3 +769,34 @@ def test_a_listener_finds_the_session_unlocked():
     session.on_change(ask_in_another_thread)
     session.apply("merge-linears")
     assert found == [session.graph_module]
+
+
+def test_the_error_of_a_pass_is_called_as_people_import_it(session):
+    with pytest.raises(TransformationError) as info:
+        session.apply("raise-midway")
+    assert traceback.format_exception_only(info.value)[0].startswith("fxlab.TransformationError: ")
+
+
+def test_a_warning_about_a_listener_names_the_line_that_changed_the_session(session):
+    def breaks(session):
+        raise KeyError("nobody home")
+
+    session.on_change(breaks)
+    with pytest.warns(RuntimeWarning, match="nobody home") as caught:
+        session.apply("merge-linears")
+    assert caught[0].filename == __file__
+
+
+def test_what_was_explained_is_not_said_of_another_pass_of_the_same_name():
+    class Named(MulToAdd):
+        def __init__(self, size):
+            self.size = size
+
+        def explain(self, graph_module):
+            return pd.DataFrame({"size": [self.size]})
+
+    session = Session(torch.fx.symbolic_trace(lambda x: x * 2), passes=[])
+    for size in (1, 2):
+        session.add(Named(size))
+        assert session.explain("named")["size"].tolist() == [size]
+        session.undo()

@@ -139,7 +139,9 @@ export class Search {
     const on = (test: Test, text: (facts: Facts) => string) => (i: number) => test(text(facts[i]!));
     switch (term.field) {
       case "":
-        return (i) => [value, withShortNames(value)].some((text) => facts[i]!.text.includes(text)) || facts[i]!.madeAt.includes(value);
+        return (i) =>
+          [value, withShortNames(value)].some((text) => facts[i]!.text.includes(text)) ||
+          facts[i]!.madeAt.includes(value);
       case "name":
       case "op":
       case "module": {
@@ -269,7 +271,7 @@ export class Search {
 }
 
 /** Returns a value in small letters with other spellings of `torch.nn.functional.` as targets are written. */
-function withShortNames(value: string): string {
+export function withShortNames(value: string): string {
   return value.replace(/\b(?:(?:torch\.)?nn\.)?functional\.|\btorch\._c\._nn\./g, "f.");
 }
 

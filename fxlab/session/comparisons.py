@@ -1,0 +1,96 @@
+"""Comparisons of stages with the original, each made once for as long as its stage is kept."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Container
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from torch.fx import GraphModule
+
+from fxlab.models.running import Inputs
+from fxlab.session.history import Stack
+from fxlab.validation import Reference, Variants, Verdict
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+T = TypeVar("T")
+
+
+class Comparisons:
+    """Results about stages.
+
+    Parameters
+    ----------
+    original
+        What stages are compared with.
+    after_run
+        Called after each: a run writes buffers of the original, and puts them back.
+    """
+
+    def __init__(self, original: GraphModule, after_run: Callable[[], None]) -> None:
+        self._original, self._after_run = original, after_run
+        self.forget()
+
+    def forget(self) -> None:
+        """Forget all results."""
+        self._results: dict[tuple[Any, ...], Any] = {}
+        self._reference: Reference | None = None
+
+    def keep(self, stacks: Container[Stack]) -> None:
+        """Forget the results about other stacks."""
+        self._results = {key: result for key, result in self._results.items() if key[1] in stacks}
+
+    def remembered(self, kind: str, stack: Stack, make: Callable[[], T], detail: str = "") -> T:
+        """Return the result of a kind about a stack, which is made if there is none."""
+        key = kind, stack, detail
+        if key not in self._results:
+            self._results[key] = make()
+            self._after_run()
+        result: T = self._results[key]
+        return result
+
+    def outputs(
+        self, stack: Stack, stage: GraphModule, inputs: Inputs | None
+    ) -> tuple[pd.DataFrame, Verdict | None]:
+        """Return how far the outputs are apart, and the verdict if bits tell it."""
+        reference = self._reference_on(inputs, "Outputs cannot be compared")
+
+        def compare() -> tuple[pd.DataFrame, Verdict | None]:
+            comparison = reference.compare(stage)
+            return comparison.table, comparison.known_verdict()
+
+        return self.remembered("outputs", stack, compare)
+
+    def known_verdict(self, stack: Stack, stage: GraphModule, inputs: Inputs | None) -> Verdict | None:
+        """Return the verdict if there is one already, or if bits tell it."""
+        known: Verdict | None = self._results.get(("verdict", stack, ""))
+        return known or self.outputs(stack, stage, inputs)[1]
+
+    def verdict(
+        self, stack: Stack, stage: GraphModule, inputs: Inputs | None, variants: Variants, gradients: bool
+    ) -> Verdict:
+        """Return the verdict on a stage; that on other inputs as well is not remembered."""
+        failure = "There is no verdict"
+        if variants is False and not gradients:
+            judge = self._reference_on(inputs, failure).verdict
+            return self.remembered("verdict", stack, lambda: judge(stage))
+        asked = Reference(
+            self._original, self._runnable(inputs, failure), variants=variants, gradients=gradients
+        )
+        if variants is not False:
+            return asked.verdict(stage)
+        return self.remembered("verdict with gradients", stack, lambda: asked.verdict(stage))
+
+    def _reference_on(self, inputs: Inputs | None, failure: str) -> Reference:
+        checked = self._runnable(inputs, failure)
+        if self._reference is None:
+            self._reference = Reference(self._original, checked)
+        return self._reference
+
+    def _runnable(self, inputs: Inputs | None, failure: str) -> Inputs:
+        if inputs is None:
+            raise ValueError(f"{failure}: the session has no inputs. Give them: Session(model, inputs).")
+        if any(parameter.is_meta for parameter in self._original.parameters()):
+            raise ValueError(f"{failure}: the model is on the meta device and has no weights.")
+        return inputs

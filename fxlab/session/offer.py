@@ -1,0 +1,110 @@
+"""The transformations that a session offers, found by name, by signature or by a node they have changed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TypeAlias
+
+from torch.fx import GraphModule
+
+from fxlab.checks import described
+from fxlab.session.history import Candidate, History, Switches
+from fxlab.transformations import RewritePass, Transformation
+from fxlab.transformations.candidate_filter import listed, not_limitable
+
+PassOrName: TypeAlias = Transformation | str
+"""A transformation of the session, or its name or signature."""
+
+
+class Offer:
+    """The transformations that are on offer now, or were and can come back by undo."""
+
+    def __init__(self) -> None:
+        self._passes: dict[str, Transformation] = {}
+
+    def add(self, pass_: Transformation, history: History, argument: str) -> Switches:
+        """Return the switches with one more transformation on offer.
+
+        Parameters
+        ----------
+        pass_
+            The transformation.
+        history
+            The history; what is offered no longer is known as long as undo can bring it back.
+        argument
+            The name of the argument that an error speaks of.
+        """
+        if not isinstance(pass_, Transformation):
+            raise TypeError(f"{argument}: expected instances of fxlab.Transformation, got {described(pass_)}")
+        switches, name = history.now, pass_.name
+        kept = {other for entry in history.past for other in entry.offered}
+        others = {self._passes[other].signature for other in switches.offered}
+        known = self._passes[name].signature if name in kept else pass_.signature
+        if name in switches.offered or pass_.signature in others or known != pass_.signature:
+            raise ValueError(
+                f"passes: {name!r} is offered already, or was before. "
+                "Give a pass with other arguments a name of its own: pass_.named('other')."
+            )
+        if name not in kept:
+            self._passes[name] = pass_
+        return replace(switches, offered=(*switches.offered, name))
+
+    def find(self, pass_: PassOrName, switches: Switches) -> str:
+        """Return the name of a transformation that is on offer."""
+        if not isinstance(pass_, Transformation | str):
+            raise TypeError(
+                f"pass_: expected a Transformation, its name or its signature, got {described(pass_)}"
+            )
+        if isinstance(pass_, str) and pass_ in switches.offered:
+            return pass_
+        signature = pass_ if isinstance(pass_, str) else pass_.signature
+        for name in switches.offered:
+            limited = self.limited(name, switches.excluded_from(name))
+            if signature in (self._passes[name].signature, limited.signature):
+                return name
+        name = pass_.name if isinstance(pass_, Transformation) else pass_
+        raise ValueError(
+            f"pass_: the session does not offer {name!r}. It offers: {', '.join(switches.offered)}."
+        )
+
+    def limited(self, name: str, excluded: tuple[Candidate, ...]) -> Transformation:
+        """Return a transformation that excludes candidates."""
+        nodes = [node for candidate in excluded for node in candidate]
+        # What is a candidate depends on what is on below, so that there may be none of a name now.
+        return self._passes[name].exclude(*nodes, missing_ok=True) if nodes else self._passes[name]
+
+
+def candidates_by_node(
+    pass_: Transformation, below: GraphModule, above: GraphModule
+) -> Callable[[str], set[Candidate]]:
+    """Return a function that finds candidates by what they have become, or by what they are.
+
+    Parameters
+    ----------
+    pass_
+        The transformation.
+    below
+        The module that it is, or would be, applied to.
+    above
+        The module with all that is on.
+    """
+    if not isinstance(pass_, RewritePass):
+        raise not_limitable(pass_, pass_.name)
+    changed = {node.name for node in pass_.get_transformed_nodes(above)}
+    rewrites = pass_.rewrites(above)
+    candidates = {*pass_.candidates(below), *(record.candidate for record in rewrites)}
+
+    def found(node: str) -> set[Candidate]:
+        if node in changed:
+            return {record.candidate for record in rewrites if node in record.marked}
+        chosen = {candidate for candidate in candidates if node in candidate}
+        if not chosen:
+            known = sorted({other for candidate in candidates for other in candidate})
+            raise ValueError(
+                f"{node!r} is neither a node that {pass_.name} has changed nor a candidate of it. "
+                f"Its candidates are: {listed(known)}."
+            )
+        return chosen
+
+    return found

@@ -1,0 +1,93 @@
+"""Stages: the module after each transformation of a stack, made of the one below."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from torch.fx import GraphModule
+
+from fxlab.models.graph_module import changed_copy, sources_bounded
+from fxlab.models.tensor_state import ModuleState
+from fxlab.session.errors import TransformationError
+from fxlab.session.history import Candidate, Stack
+from fxlab.transformations import Transformation
+
+
+class Stages:
+    """The stages of one stack, which are kept until others take their place or the original changes.
+
+    Parameters
+    ----------
+    original
+        The lowest stage. It is never changed here, but others may train or load it.
+    limited
+        Returns a transformation by its name, without the candidates that it excludes.
+    """
+
+    def __init__(
+        self, original: GraphModule, limited: Callable[[str, tuple[Candidate, ...]], Transformation]
+    ) -> None:
+        self._original, self._limited = original, limited
+        self.forget()
+
+    def of(self, stack: Stack) -> dict[Stack, GraphModule]:
+        """Return the stages of what is on, made anew if a change of the original has made them stale."""
+        if stack not in self._made:
+            self.keep(self.built(stack))
+            self.note_state()
+        return self._made
+
+    def built(self, stack: Stack) -> dict[Stack, GraphModule]:
+        """Return the stages of any stack, from the original on: those that are kept, and others newly made.
+
+        Raises
+        ------
+        TransformationError
+            If a transformation raises.
+        """
+        stages: dict[Stack, GraphModule] = {}
+        with sources_bounded() as kept:
+            for prefix in prefixes(stack):
+                stage = self._made.get(prefix) or self._applied_to(stages[prefix[:-1]], *prefix[-1])
+                stages[prefix] = stage
+                kept.append(stage)
+        return stages
+
+    def keep(self, stages: dict[Stack, GraphModule]) -> None:
+        """Keep stages that were built, in place of those that are kept."""
+        self._made: dict[Stack, GraphModule] = stages
+
+    def forget(self) -> None:
+        """Keep the original alone."""
+        self._made = {(): self._original}
+        self.note_state()
+
+    def note_state(self) -> None:
+        """Take the tensors of the original and of the highest stage as they are now for unchanged."""
+        self.note_original()
+        *_, top = self._made.values()
+        self._top_state = ModuleState(top)
+
+    def note_original(self) -> None:
+        """Take the tensors of the original as they are now for unchanged."""
+        self._state = ModuleState(self._original)
+
+    def are_stale(self) -> bool:
+        """Tell whether others have changed tensors of the original."""
+        return bool(self._state.changed())
+
+    def written(self) -> list[str]:
+        """Return the tensors that the highest stage does not share and that others have written."""
+        return self._top_state.written(apart_from=self._state)
+
+    def _applied_to(self, below: GraphModule, name: str, excluded: tuple[Candidate, ...]) -> GraphModule:
+        pass_ = self._limited(name, excluded)
+        try:
+            return changed_copy(below, pass_, writes_tensors=not pass_.copies_on_write)
+        except Exception as error:
+            raise TransformationError(pass_, error) from error
+
+
+def prefixes(stack: Stack) -> Iterable[Stack]:
+    """Return the stacks of a stack's stages, from that of the original on."""
+    return (stack[:length] for length in range(len(stack) + 1))

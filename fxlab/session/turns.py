@@ -1,0 +1,97 @@
+"""Taking turns: one thread at a time in the methods of a session, and listeners that hear of changes."""
+
+from __future__ import annotations
+
+import functools
+import threading
+import warnings
+from collections.abc import Callable
+from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
+
+T = TypeVar("T")
+P = ParamSpec("P")
+
+
+class Turns:
+    """The lock of a session, and those who want to know when it has changed.
+
+    Parameters
+    ----------
+    session
+        The session.
+    begin
+        Called at the beginning of each outermost method, with the lock held.
+    """
+
+    def __init__(self, session: object, begin: Callable[[], None]) -> None:
+        self._session, self._begin = session, begin
+        self._lock = threading.RLock()
+        self._is_running = False
+        self._listeners: list[Callable[[Any], None]] = []
+        self.is_changed = False
+        """Whether listeners have to be told when the outermost method is done."""
+
+    def take(self, method: Callable[[], T]) -> T:
+        """Run a method; listeners are told when the outermost is done, so that they find the lock free."""
+        with self._lock:
+            is_outermost, self._is_running = not self._is_running, True
+            try:
+                if is_outermost:
+                    self._begin()
+                result = method()
+            finally:
+                if is_outermost:
+                    self._is_running = False
+            tell = is_outermost and self.is_changed
+            if tell:
+                self.is_changed = False
+        if tell:
+            self._tell()
+        return result
+
+    def add_listener(self, callback: Callable[[Any], None]) -> Callable[[], None]:
+        """Call a function with the session after each change; returns the function that ends this."""
+        if not callable(callback):
+            raise TypeError(f"callback: expected a function of the session, got {type(callback).__name__}")
+        self._listeners.append(callback)
+
+        def unsubscribe() -> None:
+            if callback in self._listeners:
+                self._listeners.remove(callback)
+
+        return unsubscribe
+
+    def _tell(self) -> None:
+        """Tell all listeners; one that raises keeps neither the change nor the other listeners from it."""
+        errors: list[Exception] = []
+        for listener in tuple(self._listeners):
+            try:
+                listener(self._session)
+            except Exception as error:
+                errors.append(error)
+        for raised in errors:
+            warnings.warn(
+                "The session has changed, but a function given to on_change raised "
+                f"{type(raised).__name__}: {raised}",
+                RuntimeWarning,
+                stacklevel=4,
+            )
+
+
+class TakesTurns(Protocol):
+    """An object whose methods take turns."""
+
+    _turns: Turns
+
+
+S = TypeVar("S", bound=TakesTurns)
+
+
+def in_turn(method: Callable[Concatenate[S, P], T]) -> Callable[Concatenate[S, P], T]:
+    """Let a method run in one thread at a time, on stages of what the original is now."""
+
+    @functools.wraps(method)
+    def run(self: S, *args: P.args, **kwargs: P.kwargs) -> T:
+        return self._turns.take(lambda: method(self, *args, **kwargs))
+
+    return run  # type: ignore[return-value]
