@@ -69,7 +69,7 @@ def shown(browser: Browser, graph_module: torch.fx.GraphModule) -> None:
     """Write fxlab's report on a graph and open it."""
     with TemporaryDirectory() as folder, tab_of(browser) as tab:
         path = Path(folder) / "report.html"
-        fxlab.report(fxlab.Session(graph_module), path, measure=False)
+        fxlab.report(fxlab.Session(graph_module), path=path, measure=False)
         tab.goto(path.as_uri(), wait_until="commit")
         tab.locator("svg g.node").first.wait_for(state="visible")
 

@@ -115,7 +115,7 @@ def page(model: torch.nn.Module, inputs: dict[str, Any]) -> str:
     with TemporaryDirectory() as folder:
         path = Path(folder) / "report.html"
         graph_module = fxlab.symbolic_trace(model, inputs, check=False)
-        fxlab.report(fxlab.Session(graph_module), path, measure=False)
+        fxlab.report(fxlab.Session(graph_module), path=path, measure=False)
         return path.read_text(encoding="utf-8")
 
 

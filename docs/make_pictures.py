@@ -126,7 +126,7 @@ def record_report() -> None:
     session.apply("change-true-div-to-mul-by-inverse")
     with tempfile.TemporaryDirectory() as folder, chromium() as browser:
         page = browser.new_page(viewport={"width": 1400, "height": 860})
-        page.goto(fxlab.report(session, Path(folder, "report.html")).as_uri())
+        page.goto(fxlab.report(session, path=Path(folder, "report.html")).as_uri())
         page.get_by_role("combobox", name="Compare with").select_option("0")
         page.get_by_role("combobox", name="Search").fill("query_key_value_merged")
         page.keyboard.press("Enter")

@@ -56,6 +56,15 @@ def number(value: Any, argument: str, *, at_least: float = -math.inf) -> float:
     return float(value)
 
 
+def positive_int(value: Any, argument: str) -> int:
+    """Return a whole number above zero, or raise what says that none was given."""
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise TypeError(f"{argument}: expected an int, got {described(value)}.")
+    if value < 1:
+        raise ValueError(f"{argument}: expected a positive number, got {value!r}.")
+    return value
+
+
 def path_text(path: Any, argument: str) -> None:
     """Raise what says why something names no file."""
     if not isinstance(path, str | os.PathLike):

@@ -130,7 +130,7 @@ from torch import nn
 traced = fxlab.symbolic_trace(nn.Sequential(nn.Linear(4, 8), nn.ReLU()), torch.ones(2, 4))
 svg = fxlab.draw(traced).svg
 assert "<svg" in svg and "ReLU" in svg
-fxlab.report(fxlab.Session(traced, (torch.ones(2, 4),)), sys.argv[1])
+fxlab.report(fxlab.Session(traced, (torch.ones(2, 4),)), path=sys.argv[1])
 try:
     fxlab.inspect(traced)
 except ModuleNotFoundError as error:

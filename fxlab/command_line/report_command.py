@@ -93,4 +93,4 @@ def _pass_table(session: Session) -> pd.DataFrame:
 def _write(session: Session, path: str) -> None:
     from fxlab.html_report import report as write_report
 
-    write_report(session, path)
+    write_report(session, path=path)

@@ -2,8 +2,8 @@
 
 >>> import torch
 >>> from fxlab.drawing import View, build_hierarchy, render
->>> gm = torch.fx.symbolic_trace(torch.nn.Sequential(torch.nn.Linear(2, 3), torch.nn.ReLU()))
->>> picture = render(View.default(build_hierarchy(gm)))
+>>> graph_module = torch.fx.symbolic_trace(torch.nn.Sequential(torch.nn.Linear(2, 3), torch.nn.ReLU()))
+>>> picture = render(View.default(build_hierarchy(graph_module)))
 >>> picture.svg.startswith("<svg")
 True
 """

@@ -17,8 +17,9 @@ from fxlab.drawing.rendering.layout import lay_out, start_layout_worker
 from fxlab.drawing.rendering.picture import Picture
 from fxlab.drawing.rendering.render import render
 from fxlab.drawing.view import BUDGET, View
-from fxlab.models.graph_module import check_lints
+from fxlab.models.running import Inputs
 from fxlab.overlays import Overlay, Subject, from_table, source
+from fxlab.validation.arguments import Model, graph_of, inputs_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -45,8 +46,8 @@ class Drawing:
     >>> import torch
     >>> def block():
     ...     return torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.ReLU())
-    >>> gm = torch.fx.symbolic_trace(torch.nn.Sequential(block(), block(), torch.nn.Tanh()))
-    >>> closed = draw(gm, opened=[])
+    >>> graph_module = torch.fx.symbolic_trace(torch.nn.Sequential(block(), block(), torch.nn.Tanh()))
+    >>> closed = draw(graph_module, opened=[])
     >>> closed
     <Drawing: 7 nodes in 4 boxes>
     >>> closed.open("0")
@@ -100,7 +101,7 @@ class Drawing:
         file = Path(path)
         suffix = file.suffix.lower()
         if suffix not in _SUFFIXES:
-            raise ValueError(f"save expected a file ending in {', '.join(_SUFFIXES)}, got {file.name!r}.")
+            raise ValueError(f"path: expected a file ending in {', '.join(_SUFFIXES)}, got {file.name!r}.")
         if suffix == ".svg":
             data = self.svg.encode()
         elif suffix == ".dot":
@@ -124,31 +125,31 @@ class Drawing:
 
 
 def draw(
-    gm: fx.GraphModule,
+    model: Model,
+    inputs: Inputs | None = None,
     *,
     highlight: Any = None,
     overlay: str | pd.Series[Any] | pd.DataFrame | Overlay | None = None,
-    inputs: Any = None,
     opened: Iterable[str] | None = None,
     budget: int = BUDGET,
 ) -> Drawing:
-    """Draw the graph of a traced model.
+    """Draw the graph of a model.
 
     Parameters
     ----------
-    gm
-        The traced model.
+    model
+        A graph module; a session, of which the present one is drawn; or a module, which is traced.
+    inputs
+        What a module is traced on, and the model is run on to measure the overlay: keyword arguments (a
+        mapping), positional arguments (a tuple) or one tensor. Left out, those of the session.
     highlight
         What to highlight: a transformation (anything with ``get_transformed_nodes``), a node or its name, or
         a list of these. The groups that hold highlighted nodes are opened as far as ``budget`` allows.
     overlay
         What to colour the graph by, with a legend below it: ``"time"``, ``"flops"``, ``"memory"``,
         ``"parameters"`` or ``"dtype"``; a Series, or a DataFrame of one column, indexed by node names, such
-        as ``fxlab.compare_nodes(original, gm, inputs)["accumulated"]``; or a
+        as ``fxlab.compare_nodes(original, transformed, inputs)["accumulated"]``; or a
         ``fxlab.overlays.Overlay``. Groups have the sum of their nodes' values.
-    inputs
-        What the model is run on to measure the overlay: a dict for ``gm(**inputs)``, a tuple for
-        ``gm(*inputs)``.
     opened
         Paths of the groups to open, such as ``"encoder.layer.0"``. By default, as many top levels as stay
         readable.
@@ -163,29 +164,25 @@ def draw(
     Examples
     --------
     >>> import torch
-    >>> gm = torch.fx.symbolic_trace(torch.nn.Sequential(torch.nn.Linear(2, 3), torch.nn.ReLU()))
-    >>> draw(gm, highlight="_1")
+    >>> graph_module = torch.fx.symbolic_trace(torch.nn.Sequential(torch.nn.Linear(2, 3), torch.nn.ReLU()))
+    >>> draw(graph_module, highlight="_1")
     <Drawing: 4 nodes in 4 boxes, 1 highlighted>
-    >>> draw(gm, overlay="flops", inputs=(torch.ones(1, 2),))
+    >>> draw(graph_module, overlay="flops", inputs=(torch.ones(1, 2),))
     <Drawing: 4 nodes in 4 boxes, coloured by FLOPs>
     """
-    if not isinstance(gm, fx.GraphModule):
-        raise TypeError(
-            f"gm: expected a torch.fx.GraphModule, got {described(gm)}. "
-            "Trace the model first: fxlab.symbolic_trace(model)."
-        )
-    check_lints(gm, "gm")
+    given = inputs_of(model, inputs)
+    graph_module = graph_of(model, "model", given)
     start_layout_worker()
-    marks = _marks(gm, highlight)
-    coloured_by = _overlay(gm, overlay, inputs)
-    hierarchy = build_hierarchy(gm)
+    marks = _marks(graph_module, highlight)
+    coloured_by = _overlay(graph_module, overlay, given)
+    hierarchy = build_hierarchy(graph_module)
     if opened is None:
         view = View.default(hierarchy)
         if marks:
             view = view.reveal(marks, budget)
     elif isinstance(opened, str):
         raise TypeError(
-            f"opened expected a list of group paths, got the string {opened!r}: pass [{opened!r}]."
+            f"opened: expected a list of group paths, got the string {opened!r}: pass [{opened!r}]."
         )
     else:
         view = View(hierarchy)
@@ -194,27 +191,27 @@ def draw(
     return Drawing(view, marks, coloured_by)
 
 
-def _overlay(gm: fx.GraphModule, wanted: Any, inputs: Any) -> Overlay | None:
+def _overlay(graph_module: fx.GraphModule, wanted: Any, inputs: Any) -> Overlay | None:
     if wanted is None:
         return None
     if isinstance(wanted, str):
-        return source(wanted).overlay(Subject(gm, inputs=inputs))
+        return source(wanted).overlay(Subject(graph_module, inputs=inputs))
     own = [wanted] if isinstance(wanted, Overlay) else from_table(wanted)
     if len(own) != 1:
         names = ", ".join(repr(column.name) for column in own)
-        raise ValueError(f"overlay expected a DataFrame of one column, got {len(own)}: {names}. Choose one.")
-    if not any(node.name in own[0].values for node in gm.graph.nodes):
+        raise ValueError(f"overlay: expected a DataFrame of one column, got {len(own)}: {names}. Choose one.")
+    if not any(node.name in own[0].values for node in graph_module.graph.nodes):
         raise ValueError(
-            "overlay has no value for any node: expected an index of names of nodes of the graph."
+            "overlay: it has no value for any node; expected an index of names of nodes of the graph."
         )
     return own[0]
 
 
-def _marks(gm: fx.GraphModule, highlight: Any) -> dict[str, tuple[str, ...]]:
+def _marks(graph_module: fx.GraphModule, highlight: Any) -> dict[str, tuple[str, ...]]:
     if highlight is None:
         return {}
     several = isinstance(highlight, Sequence | set | frozenset) and not isinstance(highlight, str)
-    names = {node.name for node in gm.graph.nodes}
+    names = {node.name for node in graph_module.graph.nodes}
     marks: dict[str, tuple[str, ...]] = {}
     for wanted in highlight if several else (highlight,):
         if isinstance(wanted, str):
@@ -222,7 +219,7 @@ def _marks(gm: fx.GraphModule, highlight: Any) -> dict[str, tuple[str, ...]]:
         elif isinstance(wanted, fx.Node):
             found, label = [wanted.name], "highlight"
         elif not isinstance(wanted, type) and callable(getattr(wanted, "get_transformed_nodes", None)):
-            found = [node.name for node in wanted.get_transformed_nodes(gm)]
+            found = [node.name for node in wanted.get_transformed_nodes(graph_module)]
             label = str(getattr(wanted, "signature", type(wanted).__name__))
         else:
             raise TypeError(
@@ -231,6 +228,6 @@ def _marks(gm: fx.GraphModule, highlight: Any) -> dict[str, tuple[str, ...]]:
             )
         for name in found:
             if name not in names:
-                raise ValueError(f"highlight names {name!r}, but the graph has no such node.")
+                raise ValueError(f"highlight: it names {name!r}, but the graph has no such node.")
             marks[name] = tuple(dict.fromkeys((*marks.get(name, ()), label)))
     return marks

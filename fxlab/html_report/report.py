@@ -22,6 +22,7 @@ from fxlab.html_report.front_end import FrontEndMissingError, front_end_file
 from fxlab.html_report.portable import PortableGraphs
 from fxlab.overlays import SOURCES, Overlay, Subject
 from fxlab.session import Session
+from fxlab.session.session_of import session_of
 from fxlab.view_model.graph_view.scene import marks_of
 from fxlab.view_model.graph_view.stages import Stages
 from fxlab.view_model.measurements import NODES_BY_STAGE, STAGES, summary_of_stages
@@ -60,9 +61,9 @@ _PAGE = """<!DOCTYPE html>
 
 
 def report(
-    model_or_session: nn.Module | Session,
-    path: str | os.PathLike[str],
+    model: nn.Module | Session,
     inputs: Any = None,
+    path: str | os.PathLike[str] | None = None,
     *,
     passes: Sequence[Transformation] | None = None,
     measure: bool = True,
@@ -76,12 +77,15 @@ def report(
 
     Parameters
     ----------
-    model_or_session
-        A model, which is traced; a ``torch.fx.GraphModule``; or a :class:`fxlab.Session`, whose
-        transformations that are on become the stages.
+    model
+        A model, which is traced; a ``torch.fx.GraphModule``; or a :class:`fxlab.Session`, whose passes that
+        are on become the stages.
+    inputs
+        For a model, as for :func:`fxlab.inspect`.
     path
-        The file to write, ending in ``.html``. One that exists is replaced when the new one is complete.
-    inputs, passes
+        The file to write, ending in ``.html``; of a session, ``report(session, path=...)``. One that exists
+        is replaced when the new one is complete.
+    passes
         For a model, as for :func:`fxlab.inspect`.
     measure
         Whether to run the model for what takes many runs: the verdict (see :func:`fxlab.verdict`), and what
@@ -113,16 +117,20 @@ def report(
     >>> model = torch.fx.symbolic_trace(nn.Sequential(nn.Linear(2, 3), nn.ReLU()))
     >>> session = Session(model, torch.ones(1, 2))
     >>> with tempfile.TemporaryDirectory() as folder:
-    ...     report(session, f"{folder}/report.html").name
+    ...     report(session, path=f"{folder}/report.html").name
     'report.html'
     """
     file = _checked_path(path)
-    session = _checked_session(model_or_session, inputs, passes)
+    session = session_of(model, inputs, passes)
     _write(file, _page(session, measure))
     return file
 
 
-def _checked_path(path: str | os.PathLike[str]) -> Path:
+def _checked_path(path: str | os.PathLike[str] | None) -> Path:
+    if path is None:
+        raise TypeError(
+            "path: expected the name of a file that ends in .html: report(session, path='a.html')."
+        )
     path_text(path, "path")
     file = Path(path)
     if file.suffix.lower() not in _SUFFIXES:
@@ -132,24 +140,6 @@ def _checked_path(path: str | os.PathLike[str]) -> Path:
     if not file.parent.is_dir():
         raise FileNotFoundError(f"path: there is no folder {file.parent}; make it first.")
     return file
-
-
-def _checked_session(
-    model_or_session: nn.Module | Session, inputs: Any, passes: Sequence[Transformation] | None
-) -> Session:
-    if isinstance(model_or_session, Session):
-        if inputs is not None or passes is not None:
-            raise TypeError(
-                "report got a Session together with inputs or passes, but a session has its own: "
-                "give them to fxlab.Session(model, inputs, passes=...)."
-            )
-        return model_or_session
-    if not isinstance(model_or_session, nn.Module):
-        raise TypeError(
-            "report expected a torch.nn.Module, a torch.fx.GraphModule or a fxlab.Session, "
-            f"got {type(model_or_session).__name__}."
-        )
-    return Session(model_or_session, inputs, passes=passes)
 
 
 def _page(session: Session, measure: bool) -> str:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def inspect(
-    model_or_session: nn.Module | Session,
+    model: nn.Module | Session,
     inputs: Any = None,
     *,
     passes: Sequence[Transformation] | None = None,
@@ -28,15 +28,15 @@ def inspect(
 
     Parameters
     ----------
-    model_or_session
+    model
         A model, which is traced; a ``torch.fx.GraphModule``; or a :class:`fxlab.Session`, which is shared:
         what is done on the screen is done to it.
     inputs
-        What the model is traced and compared on: a dict for ``model(**inputs)``, a tuple for
-        ``model(*inputs)``. By default inputs are made from the model's config.
+        What the model is traced and compared on: keyword arguments (a mapping), positional arguments (a
+        tuple) or one tensor. Left out, they are made from the configuration of the model.
     passes
-        The transformations to offer, in the order in which they are applied. By default all that fxlab has.
-
+        The passes to offer, in the order in which they are applied. Left out, all that
+        :func:`fxlab.transformations.offered` returns.
     overlay
         What to colour the graph by at first: see ``Inspector.overlay``.
 
@@ -63,25 +63,9 @@ def inspect(
     True
     >>> inspector.close()
     """
-    from fxlab.session import Session
+    from fxlab.session.session_of import session_of
 
-    if isinstance(model_or_session, Session):
-        if inputs is not None or passes is not None:
-            raise TypeError(
-                "inspect got a Session together with inputs or passes, but a session has its own: "
-                "give them to fxlab.Session(model, inputs, passes=...)."
-            )
-        return _coloured(Inspector(model_or_session), overlay)
-    if not isinstance(model_or_session, nn.Module):
-        raise TypeError(
-            "inspect expected a torch.nn.Module, a torch.fx.GraphModule or a fxlab.Session, "
-            f"got {type(model_or_session).__name__}. Load the model first, "
-            "for example: BertModel(BertConfig())."
-        )
-    return _coloured(Inspector(Session(model_or_session, inputs, passes=passes)), overlay)
-
-
-def _coloured(inspector: Inspector, overlay: Any) -> Inspector:
+    inspector = Inspector(session_of(model, inputs, passes))
     if overlay is not None:
         inspector.overlay(overlay)
     return inspector

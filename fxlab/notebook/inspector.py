@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from fxlab.checks import described
 from fxlab.drawing.rendering.layout import lay_out
 from fxlab.html_report.static_view import static_view
 from fxlab.notebook.messages import answers
@@ -41,7 +42,7 @@ class Inspector(StackScreen):
     def __init__(self, session: Session, *, height: int = 720) -> None:
         if not hasattr(session, "graph_module") or not hasattr(session, "on_change"):
             raise TypeError(
-                f"Inspector expected a fxlab.Session, got {type(session).__name__}. "
+                f"session: expected an fxlab.Session, got {described(session)}. "
                 "fxlab.inspect(model) makes the session too."
             )
         super().__init__(session, height=height)
@@ -58,15 +59,15 @@ class Inspector(StackScreen):
         if name is None:
             self._select(None)
         elif not isinstance(name, str):
-            raise TypeError(f"selected expected the name of a node or None, got {type(name).__name__}.")
+            raise TypeError(f"selected: expected the name of a node or None, got {described(name)}.")
         elif name in self._scene.hierarchy.groups and name not in self._scene.hierarchy.position_of:
             self._select(Selection("group", name))
         else:
             self._select_node(name)
 
-    def toggle(self, p: Transformation | str) -> None:
+    def toggle(self, pass_: Transformation | str) -> None:
         """Switch a pass of the session on or off."""
-        self.session.toggle(p)
+        self.session.toggle(pass_)
 
     @answers("open", "Opening the group")
     def open_group(self, path: str) -> None:
@@ -104,7 +105,7 @@ class Inspector(StackScreen):
         self._show_chosen()
         self._measure_overlay_again()
 
-    def preview(self, p: Transformation | str) -> None:
+    def preview(self, pass_: Transformation | str) -> None:
         """Show what a pass would do to the present model; :meth:`end_preview` goes back.
 
         The session is not changed by it.
@@ -116,7 +117,7 @@ class Inspector(StackScreen):
         """
         try:
             with self._panes.tentative():
-                self._stages.preview(self.session.find(p))
+                self._stages.preview(self.session.find(pass_))
                 self._show_chosen()
         except BaseException:
             self.end_preview()
@@ -151,7 +152,7 @@ class Inspector(StackScreen):
             If the query cannot be answered, for example because it names a node that is not there.
         """
         if query is not None and not isinstance(query, str):
-            raise TypeError(f"filter expected a query or None, got {type(query).__name__}.")
+            raise TypeError(f"query: expected a str or None, got {described(query)}.")
         with self._panes.tentative(), self._filter.tentative():
             self._filter.choose(query or "")
             if self._filter.message:
@@ -159,12 +160,12 @@ class Inspector(StackScreen):
             self._redraw()
         self._focus_found()
 
-    def overlay(self, what: str | pd.Series[Any] | pd.DataFrame | Overlay | None) -> None:
+    def overlay(self, overlay: str | pd.Series[Any] | pd.DataFrame | Overlay | None) -> None:
         """Colour the graph by a value of each node; groups by the sum, or the largest, of their nodes'.
 
         Parameters
         ----------
-        what
+        overlay
             The name of one of :data:`fxlab.overlays.SOURCES`, such as ``"output-error"``, ``"time"`` or
             ``"flops"``, which is measured; a Series or a DataFrame indexed by node names, whose columns are
             then offered in the page as well; an :class:`fxlab.overlays.Overlay`; or ``None`` for the colours
@@ -177,11 +178,11 @@ class Inspector(StackScreen):
         ValueError
             If there is no overlay of that name, or it cannot be measured.
         """
-        if what is None or isinstance(what, str):
-            return self._choose_overlay(what)
-        own = [what] if isinstance(what, Overlay) else from_table(what)
+        if overlay is None or isinstance(overlay, str):
+            return self._choose_overlay(overlay)
+        own = [overlay] if isinstance(overlay, Overlay) else from_table(overlay)
         if not own:
-            raise ValueError("overlay got a DataFrame without columns.")
+            raise ValueError("overlay: expected a column, got a DataFrame without any.")
         self._overlay.offer(own)
         return self._choose_overlay(own[0].name)
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from torch import fx
 
+from fxlab.checks import described
 from fxlab.models.running import Inputs
 from fxlab.validation import compare_nodes, profile
 from fxlab.validation.module_tensors import tensors_of
@@ -168,8 +169,8 @@ def from_table(table: pd.Series[Any] | pd.DataFrame, *, combine: Combine = "sum"
         table = table.to_frame(table.name if table.name is not None else "value")
     if not isinstance(table, pd.DataFrame):
         raise TypeError(
-            "An overlay is a name, a pandas.Series or a pandas.DataFrame indexed by node names, or an "
-            f"Overlay, got {type(table).__name__}."
+            "overlay: expected a name, a pandas.Series or pandas.DataFrame indexed by node names, or an "
+            f"fxlab.overlays.Overlay, got {described(table)}."
         )
     return [
         Overlay(str(name), str(name), cleaned(column.to_dict()), combine) for name, column in table.items()

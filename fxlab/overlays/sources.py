@@ -45,4 +45,4 @@ def source(name: str) -> Source:
         if known.name == name:
             return known
     names = ", ".join(known.name for known in SOURCES)
-    raise ValueError(f"There is no overlay {name!r}. There are: {names}.")
+    raise ValueError(f"overlay: there is none of the name {name!r}. There are: {names}.")

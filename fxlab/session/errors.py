@@ -8,8 +8,8 @@ class TransformationError(RuntimeError):
 
     Attributes
     ----------
-    transformation : Transformation
-        The transformation that failed. What it raised is the ``__cause__``.
+    pass_ : Transformation
+        The one that failed. What it raised is the ``__cause__``.
 
     Examples
     --------
@@ -27,9 +27,9 @@ class TransformationError(RuntimeError):
 
     __module__ = "fxlab"
 
-    def __init__(self, transformation: Transformation, cause: Exception) -> None:
+    def __init__(self, pass_: Transformation, cause: Exception) -> None:
         super().__init__(
-            f"{transformation.name} failed and was not applied; the session is as it was. "
+            f"{pass_.name} failed and was not applied; the session is as it was. "
             f"{type(cause).__name__}: {cause}"
         )
-        self.transformation = transformation
+        self.pass_ = pass_

@@ -1,39 +1,142 @@
-"""Checking what the functions of this package are called with."""
+"""The arguments that functions of this package have in common: models, sessions and inputs."""
 
-from typing import Any, cast
+from collections.abc import Mapping
+from typing import Any, Protocol, TypeAlias, TypeGuard, cast
 
-from torch.fx import GraphModule
-from torch.nn import Module
+import torch
+from torch.fx import Graph, GraphModule
 
+from fxlab.checks import described
 from fxlab.models.graph_module import check_lints
 from fxlab.models.running import Inputs, call_arguments
+from fxlab.transformations import Transformation
 from fxlab.validation.module_tensors import tensors_of
 
 
-def checked_graph(module: Any, name: str) -> GraphModule:
-    """Return a graph module, or raise the ``TypeError`` that says which argument is none."""
-    if not isinstance(module, GraphModule):
+class SessionLike(Protocol):
+    """The part of :class:`fxlab.Session` that this package uses."""
+
+    @property
+    def original(self) -> GraphModule:
+        """The model without any pass."""
+
+    @property
+    def graph_module(self) -> GraphModule:
+        """The model with all passes that are on."""
+
+    @property
+    def inputs(self) -> Inputs | None:
+        """The inputs of the model, if there are any."""
+
+    @property
+    def passes(self) -> tuple[Transformation, ...]:
+        """The passes on offer, in the order in which they apply."""
+
+    @property
+    def applied(self) -> tuple[Transformation, ...]:
+        """The passes that are on, in the order in which they were applied."""
+
+    @property
+    def stages(self) -> tuple[GraphModule, ...]:
+        """The original, and the module after each of these passes."""
+
+
+_MEMBERS = ("original", "graph_module", "inputs", "passes", "applied", "stages")
+
+Model: TypeAlias = torch.nn.Module | SessionLike
+"""A model in any of its forms: a module, a graph module or a session."""
+
+
+def is_session(value: Any) -> TypeGuard[SessionLike]:
+    """Tell whether a value is a session; classes are none."""
+    # Not asked of the object itself: reading a stage may build it.
+    known = {*dir(type(value)), *getattr(value, "__dict__", ())}
+    return not isinstance(value, type) and known.issuperset(_MEMBERS)
+
+
+def checked_session(value: Any) -> SessionLike:
+    """Return a session, or raise the ``TypeError`` that asks for one."""
+    if not is_session(value):
         raise TypeError(
-            f"{name}: expected a torch.fx.GraphModule, got {type(module).__name__}. "
-            "Trace the model first, with fxlab.symbolic_trace."
+            f"session: expected an fxlab.Session, got {described(value)}. "
+            "Make one: fxlab.Session(model, inputs)."
         )
-    check_lints(module, name)
+    return value
+
+
+def compared_models(
+    original: Model, transformed: Model | None, inputs: Any
+) -> tuple[torch.nn.Module, torch.nn.Module, Any]:
+    """Return the two modules of a comparison, and the inputs to compare on.
+
+    A session stands for its present graph module; alone, it is compared with its own original.
+    """
+    if transformed is None and is_session(original):
+        given = original.inputs if inputs is None else inputs
+        return original.original, original.graph_module, given
+    if transformed is None:
+        raise TypeError(
+            "transformed: expected a model, graph module or session to compare original with, got None. "
+            "Only a session is compared with its own original."
+        )
+    given = inputs_of(transformed, inputs_of(original, inputs))
+    return module_of(original, "original"), module_of(transformed, "transformed"), given
+
+
+def module_of(model: Any, name: str) -> torch.nn.Module:
+    """Return a module, of a session its present one, or raise the ``TypeError`` that names the argument."""
+    module = model.graph_module if is_session(model) else model
+    if not isinstance(module, torch.nn.Module):
+        raise TypeError(
+            f"{name}: expected a torch.nn.Module, a torch.fx.GraphModule or an fxlab.Session, "
+            f"got {described(model)}. Load or build the model first."
+        )
+    if isinstance(module, GraphModule):
+        check_lints(module, name)
     return module
 
 
-def runnable_graph(module: Any, name: str) -> GraphModule:
-    """Return a graph module that can be run, or raise what says which argument is none."""
-    checked_graph(module, name)
-    if any(tensor.is_meta for tensor in tensors_of(module)):
+def graph_of(model: Any, name: str, inputs: Inputs | None = None) -> GraphModule:
+    """Return the graph module of a model; one that is not traced yet is traced on the inputs."""
+    module = module_of(model, name)
+    if isinstance(module, GraphModule):
+        return module
+    from fxlab.tracing import symbolic_trace
+
+    return symbolic_trace(module, inputs_or_examples(inputs, module))
+
+
+def inputs_of(model: Any, inputs: Any) -> Any:
+    """Return the inputs that are given, or else those of a session."""
+    return model.inputs if inputs is None and is_session(model) else inputs
+
+
+def as_graph(model: torch.nn.Module, inputs: Inputs) -> GraphModule:
+    """Return a module as a graph that is run as it is: itself, or a single call of it."""
+    if isinstance(model, GraphModule):
+        return model
+    graph = Graph()
+    if isinstance(inputs, Mapping):
+        node = graph.call_module("model", (), {name: graph.placeholder(name) for name in inputs})
+    else:
+        count = 1 if isinstance(inputs, torch.Tensor) else len(inputs)
+        node = graph.call_module("model", tuple(graph.placeholder(f"input_{n}") for n in range(count)))
+    graph.output(node)
+    return GraphModule({"model": model}, graph)
+
+
+def check_runs(module: torch.nn.Module, name: str) -> None:
+    """Raise the ``ValueError`` that says why a module cannot be run."""
+    held = tensors_of(module) if isinstance(module, GraphModule) else module.parameters()
+    if any(tensor.is_meta for tensor in held):
         raise ValueError(f"{name}: it is on the meta device and has no weights to run with.")
-    return cast(GraphModule, module)
 
 
-def inputs_or_examples(inputs: Inputs | None, original: Module) -> Inputs:
+def inputs_or_examples(inputs: Inputs | None, original: torch.nn.Module) -> Inputs:
     """Return inputs that are some, or make them from the configuration of a module."""
     if inputs is None:
         from fxlab.tracing import example_inputs
 
-        return example_inputs(original)
+        return cast(Inputs, example_inputs(original))
     call_arguments(inputs)
     return inputs

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 from torch.fx import GraphModule
 
@@ -10,6 +10,7 @@ from fxlab.models.graph_module import changed_copy
 from fxlab.models.running import Inputs
 from fxlab.transformations import RewritePass, Transformation
 from fxlab.transformations.journal.journal import Record
+from fxlab.validation.arguments import SessionLike, checked_session
 from fxlab.validation.compare_nodes import Divergence, first_divergence
 from fxlab.validation.outputs.input_variants import Variants
 from fxlab.validation.verdicts.comparison import Verdict
@@ -19,27 +20,11 @@ from fxlab.validation.verdicts.verdict import Reference
 T = TypeVar("T")
 
 
-class HasStages(Protocol):
-    """What :func:`bisect` asks of a session; :class:`fxlab.Session` is one."""
-
-    @property
-    def applied(self) -> tuple[Transformation, ...]:
-        """The passes that are on, in the order in which they were applied."""
-
-    @property
-    def stages(self) -> tuple[GraphModule, ...]:
-        """The original, and the module after each of these passes."""
-
-    @property
-    def inputs(self) -> Inputs | None:
-        """What the model is called with."""
-
-
 @dataclass(frozen=True)
 class Bisection:
     """What :func:`bisect` found. ``str()`` of it is a line for people."""
 
-    transformation: Transformation
+    pass_: Transformation
     """The first pass with which the model is different."""
     rewrites: tuple[str, ...]
     """Those of its rewrites that it takes, by the nodes they marked; empty if they cannot be told apart."""
@@ -53,11 +38,11 @@ class Bisection:
     def __str__(self) -> str:
         rewrites = f", by rewriting {', '.join(self.rewrites)}" if self.rewrites else ""
         node = f" The first node that goes wrong is {self.divergence}." if self.divergence else ""
-        return f"{self.transformation.name} makes it different{rewrites}: {self.reason}.{node}"
+        return f"{self.pass_.name} makes it different{rewrites}: {self.reason}.{node}"
 
 
 def bisect(
-    session: HasStages,
+    session: SessionLike,
     inputs: Inputs | Iterator[Inputs] | None = None,
     *,
     variants: Variants = False,
@@ -115,22 +100,21 @@ def bisect(
     >>> bisect(session).rewrites
     ('truediv_1',)
     """
-    if not all(hasattr(session, name) for name in ("applied", "stages", "inputs")):
-        raise TypeError(f"session: expected an fxlab.Session, got {type(session).__name__}")
+    checked_session(session)
     applied, stages = session.applied, session.stages
     given = session.inputs if inputs is None else inputs
     trials = _Trials(Reference(stages[0], given, variants=variants))
     if not trials.breaks(stages[-1]):
         return None
     first = _first(range(1, len(stages)), lambda position: trials.breaks(stages[position]))
-    transformation, below, above = applied[first - 1], stages[first - 1], stages[first]
+    pass_, below, above = applied[first - 1], stages[first - 1], stages[first]
     rewrites: list[Record] = []
-    if isinstance(transformation, RewritePass):
-        rewrites = transformation.rewrites(above)
+    if isinstance(pass_, RewritePass):
+        rewrites = pass_.rewrites(above)
 
         def some(chosen: Sequence[Record]) -> GraphModule:
             nodes = [node for record in chosen for node in record.candidate]
-            return changed_copy(below, transformation.only(*nodes, missing_ok=True), writes_tensors=False)
+            return changed_copy(below, pass_.only(*nodes, missing_ok=True), writes_tensors=False)
 
         # A pass may do more in ``transform`` than rewrite its candidates; then they do not tell.
         if trials.breaks(some(rewrites)) and not trials.breaks(some([])):
@@ -139,9 +123,7 @@ def bisect(
         else:
             rewrites = []
     reason = trials.reason(above)
-    return Bisection(
-        transformation, tuple(map(_name, rewrites)), trials.divergence(below, above), reason, trials.runs
-    )
+    return Bisection(pass_, tuple(map(_name, rewrites)), trials.divergence(below, above), reason, trials.runs)
 
 
 def _name(record: Record) -> str:

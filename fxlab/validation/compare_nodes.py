@@ -5,11 +5,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch.fx import GraphModule
 
 from fxlab.models.running import Inputs, generators_kept
 from fxlab.node_info import module_path, shape_and_dtype, target_text
-from fxlab.validation.arguments import inputs_or_examples, runnable_graph
+from fxlab.validation.arguments import Model, check_runs, compared_models, graph_of, inputs_or_examples
 from fxlab.validation.lockstep_run import Pair, SideBySide
 from fxlab.validation.verdicts.judgement import Judgement, Status, Versions, judged, judged_by_bits
 from fxlab.values.tensors import same_bits, tensors_by_path
@@ -32,7 +31,7 @@ COLUMNS = (
 
 
 def compare_nodes(
-    original: GraphModule, transformed: GraphModule, inputs: Inputs | None = None
+    original: Model, transformed: Model | None = None, inputs: Inputs | None = None
 ) -> "pd.DataFrame":
     """Run two graphs in step and compare what their nodes compute.
 
@@ -44,13 +43,8 @@ def compare_nodes(
 
     Parameters
     ----------
-    original
-        The reference.
-    transformed
-        The module compared with it.
-    inputs
-        Keyword arguments (a mapping), positional arguments (a tuple) or one tensor. Left out, they are made
-        from the configuration of the original (see :func:`fxlab.example_inputs`).
+    original, transformed, inputs
+        As for :func:`compare_outputs`. A module that is not traced yet is traced on the inputs.
 
     Returns
     -------
@@ -70,7 +64,7 @@ def compare_nodes(
     Raises
     ------
     TypeError
-        If one of the two is no ``GraphModule``, or ``inputs`` nothing that a model can be called with.
+        If a model is no module or session, or ``inputs`` nothing that a model can be called with.
     ValueError
         If a node does not run on the inputs, or a module has no weights (the meta device).
 
@@ -109,7 +103,7 @@ class Divergence:
 
 
 def first_divergence(
-    original: GraphModule, transformed: GraphModule, inputs: Inputs | None = None
+    original: Model, transformed: Model | None = None, inputs: Inputs | None = None
 ) -> Divergence | None:
     """Find the first node that differs by more than rounding, on the values that the original gives it.
 
@@ -119,11 +113,7 @@ def first_divergence(
 
     Parameters
     ----------
-    original
-        The reference.
-    transformed
-        The module to look for the node in.
-    inputs
+    original, transformed, inputs
         As for :func:`compare_nodes`.
 
     Returns
@@ -134,7 +124,7 @@ def first_divergence(
     Raises
     ------
     TypeError
-        If one of the two is no ``GraphModule``, or ``inputs`` nothing that a model can be called with.
+        If a model is no module or session, or ``inputs`` nothing that a model can be called with.
     ValueError
         If a node does not run on the inputs, or not in float64, or a module has no weights.
 
@@ -159,12 +149,14 @@ def first_divergence(
 
 
 def _pairs(
-    original: GraphModule, transformed: GraphModule, inputs: Inputs | None, *, in_float64: bool = False
+    original: Model, transformed: Model | None, inputs: Inputs | None, *, in_float64: bool = False
 ) -> SideBySide:
-    runnable_graph(original, "original")
-    runnable_graph(transformed, "transformed")
-    given = inputs_or_examples(inputs, original)
-    return SideBySide(original, transformed, given, in_float64=in_float64)
+    first, second, known = compared_models(original, transformed, inputs)
+    check_runs(first, "original")
+    check_runs(second, "transformed")
+    given = inputs_or_examples(known, first)
+    first, second = graph_of(first, "original", given), graph_of(second, "transformed", given)
+    return SideBySide(first, second, given, in_float64=in_float64)
 
 
 def _judgement(pair: Pair) -> Judgement | None:

@@ -2,13 +2,13 @@
 
 import math
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from torch.fx import GraphModule
 
-from fxlab.models.running import Inputs
+from fxlab.validation.arguments import SessionLike, checked_session
 from fxlab.validation.graphs.graph_diff import graph_diff
-from fxlab.validation.graphs.nodes_by_stage import HasStages, checked_stages, stage_names
+from fxlab.validation.graphs.nodes_by_stage import stage_names
 from fxlab.validation.module_tensors import tensors_of
 from fxlab.validation.verdicts.verdict import Reference
 
@@ -19,16 +19,7 @@ _CHANGES = ("added", "removed", "changed", "rewired")
 COLUMNS = ("nodes", *_CHANGES, "parameters", "max_abs_diff", "status", "note")
 
 
-class RunsStages(HasStages, Protocol):
-    """What is asked of a session."""
-
-    @property
-    def inputs(self) -> Inputs | None:
-        """What its model is run on."""
-        ...
-
-
-def compare_stages(session: RunsStages, *, in_float64: bool = True) -> "pd.DataFrame":
+def compare_stages(session: SessionLike, *, in_float64: bool = True) -> "pd.DataFrame":
     """Tell what each stage of a session holds, what its pass changed, and how far its outputs have moved.
 
     Parameters
@@ -61,7 +52,7 @@ def compare_stages(session: RunsStages, *, in_float64: bool = True) -> "pd.DataF
     Raises
     ------
     TypeError
-        If ``session`` has no stages.
+        If ``session`` is none.
 
     Examples
     --------
@@ -77,7 +68,7 @@ def compare_stages(session: RunsStages, *, in_float64: bool = True) -> "pd.DataF
     """
     import pandas as pd
 
-    stages, compare = checked_stages(session), _comparison(session, in_float64)
+    stages, compare = checked_session(session).stages, _comparison(session, in_float64)
     rows = [
         [len(stage.graph.nodes), *_changes(below, stage), _parameters(stage), *compare(stage)]
         for below, stage in zip((None, *stages), stages, strict=False)
@@ -100,7 +91,7 @@ def _parameters(stage: GraphModule) -> int:
     return sum(parameter.numel() for parameter in stage.parameters())
 
 
-def _comparison(session: RunsStages, in_float64: bool) -> Callable[[GraphModule], list[Any]]:
+def _comparison(session: SessionLike, in_float64: bool) -> Callable[[GraphModule], list[Any]]:
     """Return a function that compares the outputs of a stage with those of the original."""
     inputs, original = session.inputs, session.stages[0]
     if inputs is None:

@@ -45,7 +45,7 @@ def session() -> Session:
 
 @pytest.fixture(scope="module")
 def file(session: Session, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return fxlab.report(session, tmp_path_factory.mktemp("report") / "blocks.html")
+    return fxlab.report(session, path=tmp_path_factory.mktemp("report") / "blocks.html")
 
 
 @pytest.fixture
@@ -295,7 +295,7 @@ def test_the_page_draws_what_python_draws(browser: Browser, tmp_path: Path, open
     inputs = (torch.arange(6).reshape(2, 3), torch.ones(3, 1), torch.zeros(3, 3))
     session = Session(fxlab.symbolic_trace(Llama().eval(), inputs), passes=[MergeLinears()])
     session.apply("merge-linears")
-    page = opened(browser, fxlab.report(session, tmp_path / "llama.html"))
+    page = opened(browser, fxlab.report(session, path=tmp_path / "llama.html"))
     page.get_by_role("button", name="Close the groups that were opened").click()
     settle(page)
     hierarchy = build_hierarchy(session.graph_module)
@@ -344,7 +344,7 @@ def test_the_page_finds_what_python_finds(browser: Browser, tmp_path: Path) -> N
     traced = fxlab.symbolic_trace(Blocks(), (torch.arange(10).reshape(2, 5),))
     session = Session(traced, passes=[MergeLinears(), ChangeTrueDivToMulByInverse()])
     session.apply("merge-linears")
-    file = fxlab.report(session, tmp_path / "searched.html", measure=False)
+    file = fxlab.report(session, path=tmp_path / "searched.html", measure=False)
     search = NodeSearch(session.graph_module, build_hierarchy(session.graph_module))
     with checked(opened(browser, file)) as page:
         field, popup = page.get_by_role("combobox", name="Search"), page.locator(".fxi-results")

@@ -44,7 +44,7 @@ def session() -> Session:
 
 @pytest.fixture(scope="module")
 def file(session: Session, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return fxlab.report(session, tmp_path_factory.mktemp("report") / "blocks.html")
+    return fxlab.report(session, path=tmp_path_factory.mktemp("report") / "blocks.html")
 
 
 @pytest.fixture
@@ -264,7 +264,7 @@ def test_a_row_of_a_table_leads_to_a_node_that_is_gone(browser: Browser, tmp_pat
     layers = nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.ReLU()).eval()
     session = Session(fx.symbolic_trace(layers), passes=[FuseBatchNorm2dInConv2d()])
     session.apply("fuse-batch-norm2d-in-conv2d")
-    page = opened(browser, fxlab.report(session, tmp_path / "layers.html"))
+    page = opened(browser, fxlab.report(session, path=tmp_path / "layers.html"))
     show_beside(page)
     tables = page.get_by_role("region", name="Tables")
     tables.get_by_role("tab", name="Candidates").click()
@@ -315,7 +315,7 @@ def test_the_comparison_stays_while_the_slider_goes_through_the_stages(
     session = Session(fx.symbolic_trace(layers), passes=passes)
     for p in passes:
         session.apply(p)
-    page = opened(browser, fxlab.report(session, tmp_path / "layers.html"))
+    page = opened(browser, fxlab.report(session, path=tmp_path / "layers.html"))
     slider = page.get_by_role("slider", name="Stage")
     for way, graphs in (("One graph", 1), ("Side by side", 2)):
         for compared, shown in (
@@ -362,7 +362,7 @@ def test_of_many_stages_each_is_compared_with_the_original_and_the_one_below(
     session = Session(fx.symbolic_trace(nn.ReLU()), passes=[clones(number) for number in range(ANY_TWO)])
     for p in session.passes:
         session.apply(p)
-    page = opened(browser, fxlab.report(session, tmp_path / "many.html"))
+    page = opened(browser, fxlab.report(session, path=tmp_path / "many.html"))
     offered = comparison_of(page).locator("option")
     assert [option.get_attribute("value") for option in offered.all()] == ["", "below", "0", str(ANY_TWO - 1)]
     comparison_of(page).select_option(str(ANY_TWO - 1))

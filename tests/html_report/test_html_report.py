@@ -91,7 +91,7 @@ class Page(HTMLParser):
 
 @pytest.fixture(scope="module")
 def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return fxlab.report(make_session(), tmp_path_factory.mktemp("report") / "session.html")
+    return fxlab.report(make_session(), path=tmp_path_factory.mktemp("report") / "session.html")
 
 
 @pytest.fixture(scope="module")
@@ -174,7 +174,7 @@ def test_without_graphviz_the_page_lays_out_its_first_picture(
         raise LayoutError("Graphviz was not found")
 
     monkeypatch.setattr(portable, "lay_out", fail)
-    file = fxlab.report(make_session(2), tmp_path / "report.html", measure=False)
+    file = fxlab.report(make_session(2), path=tmp_path / "report.html", measure=False)
     assert '"layouts":{}' in file.read_text(encoding="utf-8")
 
 
@@ -188,7 +188,7 @@ def test_the_embedded_scripts_end_where_they_should(page: Page) -> None:
 
 def test_a_report_is_as_large_as_its_code_and_its_nodes(tmp_path: Path) -> None:
     tiny, small, medium, large = (
-        fxlab.report(make_session(count), tmp_path / f"{count}.html", measure=False).stat().st_size
+        fxlab.report(make_session(count), path=tmp_path / f"{count}.html", measure=False).stat().st_size
         for count in (5, 40, 60, 80)
     )
     assert tiny < 1_300_000
@@ -271,7 +271,7 @@ def test_any_two_of_a_few_stages_are_compared_and_of_many_those_that_are_asked_f
 
 
 def test_a_model_is_traced_and_shown_without_passes(tmp_path: Path) -> None:
-    path = fxlab.report(nn.Sequential(nn.Linear(2, 2), nn.ReLU()), str(tmp_path / "a.HTML"), torch.ones(3, 2))
+    path = fxlab.report(nn.Sequential(nn.Linear(2, 2), nn.ReLU()), torch.ones(3, 2), str(tmp_path / "a.HTML"))
     assert path == tmp_path / "a.HTML"
     data = Page(path.read_text(encoding="utf-8")).data
     assert data["stages"] == ["Original"]
@@ -282,7 +282,7 @@ def test_a_session_without_inputs_or_weights_can_be_reported(tmp_path: Path) -> 
     with torch.device("meta"):
         session = Session(fx.symbolic_trace(Blocks()), passes=[MergeLinears()])
     session.apply("merge-linears")
-    data = Page(fxlab.report(session, tmp_path / "a.html").read_text(encoding="utf-8")).data
+    data = Page(fxlab.report(session, path=tmp_path / "a.html").read_text(encoding="utf-8")).data
     assert data["tables"]["outputs"]["state"] == "none"
     assert "no inputs" in data["tables"]["outputs"]["text"]
 
@@ -296,7 +296,9 @@ def test_a_model_that_draws_random_numbers_has_a_report_that_says_there_is_no_ve
         fx.symbolic_trace(Noisy()), torch.linspace(0, 9, 64), passes=[ChangeTrueDivToMulByInverse()]
     )
     session.apply("change-true-div-to-mul-by-inverse")
-    more = Page(fxlab.report(session, tmp_path / "a.html").read_text(encoding="utf-8")).data["tables"]["more"]
+    more = Page(fxlab.report(session, path=tmp_path / "a.html").read_text(encoding="utf-8")).data["tables"][
+        "more"
+    ]
     assert more[0]["table"] is None
     assert more[0]["text"].startswith("There is no verdict")
 
@@ -311,10 +313,10 @@ def test_a_file_is_replaced_as_a_whole_or_not_at_all(tmp_path: Path, monkeypatch
     with monkeypatch.context() as patch:
         patch.setattr("os.fsync", fails)
         with pytest.raises(OSError, match="disk full"):
-            fxlab.report(make_session(1), path, measure=False)
+            fxlab.report(make_session(1), path=path, measure=False)
     assert path.read_text() == "before"
     assert list(tmp_path.iterdir()) == [path]
-    fxlab.report(make_session(1), path, measure=False)
+    fxlab.report(make_session(1), path=path, measure=False)
     assert path.read_text(encoding="utf-8").startswith("<!DOCTYPE html>")
     assert list(tmp_path.iterdir()) == [path]
 
@@ -334,20 +336,20 @@ def test_a_path_that_cannot_be_written_is_refused_before_any_work(
     monkeypatch.chdir(tmp_path)
     (tmp_path / "folder.html").mkdir()
     with pytest.raises(error, match=words):
-        fxlab.report(object(), path)  # type: ignore[arg-type]
+        fxlab.report(object(), path=path)  # type: ignore[arg-type]
 
 
 def test_only_models_and_sessions_are_reported(tmp_path: Path) -> None:
-    with pytest.raises(TypeError, match="got builtin_function"):
-        fxlab.report(operator.add, tmp_path / "a.html")  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="got a builtin_function"):
+        fxlab.report(operator.add, path=tmp_path / "a.html")  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="a session has its own"):
-        fxlab.report(make_session(1), tmp_path / "a.html", torch.ones(2))
+        fxlab.report(make_session(1), torch.ones(2), tmp_path / "a.html")
 
 
 def test_a_missing_front_end_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("fxlab.html_report.front_end._STATIC", tmp_path)
     with pytest.raises(RuntimeError, match=r"front end is missing.*hatch_build.py"):
-        fxlab.report(make_session(1), tmp_path / "a.html", measure=False)
+        fxlab.report(make_session(1), path=tmp_path / "a.html", measure=False)
 
 
 def test_the_public_name_stays_a_function_whatever_is_imported() -> None:

@@ -52,7 +52,7 @@ def test_a_session_without_passes_is_shown():
 
 @pytest.mark.parametrize("value", [None, "bert-base-uncased", 3, Model, torch.ones(2), {"model": 1}])
 def test_what_is_no_model_is_refused_in_words(value):
-    with pytest.raises(TypeError, match=r"inspect expected a torch\.nn\.Module.* got \w+"):
+    with pytest.raises(TypeError, match=r"model: expected a torch\.nn\.Module.* got \S+"):
         fxlab.inspect(value)
 
 
@@ -63,7 +63,7 @@ def test_a_session_has_its_own_inputs_and_passes(more):
 
 
 def test_an_inspector_is_made_of_a_session_only():
-    with pytest.raises(TypeError, match=r"Inspector expected a fxlab\.Session, got Model"):
+    with pytest.raises(TypeError, match=r"session: expected an fxlab\.Session, got a Model"):
         Inspector(Model())
 
 

@@ -97,7 +97,7 @@ def test_a_table_gives_an_overlay_for_each_column() -> None:
 
 
 def test_other_things_are_refused() -> None:
-    with pytest.raises(TypeError, match="got list"):
+    with pytest.raises(TypeError, match="got a list"):
         from_table([1])  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="'mean'"):
         Overlay("n", "N", {}, "mean")  # type: ignore[arg-type]

@@ -71,7 +71,7 @@ def test_a_wrong_merge_in_layer_7_of_12_is_found_by_name_in_logarithmic_time(twe
     merge = CarelessMerge(wrong=("layer_7_",))
     session = session_of(*twelve_layers, ChangeTrueDivToMulByInverse(), merge, FuseBiasInLinear())
     found = bisect(session)
-    assert found.transformation == merge
+    assert found.pass_ == merge
     assert found.rewrites == ("query_key_value_merged_7",)
     assert found.divergence.node.startswith("encoder_layer_7_attention_self_")
     assert found.runs <= 12
@@ -98,7 +98,7 @@ def test_a_pass_without_a_journal_is_named_with_its_node():
 
     graph = fx.symbolic_trace(Model())
     found = bisect(session_of(graph, torch.randn(5), MergeLinears(), MulToAdd()))
-    assert (found.transformation.name, found.rewrites) == ("mul-to-add", ())
+    assert (found.pass_.name, found.rewrites) == ("mul-to-add", ())
     assert found.divergence.node == "mul"
 
 
@@ -109,8 +109,8 @@ def test_a_model_that_raises_is_different():
 
     session = session_of(fx.symbolic_trace(Model()), torch.randn(5, 5), CutShapes())
     session_that_raises = session_of(fx.symbolic_trace(Model()), torch.randn(5, 5), CutShapes(), MulToAdd())
-    assert bisect(session).transformation.name == "cut-shapes"
-    assert bisect(session_that_raises, torch.randn(1, 1)).transformation.name == "cut-shapes"
+    assert bisect(session).pass_.name == "cut-shapes"
+    assert bisect(session_that_raises, torch.randn(1, 1)).pass_.name == "cut-shapes"
 
 
 def test_the_session_stays_as_it_is(twelve_layers):
@@ -167,12 +167,12 @@ def test_a_pass_that_does_more_than_rewrite_candidates_is_named():
             return (x + 2) / 3
 
     found = bisect(session_of(fx.symbolic_trace(Model()), torch.randn(5), Careless()))
-    assert (found.transformation.name, found.rewrites) == ("careless", ())
+    assert (found.pass_.name, found.rewrites) == ("careless", ())
 
 
 def test_what_cannot_be_bisected_is_said_in_words(twelve_layers):
     graph, _ = twelve_layers
-    with pytest.raises(TypeError, match=r"session: expected an fxlab.Session, got BertModel"):
+    with pytest.raises(TypeError, match=r"session: expected an fxlab.Session, got a BertModel"):
         bisect(graph)
     session = session_of(*twelve_layers, CarelessMerge(wrong=("layer_7_",)))
     with pytest.raises(ValueError, match="original: the BertModel does not run on these inputs"):

@@ -34,7 +34,7 @@ def test_a_model_agrees_with_its_trace_on_all_inputs():
         *("length 6", "length 23", "length 49", "length 130"),
         *("half masked", "left half masked", "masked by row"),
     ]
-    assert table.attrs["left_out"] == {}
+    assert table.attrs["not_compared"] == {}
 
 
 def test_inputs_are_made_if_left_out():
@@ -75,15 +75,20 @@ def test_what_only_the_second_does_not_run_on_is_a_row_with_a_note():
     narrow = Model(lambda x: graph(x) if len(x) == 3 else x.view(3, 2))
     table = compare_on_variants(graph, narrow, torch.randn(3, 2))
     assert (table.loc["batch of 1", "status"] == "different").all()
-    assert table.loc[("batch of 1", "output"), "note"].startswith("b: the Model does not run on these inputs")
+    assert table.loc[("batch of 1", "output"), "note"].startswith(
+        "transformed: the Model does not run on these inputs"
+    )
 
 
 def test_what_the_first_does_not_run_on_is_left_out_with_the_reason():
     model = Model(lambda x: x.view(3, 2))
     table = compare_on_variants(model, model, torch.randn(3, 2))
     assert (table["status"] == "same bits").all()
-    assert set(table.attrs["left_out"]) == {"batch of 1", "batch of 7", "batch of 25"}
-    assert "view" in table.attrs["left_out"]["batch of 1"] or "shape" in table.attrs["left_out"]["batch of 1"]
+    assert set(table.attrs["not_compared"]) == {"batch of 1", "batch of 7", "batch of 25"}
+    assert (
+        "view" in table.attrs["not_compared"]["batch of 1"]
+        or "shape" in table.attrs["not_compared"]["batch of 1"]
+    )
 
 
 def test_own_inputs_by_name():
@@ -117,15 +122,15 @@ def test_inputs_with_little_to_change_have_few_variants(inputs):
 
 def test_what_cannot_be_compared_is_said_in_words():
     model = nn.Linear(2, 2)
-    with pytest.raises(TypeError, match=r"a: expected a torch.nn.Module or GraphModule, got str"):
+    with pytest.raises(TypeError, match=r"original: expected a torch.nn.Module, .* got 'model'"):
         compare_on_variants("model", model, torch.ones(1, 2))
     with pytest.raises(TypeError, match="inputs: expected a mapping"):
         compare_on_variants(model, model, "text")
     with pytest.raises(
-        ValueError, match="inputs: there are none that the first model runs on: a: the Linear"
+        ValueError, match="inputs: there are none that the original runs on: original: the Linear"
     ):
         compare_on_variants(model, model, torch.ones(1, 3))
-    with pytest.raises(ValueError, match="variants is empty"):
+    with pytest.raises(ValueError, match="variants: there are no inputs in it"):
         compare_on_variants(model, model, variants={})
     with pytest.raises(ValueError, match="atol: expected a number that is not negative"):
         compare_on_variants(model, model, torch.ones(1, 2), atol=-1)

@@ -100,5 +100,5 @@ def test_outputs_of_another_shape_are_noted():
 
 
 def test_what_is_no_session_is_refused():
-    with pytest.raises(TypeError, match=r"expected an fxlab\.Session, got int"):
+    with pytest.raises(TypeError, match=r"expected an fxlab\.Session, got 3"):
         compare_stages(3)  # type: ignore[arg-type]

@@ -44,7 +44,7 @@ def merged_graph(
     >>> [node.name for node in merged.graph.nodes], changes["_1"]
     (['input_1', 'evaluation_mode', '_0', '_1', '_2', 'output'], ('removed',))
     """
-    old, new = ({node.name: node for node in gm.graph.nodes} for gm in (before, after))
+    old, new = ({node.name: node for node in graph_module.graph.nodes} for graph_module in (before, after))
     sources = {name: new.get(name) or old[name] for name in merged_order(list(old), list(new))}
     graph = fx.Graph()
     copies: dict[str, fx.Node] = {}
@@ -65,7 +65,9 @@ def changes_between(before: fx.GraphModule, after: fx.GraphModule) -> dict[str, 
     return {str(name): (str(change),) for name, change in changes.items()}
 
 
-def _targets(gm: fx.GraphModule) -> dict[str, Any]:
+def _targets(graph_module: fx.GraphModule) -> dict[str, Any]:
     """Return the modules, parameters and other attributes that nodes refer to."""
-    targets = {str(node.target) for node in gm.graph.nodes if node.op in ("call_module", "get_attr")}
-    return {target: attrgetter(target)(gm) for target in targets}
+    targets = {
+        str(node.target) for node in graph_module.graph.nodes if node.op in ("call_module", "get_attr")
+    }
+    return {target: attrgetter(target)(graph_module) for target in targets}

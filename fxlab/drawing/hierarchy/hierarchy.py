@@ -92,8 +92,8 @@ class Hierarchy:
     --------
     >>> import torch
     >>> from fxlab.drawing import build_hierarchy
-    >>> gm = torch.fx.symbolic_trace(torch.nn.Sequential(torch.nn.Linear(2, 3), torch.nn.ReLU()))
-    >>> [leaf.name for leaf in build_hierarchy(gm).leaves]
+    >>> graph_module = torch.fx.symbolic_trace(torch.nn.Sequential(torch.nn.Linear(2, 3), torch.nn.ReLU()))
+    >>> [leaf.name for leaf in build_hierarchy(graph_module).leaves]
     ['input_1', '_0', '_1', 'output']
     """
 
@@ -146,7 +146,7 @@ class Hierarchy:
         return chain[::-1]
 
 
-def build_hierarchy(gm: fx.GraphModule) -> Hierarchy:
+def build_hierarchy(graph_module: fx.GraphModule) -> Hierarchy:
     """Arrange the nodes of a graph by the module calls that made them.
 
     Module calls are read from ``node.meta["nn_module_stack"]``; without it, from the targets of
@@ -155,22 +155,22 @@ def build_hierarchy(gm: fx.GraphModule) -> Hierarchy:
 
     Parameters
     ----------
-    gm
+    graph_module
         Any traced module. It is not changed; the hierarchy must be built anew after its graph changes.
 
     Raises
     ------
     TypeError
-        If ``gm`` is not a ``torch.fx.GraphModule``.
+        If ``graph_module`` is not a ``torch.fx.GraphModule``.
     """
-    if not isinstance(gm, fx.GraphModule):
+    if not isinstance(graph_module, fx.GraphModule):
         raise TypeError(
-            f"build_hierarchy expected a torch.fx.GraphModule, got {type(gm).__name__}. "
+            f"build_hierarchy expected a torch.fx.GraphModule, got {type(graph_module).__name__}. "
             "Trace the model first: fxlab.symbolic_trace(model)."
         )
     with without_collecting():
-        placement = Placement(gm)
-        root, folded = _plant(gm.graph, placement)
+        placement = Placement(graph_module)
+        root, folded = _plant(graph_module.graph, placement)
         hoist_single_nodes(root)
         wiring = fold_repeats(root, placement.modules)
         fold_equal_nodes(root, placement.modules)

@@ -29,14 +29,14 @@ Chain = tuple[ModuleCall, ...]
 class Placement:
     """Finds the chain of module calls around every node of a graph, in time linear in the graph."""
 
-    def __init__(self, gm: fx.GraphModule) -> None:
-        self.modules: dict[str, nn.Module] = modules_by_path(gm)
+    def __init__(self, graph_module: fx.GraphModule) -> None:
+        self.modules: dict[str, nn.Module] = modules_by_path(graph_module)
         self._from_stack: dict[tuple[Any, ...], Chain] = {}
         self._calls: dict[tuple[str, str], ModuleCall | None] = {}
         """Key and path of an entry of a stack -> the call that it stands for."""
         self._from_path: dict[str, Chain] = {}
         self._has_stacks = False
-        self.chains: dict[fx.Node, Chain] = self._place(gm.graph)
+        self.chains: dict[fx.Node, Chain] = self._place(graph_module.graph)
 
     def _place(self, graph: fx.Graph) -> dict[fx.Node, Chain]:
         known: dict[fx.Node, Chain] = {}

@@ -52,7 +52,7 @@ def render(
     """
     if not isinstance(view, View):
         raise TypeError(
-            f"render expected a View, got {type(view).__name__}: View.default(build_hierarchy(gm))."
+            f"render expected a View, got {type(view).__name__}: View.default(build_hierarchy(graph_module))."
         )
     marks = check_marks(marks)
     order = signatures_of(marks) if signatures is None else tuple(signatures)

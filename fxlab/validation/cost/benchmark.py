@@ -4,12 +4,12 @@ import itertools
 import math
 import statistics
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.fx import GraphModule
 
-from fxlab.checks import described, items_of, number
+from fxlab.checks import described, items_of, number, positive_int
 from fxlab.interrupts import RestoringStack
 from fxlab.models.graph_module import changed_copy
 from fxlab.models.model_state import state_kept
@@ -23,7 +23,7 @@ from fxlab.models.running import (
     seed_generators,
 )
 from fxlab.transformations import Transformation
-from fxlab.validation.arguments import inputs_or_examples, runnable_graph
+from fxlab.validation.arguments import SessionLike, check_runs, checked_session, inputs_or_examples
 from fxlab.validation.graphs.graph_diff import graph_diff
 from fxlab.validation.outputs.computed_tensors import written_inputs
 
@@ -40,24 +40,8 @@ MOST_CALLS = 20
 """How often a model that writes its own state, or its inputs, is called in a round at most."""
 
 
-class HasPasses(Protocol):
-    """What :func:`benchmark` asks of a session; :class:`fxlab.Session` is one."""
-
-    @property
-    def original(self) -> GraphModule:
-        """The model without any pass."""
-
-    @property
-    def passes(self) -> tuple[Transformation, ...]:
-        """The passes, in the order in which they apply."""
-
-    @property
-    def inputs(self) -> Inputs | None:
-        """What the model is called with."""
-
-
 def benchmark(
-    session: HasPasses,
+    session: SessionLike,
     inputs: Inputs | None = None,
     *,
     passes: Iterable[Transformation | str] | None = None,
@@ -118,14 +102,11 @@ def benchmark(
     """
     import pandas as pd
 
-    if not all(hasattr(session, name) for name in ("original", "passes", "inputs")):
-        raise TypeError(f"session: expected an fxlab.Session, got {type(session).__name__}")
-    if type(rounds) is not int:
-        raise TypeError(f"rounds: expected an int, got {described(rounds)}.")
-    if rounds < 1:
-        raise ValueError(f"rounds: expected a positive number of rounds, got {rounds!r}")
+    checked_session(session)
+    positive_int(rounds, "rounds")
     number(min_seconds, "min_seconds", at_least=0)
-    original = runnable_graph(session.original, "session.original")
+    original = session.original
+    check_runs(original, "session.original")
     inputs = inputs_or_examples(session.inputs if inputs is None else inputs, original)
     if passes is None:
         chosen = _that_change_something(original, session.passes)

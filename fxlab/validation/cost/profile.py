@@ -9,6 +9,7 @@ import torch
 from torch.fx import GraphModule, Interpreter, Node
 from torch.utils import _pytree as pytree
 
+from fxlab.checks import positive_int
 from fxlab.interrupts import RestoringStack
 from fxlab.models.model_state import state_kept
 from fxlab.models.running import (
@@ -20,7 +21,7 @@ from fxlab.models.running import (
     seed_generators,
 )
 from fxlab.node_info import module_path, parameter_counts, target_text
-from fxlab.validation.arguments import inputs_or_examples, runnable_graph
+from fxlab.validation.arguments import Model, check_runs, graph_of, inputs_of, inputs_or_examples, module_of
 from fxlab.validation.cost.flops import FlopCount
 from fxlab.validation.cost.peak_memory import PeakMemory
 
@@ -41,22 +42,23 @@ COLUMNS = (
 )
 
 
-def profile(graph_module: GraphModule, inputs: Inputs | None = None, *, runs: int = 5) -> "pd.DataFrame":
+def profile(model: Model, inputs: Inputs | None = None, *, rounds: int = 5) -> "pd.DataFrame":
     """Measure what each node of a graph costs: time, operations and memory.
 
-    The graph is run node by node without gradients: once to warm up, once to count, and ``runs`` times to
+    The graph is run node by node without gradients: once to warm up, once to count, and ``rounds`` times to
     take the time. Node by node means that small nodes take longer than in the compiled code; compare whole
     models with :func:`benchmark`.
 
     Parameters
     ----------
-    graph_module
-        The module to run, in the mode (training or not) that it is in.
+    model
+        The graph module to run, in the mode (training or not) that it is in; a session, of which the present
+        one is run; or a module, which is traced.
     inputs
-        Keyword arguments (a mapping), positional arguments (a tuple) or one tensor. Left out, they are made
-        from the configuration of the module (see :func:`fxlab.example_inputs`).
-    runs
-        How many runs the time is the median of.
+        Keyword arguments (a mapping), positional arguments (a tuple) or one tensor. Left out, those of the
+        session, or made from the configuration of the module (see :func:`fxlab.example_inputs`).
+    rounds
+        How many rounds the time is the median of.
 
     Returns
     -------
@@ -82,9 +84,9 @@ def profile(graph_module: GraphModule, inputs: Inputs | None = None, *, runs: in
     Raises
     ------
     TypeError
-        If ``graph_module`` is no ``GraphModule``, or ``inputs`` nothing that a model can be called with.
+        If ``model`` is no module or session, or ``inputs`` nothing that a model can be called with.
     ValueError
-        If it does not run on the inputs, has no weights (the meta device), or ``runs`` is not positive.
+        If it does not run on the inputs, has no weights (the meta device), or ``rounds`` is not positive.
 
     Examples
     --------
@@ -98,10 +100,11 @@ def profile(graph_module: GraphModule, inputs: Inputs | None = None, *, runs: in
     """
     import pandas as pd
 
-    runnable_graph(graph_module, "graph_module")
-    if not isinstance(runs, int) or isinstance(runs, bool) or runs < 1:
-        raise ValueError(f"runs: expected a positive number of runs, got {runs!r}")
-    inputs = inputs_or_examples(inputs, graph_module)
+    module = module_of(model, "model")
+    check_runs(module, "model")
+    positive_int(rounds, "rounds")
+    inputs = inputs_or_examples(inputs_of(model, inputs), module)
+    graph_module = graph_of(module, "model", inputs)
     counted = _Counting(graph_module)
     with state_kept(graph_module) as state:
         # Inside of the other, the memory sees each call whole, and what it is taken apart into is counted.
@@ -109,7 +112,7 @@ def profile(graph_module: GraphModule, inputs: Inputs | None = None, *, runs: in
             _run(counted, inputs)
         written = state.copied_parameters
     timed = _Timing(graph_module)
-    for _ in range(runs + 1):
+    for _ in range(rounds + 1):
         with state_kept(graph_module, watch=False, parameters=written):
             _run(timed, inputs)
     times = {node: statistics.median(seconds[1:]) for node, seconds in timed.seconds.items()}
@@ -143,7 +146,7 @@ def _run(interpreter: Interpreter, inputs: Inputs) -> None:
             interpreter.run(*arguments)
     except Exception as error:  # whatever a model raises for inputs that it does not take
         raise ValueError(
-            f"graph_module: the {type(graph_module).__name__} does not run on these inputs: {error}"
+            f"model: the {type(graph_module).__name__} does not run on these inputs: {error}"
         ) from error
 
 

@@ -6,12 +6,14 @@ from typing import TYPE_CHECKING, Any
 
 from torch.fx import GraphModule, Node
 
+from fxlab.checks import described
+from fxlab.models.running import Inputs
 from fxlab.node_info import module_path, target_text
 from fxlab.transformations import Transformation
 from fxlab.transformations.journal.journal import Journal
 from fxlab.transformations.journal.name_order import merged_order
 from fxlab.transformations.marks import marks
-from fxlab.validation.arguments import checked_graph
+from fxlab.validation.arguments import Model, compared_models, graph_of
 from fxlab.validation.graphs.node_difference import inputs_in_order, what_differs
 
 if TYPE_CHECKING:
@@ -30,7 +32,9 @@ COLUMNS = (
 )
 
 
-def graph_diff(a: GraphModule, b: GraphModule) -> "pd.DataFrame":
+def graph_diff(
+    original: Model, transformed: Model | None = None, inputs: Inputs | None = None
+) -> "pd.DataFrame":
     """List the nodes in which two graphs differ.
 
     Nodes are the same node if they have the same name. Weights are compared by their bits, modules by all
@@ -38,10 +42,13 @@ def graph_diff(a: GraphModule, b: GraphModule) -> "pd.DataFrame":
 
     Parameters
     ----------
-    a
-        The graph module before, such as ``session.original``.
-    b
-        The graph module after.
+    original
+        The model before: a graph module, a module, or a :class:`fxlab.Session`, which stands for its present
+        graph module.
+    transformed
+        The model after, in any of these forms. Left out, a session is compared with its own original.
+    inputs
+        What a module that is not traced yet is traced on, as for :func:`fxlab.symbolic_trace`.
 
     Returns
     -------
@@ -62,7 +69,7 @@ def graph_diff(a: GraphModule, b: GraphModule) -> "pd.DataFrame":
     Raises
     ------
     TypeError
-        If one of the two is no ``GraphModule``.
+        If one of the two is no module or session.
 
     Examples
     --------
@@ -77,15 +84,18 @@ def graph_diff(a: GraphModule, b: GraphModule) -> "pd.DataFrame":
     """
     import pandas as pd
 
-    checked_graph(a, "a")
-    checked_graph(b, "b")
-    rows = {difference.name: difference.row for difference in _differences(a, b)}
+    before, after = _graphs(original, transformed, inputs)
+    rows = {difference.name: difference.row for difference in _differences(before, after)}
     table = pd.DataFrame.from_dict(rows, orient="index", columns=list(COLUMNS), dtype=object)
     return table.rename_axis("node")
 
 
 def unmarked_changes(
-    original: GraphModule, transformed: GraphModule, transformation: Transformation | None = None
+    original: Model,
+    transformed: Model | None = None,
+    inputs: Inputs | None = None,
+    *,
+    pass_: Transformation | None = None,
 ) -> "pd.DataFrame":
     """List the changes of a graph that the pass which made them has left unmarked.
 
@@ -94,11 +104,9 @@ def unmarked_changes(
 
     Parameters
     ----------
-    original
-        The module before the pass.
-    transformed
-        The module after it.
-    transformation
+    original, transformed, inputs
+        The model before the pass and after it, as for :func:`graph_diff`.
+    pass_
         The pass; if left out, marks of any pass count that the original does not have.
 
     Returns
@@ -110,7 +118,7 @@ def unmarked_changes(
     Raises
     ------
     TypeError
-        If one of the two is no ``GraphModule``, or ``transformation`` no transformation.
+        If one of the two is no module or session, or ``pass_`` no transformation.
 
     Examples
     --------
@@ -121,27 +129,24 @@ def unmarked_changes(
     ...         return x / 2
     >>> graph, change = torch.fx.symbolic_trace(Halve()), ChangeTrueDivToMulByInverse()
     >>> changed = change(torch.fx.symbolic_trace(Halve()))
-    >>> len(unmarked_changes(graph, changed, change))
+    >>> len(unmarked_changes(graph, changed, pass_=change))
     0
     >>> for node in changed.graph.nodes:
     ...     node.meta.clear()
     >>> changed.meta.clear()
-    >>> unmarked_changes(graph, changed, change).index.tolist()
+    >>> unmarked_changes(graph, changed, pass_=change).index.tolist()
     ['truediv']
     """
-    checked_graph(original, "original")
-    checked_graph(transformed, "transformed")
-    if transformation is not None and not isinstance(transformation, Transformation):
-        raise TypeError(
-            f"transformation: expected an fxlab.Transformation, got {type(transformation).__name__}"
-        )
-    table = graph_diff(original, transformed)
-    owned = _owned(original, transformed, transformation)
-    inputs = {node.name: _input_names(node) for node in transformed.graph.nodes}
+    if pass_ is not None and not isinstance(pass_, Transformation):
+        raise TypeError(f"pass_: expected an fxlab.Transformation, got {described(pass_)}.")
+    before, after = _graphs(original, transformed, inputs)
+    table = graph_diff(before, after)
+    owned = _owned(before, after, pass_)
+    read = {node.name: _input_names(node) for node in after.graph.nodes}
     unowned = [
         difference.name
-        for difference in _differences(original, transformed)
-        if difference.name not in owned and not difference.follows_from(owned, inputs)
+        for difference in _differences(before, after)
+        if difference.name not in owned and not difference.follows_from(owned, read)
     ]
     return table.loc[unowned]
 
@@ -192,6 +197,13 @@ class _Difference:
         return False
 
 
+def _graphs(
+    original: Model, transformed: Model | None, inputs: Inputs | None
+) -> tuple[GraphModule, GraphModule]:
+    before, after, known = compared_models(original, transformed, inputs)
+    return graph_of(before, "original", known), graph_of(after, "transformed", known)
+
+
 def _differences(a: GraphModule, b: GraphModule) -> Iterator[_Difference]:
     before, after = ({node.name: node for node in module.graph.nodes} for module in (a, b))
     for name in merged_order(list(before), list(after)):
@@ -205,10 +217,10 @@ def _differences(a: GraphModule, b: GraphModule) -> Iterator[_Difference]:
             yield _Difference(name, old, new, differs)
 
 
-def _owned(a: GraphModule, b: GraphModule, transformation: Transformation | None) -> set[str]:
-    if transformation is not None:
-        signatures = {transformation.signature}
-        owned = {node.name for node in transformation.get_transformed_nodes(b)}
+def _owned(a: GraphModule, b: GraphModule, pass_: Transformation | None) -> set[str]:
+    if pass_ is not None:
+        signatures = {pass_.signature}
+        owned = {node.name for node in pass_.get_transformed_nodes(b)}
     else:
         known = {(node.name, mark) for node in a.graph.nodes for mark in marks(node)}
         new = {(node.name, mark) for node in b.graph.nodes for mark in marks(node)} - known

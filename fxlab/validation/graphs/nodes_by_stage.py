@@ -1,14 +1,14 @@
 """The fate of each node, stage by stage."""
 
 from collections import defaultdict
-from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, Protocol
+from typing import TYPE_CHECKING, Literal
 
 from torch.fx import GraphModule
 
 from fxlab.garbage import without_collecting
 from fxlab.transformations.journal.name_order import merged_order
+from fxlab.validation.arguments import SessionLike, checked_session
 from fxlab.validation.graphs.node_difference import inputs_in_order, what_differs
 from fxlab.validation.graphs.provenance import Provenance
 
@@ -18,29 +18,6 @@ if TYPE_CHECKING:
 Change = Literal["", "same", "added", "changed", "rewired", "replaced", "removed"]
 
 _SIGNS = {"": "", "same": "·", "added": "+", "changed": "≠", "rewired": "⇄", "replaced": "→", "removed": "—"}
-
-
-class Named(Protocol):
-    """Something with a name."""
-
-    @property
-    def name(self) -> str:
-        """The name."""
-        ...
-
-
-class HasStages(Protocol):
-    """What is asked of a session."""
-
-    @property
-    def stages(self) -> tuple[GraphModule, ...]:
-        """The original, and the module after each transformation that is on."""
-        ...
-
-    @property
-    def applied(self) -> Iterable[Named]:
-        """The transformations that are on."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +58,7 @@ class NodeAtStage:
         return " ".join(filter(None, (self.words, ", ".join(self.others))))
 
 
-def nodes_by_stage(session: HasStages, *, unchanged: bool = False) -> "pd.DataFrame":
+def nodes_by_stage(session: SessionLike, *, unchanged: bool = False) -> "pd.DataFrame":
     """Tell what each node of a session is at each stage, from the original to the last pass that is on.
 
     Which nodes stand for which in the stage above is known from the journals of the passes: a merged linear
@@ -109,7 +86,7 @@ def nodes_by_stage(session: HasStages, *, unchanged: bool = False) -> "pd.DataFr
     Raises
     ------
     TypeError
-        If ``session`` has no stages.
+        If ``session`` is none.
 
     Examples
     --------
@@ -127,7 +104,7 @@ def nodes_by_stage(session: HasStages, *, unchanged: bool = False) -> "pd.DataFr
     """
     import pandas as pd
 
-    stages, columns = checked_stages(session), stage_names(session)
+    stages, columns = checked_session(session).stages, stage_names(session)
     with without_collecting():
         rows = _rows(stages)
     listed = [name for name, row in rows.items() if unchanged or any(cell.change != "same" for cell in row)]
@@ -135,14 +112,7 @@ def nodes_by_stage(session: HasStages, *, unchanged: bool = False) -> "pd.DataFr
     return pd.DataFrame([rows[name] for name in listed], index=index, columns=columns, dtype=object)
 
 
-def checked_stages(session: HasStages) -> tuple[GraphModule, ...]:
-    """Return the stages of a session; raises ``TypeError`` if it is none."""
-    if not hasattr(session, "stages") or not hasattr(session, "applied"):
-        raise TypeError(f"session: expected an fxlab.Session, got {type(session).__name__}.")
-    return tuple(session.stages)
-
-
-def stage_names(session: HasStages) -> list[str]:
+def stage_names(session: SessionLike) -> list[str]:
     """Return what the stages of a session are called in tables."""
     return ["original", *(p.name for p in session.applied)]
 

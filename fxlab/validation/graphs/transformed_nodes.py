@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import torch
 from torch.fx import GraphModule, Node
 
+from fxlab.checks import described
 from fxlab.node_info import (
     module_path,
     modules_by_path,
@@ -14,7 +15,7 @@ from fxlab.node_info import (
     target_text,
 )
 from fxlab.transformations.marks import marks
-from fxlab.validation.arguments import checked_graph
+from fxlab.validation.arguments import Model, graph_of, is_session
 from fxlab.validation.graphs.provenance import Provenance
 
 if TYPE_CHECKING:
@@ -35,21 +36,21 @@ class MarksNodes(Protocol):
 
 
 def transformed_nodes(
-    graph_module: GraphModule,
-    transformation: MarksNodes | None = None,
+    model: Model,
+    pass_: MarksNodes | None = None,
     *,
-    original: GraphModule | None = None,
+    original: Model | None = None,
 ) -> "pd.DataFrame":
-    """List the nodes that a transformation, or any, has changed in a graph module.
+    """List the nodes that a pass, or any, has changed in a model.
 
     Parameters
     ----------
-    graph_module
-        The transformed module.
-    transformation
-        The transformation to ask for; if left out, every node that carries a mark is listed.
+    model
+        The transformed graph module, or a session.
+    pass_
+        The pass to ask for; if left out, every node that carries a mark is listed.
     original
-        The module before, to see both side by side.
+        The model before, to see both side by side. Left out, that of the session.
 
     Returns
     -------
@@ -65,7 +66,7 @@ def transformed_nodes(
     Raises
     ------
     TypeError
-        If a module is no ``GraphModule`` or ``transformation`` no transformation.
+        If a model is no module or session, or ``pass_`` no transformation.
 
     Examples
     --------
@@ -76,19 +77,20 @@ def transformed_nodes(
     >>> transformed_nodes(fuse(torch.fx.symbolic_trace(module)), fuse)["parameters"].tolist()
     [224]
     """
-    checked_graph(graph_module, "graph_module")
+    graph_module = graph_of(model, "model")
+    before = model.original if original is None and is_session(model) else original
     nodes: Iterable[Node]
-    if transformation is None:
+    if pass_ is None:
         nodes = [node for node in graph_module.graph.nodes if marks(node)]
-    elif hasattr(transformation, "get_transformed_nodes"):
-        nodes = transformation.get_transformed_nodes(graph_module)
+    elif hasattr(pass_, "get_transformed_nodes") and not isinstance(pass_, type):
+        nodes = pass_.get_transformed_nodes(graph_module)
     else:
-        raise TypeError(
-            f"transformation: expected an fxlab.Transformation, got {type(transformation).__name__}"
-        )
+        raise TypeError(f"pass_: expected an fxlab.Transformation, got {described(pass_)}.")
     nodes = list(nodes)
     table = _table({node.name: node for node in nodes}, graph_module)
-    return table if original is None else _side_by_side(table, nodes, graph_module, original)
+    if before is None:
+        return table
+    return _side_by_side(table, nodes, graph_module, graph_of(before, "original"))
 
 
 def _table(nodes: Mapping[str, Node], graph_module: GraphModule) -> "pd.DataFrame":
@@ -102,7 +104,7 @@ def _table(nodes: Mapping[str, Node], graph_module: GraphModule) -> "pd.DataFram
 def _side_by_side(
     table: "pd.DataFrame", nodes: list[Node], graph_module: GraphModule, original: GraphModule
 ) -> "pd.DataFrame":
-    provenance = Provenance(checked_graph(original, "original"), graph_module)
+    provenance = Provenance(original, graph_module)
     before = [provenance.of(node) for node in nodes]
     then = _table({node.name: node for others in before for node in others}, original)
     result = table.copy()

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from fxlab.checks import number
-from fxlab.models.running import Inputs, checked_module
+from fxlab.models.running import Inputs
 from fxlab.node_info import dtype_name
-from fxlab.validation.arguments import inputs_or_examples
+from fxlab.validation.arguments import Model, compared_models, inputs_or_examples
 from fxlab.validation.outputs.computed_tensors import is_written, observed
 from fxlab.validation.outputs.ulp import max_ulp_distance
 from fxlab.values.tensors import same_bits
@@ -37,8 +37,8 @@ COLUMNS = (
 
 
 def compare_outputs(
-    a: torch.nn.Module,
-    b: torch.nn.Module,
+    original: Model,
+    transformed: Model | None = None,
     inputs: Inputs | None = None,
     *,
     atol: float = 0.0,
@@ -52,16 +52,20 @@ def compare_outputs(
 
     Parameters
     ----------
-    a
-        The reference.
-    b
-        The model compared with it, such as a transformed graph module of it.
+    original
+        The reference: a module, a graph module, or a :class:`fxlab.Session`, which stands for its present
+        graph module.
+    transformed
+        The model compared with it, in any of these forms. Left out, a session is compared with its own
+        original.
     inputs
-        Keyword arguments (a mapping), positional arguments (a tuple) or one tensor. Left out, they are made
-        from the configuration and signature of ``a`` (see :func:`fxlab.example_inputs`).
+        Keyword arguments (a mapping), positional arguments (a tuple) or one tensor. Left out, those of the
+        session, or made from the configuration and signature of ``original`` (see
+        :func:`fxlab.example_inputs`).
     atol, rtol
-        Floating-point elements mismatch where ``|b - a| > atol + rtol * |a|``, as in :func:`torch.allclose`:
-        if left out, where they are not equal. Integers and booleans always have to be equal.
+        Floating-point elements mismatch where ``|transformed - original| > atol + rtol * |original|``, as
+        in :func:`torch.allclose`: if left out, where they are not equal. Integers and booleans always have
+        to be equal.
 
     Returns
     -------
@@ -70,9 +74,10 @@ def compare_outputs(
         for each that either model writes in place (``written input x``, ``written state bn.running_mean``):
 
         ``shape``, ``dtype``
-            Of the reference, as a tuple and a string; where ``b`` has another, ``note`` says which.
+            Of the original, as a tuple and a string; where ``transformed`` has another, ``note`` says which.
         ``max_abs_diff``, ``mean_abs_diff``, ``max_rel_diff``
-            Over the elements that are finite in both; relative to ``|a|`` where that is not zero.
+            Over the elements that are finite in both; relative to the original where that is
+            not zero.
         ``max_ulp_diff``
             How many numbers of the dtype lie between the two at most; for integers, how far they are apart.
             NaN if the dtypes differ.
@@ -98,7 +103,7 @@ def compare_outputs(
     Raises
     ------
     TypeError
-        If a model is no ``torch.nn.Module``, or ``inputs`` nothing that a model can be called with.
+        If a model is no module or session, or ``inputs`` nothing that a model can be called with.
     ValueError
         If a model does not run on the inputs, or a tolerance is negative or NaN.
 
@@ -108,28 +113,28 @@ def compare_outputs(
     >>> bool(compare_outputs(model, model, torch.ones(1, 2)).loc["output", "same_bits"])
     True
     """
-    checked_module(a, "a")
-    checked_module(b, "b")
+    first, second, inputs = compared_models(original, transformed, inputs)
     for name, tolerance in (("atol", atol), ("rtol", rtol)):
         number(tolerance, name, at_least=0)
-    inputs = inputs_or_examples(inputs, a)
-    first, second = observed(a, "a", inputs), observed(b, "b", inputs)
-    return compared(first.beside(second), second.beside(first), atol, rtol)
+    inputs = inputs_or_examples(inputs, first)
+    ours, theirs = observed(first, "original", inputs), observed(second, "transformed", inputs)
+    return compared(ours.beside(theirs), theirs.beside(ours), atol, rtol)
 
 
 def compared(
-    reference: Mapping[str, torch.Tensor],
-    other: Mapping[str, torch.Tensor],
+    original: Mapping[str, torch.Tensor],
+    transformed: Mapping[str, torch.Tensor],
     atol: float = 0.0,
     rtol: float = 0.0,
 ) -> "pd.DataFrame":
     """Return the table of :func:`compare_outputs` for outputs by path."""
-    paths = sorted(dict.fromkeys([*reference, *other]), key=is_written)
-    return _as_table({path: _row(path, reference.get(path), other.get(path), atol, rtol) for path in paths})
+    paths = sorted(dict.fromkeys([*original, *transformed]), key=is_written)
+    rows = {path: _row(path, original.get(path), transformed.get(path), atol, rtol) for path in paths}
+    return _as_table(rows)
 
 
 def not_compared(outputs: Mapping[str, torch.Tensor], note: str) -> "pd.DataFrame":
-    """Return the table for outputs of ``a`` that ``b`` has nothing to be compared with."""
+    """Return the table for outputs of an original that the transformed model has no counterpart of."""
     return _as_table({path: _incomparable(tensor, note) for path, tensor in outputs.items()})
 
 
@@ -147,7 +152,9 @@ def _row(
         present = b if a is None else a
         assert present is not None
         does = "writes" if is_written(path) else "returns"
-        return _incomparable(present, f"only the {'second' if a is None else 'first'} model {does} it")
+        return _incomparable(
+            present, f"only the {'transformed model' if a is None else 'original'} {does} it"
+        )
     if a.shape != b.shape:
         return _incomparable(a, f"shapes differ: {tuple(a.shape)} and {tuple(b.shape)}")
     note = "" if a.dtype == b.dtype else f"dtypes differ: {dtype_name(a.dtype)} and {dtype_name(b.dtype)}"

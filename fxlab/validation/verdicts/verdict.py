@@ -3,10 +3,10 @@
 from collections.abc import Iterator
 from dataclasses import replace
 
-from torch.fx import GraphModule
+import torch
 
 from fxlab.models.running import Inputs
-from fxlab.validation.arguments import runnable_graph
+from fxlab.validation.arguments import Model, as_graph, check_runs, compared_models
 from fxlab.validation.outputs.input_variants import Variants, named_inputs
 from fxlab.validation.verdicts.comparison import Comparison, Verdict
 from fxlab.validation.verdicts.gradients import shared_parameters, trained_parameters
@@ -15,14 +15,14 @@ from fxlab.validation.verdicts.runs import Runs
 
 
 def verdict(
-    original: GraphModule,
-    transformed: GraphModule,
+    original: Model,
+    transformed: Model | None = None,
     inputs: Inputs | Iterator[Inputs] | None = None,
     *,
     variants: Variants = False,
     gradients: bool = False,
 ) -> Verdict:
-    """Tell whether two graph modules compute the same, up to the rounding that the original does anyway.
+    """Tell whether two models compute the same, up to the rounding that the original does anyway.
 
     No tolerance is asked for. How much rounding is to be expected is measured: the original is run in its
     own dtypes and in float64, node by node, and what the two are apart is its own error. Then three things
@@ -57,14 +57,12 @@ def verdict(
 
     Parameters
     ----------
-    original
-        The reference.
-    transformed
-        The module to judge. It may share tensors with the original.
+    original, transformed
+        As for :func:`compare_outputs`; they may share tensors. A module that is not traced is run as it is.
     inputs
-        Keyword arguments (a mapping), positional arguments (a tuple) or one tensor. Left out, they are made
-        from the configuration of the original (see :func:`fxlab.example_inputs`). An iterator is one over
-        several inputs, and the same as ``variants``; a list holds positional arguments.
+        Keyword arguments (a mapping), positional arguments (a tuple or list) or one tensor. Left out, those
+        of the session, or made from the configuration of the original (see :func:`fxlab.example_inputs`). An
+        iterator is one over several inputs, and the same as ``variants``.
     variants
         Other inputs to compare on as well, of which the worst decides: ``True`` for those that
         :func:`input_variants` makes, a mapping of inputs by name, or a list or iterator of inputs. Those that
@@ -82,7 +80,7 @@ def verdict(
     Raises
     ------
     TypeError
-        If one of the two is no ``GraphModule``, or ``inputs`` nothing that a model can be called with.
+        If one of the two is no module or session, or ``inputs`` nothing that a model can be called with.
     ValueError
         If one of them does not run on the inputs, or returns no tensors, or has no weights (the meta device),
         or if the original draws random numbers.
@@ -114,7 +112,8 @@ def verdict(
     >>> print(verdict(torch.fx.symbolic_trace(model), fused, x).status)
     different
     """
-    return Reference(original, inputs, variants=variants, gradients=gradients).verdict(transformed)
+    first, second, known = compared_models(original, transformed, inputs)
+    return Reference(first, known, variants=variants, gradients=gradients).verdict(second)
 
 
 class Reference:
@@ -130,22 +129,27 @@ class Reference:
 
     def __init__(
         self,
-        original: GraphModule,
+        original: torch.nn.Module,
         inputs: Inputs | Iterator[Inputs] | None = None,
         *,
         variants: Variants = False,
         gradients: bool = False,
     ) -> None:
-        self.original = runnable_graph(original, "original")
+        check_runs(original, "original")
+        self.original = original
         self.inputs = named_inputs(original, inputs, variants)
         """What the models are run on, by name."""
         self._compares_gradients = gradients
-        trained = {name: name for name in trained_parameters(original)} if gradients else None
-        self._runs = {name: Runs(original, "original", given, trained) for name, given in self.inputs.items()}
+        self._runs = {name: self._runs_of(original, given) for name, given in self.inputs.items()}
 
-    def verdict(self, transformed: GraphModule) -> Verdict:
+    def _runs_of(self, original: torch.nn.Module, inputs: Inputs) -> Runs:
+        graph = as_graph(original, inputs)
+        trained = {name: name for name in trained_parameters(graph)} if self._compares_gradients else None
+        return Runs(graph, "original", inputs, trained)
+
+    def verdict(self, transformed: torch.nn.Module) -> Verdict:
         """Judge another model, as :func:`verdict` does."""
-        runnable_graph(transformed, "transformed")
+        check_runs(transformed, "transformed")
         if len(self._runs) == 1:
             return self.compare(transformed).verdict()
         found: dict[str, Verdict] = {}
@@ -167,13 +171,15 @@ class Reference:
             raise ValueError(f"inputs: there are none that the original runs on: {reasons}")
         return _worst(found, not_compared)
 
-    def compare(self, transformed: GraphModule) -> Comparison:
+    def compare(self, transformed: torch.nn.Module) -> Comparison:
         """Run another model on the first inputs, to be asked how far apart the two are, and if it matters."""
-        return self._comparison(next(iter(self._runs)), runnable_graph(transformed, "transformed"))
+        check_runs(transformed, "transformed")
+        return self._comparison(next(iter(self._runs)), transformed)
 
-    def _comparison(self, name: str, transformed: GraphModule) -> Comparison:
-        shared = shared_parameters(self.original, transformed) if self._compares_gradients else None
-        return Comparison(self._runs[name], Runs(transformed, "transformed", self.inputs[name], shared))
+    def _comparison(self, name: str, transformed: torch.nn.Module) -> Comparison:
+        runs, graph = self._runs[name], as_graph(transformed, self.inputs[name])
+        shared = shared_parameters(runs.graph_module, graph) if self._compares_gradients else None
+        return Comparison(runs, Runs(graph, "transformed", self.inputs[name], shared))
 
 
 def _worst(found: dict[str, Verdict], refused: dict[str, str]) -> Verdict:

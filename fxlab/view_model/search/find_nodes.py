@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from torch import fx
-
-from fxlab.session import Session
+from fxlab.checks import described, items_of
 from fxlab.transformations import Transformation
 from fxlab.transformations.journal.journal import Journal
+from fxlab.validation.arguments import Model, graph_of, is_session
 from fxlab.view_model.search.node_index import NodeSearch, names_of_passes
 
 
 def find_nodes(
-    graph_module_or_session: fx.GraphModule | Session,
+    model: Model,
     query: str,
     *,
     passes: Iterable[Transformation] | None = None,
@@ -41,8 +40,8 @@ def find_nodes(
 
     Parameters
     ----------
-    graph_module_or_session
-        A traced module, or a session, whose last stage is looked through.
+    model
+        A graph module; a session, of which the present one is searched; or a module, which is traced.
     query
         The query.
     passes
@@ -72,23 +71,13 @@ def find_nodes(
     >>> find_nodes(gm, "inputs:_2 -op:placeholder")
     ['_0', '_1']
     """
-    graph_module, known = _graph_and_passes(graph_module_or_session)
     if not isinstance(query, str):
-        raise TypeError(f"query: expected a str, got {type(query).__name__}.")
-    names = names_of_passes([*known, *(passes or ())])
+        raise TypeError(f"query: expected a str, got {described(query)}.")
+    given = items_of(passes or (), "passes", "transformations")
+    for pass_ in given:
+        if not isinstance(pass_, Transformation):
+            raise TypeError(f"passes: expected instances of fxlab.Transformation, got {described(pass_)}.")
+    graph_module = graph_of(model, "model")
+    known = model.passes if is_session(model) else Journal.of(graph_module).transformations.values()
+    names = names_of_passes([*(p for p in known if isinstance(p, Transformation)), *given])
     return NodeSearch(graph_module).names(query, names)
-
-
-def _graph_and_passes(
-    graph_module_or_session: fx.GraphModule | Session,
-) -> tuple[fx.GraphModule, list[Transformation]]:
-    if isinstance(graph_module_or_session, Session):
-        session = graph_module_or_session
-        return session.graph_module, list(session.passes)
-    if not isinstance(graph_module_or_session, fx.GraphModule):
-        raise TypeError(
-            "find_nodes expected a torch.fx.GraphModule or a fxlab.Session, got "
-            f"{type(graph_module_or_session).__name__}. Trace a model first: fxlab.symbolic_trace(model)."
-        )
-    recorded = Journal.of(graph_module_or_session).transformations.values()
-    return graph_module_or_session, [p for p in recorded if isinstance(p, Transformation)]

@@ -284,7 +284,7 @@ def test_a_pass_with_an_init_of_its_own_is_limited():
 def test_passes_that_do_not_tell_their_candidates_apart_cannot_be_limited():
     opaque = from_callable(lambda gm: gm, name="opaque")
     for pass_ in (opaque, compose(MergeLinears(), opaque), DeepCopy()):
-        for limit in (pass_.only, pass_.without):
+        for limit in (pass_.only, pass_.exclude):
             with pytest.raises(TypeError, match=rf"{pass_.name} cannot be limited .* only a .*RewritePass"):
                 limit("add")
     with pytest.raises(TypeError, match="Expected nodes or their names, got int"):

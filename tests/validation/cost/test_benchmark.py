@@ -96,9 +96,9 @@ def test_too_many_combinations_are_refused():
 
 
 def test_what_cannot_be_timed_is_said_in_words(session):
-    with pytest.raises(TypeError, match=r"session: expected an fxlab.Session, got Model"):
+    with pytest.raises(TypeError, match=r"session: expected an fxlab.Session, got a Model"):
         benchmark(session.original)
     with pytest.raises(ValueError, match="session: its model does not run on these inputs"):
         benchmark(session, torch.randn(4, 3), **QUICK)
-    with pytest.raises(ValueError, match="rounds: expected a positive number of rounds, got 0"):
+    with pytest.raises(ValueError, match="rounds: expected a positive number, got 0"):
         benchmark(session, rounds=0)

@@ -58,7 +58,7 @@ def test_what_is_not_known_is_no_part_of_a_sum():
             return torch.fft.fft(self.linear(x)).real + torch.softmax(x, -1)
 
     graph = fxlab.symbolic_trace(Mixes(), torch.ones(2, 4))
-    flops = profile(graph, torch.ones(2, 4), runs=1)["flops"]
+    flops = profile(graph, torch.ones(2, 4), rounds=1)["flops"]
     assert math.isnan(flops.filter(like="fft").item())
     assert flops[["linear", "softmax"]].tolist() == [64, 0]
     for inputs in (torch.ones(2, 4), None):
@@ -79,5 +79,5 @@ def test_tied_parameters_count_once():
 
     graph = fxlab.symbolic_trace(Tied(), torch.arange(3))
     held = sum(parameter.numel() for parameter in graph.parameters())
-    assert profile(graph, torch.arange(3), runs=1)["parameters"].sum() == held
+    assert profile(graph, torch.arange(3), rounds=1)["parameters"].sum() == held
     assert sum(parameter_counts(graph).values()) == held

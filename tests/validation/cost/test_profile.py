@@ -14,7 +14,7 @@ from fxlab.values.tensors import bits_of
 
 def test_a_linear_layer_is_counted():
     graph = fx.symbolic_trace(nn.Sequential(nn.Linear(8, 16, bias=False), nn.ReLU()))
-    table = profile(graph, torch.randn(4, 8), runs=2)
+    table = profile(graph, torch.randn(4, 8), rounds=2)
     row = table.loc["_0"]
     assert row["flops"] == 2 * 4 * 8 * 16
     assert row["parameters"] == 8 * 16
@@ -28,12 +28,12 @@ def test_operations_add_up_to_those_of_the_model():
     graph, inputs = traced("resnet")
     with FlopCounterMode(display=False) as counter, torch.no_grad():
         graph(**inputs)
-    assert profile(graph, inputs, runs=1)["flops"].sum() == counter.get_total_flops() > 0
+    assert profile(graph, inputs, rounds=1)["flops"].sum() == counter.get_total_flops() > 0
 
 
 def test_attention_is_counted_on_every_device():
     graph, inputs = traced("bert")
-    table = profile(graph, inputs, runs=1)
+    table = profile(graph, inputs, rounds=1)
     attention = table[table["target"].str.contains("scaled_dot_product_attention")]
     batch, length, width = 2, 12, 32
     assert attention["flops"].tolist() == [2 * 2 * batch * length * length * width] * 2
@@ -45,14 +45,14 @@ def test_memory_that_a_node_takes_and_gives_back_is_seen():
             return torch.stack([x, x, x]).sum()
 
     graph = fx.symbolic_trace(Wasteful())
-    table = profile(graph, torch.randn(100), runs=1)
+    table = profile(graph, torch.randn(100), rounds=1)
     assert table.loc["stack", "peak_memory"] == 1200
     assert table.loc["sum_1", "peak_memory"] == 4
 
 
 def test_every_node_but_the_output_has_a_row():
     graph, inputs = traced("llama")
-    table = profile(graph, inputs, runs=1)
+    table = profile(graph, inputs, rounds=1)
     assert table.index.tolist() == [node.name for node in graph.graph.nodes if node.op != "output"]
 
 
@@ -67,12 +67,12 @@ def test_writes_in_place_and_random_numbers_leave_nothing_behind():
 
 def test_what_cannot_be_measured_is_said_in_words():
     graph = fx.symbolic_trace(nn.Linear(4, 4))
-    with pytest.raises(TypeError, match=r"graph_module: expected a torch.fx.GraphModule, got Linear"):
-        profile(nn.Linear(1, 1), torch.ones(1))
-    with pytest.raises(ValueError, match="graph_module: the Linear does not run on these"):
+    with pytest.raises(TypeError, match=r"model: expected a torch.nn.Module, .* got 'linear'"):
+        profile("linear", torch.ones(1))
+    with pytest.raises(ValueError, match="model: the Linear does not run on these"):
         profile(graph, torch.ones(1, 3))
-    with pytest.raises(ValueError, match="graph_module: it is on the meta device"):
+    with pytest.raises(ValueError, match="model: it is on the meta device"):
         profile(copy.deepcopy(graph).to("meta"), torch.ones(1, 4))
-    with pytest.raises(ValueError, match="runs: expected a positive number of runs, got 0"):
-        profile(graph, torch.ones(1, 4), runs=0)
+    with pytest.raises(ValueError, match="rounds: expected a positive number, got 0"):
+        profile(graph, torch.ones(1, 4), rounds=0)
     assert profile(fx.GraphModule(nn.Module(), fx.Graph()), ()).empty

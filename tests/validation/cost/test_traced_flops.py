@@ -32,7 +32,7 @@ def test_they_are_those_of_a_run(make: Any) -> None:
     model = make().eval()
     inputs = fxlab.example_inputs(model)
     gm = fxlab.symbolic_trace(model, inputs)
-    table = profile(gm, inputs, runs=1)["flops"]
+    table = profile(gm, inputs, rounds=1)["flops"]
     assert counts(gm) == table[table > 0].to_dict()
     assert TracedFlops(dict(gm.named_modules())).of(gm.graph.nodes) == table.sum()
 
@@ -41,7 +41,7 @@ def test_a_merged_graph_makes_as_many() -> None:
     model = BertModel(BertConfig(**SMALL)).eval()
     session = fxlab.Session(model, passes=[fxlab.MergeLinears()])
     session.apply("merge-linears")
-    table = profile(session.graph_module, session.inputs, runs=1)["flops"]
+    table = profile(session.graph_module, session.inputs, rounds=1)["flops"]
     assert counts(session.graph_module) == table[table > 0].to_dict()
 
 

@@ -201,5 +201,5 @@ def test_a_session_with_nothing_on_has_no_row_in_which_something_happens():
 
 
 def test_what_is_no_session_is_refused():
-    with pytest.raises(TypeError, match=r"expected an fxlab\.Session, got Linear"):
+    with pytest.raises(TypeError, match=r"expected an fxlab\.Session, got a Linear"):
         fxlab.nodes_by_stage(nn.Linear(1, 1))

@@ -40,7 +40,7 @@ RUNS = {
     "compare_outputs": lambda s: fxlab.compare_outputs(s.original, s.graph_module, s.inputs),
     "compare_nodes": lambda s: fxlab.compare_nodes(s.original, s.graph_module, s.inputs),
     "first_divergence": lambda s: fxlab.first_divergence(s.original, s.graph_module, s.inputs),
-    "profile": lambda s: fxlab.profile(s.graph_module, s.inputs, runs=1),
+    "profile": lambda s: fxlab.profile(s.graph_module, s.inputs, rounds=1),
     "benchmark": lambda s: fxlab.benchmark(s, rounds=1, min_seconds=1e-6),
     "bisect": lambda s: fxlab.bisect(s),
     "stages": lambda s: fxlab.compare_stages(s),

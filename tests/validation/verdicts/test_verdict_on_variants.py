@@ -140,7 +140,7 @@ def test_sessions_and_bisecting_take_variants():
     assert session.verdict().agrees
     assert not session.verdict(variants=True).agrees
     assert fxlab.bisect(session) is None
-    assert fxlab.bisect(session, variants=True).transformation.name == "careless"
+    assert fxlab.bisect(session, variants=True).pass_.name == "careless"
 
 
 def test_what_are_no_inputs_is_said_in_words():
