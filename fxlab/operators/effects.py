@@ -16,6 +16,7 @@ from fxlab.operators.python_functions import (
     SETS_STATE,
     VIEW_ATTRIBUTES,
 )
+from fxlab.reasons import Reason, Refusal
 
 
 def written_arguments(node: Node) -> list[Node]:
@@ -73,25 +74,27 @@ def draws_random_numbers(node: Node) -> bool:
     return not switched_off and all(argument(node, operator, name) != 0 for name in never)
 
 
-def why_not_pure(node: Node) -> str:
-    """Return why a call may do more than compute a result from its arguments; empty if it does not.
+def why_not_pure(node: Node) -> Refusal | None:
+    """Return why a call may do more than compute a result from its arguments; ``None`` if it does not.
 
     A pure call gives the same result whenever its arguments hold the same.
     """
     operator = operator_of(node)
     name = getattr(node.target, "__name__", node.target)
     if operator is None or not operator.is_known:
-        return f"{name} may have side effects"
+        return Reason.MAY_HAVE_SIDE_EFFECTS(called=name)
     if written_arguments(node) or not operator.returns_something or sets_global_state(node):
-        return f"{name} has side effects"
+        return Reason.SIDE_EFFECTS(called=name)
     if node.target is getattr:
         attribute = _attribute(node)
-        return "" if attribute in FACTS | VIEW_ATTRIBUTES else f"reading {attribute} may have side effects"
+        if attribute in FACTS | VIEW_ATTRIBUTES:
+            return None
+        return Reason.MAY_HAVE_SIDE_EFFECTS(called=f"reading {attribute}")
     if isinstance(node.target, OpOverload) and node.target.namespace not in ("aten", "prims"):
-        return f"{name} may have side effects"
+        return Reason.MAY_HAVE_SIDE_EFFECTS(called=name)
     if UNINITIALISED in operator.name:
-        return f"{name} returns uninitialised memory"
-    return "it draws random numbers" if draws_random_numbers(node) else ""
+        return Reason.UNINITIALISED_MEMORY(called=name)
+    return Reason.RANDOM() if draws_random_numbers(node) else None
 
 
 def argument(node: Node, operator: Operator, name: str) -> Any:

@@ -268,8 +268,9 @@ class Transformation(ABC):
         -------
         pandas.DataFrame
             A row for each candidate, in columns ``node`` (its name), ``matched`` (whether it would be
-            changed) and ``reason`` (what would be done with it, or why it is left alone). Empty for a
-            transformation that does not describe its candidates.
+            changed), ``reason`` (what would be done with it, or why it is left alone) and ``code`` (which
+            tells reasons to leave it alone apart, and is empty where it matches). Empty for a transformation
+            that does not describe its candidates.
         """
         self._check_graph_module(graph_module)
         return explanation(())
@@ -370,9 +371,9 @@ class ReversibleTransformation(Transformation):
         return self.reverse(graph_module)
 
 
-def explanation(rows: Iterable[tuple[str, bool, str]]) -> "pd.DataFrame":
-    """Return what :meth:`Transformation.explain` does, made of rows of a node's name, matched, and reason."""
+def explanation(rows: Iterable[tuple[str, bool, str, str]]) -> "pd.DataFrame":
+    """Return what :meth:`Transformation.explain` does, made of rows of its columns."""
     import pandas as pd
 
-    frame = pd.DataFrame(list(rows), columns=["node", "matched", "reason"])
-    return frame.astype({"node": object, "matched": bool, "reason": object})
+    frame = pd.DataFrame(list(rows), columns=["node", "matched", "reason", "code"])
+    return frame.astype({"node": object, "matched": bool, "reason": object, "code": object})

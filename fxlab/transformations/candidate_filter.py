@@ -6,8 +6,7 @@ from dataclasses import dataclass, field, replace
 
 from torch.fx import Node
 
-EXCLUDED = "excluded on request"
-"""Why a candidate is left alone that a limit excludes."""
+from fxlab.reasons import Reason, Refusal
 
 MOST_NAMES = 50
 """Names that an error lists."""
@@ -36,11 +35,11 @@ class Limit:
         only = names if self.only is None else self.only & names
         return replace(self, only=only, missing_ok=missing_ok)
 
-    def why_not(self, names: Iterable[str]) -> str:
-        """Return why a candidate with nodes of these names is excluded; empty if it is not."""
+    def why_not(self, names: Iterable[str]) -> Refusal | None:
+        """Return why a candidate with nodes of these names is excluded; ``None`` if it is not."""
         is_excluded = not self.excluded.isdisjoint(names)
         is_chosen = self.only is None or not self.only.isdisjoint(names)
-        return EXCLUDED if is_excluded or not is_chosen else ""
+        return Reason.EXCLUDED() if is_excluded or not is_chosen else None
 
     def check(self, pass_name: str, candidates: Iterable[str]) -> None:
         """Refuse names of nodes that are no candidates."""

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 from torch import fx
 
+from fxlab.reasons import Reason
 from fxlab.transformations import RewritePass, Transformation
-from fxlab.transformations.candidate_filter import EXCLUDED
 from fxlab.transformations.signature import arguments_of
 from fxlab.view_model.wire import clip
 
@@ -57,7 +57,7 @@ def _checked(frame: object) -> pd.DataFrame:
     if not isinstance(frame, pd.DataFrame) or not {*columns} <= {*frame.columns}:
         came = list(frame.columns) if isinstance(frame, pd.DataFrame) else type(frame).__name__
         raise TypeError(f"explain should return a DataFrame with the columns {columns}, but returned {came}.")
-    return frame
+    return frame if "code" in frame else frame.assign(code="")
 
 
 def matched_nodes(explained: dict[str, pd.DataFrame | str]) -> dict[str, list[str]]:
@@ -123,7 +123,7 @@ def _pass_state(
 def left_out_nodes(session: Session, p: Transformation, frame: pd.DataFrame) -> set[str]:
     """Return the candidates, of those that a pass explains, that the session makes it leave out."""
     names = {node for candidate in session.excluded(p) for node in candidate}
-    rows = frame[frame["node"].isin(names) & ~frame["matched"].astype(bool) & (frame["reason"] == EXCLUDED)]
+    rows = frame[frame["node"].isin(names) & (frame["code"] == Reason.EXCLUDED.code)]
     return set(rows["node"])
 
 

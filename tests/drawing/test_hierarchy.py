@@ -64,6 +64,21 @@ def test_one_changed_layer_splits_the_run():
     assert {"encoder.layer.[0-1]", "encoder.layer.2", "encoder.layer.[3-5]"} <= paths
 
 
+def test_a_run_ends_where_a_number_is_missing():
+    class Skips(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layers = nn.ModuleList(nn.Sequential(nn.Linear(3, 3), nn.ReLU()) for _ in range(9))
+
+        def forward(self, x):
+            for index in (0, 2, 5, 6, 8):
+                x = self.layers[index](x)
+            return x
+
+    paths = {path for path in build_hierarchy(traced(Skips())).groups if path.startswith("layers.")}
+    assert paths == {"layers.0", "layers.2", "layers.[5-6]", "layers.5", "layers.6", "layers.8"}
+
+
 def test_layers_of_different_width_do_not_fold():
     stack = nn.Sequential(
         nn.Sequential(nn.Linear(2, 3), nn.ReLU()),

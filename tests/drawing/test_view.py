@@ -3,7 +3,9 @@ import torch
 from drawing_models import Bert, Llama, flat_chain
 from torch import fx, nn
 
+import fxlab
 from fxlab.drawing import Hierarchy, View, build_hierarchy
+from fxlab.drawing.rendering.box import make_boxes
 
 
 @pytest.fixture(scope="module")
@@ -79,6 +81,64 @@ def test_a_value_read_by_every_layer_becomes_a_chip_beside_each(llama):
     for layer in layers:
         assert {"cos", "sin", "mask"} <= {chip.source.name for chip in view.chips[layer]}
     assert not [e for e in view.edges if getattr(e.source, "path", "") == "rotary_emb"]
+
+
+def fanned_out(readers: int, values: int = 1) -> Hierarchy:
+    """Return values that are each read by so many nodes, all of them by the last."""
+    calls = ("sin", "cos", "tan", "exp", "neg")
+    graph = fx.Graph()
+    x = graph.placeholder("x")
+    made = [graph.create_node("call_method", calls[i % 2], (x,), name=f"value_{i}") for i in range(values)]
+    read = [graph.call_method(calls[i], (value,)) for value in made for i in range(readers - 1)]
+    joined = graph.call_function(torch.cat, (made,))
+    graph.output((*read, joined))
+    return build_hierarchy(fx.GraphModule(nn.Module(), graph))
+
+
+@pytest.mark.parametrize(("readers", "is_chip"), [(4, False), (5, True)])
+def test_a_value_that_five_boxes_read_is_a_chip(readers, is_chip):
+    view = View(fanned_out(readers))
+    assert {chip.source.name for chips in view.chips.values() for chip in chips} == (
+        {"value_0"} if is_chip else set()
+    )
+    assert sum(leaf.name == "value_0" for edge in view.edges for leaf in edge.leaves) == (
+        0 if is_chip else readers
+    )
+
+
+@pytest.mark.parametrize(("groups", "is_chip"), [(2, False), (3, True)])
+def test_a_value_that_is_read_in_three_opened_groups_is_a_chip(groups, is_chip):
+    class Reads(nn.Module):
+        def forward(self, x, value):
+            return (x + value).tanh()
+
+    class Model(nn.Module):
+        def __init__(self):
+            super().__init__()
+            for name in "abc"[:groups]:
+                self.add_module(name, Reads())
+
+        def forward(self, x):
+            value = x.cos()
+            for name in "abc"[:groups]:
+                x = self.get_submodule(name)(x, value)
+            return x
+
+    view = View(build_hierarchy(fxlab.symbolic_trace(Model(), (torch.ones(2),))))
+    assert not view.chips
+    for name in "abc"[:groups]:
+        view = view.open(name)
+    assert {chip.source.name for chips in view.chips.values() for chip in chips} == (
+        {"cos"} if is_chip else set()
+    )
+
+
+@pytest.mark.parametrize(("values", "words"), [(6, None), (7, "and 2 more")])
+def test_a_box_has_six_chips_at_most(values, words):
+    boxes = make_boxes(View(fanned_out(5, values)), {}, ())
+    (texts,) = ([chip.text for chip in box.chips] for box in boxes.values() if len(box.chips) > 1)
+    assert len(texts) == 6
+    assert [text for text in texts if not text.startswith("value_")] == ([words] if words else [])
 
 
 def test_a_local_value_is_an_edge(bert):

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import fx, nn
 from torch._subclasses.fake_tensor import FakeTensor
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from fxlab.transformations import ReversibleTransformation, Transformation
 from fxlab.values.tensors import bits_of
@@ -84,6 +85,22 @@ def assert_same_bits(now: dict[str, torch.Tensor], before: dict[str, torch.Tenso
             assert torch.equal(bits_of(tensor), bits_of(before[name])), name
 
 
+class Apply(nn.Module):
+    """A function of a module and its input, with attributes of the module for the function to use."""
+
+    def __init__(self, function: Callable[..., Any], *, training: bool = False, **attributes: Any) -> None:
+        super().__init__()
+        self.function = function
+        for name, value in attributes.items():
+            setattr(self, name, nn.Buffer(value) if type(value) is torch.Tensor else value)
+        if not training:
+            self.eval()
+
+    def forward(self, x: Any) -> Any:
+        """Call the function."""
+        return self.function(self, x)
+
+
 def traced(model: nn.Module) -> fx.GraphModule:
     """Trace as a user of plain torch.fx does."""
     return fx.symbolic_trace(model)
@@ -155,10 +172,74 @@ def guards(gm: fx.GraphModule) -> list[Any]:
     return [guard.expr for environment in environments for guard in environment.guards]
 
 
+def refused(transformation: Transformation, gm: fx.GraphModule) -> str:
+    """Check that a graph module is left alone; return the codes of the reasons for it, each once."""
+    before = snapshot(gm)
+    assert transformation.get_transformed_nodes(transformation(gm)) == []
+    assert_is(gm, before)
+    return " ".join(dict.fromkeys(reasons(transformation, gm).values()))
+
+
 def reasons(transformation: Transformation, gm: fx.GraphModule) -> dict[str, str]:
-    """Return the reason that explain gives for each refused node."""
+    """Return the code of the reason for which each refused node is refused."""
     frame = transformation.explain(gm)
-    return {row.node: row.reason for row in frame.itertuples() if not row.matched}
+    assert all(frame.reason)
+    assert list(frame.code != "") == list(~frame.matched)
+    return {row.node: row.code for row in frame.itertuples() if not row.matched}
+
+
+def before_and_after(transformation: Transformation, gm: fx.GraphModule) -> str:
+    """Return what a graph module does, line by line, and what it does once it is transformed."""
+    return f"{listing(gm)}\n\nbecomes\n\n{listing(transformation(gm))}\n"
+
+
+def listing(gm: fx.GraphModule) -> str:
+    """Return the nodes of a graph module as lines of code, with the modules that they call."""
+    return "\n".join(_line(node, gm) for node in gm.graph.nodes)
+
+
+def _line(node: fx.Node, gm: fx.GraphModule) -> str:
+    arguments = [*map(repr, node.args), *(f"{name}={value!r}" for name, value in node.kwargs.items())]
+    given = ", ".join(arguments)
+    calls = {
+        "placeholder": "input",
+        "get_attr": f"self.{node.target}",
+        "call_function": f"{getattr(node.target, '__name__', node.target)}({given})",
+        "call_method": f"{arguments[0] if arguments else ''}.{node.target}({', '.join(arguments[1:])})",
+        "call_module": f"self.{node.target}({given})",
+        "output": f"return {given}",
+    }
+    if node.op == "output":
+        return calls["output"]
+    comment = f"  # {_module_line(gm.get_submodule(str(node.target)))}" if node.op == "call_module" else ""
+    return f"{node.name} = {calls[node.op]}{comment}"
+
+
+def _module_line(module: nn.Module) -> str:
+    shapes = [f"{name} {tuple(parameter.shape)}" for name, parameter in module.named_parameters()]
+    return ": ".join(filter(None, (type(module).__name__, ", ".join(shapes))))
+
+
+class Allocations(TorchDispatchMode):
+    """Adds up the bytes of the memory that operations return and that was not there before."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.storages: dict[int, int] = {}
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Call an operation, and note the memory of its results."""
+        known = {tensor.untyped_storage()._cdata for tensor in args if isinstance(tensor, torch.Tensor)}
+        result = func(*args, **(kwargs or {}))
+        for tensor in result if isinstance(result, tuple | list) else (result,):
+            if isinstance(tensor, torch.Tensor) and tensor.untyped_storage()._cdata not in known:
+                self.storages[tensor.untyped_storage()._cdata] = tensor.untyped_storage().nbytes()
+        return result
+
+    @property
+    def bytes(self) -> int:
+        """All of that memory."""
+        return sum(self.storages.values())
 
 
 def pickled(gm: fx.GraphModule) -> fx.GraphModule:

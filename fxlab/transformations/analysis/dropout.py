@@ -8,6 +8,8 @@ from torch import nn
 from torch.fx import Node
 from torch.nn import functional
 
+from fxlab.reasons import Reason, Refusal
+
 DROPOUT_MODULES: tuple[type[nn.Module], ...] = (
     nn.Dropout,
     nn.Dropout1d,
@@ -31,15 +33,15 @@ DROPOUT_FUNCTIONS: dict[Callable[..., Any], bool | None] = {
 """The functions ``(input, p, training, ...)``, and the default of ``training`` where there is one."""
 
 
-def why_drops(node: Node) -> str:
-    """Return why a call of one of the functions may drop values; empty if it drops none."""
+def why_drops(node: Node) -> Refusal | None:
+    """Return why a call of one of the functions may drop values; ``None`` if it drops none."""
     training = argument(node, 2, "training", argument(node, 2, "train", DROPOUT_FUNCTIONS[called(node)]))
     probability = argument(node, 1, "p", 0.5)
     if type(probability) not in (int, float) or not 0 <= probability <= 1:
-        return f"its probability is {probability}"
+        return Reason.DROPOUT_PROBABILITY(probability=probability)
     if training is not False and probability != 0:
-        return f"it drops values: training is {training}"
-    return ""
+        return Reason.ACTIVE_DROPOUT(training=training)
+    return None
 
 
 def called(node: Node) -> Callable[..., Any]:

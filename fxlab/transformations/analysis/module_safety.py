@@ -3,6 +3,7 @@
 import torch
 from torch import nn
 
+from fxlab.reasons import Reason, Refusal
 from fxlab.transformations.analysis.graph_analysis import GraphFacts
 from fxlab.transformations.journal.module_tree import find_module
 
@@ -15,8 +16,8 @@ _HOOKS = {
 _DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
 
-def why_not_replaceable(facts: GraphFacts, path: str, expected: type[nn.Module]) -> str:
-    """Return why a module cannot be replaced without anybody noticing; empty if it can.
+def why_not_replaceable(facts: GraphFacts, path: str, expected: type[nn.Module]) -> Refusal | None:
+    """Return why a module cannot be replaced without anybody noticing; ``None`` if it can.
 
     Parameters
     ----------
@@ -29,7 +30,7 @@ def why_not_replaceable(facts: GraphFacts, path: str, expected: type[nn.Module])
     """
     module = find_module(facts.graph_module, path)
     if module is None:
-        return f"there is no module at {path!r}"
+        return Reason.NO_MODULE(path=path)
     return (
         why_not_plain(module, expected)
         or _why_not_alone(facts, module, path)
@@ -39,19 +40,19 @@ def why_not_replaceable(facts: GraphFacts, path: str, expected: type[nn.Module])
     )
 
 
-def why_not_plain(module: nn.Module, expected: type[nn.Module]) -> str:
-    """Return why a module may not compute what its class does; empty if it does."""
+def why_not_plain(module: nn.Module, expected: type[nn.Module]) -> Refusal | None:
+    """Return why a module may not compute what its class does; ``None`` if it does."""
     if torch.nn.utils.parametrize.is_parametrized(module):
-        return "its parameters are parametrized"
+        return Reason.PARAMETRIZED()
     if type(module) is not expected:
-        return f"it is a {type(module).__name__}, which may compute something else than {expected.__name__}"
+        return Reason.UNEXPECTED_CLASS(found=type(module).__name__, expected=expected.__name__)
     if "forward" in vars(module):
-        return "its forward has been replaced"
-    return ""
+        return Reason.FORWARD_REPLACED()
+    return None
 
 
-def why_mixed(*modules: nn.Module) -> str:
-    """Return why the floating-point tensors of childless modules cannot be combined; empty if they can."""
+def why_mixed(*modules: nn.Module) -> Refusal | None:
+    """Return why the floating-point tensors of childless modules cannot be combined; ``None`` if they can."""
     tensors = [
         tensor
         for module in modules
@@ -61,42 +62,42 @@ def why_mixed(*modules: nn.Module) -> str:
     dtypes = {tensor.dtype for tensor in tensors}
     devices = {tensor.device for tensor in tensors}
     if len(dtypes) > 1:
-        return f"the dtypes are mixed: {', '.join(sorted(str(d).removeprefix('torch.') for d in dtypes))}"
+        return Reason.MIXED_DTYPES(dtypes=", ".join(sorted(str(d).removeprefix("torch.") for d in dtypes)))
     if len(devices) > 1:
-        return f"the devices are mixed: {', '.join(sorted(map(str, devices)))}"
-    return ""
+        return Reason.MIXED_DEVICES(devices=", ".join(sorted(map(str, devices))))
+    return None
 
 
-def _why_not_alone(facts: GraphFacts, module: nn.Module, path: str) -> str:
+def _why_not_alone(facts: GraphFacts, module: nn.Module, path: str) -> Refusal | None:
     calls = facts.calls[path]
     if calls > 1:
-        return f"it is called {calls} times"
+        return Reason.CALLED_REPEATEDLY(count=calls)
     others = [other for other in facts.paths.get(module, ()) if other != path]
     if others:
-        return f"it is shared: it is {others[0]!r} too"
+        return Reason.SHARED_MODULE(path=others[0])
     parent = facts.called_parent(path)
     if parent is not None:
-        return f"it is part of {parent!r}, which is called as a whole"
+        return Reason.PARENT_CALLED(parent=parent)
     foreign = facts.foreign_parent(path)
     if foreign is not None:
-        return f"it is part of a {type(foreign).__name__} that may be in use elsewhere"
-    return ""
+        return Reason.PARENT_IN_USE(parent=type(foreign).__name__)
+    return None
 
 
-def why_hooked(facts: GraphFacts, module: nn.Module) -> str:
-    """Return which hook sees a call of a module, or a gradient; empty if none does."""
+def why_hooked(facts: GraphFacts, module: nn.Module) -> Refusal | None:
+    """Return which hook sees a call of a module, or a gradient; ``None`` if none does."""
     if facts.has_global_hooks:
-        return "hooks are registered for all modules"
-    for attribute, what in _HOOKS.items():
+        return Reason.GLOBAL_HOOKS()
+    for attribute, hook in _HOOKS.items():
         if getattr(module, attribute, None):
-            return f"it has {what}"
+            return Reason.HOOKED(hook=hook)
     for name, parameter in module.named_parameters():
         if parameter._backward_hooks or getattr(parameter, "_post_accumulate_grad_hooks", None):
-            return f"its {name} has a gradient hook"
-    return ""
+            return Reason.HOOKED(hook=f"a gradient hook on its {name}")
+    return None
 
 
-def _why_tensors_not_plain(module: nn.Module) -> str:
+def _why_tensors_not_plain(module: nn.Module) -> Refusal | None:
     expected = {"weight", "bias"}
     strange = [
         *(module._parameters.keys() - expected),
@@ -104,21 +105,20 @@ def _why_tensors_not_plain(module: nn.Module) -> str:
         *module._modules,
     ]
     if strange:
-        return f"its {strange[0]} is not what its class has"
+        return Reason.UNEXPECTED_ATTRIBUTE(attribute=strange[0])
     for name, parameter in module._parameters.items():
         if parameter is None:
             continue
         if type(parameter) is not nn.Parameter or parameter.layout is not torch.strided:
-            return f"its {name} is not a plain dense parameter"
+            return Reason.UNUSUAL_PARAMETER(parameter=name)
         if parameter.dtype not in _DTYPES:
-            return f"its {name} is of dtype {str(parameter.dtype).removeprefix('torch.')}"
-    return ""
+            return Reason.DTYPE(value=f"its {name}", dtype=str(parameter.dtype).removeprefix("torch."))
+    return None
 
 
-def _why_tensors_shared(facts: GraphFacts, module: nn.Module, path: str) -> str:
+def _why_tensors_shared(facts: GraphFacts, module: nn.Module, path: str) -> Refusal | None:
     for name, tensor in (*module._parameters.items(), *module._buffers.items()):
         holders = facts.holders(tensor, path, name) if tensor is not None else []
         if holders:
-            holder = holders[0].lstrip(".")
-            return f"its {name} is used elsewhere too, by {holder}"
-    return ""
+            return Reason.SHARED_PARAMETER(parameter=name, holder=holders[0].lstrip("."))
+    return None

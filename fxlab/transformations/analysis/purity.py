@@ -5,6 +5,7 @@ from torch import nn
 from torch.fx import Node
 
 from fxlab.operators import why_not_pure
+from fxlab.reasons import Reason, Refusal
 from fxlab.transformations.analysis.aliasing_and_writes import written_inputs
 from fxlab.transformations.analysis.dropout import DROPOUT_FUNCTIONS, DROPOUT_MODULES, called, why_drops
 from fxlab.transformations.analysis.graph_analysis import GraphFacts
@@ -28,18 +29,18 @@ _PURE_MODULES: frozenset[type[nn.Module]] = frozenset(
 _STATISTICS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
 
 
-def why_impure(node: Node, facts: GraphFacts) -> str:
-    """Return why running a node may do more than compute its result; empty if it is known not to.
+def why_impure(node: Node, facts: GraphFacts) -> Refusal | None:
+    """Return why running a node may do more than compute its result; ``None`` if it is known not to.
 
     A node that is pure gives the same result whenever its inputs hold the same. What is not known to be pure
     is not: a function of somebody's own, or one that this module has not heard of.
     """
     if node.op in ("placeholder", "output"):
-        return f"it is an {'input' if node.op == 'placeholder' else 'output'} of the graph"
+        return Reason.INPUT_OR_OUTPUT(kind="input" if node.op == "placeholder" else "output")
     if node.op == "get_attr":
-        return ""
+        return None
     if written_inputs(node, facts.graph_module):
-        return "it may write what it reads"
+        return Reason.MAY_WRITE_INPUTS()
     if node.op == "call_module":
         return _why_module_is_impure(node, facts)
     return _why_call_is_impure(node)
@@ -53,19 +54,19 @@ def is_called_for_effect(node: Node) -> bool:
     return node.op == "call_function" and node.target in torch.fx.node._side_effectful_functions
 
 
-def _why_module_is_impure(node: Node, facts: GraphFacts) -> str:
+def _why_module_is_impure(node: Node, facts: GraphFacts) -> Refusal | None:
     module = facts.module(node)
     if type(module) not in _PURE_MODULES or module is None:
-        return f"a {type(module).__name__} may do more than compute its result"
+        return Reason.MAY_HAVE_SIDE_EFFECTS(called=f"a {type(module).__name__}")
     if reason := why_not_plain(module, type(module)) or why_hooked(facts, module):
         return reason
     if module.training and isinstance(module, _STATISTICS):
-        return "a batch norm in training mode writes its running statistics"
+        return Reason.WRITES_STATE(module="a batch norm in training mode", state="running statistics")
     if module.training and isinstance(module, DROPOUT_MODULES):
-        return "a dropout in training mode draws random numbers"
+        return Reason.ACTIVE_DROPOUT(training=True)
     if isinstance(module, nn.Embedding) and module.max_norm is not None:
-        return "an embedding with max_norm writes its weight"
-    return ""
+        return Reason.WRITES_STATE(module="an embedding with max_norm", state="weight")
+    return None
 
 
 def is_pure_in_evaluation(node: Node, facts: GraphFacts) -> bool:
@@ -73,9 +74,9 @@ def is_pure_in_evaluation(node: Node, facts: GraphFacts) -> bool:
     return isinstance(facts.module(node), (*_STATISTICS, *DROPOUT_MODULES))
 
 
-def _why_call_is_impure(node: Node) -> str:
+def _why_call_is_impure(node: Node) -> Refusal | None:
     if node.op == "call_function" and node.is_impure():
-        return f"{called_name(node) or node.target} has side effects"
+        return Reason.SIDE_EFFECTS(called=called_name(node) or node.target)
     if node.op == "call_function" and called(node) in DROPOUT_FUNCTIONS:
         return why_drops(node)
     return why_not_pure(node)

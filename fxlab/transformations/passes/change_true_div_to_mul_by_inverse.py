@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch.fx import Node
 
+from fxlab.reasons import Reason, Refusal
 from fxlab.transformations.analysis.graph_analysis import GraphFacts
 from fxlab.transformations.analysis.node_shape import known_dtype
 from fxlab.transformations.rewriting.editor import Editor
@@ -79,20 +80,20 @@ class ChangeTrueDivToMulByInverse(RewritePass[Division]):
                 if isinstance(numerator, Node) and isinstance(denominator, int | float | complex):
                     yield Division(node, numerator, denominator)
 
-    def refuse(self, candidate: Division, facts: GraphFacts) -> str:
+    def refuse(self, candidate: Division, facts: GraphFacts) -> Refusal | None:
         """Refuse operands that are not floating-point, and constants whose inverse is not a normal number."""
         extra = {name for name, value in candidate.node.kwargs.items() if value is not None} - {
             "input",
             "other",
         }
         if extra or len(candidate.node.args) > 2:
-            return f"it divides with {', '.join(sorted(extra)) or 'further arguments'}"
+            return Reason.FURTHER_ARGUMENTS(arguments=", ".join(sorted(extra)) or "further arguments")
         if candidate.numerator in facts.numbers:
-            return f"{candidate.numerator.name} is a Python number, not a tensor"
+            return Reason.PYTHON_NUMBER(value=candidate.numerator.name)
         dtype = known_dtype(candidate.numerator)
         if dtype is not None and not dtype.is_floating_point:
-            return f"{candidate.numerator.name} is of dtype {str(dtype).removeprefix('torch.')}"
-        return _why_no_inverse(candidate.denominator, dtype) or _why_rounded(candidate, facts)
+            return Reason.DTYPE(value=candidate.numerator.name, dtype=str(dtype).removeprefix("torch."))
+        return _why_no_inverse(candidate, dtype) or _why_rounded(candidate, facts)
 
     def describe(self, candidate: Division) -> str:
         """Tell the number that is multiplied by."""
@@ -122,28 +123,30 @@ def _operands(node: Node) -> tuple[object, object]:
     return numerator, denominator
 
 
-def _why_no_inverse(denominator: object, dtype: torch.dtype | None) -> str:
+def _why_no_inverse(division: Division, dtype: torch.dtype | None) -> Refusal | None:
+    denominator = division.denominator
     if isinstance(denominator, bool) or not isinstance(denominator, int | float):
-        return f"{denominator!r} is a {type(denominator).__name__}"
+        return Reason.DIVISOR_TYPE(divisor=denominator, type=type(denominator).__name__)
     if denominator == 0:
-        return "a division by zero has no inverse"
+        return Reason.DIVISION_BY_ZERO()
     if isinstance(denominator, int) and abs(denominator) > 2**53:
-        return f"{denominator!r} is not exact in floating point"
+        return Reason.INEXACT_DIVISOR(divisor=denominator)
     limits = torch.finfo(_STRICTEST if dtype is None else dtype)
     for what, number in (
         (repr(denominator), abs(denominator)),
         (f"the inverse of {denominator!r}", 1 / abs(denominator)),
     ):
         if not limits.tiny <= number <= limits.max:
-            return f"{what} is not a normal number in {limits.dtype}" + (
-                ", and the dtype of the numerator is not known" if dtype is None else ""
-            )
-    return ""
+            if dtype is None:
+                value = division.numerator.name
+                return Reason.NOT_NORMAL_IN_SMALLEST(value=value, number=what, dtype=limits.dtype)
+            return Reason.NOT_NORMAL(number=what, dtype=limits.dtype)
+    return None
 
 
-def _why_rounded(division: Division, facts: GraphFacts) -> str:
+def _why_rounded(division: Division, facts: GraphFacts) -> Refusal | None:
     mantissa, _ = math.frexp(division.denominator.real)
     if abs(mantissa) == 0.5:  # the inverse of a power of two is exact
-        return ""
+        return None
     reader = facts.rounding_readers.get(division.node)
-    return "" if reader is None else f"{reader.name} rounds what becomes of it to integers"
+    return None if reader is None else Reason.ROUNDED_LATER(reader=reader.name)

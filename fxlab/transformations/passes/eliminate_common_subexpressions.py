@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch.fx import Node
 
+from fxlab.reasons import Reason, Refusal
 from fxlab.transformations.analysis.graph_analysis import GraphFacts
 from fxlab.transformations.analysis.purity import is_pure_in_evaluation, why_impure
 from fxlab.transformations.rewriting.editor import Editor
@@ -73,31 +74,31 @@ class EliminateCommonSubexpressions(RewritePass[Repetition]):
             if candidate is not None:
                 yield candidate
 
-    def refuse(self, candidate: Repetition, facts: GraphFacts) -> str:
+    def refuse(self, candidate: Repetition, facts: GraphFacts) -> Refusal | None:
         """Refuse what may not be the same by then, and what must stay two."""
         node, first, writes = candidate.node, candidate.first, facts.writes
         if not node.users:
-            return "nothing reads it"
+            return Reason.UNUSED()
         if not writes.same_state(first, node):
-            return f"the gradient or autocast mode changes since {first.name}"
+            return Reason.MODE_CHANGES_IN_BETWEEN(first=first.name, last=node.name)
         if node.op == "get_attr":
-            return ""
+            return None
         for value, then in zip(node.all_input_nodes, first.all_input_nodes, strict=True):
             if writes.epoch(value, node) != writes.epoch(then, first):
-                return f"{value.name} is written in place since {first.name}"
+                return Reason.WRITTEN_IN_BETWEEN(value=value.name, first=first.name, last=node.name)
         if node.op == "call_module" and _is_state_written(node, facts):
-            return "its parameters or buffers are written in the graph"
+            return Reason.STATE_WRITTEN()
         if node in facts.numbers and first in facts.numbers:
-            return ""
+            return None
         for value in (first, node):
             if writes.is_written(value):
-                return f"{value.name}, or what shares memory with it, is written in place"
+                return Reason.WRITTEN_IN_PLACE(value=value.name)
         if candidate.first_is_returned and writes.is_returned(node):
             returned = facts.graph_module.graph.output_node().all_input_nodes
             if node in returned and first in returned:
-                return f"the graph returns it and {first.name}, which are two tensors"
-            return f"results may share memory with it and {first.name}, which are two tensors"
-        return ""
+                return Reason.BOTH_RETURNED(first=first.name)
+            return Reason.BOTH_ALIASED(first=first.name)
+        return None
 
     def behaves_by_mode(self, candidate: Repetition, facts: GraphFacts) -> tuple[Node, ...]:
         """Return the call of a dropout or a batch norm."""

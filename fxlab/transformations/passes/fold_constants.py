@@ -10,6 +10,7 @@ from torch import nn
 from torch.fx import Node
 from torch.fx.node import map_arg
 
+from fxlab.reasons import Reason, Refusal
 from fxlab.transformations.analysis.autocast import casts_to_autocast_dtype, without_autocast
 from fxlab.transformations.analysis.graph_analysis import GraphFacts
 from fxlab.transformations.analysis.purity import why_impure
@@ -88,33 +89,33 @@ class FoldConstants(RewritePass[Constant]):
             if constant[node]:  # a tensor is among what it depends on
                 yield Constant(node, _needed_by_it_alone(node), facts)
 
-    def refuse(self, candidate: Constant, facts: GraphFacts) -> str:
+    def refuse(self, candidate: Constant, facts: GraphFacts) -> Refusal | None:
         """Refuse what is trained, written or returned, what does not run, and results that are no tensors."""
         node = candidate.node
         for read in _tensors_read(node):
             tensor = _attribute(read, facts)
             if not isinstance(tensor, torch.Tensor):
-                return f"{read.target} is no tensor"
+                return Reason.NOT_A_TENSOR(attribute=read.target)
             if tensor.requires_grad:
-                return f"{read.target} is trained"
+                return Reason.REQUIRES_GRAD(attribute=read.target)
             if tensor.is_meta or type(tensor) not in (torch.Tensor, nn.Parameter):
-                return f"{read.target} has no values of its own"
+                return Reason.NO_DATA(attribute=read.target)
             if facts.writes.is_written(read):
-                return f"{read.target} is written in the graph"
+                return Reason.WRITTEN_IN_PLACE(value=read.target)
         if facts.writes.is_written(node):
-            return "it is written in place"
+            return Reason.WRITTEN_IN_PLACE(value="it")
         if facts.writes.is_returned(node):
-            return "the graph returns it, and it must be another tensor each time"
+            return Reason.RETURNED()
         if facts.writes.changes_state:
-            return "the graph changes the gradient or autocast mode"
+            return Reason.MODE_CHANGES()
         if isinstance(candidate.value, Exception):
-            return f"it cannot be computed: {candidate.value or type(candidate.value).__name__}"
+            return Reason.FAILS(error=str(candidate.value) or type(candidate.value).__name__)
         if type(candidate.value) is not torch.Tensor or candidate.value.layout is not torch.strided:
-            return "its result is no plain tensor"
+            return Reason.UNUSUAL_RESULT()
         is_lowered = all(casts_to_autocast_dtype(user, facts) for user in node.users)
         if not is_lowered and candidate.dtype_under_autocast != candidate.value.dtype:
-            return "its result is of another dtype where autocast is on"
-        return ""
+            return Reason.AUTOCAST_DTYPE()
+        return None
 
     def describe(self, candidate: Constant) -> str:
         """Tell how many nodes go."""

@@ -13,6 +13,7 @@ from torch.nn import functional
 
 from fxlab.node_info import known_shape
 from fxlab.operators import is_of_torch
+from fxlab.reasons import Reason, Refusal
 from fxlab.transformations.analysis.aliasing_and_writes import may_return_view
 from fxlab.transformations.analysis.autocast import LARGEST, require_no_autocast
 from fxlab.transformations.analysis.dropout import DROPOUT_FUNCTIONS, DROPOUT_MODULES, argument
@@ -51,7 +52,7 @@ class Attention:
     scale: float = 1.0
     largest: float = 0.0
     """A bound of the absolute values in the mask."""
-    misfit: str = field(default="", compare=False)
+    misfit: Refusal | None = field(default=None, compare=False)
     """Why it is no attention that can be fused, if something else stands between."""
 
     @property
@@ -102,15 +103,15 @@ class FuseAttention(RewritePass[Attention]):
                 if found is not None:
                     yield found
 
-    def refuse(self, candidate: Attention, facts: GraphFacts) -> str:
+    def refuse(self, candidate: Attention, facts: GraphFacts) -> Refusal | None:
         """Refuse what others read, what is written in between, and what the function would do otherwise."""
         if candidate.misfit:
             return candidate.misfit
         for value in candidate.inner:
             if len(value.users) > 1:
-                return f"{value.name} is read by others too"
+                return Reason.OTHER_USERS(value=value.name)
             if facts.writes.is_written(value):
-                return f"{value.name} is written in place"
+                return Reason.WRITTEN_IN_PLACE(value=value.name)
         return (
             _why_other_state(candidate, facts)
             or _why_dtypes_differ(candidate)
@@ -184,7 +185,7 @@ def _read(node: Node, facts: GraphFacts) -> Attention | None:
     if value is not None and called_name(value) == "add" and len(value.args) == 2 and not value.kwargs:
         scores, mask = _scores_and_mask(value)
         if mask is None:
-            return Attention(node, softmax, misfit=f"{value.name} adds no mask")
+            return Attention(node, softmax, misfit=Reason.NO_MASK(value=value.name))
         inner.append(value)
         value = _skip(scores, inner, facts)
     scale = 1.0
@@ -194,13 +195,13 @@ def _read(node: Node, facts: GraphFacts) -> Attention | None:
         value = _skip(scores, inner, facts)
     values = node.args[1]
     if value is None or not _is_product(value) or not isinstance(values, Node):
-        return Attention(node, softmax, misfit="what the softmax reads is no scaled product with a mask")
+        return Attention(node, softmax, misfit=Reason.NOT_SCALED_PRODUCT())
     inner.append(value)
     query, keys = value.args
     if not isinstance(query, Node) or not isinstance(keys, Node):
         return None
     if not (math.isfinite(scale) and scale > 0):
-        return Attention(node, softmax, misfit=f"the scale is {scale}")
+        return Attention(node, softmax, misfit=Reason.SCALE(scale=scale))
     largest = 0.0 if mask is None else largest_magnitude(mask, facts)
     return Attention(node, softmax, tuple(inner), query, keys, values, mask, scale, largest)
 
@@ -247,8 +248,8 @@ def _is_softmax(node: Node, facts: GraphFacts) -> bool:
     return called_name(node) == "softmax" and _is_known(node)
 
 
-def _why_other_softmax(node: Node, facts: GraphFacts) -> str:
-    """Return why a softmax is not one of the last dimension; empty if it is."""
+def _why_other_softmax(node: Node, facts: GraphFacts) -> Refusal | None:
+    """Return why a softmax is not one of the last dimension; ``None`` if it is."""
     module = facts.module(node)
     if isinstance(module, nn.Softmax):
         dim: Any = module.dim
@@ -258,8 +259,8 @@ def _why_other_softmax(node: Node, facts: GraphFacts) -> str:
         dim = argument(node, 1, "dim", None)
     shape = known_shape(node)
     if shape is None:
-        return "shapes are not known; run ShapeProp first"
-    return "" if dim in (-1, len(shape) - 1) else f"the softmax is over dimension {dim}"
+        return Reason.UNKNOWN_SHAPE(value=node.name)
+    return None if dim in (-1, len(shape) - 1) else Reason.SOFTMAX_DIMENSION(dimension=dim)
 
 
 def _scores_and_mask(add: Node) -> tuple[Any, Node | None]:
@@ -311,8 +312,8 @@ def _transposed(keys: Node) -> Node | None:
     return value if dims == {len(shape) - 1, len(shape) - 2} else None
 
 
-def _why_other_state(attention: Attention, facts: GraphFacts) -> str:
-    """Return why what is read may be another when the last product is computed; empty if it is the same."""
+def _why_other_state(attention: Attention, facts: GraphFacts) -> Refusal | None:
+    """Return why what is read may have changed when the last product is computed; ``None`` if it has not."""
     product, writes = attention.inner[-1], facts.writes
     readers = {attention.query: product, attention.keys: product}
     if attention.keys is not None and (plain := _transposed(attention.keys)) is not None:
@@ -322,39 +323,44 @@ def _why_other_state(attention: Attention, facts: GraphFacts) -> str:
             value for value in attention.inner if attention.mask in value.all_input_nodes
         )
     for value, reader in readers.items():
+        between = {"first": reader.name, "last": attention.node.name}
+        if not writes.same_state(reader, attention.node):
+            return Reason.MODE_CHANGES_IN_BETWEEN(**between)
         if value is not None and writes.epoch(value, reader) != writes.epoch(value, attention.node):
-            return f"{value.name} is written in place, or the mode changes, before {attention.node.name}"
-    return ""
+            return Reason.WRITTEN_IN_BETWEEN(value=value.name, **between)
+    return None
 
 
-def _why_dtypes_differ(attention: Attention) -> str:
+def _why_dtypes_differ(attention: Attention) -> Refusal | None:
     read = [attention.query, attention.keys, attention.values, attention.mask]
-    dtypes = {known_dtype(value) for value in read if value is not None}
-    if None in dtypes:
-        return "dtypes are not known; run ShapeProp first"
-    (dtype, *others) = dtypes
+    known = {value: known_dtype(value) for value in read if value is not None}
+    for value, dtype in known.items():
+        if dtype is None:
+            return Reason.UNKNOWN_DTYPE(value=value.name)
+    (dtype, *others) = set(known.values())
     if others:
-        names = sorted(str(dtype).removeprefix("torch.") for dtype in dtypes)
-        return f"the dtypes are mixed: {', '.join(names)}"
+        return Reason.MIXED_DTYPES(dtypes=", ".join(sorted(set(map(_dtype_name, known.values())))))
     if dtype not in _DTYPES:
-        return f"it is of dtype {str(dtype).removeprefix('torch.')}"
+        return Reason.DTYPE(value="it", dtype=_dtype_name(dtype))
     for value in (*attention.inner, attention.node):
         inner = known_dtype(value)
         if inner is None or inner not in _DTYPES or torch.finfo(inner).eps > torch.finfo(dtype).eps:
-            return f"{value.name} is of dtype {str(inner).removeprefix('torch.')}"
-    return "" if known_dtype(attention.node) == dtype else f"{attention.node.name} is of another dtype"
+            return Reason.DTYPE(value=value.name, dtype=_dtype_name(inner))
+    result = known_dtype(attention.node)
+    return None if result == dtype else Reason.DTYPE(value=attention.node.name, dtype=_dtype_name(result))
 
 
-def _why_shapes_differ(attention: Attention) -> str:
+def _why_shapes_differ(attention: Attention) -> Refusal | None:
     shapes = [
         None if value is None else known_shape(value)
         for value in (attention.query, attention.keys, attention.values)
     ]
     query, keys, values = shapes
     if query is None or keys is None or values is None:
-        return "shapes are not known; run ShapeProp first"
+        return Reason.UNKNOWN_SHAPE(value="query, keys or values")
     if not len(query) == len(keys) == len(values) or len(query) not in (3, 4):
-        return "query, keys and values are not all of 3 or of 4 dimensions"
+        dimensions = ", ".join(str(len(shape)) for shape in (query, keys, values))
+        return Reason.DIMENSIONS(value="query, keys, values", count=dimensions, supported="3 or 4 in all")
     pairs = [
         *zip(query[:-2], keys[:-2], strict=True),
         *zip(query[:-2], values[:-2], strict=True),
@@ -362,27 +368,31 @@ def _why_shapes_differ(attention: Attention) -> str:
         (keys[-1], values[-2]),
     ]
     if not all(_is_same(a, b) for a, b in pairs):
-        return "the shapes of query, keys and values are broadcast, or not known to be the same"
-    return ""
+        return Reason.UNEQUAL_SHAPES()
+    return None
 
 
-def _why_mask_differs(attention: Attention) -> str:
+def _why_mask_differs(attention: Attention) -> Refusal | None:
     if attention.mask is None:
-        return ""
+        return None
     mask, scores = known_shape(attention.mask), known_shape(attention.inner[-1])
     if mask is None or scores is None:
-        return "the shape of the mask is not known; run ShapeProp first"
+        return Reason.UNKNOWN_SHAPE(value="the mask")
     if not 2 <= len(mask) <= len(scores):
-        return f"the mask has {len(mask)} dimensions"
+        return Reason.DIMENSIONS(value="the mask", count=len(mask), supported=f"2 to {len(scores)}")
     if not all(_is_same(a, 1) or _is_same(a, b) for a, b in zip(mask[::-1], scores[::-1], strict=False)):
-        return "the mask is larger than the scores, or not known not to be"
+        return Reason.LARGER_MASK()
     dtype = known_dtype(attention.mask)
     limit = torch.finfo(torch.float32 if dtype is None else dtype).max
     if dtype == torch.float16:
         limit /= 2  # with a score, the smallest number would be infinite
     if attention.largest > limit:
-        return "the mask may be infinite in all of a row, where the probabilities are nan"
-    return ""
+        return Reason.INFINITE_MASK()
+    return None
+
+
+def _dtype_name(dtype: torch.dtype | None) -> str:
+    return str(dtype).removeprefix("torch.")
 
 
 def _is_same(a: Any, b: Any) -> bool:

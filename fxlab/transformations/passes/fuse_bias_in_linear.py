@@ -7,6 +7,7 @@ import torch
 from torch import nn
 from torch.fx import Node
 
+from fxlab.reasons import Reason, Refusal
 from fxlab.transformations.analysis.graph_analysis import GraphFacts
 from fxlab.transformations.analysis.module_safety import why_mixed, why_not_replaceable
 from fxlab.transformations.analysis.node_shape import with_last_size
@@ -57,15 +58,15 @@ class FuseBiasInLinear(RewritePass[BiasedLinear]):
             if isinstance(linear, nn.Linear) and linear.bias is not None and value is not None:
                 yield BiasedLinear(value, node, linear)
 
-    def refuse(self, candidate: BiasedLinear, facts: GraphFacts) -> str:
+    def refuse(self, candidate: BiasedLinear, facts: GraphFacts) -> Refusal | None:
         """Refuse what cannot be replaced, and a weight and a bias that cannot be one parameter."""
         linear = candidate.linear
         if reason := why_not_replaceable(facts, str(candidate.node.target), nn.Linear) or why_mixed(linear):
             return reason
         if linear.weight.requires_grad != linear.bias.requires_grad:
             trained = "weight" if linear.weight.requires_grad else "bias"
-            return f"only its {trained} is trained, and one parameter would hold both"
-        return ""
+            return Reason.TRAINED_IN_PART(parameter=trained)
+        return None
 
     def describe(self, candidate: BiasedLinear) -> str:
         """Tell the size that the weight will have."""

@@ -12,6 +12,7 @@ from torch import nn
 from torch.fx import Node
 from torch.fx.node import Argument
 
+from fxlab.reasons import Reason, Refusal
 from fxlab.transformations.analysis.graph_analysis import GraphFacts
 from fxlab.transformations.analysis.module_safety import why_mixed, why_not_replaceable
 from fxlab.transformations.analysis.node_shape import with_last_size
@@ -75,17 +76,14 @@ class MergeLinears(RewritePass[LinearGroup]):
             for group in groups.values():
                 yield _linear_group(facts, value, group)
 
-    def refuse(self, candidate: LinearGroup, facts: GraphFacts) -> str:
+    def refuse(self, candidate: LinearGroup, facts: GraphFacts) -> Refusal | None:
         """Refuse what cannot be replaced, and a layer that agrees with no other."""
         for node in candidate.nodes:
             if reason := _why_not_mergeable(facts, node):
                 return reason
         if len(candidate.nodes) < 2:
-            return (
-                "no other linear that reads this input agrees with it in dtype, device, bias, mode and what "
-                "is trained, and reads it before it is written"
-            )
-        return ""
+            return Reason.NO_COMPATIBLE_LINEAR()
+        return None
 
     def describe(self, candidate: LinearGroup) -> str:
         """Name the layers that become one."""
@@ -144,13 +142,13 @@ def _agreement(facts: GraphFacts, value: Node, node: Node) -> object:
     )
 
 
-def _why_not_mergeable(facts: GraphFacts, node: Node) -> str:
+def _why_not_mergeable(facts: GraphFacts, node: Node) -> Refusal | None:
     linear = facts.module(node)
     reason = why_not_replaceable(facts, str(node.target), nn.Linear)
     if reason or not isinstance(linear, nn.Linear):
         return reason
     if linear.weight.shape != (linear.out_features, linear.in_features):
-        return "its weight does not have the shape that its in_features and out_features tell"
+        return Reason.WEIGHT_SHAPE()
     return why_mixed(linear)
 
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from torch.fx import Node
 
+from fxlab.reasons import Refusal
 from fxlab.transformations.analysis.graph_analysis import GraphFacts
 from fxlab.transformations.analysis.purity import is_called_for_effect, is_pure_in_evaluation, why_impure
 from fxlab.transformations.rewriting.editor import Editor
@@ -63,7 +64,7 @@ class RemoveDeadCode(RewritePass[DeadNode]):
                 dead.add(node)
             yield candidate
 
-    def refuse(self, candidate: DeadNode, facts: GraphFacts) -> str:
+    def refuse(self, candidate: DeadNode, facts: GraphFacts) -> Refusal | None:
         """Refuse what may do more than compute its result."""
         return why_impure(candidate.node, facts)
 

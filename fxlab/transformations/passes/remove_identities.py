@@ -8,6 +8,7 @@ from torch.fx import Node
 from torch.nn import functional
 
 from fxlab.node_info import known_shape
+from fxlab.reasons import Reason, Refusal
 from fxlab.transformations.analysis.dropout import DROPOUT_FUNCTIONS, DROPOUT_MODULES, why_drops
 from fxlab.transformations.analysis.graph_analysis import GraphFacts
 from fxlab.transformations.analysis.module_safety import why_hooked, why_not_plain
@@ -69,10 +70,10 @@ class RemoveIdentities(RewritePass[Identity]):
             ):
                 yield Identity(node, module)
 
-    def refuse(self, candidate: Identity, facts: GraphFacts) -> str:
+    def refuse(self, candidate: Identity, facts: GraphFacts) -> Refusal | None:
         """Refuse dropouts that drop, modules that may do something else, and what returns a view."""
         reason = why_no_identity(candidate, facts)
-        return reason if reason or candidate.node.users else "nothing reads it"
+        return reason if reason or candidate.node.users else Reason.UNUSED()
 
     def behaves_by_mode(self, candidate: Identity, facts: GraphFacts) -> tuple[Node, ...]:
         """Return the call of a dropout module."""
@@ -93,11 +94,11 @@ class RemoveIdentities(RewritePass[Identity]):
         return readers
 
 
-def why_no_identity(candidate: Identity, facts: GraphFacts) -> str:
-    """Return why a call may return something else than the very tensor it is given; empty if it does not."""
+def why_no_identity(candidate: Identity, facts: GraphFacts) -> Refusal | None:
+    """Return why a call may return something else than the very tensor it is given; ``None`` if not."""
     node, module = candidate.node, candidate.module
     if _value(node) is None:
-        return "its arguments are not those of an identity"
+        return Reason.NOT_AN_IDENTITY_CALL()
     reason = why_drops(node) if module is None else _why_module_is_no_identity(facts, module)
     return reason or _why_view(candidate)
 
@@ -109,22 +110,22 @@ def _value(node: Node) -> Node | None:
     return value if isinstance(value, Node) else None
 
 
-def _why_module_is_no_identity(facts: GraphFacts, module: nn.Module) -> str:
+def _why_module_is_no_identity(facts: GraphFacts, module: nn.Module) -> Refusal | None:
     expected = next(cls for cls in _MODULES if isinstance(module, cls))
     if reason := why_not_plain(module, expected) or why_hooked(facts, module):
         return reason
     if module.training and not isinstance(module, nn.Identity):
-        return "it is in training mode; call eval() first"
-    return ""
+        return Reason.TRAINING_MODE(module="it")
+    return None
 
 
-def _why_view(candidate: Identity) -> str:
+def _why_view(candidate: Identity) -> Refusal | None:
     called = candidate.node.target if candidate.module is None else type(candidate.module)
     dimensions = _DIMENSIONS.get(called)
     value = _value(candidate.node)
     if dimensions is None or value is None:
-        return ""
+        return None
     shape = known_shape(value)
     if shape is None:
-        return "the shape of its input is not known; run ShapeProp first"
-    return "" if len(shape) == dimensions else "it returns a view of a single sample"
+        return Reason.UNKNOWN_SHAPE(value="its input")
+    return None if len(shape) == dimensions else Reason.RETURNS_VIEW()

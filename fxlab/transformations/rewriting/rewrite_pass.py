@@ -14,6 +14,7 @@ from torch.fx import GraphModule, Node
 from fxlab.garbage import without_collecting
 from fxlab.models.graph_module import check_lints
 from fxlab.models.modes import Mode, RequireModes, first_computing
+from fxlab.reasons import Refusal
 from fxlab.transformations.analysis.graph_analysis import GraphFacts
 from fxlab.transformations.base import explanation
 from fxlab.transformations.candidate_filter import Limit, node_names
@@ -64,8 +65,8 @@ class RewritePass(JournaledTransformation, Generic[C]):
         """Yield each place at which the pass may apply. The graph may be rewritten while this runs."""
 
     @abstractmethod
-    def refuse(self, candidate: C, facts: GraphFacts) -> str:
-        """Return why a candidate cannot be rewritten, in words that follow its name; empty if it can."""
+    def refuse(self, candidate: C, facts: GraphFacts) -> Refusal | None:
+        """Return why a candidate cannot be rewritten; ``None`` if it can."""
 
     @abstractmethod
     def rewrite(self, candidate: C, edit: Editor) -> Node | tuple[Node, ...]:
@@ -95,13 +96,15 @@ class RewritePass(JournaledTransformation, Generic[C]):
         object.__setattr__(limited, "limited_to", None if limit == Limit() else limit)
         return limited
 
-    def why_not(self, candidate: C, facts: GraphFacts) -> str:
+    def why_not(self, candidate: C, facts: GraphFacts) -> Refusal | None:
         """Return why a candidate is left alone: what :meth:`refuse` says, or that it is excluded.
 
         What :meth:`match` yields may depend on what is rewritten; it asks here then.
         """
         reason = self.refuse(candidate, facts)
-        return reason or ("" if self.limited_to is None else self.limited_to.why_not(_names(candidate)))
+        if not isinstance(reason, Refusal | None):
+            raise TypeError(f"{self.name}.refuse must return a Refusal or None, got {type(reason).__name__}.")
+        return reason or (None if self.limited_to is None else self.limited_to.why_not(_names(candidate)))
 
     def candidates(self, graph_module: GraphModule) -> list[tuple[str, ...]]:
         """Return the places at which the pass may apply, each by the names of its nodes. Changes nothing."""
@@ -179,17 +182,21 @@ class RewritePass(JournaledTransformation, Generic[C]):
         -------
         pandas.DataFrame
             A row for each node of each candidate, in columns ``node`` (its name), ``matched`` (whether it
-            would be changed) and ``reason`` (what would be done with it, or why it is left alone).
+            would be changed), ``reason`` (what would be done with it, or why it is left alone) and ``code``
+            (that of the :class:`~fxlab.reasons.Refusal`, empty where it matches).
         """
         self._check_graph_module(graph_module)
         check_lints(graph_module, "graph_module")
         facts = GraphFacts(graph_module)
         return explanation(row for candidate in self.match(facts) for row in self._rows(candidate, facts))
 
-    def _rows(self, candidate: C, facts: GraphFacts) -> Iterator[tuple[str, bool, str]]:
+    def _rows(self, candidate: C, facts: GraphFacts) -> Iterator[tuple[str, bool, str, str]]:
         refusal = self.why_not(candidate, facts)
         for node in candidate.nodes:
-            yield node.name, not refusal, refusal or self.describe(candidate)
+            if refusal is None:
+                yield node.name, True, self.describe(candidate), ""
+            else:
+                yield node.name, False, refusal.words, refusal.code
 
 
 def _names(candidate: Candidate) -> tuple[str, ...]:

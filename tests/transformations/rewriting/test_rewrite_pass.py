@@ -9,11 +9,11 @@ from dataclasses import dataclass
 
 import pytest
 import torch
-from exactness import COPIES, assert_close, assert_is, check, snapshot, traced
+from exactness import COPIES, Allocations, assert_close, assert_is, check, snapshot, traced
 from torch import fx, nn
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from fxlab import from_callable
+from fxlab.reasons import Refusal
 from fxlab.transformations import (
     ChangeTrueDivToMulByInverse,
     DeepCopy,
@@ -60,7 +60,8 @@ class AddConstant(RewritePass[Sum]):
             yield Sum(node)
 
     def refuse(self, candidate, facts):
-        return "its name is on the list" if candidate.node.name in self.refused else ""
+        listed = Refusal("listed", "its name is on the list")
+        return listed if candidate.node.name in self.refused else None
 
     def describe(self, candidate):
         return f"{self.constant} is added"
@@ -107,6 +108,7 @@ def test_explain_tells_of_each_candidate_and_changes_nothing():
         "node": ["add", "add_1", "add_2"],
         "matched": [True, False, True],
         "reason": ["10.0 is added", "its name is on the list", "10.0 is added"],
+        "code": ["", "listed", ""],
     }
     assert_is(gm, before)
 
@@ -206,14 +208,14 @@ def test_a_pass_is_limited_to_some_of_its_candidates():
     ):
         explained = limited.explain(gm)
         assert explained.node[explained.matched].tolist() == expected
-        assert set(explained.reason[~explained.matched]) <= {"excluded on request"}
+        assert set(explained.code[~explained.matched]) <= {"excluded"}
         assert names(limited.get_transformed_nodes(limited(gm))) == expected
         assert_is(limited(gm, reverse=True), before)
 
 
 def test_what_is_refused_is_refused_for_its_own_reason():
     frame = AddConstant(refused=("add_1",)).exclude("add_1").explain(traced(Sums()))
-    assert frame.reason[1] == "its name is on the list"
+    assert frame.code[1] == "listed"
 
 
 def test_candidates_of_several_nodes_are_named_by_any_of_them():
@@ -473,26 +475,6 @@ def test_a_pass_that_cannot_bring_values_back_says_so():
 
 
 # Memory
-
-
-class Allocations(TorchDispatchMode):
-    """Adds up the bytes of the memory that operations return and that was not there before."""
-
-    def __init__(self):
-        super().__init__()
-        self.storages = {}
-
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        known = {tensor.untyped_storage()._cdata for tensor in args if isinstance(tensor, torch.Tensor)}
-        result = func(*args, **(kwargs or {}))
-        for tensor in result if isinstance(result, tuple | list) else (result,):
-            if isinstance(tensor, torch.Tensor) and tensor.untyped_storage()._cdata not in known:
-                self.storages[tensor.untyped_storage()._cdata] = tensor.untyped_storage().nbytes()
-        return result
-
-    @property
-    def bytes(self):
-        return sum(self.storages.values())
 
 
 def test_merging_takes_no_more_memory_than_the_merged_weights():

@@ -147,6 +147,22 @@ def test_what_cannot_be_answered_is_said_in_a_line(session: Session, query: str,
         find_nodes(session, query)
 
 
+def test_names_that_begin_with_a_query_come_before_names_that_contain_it() -> None:
+    graph = fx.Graph()
+    x = graph.placeholder("x")
+    for name in ("my_norm", "other", "norm_of_many_heads", "norm_of_one", "norm"):
+        x = graph.create_node("call_method", "renorm" if name == "other" else "relu", (x,), name=name)
+    graph.output(x)
+    found = NodeSearch(fx.GraphModule(nn.Module(), graph)).find("norm", {})["results"]
+    assert [result["name"] for result in found] == [
+        "norm",
+        "norm_of_one",
+        "norm_of_many_heads",
+        "my_norm",
+        "other",
+    ]
+
+
 def test_groups_are_found_by_what_they_have_too(traced: fx.GraphModule) -> None:
     search = NodeSearch(traced, build_hierarchy(traced))
 

@@ -10,6 +10,7 @@ import torch
 from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
+from fxlab.reasons import Reason, Refusal
 from fxlab.transformations.journal.module_fingerprint import carry_tensor, same_bits
 
 
@@ -47,38 +48,38 @@ def running_statistics(batch_norm: _BatchNorm) -> tuple[torch.Tensor, torch.Tens
     return mean, variance
 
 
-def why_not_constant(batch_norm: _BatchNorm) -> str:
-    """Return why a batch norm is not the same scaling and shift for every batch; empty if it is."""
+def why_not_constant(batch_norm: _BatchNorm) -> Refusal | None:
+    """Return why a batch norm is not the same scaling and shift for every batch; ``None`` if it is."""
     if batch_norm.training:
-        return "the batch norm is in training mode; call eval() first"
+        return Reason.TRAINING_MODE(module="the batch norm")
     if batch_norm.running_mean is None or batch_norm.running_var is None:
-        return "the batch norm has no running statistics"
-    return ""
+        return Reason.NO_RUNNING_STATISTICS()
+    return None
 
 
-def why_not_per_channel(batch_norm: _BatchNorm, channels: int) -> str:
-    """Return why a batch norm does not fit a layer with that many channels; empty if it does."""
+def why_not_per_channel(batch_norm: _BatchNorm, channels: int) -> Refusal | None:
+    """Return why a batch norm does not fit a layer with that many channels; ``None`` if it does."""
     for tensor in (*running_statistics(batch_norm), batch_norm.weight, batch_norm.bias):
         if tensor is not None and tensor.shape != (channels,):
-            return f"the batch norm is of {tuple(tensor.shape)} features, the layer of {channels}"
-    return ""
+            return Reason.FEATURES_DIFFER(features=tuple(tensor.shape), channels=channels)
+    return None
 
 
-def why_not_finite(weight: torch.Tensor, bias: torch.Tensor) -> str:
-    """Return why folded weights cannot be used; empty if they can."""
+def why_not_finite(weight: torch.Tensor, bias: torch.Tensor) -> Refusal | None:
+    """Return why folded weights cannot be used; ``None`` if they can."""
     if weight.is_meta or (bool(weight.isfinite().all()) and bool(bias.isfinite().all())):
-        return ""
-    return f"the folded weights are not finite in {str(weight.dtype).removeprefix('torch.')}"
+        return None
+    return Reason.NOT_FINITE(dtype=str(weight.dtype).removeprefix("torch."))
 
 
-def why_only_norm_is_trained(layer: nn.Module, batch_norm: _BatchNorm) -> str:
-    """Return why what is trained would be trained no more; empty if it still would.
+def why_only_norm_is_trained(layer: nn.Module, batch_norm: _BatchNorm) -> Refusal | None:
+    """Return why what is trained would be trained no more; ``None`` if it still would.
 
     The parameters of the fused layer are trained where those of the layer are.
     """
     if _is_trained(layer) or not _is_trained(batch_norm):
-        return ""
-    return "only the batch norm is trained, not the layer that it would be fused into"
+        return None
+    return Reason.ONLY_NORM_TRAINED()
 
 
 def _is_trained(module: nn.Module) -> bool:

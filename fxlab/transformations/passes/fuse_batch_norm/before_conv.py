@@ -6,6 +6,7 @@ from typing import ClassVar
 from torch import nn
 from torch.nn.modules.conv import _ConvNd
 
+from fxlab.reasons import Reason, Refusal
 from fxlab.transformations.passes.fuse_batch_norm.batch_norm import ScaleAndShift
 from fxlab.transformations.passes.fuse_batch_norm.folding import FuseBatchNorm, LayerAndNorm, why_no_batch
 
@@ -36,20 +37,20 @@ class FuseBatchNormBeforeConv(FuseBatchNorm):
     norm_may_be_first: ClassVar = True
     norm_may_be_last: ClassVar = False
 
-    def why_other(self, candidate: LayerAndNorm) -> str:
+    def why_other(self, candidate: LayerAndNorm) -> Refusal | None:
         """Refuse padding with zeros, and 1d batch norms of what may be a single sample."""
         return _why_shift_is_padded(candidate) or why_no_batch(candidate)
 
 
-def _why_shift_is_padded(candidate: LayerAndNorm) -> str:
+def _why_shift_is_padded(candidate: LayerAndNorm) -> Refusal | None:
     """Return why not every output sees all of the shift; other padding than with zeros is shifted itself."""
     conv = candidate.layer
     if not isinstance(conv, _ConvNd) or conv.padding_mode != "zeros" or not _pads(conv):
-        return ""
+        return None
     shift = ScaleAndShift.of(candidate.norm).shift
     if not shift.is_meta and not bool(shift.any()):
-        return ""
-    return "the convolution pads with zeros, which the batch norm does not shift"
+        return None
+    return Reason.ZERO_PADDING()
 
 
 def _pads(conv: _ConvNd) -> bool:

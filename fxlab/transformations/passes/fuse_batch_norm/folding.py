@@ -12,6 +12,7 @@ from torch.fx import Node
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from fxlab.node_info import known_shape
+from fxlab.reasons import Reason, Refusal
 from fxlab.transformations.analysis.graph_analysis import GraphFacts
 from fxlab.transformations.analysis.module_safety import why_mixed, why_not_replaceable
 from fxlab.transformations.journal.module_fingerprint import carry_tensor
@@ -85,8 +86,8 @@ class FuseBatchNorm(RewritePass[LayerAndNorm]):
     """Whether batch norms are fused that read the layer."""
 
     @abstractmethod
-    def why_other(self, candidate: LayerAndNorm) -> str:
-        """Return why the batch norm is no scaling and shift that the layer sees all of; empty if it is."""
+    def why_other(self, candidate: LayerAndNorm) -> Refusal | None:
+        """Return why the batch norm is no scaling and shift that the layer sees all of; ``None`` if it is."""
 
     def match(self, facts: GraphFacts) -> Iterator[LayerAndNorm]:
         """Yield the batch norms that read a layer, or that a layer reads."""
@@ -103,12 +104,12 @@ class FuseBatchNorm(RewritePass[LayerAndNorm]):
                 if norm_input is not None and (pair := self._pair(module, before)):
                     yield LayerAndNorm(node, value, module, before, pair, norm_input, norm_first=True)
 
-    def refuse(self, candidate: LayerAndNorm, facts: GraphFacts) -> str:
+    def refuse(self, candidate: LayerAndNorm, facts: GraphFacts) -> Refusal | None:
         """Refuse what cannot be replaced, what others read, and a batch norm that is not a fixed scaling."""
         layer, norm = candidate.layer, candidate.norm
         first, last = candidate.in_order
         if len(first.users) > 1:
-            return f"{first.name} is read by others too"
+            return Reason.OTHER_USERS(value=first.name)
         if reason := _why_not_both_replaceable(candidate, facts):
             return reason
         if reason := why_not_constant(norm) or why_mixed(layer, norm):
@@ -119,10 +120,10 @@ class FuseBatchNorm(RewritePass[LayerAndNorm]):
         if reason := why_only_norm_is_trained(layer, norm):
             return reason
         if not facts.writes.same_state(first, last):
-            return "the gradient or autocast mode changes in between"
+            return Reason.MODE_CHANGES_IN_BETWEEN(first=first.name, last=last.name)
         value, writes = candidate.norm_input, facts.writes
         if candidate.norm_first and writes.epoch(value, first) != writes.epoch(value, last):
-            return f"{value.name} is written in place before {last.name}"
+            return Reason.WRITTEN_IN_BETWEEN(value=value.name, first=first.name, last=last.name)
         return why_not_finite(*candidate.folded)
 
     def behaves_by_mode(self, candidate: LayerAndNorm, facts: GraphFacts) -> tuple[Node, ...]:
@@ -184,23 +185,23 @@ def folded(layer: Layer, norm: _BatchNorm, norm_first: bool) -> tuple[torch.Tens
         return (weight * scale).to(dtype), bias.to(dtype)
 
 
-def why_no_batch(candidate: LayerAndNorm) -> str:
-    """Return why a convolution may take its input for a single sample; empty if it is a batch.
+def why_no_batch(candidate: LayerAndNorm) -> Refusal | None:
+    """Return why a convolution may take its input for a single sample; ``None`` if it is a batch.
 
     Only a 1d batch norm accepts such a value: one of shape ``(C, L)`` is a batch of ``C`` vectors to it.
     """
     if not isinstance(candidate.norm, nn.BatchNorm1d):
-        return ""
+        return None
     node, _ = candidate.in_order
     shape = known_shape(node)
     if shape is None:
-        return f"the shape of {node.name} is not known; run ShapeProp first"
+        return Reason.UNKNOWN_SHAPE(value=node.name)
     if len(shape) != 3:
-        return f"{node.name} has {len(shape)} dimensions, and only (N, C, L) can be fused"
-    return ""
+        return Reason.DIMENSIONS(value=node.name, count=len(shape), supported="(N, C, L)")
+    return None
 
 
-def _why_not_both_replaceable(candidate: LayerAndNorm, facts: GraphFacts) -> str:
+def _why_not_both_replaceable(candidate: LayerAndNorm, facts: GraphFacts) -> Refusal | None:
     layer_class, norm_class = candidate.expected
     layer = "linear" if isinstance(candidate.layer, nn.Linear) else "convolution"
     for node, module, expected in (
@@ -208,8 +209,8 @@ def _why_not_both_replaceable(candidate: LayerAndNorm, facts: GraphFacts) -> str
         (candidate.norm_node, "batch norm", norm_class),
     ):
         if reason := why_not_replaceable(facts, str(node.target), expected):
-            return f"the {module} cannot be replaced: {reason}"
-    return ""
+            return reason.prefixed(f"the {module} cannot be replaced")
+    return None
 
 
 def _carry_after(

@@ -5,6 +5,7 @@ from typing import ClassVar
 
 from torch import nn
 
+from fxlab.reasons import Refusal
 from fxlab.transformations.passes.fuse_batch_norm.folding import FuseBatchNorm, LayerAndNorm, why_no_batch
 
 
@@ -15,7 +16,7 @@ class FuseBatchNormInConv(FuseBatchNorm):
     convolution before it can do as well.
     """
 
-    def why_other(self, candidate: LayerAndNorm) -> str:
+    def why_other(self, candidate: LayerAndNorm) -> Refusal | None:
         """Refuse 1d batch norms of what may be a single sample."""
         return why_no_batch(candidate)
 

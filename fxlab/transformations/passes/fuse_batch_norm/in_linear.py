@@ -6,6 +6,7 @@ from typing import ClassVar
 from torch import nn
 
 from fxlab.node_info import known_shape
+from fxlab.reasons import Reason, Refusal
 from fxlab.transformations.passes.fuse_batch_norm.folding import FuseBatchNorm, LayerAndNorm
 
 
@@ -26,7 +27,7 @@ class FuseBatchNorm1dInLinear(FuseBatchNorm):
     >>> traced = torch.fx.symbolic_trace(model)
     >>> fuse = FuseBatchNorm1dInLinear()
     >>> fuse.explain(traced)["reason"][0]
-    'the shape of its input is not known; run ShapeProp first'
+    'the shape of its input is unknown; run ShapeProp first'
     >>> _ = ShapeProp(traced).propagate(torch.randn(2, 3))
     >>> [node.op for node in fuse(traced).graph.nodes]
     ['placeholder', 'call_module', 'call_module', 'output']
@@ -35,12 +36,12 @@ class FuseBatchNorm1dInLinear(FuseBatchNorm):
     pairs: ClassVar = {nn.Linear: nn.BatchNorm1d}
     norm_may_be_first: ClassVar = True
 
-    def why_other(self, candidate: LayerAndNorm) -> str:
+    def why_other(self, candidate: LayerAndNorm) -> Refusal | None:
         """Refuse inputs that are not known to be of shape ``(N, C)``."""
         shapes = [known_shape(node) for node in (candidate.norm_input, candidate.norm_node)]
         shape = next((shape for shape in shapes if shape is not None), None)
         if shape is None:
-            return "the shape of its input is not known; run ShapeProp first"
+            return Reason.UNKNOWN_SHAPE(value="its input")
         if len(shape) != 2:
-            return f"its input has {len(shape)} dimensions, and only (N, C) can be fused"
-        return ""
+            return Reason.DIMENSIONS(value="its input", count=len(shape), supported="(N, C)")
+        return None
