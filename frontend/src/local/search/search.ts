@@ -139,7 +139,9 @@ export class Search {
     const on = (test: Test, text: (facts: Facts) => string) => (i: number) => test(text(facts[i]!));
     switch (term.field) {
       case "":
-        return (i) => [value, withShortNames(value)].some((text) => facts[i]!.text.includes(text)) || facts[i]!.madeAt.includes(value);
+        return (i) =>
+          [value, withShortNames(value)].some((text) => facts[i]!.text.includes(text)) ||
+          facts[i]!.madeAt.includes(value);
       case "name":
       case "op":
       case "module": {
