@@ -2,8 +2,8 @@
 
 import { App } from "./app/app";
 import { completed, type SessionData, type WrittenLook } from "./local/data";
-import { OfflineKernel } from "./local/kernel";
-import { Layouts } from "./local/layout";
+import { LocalKernel } from "./local/kernel";
+import { Layouts } from "./local/drawing/layout";
 
 function textOf(id: string): string {
   return document.getElementById(id)?.textContent ?? "";
@@ -11,7 +11,7 @@ function textOf(id: string): string {
 
 const written = JSON.parse(textOf("fxlab-session")) as SessionData<WrittenLook>;
 const layouts = new Layouts(textOf("fxlab-layout-worker"), written.layouts);
-const kernel = new OfflineKernel({ ...written, looks: completed(written.looks) }, layouts);
+const kernel = new LocalKernel({ ...written, looks: completed(written.looks) }, layouts);
 const main = document.createElement("main");
 main.append(new App(kernel).element);
 document.body.append(main);

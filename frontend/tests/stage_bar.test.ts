@@ -1,6 +1,6 @@
 import { beforeEach, describe, expect, it, vi } from "vitest";
 import type { Stages } from "../src/base/protocol";
-import { StageBar } from "../src/graph/stage_bar";
+import { StageBar } from "../src/panels/stage_bar";
 
 const ALONE: Stages = {
   names: ["Original", "Fuse", "Merge"],

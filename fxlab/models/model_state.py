@@ -120,10 +120,6 @@ class ModelState:
         for path, module in model.named_modules():
             self._keep_module(path, module, at_once)
 
-    def is_watched(self, memory: object) -> bool:
-        """Tell whether a parameter that was not copied yet lies in some memory (see ``memory_of``)."""
-        return memory in self._watched
-
     def save(self, memory: object) -> None:
         """Copy the parameters that lie in some memory, before they are written."""
         for parameter in self._watched.pop(memory, ()):

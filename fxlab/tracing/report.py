@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -113,10 +113,6 @@ class TraceReport:
         lines = [f"Traced on {self.rung}", *(f"left: {step}" for step in self.steps_down)]
         lines += [f"{f.kind}: {' '.join(filter(None, (f.what, f.detail, f.where)))}" for f in [*first, *then]]
         return "\n".join(lines)
-
-    def with_findings(self, *findings: Finding) -> TraceReport:
-        """Return the report with more findings."""
-        return replace(self, findings=self.findings + findings)
 
     def of_kind(self, kind: str) -> tuple[Finding, ...]:
         """Return the findings of one kind."""

@@ -2,17 +2,9 @@
 
 import { focusedIn } from "../base/dom";
 import type { Model } from "../base/model";
-import {
-  isNodesFound,
-  type FromKernel,
-  type NodesFound,
-  type Pass,
-  type Passes,
-  type Picture,
-  type Stages,
-  type State,
-} from "../base/protocol";
-import { StageBar } from "../graph/stage_bar";
+import type { FromKernel, NodesFound, Pass, Passes, Picture, Stages, State } from "../base/protocol";
+import { isNodesFound } from "../base/read_message";
+import { StageBar } from "../panels/stage_bar";
 import { DetailsPanel } from "../panels/details";
 import { FilterBar } from "../panels/filter_bar";
 import { PassList } from "../panels/pass_list";

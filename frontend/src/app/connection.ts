@@ -1,7 +1,8 @@
 /** The connection to the kernel: which messages are unanswered, and whether anybody is there. */
 
 import type { Model } from "../base/model";
-import { readMessage, type FromKernel, type State, type ToKernel } from "../base/protocol";
+import type { FromKernel, State, ToKernel } from "../base/protocol";
+import { readMessage } from "../base/read_message";
 
 const PATIENCE_MS = 700;
 

@@ -1,7 +1,8 @@
 /** The graphs with what is said of them: overlay, legend, the pass that stands out, what is found. */
 
 import type { Model } from "../base/model";
-import { isNodesFound, isPicture, type Overlay, type Pass, type Picture } from "../base/protocol";
+import type { Overlay, Pass, Picture } from "../base/protocol";
+import { isNodesFound, isPicture } from "../base/read_message";
 import type { GraphView } from "../graph/graph_view";
 import { Legend } from "../graph/legend";
 import { paintTogether } from "../graph/overlay";

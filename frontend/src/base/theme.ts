@@ -31,7 +31,7 @@ function hostOf(element: Element): HTMLElement | null {
 }
 
 /** Asks the hosts we know first, then looks at what is behind the element. */
-export function isDark(element: HTMLElement): boolean {
+function isDark(element: HTMLElement): boolean {
   const { jpThemeLight, vscodeThemeKind, theme } = document.body.dataset;
   if (jpThemeLight !== undefined) return jpThemeLight === "false";
   if (vscodeThemeKind !== undefined) return /dark|high-contrast$/.test(vscodeThemeKind);

@@ -7,7 +7,7 @@ import type { Rectangle } from "./viewport";
 
 const TOGGLE_RADIUS = 7.5;
 const FLAG_RADIUS = 8.5;
-export const NUMBER_OF_COLOURS = 8;
+const NUMBER_OF_COLOURS = 8;
 /** Signs and colours of what became of a node: added, removed, changed, rewired. */
 const CHANGE_SIGNS = ["+", "−", "≠", "⇄"];
 

@@ -5,7 +5,7 @@ import { GraphView } from "./graph_view";
 import type { Painted } from "./overlay";
 import type { Box, Details, NodesFound, Picture, Stages } from "../base/protocol";
 import { splitter } from "../base/splitter";
-import { titleOfStage } from "./stage_bar";
+import { titleOfStage } from "../panels/stage_bar";
 import { clamp } from "./viewport";
 
 export interface PaneActions {

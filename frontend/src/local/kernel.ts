@@ -1,38 +1,19 @@
 /** What answers the inspector where there is no kernel: the graphs of a report, drawn in the page itself. */
 
-import type { Model } from "../base/model";
-import type {
-  Box,
-  Cell,
-  Comparison,
-  Details,
-  Edge,
-  FromKernel,
-  Link,
-  Overlay,
-  Picture,
-  Stages,
-  State,
-  ToKernel,
-} from "../base/protocol";
+import type { Comparison, Overlay, Picture, Stages, State, ToKernel } from "../base/protocol";
 import { paintings } from "../graph/saved_picture";
-import { possible, titleOfStage } from "../graph/stage_bar";
-import { placeBoxes } from "./boxes";
-import { combined } from "./combine";
-import { Counterparts } from "./counterparts";
-import type { BareDetails, GraphData, PairData, SessionData } from "./data";
-import { outline, sideBySide, toDot, type Side } from "./dot";
-import { Group, type Leaf } from "./hierarchy";
-import type { Layouts } from "./layout";
+import { possible, titleOfStage } from "../panels/stage_bar";
+import type { SessionData } from "./data";
+import { describe } from "./describe";
+import { placeBoxes } from "./drawing/boxes";
+import { sideBySide, toDot, type Side } from "./drawing/dot";
+import type { Layouts } from "./drawing/layout";
+import { matchesIn, pictureOf } from "./drawing/picture";
+import { Graphs } from "./graphs";
+import { overlayOn } from "./overlays";
+import { PageModel } from "./page_model";
+import type { Pane, Panes, Selection } from "./panes";
 import { NodeFilter } from "./search/node_filter";
-import { Panes, type Pane, type Selection } from "./panes";
-import { Scene } from "./scene";
-import { writeSvg } from "./svg";
-import type { View } from "./view";
-
-const FEW_LABELS = 3;
-const MOST_LINKS = 100;
-type Listener = (...values: never[]) => void;
 
 /** Which stages are shown. */
 interface Choice {
@@ -41,11 +22,9 @@ interface Choice {
   compared: Comparison;
 }
 
-export class OfflineKernel implements Model {
-  private readonly state: State;
-  private readonly listeners = new Map<string, Set<Listener>>();
-  /** The graphs that were shown before: of a stage, of two as one, or of two. */
-  private readonly known = new Map<GraphData | PairData, Pick<Panes, "scene" | "beside">>();
+export class LocalKernel extends PageModel {
+  protected readonly state: State;
+  private readonly graphs: Graphs;
   private choice: Choice;
   private panes: Panes;
   private filter = new NodeFilter();
@@ -58,9 +37,11 @@ export class OfflineKernel implements Model {
     private readonly data: SessionData,
     private readonly layouts: Layouts,
   ) {
-    const last = this.graphOf(data.stages.length - 1, null);
+    super();
+    this.graphs = new Graphs(data);
+    const last = this.graphs.graphOf(data.stages.length - 1, null);
     this.choice = { stage: last.stage, before: null, compared: "" };
-    this.panes = this.panesOf(last, last.opened);
+    this.panes = this.graphs.panesOf(last, last.opened);
     this.state = {
       picture: {} as Picture,
       before: {},
@@ -68,7 +49,7 @@ export class OfflineKernel implements Model {
       tables: data.tables,
       measured: [],
       status: { busy: null, error: null },
-      details: this.described(),
+      details: describe(data, this.panes, null),
       stages: this.stages(),
       overlays: { offered: [], overlay: null, paints: data.paints },
       found: {},
@@ -80,26 +61,6 @@ export class OfflineKernel implements Model {
   start(): Promise<void> {
     this.showOverlay();
     return this.attempt(() => this.draw(this.panes));
-  }
-
-  get<K extends keyof State>(name: K): State[K] {
-    return this.state[name];
-  }
-
-  set<K extends keyof State>(name: K, value: State[K]): void {
-    this.state[name] = value;
-    this.emit(`change:${name}`);
-  }
-
-  save_changes(): void {}
-
-  on(event: string, callback: Listener): void {
-    if (!this.listeners.has(event)) this.listeners.set(event, new Set());
-    this.listeners.get(event)!.add(callback);
-  }
-
-  off(event: string, callback: Listener): void {
-    this.listeners.get(event)?.delete(callback);
   }
 
   send(message: ToKernel): void {
@@ -166,20 +127,23 @@ export class OfflineKernel implements Model {
     const { opened } = this.panes;
     // A report of many stages does not compare any two: who walks through them comes to one that is not compared with the same.
     const compared =
-      typeof wanted === "string" || this.comparisons(stage).includes(wanted) ? wanted : "below";
+      typeof wanted === "string" || this.graphs.comparisons(stage).includes(wanted) ? wanted : "below";
     const before = compared === "" ? null : compared === "below" ? stage - 1 : compared;
-    const pair = this.data.pairs.find((other) => other.stage === stage && other.before === before);
+    const pair = this.graphs.pair(stage, before);
     const choice: Choice = { stage, before, compared };
     if (beside && pair) {
-      let panes = this.panesOf(pair, opened);
+      let panes = this.graphs.panesOf(pair, opened);
       for (const side of [false, true]) panes = panes.revealChanged(panes.pane(side).scene.marked, side);
       await this.draw(this.filter.uncovered(panes), choice);
     } else {
-      const graph = this.graphOf(stage, before);
-      await this.draw(this.filter.uncovered(this.panesOf(graph, [...opened, ...graph.opened])), choice);
+      const graph = this.graphs.graphOf(stage, before);
+      await this.draw(
+        this.filter.uncovered(this.graphs.panesOf(graph, [...opened, ...graph.opened])),
+        choice,
+      );
     }
     if (this.selection && !this.panes.holds(this.selection)) this.selection = null;
-    this.set("details", this.described());
+    this.set("details", describe(this.data, this.panes, this.selection));
   }
 
   /** Selects a node, at a stage that has it if what is shown has not. */
@@ -203,17 +167,13 @@ export class OfflineKernel implements Model {
       compared,
       before,
       beside: this.panes.before !== null,
-      comparisons: this.comparisons(stage),
+      comparisons: this.graphs.comparisons(stage),
     };
-  }
-
-  private comparisons(stage: number): number[] {
-    return this.data.pairs.filter((pair) => pair.stage === stage).map((pair) => pair.before);
   }
 
   private showOverlay(): void {
     const { shown, before } = this.panes;
-    const offered = this.graphOf(shown.scene.graph.stage, null).overlays.map(({ name, title }) => ({
+    const offered = this.graphs.graphOf(shown.scene.graph.stage, null).overlays.map(({ name, title }) => ({
       name,
       title,
     }));
@@ -226,26 +186,8 @@ export class OfflineKernel implements Model {
     });
   }
 
-  private overlayOn({ scene, view }: Pane): Overlay | null {
-    const { overlays, nodes } = this.graphOf(scene.graph.stage, null);
-    const chosen = overlays.find(({ name }) => name === this.overlay);
-    if (!chosen) return null;
-    const { combine, numeric } = chosen;
-    const valueOf = new Map(
-      nodes.map((place, i) => [this.data.nodes[place]!.name!, chosen.values[i] ?? null]),
-    );
-    const { leaves } = scene.hierarchy;
-    const values: Record<string, Cell> = {};
-    for (const item of [...view.clusters, ...view.boxes]) {
-      const drawn = item instanceof Group ? leaves.slice(item.start, item.stop) : [item];
-      const value = combined(
-        drawn.flatMap((leaf) => leaf.names.map((name) => valueOf.get(name) ?? null)),
-        combine,
-        numeric,
-      );
-      if (value !== null) values[item.id] = value;
-    }
-    return { ...chosen, values, total: combined(chosen.values, combine, numeric) };
+  private overlayOn(pane: Pane): Overlay | null {
+    return overlayOn(this.data, this.graphs.graphOf(pane.scene.graph.stage, null), pane, this.overlay);
   }
 
   private async lightUp(query: string): Promise<void> {
@@ -280,7 +222,7 @@ export class OfflineKernel implements Model {
     if (selection && !this.panes.holds(selection))
       throw new Error(`This stage has no ${selection.kind} named ${selection.name.slice(0, 200)}.`);
     this.selection = selection;
-    this.set("details", this.described());
+    this.set("details", describe(this.data, this.panes, this.selection));
   }
 
   private focus(names: string[], before = false, gently = false): void {
@@ -291,15 +233,15 @@ export class OfflineKernel implements Model {
 
   private async redraw(panes: Panes): Promise<void> {
     await this.draw(panes);
-    this.set("details", this.described());
+    this.set("details", describe(this.data, this.panes, this.selection));
   }
 
   /** Shows other graphs, or other groups of them opened; if that fails, everything stays as it was. */
   private async draw(panes: Panes, choice = this.choice): Promise<void> {
-    const matches = this.matches(panes.shown.view);
+    const matches = matchesIn(this.data, panes.shown.view);
     const isCompared = choice.before !== null;
-    const picture = await this.drawn(panes.shown, isCompared, matches);
-    const before = panes.before && (await this.drawn(panes.before, isCompared, {}));
+    const picture = await pictureOf(this.data, this.layouts, panes.shown, isCompared, matches);
+    const before = panes.before && (await pictureOf(this.data, this.layouts, panes.before, isCompared, {}));
     this.panes = panes;
     if (choice !== this.choice) {
       this.choice = choice;
@@ -309,34 +251,6 @@ export class OfflineKernel implements Model {
     this.set("before", before ? { picture: before } : {});
     this.set("found", this.filter.state(panes));
     this.showOverlay();
-  }
-
-  private async drawn(
-    { scene, view }: Pane,
-    compared: boolean,
-    matches: Picture["matches"],
-  ): Promise<Picture> {
-    const { looks, metrics } = this.data;
-    const boxes = placeBoxes(view, looks, metrics);
-    const edges = new Map(
-      view.edges.map((edge) => [
-        `edge-${edge.source.id}-${edge.target.id}`,
-        this.edge(edge.source, edge.target, edge.leaves),
-      ]),
-    );
-    const drawn = writeSvg(await this.layouts.layOut(outline(view, boxes)), boxes, edges, metrics);
-    const infos: [string, Box][] = [...boxes.values()].flatMap(
-      ({ id, box, chips }) =>
-        [[id, box], ...chips.map((chip): [string, Box] => [chip.id, chip.box])] as [string, Box][],
-    );
-    return {
-      ...drawn,
-      boxes: Object.fromEntries(infos),
-      edges: Object.fromEntries(edges),
-      signatures: scene.signatures,
-      compared,
-      matches,
-    };
   }
 
   /** What is on the screen, two stages from left to right. */
@@ -359,102 +273,5 @@ export class OfflineKernel implements Model {
     };
     const [shown, beside] = this.panes.all.map(side) as [Side, Side?];
     return beside ? sideBySide([beside, shown], metrics.edge) : toDot(shown, metrics.edge);
-  }
-
-  private edge(source: Group | Leaf, target: Group | Leaf, leaves: Leaf[]): Edge & { count: number } {
-    const shapes = [...new Set(leaves.map((leaf) => this.data.looks[leaf.look]!.result).filter(Boolean))];
-    const label = shapes.length <= FEW_LABELS ? shapes.join(", ") : `${leaves.length} values`;
-    return { source: source.id, target: target.id, label, count: leaves.length };
-  }
-
-  private matches(view: View): Picture["matches"] {
-    const counted: Picture["matches"] = {};
-    for (const [signature, names] of Object.entries(this.data.matches)) {
-      const boxes: Record<string, number> = (counted[signature] = {});
-      for (const box of names.flatMap((name) => view.boxOf(name) ?? [])) boxes[box] = (boxes[box] ?? 0) + 1;
-    }
-    return counted;
-  }
-
-  private graphOf(stage: number, before: number | null): GraphData {
-    const graph = this.data.graphs.find((other) => other.stage === stage && other.before === before);
-    if (!graph)
-      throw new Error(
-        before === null
-          ? `There is no stage ${stage}.`
-          : `This report does not compare stage ${stage} with ${before}.`,
-      );
-    return graph;
-  }
-
-  private panesOf(what: GraphData | PairData, opened: Iterable<string>): Panes {
-    let known = this.known.get(what);
-    if (!known)
-      this.known.set(
-        what,
-        (known = "looks" in what ? this.pairOf(what) : { scene: new Scene(this.data, what), beside: null }),
-      );
-    return new Panes(this.data.metrics, known.scene, known.beside, new Set(opened));
-  }
-
-  private pairOf({
-    stage,
-    before,
-    signatures,
-    looks,
-    counterparts,
-  }: PairData): Pick<Panes, "scene" | "beside"> {
-    const scene = new Scene(this.data, this.graphOf(stage, null), signatures, looks[0]);
-    const other = new Scene(this.data, this.graphOf(before, null), signatures, looks[1]);
-    return { scene, beside: { scene: other, counterparts: new Counterparts(other, scene, counterparts) } };
-  }
-
-  private described(): Details {
-    const { panes, selection } = this;
-    if (!selection)
-      return this.complete(this.data.groups[panes.scene.graph.details]!, panes.scene, null, null);
-    const { scene } = panes.pane(selection.before);
-    const sides = { before: selection.before, counterparts: panes.counterparts(selection) };
-    if (selection.kind === "group") {
-      const group = scene.hierarchy.groups.get(selection.name)!;
-      return {
-        ...this.complete(scene.detailsOf(group), scene, group.parent, panes.boxOf(selection)),
-        ...sides,
-      };
-    }
-    const { parent } = scene.hierarchy.leafOf.get(selection.name)!;
-    return {
-      ...this.complete(scene.nodes.get(selection.name)!, scene, parent, panes.boxOf(selection)),
-      ...sides,
-    };
-  }
-
-  /** Adds to details what is known of the nodes that they name. */
-  private complete(bare: BareDetails, scene: Scene, around: Group | null, box: string | null): Details {
-    const crumbs: Details["crumbs"] = [];
-    for (let group = around; group?.parent; group = group.parent)
-      crumbs.unshift({ label: this.data.looks[group.opened]!.label.slice(0, 80), path: group.path });
-    const { frames, inputs, users, classes, ...rest } = bare;
-    const link = (name: string): Link => {
-      const values = scene.nodes.get(name)?.values ?? [];
-      return { name, text: values.length === 1 ? values[0]!.shape : "" };
-    };
-    return {
-      ...rest,
-      box,
-      crumbs,
-      inputs: inputs.slice(0, MOST_LINKS).map(link),
-      users: users.map(link),
-      ...(frames ? { frames: frames.map((number) => this.data.frames[number]!) } : {}),
-    };
-  }
-
-  private tell(message: FromKernel): void {
-    this.emit("msg:custom", message);
-  }
-
-  private emit(event: string, ...values: unknown[]): void {
-    for (const listener of this.listeners.get(event) ?? [])
-      (listener as (...values: unknown[]) => void)(...values);
   }
 }

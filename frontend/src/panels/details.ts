@@ -1,9 +1,9 @@
 /** What is known of the selected node or group, or of the model while nothing is selected. */
 
 import { breakable, fill, focusedIn, h, icon, iconButton } from "../base/dom";
-import { counted } from "../base/format";
 import { markColour } from "../graph/live_picture";
-import type { Details, Link, Pass, Rewrite, SourceFrame, Token } from "../base/protocol";
+import type { Details, Link, Rewrite, Token } from "../base/protocol";
+import { candidates, contents, parameters, section, source, type PassOf } from "./detail_sections";
 
 export interface DetailActions {
   jump(node: string): void;
@@ -17,8 +17,6 @@ export interface DetailActions {
   limit(signature: string, node: string, again: boolean): void;
 }
 
-type Passes = (signature: string) => { pass: Pass; number: number } | null;
-
 const FEW = 12;
 
 export class DetailsPanel {
@@ -29,7 +27,7 @@ export class DetailsPanel {
 
   constructor(
     private readonly actions: DetailActions,
-    private readonly passOf: Passes,
+    private readonly passOf: PassOf,
   ) {
     this.element = h(
       "section",
@@ -76,10 +74,10 @@ export class DetailsPanel {
         this.onward(details, "inputs"),
       ),
       this.links(details.kind === "group" ? "Makes" : "Users", details.users, this.onward(details, "users")),
-      this.parameters(details),
-      this.contents(details),
-      this.candidates(details),
-      this.source(details.frames ?? []),
+      parameters(details),
+      contents(details),
+      candidates(details, this.passOf),
+      source(details.frames ?? []),
       details.trace &&
         details.trace.length > 0 &&
         section(
@@ -272,121 +270,4 @@ export class DetailsPanel {
     }
     return section(title, onward, list);
   }
-
-  private parameters(details: Details): HTMLElement | null {
-    if (!details.parameters?.length) return null;
-    return section(
-      "Parameters",
-      h(
-        "ul",
-        { class: "fxi-links" },
-        details.parameters.map(({ name, shape, dtype, elements, kind }) =>
-          h(
-            "li",
-            { title: `${kind}, ${dtype}, ${counted(elements, "element")}` },
-            h("code", {}, name),
-            h("span", { class: "fxi-muted" }, `${shape}${kind === "parameter" ? "" : ` ${kind}`}`),
-          ),
-        ),
-      ),
-    );
-  }
-
-  private contents(details: Details): HTMLElement | null {
-    if (!details.contents?.length) return null;
-    const largest = Math.max(...details.contents.map(({ count }) => count));
-    return section(
-      "What it calls",
-      h(
-        "ul",
-        { class: "fxi-bars" },
-        details.contents.map(({ name, count }) => {
-          const row = h(
-            "li",
-            {},
-            h("code", { title: name }, name),
-            h("span", { class: "fxi-muted" }, count.toLocaleString("en-US")),
-          );
-          row.style.setProperty("--share", String(count / largest));
-          return row;
-        }),
-      ),
-    );
-  }
-
-  private candidates(details: Details): HTMLElement | null {
-    if (!details.candidates?.length) return null;
-    return section(
-      "What passes say of it",
-      h(
-        "ul",
-        { class: "fxi-candidates" },
-        details.candidates.map(({ signature, matched, reason }) => {
-          const found = this.passOf(signature);
-          return h(
-            "li",
-            {},
-            icon(matched ? "check" : "close"),
-            h(
-              "span",
-              {},
-              h("b", {}, found?.pass.name ?? signature.slice(0, 12)),
-              ": ",
-              reason || (matched ? "matches" : "left alone"),
-            ),
-          );
-        }),
-      ),
-    );
-  }
-
-  private source(frames: SourceFrame[]): HTMLElement | null {
-    const [innermost, ...outer] = frames;
-    if (!innermost) return null;
-    return section(
-      "Source",
-      place(innermost),
-      innermost.excerpt.length > 0
-        ? h(
-            "pre",
-            { class: "fxi-code", tabindex: 0, role: "group", "aria-label": "Lines of source" },
-            innermost.excerpt.map(({ line, text }) =>
-              h(
-                "span",
-                { class: line === innermost.line ? "fxi-line fxi-current" : "fxi-line", "data-line": line },
-                text || " ",
-              ),
-            ),
-          )
-        : innermost.code &&
-            h(
-              "pre",
-              { class: "fxi-code" },
-              h("span", { class: "fxi-line fxi-current", "data-line": innermost.line }, innermost.code),
-            ),
-      outer.length > 0 &&
-        h(
-          "details",
-          { class: "fxi-callers" },
-          h("summary", {}, icon("chevron"), `Called from ${counted(outer.length, "line")}`),
-          outer.map((frame) =>
-            h("div", { class: "fxi-caller" }, place(frame), frame.code && h("code", {}, frame.code)),
-          ),
-        ),
-    );
-  }
-}
-
-function place({ file, line, function: name }: SourceFrame): HTMLElement {
-  const short = file.split(/[\\/]/).slice(-2).join("/");
-  return h(
-    "div",
-    { class: "fxi-place", title: `${file}:${line}` },
-    h("code", {}, `${short}:${line}`),
-    h("span", { class: "fxi-muted" }, ` in ${name}`),
-  );
-}
-
-function section(title: string, ...children: Parameters<typeof h>[2][]): HTMLElement {
-  return h("div", { class: "fxi-section" }, h("h3", {}, title), ...children);
 }

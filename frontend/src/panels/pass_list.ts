@@ -1,10 +1,11 @@
 /** The passes: a card for each, with its switch, its arguments and what it would change or must leave. */
 
 import { fill, focusedIn, h, icon, iconButton, type IconName } from "../base/dom";
-import { counted } from "../base/format";
 import { markColour } from "../graph/live_picture";
+import { dragCard } from "./card_drag";
 import { PassOffers, type OfferActions } from "./pass_offers";
-import type { Offer, Pass, Passes, Reason } from "../base/protocol";
+import { PassSummaries } from "./pass_summary";
+import type { Offer, Pass, Passes } from "../base/protocol";
 
 export interface PassActions extends OfferActions {
   toggle(pass: Pass, on: boolean): void;
@@ -21,8 +22,6 @@ export interface PassActions extends OfferActions {
 }
 
 const GAP = 10;
-const ENDS = ["pointerup", "pointercancel", "lostpointercapture"];
-
 export class PassList {
   readonly element: HTMLElement;
   private readonly list = h("ul", { class: "fxi-cards" });
@@ -30,8 +29,7 @@ export class PassList {
   private readonly redo: HTMLButtonElement;
   private readonly reset: HTMLButtonElement;
   private readonly offers: PassOffers;
-  /** The keys of the passes whose reasons are shown. */
-  private readonly expanded = new Set<string>();
+  private readonly summaries: PassSummaries;
   private state: Passes = { passes: [], canUndo: false, canRedo: false };
   private chosen: string | null = null;
   private pending: string | null = null;
@@ -45,6 +43,7 @@ export class PassList {
     this.redo = iconButton("redo", "Redo", actions.redo);
     this.reset = iconButton("reset", "Switch all passes off", actions.reset);
     this.offers = new PassOffers(actions);
+    this.summaries = new PassSummaries(actions);
     this.element = h(
       "section",
       { class: "fxi-panel fxi-passes", "aria-label": "Passes" },
@@ -205,7 +204,12 @@ export class PassList {
             h("code", { title: `${name}=${value}` }, `${name}=${value}`),
           ),
         ),
-      h("div", { class: "fxi-card-foot" }, this.summary(pass), this.previewButton(pass)),
+      h(
+        "div",
+        { class: "fxi-card-foot" },
+        this.summaries.of(pass, this.busy, this.state.fixed === true),
+        this.previewButton(pass),
+      ),
       chosen && !this.state.fixed && this.tools(pass, number),
       pass.error && h("p", { class: "fxi-card-error" }, icon("alert"), h("span", {}, pass.error)),
     );
@@ -233,45 +237,11 @@ export class PassList {
           event.stopPropagation();
           this.moveTo(pass, number, number + step);
         },
-        onpointerdown: (event: PointerEvent) => this.drag(event, pass, number),
+        onpointerdown: (event: PointerEvent) =>
+          dragCard(event, this.list, number, (place) => this.moveTo(pass, number, place)),
       },
       number + 1,
     );
-  }
-
-  /** Lets a card be dragged until the pointer is up; a line says where it would go. */
-  private drag(down: PointerEvent, pass: Pass, number: number): void {
-    if (down.button !== 0) return;
-    const grip = down.currentTarget as HTMLElement;
-    const cards = [...this.list.children] as HTMLElement[];
-    let place = number;
-    const mark = (): void =>
-      cards.forEach((card, i) => {
-        card.classList.toggle("fxi-drop-above", i === place && place < number);
-        card.classList.toggle("fxi-drop-below", i === place && place > number);
-        card.classList.toggle("fxi-dragged", i === number && place !== number);
-      });
-    const move = (event: PointerEvent): void => {
-      const middles = cards
-        .map((card) => card.getBoundingClientRect())
-        .map(({ top, height }) => top + height / 2);
-      const above = middles.filter((middle, i) => i !== number && middle < event.clientY).length;
-      const { top, bottom } = this.list.getBoundingClientRect();
-      this.list.scrollTop += event.clientY < top + GAP ? -GAP : event.clientY > bottom - GAP ? GAP : 0;
-      place = above;
-      mark();
-    };
-    const end = (event: Event): void => {
-      grip.removeEventListener("pointermove", move);
-      for (const name of ENDS) grip.removeEventListener(name, end);
-      const to = event.type === "pointerup" ? place : number;
-      place = number;
-      mark();
-      this.moveTo(pass, number, to);
-    };
-    grip.setPointerCapture(down.pointerId);
-    grip.addEventListener("pointermove", move);
-    for (const name of ENDS) grip.addEventListener(name, end);
   }
 
   private moveTo(pass: Pass, from: number, to: number): void {
@@ -316,100 +286,4 @@ export class PassList {
       "Preview",
     );
   }
-
-  private summary(pass: Pass): HTMLElement {
-    if (pass.note) return h("p", { class: "fxi-card-note" }, pass.note);
-    const changed = pass.on
-      ? h("span", { class: "fxi-matched" }, `${counted(pass.changed, "node")} changed`)
-      : null;
-    const rounds = pass.preserves
-      ? null
-      : h("span", { title: "It does not promise to compute the same." }, "may change outputs");
-    if (pass.matched === null || pass.reasons.length === 0) {
-      const words =
-        pass.matched === null ? "Shows what it changes once it is on" : "Nothing here for it to change";
-      return h("p", { class: "fxi-card-note fxi-counts" }, changed ?? h("span", {}, words), rounds);
-    }
-    const words = h(
-      "span",
-      { class: "fxi-counts" },
-      changed ??
-        (pass.matched || pass.leftOut
-          ? h("span", { class: "fxi-matched" }, `${counted(pass.matched, "node")} to change`)
-          : h("span", {}, `Off limits: ${pass.reasons[0]!.reason || "no reason given"}`)),
-      leftOut(pass),
-      pass.refused ? h("span", {}, `${pass.refused.toLocaleString("en-US")} left alone`) : null,
-      rounds,
-    );
-    const details = h(
-      "details",
-      {
-        class: "fxi-reasons",
-        open: this.expanded.has(pass.key),
-        ontoggle: (event: Event) => {
-          if ((event.target as HTMLDetailsElement).open) this.expanded.add(pass.key);
-          else this.expanded.delete(pass.key);
-        },
-      },
-      h("summary", { "data-focus": `why-${pass.key}` }, icon("chevron"), words),
-      pass.reasons.map((reason) => this.reason(pass, reason)),
-    );
-    return details;
-  }
-
-  private reason(pass: Pass, { reason, kind, count, nodes }: Reason): HTMLElement {
-    const rest = count - nodes.length;
-    return h(
-      "div",
-      { class: kind === "matched" ? "fxi-reason fxi-reason-match" : "fxi-reason" },
-      h(
-        "div",
-        { class: "fxi-reason-words" },
-        h("b", {}, `${count.toLocaleString("en-US")} × `),
-        reason || (kind === "matched" ? "will be changed" : "left alone"),
-      ),
-      h(
-        "div",
-        { class: "fxi-reason-nodes" },
-        nodes.map((name) =>
-          h(
-            "div",
-            { class: "fxi-reason-node" },
-            h(
-              "button",
-              { type: "button", class: "fxi-link", title: name, onclick: () => this.actions.jump(name) },
-              name,
-            ),
-            pass.canBeLimited && kind !== "refused" && this.limitButton(pass, name, kind === "left out"),
-          ),
-        ),
-        rest > 0 && h("span", { class: "fxi-muted" }, `and ${rest.toLocaleString("en-US")} more`),
-      ),
-    );
-  }
-
-  private limitButton(pass: Pass, node: string, again: boolean): HTMLElement {
-    const label = again
-      ? `Apply it to ${node} again`
-      : pass.on
-        ? `Take back the rewrite of ${node}`
-        : `Leave out ${node}`;
-    const button = iconButton(again ? "redo" : pass.on ? "undo" : "close", label, () =>
-      this.actions.limit(pass.signature, node, again),
-    );
-    button.dataset["focus"] = `limit-${pass.key}-${node}`;
-    button.disabled = this.busy;
-    button.hidden = this.state.fixed === true;
-    return button;
-  }
-}
-
-/** Returns how many of its rewrites a pass makes, if it leaves some out. */
-function leftOut({ on, rewrites, leftOut }: Pass): HTMLElement | null {
-  if (!leftOut) return null;
-  const words =
-    on && rewrites !== null
-      ? `${rewrites.toLocaleString("en-US")} of ${counted(rewrites + leftOut, "rewrite")}`
-      : `${leftOut.toLocaleString("en-US")} left out`;
-  return h("span", { class: "fxi-left-out" }, words);
 }

@@ -6,11 +6,9 @@ import functools
 import linecache
 import os
 import sys
-from traceback import StackSummary
 from types import FrameType, TracebackType
 
 import torch
-from torch.utils._traceback import CapturedTraceback
 
 _TORCH = os.path.dirname(os.path.abspath(torch.__file__)) + os.sep
 _MODULES = os.path.join(_TORCH, "nn", "modules", "")
@@ -29,11 +27,6 @@ def is_asked_by_fakes(frame: FrameType) -> bool:
     """Tell whether torch's fake tensors ask something of a tensor, by its method or by one that calls it."""
     around = frame.f_back or frame
     return any(asking.f_code.co_filename.startswith(_FAKES) for asking in (frame, around))
-
-
-def is_tracing(filename: str) -> bool:
-    """Tell whether a file is the tracer's own."""
-    return filename.startswith(_TRACING)
 
 
 def is_start_of_tracing(filename: str) -> bool:
@@ -85,13 +78,6 @@ def where_asked() -> str:
             of_torch = of_torch or place
         frame = frame.f_back
     return of_torch
-
-
-def where_called(stack: CapturedTraceback) -> str:
-    """Return ``file:line`` of the innermost line of a model's code on a stack."""
-    summary: StackSummary = stack.summary()  # type: ignore[no-untyped-call]
-    frames = [(f.filename, f.lineno or 0, f.name) for f in summary if is_model_code(f.filename)]
-    return where(frames)
 
 
 def where_raised(error: BaseException) -> str:

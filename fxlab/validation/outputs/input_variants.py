@@ -161,10 +161,7 @@ def _changes(tensors: list[torch.Tensor], vocabulary: int | None) -> Iterator[tu
         for other in sorted({length // 2, 2 * length - 1, 4 * length + 1, max(PAST_INT8, 2 * length)}):
             yield f"length {other}", partial(_with_length, length=other, has_length=has_length)
     yield "half masked", _half_masked
-    yield (
-        "left half masked",
-        lambda tensor: _half_masked(tensor.flip(-1)).flip(-1) if tensor.dim() else tensor,
-    )
+    yield "left half masked", _left_half_masked
     yield "masked by row", _masked_by_row
     yield "large values", partial(_times, factor=LARGE)
     yield "very large values", partial(_times, factor=VERY_LARGE)

@@ -1,8 +1,8 @@
 /** From Graphviz's SVG, read for its geometry only, to the picture's own; the twin of `fxlab.drawing.rendering.svg`. */
 
-import type { Edge } from "../base/protocol";
+import type { Edge } from "../../base/protocol";
 import type { PlacedBox, PlacedChip } from "./boxes";
-import type { Metrics, Word } from "./data";
+import type { Metrics, Word } from "../data";
 import { escaped } from "./dot";
 
 interface Area {

@@ -1,9 +1,9 @@
 /** A view in the DOT language; boxes have fixed sizes, so that words and fonts cannot move anything. */
 
-import type { Legend, Painting } from "../graph/saved_picture";
+import type { Legend, Painting } from "../../graph/saved_picture";
 import type { PlacedBox } from "./boxes";
-import { Group } from "./hierarchy";
-import type { View } from "./view";
+import { Group } from "../hierarchy";
+import type { View } from "../view";
 
 const POINTS = 72;
 /** What decides where things lie. */

@@ -1,0 +1,65 @@
+/** The picture of a graph, with what is said of its boxes and edges. */
+
+import type { Box, Edge, Picture } from "../../base/protocol";
+import type { SessionData } from "../data";
+import type { Group, Leaf } from "../hierarchy";
+import type { Pane } from "../panes";
+import type { View } from "../view";
+import { placeBoxes } from "./boxes";
+import { outline } from "./dot";
+import type { Layouts } from "./layout";
+import { writeSvg } from "./svg";
+
+const FEW_LABELS = 3;
+
+/** Draws what is visible of a graph. */
+export async function pictureOf(
+  data: SessionData,
+  layouts: Layouts,
+  { scene, view }: Pane,
+  compared: boolean,
+  matches: Picture["matches"],
+): Promise<Picture> {
+  const { looks, metrics } = data;
+  const boxes = placeBoxes(view, looks, metrics);
+  const edges = new Map(
+    view.edges.map((edge) => [
+      `edge-${edge.source.id}-${edge.target.id}`,
+      edgeOf(data, edge.source, edge.target, edge.leaves),
+    ]),
+  );
+  const drawn = writeSvg(await layouts.layOut(outline(view, boxes)), boxes, edges, metrics);
+  const infos: [string, Box][] = [...boxes.values()].flatMap(
+    ({ id, box, chips }) =>
+      [[id, box], ...chips.map((chip): [string, Box] => [chip.id, chip.box])] as [string, Box][],
+  );
+  return {
+    ...drawn,
+    boxes: Object.fromEntries(infos),
+    edges: Object.fromEntries(edges),
+    signatures: scene.signatures,
+    compared,
+    matches,
+  };
+}
+
+function edgeOf(
+  data: SessionData,
+  source: Group | Leaf,
+  target: Group | Leaf,
+  leaves: Leaf[],
+): Edge & { count: number } {
+  const shapes = [...new Set(leaves.map((leaf) => data.looks[leaf.look]!.result).filter(Boolean))];
+  const label = shapes.length <= FEW_LABELS ? shapes.join(", ") : `${leaves.length} values`;
+  return { source: source.id, target: target.id, label, count: leaves.length };
+}
+
+/** Counts, for each pass and visible box, the nodes that the pass would change. */
+export function matchesIn(data: SessionData, view: View): Picture["matches"] {
+  const counted: Picture["matches"] = {};
+  for (const [signature, names] of Object.entries(data.matches)) {
+    const boxes: Record<string, number> = (counted[signature] = {});
+    for (const box of names.flatMap((name) => view.boxOf(name) ?? [])) boxes[box] = (boxes[box] ?? 0) + 1;
+  }
+  return counted;
+}

@@ -1,0 +1,125 @@
+/** The parts of the details that only tell something: parameters, contents, candidates, source. */
+
+import { h, icon } from "../base/dom";
+import { counted } from "../base/format";
+import type { Details, Pass, SourceFrame } from "../base/protocol";
+
+/** Returns the pass of a signature, and its number. */
+export type PassOf = (signature: string) => { pass: Pass; number: number } | null;
+
+export function parameters(details: Details): HTMLElement | null {
+  if (!details.parameters?.length) return null;
+  return section(
+    "Parameters",
+    h(
+      "ul",
+      { class: "fxi-links" },
+      details.parameters.map(({ name, shape, dtype, elements, kind }) =>
+        h(
+          "li",
+          { title: `${kind}, ${dtype}, ${counted(elements, "element")}` },
+          h("code", {}, name),
+          h("span", { class: "fxi-muted" }, `${shape}${kind === "parameter" ? "" : ` ${kind}`}`),
+        ),
+      ),
+    ),
+  );
+}
+
+export function contents(details: Details): HTMLElement | null {
+  if (!details.contents?.length) return null;
+  const largest = Math.max(...details.contents.map(({ count }) => count));
+  return section(
+    "What it calls",
+    h(
+      "ul",
+      { class: "fxi-bars" },
+      details.contents.map(({ name, count }) => {
+        const row = h(
+          "li",
+          {},
+          h("code", { title: name }, name),
+          h("span", { class: "fxi-muted" }, count.toLocaleString("en-US")),
+        );
+        row.style.setProperty("--share", String(count / largest));
+        return row;
+      }),
+    ),
+  );
+}
+
+export function candidates(details: Details, passOf: PassOf): HTMLElement | null {
+  if (!details.candidates?.length) return null;
+  return section(
+    "What passes say of it",
+    h(
+      "ul",
+      { class: "fxi-candidates" },
+      details.candidates.map(({ signature, matched, reason }) => {
+        const found = passOf(signature);
+        return h(
+          "li",
+          {},
+          icon(matched ? "check" : "close"),
+          h(
+            "span",
+            {},
+            h("b", {}, found?.pass.name ?? signature.slice(0, 12)),
+            ": ",
+            reason || (matched ? "matches" : "left alone"),
+          ),
+        );
+      }),
+    ),
+  );
+}
+
+export function source(frames: SourceFrame[]): HTMLElement | null {
+  const [innermost, ...outer] = frames;
+  if (!innermost) return null;
+  return section(
+    "Source",
+    place(innermost),
+    innermost.excerpt.length > 0
+      ? h(
+          "pre",
+          { class: "fxi-code", tabindex: 0, role: "group", "aria-label": "Lines of source" },
+          innermost.excerpt.map(({ line, text }) =>
+            h(
+              "span",
+              { class: line === innermost.line ? "fxi-line fxi-current" : "fxi-line", "data-line": line },
+              text || " ",
+            ),
+          ),
+        )
+      : innermost.code &&
+          h(
+            "pre",
+            { class: "fxi-code" },
+            h("span", { class: "fxi-line fxi-current", "data-line": innermost.line }, innermost.code),
+          ),
+    outer.length > 0 &&
+      h(
+        "details",
+        { class: "fxi-callers" },
+        h("summary", {}, icon("chevron"), `Called from ${counted(outer.length, "line")}`),
+        outer.map((frame) =>
+          h("div", { class: "fxi-caller" }, place(frame), frame.code && h("code", {}, frame.code)),
+        ),
+      ),
+  );
+}
+
+function place({ file, line, function: name }: SourceFrame): HTMLElement {
+  const short = file.split(/[\\/]/).slice(-2).join("/");
+  return h(
+    "div",
+    { class: "fxi-place", title: `${file}:${line}` },
+    h("code", {}, `${short}:${line}`),
+    h("span", { class: "fxi-muted" }, ` in ${name}`),
+  );
+}
+
+export function section(title: string, ...children: Parameters<typeof h>[2][]): HTMLElement {
+  return h("div", { class: "fxi-section" }, h("h3", {}, title), ...children);
+}
