@@ -14,8 +14,7 @@ from torch import nn
 
 import fxlab
 from fxlab.models.running import run
-from fxlab.tracing.report import BATCH, DATA, DYNAMIC, FIXED, REAL, REFUSAL, WHOLE
-from fxlab.tracing.verification.size_guards import THOUGH
+from fxlab.tracing.report import BATCH, DATA, DYNAMIC, FIXED, REAL, REFUSAL, THOUGH, WHOLE
 from fxlab.values.tensors import same_bits, tensors_by_path
 
 RIGHT, REFUSED, WRONG = _HOW = "right", "refused", "wrong"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -101,6 +101,25 @@ def inputs_of(arguments: tuple[Argument, ...], values: Mapping[str, Any]) -> dic
     if all(argument.by_keyword for argument in arguments):
         return {argument.name: put_together(values[argument.name]) for argument in arguments}
     return tuple(put_together(values[argument.name]) for argument in arguments)
+
+
+def mapped_tensors(
+    arguments: tuple[Argument, ...], change: Callable[[str, Path, torch.Tensor], Any]
+) -> dict[str, Any]:
+    """Return the values of arguments, by name, with something else in the place of each tensor.
+
+    Parameters
+    ----------
+    arguments
+        The inputs.
+    change
+        Given the name of the argument, the way to the tensor inside, and the tensor.
+    """
+
+    def of(argument: Argument) -> Any:
+        return map_tensors(lambda path, tensor: change(argument.name, path, tensor), argument.value)
+
+    return {argument.name: of(argument) for argument in arguments}
 
 
 def _is_constant(value: Any) -> bool:

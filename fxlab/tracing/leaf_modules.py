@@ -46,6 +46,11 @@ class LeafModules:
         self._classes = tuple(item for item in items if isinstance(item, type))
         self._predicates: list[Predicate] = [item for item in items if not isinstance(item, str | type)]
 
+    def require_known(self, model: nn.Module) -> None:
+        """Raise ``ValueError`` unless a model has each of the paths."""
+        if unknown := self.paths - dict(model.named_modules()).keys():
+            raise ValueError(f"leaf_modules: the model has no module {', '.join(sorted(unknown))}")
+
     def is_leaf(self, module: nn.Module, path: str) -> bool:
         """Tell whether the module at a path is a leaf; the model itself, at the empty path, is none."""
         if not path:

@@ -19,6 +19,11 @@ EXPORTED = "an exported program"
 REFUSAL = "traced for"
 """How the message begins with which a graph refuses inputs that it does not hold for."""
 
+THOUGH = "though the model takes other sizes"
+"""Ends the detail of a size that was fixed without need."""
+COSTLY = "following it takes too much arithmetic; the model may take other sizes"
+"""Ends the detail of a size that was given up."""
+
 
 class TraceError(RuntimeError):
     """A model could not be recorded. The message names the line of the model and what would help.

@@ -4,11 +4,34 @@ from __future__ import annotations
 
 from typing import Any
 
+import torch
 from torch import nn
+from torch.nn.parameter import is_lazy
 
 from fxlab.values.containers import contents, has_contents, is_same
 
 _OF_EVERY_MODULE = vars(nn.Module()).keys()
+
+
+def traceable(model: nn.Module) -> nn.Module:
+    """Return a model that can be traced, or what was compiled to make it; raise if there is none."""
+    if not isinstance(model, nn.Module):
+        raise TypeError(
+            f"model: expected a torch.nn.Module, got {type(model).__name__}. Load or build the model first."
+        )
+    if isinstance(model, torch.jit.ScriptModule):
+        raise TypeError(
+            f"model: expected a module in Python, got a {type(model).__name__}. Trace what it was made of."
+        )
+    if type(model).__module__ == "torch._dynamo.eval_frame":  # what torch.compile returns
+        model = model.get_submodule("_orig_mod")
+    tensors = (*model.named_parameters(), *model.named_buffers())
+    if lazy := [name for name, tensor in tensors if is_lazy(tensor)]:
+        raise ValueError(
+            f"model: {', '.join(lazy[:3])}{' and more' if len(lazy) > 3 else ''} not initialized yet, as the "
+            "shapes of lazy modules come with the first inputs. Run the model on them once, then trace it."
+        )
+    return model
 
 
 def attributes_of(model: nn.Module) -> dict[str, tuple[Any, Any]]:

@@ -20,7 +20,8 @@ from fxlab.tracing.recording.opaque_calls import expected_of, require_result
 from fxlab.tracing.recording.real_tensors import is_told_by_shapes
 from fxlab.tracing.recording.torch_calls import NUMBER_OF, TEXT_READS, as_call, name_of
 from fxlab.tracing.report import REFUSAL, Finding, TraceError
-from fxlab.tracing.shapes.fake_inputs import ModelSizes, Size, name_of_size
+from fxlab.tracing.shapes.asked_sizes import ModelSizes
+from fxlab.tracing.shapes.fake_inputs import Size, name_of_size
 from fxlab.tracing.shapes.symbolic_sizes import SizeNodes
 from fxlab.values.nested import (
     PartOf,

@@ -13,9 +13,10 @@ from typing import Any
 import sympy
 from torch.fx import GraphModule
 
-from fxlab.tracing.shapes.fake_inputs import FakeInputs, Size, resized
-from fxlab.tracing.verification.compare_with_eager import Eager, EagerError, RefusalError, holds
+from fxlab.tracing.shapes.fake_inputs import FakeInputs, Size
 from fxlab.tracing.verification.distinct_values import varied
+from fxlab.tracing.verification.eager import Eager, EagerError, RefusalError
+from fxlab.tracing.verification.other_sizes import holds, resized
 
 _MOST_SIZES = 4
 """How many times as large an input may get."""

@@ -12,8 +12,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from fxlab.tracing.bound_inputs import Argument
-from fxlab.values.nested import map_tensors, tensors_inside
+from fxlab.tracing.bound_inputs import Argument, mapped_tensors
+from fxlab.values.nested import Path, map_tensors, tensors_inside
 
 _FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 _WHOLE = (torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
@@ -49,10 +49,28 @@ def other_data(arguments: tuple[Argument, ...]) -> Iterator[dict[str, Any]]:
         yield _changed(arguments, lambda t: t if t.is_floating_point() or t.is_complex() else other(t))
 
 
+def with_padding(arguments: tuple[Argument, ...]) -> dict[str, Any] | None:
+    """Return inputs whose masks end in zeros, or ``None`` if there is no mask of ones to change."""
+    changed = False
+
+    def pad(name: str, path: Path, tensor: torch.Tensor) -> torch.Tensor:
+        nonlocal changed
+        is_number = tensor.is_floating_point() or tensor.is_complex()
+        if is_number or tensor.dim() != 2 or tensor.shape[-1] < 2 or not bool((tensor == 1).all()):
+            return tensor
+        changed = True
+        padded = tensor.clone()
+        padded[-1, -(tensor.shape[-1] // 4 or 1) :] = 0
+        return padded
+
+    values = mapped_tensors(arguments, pad)
+    return values if changed else None
+
+
 def _changed(
     arguments: tuple[Argument, ...], change: Callable[[torch.Tensor], torch.Tensor]
 ) -> dict[str, Any]:
-    return {a.name: map_tensors(lambda _, tensor: change(tensor), a.value) for a in arguments}
+    return mapped_tensors(arguments, lambda _, __, tensor: change(tensor))
 
 
 def _other(tensor: torch.Tensor, generator: torch.Generator) -> torch.Tensor:

@@ -9,23 +9,13 @@ import sympy
 from torch.fx import GraphModule
 
 from fxlab.tracing.recording.guards import Conditions
-from fxlab.tracing.report import REFUSAL, Finding
-from fxlab.tracing.shapes.fake_inputs import FakeInputs, Size, name_of_size, resized
+from fxlab.tracing.report import COSTLY, REFUSAL, THOUGH, Finding
+from fxlab.tracing.shapes.fake_inputs import FakeInputs, Size, name_of_size
 from fxlab.tracing.verification.assumptions import unsafe_assumptions
-from fxlab.tracing.verification.compare_with_eager import (
-    Eager,
-    EagerError,
-    RefusalError,
-    holds,
-    larger_batch,
-    sizes_at,
-)
 from fxlab.tracing.verification.distinct_values import varied
+from fxlab.tracing.verification.eager import Eager, EagerError, RefusalError
+from fxlab.tracing.verification.other_sizes import holds, larger_batch, resized, sizes_at
 
-THOUGH = "though the model takes other sizes"
-"""Ends the detail of a size that was fixed without need."""
-COSTLY = "following it takes too much arithmetic; the model may take other sizes"
-"""Ends the detail of a size that was given up."""
 _BY_TORCH = "torch computed the shapes of the branch taken, which is held"
 
 
@@ -51,7 +41,7 @@ def guard_sizes(
     if not fakes.symbols:
         conditions.require_shapes()
         return [Finding("fixed size", name_of_size(size), f"fixed at {n}") for size, n in fakes.given.items()]
-    branches = branches_on_sizes(fakes)
+    branches = fakes.branches
     for condition, where in branches:
         if not _holds_anyway(condition, traced, fakes, eager):
             words = _in_words(condition, fakes)
@@ -87,18 +77,6 @@ def _finding(size: Size, fakes: FakeInputs, needless: Collection[Size]) -> Findi
     return Finding(
         "symbolic size", name_of_size(size), "" if same == size else f"same as {name_of_size(same)}"
     )
-
-
-def branches_on_sizes(fakes: FakeInputs) -> list[tuple[Any, str]]:
-    """Return the conditions on sizes that the model itself was told, and where."""
-    known = set(fakes.symbols.values())
-    given_up = {fakes.symbols[size]: fakes.given[size] for size in fakes.given_up}
-    held = fakes.shape_env.held.items()
-    return [
-        (condition, where)
-        for condition, where in held
-        if condition.free_symbols <= known and condition.xreplace(given_up) != sympy.true
-    ]
 
 
 def _gives_a_number(condition: Any) -> bool:

@@ -48,7 +48,7 @@ def test_a_range_fixes_how_many_numbers_it_has_and_not_where_it_ends():
     for rows in (5, 6, 8):
         assert_agree(traced, module, {"x": torch.randn(rows, 2)})
     for rows in (3, 4, 9):
-        with pytest.raises(AssertionError, match=r"traced for .*test_size_builtins"):
+        with pytest.raises(AssertionError, match=r"traced for .*test_python_builtins"):
             traced(torch.randn(rows, 2))
 
 
@@ -60,7 +60,7 @@ def test_a_size_that_is_read_out_of_a_tensor_is_held(number):
         def forward(self, x):
             return x * sum(i * i for i in range(number(x)))
 
-    with pytest.warns(UserWarning, match="test_size_builtins"):
+    with pytest.warns(UserWarning, match="test_python_builtins"):
         traced = symbolic_trace(Reads(), (torch.randn(3, 4),))
     assert_agree(traced, Reads(), (torch.randn(3, 4),))
     with pytest.raises(AssertionError, match="traced for"):

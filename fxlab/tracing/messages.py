@@ -1,0 +1,69 @@
+"""What is said of rungs that were left, of a graph that holds for less than the model, and of a failure."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
+
+from fxlab.tracing.model_code.source_lines import where_raised
+from fxlab.tracing.report import COSTLY, THOUGH, TraceReport, TraceWarning
+
+_MOST_LIMITS = 10
+"""Listed in a warning."""
+
+
+@dataclass(frozen=True)
+class Step:
+    """A rung of the ladder that was left."""
+
+    rung: str
+    cause: str
+    """Why, in words and with the line of the model."""
+    raw: str
+    """What was raised, in full."""
+
+    @classmethod
+    def because_of(cls, error: Exception, rung: str) -> Step:
+        """Return the step that an error has made necessary."""
+        return cls(rung, f"{_cause(error)} {place_of(error)}".strip(), f"{type(error).__name__}: {error}")
+
+
+def warn_of_limits(report: TraceReport, steps: Sequence[Step], stacklevel: int) -> None:
+    """Warn if a graph holds for less than the model does."""
+    limits = [
+        f"{f.what} {f.detail} {f.where}"
+        for f in report.findings
+        if f.kind in ("branch on data", "gradient", "state") or THOUGH in f.detail or COSTLY in f.detail
+    ]
+    if len(limits) > _MOST_LIMITS:
+        limits[_MOST_LIMITS:] = [f"and {len(limits) - _MOST_LIMITS} more, in meta['trace'].table()"]
+    if report.steps_down:
+        limits.insert(0, f"it was traced on {report.rung}, because of:")
+        rungs: dict[str, list[str]] = {}
+        for step in steps:
+            rungs.setdefault(step.cause, []).append(step.rung)
+        limits[1:1] = [f"  {'; '.join(names)}: {cause}" for cause, names in rungs.items()]
+    if limits:
+        lines = "\n  ".join(limits)
+        text = f"The graph holds for less than the model:\n  {lines}"
+        warnings.warn(text, TraceWarning, stacklevel=stacklevel + 1)
+
+
+def first_line(error: BaseException) -> str:
+    """Return the first line of what an error says."""
+    return (str(error).strip().splitlines() or [type(error).__name__])[0][:300]
+
+
+def place_of(error: BaseException) -> str:
+    """Return the line of the model that an error came through, in brackets."""
+    found = where_raised(error)
+    return f"(at {found})" if found else ""
+
+
+def _cause(error: Exception) -> str:
+    if isinstance(error, GuardOnDataDependentSymNode):
+        return "Python decides on data, or on a size that data decides on"
+    return first_line(error)

@@ -1,0 +1,48 @@
+"""Calls that make tensors of what is no tensor: numbers of Python, arrays of numpy."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import torch
+from torch._subclasses.fake_tensor import unset_fake_temporarily
+
+from fxlab.tracing.recording.handlers.replaced import replaced
+from fxlab.tracing.recording.handlers.torch_call import PASSED_ON, TorchCall
+from fxlab.tracing.recording.run import Run
+from fxlab.tracing.recording.torch_calls import Call
+
+_OF_NUMPY = (torch.tensor, torch.as_tensor, torch.asarray)
+
+
+def allow_numbers(run: Run, call: TorchCall) -> Any:
+    """Let a tensor that torch has made of Python's numbers be a constant, and pass the call on."""
+    if call.func is torch.ops.aten.lift_fresh.default:
+        run.made.allow(call.args)
+    return PASSED_ON
+
+
+def copy_array(run: Run, call: TorchCall) -> Any:
+    """Make a tensor of an array of numpy, which what is not a tensor can only have given."""
+    if call.func not in _OF_NUMPY or not isinstance(call.args[0], np.ndarray):
+        return PASSED_ON
+    with run.unseen(), unset_fake_temporarily():
+        constant = run.recording.constant_node(call.func(*call.args, **call.kwargs).clone())
+    result = call.func(*call.args, **call.kwargs)
+    return run.recorded(Call("call_method", "clone", (constant,), {}), result, False)
+
+
+@contextmanager
+def arrays_seen(run: Run) -> Iterator[None]:
+    """Let ``torch.from_numpy`` be seen, which torch hides from modes."""
+    from_numpy = torch.from_numpy
+
+    def from_array(ndarray: Any) -> torch.Tensor:
+        is_seen = run.one_thread.is_here() and isinstance(ndarray, np.ndarray)
+        return torch.as_tensor(ndarray) if is_seen else from_numpy(ndarray)
+
+    with replaced(torch, "from_numpy", from_array):
+        yield

@@ -1,0 +1,96 @@
+"""Calls of modules: leaves and modules kept whole are one node, others are gone into."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from torch import nn
+
+from fxlab.tracing.recording.autocast_regions import autocast_state
+from fxlab.tracing.recording.handlers.opaque_parts import call_part
+from fxlab.tracing.recording.handlers.replaced import replaced
+from fxlab.tracing.recording.run import Run
+from fxlab.tracing.recording.torch_calls import Call
+from fxlab.tracing.report import TraceError
+from fxlab.tracing.shapes.recurrent import is_recurrent_on_fakes, recurrent_results
+from fxlab.tracing.shapes.transformer_modules import transformer_result
+
+
+@contextmanager
+def modules_seen(run: Run) -> Iterator[None]:
+    """Let calls of modules be seen, which torch hides from modes."""
+    original = nn.Module.__call__
+    paths = {module: path for path, module in run.model.named_modules()}
+
+    def call(module: nn.Module, *args: Any, **kwargs: Any) -> Any:
+        path = paths.get(module)
+        if path is None or not run.is_seen():
+            return original(module, *args, **kwargs)
+        run.recording.scopes.append((path, type(module)))
+        try:
+            return _called(run, _ModuleCall(module, path, args, kwargs, original))
+        finally:
+            run.recording.scopes.pop()
+
+    with replaced(nn.Module, "__call__", call):
+        yield
+
+
+@dataclass(frozen=True)
+class _ModuleCall:
+    """A call of a module of the model."""
+
+    module: nn.Module
+    path: str
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    original: Callable[..., Any]
+    """What calls modules where nothing is recorded."""
+
+    def made(self) -> Any:
+        return self.original(self.module, *self.args, **self.kwargs)
+
+    @property
+    def node(self) -> Call:
+        return Call("call_module", self.path, self.args, self.kwargs)
+
+
+def _called(run: Run, call: _ModuleCall) -> Any:
+    module = call.module
+    is_plain = not run.recording.bodies and autocast_state() == run.autocast
+    if is_plain and _is_leaf(run, call):
+        is_impure = vars(module).get("training") is not False
+        is_of_torch = type(module).__module__.startswith("torch.nn.")
+        return run.recorded_whole(call.node, lambda: _run_leaf(run, call), is_impure, is_of_torch)
+    if call.path and is_plain and run.whole is not None and type(module) in run.whole.reasons:
+        with run.mode_reads.ignored():
+            return call_part(
+                run, type(module), lambda *a, **k: call.original(module, *a, **k), call.node, module
+            )
+    if module._backward_hooks or module._backward_pre_hooks:
+        run.recording.note("gradient", call.path or "the model", "its backward hooks are not in the graph")
+    return call.made()
+
+
+def _is_leaf(run: Run, call: _ModuleCall) -> bool:
+    """Tell whether a module is one node: a leaf that can be called from a graph, as a named one must be."""
+    if not run.leaves.is_leaf(call.module, call.path) or run.mode_reads.is_set(call.module):
+        return False
+    try:
+        run.recording.argument((call.args, call.kwargs))
+    except TraceError:
+        if run.leaves.is_named(call.module, call.path):
+            raise
+        return False
+    return True
+
+
+def _run_leaf(run: Run, call: _ModuleCall) -> Any:
+    with run.mode_reads.ignored():
+        if is_recurrent_on_fakes(call.module, call.args):
+            return recurrent_results(call.module, *call.args, **call.kwargs)
+        result = transformer_result(call.module, call.args, call.kwargs)
+        return call.made() if result is None else result

@@ -1,0 +1,144 @@
+"""Any call that no other handler takes: it is made, and becomes a node or a condition."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import sympy
+import torch
+from torch.fx import Node
+from torch.utils._pytree import tree_leaves
+
+from fxlab.tracing.recording.handlers.torch_call import TorchCall
+from fxlab.tracing.recording.run import Run, distinct, versions_of
+from fxlab.tracing.recording.torch_calls import (
+    DATA_READS,
+    DROP_DIMENSIONS,
+    DTYPE_READS,
+    GRADIENT_READS,
+    LAYOUT_READS,
+    LEAF_MAKERS,
+    TELL_NO_DATA,
+    TEXT_READS,
+    Call,
+    as_call,
+    name_of,
+    size_that_is_parted,
+    with_numbers_for_sizes,
+    writes,
+)
+from fxlab.tracing.shapes.symbolic_sizes import SymbolicNumber, expression_of
+from fxlab.tracing.shapes.uncounted_lists import all_read
+from fxlab.values.nested import tensors_inside
+
+
+@dataclass(frozen=True)
+class _Made:
+    """A call that was made, and what came of it."""
+
+    call: TorchCall
+    result: Any
+    written: bool
+    """Whether it has written into its arguments."""
+    by_shapes: Any
+    """What the same call gives on fake tensors, if it was made on real ones."""
+    asked: tuple[int, int, int]
+    """What had been asked about sizes before."""
+
+    @property
+    def node(self) -> Call:
+        return as_call(self.call.func, self.call.args, self.call.kwargs)
+
+
+def make_and_record(run: Run, call: TorchCall) -> Any:
+    """Make a call, and record it or what the graph has to check in its place."""
+    args, kwargs = all_read((call.args, dict(call.kwargs)))
+    args = with_numbers_for_sizes(call.name, args, run.number_in)
+    parted = expression_of(size_that_is_parted(call.name, args, kwargs))
+    made = _made(run, TorchCall(call.func, args, kwargs, call.is_told))
+    if call.name in DATA_READS and not isinstance(made.result, SymbolicNumber | torch.Tensor):
+        run.conditions.hold_read(call.func, args, kwargs, made.result)
+    if call.is_told:
+        _note_told(run, made.call, made.result)
+    if not made.written and not _gives_new_values(made.result, run.recording.symbols):
+        _hold_told(run, made)
+        return made.result
+    if call.name in LEAF_MAKERS:
+        return run.recorded(made.node, made.result, False, True)
+    return _recorded(run, made, parted)
+
+
+def _made(run: Run, call: TorchCall) -> _Made:
+    versions = versions_of(call.args, call.kwargs)
+    by_shapes = None if run.real is None else run.real.by_shapes(call.func, call.args, call.kwargs)
+    asked = run.sizes.progress()
+    result = run.computed(call.func, call.args, call.kwargs)
+    written = writes(call.name, call.kwargs) or versions != versions_of(call.args, call.kwargs)
+    return _Made(call, result, written, by_shapes, asked)
+
+
+def _hold_told(run: Run, made: _Made) -> None:
+    """Hold what a call has told that becomes no node, unless it is made for what it does."""
+    call, node = made.call, made.node
+    is_held = run.sizes.hold_since(made.asked)
+    if made.result is None and call.is_told and not is_held and node.target is not getattr:
+        _record_requirement(run, node)
+    if run.real is not None and node.target is not getattr and call.name not in TELL_NO_DATA:
+        run.conditions.hold_told(call.func, call.args, call.kwargs, made.result, made.by_shapes)
+
+
+def _record_requirement(run: Run, call: Call) -> None:
+    """Record a call that gives nothing, which is made for what it does: it may raise, for one thing."""
+    if _has_nodes(run.recording.argument((call.args, dict(call.kwargs)))):
+        run.recorded(call, None, False, impure=True)
+
+
+def _recorded(run: Run, made: _Made, parted: Any) -> Any:
+    """Record a call that gives tensors or numbers, and hold what Python may read of them."""
+    call, result = made.call, made.result
+    result = result if made.written else distinct(result, (call.args, call.kwargs))
+    result = run.recorded(made.node, result, made.written)
+    if run.real is not None:
+        run.conditions.hold_given(call.name, result, made.by_shapes)
+    elif not parted.is_number or type(result) is list:
+        run.conditions.hold_count(call.name, result)
+    if call.name in DROP_DIMENSIONS:
+        run.sizes.hold_since(made.asked)
+    return result
+
+
+def _note_told(run: Run, call: TorchCall, result: Any) -> None:
+    """Note what the model's Python is told of tensors, besides their numbers."""
+    recording = run.recording
+    if _tells_a_dtype(call.func, result) and not run.reads_dtypes:
+        run.reads_dtypes = not all(recording.is_state(t) for _, t in tensors_inside(call.args))
+    if call.name in LAYOUT_READS and not recording.is_state(call.args[0]):
+        run.conditions.hold_layout(call.func, call.args, call.kwargs, result)
+    if call.name in TEXT_READS and run.real is None:
+        recording.note("branch on data", call.name, "a text of a tensor, which the graph does not check")
+    if call.func in GRADIENT_READS:
+        held = f"the graph holds for {str(result)[:60]}, and does not check it"
+        recording.note("gradient", GRADIENT_READS[call.func], held)
+
+
+def _tells_a_dtype(func: Callable[..., Any], result: Any) -> bool:
+    name = name_of(func)
+    is_type = name == "type" and isinstance(result, str)  # with an argument it is a cast
+    return isinstance(result, torch.dtype) or is_type or not DTYPE_READS.isdisjoint((func, name))
+
+
+def _has_nodes(argument: Any) -> bool:
+    return any(isinstance(leaf, Node) for leaf in tree_leaves(argument))
+
+
+def _gives_new_values(result: Any, known: Mapping[sympy.Symbol, Any]) -> bool:
+    """Tell whether there is a tensor in a result, or a number that no size gives."""
+    if isinstance(result, torch.Tensor):
+        return True
+    if isinstance(result, SymbolicNumber):
+        return not expression_of(result).free_symbols <= known.keys()
+    if isinstance(result, list | tuple):
+        return any(_gives_new_values(item, known) for item in result)
+    return isinstance(result, dict) and any(_gives_new_values(item, known) for item in result.values())

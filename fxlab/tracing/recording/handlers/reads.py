@@ -1,0 +1,45 @@
+"""Calls by which Python takes numbers out of tensors."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch._subclasses.fake_tensor import FakeTensor, unset_fake_temporarily
+
+from fxlab.tracing.model_code.python_builtins import as_python_number
+from fxlab.tracing.recording.handlers.torch_call import PASSED_ON, TorchCall
+from fxlab.tracing.recording.run import Run
+from fxlab.tracing.recording.torch_calls import DATA_READS, NUMBER_OF
+from fxlab.values.nested import map_tensors, tensors_inside
+
+
+def read_state(run: Run, call: TorchCall) -> Any:
+    """Read numbers out of a parameter or buffer, whose data is at hand while inputs are fake."""
+    if call.name not in DATA_READS:
+        return PASSED_ON
+    tensors = [tensor for _, tensor in tensors_inside((call.args, dict(call.kwargs)))]
+    state = run.recording.state_behind(tensors)
+    if state is None or any(tensor.is_meta for _, tensor in state):
+        return PASSED_ON
+    originals = {id(fake): original for fake, (_, original) in zip(tensors, state, strict=True)}
+    with unset_fake_temporarily():
+        value = call.func(*map_tensors(lambda _, tensor: originals[id(tensor)], call.args), **call.kwargs)
+    names = ", ".join(name for name, _ in state)
+    run.recording.note("constant", names, f"its value is held fixed: {value!r:.60}")
+    return value
+
+
+def read_one_number(run: Run, call: TorchCall) -> Any:
+    """Let Python have the one number in a fake tensor, which fixes it if it is a size."""
+    if call.name not in NUMBER_OF or not isinstance(call.args[0], FakeTensor):
+        return PASSED_ON
+    with run.sizes.asked(by_model=True):
+        return as_python_number(NUMBER_OF[call.name], run.number_in(call.args[0]))
+
+
+def note_address(run: Run, call: TorchCall) -> Any:
+    """Note that an address is read, and pass the call on."""
+    if call.name == "data_ptr":
+        held = "an address is read, which the graph does not check"
+        run.recording.note("branch on data", call.name, held)
+    return PASSED_ON

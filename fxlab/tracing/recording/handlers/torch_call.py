@@ -1,0 +1,38 @@
+"""A torch-level call on its way through the handlers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, TypeAlias
+
+from fxlab.tracing.recording.run import Run
+from fxlab.tracing.recording.torch_calls import name_of
+
+
+class PassedOn:
+    """What a handler returns that leaves a call to the next one."""
+
+
+PASSED_ON = PassedOn()
+
+
+@dataclass(frozen=True)
+class TorchCall:
+    """A call that torch shows to the recorder."""
+
+    func: Callable[..., Any]
+    args: tuple[Any, ...]
+    kwargs: Mapping[str, Any]
+    is_told: bool = True
+    """Whether the model hears what comes of it, and not torch's fake tensors."""
+
+    @cached_property
+    def name(self) -> str:
+        """The name that the call goes by."""
+        return name_of(self.func)
+
+
+Handler: TypeAlias = Callable[[Run, TorchCall], Any]
+"""Returns what the model is to get for a call, or :data:`PASSED_ON`."""

@@ -1,0 +1,78 @@
+"""Calls of autograd's functions and of ``torch.vmap``, which torch hides from modes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from torch._functorch import apis
+from torch.autograd import Function
+from torch.utils.checkpoint import CheckpointFunction
+
+from fxlab.tracing.recording.handlers.replaced import replaced
+from fxlab.tracing.recording.run import Run
+from fxlab.tracing.recording.torch_calls import AutogradFunction, Call
+from fxlab.tracing.recording.vmap import VmapBody
+from fxlab.tracing.report import TraceError
+from fxlab.values.nested import tensors_inside
+
+
+@contextmanager
+def autograd_functions_seen(run: Run) -> Iterator[None]:
+    """Let calls of ``torch.autograd.Function.apply`` be seen."""
+    original = vars(Function)["apply"]
+
+    def call(function: type[Function], *args: Any, **kwargs: Any) -> Any:
+        # A classmethod of Python or, from torch 2.15 on, one of C.
+        apply = original.__get__(None, function)
+        return _apply(run, function, apply, args, kwargs) if run.is_seen() else apply(*args, **kwargs)
+
+    with replaced(Function, "apply", classmethod(call)):
+        yield
+
+
+def _apply(
+    run: Run, function: type[Function], apply: Callable[..., Any], args: tuple[Any, ...], kwargs: Any
+) -> Any:
+    if function is CheckpointFunction and any(t.requires_grad for _, t in tensors_inside(args[2:])):
+        # It runs without gradient what it runs again in its backward, for the gradient of just that.
+        return args[0](*args[2:])
+    try:
+        run.recording.argument((args, kwargs))
+    except TraceError:
+        run.recording.note("gradient", function.__name__, "its own backward is not in the graph")
+        return apply(*args, **kwargs)
+    call = Call("call_function", AutogradFunction(function), args, kwargs)
+    return run.recorded_whole(call, lambda: apply(*args, **kwargs), False)
+
+
+@contextmanager
+def vmap_seen(run: Run) -> Iterator[None]:
+    """Let calls of ``torch.vmap`` be seen, and what it maps be recorded as a graph of its own."""
+    original: Callable[..., Any] = vars(apis)["vmap_impl"]
+
+    def call(
+        function: Callable[..., Any],
+        in_dims: Any,
+        out_dims: Any,
+        randomness: str,
+        chunk: int | None,
+        *args: Any,
+        **kwargs: Any,
+    ) -> Any:
+        if not run.is_seen():
+            return original(function, in_dims, out_dims, randomness, chunk, *args, **kwargs)
+        body = VmapBody(function, in_dims, args)
+        run.recording.bodies.append(body)
+        try:
+            recorded = body.run(run.recording.nodes.__setitem__, run.recording.node_of_output)
+            with run.unseen():  # what torch does around the function
+                result = original(run.seen(recorded), in_dims, out_dims, randomness, None, *args, **kwargs)
+        finally:
+            run.recording.bodies.pop()
+        node = Call("call_function", body.target(out_dims, randomness), tuple(body.given), {})
+        return run.recorded(node, result, False)
+
+    with replaced(apis, "vmap_impl", call):
+        yield

@@ -1,0 +1,83 @@
+"""Which parts of a model are to stay whole, found by recording it again and again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Protocol, TypeVar
+
+from torch import nn
+
+from fxlab.tracing.messages import first_line, place_of
+from fxlab.tracing.model_code.attributes import attribute_of
+from fxlab.tracing.model_code.running_calls import Part, Reason, parts_raising
+from fxlab.tracing.recording.graph_builder import FEW_OPERATIONS, MOST_OPERATIONS, SizeError
+from fxlab.tracing.recording.opaque_calls import CannotBeWholeError
+from fxlab.tracing.report import TraceError
+
+_MOST_RUNS = 12
+
+
+class _HasReasons(Protocol):
+    @property
+    def reasons(self) -> list[Reason]:
+        """Why it holds for less than the model does."""
+
+
+_Trace = TypeVar("_Trace", bound=_HasReasons)
+
+
+def with_parts_whole(
+    model: nn.Module,
+    trace: Callable[[Mapping[Part, Reason], int], _Trace],
+    failure: Exception | None,
+    reasons: list[Reason],
+) -> _Trace:
+    """Keep those parts whole that make a plain number of a size or of data, or cannot be recorded.
+
+    Parameters
+    ----------
+    model
+        The model.
+    trace
+        Traces it with some parts whole, and sizes of at most so many operations.
+    failure
+        What the run before has raised, which tells the first parts.
+    reasons
+        Why its graph holds for less than the model does, if it has raised nothing.
+    """
+    parts: dict[Part, Reason] = {}
+    # Nothing would be left of a model of which all but the head is one node.
+    base = attribute_of(model, "base_model")
+    impossible: set[Part] = {type(model)}
+    if isinstance(base, nn.Module):
+        impossible.add(type(base))
+    result: _Trace | None = None
+    has_other = failure is None  # one that can be read more easily, and holds for as many images
+    most_operations = FEW_OPERATIONS if isinstance(failure, SizeError) else MOST_OPERATIONS
+    for _ in range(_MOST_RUNS):
+        if failure is not None:
+            reasons = [Reason(parts_raising(failure), f"raises {first_line(failure)}", place_of(failure))]
+        chosen: dict[Part, Reason] = {}
+        for reason in reasons:
+            part = next((p for p in reason.candidates if p not in impossible and p not in parts), None)
+            if part is not None:
+                chosen.setdefault(part, reason)
+            elif failure is not None:
+                raise failure
+            elif reason.is_number and result is not None and (has_other or not reason.is_count):
+                raise TraceError(f"The model itself {reason.what}")
+        if result is not None and not chosen:
+            return result
+        parts |= chosen
+        if not parts:
+            raise TraceError("There is no part that would hold for more if it stayed whole")
+        result = failure = None
+        try:
+            result = trace(dict(parts), most_operations)
+            reasons = result.reasons
+        except CannotBeWholeError as error:
+            impossible.add(error.part)
+            reasons = [parts.pop(error.part)]
+        except Exception as error:  # the model's own code runs here, and may raise anything
+            failure = error
+    raise TraceError(f"After {_MOST_RUNS} runs there are still parts that cannot be followed")

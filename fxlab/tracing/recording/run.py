@@ -1,0 +1,220 @@
+"""One run of a model that is being recorded: its state, and how a call becomes a node."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import nn
+from torch.nn.functional import scaled_dot_product_attention
+from torch.overrides import TorchFunctionMode
+
+from fxlab.interrupts import InterruptsHeld
+from fxlab.tracing.leaf_modules import LeafModules
+from fxlab.tracing.model_code.created_tensors import TensorsMade
+from fxlab.tracing.model_code.mode_reads import ModeReads
+from fxlab.tracing.model_code.source_lines import where
+from fxlab.tracing.model_code.threads import OneThread
+from fxlab.tracing.recording.autocast_regions import UnderAutocast, autocast_state
+from fxlab.tracing.recording.graph_builder import MOST_OPERATIONS, RecordedNodes, Recording, is_one_of
+from fxlab.tracing.recording.guards import Conditions
+from fxlab.tracing.recording.opaque_calls import WholeParts
+from fxlab.tracing.recording.real_tensors import RealTensors, Unknown
+from fxlab.tracing.recording.sdpa_backends import WithAttentionBackends, attention_backends
+from fxlab.tracing.recording.torch_calls import Call, name_of
+from fxlab.tracing.shapes.fake_inputs import FakeInputs
+from fxlab.tracing.shapes.fake_kernels import fake_result
+from fxlab.tracing.shapes.fake_state import Originals
+from fxlab.tracing.shapes.symbolic_sizes import SymbolicNumber
+from fxlab.values.nested import tensors_inside
+
+
+class Run:
+    """What is known while a model runs, which the handlers of its calls share.
+
+    Parameters
+    ----------
+    model
+        The module to record; its parameters and buffers become ``get_attr`` nodes.
+    leaves
+        Which modules are one ``call_module`` node each.
+    fakes
+        The inputs on fake tensors, and the symbols of their sizes.
+    made
+        The tensors that were made during the run, none of which can be a constant.
+    originals
+        The model's tensors that others stand for.
+    one_thread
+        Notices what the model does in other threads.
+    real
+        The real tensors that the model runs on, if these are no fake ones.
+    whole
+        The parts of the model that are called as they are.
+    most_operations
+        How complicated a size may be.
+    expected
+        What another run has recorded, if this one is to end as soon as it records something else.
+
+    Attributes
+    ----------
+    recording : Recording
+        What has been recorded.
+    conditions : Conditions
+        Adds to it what the graph checks.
+    sizes : ModelSizes
+        Knows what the model asks about sizes.
+    mode_reads : ModeReads
+        Where the model has read its mode.
+    mode : TorchFunctionMode
+        The recorder, to be entered by a handler that answers a call by another one.
+    is_paused : bool
+        Whether something is running that is one node, or none.
+    reads_dtypes : bool
+        Whether the model has asked for the dtype of what it computes with.
+    """
+
+    mode: TorchFunctionMode
+
+    def __init__(
+        self,
+        model: nn.Module,
+        leaves: LeafModules,
+        fakes: FakeInputs,
+        made: TensorsMade,
+        originals: Originals,
+        one_thread: OneThread,
+        *,
+        real: RealTensors | None = None,
+        whole: WholeParts | None = None,
+        most_operations: int = MOST_OPERATIONS,
+        expected: RecordedNodes | None = None,
+    ) -> None:
+        self.model = model
+        self.leaves = leaves
+        self.fakes = fakes
+        self.made = made
+        self.one_thread = one_thread
+        self.real = real
+        self.whole = whole
+        self.sizes = fakes.shape_env
+        self.recording = Recording(model, fakes.as_fake, originals, made, most_operations, expected)
+        self.conditions = Conditions(self.recording, self.sizes)
+        self.mode_reads = ModeReads(model, lambda: where(self.recording.frames()))
+        self.is_paused = False
+        self.reads_dtypes = False
+        self.autocast = autocast_state()
+        self._attention_backends = attention_backends()
+
+    def nodes(self) -> RecordedNodes:
+        """Return what was recorded, with the branches taken on sizes and what is not in the graph."""
+        recording, fakes = self.recording, self.fakes
+        findings = [f for f in recording.findings if f.kind not in ("constant", "kept whole")]
+        return recording.nodes_by_name() | {
+            "branches": {str(condition) for condition, _ in fakes.branches},
+            "sizes": tuple(str(fakes.expression(size)) for size in fakes.given),
+            "findings": tuple((finding.kind, finding.what, finding.detail) for finding in findings),
+            "constants": tuple(map(id, recording.constants.values())),
+        }
+
+    # What is seen.
+
+    def is_seen(self) -> bool:
+        """Tell whether a call that is made now is the model's, and to be recorded."""
+        return not self.is_paused and self.one_thread.is_here()
+
+    @contextmanager
+    def unseen(self, paused: bool = True) -> Iterator[None]:
+        """Record nothing for a while, or everything again."""
+        before = self.is_paused
+        self.is_paused = self.one_thread.is_paused = paused
+        try:
+            with self.sizes.asked(by_model=not paused):
+                yield
+        finally:
+            self.is_paused = self.one_thread.is_paused = before
+
+    def seen(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """Return a function whose calls are recorded, even if what calls it is not."""
+
+        def call(*args: Any, **kwargs: Any) -> Any:
+            with self.unseen(False):
+                return function(*args, **kwargs)
+
+        return call
+
+    # Calls.
+
+    def computed(self, func: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+        """Make a call of torch, without recording what it calls in turn."""
+        if func in (torch.tensor, torch.as_tensor) and _has_symbolic_number(args):
+            return _tensor_of(args[0], kwargs.get("dtype"))
+        # An interrupt that comes while code in C asks Python about symbolic sizes may abort the process.
+        with InterruptsHeld():
+            with self.unseen():
+                result = fake_result(func, args, kwargs)
+            return func(*args, **kwargs) if result is None else result
+
+    def number_in(self, tensor: torch.Tensor) -> Any:
+        """Take the number out of a tensor, which is a symbol if that is a fake one."""
+        with self.mode:
+            return tensor.item()
+
+    def recorded(self, call: Call, result: Any, written: bool, impure: bool = False) -> Any:
+        """Make a node of a call that was made, and return what stands for its result."""
+        chosen = attention_backends()
+        if call.target is scaled_dot_product_attention and chosen != self._attention_backends:
+            call = Call(call.op, WithAttentionBackends(call.target, chosen), call.args, call.kwargs)
+        if (state := autocast_state()) != self.autocast and call.op != "call_module":
+            call = Call("call_function", UnderAutocast(call.target, state), call.args, call.kwargs)
+        self.conditions.hold_decisions()
+        if self.real is not None:
+            result = self.real.watch(result)
+        result = self.recording.add(call, result, written, impure)
+        self.fakes.after_call()
+        return result
+
+    def recorded_whole(
+        self, call: Call, run: Callable[[], Any], impure: bool, is_of_torch: bool = False
+    ) -> Any:
+        """Run something without recording what it calls, as one node.
+
+        What modules of torch give is of the shape that follows from their inputs.
+        """
+        versions = versions_of(call.args, call.kwargs)
+        with self.unseen():
+            result = run()
+        written = versions != versions_of(call.args, call.kwargs)
+        result = result if written else distinct(result, (call.args, dict(call.kwargs)))
+        result = self.recorded(call, result, written, impure)
+        if self.real is not None and not is_of_torch:
+            self.conditions.hold_given(name_of(call.target), result, Unknown())
+        return result
+
+
+def versions_of(args: Any, kwargs: Mapping[str, Any]) -> list[int]:
+    """Return how often each tensor among the arguments of a call has been written."""
+    tensors = (tensor for _, tensor in tensors_inside((args, dict(kwargs))))
+    return [0 if tensor.is_inference() else tensor._version for tensor in tensors]
+
+
+def distinct(result: Any, inputs: Any) -> Any:
+    """Return a tensor that is not one of the inputs, so that each node's result is its own."""
+    return torch.ops.aten.alias(result) if is_one_of(result, inputs) else result
+
+
+def _has_symbolic_number(value: Any) -> bool:
+    if isinstance(value, list | tuple):
+        return any(map(_has_symbolic_number, value))
+    return isinstance(value, SymbolicNumber)
+
+
+def _tensor_of(data: Any, dtype: torch.dtype | None) -> torch.Tensor:
+    """Do as ``torch.tensor``, which fixes symbolic numbers."""
+    if isinstance(data, list | tuple):
+        return torch.stack([_tensor_of(item, dtype) for item in data])
+    if isinstance(data, torch.Tensor):
+        return data if dtype is None else data.to(dtype)
+    kind = torch.int64 if isinstance(data, int | torch.SymInt) else torch.get_default_dtype()
+    return torch.scalar_tensor(data, dtype=dtype or kind)

@@ -1,0 +1,151 @@
+"""Ways to record a model: on fake tensors, with symbolic sizes or fixed ones, or on the inputs themselves."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import torch
+from torch import nn
+from torch._dispatch.python import enable_python_dispatcher
+
+from fxlab.interrupts import RestoringStack
+from fxlab.models.model_state import state_kept
+from fxlab.tracing.bound_inputs import Argument, mapped_tensors
+from fxlab.tracing.leaf_modules import LeafModules
+from fxlab.tracing.model_code.caches import caches_bypassed
+from fxlab.tracing.model_code.created_tensors import TensorsMade
+from fxlab.tracing.model_code.mode_reads import set_modes
+from fxlab.tracing.model_code.python_builtins import sizes_in_builtins
+from fxlab.tracing.model_code.running_calls import Part, Reason
+from fxlab.tracing.model_code.threads import OneThread
+from fxlab.tracing.recording.graph_builder import MOST_OPERATIONS, RecordedNodes
+from fxlab.tracing.recording.opaque_calls import WholeParts
+from fxlab.tracing.recording.real_tensors import RealTensors
+from fxlab.tracing.recording.recorder import record
+from fxlab.tracing.recording.run import Run
+from fxlab.tracing.report import BATCH, DATA, DYNAMIC, FIXED, REAL, WHOLE
+from fxlab.tracing.shapes.fake_inputs import FakeInputs
+from fxlab.tracing.shapes.fake_state import put_fakes
+from fxlab.tracing.shapes.size_cache import arithmetic_remembered
+
+
+@dataclass(frozen=True)
+class Rung:
+    """A way to record a model."""
+
+    name: str
+    dynamic: bool = True
+    """Whether sizes are symbols."""
+    batch_only: bool = False
+    """Whether only the first dimensions are."""
+    with_data: bool = False
+    """Whether data comes along with the fake tensors."""
+    is_real: bool = False
+    """Whether the model runs on its inputs themselves."""
+    parts: Mapping[Part, Reason] | None = None
+    """The parts of the model that stay whole, and why."""
+    most_operations: int = MOST_OPERATIONS
+    """How complicated a size may be."""
+
+    @property
+    def computes(self) -> bool:
+        """Whether the model's data is computed with, which there must be then."""
+        return self.with_data or self.is_real
+
+
+LADDER = (
+    Rung(DYNAMIC),
+    Rung(DATA, with_data=True),
+    Rung(WHOLE, with_data=True, parts={}),
+    Rung(BATCH, batch_only=True),
+    Rung(FIXED, dynamic=False),
+    Rung(REAL, dynamic=False, is_real=True),
+)
+"""From the way that gives the most general graph down to the one that records the most models."""
+
+
+def record_on(
+    rung: Rung,
+    model: nn.Module,
+    arguments: tuple[Argument, ...],
+    leaves: LeafModules,
+    *,
+    gradients: bool,
+    training: bool | None = None,
+    expected: RecordedNodes | None = None,
+) -> Run:
+    """Record a model, which is left as it was.
+
+    Parameters
+    ----------
+    rung
+        The way.
+    model
+        The module.
+    arguments
+        Its inputs.
+    leaves
+        Which modules are one node each.
+    gradients
+        Whether to run it with gradients.
+    training
+        The mode to put it in, if that is another one.
+    expected
+        What another run has recorded, if this one is to end as soon as it records something else.
+    """
+    if rung.is_real:
+        return _on_real_tensors(model, arguments, leaves, gradients)
+    fakes = FakeInputs(arguments, dynamic=rung.dynamic, batch_only=rung.batch_only, with_data=rung.with_data)
+    one_thread = fakes.mode.one_thread = OneThread()
+    made = TensorsMade()
+    kept = state_kept(model, values=False), caches_bypassed(model, made), sizes_in_builtins(model)
+    computing = arithmetic_remembered(fakes.shape_env, fakes.work), enable_python_dispatcher()
+    # The dispatcher of Python can follow symbolic sizes into operators that are made of others.
+    with RestoringStack(*kept, *computing):
+        if training is not None:
+            set_modes(model, training)
+        run = Run(
+            model,
+            leaves,
+            fakes,
+            made,
+            put_fakes(model, fakes.mode),
+            one_thread,
+            whole=None if rung.parts is None else WholeParts(rung.parts, fakes),
+            most_operations=rung.most_operations,
+            expected=expected,
+        )
+        with RestoringStack(_random_numbers_of_checks(enabled=rung.with_data), made, fakes.mode):
+            record(run, arguments, fakes.values, gradients=gradients)
+    if fakes.given_up:
+        run.recording.put_numbers_for({fakes.symbols[size] for size in fakes.given_up})
+        run.recording.remove_unused()
+    return run
+
+
+def _on_real_tensors(
+    model: nn.Module, arguments: tuple[Argument, ...], leaves: LeafModules, gradients: bool
+) -> Run:
+    fakes = FakeInputs(arguments, dynamic=False)
+    one_thread, made = OneThread(), TensorsMade()
+    real = RealTensors(fakes, one_thread)
+    with torch.inference_mode(False):
+        values = mapped_tensors(arguments, lambda _, __, tensor: tensor.clone())
+    kept = state_kept(model), caches_bypassed(model, made)
+    with RestoringStack(*kept, _random_numbers_of_checks(), real):
+        run = Run(model, leaves, fakes, made, real.put_in(model), one_thread, real=real)
+        with made:
+            watched = {name: real.watch(value) for name, value in values.items()}
+            record(run, arguments, watched, gradients=gradients)
+    return run
+
+
+@contextmanager
+def _random_numbers_of_checks(enabled: bool = True) -> Iterator[None]:
+    """Draw the random numbers that a run for a comparison draws, in case that a model decides on them."""
+    with torch.random.fork_rng(enabled=enabled):
+        if enabled:
+            torch.manual_seed(0)
+        yield

@@ -1,0 +1,184 @@
+"""Sizes as symbols, and what is asked about them: by the model itself, or by torch."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from types import FrameType
+from typing import Any
+
+import sympy
+import torch
+from sympy.logic.boolalg import BooleanAtom
+from torch._dynamo.source import TensorProperty, TensorPropertySource
+from torch._guards import Source
+from torch._ops import OpOverload
+from torch._subclasses.fake_tensor import FakeTensor
+from torch.fx.experimental.symbolic_shapes import ShapeEnv, canonicalize_bool_expr
+from torch.utils._sympy import functions
+
+from fxlab.tracing.model_code.running_calls import Reason, parts_running
+from fxlab.tracing.model_code.source_lines import is_model_code, where_asked
+from fxlab.tracing.report import TraceError
+from fxlab.tracing.shapes.uncounted_lists import Uncounted
+
+_REMAINDERS = (functions.Mod, functions.PythonMod)
+_COUNTING = (FakeTensor.tolist.__code__, Uncounted.read.__code__)
+"""Where it is asked how many numbers there are in a tensor."""
+
+
+@dataclass(frozen=True)
+class Decision:
+    """A condition on numbers that were read out of tensors, which held when the model was recorded."""
+
+    condition: Any
+    """A sympy expression."""
+    where: str
+    """``file:line`` of the model's code."""
+    is_required: bool = False
+    """Whether the model refuses anything else, as by ``torch._check``."""
+
+
+class ModelSizes(ShapeEnv):
+    """Knows the symbols of sizes, and what the model itself asks about them and about data.
+
+    What an operator asks need not be held: the operator is in the graph, and asks again. Where in its memory
+    a tensor begins has no symbol: a model does not depend on it.
+
+    Attributes
+    ----------
+    is_asked_by_model : bool
+        Whether the model's own code is running, and nothing that becomes a node.
+    held : dict of sympy expressions to str
+        What the model was told about sizes, or required of them -> ``file:line``.
+    decisions : list of Decision
+        What it has decided on data, or required of it.
+    """
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        self._is_giving_up = False
+        self.fixed: list[tuple[frozenset[sympy.Symbol], Reason]] = []
+        self.is_asked_by_model = False
+        self.held: dict[Any, str] = {}
+        self.decisions: list[Decision] = []
+        self._required: list[Decision] = []
+
+    @contextmanager
+    def asked(self, *, by_model: bool) -> Iterator[None]:
+        """Say who asks about sizes for a while."""
+        before, self.is_asked_by_model = self.is_asked_by_model, by_model
+        try:
+            yield
+        finally:
+            self.is_asked_by_model = before
+
+    def require_shown(self, operator: Any) -> None:
+        """Raise :class:`TraceError` if no recorded call runs an operator that writes or reads data."""
+        if self.is_asked_by_model and isinstance(operator, OpOverload) and _writes_or_tells(operator):
+            raise TraceError(
+                f"{operator} is called by what torch does not show (a compiled or a scripted function), at "
+                f"{where_asked() or 'an unknown line'}. Name the module that does this in leaf_modules."
+            )
+
+    def progress(self) -> tuple[int, int, int]:
+        """Return how much has been asked, required and decided, for :meth:`hold_since`."""
+        return len(self.guards), len(self._required), len(self.decisions)
+
+    def hold_since(self, progress: tuple[int, int, int]) -> bool:
+        """Hold what a call has asked that becomes no node: whether two shapes are equal, say.
+
+        Returns
+        -------
+        bool
+            Whether it has asked anything.
+        """
+        if progress == self.progress():
+            return False
+        asked, required, _ = progress
+        for guard in self.guards[asked:]:
+            self.held.setdefault(guard.expr, where_asked())
+        self.decisions += self._required[required:]
+        return True
+
+    def evaluate_sym_node(self, sym_node: Any, *args: Any, **kwargs: Any) -> Any:
+        """Answer a question about sizes, and hold the answer if the model asks."""
+        if not self.is_asked_by_model:
+            return super().evaluate_sym_node(sym_node, *args, **kwargs)
+        expression = sym_node.expr
+        answer = super().evaluate_sym_node(sym_node, *args, **kwargs)
+        if expression.free_symbols:
+            self.held.setdefault(_condition(expression, answer), where_asked())
+        return answer
+
+    def guard_or_defer_runtime_assert(  # type: ignore[override]
+        self, orig_expr: Any, msg: str, *args: Any, **kwargs: Any
+    ) -> bool:
+        """Require a condition, and hold it if the model requires it or has decided on it."""
+        before = self.num_deferred_runtime_asserts
+        result = super().guard_or_defer_runtime_assert(orig_expr, msg, *args, **kwargs)
+        if self.num_deferred_runtime_asserts > before:
+            is_decided = msg.startswith("propagate_real_tensors")
+            decision = Decision(canonicalize_bool_expr(orig_expr), where_asked(), not is_decided)
+            (self.decisions if is_decided or self.is_asked_by_model else self._required).append(decision)
+        elif self.is_asked_by_model:
+            self.held.setdefault(orig_expr, where_asked())
+        return result
+
+    def create_symbol(self, val: Any, source: Source, *args: Any, **kwargs: Any) -> Any:
+        """Create a symbol, or return the number."""
+        if isinstance(source, TensorPropertySource) and source.prop is TensorProperty.STORAGE_OFFSET:
+            return sympy.Integer(val)
+        return super().create_symbol(val, source, *args, **kwargs)
+
+    def give_up(self, expression: Any, value: int) -> None:
+        """Fix a size, for no reason that the model gives."""
+        self._is_giving_up = True
+        try:
+            self.evaluate_expr(sympy.Eq(expression, value))
+        finally:
+            self._is_giving_up = False
+
+    def _log_real_tensor_propagation(self, question: Any, answer: Any) -> None:
+        """Say nothing: the trace's report has each decision on data."""
+
+    def _evaluate_expr(self, orig_expr: Any, *args: Any, **kwargs: Any) -> Any:
+        """Answer a question about sizes; note where that fixes one, or a plain number is asked for."""
+        if self._is_giving_up:
+            return super()._evaluate_expr(orig_expr, *args, **kwargs)
+        unknown = [symbol for symbol in orig_expr.free_symbols if not self.replace(symbol).is_number]
+        guards = len(self.guards)
+        answer = super()._evaluate_expr(orig_expr, *args, **kwargs)
+        fixed = [symbol for symbol in unknown if self.replace(symbol).is_number]
+        if unknown and not isinstance(answer, BooleanAtom | bool):
+            self._note_fixed(unknown, f"makes a plain number, {answer}, of a size or of data", True)
+        elif fixed:
+            self._note_fixed(fixed, f"decides on {orig_expr}", False)
+        elif self.is_asked_by_model and len(self.guards) > guards and orig_expr.has(*_REMAINDERS):
+            self._note_fixed(unknown, f"decides on {orig_expr}", False, is_remainder=True)
+        return answer
+
+    def _note_fixed(
+        self, symbols: list[sympy.Symbol], what: str, is_number: bool, is_remainder: bool = False
+    ) -> None:
+        frame: FrameType | None = sys._getframe(1)
+        is_count = False
+        while frame is not None and not is_model_code(frame.f_code.co_filename):
+            is_count = is_count or frame.f_code in _COUNTING
+            frame = frame.f_back
+        place = "" if frame is None else f"{frame.f_code.co_filename}:{frame.f_lineno}"
+        reason = Reason(parts_running(frame), what, place, is_number, is_count, is_remainder)
+        self.fixed.append((frozenset(symbols), reason))
+
+
+def _writes_or_tells(operator: OpOverload[..., Any]) -> bool:
+    return operator._schema.is_mutable or torch.Tag.data_dependent_output in operator.tags
+
+
+def _condition(expression: Any, answer: Any) -> Any:
+    """Return what holds if a question about sizes has this answer."""
+    if answer in (sympy.true, True):
+        return expression
+    return sympy.Not(expression) if answer in (sympy.false, False) else sympy.Eq(expression, answer)

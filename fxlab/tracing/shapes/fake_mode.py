@@ -1,0 +1,53 @@
+"""The mode of torch that makes fake tensors, told of each operator on them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch._ops import OpOverload
+from torch._subclasses.fake_tensor import FakeTensorMode
+
+from fxlab.tracing.model_code.threads import OneThread
+from fxlab.tracing.shapes.asked_sizes import ModelSizes
+
+
+class FakeMode(FakeTensorMode):  # type: ignore[no-untyped-call]
+    """Fake tensors. If data comes along, torch is not to compare the two, which would fix sizes."""
+
+    one_thread: OneThread | None = None
+    """Is told of each operator on these tensors, in whichever thread."""
+    _is_writing = False
+    remembers_views = True
+
+    def _cached_dispatch_impl(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
+        """Make each view anew if asked to."""
+        if not self.remembers_views and getattr(func, "is_view", False):
+            return self._dispatch_impl(func, types, args, kwargs)
+        return super()._cached_dispatch_impl(func, types, args, kwargs)
+
+    def _maybe_infer_fake_kernel_from_pytree_out(self, *args: Any) -> None:
+        """Compare nothing: whether the graph computes what the model does is seen when it is run."""
+
+    def dispatch(self, func: Any, *args: Any, **kwargs: Any) -> Any:
+        """Make a call that has been told of."""
+        if self.one_thread is not None and not self.one_thread.is_paused:
+            self.one_thread.notice()
+            assert isinstance(self.shape_env, ModelSizes)
+            if self.shape_env.is_asked_by_model and self.one_thread.is_here():
+                self.shape_env.require_shown(func)
+        return super().dispatch(func, *args, **kwargs)
+
+    def _dispatch_impl(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
+        """Write data once: torch writes it again for each operator that the one that writes is made of."""
+        with_data = self.propagate_real_tensors
+        if self._is_writing:
+            self.propagate_real_tensors = False
+            try:
+                return super()._dispatch_impl(func, types, args, kwargs)
+            finally:
+                self.propagate_real_tensors = with_data
+        self._is_writing = with_data and isinstance(func, OpOverload) and func._schema.is_mutable
+        try:
+            return super()._dispatch_impl(func, types, args, kwargs)
+        finally:
+            self._is_writing = False

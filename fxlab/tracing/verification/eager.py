@@ -1,0 +1,168 @@
+"""The model as the reference that a trace is measured against."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from functools import cached_property
+from typing import Any
+
+import torch
+from torch import nn
+from torch.fx import GraphModule
+
+from fxlab.interrupts import RestoringStack
+from fxlab.models.model_state import state_kept
+from fxlab.models.running import call_arguments, generators_kept, run
+from fxlab.tracing.bound_inputs import Argument, inputs_of
+from fxlab.tracing.report import REFUSAL
+from fxlab.tracing.shapes.fake_inputs import Size
+from fxlab.tracing.verification.distinct_values import varied_state
+from fxlab.tracing.verification.other_sizes import resized
+from fxlab.values.nested import tensors_inside
+from fxlab.values.tensors import same_bits, tensors_by_path
+
+
+class EagerError(Exception):
+    """The model itself does not run on some inputs."""
+
+
+class RefusalError(Exception):
+    """A graph does not hold for some inputs, and says so."""
+
+
+class Eager:
+    """The model as the reference that a trace is measured against.
+
+    Parameters
+    ----------
+    model
+        The module that was traced.
+    arguments
+        Inputs that it runs on.
+    has_data
+        Whether there is something to compare: not on the meta device.
+    """
+
+    def __init__(self, model: nn.Module, arguments: tuple[Argument, ...], *, has_data: bool) -> None:
+        self.arguments = arguments
+        self.has_data = has_data
+        self._model = model
+        self._state: Mapping[str, torch.Tensor] = {}
+
+    def run(self, values: Mapping[str, Any], times: int = 1) -> Any:
+        """Run the model; raise :class:`EagerError` if it does not take these values."""
+        try:
+            return self._run(self._model, values, times)
+        except Exception as error:  # whatever the model raises for inputs that it does not take
+            raise EagerError(str(error)) from error
+
+    def why_not(self, values: Mapping[str, Any]) -> Exception | None:
+        """Return what the model itself raises; ``None`` if it runs."""
+        try:
+            self.run(values)
+        except EagerError as error:
+            return error.__cause__  # type: ignore[return-value]
+        return None
+
+    def runs_with_gradients(self, values: Mapping[str, Any]) -> bool:
+        """Tell whether the model runs where gradients are on: some kernels have no backward."""
+        args, kwargs = call_arguments(inputs_of(self.arguments, values))
+        with RestoringStack(state_kept(self._model), generators_kept(), torch.enable_grad()):
+            try:
+                self._model(*args, **kwargs)
+            except Exception:  # whatever a model raises
+                return False
+        return True
+
+    def accepts(self, sizes: Mapping[Size, int]) -> bool:
+        """Tell whether the model runs on inputs of other sizes."""
+        for values in self.resized(sizes):
+            with suppress(EagerError):
+                self.run(values)
+                return True
+        return False
+
+    def resized(self, sizes: Mapping[Size, int]) -> Iterator[dict[str, Any]]:
+        """Yield inputs of other sizes; a second time, filled in another way, if there may be a text."""
+        yield resized(self.arguments, sizes)
+        tensors = (t for argument in self.arguments for _, t in tensors_inside(argument.value))
+        if not all(tensor.is_floating_point() for tensor in tensors):
+            yield resized(self.arguments, sizes, from_end=True)
+
+    def difference(self, traced: GraphModule, values: Mapping[str, Any], *, times: int = 1) -> str:
+        """Return how the outputs of a trace differ from the model's, or ``""`` if every bit is the same.
+
+        Parameters
+        ----------
+        traced
+            The trace.
+        values
+            The inputs.
+        times
+            How often both run, for the last outputs.
+
+        Raises
+        ------
+        EagerError
+            If the model does not take these values.
+        RefusalError
+            If the trace says that it does not hold for them.
+        """
+        expected = self.run(values, times)
+        try:
+            actual = self._run(traced, values, times)
+        except Exception as error:  # a graph may fail in any way that torch can
+            if isinstance(error, AssertionError) and str(error).startswith(REFUSAL):
+                raise RefusalError(str(error)) from error
+            return f"the graph raises {type(error).__name__}: {str(error).strip()[:300]}"
+        found = _difference(actual, expected)
+        if found and (noise := _difference(self.run(values, times), expected)):
+            # No two runs of the model agree; then the graph must be about as close.
+            return "" if _are_close(actual, expected) else f"{found} (the model by itself: {noise})"
+        return found
+
+    @cached_property
+    def varied(self) -> Eager:
+        """Return the model with other numbers where its parameters and buffers are all zeros, or ones."""
+        other = Eager(self._model, self.arguments, has_data=self.has_data)
+        other._state = varied_state(self._model)
+        return other
+
+    def _run(self, module: nn.Module, values: Mapping[str, Any], times: int) -> Any:
+        with RestoringStack(state_kept(self._model)):
+            call = _with_state(module, self._state) if self._state else module
+            return [run(call, inputs_of(self.arguments, values)) for _ in range(times)][-1]
+
+
+def _with_state(module: nn.Module, state: Mapping[str, torch.Tensor]) -> Callable[..., Any]:
+    """Return what calls a module with other tensors in place of some of its parameters and buffers."""
+    # Of a tensor with two names a graph may have the other one first.
+    held = (*module.named_parameters(remove_duplicate=False), *module.named_buffers(remove_duplicate=False))
+    own = {name: state[name] for name, _ in held if name in state}
+    return lambda *args, **kwargs: torch.func.functional_call(module, own, args, kwargs)
+
+
+def _difference(actual: Any, expected: Any) -> str:
+    if type(actual) is not type(expected):
+        return f"it returns a {type(actual).__name__}, the model a {type(expected).__name__}"
+    ours, theirs = tensors_by_path(actual), tensors_by_path(expected)
+    if ours.keys() != theirs.keys():
+        return f"only one of the two returns {', '.join(sorted(ours.keys() ^ theirs.keys()))[:300]}"
+    for path, tensor in ours.items():
+        other = theirs[path]
+        if same_bits(tensor, other):
+            continue
+        if (tensor.shape, tensor.dtype) != (other.shape, other.dtype):
+            return f"{path} is {tensor.dtype} {tuple(tensor.shape)}, not {other.dtype} {tuple(other.shape)}"
+        distance = (tensor.to(torch.complex128) - other.to(torch.complex128)).abs().max().item()
+        return f"{path} differs by up to {distance:.3g}"
+    return ""
+
+
+def _are_close(actual: Any, expected: Any) -> bool:
+    ours, theirs = tensors_by_path(actual), tensors_by_path(expected)
+    return all(
+        torch.allclose(tensor.double(), theirs[path].double(), rtol=1e-3, atol=1e-4, equal_nan=True)
+        for path, tensor in ours.items()
+    )
