@@ -151,6 +151,21 @@ def test_names_of_a_model_cannot_leave_the_data(page: Page) -> None:
     assert set(re.findall(r"alert", json.dumps(page.data["leaves"]))) == {"alert"}
 
 
+def test_the_data_holds_no_character_that_markup_is_made_of(written: Path) -> None:
+    text = written.read_text(encoding="utf-8")
+    (data,) = re.findall(r'<script type="application/json" id="fxlab-session">(.*?)</script>', text, re.S)
+    assert not set("<>&") & set(data)
+
+
+def test_the_title_is_escaped(tmp_path: Path) -> None:
+    graph_module = fx.symbolic_trace(nn.ReLU())
+    graph_module.meta["class_name"] = "</title><img src=x>"
+    session = Session(graph_module, (torch.ones(2),), passes=[])
+    page = Page(fxlab.report(session, path=tmp_path / "session.html").read_text(encoding="utf-8"))
+    assert page.text_of("title") == "</title><img src=x> · fxlab"
+    assert "img" not in [tag for tag, *_ in page.elements]
+
+
 def test_nothing_runs_or_loads_but_what_the_file_holds(page: Page) -> None:
     (policy,) = (
         a["content"] for t, a, _ in page.elements if t == "meta" and "Policy" in str(a.get("http-equiv"))

@@ -658,6 +658,30 @@ def test_outputs_and_verdict_are_of_what_the_original_is_now():
     assert (session.compare_outputs()["max_abs_diff"] < 1e-4).all()
 
 
+def test_results_are_forgotten_when_the_original_changes():
+    traced = torch.fx.symbolic_trace(Model().eval())
+    session = Session(traced, torch.randn(2, 3, 5, 5), passes=[MulToAdd()])
+    session.apply("mul-to-add")
+    before = session.compare_outputs()["max_abs_diff"]
+    assert (before > 0).all()
+    with torch.no_grad():
+        traced.query.weight.zero_()
+        traced.query.bias.fill_(100.0)
+    after = session.compare_outputs()["max_abs_diff"]
+    assert (after > 2 * before).all()
+
+
+def test_results_about_a_pass_are_not_those_of_another_that_took_its_name():
+    session = Session(torch.fx.symbolic_trace(Model().eval()), torch.randn(2, 3, 5, 5), passes=[])
+    for change, has_same_bits in ((lambda graph_module: None, True), (MulToAdd().transform, False)):
+        session.add(from_callable(change, name="change"))
+        session.apply("change")
+        assert session.compare_outputs()["same_bits"].all() == has_same_bits
+        assert (session.verdict().status == Status.SAME_BITS) == has_same_bits
+        session.undo()
+        session.undo()
+
+
 def test_running_the_model_in_a_session_is_no_change_of_it():
     traced = torch.fx.symbolic_trace(Norms())  # in training mode, where a run moves statistics
     session = Session(traced, torch.randn(2, 3, 2, 2))
