@@ -110,7 +110,7 @@ def test_a_question_that_cannot_be_answered_becomes_words_on_the_screen():
 def test_a_card_has_the_first_paragraph_of_the_docstring_in_plain_words(page: Page, session: Session):
     fuse = FuseAttention()
     session.add(fuse)
-    words = "Compute attention by scaled_dot_product_attention, which never holds all its probabilities."
+    words = "Compute attention by scaled_dot_product_attention, which never stores all probabilities."
     assert page.card(fuse)["description"] == words
 
 

@@ -1,4 +1,4 @@
-"""Compute once what is computed several times."""
+"""Common subexpressions: compute duplicate nodes once."""
 
 from collections.abc import Hashable, Iterator
 from dataclasses import dataclass
@@ -34,10 +34,10 @@ class Repetition:
 
 @dataclass(frozen=True)
 class EliminateCommonSubexpressions(RewritePass[Repetition]):
-    """Compute once what is computed several times: what reads a repetition reads the first result.
+    """Compute duplicate nodes once: the users of a duplicate read the first result.
 
-    Two nodes compute the same if they call the same on the same, constants bit for bit. What draws random
-    numbers or has other effects is computed as often as before, and so is what is written in place, or
+    Nodes are duplicates if they call the same target with the same inputs and bit-identical constants. Nodes
+    that draw random numbers or have side effects stay, and so do results that are written in place, or
     returned twice: the caller gets two tensors. The nodes that read another one now are marked.
 
     Examples

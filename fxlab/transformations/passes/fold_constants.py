@@ -1,4 +1,4 @@
-"""Compute what depends on nothing but constant tensors once, before the model runs."""
+"""Constant folding: precompute subgraphs that depend only on constant tensors."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -55,7 +55,7 @@ class Constant:
 
 @dataclass(frozen=True)
 class FoldConstants(RewritePass[Constant]):
-    """Compute what depends on nothing but constant tensors once: the result becomes a buffer.
+    """Precompute subgraphs that depend only on constant tensors: each result becomes a buffer.
 
     Constant are buffers and other tensors of the model that the graph never writes, and parameters that are
     not trained (``requires_grad=False``): with others the result would change from step to step. The buffer

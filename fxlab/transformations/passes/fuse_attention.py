@@ -69,7 +69,7 @@ class Attention:
 
 @dataclass(frozen=True)
 class FuseAttention(RewritePass[Attention]):
-    """Compute attention by ``scaled_dot_product_attention``, which never holds all its probabilities.
+    """Compute attention by ``scaled_dot_product_attention``, which never stores all probabilities.
 
     Fused is ``softmax(query @ keys.T * scale + mask) @ values``, with the mask, the scale, a softmax in
     single precision and a dropout that drops nothing as they come. The result is equal up to rounding: half
@@ -207,7 +207,7 @@ def _read(node: Node, facts: GraphFacts) -> Attention | None:
 
 
 def _skip(value: Any, inner: list[Node], facts: GraphFacts) -> Node | None:
-    """Go over casts and dropouts that drop nothing, and note them."""
+    """Skip casts and inactive dropouts, and note them."""
     while isinstance(value, Node):
         module = facts.module(value)
         is_dropout = isinstance(module, DROPOUT_MODULES) or (

@@ -1,4 +1,4 @@
-"""Remove what is computed and never used."""
+"""Dead code: remove nodes whose results are unused."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -26,11 +26,11 @@ class DeadNode:
 
 @dataclass(frozen=True)
 class RemoveDeadCode(RewritePass[DeadNode]):
-    """Remove what is computed and never used, as far as it is known to do nothing else.
+    """Remove nodes whose results are unused and that are known to have no side effects.
 
-    What writes into a value, draws random numbers, checks a condition or calls code that fxlab does not know
-    stays, and so does what that reads. What would only have failed, such as a view to a shape that does not
-    fit, fails no more. The modules stay where they are, with their parameters. Nothing is marked, because
+    Nodes that write in place, draw random numbers, check a condition or call unknown code stay, and so do
+    their inputs. A dead node that would have raised, such as a view to a shape that does not fit, raises no
+    more. The modules stay where they are, with their parameters. Nothing is marked, because
     what has changed is gone; :meth:`~fxlab.Transformation.explain` tells what would go.
 
     Examples

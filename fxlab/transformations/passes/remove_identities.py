@@ -1,4 +1,4 @@
-"""Remove what returns the very tensor that it is given: identities and dropouts that drop nothing."""
+"""Identity and inactive dropout nodes, which return the very tensor that they are given."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -42,7 +42,7 @@ class Identity:
 
 @dataclass(frozen=True)
 class RemoveIdentities(RewritePass[Identity]):
-    """Remove identities and dropouts that drop nothing: what read them reads what they read.
+    """Remove identity and inactive dropout nodes: their users read the input directly.
 
     A dropout in evaluation mode, or a function that drops nothing, returns the very tensor object that it is
     given, so nothing changes even where that is written in place or returned. The modules stay in their
