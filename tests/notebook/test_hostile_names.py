@@ -72,7 +72,7 @@ def inspected(name: str) -> Page:
             return super().transform(graph_module)
 
         def explain(self, graph_module):
-            return explanation([("mul", True, name), (name, False, name)])
+            return explanation([("mul", True, name, ""), (name, False, name, "of-its-own")])
 
     Pass.name, Pass.__doc__ = name, name
     traced = fx.symbolic_trace(Root())
