@@ -10,6 +10,8 @@ from types import TracebackType
 
 from tqdm import tqdm
 
+from fxlab.units import with_unit
+
 
 class Progress:
     """The steps of a command, of which the number is known.
@@ -44,7 +46,7 @@ class Progress:
         yield
         self._bar.update()
         if self._verbose:
-            print(f"{words}: {time.perf_counter() - started:.1f} s", file=sys.stderr)
+            print(f"{words}: {with_unit(time.perf_counter() - started, 's')}", file=sys.stderr)
 
 
 _FORMAT = "{desc} {bar:30} {n_fmt}/{total_fmt} [{elapsed}]"
