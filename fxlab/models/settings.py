@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import os
+import sys
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from types import FrameType
 from typing import Any, TypeAlias
 
 import torch
@@ -13,6 +16,10 @@ from torch.fx.node import has_side_effect
 
 Setting: TypeAlias = tuple[str, Any, str]
 """How Python reads a setting, its value, and ``file:line`` of what has read it."""
+
+_QUESTIONS = ("has_torch_function", "has_torch_function_unary", "has_torch_function_variadic")
+_TORCH = os.path.join(os.path.dirname(os.path.abspath(torch.__file__)), "")
+_MODULES = os.path.join(_TORCH, "nn", "modules", "")
 
 GRADIENTS = "torch.is_grad_enabled()"
 
@@ -44,6 +51,11 @@ def requires_gradients(node: Node) -> bool:
     return any(name == GRADIENTS and value for name, value, _ in settings)
 
 
+def _chooses_a_path(frame: FrameType) -> bool:
+    file = frame.f_code.co_filename
+    return file.startswith(_MODULES) or not file.startswith(_TORCH)
+
+
 def _value_of(name: str) -> Any:
     _, *steps = name.removesuffix("()").split(".")
     value: Any = torch
@@ -56,7 +68,8 @@ def _value_of(name: str) -> Any:
 def function_modes_hidden(*plain: type) -> Iterator[None]:
     """Let Python that asks for overrides of torch functions hear what it hears where no mode is active.
 
-    Modules of torch compute in another way under a ``TorchFunctionMode``: fast paths are left out.
+    Modules of torch compute in another way under a ``TorchFunctionMode``: fast paths are left out. What else
+    of torch asks does so to show its calls to the mode, and hears of it.
 
     Parameters
     ----------
@@ -73,12 +86,18 @@ def function_modes_hidden(*plain: type) -> Iterator[None]:
             for mode in reversed(modes):
                 torch._C._push_on_torch_function_stack(mode)
 
-    questions = {
-        "has_torch_function": lambda values: any(map(is_overridden, values)),
-        "has_torch_function_unary": is_overridden,
-        "has_torch_function_variadic": lambda *values: any(map(is_overridden, values)),
-    }
-    before = {name: vars(overrides)[name] for name in questions}
+    before = {name: vars(overrides)[name] for name in _QUESTIONS}
+
+    def question(name: str) -> Callable[..., bool]:
+        def ask(*values: Any) -> bool:
+            if not _chooses_a_path(sys._getframe(1)):
+                answer: bool = before[name](*values)
+                return answer
+            return any(map(is_overridden, values[0] if name == "has_torch_function" else values))
+
+        return ask
+
+    questions = {name: question(name) for name in _QUESTIONS}
     vars(overrides).update(questions)
     try:
         yield
