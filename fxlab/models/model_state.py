@@ -6,7 +6,7 @@ import random
 import sys
 import warnings
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,7 +17,8 @@ from torch.overrides import TorchFunctionMode
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import _disable_current_modes
 
-from fxlab.interrupts import InterruptsHeld
+from fxlab.interrupts import InterruptsHeld, RestoringStack
+from fxlab.models.settings import function_modes_hidden
 from fxlab.operators import is_in_place
 from fxlab.values.containers import contents, is_a, put_back
 from fxlab.values.nested import is_object
@@ -55,7 +56,7 @@ def state_kept(
     """
     state = ModelState(model, values=values, parameters=parameters)
     try:
-        with _ParameterWrites(state) if values and watch else nullcontext():
+        with RestoringStack(*(_ParameterWrites(state), function_modes_hidden()) if values and watch else ()):
             yield state
     finally:
         with InterruptsHeld():

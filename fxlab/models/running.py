@@ -12,6 +12,7 @@ from torch.fx import GraphModule, Node
 from torch.utils import _pytree as pytree
 
 from fxlab.interrupts import RestoringStack
+from fxlab.models.settings import requires_gradients
 from fxlab.values.nested import is_object, map_tensors, parted, put_together
 
 _DERIVATIVES = (torch.autograd.grad, torch.autograd.backward, "backward", "requires_grad_")
@@ -68,7 +69,7 @@ def cuda_devices_in_use() -> list[int]:
     return list(range(torch.cuda.device_count())) if in_use else []
 
 
-def run(model: Callable[..., Any], inputs: Inputs, *, seed: int = 0) -> Any:
+def run(model: Callable[..., Any], inputs: Inputs, *, seed: int = 0, gradients: bool | None = None) -> Any:
     """Call a model on copies of its inputs with a fixed seed, and without gradients unless it needs them.
 
     Parameters
@@ -80,6 +81,8 @@ def run(model: Callable[..., Any], inputs: Inputs, *, seed: int = 0) -> Any:
         cloned, so that a model that writes into its inputs does not change the next run.
     seed
         For dropout and the like; the generators of the caller are left as they were.
+    gradients
+        Whether to run with gradients, if that is known.
 
     Returns
     -------
@@ -92,12 +95,14 @@ def run(model: Callable[..., Any], inputs: Inputs, *, seed: int = 0) -> Any:
         If ``inputs`` is none of these.
     """
 
-    def once(gradients: AbstractContextManager[Any]) -> Any:
+    def once(setting: AbstractContextManager[Any]) -> Any:
         args, kwargs = call_arguments(inputs)
-        with RestoringStack(gradients, generators_kept()):
+        with RestoringStack(setting, generators_kept()):
             seed_generators(seed)
             return detached(model(*args, **kwargs))
 
+    if gradients is not None:
+        return once(torch.enable_grad() if gradients else torch.no_grad())
     return with_gradients_if_needed(model, once)
 
 
@@ -113,9 +118,10 @@ def with_gradients_if_needed(model: Any, call: Callable[[AbstractContextManager[
 
 
 def gradients_for(model: Any) -> AbstractContextManager[Any]:
-    """Return a context without gradients, or with them if a graph takes derivatives itself."""
+    """Return a context without gradients, or with them if a graph needs them."""
     nodes = model.graph.nodes if isinstance(model, GraphModule) else ()
-    return torch.enable_grad() if any(map(takes_derivatives, nodes)) else torch.no_grad()
+    are_needed = any(takes_derivatives(node) or requires_gradients(node) for node in nodes)
+    return torch.enable_grad() if are_needed else torch.no_grad()
 
 
 def takes_derivatives(node: Node) -> bool:

@@ -71,7 +71,8 @@ class Finding:
 
     kind: str
     """``symbolic size``, ``fixed size``, ``fixed dtype``, ``branch on a size``, ``branch on data``,
-    ``requirement``, ``kept whole``, ``constant``, ``gradient``, ``attribute``, ``state`` or ``check``."""
+    ``requirement``, ``kept whole``, ``constant``, ``mode``, ``setting``, ``gradient``, ``attribute``,
+    ``state`` or ``check``."""
     what: str
     """The dimension, condition, call or tensor that it is about."""
     detail: str = ""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from typing import Any, cast
 
@@ -14,6 +14,7 @@ from torch.fx import GraphModule
 
 from fxlab.checks import names_in
 from fxlab.interrupts import interrupts_noted
+from fxlab.models.settings import GRADIENTS
 from fxlab.tracing.assemble import assemble
 from fxlab.tracing.bound_inputs import Argument, bound_arguments
 from fxlab.tracing.inputs.example_inputs import example_inputs
@@ -31,6 +32,8 @@ from fxlab.tracing.report import DATA, DYNAMIC, THOUGH, WHOLE, Finding, TraceErr
 from fxlab.tracing.verification.compare_with_eager import check_against_eager, check_second_run
 from fxlab.tracing.verification.eager import Eager
 from fxlab.tracing.verification.size_guards import guard_sizes
+
+_NOT_TRIED = "and so is what torch assumes where sizes are not one"
 
 
 def symbolic_trace(
@@ -148,7 +151,7 @@ class _Pipeline:
         self._model, self._arguments, self._leaves = model, arguments, leaves
         self._has_data = has_data(model)
         self._eager = Eager(model, arguments, has_data=self._has_data)
-        self._checked = self._eager if check else None
+        self._check = check
         self._gradients = True
 
     def climb_down(self, dynamic: bool, interrupted: Callable[[], bool]) -> GraphModule:
@@ -180,34 +183,55 @@ class _Pipeline:
 
     def _traced(self, rung: Rung) -> _Traced:
         """Take the model through the pipeline once."""
-        run = self._record(rung)
+        run, eager = self._recorded(rung)
         nodes = run.nodes() if run.mode_reads.places else {}
         module = assemble(self._model, run.recording.graph, run.recording.constants)
-        findings = [*run.recording.findings, *self._compare(module, run, rung)]
-        findings += guard_sizes(run.conditions, module, run.fakes, self._checked)
+        findings = [*run.recording.findings, *self._compare(module, run, eager)]
+        findings += guard_sizes(run.conditions, module, run.fakes, eager if self._check else None)
         module.recompile()
         needless = {finding.what for finding in findings if THOUGH in finding.detail}
         reasons = run.fakes.reasons(needless, numbers=rung.parts is not None)
         return _Traced(rung, run, module, tuple(findings), reasons, nodes)
 
-    def _record(self, rung: Rung, training: bool | None = None, expected: RecordedNodes | None = None) -> Run:
+    def _recorded(self, rung: Rung) -> tuple[Run, Eager]:
+        """Record the model, and say how to run it: as the caller would, if it reads whether gradients are on.
+
+        One that cannot be recorded without gradients is recorded with them, and refuses to run without.
+        """
+        run = self._record(rung, self._gradients)
+        if GRADIENTS not in run.setting_reads.held:
+            return run, self._eager
+        if run.gradients and not torch.is_grad_enabled():
+            with suppress(Exception):  # the model's own code runs here, and may raise anything
+                run = self._record(rung, gradients=False)
+        return run, self._eager.with_gradients(run.gradients)
+
+    def _record(
+        self,
+        rung: Rung,
+        gradients: bool,
+        training: bool | None = None,
+        expected: RecordedNodes | None = None,
+    ) -> Run:
         return record_on(
             rung,
             self._model,
             self._arguments,
             self._leaves,
-            gradients=self._gradients,
+            gradients=gradients,
             training=training,
             expected=expected,
         )
 
-    def _compare(self, module: GraphModule, run: Run, rung: Rung) -> list[Finding]:
+    def _compare(self, module: GraphModule, run: Run, eager: Eager) -> list[Finding]:
         """Compare a graph with the model, if there is data and the caller wants to."""
-        if self._checked is None or not self._has_data:
-            return []
-        findings = check_against_eager(self._checked, module, run.fakes, on_other_data=rung.computes)
+        if not self._check or not self._has_data:
+            why = "the model has no data" if self._check else "check=False"
+            return [Finding("check", "the model", f"left out, {_NOT_TRIED}: {why}")]
+        computes = run.fakes.has_data or run.real is not None
+        findings = check_against_eager(eager, module, run.fakes, on_other_data=computes)
         if any(finding.kind == "attribute" for finding in run.recording.findings):
-            findings += check_second_run(self._checked, module)
+            findings += check_second_run(eager, module)
         return findings
 
     def _with_parts_whole(self, failure: Exception | None, reasons: list[Reason]) -> _Traced:
@@ -247,7 +271,8 @@ class _Pipeline:
         """Tell whether the same is recorded in training, or in evaluation mode."""
         try:
             return not traced.rung.is_real and (
-                self._record(traced.rung, training, traced.nodes).nodes() == traced.nodes
+                self._record(traced.rung, traced.run.gradients, training, traced.nodes).nodes()
+                == traced.nodes
             )
         except Exception:  # the model's own code runs here, and may raise anything
             return False

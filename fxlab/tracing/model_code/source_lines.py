@@ -23,6 +23,11 @@ def is_model_code(filename: str) -> bool:
     return not filename.startswith(_NOT_OF_A_MODEL) and f"{os.sep}contextlib.py" not in filename
 
 
+def is_of_modules(filename: str) -> bool:
+    """Tell whether a file is one of torch's own modules, which a model may be, or derive from."""
+    return filename.startswith(_MODULES)
+
+
 def is_asked_by_fakes(frame: FrameType) -> bool:
     """Tell whether torch's fake tensors ask something of a tensor, by its method or by one that calls it."""
     around = frame.f_back or frame
@@ -74,7 +79,7 @@ def where_asked() -> str:
         place = f"{filename}:{frame.f_lineno}"
         if is_model_code(filename):
             return place
-        if filename.startswith(_MODULES):
+        if is_of_modules(filename):
             of_torch = of_torch or place
         frame = frame.f_back
     return of_torch

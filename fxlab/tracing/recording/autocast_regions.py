@@ -6,7 +6,6 @@ can be moved, run alone and compared, and a graph that raises half way leaves no
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -15,7 +14,6 @@ from typing import Any, TypeAlias
 import torch
 from torch.fx.node import has_side_effect
 
-from fxlab.tracing.model_code.source_lines import is_model_code
 from fxlab.tracing.report import REFUSAL
 
 _DEVICES = ("cpu", "cuda")
@@ -61,16 +59,12 @@ class AutocastUse:
 
     @contextmanager
     def watched(self) -> Iterator[None]:
-        """See, while a model runs, whether it asks for autocast or makes a region like what is around it.
+        """See, while a model runs, whether it makes a region like what is around it.
 
         Most such regions are there to keep precision where autocast is on, and do nothing elsewhere.
         """
         around = autocast_state()
-        is_enabled, enter = torch.is_autocast_enabled, torch.autocast.__enter__
-
-        def asked(*args: Any) -> bool:
-            self.depends |= is_model_code(sys._getframe(1).f_code.co_filename)
-            return is_enabled(*args)
+        enter = torch.autocast.__enter__
 
         def entered(region: torch.autocast) -> Any:
             result = enter(region)  # type: ignore[no-untyped-call]
@@ -78,11 +72,9 @@ class AutocastUse:
             return result
 
         try:
-            torch.is_autocast_enabled = asked  # type: ignore[assignment]
             torch.autocast.__enter__ = entered  # type: ignore[method-assign]
             yield
         finally:
-            torch.is_autocast_enabled = is_enabled
             torch.autocast.__enter__ = enter  # type: ignore[method-assign]
 
 

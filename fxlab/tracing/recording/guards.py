@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Container, Iterator, Mapping
+from collections.abc import Callable, Collection, Container, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
@@ -13,6 +13,7 @@ import torch
 from torch.fx import Node
 from torch.utils.hooks import RemovableHandle
 
+from fxlab.models.settings import Setting, require_settings
 from fxlab.tracing.model_code.source_lines import where
 from fxlab.tracing.recording.autocast_regions import AutocastState, require_autocast
 from fxlab.tracing.recording.graph_builder import Recording
@@ -112,6 +113,17 @@ class Conditions:
         """Make the graph raise ``AssertionError`` unless autocast is set as it was."""
         with self._before_computing():
             self._recording.impure.add(self._graph.call_function(require_autocast, (state,)))
+
+    def require_settings(self, settings: Collection[Setting]) -> None:
+        """Make the graph raise ``AssertionError`` unless torch is set as the model has found it."""
+        if not settings:
+            return
+        with self._before_computing():
+            check = self._graph.call_function(require_settings, (tuple(settings), REFUSAL))
+        self._recording.impure.add(check)
+        for name, value, place in settings:
+            held = f"the graph holds for {value}"
+            self._recording.findings.append(Finding("setting", name, held, place))
 
     def require_structure(self, node: Node, name: str, value: Any) -> None:
         """Make the graph check what is not a tensor in an input: numbers, and how many tensors there are."""

@@ -43,7 +43,7 @@ class RealTensors(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self._one_thread = one_thread
         self._watched: list[weakref.ref[torch.Tensor]] = []
         called = classmethod(lambda cls, *call: self._called(*call))
-        self._class: Any = type("Tensor", (torch.Tensor,), {"__torch_function__": called})
+        self.tensor_class: Any = type("Tensor", (torch.Tensor,), {"__torch_function__": called})
 
     def __exit__(self, *error: Any) -> None:
         super().__exit__(*error)  # type: ignore[no-untyped-call]
@@ -61,7 +61,7 @@ class RealTensors(TorchDispatchMode):  # type: ignore[no-untyped-call]
         """Let the tensors inside a value notice other threads until the run ends; return the value."""
         for _, tensor in tensors_inside(value):
             if type(tensor) is torch.Tensor:
-                tensor.__class__ = self._class
+                tensor.__class__ = self.tensor_class
                 self._watched.append(weakref.ref(tensor))
         return value
 
@@ -74,7 +74,7 @@ class RealTensors(TorchDispatchMode):  # type: ignore[no-untyped-call]
             if type(tensor) not in _PLAIN_CLASSES:
                 return tensor
             if id(tensor) not in known:
-                alias = torch.Tensor._make_subclass(self._class, tensor, tensor.requires_grad)
+                alias = torch.Tensor._make_subclass(self.tensor_class, tensor, tensor.requires_grad)
                 alias._is_param = isinstance(tensor, nn.Parameter)
                 known[id(tensor)] = alias
                 made[alias] = tensor
@@ -107,7 +107,7 @@ class RealTensors(TorchDispatchMode):  # type: ignore[no-untyped-call]
             try:
                 return func(*args, **(kwargs or {}))
             finally:
-                tensor.__class__ = self._class
+                tensor.__class__ = self.tensor_class
 
 
 def is_told_by_shapes(value: Any, by_shapes: Any) -> bool:

@@ -114,13 +114,17 @@ def record(
         Whether to run with gradients.
     """
     recording, conditions = run.recording, run.conditions
+    run.gradients = gradients
     buffers, attributes = dict(run.model.named_buffers()), attributes_of(run.model)
     _make_placeholders(run, arguments, values)
     recording.outside = sys._getframe()
     inputs = inputs_of(arguments, values)
     autocast = AutocastUse()
-    watched = autocast.watched(), run.mode_reads.watched(), *(seen(run) for seen in HIDDEN_CALLS)
-    entered = torch.inference_mode(False), torch.set_grad_enabled(gradients), *watched, Recorder(run)
+    reads = run.mode_reads.watched(), run.setting_reads.watched(), run.overrides_hidden()
+    watched = autocast.watched(), *reads, *(seen(run) for seen in HIDDEN_CALLS)
+    # Not torch.set_grad_enabled, which sets at once what the end of inference_mode would then restore.
+    grad_mode = torch.enable_grad() if gradients else torch.no_grad()
+    entered = torch.inference_mode(False), grad_mode, *watched, Recorder(run)
     with RestoringStack(*entered, run.sizes.asked(by_model=True)):
         try:
             output = run.model(**inputs) if isinstance(inputs, dict) else run.model(*inputs)
@@ -133,7 +137,8 @@ def record(
     conditions.hold_decisions()
     conditions.require_unwritten()
     recording.graph.output(output_argument(output, recording.graph, recording.node_of_output))
-    if autocast.depends:
+    conditions.require_settings(run.setting_reads.held.values())
+    if autocast.depends or run.setting_reads.reads_autocast:
         conditions.require_autocast(run.autocast)
     if run.reads_dtypes:
         conditions.require_dtypes()

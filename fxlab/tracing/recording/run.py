@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 import torch
@@ -12,9 +12,11 @@ from torch.nn.functional import scaled_dot_product_attention
 from torch.overrides import TorchFunctionMode
 
 from fxlab.interrupts import InterruptsHeld
+from fxlab.models.settings import function_modes_hidden
 from fxlab.tracing.leaf_modules import LeafModules
 from fxlab.tracing.model_code.created_tensors import TensorsMade
 from fxlab.tracing.model_code.mode_reads import ModeReads
+from fxlab.tracing.model_code.setting_reads import SettingReads
 from fxlab.tracing.model_code.source_lines import where
 from fxlab.tracing.model_code.threads import OneThread
 from fxlab.tracing.recording.autocast_regions import UnderAutocast, autocast_state
@@ -67,8 +69,12 @@ class Run:
         Knows what the model asks about sizes.
     mode_reads : ModeReads
         Where the model has read its mode.
+    setting_reads : SettingReads
+        Where it has read settings of torch.
     mode : TorchFunctionMode
         The recorder, to be entered by a handler that answers a call by another one.
+    gradients : bool
+        Whether the model runs with gradients.
     is_paused : bool
         Whether something is running that is one node, or none.
     reads_dtypes : bool
@@ -76,6 +82,7 @@ class Run:
     """
 
     mode: TorchFunctionMode
+    gradients: bool
 
     def __init__(
         self,
@@ -102,6 +109,7 @@ class Run:
         self.recording = Recording(model, fakes.as_fake, originals, made, most_operations, expected)
         self.conditions = Conditions(self.recording, self.sizes)
         self.mode_reads = ModeReads(model, lambda: where(self.recording.frames()))
+        self.setting_reads = SettingReads(model, self.is_seen)
         self.is_paused = False
         self.reads_dtypes = False
         self.autocast = autocast_state()
@@ -123,6 +131,10 @@ class Run:
     def is_seen(self) -> bool:
         """Tell whether a call that is made now is the model's, and to be recorded."""
         return not self.is_paused and self.one_thread.is_here()
+
+    def overrides_hidden(self) -> AbstractContextManager[None]:
+        """Let the model's Python not see that its calls are recorded."""
+        return function_modes_hidden(*(() if self.real is None else (self.real.tensor_class,)))
 
     @contextmanager
     def unseen(self, paused: bool = True) -> Iterator[None]:

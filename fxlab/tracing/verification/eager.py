@@ -42,13 +42,27 @@ class Eager:
         Inputs that it runs on.
     has_data
         Whether there is something to compare: not on the meta device.
+    gradients
+        Whether to run with gradients; if ``None``, only if it turns out that they are needed.
     """
 
-    def __init__(self, model: nn.Module, arguments: tuple[Argument, ...], *, has_data: bool) -> None:
+    def __init__(
+        self,
+        model: nn.Module,
+        arguments: tuple[Argument, ...],
+        *,
+        has_data: bool,
+        gradients: bool | None = None,
+    ) -> None:
         self.arguments = arguments
         self.has_data = has_data
         self._model = model
+        self._gradients = gradients
         self._state: Mapping[str, torch.Tensor] = {}
+
+    def with_gradients(self, gradients: bool | None) -> Eager:
+        """Return the same model, to be run with gradients or without."""
+        return Eager(self._model, self.arguments, has_data=self.has_data, gradients=gradients)
 
     def run(self, values: Mapping[str, Any], times: int = 1) -> Any:
         """Run the model; raise :class:`EagerError` if it does not take these values."""
@@ -125,14 +139,15 @@ class Eager:
     @cached_property
     def varied(self) -> Eager:
         """Return the model with other numbers where its parameters and buffers are all zeros, or ones."""
-        other = Eager(self._model, self.arguments, has_data=self.has_data)
+        other = self.with_gradients(self._gradients)
         other._state = varied_state(self._model)
         return other
 
     def _run(self, module: nn.Module, values: Mapping[str, Any], times: int) -> Any:
         with RestoringStack(state_kept(self._model)):
             call = _with_state(module, self._state) if self._state else module
-            return [run(call, inputs_of(self.arguments, values)) for _ in range(times)][-1]
+            inputs = inputs_of(self.arguments, values)
+            return [run(call, inputs, gradients=self._gradients) for _ in range(times)][-1]
 
 
 def _with_state(module: nn.Module, state: Mapping[str, torch.Tensor]) -> Callable[..., Any]:

@@ -6,6 +6,7 @@ from agreement import assert_agree
 from torch import nn
 
 from fxlab.tracing import symbolic_trace
+from fxlab.values.tensors import same_bits
 
 
 class DownToOne(nn.Module):
@@ -76,3 +77,44 @@ def test_a_size_that_only_smaller_ones_are_taken_for_is_checked():
     assert_agree(traced, model, (torch.randn(3, 8, 4),))
     with pytest.raises(AssertionError, match="traced for"):
         traced(torch.randn(2, 4, 4))
+
+
+SQUEEZES = {
+    "all": lambda x: x.squeeze(),
+    "one": lambda x: x.squeeze(1),
+    "several": lambda x: x.squeeze((0, 1)),
+    "in place": lambda x: (x * 1).squeeze_(1),
+    "a function": lambda x: torch.squeeze(x, 1),
+    "half": lambda x: x[:, : x.shape[1] // 2].squeeze(1),
+    "read": lambda x: x.squeeze(1) * x.squeeze(1).dim(),
+    "reduced": lambda x: x.squeeze(1).sum(0),
+}
+
+
+@pytest.mark.filterwarnings("ignore::fxlab.tracing.TraceWarning")
+@pytest.mark.parametrize("check", [True, False])
+@pytest.mark.parametrize("name", SQUEEZES)
+def test_a_squeezed_size_that_becomes_one_is_right_or_refused(name, check):
+    class Squeezes(nn.Module):
+        def forward(self, x):
+            return SQUEEZES[name](x)
+
+    traced = symbolic_trace(Squeezes(), (torch.randn(3, 6, 4),), check=check)
+    for shape in [(3, 1, 4), (3, 2, 4), (1, 6, 4), (1, 1, 4), (5, 7, 4)]:
+        x = torch.randn(shape)
+        expected = Squeezes()(x)
+        try:
+            actual = traced(x)
+        except AssertionError as refusal:
+            assert str(refusal).startswith("traced for")  # noqa: PT017
+            continue
+        assert same_bits(actual, expected)
+
+
+@pytest.mark.filterwarnings("ignore::fxlab.tracing.TraceWarning")
+@pytest.mark.parametrize("device", ["cpu", "meta"])
+def test_a_trace_that_is_not_compared_says_so(device):
+    x = torch.randn(3, 4, device=device)
+    traced = symbolic_trace(nn.Linear(4, 2, device=device), (x,), check=device == "meta")
+    (found,) = traced.meta["trace"].of_kind("check")
+    assert found.detail.startswith("left out")

@@ -1,0 +1,162 @@
+"""A graph refuses other settings of torch than those that the model's Python has read."""
+
+from contextlib import contextmanager, nullcontext
+
+import pytest
+import torch
+from torch import nn
+
+from fxlab import symbolic_trace
+from fxlab.values.tensors import same_bits
+
+pytestmark = pytest.mark.filterwarnings("ignore::fxlab.tracing.TraceWarning")
+
+
+class Decides(nn.Module):
+    def __init__(self, reads):
+        super().__init__()
+        self.reads = reads
+
+    def forward(self, x):
+        return x * 2 if self.reads() else x * 3
+
+
+@contextmanager
+def assigned(owner, name, value):
+    before = getattr(owner, name)
+    setattr(owner, name, value)
+    try:
+        yield
+    finally:
+        setattr(owner, name, before)
+
+
+@contextmanager
+def called(function, value, before):
+    function(value)
+    try:
+        yield
+    finally:
+        function(before)
+
+
+SETTINGS = {
+    "gradients": (lambda: torch.is_grad_enabled(), torch.no_grad),
+    "inference": (lambda: torch.is_inference_mode_enabled(), torch.inference_mode),
+    "default dtype": (
+        lambda: torch.get_default_dtype() == torch.float32,
+        lambda: called(torch.set_default_dtype, torch.float64, torch.float32),
+    ),
+    "determinism": (
+        lambda: torch.are_deterministic_algorithms_enabled(),
+        lambda: called(torch.use_deterministic_algorithms, True, False),
+    ),
+    "precision of products": (
+        lambda: torch.get_float32_matmul_precision() == "highest",
+        lambda: called(torch.set_float32_matmul_precision, "high", "highest"),
+    ),
+    "fast path": (
+        lambda: torch.backends.mha.get_fastpath_enabled(),
+        lambda: called(torch.backends.mha.set_fastpath_enabled, False, True),
+    ),
+    "flag": (
+        lambda: torch.backends.cudnn.benchmark,
+        lambda: assigned(torch.backends.cudnn, "benchmark", True),
+    ),
+    "autocast": (lambda: torch.is_autocast_enabled("cpu"), lambda: torch.autocast("cpu", torch.bfloat16)),
+}
+
+
+@pytest.mark.parametrize("name", SETTINGS)
+def test_a_graph_refuses_a_setting_that_the_model_would_read_otherwise(name):
+    reads, other = SETTINGS[name]
+    model, x = Decides(reads), torch.randn(3)
+    traced = symbolic_trace(model, (x,))
+    assert same_bits(traced(x), model(x))
+    with other(), pytest.raises(AssertionError, match="traced for"):
+        traced(x)
+
+
+def test_a_model_that_reads_whether_gradients_are_on_is_traced_as_it_would_run_for_the_caller():
+    model, x = Decides(lambda: torch.is_grad_enabled()), torch.randn(3)
+    with torch.no_grad():
+        traced = symbolic_trace(model, (x,))
+        assert not torch.is_grad_enabled()
+        assert same_bits(traced(x), model(x))
+    with pytest.raises(AssertionError, match=r"traced for torch\.is_grad_enabled\(\) being False only"):
+        traced(x)
+    (found,) = traced.meta["trace"].of_kind("setting")
+    assert "test_setting_reads.py" in found.where
+
+
+def test_what_the_model_sets_by_itself_is_not_held():
+    class Frozen(nn.Module):
+        def forward(self, x):
+            with torch.no_grad():
+                return x * 2 if torch.is_grad_enabled() else x * 3
+
+    x = torch.randn(3)
+    traced = symbolic_trace(Frozen(), (x,))
+    assert not traced.meta["trace"].of_kind("setting")
+    with torch.no_grad():
+        assert same_bits(traced(x), x * 3)
+
+
+def test_settings_that_modules_of_torch_read_are_theirs_when_the_graph_runs():
+    model = nn.Sequential(nn.TransformerEncoderLayer(8, 2, 16, batch_first=True)).eval()
+    x = torch.randn(2, 3, 8)
+    traced = symbolic_trace(model, (x,))
+    assert not traced.meta["trace"].of_kind("setting")
+    for gradients in (nullcontext(), torch.no_grad()):
+        with gradients:
+            assert same_bits(traced(x), model(x))
+
+
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
+@pytest.mark.parametrize("traced_with", [True, False])
+def test_an_encoder_with_padding_gives_the_models_bits_or_refuses(traced_with):
+    model = nn.TransformerEncoder(nn.TransformerEncoderLayer(8, 2, 16, batch_first=True), 1).eval()
+    x, mask = torch.randn(2, 4, 8), torch.tensor([[False] * 4, [False, False, True, True]])
+    with torch.set_grad_enabled(traced_with):
+        traced = symbolic_trace(model, {"src": x, "src_key_padding_mask": mask})
+    agreed = 0
+    for other in (mask, mask.flip(1), torch.zeros_like(mask)):
+        for gradients in (True, False):
+            with torch.set_grad_enabled(gradients):
+                expected = model(x, src_key_padding_mask=other)
+                try:
+                    actual = traced(x, other)
+                except AssertionError:
+                    continue
+                assert same_bits(actual, expected)
+                agreed += 1
+    assert agreed
+
+
+@pytest.mark.parametrize("gradients", [True, False])
+def test_an_encoder_layer_follows_sizes_with_gradients_and_without(gradients):
+    model = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True).eval()
+    with torch.set_grad_enabled(gradients):
+        traced = symbolic_trace(model, (torch.randn(2, 3, 8),))
+        other = torch.randn(3, 5, 8)
+        assert same_bits(traced(other), model(other))
+    with torch.set_grad_enabled(not gradients), pytest.raises(AssertionError, match="traced for"):
+        traced(other)
+
+
+def test_a_trace_leaves_gradients_as_they_were_set():
+    with torch.no_grad():
+        symbolic_trace(nn.Linear(2, 2), (torch.randn(3, 2),))
+        assert not torch.is_grad_enabled()
+
+
+def test_a_number_that_a_kernel_reads_out_of_data_is_not_computed_of_zeros():
+    class Aligned(nn.Module):
+        def forward(self, x, mask):
+            return x * 2 if torch._nested_tensor_from_mask_left_aligned(x, mask) else x * 3
+
+    x, mask = torch.randn(2, 3, 4), torch.tensor([[False, True, True], [True, True, True]])
+    traced = symbolic_trace(Aligned(), (x, mask), dynamic=False, check=False)
+    assert same_bits(traced(x, mask), x * 3)
+    with pytest.raises(AssertionError, match="traced for"):
+        traced(x, ~torch.zeros_like(mask))
