@@ -337,7 +337,7 @@ def test_whatever_is_done_the_screen_shows_the_session(messages):
     assert page.inspector.status["busy"] is None
     stages = page.inspector.stages
     there = {node.name for node in session.stages[stages["shown"]].graph.nodes}
-    if stages["compared"] and not stages["beside"]:
+    if stages["before"] is not None and not stages["beside"]:
         there |= {node.name for node in session.stages[stages["before"]].graph.nodes}
     if stages["preview"]:
         signature = stages["preview"]["signature"]
