@@ -417,7 +417,7 @@ def test_the_graph_is_coloured_by_anybodys_values(session: Session):
     assert set(shown["values"].values()) >= {3.0, "x"}
     inspector.overlay(None)
     assert inspector.overlays["overlay"] is None
-    with pytest.raises(TypeError, match="got list"):
+    with pytest.raises(TypeError, match="got a list"):
         inspector.overlay([1])
     with pytest.raises(ValueError, match="no overlay 'nonsense'"):
         inspector.overlay("nonsense")
