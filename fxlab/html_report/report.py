@@ -263,10 +263,10 @@ def _candidates(session: Session, explained: dict[str, pd.DataFrame | str]) -> d
         if isinstance(frame := explained[p.signature], pd.DataFrame) and len(frame)
     ]
     if not parts:
-        return _table("candidates", "Candidates", "No pass found anything to change.", None)
+        return _table("candidates", "Candidates", "No candidates.", None)
     frame = pd.concat(parts).set_index("node")[["pass_", "matched", "reason"]]
     words = (
-        "What each pass would change (or has changed) on the stage it is applied to, and what not and why."
+        "Candidates of each pass at the stage it is applied to: changed, to be changed, or refused and why."
     )
     return _table("candidates", "Candidates", words, frame, "Node", jumps=True)
 

@@ -97,7 +97,7 @@ def _check(value: object, types: tuple[type, ...], what: str) -> None:
         try:
             value.encode()
         except UnicodeEncodeError:
-            raise MessageError(f"{what} holds half a character.") from None
+            raise MessageError(f"{what} has an unpaired surrogate.") from None
 
 
 def _short(value: object) -> str:

@@ -106,7 +106,7 @@ def group_details(
     fields = [
         _field("Path", group.path, code=True),
         _field("Class", group.class_name, code=True),
-        _field("Blocks", f"{group.members} equal ones" if group.kind == "repeat" else ""),
+        _field("Blocks", f"{group.members} identical" if group.kind == "repeat" else ""),
         _field("Nodes", f"{group.nodes:,}"),
         _field("Parameters", f"{group.parameters:,}"),
         _field("FLOPs", _flop_words(_flops(hierarchy, flops), [leaf.node for leaf in leaves])),

@@ -74,11 +74,11 @@ def summary_of_stages(session: Session, *, in_float64: bool = True) -> Made:
         table = table.drop(columns="note")
     if table["status"].isna().all() and table["max_abs_diff"].isna().all():
         return table.drop(columns=["max_abs_diff", "status", "note"], errors="ignore"), (
-            f"What each pass has changed in the stage below. Outputs are not compared: {'; '.join(notes)}."
+            f"Changes that each pass made to the stage below. Outputs are not compared: {'; '.join(notes)}."
         )
     return table, (
-        "What each pass has changed in the stage below, how far the outputs are from the original's, and the "
-        "verdict on that."
+        "Changes that each pass made to the stage below, differences from the original's outputs, and the "
+        "verdict."
     )
 
 
@@ -86,12 +86,12 @@ def _nodes_by_stage(session: Session) -> Made:
     table = nodes_by_stage(session).set_axis(_titles(session), axis="columns")
     everything = dict.fromkeys(node.name for stage in session.stages for node in stage.graph.nodes)
     if table.empty:
-        return table, "Every node is the same at every stage."
+        return table, "No node changes at any stage."
     same = len(everything) - len(table)
-    others = f"; {same:,} are the same at every stage" if same else ""
+    others = f"; {same:,} unchanged at every stage" if same else ""
     return table, (
-        f"{counted(len(table), 'node')} in which something happens{others}.\n"
-        "· the same,  + added,  ≠ changed (in what),  ⇄ the same on other inputs,  → what stands for it,  "
+        f"{counted(len(table), 'node')} with changes{others}.\n"
+        "· the same,  + added,  ≠ changed (in what),  ⇄ the same on other inputs,  → its counterpart,  "
         "— gone"
     )
 
@@ -107,13 +107,13 @@ def _node_differences(session: Session) -> Made:
     table = table[[*errors, "original", "target", "shape"]]
     if found is None:
         return table, "No node differs by more than rounding."
-    return table, f"The first that goes wrong is {found}."
+    return table, f"The first wrong node is {found}."
 
 
 def _graph_difference(session: Session) -> Made:
     table = graph_diff(session.original, session.graph_module)
     counts = [f"{count:,} {change}" for change, count in table["change"].value_counts().items()]
-    return table, f"Nodes: {', '.join(counts)}." if counts else "The graph is that of the original."
+    return table, f"Nodes: {', '.join(counts)}." if counts else "The graph is identical to the original's."
 
 
 def _node_cost(session: Session) -> Made:
@@ -129,7 +129,7 @@ def _speed(session: Session) -> Made:
     passes = [p for p, below, above in steps if not graph_diff(below, above).empty]
     table = benchmark(session, passes=passes)
     if not passes:
-        return table, "No pass that is on changes anything: this is how long the original takes."
+        return table, "No pass that is on changes the graph: this is the original's time."
     last = table.iloc[-1]
     spread = f"{last['ratio_low']:.2f} to {last['ratio_high']:.2f}"
     return table, f"{last.name}: {last['ratio']:.2f} times the original's time ({spread}), {last['outcome']}."

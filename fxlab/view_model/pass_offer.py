@@ -78,7 +78,7 @@ class Offer:
             if text:
                 given[name] = _value(text, parameter)
             elif parameter.default is parameter.empty:
-                raise ValueError(f"{name}: {self.title} needs a value for it.")
+                raise ValueError(f"{name}: {self.title} requires a value.")
         try:
             return self.make(**given)
         except Exception as error:

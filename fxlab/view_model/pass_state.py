@@ -89,15 +89,15 @@ def _pass_state(
 ) -> dict[str, Any]:
     frame = explained if isinstance(explained, pd.DataFrame) else None
     matched = refused = None
-    left_out: set[str] = set()
+    excluded: set[str] = set()
     groups: list[dict[str, Any]] = []
     if frame is not None and type(p).explain is not Transformation.explain:
         matched = refused = 0
     if frame is not None and len(frame):
         flags = frame["matched"].astype(bool)
-        left_out = left_out_nodes(session, p, frame)
-        flags_left_out = frame["node"].isin(left_out)
-        kinds = {"matched": flags, "left out": flags_left_out, "refused": ~flags & ~flags_left_out}
+        excluded = excluded_nodes(session, p, frame)
+        are_excluded = frame["node"].isin(excluded)
+        kinds = {"matched": flags, "excluded": are_excluded, "refused": ~flags & ~are_excluded}
         matched, refused = int(flags.sum()), int(kinds["refused"].sum())
         groups = [group for kind, rows in kinds.items() for group in _by_reason(frame[rows], kind)]
     return {
@@ -110,9 +110,9 @@ def _pass_state(
         "preserves": bool(p.preserves_computation),
         "on": session.is_on(p),
         "changed": changed,
-        "canBeLimited": isinstance(p, RewritePass),
+        "canExclude": isinstance(p, RewritePass),
         "rewrites": len(p.rewrites(session.graph_module)) if isinstance(p, RewritePass) else None,
-        "leftOut": sum(not left_out.isdisjoint(candidate) for candidate in session.excluded(p)),
+        "excluded": sum(not excluded.isdisjoint(candidate) for candidate in session.excluded(p)),
         "matched": matched,
         "refused": refused,
         "reasons": groups,
@@ -120,8 +120,8 @@ def _pass_state(
     }
 
 
-def left_out_nodes(session: Session, p: Transformation, frame: pd.DataFrame) -> set[str]:
-    """Return the candidates, of those that a pass explains, that the session makes it leave out."""
+def excluded_nodes(session: Session, p: Transformation, frame: pd.DataFrame) -> set[str]:
+    """Return the candidates, of those that a pass explains, that are excluded in the session."""
     names = {node for candidate in session.excluded(p) for node in candidate}
     rows = frame[frame["node"].isin(names) & (frame["code"] == Reason.EXCLUDED.code)]
     return set(rows["node"])
@@ -130,16 +130,16 @@ def left_out_nodes(session: Session, p: Transformation, frame: pd.DataFrame) -> 
 def rewrites_of_node(
     session: Session, node: fx.Node, explained: Mapping[str, pd.DataFrame | str]
 ) -> list[dict[str, Any]]:
-    """Return the passes whose rewrite of a node can be taken back, or applied again."""
+    """Return the passes whose rewrite of a node can be excluded, or included again."""
     found = []
     for p in session.passes:
         frame = explained.get(p.signature)
         # A node of a preview is marked by a pass that is off.
         if isinstance(p, RewritePass) and session.is_on(p) and p.transformed(node):
             count = sum(node.name in record.marked for record in p.rewrites(session.graph_module))
-            found.append({"signature": p.signature, "count": count, "isLeftOut": False})
-        elif isinstance(frame, pd.DataFrame) and node.name in left_out_nodes(session, p, frame):
-            found.append({"signature": p.signature, "count": 1, "isLeftOut": True})
+            found.append({"signature": p.signature, "count": count, "isExcluded": False})
+        elif isinstance(frame, pd.DataFrame) and node.name in excluded_nodes(session, p, frame):
+            found.append({"signature": p.signature, "count": 1, "isExcluded": True})
     return found
 
 

@@ -65,7 +65,7 @@ def _words_on(session: Session, count: int) -> str:
         return str(NO_PASS_IS_ON["text"])
     names = ", ".join(readable_name(p) for p in session.applied)
     if not count:
-        return f"{names} found nothing to change."
+        return f"{names}: no changes."
     return f"{counted(count, 'node')} changed or made by {names}."
 
 

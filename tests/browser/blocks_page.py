@@ -73,7 +73,7 @@ def open_blocks(lab: JupyterLab, page: LabPage) -> LabPage:
 
 def put_back(page: LabPage, inspector: Locator) -> None:
     """Switch all passes off, close what was opened, and select nothing."""
-    for name in ("Switch all passes off", "Close the groups that were opened", "Back to the model"):
+    for name in ("Switch all passes off", "Close opened groups", "Back to the model"):
         button = inspector.get_by_role("button", name=name)
         if button.is_visible() and button.is_enabled():
             button.click()

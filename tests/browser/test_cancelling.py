@@ -54,4 +54,4 @@ def test_an_overlay_is_cancelled_in_the_header_and_the_kernel_goes_on(
     inspector.get_by_role("tab", name="Graph difference").click()
     inspector.get_by_role("button", name="Compare the graphs").click()
     page.settle(inspector)
-    expect(inspector.get_by_role("tabpanel")).to_contain_text("The graph is that of the original.")
+    expect(inspector.get_by_role("tabpanel")).to_contain_text("The graph is identical to the original's.")

@@ -123,11 +123,11 @@ def test_a_pass_is_dragged_to_another_place(page: LabPage, inspector: Locator) -
 def test_a_pass_is_moved_and_removed_by_clicks(page: LabPage, inspector: Locator) -> None:
     inspector.get_by_role("button", name="Remove dead code", exact=True).click()
     tools = inspector.get_by_role("group", name="Place of Remove dead code")
-    expect(tools.get_by_role("button", name="Apply it later")).to_be_disabled()
-    tools.get_by_role("button", name="Apply it earlier").click()
+    expect(tools.get_by_role("button", name="Apply later")).to_be_disabled()
+    tools.get_by_role("button", name="Apply earlier").click()
     page.settle(inspector)
     order(inspector, "Remove dead code", "Change true div to mul by inverse")
-    tools.get_by_role("button", name="Remove it from the list").click()
+    tools.get_by_role("button", name="Remove from the list").click()
     page.settle(inspector)
     order(inspector, "Change true div to mul by inverse")
 

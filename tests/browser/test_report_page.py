@@ -71,13 +71,13 @@ def test_the_first_picture_waits_for_no_layout(browser: Browser, file: Path) -> 
     with checked(opened(browser, file, count)) as page:
         expect(page.locator(".fxi-layer svg .node").first).to_be_visible()
         assert page.evaluate("asked") == 0
-        page.get_by_role("button", name="Close the groups that were opened").click()
+        page.get_by_role("button", name="Close opened groups").click()
         settle(page)
         assert page.evaluate("asked") == 1
 
 
 def test_groups_open_and_close(page: Page) -> None:
-    page.get_by_role("button", name="Close the groups that were opened").click()
+    page.get_by_role("button", name="Close opened groups").click()
     settle(page)
     expect(box(page, "blocks.0")).to_have_count(0)
     box(page, "Block × 4").locator(".fxi-toggle-hit").click()  # noqa: RUF001
@@ -296,7 +296,7 @@ def test_the_page_draws_what_python_draws(browser: Browser, tmp_path: Path, open
     session = Session(fxlab.symbolic_trace(Llama().eval(), inputs), passes=[MergeLinears()])
     session.apply("merge-linears")
     page = opened(browser, fxlab.report(session, path=tmp_path / "llama.html"))
-    page.get_by_role("button", name="Close the groups that were opened").click()
+    page.get_by_role("button", name="Close opened groups").click()
     settle(page)
     hierarchy = build_hierarchy(session.graph_module)
     view = View.default(hierarchy)
@@ -362,14 +362,14 @@ def test_the_page_finds_what_python_finds(browser: Browser, tmp_path: Path) -> N
             )
             assert shown.locator("span").all_text_contents() == words, query
             if not names:
-                expect(popup).to_contain_text(expected["message"] or "Nothing has all of this.")
+                expect(popup).to_contain_text(expected["message"] or "No matches.")
 
 
 def test_what_is_found_is_lit_up(page: Page) -> None:
     bar, lit = page.locator(".fxi-found-bar"), page.locator(".fxi-layer svg .node.fxi-found")
     search = page.get_by_role("combobox", name="Search")
     expect(bar).to_be_hidden()
-    page.get_by_role("button", name="Close the groups that were opened").click()
+    page.get_by_role("button", name="Close opened groups").click()
     settle(page)
     search.fill("path:embedding..blocks_1_query")
     page.keyboard.press("Shift+Enter")
@@ -409,7 +409,7 @@ def test_what_comes_before_and_after_a_node_is_lit_up(page: Page) -> None:
     details.get_by_role("button", name="all downstream").click()
     settle(page)
     expect(bar).to_contain_text("users:mul_1")
-    page.get_by_role("button", name="Show all nodes alike again").click()
+    page.get_by_role("button", name="Clear filter").click()
     settle(page)
     expect(bar).to_be_hidden()
     expect(page.locator(".fxi-graph").first).to_be_focused()

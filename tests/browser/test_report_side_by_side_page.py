@@ -158,7 +158,7 @@ def test_a_group_says_what_changed_in_it_between_the_two(page: Page, session: Se
 @pytest.mark.parametrize("number", [0, 1])
 def test_a_group_opens_and_closes_on_both_sides(page: Page, number: int) -> None:
     sides = (before(page), after(page))
-    page.get_by_role("button", name="Close the groups that were opened").click()
+    page.get_by_role("button", name="Close opened groups").click()
     settle(page)
     closed = [len(words_on(side)) for side in sides]
     find(page, "query_key_merged")

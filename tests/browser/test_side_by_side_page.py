@@ -163,7 +163,7 @@ def test_the_slider_goes_through_the_stages_of_which_any_two_are_compared(
 @pytest.mark.parametrize("number", [0, 1])
 def test_a_group_opens_and_closes_on_both_sides(page: LabPage, inspector: Locator, number: int) -> None:
     sides = (before(inspector), after(inspector))
-    inspector.get_by_role("button", name="Close the groups that were opened").click()
+    inspector.get_by_role("button", name="Close opened groups").click()
     page.settle(inspector)
     closed = [side.locator(".fxi-layer svg .node").count() for side in sides]
     find(page, inspector, "query_key_merged")

@@ -337,7 +337,7 @@ def test_whatever_is_done_the_screen_shows_the_session(messages):
     assert page.inspector.status["busy"] is None
     stages = page.inspector.stages
     there = {node.name for node in session.stages[stages["shown"]].graph.nodes}
-    if stages["compared"] and not stages["beside"]:
+    if stages["before"] is not None and not stages["beside"]:
         there |= {node.name for node in session.stages[stages["before"]].graph.nodes}
     if stages["preview"]:
         signature = stages["preview"]["signature"]
@@ -417,7 +417,7 @@ def test_the_graph_is_coloured_by_anybodys_values(session: Session):
     assert set(shown["values"].values()) >= {3.0, "x"}
     inspector.overlay(None)
     assert inspector.overlays["overlay"] is None
-    with pytest.raises(TypeError, match="got list"):
+    with pytest.raises(TypeError, match="got a list"):
         inspector.overlay([1])
     with pytest.raises(ValueError, match="no overlay 'nonsense'"):
         inspector.overlay("nonsense")

@@ -253,7 +253,7 @@ def test_nodes_are_lit_up_from_python(page: Page):
     before = page.inspector.found
     with pytest.raises(ValueError, match='no node "nobody"'):
         page.inspector.filter("inputs:nobody")
-    with pytest.raises(TypeError, match="a query or None, got int"):
+    with pytest.raises(TypeError, match="a str or None, got 3"):
         page.inspector.filter(3)
     assert page.inspector.found == before
     page.inspector.filter(None)

@@ -56,7 +56,7 @@ def test_the_first_node_that_goes_wrong_is_named(page: Page):
     assert measured(page, "node-differences")["text"] == "No node differs by more than rounding."
     page.switches(MUL_TO_ADD, True)
     state = measured(page, "node-differences")
-    assert state["text"].startswith("The first that goes wrong is mul: it computes something else")
+    assert state["text"].startswith("The first wrong node is mul: it computes something else")
     introduced = column(state, "introduced")
     assert introduced["mul"] > 0.1
     assert introduced["relu"] == 0
@@ -192,4 +192,4 @@ def test_nodes_are_followed_through_the_stages(page: Page):
     assert "unlinked" not in table
     page.switches(FUSE, False)
     page.switches(MERGE, False)
-    assert measured(page, "nodes-by-stage")["text"] == "Every node is the same at every stage."
+    assert measured(page, "nodes-by-stage")["text"] == "No node changes at any stage."

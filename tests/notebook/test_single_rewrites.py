@@ -50,7 +50,7 @@ def merged(page: Page) -> str:
 
 def test_a_changed_node_offers_to_take_its_rewrite_back(page: Page):
     name = merged(page)
-    assert select(page, name)["rewrites"] == [{"signature": MERGE.signature, "count": 1, "isLeftOut": False}]
+    assert select(page, name)["rewrites"] == [{"signature": MERGE.signature, "count": 1, "isExcluded": False}]
     assert select(page, "head_query")["rewrites"] == []
 
 
@@ -61,7 +61,7 @@ def test_a_rewrite_that_is_taken_back_is_offered_where_it_was(page: Page):
     assert page.error is None
     assert page.inspector.details["name"] == "head_query"
     (offered,) = page.inspector.details["rewrites"]
-    assert offered == {"signature": card(page, 1)["signature"], "count": 1, "isLeftOut": True}
+    assert offered == {"signature": card(page, 1)["signature"], "count": 1, "isExcluded": True}
     assert page.marked() == set()
     limit(page, "include", "head_query", 1)
     assert page.inspector.details["name"] == name
@@ -72,12 +72,12 @@ def test_a_rewrite_that_is_taken_back_is_offered_where_it_was(page: Page):
 def test_the_card_keeps_its_place_and_counts_what_is_left(divisions: Page):
     divisions.inspector.toggle("change-true-div-to-mul-by-inverse")
     before = card(divisions)
-    assert (before["rewrites"], before["leftOut"], before["canBeLimited"]) == (3, 0, True)
+    assert (before["rewrites"], before["excluded"], before["canExclude"]) == (3, 0, True)
     limit(divisions, "exclude", "truediv")
     after = card(divisions)
-    assert (after["name"], after["on"], after["rewrites"], after["leftOut"]) == (before["name"], True, 2, 1)
+    assert (after["name"], after["on"], after["rewrites"], after["excluded"]) == (before["name"], True, 2, 1)
     assert (after["matched"], after["refused"], after["changed"]) == (2, 0, 2)
-    (reason,) = [reason for reason in after["reasons"] if reason["kind"] == "left out"]
+    (reason,) = [reason for reason in after["reasons"] if reason["kind"] == "excluded"]
     assert (reason["reason"], reason["nodes"]) == ("excluded on request", ["truediv"])
     assert divisions.marked() == {"truediv_1", "truediv_2"}
     assert divisions.inspector.picture["signatures"][0] == after["signature"]
@@ -89,7 +89,7 @@ def test_it_is_undone_and_redone_as_any_change(divisions: Page):
     divisions.inspector.toggle("change-true-div-to-mul-by-inverse")
     limit(divisions, "exclude", "truediv")
     divisions.sends({"type": "undo"})
-    assert card(divisions)["leftOut"] == 0
+    assert card(divisions)["excluded"] == 0
     assert divisions.marked() == {"truediv", "truediv_1", "truediv_2"}
     divisions.sends({"type": "redo"})
     assert divisions.marked() == {"truediv_1", "truediv_2"}
@@ -100,7 +100,7 @@ def test_candidates_of_a_pass_that_is_off_or_marks_nothing_are_left_out_by_name(
     divisions.inspector.toggle("remove-dead-code")
     assert card(divisions, 1)["rewrites"] == 2
     limit(divisions, "exclude", "sin", 1)
-    assert select(divisions, "sin")["rewrites"][0]["isLeftOut"]
+    assert select(divisions, "sin")["rewrites"][0]["isExcluded"]
     assert select(divisions, "cos")["rewrites"] == []
     divisions.inspector.toggle("change-true-div-to-mul-by-inverse")
     assert divisions.marked() == {"truediv", "truediv_1"}
@@ -128,11 +128,11 @@ def test_nonsense_is_named_on_the_card_and_changes_nothing(page: Page, kind: str
 
 def test_passes_that_cannot_be_limited_say_so(page: Page):
     page.switches(MUL_TO_ADD, True)
-    assert not card(page, 2)["canBeLimited"]
+    assert not card(page, 2)["canExclude"]
     assert select(page, "mul")["rewrites"] == []
     limit(page, "exclude", "mul", 2)
     assert "cannot be limited" in page.error["text"]
-    assert page.card(FUSE)["canBeLimited"]
+    assert page.card(FUSE)["canExclude"]
 
 
 def test_a_pass_above_that_needs_the_rewrite_keeps_it(divisions: Page):

@@ -92,8 +92,8 @@ def test_what_is_typed_becomes_arguments(session: Session) -> None:
     ("key", "texts", "words"),
     [
         ("nowhere.Nothing", {}, "no transformation 'nowhere.Nothing'"),
-        (KEY, {}, "size: Adjust needs a value"),
-        (KEY, {"size": "  "}, "size: Adjust needs a value"),
+        (KEY, {}, "size: Adjust requires a value"),
+        (KEY, {"size": "  "}, "size: Adjust requires a value"),
         (KEY, {"size": "1", "colour": "red"}, "no argument 'colour'"),
         (KEY, {"size": "__import__('os')"}, "size: expected a literal"),
         (KEY, {"size": "(" * 500}, "size: expected a literal"),

@@ -227,8 +227,8 @@ export class App {
       busy: null,
       error: {
         number: -Date.now(),
-        title: "The kernel is gone",
-        text: "It was stopped or restarted. Run the cell again to go on.",
+        title: "Kernel disconnected",
+        text: "It was stopped or restarted. Run the cell again to continue.",
       },
     });
   }
@@ -278,7 +278,7 @@ export class App {
     try {
       this.graphs.showPicture(picture);
     } catch (error) {
-      this.fail("The graph could not be shown", String(error));
+      this.fail("Showing the graph failed", String(error));
     }
   }
 

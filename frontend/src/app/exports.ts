@@ -39,14 +39,14 @@ export class Exports {
         text,
       );
     this.element = menu(
-      { title: "Save the graph as it is shown, or the passes" },
+      { title: "Export the graph or the passes" },
       "Export",
       item("SVG picture", () => this.saveSvg()),
       item("PNG picture", () => this.savePng()),
       item("PDF", () => actions.ask("export-pdf"), { class: "fxi-item fxi-needs-kernel" }),
       item("Graphviz DOT", () => actions.ask("export-dot")),
       item("Python code", () => this.save("py", "text/x-python", actions.code()), {
-        title: "The passes that are on, as code that applies them",
+        title: "Code that applies the passes that are on",
       }),
       item("Copy Python code", () => this.copyCode()),
     );
@@ -72,7 +72,11 @@ export class Exports {
     if (!drawing) return;
     const blob = await rasterised(drawing).catch(() => null);
     if (blob) this.save("png", "image/png", blob);
-    else this.actions.fail("The picture is too large for a PNG", "Close some groups, or save it as SVG.");
+    else
+      this.actions.fail(
+        "Exporting a PNG failed",
+        "The picture is too large. Close some groups, or export SVG.",
+      );
   }
 
   private async copyCode(): Promise<void> {
@@ -80,6 +84,10 @@ export class Exports {
       () => true,
       () => false,
     );
-    if (!done) this.actions.fail("The browser did not allow copying", "Save the code as a file instead.");
+    if (!done)
+      this.actions.fail(
+        "Copying failed",
+        "The browser denied access to the clipboard. Export the code as a file.",
+      );
   }
 }

@@ -11,11 +11,11 @@ const KEYS: [string, string][] = [
   ["f", "show all"],
   ["+ −", "zoom"],
   ["/", "search"],
-  ["o", "go to the graph beside"],
-  ["l", "move both graphs together, or one"],
-  ["Backspace", "back to what was selected before"],
-  ["Shift + Enter", "show all that a search finds"],
-  ["Esc", "end the preview, the filter, clear the selection"],
+  ["o", "go to the other graph"],
+  ["l", "link or unlink the two graphs"],
+  ["Backspace", "previous selection"],
+  ["Shift + Enter", "show all search results"],
+  ["Esc", "end the preview or filter, clear the selection"],
 ];
 
 export class Header {
@@ -32,7 +32,7 @@ export class Header {
       busy,
       h("span", { class: "fxi-space" }),
       search,
-      iconButton("layers", "Close the groups that were opened", closeGroups),
+      iconButton("layers", "Close opened groups", closeGroups),
       exports,
       menu(
         { title: "Keys", "aria-label": "Keys" },

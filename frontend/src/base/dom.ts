@@ -115,7 +115,10 @@ export function debounce(action: () => void, milliseconds: number): () => void {
   };
 }
 
-/** Returns what has the focus within an element; marimo keeps widgets in a shadow tree, of which the document knows nothing. */
+/**
+ * Returns what has the focus within an element; marimo keeps widgets in a shadow tree, of which the document
+ * knows nothing.
+ */
 export function focusedIn(element: Element): HTMLElement | null {
   const { activeElement } = element.getRootNode() as Document | ShadowRoot;
   return activeElement && element.contains(activeElement) ? (activeElement as HTMLElement) : null;

@@ -60,7 +60,9 @@ function bytes(value: number): string {
   return `${Number((value / 1024 ** power).toPrecision(3)).toLocaleString("en-US")} ${units[power]}`;
 }
 
-/** Returns what a node is at a stage: a sign, in what it differs, and the names of those that stand for it. */
+/**
+ * Returns what a node is at a stage: a sign, in what it differs, and the names of those that stand for it.
+ */
 function stageWords([words, ...names]: Cell[]): string {
   return [String(words), names.map(String).join(", ")].filter(Boolean).join(" ");
 }

@@ -42,13 +42,13 @@ export interface Picture {
 
 export interface Reason {
   reason: string;
-  kind: "matched" | "left out" | "refused";
+  kind: "matched" | "excluded" | "refused";
   count: number;
   nodes: string[];
 }
 
 export interface Pass {
-  /** What it is called for as long as it is offered; its signature changes with what it leaves out. */
+  /** What it is called for as long as it is offered; its signature changes with what it excludes. */
   key: string;
   signature: string;
   name: string;
@@ -62,12 +62,12 @@ export interface Pass {
   /** How many candidates it takes; null if it does not say. */
   matched: number | null;
   refused: number | null;
-  /** Whether single rewrites of it can be taken back. */
-  canBeLimited: boolean;
+  /** Whether single candidates of it can be excluded. */
+  canExclude: boolean;
   /** How many candidates it has rewritten; null if it does not tell them apart. */
   rewrites: number | null;
-  /** How many candidates a person has made it leave out. */
-  leftOut: number;
+  /** How many candidates a person has excluded. */
+  excluded: number;
   reasons: Reason[];
   note: string;
   error: string;
@@ -165,12 +165,12 @@ export interface SourceFrame {
   excerpt: { line: number; text: string }[];
 }
 
-/** What can be done with a node alone: a rewrite that is taken back, or applied again. */
+/** What can be done with a node alone: a rewrite that is excluded, or included again. */
 export interface Rewrite {
   signature: string;
   /** How many rewrites the node stands for. */
   count: number;
-  isLeftOut: boolean;
+  isExcluded: boolean;
 }
 
 export interface Details {
@@ -213,7 +213,10 @@ export type ColumnKind =
   | "bytes"
   | "stage";
 
-/** In a column of kind "stage", which is a stage, cells have a sign and words, and then the names of nodes of that stage. */
+/**
+ * In a column of kind "stage", which is a stage, cells have a sign and words, and then the names of nodes of
+ * that stage.
+ */
 export interface Table {
   columns: { name: string; title: string; kind: ColumnKind }[];
   rows: Cell[][];

@@ -20,7 +20,10 @@ export interface Painted {
   kinds: string[];
 }
 
-/** Returns how the boxes of pictures are painted by an overlay of each, on one scale. Opened groups and chips have words alone. */
+/**
+ * Returns how the boxes of pictures are painted by an overlay of each, on one scale. Opened groups and chips
+ * have words alone.
+ */
 export function paintTogether(graphs: [Overlay, Picture][]): Painted[] {
   const values = graphs.flatMap(([overlay, { boxes }]) =>
     Object.entries(boxes).flatMap(([id, { kind }]) =>

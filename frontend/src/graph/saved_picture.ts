@@ -53,7 +53,10 @@ export function paintings(sides: [Overlay, Picture][], paints: Paints): Painting
   });
 }
 
-/** Returns a graph, or two of them side by side, on one scale: with the colours of an overlay and a legend below. */
+/**
+ * Returns a graph, or two of them side by side, on one scale: with the colours of an overlay and a legend
+ * below.
+ */
 export function savedPicture(sides: [Side, ...Side[]], paints: Paints): Drawing {
   const overlays = sides.flatMap(({ overlay, picture }): [Overlay, Picture][] =>
     overlay ? [[overlay, picture]] : [],

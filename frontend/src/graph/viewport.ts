@@ -63,7 +63,10 @@ export function bringInto(viewport: Viewport, target: Rectangle, window: Size): 
   };
 }
 
-/** Moves as little as possible so that all rectangles are inside the window, or the first if they are far apart. */
+/**
+ * Moves as little as possible so that all rectangles are inside the window, or the first if they are far
+ * apart.
+ */
 export function bringAll(viewport: Viewport, targets: Rectangle[], window: Size, smallest: number): Viewport {
   const all = around(targets);
   if (!all) return viewport;
@@ -90,7 +93,10 @@ export function follow(viewport: Viewport, before: Rectangle, after: Rectangle):
   };
 }
 
-/** Returns how far what is near a point of one picture lies from where it is in another; null if nothing is in both. */
+/**
+ * Returns how far what is near a point of one picture lies from where it is in another; null if nothing is in
+ * both.
+ */
 export function shiftNear(point: Point, parts: [here: Rectangle, there: Rectangle][]): Point | null {
   let [x, y, all] = [0, 0, 0];
   for (const [here, there] of parts) {

@@ -78,7 +78,10 @@ export interface PairData {
   signatures: string[];
   /** Of each: place in its tree -> the look of a box with the marks of the two. */
   looks: [shown: Record<number, number>, before: Record<number, number>];
-  /** Position of a node -> those of the nodes beside that it stands for, if that is not the one of its name alone. */
+  /**
+   * Position of a node -> those of the nodes beside that it stands for, if that is not the one of its name
+   * alone.
+   */
   counterparts: Record<number, number[]>;
 }
 

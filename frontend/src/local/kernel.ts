@@ -15,6 +15,21 @@ import { PageModel } from "./page_model";
 import type { Pane, Panes, Selection } from "./panes";
 import { NodeFilter } from "./search/node_filter";
 
+/** What is being done, for errors. */
+const DOING: Partial<Record<ToKernel["type"], string>> = {
+  open: "Opening the group",
+  close: "Closing the group",
+  overview: "Closing the groups",
+  "select-node": "Selecting the node",
+  "select-group": "Selecting the group",
+  search: "Searching",
+  filter: "Filtering the graph",
+  "export-dot": "Exporting DOT",
+  "show-stage": "Showing the stage",
+  "show-node": "Showing the node",
+  "show-overlay": "Showing the overlay",
+};
+
 /** Which stages are shown. */
 interface Choice {
   stage: number;
@@ -60,24 +75,24 @@ export class LocalKernel extends PageModel {
   /** Draws the first picture; the inspector may be shown before. */
   start(): Promise<void> {
     this.showOverlay();
-    return this.attempt(() => this.draw(this.panes));
+    return this.attempt("Drawing the graph", () => this.draw(this.panes));
   }
 
   send(message: ToKernel): void {
     // One after another, as a kernel would: each may need the picture that the one before it makes.
     this.queue = this.queue
-      .then(() => this.attempt(() => this.answer(message)))
+      .then(() => this.attempt(DOING[message.type] ?? "The request", () => this.answer(message)))
       .then(() => this.tell({ type: "done" }));
   }
 
-  private async attempt(action: () => Promise<void> | void): Promise<void> {
+  private async attempt(doing: string, action: () => Promise<void> | void): Promise<void> {
     try {
       await action();
     } catch (error) {
       const text = error instanceof Error ? error.message : String(error);
       this.set("status", {
         busy: null,
-        error: { number: (this.errors += 1), title: "That did not work", text },
+        error: { number: (this.errors += 1), title: `${doing} failed`, text },
       });
     }
   }
@@ -125,7 +140,7 @@ export class LocalKernel extends PageModel {
 
   private async showStage(stage: number, wanted: Comparison, beside: boolean): Promise<void> {
     const { opened } = this.panes;
-    // A report of many stages does not compare any two: who walks through them comes to one that is not compared with the same.
+    // A report of many stages does not compare any two: the next one may not be compared with the same.
     const compared =
       typeof wanted === "string" || this.graphs.comparisons(stage).includes(wanted) ? wanted : "below";
     const before = compared === "" ? null : compared === "below" ? stage - 1 : compared;

@@ -1,4 +1,7 @@
-/** The graphs of a report on the screen: one, or two in which the same groups are open; the twin of `fxlab.view_model.graph_view.panes`. */
+/**
+ * The graphs of a report on the screen: one, or two in which the same groups are open; the twin of
+ * `fxlab.view_model.graph_view.panes`.
+ */
 
 import type { Counterparts } from "./counterparts";
 import type { Metrics } from "./data";

@@ -30,7 +30,7 @@ export function contents(details: Details): HTMLElement | null {
   if (!details.contents?.length) return null;
   const largest = Math.max(...details.contents.map(({ count }) => count));
   return section(
-    "What it calls",
+    "Operations",
     h(
       "ul",
       { class: "fxi-bars" },
@@ -51,7 +51,7 @@ export function contents(details: Details): HTMLElement | null {
 export function candidates(details: Details, passOf: PassOf): HTMLElement | null {
   if (!details.candidates?.length) return null;
   return section(
-    "What passes say of it",
+    "Candidates",
     h(
       "ul",
       { class: "fxi-candidates" },
@@ -66,7 +66,7 @@ export function candidates(details: Details, passOf: PassOf): HTMLElement | null
             {},
             h("b", {}, found?.pass.name ?? signature.slice(0, 12)),
             ": ",
-            reason || (matched ? "matches" : "left alone"),
+            reason || (matched ? "matches" : "refused"),
           ),
         );
       }),

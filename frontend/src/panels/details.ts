@@ -69,11 +69,15 @@ export class DetailsPanel {
       ),
       this.arguments(details),
       this.links(
-        details.kind === "node" ? "Inputs" : details.kind === "group" ? "Reads" : "Inputs of the model",
+        details.kind === "node" ? "Inputs" : details.kind === "group" ? "Group inputs" : "Model inputs",
         details.inputs,
         this.onward(details, "inputs"),
       ),
-      this.links(details.kind === "group" ? "Makes" : "Users", details.users, this.onward(details, "users")),
+      this.links(
+        details.kind === "group" ? "Group outputs" : "Users",
+        details.users,
+        this.onward(details, "users"),
+      ),
       parameters(details),
       contents(details),
       candidates(details, this.passOf),
@@ -102,7 +106,7 @@ export class DetailsPanel {
       details.crumbs.length > 0 &&
         h(
           "nav",
-          { class: "fxi-crumbs", "aria-label": "Groups around it" },
+          { class: "fxi-crumbs", "aria-label": "Enclosing groups" },
           details.crumbs.map(({ label, path }) =>
             h(
               "button",
@@ -167,16 +171,16 @@ export class DetailsPanel {
   }
 
   private rewrite(
-    { signature, count, isLeftOut }: Rewrite,
+    { signature, count, isExcluded }: Rewrite,
     node: string,
     isOneOfSeveral: boolean,
   ): HTMLElement {
     const found = this.passOf(signature);
-    const words = isLeftOut
-      ? "Apply it again"
+    const words = isExcluded
+      ? "Include this candidate"
       : count > 1
-        ? `Take back these ${count} rewrites`
-        : "Take back this rewrite";
+        ? `Exclude these ${count} rewrites`
+        : "Exclude this rewrite";
     const button = h(
       "button",
       {
@@ -185,14 +189,14 @@ export class DetailsPanel {
         onclick: () => {
           if (button.closest("[aria-busy=true]")) return;
           this.wasPressed = true;
-          this.actions.limit(signature, node, isLeftOut);
+          this.actions.limit(signature, node, isExcluded);
         },
       },
-      icon(isLeftOut ? "redo" : "undo"),
+      icon(isExcluded ? "redo" : "undo"),
       words,
     );
     const name = found?.pass.name ?? signature.slice(0, 12);
-    const label = isLeftOut ? `${name} leaves it out on request` : isOneOfSeveral ? name : "";
+    const label = isExcluded ? `Excluded from ${name}` : isOneOfSeveral ? name : "";
     return h("div", { class: "fxi-rewrite" }, label && h("span", {}, label), button);
   }
 
@@ -236,8 +240,8 @@ export class DetailsPanel {
     if (kind !== "node" || !name) return null;
     const title =
       field === "inputs"
-        ? `Light up all that ${name} is computed from`
-        : `Light up all that is computed from ${name}`;
+        ? `Highlight everything upstream of ${name}`
+        : `Highlight everything downstream of ${name}`;
     return h(
       "button",
       {

@@ -11,7 +11,7 @@ export class FilterBar {
   private found: NodesFound | null = null;
 
   constructor(end: () => void) {
-    this.end = iconButton("close", "Show all nodes alike again", end, "Esc");
+    this.end = iconButton("close", "Clear filter", end, "Esc");
     this.element = h(
       "div",
       { class: "fxi-found-bar", role: "group", "aria-label": "Filter", hidden: true },

@@ -151,7 +151,14 @@ export class PassList {
     const card = h(
       "li",
       {
-        class: `fxi-card${chosen || pass.signature === this.previewed ? " fxi-chosen" : ""}${pass.on ? " fxi-on" : ""}${pass.matched === 0 && !pass.on ? " fxi-idle" : ""}`,
+        class: [
+          "fxi-card",
+          (chosen || pass.signature === this.previewed) && "fxi-chosen",
+          pass.on && "fxi-on",
+          pass.matched === 0 && !pass.on && "fxi-idle",
+        ]
+          .filter(Boolean)
+          .join(" "),
         "data-pass": pass.signature,
         onclick: (event: MouseEvent) => {
           if (!(event.target as Element).closest("button, summary, a, .fxi-reasons"))
@@ -171,7 +178,7 @@ export class PassList {
             "data-focus": `name-${pass.key}`,
             title:
               pass.matched === 0 && !pass.on
-                ? `${pass.className}: nothing here for it to change`
+                ? `${pass.className}: no candidates in this graph`
                 : `${pass.className}: show its nodes in the graph`,
             onclick: () => this.actions.choose(chosen ? null : pass.signature),
           },
@@ -259,11 +266,11 @@ export class PassList {
     return h(
       "div",
       { class: "fxi-card-tools", role: "group", "aria-label": `Place of ${pass.name}` },
-      tool("up", "Apply it earlier", number === 0, () => this.moveTo(pass, number, number - 1)),
-      tool("down", "Apply it later", number + 1 === this.state.passes.length, () =>
+      tool("up", "Apply earlier", number === 0, () => this.moveTo(pass, number, number - 1)),
+      tool("down", "Apply later", number + 1 === this.state.passes.length, () =>
         this.moveTo(pass, number, number + 1),
       ),
-      tool("close", "Remove it from the list", false, () => this.actions.remove(pass.signature)),
+      tool("close", "Remove from the list", false, () => this.actions.remove(pass.signature)),
     );
   }
 

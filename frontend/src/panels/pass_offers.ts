@@ -10,7 +10,8 @@ export interface OfferActions {
 }
 
 const NOTHING =
-  "Everything there is stands in the list. A class derived from fxlab.Transformation that is defined in a cell, and what fxlab.from_callable makes of a function, are offered here too.";
+  "No passes to add: all are in the list. Subclasses of fxlab.Transformation defined in a cell, and " +
+  "functions wrapped by fxlab.from_callable, are offered here too.";
 
 export class PassOffers {
   readonly element = h("section", { class: "fxi-offers", "aria-label": "Add a pass", hidden: true });

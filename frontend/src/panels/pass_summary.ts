@@ -22,21 +22,20 @@ export class PassSummaries {
       : null;
     const rounds = pass.preserves
       ? null
-      : h("span", { title: "It does not promise to compute the same." }, "may change outputs");
+      : h("span", { title: "This pass may change the results" }, "may change outputs");
     if (pass.matched === null || pass.reasons.length === 0) {
-      const words =
-        pass.matched === null ? "Shows what it changes once it is on" : "Nothing here for it to change";
+      const words = pass.matched === null ? "Lists its changes once it is on" : "No candidates in this graph";
       return h("p", { class: "fxi-card-note fxi-counts" }, changed ?? h("span", {}, words), rounds);
     }
     const words = h(
       "span",
       { class: "fxi-counts" },
       changed ??
-        (pass.matched || pass.leftOut
+        (pass.matched || pass.excluded
           ? h("span", { class: "fxi-matched" }, `${counted(pass.matched, "node")} to change`)
-          : h("span", {}, `Off limits: ${pass.reasons[0]!.reason || "no reason given"}`)),
-      leftOut(pass),
-      pass.refused ? h("span", {}, `${pass.refused.toLocaleString("en-US")} left alone`) : null,
+          : h("span", {}, `Refused: ${pass.reasons[0]!.reason || "no reason given"}`)),
+      excludedWords(pass),
+      pass.refused ? h("span", {}, `${pass.refused.toLocaleString("en-US")} refused`) : null,
       rounds,
     );
     const details = h(
@@ -69,7 +68,7 @@ export class PassSummaries {
         "div",
         { class: "fxi-reason-words" },
         h("b", {}, `${count.toLocaleString("en-US")} × `),
-        reason || (kind === "matched" ? "will be changed" : "left alone"),
+        reason || (kind === "matched" ? "will be changed" : "refused"),
       ),
       h(
         "div",
@@ -83,10 +82,10 @@ export class PassSummaries {
               { type: "button", class: "fxi-link", title: name, onclick: () => this.actions.jump(name) },
               name,
             ),
-            pass.canBeLimited &&
+            pass.canExclude &&
               kind !== "refused" &&
               !fixed &&
-              this.limitButton(pass, name, kind === "left out", busy),
+              this.limitButton(pass, name, kind === "excluded", busy),
           ),
         ),
         rest > 0 && h("span", { class: "fxi-muted" }, `and ${rest.toLocaleString("en-US")} more`),
@@ -95,11 +94,7 @@ export class PassSummaries {
   }
 
   private limitButton(pass: Pass, node: string, again: boolean, busy: boolean): HTMLElement {
-    const label = again
-      ? `Apply it to ${node} again`
-      : pass.on
-        ? `Take back the rewrite of ${node}`
-        : `Leave out ${node}`;
+    const label = again ? `Include ${node}` : pass.on ? `Exclude the rewrite of ${node}` : `Exclude ${node}`;
     const button = iconButton(again ? "redo" : pass.on ? "undo" : "close", label, () =>
       this.actions.limit(pass.signature, node, again),
     );
@@ -110,11 +105,11 @@ export class PassSummaries {
 }
 
 /** Returns how many of its rewrites a pass makes, if it leaves some out. */
-function leftOut({ on, rewrites, leftOut }: Pass): HTMLElement | null {
-  if (!leftOut) return null;
+function excludedWords({ on, rewrites, excluded }: Pass): HTMLElement | null {
+  if (!excluded) return null;
   const words =
     on && rewrites !== null
-      ? `${rewrites.toLocaleString("en-US")} of ${counted(rewrites + leftOut, "rewrite")}`
-      : `${leftOut.toLocaleString("en-US")} left out`;
+      ? `${rewrites.toLocaleString("en-US")} of ${counted(rewrites + excluded, "rewrite")}`
+      : `${excluded.toLocaleString("en-US")} excluded`;
   return h("span", { class: "fxi-left-out" }, words);
 }

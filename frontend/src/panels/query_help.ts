@@ -1,4 +1,6 @@
-/** What a query can ask for, in words; the fields and examples are those of `fxlab.view_model.search.query`. */
+/**
+ * What a query can ask for, in words; the fields and examples are those of `fxlab.view_model.search.query`.
+ */
 
 export interface Field {
   field: string;
@@ -9,16 +11,16 @@ export interface Field {
 export const FIELDS: readonly Field[] = [
   { field: "name", example: "name:attention", words: "part of the name" },
   { field: "op", example: "op:call_module", words: "kind of node" },
-  { field: "target", example: "target:linear", words: "what it calls" },
-  { field: "module", example: "module:encoder.layer.0", words: "path of the module it is in" },
-  { field: "class", example: "class:Linear", words: "class of a module it is in, or calls" },
-  { field: "shape", example: "shape:2x12", words: "sizes of its result; all, as (2, 12)" },
-  { field: "dtype", example: "dtype:float32", words: "of its result, f32 for short" },
+  { field: "target", example: "target:linear", words: "called function or module" },
+  { field: "module", example: "module:encoder.layer.0", words: "module path" },
+  { field: "class", example: "class:Linear", words: "class of an enclosing or called module" },
+  { field: "shape", example: "shape:2x12", words: "part of the result's shape; (2, 12) for all of it" },
+  { field: "dtype", example: "dtype:float32", words: "of the result; f32 for short" },
   { field: "source", example: "source:model.py:120", words: "file, line, or text of the line" },
   { field: "by", example: "by:merge-linears", words: "changed by this pass" },
-  { field: "inputs", example: "inputs:output", words: "all that a node is computed from" },
-  { field: "users", example: "users:input_ids", words: "all that is computed from a node" },
-  { field: "path", example: "path:input_ids..output", words: "all between two nodes" },
+  { field: "inputs", example: "inputs:output", words: "everything upstream of a node" },
+  { field: "users", example: "users:input_ids", words: "everything downstream of a node" },
+  { field: "path", example: "path:input_ids..output", words: "every node between two nodes" },
 ];
 
 /** Returns the query of a field for a name, in quotes where it would be read as several. */

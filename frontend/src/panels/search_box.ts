@@ -100,9 +100,9 @@ export class SearchBox {
     if (nodes > 0) rows.push({ element: allRow(nodes), choose: () => this.lightUp() });
     const words =
       total === 0
-        ? "Nothing has all of this."
+        ? "No matches."
         : results.length < total
-          ? `The first ${results.length} of ${total.toLocaleString("en-US")}: add a word`
+          ? `The first ${results.length} of ${total.toLocaleString("en-US")}: refine the query`
           : "";
     this.fillWith("Results", rows, message || words);
     this.activate(rows.length > 0 ? 0 : -1);
@@ -125,7 +125,7 @@ export class SearchBox {
     this.fillWith(
       "Fields",
       this.help,
-      "All words must be found. A minus before a word leaves out what has it: -op:get_attr",
+      "All terms must match. Prefix a term with - to exclude it: -op:get_attr",
     );
     this.activate(-1);
   }

@@ -11,7 +11,9 @@ export class StageSlider {
   private readonly ticks = h("div", { class: "fxi-ticks", "aria-hidden": "true" });
   private titles: string[] = [];
   private shown = 0;
-  /** Whether a stage was asked for that is not there yet; what is chosen meanwhile is asked for afterwards. */
+  /**
+   * Whether a stage was asked for that is not there yet; what is chosen meanwhile is asked for afterwards.
+   */
   private isWaiting = false;
   private asked = 0;
 

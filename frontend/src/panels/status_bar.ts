@@ -84,7 +84,8 @@ export class BusyLine {
 
   private update(): void {
     const seconds = Math.round((Date.now() - this.since) / 1000);
-    // What the kernel does when it does not answer may be somebody's cell, which is not to be stopped from here.
+    // What the kernel does when it does not answer may be somebody's cell, which is not to be stopped from
+    // here.
     const ours = this.advice === INTERRUPT;
     const advice = seconds >= PATIENCE_S && !(ours && this.canCancel) ? ` · ${this.advice}` : "";
     this.text.textContent = this.cancelling ? "Cancelling …" : `${this.words} …`;

@@ -1,4 +1,7 @@
-/** A table that can be sorted, filtered, copied and clicked; TanStack Table keeps its rows in order, and this draws them. */
+/**
+ * A table that can be sorted, filtered, copied and clicked; TanStack Table keeps its rows in order, and this
+ * draws them.
+ */
 
 import {
   columnFilteringFeature,
@@ -72,13 +75,16 @@ export class DataTable {
   private all = false;
   private selected: string | null = null;
 
-  /** `jump` is called with a clicked name, and the stage that has it if that may not be shown; without it, rows are not clickable. */
+  /**
+   * `jump` is called with a clicked name, and the stage that has it if that may not be shown; without it,
+   * rows are not clickable.
+   */
   constructor(private readonly jump: ((name: string, stage?: number) => void) | null = null) {
     this.filter = h("input", {
       type: "text",
       class: "fxi-filter",
       placeholder: "Filter rows",
-      "aria-label": "Show only rows with all of these words",
+      "aria-label": "Filter rows by words",
       spellcheck: "false",
       autocomplete: "off",
       oninput: debounce(() => this.look(), 100),
@@ -201,9 +207,7 @@ export class DataTable {
                 `Show ${rows.length.toLocaleString("en-US")} rows`,
               )
             : null,
-          table.total > all
-            ? ` The table has ${table.total.toLocaleString("en-US")} rows; from Python you get all of them.`
-            : "",
+          table.total > all ? ` Python returns all ${table.total.toLocaleString("en-US")} rows.` : "",
         ),
     );
     this.mark();
@@ -219,7 +223,7 @@ export class DataTable {
       this.element.querySelectorAll<HTMLElement>("th button")[number]?.focus();
     };
     const sort = direction ? `${direction}ending` : "none";
-    const hint = `Sort by ${title}; with Shift, among rows that are equal so far`;
+    const hint = `Sort by ${title}; hold Shift to add it as a further key`;
     return h(
       "th",
       { scope: "col", "aria-sort": sort },

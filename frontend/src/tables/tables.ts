@@ -214,7 +214,7 @@ export class TablesPanel {
             title: "Compare both with a run in float64",
             onclick: this.actions.judge,
           },
-          "Is that rounding?",
+          "Check rounding",
         ),
       );
     return [verdict, this.outputs.element];
@@ -264,7 +264,7 @@ export class TablesPanel {
       () => true,
       () => false,
     );
-    const label = done ? "Copied" : "The browser did not allow copying";
+    const label = done ? "Copied" : "Copying failed: the browser denied it";
     this.copy.classList.toggle("fxi-done", done === true);
     this.copy.title = label;
     fill(this.copy, icon(done ? "check" : "alert"));

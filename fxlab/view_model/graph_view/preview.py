@@ -51,7 +51,7 @@ class Preview:
 
 def _words(p: Transformation, after: fx.GraphModule, marks: Marks) -> str:
     if not marks:
-        return "it would change nothing"
+        return "no changes"
     counts = Counter(change for (change,) in marks.values())
     (change, count), *others = ((change, counts[change]) for change in CHANGES if counts[change])
     nodes = ", ".join([f"{counted(count, 'node')} {change}", *(f"{n:,} {other}" for other, n in others)])

@@ -78,7 +78,7 @@ class Stages:
         chosen = _checked(number, compared)
         if beside and chosen == NOTHING:
             raise ValueError(
-                "What stands beside a stage is what it is compared with: below, original or a number."
+                "Side by side, a stage needs one to be compared with: below, original or a number."
             )
         self._show(number, chosen, beside=beside)
 

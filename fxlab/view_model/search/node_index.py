@@ -204,7 +204,7 @@ class NodeSearch:
         ahead = reachable(self._users, start) | {start}
         if stop not in ahead:
             back = start in reachable(self._users, stop)
-            hint = " There is one the other way round." if back else ""
+            hint = " There is a path in the opposite direction." if back else ""
             raise QueryError(f"There is no path from {quoted(first)} to {quoted(last)}.{hint}")
         return ahead & (reachable(self._inputs, stop) | {stop})
 

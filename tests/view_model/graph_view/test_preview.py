@@ -100,7 +100,7 @@ def test_a_preview_shares_the_tensors_that_the_pass_leaves_alone(session: Sessio
     ("p", "text"),
     [
         (MERGE, "2 rewrites (2 nodes added, 6 changed)"),
-        (FUSE, "it would change nothing"),
+        (FUSE, "no changes"),
     ],
     ids=["merges", "nothing"],
 )

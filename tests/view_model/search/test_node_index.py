@@ -128,7 +128,7 @@ def test_a_pass_without_a_journal_is_known_if_it_is_given(traced: fx.GraphModule
         ("path:tokens..nobody", 'There is no node "nobody".'),
         ("path:tokens", "path: needs two nodes"),
         ("path:relu..mul_1", 'There is no path from "relu" to "mul_1".'),
-        ("path:sum_1..embed", "There is one the other way round."),
+        ("path:sum_1..embed", "There is a path in the opposite direction."),
         ("by:nothing", 'There is no pass "nothing".'),
         ("-by:nothing", 'There is no pass "nothing".'),
         ("shape:xx", "shape: needs sizes"),

@@ -28,7 +28,9 @@ export function toDot(side: Side, edgeColour: string): string {
   return written(side.painting, (lines) => writeView(lines, side, edgeColour, ""));
 }
 
-/** Writes views from left to right as one graph; the twin of `side_by_side` of `fxlab.drawing.rendering.dot`. */
+/**
+ * Writes views from left to right as one graph; the twin of `side_by_side` of `fxlab.drawing.rendering.dot`.
+ */
 export function sideBySide(sides: [Side, ...Side[]], edgeColour: string): string {
   return written(sides[0].painting, (lines) => {
     // Each side is laid out alone; they are put in a row in the order of their numbers, aligned at the top.
@@ -124,7 +126,10 @@ function size({ width, height }: PlacedBox): string {
   return `width="${(width / POINTS).toFixed(4)}" height="${(height / POINTS).toFixed(4)}"`;
 }
 
-/** The label of a cluster, of a fixed size: the room for the title must not depend on the fonts of the machine. */
+/**
+ * The label of a cluster, of a fixed size: the room for the title must not depend on the fonts of the
+ * machine.
+ */
 function room({ width, height }: PlacedBox, title: string): string {
   return `<<TABLE BORDER="0" CELLBORDER="0" CELLSPACING="0" CELLPADDING="0" FIXEDSIZE="TRUE" WIDTH="${Math.round(width)}" HEIGHT="${Math.round(height)}"><TR><TD ALIGN="LEFT">${escaped(title) || " "}</TD></TR></TABLE>>`;
 }

@@ -1,4 +1,7 @@
-/** From Graphviz's SVG, read for its geometry only, to the picture's own; the twin of `fxlab.drawing.rendering.svg`. */
+/**
+ * From Graphviz's SVG, read for its geometry only, to the picture's own; the twin of
+ * `fxlab.drawing.rendering.svg`.
+ */
 
 import type { Edge } from "../../base/protocol";
 import type { PlacedBox, PlacedChip } from "./boxes";

@@ -1,4 +1,7 @@
-/** The nodes that a query lights up in the graphs on the screen; the twin of `fxlab.view_model.graph_view.node_filter`. */
+/**
+ * The nodes that a query lights up in the graphs on the screen; the twin of
+ * `fxlab.view_model.graph_view.node_filter`.
+ */
 
 import type { NodesFound } from "../../base/protocol";
 import type { Panes } from "../panes";
@@ -28,7 +31,10 @@ export class NodeFilter {
     this.opened.delete(path);
   }
 
-  /** Opens the groups that hold what is found, as far as the budget allows, and closes those that held what was found. */
+  /**
+   * Opens the groups that hold what is found, as far as the budget allows, and closes those that held what
+   * was found.
+   */
   uncovered(panes: Panes): Panes {
     let after = panes.showing(this.without(panes));
     const before = after.opened;
@@ -85,7 +91,10 @@ export class NodeFilter {
     }
   }
 
-  /** Returns what is open without what was opened here, but for groups around something that a person has opened. */
+  /**
+   * Returns what is open without what was opened here, but for groups around something that a person has
+   * opened.
+   */
   private without(panes: Panes): string[] {
     const needed = new Set<string>();
     for (const path of panes.opened) {

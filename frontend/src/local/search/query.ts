@@ -1,4 +1,7 @@
-/** How a query is read: words, and terms such as `op:call_module`; the twin of `fxlab.view_model.search.query`. */
+/**
+ * How a query is read: words, and terms such as `op:call_module`; the twin of
+ * `fxlab.view_model.search.query`.
+ */
 
 import { FIELDS } from "../../panels/query_help";
 

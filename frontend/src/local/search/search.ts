@@ -1,4 +1,7 @@
-/** Looking for nodes and groups by anything that is known of them; the twin of `fxlab.view_model.search.node_index`. */
+/**
+ * Looking for nodes and groups by anything that is known of them; the twin of
+ * `fxlab.view_model.search.node_index`.
+ */
 
 import type { Pass, SearchAnswer, SearchResult, SourceFrame } from "../../base/protocol";
 import type { BareDetails } from "../data";
@@ -187,7 +190,7 @@ export class Search {
     const [start, stop] = [this.position(first), this.position(last)];
     const ahead = reachable(users, start).add(start);
     if (!ahead.has(stop)) {
-      const hint = reachable(users, stop).has(start) ? " There is one the other way round." : "";
+      const hint = reachable(users, stop).has(start) ? " There is a path in the opposite direction." : "";
       throw new QueryError(`There is no path from ${quoted(first)} to ${quoted(last)}.${hint}`);
     }
     const back = reachable(inputs, stop).add(stop);
