@@ -24,7 +24,6 @@ from torch.fx.passes.shape_prop import ShapeProp
 
 import fxlab
 from fxlab.transformations import ChangeTrueDivToMulByInverse
-from fxlab.transformations.analysis.node_shape import called_name
 
 
 class Divide(Apply):
@@ -84,7 +83,7 @@ return truediv
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.float16])
 def test_a_division_by_a_constant_becomes_a_multiplication(divide, dtype):
     gm = check(ChangeTrueDivToMulByInverse(), Divide(divide), torch.randn(3, 4, dtype=dtype), marked=1)
-    assert not any("div" in called_name(node) for node in gm.graph.nodes)
+    assert not any("div" in str(node.target) for node in gm.graph.nodes)
 
 
 @pytest.mark.parametrize("function", [torch.Tensor.div, torch.Tensor.true_divide, torch.Tensor.__truediv__])
@@ -267,7 +266,7 @@ def test_tensors_of_symbolic_sizes_are_divided_as_others_are():
 
 def test_several_divisions_are_all_marked():
     gm = check(ChangeTrueDivToMulByInverse(), Divide(lambda x: x / 3 + x / 5), torch.randn(4), marked=2)
-    assert not any("div" in called_name(node) for node in gm.graph.nodes)
+    assert not any("div" in str(node.target) for node in gm.graph.nodes)
 
 
 @pytest.mark.parametrize("copied", COPIES.values(), ids=COPIES.keys())
