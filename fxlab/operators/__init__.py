@@ -8,6 +8,7 @@ functions and methods, its modules, and ``aten`` overloads.
 from fxlab.operators.autocast import is_lowered_by_autocast
 from fxlab.operators.effects import (
     argument,
+    argument_of,
     draws_random_numbers,
     may_alias,
     reads_layout,
@@ -27,6 +28,7 @@ from fxlab.operators.operator import (
     operator_for,
     operator_of,
 )
+from fxlab.operators.products import multiplies_no_matrices
 from fxlab.operators.results import (
     casts,
     filled_with,
@@ -40,6 +42,7 @@ from fxlab.operators.results import (
 __all__ = [
     "Operator",
     "argument",
+    "argument_of",
     "casts",
     "computes",
     "draws_random_numbers",
@@ -51,6 +54,7 @@ __all__ = [
     "is_of_torch",
     "may_alias",
     "moves_elements",
+    "multiplies_no_matrices",
     "operator_called",
     "operator_for",
     "operator_of",

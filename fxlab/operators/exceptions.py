@@ -34,7 +34,12 @@ WRITES_STATE = {
 }
 """Operators that write statistics or a weight, and the argument that says so if it is given and true."""
 
-DRAWS = frozenset({"fractional_max_pool2d", "fractional_max_pool3d", "gumbel_softmax"})
+DRAWS = frozenset(
+    {
+        *("fractional_max_pool2d", "fractional_max_pool2d_with_indices", "fractional_max_pool3d"),
+        *("fractional_max_pool3d_with_indices", "gumbel_softmax", "multi_head_attention_forward"),
+    }
+)
 """Functions in Python that draw random numbers, beside those whose operators are tagged."""
 
 PREFIXES = {"special_": "", "arc": "a"}

@@ -53,7 +53,7 @@ class Operator:
     @cached_property
     def computes(self) -> str:
         """One name for all spellings: ``mul`` for ``*``, ``multiply``, ``mul_`` and ``aten.mul.Tensor``."""
-        return _one_name(self.name)
+        return one_name(self.name)
 
     @cached_property
     def is_pointwise(self) -> bool:
@@ -89,6 +89,12 @@ class Operator:
     def writes_first(self) -> bool:
         """Whether it writes its first argument, as its name says."""
         return self.name in IN_PLACE or is_in_place(self.name)
+
+    @cached_property
+    def may_write(self) -> bool:
+        """Whether it may write an argument, perhaps only if it is asked to; ``out`` apart."""
+        is_asked = "inplace" in self.parameters or self.name in WRITES_STATE
+        return bool(self.writes) or self.writes_first or is_asked
 
     @cached_property
     def is_random(self) -> bool:
@@ -184,6 +190,8 @@ def _known_function(target: Any) -> Operator | None:
     if isinstance(target, OpOverloadPacket):
         return Operator(target.__name__, target, _of_packet(target))
     name = str(getattr(target, "__name__", ""))
+    if not name:
+        return None
     if _is_special(name):
         return Operator(name, target, _overloads_of_method(name))
     public = name.lstrip("_")  # torch.nn.functional.threshold calls itself _threshold
@@ -205,10 +213,11 @@ def _is_special(name: str) -> bool:
 
 def _overloads_of_method(name: str) -> tuple[OpOverload, ...]:
     is_syntax = _is_special(name) and not is_in_place(name)
-    return _overloads(name) or (_overloads(_one_name(name)) if is_syntax else ())
+    return _overloads(name) or (_overloads(one_name(name)) if is_syntax else ())
 
 
-def _one_name(name: str) -> str:
+def one_name(name: str) -> str:
+    """Return the name that an operator has in all its spellings: ``mul`` for ``__imul__``."""
     name = name.rpartition(".")[2]
     if _is_special(name) and (hasattr(operator, name) or name in SYNTAX):
         name = SYNTAX.get(name, name).strip("_")

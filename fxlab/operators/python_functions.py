@@ -53,6 +53,20 @@ SETS_STATE = frozenset(
 )
 """Functions that change how later operators compute."""
 
+ADDRESSES = frozenset({"data_ptr", "__dlpack__", "apply_", "map_", "map2_"})
+"""Methods that go to the memory of a tensor."""
+
+MEMORY = ADDRESSES | {"__array__", "numpy", "storage", "untyped_storage"}
+"""Methods that hand out memory of a tensor, which somebody may then write unseen."""
+
+DATA = frozenset(
+    {
+        *("item", "tolist", "numpy", "__array__", "__bool__", "__int__", "__float__", "__complex__"),
+        *("__index__", "__contains__", "equal", "allclose", "is_nonzero", "is_contiguous"),
+    }
+)
+"""Calls that take numbers out of a tensor, or how it lies in memory; Python may then decide on them."""
+
 LAYOUT = frozenset({"stride", "storage_offset", "is_contiguous", "data_ptr"})
 """Methods that tell how a tensor lies in memory."""
 

@@ -50,7 +50,9 @@ def _why_module_is_impure(node: Node, facts: GraphFacts) -> Refusal | None:
         return Reason.ACTIVE_DROPOUT(training=True)
     if operator.is_random and (module.training or "training" not in operator.parameters):
         return Reason.RANDOM()
-    return Reason.WRITES_STATE(module=f"{name} with max_norm", state="weight") if keeps_state(module) else None
+    return (
+        Reason.WRITES_STATE(module=f"{name} with max_norm", state="weight") if keeps_state(module) else None
+    )
 
 
 def is_pure_in_evaluation(node: Node, facts: GraphFacts) -> bool:
