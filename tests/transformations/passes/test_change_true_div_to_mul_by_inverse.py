@@ -219,6 +219,12 @@ ROUNDED = [
     lambda x: torch.trunc((x / 49).view(-1).unsqueeze(0)),
     lambda x: torch.round((x / 49 * 8).clamp(max=15) + 0.5),
     lambda x: (torch.log(x) / math.log(16) * 8).to(torch.long),
+    lambda x: (x / 49).sin().floor(),
+    lambda x: torch.lerp(x / 49, x, 0.5).round(),
+    lambda x: torch.div(x / 49, 2, rounding_mode="floor"),
+    lambda x: (x / 49).view(torch.int32),
+    lambda x: (x / 49).flip(0).frac(),
+    lambda x: torch.ops.aten.floor(torch.ops.aten.neg(x / 49)),
 ]
 
 
@@ -284,3 +290,12 @@ def test_explain_says_what_would_be_done():
     (row,) = ChangeTrueDivToMulByInverse().explain(traced(Divide(lambda x: x / 8))).itertuples()
     assert row.matched
     assert row.reason == "a multiplication by 0.125 instead of a division by 8"
+
+
+def test_a_division_of_aten_becomes_a_multiplication_of_aten():
+    exported = torch.export.export(Divide(lambda x: x / 3), (torch.randn(4),)).module()
+    change = ChangeTrueDivToMulByInverse()
+    changed = change(exported)
+    assert [node.target for node in change.get_transformed_nodes(changed)] == [torch.ops.aten.mul.Tensor]
+    x = torch.randn(4)
+    assert_close(changed(x), x / 3)
