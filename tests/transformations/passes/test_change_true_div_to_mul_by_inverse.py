@@ -221,7 +221,7 @@ ROUNDED = [
     lambda x: (torch.log(x) / math.log(16) * 8).to(torch.long),
     lambda x: (x / 49).sin().floor(),
     lambda x: torch.lerp(x / 49, x, 0.5).round(),
-    lambda x: torch.div(x / 49, 2, rounding_mode="floor"),
+    lambda x: torch.div(x / 49, x, rounding_mode="floor"),
     lambda x: (x / 49).view(torch.int32),
     lambda x: (x / 49).flip(0).frac(),
     lambda x: torch.ops.aten.floor(torch.ops.aten.neg(x / 49)),
