@@ -19,7 +19,8 @@ from torch.utils._python_dispatch import _disable_current_modes
 
 from fxlab.interrupts import InterruptsHeld, RestoringStack
 from fxlab.models.settings import function_modes_hidden
-from fxlab.operators import is_in_place
+from fxlab.operators import Operator, is_in_place, operator_for, written_values
+from fxlab.operators.python_functions import MEMORY
 from fxlab.values.containers import contents, is_a, put_back
 from fxlab.values.nested import is_object
 from fxlab.values.tensors import same_bits, storage_of
@@ -258,7 +259,7 @@ class _ParameterWrites(TorchFunctionMode):
     def __init__(self, state: ModelState) -> None:
         super().__init__()
         self._state = state
-        self._kinds: dict[Any, str] = {}
+        self._kinds: dict[Any, Operator | str] = {}
 
     def __torch_function__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
@@ -268,7 +269,10 @@ class _ParameterWrites(TorchFunctionMode):
             kind = self._kinds.get(func)
             if kind is None:
                 kind = self._kinds.setdefault(func, _kind_of(func))
-            if kind == "writes" or (kind == "may write" and _is_asked_to_write(func, args, kwargs)):
+            if isinstance(kind, Operator):
+                if kind.may_write or "out" in kwargs:
+                    self._save(written_values(kind, args, kwargs))
+            elif kind == "writes" or (kind == "may write" and _is_asked_to_write(args, kwargs)):
                 self._save(args, kwargs)
         return func(*args, **kwargs)
 
@@ -278,40 +282,28 @@ class _ParameterWrites(TorchFunctionMode):
                 self._state.save(memory_of(leaf))
 
 
-_GIVES_MEMORY_AWAY = frozenset(
-    {"__array__", "__dlpack__", "data_ptr", "numpy", "storage", "untyped_storage", "__set__", "__setitem__"}
-)
-"""What writes, or hands out memory that somebody may write unseen."""
+def _kind_of(function: Any) -> Operator | str:
+    """Return the operator that a function is, where torch has a schema of it.
 
-
-def _kind_of(function: Any) -> str:
-    """Tell whether a function ``writes`` its arguments, ``may write`` if it is asked to, or ``reads``."""
-    if isinstance(function, torch._ops.OpOverload):
-        return "writes" if function._schema.is_mutable else "reads"
-    if isinstance(function, torch._ops.OpOverloadPacket):
-        overloads = (getattr(function, name) for name in function._overload_names)
-        return "writes" if any(overload._schema.is_mutable for overload in overloads) else "reads"
+    Of others, whether it ``writes`` its arguments or hands out memory that somebody may write unseen, ``may
+    write`` if it is asked to, or ``reads``.
+    """
     name = str(getattr(function, "__name__", ""))
-    if name == "__get__":
+    if name in ("__get__", "requires_grad_"):
         return "reads"
     holder = getattr(function, "__objclass__", torch.Tensor)
     origin = getattr(function, "__module__", None) or holder.__module__
-    if name in _GIVES_MEMORY_AWAY or str(origin).partition(".")[0] != "torch":
+    if name in MEMORY or name == "__set__" or str(origin).partition(".")[0] != "torch":
         return "writes"
-    if name == "requires_grad_":
-        return "reads"
+    operator = operator_for(function)
+    if operator is not None and operator.overloads:
+        return operator
     return "writes" if is_in_place(name) else "may write"
 
 
-def _is_asked_to_write(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-    """Tell whether an ``out``, a flag such as ``inplace`` or ``training``, or a ``max_norm`` is given."""
-    if kwargs.get("out") is not None:
-        return True
-    if any(value is True for value in (*args, *kwargs.values())):
-        return str(getattr(function, "__module__", "")).startswith("torch")
-    if str(getattr(function, "__name__", "")).startswith("embedding"):
-        return kwargs.get("max_norm", args[3] if len(args) > 3 else None) is not None
-    return False
+def _is_asked_to_write(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    """Tell whether an ``out`` or a flag such as ``inplace`` or ``training`` is given."""
+    return kwargs.get("out") is not None or any(value is True for value in (*args, *kwargs.values()))
 
 
 def _has_values(tensor: torch.Tensor) -> bool:

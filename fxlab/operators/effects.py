@@ -1,5 +1,6 @@
 """Side effects of calls: writes, aliases, random numbers, global state."""
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from torch._ops import OpOverload
@@ -27,13 +28,28 @@ def written_arguments(node: Node) -> list[Node]:
     operator = operator_of(node)
     if operator is None:
         return [] if getattr(node.target, "only_reads", False) else node.all_input_nodes
-    written = [argument(node, operator, name) for name in operator.writes]
-    in_place = argument(node, operator, "inplace") not in (False, None)
-    if in_place or operator.writes_first or (node.op == "call_method" and operator.name in CONTAINER_WRITES):
-        written += node.all_input_nodes[:1]
-    if (flag := WRITES_STATE.get(operator.name)) and argument(node, operator, flag) not in (False, None):
-        return node.all_input_nodes
-    return _nodes_in([*written, node.kwargs.get("out")])
+    written = written_values(operator, node.args, node.kwargs)
+    changes_container = node.op == "call_method" and operator.name in CONTAINER_WRITES
+    if changes_container or _writes_first(operator, node.args, node.kwargs):
+        written = [*written, *node.all_input_nodes[:1]]
+    flat = (item for value in written for item in (value if isinstance(value, tuple | list) else (value,)))
+    return list(dict.fromkeys(value for value in flat if isinstance(value, Node)))
+
+
+def written_values(operator: Operator, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any]:
+    """Return the arguments of a call that it may write in place, whatever they are."""
+    flag = WRITES_STATE.get(operator.name)
+    if flag and argument_of(operator, args, kwargs, flag) not in (False, None):
+        return [*args, *kwargs.values()]
+    written = [argument_of(operator, args, kwargs, name) for name in operator.writes]
+    if _writes_first(operator, args, kwargs):
+        written += [*args, *kwargs.values()][:1]
+    return [value for value in (*written, kwargs.get("out")) if value is not None]
+
+
+def _writes_first(operator: Operator, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
+    in_place = argument_of(operator, args, kwargs, "inplace") not in (False, None)
+    return in_place or operator.writes_first
 
 
 def may_alias(node: Node) -> bool:
@@ -53,9 +69,9 @@ def returns_number(node: Node) -> bool:
 
 
 def reads_layout(node: Node) -> bool:
-    """Tell whether a call tells how a tensor lies in memory."""
+    """Tell whether a call tells how a tensor lies in memory, or reads by it."""
     operator = operator_of(node)
-    return operator is not None and operator.name in LAYOUT
+    return operator is not None and (operator.name in LAYOUT or operator.name.startswith("as_strided"))
 
 
 def sets_global_state(node: Node) -> bool:
@@ -69,9 +85,9 @@ def draws_random_numbers(node: Node) -> bool:
     operator = operator_of(node)
     if operator is None or not operator.is_random:
         return False
-    switched_off = any(argument(node, operator, name) is False for name in ("training", "train"))
+    switched_off = any(argument(node, name) is False for name in ("training", "train"))
     never = ["dropout_p", "dropout", *(["p"] if "dropout" in operator.name else [])]
-    return not switched_off and all(argument(node, operator, name) != 0 for name in never)
+    return not switched_off and all(argument(node, name) != 0 for name in never)
 
 
 def why_not_pure(node: Node) -> Refusal | None:
@@ -97,20 +113,21 @@ def why_not_pure(node: Node) -> Refusal | None:
     return Reason.RANDOM() if draws_random_numbers(node) else None
 
 
-def argument(node: Node, operator: Operator, name: str) -> Any:
+def argument(node: Node, name: str) -> Any:
     """Return what a call is given for one of its operator's parameters, or the default of that."""
-    if name in node.kwargs:
-        return node.kwargs[name]
+    operator = operator_of(node)
+    return node.kwargs.get(name) if operator is None else argument_of(operator, node.args, node.kwargs, name)
+
+
+def argument_of(operator: Operator, args: Sequence[Any], kwargs: Mapping[str, Any], name: str) -> Any:
+    """Return what an operator is given for one of its parameters, or the default of that."""
+    if name in kwargs:
+        return kwargs[name]
     if name not in operator.parameters:
         return None
     position = list(operator.parameters).index(name)
-    return node.args[position] if position < len(node.args) else operator.parameters[name]
+    return args[position] if position < len(args) else operator.parameters[name]
 
 
 def _attribute(node: Node) -> Any:
     return node.args[1] if len(node.args) > 1 else None
-
-
-def _nodes_in(values: list[Any]) -> list[Node]:
-    flat = [item for value in values for item in (value if isinstance(value, tuple | list) else (value,))]
-    return list(dict.fromkeys(value for value in flat if isinstance(value, Node)))

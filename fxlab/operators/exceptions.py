@@ -34,5 +34,52 @@ WRITES_STATE = {
 }
 """Operators that write statistics or a weight, and the argument that says so if it is given and true."""
 
+DRAWS = frozenset(
+    {
+        *("fractional_max_pool2d", "fractional_max_pool2d_with_indices", "fractional_max_pool3d"),
+        *("fractional_max_pool3d_with_indices", "gumbel_softmax", "multi_head_attention_forward"),
+    }
+)
+"""Functions in Python that draw random numbers, beside those whose operators are tagged."""
+
+PREFIXES = {"special_": "", "arc": "a"}
+"""How the names of second spellings begin, and what stands there in the first, where torch has that."""
+
+SYNONYMS = {
+    "absolute": "abs",
+    "clip": "clamp",
+    "concat": "cat",
+    "concatenate": "cat",
+    "det": "linalg_det",
+    "divide": "div",
+    "fix": "trunc",
+    "ger": "outer",
+    "greater": "gt",
+    "greater_equal": "ge",
+    "inverse": "linalg_inv",
+    "less": "lt",
+    "less_equal": "le",
+    "linalg_matmul": "matmul",
+    "linalg_matrix_exp": "matrix_exp",
+    "matrix_power": "linalg_matrix_power",
+    "moveaxis": "movedim",
+    "multiply": "mul",
+    "negative": "neg",
+    "not_equal": "ne",
+    "orgqr": "linalg_householder_product",
+    "row_stack": "vstack",
+    "special_expit": "sigmoid",
+    "special_gammainc": "igamma",
+    "special_gammaincc": "igammac",
+    "special_gammaln": "lgamma",
+    "special_multigammaln": "mvlgamma",
+    "special_psi": "digamma",
+    "subtract": "sub",
+    "swapaxes": "transpose",
+    "swapdims": "transpose",
+    "true_divide": "div",
+}
+"""Second names of operators, and the first."""
+
 UNINITIALISED = "empty"
 """What is in the names of operators whose result is whatever was in memory."""

@@ -13,13 +13,14 @@ import torch
 from torch._ops import OpOverload, OpOverloadPacket
 from torch.fx import Node
 
-from fxlab.operators.exceptions import ALIASES, HOLDS_ARGUMENTS, WRITES_STATE
+from fxlab.operators.exceptions import ALIASES, DRAWS, HOLDS_ARGUMENTS, PREFIXES, SYNONYMS, WRITES_STATE
 from fxlab.operators.python_functions import (
     CASTS,
     IN_PLACE,
     NUMBERS,
     OPERATOR_NAMES,
     PURE,
+    SYNTAX,
     VIEWS,
 )
 
@@ -50,6 +51,24 @@ class Operator:
     overloads: tuple[OpOverload, ...]
 
     @cached_property
+    def computes(self) -> str:
+        """One name for all spellings: ``mul`` for ``*``, ``multiply``, ``mul_`` and ``aten.mul.Tensor``."""
+        return one_name(self.name)
+
+    @cached_property
+    def is_pointwise(self) -> bool:
+        """Whether an element of its result may be computed of one element of each argument alone."""
+        is_its_own = isinstance(self.function, OpOverload) and self.computes == self.name
+        overloads = self.overloads if is_its_own else _overloads(self.computes)
+        return any(torch.Tag.pointwise in overload.tags for overload in overloads)
+
+    @cached_property
+    def is_dropout(self) -> bool:
+        """Whether it returns its first argument where it is told not to drop anything."""
+        is_named = self.name.rstrip("123d").endswith("dropout") and not is_in_place(self.name)
+        return is_named and all(len(overload._schema.returns) == 1 for overload in self.overloads)
+
+    @cached_property
     def may_alias(self) -> bool:
         """Whether what it returns may share memory with an argument."""
         if self.name in NUMBERS:
@@ -72,9 +91,16 @@ class Operator:
         return self.name in IN_PLACE or is_in_place(self.name)
 
     @cached_property
+    def may_write(self) -> bool:
+        """Whether it may write an argument, perhaps only if it is asked to; ``out`` apart."""
+        is_asked = "inplace" in self.parameters or self.name in WRITES_STATE
+        return bool(self.writes) or self.writes_first or is_asked
+
+    @cached_property
     def is_random(self) -> bool:
         """Whether it may draw random numbers."""
-        return any(torch.Tag.nondeterministic_seeded in overload.tags for overload in self.overloads)
+        is_tagged = any(torch.Tag.nondeterministic_seeded in overload.tags for overload in self.overloads)
+        return is_tagged or self.is_dropout or self.name in DRAWS
 
     @cached_property
     def returns_something(self) -> bool:
@@ -91,7 +117,8 @@ class Operator:
     @cached_property
     def is_known(self) -> bool:
         """Whether torch's schemas or the tables of this package tell what it does."""
-        return bool(self.overloads) or self._only_computes or self.name in CASTS | VIEWS | IN_PLACE
+        named = CASTS.keys() | VIEWS | IN_PLACE
+        return bool(self.overloads) or self._only_computes or self.is_dropout or self.name in named
 
     @cached_property
     def parameters(self) -> Mapping[str, Any]:
@@ -125,7 +152,13 @@ def operator_of(node: Node) -> Operator | None:
     """
     if node.op == "call_method":
         return _method(str(node.target))
-    return _function(node.target) if node.op == "call_function" else None
+    return operator_for(node.target) if node.op == "call_function" else None
+
+
+def computes(node: Node) -> str:
+    """Return the one name of all spellings of the operator that a node calls; empty if it calls none."""
+    operator = operator_of(node)
+    return "" if operator is None else operator.computes
 
 
 def is_of_python(function: object) -> bool:
@@ -141,13 +174,13 @@ def is_of_torch(function: object) -> bool:
 
 @lru_cache(maxsize=4096)
 def _method(name: str) -> Operator:
-    known = hasattr(torch.Tensor, name)
-    return Operator(name, None, _overloads(name) if known else ())
+    return Operator(name, None, _overloads_of_method(name) if hasattr(torch.Tensor, name) else ())
 
 
-def _function(target: Any) -> Operator | None:
-    is_torchs = isinstance(target, OpOverload | OpOverloadPacket) or is_of_torch(target)
-    return _known_function(target) if is_torchs else None
+def operator_for(function: Any) -> Operator | None:
+    """Return the operator that a function or method is, or ``None`` if it is none of torch or Python."""
+    is_torchs = isinstance(function, OpOverload | OpOverloadPacket) or is_of_torch(function)
+    return _known_function(function) if is_torchs else None
 
 
 @lru_cache(maxsize=4096)
@@ -157,6 +190,10 @@ def _known_function(target: Any) -> Operator | None:
     if isinstance(target, OpOverloadPacket):
         return Operator(target.__name__, target, _of_packet(target))
     name = str(getattr(target, "__name__", ""))
+    if not name:
+        return None
+    if _is_special(name):
+        return Operator(name, target, _overloads_of_method(name))
     public = name.lstrip("_")  # torch.nn.functional.threshold calls itself _threshold
     for namespace in _NAMESPACES:
         if target in (getattr(namespace, name, None), getattr(namespace, public, None)):
@@ -169,6 +206,34 @@ def _known_function(target: Any) -> Operator | None:
     return Operator(f"math.{name}", target, ()) if getattr(math, name, None) is target else None
 
 
+def _is_special(name: str) -> bool:
+    """Tell whether Python's syntax calls a method, as ``*`` calls ``__mul__``."""
+    return name.startswith("__") and name.endswith("__")
+
+
+def _overloads_of_method(name: str) -> tuple[OpOverload, ...]:
+    is_syntax = _is_special(name) and not is_in_place(name)
+    return _overloads(name) or (_overloads(one_name(name)) if is_syntax else ())
+
+
+def one_name(name: str) -> str:
+    """Return the name that an operator has in all its spellings: ``mul`` for ``__imul__``."""
+    name = name.rpartition(".")[2]
+    if _is_special(name) and (hasattr(operator, name) or name in SYNTAX):
+        name = SYNTAX.get(name, name).strip("_")
+        name = f"{name}_" if name in ("and", "or") else name
+        name = OPERATOR_NAMES.get(name, name)
+    if name in IN_PLACE and name.startswith("i"):
+        name = OPERATOR_NAMES.get(name[1:], OPERATOR_NAMES.get(f"{name[1:]}_", name[1:]))
+    elif is_in_place(name):
+        name = name[:-1]
+    for prefix, instead in PREFIXES.items():
+        if name.startswith(prefix) and hasattr(torch.ops.aten, instead + name.removeprefix(prefix)):
+            name = instead + name.removeprefix(prefix)
+    return SYNONYMS.get(name, name)
+
+
+@lru_cache(maxsize=4096)
 def _overloads(name: str) -> tuple[OpOverload, ...]:
     packet = getattr(torch.ops.aten, name, None)
     return _of_packet(packet) if isinstance(packet, OpOverloadPacket) else ()

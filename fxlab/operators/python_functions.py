@@ -2,6 +2,8 @@
 
 import operator
 
+import torch
+
 OPERATOR_NAMES = {
     "truediv": "div",
     "floordiv": "floor_divide",
@@ -14,6 +16,7 @@ OPERATOR_NAMES = {
     "pos": "positive",
     "lshift": "bitwise_left_shift",
     "rshift": "bitwise_right_shift",
+    "index": "sym_int",
     "concat": "tuple",  # of sequences, which it puts together
 }
 """Functions of ``operator`` whose operator in torch has another name."""
@@ -24,6 +27,17 @@ IN_PLACE = frozenset(
     if name.startswith("i") and (hasattr(operator, name[1:]) or hasattr(operator, f"{name[1:]}_"))
 ) | {"setitem", "delitem", "setattr", "idiv"}
 """Functions that write their first argument: ``operator.iadd`` is ``a += b``."""
+
+SYNTAX = {
+    "__div__": "div",
+    "__radd__": "add",
+    "__rmul__": "mul",
+    "__rsub__": "rsub",
+    "__rand__": "and",
+    "__ror__": "or",
+    "__rxor__": "xor",
+}
+"""Methods of Python's syntax that ``operator`` has no function for, and what they compute."""
 
 CONTAINER_WRITES = frozenset(
     {"append", "extend", "insert", "pop", "popitem", "remove", "clear", "update", "setdefault", "reverse"}
@@ -39,6 +53,20 @@ SETS_STATE = frozenset(
 )
 """Functions that change how later operators compute."""
 
+ADDRESSES = frozenset({"data_ptr", "__dlpack__", "apply_", "map_", "map2_"})
+"""Methods that go to the memory of a tensor."""
+
+MEMORY = ADDRESSES | {"__array__", "numpy", "storage", "untyped_storage"}
+"""Methods that hand out memory of a tensor, which somebody may then write unseen."""
+
+DATA = frozenset(
+    {
+        *("item", "tolist", "numpy", "__array__", "__bool__", "__int__", "__float__", "__complex__"),
+        *("__index__", "__contains__", "equal", "allclose", "is_nonzero", "is_contiguous"),
+    }
+)
+"""Calls that take numbers out of a tensor, or how it lies in memory; Python may then decide on them."""
+
 LAYOUT = frozenset({"stride", "storage_offset", "is_contiguous", "data_ptr"})
 """Methods that tell how a tensor lies in memory."""
 
@@ -52,13 +80,17 @@ NUMBERS = frozenset(
 )
 """Functions and methods that return numbers or truth values, and hold no memory of a tensor."""
 
-CASTS = frozenset(
-    {
-        *("float", "double", "half", "bfloat16", "long", "int", "short", "bool", "byte", "char", "type"),
-        *("cfloat", "cdouble", "chalf", "cpu", "cuda"),
-    }
-)
-"""Methods that return the tensor itself where it has the dtype and device already."""
+CASTS = {
+    "byte": torch.uint8,
+    "char": torch.int8,
+    **{
+        name: getattr(torch, name)
+        for name in ("float", "double", "half", "bfloat16", "long", "int", "short", "bool")
+    },
+    **{f"c{name}": getattr(torch, f"c{name}") for name in ("float", "double", "half")},
+    **dict.fromkeys(("to", "type", "type_as", "cpu", "cuda")),
+}
+"""Methods that return the tensor itself where it has the dtype and device already; and the dtypes named."""
 
 VIEWS = frozenset(
     {

@@ -1,9 +1,9 @@
-import itertools
 import operator
 
 import pytest
 import torch
 import torch.nn.functional as F
+from operator_calls import call
 from torch.fx import Graph, Node
 from torch.utils import _pytree as pytree
 
@@ -18,74 +18,30 @@ from fxlab.operators import (
 )
 from fxlab.values.tensors import storage_of
 
-SAMPLES = 3
-"""Of each operator, out of torch's own tests."""
-
-
-def call(target, *args, **kwargs):
-    """Return a node that calls a function or, by a text, a method, and the placeholders that it is given."""
-    graph = Graph()
-    given = {}
-
-    def placeholder(value):
-        if not isinstance(value, torch.Tensor):
-            return value
-        return given.setdefault(id(value), graph.placeholder(f"input_{len(given)}"))
-
-    args, kwargs = pytree.tree_map(placeholder, (args, kwargs))
-    create = graph.call_method if isinstance(target, str) else graph.call_function
-    return create(target, args, kwargs), given
-
 
 def storages(values):
     leaves = [v for v in pytree.tree_leaves(values) if isinstance(v, torch.Tensor) and not v.is_nested]
     return {storage_of(v) for v in leaves if v.layout is torch.strided and v.numel()}
 
 
-def torchs_own_calls():
-    """Yield functions and arguments out of the samples that torch tests its operators with."""
-    from torch.testing._internal.common_methods_invocations import op_db
-
-    for info in op_db:
-        is_named = hasattr(info.op, "__name__")
-        if not is_named or operator_of(call(info.op)[0]) is None or not info.dtypes:
-            continue  # a function of torch's tests around it, or one of other devices
-        dtype = torch.float32 if torch.float32 in info.dtypes else min(info.dtypes, key=str)
-        try:
-            samples = list(itertools.islice(info.sample_inputs("cpu", dtype), SAMPLES))
-        except Exception:  # some make samples for one device alone
-            continue
-        for sample in samples:
-            yield info.op, (sample.input, *sample.args), sample.kwargs
-
-
 @pytest.mark.filterwarnings("ignore")
-def test_nothing_that_torchs_own_samples_do_is_missed():
-    """Memory shared, arguments written and random numbers drawn by some 1,500 calls of 500 operators."""
-    wrong, calls, pure = [], 0, 0
-    for function, args, kwargs in torchs_own_calls():
-        node, given = call(function, *args, **kwargs)
-        tensors = [v for v in pytree.tree_leaves((args, kwargs)) if isinstance(v, torch.Tensor)]
-        versions, generator = [t._version for t in tensors], torch.get_rng_state()
-        try:
-            result = function(*args, **kwargs)
-        except Exception:  # what needs a library that this torch was built without
-            continue
-        calls += 1
-        written = {given[id(t)] for t, v in zip(tensors, versions, strict=True) if t._version != v}
-        drew = not torch.equal(generator, torch.get_rng_state())
-        if storages(result) & storages((args, kwargs)) and not (may_alias(node) or written_arguments(node)):
-            wrong.append(f"{operator_of(node).name} returns memory of its arguments")
-        if not written <= set(written_arguments(node)):
-            wrong.append(f"{operator_of(node).name} writes its arguments")
-        if drew and not draws_random_numbers(node):
-            wrong.append(f"{operator_of(node).name} draws random numbers")
+def test_nothing_that_torchs_own_samples_do_is_missed(runs):
+    """Memory shared, arguments written and random numbers drawn."""
+    wrong, pure = [], 0
+    for run in runs:
+        node = run.node
+        is_shared = storages(run.result) & storages((run.args, run.kwargs))
+        if is_shared and not (may_alias(node) or written_arguments(node)):
+            wrong.append(f"{run.name} returns memory of its arguments")
+        if not run.written <= set(written_arguments(node)):
+            wrong.append(f"{run.name} writes its arguments")
+        if run.drew and not draws_random_numbers(node):
+            wrong.append(f"{run.name} draws random numbers")
         pure += not why_not_pure(node)
-        if not why_not_pure(node) and (written or drew):
-            wrong.append(f"{operator_of(node).name} is not pure")
+        if not why_not_pure(node) and (run.written or run.drew):
+            wrong.append(f"{run.name} is not pure")
     assert not wrong
-    assert calls > 1_000
-    assert pure > 0.8 * calls
+    assert pure > 0.8 * len(runs)
 
 
 X = torch.ones(2, 2)

@@ -18,6 +18,7 @@ from torch.fx import Graph, Node
 from torch.fx.node import base_types
 from torch.utils.weak import WeakTensorKeyDictionary
 
+from fxlab.operators import draws_random_numbers
 from fxlab.tracing.model_code.source_lines import model_frames, stack_trace, where
 from fxlab.tracing.recording.torch_calls import Call
 from fxlab.tracing.recording.vmap import VmapBody
@@ -137,7 +138,7 @@ class Recording:
         if self._expected.get(node.name, called := _called(node)) != called:
             raise OtherRecordingError(f"{node.name} is not what it was")
         self.describe(node, result)
-        if written or impure or _draws_random_numbers(node):
+        if written or impure or draws_random_numbers(node):
             self.impure.add(node)
         if without_grad:
             self._without_grad.add(node)
@@ -419,12 +420,6 @@ def _called(node: Node) -> tuple[Any, ...]:
 
 def _can_have_gradient(value: Any) -> bool:
     return isinstance(value, torch.Tensor) and (value.is_floating_point() or value.is_complex())
-
-
-def _draws_random_numbers(node: Node) -> bool:
-    name = str(getattr(node.target, "__name__", node.target))
-    words = ("rand", "dropout", "bernoulli", "multinomial", "normal", "poisson", "exponential", "uniform")
-    return node.op != "call_module" and any(word in name for word in words)
 
 
 def is_one_of(value: Any, inputs: Any) -> bool:

@@ -10,75 +10,36 @@ from typing import Any
 import torch
 
 from fxlab.operators import is_in_place
+from fxlab.operators.python_functions import ADDRESSES, DATA, LAYOUT, OPERATOR_NAMES
+
+_SYNTAX_TEXT = "add sub mul div matmul neg pow remainder gt ge lt le eq ne"
+"""Methods that torch reports for ``a + b`` and the like: whether Python's syntax was used cannot be told."""
+
+_OF_PYTHON = {name: python for python, name in OPERATOR_NAMES.items()}
 
 _OPERATORS: dict[str, Callable[..., Any]] = {
-    "__getitem__": operator.getitem,
-    "__setitem__": operator.setitem,
-    "__invert__": operator.invert,
-    "__and__": operator.and_,
-    "__or__": operator.or_,
-    "__xor__": operator.xor,
-    "__lshift__": operator.lshift,
-    "__rshift__": operator.rshift,
-    "__floordiv__": operator.floordiv,
-    "__iand__": operator.iand,
-    "__ior__": operator.ior,
-    "__ixor__": operator.ixor,
-    "__eq__": operator.eq,
-    "__ne__": operator.ne,
-    "__pow__": operator.pow,
-    "__ipow__": operator.ipow,
-    "__mod__": operator.mod,
-    "__matmul__": operator.matmul,
-    # torch reports `a + b` as the method it is implemented by, so these two cannot be told apart.
-    "add": operator.add,
-    "sub": operator.sub,
-    "mul": operator.mul,
-    "div": operator.truediv,
-    "matmul": operator.matmul,
-    "neg": operator.neg,
-    "pow": operator.pow,
-    "remainder": operator.mod,
-    "gt": operator.gt,
-    "ge": operator.ge,
-    "lt": operator.lt,
-    "le": operator.le,
-    "eq": operator.eq,
-    "ne": operator.ne,
+    **{name: getattr(operator, _OF_PYTHON.get(name, name)) for name in _SYNTAX_TEXT.split()},
+    **{
+        name: function
+        for name, function in vars(operator).items()
+        if name.startswith("__") and callable(function) and hasattr(torch.Tensor, name) and name not in DATA
+    },
 }
+"""Methods, and the functions of ``operator`` that call them."""
 
 _REFLECTED: dict[str, Callable[..., Any]] = {
-    "__radd__": operator.add,
-    "__rsub__": operator.sub,
-    "__rmul__": operator.mul,
-    "__rdiv__": operator.truediv,
-    "__rtruediv__": operator.truediv,
-    "__rfloordiv__": operator.floordiv,
-    "__rpow__": operator.pow,
-    "__rmod__": operator.mod,
-    "__rmatmul__": operator.matmul,
-    "__rand__": operator.and_,
-    "__ror__": operator.or_,
-    "__rxor__": operator.xor,
-    "__rlshift__": operator.lshift,
-    "__rrshift__": operator.rshift,
+    name: vars(operator)[plain]
+    for name in dir(torch.Tensor)
+    if name.startswith("__r")
+    and (plain := f"__{name[3:]}".replace("__div__", "__truediv__")) in vars(operator)
 }
+"""Methods that Python calls with the operands exchanged."""
 
-_UNARY = frozenset({"__invert__", "neg"})
+_OPERANDS = {"__invert__": 1, "neg": 1, "__setitem__": 3}
+"""How many operands there are, where there are not two."""
 
-DATA_READS = frozenset(
-    {
-        *("item", "tolist", "numpy", "__array__", "__bool__", "__int__", "__float__", "__complex__"),
-        *("__index__", "__contains__", "equal", "allclose", "is_nonzero", "is_contiguous"),
-    }
-)
-"""Calls that take numbers out of a tensor, or how it lies in memory; Python may then decide on them."""
-
-LAYOUT_READS = frozenset({"stride", "storage_offset"})
+LAYOUT_READS = LAYOUT - DATA - ADDRESSES
 """Calls that tell how a tensor lies in memory, in numbers that the model may compute with."""
-
-MEMORY_READS = frozenset({"data_ptr", "__dlpack__", "apply_", "map_", "map2_"})
-"""Calls that go to the memory of a tensor: a fake one has none, which torch notices by crashing."""
 
 DTYPE_READS = frozenset(
     {
@@ -100,7 +61,7 @@ GRADIENT_READS: Mapping[Any, str] = {
 """What tells whether gradients are computed: attribute of a tensor -> its name."""
 
 
-TELL_NO_DATA = DATA_READS | LAYOUT_READS | {"data_ptr", "__hash__", "__dir__"}
+TELL_NO_DATA = DATA | LAYOUT_READS | {"data_ptr", "__hash__", "__dir__"}
 """Calls that give something else than tensors, and either no data or data that is held by other means."""
 
 NUMBER_OF: dict[str, Callable[[Any], Any]] = {
@@ -187,8 +148,7 @@ def as_call(func: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str
         return Call("call_function", func, args, kwargs)
     if name in _REFLECTED:
         return Call("call_function", _REFLECTED[name], (args[1], args[0]), {})
-    operands = 1 if name in _UNARY else 3 if name == "__setitem__" else 2
-    if name in _OPERATORS and len(args) == operands and not kwargs:
+    if name in _OPERATORS and len(args) == _OPERANDS.get(name, 2) and not kwargs:
         return Call("call_function", _OPERATORS[name], args, {})
     return Call("call_method", name, args, kwargs)
 

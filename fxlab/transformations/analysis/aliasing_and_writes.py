@@ -15,38 +15,17 @@ from torch import nn
 from torch.fx import GraphModule, Node
 
 from fxlab.node_info import known_result
-from fxlab.operators import may_alias, operator_of, sets_global_state, written_arguments
-from fxlab.transformations.analysis.node_shape import called_name
+from fxlab.operators import (
+    computes,
+    function_of,
+    may_alias,
+    operator_of,
+    sets_global_state,
+    written_arguments,
+)
 from fxlab.transformations.journal.module_tree import find_module, split_path
 from fxlab.values.tensors import storage_of
 
-_NEW_TENSOR_MODULES = (
-    nn.Linear,
-    nn.Bilinear,
-    nn.Conv1d,
-    nn.Conv2d,
-    nn.Conv3d,
-    nn.ConvTranspose1d,
-    nn.ConvTranspose2d,
-    nn.ConvTranspose3d,
-    nn.BatchNorm1d,
-    nn.BatchNorm2d,
-    nn.BatchNorm3d,
-    nn.LayerNorm,
-    nn.GroupNorm,
-    nn.Embedding,
-    nn.ReLU,
-    nn.GELU,
-    nn.SiLU,
-    nn.Sigmoid,
-    nn.Tanh,
-    nn.LeakyReLU,
-    nn.ELU,
-    nn.Softmax,
-    nn.MaxPool2d,
-    nn.AvgPool2d,
-    nn.AdaptiveAvgPool2d,
-)
 _IMMUTABLE = (int, float, complex, str, torch.Size, torch.SymInt, torch.SymFloat, torch.SymBool)
 """What nobody can write in place, and what holds no memory of a tensor; a ``bool`` is an ``int``."""
 
@@ -160,16 +139,17 @@ def _may_return_view(node: Node, graph_module: GraphModule) -> bool:
     """Tell it of a node that writes nothing in place."""
     if node.op == "call_module":
         module = graph_module.get_submodule(str(node.target))
-        return type(module) not in _NEW_TENSOR_MODULES or bool(getattr(module, "inplace", False))
+        operator = function_of(type(module))
+        return operator is None or operator.may_alias or bool(getattr(module, "inplace", False))
     if node.op not in ("call_function", "call_method"):
         return False
-    return may_alias(node) or (called_name(node) in ("add", "mul") and _joins_sequences(node))
+    return may_alias(node) or (computes(node) in ("add", "mul") and _joins_sequences(node))
 
 
 def _joins_sequences(node: Node) -> bool:
     """Tell whether a sum or a product may be one of sequences, which holds the tensors that they hold."""
     operands = (*node.args, *node.kwargs.values())
-    if called_name(node) == "mul":
+    if computes(node) == "mul":
         return any(map(_may_be_sequence, operands))
     return all(_may_be_sequence(value) or _is_unknown_input(value) for value in operands)
 
@@ -186,7 +166,7 @@ def _may_be_sequence(value: Any) -> bool:
         return isinstance(result, tuple | list) and not hasattr(
             result, "dtype"
         )  # ShapeProp's is a tuple itself
-    name = called_name(value)
+    name = computes(value)
     if name in ("add", "mul"):
         return _joins_sequences(value)
     if name == "getitem":

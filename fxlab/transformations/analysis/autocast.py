@@ -7,21 +7,12 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 
 import torch
-from torch import nn
 from torch.fx import Node
 from torch.fx.node import has_side_effect
 
-from fxlab.operators import is_of_torch
+from fxlab.operators import is_lowered_by_autocast, operator_called
 from fxlab.transformations.analysis.graph_analysis import GraphFacts
 from fxlab.transformations.analysis.module_safety import why_not_replaceable
-from fxlab.transformations.analysis.node_shape import called_name
-
-_LOWERED_TEXT = """
-    matmul __matmul__ mm bmm addmm baddbmm linear conv1d conv2d conv3d conv_transpose1d conv_transpose2d
-    conv_transpose3d scaled_dot_product_attention
-"""
-_LOWERED = frozenset(_LOWERED_TEXT.split())
-"""What autocast computes in its own dtype, on CPUs and on GPUs."""
 
 LARGEST = torch.finfo(torch.float16).max
 """The largest number of the smallest dtype that autocast may compute in."""
@@ -41,11 +32,10 @@ def casts_to_autocast_dtype(node: Node, facts: GraphFacts) -> bool:
     """Tell whether autocast casts all floating-point tensors that a node reads to its own dtype."""
     if node.op == "call_module":
         module = facts.module(node)
-        if not isinstance(module, nn.Linear | nn.Conv1d | nn.Conv2d | nn.Conv3d):
+        if module is None or why_not_replaceable(facts, str(node.target), type(module)):
             return False
-        return not why_not_replaceable(facts, str(node.target), type(module))
-    is_known = node.op == "call_method" or (node.op == "call_function" and is_of_torch(node.target))
-    return is_known and called_name(node) in _LOWERED
+    operator = operator_called(node, facts.graph_module)
+    return operator is not None and is_lowered_by_autocast(operator)
 
 
 @has_side_effect

@@ -1,55 +1,31 @@
 """Dropouts, active and inactive."""
 
-from collections.abc import Callable
-from typing import Any
-
-import torch
 from torch import nn
 from torch.fx import Node
-from torch.nn import functional
 
+from fxlab.operators import argument, function_of, operator_of
 from fxlab.reasons import Reason, Refusal
 
-DROPOUT_MODULES: tuple[type[nn.Module], ...] = (
-    nn.Dropout,
-    nn.Dropout1d,
-    nn.Dropout2d,
-    nn.Dropout3d,
-    nn.AlphaDropout,
-    nn.FeatureAlphaDropout,
+DROPOUT_MODULES: tuple[type[nn.Module], ...] = tuple(
+    module
+    for module in vars(nn).values()
+    if isinstance(module, type) and (function := function_of(module)) is not None and function.is_dropout
 )
-DROPOUT_FUNCTIONS: dict[Callable[..., Any], bool | None] = {
-    functional.dropout: True,
-    functional.dropout1d: True,
-    functional.dropout2d: True,
-    functional.dropout3d: True,
-    functional.alpha_dropout: False,
-    functional.feature_alpha_dropout: False,
-    torch.dropout: None,
-    torch.alpha_dropout: None,
-    torch.feature_dropout: None,
-    torch.feature_alpha_dropout: None,
-}
-"""The functions ``(input, p, training, ...)``, and the default of ``training`` where there is one."""
+
+
+def is_dropout_call(node: Node) -> bool:
+    """Tell whether a node calls a function that drops values, or would in training."""
+    operator = operator_of(node)
+    return operator is not None and operator.is_dropout
 
 
 def why_drops(node: Node) -> Refusal | None:
-    """Return why a call of one of the functions may drop values; ``None`` if it drops none."""
-    training = argument(node, 2, "training", argument(node, 2, "train", DROPOUT_FUNCTIONS[called(node)]))
-    probability = argument(node, 1, "p", 0.5)
+    """Return why a call of such a function may drop values; ``None`` if it drops none."""
+    given = (argument(node, name) for name in ("training", "train"))
+    training = next((value for value in given if value is not None), None)
+    probability = argument(node, "p")
     if type(probability) not in (int, float) or not 0 <= probability <= 1:
         return Reason.DROPOUT_PROBABILITY(probability=probability)
     if training is not False and probability != 0:
         return Reason.ACTIVE_DROPOUT(training=training)
     return None
-
-
-def called(node: Node) -> Callable[..., Any]:
-    """Return the function that a node calls."""
-    target: Any = node.target
-    return target  # type: ignore[no-any-return]
-
-
-def argument(node: Node, position: int, name: str, default: Any) -> Any:
-    """Return an argument of a call, whether it was passed by position or by name."""
-    return node.args[position] if len(node.args) > position else node.kwargs.get(name, default)

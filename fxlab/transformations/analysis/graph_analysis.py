@@ -56,7 +56,7 @@ class GraphFacts:
     @cached_property
     def rounding_readers(self) -> dict[Node, Node]:
         """For each value that is rounded to integers later on, a node that does it."""
-        return rounding_readers(self.graph_module.graph)
+        return rounding_readers(self.graph_module)
 
     @cached_property
     def has_global_hooks(self) -> bool:

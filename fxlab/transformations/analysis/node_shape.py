@@ -4,13 +4,9 @@ import torch
 from torch.fx import Graph, Node
 
 from fxlab.node_info import known_result
-from fxlab.operators import is_of_python, returns_number
+from fxlab.operators import is_of_python, returns_number, told_dtype
 
 _NUMBER_TYPES = (bool, int, float, complex)
-_INTEGER_METHODS = frozenset(
-    {"long", "int", "short", "char", "byte", "bool", "argmax", "argmin", "argsort", "bincount"}
-)
-_COMPARISONS = frozenset({"eq", "ne", "lt", "le", "gt", "ge", "isnan", "isinf", "isfinite", "logical_not"})
 
 
 def with_last_size(value: torch.Tensor, size: int) -> torch.Tensor:
@@ -33,17 +29,7 @@ def with_last_size(value: torch.Tensor, size: int) -> torch.Tensor:
 def known_dtype(node: Node) -> torch.dtype | None:
     """Return the dtype of a node's result, where it is known or told by what the node calls."""
     dtype = getattr(known_result(node), "dtype", None)
-    if isinstance(dtype, torch.dtype):
-        return dtype
-    casts = [value for value in (*node.args, *node.kwargs.values()) if isinstance(value, torch.dtype)]
-    if node.op == "call_method" and casts:
-        return casts[0]
-    called = called_name(node)
-    if node.op in ("call_method", "call_function") and called in _COMPARISONS:
-        return torch.bool
-    if node.op in ("call_method", "call_function") and called in _INTEGER_METHODS:
-        return torch.int64
-    return None
+    return dtype if isinstance(dtype, torch.dtype) else told_dtype(node)
 
 
 def numbers(graph: Graph) -> set[Node]:
@@ -58,15 +44,6 @@ def numbers(graph: Graph) -> set[Node]:
         if is_number:
             found.add(node)
     return found
-
-
-def called_name(node: Node) -> str:
-    """Return the bare name of the function or method that a node calls; empty for other nodes."""
-    if node.op == "call_method":
-        return str(node.target)
-    if node.op == "call_function":
-        return str(getattr(node.target, "__name__", ""))
-    return ""
 
 
 def _makes_number(node: Node) -> bool:

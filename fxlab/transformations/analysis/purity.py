@@ -1,32 +1,14 @@
 """Purity: no side effects, and equal results for equal inputs."""
 
 import torch
-from torch import nn
 from torch.fx import Node
 
-from fxlab.operators import why_not_pure
+from fxlab.operators import function_of, why_not_pure
 from fxlab.reasons import Reason, Refusal
-from fxlab.transformations.analysis.aliasing_and_writes import written_inputs
-from fxlab.transformations.analysis.dropout import DROPOUT_FUNCTIONS, DROPOUT_MODULES, called, why_drops
+from fxlab.transformations.analysis.aliasing_and_writes import keeps_state, written_inputs
+from fxlab.transformations.analysis.dropout import is_dropout_call, why_drops
 from fxlab.transformations.analysis.graph_analysis import GraphFacts
 from fxlab.transformations.analysis.module_safety import why_hooked, why_not_plain
-from fxlab.transformations.analysis.node_shape import called_name
-
-_PURE_MODULES: frozenset[type[nn.Module]] = frozenset(
-    {
-        *(nn.Linear, nn.Bilinear, nn.Identity, nn.Flatten, nn.Unflatten, nn.Embedding),
-        *(nn.Conv1d, nn.Conv2d, nn.Conv3d),
-        *(nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d),
-        *(nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.LayerNorm, nn.GroupNorm),
-        *(nn.ReLU, nn.ReLU6, nn.GELU, nn.SiLU, nn.Mish, nn.ELU, nn.CELU, nn.SELU, nn.LeakyReLU, nn.PReLU),
-        *(nn.Sigmoid, nn.Tanh, nn.Softplus, nn.Softsign, nn.Hardswish, nn.Hardtanh, nn.Hardsigmoid, nn.GLU),
-        *(nn.Softmax, nn.LogSoftmax, nn.PixelShuffle, nn.Upsample, nn.ZeroPad2d),
-        *(nn.MaxPool1d, nn.MaxPool2d, nn.MaxPool3d, nn.AvgPool1d, nn.AvgPool2d, nn.AvgPool3d),
-        *(nn.AdaptiveAvgPool1d, nn.AdaptiveAvgPool2d, nn.AdaptiveAvgPool3d, nn.AdaptiveMaxPool2d),
-        *DROPOUT_MODULES,
-    }
-)
-_STATISTICS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
 
 
 def why_impure(node: Node, facts: GraphFacts) -> Refusal | None:
@@ -56,27 +38,31 @@ def is_called_for_effect(node: Node) -> bool:
 
 def _why_module_is_impure(node: Node, facts: GraphFacts) -> Refusal | None:
     module = facts.module(node)
-    if type(module) not in _PURE_MODULES or module is None:
-        return Reason.MAY_HAVE_SIDE_EFFECTS(called=f"a {type(module).__name__}")
+    operator = None if module is None else function_of(type(module))
+    name = f"a {type(module).__name__}"
+    if module is None or operator is None or not operator.is_known or operator.writes:
+        return Reason.MAY_HAVE_SIDE_EFFECTS(called=name)
     if reason := why_not_plain(module, type(module)) or why_hooked(facts, module):
         return reason
-    if module.training and isinstance(module, _STATISTICS):
-        return Reason.WRITES_STATE(module="a batch norm in training mode", state="running statistics")
-    if module.training and isinstance(module, DROPOUT_MODULES):
+    if module.training and module._buffers:
+        return Reason.WRITES_STATE(module=f"{name} in training mode", state="running statistics")
+    if operator.is_dropout and module.training:
         return Reason.ACTIVE_DROPOUT(training=True)
-    if isinstance(module, nn.Embedding) and module.max_norm is not None:
-        return Reason.WRITES_STATE(module="an embedding with max_norm", state="weight")
-    return None
+    if operator.is_random and (module.training or "training" not in operator.parameters):
+        return Reason.RANDOM()
+    return (
+        Reason.WRITES_STATE(module=f"{name} with max_norm", state="weight") if keeps_state(module) else None
+    )
 
 
 def is_pure_in_evaluation(node: Node, facts: GraphFacts) -> bool:
     """Tell whether a node calls a module that does more than compute its result in training mode."""
-    return isinstance(facts.module(node), (*_STATISTICS, *DROPOUT_MODULES))
+    module = facts.module(node)
+    operator = None if module is None else function_of(type(module))
+    return module is not None and operator is not None and (operator.is_random or bool(module._buffers))
 
 
 def _why_call_is_impure(node: Node) -> Refusal | None:
     if node.op == "call_function" and node.is_impure():
-        return Reason.SIDE_EFFECTS(called=called_name(node) or node.target)
-    if node.op == "call_function" and called(node) in DROPOUT_FUNCTIONS:
-        return why_drops(node)
-    return why_not_pure(node)
+        return Reason.SIDE_EFFECTS(called=getattr(node.target, "__name__", node.target))
+    return why_drops(node) if is_dropout_call(node) else why_not_pure(node)

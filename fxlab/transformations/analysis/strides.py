@@ -7,18 +7,9 @@ may no longer share its memory.
 from torch.fx import Node
 
 from fxlab.node_info import known_shape
-from fxlab.operators import reads_layout
+from fxlab.operators import computes, operator_called, reads_layout, takes_any_strides
 from fxlab.transformations.analysis.aliasing_and_writes import may_return_view
 from fxlab.transformations.analysis.graph_analysis import GraphFacts
-from fxlab.transformations.analysis.node_shape import called_name
-
-_TAKES_ANY_STRIDES_TEXT = """
-    transpose permute getitem __getitem__ unsqueeze squeeze expand expand_as chunk split unbind t
-    swapaxes swapdims movedim reshape flatten contiguous unflatten to float half bfloat16 double
-    dropout select narrow detach tuple list type_as
-"""
-_TAKES_ANY_STRIDES = frozenset(_TAKES_ANY_STRIDES_TEXT.split())
-_TAKES_ANY_STRIDES_MODULES = frozenset({"Dropout", "Identity", "Flatten", "Unflatten"})
 
 
 def needs_contiguous(node: Node, size: int, facts: GraphFacts) -> bool:
@@ -44,7 +35,7 @@ def needs_contiguous(node: Node, size: int, facts: GraphFacts) -> bool:
             seen.add(user)
             if only_viewed and _is_view_within(user, value, size):
                 pending.append((user, True))
-            elif _takes_any_strides(user, facts):
+            elif takes_any_strides(operator_called(user, facts.graph_module)):
                 pending.append((user, False))
             else:
                 return True
@@ -58,15 +49,9 @@ def _aliases(user: Node, facts: GraphFacts) -> bool:
     return reads_layout(user) or may_return_view(user, facts.graph_module)
 
 
-def _takes_any_strides(user: Node, facts: GraphFacts) -> bool:
-    if user.op == "call_module":
-        return type(facts.module(user)).__name__ in _TAKES_ANY_STRIDES_MODULES
-    return called_name(user) in _TAKES_ANY_STRIDES
-
-
 def _is_view_within(user: Node, value: Node, size: int) -> bool:
     """Tell whether a node views a value such that no dimension spans the last one and another."""
-    if user.op != "call_method" or user.target != "view" or not user.args or user.args[0] is not value:
+    if computes(user) != "view" or not user.args or user.args[0] is not value:
         return False
     product = 1
     for trailing in reversed(_trailing_sizes(user)):
@@ -83,6 +68,6 @@ def _trailing_sizes(view: Node) -> tuple[object, ...]:
     if (shape := known_shape(view)) is not None:
         return shape
     sizes: object = view.args[1] if len(view.args) == 2 else view.args[1:]
-    if isinstance(sizes, Node) and called_name(sizes) == "add" and len(sizes.args) == 2:
+    if isinstance(sizes, Node) and computes(sizes) == "add" and len(sizes.args) == 2:
         sizes = sizes.args[1]
     return tuple(sizes) if isinstance(sizes, tuple | list) else (sizes,)

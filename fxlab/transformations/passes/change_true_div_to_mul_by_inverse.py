@@ -2,34 +2,20 @@
 
 import math
 import operator
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import torch
+from torch._ops import OpOverload
 from torch.fx import Node
 
+from fxlab.operators import is_of_python, operator_of
 from fxlab.reasons import Reason, Refusal
 from fxlab.transformations.analysis.graph_analysis import GraphFacts
 from fxlab.transformations.analysis.node_shape import known_dtype
 from fxlab.transformations.rewriting.editor import Editor
 from fxlab.transformations.rewriting.rewrite_pass import RewritePass
-
-_MULTIPLICATIONS: dict[str | Callable[..., Any], str | Callable[..., Any]] = {
-    operator.truediv: operator.mul,
-    torch.div: torch.mul,
-    torch.divide: torch.mul,
-    torch.true_divide: torch.mul,
-    torch.Tensor.div: torch.Tensor.mul,
-    torch.Tensor.divide: torch.Tensor.mul,
-    torch.Tensor.true_divide: torch.Tensor.mul,
-    torch.Tensor.__truediv__: torch.Tensor.__mul__,
-    "div": "mul",
-    "divide": "mul",
-    "true_divide": "mul",
-    "__truediv__": "__mul__",
-}
-"""What takes the place of each way to divide."""
 
 _STRICTEST = torch.float16
 """The range that a constant and its inverse must be in where the dtype of the numerator is not known."""
@@ -75,7 +61,7 @@ class ChangeTrueDivToMulByInverse(RewritePass[Division]):
     def match(self, facts: GraphFacts) -> Iterator[Division]:
         """Yield the divisions of a node by a number, written in any way."""
         for node in facts.graph_module.graph.nodes:
-            if node.op in ("call_function", "call_method") and node.target in _MULTIPLICATIONS:
+            if _multiplication(node) is not None:
                 numerator, denominator = _operands(node)
                 if isinstance(numerator, Node) and isinstance(denominator, int | float | complex):
                     yield Division(node, numerator, denominator)
@@ -106,7 +92,7 @@ class ChangeTrueDivToMulByInverse(RewritePass[Division]):
         inverse = 1.0 / float(candidate.denominator.real)
         edit.change(
             node,
-            target=_MULTIPLICATIONS[node.target],
+            target=_multiplication(node),
             args=(*node.args[:1], inverse) if len(node.args) == 2 else node.args,
             kwargs={
                 name: inverse if name == "other" else value
@@ -115,6 +101,21 @@ class ChangeTrueDivToMulByInverse(RewritePass[Division]):
             },
         )
         return node
+
+
+def _multiplication(node: Node) -> Any:
+    """Return what a node would call to multiply, in the way in which it divides; ``None`` if it does not."""
+    operator_, target = operator_of(node), node.target
+    if operator_ is None or operator_.computes != "div" or operator_.writes_first:
+        return None
+    name = "__mul__" if operator_.name.startswith("__") else "mul"
+    if isinstance(target, str):
+        return name
+    if isinstance(target, OpOverload):
+        return getattr(getattr(torch.ops, target.namespace).mul, target._overloadname, None)
+    if is_of_python(target):
+        return operator.mul
+    return getattr(torch.Tensor if getattr(torch.Tensor, operator_.name, None) is target else torch, name)
 
 
 def _operands(node: Node) -> tuple[object, object]:

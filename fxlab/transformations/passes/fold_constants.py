@@ -112,8 +112,8 @@ class FoldConstants(RewritePass[Constant]):
             return Reason.FAILS(error=str(candidate.value) or type(candidate.value).__name__)
         if type(candidate.value) is not torch.Tensor or candidate.value.layout is not torch.strided:
             return Reason.UNUSUAL_RESULT()
-        is_lowered = all(casts_to_autocast_dtype(user, facts) for user in node.users)
-        if not is_lowered and candidate.dtype_under_autocast != candidate.value.dtype:
+        is_other = candidate.dtype_under_autocast != candidate.value.dtype
+        if is_other and not all(casts_to_autocast_dtype(user, facts) for user in node.users):
             return Reason.AUTOCAST_DTYPE()
         return None
 

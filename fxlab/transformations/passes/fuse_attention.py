@@ -12,27 +12,21 @@ from torch.fx.experimental.symbolic_shapes import statically_known_true
 from torch.nn import functional
 
 from fxlab.node_info import known_shape
-from fxlab.operators import is_of_torch
+from fxlab.operators import casts, operator_called, operator_of, reads_layout, takes_any_strides, told_dtype
 from fxlab.reasons import Reason, Refusal
-from fxlab.transformations.analysis.aliasing_and_writes import may_return_view
+from fxlab.transformations.analysis.aliasing_and_writes import may_return_view, written_inputs
 from fxlab.transformations.analysis.autocast import LARGEST, require_no_autocast
-from fxlab.transformations.analysis.dropout import DROPOUT_FUNCTIONS, DROPOUT_MODULES, argument
+from fxlab.transformations.analysis.dropout import DROPOUT_MODULES, is_dropout_call
 from fxlab.transformations.analysis.graph_analysis import GraphFacts
 from fxlab.transformations.analysis.module_safety import why_hooked, why_not_plain
-from fxlab.transformations.analysis.node_shape import called_name, known_dtype
+from fxlab.transformations.analysis.node_shape import known_dtype
 from fxlab.transformations.analysis.value_bounds import largest_magnitude
 from fxlab.transformations.passes.remove_identities import Identity, why_no_identity
 from fxlab.transformations.rewriting.editor import Editor
 from fxlab.transformations.rewriting.rewrite_pass import RewritePass
 
-_PRODUCTS = frozenset({"matmul", "bmm", "__matmul__"})
-_CASTS = frozenset({"to", "type", "type_as", "float", "double", "half", "bfloat16"})
-_TRANSPOSITIONS = frozenset({"transpose", "swapaxes", "swapdims"})
+_PRODUCTS = ("matmul", "bmm")
 _DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
-_STRIDED_VIEWS = frozenset(
-    {"transpose", "permute", "swapaxes", "swapdims", "getitem", "unsqueeze", "reshape", "flatten"}
-)
-_SIZES = frozenset({"size", "dim", "numel", "ndimension"})
 
 
 @dataclass(frozen=True)
@@ -52,6 +46,8 @@ class Attention:
     scale: float = 1.0
     largest: float = 0.0
     """A bound of the absolute values in the mask."""
+    is_written: bool = False
+    """Whether the product with the values is written in place, so that views of it must stay views."""
     misfit: Refusal | None = field(default=None, compare=False)
     """Why it is no attention that can be fused, if something else stands between."""
 
@@ -152,7 +148,7 @@ class FuseAttention(RewritePass[Attention]):
                 name=f"{node.name}_autocast",
                 meta=_where(node),
             )
-        if _layout_matters(node, edit):
+        if candidate.is_written or _layout_matters(node, edit):
             fused = edit.insert_before(
                 node,
                 "call_function",
@@ -182,7 +178,7 @@ def _read(node: Node, facts: GraphFacts) -> Attention | None:
         return Attention(node, softmax, misfit=reason)
     value = _skip(_input(softmax), inner, facts)
     mask: Node | None = None
-    if value is not None and called_name(value) == "add" and len(value.args) == 2 and not value.kwargs:
+    if value is not None and _computes(value) == "add" and len(value.args) == 2 and not value.kwargs:
         scores, mask = _scores_and_mask(value)
         if mask is None:
             return Attention(node, softmax, misfit=Reason.NO_MASK(value=value.name))
@@ -203,16 +199,15 @@ def _read(node: Node, facts: GraphFacts) -> Attention | None:
     if not (math.isfinite(scale) and scale > 0):
         return Attention(node, softmax, misfit=Reason.SCALE(scale=scale))
     largest = 0.0 if mask is None else largest_magnitude(mask, facts)
-    return Attention(node, softmax, tuple(inner), query, keys, values, mask, scale, largest)
+    is_written = facts.writes.is_written(node)
+    return Attention(node, softmax, tuple(inner), query, keys, values, mask, scale, largest, is_written)
 
 
 def _skip(value: Any, inner: list[Node], facts: GraphFacts) -> Node | None:
     """Skip casts and inactive dropouts, and note them."""
     while isinstance(value, Node):
         module = facts.module(value)
-        is_dropout = isinstance(module, DROPOUT_MODULES) or (
-            value.op == "call_function" and value.target in DROPOUT_FUNCTIONS
-        )
+        is_dropout = isinstance(module, DROPOUT_MODULES) or is_dropout_call(value)
         if is_dropout and why_no_identity(Identity(value, module), facts):
             return None
         if not is_dropout and not _is_cast(value):
@@ -223,29 +218,31 @@ def _skip(value: Any, inner: list[Node], facts: GraphFacts) -> Node | None:
 
 
 def _input(node: Node) -> Any:
-    return argument(node, 0, "input", None)
+    return node.args[0] if node.args else node.kwargs.get("input")
+
+
+def _computes(node: Node) -> str:
+    """Return what a node computes, by one name for all spellings; empty if it writes its input."""
+    operator = operator_of(node)
+    return "" if operator is None or operator.writes_first else operator.computes
 
 
 def _is_product(node: Node) -> bool:
-    is_call = node.op in ("call_function", "call_method") and called_name(node) in _PRODUCTS
-    return is_call and _is_known(node) and len(node.args) == 2 and not node.kwargs
-
-
-def _is_known(node: Node) -> bool:
-    return node.op == "call_method" or is_of_torch(node.target)
+    return _computes(node) in _PRODUCTS and len(node.args) == 2 and not node.kwargs
 
 
 def _is_cast(node: Node) -> bool:
-    if node.op != "call_method" or called_name(node) not in _CASTS or set(node.kwargs) - {"dtype"}:
+    if not casts(node) or set(node.kwargs) - {"dtype"}:
         return False
     to = [*node.args[1:], *node.kwargs.values()]
-    return all(isinstance(value, torch.dtype) for value in to) or called_name(node) == "type_as"
+    is_to_dtype = told_dtype(node) is not None and all(isinstance(value, torch.dtype) for value in to)
+    return is_to_dtype or _computes(node) == "type_as"
 
 
 def _is_softmax(node: Node, facts: GraphFacts) -> bool:
     if node.op == "call_module":
         return isinstance(facts.module(node), nn.Softmax)
-    return called_name(node) == "softmax" and _is_known(node)
+    return _computes(node) == "softmax"
 
 
 def _why_other_softmax(node: Node, facts: GraphFacts) -> Refusal | None:
@@ -256,7 +253,7 @@ def _why_other_softmax(node: Node, facts: GraphFacts) -> Refusal | None:
         if reason := why_not_plain(module, nn.Softmax) or why_hooked(facts, module):
             return reason
     else:
-        dim = argument(node, 1, "dim", None)
+        dim = node.args[1] if len(node.args) > 1 else node.kwargs.get("dim")
     shape = known_shape(node)
     if shape is None:
         return Reason.UNKNOWN_SHAPE(value=node.name)
@@ -283,30 +280,29 @@ def _is_scores(node: Node) -> bool:
 
 def _scaling(node: Node) -> tuple[Node, float] | None:
     """Return what a node scales by a number, and the number."""
-    if node.op not in ("call_function", "call_method") or len(node.args) != 2 or node.kwargs:
+    name = _computes(node)
+    if name not in ("mul", "div") or len(node.args) != 2 or node.kwargs:
         return None
-    name, (first, second) = called_name(node), node.args
-    if name in ("mul", "multiply") and isinstance(second, Node):
+    first, second = node.args
+    if name == "mul" and isinstance(second, Node):
         first, second = second, first
-    if not isinstance(first, Node) or type(second) not in (int, float) or not _is_known(node):
+    if not isinstance(first, Node) or type(second) not in (int, float):
         return None
     number = float(second)  # type: ignore[arg-type]
-    if name in ("mul", "multiply"):
+    if name == "mul":
         return first, number
-    if name in ("truediv", "div", "divide", "true_divide"):
-        return first, 1 / number if number else math.inf
-    return None
+    return first, 1 / number if number else math.inf
 
 
 def _transposed(keys: Node) -> Node | None:
     """Return what a node transposes in its last two dimensions; nothing if it does something else."""
     value = keys.args[0] if keys.args else None
     shape = known_shape(keys)
-    if not isinstance(value, Node) or shape is None or keys.kwargs or not _is_known(keys):
+    if not isinstance(value, Node) or shape is None or keys.kwargs:
         return None
     if keys.op == "call_function" and keys.target is getattr:
         return value if keys.args[1] == "mT" else None
-    if called_name(keys) not in _TRANSPOSITIONS or len(keys.args) != 3:
+    if _computes(keys) != "transpose" or len(keys.args) != 3:
         return None
     dims = {dim + len(shape) if isinstance(dim, int) and dim < 0 else dim for dim in keys.args[1:]}
     return value if dims == {len(shape) - 1, len(shape) - 2} else None
@@ -404,18 +400,16 @@ def _layout_matters(node: Node, edit: Editor) -> bool:
     pending, seen = [node], {node}
     while pending:
         for user in pending.pop().users:
-            name = called_name(user)
-            if user in seen or name in _SIZES or name == "contiguous":
+            operator = operator_called(user, edit.graph_module)
+            if user in seen or (operator is not None and operator.computes == "contiguous"):
                 continue
             seen.add(user)
-            if user.op == "output":
+            if user.op == "output" or reads_layout(user) or written_inputs(user, edit.graph_module):
                 return True
-            if user.target is getattr and user.args[1] in ("shape", "ndim", "dtype", "device"):
-                continue
-            if user.op in ("call_function", "call_method") and name in _STRIDED_VIEWS:
+            if may_return_view(user, edit.graph_module):
+                if not takes_any_strides(operator):
+                    return True
                 pending.append(user)
-            elif may_return_view(user, edit.graph_module):
-                return True
     return False
 
 

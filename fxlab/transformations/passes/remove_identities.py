@@ -5,11 +5,11 @@ from dataclasses import dataclass
 
 from torch import nn
 from torch.fx import Node
-from torch.nn import functional
 
 from fxlab.node_info import known_shape
+from fxlab.operators import operator_called
 from fxlab.reasons import Reason, Refusal
-from fxlab.transformations.analysis.dropout import DROPOUT_FUNCTIONS, DROPOUT_MODULES, why_drops
+from fxlab.transformations.analysis.dropout import DROPOUT_MODULES, is_dropout_call, why_drops
 from fxlab.transformations.analysis.graph_analysis import GraphFacts
 from fxlab.transformations.analysis.module_safety import why_hooked, why_not_plain
 from fxlab.transformations.rewriting.editor import Editor
@@ -17,12 +17,7 @@ from fxlab.transformations.rewriting.node_arguments import only_input
 from fxlab.transformations.rewriting.rewrite_pass import RewritePass
 
 _MODULES: tuple[type[nn.Module], ...] = (nn.Identity, *DROPOUT_MODULES)
-_DIMENSIONS: dict[object, int] = {
-    nn.Dropout1d: 3,
-    nn.Dropout3d: 5,
-    functional.dropout1d: 3,
-    functional.dropout3d: 5,
-}
+_DIMENSIONS = {"dropout1d": 3, "dropout3d": 5}
 """The dropouts that return a view of a single sample, and how many dimensions a batch has."""
 
 
@@ -65,9 +60,7 @@ class RemoveIdentities(RewritePass[Identity]):
         """Yield the calls of identities and dropouts."""
         for node in facts.graph_module.graph.nodes:
             module = facts.module(node)
-            if isinstance(module, _MODULES) or (
-                node.op == "call_function" and node.target in DROPOUT_FUNCTIONS
-            ):
+            if isinstance(module, _MODULES) or is_dropout_call(node):
                 yield Identity(node, module)
 
     def refuse(self, candidate: Identity, facts: GraphFacts) -> Refusal | None:
@@ -100,7 +93,7 @@ def why_no_identity(candidate: Identity, facts: GraphFacts) -> Refusal | None:
     if _value(node) is None:
         return Reason.NOT_AN_IDENTITY_CALL()
     reason = why_drops(node) if module is None else _why_module_is_no_identity(facts, module)
-    return reason or _why_view(candidate)
+    return reason or _why_view(candidate, facts)
 
 
 def _value(node: Node) -> Node | None:
@@ -119,9 +112,9 @@ def _why_module_is_no_identity(facts: GraphFacts, module: nn.Module) -> Refusal 
     return None
 
 
-def _why_view(candidate: Identity) -> Refusal | None:
-    called = candidate.node.target if candidate.module is None else type(candidate.module)
-    dimensions = _DIMENSIONS.get(called)
+def _why_view(candidate: Identity, facts: GraphFacts) -> Refusal | None:
+    operator = operator_called(candidate.node, facts.graph_module)
+    dimensions = None if operator is None else _DIMENSIONS.get(operator.name)
     value = _value(candidate.node)
     if dimensions is None or value is None:
         return None

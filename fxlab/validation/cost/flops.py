@@ -11,6 +11,8 @@ from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import flop_registry, sdpa_flop_count
 
+from fxlab.operators import multiplies_no_matrices
+
 _aten = torch.ops.aten
 
 
@@ -83,62 +85,10 @@ def _makes_none(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> boo
     tensors = [leaf for leaf in pytree.tree_leaves((args, kwargs)) if isinstance(leaf, torch.Tensor)]
     if not any(tensor.is_floating_point() or tensor.is_complex() for tensor in tensors):
         return func.namespace in _OF_TORCH and not any(tensor.is_quantized for tensor in tensors)
-    if func.namespace not in _OF_TORCH:
-        return False
-    if _SIMPLE_TAGS.intersection(func.tags) or func.is_view:
-        return True
-    name = func._opname.removeprefix("_foreach_").strip("_").removeprefix("native_")
-    for end in ("_legit_no_training", "_legit", "_with_indices"):
-        name = name.removesuffix(end)
-    return name in _WITHOUT_PRODUCTS or name in _SIMPLE_NAMES
+    return multiplies_no_matrices(func)
 
 
 _OF_TORCH = ("aten", "prims", "prim", "_c10d_functional")
-_SIMPLE_TAGS = {torch.Tag.pointwise, torch.Tag.reduction, torch.Tag.view_copy, torch.Tag.inplace_view}
-_SIMPLE_NAMES = {
-    name.strip("_")
-    for name in dir(_aten)
-    if isinstance(packet := getattr(_aten, name), torch._ops.OpOverloadPacket)
-    for overload in packet._overload_names
-    if _SIMPLE_TAGS.intersection(getattr(packet, overload or "default").tags)
-}
-"""In-place and ``out`` variants of operators are not always tagged as these are."""
-
-_WITHOUT_PRODUCTS_TEXT = """
-    adaptive_avg_pool1d adaptive_avg_pool2d adaptive_avg_pool3d adaptive_max_pool2d adaptive_max_pool3d
-    avg_pool1d avg_pool2d avg_pool3d max_pool1d max_pool2d max_pool3d fractional_max_pool2d lp_pool2d
-    max_unpool2d max_unpool3d unfold col2im im2col pixel_shuffle pixel_unshuffle channel_shuffle
-    embedding embedding_bag embedding_renorm embedding_dense softmax log_softmax safe_softmax
-    batch_norm batch_norm_impl_index cudnn_batch_norm miopen_batch_norm layer_norm group_norm instance_norm
-    rms_norm fused_rms_norm weight_norm_interface local_response_norm renorm norm linalg_vector_norm
-    sum mean var std var_mean std_mean prod amax amin aminmax max min argmax argmin median nanmedian mode
-    all any logsumexp cumsum cumprod cummax cummin logcumsumexp count_nonzero sort topk kthvalue
-    searchsorted bucketize unique unique2 unique_dim unique_consecutive histc histogram bincount
-    to_copy copy clone contiguous lift_fresh lift_fresh_copy lift detach detach_copy alias resize
-    resize_as set set_data data local_scalar_dense item equal is_nonzero allclose isclose nonzero
-    nonzero_static where
-    cat stack hstack vstack split split_with_sizes chunk tile repeat repeat_interleave roll flip rot90
-    gather scatter scatter_add scatter_reduce index index_put index_put_impl index_add index_copy index_fill
-    index_select index_reduce take take_along_dim put masked_fill masked_scatter masked_select select_scatter
-    slice_scatter diagonal_scatter as_strided_scatter triu tril diag diag_embed trace constant_pad_nd pad
-    reflection_pad1d reflection_pad2d reflection_pad3d replication_pad1d replication_pad2d replication_pad3d
-    upsample_nearest1d upsample_nearest2d upsample_nearest3d upsample_nearest_exact1d
-    upsample_nearest_exact2d upsample_nearest_exact3d upsample_linear1d upsample_bilinear2d
-    upsample_bilinear2d_aa upsample_bicubic2d upsample_bicubic2d_aa upsample_trilinear3d grid_sampler
-    grid_sampler_2d grid_sampler_3d empty empty_like empty_strided new_empty new_empty_strided new_full
-    new_zeros new_ones full full_like zeros zeros_like ones ones_like fill zero scalar_tensor arange linspace
-    logspace eye complex view_as_real view_as_complex real imag conj resolve_conj resolve_neg polar dropout
-    fused_dropout alpha_dropout bernoulli rand rand_like randn randn_like randint randint_like randperm normal
-    uniform exponential random multinomial poisson glu prelu rrelu rrelu_with_noise threshold
-    nll_loss nll_loss_forward nll_loss2d_forward mse_loss l1_loss smooth_l1_loss huber_loss kl_div
-    binary_cross_entropy binary_cross_entropy_with_logits cross_entropy_loss assert_async assert_scalar
-    assert_tensor_metadata functional_assert_async nested_tensor_from_mask to_dense pack_padded_sequence
-    pad_packed_sequence amp_foreach_non_finite_check_and_unscale thnn_fused_lstm_cell thnn_fused_gru_cell
-    make_per_tensor_quantized_tensor dequantize quantize_per_tensor quantize_per_channel combinations
-    unsafe_view unsafe_split unsafe_split_with_sizes unsafe_chunk cartesian_prod meshgrid
-    broadcast_tensors expand_as view_as reshape flatten squeeze unsqueeze
-"""
-_WITHOUT_PRODUCTS = frozenset(_WITHOUT_PRODUCTS_TEXT.split())
 
 _ASKED_OF_TENSORS = {
     _aten.sym_is_contiguous.default,

@@ -10,11 +10,10 @@ from torch.fx import Node
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from fxlab.operators import argument_of, operator_for, takes_steps
+
 Key: TypeAlias = tuple[str, str, int]
 """The name of the node, the name of the operator, and how often it was called in this node before."""
-
-_STEPS = frozenset({"round", "floor", "ceil", "trunc", "sign", "floor_divide", "heaviside"})
-"""Operators whose floating-point results jump, as integers do."""
 
 _NO_DECISIONS = ("_scaled_dot_product", "_flash_attention", "_efficient_attention")
 """Operators that return integers of another kind, such as states of generators."""
@@ -47,12 +46,11 @@ class Decisions:
 
     def decided(self, func: Any, args: Any, kwargs: Any, result: Any) -> Any:
         """Note the result of an operator if it is a decision, and return it, or the one that was given."""
-        operator = func.overloadpacket.__name__.rstrip("_")
-        if operator.startswith(_NO_DECISIONS) or not _decides(operator, args, kwargs, result):
+        if func._opname.startswith(_NO_DECISIONS) or not _decides(func, args, kwargs, result):
             return result
         key = (self._node, str(func), self._calls[str(func)])
         self._calls[str(func)] += 1
-        own = _decided_parts(operator, result)
+        own = _decided_parts(func, args, kwargs, result)
         self.taken[key] = [tensor.detach().clone() for tensor in own]
         if self.given is None:
             return result
@@ -64,7 +62,7 @@ class Decisions:
         if not unequal:
             return result
         self.otherwise += unequal
-        replaced = _with(operator, args, result, own, given)
+        replaced = _with(func, args, kwargs, result, own, given)
         if replaced is None:
             self.not_given.add(self._node)
             return result
@@ -97,15 +95,20 @@ class DecisionMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return self._decisions.decided(func, args, kwargs, func(*args, **kwargs))
 
 
-def _decides(operator: str, args: Any, kwargs: Any, result: Any) -> bool:
+def _steps(func: Any, args: Any, kwargs: Any) -> bool:
+    operator = operator_for(func)
+    return operator is not None and takes_steps(operator, args, kwargs)
+
+
+def _decides(func: Any, args: Any, kwargs: Any, result: Any) -> bool:
     if not any(tensor.is_floating_point() for tensor in _tensors((args, kwargs))):
         return False
-    return operator in _STEPS or any(map(_is_discrete, _tensors(result)))
+    return any(map(_is_discrete, _tensors(result))) or _steps(func, args, kwargs)
 
 
-def _decided_parts(operator: str, result: Any) -> list[torch.Tensor]:
+def _decided_parts(func: Any, args: Any, kwargs: Any, result: Any) -> list[torch.Tensor]:
     tensors = _tensors(result)
-    return tensors if operator in _STEPS else list(filter(_is_discrete, tensors))
+    return tensors if _steps(func, args, kwargs) else list(filter(_is_discrete, tensors))
 
 
 def _unequal(a: torch.Tensor, b: torch.Tensor) -> int:
@@ -119,7 +122,7 @@ def _unequal(a: torch.Tensor, b: torch.Tensor) -> int:
 
 
 def _with(
-    operator: str, args: Any, result: Any, own: list[torch.Tensor], given: list[torch.Tensor]
+    func: Any, args: Any, kwargs: Any, result: Any, own: list[torch.Tensor], given: list[torch.Tensor]
 ) -> Any | None:
     """Return the result of an operator with other decisions, or ``None`` if that is not known."""
     exchanged = {id(tensor): other.to(tensor.dtype) for tensor, other in zip(own, given, strict=True)}
@@ -127,7 +130,7 @@ def _with(
     if values:
         if len(values) > 1 or len(own) > 1:
             return None
-        read = _read_at(operator, args, exchanged[id(own[0])])
+        read = _read_at(func, args, kwargs, exchanged[id(own[0])])
         if read is None or (read.shape != values[0].shape and own[0].shape == given[0].shape):
             return None
         exchanged[id(values[0])] = read
@@ -141,21 +144,18 @@ def _with(
     return pytree.tree_map_only(torch.Tensor, lambda tensor: exchanged[id(tensor)], result)
 
 
-def _read_at(operator: str, args: Any, places: torch.Tensor) -> torch.Tensor | None:
+def _read_at(func: Any, args: Any, kwargs: Any, places: torch.Tensor) -> torch.Tensor | None:
     """Return the numbers of the first argument at given places, as ``topk``, ``sort`` and ``max`` do."""
     source = args[0]
     if not isinstance(source, torch.Tensor):
         return None
-    if "max_pool" in operator:
-        dims = 3 if "3d" in operator else 2
+    if "max_pool" in func._opname:
+        dims = 3 if "3d" in func._opname else 2
         return source.flatten(-dims).gather(-1, places.flatten(-dims)).reshape(places.shape)
-    schema_dims = {"topk": (2, -1), "sort": (1, -1), "max": (1, None), "min": (1, None), "mode": (1, -1)}
-    schema_dims |= {"median": (1, None), "nanmedian": (1, None), "kthvalue": (2, -1)}
-    schema_dims |= {"cummax": (1, None), "cummin": (1, None)}
-    if operator not in schema_dims:
+    operator = operator_for(func)
+    if operator is None or [value.name for value in func._schema.returns] != ["values", "indices"]:
         return None
-    position, default = schema_dims[operator]
-    dim = args[position] if len(args) > position else default
+    dim = argument_of(operator, args, kwargs, "dim")
     if not isinstance(dim, int) or not source.dim():
         return None
     is_reduced = places.dim() < source.dim()

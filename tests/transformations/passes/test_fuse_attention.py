@@ -429,3 +429,36 @@ def test_models_of_transformers(name):
         given = {**given, "attention_mask": torch.zeros_like(given["attention_mask"])}
         assert_close(gm(**given)["last_hidden_state"], model(**given).last_hidden_state, 1e-5)
     assert_is(FUSE(gm, reverse=True), before)
+
+
+def test_a_product_that_is_written_through_what_it_is_a_view_of_stays_contiguous():
+    def attend(_, q, k, v, mask):
+        product = (q @ k.mT / 8).softmax(-1) @ v
+        product.contiguous().add_(1)
+        return product * 2
+
+    model, given = Attends(attend), inputs()
+    gm = FUSE(shaped(model, *given))
+    assert FUSE.get_transformed_nodes(gm)
+    assert_close(gm(*given), model(*given))
+
+
+def test_a_mask_made_of_other_bits_is_not_known_to_be_finite():
+    def attend(_, q, k, v, mask):
+        bits = torch.full((5, 5), -8388608, dtype=torch.int32)  # those of -inf
+        return (q @ k.mT / 8 + bits.view(torch.float32)).softmax(-1) @ v + 1
+
+    assert why_not(attend) == "infinite-mask"
+
+
+def test_an_attention_of_aten_operators_is_found_like_one_of_functions():
+    class Attention(nn.Module):
+        def forward(self, q, k, v):
+            return F.dropout((q @ k.mT / 8).softmax(-1), 0.1, self.training) @ v + 1
+
+    given = inputs()[:3]
+    model = Attention().eval()
+    gm = torch.export.export(model, given).module()
+    FUSE(gm)
+    assert len(FUSE.get_transformed_nodes(gm)) == 1
+    assert_close(gm(*given), model(*given))

@@ -306,3 +306,12 @@ def test_traced_by_fxlab():
 def test_explain_names_what_is_read_instead():
     (row,) = REMOVE.explain(traced(nn.Sequential(nn.ReLU(), nn.Dropout()).eval())).itertuples()
     assert (row.node, row.matched, row.reason) == ("_1", True, "removed; _0 is read instead")
+
+
+def test_dropouts_of_aten_that_drop_nothing_go():
+    model = nn.Sequential(nn.Dropout(), nn.ReLU(), nn.AlphaDropout()).eval()
+    exported = torch.export.export(model, (torch.randn(4),)).module()
+    removed = RemoveIdentities()(exported)
+    assert not any("dropout" in str(node.target) for node in removed.graph.nodes)
+    x = torch.randn(4)
+    assert torch.equal(removed(x), model(x))

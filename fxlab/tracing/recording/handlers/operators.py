@@ -11,10 +11,10 @@ import torch
 from torch.fx import Node
 from torch.utils._pytree import tree_leaves
 
+from fxlab.operators.python_functions import DATA
 from fxlab.tracing.recording.handlers.torch_call import TorchCall
 from fxlab.tracing.recording.run import Run, distinct, versions_of
 from fxlab.tracing.recording.torch_calls import (
-    DATA_READS,
     DROP_DIMENSIONS,
     DTYPE_READS,
     GRADIENT_READS,
@@ -58,7 +58,7 @@ def make_and_record(run: Run, call: TorchCall) -> Any:
     args = with_numbers_for_sizes(call.name, args, run.number_in)
     parted = expression_of(size_that_is_parted(call.name, args, kwargs))
     made = _made(run, TorchCall(call.func, args, kwargs, call.is_told))
-    if call.name in DATA_READS and not isinstance(made.result, SymbolicNumber | torch.Tensor):
+    if call.name in DATA and not isinstance(made.result, SymbolicNumber | torch.Tensor):
         run.conditions.hold_read(call.func, args, kwargs, made.result)
     if call.is_told:
         _note_told(run, made.call, made.result)

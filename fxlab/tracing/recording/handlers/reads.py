@@ -6,16 +6,17 @@ from typing import Any
 
 from torch._subclasses.fake_tensor import FakeTensor, unset_fake_temporarily
 
+from fxlab.operators.python_functions import DATA
 from fxlab.tracing.model_code.python_builtins import as_python_number
 from fxlab.tracing.recording.handlers.torch_call import PASSED_ON, TorchCall
 from fxlab.tracing.recording.run import Run
-from fxlab.tracing.recording.torch_calls import DATA_READS, NUMBER_OF
+from fxlab.tracing.recording.torch_calls import NUMBER_OF
 from fxlab.values.nested import map_tensors, tensors_inside
 
 
 def read_state(run: Run, call: TorchCall) -> Any:
     """Read numbers out of a parameter or buffer, whose data is at hand while inputs are fake."""
-    if call.name not in DATA_READS:
+    if call.name not in DATA:
         return PASSED_ON
     tensors = [tensor for _, tensor in tensors_inside((call.args, dict(call.kwargs)))]
     state = run.recording.state_behind(tensors)

@@ -12,10 +12,10 @@ from torch._functorch import eager_transforms
 from torch._subclasses.fake_tensor import FakeTensor
 
 from fxlab.interrupts import RestoringStack
+from fxlab.operators.python_functions import ADDRESSES
 from fxlab.tracing.recording.handlers.replaced import replaced
 from fxlab.tracing.recording.handlers.torch_call import PASSED_ON, TorchCall
 from fxlab.tracing.recording.run import Run
-from fxlab.tracing.recording.torch_calls import MEMORY_READS
 from fxlab.tracing.report import TraceError
 
 _DERIVATIVES = ("grad_increment_nesting", "jvp_increment_nesting")
@@ -41,7 +41,7 @@ def refuse_backward(run: Run, call: TorchCall) -> Any:
 
 def refuse_memory(run: Run, call: TorchCall) -> Any:
     """Refuse to go to the memory of a fake tensor, which has none."""
-    if call.name in MEMORY_READS and isinstance(call.args[0], FakeTensor):
+    if call.name in ADDRESSES and isinstance(call.args[0], FakeTensor):
         raise TraceError(f"The model reads memory ({call.name}), which only real inputs have")
     return PASSED_ON
 

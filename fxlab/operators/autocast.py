@@ -1,0 +1,85 @@
+"""Which operators autocast computes in its own dtype, found by trying them: torch has no list to ask."""
+
+import warnings
+from functools import lru_cache
+from typing import Any
+
+import torch
+from torch._ops import OpOverload
+from torch.utils._python_dispatch import _disable_current_modes
+
+from fxlab.operators.operator import Operator
+
+DEVICES = ("cpu", "cuda")
+
+
+def is_lowered_by_autocast(operator: Operator) -> bool:
+    """Tell whether autocast casts all floating-point tensors that an operator reads, on CPUs and on GPUs.
+
+    An overload that autocast does not know is one that calls another of them. False too where torch
+    has become another, so that it cannot be tried.
+    """
+    for device in DEVICES:
+        known = [overload for overload in operator.overloads if _is_registered(overload, device)]
+        if not known or not all(_is_lowered(overload, device) for overload in known):
+            return False
+    return True
+
+
+def _is_registered(overload: OpOverload, device: str) -> bool:
+    key = f"Autocast{device.upper()}"
+    return bool(torch._C._dispatch_has_kernel_for_dispatch_key(overload._name, key))
+
+
+class _FirstCallError(Exception):
+    """Says what an operator does first, and lets it do no more."""
+
+    def __init__(self, casts_to: torch.dtype | None) -> None:
+        super().__init__()
+        self.casts_to = casts_to
+
+
+class _Watched(torch.Tensor):
+    """A tensor that is said to lie on a device, holds nothing, and stops whatever computes with it."""
+
+    @staticmethod
+    def __new__(cls, device: str) -> "_Watched":
+        make: Any = torch.Tensor._make_wrapper_subclass
+        return make(cls, (2, 2), dtype=torch.float32, device=device)  # type: ignore[no-any-return]
+
+    @classmethod
+    def __torch_dispatch__(  # type: ignore[override]
+        cls, func: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
+        is_cast = func is torch.ops.aten._to_copy.default
+        raise _FirstCallError((kwargs or {}).get("dtype") if is_cast else None)
+
+
+@lru_cache(maxsize=1024)
+def _is_lowered(overload: OpOverload, device: str) -> bool:
+    """Call an operator on small tensors that hold nothing: casting is the first thing that autocast does."""
+    was_on, dtype = torch.is_autocast_enabled(device), None
+    try:
+        with warnings.catch_warnings(), _disable_current_modes(), torch._C.DisableTorchFunction():
+            warnings.simplefilter("ignore")
+            args, kwargs = _arguments(overload, _Watched(device))
+            torch.set_autocast_enabled(device, True)
+            overload(*args, **kwargs)
+    except _FirstCallError as first:
+        dtype = first.casts_to
+    except Exception:  # what an operator has against such arguments, or autocast against an operator
+        return False
+    finally:
+        torch.set_autocast_enabled(device, was_on)
+    return dtype is not None and dtype == torch.get_autocast_dtype(device)
+
+
+_VALUES: dict[str, Any] = {"int": 1, "SymInt": 1, "float": 1.0, "number": 1, "bool": False, "str": ""}
+
+
+def _arguments(overload: OpOverload, tensor: torch.Tensor) -> tuple[list[Any], dict[str, Any]]:
+    """Return something for each argument that must be given."""
+    values: dict[str, Any] = {**_VALUES, "Tensor": tensor, "List[Tensor]": [tensor, tensor], "List[int]": [1]}
+    needed = [argument for argument in overload._schema.arguments if not argument.has_default_value()]
+    args = [values.get(str(argument.type)) for argument in needed if not argument.kwarg_only]
+    return args, {a.name: values.get(str(a.type)) for a in needed if a.kwarg_only}

@@ -1,0 +1,219 @@
+import operator
+
+import pytest
+import torch
+import torch.nn.functional as F
+from operator_calls import call
+from torch.utils import _pytree as pytree
+
+from fxlab.operators import (
+    casts,
+    computes,
+    filled_with,
+    may_alias,
+    moves_elements,
+    operator_for,
+    operator_of,
+    rounds,
+    takes_any_strides,
+    takes_steps,
+    told_dtype,
+)
+
+aten = torch.ops.aten
+X = torch.ones(2, 2)
+
+
+def elements(tensors):
+    """Return the elements of tensors, as texts so that a nan is one of them."""
+    return {str(complex(v)) for t in tensors for v in t.detach().resolve_conj().flatten().tolist()}
+
+
+def strided(values):
+    leaves = pytree.tree_leaves(values)
+    return [
+        v for v in leaves if isinstance(v, torch.Tensor) and v.layout is torch.strided and not v.is_nested
+    ]
+
+
+def test_what_moves_elements_returns_none_but_those_of_its_first_argument(runs):
+    moving = [run for run in runs if moves_elements(run.node)]
+    wrong = [
+        run.name
+        for run in moving
+        if not elements(strided(run.result)) <= elements(strided(run.args[0])) | {str(0j)}
+    ]
+    assert not wrong
+    assert len({run.name for run in moving}) > 50
+
+
+def test_a_dtype_that_is_told_is_that_of_the_result(runs):
+    told = [run for run in runs if told_dtype(run.node) is not None and isinstance(run.result, torch.Tensor)]
+    assert not [run.name for run in told if told_dtype(run.node) != run.result.dtype]
+    assert len({run.name for run in told}) > 20
+
+
+def test_every_pointwise_operator_that_returns_truth_values_of_numbers_is_known_for_it(runs):
+    missed = {
+        run.name
+        for run in runs
+        if operator_of(run.node).is_pointwise
+        and all(isinstance(t, torch.Tensor) and t.dtype == torch.bool for t in pytree.tree_leaves(run.result))
+        and any(t.is_floating_point() for t in strided(run.args))
+        and told_dtype(run.node) != torch.bool
+    }
+    assert not missed
+
+
+def with_other_strides(value):
+    if not isinstance(value, torch.Tensor) or not value.dim() or value.layout is not torch.strided:
+        return value
+    wide = torch.cat([value.detach(), value.detach()], -1)
+    return wide[..., : value.shape[-1]]
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_what_takes_any_strides_returns_the_same_whatever_they_are(runs):
+    taking = [run for run in runs if may_alias(run.node) and takes_any_strides(operator_of(run.node))]
+    for run in taking:
+        if run.drew or run.written:
+            continue
+        again = run.function(with_other_strides(run.args[0]), *run.args[1:], **run.kwargs)
+        for expected, found in zip(strided(run.result), strided(again), strict=True):
+            assert torch.equal(expected, found), run.name
+    assert len({run.name for run in taking}) > 30
+
+
+def test_every_operator_of_one_number_whose_result_takes_few_values_takes_steps():
+    from torch.testing._internal.common_methods_invocations import op_db
+    from torch.testing._internal.opinfo.core import UnaryUfuncInfo
+
+    x, seen = torch.linspace(-3.1, 3.2, 401, dtype=torch.float64), 0
+    for info in op_db:
+        known = operator_for(info.op) if isinstance(info, UnaryUfuncInfo) else None
+        if known is None or torch.float64 not in info.dtypes:
+            continue
+        try:
+            result = info.op(x)
+        except TypeError:  # some need a weight or a threshold
+            continue
+        if not isinstance(result, torch.Tensor) or not result.is_floating_point():
+            continue
+        finite = result[result.isfinite()]
+        is_stepping = 1 < len(finite.unique()) < 20
+        assert takes_steps(known, (x,), {}) == is_stepping, info.name
+        seen += is_stepping
+    assert seen >= 5
+
+
+def test_second_names_of_operators_are_those_that_torch_knows():
+    from torch.testing._internal.common_methods_invocations import op_db
+
+    pairs = [
+        (operator_for(alias.op), operator_for(info.op), alias.name)
+        for info in op_db
+        for alias in info.aliases
+        if hasattr(info.op, "__name__") and hasattr(alias.op, "__name__")
+    ]
+    wrong = {name for alias, first, name in pairs if alias and first and alias.computes != first.computes}
+    assert wrong == {"maximum", "minimum"}  # what `max` of two tensors is, but not `max` of one
+    assert len(pairs) > 50
+
+
+@pytest.mark.parametrize(
+    ("target", "name"),
+    [
+        (operator.truediv, "div"),
+        (operator.imul, "mul"),
+        (torch.multiply, "mul"),
+        (torch.Tensor.__mul__, "mul"),
+        (aten.mul.Tensor, "mul"),
+        (aten.mul_.Tensor, "mul"),
+        ("__rmul__", "mul"),
+        ("__and__", "bitwise_and"),
+        ("__iand__", "bitwise_and"),
+        (operator.floordiv, "floor_divide"),
+        (torch.swapaxes, "transpose"),
+        (torch.special.expit, "sigmoid"),
+        (round, "round"),
+        (torch.concat, "cat"),
+        (operator.concat, "tuple"),
+        ("__index__", "sym_int"),
+        (lambda x: x, ""),
+    ],
+)
+def test_all_spellings_have_one_name(target, name):
+    assert computes(call(target, X, X)[0]) == name
+
+
+@pytest.mark.parametrize(
+    ("target", "args", "kwargs", "is_rounded"),
+    [
+        (torch.floor, (X,), {}, True),
+        ("round_", (X,), {}, True),
+        (operator.mod, (X, 2), {}, True),
+        (torch.remainder, (X, 2), {}, True),
+        ("frac", (X,), {}, True),
+        (aten.fmod.Scalar, (X, 2), {}, True),
+        (torch.div, (X, 2), {"rounding_mode": "floor"}, True),
+        (aten.div.Tensor_mode, (X, X), {"rounding_mode": "trunc"}, True),
+        (torch.div, (X, 2), {"rounding_mode": None}, False),
+        ("view", (X, torch.int32), {}, True),
+        ("view", (X, 4), {}, False),
+        (int, (X,), {}, True),
+        (torch.sin, (X,), {}, False),
+    ],
+)
+def test_what_rounds(target, args, kwargs, is_rounded):
+    assert rounds(call(target, *args, **kwargs)[0]) is is_rounded
+
+
+@pytest.mark.parametrize(
+    ("target", "args", "kwargs", "dtype"),
+    [
+        ("long", (X,), {}, torch.int64),
+        ("int", (X,), {}, torch.int32),
+        ("to", (X, torch.float16), {}, torch.float16),
+        ("to", (X, "cpu"), {}, None),
+        ("sum", (X,), {"dtype": torch.float64}, torch.float64),
+        (aten._to_copy.default, (X,), {"dtype": torch.bfloat16}, torch.bfloat16),
+        (aten.to.dtype, (X, torch.int8), {}, torch.int8),
+        (F.softmax, (X, -1), {"dtype": torch.float64}, torch.float64),
+        (aten.eq.Scalar, (X, 1), {}, torch.bool),
+        ("eq_", (X, 1), {}, None),
+        (int, (X,), {}, None),
+        (torch.argmax, (X,), {}, torch.int64),
+        (torch.add, (X, X), {}, None),
+    ],
+)
+def test_dtypes_that_calls_tell(target, args, kwargs, dtype):
+    assert told_dtype(call(target, *args, **kwargs)[0]) == dtype
+
+
+@pytest.mark.parametrize(
+    ("target", "args", "number"),
+    [
+        (torch.zeros, (3,), 0.0),
+        (aten.zeros_like.default, (X,), 0.0),
+        ("new_ones", (X, (2,)), 1.0),
+        (torch.full, ((2,), 3.5), 3.5),
+        ("new_full", (X, (2,), -2.0), -2.0),
+        (aten.full_like.default, (X, 4.0), 4.0),
+        (torch.empty, (3,), None),
+    ],
+)
+def test_numbers_that_new_tensors_are_filled_with(target, args, number):
+    assert filled_with(call(target, *args)[0]) == number
+
+
+def test_a_view_of_the_bits_as_another_dtype_moves_no_elements():
+    assert moves_elements(call("view", X, 4)[0])
+    assert moves_elements(call(aten.view.default, X, [4])[0])
+    assert not moves_elements(call("view", X, torch.int32)[0])
+    assert not moves_elements(call(aten.view.dtype, X, torch.int32)[0])
+
+
+@pytest.mark.parametrize("target", ["to", "float", "cpu", "type_as", aten._to_copy.default, aten.to.dtype])
+def test_casts(target):
+    assert casts(call(target, X)[0])
+    assert not moves_elements(call(target, X)[0])
