@@ -19,13 +19,14 @@ from fxlab.models.tensor_state import ModuleState
 from fxlab.session.code import stack_code
 from fxlab.transformations import RewritePass, Transformation, offered
 from fxlab.transformations.candidate_filter import listed, node_names, not_limitable
+from fxlab.transformations.pass_names import find_name
 from fxlab.validation import Reference, Variants, Verdict, transformed_nodes
 
 if TYPE_CHECKING:
     import pandas as pd
 
 PassOrName: TypeAlias = Transformation | str
-"""A transformation of the session, or its name or signature."""
+"""A transformation of the session, or its name in any common spelling, or its signature."""
 
 _Candidate: TypeAlias = tuple[str, ...]
 """What a transformation changes together, by the names of its nodes."""
@@ -682,15 +683,14 @@ class Session:
                 f"pass_: expected a Transformation, its name or its signature, got {_described(pass_)}"
             )
         offered_names = self._switches.offered
-        if isinstance(pass_, str) and pass_ in offered_names:
-            return pass_
         signature = pass_ if isinstance(pass_, str) else pass_.signature
         for name in offered_names:
             if signature in (self._passes[name].signature, self._limited(name).signature):
                 return name
-        name = pass_.name if isinstance(pass_, Transformation) else pass_
+        if isinstance(pass_, str):
+            return find_name(pass_, offered_names)
         raise ValueError(
-            f"pass_: the session does not offer {name!r}. It offers: {', '.join(offered_names)}."
+            f"pass_: the session does not offer this {pass_.name!r}. It offers: {', '.join(offered_names)}."
         )
 
     def _go_to(self, switches: _Switches) -> None:
