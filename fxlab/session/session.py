@@ -14,7 +14,7 @@ from torch.fx import GraphModule, Node
 from fxlab.checks import items_of
 from fxlab.interrupts import InterruptsHeld
 from fxlab.models.graph_module import changed_copy, check_lints, sources_bounded
-from fxlab.models.running import Inputs
+from fxlab.models.running import Inputs, call_arguments
 from fxlab.models.tensor_state import ModuleState
 from fxlab.session.code import stack_code
 from fxlab.transformations import RewritePass, Transformation, offered
@@ -783,6 +783,8 @@ class Session:
 
 def _traced(model: torch.nn.Module, inputs: Inputs | None) -> tuple[GraphModule, Inputs | None]:
     if isinstance(model, GraphModule):
+        if inputs is not None:
+            call_arguments(inputs)
         return model, inputs
     from fxlab.tracing import example_inputs, symbolic_trace
 
