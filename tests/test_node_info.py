@@ -66,7 +66,7 @@ def node() -> fx.Node:
         (Called(), "Called"),
         (functools.partial(torch.add), "partial"),
     ],
-    ids=str,
+    ids=lambda value: value if isinstance(value, str) else "",
 )
 def test_a_target_is_named_as_code_that_imports_it_writes_it(node: fx.Node, target: object, text: str):
     node.target = target
