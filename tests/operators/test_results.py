@@ -100,7 +100,8 @@ def test_every_operator_of_one_number_whose_result_takes_few_values_takes_steps(
         if not isinstance(result, torch.Tensor) or not result.is_floating_point():
             continue
         finite = result[result.isfinite()]
-        is_stepping = 1 < len(finite.unique()) < 20
+        # The angle of a complex number takes any value.
+        is_stepping = 1 < len(finite.unique()) < 20 and known.name != "angle"
         assert takes_steps(known, (x,), {}) == is_stepping, info.name
         seen += is_stepping
     assert seen >= 5
