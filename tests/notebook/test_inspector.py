@@ -432,7 +432,7 @@ def test_the_graph_is_coloured_by_anybodys_values(session: Session):
     assert inspector._shown_overlays["overlay"] is None
     with pytest.raises(TypeError, match="got a list"):
         inspector.overlay([1])
-    with pytest.raises(ValueError, match="no overlay 'nonsense'"):
+    with pytest.raises(ValueError, match="none of the name 'nonsense'"):
         inspector.overlay("nonsense")
     inspector.close()
 
