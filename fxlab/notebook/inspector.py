@@ -205,7 +205,7 @@ class Inspector(StackScreen):
     @answers("judge", "Measuring the model's own rounding in float64", is_slow=True)
     def _judge(self) -> None:
         self.session.verdict()
-        self.tables = {**self.tables, "outputs": outputs_state(self.session)}
+        self._shown_tables = {**self._shown_tables, "outputs": outputs_state(self.session)}
 
     @answers("measure", "Measuring")
     def _measure(self, name: str) -> None:
@@ -278,7 +278,7 @@ class Inspector(StackScreen):
         words = f"fxlab inspector: {model_name(self.session)}, {nodes} nodes"
         svg = self.svg
         static = {
-            "text/html": static_view(words, svg, self.tables),
+            "text/html": static_view(words, svg, self._shown_tables),
             "image/svg+xml": svg,
             "text/plain": f"<{words}>",
         }

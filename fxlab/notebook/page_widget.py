@@ -24,16 +24,16 @@ class PageWidget(anywidget.AnyWidget):  # type: ignore[misc]
     _esm = front_end_file("inspector.js")
     _css = front_end_file("inspector.css")
 
-    picture = traitlets.Dict().tag(sync=True)
-    before = traitlets.Dict().tag(sync=True)
-    passes = traitlets.Dict().tag(sync=True)
-    details = traitlets.Dict().tag(sync=True)
-    tables = traitlets.Dict().tag(sync=True)
-    stages = traitlets.Dict().tag(sync=True)
-    overlays = traitlets.Dict().tag(sync=True)
-    found = traitlets.Dict().tag(sync=True)
-    measured = traitlets.List().tag(sync=True)
-    status = traitlets.Dict({"busy": None, "error": None}).tag(sync=True)
+    _shown_picture = traitlets.Dict().tag(sync=True)
+    _shown_before = traitlets.Dict().tag(sync=True)
+    _shown_passes = traitlets.Dict().tag(sync=True)
+    _shown_details = traitlets.Dict().tag(sync=True)
+    _shown_tables = traitlets.Dict().tag(sync=True)
+    _shown_stages = traitlets.Dict().tag(sync=True)
+    _shown_overlays = traitlets.Dict().tag(sync=True)
+    _shown_found = traitlets.Dict().tag(sync=True)
+    _shown_measured = traitlets.List().tag(sync=True)
+    _shown_status = traitlets.Dict({"busy": None, "error": None}).tag(sync=True)
     height = traitlets.Int(720, min=240, max=4000).tag(sync=True)
 
     def __init__(self, *, height: int) -> None:
@@ -70,7 +70,7 @@ class PageWidget(anywidget.AnyWidget):  # type: ignore[misc]
 
     def _finish(self) -> None:
         """Say that a message was answered, wherever an interrupt has ended that."""
-        if self.status["busy"]:
+        if self._shown_status["busy"]:
             self._show_busy(None)
         self.send({"type": "done"})
 
@@ -96,12 +96,12 @@ class PageWidget(anywidget.AnyWidget):  # type: ignore[misc]
         self._number_of_errors += 1
         text = error if isinstance(error, str) else describe_error(error)
         shown = {"number": self._number_of_errors, "title": title, "text": text}
-        self.status = self.status | {"error": shown}
+        self._shown_status = self._shown_status | {"error": shown}
 
     def _show_busy(self, words: str | None) -> None:
-        error = None if words else self.status["error"]
-        self.status = {"busy": {"text": words, "step": 0} if words else None, "error": error}
+        error = None if words else self._shown_status["error"]
+        self._shown_status = {"busy": {"text": words, "step": 0} if words else None, "error": error}
 
     def _show_step(self, words: str, step: int) -> None:
-        if self.status["busy"]:
-            self.status = self.status | {"busy": {"text": words, "step": step}}
+        if self._shown_status["busy"]:
+            self._shown_status = self._shown_status | {"busy": {"text": words, "step": step}}

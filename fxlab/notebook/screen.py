@@ -43,7 +43,7 @@ class Screen(PageWidget):
         self._panes = Panes(session)
         self._scene, self._stages = self._panes.shown, self._panes.stages
         self._overlay = OverlayChoice(session, self._panes)
-        self._measured = MeasuredTables(session, lambda states: setattr(self, "measured", states))
+        self._measured = MeasuredTables(session, lambda states: setattr(self, "_shown_measured", states))
         self._applied = self._signatures_on()
         self._explained: dict[str, pd.DataFrame | str] = {}
         self._selection: Selection | None = None
@@ -92,7 +92,10 @@ class Screen(PageWidget):
         """Show at least which passes are on: the session has changed, though the screen is not complete."""
         self._show_passes()
         words = "The work was interrupted: the graph and the tables may be out of date."
-        self.tables = {**self.tables, "outputs": {"state": "failed", "text": words, "table": None}}
+        self._shown_tables = {
+            **self._shown_tables,
+            "outputs": {"state": "failed", "text": words, "table": None},
+        }
         self._show_error("Interrupted", words)
 
     def _changed_by(self, p: Transformation) -> list[str]:
@@ -140,15 +143,15 @@ class Screen(PageWidget):
         self._svg = picture.svg
         compared = {"compared": self._stages.shows_changes, "preview": self._stages.previewed is not None}
         matches = matched_nodes(self._explained)
-        self.picture = picture_state(picture, self._scene.view.box_of, matches) | compared
-        self.before = {"picture": picture_state(beside[0], {}, {}) | compared} if beside else {}
-        self.found = self._filter.state()
+        self._shown_picture = picture_state(picture, self._scene.view.box_of, matches) | compared
+        self._shown_before = {"picture": picture_state(beside[0], {}, {}) | compared} if beside else {}
+        self._shown_found = self._filter.state()
         if self._overlay.name is None or self._overlay.shown:
-            self.overlays = self._overlay.state()
+            self._shown_overlays = self._overlay.state()
 
     def _choose_overlay(self, name: str | None) -> None:
         self._overlay.choose(name)
-        self.overlays = self._overlay.state()
+        self._shown_overlays = self._overlay.state()
 
     def _measure_overlay_again(self) -> None:
         """Keep the colours true after the graph has changed; an overlay that cannot be measured goes."""
@@ -161,13 +164,13 @@ class Screen(PageWidget):
     # What is shown beside the graph.
 
     def _show_stages(self) -> None:
-        self.stages = self._stages.state()
+        self._shown_stages = self._stages.state()
 
     def _show_passes(self) -> None:
         cards = pass_states(self.session, self._explained, marks_of(self.session.graph_module))
         for card in cards:
             card["error"] = self._pass_errors.get(card["signature"], "")
-        self.passes = {
+        self._shown_passes = {
             "passes": cards,
             "canUndo": bool(self.session.can_undo),
             "canRedo": bool(self.session.can_redo),
@@ -175,21 +178,21 @@ class Screen(PageWidget):
         }
 
     def _show_details(self) -> None:
-        self.details = to_json(describe(self._selection, self.session, self._panes, self._explained))
+        self._shown_details = to_json(describe(self._selection, self.session, self._panes, self._explained))
 
     def _show_tables(self) -> None:
         changed = changed_nodes_state(self.session)
         if not self.session.applied:
-            self.tables = {"outputs": NO_PASS_IS_ON, "nodes": changed}
+            self._shown_tables = {"outputs": NO_PASS_IS_ON, "nodes": changed}
             return
         pending = {"state": "pending", "text": "Comparing outputs with the original …", "table": None}
-        self.tables = {"outputs": pending, "nodes": changed}
+        self._shown_tables = {"outputs": pending, "nodes": changed}
         self._show_step("Comparing outputs with the original", 2)
         try:
             outputs = outputs_state(self.session)
         except KeyboardInterrupt:
             outputs = {"state": "failed", "text": "The comparison was interrupted.", "table": None}
-        self.tables = {"outputs": outputs, "nodes": changed}
+        self._shown_tables = {"outputs": outputs, "nodes": changed}
 
     # What is selected, and what the window shows.
 

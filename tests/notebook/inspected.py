@@ -112,18 +112,22 @@ class Page:
 
     @property
     def error(self) -> dict[str, Any] | None:
-        return self.inspector.status["error"]
+        return self.inspector._shown_status["error"]
 
     def card(self, p: Transformation) -> dict[str, Any]:
-        return next(card for card in self.inspector.passes["passes"] if card["signature"] == p.signature)
+        return next(
+            card for card in self.inspector._shown_passes["passes"] if card["signature"] == p.signature
+        )
 
     def marked(self) -> set[str]:
         """Return the nodes whose boxes carry a mark."""
-        boxes = self.inspector.picture["boxes"].values()
+        boxes = self.inspector._shown_picture["boxes"].values()
         return {box["node"] for box in boxes if box["marks"] and box["node"]}
 
     def box_of(self, name: str) -> str | None:
-        return next((id for id, box in self.inspector.picture["boxes"].items() if box["node"] == name), None)
+        return next(
+            (id for id, box in self.inspector._shown_picture["boxes"].items() if box["node"] == name), None
+        )
 
 
 def state_of(session: Session) -> tuple[Any, ...]:

@@ -112,8 +112,8 @@ def test_all_that_is_shown_can_be_sent_and_stays_data(hostile: Page):
         for chosen in list(names):
             if chosen:
                 hostile.inspector.selected = chosen
-                json.dumps(hostile.inspector.details, allow_nan=False, ensure_ascii=False).encode()
-    for trait in ("picture", "passes", "tables", "status"):
+                json.dumps(hostile.inspector._shown_details, allow_nan=False, ensure_ascii=False).encode()
+    for trait in ("_shown_picture", "_shown_passes", "_shown_tables", "_shown_status"):
         json.dumps(getattr(hostile.inspector, trait), allow_nan=False, ensure_ascii=False).encode()
 
 
@@ -131,8 +131,8 @@ def test_a_name_is_shown_as_it_is(hostile: Page, name: str):
     card = hostile.card(p)
     assert name.lower() in card["name"].lower()
     assert {reason["reason"] for reason in card["reasons"]} == {name}
-    assert hostile.inspector.details["title"] == name
-    (row,) = hostile.inspector.tables["nodes"]["table"]["rows"]
+    assert hostile.inspector._shown_details["title"] == name
+    (row,) = hostile.inspector._shown_tables["nodes"]["table"]["rows"]
     assert row[0] == "mul"
     assert "<script" not in hostile.inspector.svg
 

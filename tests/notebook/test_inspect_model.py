@@ -17,7 +17,7 @@ def test_a_model_is_traced_and_shown():
     assert isinstance(inspector, Inspector)
     assert isinstance(inspector.session, Session)
     assert inspector.session.inputs is INPUTS
-    assert inspector.details["title"] == "Model"
+    assert inspector._shown_details["title"] == "Model"
     assert "<svg" in inspector.svg
 
 
@@ -35,19 +35,19 @@ def test_a_session_is_shared():
 def test_the_passes_that_are_given_are_the_ones_offered():
     gm = fx.symbolic_trace(Model().eval())
     inspector = fxlab.inspect(gm, INPUTS, passes=[MUL_TO_ADD, MergeLinears()])
-    assert [card["name"] for card in inspector.passes["passes"]] == ["Mul to add", "Merge linears"]
+    assert [card["name"] for card in inspector._shown_passes["passes"]] == ["Mul to add", "Merge linears"]
 
 
 def test_all_passes_are_offered_by_default():
     inspector = fxlab.inspect(fx.symbolic_trace(Model().eval()))
     expected = [cls().signature for cls in fxlab.transformations.available()]
-    assert [card["signature"] for card in inspector.passes["passes"]] == expected
+    assert [card["signature"] for card in inspector._shown_passes["passes"]] == expected
 
 
 def test_a_session_without_passes_is_shown():
     inspector = fxlab.inspect(fx.symbolic_trace(Model().eval()), INPUTS, passes=[])
-    assert inspector.passes["passes"] == []
-    assert not inspector.passes["canUndo"]
+    assert inspector._shown_passes["passes"] == []
+    assert not inspector._shown_passes["canUndo"]
 
 
 @pytest.mark.parametrize("value", [None, "bert-base-uncased", 3, Model, torch.ones(2), {"model": 1}])
@@ -80,7 +80,7 @@ def test_the_details_say_how_a_model_was_traced_in_words():
 
     with pytest.warns(fxlab.TraceWarning):
         inspector = fxlab.inspect(Decides().eval(), torch.ones(2, 3))
-    first, *rest = inspector.details["trace"]
+    first, *rest = inspector._shown_details["trace"]
     assert first == "Traced on dynamic shapes, with data"
     assert rest[0].startswith("left: dynamic shapes: ")
     assert rest[1].startswith("branch on data: ")
@@ -94,7 +94,7 @@ def test_the_details_say_how_many_operations_a_node_and_a_group_make():
 
     def flops(name):
         inspector.selected = name
-        return {field["label"]: field["value"] for field in inspector.details["fields"]}.get("FLOPs")
+        return {field["label"]: field["value"] for field in inspector._shown_details["fields"]}.get("FLOPs")
 
     assert flops("_0_0") == f"{2 * 2 * 4 * 8}"
     assert flops("_0_1") is None

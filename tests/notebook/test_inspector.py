@@ -19,20 +19,22 @@ from torch import fx, nn
 from fxlab import FuseAttention, Session
 from fxlab.notebook import Inspector
 
-TRAITS = ("picture", "passes", "details", "tables", "stages", "overlays", "status")
+TRAITS = tuple(
+    f"_shown_{name}" for name in ("picture", "passes", "details", "tables", "stages", "overlays", "status")
+)
 
 
 def screen(inspector: Inspector) -> dict[str, object]:
     """Return all that is shown, without the messages of errors."""
-    return copy.deepcopy({name: getattr(inspector, name) for name in TRAITS if name != "status"})
+    return copy.deepcopy({name: getattr(inspector, name) for name in TRAITS if name != "_shown_status"})
 
 
 def test_the_first_screen_shows_the_model_as_traced(page: Page):
     inspector = page.inspector
-    assert inspector.status == {"busy": None, "error": None}
-    assert inspector.details["kind"] == "model"
-    assert inspector.tables["outputs"]["state"] == "none"
-    assert inspector.tables["nodes"]["table"]["rows"] == []
+    assert inspector._shown_status == {"busy": None, "error": None}
+    assert inspector._shown_details["kind"] == "model"
+    assert inspector._shown_tables["outputs"]["state"] == "none"
+    assert inspector._shown_tables["nodes"]["table"]["rows"] == []
     assert not page.marked()
     assert page.card(FUSE) | {"on": False, "matched": 1, "changed": 0, "error": ""} == page.card(FUSE)
     assert page.card(MUL_TO_ADD)["matched"] is None, "a pass that does not explain itself claims nothing"
@@ -48,8 +50,8 @@ def test_everything_shown_is_plain_json(page: Page):
 def test_the_picture_is_wellformed_xml_with_an_element_for_each_box(page: Page):
     page.switches(MERGE, True)
     ids = {element.get("id") for element in ET.fromstring(page.inspector.svg).iter()}
-    assert set(page.inspector.picture["boxes"]) <= ids
-    assert set(page.inspector.picture["edges"]) <= ids
+    assert set(page.inspector._shown_picture["boxes"]) <= ids
+    assert set(page.inspector._shown_picture["edges"]) <= ids
 
 
 def test_a_switch_on_the_screen_applies_the_pass(page: Page, session: Session):
@@ -58,13 +60,13 @@ def test_a_switch_on_the_screen_applies_the_pass(page: Page, session: Session):
     assert page.card(MUL_TO_ADD)["on"]
     assert page.card(MUL_TO_ADD)["changed"] == 1
     assert page.marked() == {"mul"}
-    assert page.inspector.details["kind"] == "model"
-    assert page.inspector.passes["canUndo"]
+    assert page.inspector._shown_details["kind"] == "model"
+    assert page.inspector._shown_passes["canUndo"]
 
 
 def test_the_tables_show_what_a_pass_changed_and_that_outputs_differ(page: Page):
     page.switches(MUL_TO_ADD, True)
-    tables = page.inspector.tables
+    tables = page.inspector._shown_tables
     (row,) = tables["nodes"]["table"]["rows"]
     assert row[:2] == ["mul", "Mul to add"]
     assert tables["nodes"]["text"] == "1 node changed or made by Mul to add."
@@ -75,11 +77,11 @@ def test_the_tables_show_what_a_pass_changed_and_that_outputs_differ(page: Page)
 
 def test_outputs_that_differ_agree_only_if_the_verdict_says_so(page: Page):
     page.switches(FUSE, True)
-    outputs = page.inspector.tables["outputs"]
+    outputs = page.inspector._shown_tables["outputs"]
     assert (outputs["agrees"], outputs["isSettled"]) == (None, False)
     assert "agree" not in outputs["text"]
     page.sends({"type": "judge"})
-    outputs = page.inspector.tables["outputs"]
+    outputs = page.inspector._shown_tables["outputs"]
     assert (outputs["agrees"], outputs["isSettled"]) == (True, True)
     names = [column["name"] for column in outputs["table"]["columns"]]
     assert outputs["table"]["rows"][0][names.index("status")] == "within the model's own rounding"
@@ -90,13 +92,13 @@ def test_outputs_that_differ_agree_only_if_the_verdict_says_so(page: Page):
 )
 def test_a_page_can_ask_whether_a_difference_is_rounding(page: Page, p, agrees, words):
     page.switches(p, True)
-    assert page.inspector.tables["outputs"]["judgement"] is None
+    assert page.inspector._shown_tables["outputs"]["judgement"] is None
     page.sends({"type": "judge"})
-    judgement = page.inspector.tables["outputs"]["judgement"]
+    judgement = page.inspector._shown_tables["outputs"]["judgement"]
     assert judgement["agrees"] is agrees
     assert words in judgement["text"]
-    assert page.inspector.tables["outputs"]["table"] is not None
-    assert page.inspector.status["busy"] is None
+    assert page.inspector._shown_tables["outputs"]["table"] is not None
+    assert page.inspector._shown_status["busy"] is None
     assert page.error is None
 
 
@@ -116,7 +118,7 @@ def test_a_card_has_the_first_paragraph_of_the_docstring_in_plain_words(page: Pa
 
 def test_the_table_of_changed_nodes_says_what_they_stand_for(page: Page):
     page.switches(MERGE, True)
-    table = page.inspector.tables["nodes"]["table"]
+    table = page.inspector._shown_tables["nodes"]["table"]
     names = [column["name"] for column in table["columns"]]
     assert table["rows"][0][names.index("before")] == "head_query, head_key"
     assert table["rows"][0][names.index("target_before")] == "head.query, head.key"
@@ -139,9 +141,9 @@ def test_a_pass_that_is_switched_off_leaves_the_original_on_the_screen(page: Pag
     page.switches(p, False)
     assert session.graph_module is session.original
     after = screen(page.inspector)
-    assert after["picture"] == before["picture"]
-    assert after["tables"] == before["tables"]
-    assert after["passes"]["passes"] == before["passes"]["passes"]
+    assert after["_shown_picture"] == before["_shown_picture"]
+    assert after["_shown_tables"] == before["_shown_tables"]
+    assert after["_shown_passes"]["passes"] == before["_shown_passes"]["passes"]
 
 
 def test_switching_on_what_is_on_changes_nothing(page: Page, session: Session):
@@ -164,7 +166,7 @@ def test_undo_redo_and_reset(page: Page, session: Session):
     assert not page.marked()
     page.sends({"type": "undo"})
     assert session.applied == (MERGE, MUL_TO_ADD)
-    assert (page.inspector.passes["canUndo"], page.inspector.passes["canRedo"]) == (True, True)
+    assert (page.inspector._shown_passes["canUndo"], page.inspector._shown_passes["canRedo"]) == (True, True)
 
 
 @pytest.mark.parametrize("kind", ["undo", "redo", "reset"])
@@ -189,7 +191,7 @@ def test_a_pass_that_is_added_gets_a_card(page: Page, session: Session):
         pass
 
     session.add(AlsoMulToAdd())
-    assert page.inspector.passes["passes"][-1]["className"] == "AlsoMulToAdd"
+    assert page.inspector._shown_passes["passes"][-1]["className"] == "AlsoMulToAdd"
     page.switches(session.passes[-1], True)
     assert page.marked() == {"mul"}
 
@@ -205,8 +207,8 @@ def test_two_inspectors_of_one_session_follow_each_other(session: Session):
     one, two = Page(Inspector(session)), Page(Inspector(session))
     one.switches(MERGE, True)
     two.switches(MUL_TO_ADD, True)
-    assert screen(one.inspector)["passes"] == screen(two.inspector)["passes"]
-    assert screen(one.inspector)["tables"] == screen(two.inspector)["tables"]
+    assert screen(one.inspector)["_shown_passes"] == screen(two.inspector)["_shown_passes"]
+    assert screen(one.inspector)["_shown_tables"] == screen(two.inspector)["_shown_tables"]
     assert one.marked() == two.marked()
     one.sends({"type": "select-node", "name": "relu", "show": True, "before": False})
     assert (one.inspector.selected, two.inspector.selected) == ("relu", None)
@@ -215,10 +217,10 @@ def test_two_inspectors_of_one_session_follow_each_other(session: Session):
 def test_a_closed_inspector_does_not_follow_any_more(session: Session):
     closed, other = Inspector(session), Inspector(session)
     closed.close()
-    before = closed.passes
+    before = closed._shown_passes
     session.apply(MERGE)
-    assert closed.passes == before
-    assert other.passes != before
+    assert closed._shown_passes == before
+    assert other._shown_passes != before
     closed.close()
 
 
@@ -242,7 +244,18 @@ def test_an_inspector_keeps_nothing_of_a_session_alive_that_is_gone():
 
 
 @pytest.mark.parametrize(
-    "name", ["picture", "passes", "details", "tables", "status", "_esm", "_css", "layout", "x"]
+    "name",
+    [
+        "_shown_picture",
+        "_shown_passes",
+        "_shown_details",
+        "_shown_tables",
+        "_shown_status",
+        "_esm",
+        "_css",
+        "layout",
+        "x",
+    ],
 )
 def test_a_page_cannot_set_what_it_has_to_ask_for(page: Page, name):
     before = copy.deepcopy(page.inspector.get_state())
@@ -331,21 +344,21 @@ def test_whatever_is_done_the_screen_shows_the_session(messages):
     session = page.inspector.session
     for message in messages:
         assert page.sends(message)[-1] == {"type": "done"}
-    on = {card["signature"] for card in page.inspector.passes["passes"] if card["on"]}
+    on = {card["signature"] for card in page.inspector._shown_passes["passes"] if card["on"]}
     assert on == {p.signature for p in session.applied}
-    assert page.inspector.passes["canUndo"] == session.can_undo
-    assert page.inspector.status["busy"] is None
-    stages = page.inspector.stages
+    assert page.inspector._shown_passes["canUndo"] == session.can_undo
+    assert page.inspector._shown_status["busy"] is None
+    stages = page.inspector._shown_stages
     there = {node.name for node in session.stages[stages["shown"]].graph.nodes}
     if stages["before"] is not None and not stages["beside"]:
         there |= {node.name for node in session.stages[stages["before"]].graph.nodes}
     if stages["preview"]:
         signature = stages["preview"]["signature"]
         there |= {node.name for node in session.preview(signature).graph.nodes}
-    boxed = {box["node"] for box in page.inspector.picture["boxes"].values()} - {None}
+    boxed = {box["node"] for box in page.inspector._shown_picture["boxes"].values()} - {None}
     assert boxed <= there
-    assert bool(page.inspector.before) == stages["beside"]
-    shown = [row[0] for row in page.inspector.tables["nodes"]["table"]["rows"]]
+    assert bool(page.inspector._shown_before) == stages["beside"]
+    shown = [row[0] for row in page.inspector._shown_tables["nodes"]["table"]["rows"]]
     assert shown == list(session.transformed_nodes().index)
     page.inspector.close()
 
@@ -353,21 +366,21 @@ def test_whatever_is_done_the_screen_shows_the_session(messages):
 def test_any_stage_can_be_looked_at_alone_or_with_what_changed(page: Page, session: Session):
     page.switches(FUSE, True)
     page.switches(MERGE, True)
-    assert page.inspector.stages["shown"] == 2
+    assert page.inspector._shown_stages["shown"] == 2
     page.sends({"type": "show-stage", "stage": 0, "compared": "", "beside": False})
-    assert page.inspector.stages["shown"] == 0
-    assert page.inspector.details["fields"][0]["value"] == str(len(session.original.graph.nodes))
+    assert page.inspector._shown_stages["shown"] == 0
+    assert page.inspector._shown_details["fields"][0]["value"] == str(len(session.original.graph.nodes))
     assert not page.marked()
     assert session.applied == (FUSE, MERGE), "looking changes nothing"
     page.sends({"type": "show-stage", "stage": 2, "compared": "original", "beside": False})
-    picture = page.inspector.picture
+    picture = page.inspector._shown_picture
     assert picture["compared"]
     assert picture["signatures"] == ["added", "removed", "changed", "rewired"]
     became = {box["node"]: box["marks"] for box in picture["boxes"].values() if box["node"] and box["marks"]}
     assert became["stem_norm"] == [1]
     assert [0] in became.values()
     page.switches(MERGE, False)
-    assert page.inspector.stages == {
+    assert page.inspector._shown_stages == {
         "names": ["Original", "Fuse batch norm2d in conv2d"],
         "shown": 1,
         "compared": "",
@@ -382,41 +395,41 @@ def test_any_stage_can_be_looked_at_alone_or_with_what_changed(page: Page, sessi
 def test_a_stage_that_is_not_there_is_named(page: Page):
     page.sends({"type": "show-stage", "stage": 7, "compared": "", "beside": False})
     assert "There is no stage 7" in page.error["text"]
-    assert page.inspector.stages["shown"] == 0
+    assert page.inspector._shown_stages["shown"] == 0
 
 
 def test_the_graph_is_coloured_by_what_nodes_cost(page: Page, session: Session):
     page.sends({"type": "show-overlay", "name": "flops"})
-    shown = page.inspector.overlays["overlay"]
+    shown = page.inspector._shown_overlays["overlay"]
     assert shown["title"] == "FLOPs"
-    assert set(shown["values"]) <= set(page.inspector.picture["boxes"])
+    assert set(shown["values"]) <= set(page.inspector._shown_picture["boxes"])
     assert shown["total"] == sum(v for k, v in top_level(page.inspector, shown["values"]))
     page.sends({"type": "close", "path": "head"})
-    closed = page.inspector.overlays["overlay"]
+    closed = page.inspector._shown_overlays["overlay"]
     assert closed["total"] == shown["total"] == sum(v for k, v in top_level(page.inspector, closed["values"]))
     page.switches(MERGE, True)
-    assert page.inspector.overlays["overlay"]["total"] == shown["total"], (
+    assert page.inspector._shown_overlays["overlay"]["total"] == shown["total"], (
         "measured anew, the work is the same"
     )
     page.sends({"type": "show-overlay", "name": ""})
-    assert page.inspector.overlays["overlay"] is None
+    assert page.inspector._shown_overlays["overlay"] is None
     assert page.error is None
 
 
 def top_level(inspector: Inspector, values: dict[str, Any]) -> list[tuple[str, Any]]:
-    boxes = inspector.picture["boxes"]
+    boxes = inspector._shown_picture["boxes"]
     return [(k, v) for k, v in values.items() if boxes[k]["kind"] != "cluster"]
 
 
 def test_the_graph_is_coloured_by_anybodys_values(session: Session):
     inspector = Inspector(session)
     inspector.overlay(pd.Series({"stem_conv": 3, "stem_norm": "x"}, name="<mine>"))
-    shown = inspector.overlays["overlay"]
+    shown = inspector._shown_overlays["overlay"]
     assert shown["title"] == "<mine>"
-    assert "<mine>" in [choice["title"] for choice in inspector.overlays["offered"]]
+    assert "<mine>" in [choice["title"] for choice in inspector._shown_overlays["offered"]]
     assert set(shown["values"].values()) >= {3.0, "x"}
     inspector.overlay(None)
-    assert inspector.overlays["overlay"] is None
+    assert inspector._shown_overlays["overlay"] is None
     with pytest.raises(TypeError, match="got a list"):
         inspector.overlay([1])
     with pytest.raises(ValueError, match="no overlay 'nonsense'"):
@@ -428,4 +441,4 @@ def test_an_overlay_that_cannot_be_measured_says_why_and_leaves_the_colours(page
     page.inspector.session.inputs = None
     page.sends({"type": "show-overlay", "name": "time"})
     assert "no inputs" in page.error["text"]
-    assert page.inspector.overlays["overlay"] is None
+    assert page.inspector._shown_overlays["overlay"] is None

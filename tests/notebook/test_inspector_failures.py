@@ -33,15 +33,15 @@ class Explosive(Exception):
 
 def test_a_pass_that_raises_midway_says_so_at_its_card_and_changes_nothing(page: Page, session: Session):
     page.switches(MERGE, True)
-    before, picture = state_of(session), page.inspector.picture
+    before, picture = state_of(session), page.inspector._shown_picture
     page.switches(RAISE, True)
     assert state_of(session) == before
-    assert page.inspector.picture == picture
+    assert page.inspector._shown_picture == picture
     assert not page.card(RAISE)["on"]
     assert "no such layer" in page.card(RAISE)["error"]
     assert page.error["title"] == "Applying Raise midway failed"
     assert "no such layer" in page.error["text"]
-    assert page.inspector.status["busy"] is None
+    assert page.inspector._shown_status["busy"] is None
 
 
 def test_an_error_goes_from_the_card_once_the_pass_is_on(page: Page, session: Session, monkeypatch):
@@ -77,11 +77,11 @@ def test_a_pass_above_that_fails_without_the_one_below_keeps_both_on():
 
 
 def test_a_pass_that_fails_from_python_raises_there_and_the_screen_stays(page: Page, session: Session):
-    before, passes = state_of(session), page.inspector.passes
+    before, passes = state_of(session), page.inspector._shown_passes
     with pytest.raises(RuntimeError, match="no such layer"):
         page.inspector.toggle(RAISE)
     assert state_of(session) == before
-    assert page.inspector.passes == passes
+    assert page.inspector._shown_passes == passes
 
 
 @pytest.mark.parametrize(
@@ -99,7 +99,7 @@ def test_whatever_a_pass_raises_the_session_is_as_it_was(error):
     assert answers == [{"type": "done"}]
     assert state_of(session) == before
     assert page.error["text"]
-    assert page.inspector.status["busy"] is None
+    assert page.inspector._shown_status["busy"] is None
     page.switches(MERGE, False)
     assert not session.applied
 
@@ -124,12 +124,12 @@ def test_an_interruption_of_the_screen_leaves_the_switches_true(
         page.switches(MERGE, True)
     assert session.applied == (MERGE,)
     assert page.card(MERGE)["on"]
-    assert page.inspector.passes["canUndo"]
+    assert page.inspector._shown_passes["canUndo"]
     assert page.error["title"] == "Interrupted"
     assert "as it was" not in page.error["text"], "the pass is on"
     page.sends({"type": "refresh"})
     assert page.error is None
-    assert page.inspector.tables["outputs"]["state"] == "ready"
+    assert page.inspector._shown_tables["outputs"]["state"] == "ready"
     assert page.marked()
 
 
@@ -140,18 +140,18 @@ def test_an_interrupted_comparison_can_be_made_again(page: Page, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(Session, "compare_outputs", interrupt)
         page.switches(MERGE, True)
-    assert page.inspector.tables["outputs"] == {
+    assert page.inspector._shown_tables["outputs"] == {
         "state": "failed",
         "text": "The comparison was interrupted.",
         "table": None,
     }
     page.sends({"type": "refresh"})
-    assert page.inspector.tables["outputs"]["agrees"]
+    assert page.inspector._shown_tables["outputs"]["agrees"]
 
 
 def test_a_graph_that_cannot_be_laid_out_is_shown_as_before(page: Page, monkeypatch):
     page.sends({"type": "close", "path": "head"})
-    picture = page.inspector.picture
+    picture = page.inspector._shown_picture
 
     def too_slow(self, signatures):
         raise LayoutError("The layout took longer than 30 s.")
@@ -160,9 +160,11 @@ def test_a_graph_that_cannot_be_laid_out_is_shown_as_before(page: Page, monkeypa
         patch.setattr("fxlab.view_model.graph_view.scene.Scene.draw", too_slow)
         page.sends({"type": "open", "path": "head"})
     assert page.error["title"] == "Opening the group failed"
-    assert page.inspector.picture == picture
+    assert page.inspector._shown_picture == picture
     page.sends({"type": "refresh"})
-    assert page.inspector.picture["boxes"].keys() == picture["boxes"].keys(), "what failed is not tried again"
+    assert page.inspector._shown_picture["boxes"].keys() == picture["boxes"].keys(), (
+        "what failed is not tried again"
+    )
 
 
 def test_a_graph_that_cannot_be_laid_out_does_not_hide_what_a_pass_did(
@@ -175,7 +177,7 @@ def test_a_graph_that_cannot_be_laid_out_does_not_hide_what_a_pass_did(
         patch.setattr("fxlab.view_model.graph_view.scene.Scene.draw", too_slow)
         page.switches(MERGE, True)
     assert page.card(MERGE)["on"]
-    assert page.inspector.tables["outputs"]["agrees"]
+    assert page.inspector._shown_tables["outputs"]["agrees"]
     assert page.error["text"] == "The layout took longer than 30 s."
 
 
@@ -220,9 +222,9 @@ def test_a_session_without_inputs_says_in_the_table_how_to_give_them():
     session = Session(fx.symbolic_trace(Model().eval()), passes=[MERGE])
     page = Page(Inspector(session))
     page.switches(MERGE, True)
-    assert page.inspector.tables["outputs"]["state"] != "ready"
-    assert "Session(model, inputs)" in page.inspector.tables["outputs"]["text"]
-    assert page.inspector.tables["nodes"]["table"]["rows"]
+    assert page.inspector._shown_tables["outputs"]["state"] != "ready"
+    assert "Session(model, inputs)" in page.inspector._shown_tables["outputs"]["text"]
+    assert page.inspector._shown_tables["nodes"]["table"]["rows"]
     assert page.error is None
 
 
@@ -237,8 +239,8 @@ def test_a_model_without_weights_says_so_in_the_table():
     page.switches(MERGE, True)
     assert page.card(MERGE)["on"]
     assert page.marked()
-    assert page.inspector.tables["outputs"]["state"] == "failed"
-    assert "meta device" in page.inspector.tables["outputs"]["text"]
+    assert page.inspector._shown_tables["outputs"]["state"] == "failed"
+    assert "meta device" in page.inspector._shown_tables["outputs"]["text"]
     page.sends({"type": "select-node", "name": "stem_conv", "show": True, "before": False})
     assert page.error is None
 
@@ -247,8 +249,8 @@ def test_a_model_that_raises_says_so_in_the_table():
     session = Session(fx.symbolic_trace(Model().eval()), (torch.ones(2, 99, 6, 6),), passes=[MERGE])
     page = Page(Inspector(session))
     page.switches(MERGE, True)
-    assert page.inspector.tables["outputs"]["state"] == "failed"
-    assert "99 channels" in page.inspector.tables["outputs"]["text"]
+    assert page.inspector._shown_tables["outputs"]["state"] == "failed"
+    assert "99 channels" in page.inspector._shown_tables["outputs"]["text"]
 
 
 def test_an_error_without_words_is_named_after_its_type():

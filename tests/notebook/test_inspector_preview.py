@@ -13,13 +13,13 @@ def previews(page: Page, p) -> list[dict]:
 
 
 def became(page: Page) -> dict[str, str]:
-    picture = page.inspector.picture
+    picture = page.inspector._shown_picture
     marked = [box for box in picture["boxes"].values() if box["node"] and box["marks"]]
     return {box["node"]: picture["signatures"][box["marks"][0]] for box in marked}
 
 
 def test_a_preview_is_drawn_and_the_session_is_as_it_was(page: Page, session: Session):
-    before, screen = state_of(session), (page.inspector.passes, page.inspector.tables)
+    before, screen = state_of(session), (page.inspector._shown_passes, page.inspector._shown_tables)
     focus, _ = previews(page, FUSE)
     assert page.error is None
     assert became(page) == {
@@ -28,28 +28,28 @@ def test_a_preview_is_drawn_and_the_session_is_as_it_was(page: Page, session: Se
         "stem_norm": "removed",
         "mean": "rewired",
     }
-    assert page.inspector.picture["preview"]
+    assert page.inspector._shown_picture["preview"]
     assert set(focus["boxes"]) == {page.box_of(name) for name in became(page)}
-    assert page.inspector.stages["preview"] == {
+    assert page.inspector._shown_stages["preview"] == {
         "signature": FUSE.signature,
         "name": "Fuse batch norm2d in conv2d",
         "text": "1 rewrite (1 node added, 1 removed, 1 changed, 1 rewired)",
     }
     assert state_of(session) == before
-    assert (page.inspector.passes, page.inspector.tables) == screen
-    assert page.inspector.status["busy"] is None
+    assert (page.inspector._shown_passes, page.inspector._shown_tables) == screen
+    assert page.inspector._shown_status["busy"] is None
 
 
 def test_a_preview_is_left_without_a_trace(page: Page, session: Session):
-    before, picture = state_of(session), page.inspector.picture
+    before, picture = state_of(session), page.inspector._shown_picture
     previews(page, MERGE)
     page.sends({"type": "select-node", "name": "query_key_merged", "show": True, "before": False})
     assert page.inspector.selected == "query_key_merged"
-    assert page.inspector.details["rewrites"] == [], "there is nothing to take back yet"
+    assert page.inspector._shown_details["rewrites"] == [], "there is nothing to take back yet"
     page.sends({"type": "end-preview"})
     assert page.error is None
-    assert page.inspector.picture == picture
-    assert page.inspector.stages["preview"] is None
+    assert page.inspector._shown_picture == picture
+    assert page.inspector._shown_stages["preview"] is None
     assert page.inspector.selected is None
     assert state_of(session) == before
 
@@ -58,9 +58,9 @@ def test_a_preview_ends_when_the_pass_is_applied(page: Page, session: Session):
     previews(page, MERGE)
     page.switches(MERGE, True)
     assert session.applied == (MERGE,)
-    assert page.inspector.stages["preview"] is None
-    assert not page.inspector.picture["preview"]
-    assert page.inspector.picture["signatures"] == [p.signature for p in session.passes]
+    assert page.inspector._shown_stages["preview"] is None
+    assert not page.inspector._shown_picture["preview"]
+    assert page.inspector._shown_picture["signatures"] == [p.signature for p in session.passes]
     session.undo()
     assert not session.can_undo, "there was one change"
 
@@ -74,18 +74,18 @@ def test_one_preview_replaces_another(page: Page):
 
 
 def test_a_pass_that_raises_is_quoted_and_what_was_shown_is_shown_again(page: Page, session: Session):
-    before, picture = state_of(session), page.inspector.picture
+    before, picture = state_of(session), page.inspector._shown_picture
     previews(page, MERGE)
     previews(page, RAISE)
     assert page.error["title"] == "Previewing Raise midway failed"
     assert "no such layer" in page.card(RAISE)["error"]
-    assert page.inspector.stages["preview"] is None
-    assert page.inspector.picture == picture
+    assert page.inspector._shown_stages["preview"] is None
+    assert page.inspector._shown_picture == picture
     assert state_of(session) == before
 
 
 def test_an_interrupted_preview_changes_nothing(page: Page, session: Session, monkeypatch):
-    before, picture = state_of(session), page.inspector.picture
+    before, picture = state_of(session), page.inspector._shown_picture
 
     def interrupt(*arguments):
         raise KeyboardInterrupt
@@ -94,9 +94,9 @@ def test_an_interrupted_preview_changes_nothing(page: Page, session: Session, mo
         patch.setattr(Session, "preview", interrupt)
         previews(page, MERGE)
     assert page.error["title"] == "Interrupted"
-    assert page.inspector.status["busy"] is None
-    assert page.inspector.stages["preview"] is None
-    assert page.inspector.picture == picture
+    assert page.inspector._shown_status["busy"] is None
+    assert page.inspector._shown_stages["preview"] is None
+    assert page.inspector._shown_picture == picture
     assert state_of(session) == before
 
 

@@ -127,7 +127,7 @@ def test_wherever_a_measurement_is_cancelled_the_page_is_told(page: Page, share:
 
     with Interrupter(int(share * lines_of(measure))):
         measure()
-    shown = next(state for state in page.inspector.measured if state["name"] == "graph-difference")
+    shown = next(state for state in page.inspector._shown_measured if state["name"] == "graph-difference")
     assert shown["state"] in ("none", "ready")
-    assert page.inspector.status["busy"] is None
+    assert page.inspector._shown_status["busy"] is None
     assert page.received[-1] == {"type": "done"}

@@ -18,13 +18,13 @@ NAMES = [measurement.name for measurement in MEASUREMENTS]
 
 
 def shown(page: Page, name: str) -> dict:
-    return next(state for state in page.inspector.measured if state["name"] == name)
+    return next(state for state in page.inspector._shown_measured if state["name"] == name)
 
 
 def measured(page: Page, name: str) -> dict:
     page.sends({"type": "measure", "name": name})
     assert page.error is None
-    assert page.inspector.status["busy"] is None
+    assert page.inspector._shown_status["busy"] is None
     assert shown(page, name)["state"] == "ready"
     return shown(page, name)
 
@@ -36,9 +36,9 @@ def column(state: dict, name: str) -> dict:
 
 def test_nothing_is_measured_before_it_is_asked_for(page: Page):
     page.switches(MERGE, True)
-    assert [state["name"] for state in page.inspector.measured] == NAMES
-    assert {state["state"] for state in page.inspector.measured} == {"none"}
-    assert all(state["text"] and state["action"] for state in page.inspector.measured)
+    assert [state["name"] for state in page.inspector._shown_measured] == NAMES
+    assert {state["state"] for state in page.inspector._shown_measured} == {"none"}
+    assert all(state["text"] and state["action"] for state in page.inspector._shown_measured)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -48,7 +48,7 @@ def test_each_table_is_made_of_the_original_and_of_what_is_on(page: Page, name: 
             page.switches(p, True)
         state = measured(page, name)
         assert len(state["table"]["rows"]) == state["table"]["total"]
-        json.dumps(page.inspector.measured, allow_nan=False)
+        json.dumps(page.inspector._shown_measured, allow_nan=False)
 
 
 def test_the_first_node_that_goes_wrong_is_named(page: Page):
@@ -128,7 +128,7 @@ def test_a_cancelled_measurement_says_so_and_can_be_made_again(page: Page, monke
             assert page.sends({"type": "measure", "name": "speed"}) == [{"type": "done"}]
             assert shown(page, "speed")["state"] == "none"
             assert shown(page, "speed")["text"] == f"Cancelled. {speed.about}"
-            assert page.inspector.status == {"busy": None, "error": None}
+            assert page.inspector._shown_status == {"busy": None, "error": None}
     assert "Cancelled" not in measured(page, "speed")["text"]
 
 

@@ -157,7 +157,7 @@ def test_nonsense_becomes_words_on_the_screen_and_changes_nothing(page: Page, co
     assert page.error["number"] == number + 1
     assert page.error["text"]
     assert len(page.error["text"]) < 5_000
-    assert page.inspector.status["busy"] is None
+    assert page.inspector._shown_status["busy"] is None
     assert state_of(session) == before
 
 
@@ -192,13 +192,13 @@ UNKNOWN = [
 def test_names_that_nothing_has_become_words_on_the_screen(page: Page, content, text):
     page.switches(MERGE, True)
     assert page.error is None
-    before, details = state_of(page.inspector.session), page.inspector.details
+    before, details = state_of(page.inspector.session), page.inspector._shown_details
     page.sends({key: text if value == "?" else value for key, value in content.items()})
     assert page.error is not None
     assert 0 < len(page.error["text"]) < 5_000
-    json.dumps(page.inspector.status, ensure_ascii=False).encode()
+    json.dumps(page.inspector._shown_status, ensure_ascii=False).encode()
     assert state_of(page.inspector.session) == before
-    assert page.inspector.details == details
+    assert page.inspector._shown_details == details
 
 
 def test_no_text_is_echoed_that_cannot_be_sent(page: Page):

@@ -9,7 +9,7 @@ from fxlab.notebook import Inspector
 
 
 def names(page: Page) -> list[str]:
-    return [card["key"] for card in page.inspector.passes["passes"]]
+    return [card["key"] for card in page.inspector._shown_passes["passes"]]
 
 
 def test_a_pass_is_moved(page: Page, session: Session) -> None:
@@ -18,7 +18,7 @@ def test_a_pass_is_moved(page: Page, session: Session) -> None:
     page.sends({"type": "move", "signature": MERGE.signature, "place": 0})
     assert names(page) == [MERGE.name, *(name for name in before if name != MERGE.name)]
     assert page.card(MERGE)["on"]
-    assert page.inspector.passes["canUndo"]
+    assert page.inspector._shown_passes["canUndo"]
     page.sends({"type": "undo"})
     assert names(page) == before
     assert page.error is None

@@ -18,7 +18,7 @@ class Divisions(nn.Module):
 
 
 def card(page: Page, position: int = 0) -> dict:
-    return page.inspector.passes["passes"][position]
+    return page.inspector._shown_passes["passes"][position]
 
 
 def limit(page: Page, kind: str, node: str, position: int = 0) -> None:
@@ -27,7 +27,7 @@ def limit(page: Page, kind: str, node: str, position: int = 0) -> None:
 
 def select(page: Page, node: str) -> dict:
     page.sends({"type": "select-node", "name": node, "show": True, "before": False})
-    return page.inspector.details
+    return page.inspector._shown_details
 
 
 @pytest.fixture
@@ -59,14 +59,14 @@ def test_a_rewrite_that_is_taken_back_is_offered_where_it_was(page: Page):
     select(page, name)
     limit(page, "exclude", name, 1)
     assert page.error is None
-    assert page.inspector.details["name"] == "head_query"
-    (offered,) = page.inspector.details["rewrites"]
+    assert page.inspector._shown_details["name"] == "head_query"
+    (offered,) = page.inspector._shown_details["rewrites"]
     assert offered == {"signature": card(page, 1)["signature"], "count": 1, "isExcluded": True}
     assert page.marked() == set()
     limit(page, "include", "head_query", 1)
-    assert page.inspector.details["name"] == name
+    assert page.inspector._shown_details["name"] == name
     assert card(page, 1)["signature"] == MERGE.signature
-    assert page.inspector.status["busy"] is None
+    assert page.inspector._shown_status["busy"] is None
 
 
 def test_the_card_keeps_its_place_and_counts_what_is_left(divisions: Page):
@@ -80,9 +80,9 @@ def test_the_card_keeps_its_place_and_counts_what_is_left(divisions: Page):
     (reason,) = [reason for reason in after["reasons"] if reason["kind"] == "excluded"]
     assert (reason["reason"], reason["nodes"]) == ("excluded on request", ["truediv"])
     assert divisions.marked() == {"truediv_1", "truediv_2"}
-    assert divisions.inspector.picture["signatures"][0] == after["signature"]
+    assert divisions.inspector._shown_picture["signatures"][0] == after["signature"]
     assert after["arguments"] == []
-    assert divisions.inspector.tables["nodes"]["table"]["rows"][0][:2] == ["truediv_1", before["name"]]
+    assert divisions.inspector._shown_tables["nodes"]["table"]["rows"][0][:2] == ["truediv_1", before["name"]]
 
 
 def test_it_is_undone_and_redone_as_any_change(divisions: Page):
