@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Sequence
 
-from fxlab.command_line.exit_code import CommandError
+from fxlab.command_line.exit_code import CommandError, ExitCode, ends_with
 
 ALL = "all"
 
@@ -16,8 +15,8 @@ def chosen_names(words: str, offered: Sequence[str]) -> list[str]:
     Parameters
     ----------
     words
-        Names, or beginnings that only one name has (``fuse-bias`` for ``fuse-bias-in-linear``); ``all`` for
-        every pass.
+        Names in any common spelling, or unambiguous prefixes of names (``fuse-bias`` for
+        ``fuse-bias-in-linear``); ``all`` for every pass.
     offered
         All names.
 
@@ -42,18 +41,9 @@ def chosen_names(words: str, offered: Sequence[str]) -> list[str]:
         raise CommandError(
             f"--passes: expected names of passes or `{ALL}`, got {words!r}. Leave it out for none."
         )
-    chosen = {_meant(word.strip(), offered) for word in words.split(",") if word.strip()}
+    from fxlab.transformations.pass_names import find_name
+
+    given = [word.strip() for word in words.split(",") if word.strip()]
+    with ends_with(ExitCode.BAD_USAGE, ValueError):
+        chosen = {find_name(word, offered, "--passes", by_prefix=True) for word in given}
     return [name for name in offered if name in chosen]
-
-
-def _meant(word: str, offered: Sequence[str]) -> str:
-    if word in offered:
-        return word
-    found = [name for name in offered if name.startswith(word)]
-    if len(found) == 1:
-        return found[0]
-    if found:
-        raise CommandError(f"--passes: {word!r} may be {', '.join(found)}. Write more of the name.")
-    close = difflib.get_close_matches(word, offered, n=1)
-    meant = f"Did you mean {close[0]}? " if close else ""
-    raise CommandError(f"--passes: there is no pass {word!r}. {meant}`fxlab passes` lists them.")

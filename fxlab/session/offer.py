@@ -12,9 +12,10 @@ from fxlab.checks import described
 from fxlab.session.history import Candidate, History, Switches
 from fxlab.transformations import RewritePass, Transformation
 from fxlab.transformations.candidate_filter import listed, not_limitable
+from fxlab.transformations.pass_names import find_name
 
 PassOrName: TypeAlias = Transformation | str
-"""A transformation of the session, or its name or signature."""
+"""A transformation of the session, or its name in any common spelling, or its signature."""
 
 
 class Offer:
@@ -56,16 +57,15 @@ class Offer:
             raise TypeError(
                 f"pass_: expected a Transformation, its name or its signature, got {described(pass_)}"
             )
-        if isinstance(pass_, str) and pass_ in switches.offered:
-            return pass_
         signature = pass_ if isinstance(pass_, str) else pass_.signature
         for name in switches.offered:
             limited = self.limited(name, switches.excluded_from(name))
             if signature in (self._passes[name].signature, limited.signature):
                 return name
-        name = pass_.name if isinstance(pass_, Transformation) else pass_
+        if isinstance(pass_, str):
+            return find_name(pass_, switches.offered)
         raise ValueError(
-            f"pass_: the session does not offer {name!r}. It offers: {', '.join(switches.offered)}."
+            f"pass_: the session does not offer this {pass_.name!r}. It offers: {', '.join(switches.offered)}."
         )
 
     def limited(self, name: str, excluded: tuple[Candidate, ...]) -> Transformation:

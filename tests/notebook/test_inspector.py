@@ -199,7 +199,7 @@ def test_a_pass_that_is_added_gets_a_card(page: Page, session: Session):
 def test_toggle_takes_names_as_the_session_does(page: Page, session: Session):
     page.inspector.toggle("merge-linears")
     assert session.applied == (MERGE,)
-    with pytest.raises(ValueError, match="does not offer 'no-such-pass'"):
+    with pytest.raises(ValueError, match="there is no pass 'no-such-pass'"):
         page.inspector.toggle("no-such-pass")
 
 

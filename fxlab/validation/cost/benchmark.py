@@ -23,6 +23,7 @@ from fxlab.models.running import (
     seed_generators,
 )
 from fxlab.transformations import Transformation
+from fxlab.transformations.pass_names import find_name
 from fxlab.validation.arguments import SessionLike, check_runs, checked_session, inputs_or_examples
 from fxlab.validation.graphs.graph_diff import graph_diff
 from fxlab.validation.outputs.computed_tensors import written_inputs
@@ -125,13 +126,9 @@ def _chosen(
     for pass_ in given:
         if not isinstance(pass_, Transformation | str):
             raise TypeError(f"passes: expected transformations or their names, got {described(pass_)}.")
-    wanted = {pass_ if isinstance(pass_, str) else str(pass_.name) for pass_ in given}
-    unknown = wanted - {pass_.name for pass_ in offered}
-    if unknown:
-        raise ValueError(
-            f"passes: the session does not offer {', '.join(sorted(unknown))}. "
-            f"It offers: {', '.join(pass_.name for pass_ in offered)}."
-        )
+    names = [str(pass_.name) for pass_ in offered]
+    asked = (pass_ if isinstance(pass_, str) else str(pass_.name) for pass_ in given)
+    wanted = {find_name(name, names, "passes") for name in asked}
     return (pass_ for pass_ in offered if pass_.name in wanted)
 
 
