@@ -7,174 +7,82 @@ Jupyter is not imported before :func:`inspect` is called, nor transformers befor
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from fxlab._version import __version__
+from fxlab._version import __version__ as __version__
 
 if TYPE_CHECKING:
-    from fxlab.drawing import Drawing, draw
-    from fxlab.html_report import report
-    from fxlab.notebook import inspect
-    from fxlab.session import Session, TransformationError
-    from fxlab.tracing import TraceError, TraceWarning, example_inputs, from_exported, symbolic_trace
-    from fxlab.transformations import (
-        ChangeTrueDivToMulByInverse,
-        DeepCopy,
-        EliminateCommonSubexpressions,
-        FoldConstants,
-        FuseAttention,
-        FuseBatchNorm1dInConv1d,
-        FuseBatchNorm1dInLinear,
-        FuseBatchNorm2dInConv2d,
-        FuseBatchNorm3dInConv3d,
-        FuseBatchNormBeforeConv,
-        FuseBatchNormInConvTranspose,
-        FuseBiasInLinear,
-        LintAndRecompile,
-        MergeLinears,
-        RemoveDeadCode,
-        RemoveIdentities,
-        ReversibleTransformation,
-        Transformation,
-        compose,
-        from_callable,
-        from_pattern,
-    )
-    from fxlab.validation import (
-        benchmark,
-        bisect,
-        compare_nodes,
-        compare_on_variants,
-        compare_outputs,
-        compare_stages,
-        first_divergence,
-        graph_diff,
-        input_variants,
-        nodes_by_stage,
-        plot_benchmark,
-        plot_node_differences,
-        profile,
-        transformed_nodes,
-        unmarked_changes,
-        verdict,
-    )
-    from fxlab.view_model import find_nodes
+    # The same names as in the table below; type checkers cannot read that one.
+    from fxlab import drawing as drawing
+    from fxlab import notebook as notebook
+    from fxlab import overlays as overlays
+    from fxlab import rewriting as rewriting
+    from fxlab import session as session
+    from fxlab import tracing as tracing
+    from fxlab import transformations as transformations
+    from fxlab import validation as validation
+    from fxlab.drawing import Drawing as Drawing
+    from fxlab.drawing import draw as draw
+    from fxlab.html_report import *
+    from fxlab.notebook import *
+    from fxlab.session import *
+    from fxlab.tracing import *
+    from fxlab.transformations import ReversibleTransformation as ReversibleTransformation
+    from fxlab.transformations import Transformation as Transformation
+    from fxlab.transformations import compose as compose
+    from fxlab.transformations import from_callable as from_callable
+    from fxlab.transformations import from_pattern as from_pattern
+    from fxlab.transformations.passes import *
+    from fxlab.validation import *
+    from fxlab.view_model import *
 
-_HOME = {
-    "Drawing": "fxlab.drawing",
-    "draw": "fxlab.drawing",
-    "inspect": "fxlab.notebook",
-    "find_nodes": "fxlab.view_model",
-    "report": "fxlab.html_report",
-    "Session": "fxlab.session",
-    "TransformationError": "fxlab.session",
-    "TraceError": "fxlab.tracing",
-    "TraceWarning": "fxlab.tracing",
-    "example_inputs": "fxlab.tracing",
-    "from_exported": "fxlab.tracing",
-    "symbolic_trace": "fxlab.tracing",
-    "ChangeTrueDivToMulByInverse": "fxlab.transformations",
-    "DeepCopy": "fxlab.transformations",
-    "FuseBatchNorm1dInConv1d": "fxlab.transformations",
-    "FuseBatchNorm1dInLinear": "fxlab.transformations",
-    "FuseBatchNorm2dInConv2d": "fxlab.transformations",
-    "FuseBatchNorm3dInConv3d": "fxlab.transformations",
-    "FuseBatchNormBeforeConv": "fxlab.transformations",
-    "FuseBatchNormInConvTranspose": "fxlab.transformations",
-    "FuseBiasInLinear": "fxlab.transformations",
-    "LintAndRecompile": "fxlab.transformations",
-    "MergeLinears": "fxlab.transformations",
-    "ReversibleTransformation": "fxlab.transformations",
-    "RemoveIdentities": "fxlab.transformations",
-    "RemoveDeadCode": "fxlab.transformations",
-    "EliminateCommonSubexpressions": "fxlab.transformations",
-    "FoldConstants": "fxlab.transformations",
-    "FuseAttention": "fxlab.transformations",
-    "Transformation": "fxlab.transformations",
-    "compose": "fxlab.transformations",
-    "from_callable": "fxlab.transformations",
-    "from_pattern": "fxlab.transformations",
-    "benchmark": "fxlab.validation",
-    "bisect": "fxlab.validation",
-    "compare_nodes": "fxlab.validation",
-    "compare_on_variants": "fxlab.validation",
-    "compare_outputs": "fxlab.validation",
-    "compare_stages": "fxlab.validation",
-    "first_divergence": "fxlab.validation",
-    "graph_diff": "fxlab.validation",
-    "input_variants": "fxlab.validation",
-    "nodes_by_stage": "fxlab.validation",
-    "plot_benchmark": "fxlab.validation",
-    "plot_node_differences": "fxlab.validation",
-    "profile": "fxlab.validation",
-    "transformed_nodes": "fxlab.validation",
-    "unmarked_changes": "fxlab.validation",
-    "verdict": "fxlab.validation",
+_EXPORTS = {
+    "drawing": "Drawing draw",
+    "html_report": "report",
+    "notebook": "Inspector inspect",
+    "session": "Session TransformationError",
+    "tracing": "TraceError TraceReport TraceWarning example_inputs from_exported symbolic_trace",
+    "transformations": "ReversibleTransformation Transformation compose from_callable from_pattern",
+    "transformations.passes": """
+        ChangeTrueDivToMulByInverse DeepCopy EliminateCommonSubexpressions FoldConstants FuseAttention
+        FuseBatchNorm1dInConv1d FuseBatchNorm1dInLinear FuseBatchNorm2dInConv2d FuseBatchNorm3dInConv3d
+        FuseBatchNormBeforeConv FuseBatchNormInConvTranspose FuseBiasInLinear LintAndRecompile MergeLinears
+        RemoveDeadCode RemoveIdentities
+    """,
+    "validation": """
+        Bisection Divergence NodeAtStage Reference Status Variants Verdict benchmark bisect compare_nodes
+        compare_on_variants compare_outputs compare_stages first_divergence graph_diff input_variants
+        nodes_by_stage plot_benchmark plot_node_differences profile transformed_nodes unmarked_changes verdict
+    """,
+    "view_model": "find_nodes",
 }
+"""Package -> the names that it exports here. Read without importing anything."""
 
-__all__ = [
-    "ChangeTrueDivToMulByInverse",
-    "DeepCopy",
-    "Drawing",
-    "EliminateCommonSubexpressions",
-    "FoldConstants",
-    "FuseAttention",
-    "FuseBatchNorm1dInConv1d",
-    "FuseBatchNorm1dInLinear",
-    "FuseBatchNorm2dInConv2d",
-    "FuseBatchNorm3dInConv3d",
-    "FuseBatchNormBeforeConv",
-    "FuseBatchNormInConvTranspose",
-    "FuseBiasInLinear",
-    "LintAndRecompile",
-    "MergeLinears",
-    "RemoveDeadCode",
-    "RemoveIdentities",
-    "ReversibleTransformation",
-    "Session",
-    "TraceError",
-    "TraceWarning",
-    "Transformation",
-    "TransformationError",
-    "__version__",
-    "benchmark",
-    "bisect",
-    "compare_nodes",
-    "compare_on_variants",
-    "compare_outputs",
-    "compare_stages",
-    "compose",
-    "draw",
-    "example_inputs",
-    "find_nodes",
-    "first_divergence",
-    "from_callable",
-    "from_exported",
-    "from_pattern",
-    "graph_diff",
-    "input_variants",
-    "inspect",
-    "nodes_by_stage",
-    "plot_benchmark",
-    "plot_node_differences",
-    "profile",
-    "report",
-    "symbolic_trace",
-    "transformed_nodes",
-    "unmarked_changes",
-    "verdict",
-]
+_HOME = {name: f"fxlab.{package}" for package, names in _EXPORTS.items() for name in names.split()}
+
+_MODULES = (
+    "drawing",
+    "notebook",
+    "overlays",
+    "rewriting",
+    "session",
+    "tracing",
+    "transformations",
+    "validation",
+)
+"""What can be reached after ``import fxlab`` beside these names."""
+
+__all__ = ["__version__", *sorted(_HOME)]
 
 
-_PACKAGES = ("drawing", "notebook", "overlays", "tracing", "transformations", "validation")
+if not TYPE_CHECKING:  # else every name would be known to type checkers
 
-
-def __getattr__(name: str) -> Any:
-    if name in _PACKAGES:
-        return import_module(f"fxlab.{name}")
-    if name not in _HOME:
-        raise AttributeError(f"module 'fxlab' has no attribute {name!r}")
-    value = globals()[name] = getattr(import_module(_HOME[name]), name)
-    return value
+    def __getattr__(name: str) -> Any:
+        if name in _MODULES:
+            return import_module(f"fxlab.{name}")
+        if name not in _HOME:
+            raise AttributeError(f"module 'fxlab' has no attribute {name!r}")
+        value = globals()[name] = getattr(import_module(_HOME[name]), name)
+        return value
 
 
 def __dir__() -> list[str]:
-    return __all__
+    return sorted([*__all__, *_MODULES])

@@ -6,40 +6,7 @@ from importlib.metadata import EntryPoint, entry_points
 from typing import Any
 
 from fxlab.transformations.base import Transformation
-from fxlab.transformations.passes.change_true_div_to_mul_by_inverse import ChangeTrueDivToMulByInverse
-from fxlab.transformations.passes.eliminate_common_subexpressions import EliminateCommonSubexpressions
-from fxlab.transformations.passes.fold_constants import FoldConstants
-from fxlab.transformations.passes.fuse_attention import FuseAttention
-from fxlab.transformations.passes.fuse_batch_norm.before_conv import FuseBatchNormBeforeConv
-from fxlab.transformations.passes.fuse_batch_norm.in_conv import (
-    FuseBatchNorm1dInConv1d,
-    FuseBatchNorm2dInConv2d,
-    FuseBatchNorm3dInConv3d,
-    FuseBatchNormInConvTranspose,
-)
-from fxlab.transformations.passes.fuse_batch_norm.in_linear import FuseBatchNorm1dInLinear
-from fxlab.transformations.passes.fuse_bias_in_linear import FuseBiasInLinear
-from fxlab.transformations.passes.merge_linears import MergeLinears
-from fxlab.transformations.passes.remove_dead_code import RemoveDeadCode
-from fxlab.transformations.passes.remove_identities import RemoveIdentities
-
-_PASSES: tuple[type[Transformation], ...] = (
-    RemoveDeadCode,
-    RemoveIdentities,
-    FoldConstants,
-    EliminateCommonSubexpressions,
-    FuseBatchNorm2dInConv2d,
-    FuseBatchNorm1dInConv1d,
-    FuseBatchNorm3dInConv3d,
-    FuseBatchNormInConvTranspose,
-    FuseBatchNormBeforeConv,
-    FuseBatchNorm1dInLinear,
-    MergeLinears,
-    FuseBiasInLinear,
-    FuseAttention,
-    ChangeTrueDivToMulByInverse,
-)
-
+from fxlab.transformations.passes import OFFERED
 
 GROUP = "fxlab.transformations"
 """The group of entry points by which other packages offer transformations."""
@@ -55,7 +22,7 @@ def available() -> list[type[Transformation]]:
     >>> [pass_().name for pass_ in available()][:2]
     ['remove-dead-code', 'remove-identities']
     """
-    return list(_PASSES)
+    return list(OFFERED)
 
 
 def installed() -> list[Transformation]:
@@ -74,7 +41,7 @@ def installed() -> list[Transformation]:
         faster-gelu = "my_package.passes:FasterGelu"
     """
     offered: list[Transformation] = []
-    taken: set[str] = {name for cls in _PASSES for name in _names(cls())}
+    taken: set[str] = {name for cls in OFFERED for name in _names(cls())}
     for entry_point in sorted(entry_points(group=GROUP), key=lambda found: (found.name, found.value)):
         try:
             transformation = _loaded(entry_point)

@@ -1,0 +1,49 @@
+"""Everything that a pass is written with, in one place: see :doc:`transformations`.
+
+>>> from fxlab.rewriting import RewritePass, new_linear, why_not_replaceable
+"""
+
+from fxlab.reasons import Refusal
+from fxlab.transformations.analysis.aliasing_and_writes import Writes, may_return_view
+from fxlab.transformations.analysis.autocast import casts_to_autocast_dtype
+from fxlab.transformations.analysis.graph_analysis import GraphFacts
+from fxlab.transformations.analysis.module_safety import (
+    why_hooked,
+    why_mixed,
+    why_not_plain,
+    why_not_replaceable,
+)
+from fxlab.transformations.analysis.node_shape import called_name, known_dtype
+from fxlab.transformations.analysis.purity import why_impure
+from fxlab.transformations.analysis.rounding_sensitivity import rounding_readers
+from fxlab.transformations.analysis.value_bounds import largest_magnitude
+from fxlab.transformations.marks import marks
+from fxlab.transformations.rewriting.editor import Editor
+from fxlab.transformations.rewriting.new_modules import new_conv, new_layer, new_linear
+from fxlab.transformations.rewriting.node_arguments import only_input
+from fxlab.transformations.rewriting.rewrite_pass import Candidate, RewritePass
+
+__all__ = [
+    "Candidate",
+    "Editor",
+    "GraphFacts",
+    "Refusal",
+    "RewritePass",
+    "Writes",
+    "called_name",
+    "casts_to_autocast_dtype",
+    "known_dtype",
+    "largest_magnitude",
+    "marks",
+    "may_return_view",
+    "new_conv",
+    "new_layer",
+    "new_linear",
+    "only_input",
+    "rounding_readers",
+    "why_hooked",
+    "why_impure",
+    "why_mixed",
+    "why_not_plain",
+    "why_not_replaceable",
+]
