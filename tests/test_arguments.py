@@ -5,6 +5,7 @@ import subprocess
 import sys
 import types
 
+import pandas as pd
 import pytest
 import torch
 from torch import nn
@@ -37,6 +38,19 @@ NO_NAMES = [3, "input_ids", OBJECT, [3], [None], ["x", "x"]]
 NO_PASSES = [3, "merge-linears", OBJECT, PASS, MergeLinears, [3], [None], [MergeLinears]]
 NO_PASS = [None, 3, [], OBJECT, MergeLinears, "none of that name"]
 NO_PATH = [None, 3, [], OBJECT, "", "a\0b.html", "report.txt"]
+NO_EXPORTED = [None, 3, "a", [], OBJECT, nn.Linear, Model()]
+NO_SESSION = [*NO_MODULE, Model(), Session]
+NO_VARIANTS = [3, "a", [3], OBJECT]
+NO_TABLE = [None, 3, "a", [], OBJECT, pd.DataFrame(), pd.DataFrame({"other": [1]})]
+PAIR = {"original": GRAPH, "transformed": GRAPH}
+RUNNING_COMPARISONS = (
+    fxlab.verdict,
+    fxlab.compare_outputs,
+    fxlab.compare_on_variants,
+    fxlab.compare_nodes,
+    fxlab.first_divergence,
+)
+COMPARISONS = (*RUNNING_COMPARISONS, fxlab.graph_diff, fxlab.unmarked_changes)
 NO_COUNT = [0, -1, 1.5, "a", [], OBJECT, True]
 
 CALLS = [
@@ -45,16 +59,45 @@ CALLS = [
     (fxlab.example_inputs, {"model": Model()}, {"model": NO_MODULE, "input_names": NO_NAMES}),
     (fxlab.example_inputs, {"model": Model()}, dict.fromkeys(("batch_size", "sequence_length"), NO_COUNT)),
     (fxlab.example_inputs, {"model": Model()}, {"batch_size": [10**12], "sequence_length": [10**12]}),
-    (fxlab.from_exported, {}, {"program": NO_GRAPH}),
+    (fxlab.from_exported, {}, {"program": NO_EXPORTED}),
     (Session, {"model": GRAPH, "inputs": X}, {"model": NO_MODULE, "passes": NO_PASSES}),
-    (fxlab.draw, {"gm": GRAPH}, {"gm": NO_GRAPH, "highlight": [3, OBJECT, MergeLinears, "no node", [3]]}),
-    (fxlab.compare_outputs, {"a": GRAPH, "b": GRAPH, "inputs": X}, {"a": NO_MODULE, "b": NO_MODULE}),
-    (fxlab.compare_outputs, {"a": GRAPH, "b": GRAPH, "inputs": X}, {"atol": NO_NUMBER, "rtol": NO_NUMBER}),
-    (fxlab.compare_on_variants, {"a": GRAPH, "b": GRAPH}, {"variants": [3, "a", [X], OBJECT]}),
-    (fxlab.benchmark, {"session": SESSION}, {"session": NO_GRAPH, "rounds": NO_COUNT}),
+    (fxlab.draw, {"model": GRAPH}, {"model": NO_MODULE, "overlay": [3, OBJECT, "none of that name"]}),
+    (fxlab.draw, {"model": GRAPH}, {"highlight": [3, OBJECT, MergeLinears, "no node", [3]]}),
+    (fxlab.draw, {"model": GRAPH}, {"opened": [3, "a", OBJECT, [3], ["no group"]], "budget": NO_COUNT}),
+    *(
+        (compare, {**PAIR, "inputs": X}, {"original": NO_MODULE, "transformed": NO_MODULE})
+        for compare in COMPARISONS
+    ),
+    *((compare, PAIR, {"inputs": NO_INPUTS}) for compare in RUNNING_COMPARISONS),
+    (fxlab.compare_outputs, {**PAIR, "inputs": X}, {"atol": NO_NUMBER, "rtol": NO_NUMBER}),
+    (fxlab.compare_on_variants, {**PAIR, "inputs": X}, {"atol": NO_NUMBER, "variants": NO_VARIANTS}),
+    (fxlab.verdict, {**PAIR, "inputs": X}, {"variants": NO_VARIANTS}),
+    (fxlab.unmarked_changes, PAIR, {"pass_": [3, "a", OBJECT, MergeLinears]}),
+    (fxlab.transformed_nodes, {"model": GRAPH}, {"model": NO_MODULE, "original": NO_MODULE[1:]}),
+    (fxlab.transformed_nodes, {"model": GRAPH}, {"pass_": [3, "a", OBJECT, MergeLinears]}),
+    (fxlab.input_variants, {"inputs": X}, {"inputs": [None, *NO_INPUTS], "vocabulary": NO_COUNT}),
+    (fxlab.profile, {"model": GRAPH, "inputs": X}, {"model": NO_MODULE, "inputs": NO_INPUTS}),
+    (fxlab.profile, {"model": GRAPH, "inputs": X}, {"rounds": NO_COUNT}),
+    *((use, {}, {"session": NO_SESSION}) for use in (fxlab.compare_stages, fxlab.nodes_by_stage)),
+    (fxlab.bisect, {"session": SESSION}, {"session": NO_SESSION, "inputs": NO_INPUTS}),
+    (fxlab.bisect, {"session": SESSION}, {"variants": NO_VARIANTS}),
+    (fxlab.find_nodes, {"model": GRAPH, "query": "a"}, {"model": NO_MODULE, "query": [None, 3, [], OBJECT]}),
+    (fxlab.find_nodes, {"model": GRAPH, "query": "a"}, {"passes": [3, "a", PASS, [3], [MergeLinears]]}),
+    (fxlab.compose, {}, {"passes": [(3,), ("a",), (MergeLinears,), (PASS, None)]}),
+    (fxlab.plot_benchmark, {}, {"table": NO_TABLE}),
+    (fxlab.plot_node_differences, {}, {"table": NO_TABLE}),
+    (fxlab.inspect, {"model": GRAPH}, {"model": NO_MODULE, "inputs": NO_INPUTS, "passes": NO_PASSES}),
+    (fxlab.inspect, {"model": GRAPH}, {"overlay": [3, OBJECT, "none of that name"]}),
+    (fxlab.inspect, {"model": SESSION}, {"inputs": [X], "passes": [[]]}),
+    (fxlab.Inspector, {"session": SESSION}, {"session": NO_SESSION, "height": [None, "a", 1.5, -1]}),
+    (fxlab.benchmark, {"session": SESSION}, {"session": NO_SESSION, "rounds": NO_COUNT}),
+    (fxlab.benchmark, {"session": SESSION}, {"inputs": NO_INPUTS}),
     (fxlab.benchmark, {"session": SESSION}, {"passes": [3, "a", PASS, [3], [None], ["a"]]}),
     (fxlab.benchmark, {"session": SESSION}, {"min_seconds": NO_NUMBER}),
-    (fxlab.report, {"model_or_session": SESSION}, {"path": NO_PATH}),
+    (fxlab.report, {"model": SESSION}, {"path": NO_PATH}),
+    (fxlab.report, {"path": "a.html"}, {"model": NO_MODULE}),
+    (SESSION.verdict, {}, {"variants": NO_VARIANTS}),
+    (SESSION.transformed_nodes, {}, {"pass_": NO_PASS[1:]}),
     (SESSION.add, {}, {"pass_": [None, 3, "a", OBJECT, MergeLinears]}),
     (SESSION.move, {"pass_": PASS}, {"place": [None, "a", 1.5, -1, 10**12]}),
     (SESSION.on_change, {}, {"callback": [None, 3, "a", OBJECT]}),
@@ -89,8 +132,9 @@ WRONG = [
 
 @pytest.mark.parametrize(("function", "arguments", "name"), WRONG)
 def test_a_wrong_argument_is_named(function, arguments, name):
+    several = arguments.pop("passes") if function is fxlab.compose else ()
     with pytest.raises((TypeError, ValueError)) as raised:
-        function(**arguments)
+        function(*several, **arguments)
     assert name in str(raised.value)
     assert len(str(raised.value)) > len(name) + 10
 

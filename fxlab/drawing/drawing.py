@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from torch import fx
 
-from fxlab.checks import described
+from fxlab.checks import described, items_of, positive_int
 from fxlab.drawing.hierarchy.hierarchy import build_hierarchy
 from fxlab.drawing.rendering.dot import to_digraph
 from fxlab.drawing.rendering.layout import lay_out, start_layout_worker
@@ -170,6 +170,7 @@ def draw(
     >>> draw(graph_module, overlay="flops", inputs=(torch.ones(1, 2),))
     <Drawing: 4 nodes in 4 boxes, coloured by FLOPs>
     """
+    positive_int(budget, "budget")
     given = inputs_of(model, inputs)
     graph_module = graph_of(model, "model", given)
     start_layout_worker()
@@ -180,14 +181,13 @@ def draw(
         view = View.default(hierarchy)
         if marks:
             view = view.reveal(marks, budget)
-    elif isinstance(opened, str):
-        raise TypeError(
-            f"opened: expected a list of group paths, got the string {opened!r}: pass [{opened!r}]."
-        )
-    else:
-        view = View(hierarchy)
-        for path in opened:
+        return Drawing(view, marks, coloured_by)
+    view = View(hierarchy)
+    for path in items_of(opened, "opened", "group paths"):
+        try:
             view = view.open(path)
+        except (TypeError, ValueError) as error:
+            raise type(error)(f"opened: {error}") from None
     return Drawing(view, marks, coloured_by)
 
 

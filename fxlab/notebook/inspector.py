@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from fxlab.checks import described
+import traitlets
+
+from fxlab.checks import described, positive_int
 from fxlab.drawing.rendering.layout import lay_out
 from fxlab.html_report.static_view import static_view
 from fxlab.notebook.messages import answers
 from fxlab.notebook.stack_messages import StackScreen
 from fxlab.overlays import Overlay, from_table
+from fxlab.validation.arguments import is_session
 from fxlab.view_model.graph_view.panes import Selection
 from fxlab.view_model.search.query import QueryError
 from fxlab.view_model.session_state import model_name, outputs_state
@@ -40,12 +43,16 @@ class Inspector(StackScreen):
     """
 
     def __init__(self, session: Session, *, height: int = 720) -> None:
-        if not hasattr(session, "graph_module") or not hasattr(session, "on_change"):
+        if not is_session(session):
             raise TypeError(
                 f"session: expected an fxlab.Session, got {described(session)}. "
                 "fxlab.inspect(model) makes the session too."
             )
-        super().__init__(session, height=height)
+        positive_int(height, "height")
+        try:
+            super().__init__(session, height=height)
+        except traitlets.TraitError as error:
+            raise ValueError(f"height: {error}") from None
 
     # What a person does from Python; the page asks for some of it too.
 

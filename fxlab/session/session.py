@@ -11,7 +11,7 @@ from torch.fx import GraphModule, Node
 from fxlab.checks import described, items_of
 from fxlab.interrupts import InterruptsHeld
 from fxlab.models.graph_module import check_lints
-from fxlab.models.running import Inputs
+from fxlab.models.running import Inputs, call_arguments
 from fxlab.session.code import stack_code
 from fxlab.session.comparisons import Comparisons
 from fxlab.session.history import History, Stack, Switches
@@ -510,6 +510,8 @@ class Session:
 
 def _traced(model: torch.nn.Module, inputs: Inputs | None) -> tuple[GraphModule, Inputs | None]:
     if isinstance(model, GraphModule):
+        if inputs is not None:
+            call_arguments(inputs)
         return model, inputs
     from fxlab.tracing import example_inputs, symbolic_trace
 

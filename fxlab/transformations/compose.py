@@ -5,18 +5,19 @@ from dataclasses import dataclass
 
 from torch.fx import GraphModule, Node
 
+from fxlab.checks import described
 from fxlab.models.graph_module import deep_copy
 from fxlab.transformations.base import ReversibleTransformation, Transformation
 from fxlab.transformations.journal.rollback import restored_on_failure
 from fxlab.transformations.signature import digest
 
 
-def compose(*transformations: Transformation, inplace: bool = True) -> Transformation:
+def compose(*passes: Transformation, inplace: bool = True) -> Transformation:
     """Make one transformation of several, applied in the order given.
 
     Parameters
     ----------
-    *transformations
+    *passes
         The transformations; none at all make one that changes nothing.
     inplace
         Whether the composition changes the module that it is given. Otherwise it works on a deep copy and
@@ -43,9 +44,9 @@ def compose(*transformations: Transformation, inplace: bool = True) -> Transform
     >>> composition.preserves_computation
     True
     """
-    for transformation in transformations:
-        _check_transformation(transformation)
-    parts = tuple(part for transformation in transformations for part in _parts(transformation))
+    for pass_ in passes:
+        _check_transformation(pass_)
+    parts = tuple(part for pass_ in passes for part in _parts(pass_))
     reversible = all(isinstance(part, ReversibleTransformation) for part in parts)
     return ReversibleComposition(parts, inplace) if reversible else Composition(parts, inplace)
 
@@ -124,10 +125,7 @@ class ReversibleComposition(Composition, ReversibleTransformation):
 
 def _check_transformation(given: object) -> None:
     if not isinstance(given, Transformation):
-        advice = " Make an instance of it first." if isinstance(given, type) else ""
-        raise TypeError(
-            f"compose takes transformations, but {given!r} of type {type(given).__name__} was given.{advice}"
-        )
+        raise TypeError(f"passes: expected instances of fxlab.Transformation, got {described(given)}.")
 
 
 def _parts(transformation: Transformation) -> tuple[Transformation, ...]:

@@ -7,6 +7,7 @@ from typing import Any, TypeAlias
 import torch
 from torch.fx import GraphModule, Node
 
+from fxlab.checks import positive_int
 from fxlab.models.running import Inputs, call_arguments
 from fxlab.node_info import modules_by_path
 from fxlab.validation.arguments import inputs_or_examples
@@ -54,8 +55,11 @@ def named_inputs(
     named = dict(variants) if isinstance(variants, Mapping) else {}
     if not isinstance(variants, Mapping):
         named = {f"inputs {number}": given for number, given in enumerate(variants, 1)}
-    for given in named.values():
-        call_arguments(given)
+    for name, given in named.items():
+        try:
+            call_arguments(given)
+        except TypeError as error:
+            raise TypeError(f"variants: of {name!r}, {error}") from None
     if inputs is not None:
         named = {"as given": inputs_or_examples(inputs, original), **named}
     if not named:
@@ -111,6 +115,8 @@ def input_variants(inputs: Inputs, *, vocabulary: int | None = None) -> dict[str
      'length 130': (2, 130), 'half masked': (2, 4), 'left half masked': (2, 4), 'masked by row': (2, 4)}
     """
     call_arguments(inputs)
+    if vocabulary is not None:
+        positive_int(vocabulary, "vocabulary")
     tensors = [tensor for _, tensor in tensors_inside(_plain(inputs))]
     result: dict[str, Inputs] = {"as given": inputs}
     for name, change in _changes(tensors, vocabulary):
