@@ -9,7 +9,7 @@ copyright = "the authors of fxlab"
 extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
 # Every name that a docstring refers to is in the reference.
 nitpicky = True
-nitpick_ignore_regex = [("py:.*", r"torch\..*")]
+nitpick_ignore_regex = [("py:.*", r"torch\..*|collections\..*|Limit")]
 myst_heading_anchors = 3
 source_suffix = {".md": "markdown"}
 

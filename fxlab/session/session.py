@@ -262,7 +262,7 @@ class Session:
         Raises
         ------
         TypeError
-            If the transformation does not tell its candidates apart; see :meth:`Transformation.exclude`.
+            If it does not tell its candidates apart; see :meth:`~fxlab.Transformation.exclude`.
         ValueError
             If one of the nodes is neither.
         TransformationError

@@ -72,7 +72,7 @@ def test_mistakes_are_named(gm):
         draw(gm, highlight=3)
     with pytest.raises(ValueError, match="no such node"):
         draw(gm, highlight="nope")
-    with pytest.raises(TypeError, match="the string"):
+    with pytest.raises(TypeError, match="expected a list of group paths"):
         draw(gm, opened="encoder")
     with pytest.raises(ValueError, match="no group"):
         draw(gm, opened=["nope"])

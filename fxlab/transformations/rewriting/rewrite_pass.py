@@ -47,7 +47,7 @@ class RewritePass(JournaledTransformation, Generic[C]):
     why it must not (:meth:`refuse`), what it would do (:meth:`describe`) and how it is done
     (:meth:`rewrite`, through an :class:`~fxlab.transformations.rewriting.editor.Editor`, which keeps
     what reversing needs). A pass that replaces modules also says how new values go back to them
-    (:meth:`update_originals`).
+    (``update_originals``).
 
     Attributes
     ----------
@@ -84,11 +84,11 @@ class RewritePass(JournaledTransformation, Generic[C]):
         """Return what would be done with a candidate, in words that follow its name."""
 
     def only(self, *nodes: Node | str, missing_ok: bool = False) -> Self:
-        """Return this pass limited to some of its candidates, as :meth:`Transformation.only` says."""
+        """Return this pass limited to some of its candidates, as :meth:`~fxlab.Transformation.only` says."""
         return self._limited((self.limited_to or Limit()).to(node_names(nodes), missing_ok))
 
     def exclude(self, *nodes: Node | str, missing_ok: bool = False) -> Self:
-        """Return this pass with some candidates excluded, as :meth:`Transformation.exclude` says."""
+        """Return this pass with some candidates excluded, as :meth:`~fxlab.Transformation.exclude` says."""
         return self._limited((self.limited_to or Limit()).exclude(node_names(nodes), missing_ok))
 
     def _limited(self, limit: Limit) -> Self:

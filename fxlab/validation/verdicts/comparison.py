@@ -67,12 +67,12 @@ class Verdict:
 
     @property
     def compared(self) -> int:
-        """How many elements of the outputs were compared: those that are numbers in both models."""
+        """The number of elements that were compared, which are finite numbers in both models."""
         return sum(judgement.compared for path, judgement in self.outputs.items() if is_output(path))
 
     @property
     def table(self) -> "pd.DataFrame":
-        """A row for each output: its ``status`` and ``reason``, and what was measured (relative errors).
+        """A row for each output, with its ``status`` and ``reason``, and what was measured (relative errors).
 
         ``own_error`` and ``transformed_error`` are those of the two models, ``ratio`` is how much larger the
         second is; ``function_error`` is how far apart the two are when both run in float64, and

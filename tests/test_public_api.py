@@ -1,0 +1,136 @@
+"""The public names: each is in docs/reference.md once, with its signature, in one vocabulary."""
+
+import inspect
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+import fxlab
+
+ROOT = Path(__file__).parents[1]
+ENTRY = re.compile(r"^( *)\.\. auto(\w+):: ([\w.]+)(\(.*\))?$", re.M)
+PUBLIC = [
+    *(f"fxlab.{name}" for name in fxlab.__all__ if name != "__version__"),
+    *(f"fxlab.rewriting.{name}" for name in fxlab.rewriting.__all__),
+    *(f"fxlab.overlays.{name}" for name in fxlab.overlays.__all__),
+    *(f"fxlab.transformations.{name}" for name in ("available", "installed", "offered")),
+]
+ORDER = ("session", "model", "graph_module", "original", "transformed", "inputs", "path", "passes", "pass_")
+"""The names of the arguments that most functions have, in their order."""
+OTHER_NAMES = {"gm", "p", "what", "a", "b", "transformation", "model_or_session"}
+"""Names that arguments had, for which there is one above."""
+
+
+def entries() -> dict[str, str | None]:
+    """Return the signatures that the reference gives, by the full names; a name twice is an error."""
+    found: dict[str, str | None] = {}
+    owner = ""
+    for indent, _, name, signature in ENTRY.findall((ROOT / "docs/reference.md").read_text()):
+        full = f"{owner}.{name}" if indent else name
+        owner = owner if indent else name
+        assert full not in found, f"{full} is there twice"
+        found[full] = signature or None
+    return found
+
+
+ENTRIES = entries()
+CALLED = [name for name, signature in ENTRIES.items() if signature]
+
+
+def named(full_name: str):
+    value = fxlab
+    for part in full_name.removeprefix("fxlab.").split("."):
+        value = inspect.getattr_static(value, part) if isinstance(value, type) else getattr(value, part)
+    return value.__func__ if isinstance(value, classmethod | staticmethod) else value
+
+
+def parameters(value) -> list[inspect.Parameter]:
+    return [p for p in inspect.signature(value).parameters.values() if p.name not in ("self", "cls")]
+
+
+def signature_text(value) -> str:
+    """Return a signature without types."""
+    parts, keywords_only = [], False
+    for parameter in parameters(value):
+        name, default = parameter.name, parameter.default
+        if parameter.kind is parameter.KEYWORD_ONLY and not keywords_only:
+            parts.append("*")
+        keywords_only |= parameter.kind in (parameter.KEYWORD_ONLY, parameter.VAR_POSITIONAL)
+        text = "" if default is parameter.empty else f"={getattr(default, '__name__', repr(default))}"
+        parts.append(f"{'*' * (parameter.kind is parameter.VAR_POSITIONAL)}{name}{text}")
+    return f"({', '.join(parts)})"
+
+
+def test_the_reference_has_each_public_name_once():
+    listed = [name for name in ENTRIES if not re.match(r"fxlab\.(\w+\.)?[A-Z]\w*\.", name)]
+    assert sorted(listed) == sorted(PUBLIC)
+
+
+@pytest.mark.parametrize("name", CALLED)
+def test_the_reference_has_the_signature(name):
+    assert ENTRIES[name] == signature_text(named(name))
+
+
+@pytest.mark.parametrize("name", CALLED)
+def test_arguments_have_one_name_and_one_order(name):
+    given = [p.name for p in parameters(named(name)) if p.kind is p.POSITIONAL_OR_KEYWORD]
+    assert OTHER_NAMES.isdisjoint(p.name for p in parameters(named(name)))
+    if inspect.isfunction(named(name)) and name.count(".") == 1:
+        known = [argument for argument in given if argument in ORDER]
+        assert known == sorted(known, key=ORDER.index)
+
+
+def test_what_is_public_is_known_without_importing_torch():
+    code = "import fxlab, sys; dir(fxlab); fxlab.__all__; assert 'torch' not in sys.modules"
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+@pytest.mark.parametrize("module", ["rewriting", "overlays", "transformations", "validation", "tracing"])
+def test_modules_are_reached_after_importing_fxlab_alone(module):
+    code = f"import fxlab; assert fxlab.{module}.__all__"
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_the_names_of_passes_are_those_of_their_table():
+    passes = fxlab.transformations.passes
+    assert {*passes.__all__} == {*fxlab._EXPORTS["transformations.passes"].split()}
+    assert {cls.__name__ for cls in fxlab.transformations.available()} < {*passes.__all__}
+
+
+def test_only_the_height_of_an_inspector_is_a_public_trait():
+    traits = fxlab.Inspector.class_own_traits(sync=True) | fxlab.Inspector.class_traits(sync=True)
+    own = {name for name in traits if not name.startswith("_")} - {"comm", "keys", "layout", "tabbable"}
+    assert own - {"tooltip"} == {"height"}
+
+
+COMPARISONS = {
+    "verdict": lambda found: found.status,
+    "compare_outputs": lambda found: found.to_csv(),
+    "compare_on_variants": lambda found: found.to_csv(),
+    "compare_nodes": lambda found: found.to_csv(),
+    "first_divergence": str,
+    "graph_diff": lambda found: found.to_csv(),
+    "unmarked_changes": lambda found: found.to_csv(),
+}
+
+
+@pytest.mark.parametrize("name", COMPARISONS)
+def test_comparisons_take_modules_graph_modules_and_sessions(name):
+    compare, text = getattr(fxlab, name), COMPARISONS[name]
+    model = nn.Sequential(nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 4)).eval()
+    x = torch.randn(3, 4)
+    session = fxlab.Session(model, x)
+    session.apply("fuse-bias-in-linear")
+    expected = text(compare(session.original, session.graph_module, x))
+    assert text(compare(session)) == expected
+    assert text(compare(session.original, session)) == expected
+    assert text(compare(session, session)) == text(compare(session.graph_module, session.graph_module, x))
+    untraced = compare(model, session.graph_module, x)
+    assert type(untraced) is type(compare(session))
+    if name not in ("compare_nodes", "graph_diff", "unmarked_changes"):
+        assert text(untraced) == expected
