@@ -57,9 +57,9 @@ class Writes:
         writes = self._writes.get(self._class_of(value), [])
         return bisect_left(writes, position), bisect_left(self._state_changes, position)
 
-    def same_state(self, a: Node, b: Node) -> bool:
+    def same_state(self, node: Node, other: Node) -> bool:
         """Tell whether two nodes run with the same gradient, autocast and inference modes."""
-        counts = (bisect_left(self._state_changes, self._position[node]) for node in (a, b))
+        counts = (bisect_left(self._state_changes, self._position[each]) for each in (node, other))
         return next(counts) == next(counts)
 
     def is_written(self, value: Node) -> bool:
