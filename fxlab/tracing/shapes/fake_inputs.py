@@ -20,11 +20,8 @@ from fxlab.tracing.shapes.size_cache import SizeWork
 from fxlab.tracing.shapes.symbolic_sizes import expression_of
 from fxlab.values.nested import Path, map_tensors, name_of_part, tensors_inside
 
-FREE_OPERATIONS, OPERATIONS_PER_CALL = 6000, 30
-"""How much arithmetic on symbolic sizes a trace may take before sizes are given up.
-
-Computing with an expression of ten operations takes about as long as recording a call of fixed sizes.
-"""
+FREE_OPERATIONS, OPERATIONS_PER_CALL = 1500, 10
+"""The costly arithmetic on symbolic sizes that a trace may take before sizes are given up."""
 
 Size = tuple[str, Path, int]
 """A dimension of an input: the argument, the way to the tensor inside, and the dimension."""

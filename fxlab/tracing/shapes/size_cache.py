@@ -37,13 +37,22 @@ _REMEMBERED = (
 """The methods of torch's symbolic numbers that are asked most, of those that tell the environment nothing."""
 
 
+LARGE_EXPRESSION = 100
+"""Operations of an expression from which on computing with it is counted.
+
+The height behind seven strided layers has 77 operations, and following it in a convolutional network takes
+less time than ``torch.export``. Windows nested in windows have 126 to 425, and their time grows faster than
+their number of operations.
+"""
+
+
 class SizeWork:
-    """The amount of symbolic arithmetic, counted so that it is the same on every machine.
+    """The amount of costly symbolic arithmetic, counted so that it is the same on every machine.
 
     Attributes
     ----------
     operations : int
-        The operations in all expressions that were computed with. Time is proportional to them.
+        The operations in all large expressions that were computed with.
     of_symbol : Counter
         The same for each symbol: those in the expressions that contain it.
     """
@@ -61,7 +70,7 @@ class SizeWork:
         if expression not in self._known:
             self._known[expression] = int(expression.count_ops()), expression.free_symbols
         operations, symbols = self._known[expression]
-        if operations:
+        if operations >= LARGE_EXPRESSION:
             self.operations += operations
             for symbol in symbols:
                 self.of_symbol[symbol] += operations

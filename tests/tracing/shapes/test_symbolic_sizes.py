@@ -10,7 +10,7 @@ from agreement import assert_agree, outcome
 from torch import nn
 
 from fxlab.tracing import TraceWarning, symbolic_trace
-from fxlab.tracing.shapes import fake_inputs
+from fxlab.tracing.shapes import fake_inputs, size_cache
 
 ARITHMETIC = {
     "floor": lambda n: math.floor(n / 3),
@@ -118,6 +118,7 @@ def test_sizes_that_take_too_much_arithmetic_are_given_up_and_said():
 
 @pytest.fixture
 def soon_given_up(monkeypatch):
+    monkeypatch.setattr(size_cache, "LARGE_EXPRESSION", 1)
     monkeypatch.setattr(fake_inputs, "FREE_OPERATIONS", 60)
     monkeypatch.setattr(fake_inputs, "OPERATIONS_PER_CALL", 0)
 
@@ -278,3 +279,12 @@ def test_a_branch_for_a_single_row_is_let_go_where_it_computes_the_same():
     model = Biased(lambda self, x: 1 + x)
     traced = symbolic_trace(model, (torch.ones(4, 3),))
     assert_agree(traced, model, (torch.randn(1, 3),))
+
+
+def test_sizes_behind_strided_layers_are_followed_however_many_calls_compute_with_them(monkeypatch):
+    monkeypatch.setattr(fake_inputs, "FREE_OPERATIONS", 0)
+    monkeypatch.setattr(fake_inputs, "OPERATIONS_PER_CALL", 0)
+    model = nn.Sequential(*(nn.MaxPool2d(3, stride=2, ceil_mode=True) for _ in range(6)))
+    traced = symbolic_trace(model, (torch.randn(2, 2, 196, 196),))
+    assert "x.shape[2]" not in findings(traced, "fixed size")
+    assert_agree(traced, model, (torch.randn(3, 2, 220, 181),))
