@@ -337,7 +337,7 @@ def _candidates_by_node(
     found: dict[str, dict[str, pd.DataFrame | str]] = {}
     for signature, frame in explained.items():
         if not isinstance(frame, str) and len(frame):
-            for name, rows in frame.groupby("node", sort=False):
+            for name, rows in frame.groupby(level=0, sort=False):
                 found.setdefault(str(name), {})[signature] = rows
     return found
 

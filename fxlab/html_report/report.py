@@ -258,13 +258,13 @@ def _tables(session: Session, explained: dict[str, pd.DataFrame | str], measure:
 def _candidates(session: Session, explained: dict[str, pd.DataFrame | str]) -> dict[str, Any]:
     """Return the ``explain`` frames of all passes as one table."""
     parts = [
-        frame[["node", "matched", "reason"]].assign(pass_=readable_name(p))
+        frame[["matched", "reason"]].assign(pass_=readable_name(p))
         for p in session.passes
         if isinstance(frame := explained[p.signature], pd.DataFrame) and len(frame)
     ]
     if not parts:
         return _table("candidates", "Candidates", "No candidates.", None)
-    frame = pd.concat(parts).set_index("node")[["pass_", "matched", "reason"]]
+    frame = pd.concat(parts)[["pass_", "matched", "reason"]]
     words = (
         "Candidates of each pass at the stage it is applied to: changed, to be changed, or refused and why."
     )

@@ -188,7 +188,7 @@ class Transformation(ABC):
         >>> from fxlab import ChangeTrueDivToMulByInverse
         >>> traced = torch.fx.symbolic_trace(lambda x: (x / 2) + (x / 3))
         >>> change = ChangeTrueDivToMulByInverse()
-        >>> change.explain(traced).node.tolist()
+        >>> change.explain(traced).index.tolist()
         ['truediv', 'truediv_1']
         >>> first = change.only("truediv")
         >>> first.get_transformed_nodes(first(traced))
@@ -218,7 +218,7 @@ class Transformation(ABC):
         >>> from fxlab import ChangeTrueDivToMulByInverse
         >>> traced = torch.fx.symbolic_trace(lambda x: (x / 2) + (x / 3))
         >>> change = ChangeTrueDivToMulByInverse().exclude("truediv")
-        >>> change.explain(traced).reason[0]
+        >>> change.explain(traced).reason.iloc[0]
         'excluded on request'
         >>> change.get_transformed_nodes(change(traced))
         [truediv_1]
@@ -267,8 +267,8 @@ class Transformation(ABC):
         Returns
         -------
         pandas.DataFrame
-            A row for each candidate, in columns ``node`` (its name), ``matched`` (whether it would be
-            changed), ``reason`` (what would be done with it, or why it is left alone) and ``code`` (which
+            A row for each candidate, indexed by ``node`` (its name), in columns ``matched`` (whether it would
+            be changed), ``reason`` (what would be done with it, or why it is left alone) and ``code`` (which
             tells reasons to leave it alone apart, and is empty where it matches). Empty for a transformation
             that does not describe its candidates.
         """
@@ -372,8 +372,9 @@ class ReversibleTransformation(Transformation):
 
 
 def explanation(rows: Iterable[tuple[str, bool, str, str]]) -> "pd.DataFrame":
-    """Return what :meth:`Transformation.explain` does, made of rows of its columns."""
+    """Return what :meth:`Transformation.explain` does, made of rows of its index and columns."""
     import pandas as pd
 
     frame = pd.DataFrame(list(rows), columns=["node", "matched", "reason", "code"])
-    return frame.astype({"node": object, "matched": bool, "reason": object, "code": object})
+    types = {"node": object, "matched": bool, "reason": object, "code": object}
+    return frame.astype(types).set_index("node")

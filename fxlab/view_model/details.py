@@ -268,7 +268,7 @@ def _candidates(name: str, explained: Mapping[str, pd.DataFrame | str]) -> list[
             continue
         found.extend(
             {"signature": signature, "matched": bool(row.matched), "reason": clip(str(row.reason), 400)}
-            for row in frame[frame["node"] == name].itertuples()
+            for row in frame[frame.index == name].itertuples()
         )
     return found
 

@@ -53,17 +53,19 @@ def explain_all(session: Session) -> dict[str, pd.DataFrame | str]:
 
 def _checked(frame: object) -> pd.DataFrame:
     """Return a frame of candidates; a pass may be anybody's."""
-    columns = ["node", "matched", "reason"]
-    if not isinstance(frame, pd.DataFrame) or not {*columns} <= {*frame.columns}:
+    columns = ["matched", "reason"]
+    if not isinstance(frame, pd.DataFrame) or not {*columns} <= {*frame.columns} or "node" in frame:
         came = list(frame.columns) if isinstance(frame, pd.DataFrame) else type(frame).__name__
-        raise TypeError(f"explain should return a DataFrame with the columns {columns}, but returned {came}.")
+        raise TypeError(
+            f"explain should return a DataFrame indexed by node, with columns {columns}, but returned {came}."
+        )
     return frame if "code" in frame else frame.assign(code="")
 
 
 def matched_nodes(explained: dict[str, pd.DataFrame | str]) -> dict[str, list[str]]:
     """Return, by signature, the names of the nodes that each pass would change."""
     return {
-        signature: [str(name) for name in frame.loc[frame["matched"].astype(bool), "node"]]
+        signature: [str(name) for name in frame.index[frame["matched"].astype(bool)]]
         for signature, frame in explained.items()
         if isinstance(frame, pd.DataFrame) and len(frame)
     }
@@ -96,7 +98,7 @@ def _pass_state(
     if frame is not None and len(frame):
         flags = frame["matched"].astype(bool)
         excluded = excluded_nodes(session, p, frame)
-        are_excluded = frame["node"].isin(excluded)
+        are_excluded = pd.Series(frame.index.isin(excluded), frame.index)
         kinds = {"matched": flags, "excluded": are_excluded, "refused": ~flags & ~are_excluded}
         matched, refused = int(flags.sum()), int(kinds["refused"].sum())
         groups = [group for kind, rows in kinds.items() for group in _by_reason(frame[rows], kind)]
@@ -123,8 +125,8 @@ def _pass_state(
 def excluded_nodes(session: Session, p: Transformation, frame: pd.DataFrame) -> set[str]:
     """Return the candidates, of those that a pass explains, that are excluded in the session."""
     names = {node for candidate in session.excluded(p) for node in candidate}
-    rows = frame[frame["node"].isin(names) & (frame["code"] == Reason.EXCLUDED.code)]
-    return set(rows["node"])
+    rows = frame[frame.index.isin(names) & (frame["code"] == Reason.EXCLUDED.code)]
+    return set(rows.index)
 
 
 def rewrites_of_node(
@@ -150,7 +152,7 @@ def _by_reason(frame: pd.DataFrame, kind: str) -> list[dict[str, Any]]:
             "reason": clip(reason, 300),
             "kind": kind,
             "count": int(count),
-            "nodes": [clip(str(name)) for name in frame.loc[reasons == reason, "node"].head(MOST_NODES)],
+            "nodes": [clip(str(name)) for name in frame.index[reasons == reason][:MOST_NODES]],
         }
         for reason, count in reasons.value_counts().items()
         for reason in [str(reason)]

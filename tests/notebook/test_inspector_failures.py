@@ -201,9 +201,10 @@ def test_a_pass_that_cannot_explain_itself_is_quoted_and_can_be_switched():
         [("mul", True, "")],
         pd.DataFrame({"name": ["mul"]}),
         pd.DataFrame({"node": ["mul"], "matched": [True]}),
-        pd.DataFrame({"node": [1, None], "matched": [None, "yes"], "reason": [None, 3]}),
+        pd.DataFrame({"node": ["mul"], "matched": [True], "reason": ["a column"]}),
+        pd.DataFrame({"matched": [None, "yes"], "reason": [None, 3]}, index=[1, None]),
     ],
-    ids=["None", "str", "list", "other columns", "no reason", "odd values"],
+    ids=["None", "str", "list", "other columns", "no reason", "no index", "odd values"],
 )
 def test_a_pass_that_explains_itself_in_another_form_does_not_take_the_screen_down(explained):
     class ExplainOddly(ChangeNothing):

@@ -211,7 +211,7 @@ def test_one_rewrite_of_a_pass_is_taken_back_and_made_again(divisions):
     assert [node.name for node in limited.get_transformed_nodes(divisions.graph_module)] == ["truediv_1"]
     assert divisions.transformed_nodes(CHANGE).index.tolist() == ["truediv_1"]
     assert divisions.excluded(CHANGE) == (("truediv",),)
-    explained = divisions.explain(CHANGE).set_index("node")
+    explained = divisions.explain(CHANGE)
     assert explained.matched.to_dict() == {"truediv": False, "truediv_1": True}
     assert explained.code["truediv"] == "excluded"
     assert "x / 3" in divisions.graph_module.code

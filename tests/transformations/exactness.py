@@ -185,7 +185,7 @@ def reasons(transformation: Transformation, gm: fx.GraphModule) -> dict[str, str
     frame = transformation.explain(gm)
     assert all(frame.reason)
     assert list(frame.code != "") == list(~frame.matched)
-    return {row.node: row.code for row in frame.itertuples() if not row.matched}
+    return {row.Index: row.code for row in frame.itertuples() if not row.matched}
 
 
 def before_and_after(transformation: Transformation, gm: fx.GraphModule) -> str:

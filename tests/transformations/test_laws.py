@@ -214,7 +214,7 @@ def test_a_pass_without_some_of_its_candidates_does_what_it_does_to_the_others(r
         False,
         False,
     )
-    explained = limited.explain(eager.gm).set_index("node")
+    explained = limited.explain(eager.gm)
     assert not explained.matched[explained.index.isin(left_out)].any()
     assert "excluded" in set(explained.code)
     limited(eager.gm)
@@ -249,7 +249,7 @@ def test_a_pass_in_parts_rewrites_what_it_rewrites_at_once(recipe, data):
 def passes_that_match(gm: fx.GraphModule) -> st.SearchStrategy[tuple[RewritePass[Any], list[str]]]:
     """Draw a pass that would change something, with the names of its candidates."""
     explained = [(pass_, pass_.explain(gm)) for pass_ in PASSES]
-    found = [(pass_, sorted(set(frame.node[frame.matched]))) for pass_, frame in explained]
+    found = [(pass_, sorted(set(frame.index[frame.matched]))) for pass_, frame in explained]
     found = [(pass_, names) for pass_, names in found if names]
     assume(found)
     return st.sampled_from(found)

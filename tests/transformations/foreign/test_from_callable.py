@@ -110,9 +110,9 @@ def test_explaining_changes_nothing_and_names_what_would_change(function):
     frame = transformation.explain(gm)
     assert_is(gm, before)
     names = {node.name for node in gm.graph.nodes}
-    assert set(frame["node"]) <= names
+    assert set(frame.index) <= names
     marked = {node.name for node in transformation.get_transformed_nodes(transformation(gm))}
-    assert marked & names <= set(frame["node"])
+    assert marked & names <= set(frame.index)
 
 
 @changes

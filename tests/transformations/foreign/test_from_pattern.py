@@ -92,7 +92,7 @@ def test_explain_names_the_nodes_that_would_go():
     gm = traced(Attention())
     before = snapshot(gm)
     frame = to_sdpa().explain(gm)
-    assert {"matmul", "softmax", "matmul_1"} <= set(frame["node"])
+    assert {"matmul", "softmax", "matmul_1"} <= set(frame.index)
     assert_is(gm, before)
 
 

@@ -289,7 +289,7 @@ def test_gradients_are_the_same():
 def test_explain_names_the_same_as_are_removed_though_nothing_is_rewritten():
     model = Apply(lambda _, x: ((x * 2).relu() + 1) * ((x * 2).relu() + 1))
     gm = traced(model)
-    explained = {row.node for row in ONCE.explain(gm).itertuples() if row.matched}
+    explained = {row.Index for row in ONCE.explain(gm).itertuples() if row.matched}
     before = set(names(gm))
     assert explained == before - set(names(ONCE(gm))) == {"mul_1", "relu_1", "add_1"}
 
@@ -441,7 +441,7 @@ class Twice(torch.nn.Module):
 
 def test_of_an_exported_graph_only_what_is_returned_is_said_to_be():
     exported = torch.export.export(Twice(), (torch.randn(2, 3),)).module()
-    explained = EliminateCommonSubexpressions().explain(exported).set_index("node")
+    explained = EliminateCommonSubexpressions().explain(exported)
     assert explained.matched["sin_1"]
     assert explained.code["cos_1"] == "both-returned"
     assert explained.code["relu_1"] == "both-aliased"

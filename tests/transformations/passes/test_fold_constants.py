@@ -242,4 +242,4 @@ def test_traced_by_fxlab():
 
 def test_explain_tells_how_many_nodes_go():
     (row,) = FOLD.explain(traced(Constants(lambda self, x: x + self.buffer.t().relu()))).itertuples()
-    assert (row.node, row.matched, row.reason) == ("relu", True, "a buffer, computed from 2 nodes that go")
+    assert (row.Index, row.matched, row.reason) == ("relu", True, "a buffer, computed from 2 nodes that go")

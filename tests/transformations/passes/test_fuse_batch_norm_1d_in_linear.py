@@ -322,4 +322,4 @@ def test_copies_are_reversed_exactly_and_independently(order, copied):
 
 def test_explain_says_what_would_be_done():
     (row,) = FuseBatchNorm1dInLinear().explain(shaped(NormFirst())).itertuples()
-    assert (row.node, row.matched, row.reason) == ("norm", True, "fused into linear")
+    assert (row.Index, row.matched, row.reason) == ("norm", True, "fused into linear")

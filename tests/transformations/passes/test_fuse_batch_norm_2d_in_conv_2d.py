@@ -356,5 +356,5 @@ def test_explain_names_the_convolution_and_changes_nothing():
     gm = traced(ConvNorm())
     before = snapshot(gm)
     (row,) = FuseBatchNorm2dInConv2d().explain(gm).itertuples()
-    assert (row.node, row.matched, row.reason) == ("norm", True, "fused into conv")
+    assert (row.Index, row.matched, row.reason) == ("norm", True, "fused into conv")
     assert_is(gm, before)

@@ -263,4 +263,4 @@ def test_copies_are_reversed_exactly_and_independently(copied):
 
 def test_explain_says_what_would_be_done():
     (row,) = FuseBiasInLinear().explain(traced(Layer())).itertuples()
-    assert (row.node, row.matched, row.reason) == ("linear", True, "its bias becomes column 6 of its weight")
+    assert (row.Index, row.matched, row.reason) == ("linear", True, "its bias becomes column 6 of its weight")

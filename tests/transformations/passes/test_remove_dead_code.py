@@ -320,7 +320,7 @@ def test_traced_by_fxlab_with_its_checks_of_sizes():
 def test_shapes_need_not_be_known():
     gm = traced(Unused(lambda _, x: x.relu()))
     ShapeProp(gm).propagate(torch.randn(2))
-    assert [(row.node, row.matched) for row in REMOVE.explain(gm).itertuples()] == [("relu", True)]
+    assert [(row.Index, row.matched) for row in REMOVE.explain(gm).itertuples()] == [("relu", True)]
 
 
 def test_guards_and_assertions_are_no_candidates():
@@ -331,10 +331,10 @@ def test_guards_and_assertions_are_no_candidates():
             return x.sin()
 
     remove = RemoveDeadCode()
-    assert remove.explain(torch.fx.symbolic_trace(Checked())).node.tolist() == ["cos"]
+    assert remove.explain(torch.fx.symbolic_trace(Checked())).index.tolist() == ["cos"]
     x = torch.randn(2, 3)
     exported = torch.export.export(Checked(), (x,)).module()
-    assert remove.explain(exported).node.tolist() == ["cos"]
+    assert remove.explain(exported).index.tolist() == ["cos"]
     assert len(remove(exported).graph.find_nodes(op="call_module")) == 1
     with pytest.raises(AssertionError, match="Guard failed"):
         exported(torch.randn(5, 3))

@@ -305,7 +305,7 @@ def test_traced_by_fxlab():
 
 def test_explain_names_what_is_read_instead():
     (row,) = REMOVE.explain(traced(nn.Sequential(nn.ReLU(), nn.Dropout()).eval())).itertuples()
-    assert (row.node, row.matched, row.reason) == ("_1", True, "removed; _0 is read instead")
+    assert (row.Index, row.matched, row.reason) == ("_1", True, "removed; _0 is read instead")
 
 
 def test_dropouts_of_aten_that_drop_nothing_go():

@@ -104,7 +104,7 @@ def test_explain_tells_of_each_candidate_and_changes_nothing():
     gm = traced(Sums())
     before = snapshot(gm)
     frame = AddConstant(10.0, refused=("add_1",)).explain(gm)
-    assert frame.to_dict("list") == {
+    assert frame.reset_index().to_dict("list") == {
         "node": ["add", "add_1", "add_2"],
         "matched": [True, False, True],
         "reason": ["10.0 is added", "its name is on the list", "10.0 is added"],
@@ -207,7 +207,7 @@ def test_a_pass_is_limited_to_some_of_its_candidates():
         (pass_.exclude("add", "no_such_node", missing_ok=True), ["add_1", "add_2"]),
     ):
         explained = limited.explain(gm)
-        assert explained.node[explained.matched].tolist() == expected
+        assert explained.index[explained.matched].tolist() == expected
         assert set(explained.code[~explained.matched]) <= {"excluded"}
         assert names(limited.get_transformed_nodes(limited(gm))) == expected
         assert_is(limited(gm, reverse=True), before)
@@ -215,7 +215,7 @@ def test_a_pass_is_limited_to_some_of_its_candidates():
 
 def test_what_is_refused_is_refused_for_its_own_reason():
     frame = AddConstant(refused=("add_1",)).exclude("add_1").explain(traced(Sums()))
-    assert frame.code[1] == "listed"
+    assert frame.code["add_1"] == "listed"
 
 
 def test_candidates_of_several_nodes_are_named_by_any_of_them():

@@ -26,7 +26,7 @@ class FuseBatchNorm1dInLinear(FuseBatchNorm):
     >>> model = torch.nn.Sequential(torch.nn.Linear(3, 8), torch.nn.BatchNorm1d(8)).eval()
     >>> traced = torch.fx.symbolic_trace(model)
     >>> fuse = FuseBatchNorm1dInLinear()
-    >>> fuse.explain(traced)["reason"][0]
+    >>> fuse.explain(traced)["reason"].iloc[0]
     'the shape of its input is unknown; run ShapeProp first'
     >>> _ = ShapeProp(traced).propagate(torch.randn(2, 3))
     >>> [node.op for node in fuse(traced).graph.nodes]
