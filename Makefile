@@ -8,7 +8,7 @@ INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --co
 SEED ?= 1
 TASK ?= base
 
-.PHONY: lab test lint docs cover bench compat coverage fuzz clean
+.PHONY: lab test quick lint docs cover bench compat coverage fuzz clean
 
 # JupyterLab refuses to run as root unless told to, which is what containers are.
 lab: $(VENV)/.lab
@@ -20,6 +20,10 @@ ALONE := tests/browser tests/test_soak.py
 test: lint
 	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile $(ALONE:%=--ignore=%)
 	$(BIN)/python -m pytest $(ALONE)
+
+# While working: everything that lints, and the tests that are not marked slow.
+quick: lint
+	$(BIN)/python -m pytest --quiet --numprocesses 2 --dist loadfile -m "not slow" fxlab tests $(ALONE:%=--ignore=%)
 
 # How much of fxlab the tests run, lines and branches. Not part of `make test`: measuring takes half as long again.
 cover: $(VENV)/.test

@@ -176,6 +176,7 @@ def test_a_graph_that_was_broken_before_is_said_to_have_been(use):
         use(broken())
 
 
+@pytest.mark.slow
 def test_packages_are_found_after_importing_fxlab_alone():
     code = "import fxlab, sys; assert 'torch' not in sys.modules; assert fxlab.transformations.offered()"
     subprocess.run([sys.executable, "-c", code], check=True)

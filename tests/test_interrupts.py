@@ -146,6 +146,7 @@ def model():
     return Model().eval()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("within", [{}, {"within": enters_or_leaves}], ids=["anywhere", "contexts"])
 def test_a_trace_that_is_interrupted_leaves_model_and_torch_as_they_were(within):
     model = CountsItsCalls().eval()

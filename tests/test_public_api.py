@@ -90,6 +90,7 @@ def test_what_is_public_is_known_without_importing_torch():
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("module", ["rewriting", "overlays", "transformations", "validation", "tracing"])
 def test_modules_are_reached_after_importing_fxlab_alone(module):
     code = f"import fxlab; assert fxlab.{module}.__all__"
@@ -119,6 +120,7 @@ COMPARISONS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", COMPARISONS)
 def test_comparisons_take_modules_graph_modules_and_sessions(name):
     compare, text = getattr(fxlab, name), COMPARISONS[name]

@@ -14,6 +14,8 @@ import fxlab as package
 from fxlab.command_line import report_command, trace_command
 from fxlab.command_line.exit_code import ExitCode
 
+pytestmark = pytest.mark.slow
+
 PYTHON_M = [sys.executable, "-m", "fxlab"]
 
 

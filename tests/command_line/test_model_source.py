@@ -12,6 +12,8 @@ from transformers import BertModel
 import fxlab as package
 from fxlab.values.tensors import same_bits
 
+pytestmark = pytest.mark.slow
+
 
 def saved_graph(fxlab, path, *arguments):
     ended = fxlab("trace", *arguments, "-o", path, "--no-check")

@@ -8,6 +8,8 @@ import json
 import pytest
 from transformers import BertModel
 
+pytestmark = pytest.mark.slow
+
 
 def test_passes_that_agree_end_with_0(fxlab, config_file):
     ended = fxlab("report", config_file, "--passes", "merge-linears,fuse-bias", "--format", "json")
@@ -92,7 +94,7 @@ def test_where_no_report_can_be_written_it_says_so_before_anything_is_loaded(fxl
 
 
 def test_a_report_that_cannot_be_written_is_said_so(fxlab, config_file, tmp_path, monkeypatch):
-    def full(*_):
+    def full(*_, **__):
         raise OSError("No space left on device")
 
     monkeypatch.setattr("fxlab.html_report.report", full)

@@ -11,6 +11,7 @@ from torch import nn
 import fxlab as package
 
 
+@pytest.mark.slow
 def test_it_says_what_a_trace_holds_for(fxlab, config_file):
     ended = fxlab("trace", config_file)
     assert ended.code == 0

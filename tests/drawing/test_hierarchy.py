@@ -29,6 +29,7 @@ def test_every_node_is_drawn_by_exactly_one_leaf(model):
     assert hierarchy.root.nodes == len(gm.graph.nodes)
 
 
+@pytest.mark.slow
 def test_leaves_of_a_group_are_consecutive_and_graph_edges_are_kept():
     hierarchy = build_hierarchy(traced(Bert()))
     for group in hierarchy.groups.values():

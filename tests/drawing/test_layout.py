@@ -62,6 +62,7 @@ def test_a_dead_process_is_started_again(process):
     assert process._process.pid != first.pid
 
 
+@pytest.mark.slow
 def test_an_interrupt_stops_the_layout(process):
     lay_out(SMALL)
     worker = process._process
@@ -123,6 +124,7 @@ def test_a_dot_on_path_stands_in_for_pygraphviz(process, monkeypatch, tmp_path):
     assert lay_out(SMALL) == f"-Tsvg{SMALL}".encode()
 
 
+@pytest.mark.slow
 def test_the_worker_ends_with_its_parent():
     script = (
         "from fxlab.drawing.rendering.layout import _process, start_layout_worker\n"

@@ -32,6 +32,7 @@ def test_the_budget_holds(model, budget):
     assert len(View.default(hierarchy, budget).boxes) <= max(budget, floor)
 
 
+@pytest.mark.slow
 def test_a_flat_graph_of_thousands_shows_few_boxes():
     assert len(View.default(build_hierarchy(flat_chain(20_000))).boxes) < 160
 

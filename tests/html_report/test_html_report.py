@@ -201,6 +201,7 @@ def test_the_embedded_scripts_end_where_they_should(page: Page) -> None:
     assert "Graphviz" in worker
 
 
+@pytest.mark.slow
 def test_a_report_is_as_large_as_its_code_and_its_nodes(tmp_path: Path) -> None:
     tiny, small, medium, large = (
         fxlab.report(make_session(count), path=tmp_path / f"{count}.html", measure=False).stat().st_size

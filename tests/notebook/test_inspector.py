@@ -154,6 +154,7 @@ def test_switching_on_what_is_on_changes_nothing(page: Page, session: Session):
     assert page.error is None
 
 
+@pytest.mark.slow
 def test_undo_redo_and_reset(page: Page, session: Session):
     page.switches(MERGE, True)
     page.switches(MUL_TO_ADD, True)
@@ -224,6 +225,7 @@ def test_a_closed_inspector_does_not_follow_any_more(session: Session):
     closed.close()
 
 
+@pytest.mark.slow
 def test_an_inspector_is_forgotten_once_it_is_closed(session: Session):
     inspector = Inspector(session)
     reference = weakref.ref(inspector)
@@ -234,6 +236,7 @@ def test_an_inspector_is_forgotten_once_it_is_closed(session: Session):
     session.apply(MERGE)
 
 
+@pytest.mark.slow
 def test_an_inspector_keeps_nothing_of_a_session_alive_that_is_gone():
     inspector = Inspector(make_session())
     reference = weakref.ref(inspector.session)
@@ -337,6 +340,7 @@ previews = st.one_of(
 anything = toggles | simple | on_groups | on_selections | on_nodes | on_stages | reveals | previews
 
 
+@pytest.mark.slow
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(anything, max_size=8))
 def test_whatever_is_done_the_screen_shows_the_session(messages):

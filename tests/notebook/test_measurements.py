@@ -41,6 +41,7 @@ def test_nothing_is_measured_before_it_is_asked_for(page: Page):
     assert all(state["text"] and state["action"] for state in page.inspector._shown_measured)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_each_table_is_made_of_the_original_and_of_what_is_on(page: Page, name: str):
     for p in (None, MERGE):
@@ -64,6 +65,7 @@ def test_the_first_node_that_goes_wrong_is_named(page: Page):
     assert (kinds["accumulated"], kinds["shape"]) == ("error", "shape")
 
 
+@pytest.mark.slow
 def test_rows_lead_to_nodes_that_the_graph_has(page: Page):
     page.switches(FUSE, True)
     state = measured(page, "graph-difference")
@@ -80,6 +82,7 @@ def test_the_slowest_nodes_come_first(page: Page):
     assert times == sorted(times, reverse=True)
 
 
+@pytest.mark.slow
 def test_speed_is_that_of_the_passes_that_change_something(page: Page):
     page.switches(MERGE, True)
     page.switches(FUSE, True)

@@ -143,6 +143,7 @@ def test_any_json_is_either_a_message_or_refused(content):
         assert message is MESSAGES[content["type"]]
 
 
+@pytest.mark.slow
 @settings(
     max_examples=60,
     deadline=None,
@@ -172,6 +173,7 @@ UNKNOWN = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("text", UNKNOWN, ids=short)
 @pytest.mark.parametrize(
     "content",

@@ -18,6 +18,8 @@ from fxlab.operators import (
 )
 from fxlab.values.tensors import storage_of
 
+pytestmark = pytest.mark.slow
+
 
 def storages(values):
     leaves = [v for v in pytree.tree_leaves(values) if isinstance(v, torch.Tensor) and not v.is_nested]

@@ -20,6 +20,8 @@ from fxlab.operators import (
     told_dtype,
 )
 
+pytestmark = pytest.mark.slow
+
 aten = torch.ops.aten
 X = torch.ones(2, 2)
 

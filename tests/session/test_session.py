@@ -542,6 +542,7 @@ def test_a_name_is_free_again_once_nothing_can_bring_its_pass_back():
     assert [pass_.size for pass_ in session.passes] == [2]
 
 
+@pytest.mark.slow
 @settings(max_examples=40, deadline=None)
 @given(st.data())
 def test_any_order_gives_what_a_session_of_that_order_gives(data):

@@ -13,6 +13,8 @@ from zoo import TEN, tiny
 import fxlab
 from fxlab.tracing import example_inputs, symbolic_trace
 
+pytestmark = pytest.mark.slow
+
 TEXT = ["bert", "roberta", "distilbert", "gpt2", "llama", "t5"]
 IMAGES = ["vit", "resnet"]
 

@@ -51,6 +51,7 @@ def test_a_module_that_is_traced_into_shows_its_parameters(model):
     assert traced.get_parameter("0.linear.weight") is model[0].linear.weight
 
 
+@pytest.mark.slow
 def test_whole_layers_of_a_model_of_transformers():
     from transformers import BertConfig, BertModel
     from transformers.models.bert.modeling_bert import BertLayer

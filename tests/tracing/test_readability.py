@@ -28,6 +28,7 @@ def traced(bert):
     return symbolic_trace(bert)
 
 
+@pytest.mark.slow
 def test_names_are_those_of_modules_and_operations(traced):
     names = [node.name for node in traced.graph.nodes]
     for name in ("input_ids", "embeddings_layer_norm", "encoder_layer_1_attention_self_query", "softmax_1"):
@@ -63,6 +64,7 @@ def test_tools_of_torch_take_the_graph(bert, traced):
     assert torch.equal(traced(**inputs).last_hidden_state, expected)
 
 
+@pytest.mark.slow
 def test_equal_layers_are_recorded_alike():
     """What all layers read and was made without gradient is taken out of there where it is made."""
     config = LlamaConfig(

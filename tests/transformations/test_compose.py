@@ -305,12 +305,12 @@ def test_copies_are_reversed_exactly_and_independently(copied):
 
 @pytest.mark.parametrize("given", [MergeLinears, lambda gm: gm, None, [MergeLinears()]])
 def test_something_else_than_a_transformation_is_refused(given):
-    with pytest.raises(TypeError, match="compose takes transformations"):
+    with pytest.raises(TypeError, match="expected instances of"):
         compose(MergeLinears(), given)
 
 
 def test_a_class_instead_of_an_instance_is_advised_on():
-    with pytest.raises(TypeError, match="Make an instance"):
+    with pytest.raises(TypeError, match="call it"):
         compose(MergeLinears)
 
 

@@ -35,7 +35,7 @@ from fxlab.transformations.analysis.aliasing_and_writes import written_inputs
 from fxlab.values.tensors import bits_of, same_bits
 
 # torch warns of what random modules do; only what fxlab says would be news.
-pytestmark = pytest.mark.filterwarnings("ignore", "error:.*cannot bring")
+pytestmark = [pytest.mark.filterwarnings("ignore", "error:.*cannot bring"), pytest.mark.slow]
 
 PASSES: list[ReversibleTransformation] = [cls() for cls in available()]
 TAKES_AWAY = (RemoveDeadCode, EliminateCommonSubexpressions, FoldConstants)

@@ -404,6 +404,7 @@ def signatures():
     return {name: Configured(value=value).signature for name, value in VALUES.items()}
 
 
+@pytest.mark.slow
 def test_signatures_are_the_same_in_every_process():
     program = "import test_transformation as t; print(*t.signatures().values(), t.AddToSub().signature)"
     expected = [*signatures().values(), AddToSub().signature]

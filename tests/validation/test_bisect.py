@@ -22,6 +22,8 @@ from fxlab import (
 )
 from fxlab.validation.bisect import _first, _needed
 
+pytestmark = pytest.mark.slow
+
 
 @dataclass(frozen=True)
 class CarelessMerge(MergeLinears):

@@ -60,6 +60,7 @@ def test_what_is_introduced_is_measured_on_the_values_of_the_original():
     assert table.loc["_1", "max_introduced"] == pytest.approx(float((actual - expected).abs().max()))
 
 
+@pytest.mark.slow
 def test_a_scaled_weight_in_layer_7_of_12_is_found_by_name(twelve_layers):
     graph, inputs = twelve_layers
     for target in ("encoder.layer.7.attention.self.query", "encoder.layer.7.output.dense"):
@@ -72,6 +73,7 @@ def test_a_scaled_weight_in_layer_7_of_12_is_found_by_name(twelve_layers):
         assert str(found).startswith(f"{name}: it computes something else")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize(
     ("name", "pass_"),

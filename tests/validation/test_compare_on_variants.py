@@ -24,6 +24,7 @@ def disagreeing(a, b, x):
     return table.index.get_level_values("inputs")[table["status"] == "different"].unique().tolist()
 
 
+@pytest.mark.slow
 def test_a_model_agrees_with_its_trace_on_all_inputs():
     graph, inputs = traced("bert")
     table = compare_on_variants(tiny("bert"), graph, inputs)
@@ -37,6 +38,7 @@ def test_a_model_agrees_with_its_trace_on_all_inputs():
     assert table.attrs["not_compared"] == {}
 
 
+@pytest.mark.slow
 def test_inputs_are_made_if_left_out():
     graph, _ = traced("bert")
     assert not (compare_on_variants(graph, transformed(graph, MergeLinears()))["status"] == "different").any()

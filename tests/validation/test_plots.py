@@ -57,6 +57,7 @@ def test_where_there_is_no_error_it_is_said(compared):
     assert not plot_node_differences(compared[0]).axes[0].texts
 
 
+@pytest.mark.slow
 def test_infinite_errors_are_drawn_at_the_edge():
     table = pd.DataFrame({"accumulated": [0.0, np.inf], "introduced": [0.0, np.inf]}, index=["a", "b"])
     figure = plot_node_differences(table)

@@ -109,6 +109,7 @@ def test_what_cannot_be_made_is_said_and_nothing_is_added(
     assert not session.can_undo
 
 
+@pytest.mark.slow
 @given(st.text())
 def test_nothing_that_is_typed_is_run(text: str) -> None:
     session = Session(fx.symbolic_trace(nn.Linear(2, 2)), passes=[])

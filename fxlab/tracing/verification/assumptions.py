@@ -44,10 +44,11 @@ def unsafe_assumptions(
     given = {symbol: fakes.given[size] for size, symbol in fakes.symbols.items()}
     found: list[Any] = []
     for sizes, equality in _other_sizes(fakes):
-        values = given | {
-            fakes.symbols[size]: number for size, number in sizes.items() if size in fakes.symbols
-        }
-        broken = [condition for condition in assumed if not holds(condition, values)]
+        changed = {fakes.symbols[size]: number for size, number in sizes.items() if size in fakes.symbols}
+        values = given | changed
+        # The others hold as they do in the given inputs.
+        asked = (condition for condition in assumed if not condition.free_symbols.isdisjoint(changed))
+        broken = [condition for condition in asked if not holds(condition, values)]
         # Beside an equality torch asks many times whether a size is one, mostly to no effect.
         if equality is None:
             broken = [condition for condition in broken if isinstance(condition, sympy.Eq)]

@@ -59,8 +59,9 @@ def sizes_at(fakes: FakeInputs, values: Mapping[sympy.Symbol, int]) -> dict[Size
 
 def holds(condition: Any, values: Mapping[sympy.Symbol, int]) -> bool:
     """Tell whether a condition on symbols holds for their values, as far as these decide on it."""
+    asked = {symbol: values[symbol] for symbol in condition.free_symbols if symbol in values}
     try:
-        return condition.subs(values) not in (sympy.false, False)
+        return condition.subs(asked) not in (sympy.false, False)
     except (ZeroDivisionError, AssertionError):  # a remainder by zero, or one of a negative number
         return False
 

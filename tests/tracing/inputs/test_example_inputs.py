@@ -8,6 +8,8 @@ from torch import nn
 
 from fxlab.tracing import example_inputs, symbolic_trace
 
+pytestmark = pytest.mark.slow
+
 WIDTHS = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 48}
 FRAMES = {**WIDTHS, "image_size": 32, "patch_size": 16, "num_frames": 4}
 

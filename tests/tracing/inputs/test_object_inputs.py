@@ -17,7 +17,7 @@ from fxlab.tracing import symbolic_trace
 from fxlab.tracing.report import DYNAMIC
 from fxlab.values.tensors import tensors_by_path
 
-pytestmark = pytest.mark.filterwarnings("ignore::fxlab.tracing.TraceWarning")
+pytestmark = [pytest.mark.filterwarnings("ignore::fxlab.tracing.TraceWarning"), pytest.mark.slow]
 
 
 def tokens(*shape):

@@ -22,16 +22,6 @@ class Decides(nn.Module):
 
 
 @contextmanager
-def assigned(owner, name, value):
-    before = getattr(owner, name)
-    setattr(owner, name, value)
-    try:
-        yield
-    finally:
-        setattr(owner, name, before)
-
-
-@contextmanager
 def called(function, value, before):
     function(value)
     try:
@@ -61,7 +51,7 @@ SETTINGS = {
     ),
     "flag": (
         lambda: torch.backends.cudnn.benchmark,
-        lambda: assigned(torch.backends.cudnn, "benchmark", True),
+        lambda: torch.backends.cudnn.flags(benchmark=True),
     ),
     "autocast": (lambda: torch.is_autocast_enabled("cpu"), lambda: torch.autocast("cpu", torch.bfloat16)),
 }
@@ -133,6 +123,7 @@ def test_an_encoder_with_padding_gives_the_models_bits_or_refuses(traced_with):
     assert agreed
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("gradients", [True, False])
 def test_an_encoder_layer_follows_sizes_with_gradients_and_without(gradients):
     model = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True).eval()

@@ -202,6 +202,7 @@ def test_recurrent_layers_compute_what_is_decided_on():
 SIZES = {"vocab_size": 100, "num_attention_heads": 2, "intermediate_size": 48, "hidden_size": 32}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "model_of",
     [

@@ -139,6 +139,7 @@ def test_a_function_that_goes_through_a_size_is_one_node(call):
             assert same_bits(ours, theirs)
 
 
+@pytest.mark.slow
 def test_what_stays_whole_is_in_the_report_with_its_line():
     traced = traced_quietly(Packed(), torch.randn(7, 4), torch.tensor([3, 4]))
     kept = traced.meta["trace"].of_kind("kept whole")
@@ -434,6 +435,7 @@ class Chunked(nn.Module):
         return self.after(chunks[:, :-missing] if missing > 0 else chunks)
 
 
+@pytest.mark.slow
 def test_lengths_of_every_remainder_are_right_where_a_function_pads_them():
     model = Chunked(decides=False)
     traced = traced_quietly(model, torch.randn(2, 6, 4))

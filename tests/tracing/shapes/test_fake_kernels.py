@@ -70,6 +70,7 @@ LAYERS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("channels_last", [False, True])
 @pytest.mark.parametrize("name", LAYERS)
 def test_convolutions_and_norms_have_the_shapes_and_strides_that_torch_computes(name, channels_last):
@@ -131,6 +132,7 @@ def test_products_have_the_shapes_dtypes_and_gradients_that_torch_computes(atten
         assert (val.shape, val.dtype) == (expected[node].shape, expected[node].dtype), node.name
 
 
+@pytest.mark.slow
 def test_a_mixture_of_experts_follows_its_inputs():
     torch.manual_seed(0)
     config = transformers.MixtralConfig(**SIZES, num_local_experts=4, num_experts_per_tok=2)

@@ -102,6 +102,7 @@ class Windows(nn.Module):
         return x
 
 
+@pytest.mark.slow
 def test_sizes_that_take_too_much_arithmetic_are_given_up_and_said():
     message = r"x.shape\[1\] fixed at 40: following it takes too much arithmetic"
     with pytest.warns(TraceWarning, match=message):
@@ -174,6 +175,7 @@ def nothing_given_up(monkeypatch):
     monkeypatch.setattr(fake_inputs, "FREE_OPERATIONS", 10**9)
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::fxlab.tracing.TraceWarning")
 def test_where_sizes_get_too_complicated_the_batch_size_is_still_followed(nothing_given_up):
     traced = symbolic_trace(Windows(), (torch.randn(2, 40, 33, 4),))
@@ -186,6 +188,7 @@ def test_where_sizes_get_too_complicated_the_batch_size_is_still_followed(nothin
         traced(torch.randn(5, 41, 33, 4))
 
 
+@pytest.mark.slow
 def test_what_is_fixed_beside_the_batch_size_is_said(nothing_given_up):
     with pytest.warns(TraceWarning, match=r"a dynamic batch size[\s\S]*x.shape\[2\] fixed at 33, though"):
         symbolic_trace(Windows(), (torch.randn(2, 40, 33, 4),))

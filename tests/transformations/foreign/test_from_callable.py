@@ -102,6 +102,7 @@ def test_a_copy_can_be_reversed(function, kind):
     assert_is(gm, after)
 
 
+@pytest.mark.slow
 @changes
 def test_explaining_changes_nothing_and_names_what_would_change(function):
     gm = network()
@@ -115,6 +116,7 @@ def test_explaining_changes_nothing_and_names_what_would_change(function):
     assert marked & names <= set(frame.index)
 
 
+@pytest.mark.slow
 @changes
 @pytest.mark.parametrize("order", list(itertools.permutations(range(3))))
 def test_it_is_reversed_among_others_in_any_order(function, order):

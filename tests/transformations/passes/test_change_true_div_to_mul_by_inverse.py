@@ -264,6 +264,7 @@ def test_an_integer_input_of_unknown_dtype_keeps_its_result_dtype():
     assert_close(gm(x), model(x))
 
 
+@pytest.mark.slow
 def test_tensors_of_symbolic_sizes_are_divided_as_others_are():
     model = Divide(lambda x: x.view(x.shape[1], -1) / 4)
     gm = fxlab.symbolic_trace(model, (torch.randn(3, 5),))

@@ -396,6 +396,7 @@ def test_copies_are_reversed_exactly_and_independently(copied):
     assert_is(FUSE(gm, reverse=True), before)
 
 
+@pytest.mark.slow
 def test_sizes_stay_symbolic():
     model = Attends(
         lambda _, q, k, v, m: ((q @ k.mT / 3 + masked(m)).softmax(-1) @ v).transpose(1, 2).flatten(2)
@@ -407,6 +408,7 @@ def test_sizes_stay_symbolic():
     assert guards(gm) == known
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["bert", "llama", "vit", "gpt2"])
 def test_models_of_transformers(name):
     import transformers as t

@@ -488,6 +488,7 @@ def test_merging_takes_no_more_memory_than_the_merged_weights():
     assert allocations.bytes < 0.1 * merged_bytes
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("pass_", [MergeLinears(), FuseBiasInLinear()], ids=lambda pass_: pass_.name)
 def test_nothing_is_kept_after_reversing(pass_):
     gm = pass_(traced(Attention()))
@@ -500,6 +501,7 @@ def test_nothing_is_kept_after_reversing(pass_):
     assert module() is None
 
 
+@pytest.mark.slow
 def test_memory_of_several_passes_is_given_back_in_any_order():
     gm = traced(Attention())
     passes = (MergeLinears(), FuseBiasInLinear(), ChangeTrueDivToMulByInverse())

@@ -80,6 +80,7 @@ def test_the_session_stays_as_it_is(session):
     assert session.applied == applied
 
 
+@pytest.mark.slow
 def test_too_many_combinations_are_refused():
     class Noop(Work):
         def __init__(self, name):

@@ -27,6 +27,7 @@ def counts(gm: fx.GraphModule) -> dict[str, int]:
     return {node.name: count for node in gm.graph.nodes if (count := counted.of_node(node))}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("make", MODELS, ids=["sdpa", "eager", "decoder", "convolutions"])
 def test_they_are_those_of_a_run(make: Any) -> None:
     model = make().eval()
@@ -37,6 +38,7 @@ def test_they_are_those_of_a_run(make: Any) -> None:
     assert TracedFlops(dict(gm.named_modules())).of(gm.graph.nodes) == table.sum()
 
 
+@pytest.mark.slow
 def test_a_merged_graph_makes_as_many() -> None:
     model = BertModel(BertConfig(**SMALL)).eval()
     session = fxlab.Session(model, passes=[fxlab.MergeLinears()])
@@ -45,6 +47,7 @@ def test_a_merged_graph_makes_as_many() -> None:
     assert counts(session.graph_module) == table[table > 0].to_dict()
 
 
+@pytest.mark.slow
 def test_a_model_without_weights_has_them_too() -> None:
     with torch.device("meta"):
         model = LlamaForCausalLM(LlamaConfig(num_hidden_layers=2)).eval()

@@ -141,6 +141,7 @@ def test_merged_linears_are_added_and_the_linears_become_their_slices():
     assert changed["op"].isin(["call_function", "call_method"]).all()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "pass_"), PASSES)
 def test_passes_of_fxlab_own_up_to_what_they_change(name, pass_):
     graph, _ = traced(name)

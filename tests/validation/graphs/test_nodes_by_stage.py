@@ -78,6 +78,7 @@ sessions = st.builds(
 )
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=60)
 @given(sessions)
 def test_from_stage_to_stage_nodes_become_what_their_provenance_says(session):
@@ -98,6 +99,7 @@ def test_from_stage_to_stage_nodes_become_what_their_provenance_says(session):
             assert set(column[name].nodes) <= set(names[number])
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=60)
 @given(sessions)
 def test_what_is_said_of_nodes_of_the_original_is_their_difference_from_it(session):
@@ -116,6 +118,7 @@ def test_what_is_said_of_nodes_of_the_original_is_their_difference_from_it(sessi
                 assert list(cell.differs) == diff.loc[node.name, "differs"]
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=40)
 @given(sessions)
 def test_only_what_is_the_same_throughout_is_left_out(session):

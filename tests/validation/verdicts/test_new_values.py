@@ -46,6 +46,7 @@ def test_only_new_values_are_rounded_anew():
     assert changed.tolist() == [False, False, True, True, False, False, False]
 
 
+@pytest.mark.slow
 @given(
     st.lists(st.floats(width=16, allow_subnormal=False), min_size=1, max_size=20),
     st.sampled_from(HALVES),

@@ -43,6 +43,7 @@ def judged(a, b, x=None):
     return verdict(graph_of(a), graph_of(b), torch.randn(64) if x is None else x)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("name", ["llama", "bert"])
 def test_merged_linears_are_within_rounding_and_one_percent_of_a_weight_is_not(name, dtype):
@@ -78,6 +79,7 @@ def test_other_roundings_of_every_result_are_within_rounding(dtype):
     assert verdict(graph, last, inputs).status == DIFFERENT
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", [*DTYPES, torch.float64])
 def test_folded_batch_norms_are_within_rounding(dtype):
     graph, inputs = traced("resnet", dtype)
@@ -89,6 +91,7 @@ def test_folded_batch_norms_are_within_rounding(dtype):
     assert (table["function_error"] < 3 * table["new_values_error"]).all() or dtype == torch.float64
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
 def test_batch_norms_folded_without_their_epsilon_are_different(dtype):
     graph, inputs = traced("resnet", dtype)
@@ -117,6 +120,7 @@ def test_biases_in_the_weight_are_within_rounding(dtype):
     assert verdict(graph, scaled(fused, last.target, 1.02), inputs).status == DIFFERENT
 
 
+@pytest.mark.slow
 def test_a_model_is_the_same_as_itself():
     graph, inputs = traced("llama")
     found = verdict(graph, share_tensors_copy(graph), inputs)

@@ -151,6 +151,7 @@ def long_session(session: Session) -> Session:
     return session
 
 
+@pytest.mark.slow
 def test_any_stage_is_compared_with_any_below_it(long_session: Session) -> None:
     stages, graphs = Stages(long_session), long_session.stages
     assert len(graphs) == 6
