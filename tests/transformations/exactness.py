@@ -139,6 +139,38 @@ def check(
     return transformation(gm)
 
 
+def check_copies(
+    transformation: ReversibleTransformation,
+    gm: fx.GraphModule,
+    copied: Callable[[fx.GraphModule], fx.GraphModule],
+    marked: list[str],
+) -> None:
+    """Apply, copy, reverse the copy, then the original: each is what it was, whatever became of the other."""
+    before = snapshot(gm)
+    other = copied(transformation(gm))
+    assert [node.name for node in transformation.get_transformed_nodes(other)] == marked
+    assert_equals(transformation(other, reverse=True), before)
+    assert [node.name for node in transformation.get_transformed_nodes(gm)] == marked
+    assert_is(transformation(gm, reverse=True), before)
+
+
+def check_orders(
+    model: nn.Module, x: torch.Tensor, orders: list[list[ReversibleTransformation]], first_back: int
+) -> None:
+    """Apply passes in several orders, and reverse them in that of the first, begun at one of them."""
+    passes = orders[0]
+    for order in orders:
+        gm = traced(model)
+        before = snapshot(gm)
+        for pass_ in order:
+            pass_(gm)
+        assert_close(gm(x), model(x))
+        for pass_ in passes[first_back:] + passes[:first_back]:
+            pass_(gm, reverse=True)
+            assert_close(gm(x), model(x))
+        assert_is(gm, before)
+
+
 def assert_close(actual: Any, expected: Any, tolerance: float | None = None) -> None:
     """Compare outputs of any structure in float64, within the rounding of their dtype; the dtype exactly."""
     if isinstance(expected, torch.Tensor):

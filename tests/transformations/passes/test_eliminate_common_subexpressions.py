@@ -13,6 +13,7 @@ from exactness import (
     assert_is,
     before_and_after,
     check,
+    check_orders,
     guards,
     refused,
     snapshot,
@@ -320,16 +321,7 @@ def test_what_it_read_may_be_taken_away_by_other_passes(first_back):
 
     model, x = Model().eval(), torch.randn(2, 3, 4, 4)
     passes = [ONCE, RemoveIdentities(), FuseBatchNorm2dInConv2d(), MergeLinears(), RemoveDeadCode()]
-    for order in (passes, passes[1:] + passes[:1], passes[::-1]):
-        gm = traced(model)
-        before = snapshot(gm)
-        for pass_ in order:
-            pass_(gm)
-        assert_close(gm(x), model(x))
-        for pass_ in passes[first_back:] + passes[:first_back]:
-            pass_(gm, reverse=True)
-            assert_close(gm(x), model(x))
-        assert_is(gm, before)
+    check_orders(model, x, [passes, passes[1:] + passes[:1], passes[::-1]], first_back)
 
 
 @pytest.mark.parametrize("copied", COPIES.values(), ids=COPIES.keys())

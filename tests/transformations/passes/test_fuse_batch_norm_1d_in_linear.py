@@ -8,10 +8,10 @@ import torch
 from exactness import (
     COPIES,
     assert_close,
-    assert_equals,
     assert_is,
     before_and_after,
     check,
+    check_copies,
     refused,
     snapshot,
     traced,
@@ -311,13 +311,7 @@ def test_what_has_no_place_to_go_back_to_is_told():
 @pytest.mark.parametrize("copied", COPIES.values(), ids=COPIES.keys())
 def test_copies_are_reversed_exactly_and_independently(order, copied):
     gm = shaped(order())
-    before = snapshot(gm)
-    fuse = FuseBatchNorm1dInLinear()
-    other = copied(fuse(gm))
-    assert [node.name for node in fuse.get_transformed_nodes(other)] == ["linear"]
-    assert_equals(fuse(other, reverse=True), before)
-    assert [node.name for node in fuse.get_transformed_nodes(gm)] == ["linear"]
-    assert_is(fuse(gm, reverse=True), before)
+    check_copies(FuseBatchNorm1dInLinear(), gm, copied, ["linear"])
 
 
 def test_explain_says_what_would_be_done():

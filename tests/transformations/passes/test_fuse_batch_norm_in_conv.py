@@ -8,10 +8,10 @@ import torch
 from exactness import (
     COPIES,
     assert_close,
-    assert_equals,
     assert_is,
     before_and_after,
     check,
+    check_copies,
     refused,
     snapshot,
     traced,
@@ -227,12 +227,7 @@ def test_weights_trained_since_are_brought_back(conv):
 @pytest.mark.parametrize("conv", [nn.Conv1d(3, 4, 3), nn.ConvTranspose3d(4, 6, 2, groups=2)], ids=str)
 def test_copies_are_reversed_exactly_and_independently(copied, conv):
     gm = shaped(ConvNorm(conv), sample(conv))
-    before = snapshot(gm)
-    pass_ = pass_for(conv)
-    other = copied(pass_(gm))
-    assert_equals(pass_(other, reverse=True), before)
-    assert [node.name for node in pass_.get_transformed_nodes(gm)] == ["conv"]
-    assert_is(pass_(gm, reverse=True), before)
+    check_copies(pass_for(conv), gm, copied, ["conv"])
 
 
 def test_symbolic_sizes_are_not_fixed():
