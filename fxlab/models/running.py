@@ -23,16 +23,6 @@ Inputs: TypeAlias = Mapping[str, Any] | tuple[Any, ...] | list[Any] | torch.Tens
 T = TypeVar("T")
 
 
-def checked_module(model: Any, name: str) -> torch.nn.Module:
-    """Return ``model``, or raise the ``TypeError`` that says which argument is no module."""
-    if not isinstance(model, torch.nn.Module):
-        raise TypeError(
-            f"{name}: expected a torch.nn.Module or GraphModule, got {type(model).__name__}. "
-            "Load or build the model first."
-        )
-    return model
-
-
 @contextmanager
 def generators_kept() -> Iterator[None]:
     """Put the random number generators back at the end: torch's, Python's and NumPy's.

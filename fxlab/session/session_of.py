@@ -8,6 +8,7 @@ from torch import nn
 from fxlab.checks import described
 from fxlab.session.session import Session
 from fxlab.transformations import Transformation
+from fxlab.validation.arguments import no_model
 
 
 def session_of(
@@ -29,8 +30,5 @@ def session_of(
                 )
         return model
     if not isinstance(model, nn.Module):
-        raise TypeError(
-            "model: expected a torch.nn.Module, a torch.fx.GraphModule or an fxlab.Session, "
-            f"got {described(model)}. Load or build the model first."
-        )
+        raise no_model(model, "model")
     return Session(model, inputs, passes=passes)

@@ -83,14 +83,19 @@ def compared_models(
     return module_of(original, "original"), module_of(transformed, "transformed"), given
 
 
+def no_model(value: object, name: str) -> TypeError:
+    """Return the error of an argument that is no model in any form."""
+    return TypeError(
+        f"{name}: expected a torch.nn.Module, a torch.fx.GraphModule or an fxlab.Session, "
+        f"got {described(value)}. Load or build the model first."
+    )
+
+
 def module_of(model: Any, name: str) -> torch.nn.Module:
     """Return a module, of a session its present one, or raise the ``TypeError`` that names the argument."""
     module = model.graph_module if is_session(model) else model
     if not isinstance(module, torch.nn.Module):
-        raise TypeError(
-            f"{name}: expected a torch.nn.Module, a torch.fx.GraphModule or an fxlab.Session, "
-            f"got {described(model)}. Load or build the model first."
-        )
+        raise no_model(model, name)
     if isinstance(module, GraphModule):
         check_lints(module, name)
     return module

@@ -16,7 +16,7 @@ from fxlab.tracing.inputs.input_makers import InputMaker, Places
 from fxlab.tracing.inputs.input_names import MAKERS, Make, alternatives
 from fxlab.tracing.inputs.input_trials import first_that_runs, why_refused
 from fxlab.tracing.inputs.placeholder_tokens import FeatureMaker, feature_makers, places_needed, places_of
-from fxlab.tracing.model_code.attributes import has_data
+from fxlab.tracing.model_code.attributes import check_is_module, has_data
 
 _MOST = 1 << 30
 """The largest batch or sequence that is tried to be made."""
@@ -71,10 +71,7 @@ def example_inputs(
     >>> {name: tuple(tensor.shape) for name, tensor in inputs.items()}
     {'input_ids': (3, 12), 'attention_mask': (3, 12), 'token_type_ids': (3, 12)}
     """
-    if not isinstance(model, nn.Module):
-        raise TypeError(
-            f"model: expected a torch.nn.Module, got {type(model).__name__}. Load or build the model first."
-        )
+    check_is_module(model)
     for name, number in (("batch_size", batch_size), ("sequence_length", sequence_length)):
         if number is not None and (isinstance(number, bool) or not isinstance(number, int) or number < 1):
             raise ValueError(f"{name}: expected an integer of at least 1, got {number!r}")

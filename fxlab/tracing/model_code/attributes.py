@@ -13,12 +13,17 @@ from fxlab.values.containers import contents, has_contents, is_same
 _OF_EVERY_MODULE = vars(nn.Module()).keys()
 
 
-def traceable(model: nn.Module) -> nn.Module:
-    """Return a model that can be traced, or what was compiled to make it; raise if there is none."""
+def check_is_module(model: object) -> None:
+    """Raise the ``TypeError`` that asks for a module."""
     if not isinstance(model, nn.Module):
         raise TypeError(
             f"model: expected a torch.nn.Module, got {type(model).__name__}. Load or build the model first."
         )
+
+
+def traceable(model: nn.Module) -> nn.Module:
+    """Return a model that can be traced, or what was compiled to make it; raise if there is none."""
+    check_is_module(model)
     if isinstance(model, torch.jit.ScriptModule):
         raise TypeError(
             f"model: expected a module in Python, got a {type(model).__name__}. Trace what it was made of."
