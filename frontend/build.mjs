@@ -28,7 +28,7 @@ await build({
   ...shared,
   format: "iife",
   banner: { js: notice },
-  entryPoints: { layout_worker: "src/local/drawing/layout_worker.ts" },
+  entryPoints: { layout_worker: "src/viewer/drawing/layout_worker.ts" },
 });
 await build({
   ...shared,

@@ -1,41 +1,39 @@
-/** The entry: anywidget calls `render` for every place in which the inspector is shown. */
+/** The entry: anywidget calls `initialize` once for a widget, and `render` for every place in which it is shown. */
 
-import type { AnyModel, Render } from "@anywidget/types";
+import type { AnyModel, Initialize, Render } from "@anywidget/types";
 import { App } from "./app/app";
-import type { Model } from "./base/model";
+import { Layouts } from "./viewer/drawing/layout";
+import { Viewer } from "./viewer/viewer";
+import { WidgetKernel } from "./viewer/widget_kernel";
 
 /** What Jupyter's widget managers have of the kernel; those of other places have none. */
-interface Kernel {
+interface JupyterKernel {
   interrupt?(): Promise<unknown>;
 }
 
 function interruptOf(model: AnyModel): (() => Promise<unknown>) | null {
-  const { kernel } = (model.widget_manager ?? {}) as { kernel?: Kernel | null };
+  const { kernel } = (model.widget_manager ?? {}) as { kernel?: JupyterKernel | null };
   return kernel?.interrupt ? async () => kernel.interrupt!() : null;
 }
 
-/** The page's name of a value -> the trait that carries it, which is private in Python. */
-const traitOf = (name: string): string => (name === "height" ? name : `_shown_${name}`);
-
-function modelOf(widget: AnyModel<Record<string, never>>): Model {
-  const eventOf = (event: string) =>
-    event.replace(/^change:(.*)$/, (_, name: string) => `change:${traitOf(name)}`);
-  type Callback = (...values: unknown[]) => void;
-  return {
-    get: (name) => widget.get(traitOf(name)),
-    set: (name, value) => widget.set(traitOf(name), value as never),
-    save_changes: () => widget.save_changes(),
-    send: (content) => widget.send(content),
-    on: (event, callback) => widget.on(eventOf(event), callback as Callback),
-    off: (event, callback) => widget.off(eventOf(event), callback as Callback),
-  };
+function viewerOf(model: AnyModel<Record<string, never>>): Viewer {
+  const kernel = new WidgetKernel(model);
+  const elsewhere = async (outline: string): Promise<string> =>
+    String((await kernel.ask({ type: "lay-out", outline })).value);
+  return new Viewer(kernel, new Layouts(() => kernel.layoutWorker(), elsewhere));
 }
 
-const render: Render<Record<string, never>> = ({ model, el }) => {
-  const app = new App(modelOf(model), interruptOf(model));
-  el.classList.add("fxlab-host");
-  el.append(app.element);
-  return () => app.dispose();
+// One function for each widget: anywidget calls it, and all its views share what it holds.
+export default () => {
+  let viewer: Viewer | null = null;
+  const initialize: Initialize<Record<string, never>> = ({ model }) => {
+    viewer = viewerOf(model);
+  };
+  const render: Render<Record<string, never>> = ({ model, el }) => {
+    const app = new App((viewer ??= viewerOf(model)), interruptOf(model));
+    el.classList.add("fxlab-host");
+    el.append(app.element);
+    return () => app.dispose();
+  };
+  return { initialize, render };
 };
-
-export default { render };

@@ -1,6 +1,6 @@
 import { describe, expect, it } from "vitest";
-import { Counterparts } from "../src/local/counterparts";
-import type { BareDetails } from "../src/local/data";
+import { Counterparts } from "../src/viewer/counterparts";
+import type { BareDetails } from "../src/viewer/data";
 
 const scene = (...names: string[]): { nodes: Map<string, BareDetails> } => ({
   nodes: new Map(names.map((name) => [name, {} as BareDetails])),

@@ -1,7 +1,7 @@
 import { describe, expect, it } from "vitest";
-import { parseQuery, QueryError } from "../src/local/search/query";
-import { reachable } from "../src/local/search/reachability";
-import { part, shapeTest, withShortNames } from "../src/local/search/search";
+import { parseQuery, QueryError } from "../src/viewer/search/query";
+import { reachable } from "../src/viewer/search/reachability";
+import { part, shapeTest, withShortNames } from "../src/viewer/search/search";
 import { FIELDS, queryFor } from "../src/panels/query_help";
 
 const read = (text: string): [string, string, boolean][] =>

@@ -19,12 +19,13 @@ from torch import nn
 from fxlab._version import __version__
 from fxlab.checks import path_text
 from fxlab.html_report.front_end import FrontEndMissingError, front_end_file
-from fxlab.html_report.portable import PortableGraphs
 from fxlab.overlays import SOURCES, Overlay, Subject
 from fxlab.session import Session
 from fxlab.session.session_of import session_of
-from fxlab.view_model.graph_view.scene import marks_of
-from fxlab.view_model.graph_view.stages import Stages
+from fxlab.transformations.marks import marks_of
+from fxlab.view_model.details import Describer
+from fxlab.view_model.graph_data.metrics import METRICS, PAINTS
+from fxlab.view_model.graph_data.session_graphs import SessionGraphs
 from fxlab.view_model.measurements import NODES_BY_STAGE, STAGES, summary_of_stages
 from fxlab.view_model.pass_state import describe_error, explain_all, matched_nodes, pass_states, readable_name
 from fxlab.view_model.session_state import changed_nodes_state, judgement_state, model_name, outputs_state
@@ -184,10 +185,11 @@ def _embedded(data: dict[str, Any]) -> str:
 def _data(session: Session, measure: bool) -> dict[str, Any]:
     explained = explain_all(session)
     cards = pass_states(session, explained, marks_of(session.graph_module))
+    graphs = _graphs(session, explained, measure)
     return {
-        **_graphs(session, explained, measure),
-        "stages": Stages(session).names,
-        "matches": matched_nodes(explained),
+        "data": graphs.data.take()
+        | {"metrics": METRICS, "paints": PAINTS, "matches": matched_nodes(explained)},
+        "stages": graphs.state(),
         "passes": {
             "passes": [card | {"error": ""} for card in cards],
             "canUndo": False,
@@ -199,20 +201,21 @@ def _data(session: Session, measure: bool) -> dict[str, Any]:
     }
 
 
-def _graphs(session: Session, explained: dict[str, pd.DataFrame | str], measure: bool) -> dict[str, Any]:
-    """Describe every stage, and what is different from others, as one graph and as two."""
-    graphs, stages = PortableGraphs(explained), Stages(session)
-    name = model_name(session)
+def _graphs(session: Session, explained: dict[str, pd.DataFrame | str], measure: bool) -> SessionGraphs:
+    """Write every stage, and what is different from others, as one graph and as two."""
+    graphs, last = SessionGraphs(session), len(session.applied)
+    data = graphs.data
     for number, stage in enumerate(session.stages):
-        stages.go_to(number)
-        overlays = _overlays(Subject(stage, session.original, session.inputs), measure)
-        graphs.add(stages, name, overlays)
-        for before in _compared_with(number, len(session.stages)):
-            stages.go_to(number, before)
-            graphs.add(stages, name)
-            stages.go_to(number, before, beside=True)
-            graphs.add_beside(stages)
-    return graphs.data()
+        alone = graphs.alone(number)
+        for overlay in _overlays(Subject(stage, session.original, session.inputs), measure):
+            data.add_overlay(alone, overlay)
+        for before in _compared_with(number, last + 1):
+            graphs.merged(number, before)
+            graphs.pair(number, before)
+    for number in data.numbers:
+        data.add_extras(number, Describer(data.hierarchy(number), explained))
+    data.lay_out(graphs.alone(last))
+    return graphs
 
 
 def _compared_with(number: int, stages: int) -> list[int]:

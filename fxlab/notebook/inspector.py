@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING, Any
 import traitlets
 
 from fxlab.checks import described, positive_int
-from fxlab.drawing.rendering.layout import lay_out
 from fxlab.html_report.static_view import static_view
 from fxlab.notebook.messages import answers
 from fxlab.notebook.stack_messages import StackScreen
+from fxlab.notebook.view_state import NOTHING, checked_comparison
 from fxlab.overlays import Overlay, from_table
 from fxlab.validation.arguments import is_session
-from fxlab.view_model.graph_view.panes import Selection
-from fxlab.view_model.search.query import QueryError
+from fxlab.view_model.search.node_index import NodeSearch, names_of_passes
 from fxlab.view_model.session_state import model_name, outputs_state
+from fxlab.view_model.wire import clip
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -54,41 +54,40 @@ class Inspector(StackScreen):
         except traitlets.TraitError as error:
             raise ValueError(f"height: {error}") from None
 
-    # What a person does from Python; the page asks for some of it too.
+    # What a person does from Python; the page does it by itself.
 
     @property
     def selected(self) -> str | None:
         """Name of the selected node, or path of the selected group. Set a node's name to show the node."""
-        return self._selection.name if self._selection else None
+        selected = self._shown_view["selected"]
+        is_there = selected and any(
+            selected["name"] in self._names(number, selected["kind"]) for number in self._drawn.numbers
+        )
+        return str(selected["name"]) if is_there else None
 
     @selected.setter
     def selected(self, name: str | None) -> None:
         if name is None:
-            self._select(None)
-        elif not isinstance(name, str):
+            return self._look(selected=None)
+        if not isinstance(name, str):
             raise TypeError(f"selected: expected the name of a node or None, got {described(name)}.")
-        elif name in self._scene.hierarchy.groups and name not in self._scene.hierarchy.position_of:
-            self._select(Selection("group", name))
-        else:
-            self._select_node(name)
+        for before, number in enumerate(self._drawn.numbers):
+            for kind in ("node", "group"):
+                if name and name in self._names(number, kind):
+                    return self._look(selected={"kind": kind, "name": name, "before": bool(before)})
+        raise ValueError(f"The graph has no node named {clip(name, 200)!r}.")
 
     def toggle(self, pass_: Transformation | str) -> None:
         """Switch a pass of the session on or off."""
         self.session.toggle(pass_)
 
-    @answers("open", "Opening the group")
     def open_group(self, path: str) -> None:
         """Show the inside of a group, such as ``"encoder.layer.0"``."""
-        with self._panes.tentative():
-            self._panes.open(path)
-            self._redraw()
+        self._look(opened=sorted(self._drawn.opened.open(path).opened))
 
-    @answers("close", "Closing the group")
     def close_group(self, path: str) -> None:
         """Hide the inside of a group."""
-        with self._panes.tentative():
-            self._panes.close(path)
-            self._redraw()
+        self._look(opened=sorted(self._drawn.opened.close(path).opened))
 
     def show_stage(self, number: int, compared: str | int = "", *, beside: bool = False) -> None:
         """Show a stage of the stack: 0 is the original, 1 the model after the first pass that is on.
@@ -108,9 +107,17 @@ class Inspector(StackScreen):
         ValueError
             If there is no such stage, or it cannot be compared with that.
         """
-        self._stages.go_to(number, compared, beside=beside)
-        self._show_chosen()
-        self._measure_overlay_again()
+        last = len(self.session.applied)
+        if not isinstance(number, int) or not 0 <= number <= last:
+            raise ValueError(f"There is no stage {number}: the last is {last}.")
+        chosen = checked_comparison(number, compared)
+        if beside and chosen == NOTHING:
+            raise ValueError(
+                "Side by side, a stage needs one to be compared with: below, original or a number."
+            )
+        self._end_preview()
+        self._look(stage=number, compared=chosen, beside=beside)
+        self._send_what_is_on_screen()
 
     def preview(self, pass_: Transformation | str) -> None:
         """Show what a pass would do to the present model; :meth:`end_preview` goes back.
@@ -122,22 +129,13 @@ class Inspector(StackScreen):
         fxlab.TransformationError
             If the pass raises.
         """
-        try:
-            with self._panes.tentative():
-                self._stages.preview(self.session.find(pass_))
-                self._show_chosen()
-        except BaseException:
-            self.end_preview()
-            raise
-        self._focus(list(self._stages.marks), gently=True)
-        self._measure_overlay_again()
+        self._graphs.preview(self.session.find(pass_))
+        self._send_graphs()
+        self._show_stages()
 
-    @answers("end-preview", "Ending the preview")
     def end_preview(self) -> None:
         """Show again what was shown before :meth:`preview`."""
-        self._stages.end_preview()
-        self._show_chosen()
-        self._measure_overlay_again()
+        self._end_preview()
 
     def filter(self, query: str | None) -> None:
         """Light up in the graph what a query finds, and dim the rest.
@@ -160,12 +158,10 @@ class Inspector(StackScreen):
         """
         if query is not None and not isinstance(query, str):
             raise TypeError(f"query: expected a str or None, got {described(query)}.")
-        with self._panes.tentative(), self._filter.tentative():
-            self._filter.choose(query or "")
-            if self._filter.message:
-                raise QueryError(self._filter.message)
-            self._redraw()
-        self._focus_found()
+        if query:
+            shown = self._graphs.data.shown(self._drawn.number)
+            NodeSearch(shown.graph).names(query, names_of_passes(self.session.passes))
+        self._look(query=(query or "").strip())
 
     def overlay(self, overlay: str | pd.Series[Any] | pd.DataFrame | Overlay | None) -> None:
         """Colour the graph by a value of each node; groups by the sum, or the largest, of their nodes'.
@@ -185,25 +181,35 @@ class Inspector(StackScreen):
         ValueError
             If there is no overlay of that name, or it cannot be measured.
         """
-        if overlay is None or isinstance(overlay, str):
-            return self._choose_overlay(overlay)
-        own = [overlay] if isinstance(overlay, Overlay) else from_table(overlay)
-        if not own:
-            raise ValueError("overlay: expected a column, got a DataFrame without any.")
-        self._overlay.offer(own)
-        return self._choose_overlay(own[0].name)
+        if overlay is None:
+            return self._look(overlay="")
+        name = overlay
+        if not isinstance(overlay, str):
+            own = [overlay] if isinstance(overlay, Overlay) else from_table(overlay)
+            if not own:
+                raise ValueError("overlay: expected a column, got a DataFrame without any.")
+            self._overlays.offer(own)
+            self._shown_overlays = self._overlays.offered()
+            name = own[0].name
+        for number in self._drawn.numbers:
+            self._add_overlay(number, str(name))
+        return self._look(overlay=name)
 
     @property
     def svg(self) -> str:
         """The graph as it is shown, in the colours of paper."""
-        overlay = next(iter(self._overlay.shown), None)
-        return self._svg if overlay is None else self._scene.draw(self._stages.signatures, overlay).svg
+        return self._drawn.svg
 
-    # What the page alone asks for.
+    # What the page asks for.
 
     @answers("preview", "Previewing a pass")
     def _preview(self, signature: str) -> None:
         self._change(signature, "Previewing", self.preview)
+
+    @answers("end-preview", "Ending the preview")
+    def _end_preview(self) -> None:
+        self._graphs.end_preview()
+        self._show_stages()
 
     @answers("refresh", "Refreshing the inspector", is_slow=True)
     def _refresh_all(self) -> None:
@@ -216,64 +222,19 @@ class Inspector(StackScreen):
 
     @answers("measure", "Measuring")
     def _measure(self, name: str) -> None:
-        self._measured.make(name, self._scene.hierarchy.position_of, self._busy)
+        self._measured.make(name, self._busy)
 
-    @answers("show-overlay", "Measuring the overlay", is_slow=True)
-    def _show_overlay(self, name: str) -> None:
-        self._choose_overlay(name or None)
+    def _names(self, number: int, kind: str) -> Any:
+        hierarchy = self._graphs.data.hierarchy(number)
+        return hierarchy.position_of if kind == "node" else hierarchy.groups
 
-    @answers("overview", "Closing the groups")
-    def _overview(self) -> None:
-        with self._panes.tentative():
-            self._scene.overview()
-            self._redraw()
-
-    @answers("reveal-pass", "Showing the changes of a pass")
-    def _reveal_pass(self, signature: str) -> None:
-        p = self._offered(signature)
-        names = self._changed_by(p)
-        with self._panes.tentative():
-            self._scene.uncover(names, p.name)
-            self._draw()
-        self._focus(names)
-
-    @answers("search", "Searching")
-    def _search(self, query: str, request: str) -> None:
-        self.send({"type": "found", "request": request, **self._filter.find(query)})
-
-    @answers("filter", "Filtering the graph")
-    def _show_filter(self, query: str) -> None:
-        """Do as :meth:`filter`; a query that cannot be answered is shown with the reason."""
-        with self._panes.tentative(), self._filter.tentative():
-            self._filter.choose(query)
-            self._redraw()
-        self._focus_found()
-
-    @answers("export-dot", "Exporting DOT")
-    def _export_dot(self, request: str) -> None:
-        self.send({"type": "dot", "request": request, "text": self._dot()})
-
-    @answers("export-pdf", "Exporting a PDF", is_slow=True)
-    def _export_pdf(self, request: str) -> None:
-        self.send({"type": "pdf", "request": request}, buffers=[lay_out(self._dot(), "pdf")])
-
-    @answers("show-stage", "Showing the stage")
-    def _show_stage(self, stage: int, compared: str | int, beside: bool) -> None:
-        with self._panes.tentative():
-            self.show_stage(stage, compared, beside=beside)
-
-    @answers("show-node", "Showing the node")
-    def _show_node(self, name: str, stage: int) -> None:
-        """Bring a node into sight: in what is shown if it is there, and at its stage otherwise."""
-        if not any(self._panes.holds(Selection("node", name, before)) for before in (False, True)):
-            with self._panes.tentative():
-                self._stages.walk_to(stage)
-                self._show_chosen()
-            self._measure_overlay_again()
-        self._select_node(name)
-
-    def _dot(self) -> str:
-        return self._panes.dot(self._overlay.shown)
+    def _send_what_is_on_screen(self) -> None:
+        drawn = self._drawn
+        if drawn.before is not None and self._shown_view["beside"]:
+            self._graphs.pair(drawn.stage, drawn.before)
+        _ = drawn.numbers
+        self._send_graphs()
+        self._show_stages()
 
     def _repr_mimebundle_(self, **kwargs: Any) -> tuple[dict[str, Any], dict[str, Any]] | None:
         """Add the picture and the tables, which viewers of saved notebooks show without a kernel."""
@@ -281,7 +242,7 @@ class Inspector(StackScreen):
         if bundle is None:
             return None
         data, metadata = bundle
-        nodes = len(self._scene.graph_module.graph.nodes)
+        nodes = len(self._graphs.data.shown(self._drawn.number).graph.graph.nodes)
         words = f"fxlab inspector: {model_name(self.session)}, {nodes} nodes"
         svg = self.svg
         static = {

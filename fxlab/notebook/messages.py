@@ -10,7 +10,16 @@ from typing import Any, TypeVar
 LONGEST_TEXT = 20_000
 """Characters of one text; a model's own names are shorter than this."""
 
-_TYPES = {"str": (str,), "bool": (bool,), "int": (int,), "str | int": (str, int), "dict[str, str]": (dict,)}
+LONGEST_OUTLINE = 20_000_000
+"""Characters of a graph to be laid out; that it is one is checked before it is."""
+
+_TYPES = {
+    "str": (str,),
+    "bool": (bool,),
+    "int": (int,),
+    "int | None": (int, type(None)),
+    "dict[str, str]": (dict,),
+}
 """The types that fields may have, by how they are annotated."""
 
 _Method = TypeVar("_Method", bound=Callable[..., object])
@@ -58,8 +67,8 @@ def answers(type_: str, doing: str, *, is_slow: bool = False) -> Callable[[_Meth
     return register
 
 
-def parse_message(content: object) -> tuple[Message, dict[str, Any]]:
-    """Return the type of a message and its fields.
+def parse_message(content: object) -> tuple[Message, dict[str, Any], str | None]:
+    """Return the type of a message, its fields, and by what name the page knows the answer if it wants one.
 
     Parameters
     ----------
@@ -69,7 +78,8 @@ def parse_message(content: object) -> tuple[Message, dict[str, Any]]:
     Raises
     ------
     MessageError
-        If it is not a mapping with a known ``"type"`` and exactly the fields of that type.
+        If it is not a mapping with a known ``"type"`` and exactly the fields of that type, and perhaps a
+        ``"request"``.
     """
     if not isinstance(content, Mapping):
         raise MessageError(f"A message is an object with a type, got {type(content).__name__}.")
@@ -78,11 +88,14 @@ def parse_message(content: object) -> tuple[Message, dict[str, Any]]:
         raise MessageError(f"Unknown message type {_short(kind)}; expected one of {', '.join(MESSAGES)}.")
     message = MESSAGES[kind]
     for name in content:
-        if name != "type" and name not in message.fields:
+        if name not in ("type", "request", *message.fields):
             raise MessageError(f"The message {kind!r} has no field {_short(name)}.")
     for name, types in message.fields.items():
         _check(content.get(name), types, f"The field {name!r} of the message {kind!r}")
-    return message, {name: content[name] for name in message.fields}
+    request = content.get("request")
+    if request is not None:
+        _check(request, (str,), f"The request of the message {kind!r}")
+    return message, {name: content[name] for name in message.fields}, request
 
 
 def _check(value: object, types: tuple[type, ...], what: str) -> None:
@@ -92,7 +105,7 @@ def _check(value: object, types: tuple[type, ...], what: str) -> None:
         for text in (*value, *value.values()):
             _check(text, (str,), what)
     elif isinstance(value, str):
-        if len(value) > LONGEST_TEXT:
+        if len(value) > (LONGEST_OUTLINE if what.startswith("The field 'outline'") else LONGEST_TEXT):
             raise MessageError(f"{what} is too long.")
         try:
             value.encode()

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+import json
+import zlib
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 import anywidget
 import traitlets
 
 from fxlab.html_report.front_end import FrontEndMissingError, front_end_file
 from fxlab.notebook.main_thread import run_in_main_thread
-from fxlab.notebook.messages import MessageError, parse_message
+from fxlab.notebook.messages import MessageError, answers, parse_message
+from fxlab.notebook.view_state import AT_FIRST, checked_view
 from fxlab.view_model.pass_state import describe_error
 
-_WRITABLE = frozenset({"height"})
+_WRITABLE = frozenset({"height", "_shown_view"})
 """Traits that a page may set; everything else it asks for by messages."""
 
 
@@ -24,15 +28,16 @@ class PageWidget(anywidget.AnyWidget):  # type: ignore[misc]
     _esm = front_end_file("inspector.js")
     _css = front_end_file("inspector.css")
 
-    _shown_picture = traitlets.Dict().tag(sync=True)
-    _shown_before = traitlets.Dict().tag(sync=True)
+    _shown_data = traitlets.Any().tag(sync=True)
+    """What the page knows of the graphs: compressed JSON, in the parts in which it was sent."""
+    _shown_view = traitlets.Dict(AT_FIRST).tag(sync=True)
     _shown_passes = traitlets.Dict().tag(sync=True)
-    _shown_details = traitlets.Dict().tag(sync=True)
     _shown_tables = traitlets.Dict().tag(sync=True)
     _shown_stages = traitlets.Dict().tag(sync=True)
-    _shown_overlays = traitlets.Dict().tag(sync=True)
-    _shown_found = traitlets.Dict().tag(sync=True)
+    _shown_overlays = traitlets.List().tag(sync=True)
     _shown_measured = traitlets.List().tag(sync=True)
+    _shown_layout_worker = traitlets.List().tag(sync=True)
+    """The page keeps it in its own state alone, where a notebook saves it."""
     _shown_status = traitlets.Dict({"busy": None, "error": None}).tag(sync=True)
     height = traitlets.Int(720, min=240, max=4000).tag(sync=True)
 
@@ -40,7 +45,8 @@ class PageWidget(anywidget.AnyWidget):  # type: ignore[misc]
         if not self._esm:
             raise FrontEndMissingError("inspector.js")
         self._number_of_errors = 0
-        super().__init__(height=height)
+        self._unanswered: str | None = None
+        super().__init__(height=height, _shown_data=[])
         self.on_msg(self._receive)
 
     def set_state(self, sync_data: object) -> None:
@@ -55,21 +61,55 @@ class PageWidget(anywidget.AnyWidget):  # type: ignore[misc]
         except traitlets.TraitError as error:
             self._show_error(title, error)
 
+    @traitlets.validate("_shown_view")  # type: ignore[untyped-decorator]
+    def _check_view(self, proposal: Mapping[str, Any]) -> dict[str, Any]:
+        try:
+            return checked_view(proposal["value"])
+        except ValueError as error:
+            raise traitlets.TraitError(str(error)) from None
+
+    def _send_data(self, data: Mapping[str, Any], *, anew: bool) -> None:
+        """Add to what the page knows; ``anew`` takes the place of all that was sent before."""
+        text = json.dumps(data, separators=(",", ":"), allow_nan=False)
+        part = zlib.compress(text.encode(), 1)
+        # In place: the trait is what a page receives that is opened later, and is not sent again to others.
+        if anew:
+            self._shown_data.clear()
+        self._shown_data.append(part)
+        self.send({"type": "data", "number": len(self._shown_data) - 1}, buffers=[part])
+
+    @answers("all-data", "Sending the graphs")
+    def _send_all_data(self) -> None:
+        for number, part in enumerate(self._shown_data):
+            self.send({"type": "data", "number": number}, buffers=[part])
+
+    @answers("layout-worker", "Sending the code that lays graphs out")
+    def _layout_worker(self) -> str:
+        return front_end_file("layout_worker.js")
+
     def _receive(self, _widget: object, content: object, _buffers: object) -> None:
         run_in_main_thread(lambda: self._answer(content), self._finish)
 
     def _answer(self, content: object) -> None:
         try:
-            message, fields = parse_message(content)
+            message, fields, self._unanswered = parse_message(content)
         except MessageError as error:
             self._show_error("The page sent an unknown message", error)
             return
         busy = self._busy(message.doing) if message.is_slow else contextlib.nullcontext()
         with self._reporting(message.doing), busy:
-            message.answer(self, **fields)
+            value = message.answer(self, **fields)
+            if self._unanswered is not None:
+                is_file = isinstance(value, bytes)
+                answer = {"type": "answer", "request": self._unanswered, "value": None if is_file else value}
+                self.send(answer, buffers=[value] if is_file else None)
+                self._unanswered = None
 
     def _finish(self) -> None:
-        """Say that a message was answered, wherever an interrupt has ended that."""
+        """Say that a message was answered, wherever an error or an interrupt has ended that."""
+        if self._unanswered is not None:
+            self.send({"type": "answer", "request": self._unanswered, "failed": True})
+            self._unanswered = None
         if self._shown_status["busy"]:
             self._show_busy(None)
         self.send({"type": "done"})

@@ -1,33 +1,36 @@
-"""A session on the screen: the graph, the passes, details and tables, redrawn whenever something changes."""
+"""A session on the screen: its graphs as data, the passes and tables, anew whenever something changes."""
 
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
-from fxlab.drawing import start_layout_worker
-from fxlab.notebook.measuring import MeasuredTables, OverlayChoice
+from fxlab.drawing.rendering.layout import lay_out
+from fxlab.notebook.drawn_view import DrawnView
+from fxlab.notebook.measuring import MeasuredTables
 from fxlab.notebook.messages import answers
+from fxlab.notebook.page_outline import is_outline
 from fxlab.notebook.page_widget import PageWidget
-from fxlab.view_model.description import describe
-from fxlab.view_model.graph_view.node_filter import NodeFilter
-from fxlab.view_model.graph_view.panes import Panes, Selection
-from fxlab.view_model.graph_view.picture_state import picture_state
-from fxlab.view_model.graph_view.scene import marks_of
-from fxlab.view_model.pass_state import explain_all, matched_nodes, pass_states
+from fxlab.notebook.view_state import BELOW, NOTHING
+from fxlab.transformations.marks import marks_of
+from fxlab.view_model.details import Describer
+from fxlab.view_model.graph_data.metrics import METRICS, PAINTS
+from fxlab.view_model.graph_data.session_graphs import SessionGraphs
+from fxlab.view_model.measured_overlays import MeasuredOverlays
+from fxlab.view_model.pass_state import explain_all, matched_nodes, pass_states, rewrites_of_node
 from fxlab.view_model.session_state import NO_PASS_IS_ON, changed_nodes_state, outputs_state
-from fxlab.view_model.wire import clip, to_json
+from fxlab.view_model.wire import clip
 
 if TYPE_CHECKING:
     import pandas as pd
 
     from fxlab.session import Session
-    from fxlab.transformations import Transformation
+    from fxlab.view_model.graph_data import GraphData
 
 
 class Screen(PageWidget):
-    """What a page shows of a session, and follows its changes.
+    """What a page needs of a session, and hears of its changes. The page itself decides what it shows.
 
     Parameters
     ----------
@@ -38,18 +41,14 @@ class Screen(PageWidget):
     """
 
     def __init__(self, session: Session, *, height: int) -> None:
-        start_layout_worker()
         self.session = session
-        self._panes = Panes(session)
-        self._scene, self._stages = self._panes.shown, self._panes.stages
-        self._overlay = OverlayChoice(session, self._panes)
+        self._graphs = SessionGraphs(session)
+        self._sent: GraphData | None = None
+        self._overlays = MeasuredOverlays(session)
         self._measured = MeasuredTables(session, lambda states: setattr(self, "_shown_measured", states))
-        self._applied = self._signatures_on()
         self._explained: dict[str, pd.DataFrame | str] = {}
-        self._selection: Selection | None = None
+        self._describers: dict[int, Describer] = {}
         self._pass_errors: dict[str, str] = {}
-        self._filter = NodeFilter(self._panes)
-        self._svg = ""
         super().__init__(height=height)
         self._unsubscribe = _follow(session, self)
         self._refresh()
@@ -70,23 +69,10 @@ class Screen(PageWidget):
     def _session_changed(self) -> None:
         with self._reporting("Showing the change"):
             try:
-                self._show_change()
+                self._pass_errors.clear()
+                self._refresh()
             except KeyboardInterrupt:
                 self._show_interruption()
-
-    def _show_change(self) -> None:
-        before, self._applied = self._applied, self._signatures_on()
-        self._pass_errors.clear()
-        for name in before:
-            if name not in self._applied:
-                self._scene.forget(name)
-        self._stages.reset()
-        self._panes.show()
-        for p in self.session.applied:
-            if before.get(p.name) != self._applied[p.name]:
-                self._scene.uncover(self._changed_by(p), p.name)
-        self._filter.refresh()
-        self._refresh(changed_by=[p for p in self.session.applied if p.name not in before])
 
     def _show_interruption(self) -> None:
         """Show at least which passes are on: the session has changed, though the screen is not complete."""
@@ -98,73 +84,51 @@ class Screen(PageWidget):
         }
         self._show_error("Interrupted", words)
 
-    def _changed_by(self, p: Transformation) -> list[str]:
-        marked = marks_of(self.session.graph_module)
-        return [name for name, marks in marked.items() if p.signature in marks]
-
-    def _signatures_on(self) -> dict[str, str]:
-        """Return the signatures of the passes that are on, by the names that they keep when limited."""
-        return {p.name: p.signature for p in self.session.applied}
-
-    # What is drawn.
-
-    def _refresh(self, changed_by: Sequence[Transformation] = ()) -> None:
-        """Show everything as it is now, what a person looks at first first."""
+    def _refresh(self) -> None:
+        """Send everything as it is now, what a person looks at first first."""
         self._show_step("Drawing the graph", 1)
         self._explained = explain_all(self.session)
-        self._forget_selection_that_is_gone()
+        self._describers.clear()
+        self._graphs.reset()
         with self._reporting("Drawing the graph"):
-            self._draw()
+            number = self._graphs.alone(len(self.session.applied))
+            if self._sent is None:
+                self._graphs.data.lay_out(number)
+            self._send_graphs(matches=matched_nodes(self._explained))
         self._show_passes()
+        self._look_at_last_stage()
         self._show_stages()
-        self._show_details()
+        self._shown_overlays = self._overlays.offered()
         self._measured.reset()
-        changed = [name for p in changed_by for name in self._changed_by(p)]
-        if changed:
-            self._focus(changed, gently=True)
         self._show_tables()
-        with self._reporting("Measuring the overlay"):
-            self._measure_overlay_again()
 
-    def _show_chosen(self) -> None:
-        """Show the stages that are chosen now."""
-        self._panes.show()
-        self._filter.refresh()
-        self._forget_selection_that_is_gone()
-        self._show_stages()
-        self._redraw()
+    def _look_at_last_stage(self) -> None:
+        """Look at the last stage, compared with nothing; two stages side by side stay side by side."""
+        last, compared, beside = len(self.session.applied), NOTHING, False
+        if self._shown_view["beside"] and last:
+            compared, beside = self._shown_view["compared"], True
+            if isinstance(compared, int) and compared >= last:
+                compared = BELOW
+        self._look(stage=None, compared=compared, beside=beside)
 
-    def _redraw(self) -> None:
-        self._draw()
-        self._show_details()
+    def _look(self, **changes: Any) -> None:
+        """Change what the page looks at."""
+        self._shown_view = {**self._shown_view, **changes}
 
-    def _draw(self) -> None:
-        picture, *beside = self._panes.draw()
-        self._svg = picture.svg
-        compared = {"compared": self._stages.shows_changes, "preview": self._stages.previewed is not None}
-        matches = matched_nodes(self._explained)
-        self._shown_picture = picture_state(picture, self._scene.view.box_of, matches) | compared
-        self._shown_before = {"picture": picture_state(beside[0], {}, {}) | compared} if beside else {}
-        self._shown_found = self._filter.state()
-        if self._overlay.name is None or self._overlay.shown:
-            self._shown_overlays = self._overlay.state()
+    # What is sent.
 
-    def _choose_overlay(self, name: str | None) -> None:
-        self._overlay.choose(name)
-        self._shown_overlays = self._overlay.state()
-
-    def _measure_overlay_again(self) -> None:
-        """Keep the colours true after the graph has changed; an overlay that cannot be measured goes."""
-        try:
-            self._choose_overlay(self._overlay.name)
-        except Exception:
-            self._choose_overlay(None)
-            raise
-
-    # What is shown beside the graph.
+    def _send_graphs(self, **more: Any) -> None:
+        """Send what the page has not been sent yet."""
+        data = self._graphs.data
+        new, anew = data.take() | more, data is not self._sent
+        if anew:
+            new |= {"metrics": METRICS, "paints": PAINTS, "matches": matched_nodes(self._explained)}
+        if any(new.values()):
+            self._send_data(new, anew=anew)
+        self._sent = data
 
     def _show_stages(self) -> None:
-        self._shown_stages = self._stages.state()
+        self._shown_stages = self._graphs.state()
 
     def _show_passes(self) -> None:
         cards = pass_states(self.session, self._explained, marks_of(self.session.graph_module))
@@ -176,9 +140,6 @@ class Screen(PageWidget):
             "canRedo": bool(self.session.can_redo),
             "code": clip(self.session.to_python(), 100_000),
         }
-
-    def _show_details(self) -> None:
-        self._shown_details = to_json(describe(self._selection, self.session, self._panes, self._explained))
 
     def _show_tables(self) -> None:
         changed = changed_nodes_state(self.session)
@@ -194,50 +155,76 @@ class Screen(PageWidget):
             outputs = {"state": "failed", "text": "The comparison was interrupted.", "table": None}
         self._shown_tables = {"outputs": outputs, "nodes": changed}
 
-    # What is selected, and what the window shows.
+    @property
+    def _drawn(self) -> DrawnView:
+        """What the page shows, for pictures that are drawn without it."""
+        return DrawnView(self.session, self._graphs, self._overlays, self._shown_view)
 
-    @answers("select-node", "Selecting the node")
-    def _select_node(self, name: str, show: bool = True, before: bool = False) -> None:
-        """Show a node's details, and bring the node itself into sight if ``show`` is set.
+    # What a page asks for because it has not been sent.
 
-        ``before`` is set for a node of the stage beside the one that is shown.
-        """
-        selection = self._panes.find_node(name, before)
-        if show and not self._panes.is_visible(selection):
-            with self._panes.tentative():
-                self._panes.uncover(selection)
-                self._draw()
-        self._select(selection)
-        if show:
-            self._focus([name], before=selection.before)
+    @answers("graph", "Showing the stage")
+    def _add_graph(self, version: int, stage: int, before: int | None, beside: bool) -> None:
+        state = self._graphs.state()
+        # The session has changed meanwhile: the page is about to hear of it.
+        if version != state["version"]:
+            return
+        last = len(self.session.applied)
+        if not 0 <= stage <= last or not (before is None or 0 <= before < stage):
+            raise ValueError(f"There is no stage {stage} to compare with {before}: the last is {last}.")
+        if before is None:
+            self._graphs.alone(stage)
+        elif beside:
+            self._graphs.pair(stage, before)
+        else:
+            self._graphs.merged(stage, before)
+        self._send_graphs()
+        self._show_stages()
 
-    @answers("select-group", "Selecting the group")
-    def _select_group(self, path: str, before: bool) -> None:
-        self._select(Selection("group", path, before))
+    @answers("rest", "Sending the graph")
+    def _send_rest(self, graph: int) -> bool:
+        """Send some of what is left of a large graph; answer whether that was all."""
+        is_all = self._graphs.data.fill(graph)
+        self._send_graphs()
+        return is_all
 
-    @answers("clear-selection", "Clearing the selection")
-    def _clear_selection(self) -> None:
-        self._select(None)
+    @answers("details", "Describing what is selected")
+    def _details(self, graph: int, kind: str, name: str) -> dict[str, Any]:
+        data = self._graphs.data
+        if graph not in self._describers:
+            self._describers[graph] = Describer(
+                data.hierarchy(graph),
+                self._explained,
+                lambda node: rewrites_of_node(self.session, node, self._explained),
+            )
+        describer = self._describers[graph]
+        found: Any = None
+        if kind == "group":
+            found = data.hierarchy(graph).groups.get(name)
+        else:
+            found = next((node for node in data.shown(graph).graph.graph.nodes if node.name == name), None)
+        if found is None:
+            raise ValueError(f"The graph has no {clip(kind, 20)} named {clip(name, 200)!r}.")
+        return describer.group(found) if kind == "group" else describer.node(found)
 
-    def _select(self, selection: Selection | None) -> None:
-        if selection and not self._panes.holds(selection):
-            raise ValueError(f"The graph has no {selection.kind} named {clip(selection.name, 200)!r}.")
-        self._selection = selection
-        self._show_details()
+    @answers("overlay", "Measuring the overlay", is_slow=True)
+    def _measure_overlay(self, graph: int, name: str) -> None:
+        self._add_overlay(graph, name)
 
-    def _forget_selection_that_is_gone(self) -> None:
-        if self._selection and not self._panes.holds(self._selection):
-            self._selection = None
+    def _add_overlay(self, graph: int, name: str) -> None:
+        stage = self._graphs.data.shown(graph).stage
+        self._graphs.data.add_overlay(graph, self._overlays.of(stage, name))
+        self._send_graphs()
 
-    def _focus(self, names: Iterable[str], *, gently: bool = False, before: bool = False) -> None:
-        boxes = dict.fromkeys(filter(None, map(self._panes.scene(before).view.box_of.get, names)))
-        self.send({"type": "focus", "boxes": list(boxes)[:500], "gently": gently, "before": before})
+    @answers("lay-out", "Laying the graph out")
+    def _lay_out(self, outline: str) -> str:
+        """Lay out what a page draws that cannot run Graphviz itself."""
+        if not is_outline(outline):
+            raise ValueError("The page sent a graph that is not of its own making.")
+        return lay_out(outline).decode()
 
-    def _focus_found(self) -> None:
-        names, before = self._filter.first
-        if names:
-            # Who has selected something is looking at it.
-            self._focus(names, gently=self._selection is not None, before=before)
+    @answers("pdf", "Exporting a PDF", is_slow=True)
+    def _pdf(self) -> bytes:
+        return lay_out(self._drawn.dot, "pdf")
 
 
 def _follow(session: Session, screen: Screen) -> Callable[[], None]:

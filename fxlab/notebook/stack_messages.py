@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from fxlab.notebook.messages import MessageError, answers
 from fxlab.notebook.screen import Screen
 from fxlab.transformations import RewritePass
 from fxlab.view_model import pass_offer
-from fxlab.view_model.graph_view.panes import Selection
 from fxlab.view_model.pass_state import describe_error, readable_name
 
 if TYPE_CHECKING:
@@ -31,19 +30,19 @@ class StackScreen(Screen):
 
     @answers("exclude", "Excluding a candidate")
     def _exclude(self, signature: str, node: str) -> None:
-        p, selection = self._offered(signature), self._selection
+        p = self._offered(signature)
         before = set(self.session.excluded(p.name))
         self._change(signature, "Excluding a candidate of", lambda p: self.session.exclude(p, node))
         fresh = [candidate for candidate in self.session.excluded(p.name) if candidate not in before]
-        self._select_successor(selection, node, [name for candidate in fresh for name in candidate])
+        self._select_successor(node, [name for candidate in fresh for name in candidate])
 
     @answers("include", "Including a candidate")
     def _include(self, signature: str, node: str) -> None:
-        p, selection = self._offered(signature), self._selection
+        p = self._offered(signature)
         self._change(signature, "Including a candidate of", lambda p: self.session.include(p, node))
         now = self.session.find(p.name)
-        records = now.rewrites(self._scene.graph_module) if isinstance(now, RewritePass) else []
-        self._select_successor(selection, node, [n for r in records if node in r.candidate for n in r.marked])
+        records = now.rewrites(self.session.graph_module) if isinstance(now, RewritePass) else []
+        self._select_successor(node, [n for r in records if node in r.candidate for n in r.marked])
 
     @answers("move", "Moving a pass")
     def _move(self, signature: str, place: int) -> None:
@@ -54,9 +53,8 @@ class StackScreen(Screen):
         self._change(signature, "Removing", self.session.remove)
 
     @answers("list-offers", "Listing the passes")
-    def _list_offers(self, request: str) -> None:
-        found = [offer.state() for offer in pass_offer.offers(self.session)]
-        self.send({"type": "offers", "request": request, "offers": found})
+    def _list_offers(self) -> list[dict[str, Any]]:
+        return [offer.state() for offer in pass_offer.offers(self.session)]
 
     @answers("add", "Adding a pass", is_slow=True)
     def _add(self, key: str, arguments: dict[str, str]) -> None:
@@ -94,8 +92,9 @@ class StackScreen(Screen):
                 return p
         raise MessageError(f"The session has no pass with the signature {signature!r}.")
 
-    def _select_successor(self, selection: Selection | None, node: str, names: Sequence[str]) -> None:
+    def _select_successor(self, node: str, names: Sequence[str]) -> None:
         """Select what a node has become, if it was selected."""
-        there = [name for name in names if self._panes.holds(Selection("node", name))]
-        if selection == Selection("node", node) and there:
-            self._select_node(there[0])
+        there = {other.name for other in self.session.graph_module.graph.nodes}
+        became = [name for name in names if name in there]
+        if became and self._shown_view["selected"] == {"kind": "node", "name": node, "before": False}:
+            self._look(selected={"kind": "node", "name": became[0], "before": False})

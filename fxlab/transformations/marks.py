@@ -4,7 +4,7 @@ A copy of a graph shares the values of ``node.meta`` with the original, so a set
 every change assigns a new one.
 """
 
-from torch.fx import Node
+from torch.fx import GraphModule, Node
 
 KEY = "transformations"
 """Where in ``node.meta`` the set of signatures is."""
@@ -13,6 +13,12 @@ KEY = "transformations"
 def marks(node: Node) -> frozenset[str]:
     """Return the signatures that a node is marked with."""
     return frozenset(map(str, node.meta.get(KEY) or ()))
+
+
+def marks_of(graph_module: GraphModule) -> dict[str, tuple[str, ...]]:
+    """Return the signatures of each node that is marked, by the names of the nodes."""
+    marked = {node.name: marks(node) for node in graph_module.graph.nodes}
+    return {name: tuple(sorted(signatures)) for name, signatures in marked.items() if signatures}
 
 
 def add_mark(node: Node, signature: str) -> None:

@@ -1,24 +1,17 @@
-"""The panel beside the graph: details of a node, a group or the whole model."""
+"""What is said of a node, a group or the whole model that takes the model itself to know."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cached_property
 from typing import Any
 
 import pandas as pd
 from torch import Tensor, fx, nn
 
 from fxlab.drawing import Group, Hierarchy
-from fxlab.node_info import (
-    attribute_at,
-    class_name,
-    excerpt,
-    frames_of,
-    module_path,
-    target_text,
-    value_rows,
-)
+from fxlab.node_info import attribute_at, modules_by_path, target_text
 from fxlab.transformations.marks import marks
 from fxlab.units import with_unit
 from fxlab.validation.cost.traced_flops import TracedFlops
@@ -30,106 +23,67 @@ MOST_TOKENS = 300
 Field = dict[str, Any]
 
 
-def node_details(
-    node: fx.Node,
-    hierarchy: Hierarchy,
-    box: str | None,
-    explained: Mapping[str, pd.DataFrame | str],
-    rewrites: Sequence[Mapping[str, Any]] = (),
-    flops: TracedFlops | None = None,
-) -> dict[str, Any]:
-    """Describe a node: what it calls, on what, what comes out, where it is written and who changed it.
+class Describer:
+    """Says of the nodes and groups of a graph what a page does not know by itself.
 
-    ``rewrites`` has what can be taken back or applied again here, as ``rewrites_of_node`` returns it.
+    Parameters
+    ----------
+    hierarchy
+        The groups of the graph.
+    explained
+        Signature of a pass -> what it says of its candidates.
+    rewrites_of
+        Returns what can be excluded or included again at a node, as ``rewrites_of_node`` does.
     """
-    frames = [source_frame(frame) for frame in frames_of(node)]
-    return node_description(node, hierarchy, box, explained, rewrites, flops) | {"frames": frames}
+
+    def __init__(
+        self,
+        hierarchy: Hierarchy,
+        explained: Mapping[str, pd.DataFrame | str],
+        rewrites_of: Callable[[fx.Node], list[dict[str, Any]]] = lambda _: [],
+    ) -> None:
+        self._hierarchy, self._explained, self._rewrites_of = hierarchy, explained, rewrites_of
+        self._flops = TracedFlops(hierarchy.modules)
+
+    def node(self, node: fx.Node) -> dict[str, Any]:
+        """Describe a node: what it is called on, what it holds, and what passes say of it."""
+        return {
+            "fields": _filled(
+                _field("Value", "" if node.type is None else str(node.type)),
+                _field("FLOPs", _flop_words(self._flops, [node])),
+            ),
+            "arguments": _arguments(node),
+            "parameters": _parameters(node),
+            "candidates": self._candidates.get(node.name, []),
+            "rewrites": self._rewrites_of(node),
+        }
+
+    def group(self, group: Group) -> dict[str, Any]:
+        """Describe a group: what it holds, and what that costs."""
+        nodes = [leaf.node for leaf in self._hierarchy.leaves[group.start : group.stop]]
+        return {
+            "fields": _filled(
+                _field("Blocks", f"{group.members} identical" if group.kind == "repeat" else ""),
+                _field("Parameters", f"{group.parameters:,}"),
+                _field("FLOPs", _flop_words(self._flops, nodes)),
+            ),
+            "contents": _contents(nodes, self._hierarchy.modules),
+        }
+
+    @cached_property
+    def _candidates(self) -> dict[str, list[dict[str, Any]]]:
+        """What each pass says of the nodes, by their names."""
+        found: dict[str, list[dict[str, Any]]] = {}
+        for signature, frame in self._explained.items():
+            if not isinstance(frame, pd.DataFrame):
+                continue
+            for name, matched, reason in zip(frame.index, frame["matched"], frame["reason"], strict=True):
+                row = {"signature": signature, "matched": bool(matched), "reason": clip(str(reason), 400)}
+                found.setdefault(str(name), []).append(row)
+        return found
 
 
-def node_description(
-    node: fx.Node,
-    hierarchy: Hierarchy,
-    box: str | None,
-    explained: Mapping[str, pd.DataFrame | str],
-    rewrites: Sequence[Mapping[str, Any]] = (),
-    flops: TracedFlops | None = None,
-) -> dict[str, Any]:
-    """Describe a node without its source, which many nodes share; ``flops`` is of the same graph."""
-    path = hierarchy.leaves[hierarchy.position_of[node.name]].path
-    module = module_path(node)
-    fields = [
-        _field("Op", node.op, code=True),
-        _field("Target", target_text(node), code=True),
-        _field("Module", "" if node.op == "call_module" and module == node.target else module, code=True),
-        _field("Class", class_name(node), code=True),
-        *(_field("Value", kind) for kind in [str(node.type)] if node.type is not None),
-        _field("FLOPs", _flop_words(_flops(hierarchy, flops), [node])),
-    ]
-    return {
-        "kind": "node",
-        "box": box,
-        "title": clip(node.name, 400),
-        "name": node.name,
-        "subtitle": node.op,
-        "crumbs": _crumbs(hierarchy, path),
-        "fields": [field for field in fields if field["value"]],
-        "values": [{"shape": clip(shape, 200), "dtype": dtype} for shape, dtype in value_rows(node)],
-        "arguments": _arguments(node),
-        "inputs": _links(node.all_input_nodes),
-        "users": _links(node.users),
-        "parameters": _parameters(node),
-        "marks": sorted(marks(node)),
-        "candidates": _candidates(node.name, explained),
-        "rewrites": list(rewrites),
-    }
-
-
-def source_frame(frame: dict[str, Any]) -> dict[str, Any]:
-    """Return a frame of :func:`frames_of` with the lines of source around it."""
-    return frame | {"excerpt": excerpt(frame["file"], frame["line"])}
-
-
-def group_details(
-    group: Group,
-    hierarchy: Hierarchy,
-    box: str | None,
-    marks: Mapping[str, Sequence[str]],
-    flops: TracedFlops | None = None,
-) -> dict[str, Any]:
-    """Describe a group: what it is, what it holds, what flows in and out."""
-    leaves = hierarchy.leaves[group.start : group.stop]
-    names = {name for leaf in leaves for name in leaf.names}
-    read = [n for leaf in leaves for n in leaf.node.all_input_nodes if n.name not in names]
-    made = [leaf.node for leaf in leaves if any(user.name not in names for user in leaf.node.users)]
-    changed = [name for name in names if marks.get(name)]
-    parents = hierarchy.parents.get(group.path, "")
-    fields = [
-        _field("Path", group.path, code=True),
-        _field("Class", group.class_name, code=True),
-        _field("Blocks", f"{group.members} identical" if group.kind == "repeat" else ""),
-        _field("Nodes", f"{group.nodes:,}"),
-        _field("Parameters", f"{group.parameters:,}"),
-        _field("FLOPs", _flop_words(_flops(hierarchy, flops), [leaf.node for leaf in leaves])),
-        _field("Changed nodes", f"{len(changed):,}" if changed else ""),
-    ]
-    return {
-        "kind": "group",
-        "box": box,
-        "title": clip(group.label or group.path, 400),
-        "path": group.path,
-        "subtitle": group.class_name or "group",
-        "crumbs": _crumbs(hierarchy, parents),
-        "fields": [field for field in fields if field["value"]],
-        "inputs": _links(dict.fromkeys(read)),
-        "users": _links(made),
-        "contents": _contents([leaf.node for leaf in leaves], hierarchy.modules),
-        "marks": sorted({mark for name in changed for mark in marks[name]}),
-    }
-
-
-def model_details(
-    gm: fx.GraphModule, hierarchy: Hierarchy, name: str, applied: Iterable[str]
-) -> dict[str, Any]:
+def model_details(gm: fx.GraphModule, name: str, applied: Iterable[str]) -> dict[str, Any]:
     """Describe the model as a whole; shown while nothing is selected."""
     nodes = list(gm.graph.nodes)
     changed = sum(1 for node in nodes if marks(node))
@@ -142,22 +96,12 @@ def model_details(
         _field("Changed nodes", f"{changed:,}" if changed else ""),
     ]
     return {
-        "kind": "model",
-        "box": None,
         "title": clip(name, 200),
-        "subtitle": "traced model",
-        "crumbs": [],
-        "fields": [field for field in fields if field["value"]],
-        "inputs": _links(node for node in nodes if node.op == "placeholder"),
-        "users": [],
-        "contents": _contents(nodes, hierarchy.modules),
-        "marks": [],
+        "fields": _filled(*fields),
+        "inputs": [node.name for node in nodes if node.op == "placeholder"][:MOST_LINKS],
+        "contents": _contents(nodes, modules_by_path(gm)),
         "trace": _trace_lines(gm),
     }
-
-
-def _flops(hierarchy: Hierarchy, known: TracedFlops | None) -> TracedFlops:
-    return TracedFlops(hierarchy.modules) if known is None else known
 
 
 def _flop_words(flops: TracedFlops, nodes: Sequence[fx.Node]) -> str:
@@ -174,22 +118,8 @@ def _field(label: str, value: str, *, code: bool = False) -> Field:
     return {"label": label, "value": clip(value, 1_000), "code": code}
 
 
-def _crumbs(hierarchy: Hierarchy, path: str) -> list[dict[str, str]]:
-    chain = []
-    while path:
-        chain.append({"label": clip(hierarchy.groups[path].label or path, 80), "path": path})
-        path = hierarchy.parents[path]
-    return chain[::-1]
-
-
-def _links(nodes: Iterable[fx.Node]) -> list[dict[str, str]]:
-    links = []
-    for node in nodes:
-        values = value_rows(node)
-        links.append({"name": node.name, "text": clip(values[0][0], 120) if len(values) == 1 else ""})
-        if len(links) == MOST_LINKS:
-            break
-    return links
+def _filled(*fields: Field) -> list[Field]:
+    return [field for field in fields if field["value"]]
 
 
 def _arguments(node: fx.Node) -> list[dict[str, Any]]:
@@ -258,19 +188,6 @@ def _parameter(name: str, value: Tensor) -> dict[str, Any]:
         "elements": value.numel(),
         "kind": kind if kind == "buffer" or value.requires_grad else "frozen parameter",
     }
-
-
-def _candidates(name: str, explained: Mapping[str, pd.DataFrame | str]) -> list[dict[str, Any]]:
-    """Return what each pass says of a node."""
-    found: list[dict[str, Any]] = []
-    for signature, frame in explained.items():
-        if not isinstance(frame, pd.DataFrame) or not len(frame):
-            continue
-        found.extend(
-            {"signature": signature, "matched": bool(row.matched), "reason": clip(str(row.reason), 400)}
-            for row in frame[frame.index == name].itertuples()
-        )
-    return found
 
 
 def _contents(nodes: Sequence[fx.Node], modules: Mapping[str, nn.Module]) -> list[dict[str, Any]]:

@@ -16,7 +16,7 @@ from fxlab.validation import (
     nodes_by_stage,
     profile,
 )
-from fxlab.view_model.graph_view.stages import Stages
+from fxlab.view_model.session_state import stage_names
 from fxlab.view_model.table_state import measured_state, stages_state
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ class Measurement:
         }
 
     def table(self, frame: pd.DataFrame, nodes: Container[str]) -> dict[str, Any]:
-        """Describe the table that was made; ``nodes`` are the names in the graph on the screen."""
+        """Describe the table that was made; ``nodes`` are the names in the present graph."""
         if self.of_stages:
             return stages_state(frame, self.index_title)
         return measured_state(frame, self.index_title, nodes)
@@ -97,7 +97,7 @@ def _nodes_by_stage(session: Session) -> Made:
 
 
 def _titles(session: Session) -> list[str]:
-    return [f"{number}. {name}" for number, name in enumerate(Stages(session).names)]
+    return [f"{number}. {name}" for number, name in enumerate(stage_names(session.applied))]
 
 
 def _node_differences(session: Session) -> Made:

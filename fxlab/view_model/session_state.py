@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
+from fxlab.transformations.marks import marks_of
 from fxlab.units import counted
 from fxlab.validation import Status
-from fxlab.view_model.graph_view.scene import marks_of
 from fxlab.view_model.pass_state import describe_error, readable_name
 from fxlab.view_model.table_state import output_state, table_state
 from fxlab.view_model.wire import clip
 
 if TYPE_CHECKING:
     from fxlab.session import Session
+    from fxlab.transformations import Transformation
     from fxlab.validation.verdicts.comparison import Verdict
 
 NO_PASS_IS_ON = {"state": "none", "text": "No pass is on: this is the model as traced.", "table": None}
@@ -58,6 +60,11 @@ def model_name(session: Session) -> str:
     original = session.original
     name = getattr(original, "_model_class_name", None) or type(original).__name__
     return str(original.meta.get("class_name", name)) if isinstance(original.meta, dict) else str(name)
+
+
+def stage_names(applied: Iterable[Transformation]) -> list[str]:
+    """Return what the stages are called that passes make, from the original on."""
+    return ["Original", *map(readable_name, applied)]
 
 
 def _words_on(session: Session, count: int) -> str:

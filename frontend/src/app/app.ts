@@ -2,7 +2,7 @@
 
 import { focusedIn } from "../base/dom";
 import type { Model } from "../base/model";
-import type { FromKernel, NodesFound, Pass, Passes, Picture, Stages, State } from "../base/protocol";
+import type { ToApp, NodesFound, Pass, Passes, Picture, Stages, State } from "../base/protocol";
 import { isNodesFound } from "../base/read_message";
 import { StageBar } from "../panels/stage_bar";
 import { DetailsPanel } from "../panels/details";
@@ -154,10 +154,7 @@ export class App {
         details: this.details.element,
         tables: this.tables,
       },
-      (height) => {
-        model.set("height", height);
-        model.save_changes();
-      },
+      (height) => model.set("height", height),
     );
     this.element = this.frame.element;
     // Before the graph, which would clear the selection.
@@ -192,7 +189,7 @@ export class App {
     });
   }
 
-  private receive(message: FromKernel, buffers: DataView<ArrayBuffer>[]): void {
+  private receive(message: ToApp, buffers: DataView<ArrayBuffer>[]): void {
     switch (message.type) {
       case "focus":
         return this.graphs.panes.focus(message.boxes, message.gently, message.before);

@@ -1,8 +1,7 @@
 /** The connection to the kernel: which messages are unanswered, and whether anybody is there. */
 
 import type { Model } from "../base/model";
-import type { FromKernel, State, ToKernel } from "../base/protocol";
-import { readMessage } from "../base/read_message";
+import type { State, ToApp, ToViewer } from "../base/protocol";
 
 const PATIENCE_MS = 700;
 
@@ -14,7 +13,7 @@ export interface ConnectionEvents {
   done(areMore: boolean): void;
   /** The kernel that this page belongs to is gone; nothing will come of what was asked. */
   lost(): void;
-  received(message: FromKernel, buffers: DataView<ArrayBuffer>[]): void;
+  received(message: ToApp, buffers: DataView<ArrayBuffer>[]): void;
 }
 
 export class Connection {
@@ -28,11 +27,10 @@ export class Connection {
     private readonly model: Model,
     private readonly events: ConnectionEvents,
   ) {
-    this.on("msg:custom", (content: unknown, buffers?: DataView<ArrayBuffer>[]) => {
+    this.on("message", (message: ToApp, buffers: DataView<ArrayBuffer>[]) => {
       this.heard();
-      const message = readMessage(content);
-      if (message?.type === "done") this.done();
-      else if (message) events.received(message, buffers ?? []);
+      if (message.type === "done") this.done();
+      else events.received(message, buffers);
     });
   }
 
@@ -53,7 +51,7 @@ export class Connection {
     }
   }
 
-  send(message: ToKernel): void {
+  send(message: ToViewer): void {
     clearTimeout(this.patience);
     this.patience = setTimeout(() => this.events.waiting(), PATIENCE_MS);
     this.unanswered += 1;

@@ -1,7 +1,7 @@
 /** What is selected: the kernel says what it is, and the page knows the way back. */
 
 import type { Model } from "../base/model";
-import type { Box, Details, ToKernel } from "../base/protocol";
+import type { Box, Details, ToViewer } from "../base/protocol";
 import type { Panes } from "../graph/panes";
 
 const LONGEST_TRAIL = 100;
@@ -20,7 +20,7 @@ export class Selection {
 
   constructor(
     private readonly model: Model,
-    private readonly send: (message: ToKernel) => void,
+    private readonly send: (message: ToViewer) => void,
     private readonly panes: () => Panes,
   ) {}
 

@@ -1,12 +1,11 @@
-/** What the inspector needs of the kernel: the state that both see, and messages. */
+/** What the panels need: the state of the inspector, and messages. */
 
-import type { State, ToKernel } from "./protocol";
+import type { State, ToViewer } from "./protocol";
 
 export interface Model {
   get<K extends keyof State>(name: K): State[K];
   set<K extends keyof State>(name: K, value: State[K]): void;
-  save_changes(): void;
-  send(content: ToKernel): void;
+  send(content: ToViewer): void;
   on(event: string, callback: (...values: never[]) => void): void;
   off(event: string, callback: (...values: never[]) => void): void;
 }

@@ -1,4 +1,4 @@
-/** What crosses the wire between the kernel and the page. */
+/** What the panels show, and what they, the viewer and the kernel say to one another. */
 
 export type BoxKind = "op" | "group" | "repeat" | "placeholder" | "output" | "chip" | "cluster";
 
@@ -197,6 +197,8 @@ export interface Details {
   rewrites?: Rewrite[];
   contents?: { name: string; count: number }[];
   trace?: string[];
+  /** The kernel has not answered yet. */
+  isPartial?: boolean;
 }
 
 export type Cell = null | boolean | number | string | Cell[];
@@ -319,33 +321,49 @@ export interface State {
   height: number;
 }
 
-export type ToKernel =
+/** What a person wants of the session; whoever has the model does it. */
+export type ToSession =
   | { type: "toggle"; signature: string; on: boolean }
   | { type: "preview"; signature: string }
   | { type: "exclude" | "include"; signature: string; node: string }
   | { type: "move"; signature: string; place: number }
-  | { type: "list-offers"; request: string }
   | { type: "add"; key: string; arguments: Record<string, string> }
   | { type: "remove"; signature: string }
-  | { type: "undo" | "redo" | "reset" | "refresh" | "judge" | "overview" | "clear-selection" | "end-preview" }
-  | { type: "measure"; name: string }
+  | { type: "undo" | "redo" | "reset" | "refresh" | "judge" | "end-preview" }
+  | { type: "measure"; name: string };
+
+/** What a person wants to see; the page does it. */
+export type ToViewer =
+  | ToSession
+  | { type: "list-offers" | "export-dot" | "export-pdf"; request: string }
+  | { type: "overview" | "clear-selection" }
   | { type: "open" | "close"; path: string }
   | { type: "select-group"; path: string; before: boolean }
   | { type: "select-node"; name: string; show: boolean; before: boolean }
   | { type: "reveal-pass"; signature: string }
   | { type: "search"; query: string; request: string }
   | { type: "filter"; query: string }
-  | { type: "export-dot" | "export-pdf"; request: string }
   | { type: "show-stage"; stage: number; compared: Comparison; beside: boolean }
   | { type: "show-node"; name: string; stage: number }
   | { type: "show-overlay"; name: string };
 
-export type FromKernel =
+/** What the viewer asks of the kernel, which answers each. */
+export type ToKernel =
+  | ToSession
+  | { type: "list-offers" | "pdf" | "layout-worker" | "all-data" }
+  | { type: "graph"; version: number; stage: number; before: number | null; beside: boolean }
+  | { type: "rest"; graph: number }
+  | { type: "details"; graph: number; kind: "node" | "group"; name: string }
+  | { type: "overlay"; graph: number; name: string }
+  | { type: "lay-out"; outline: string };
+
+/** What the viewer tells the panels. */
+export type ToApp =
   | { type: "focus"; boxes: string[]; gently: boolean; before: boolean }
   | ({ type: "found"; request: string } & SearchAnswer)
   | { type: "offers"; request: string; offers: Offer[] }
   | { type: "dot"; request: string; text: string }
   /** Its bytes come beside the message. */
   | { type: "pdf"; request: string }
-  /** The kernel is done with a message, whatever came of it. */
+  /** A message was dealt with, whatever came of it. */
   | { type: "done" };

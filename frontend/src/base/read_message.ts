@@ -1,77 +1,24 @@
-/** What arrives from the kernel, checked: a page may be newer or older than it, or have none. */
+/** What arrives from a kernel, checked: a page may be newer or older than it, or have none. */
 
-import type { FromKernel, NodesFound, Offer, Picture, SearchResult } from "./protocol";
+import type { NodesFound, Offer, Picture } from "./protocol";
 
-/** Returns a message of the kernel, or null if it is none that this page knows. */
-export function readMessage(content: unknown): FromKernel | null {
-  if (!isObject(content)) return null;
-  switch (content["type"]) {
-    case "focus":
-      return isListOf(content["boxes"], "string")
-        ? {
-            type: "focus",
-            boxes: content["boxes"] as string[],
-            gently: content["gently"] === true,
-            before: content["before"] === true,
-          }
-        : null;
-    case "found":
-      return typeof content["request"] === "string" && Array.isArray(content["results"])
-        ? {
-            type: "found",
-            request: content["request"],
-            results: content["results"].filter(isSearchResult),
-            total: Number(content["total"]) || 0,
-            nodes: Number(content["nodes"]) || 0,
-            message: typeof content["message"] === "string" ? content["message"] : "",
-          }
-        : null;
-    case "offers":
-      return typeof content["request"] === "string" && Array.isArray(content["offers"])
-        ? { type: "offers", request: content["request"], offers: content["offers"].filter(isOffer) }
-        : null;
-    case "dot":
-      return typeof content["request"] === "string" && typeof content["text"] === "string"
-        ? { type: "dot", request: content["request"], text: content["text"] }
-        : null;
-    case "pdf":
-      return typeof content["request"] === "string" ? { type: "pdf", request: content["request"] } : null;
-    case "done":
-      return { type: "done" };
-    default:
-      return null;
-  }
+/** A picture, or nothing as long as there is none. */
+export function isPicture(value: Picture | Record<string, never> | undefined): value is Picture {
+  return typeof value?.["svg"] === "string";
 }
 
-/** Whether a state is complete: a page may be restored without a kernel, with nothing in it. */
-export function isPicture(value: unknown): value is Picture {
-  return (
-    isObject(value) &&
-    typeof value["svg"] === "string" &&
-    isObject(value["boxes"]) &&
-    isObject(value["edges"]) &&
-    isObject(value["matches"]) &&
-    Array.isArray(value["signatures"])
-  );
+export function isNodesFound(value: NodesFound | Record<string, never>): value is NodesFound {
+  return typeof value?.["query"] === "string";
 }
 
-export function isNodesFound(value: unknown): value is NodesFound {
-  return (
-    isObject(value) &&
-    typeof value["query"] === "string" &&
-    typeof value["message"] === "string" &&
-    isObject(value["boxes"]) &&
-    isObject(value["before"])
-  );
+/** Returns the offers among what a kernel has answered. */
+export function offersIn(value: unknown): Offer[] {
+  return Array.isArray(value) ? value.filter(isOffer) : [];
 }
 
-function isSearchResult(value: unknown): value is SearchResult {
-  return (
-    isObject(value) &&
-    (value["kind"] === "node" || value["kind"] === "group") &&
-    typeof value["name"] === "string" &&
-    typeof value["text"] === "string"
-  );
+/** Returns an object that has these keys, or null. */
+export function objectWith(value: unknown, ...keys: string[]): Record<string, unknown> | null {
+  return isObject(value) && keys.every((key) => key in value) ? value : null;
 }
 
 function isOffer(value: unknown): value is Offer {
@@ -81,10 +28,6 @@ function isOffer(value: unknown): value is Offer {
     Array.isArray(value["parameters"]) &&
     value["parameters"].every(isObject)
   );
-}
-
-function isListOf(value: unknown, type: "string"): boolean {
-  return Array.isArray(value) && value.every((item) => typeof item === type);
 }
 
 function isObject(value: unknown): value is Record<string, unknown> {

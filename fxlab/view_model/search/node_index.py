@@ -5,7 +5,6 @@ The twin of ``frontend/src/local/search/search.ts``: what is found must be the s
 
 from __future__ import annotations
 
-import heapq
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -14,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 
 from torch import fx, nn
 
-from fxlab.drawing import Hierarchy
 from fxlab.node_info import (
     DTYPES,
     class_name,
@@ -23,14 +21,13 @@ from fxlab.node_info import (
     frames_of,
     module_path,
     modules_by_path,
-    result_text,
     target_text,
     value_rows,
     with_short_names,
 )
 from fxlab.transformations.marks import marks
 from fxlab.view_model.pass_state import readable_name
-from fxlab.view_model.search.query import OF_GROUPS, QueryError, Term, parse_query, quoted
+from fxlab.view_model.search.query import QueryError, Term, parse_query, quoted
 from fxlab.view_model.search.reachability import reachable
 from fxlab.view_model.wire import LONGEST_CLASSES, clip
 
@@ -78,56 +75,17 @@ class _Source:
 
 
 class NodeSearch:
-    """Finds the nodes of a graph, and its groups, by queries.
+    """Finds the nodes of a graph by queries.
 
     Parameters
     ----------
     graph_module
         The graph, which must not change.
-    hierarchy
-        Its groups, if groups are looked for as well.
     """
 
-    def __init__(self, graph_module: fx.GraphModule, hierarchy: Hierarchy | None = None) -> None:
+    def __init__(self, graph_module: fx.GraphModule) -> None:
         self.graph_module = graph_module
-        self._hierarchy = hierarchy
         self._nodes = list(graph_module.graph.nodes)
-
-    def find(self, query: str, passes: Mapping[str, Sequence[str]]) -> dict[str, Any]:
-        """Return the best results, the number of all, and of how many nodes; or a message why there are none.
-
-        Names that start with the query come first, then names that contain it, then everything else.
-
-        Parameters
-        ----------
-        query
-            Whatever a person wrote, see :mod:`fxlab.view_model.search.query`.
-        passes
-            Signature of a pass -> the names that it has.
-        """
-        try:
-            terms = parse_query(query)
-            positions = self._positions(terms, passes)
-        except QueryError as error:
-            return {"results": [], "total": 0, "nodes": 0, "message": clip(str(error), LONGEST_MESSAGE)}
-        words = [term.value.lower() for term in terms if not term.field and not term.negated]
-        groups = self._groups_with(terms)
-        ranked = [
-            *(
-                (_rank(group.path.lower(), _group_text(group), words), -1, n)
-                for n, group in enumerate(groups)
-            ),
-            *((_rank(self._facts[i].name, self._facts[i].text, words), i, 0) for i in positions),
-        ]
-        best = heapq.nsmallest(MOST_RESULTS, ranked)
-        return {
-            "results": [
-                _group_result(groups[n]) if i < 0 else _node_result(self._nodes[i]) for _, i, n in best
-            ],
-            "total": len(ranked),
-            "nodes": len(positions),
-            "message": "",
-        }
 
     def names(self, query: str, passes: Mapping[str, Sequence[str]]) -> list[str]:
         """Return the names of the nodes that are found, in the order of the graph; none for an empty query.
@@ -145,15 +103,6 @@ class NodeSearch:
             holds = self._reading(term, passes)
             found = [i for i in found if holds(i) is not term.negated]
         return list(found)
-
-    def _groups_with(self, terms: Sequence[Term]) -> list[Any]:
-        if self._hierarchy is None or not terms or any(term.field not in OF_GROUPS for term in terms):
-            return []
-        return [
-            group
-            for group in self._hierarchy.groups.values()
-            if group.path and all(_holds_of_group(term, group) is not term.negated for term in terms)
-        ]
 
     def _reading(self, term: Term, passes: Mapping[str, Sequence[str]]) -> Holds:
         """Return what a term says of nodes."""
@@ -333,46 +282,6 @@ def _signatures(value: str, passes: Mapping[str, Sequence[str]], marks: Iterable
 
 def _bare_name(name: str) -> str:
     return re.sub(r"[-_ ]", "", name.lower())
-
-
-def _rank(name: str, text: str, words: Sequence[str]) -> tuple[int, int]:
-    if not words:
-        return (3, 0)
-    if name == " ".join(words):
-        return (0, 0)
-    if name.startswith(words[0]):
-        return (1, len(name))
-    if all(word in name for word in words):
-        return (2, len(name))
-    # Where a node was made says least of it.
-    return (3, 0) if all(word in text for word in words) else (4, 0)
-
-
-def _holds_of_group(term: Term, group: Any) -> bool:
-    value = term.value.lower()
-    if term.field == "":
-        return value in _group_text(group)
-    return part(value)((group.path if term.field == "module" else group.class_name).lower())
-
-
-def _group_text(group: Any) -> str:
-    return f"{group.path} {group.class_name} group".lower()
-
-
-def _group_result(group: Any) -> dict[str, Any]:
-    return {
-        "kind": "group",
-        "name": group.path,
-        "text": clip(" · ".join(filter(None, (group.class_name, f"{group.nodes} nodes"))), 200),
-    }
-
-
-def _node_result(node: fx.Node) -> dict[str, Any]:
-    target, result = clip(target_text(node), 200), clip(result_text(node), 200)
-    path = module_path(node)
-    where = path if path != target else ""
-    shown = " · ".join(filter(None, (target if target != node.name else node.op, result, where)))
-    return {"kind": "node", "name": node.name, "text": clip(shown, 300)}
 
 
 def _facts_of(node: fx.Node, modules: Mapping[str, nn.Module], made_at: str) -> _Facts:

@@ -1,0 +1,125 @@
+/** The details of a node, a group or the model: what is known here, and what the kernel says beyond that. */
+
+import type { Details, Link } from "../base/protocol";
+import type { Data, Extra, Facts } from "./data";
+import type { Group } from "./hierarchy";
+import type { Panes, Selection } from "./panes";
+import type { Scene } from "./scene";
+
+const MOST_LINKS = 100;
+const LONGEST_LINK = 120;
+const CHANGED_NODES = "Changed nodes";
+/** After which of the fields known here those of the kernel stand. */
+const BEFORE_EXTRA = new Set(["Op", "Target", "Module", "Class", "Path", "Nodes"]);
+
+type Field = Details["fields"][number];
+
+/** Returns what is selected, or the model as a whole; `extra` is what the kernel says, if it has. */
+export function describe(
+  data: Data,
+  panes: Panes,
+  selection: Selection | null,
+  extra: Extra | null = null,
+): Details {
+  if (!selection) return ofModel(panes.scene);
+  const { scene } = panes.pane(selection.before);
+  const own =
+    selection.kind === "group"
+      ? ofGroup(data, scene, scene.hierarchy.groups.get(selection.name)!)
+      : ofNode(data, scene, scene.nodes.get(selection.name)!);
+  const fields = own.fields.filter(({ label }) => BEFORE_EXTRA.has(label));
+  const last = own.fields.filter(({ label }) => !BEFORE_EXTRA.has(label));
+  return {
+    ...own,
+    ...extra,
+    fields: [...fields, ...(extra?.fields ?? []), ...last],
+    isPartial: extra === null,
+    box: panes.boxOf(selection),
+    before: selection.before,
+    counterparts: panes.counterparts(selection),
+  };
+}
+
+function ofModel(scene: Scene): Details {
+  const { inputs, ...model } = scene.graph.model;
+  return {
+    kind: "model",
+    box: null,
+    subtitle: "traced model",
+    crumbs: [],
+    users: [],
+    marks: [],
+    ...model,
+    inputs: links(scene, inputs),
+  };
+}
+
+function ofGroup(data: Data, scene: Scene, group: Group): Details {
+  const { path, data: written } = group;
+  const { changed, marks } = data.looks[group.closed]!;
+  const nodes = scene.hierarchy.nodesIn(group);
+  const names = new Set(nodes.map(({ name }) => name));
+  const read = nodes.flatMap(({ inputs }) => inputs).filter((name) => !names.has(name));
+  const drawn = scene.hierarchy.leaves.slice(group.start, group.stop).filter((leaf) => leaf.facts.length > 0);
+  const made = drawn
+    .map((leaf) => leaf.name)
+    .filter((name) => scene.usersOf(name).some((user) => !names.has(user)));
+  return {
+    kind: "group",
+    box: null,
+    title: written.label,
+    path,
+    subtitle: written.class || "group",
+    crumbs: crumbsOf(group.parent),
+    fields: [
+      field("Path", path, true),
+      field("Class", written.class, true),
+      field("Nodes", written.count.toLocaleString("en-US")),
+      field(CHANGED_NODES, changed > 0 ? changed.toLocaleString("en-US") : ""),
+    ].filter(({ value }) => value),
+    inputs: links(scene, [...new Set(read)]),
+    users: links(scene, made),
+    marks: marks.map((mark) => scene.signatures[mark]!).sort(),
+  };
+}
+
+function ofNode(data: Data, scene: Scene, node: Facts): Details {
+  const { name, op, target, module, owner, values, marks } = node;
+  return {
+    kind: "node",
+    box: null,
+    title: name,
+    name,
+    subtitle: op,
+    crumbs: crumbsOf(scene.hierarchy.leafOf.get(name)!.parent),
+    fields: [
+      field("Op", op, true),
+      field("Target", target, true),
+      field("Module", op === "call_module" && module === target ? "" : module, true),
+      field("Class", owner, true),
+    ].filter(({ value }) => value),
+    values,
+    inputs: links(scene, node.inputs),
+    users: links(scene, scene.usersOf(name)),
+    marks,
+    frames: node.frames.map((number) => data.frames[number]!),
+  };
+}
+
+function field(label: string, value: string, code = false): Field {
+  return { label, value, code };
+}
+
+function links(scene: Scene, names: string[]): Link[] {
+  return names.slice(0, MOST_LINKS).map((name) => {
+    const values = scene.nodes.get(name)?.values ?? [];
+    return { name, text: values.length === 1 ? values[0]!.shape.slice(0, LONGEST_LINK) : "" };
+  });
+}
+
+function crumbsOf(around: Group | null): Details["crumbs"] {
+  const crumbs: Details["crumbs"] = [];
+  for (let group = around; group?.parent; group = group.parent)
+    crumbs.unshift({ label: group.data.label.slice(0, 80), path: group.path });
+  return crumbs;
+}

@@ -1,0 +1,102 @@
+/** Layouts by Graphviz, in a worker that is made from a text of the page. */
+
+export interface LayoutRequest {
+  number: number;
+  dot: string;
+}
+
+export type LayoutAnswer = { number: number; svg: string } | { number: number; error: string };
+
+const TIMEOUT_MS = 20_000;
+const MOST_KEPT = 60;
+
+/** The browser runs no workers, or no WebAssembly in them. */
+class NoWorkerError extends Error {}
+
+export class Layouts {
+  private worker: Promise<Worker> | null = null;
+  private number = 0;
+  private readonly kept = new Map<string, string>();
+  private giveUp: ((reason: Error) => void) | null = null;
+  private isElsewhere = false;
+
+  /** `source` returns the worker's code; `elsewhere` lays graphs out where the browser cannot. */
+  constructor(
+    private readonly source: () => Promise<string>,
+    private readonly elsewhere: ((dot: string) => Promise<string>) | null = null,
+  ) {}
+
+  /** Starts the worker, so that it is there when it is needed. */
+  prepare(): void {
+    void this.started().catch(() => {});
+  }
+
+  /** Lays out a graph. A layout that is still under way is given up. */
+  async layOut(dot: string, made?: string): Promise<string> {
+    const kept = made ?? this.kept.get(dot);
+    if (kept !== undefined) return kept;
+    if (this.giveUp) this.stop(new Error("Another layout was asked for meanwhile."));
+    const svg = await this.laidOut(dot);
+    this.kept.set(dot, svg);
+    if (this.kept.size > MOST_KEPT) this.kept.delete(this.kept.keys().next().value!);
+    return svg;
+  }
+
+  private async laidOut(dot: string): Promise<string> {
+    if (this.elsewhere && this.isElsewhere) return this.elsewhere(dot);
+    try {
+      return await this.inWorker(dot);
+    } catch (error) {
+      if (!this.elsewhere || !(error instanceof NoWorkerError)) throw error;
+      this.isElsewhere = true;
+      return this.elsewhere(dot);
+    }
+  }
+
+  private async inWorker(dot: string): Promise<string> {
+    const worker = await this.started();
+    const number = (this.number += 1);
+    return new Promise<string>((resolve, reject) => {
+      this.giveUp = reject;
+      const timer = setTimeout(
+        () => this.stop(new Error(`Graphviz was stopped after ${TIMEOUT_MS / 1000} s. Close some groups.`)),
+        TIMEOUT_MS,
+      );
+      worker.onmessage = ({ data }: MessageEvent<LayoutAnswer>) => {
+        if (data.number !== number) return;
+        clearTimeout(timer);
+        this.giveUp = null;
+        if ("svg" in data) resolve(data.svg);
+        else if (data.number === 1) this.stop(noWorker(data.error));
+        else reject(new Error(`Graphviz could not lay out the graph: ${data.error}`));
+      };
+      worker.onerror = (event) => {
+        clearTimeout(timer);
+        this.stop(noWorker(event.message || "its worker was not started"));
+      };
+      worker.postMessage({ number, dot } satisfies LayoutRequest);
+    });
+  }
+
+  private started(): Promise<Worker> {
+    return (this.worker ??= this.source().then((source) => {
+      const url = URL.createObjectURL(new Blob([source], { type: "text/javascript" }));
+      try {
+        return new Worker(url);
+      } catch (error) {
+        throw noWorker(String(error));
+      }
+    }));
+  }
+
+  private stop(reason: Error): void {
+    void this.worker?.then((worker) => worker.terminate()).catch(() => {});
+    this.worker = null;
+    this.giveUp?.(reason);
+    this.giveUp = null;
+  }
+}
+
+function noWorker(why: string): NoWorkerError {
+  return new NoWorkerError(`Graphviz does not run in this browser: ${why}`);
+}

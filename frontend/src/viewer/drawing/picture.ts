@@ -1,0 +1,64 @@
+/** The picture of a graph, with what is said of its boxes and edges. */
+
+import type { Box, Edge, Picture } from "../../base/protocol";
+import type { Data } from "../data";
+import type { Group, Leaf } from "../hierarchy";
+import type { Pane } from "../panes";
+import type { View } from "../view";
+import { placeBoxes } from "./boxes";
+import { outline } from "./dot";
+import type { Layouts } from "./layout";
+import { writeSvg } from "./svg";
+
+const FEW_LABELS = 3;
+
+/** Draws what is visible of a graph. */
+export async function pictureOf(
+  data: Data,
+  layouts: Layouts,
+  { scene, view }: Pane,
+  how: Pick<Picture, "compared" | "preview" | "matches">,
+): Promise<Picture> {
+  const { looks, metrics } = data;
+  const boxes = placeBoxes(view, looks, metrics);
+  const edges = new Map(
+    view.edges.map((edge) => [
+      `edge-${edge.source.id}-${edge.target.id}`,
+      edgeOf(data, edge.source, edge.target, edge.leaves),
+    ]),
+  );
+  const dot = outline(view, boxes);
+  const drawn = writeSvg(await layouts.layOut(dot, data.layouts[dot]), boxes, edges, metrics);
+  const infos: [string, Box][] = [...boxes.values()].flatMap(
+    ({ id, box, chips }) =>
+      [[id, box], ...chips.map((chip): [string, Box] => [chip.id, chip.box])] as [string, Box][],
+  );
+  return {
+    ...drawn,
+    boxes: Object.fromEntries(infos),
+    edges: Object.fromEntries(edges),
+    signatures: scene.signatures,
+    ...how,
+  };
+}
+
+function edgeOf(
+  data: Data,
+  source: Group | Leaf,
+  target: Group | Leaf,
+  leaves: Leaf[],
+): Edge & { count: number } {
+  const shapes = [...new Set(leaves.map((leaf) => data.looks[leaf.look]?.result).filter(Boolean))];
+  const label = shapes.length <= FEW_LABELS ? shapes.join(", ") : `${leaves.length} values`;
+  return { source: source.id, target: target.id, label, count: leaves.length };
+}
+
+/** Counts, for each pass and visible box, the nodes that the pass would change. */
+export function matchesIn(data: Pick<Data, "matches">, view: View): Picture["matches"] {
+  const counted: Picture["matches"] = {};
+  for (const [signature, names] of Object.entries(data.matches)) {
+    const boxes: Record<string, number> = (counted[signature] = {});
+    for (const box of names.flatMap((name) => view.boxOf(name) ?? [])) boxes[box] = (boxes[box] ?? 0) + 1;
+  }
+  return counted;
+}

@@ -1,0 +1,128 @@
+/** The tree of a graph with what views look up in it; it is built by `fxlab.drawing.hierarchy`. */
+
+import type { Data, Facts, GraphData, GroupData } from "./data";
+
+export class Group {
+  readonly children: (Group | Leaf)[] = [];
+  start = 0;
+  stop = 0;
+
+  constructor(
+    readonly data: GroupData,
+    readonly closed: number,
+    readonly opened: number,
+    readonly parent: Group | null,
+  ) {}
+
+  get id(): string {
+    return this.data.id;
+  }
+
+  get path(): string {
+    return this.data.path;
+  }
+
+  /** Whether what is in it has not arrived yet. */
+  get isMissing(): boolean {
+    return this.data.children === null;
+  }
+}
+
+export class Leaf {
+  constructor(
+    readonly id: string,
+    readonly look: number,
+    /** Of the node, and of those that are drawn with it. */
+    readonly facts: Facts[],
+    readonly parent: Group,
+    readonly position: number,
+  ) {}
+
+  get name(): string {
+    return this.facts[0]?.name ?? "";
+  }
+
+  get names(): string[] {
+    return this.facts.map(({ name }) => name);
+  }
+}
+
+export class Hierarchy {
+  readonly root: Group;
+  readonly groups = new Map<string, Group>();
+  /** By position; one that has not arrived yet stands for nothing. */
+  readonly leaves: Leaf[] = [];
+  /** Name of a node -> the leaf that draws it. */
+  readonly leafOf = new Map<string, Leaf>();
+  /** What is known of the nodes, in the order of the graph. */
+  readonly nodes: Facts[];
+  isComplete = true;
+  private readonly placed: [place: number, facts: Facts][] = [];
+  private places = 0;
+  private names = 0;
+
+  /** `looks` are others than those that are written in the tree, by their place in it. */
+  constructor(
+    readonly data: GraphData,
+    private readonly parts: Pick<Data, "trees" | "leaves" | "facts">,
+    private readonly looks: Record<number, number>,
+  ) {
+    this.root = this.group(parts.trees[data.tree]!, null);
+    this.nodes = this.placed.sort(([a], [b]) => a - b).map(([, facts]) => facts);
+  }
+
+  /** The groups around a node, outermost first, without the root. */
+  around(name: string): Group[] {
+    const chain: Group[] = [];
+    for (let group = this.leafOf.get(name)?.parent ?? null; group?.parent; group = group.parent)
+      chain.unshift(group);
+    return chain;
+  }
+
+  /** Returns what is known of the nodes in a group. */
+  nodesIn({ start, stop }: Group): Facts[] {
+    return this.leaves.slice(start, stop).flatMap((leaf) => leaf.facts);
+  }
+
+  private group(data: GroupData, parent: Group | null): Group {
+    const group = new Group(data, this.look(data.closed), this.look(data.opened), parent);
+    this.groups.set(group.path, group);
+    group.start = this.leaves.length;
+    for (const child of data.children ?? []) {
+      group.children.push(
+        Array.isArray(child) ? this.leaf(...child, group) : this.group(this.parts.trees[child]!, group),
+      );
+    }
+    if (group.isMissing) this.leaveRoom(group);
+    group.stop = this.leaves.length;
+    return group;
+  }
+
+  private leaveRoom(group: Group): void {
+    this.isComplete = false;
+    this.names += group.data.count;
+    for (let i = 0; i < group.data.size; i += 1) {
+      const position = this.leaves.length;
+      this.leaves.push(new Leaf(`n-${position}`, -1, [], group, position));
+    }
+  }
+
+  private leaf(number: number, look: number, parent: Group): Leaf {
+    const [id, ...rows] = this.parts.leaves[number]!;
+    const facts = rows.map((row) => this.parts.facts(row));
+    const leaf = new Leaf(id, this.look(look), facts, parent, this.leaves.length);
+    this.leaves.push(leaf);
+    for (const node of facts) {
+      this.leafOf.set(node.name, leaf);
+      this.placed.push([this.data.order[this.names]!, node]);
+      this.names += 1;
+    }
+    return leaf;
+  }
+
+  private look(written: number): number {
+    const look = this.looks[this.places] ?? written;
+    this.places += 1;
+    return look;
+  }
+}

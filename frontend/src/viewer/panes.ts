@@ -1,0 +1,200 @@
+/** The graphs on the screen: one, or two in which the same groups are open. */
+
+import type { Counterparts } from "./counterparts";
+import type { Metrics } from "./data";
+import { Group } from "./hierarchy";
+import type { Scene } from "./scene";
+import { View } from "./view";
+
+const MOST_COUNTERPARTS = 500;
+
+export interface Selection {
+  kind: "node" | "group";
+  name: string;
+  /** Whether it is in the graph beside the one that is shown. */
+  before: boolean;
+}
+
+/**
+ * Path of a group that is open -> on whose behalf: a pass by its key, `FOUND`, `CHANGES`, or a person, who has no
+ * name. What a person has opened stays open, also while a graph has no such group.
+ */
+export type Opened = ReadonlyMap<string, string>;
+const PERSON = "";
+/** Groups that hold what a query finds, and what is different between two stages. */
+export const FOUND = "what is found";
+export const CHANGES = "changes";
+
+export interface Beside {
+  scene: Scene;
+  counterparts: Counterparts;
+}
+
+export interface Pane {
+  scene: Scene;
+  view: View;
+}
+
+/** What is open never changes: opening a group gives other panes. */
+export class Panes {
+  readonly shown: Pane;
+  readonly before: Pane | null;
+
+  constructor(
+    private readonly metrics: Metrics,
+    readonly scene: Scene,
+    readonly beside: Beside | null,
+    readonly opened: Opened,
+  ) {
+    const pane = (shown: Scene): Pane => ({ scene: shown, view: new View(shown.hierarchy, opened, metrics) });
+    this.shown = pane(scene);
+    this.before = beside && pane(beside.scene);
+  }
+
+  get all(): Pane[] {
+    return this.before ? [this.shown, this.before] : [this.shown];
+  }
+
+  pane(before: boolean): Pane {
+    if (!before) return this.shown;
+    if (!this.before) throw new Error("No stage is shown beside another.");
+    return this.before;
+  }
+
+  showing(opened: Opened): Panes {
+    return new Panes(this.metrics, this.scene, this.beside, opened);
+  }
+
+  /** Shows these groups open, as a person wants it. */
+  showingPaths(paths: string[]): Panes {
+    return this.showing(new Map(paths.map((path) => [path, this.opened.get(path) ?? PERSON])));
+  }
+
+  /** Closes what was opened on somebody's behalf, unless a person has opened something inside. */
+  forget(why: string): Panes {
+    const needed = new Set<string>();
+    for (const [path, other] of this.opened) {
+      if (other === why) continue;
+      for (const { scene } of this.all)
+        for (let around = scene.hierarchy.groups.get(path)?.parent; around; around = around.parent)
+          needed.add(around.path);
+    }
+    return this.showing(
+      new Map([...this.opened].filter(([path, other]) => other !== why || needed.has(path))),
+    );
+  }
+
+  /** Opens a group and those around it, wherever it is; a chain of lone groups opens as one. */
+  open(path: string): Panes {
+    const opened = new Map(this.opened);
+    for (const group of this.groups(path)) {
+      for (let around: Group | null = group; around?.parent; around = around.parent)
+        opened.set(around.path, PERSON);
+      for (
+        let inside = group.children;
+        inside.length === 1 && inside[0] instanceof Group;
+        inside = inside[0].children
+      )
+        opened.set(inside[0].path, PERSON);
+    }
+    return this.showing(opened);
+  }
+
+  close(path: string): Panes {
+    const closed = this.groups(path);
+    const isInside = (group: Group | null | undefined): boolean =>
+      group != null && (closed.includes(group) || isInside(group.parent));
+    return this.showing(
+      new Map(
+        [...this.opened].filter(
+          ([other]) => !this.all.some(({ scene }) => isInside(scene.hierarchy.groups.get(other))),
+        ),
+      ),
+    );
+  }
+
+  /** Opens the groups around nodes of a side, as long as there are no more boxes than the budget. */
+  reveal(names: string[], before: boolean, why = PERSON, budget = Infinity): Panes {
+    const { scene, view } = this.pane(before);
+    const opened = new Map(this.opened);
+    let boxes = view.boxes.length;
+    for (const name of inOrder(names, scene)) {
+      for (const group of scene.hierarchy.around(name)) {
+        if (opened.has(group.path)) continue;
+        if (boxes + group.children.length - 1 > budget) break;
+        opened.set(group.path, why);
+        boxes += group.children.length - 1;
+      }
+    }
+    return this.showing(opened);
+  }
+
+  /** Opens the groups around nodes on somebody's behalf, if that makes no large picture. */
+  revealFor(why: string, names: string[], before: boolean): Panes {
+    const budget = Math.max(this.metrics.revealBudget, this.pane(before).view.boxes.length);
+    return this.reveal(names, before, why, budget);
+  }
+
+  /** Opens the groups around a node, and those around its counterparts. */
+  uncover({ name, before }: Selection): Panes {
+    const panes = this.reveal([name], before);
+    return this.beside ? panes.reveal(this.beside.counterparts.of([name], before), !before) : panes;
+  }
+
+  /** Returns the selection of a node; one that is gone from the stage that is shown is found beside it. */
+  find(name: string, before: boolean): Selection {
+    const found = [before, true]
+      .map((side): Selection => ({ kind: "node", name, before: side }))
+      .find((selection) => this.holds(selection));
+    if (!found) throw new Error(`This stage has no node named ${name.slice(0, 200)}.`);
+    return found;
+  }
+
+  holds({ kind, name, before }: Selection): boolean {
+    if (name === "" || (before && !this.before)) return false;
+    const { groups, leafOf } = this.pane(before).scene.hierarchy;
+    return kind === "group" ? groups.has(name) : leafOf.has(name);
+  }
+
+  /** Whether a selected node has a box of its own on the screen. */
+  isVisible({ name, before }: Selection): boolean {
+    const { scene, view } = this.pane(before);
+    return view.boxOf(name) === scene.hierarchy.leafOf.get(name)!.id;
+  }
+
+  /** Returns the visible box that stands for a selection. */
+  boxOf({ kind, name, before }: Selection): string | null {
+    const { scene, view } = this.pane(before);
+    return kind === "node" ? view.boxOf(name) : boxOfGroup(scene.hierarchy.groups.get(name), view);
+  }
+
+  /** Returns the visible boxes on the other side that stand for a selection. */
+  counterparts({ kind, name, before }: Selection): string[] {
+    if (!this.beside) return [];
+    const [{ scene }, { scene: other, view }] = [this.pane(before), this.pane(!before)];
+    const box = kind === "group" ? boxOfGroup(other.hierarchy.groups.get(name), view) : null;
+    if (box !== null) return [box];
+    const { hierarchy } = scene;
+    const names =
+      kind === "node" ? [name] : hierarchy.nodesIn(hierarchy.groups.get(name)!).map((node) => node.name);
+    const boxes = new Set(
+      this.beside.counterparts.of(names, before).flatMap((there) => view.boxOf(there) ?? []),
+    );
+    return [...boxes].slice(0, MOST_COUNTERPARTS);
+  }
+
+  private groups(path: string): Group[] {
+    const found = path ? this.all.flatMap(({ scene }) => scene.hierarchy.groups.get(path) ?? []) : [];
+    if (found.length === 0) throw new Error(`This stage has no group ${path.slice(0, 200)}.`);
+    return found;
+  }
+}
+
+function inOrder(names: string[], { hierarchy }: Scene): string[] {
+  const position = (name: string): number => hierarchy.leafOf.get(name)?.position ?? 0;
+  return [...names].sort((a, b) => position(a) - position(b));
+}
+
+function boxOfGroup(group: Group | undefined, view: View): string | null {
+  return group && (view.boxes.includes(group) || view.clusters.includes(group)) ? group.id : null;
+}

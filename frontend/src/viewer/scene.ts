@@ -1,0 +1,57 @@
+/** One graph, with what is looked up in it; made when it is first shown. */
+
+import type { Data, Facts, GraphData } from "./data";
+import { Hierarchy } from "./hierarchy";
+import { Search } from "./search/search";
+import type { Pass } from "../base/protocol";
+
+export class Scene {
+  readonly hierarchy: Hierarchy;
+  readonly nodes: Map<string, Facts>;
+  private found: Search | null = null;
+  private readers: Map<string, string[]> | null = null;
+
+  /** `looks` are those that are others than in the graph alone, and `signatures` what their marks mean. */
+  constructor(
+    private readonly data: Data,
+    /** The number of the graph. */
+    readonly number: number,
+    private readonly passes: () => readonly Pass[],
+    readonly signatures: string[] = data.graphs[number]!.signatures,
+    looks: Record<number, number> = {},
+  ) {
+    this.hierarchy = new Hierarchy(this.graph, data, looks);
+    this.nodes = new Map(this.hierarchy.nodes.map((node) => [node.name, node]));
+  }
+
+  get graph(): GraphData {
+    return this.data.graphs[this.number]!;
+  }
+
+  get search(): Search {
+    const { hierarchy, data, passes } = this;
+    this.found ??= new Search({ hierarchy, frames: data.frames, passes });
+    return this.found;
+  }
+
+  /** The names of the nodes that are marked. */
+  get marked(): string[] {
+    return this.hierarchy.leaves
+      .filter((leaf) => (this.data.looks[leaf.look]?.changed ?? 0) > 0)
+      .flatMap((leaf) => leaf.names);
+  }
+
+  /** Returns the names of the nodes that read a node. */
+  usersOf(name: string): string[] {
+    if (!this.readers) {
+      this.readers = new Map();
+      for (const node of this.hierarchy.nodes)
+        for (const input of new Set(node.inputs)) {
+          const known = this.readers.get(input);
+          if (known) known.push(node.name);
+          else this.readers.set(input, [node.name]);
+        }
+    }
+    return this.readers.get(name) ?? [];
+  }
+}

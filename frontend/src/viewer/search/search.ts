@@ -1,0 +1,338 @@
+/**
+ * Looking for nodes and groups by anything that is known of them. `fxlab.find_nodes` finds the same nodes:
+ * `tests/golden/queries.json` holds both to it.
+ */
+
+import type { Pass, SearchAnswer, SearchResult, SourceFrame } from "../../base/protocol";
+import type { Facts } from "../data";
+import type { Hierarchy } from "../hierarchy";
+import { OF_GROUPS, parseQuery, QueryError, quoted, type Term } from "./query";
+import { reachable } from "./reachability";
+
+const MOST_RESULTS = 60;
+const LONGEST_MESSAGE = 1000;
+/** Characters of a signature by which a pass is known. */
+const SHORTEST_SIGNATURE = 8;
+const FEW_PASSES = 6;
+const DTYPES: Record<string, string> = {
+  ...{ float32: "f32", float64: "f64", float16: "f16", bfloat16: "bf16", int64: "i64", int32: "i32" },
+  ...{ int16: "i16", int8: "i8", uint8: "u8", complex64: "c64", complex128: "c128" },
+};
+
+type Test = (text: string) => boolean;
+
+/** What is looked through of a node, in small letters. */
+interface Entry {
+  name: string;
+  op: string;
+  target: string;
+  module: string;
+  /** The qualified class of the module that it belongs to. */
+  owner: string;
+  /** The classes of all modules around it, and that of the module that it calls. */
+  classes: string;
+  shapes: string[];
+  dtypes: string[];
+  /** All that is looked through for bare words, but for where it was made. */
+  text: string;
+  /** The line of source that made it. */
+  madeAt: string;
+  /** Numbers of the lines that made it, innermost first. */
+  places: number[];
+  inputs: number[];
+  users: number[];
+}
+
+interface Found {
+  rank: [number, number];
+  result: SearchResult;
+}
+
+interface Known {
+  hierarchy: Pick<Hierarchy, "groups" | "nodes" | "isComplete">;
+  frames: SourceFrame[];
+  passes: () => readonly Pick<Pass, "signature" | "name" | "className">[];
+}
+
+export class Search {
+  private readonly facts: Entry[];
+  private readonly lines: string[];
+  private readonly positions: Map<string, number>;
+
+  constructor(private readonly known: Known) {
+    const { frames } = known;
+    const { nodes } = this;
+    this.lines = frames.map((frame) => lineOf(frame, frame.file));
+    this.positions = new Map(nodes.map(({ name }, i) => [name, i]));
+    this.facts = nodes.map((node) => this.entryOf(node));
+    this.facts.forEach(({ inputs }, i) => inputs.forEach((other) => this.facts[other]!.users.push(i)));
+  }
+
+  private get nodes(): Facts[] {
+    return this.known.hierarchy.nodes;
+  }
+
+  /** Names that start with the query come first, then names that contain it, then everything else. */
+  find(query: string): SearchAnswer {
+    try {
+      const terms = parseQuery(query);
+      const positions = this.positionsOf(terms);
+      const words = terms
+        .filter(({ field, negated }) => !field && !negated)
+        .map(({ value }) => value.toLowerCase());
+      const found = [
+        ...this.groupsWith(terms).map((result): Found => ({
+          rank: rank(result.name.toLowerCase(), null, words),
+          result,
+        })),
+        ...positions.map((i): Found => ({
+          rank: rank(this.facts[i]!.name, this.facts[i]!.text, words),
+          result: resultOf(this.nodes[i]!),
+        })),
+      ];
+      found.sort((a, b) => a.rank[0] - b.rank[0] || a.rank[1] - b.rank[1]);
+      return {
+        results: found.slice(0, MOST_RESULTS).map(({ result }) => result),
+        total: found.length,
+        nodes: positions.length,
+        message: this.known.hierarchy.isComplete ? "" : "Only the part that has arrived was searched.",
+      };
+    } catch (error) {
+      if (!(error instanceof QueryError)) throw error;
+      return { results: [], total: 0, nodes: 0, message: error.message.slice(0, LONGEST_MESSAGE) };
+    }
+  }
+
+  /** Returns the names of the nodes that are found, in the order of the graph; none for an empty query. */
+  names(query: string): string[] {
+    return this.positionsOf(parseQuery(query)).map((i) => this.nodes[i]!.name);
+  }
+
+  private positionsOf(terms: Term[]): number[] {
+    let found = terms.length > 0 ? [...this.facts.keys()] : [];
+    for (const term of terms) {
+      const holds = this.reading(term);
+      found = found.filter((i) => holds(i) !== term.negated);
+    }
+    return found;
+  }
+
+  private groupsWith(terms: Term[]): SearchResult[] {
+    if (terms.length === 0 || terms.some(({ field }) => !OF_GROUPS.has(field))) return [];
+    const results: SearchResult[] = [];
+    for (const { data } of this.known.hierarchy.groups.values()) {
+      if (!data.path) continue;
+      const className = data.class;
+      if (
+        !terms.every(
+          (term) => holdsOfGroup(term, data.path.toLowerCase(), className.toLowerCase()) !== term.negated,
+        )
+      )
+        continue;
+      results.push({
+        kind: "group",
+        name: data.path,
+        text: [className, `${data.count} nodes`].filter(Boolean).join(" · "),
+      });
+    }
+    return results;
+  }
+
+  /** Returns what a term says of nodes. */
+  private reading(term: Term): (position: number) => boolean {
+    const { facts } = this;
+    const value = term.value.toLowerCase();
+    const on = (test: Test, text: (facts: Entry) => string) => (i: number) => test(text(facts[i]!));
+    switch (term.field) {
+      case "":
+        return (i) =>
+          [value, withShortNames(value)].some((text) => facts[i]!.text.includes(text)) ||
+          facts[i]!.madeAt.includes(value);
+      case "name":
+      case "op":
+      case "module": {
+        const { field } = term;
+        return on(part(value), (node) => node[field]);
+      }
+      case "target":
+        return on(part(withShortNames(value)), ({ target }) => target);
+      case "class":
+        return on(part(value), value.includes(".") ? ({ owner }) => owner : ({ classes }) => classes);
+      case "shape": {
+        const has = shapeTest(value);
+        return (i) => facts[i]!.shapes.some(has);
+      }
+      case "dtype": {
+        const wanted = value.replace(/^torch\./, "");
+        return (i) => facts[i]!.dtypes.some((dtype) => dtype.startsWith(wanted));
+      }
+      case "source": {
+        const isThere = part(value);
+        const lines = this.lines.map(isThere);
+        return (i) => facts[i]!.places.some((place) => lines[place]!);
+      }
+      case "by": {
+        const signatures = this.signatures(term.value);
+        return (i) => this.nodes[i]!.marks.some((mark) => signatures.has(mark));
+      }
+      default: {
+        const related = this.related(term);
+        return (i) => related.has(i);
+      }
+    }
+  }
+
+  /** Returns the nodes that a node is computed from, that are computed from it, or between two. */
+  private related({ field, value }: Term): Set<number> {
+    const [inputs, users] = [this.facts.map((node) => node.inputs), this.facts.map((node) => node.users)];
+    if (field === "inputs") return reachable(inputs, this.position(value));
+    if (field === "users") return reachable(users, this.position(value));
+    const middle = value.indexOf("..");
+    const [first, last] = middle < 0 ? ["", ""] : [value.slice(0, middle), value.slice(middle + 2)];
+    if (!first || !last) throw new QueryError("path: needs two nodes, such as path:input_ids..output");
+    const [start, stop] = [this.position(first), this.position(last)];
+    const ahead = reachable(users, start).add(start);
+    if (!ahead.has(stop)) {
+      const hint = reachable(users, stop).has(start) ? " There is a path in the opposite direction." : "";
+      throw new QueryError(`There is no path from ${quoted(first)} to ${quoted(last)}.${hint}`);
+    }
+    const back = reachable(inputs, stop).add(stop);
+    return new Set([...ahead].filter((i) => back.has(i)));
+  }
+
+  private position(name: string): number {
+    const found = this.positions.get(name);
+    if (found !== undefined) return found;
+    const small = name.toLowerCase();
+    const same = this.facts.findIndex((node) => node.name === small);
+    if (same >= 0) return same;
+    const close = this.facts.findIndex((node) => node.name.includes(small));
+    const hint = close < 0 ? "" : ` There is ${quoted(this.nodes[close]!.name)}.`;
+    throw new QueryError(`There is no node ${quoted(name)}.${hint}`);
+  }
+
+  private signatures(value: string): Set<string> {
+    const passes = this.known.passes();
+    const [wanted, small] = [bareName(value), value.toLowerCase()];
+    const named = new Set<string>();
+    for (const { signature, name, className } of passes) {
+      if (wanted && [name, className].some((other) => bareName(other).includes(wanted))) named.add(signature);
+    }
+    if (small.length >= SHORTEST_SIGNATURE) {
+      for (const signature of [
+        ...passes.map((pass) => pass.signature),
+        ...this.nodes.flatMap(({ marks }) => marks),
+      ]) {
+        if (signature.startsWith(small)) named.add(signature);
+      }
+    }
+    if (named.size > 0) return named;
+    const known = [...new Set(passes.map(({ name }) => name))];
+    const offered =
+      known.slice(0, FEW_PASSES).map(quoted).join(", ") + (known.length > FEW_PASSES ? ", …" : "");
+    throw new QueryError(
+      `There is no pass ${quoted(value)}.${known.length > 0 ? ` There is ${offered}.` : ""}`,
+    );
+  }
+
+  private entryOf(node: Facts): Entry {
+    const { name, op, target, owner, module, values, frames: places, marks } = node;
+    const rows = values.map(({ shape, dtype }) => ({
+      shape,
+      dtype: dtype.replace(/^torch\./, "").toLowerCase(),
+    }));
+    const shapes = rows.filter(({ shape }) => shape.startsWith("(")).map(({ shape }) => sizesOf(shape));
+    const dtypes = rows.flatMap(({ dtype }) => [dtype, DTYPES[dtype] ?? ""]).filter(Boolean);
+    const innermost = places.length > 0 ? this.known.frames[places[0]!]! : null;
+    const madeAt = innermost ? lineOf(innermost, innermost.file.split(/[/\\]/).at(-1)!) : "";
+    const changed = marks.length > 0 ? "changed" : "";
+    const words = [
+      name,
+      op,
+      target,
+      module,
+      owner,
+      ...rows.map(({ shape }) => shape),
+      ...shapes,
+      ...dtypes,
+      changed,
+    ];
+    return {
+      ...{ op, shapes, dtypes, places, madeAt, users: [] },
+      ...{
+        name: name.toLowerCase(),
+        target: target.toLowerCase(),
+        module: module.toLowerCase(),
+        owner: owner.toLowerCase(),
+      },
+      classes: node.classes.toLowerCase(),
+      text: words.join("\n").toLowerCase(),
+      inputs: node.inputs.flatMap((input) => this.positions.get(input) ?? []),
+    };
+  }
+}
+
+/** Returns a value in small letters with other spellings of `torch.nn.functional.` as targets are written. */
+export function withShortNames(value: string): string {
+  return value.replace(/\b(?:(?:torch\.)?nn\.)?functional\.|\btorch\._c\._nn\./g, "f.");
+}
+
+/** Returns whether a value is part of a text; numbers must be whole, so that `layer.1` is not `layer.10`. */
+export function part(value: string): Test {
+  const [before, after] = [/^[0-9]/.test(value), /[0-9]$/.test(value)];
+  const isDigit = (letter: string | undefined): boolean =>
+    letter !== undefined && letter >= "0" && letter <= "9";
+  return (text) => {
+    for (let at = text.indexOf(value); at >= 0; at = text.indexOf(value, at + 1)) {
+      if (!(before && isDigit(text[at - 1])) && !(after && isDigit(text[at + value.length]))) return true;
+    }
+    return false;
+  };
+}
+
+/** Returns whether a shape has these sizes beside each other; all of it, in brackets. */
+export function shapeTest(value: string): Test {
+  const sizes = value
+    .replace(/^[()[\]]+|[()[\]]+$/g, "")
+    .split(/[×x*, \t]+/)
+    .filter(Boolean)
+    .join("×");
+  if (/^[([]/.test(value) && /[)\]]$/.test(value)) return (shape) => shape === sizes;
+  if (!sizes) throw new QueryError("shape: needs sizes, such as shape:2x12");
+  return (shape) => `×${shape}×`.includes(`×${sizes}×`);
+}
+
+function holdsOfGroup({ field, value }: Term, path: string, className: string): boolean {
+  const small = value.toLowerCase();
+  if (field === "") return `${path} ${className} group`.includes(small);
+  return part(small)(field === "module" ? path : className);
+}
+
+function lineOf({ line, function: name, code }: SourceFrame, file: string): string {
+  return `${file}:${line} ${name} ${code}`.toLowerCase();
+}
+
+function sizesOf(shape: string): string {
+  return shape.slice(1, -1).split(", ").join("×").toLowerCase();
+}
+
+function bareName(name: string): string {
+  return name.toLowerCase().replace(/[-_ ]/g, "");
+}
+
+/** Where a node was made says least of it; a group was made nowhere. */
+function rank(name: string, text: string | null, words: string[]): [number, number] {
+  if (words.length === 0) return [3, 0];
+  if (name === words.join(" ")) return [0, 0];
+  if (name.startsWith(words[0]!)) return [1, name.length];
+  if (words.every((word) => name.includes(word))) return [2, name.length];
+  return text === null || words.every((word) => text.includes(word)) ? [3, 0] : [4, 0];
+}
+
+function resultOf({ name, op, target, module, values }: Facts): SearchResult {
+  const results = values.map(({ shape, dtype }) => `${shape} ${dtype}`.trim()).join(", ");
+  const shown = [target === name ? op : target, results, module === target ? "" : module]
+    .filter(Boolean)
+    .join(" · ");
+  return { kind: "node", name, text: shown.slice(0, 300) };
+}

@@ -1,0 +1,98 @@
+/** What of a graph is visible: boxes, edges and chips, as in `fxlab.drawing.view`. */
+
+import type { Metrics } from "./data";
+import { Group, type Hierarchy, type Leaf } from "./hierarchy";
+
+export interface Chip {
+  source: Leaf;
+  /** The visible box in which it is made. */
+  box: Group | Leaf;
+}
+
+export interface VisibleEdge {
+  source: Group | Leaf;
+  target: Group | Leaf;
+  leaves: Leaf[];
+}
+
+export class View {
+  /** Visible boxes in the order of the tree. */
+  readonly boxes: (Group | Leaf)[] = [];
+  /** Opened groups, outer ones first. */
+  readonly clusters: Group[] = [];
+  readonly edges: VisibleEdge[] = [];
+  /** Id of a visible box -> the far values that it reads. */
+  readonly chips = new Map<string, Chip[]>();
+
+  constructor(
+    readonly hierarchy: Hierarchy,
+    private readonly opened: Pick<ReadonlySet<string>, "has">,
+    metrics: Metrics,
+  ) {
+    this.walk(hierarchy.root);
+    this.connect(metrics);
+  }
+
+  isCluster(item: Group | Leaf): boolean {
+    return item instanceof Group && this.opened.has(item.path);
+  }
+
+  /** Id of the visible box that draws a node. */
+  boxOf(name: string): string | null {
+    const leaf = this.hierarchy.leafOf.get(name);
+    return leaf ? this.boxes[this.boxAt[leaf.position]!]!.id : null;
+  }
+
+  private boxAt: number[] = [];
+
+  private walk(group: Group): void {
+    for (const child of group.children) {
+      if (child instanceof Group && this.isCluster(child)) {
+        this.clusters.push(child);
+        this.walk(child);
+      } else {
+        const [start, stop] =
+          child instanceof Group ? [child.start, child.stop] : [child.position, child.position + 1];
+        for (let position = start; position < stop; position += 1) this.boxAt[position] = this.boxes.length;
+        this.boxes.push(child);
+      }
+    }
+  }
+
+  private connect({ chipReaders, chipClusters }: Metrics): void {
+    const { sources, targets } = this.hierarchy.data;
+    const { leaves } = this.hierarchy;
+    /** Position of a leaf -> numbers of the other boxes that read it. */
+    const readers = new Map<number, Set<number>>();
+    sources.forEach((source, i) => {
+      const reader = this.boxAt[targets[i]!]!;
+      if (reader === this.boxAt[source]) return;
+      let known = readers.get(source);
+      if (!known) readers.set(source, (known = new Set()));
+      known.add(reader);
+    });
+    const edges = new Map<string, VisibleEdge>();
+    for (const position of [...readers.keys()].sort((a, b) => a - b)) {
+      const leaf = leaves[position]!;
+      const box = this.boxes[this.boxAt[position]!]!;
+      const reading = [...readers.get(position)!].sort((a, b) => a - b);
+      const isFar =
+        reading.length >= chipReaders ||
+        new Set(reading.map((reader) => this.boxes[reader]!.parent!.path)).size >= chipClusters;
+      for (const reader of reading) {
+        const target = this.boxes[reader]!;
+        if (isFar) {
+          const chips = this.chips.get(target.id);
+          if (chips) chips.push({ source: leaf, box });
+          else this.chips.set(target.id, [{ source: leaf, box }]);
+          continue;
+        }
+        const key = `${box.id} ${target.id}`;
+        const edge = edges.get(key);
+        if (edge) edge.leaves.push(leaf);
+        else edges.set(key, { source: box, target, leaves: [leaf] });
+      }
+    }
+    this.edges.push(...edges.values());
+  }
+}

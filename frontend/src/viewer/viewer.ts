@@ -1,0 +1,656 @@
+/** The viewer: decides what of the graphs is shown, and draws it, in the page; whoever has the model is asked for the rest. */
+
+import type {
+  Comparison,
+  Details,
+  Overlay,
+  Pass,
+  Picture,
+  Stages,
+  State,
+  ToSession,
+  ToViewer,
+} from "../base/protocol";
+import { offersIn } from "../base/read_message";
+import { paintings } from "../graph/saved_picture";
+import { possible, titleOfStage } from "../panels/stage_bar";
+import type { Data, Extra } from "./data";
+import { describe } from "./describe";
+import { placeBoxes } from "./drawing/boxes";
+import { sideBySide, toDot, type Side } from "./drawing/dot";
+import type { Layouts } from "./drawing/layout";
+import { matchesIn, pictureOf } from "./drawing/picture";
+import { Graphs } from "./graphs";
+import { ShownError, type Kernel, type KernelState, type StagesKnown, type ViewState } from "./kernel";
+import { overlayOn } from "./overlays";
+import { PageModel } from "./page_model";
+import { CHANGES, type Pane, type Panes, type Selection } from "./panes";
+import { NodeFilter } from "./search/node_filter";
+
+/** What is being done, for errors. */
+const DOING: Partial<Record<ToViewer["type"], string>> = {
+  open: "Opening the group",
+  close: "Closing the group",
+  overview: "Closing the groups",
+  "select-node": "Selecting the node",
+  "select-group": "Selecting the group",
+  search: "Searching",
+  filter: "Filtering the graph",
+  "export-dot": "Exporting DOT",
+  "export-pdf": "Exporting a PDF",
+  "show-stage": "Showing the stage",
+  "show-node": "Showing the node",
+  "show-overlay": "Showing the overlay",
+};
+
+/** Which stages are shown. */
+interface Choice {
+  stage: number;
+  before: number | null;
+  compared: Comparison;
+  beside: boolean;
+  preview: StagesKnown["preview"];
+  /** Numbers of the graphs of these stages, each alone, of which overlays are. */
+  alone: number[];
+}
+
+const NOTHING: Choice = { stage: 0, before: null, compared: "", beside: false, preview: null, alone: [] };
+
+export class Viewer extends PageModel {
+  protected readonly state: State;
+  private data: Data;
+  private graphs: Graphs;
+  private choice = NOTHING;
+  /** Null until the first graph has arrived. */
+  private panes: Panes | null = null;
+  private filter = new NodeFilter();
+  private overlay = "";
+  private selection: Selection | null = null;
+  /** What the kernel has said of nodes and groups, by graph, kind and name. */
+  private readonly extras = new Map<string, Extra>();
+  /** The passes that are on, by their keys. */
+  private applied = new Map<string, string>();
+  private version = -1;
+  private queue: Promise<void> = Promise.resolve();
+  private errors = 0;
+
+  constructor(
+    private readonly kernel: Kernel,
+    private readonly layouts: Layouts,
+  ) {
+    super();
+    const { passes, tables, measured, status, height } = kernel.state;
+    this.data = kernel.data;
+    this.graphs = this.freshGraphs();
+    this.state = {
+      ...{ passes, tables, measured, status, height },
+      picture: {} as Picture,
+      before: {},
+      details: {} as Details,
+      stages: { names: [], shown: 0, compared: "", before: null, beside: false, comparisons: [] },
+      overlays: { offered: [], overlay: null, paints: {} as State["overlays"]["paints"] },
+      found: {},
+    };
+    kernel.follow((name) => this.follow(name));
+    this.enqueue("Drawing the graph", () => this.start());
+  }
+
+  override set<K extends keyof State>(name: K, value: State[K]): void {
+    super.set(name, value);
+    if (name === "height") this.kernel.keep("height", value as number);
+  }
+
+  send(message: ToViewer): void {
+    const done = (): void => this.tell({ type: "done" });
+    switch (message.type) {
+      case "list-offers":
+        return void this.kernel
+          .ask({ type: message.type })
+          .then(({ value }) => this.tell({ ...message, type: "offers", offers: offersIn(value) }), ignore)
+          .then(done);
+      case "export-pdf":
+        return void this.kernel
+          .ask({ type: "pdf" })
+          .then(({ buffers }) => this.tell({ ...message, type: "pdf" }, buffers), ignore)
+          .then(done);
+      case "show-stage":
+        return void this.attempt(DOING[message.type]!, () =>
+          this.look(message.stage, message.compared, message.beside),
+        ).then(done);
+      case "show-node":
+        return void this.attempt(DOING[message.type]!, () => this.showNode(message.name, message.stage)).then(
+          done,
+        );
+      case "show-overlay":
+        return void this.attempt(DOING[message.type]!, () => this.chooseOverlay(message.name)).then(done);
+      default:
+        if (isForSession(message)) return void this.kernel.ask(message).then(ignore, ignore).then(done);
+        void this.enqueue(DOING[message.type] ?? "The request", () => this.answer(message)).then(done);
+    }
+  }
+
+  /** Shows what a kernel says; what needs a graph waits until it has arrived. */
+  private follow(name: keyof KernelState): void {
+    const { state } = this.kernel;
+    if (name === "stages") void this.attempt("Showing the change", () => this.followStages());
+    else if (name === "view") void this.attempt("Showing the change", () => this.followView());
+    else if (name === "overlays") this.showOverlay();
+    else this.set(name, state[name] as never);
+  }
+
+  private async start(): Promise<void> {
+    await this.kernel.ready();
+    await this.followStages(true);
+    void this.attempt("Showing the view", () => this.followView());
+  }
+
+  /** Does one thing after another: each may need the picture that the one before it makes. */
+  private enqueue(doing: string, action: () => Promise<void> | void): Promise<void> {
+    this.queue = this.queue.then(() => this.attempt(doing, action));
+    return this.queue;
+  }
+
+  private async attempt(doing: string, action: () => Promise<void> | void): Promise<void> {
+    try {
+      await action();
+    } catch (error) {
+      if (error instanceof ShownError) return;
+      const text = error instanceof Error ? error.message : String(error);
+      this.set("status", {
+        busy: this.state.status.busy,
+        error: { number: (this.errors -= 1), title: `${doing} failed`, text },
+      });
+    }
+  }
+
+  private async answer(message: Exclude<ToViewer, ToSession>): Promise<void> {
+    const panes = this.panes;
+    if (!panes) throw new Error("The graph has not arrived yet.");
+    switch (message.type) {
+      case "open":
+        return this.open(message.path);
+      case "close":
+        return this.redraw(panes.close(message.path));
+      case "overview":
+        return this.redraw(panes.showing(byPerson(panes.scene.graph.overview)));
+      case "select-node":
+        return this.selectNode(panes.find(message.name, message.before), message.show);
+      case "select-group":
+        return this.select({ kind: "group", name: message.path, before: message.before });
+      case "clear-selection":
+        return this.select(null);
+      case "reveal-pass":
+        return this.revealPass(message.signature);
+      case "search":
+        return this.tell({
+          type: "found",
+          request: message.request,
+          ...panes.scene.search.find(message.query),
+        });
+      case "filter":
+        return this.lightUp(message.query);
+      case "export-dot":
+        return this.tell({ type: "dot", request: message.request, text: this.dot(panes) });
+    }
+  }
+
+  // The stages.
+
+  /** Shows the session as it is now: its last stage, or what is to become of it. */
+  private async followStages(isQueued = false): Promise<void> {
+    await this.kernel.ready();
+    const { stages, view } = this.kernel.state;
+    const isOther = stages.version !== this.version;
+    if (isOther) {
+      this.version = stages.version;
+      this.extras.clear();
+    }
+    const last = stages.names.length - 1;
+    const isNew = isOther || this.choice.preview?.graph !== stages.preview?.graph;
+    if (!isNew) return this.set("stages", this.stages());
+    const { stage, compared, beside } = view;
+    const shown = stage === null ? last : Math.min(stage, last);
+    const wish = possible({ compared, beside }, shown);
+    return this.look(shown, wish.compared, wish.beside, isQueued);
+  }
+
+  /** Looks at a stage, alone or compared with another; one that has not arrived is asked for. */
+  private async look(stage: number, wanted: Comparison, beside: boolean, isQueued = false): Promise<void> {
+    const { preview } = this.kernel.state.stages;
+    let choice: Choice;
+    if (preview) {
+      const last = this.kernel.state.stages.names.length - 1;
+      choice = { stage: last, before: null, compared: "", beside: false, preview, alone: [] };
+    } else {
+      const known = this.comparisons(stage);
+      // A report of many stages does not compare any two.
+      const compared = typeof wanted === "string" || known.includes(wanted) ? wanted : "below";
+      const before = compared === "" ? null : compared === "below" ? stage - 1 : compared;
+      choice = { stage, before, compared, beside, preview: null, alone: [] };
+      await this.fetch(choice);
+    }
+    const show = (): Promise<void> => this.show(choice);
+    return isQueued ? show() : this.enqueue("Showing the stage", show);
+  }
+
+  /** Waits until the graphs of a choice are here. */
+  private async fetch(choice: Choice): Promise<void> {
+    if (this.placeOf(choice) !== undefined) return;
+    const { stage, before, beside } = choice;
+    const { version, names } = this.kernel.state.stages;
+    if (this.kernel.isFixed || stage < 0 || stage >= names.length)
+      throw new Error(
+        before === null
+          ? `There is no stage ${stage}.`
+          : `This report does not compare stage ${stage} with ${before}.`,
+      );
+    await this.kernel.ask({ type: "graph", version, stage, before, beside });
+    await this.kernel.ready();
+  }
+
+  /** Returns the number of the graph, or pair, that is chosen; undefined if it has not arrived. */
+  private placeOf({ stage, before, beside, preview }: Choice): number | undefined {
+    const { alone, merged, pairs } = this.kernel.state.stages;
+    if (preview) return preview.graph;
+    if (before === null) return alone[stage];
+    return (beside ? pairs : merged)[`${stage}/${before}`];
+  }
+
+  private async show(choice: Choice): Promise<void> {
+    const place = this.placeOf(choice);
+    // The session has changed meanwhile, and what it is now is about to be shown.
+    if (place === undefined) return;
+    if (this.data !== this.kernel.data) {
+      this.data = this.kernel.data;
+      this.graphs = this.freshGraphs();
+    }
+    const isPair = choice.beside && !choice.preview && choice.before !== null;
+    const { alone } = this.kernel.state.stages;
+    const sides = isPair ? [choice.stage, choice.before!] : [choice.stage];
+    choice.alone = sides.flatMap((stage) => alone[stage] ?? []);
+    const first = this.panes === null;
+    const { view } = this.kernel.state;
+    const after = isPair ? this.data.pairs[place]!.after : place;
+    const opened = this.panes?.opened ?? byPerson(view.opened ?? this.data.graphs[after]!.opened);
+    let panes = isPair ? this.graphs.panesOfPair(place, opened) : this.graphs.panesOf(place, opened);
+    const switched = this.switched();
+    for (const key of switched.off) panes = panes.forget(key);
+    panes = panes.forget(CHANGES);
+    if (choice.before !== null || choice.preview)
+      panes.all.forEach(({ scene }, i) => (panes = panes.revealFor(CHANGES, scene.marked, i > 0)));
+    else
+      for (const { key, signature } of switched.on)
+        panes = panes.revealFor(key, this.changedBy(signature, panes), false);
+    this.filter = new NodeFilter(this.filter.query);
+    if (this.filter.query) panes = this.filter.uncovered(panes);
+    await this.draw(panes, choice);
+    this.keepWhatIsThere();
+    const changed = choice.preview
+      ? panes.scene.marked
+      : switched.isFirst
+        ? []
+        : switched.on.flatMap(({ signature }) => this.changedBy(signature, panes));
+    if (changed.length > 0 && !first) this.focus(changed, false, true);
+    this.keepView();
+    if (first) this.layouts.prepare();
+    void this.attempt("Reading the graph", () => this.fetchRest());
+  }
+
+  /** Returns which passes were switched on, or do something else now, and which off, since this was asked last. */
+  private switched(): { on: Pass[]; off: string[]; isFirst: boolean } {
+    const { passes } = this.kernel.state.passes;
+    const was = this.applied;
+    const now = passes.filter((pass) => pass.on);
+    this.applied = new Map(now.map(({ key, signature }) => [key, signature]));
+    const isFirst = this.panes === null;
+    return {
+      on: now.filter(({ key, signature }) => was.get(key) !== signature),
+      off: [...was.keys()].filter((key) => !this.applied.has(key)),
+      isFirst,
+    };
+  }
+
+  /** Asks for what is left of a large graph, part by part. */
+  private async fetchRest(): Promise<void> {
+    const { panes } = this;
+    if (!panes || panes.all.every(({ scene }) => scene.hierarchy.isComplete) || this.kernel.isFixed) return;
+    const { number } = panes.all.find(({ scene }) => !scene.hierarchy.isComplete)!.scene;
+    while (!(await this.kernel.ask({ type: "rest", graph: number })).value) await this.kernel.ready();
+    await this.kernel.ready();
+    await this.enqueue("Drawing the graph", () => this.renew());
+  }
+
+  private async renew(): Promise<void> {
+    if (!this.graphs.renew() || !this.panes) return;
+    const place = this.placeOf(this.choice);
+    if (place === undefined) return;
+    const { opened } = this.panes;
+    const isPair = this.panes.before !== null;
+    await this.redraw(isPair ? this.graphs.panesOfPair(place, opened) : this.graphs.panesOf(place, opened));
+  }
+
+  private freshGraphs(): Graphs {
+    return new Graphs(this.data, () => this.kernel.state.passes.passes);
+  }
+
+  private comparisons(stage: number): number[] {
+    const { pairs } = this.kernel.state.stages;
+    if (!this.kernel.isFixed) return Array.from({ length: stage }, (_, i) => i);
+    return Object.keys(pairs).flatMap((key) => {
+      const [after, before] = key.split("/").map(Number);
+      return after === stage ? [before!] : [];
+    });
+  }
+
+  private stages(): Stages {
+    const { stage, compared, before, beside, preview } = this.choice;
+    return {
+      names: this.kernel.state.stages.names,
+      shown: stage,
+      compared,
+      before,
+      beside,
+      comparisons: this.comparisons(stage),
+      preview,
+    };
+  }
+
+  // What is opened, found and coloured.
+
+  private async open(path: string): Promise<void> {
+    const group = this.panes!.all.map(({ scene }) => scene.hierarchy.groups.get(path)).find(Boolean);
+    if (group?.isMissing) throw new Error("This group has not arrived yet: the kernel is still sending it.");
+    return this.redraw(this.panes!.open(path));
+  }
+
+  private async lightUp(query: string): Promise<void> {
+    const before = this.filter;
+    this.filter = new NodeFilter(query);
+    try {
+      await this.redraw(this.filter.uncovered(this.panes!));
+    } catch (error) {
+      this.filter = before;
+      throw error;
+    }
+    this.keepView();
+    const found = this.filter.first(this.panes!);
+    // Who has selected something is looking at it.
+    if (found) this.focus(found.names, found.before, this.selection !== null);
+  }
+
+  private changedBy(signature: string, panes: Panes): string[] {
+    return panes.scene.hierarchy.nodes
+      .filter(({ marks }) => marks.includes(signature))
+      .map(({ name }) => name);
+  }
+
+  private async revealPass(signature: string): Promise<void> {
+    const names = this.changedBy(signature, this.panes!);
+    const key = this.state.passes.passes.find((pass) => pass.signature === signature)?.key ?? "";
+    await this.draw(this.panes!.revealFor(key, names, false));
+    this.focus(names);
+  }
+
+  private async chooseOverlay(name: string): Promise<void> {
+    const before = this.overlay;
+    this.overlay = name;
+    try {
+      await this.measure();
+    } catch (error) {
+      this.overlay = before;
+      throw error;
+    } finally {
+      this.showOverlay();
+    }
+    this.keepView();
+  }
+
+  /** Asks for the values of the overlay on the stages that are shown. */
+  private async measure(): Promise<void> {
+    for (const graph of this.choice.alone)
+      if (this.overlay && !this.overlayData(graph) && !this.kernel.isFixed) {
+        await this.kernel.ask({ type: "overlay", graph, name: this.overlay });
+        await this.kernel.ready();
+      }
+  }
+
+  private overlayData(graph: number): Data["overlays"][number] | undefined {
+    return this.data.overlays.findLast((known) => known.graph === graph && known.name === this.overlay);
+  }
+
+  private showOverlay(): void {
+    const { panes } = this;
+    if (!panes) return;
+    const numbers = this.choice.alone;
+    const [overlay = null, before = null] = numbers.map((number, i): Overlay | null => {
+      const data = this.overlayData(number);
+      return data ? overlayOn(data, this.graphs.scene(number), panes.all[i]!) : null;
+    });
+    const isKnown = numbers.every((number) => this.overlayData(number));
+    this.set("overlays", {
+      offered: this.kernel.isFixed ? this.measuredOverlays(numbers[0]) : this.kernel.state.overlays,
+      overlay: isKnown ? overlay : null,
+      before: isKnown ? before : null,
+      paints: this.data.paints,
+    });
+  }
+
+  private measuredOverlays(graph: number | undefined): { name: string; title: string }[] {
+    return this.data.overlays
+      .filter((known) => known.graph === graph)
+      .map(({ name, title }) => ({ name, title }));
+  }
+
+  // What is selected.
+
+  private async selectNode(selection: Selection, show: boolean): Promise<void> {
+    if (show && !this.panes!.isVisible(selection)) await this.draw(this.panes!.uncover(selection));
+    this.select(selection);
+    if (show) this.focus([selection.name], selection.before);
+  }
+
+  /** Selects a node, at a stage that has it if what is shown has not. */
+  private async showNode(name: string, stage: number): Promise<void> {
+    const isShown = [false, true].some((before) => this.panes?.holds({ kind: "node", name, before }));
+    if (!isShown) {
+      const { compared, beside } = possible(this.choice, stage);
+      await this.look(stage, compared, beside);
+    }
+    await this.enqueue(DOING["select-node"]!, () => this.selectNode(this.panes!.find(name, false), true));
+  }
+
+  private select(selection: Selection | null): void {
+    if (selection && !this.panes!.holds(selection))
+      throw new Error(`This stage has no ${selection.kind} named ${selection.name.slice(0, 200)}.`);
+    this.selection = selection;
+    this.showDetails();
+    this.keepView();
+  }
+
+  private keepWhatIsThere(): void {
+    if (this.selection && !this.panes!.holds(this.selection)) this.selection = null;
+    this.showDetails();
+  }
+
+  /** Shows what is known of the selection here, and once the kernel has answered what it says. */
+  private showDetails(): void {
+    const { panes, selection, data } = this;
+    if (!panes) return;
+    if (!selection) return this.set("details", describe(data, panes, null));
+    const known = this.extraOf(selection);
+    this.set("details", describe(data, panes, selection, known));
+    if (!known && !this.kernel.isFixed) void this.askExtra(selection).catch(ignore);
+  }
+
+  private async askExtra(selection: Selection): Promise<void> {
+    const { kind, name, before } = selection;
+    const { number } = this.panes!.pane(before).scene;
+    const { version } = this;
+    const { value } = await this.kernel.ask({ type: "details", graph: number, kind, name });
+    if (version !== this.version || !isExtra(value)) return;
+    this.extras.set(`${number} ${kind} ${name}`, value);
+    if (this.selection === selection) this.showDetails();
+  }
+
+  private extraOf({ kind, name, before }: Selection): Extra | null {
+    const { scene } = this.panes!.pane(before);
+    const { extras } = scene.graph;
+    if (!extras) return this.extras.get(`${scene.number} ${kind} ${name}`) ?? null;
+    const place =
+      kind === "group"
+        ? extras.groups[name]
+        : extras.nodes[scene.hierarchy.nodes.findIndex((node) => node.name === name)];
+    return this.data.extras[place!] ?? null;
+  }
+
+  private focus(names: string[], before = false, gently = false): void {
+    const { view } = this.panes!.pane(before);
+    const boxes = new Set(names.flatMap((name) => view.boxOf(name) ?? []));
+    this.tell({ type: "focus", boxes: [...boxes].slice(0, 500), gently, before });
+  }
+
+  // Drawing.
+
+  private async redraw(panes: Panes): Promise<void> {
+    await this.draw(panes);
+    this.showDetails();
+    this.keepView();
+  }
+
+  /** Shows other graphs, or other groups of them opened; if that fails, everything stays as it was. */
+  private async draw(panes: Panes, choice = this.choice): Promise<void> {
+    const compared = choice.before !== null || choice.preview !== null;
+    const how = { compared, preview: choice.preview !== null };
+    const matches = matchesIn(this.data, panes.shown.view);
+    const picture = await pictureOf(this.data, this.layouts, panes.shown, { ...how, matches });
+    const before =
+      panes.before && (await pictureOf(this.data, this.layouts, panes.before, { ...how, matches: {} }));
+    this.panes = panes;
+    if (choice !== this.choice) {
+      this.choice = choice;
+      this.set("stages", this.stages());
+    }
+    this.set("picture", picture);
+    this.set("before", before ? { picture: before } : {});
+    this.set("found", this.filter.state(panes));
+    this.showOverlay();
+    void this.attempt("Measuring the overlay", () => this.measureAnew());
+  }
+
+  /** Keeps the colours true after the graph has changed; an overlay that cannot be measured goes. */
+  private async measureAnew(): Promise<void> {
+    const { overlay } = this;
+    if (!overlay || this.kernel.isFixed) return;
+    if (this.choice.alone.every((graph) => this.overlayData(graph))) return;
+    try {
+      await this.measure();
+    } catch (error) {
+      if (this.overlay === overlay) this.overlay = "";
+      throw error;
+    } finally {
+      this.showOverlay();
+    }
+  }
+
+  /** What is on the screen, two stages from left to right. */
+  private dot(panes: Panes): string {
+    const { looks, metrics, paints } = this.data;
+    const { names } = this.kernel.state.stages;
+    const { overlay, before } = this.state.overlays;
+    const pictures = [this.state.picture, this.state.before.picture];
+    const painted = [overlay, before].flatMap((own, i): [Overlay, Picture][] =>
+      own ? [[own, pictures[i]!]] : [],
+    );
+    const colours = paintings(painted, paints);
+    const side = ({ view }: Pane, i: number): Side => {
+      const stage = i ? (this.choice.before ?? 0) : this.choice.stage;
+      return {
+        name: titleOfStage(names, stage),
+        view,
+        boxes: placeBoxes(view, looks, metrics),
+        painting: colours[i] ?? null,
+      };
+    };
+    const [shown, beside] = panes.all.map(side) as [Side, Side?];
+    return beside ? sideBySide([beside, shown], metrics.edge) : toDot(shown, metrics.edge);
+  }
+
+  // The view as a kernel knows it.
+
+  /** Lets the kernel know how the graph is looked at, so that scripts can ask, and pages opened later show it. */
+  private keepView(): void {
+    const { stage, compared, beside, preview } = this.choice;
+    if (preview || !this.panes) return;
+    const last = this.kernel.state.stages.names.length - 1;
+    this.kernel.keep("view", {
+      stage: stage === last ? null : stage,
+      compared,
+      beside,
+      opened: [...this.panes.opened.keys()],
+      query: this.filter.query,
+      overlay: this.overlay,
+      selected: this.selection,
+    });
+  }
+
+  /** Looks at the graph as a script wants it. */
+  private async followView(): Promise<void> {
+    await this.kernel.ready();
+    const { view, stages } = this.kernel.state;
+    const stage = view.stage ?? stages.names.length - 1;
+    const { choice } = this;
+    const isOther = (now: ViewState): boolean =>
+      stage !== now.stage || view.compared !== now.compared || view.beside !== now.beside;
+    if (!choice.preview && isOther({ ...view, ...choice }))
+      await this.look(stage, view.compared, view.beside);
+    await this.enqueue("Showing the view", () => this.takeOver(view));
+  }
+
+  private async takeOver({ opened, query, overlay, selected }: ViewState): Promise<void> {
+    const { panes } = this;
+    if (!panes) return;
+    const is = new Set(opened ?? panes.opened.keys());
+    const isSame = is.size === panes.opened.size && [...is].every((path) => panes.opened.has(path));
+    if (!isSame) await this.redraw(panes.showingPaths([...is]));
+    if (query !== this.filter.query) await this.lightUp(query);
+    if (overlay !== this.overlay) await this.chooseOverlay(overlay);
+    const { selection } = this;
+    if (JSON.stringify(selected) === JSON.stringify(selection)) return;
+    if (selected === null) return this.select(null);
+    if (!this.panes!.holds(selected)) return;
+    if (selected.kind === "node") return this.selectNode(selected, true);
+    this.select(selected);
+  }
+}
+
+function isForSession(message: ToViewer): message is ToSession {
+  switch (message.type) {
+    case "toggle":
+    case "preview":
+    case "exclude":
+    case "include":
+    case "move":
+    case "add":
+    case "remove":
+    case "undo":
+    case "redo":
+    case "reset":
+    case "refresh":
+    case "judge":
+    case "end-preview":
+    case "measure":
+      return true;
+    default:
+      return false;
+  }
+}
+
+function isExtra(value: unknown): value is Extra {
+  return typeof value === "object" && value !== null && Array.isArray((value as Extra).fields);
+}
+
+function byPerson(paths: string[]): Map<string, string> {
+  return new Map(paths.map((path) => [path, ""]));
+}
+
+function ignore(): void {}

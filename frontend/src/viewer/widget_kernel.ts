@@ -1,0 +1,106 @@
+/** The kernel of a widget: traits that carry what it says, and messages that it answers. */
+
+import type { AnyModel } from "@anywidget/types";
+import type { ToKernel } from "../base/protocol";
+import { objectWith } from "../base/read_message";
+import { Data, type DataPart } from "./data";
+import { ShownError, type Answer, type Kernel, type KernelState } from "./kernel";
+import { offerWorker, sharedWorker } from "./shared_worker";
+
+type Buffers = DataView<ArrayBuffer>[];
+type Waiting = { resolve: (answer: Answer) => void; reject: (reason: Error) => void };
+type Widget = AnyModel<Record<string, never>>;
+
+const PARTS = ["passes", "tables", "measured", "status", "stages", "overlays", "view", "height"] as const;
+
+/** The viewer's name of a value -> the trait that carries it, which is private in Python. */
+const traitOf = (name: string): string => (name === "height" ? name : `_shown_${name}`);
+
+export class WidgetKernel implements Kernel {
+  readonly isFixed = false;
+  data = new Data();
+  private readonly name = Math.random().toString(36).slice(2);
+  private readonly waiting = new Map<string, Waiting>();
+  private requests = 0;
+  /** How many parts of the data have arrived, and when all of them are read. */
+  private parts = 0;
+  private reading: Promise<void> = Promise.resolve();
+
+  constructor(private readonly widget: Widget) {
+    offerWorker(widget);
+    const parts = widget.get("_shown_data") as unknown;
+    for (const part of Array.isArray(parts) ? (parts as DataView<ArrayBuffer>[]) : []) this.read(part);
+    widget.on("msg:custom", (content: unknown, buffers?: Buffers) => this.receive(content, buffers ?? []));
+  }
+
+  get state(): KernelState {
+    const { widget } = this;
+    return Object.fromEntries(PARTS.map((name) => [name, widget.get(traitOf(name))])) as never;
+  }
+
+  ready(): Promise<void> {
+    return this.reading;
+  }
+
+  follow(changed: (name: keyof KernelState) => void): void {
+    for (const name of PARTS) this.widget.on(`change:${traitOf(name)}`, () => changed(name));
+  }
+
+  keep<K extends "view" | "height">(name: K, value: KernelState[K]): void {
+    const trait = traitOf(name);
+    if (JSON.stringify(this.widget.get(trait)) === JSON.stringify(value)) return;
+    this.widget.set(trait, value as never);
+    try {
+      this.widget.save_changes();
+    } catch {
+      // There is no kernel any more that would want to know.
+    }
+  }
+
+  ask(message: ToKernel): Promise<Answer> {
+    const request = `${this.name}-${(this.requests += 1)}`;
+    this.widget.send({ ...message, request });
+    return new Promise((resolve, reject) => this.waiting.set(request, { resolve, reject }));
+  }
+
+  layoutWorker(): Promise<string> {
+    return sharedWorker(this.widget, async () => String((await this.ask({ type: "layout-worker" })).value));
+  }
+
+  private receive(content: unknown, buffers: Buffers): void {
+    const data = objectWith(content, "type", "number");
+    if (data?.["type"] === "data" && buffers[0]) return this.take(Number(data["number"]), buffers[0]);
+    const answer = objectWith(content, "type", "request");
+    const waiting = this.waiting.get(String(answer?.["request"]));
+    if (answer?.["type"] !== "answer" || !waiting) return;
+    this.waiting.delete(String(answer["request"]));
+    if (answer["failed"] === true) waiting.reject(new ShownError());
+    else waiting.resolve({ value: answer["value"], buffers });
+  }
+
+  private take(number: number, part: DataView<ArrayBuffer>): void {
+    if (number === 0) this.parts = 0;
+    // This one came with the state of the widget already.
+    if (number < this.parts) return;
+    // In place: kept where a notebook saves it, and not sent back.
+    const parts = this.widget.get("_shown_data") as unknown as unknown[];
+    if (number === 0) parts.length = 0;
+    parts.push(part);
+    this.read(part);
+  }
+
+  private read(part: DataView<ArrayBuffer>): void {
+    this.parts += 1;
+    this.reading = this.reading.then(async () => {
+      const read = JSON.parse(await inflated(part)) as DataPart;
+      // Only the first part has these: everything is written anew.
+      if (read.metrics) this.data = new Data();
+      this.data.add(read);
+    });
+  }
+}
+
+async function inflated(part: DataView<ArrayBuffer>): Promise<string> {
+  const stream = new Blob([part]).stream().pipeThrough(new DecompressionStream("deflate"));
+  return new Response(stream).text();
+}

@@ -1,0 +1,90 @@
+"""What a page shows, drawn without it: for saved notebooks, for PDF, and for scripts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from fxlab.drawing import View, render, to_digraph
+from fxlab.drawing.rendering.dot import Side, side_by_side
+from fxlab.notebook.view_state import BELOW
+from fxlab.overlays import Overlay
+
+if TYPE_CHECKING:
+    from fxlab.session import Session
+    from fxlab.view_model.graph_data.session_graphs import SessionGraphs
+    from fxlab.view_model.measured_overlays import MeasuredOverlays
+
+
+class DrawnView:
+    """The graphs of a view.
+
+    Parameters
+    ----------
+    session, graphs, overlays
+        What is shown.
+    view
+        How: see :mod:`fxlab.notebook.view_state`.
+    """
+
+    def __init__(
+        self, session: Session, graphs: SessionGraphs, overlays: MeasuredOverlays, view: Mapping[str, Any]
+    ) -> None:
+        self._graphs, self._overlays, self._view = graphs, overlays, view
+        last = len(session.applied)
+        self.stage: int = last if view["stage"] is None else min(view["stage"], last)
+        before = self.stage - 1 if view["compared"] == BELOW else view["compared"]
+        self.before: int | None = before if isinstance(before, int) and 0 <= before < self.stage else None
+        """The number of the stage that it is compared with."""
+        self._names = graphs.state()["names"]
+
+    @property
+    def number(self) -> int:
+        """The number of the graph that is shown."""
+        if preview := self._graphs.state()["preview"]:
+            return int(preview["graph"])
+        if self.before is None or self._view["beside"]:
+            return self._graphs.alone(self.stage)
+        return self._graphs.merged(self.stage, self.before)
+
+    @property
+    def numbers(self) -> list[int]:
+        """The numbers of all graphs on the screen."""
+        beside = [] if self.before is None or not self._view["beside"] else [self._graphs.alone(self.before)]
+        return [self.number, *beside]
+
+    @property
+    def opened(self) -> View:
+        """What is open of the graph that is shown."""
+        return self._opened(self.number)
+
+    @property
+    def svg(self) -> str:
+        """The graph that is shown, in the colours of paper."""
+        shown = self._graphs.data.shown(self.number)
+        return render(
+            self.opened, marks=shown.marks, signatures=shown.signatures, overlay=self._overlay(self.number)
+        ).svg
+
+    @property
+    def dot(self) -> str:
+        """The same in the DOT language; two stages from left to right."""
+        sides, overlays = [], []
+        for number in self.numbers[::-1]:
+            stage = self.stage if number == self.number else self.before or 0
+            title = f"{stage}. {self._names[stage]}" if stage else self._names[0]
+            sides.append(Side(title, self._opened(number), self._graphs.data.shown(number).marks))
+            overlays.append(self._overlay(number))
+        if len(sides) == 1:
+            return str(to_digraph(sides[0].view, marks=sides[0].marks, overlay=overlays[0]).source)
+        return str(side_by_side(sides, [overlay for overlay in overlays if overlay]).source)
+
+    def _opened(self, number: int) -> View:
+        opened, hierarchy = self._view["opened"], self._graphs.data.hierarchy(number)
+        if opened is None:
+            return self._graphs.data.first_view(number)
+        return View(hierarchy, frozenset(path for path in opened if path in hierarchy.groups))
+
+    def _overlay(self, number: int) -> Overlay | None:
+        name = self._view["overlay"]
+        return self._overlays.of(self._graphs.data.shown(number).stage, name) if name else None

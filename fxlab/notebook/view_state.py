@@ -1,0 +1,82 @@
+"""How the page looks at the graph: what Python may set, and what the page says that a person chose."""
+
+from __future__ import annotations
+
+from typing import Any
+
+NOTHING, BELOW, ORIGINAL = "", "below", "original"
+
+Comparison = str | int
+"""What a stage is compared with: :data:`NOTHING`, :data:`BELOW` (whichever that is), or the number of one."""
+
+LONGEST = 20_000
+MOST_OPENED = 100_000
+
+AT_FIRST: dict[str, Any] = {
+    "stage": None,
+    "compared": NOTHING,
+    "beside": False,
+    "opened": None,
+    "query": "",
+    "overlay": "",
+    "selected": None,
+}
+"""The last stage, its overview, and nothing selected. ``opened`` has the paths of the groups that are open;
+``None`` leaves them to the page."""
+
+
+def checked_view(value: object) -> dict[str, Any]:
+    """Return a view that may come from anywhere; raises ``ValueError`` for what is none."""
+    if not isinstance(value, dict) or value.keys() != AT_FIRST.keys():
+        raise ValueError(f"A view is an object with {', '.join(AT_FIRST)}.")
+    selected, opened = value["selected"], value["opened"]
+    right = {
+        "stage": value["stage"] is None or _is_number(value["stage"]),
+        "compared": value["compared"] in (NOTHING, BELOW) or _is_number(value["compared"]),
+        "beside": isinstance(value["beside"], bool),
+        "opened": opened is None
+        or (isinstance(opened, list) and len(opened) <= MOST_OPENED and all(map(_is_text, opened))),
+        "query": _is_text(value["query"]),
+        "overlay": _is_text(value["overlay"]),
+        "selected": selected is None
+        or (
+            isinstance(selected, dict)
+            and selected.keys() == {"kind", "name", "before"}
+            and selected["kind"] in ("node", "group")
+            and _is_text(selected["name"])
+            and isinstance(selected["before"], bool)
+        ),
+    }
+    wrong = [name for name, is_right in right.items() if not is_right]
+    if wrong:
+        raise ValueError(f"The view has a wrong {wrong[0]}.")
+    return value
+
+
+def checked_comparison(number: int, compared: object) -> Comparison:
+    """Return what a stage is to be compared with; raises ``ValueError`` if it cannot be."""
+    if compared in (NOTHING, None):
+        return NOTHING
+    if number and compared == BELOW:
+        return BELOW
+    if number and compared == ORIGINAL:
+        return 0
+    if _is_number(compared) and int(str(compared)) < number:
+        return int(str(compared))
+    earlier = ", ".join(map(str, range(number)))
+    offered = f'"below", "original" or the number of an earlier stage: {earlier}' if number else "nothing"
+    raise ValueError(f"Stage {number} cannot be compared with {compared!r}, but with {offered}.")
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**31
+
+
+def _is_text(value: object) -> bool:
+    if not isinstance(value, str) or len(value) > LONGEST:
+        return False
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return False
+    return True

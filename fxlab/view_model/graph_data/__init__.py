@@ -1,0 +1,5 @@
+"""Graphs as data from which a page draws every view of them by itself."""
+
+from fxlab.view_model.graph_data.graph_data import GraphData
+
+__all__ = ["GraphData"]

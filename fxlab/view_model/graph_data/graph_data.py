@@ -1,0 +1,361 @@
+"""Graphs as data from which a page draws every view of them, without a kernel.
+
+The page opens groups, lays out, searches and filters by itself (``frontend/src/viewer``). Whatever depends
+on the words and fonts of a box is worked out here, once; what several nodes or stages have in common is
+written once. The data grow with the number of nodes, not with that of views.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from torch import fx
+
+from fxlab.drawing import LayoutError, View, build_hierarchy, view
+from fxlab.drawing.hierarchy.hierarchy import Group, Hierarchy, Leaf
+from fxlab.drawing.rendering import box, palette
+from fxlab.drawing.rendering.dot import outline
+from fxlab.drawing.rendering.layout import lay_out
+from fxlab.drawing.rendering.typography import has_known_width, shorten, text_width
+from fxlab.garbage import without_collecting
+from fxlab.node_info import result_text
+from fxlab.overlays import Overlay
+from fxlab.validation.graphs.provenance import Provenance
+from fxlab.view_model.details import Describer
+from fxlab.view_model.graph_data.facts import Facts
+from fxlab.view_model.graph_data.metrics import REVEAL_BUDGET
+from fxlab.view_model.graph_data.shown_graph import Marks, ShownGraph
+from fxlab.view_model.graph_data.tables import Looks, Table
+from fxlab.view_model.wire import clip, to_json
+
+Word = tuple[str, float | None]
+"""A text and its width; ``None`` where the width is a guess, so that nothing may be squeezed into it."""
+
+MOST_AT_ONCE = 10_000
+"""Leaves that are written at once; of a larger graph the groups that are closed at first follow."""
+
+
+@dataclass
+class _Written:
+    """A graph that is written, and the groups that are left out as yet."""
+
+    shown: ShownGraph
+    hierarchy: Hierarchy
+    tree: int = 0
+    missing: list[tuple[int, Group]] = field(default_factory=list)
+    """Numbers of the trees that stand for groups that follow."""
+
+
+class GraphData:
+    """Collects the graphs of one model that a page shows.
+
+    Each is known by its number, in the order in which they are added.
+    """
+
+    def __init__(self) -> None:
+        self._facts, self._looks = Facts(), Looks()
+        self._extras, self._trees, self._leaves = Table(), Table(), Table()
+        self._graphs, self._pairs, self._overlays, self._filled = (Table() for _ in range(4))
+        self._written: dict[int, _Written] = {}
+        self._layouts: dict[str, str] = {}
+
+    def add(self, shown: ShownGraph, model: Mapping[str, Any]) -> int:
+        """Add a graph and return its number.
+
+        Parameters
+        ----------
+        shown
+            The graph and its marks.
+        model
+            What is said of the model as a whole.
+        """
+        with without_collecting():
+            hierarchy = build_hierarchy(shown.graph)
+            number = len(self._graphs.values)
+            written = self._written[number] = _Written(shown, hierarchy)
+            first = self.first_view(number)
+            writer = _TreeWriter(self, hierarchy, shown, first.opened, number)
+            written.tree, written.missing = writer.group(hierarchy.root), writer.missing
+            self._graphs.values.append(
+                {
+                    "tree": written.tree,
+                    "order": _steps(_order(hierarchy, shown.graph)),
+                    "sources": _steps(hierarchy.edge_sources),
+                    "targets": _steps(hierarchy.edge_targets),
+                    "chips": _chip_words(hierarchy),
+                    "overview": sorted(View.default(hierarchy).opened),
+                    "opened": sorted(first.opened),
+                    "model": model,
+                    "signatures": shown.signatures,
+                }
+            )
+        return number
+
+    def forget_others(self, kept: Collection[int]) -> int:
+        """Let go of all graphs but these; return how many there are that the page still has."""
+        self._written = {number: written for number, written in self._written.items() if number in kept}
+        return len(self._graphs.values) - len(self._written)
+
+    def fill(self, number: int) -> bool:
+        """Add some of the groups of a graph that were left out; return whether that were the last."""
+        written = self._of(number)
+        room = MOST_AT_ONCE
+        with without_collecting():
+            writer = _TreeWriter(self, written.hierarchy, written.shown)
+            while written.missing and room > 0:
+                place, group = written.missing.pop(0)
+                room -= group.stop - group.start
+                self._filled.values.append([number, place, writer.group(group)])
+        return not written.missing
+
+    def add_pair(self, after: int, before: int, marks: Marks, signatures: tuple[str, ...]) -> int:
+        """Add what two graphs side by side have that they do not have alone, and return its number.
+
+        Parameters
+        ----------
+        after, before
+            The numbers of the graphs.
+        marks, signatures
+            What is different between them.
+        """
+        for number in (after, before):
+            while not self.fill(number):
+                pass
+        self._pairs.values.append(
+            {
+                "after": after,
+                "before": before,
+                "signatures": signatures,
+                "looks": [self._other_looks(number, marks, signatures) for number in (after, before)],
+                "counterparts": _renamed(self.shown(before).graph, self.shown(after).graph),
+            }
+        )
+        return len(self._pairs.values) - 1
+
+    def add_overlay(self, number: int, overlay: Overlay) -> None:
+        """Add values by which a graph is coloured."""
+        nodes = self.shown(number).graph.graph.nodes
+        described = {
+            "name": overlay.name,
+            "title": clip(overlay.title, 80),
+            "unit": overlay.unit,
+            "combine": overlay.combine,
+            "numeric": overlay.is_numeric,
+        }
+        values = [to_json(overlay.values.get(node.name)) for node in nodes]
+        self._overlays.values.append({"graph": number, **described, "values": values})
+
+    def lay_out(self, number: int) -> None:
+        """Lay out the first picture of a graph, so that the page need not wait for its own Graphviz."""
+        first, shown = self.first_view(number), self.shown(number)
+        dot = outline(first, box.make_boxes(first, shown.marks, shown.signatures))
+        with contextlib.suppress(LayoutError):
+            self._layouts[dot] = lay_out(dot).decode()
+
+    def add_extras(self, number: int, describer: Describer) -> None:
+        """Add to a graph what a page would otherwise ask for, node by node and group by group."""
+        while not self.fill(number):
+            pass
+        written = self._of(number)
+        extra = self._extras.number
+        self._graphs.values[number]["extras"] = {
+            "nodes": [extra(describer.node(node)) for node in written.shown.graph.graph.nodes],
+            "groups": {
+                path: extra(describer.group(group)) for path, group in written.hierarchy.groups.items()
+            },
+        }
+
+    @property
+    def numbers(self) -> list[int]:
+        """The numbers of all graphs that are kept."""
+        return list(self._written)
+
+    def shown(self, number: int) -> ShownGraph:
+        """Return a graph by its number; raises ``ValueError`` if it is of a stage that is gone."""
+        return self._of(number).shown
+
+    def hierarchy(self, number: int) -> Hierarchy:
+        """Return the groups of a graph by its number; raises ``ValueError`` if its stage is gone."""
+        return self._of(number).hierarchy
+
+    def first_view(self, number: int) -> View:
+        """Return what is seen at first: the overview, and nodes with marks unless they are many."""
+        hierarchy, marks = self.hierarchy(number), self.shown(number).marks
+        overview = View.default(hierarchy)
+        if not marks:
+            return overview
+        known = [node for node in marks if node in hierarchy.position_of]
+        return overview.reveal(known, max(REVEAL_BUDGET, len(overview.boxes)))
+
+    def take(self) -> dict[str, Any]:
+        """Return what was added since this was asked last, as JSON data."""
+        tables = {
+            "texts": self._facts.texts, "facts": self._facts.rows, "frames": self._facts.frames,
+            "looks": self._looks, "extras": self._extras, "trees": self._trees, "leaves": self._leaves,
+            "graphs": self._graphs, "pairs": self._pairs, "overlays": self._overlays, "filled": self._filled,
+        }  # fmt: skip
+        layouts, self._layouts = self._layouts, {}
+        return {name: table.take() for name, table in tables.items()} | {"layouts": layouts}
+
+    def _of(self, number: int) -> _Written:
+        if number not in self._written:
+            raise ValueError(f"There is no graph {number}: its stage is gone.")
+        return self._written[number]
+
+    def _other_looks(self, number: int, marks: Marks, signatures: tuple[str, ...]) -> dict[int, int]:
+        """Return the looks of a graph that are others under these marks, by their place in the tree."""
+        written = self._of(number)
+        shown = ShownGraph(written.shown.stage, written.shown.graph, marks, signatures)
+        writer = _TreeWriter(self, written.hierarchy, shown)
+        pairs = zip(self._looks_in(written.tree), writer.looks(written.hierarchy.root), strict=True)
+        return {place: marked for place, (alone, marked) in enumerate(pairs) if marked != alone}
+
+    def _looks_in(self, number: int) -> Iterator[int]:
+        """Yield the looks that are written in a tree, in its order."""
+        tree = self._trees.values[number]
+        if tree["children"] is None:
+            (number,) = (full for _, place, full in self._filled.values if place == number)
+            tree = self._trees.values[number]
+        yield tree["closed"]
+        yield tree["opened"]
+        for child in tree["children"]:
+            if isinstance(child, int):
+                yield from self._looks_in(child)
+            else:
+                yield child[1]
+
+
+class _TreeWriter:
+    """Writes the groups and leaves of a graph; groups that are not opened are left out of a large one."""
+
+    def __init__(
+        self,
+        data: GraphData,
+        hierarchy: Hierarchy,
+        shown: ShownGraph,
+        opened: frozenset[str] | None = None,
+        number: int = -1,
+    ) -> None:
+        self._data, self._hierarchy, self._marks = data, hierarchy, shown.marks
+        self._index = {signature: number for number, signature in enumerate(shown.signatures)}
+        self._opened = opened if len(hierarchy.leaves) > MOST_AT_ONCE else None
+        self._number = number
+        self._nodes = {node.name: node for node in shown.graph.graph.nodes}
+        self.missing: list[tuple[int, Group]] = []
+
+    def group(self, group: Group) -> int:
+        """Return the number of a group, with all in it unless it follows later."""
+        closed, opened = self._group_looks(group)
+        written = {
+            "path": group.path,
+            "id": group.id,
+            "label": clip(group.label or group.path, 400),
+            "class": group.class_name,
+            "closed": closed,
+            "opened": opened,
+            "count": group.nodes,
+            "size": group.stop - group.start,
+        }
+        if self._opened is not None and group.path and group.path not in self._opened:
+            # A group is alike in two graphs only if all in it is.
+            number = self._data._trees.number(written | {"children": None, "graph": self._number})
+            self.missing.append((number, group))
+            return number
+        children = [
+            self.group(child) if isinstance(child, Group) else [self._leaf(child), self._leaf_look(child)]
+            for child in group.children
+        ]
+        return self._data._trees.number(written | {"children": children})
+
+    def looks(self, group: Group) -> Iterator[int]:
+        """Yield the looks in the order of the tree; a group has two."""
+        yield from self._group_looks(group)
+        for child in group.children:
+            if isinstance(child, Group):
+                yield from self.looks(child)
+            else:
+                yield self._leaf_look(child)
+
+    def _leaf(self, leaf: Leaf) -> int:
+        facts = [self._data._facts.number(self._nodes[name], self._hierarchy.modules) for name in leaf.names]
+        return self._data._leaves.number([leaf.id, *facts])
+
+    def _group_looks(self, group: Group) -> tuple[int, int]:
+        closed = box.make_box(group, self._hierarchy, self._marks, self._index)
+        opened = box.make_box(group, self._hierarchy, self._marks, self._index, opened=True)
+        number = self._data._looks.number
+        return number(_look(closed)), number(_look(opened))
+
+    def _leaf_look(self, leaf: Leaf) -> int:
+        look = _look(box.make_box(leaf, self._hierarchy, self._marks, self._index))
+        look["result"] = result_text(leaf.node)
+        return self._data._looks.number(look)
+
+
+def _look(made: box.Box) -> dict[str, Any]:
+    """Describe a box as it looks wherever it is."""
+    info = made.info
+    colours = palette.box_colours(made.classes)
+    return {
+        "kind": info.kind,
+        "label": info.label,
+        "details": info.details,
+        "classes": made.classes,
+        "title": _word(made.title, box.TITLE_SIZE, bold="fx-plumbing" not in made.classes),
+        "lines": [_word(line, box.LINE_SIZE) for line in made.lines],
+        "badge": _word(made.badge, box.CHIP_SIZE, bold=True) if made.badge else None,
+        "width": round(made.width, 2),
+        "height": made.height,
+        "colours": (colours.fill, colours.border),
+        "openable": info.openable,
+        "changed": info.changed,
+        "marks": info.marks,
+    }
+
+
+def _order(hierarchy: Hierarchy, gm: fx.GraphModule) -> list[int]:
+    """Return where the names of the leaves, in the order of the tree, stand in the graph."""
+    position = {node.name: i for i, node in enumerate(gm.graph.nodes)}
+    return [position[name] for name in hierarchy.names]
+
+
+def _steps(numbers: npt.ArrayLike) -> list[int]:
+    """Return each number as what it adds to the one before, which is small and often the same."""
+    steps: list[int] = np.diff(np.asarray(numbers, dtype=np.int64), prepend=0).tolist()
+    return steps
+
+
+def _renamed(before: fx.GraphModule, after: fx.GraphModule) -> dict[int, list[int]]:
+    """Return, by positions, which nodes before each node stands for, if not the one of its name alone.
+
+    A node that is not listed stands for the one of its name, or for nothing if there is none.
+    """
+    old = {node.name: i for i, node in enumerate(before.graph.nodes)}
+    provenance = Provenance(before, after)
+    renamed = {}
+    for position, node in enumerate(after.graph.nodes):
+        others = [old[other.name] for other in provenance.of(node)]
+        if others != ([old[node.name]] if node.name in old else []):
+            renamed[position] = others
+    return renamed
+
+
+def _word(text: str, size: float, *, bold: bool = False) -> Word:
+    known = bool(text.strip()) and has_known_width(text)
+    return text, text_width(text, size, bold=bold) if known else None
+
+
+def _chip_words(hierarchy: Hierarchy) -> dict[int, tuple[str, float, bool]]:
+    """Return, by position, the words of values that are read often enough to become chips somewhere."""
+    pairs = np.stack([hierarchy.edge_sources, hierarchy.edge_targets], axis=1)
+    sources, counts = np.unique(np.unique(pairs, axis=0)[:, 0], return_counts=True)
+    words = {}
+    for position in sources[counts >= min(view.CHIP_READERS, view.CHIP_CLUSTERS)].tolist():
+        text = shorten(hierarchy.leaves[position].name, box.LONGEST_CHIP)
+        words[position] = (text, text_width(text, box.CHIP_SIZE), has_known_width(text))
+    return words

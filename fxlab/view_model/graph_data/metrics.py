@@ -1,0 +1,35 @@
+"""What the page needs to draw: sizes, fonts and the colours of paper."""
+
+from fxlab.drawing import view
+from fxlab.drawing.rendering import box, palette, svg
+from fxlab.drawing.rendering.palette import CHANGED, HEAT, HEAT_LINE, INK, KINDS, PLAIN
+from fxlab.drawing.rendering.typography import FONT, text_width
+
+REVEAL_BUDGET = 110
+"""Boxes that may be on the screen after the nodes a pass changed were uncovered."""
+
+METRICS = {
+    "font": FONT,
+    "titleSize": box.TITLE_SIZE, "lineSize": box.LINE_SIZE, "chipSize": box.CHIP_SIZE,
+    "titleHeight": box.TITLE_HEIGHT, "lineHeight": box.LINE_HEIGHT, "chipHeight": box.CHIP_HEIGHT,
+    "paddingX": box.PADDING_X, "paddingY": box.PADDING_Y, "toggleRoom": box.TOGGLE_ROOM,
+    "chipGap": box.CHIP_GAP, "chipPadding": box.CHIP_PADDING, "chipRowsGap": box.CHIP_ROWS_GAP,
+    "more": (text_width("and  more", box.CHIP_SIZE), text_width("0", box.CHIP_SIZE)),
+    "chipsPerRow": box.CHIPS_PER_ROW, "mostChips": box.MOST_CHIPS, "chipReaders": view.CHIP_READERS,
+    "chipClusters": view.CHIP_CLUSTERS, "revealBudget": REVEAL_BUDGET, "sheet": svg.SHEET,
+    "ink": palette.INK, "softInk": palette.SOFT_INK, "edge": palette.EDGE, "groupInk": svg.GROUP_INK,
+    "changed": palette.CHANGED, "changedCluster": svg.CHANGED_CLUSTER,
+    "chipInk": palette.CHIP_INK, "chipColours": (palette.CHIP.fill, palette.CHIP.border),
+    "clusterColours": [(colours.fill, colours.border) for colours in palette.CLUSTER],
+}  # fmt: skip
+"""What boxes are placed and drawn with."""
+
+PAINTS = {
+    "heat": HEAT,
+    "heatLine": HEAT_LINE,
+    "plain": (PLAIN.fill, PLAIN.border),
+    "kinds": [(colours.fill, colours.border) for colours in KINDS],
+    "changed": CHANGED,
+    "ink": INK,
+}
+"""The colours of overlays in a picture that is saved, which are those of paper whatever the page has."""

@@ -1,0 +1,125 @@
+"""The graphs of a session that a page has: the last stage at once, others when it asks for them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from torch import fx
+
+from fxlab.view_model.details import model_details
+from fxlab.view_model.graph_data.graph_data import GraphData
+from fxlab.view_model.graph_data.shown_graph import ShownGraph, differences, preview_of
+from fxlab.view_model.session_state import model_name, stage_names
+
+if TYPE_CHECKING:
+    from fxlab.session import Session
+    from fxlab.transformations import Transformation
+
+MOST_FORGOTTEN = 64
+"""Graphs that a page may have of stages that are gone, before everything is written anew."""
+
+
+class SessionGraphs:
+    """Numbers the graphs of a session.
+
+    Parameters
+    ----------
+    session
+        Whose stages they are. After it has changed, :meth:`reset` looks at its stages anew.
+    """
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self.data = GraphData()
+        self._alone: dict[fx.GraphModule, int] = {}
+        self._merged: dict[tuple[fx.GraphModule, fx.GraphModule], int] = {}
+        self._pairs: dict[tuple[fx.GraphModule, fx.GraphModule], int] = {}
+        self._preview: dict[str, Any] | None = None
+        self._version = 0
+
+    @property
+    def is_new(self) -> bool:
+        """Whether nothing was written yet, or everything is to be written anew."""
+        return not self._alone
+
+    def reset(self) -> None:
+        """Forget the graphs of stages that are gone."""
+        self._version += 1
+        self._preview = None
+        stages = set(self._session.stages)
+        self._alone = {stage: number for stage, number in self._alone.items() if stage in stages}
+        self._merged = {both: number for both, number in self._merged.items() if stages.issuperset(both)}
+        self._pairs = {both: number for both, number in self._pairs.items() if stages.issuperset(both)}
+        kept = {*self._alone.values(), *self._merged.values()}
+        if self.data.forget_others(kept) > MOST_FORGOTTEN:
+            self.data = GraphData()
+            self._alone, self._merged, self._pairs = {}, {}, {}
+
+    def alone(self, stage: int) -> int:
+        """Return the number of the graph of a stage."""
+        module = self._session.stages[stage]
+        if module not in self._alone:
+            signatures = tuple(p.signature for p in self._session.passes)
+            shown = ShownGraph.alone(module, signatures)
+            self._alone[module] = self.data.add(shown, self._model(module, stage))
+        return self._alone[module]
+
+    def merged(self, stage: int, before: int) -> int:
+        """Return the number of the graph of two stages as one."""
+        # Colours are those of the stage.
+        self.alone(stage)
+        both = self._session.stages[stage], self._session.stages[before]
+        if both not in self._merged:
+            shown = ShownGraph.merged(both[1], both[0])
+            self._merged[both] = self.data.add(shown, self._model(both[0], stage))
+        return self._merged[both]
+
+    def pair(self, stage: int, before: int) -> int:
+        """Return the number of two stages side by side."""
+        numbers = self.alone(stage), self.alone(before)
+        both = self._session.stages[stage], self._session.stages[before]
+        if both not in self._pairs:
+            self._pairs[both] = self.data.add_pair(*numbers, *differences(both[1], both[0]))
+        return self._pairs[both]
+
+    def preview(self, p: Transformation) -> None:
+        """Add what a pass would make of the last stage.
+
+        Raises
+        ------
+        fxlab.TransformationError
+            If the pass raises. What was previewed before stays.
+        """
+        shown, words = preview_of(self._session, p)
+        number = self.data.add(shown, self._model(shown.stage, len(self._session.applied)))
+        self._preview = {
+            "signature": p.signature,
+            "name": stage_names([p])[1],
+            "text": words,
+            "graph": number,
+        }
+
+    def end_preview(self) -> None:
+        """Forget what was previewed."""
+        self._preview = None
+
+    def state(self) -> dict[str, Any]:
+        """Describe the stages, and which of their graphs the page has."""
+        place = {stage: number for number, stage in enumerate(self._session.stages)}
+
+        def named(pairs: dict[tuple[fx.GraphModule, fx.GraphModule], int]) -> dict[str, int]:
+            return {f"{place[after]}/{place[before]}": number for (after, before), number in pairs.items()}
+
+        return {
+            "names": stage_names(self._session.applied),
+            "version": self._version,
+            "alone": {str(place[stage]): number for stage, number in self._alone.items()},
+            "merged": named(self._merged),
+            "pairs": named(self._pairs),
+            "preview": self._preview,
+        }
+
+    def _model(self, module: fx.GraphModule, stage: int) -> dict[str, Any]:
+        return model_details(
+            module, model_name(self._session), stage_names(self._session.applied)[1 : stage + 1]
+        )

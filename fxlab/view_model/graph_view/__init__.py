@@ -1,1 +1,0 @@
-"""The graphs on the screen: stages, panes, what is opened, marked and coloured."""

@@ -1,0 +1,54 @@
+"""Overlays of the stages of a session, each measured once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from torch import fx
+
+from fxlab.overlays import SOURCES, Overlay, Source, Subject, source
+from fxlab.view_model.wire import clip
+
+if TYPE_CHECKING:
+    from fxlab.session import Session
+
+
+class MeasuredOverlays:
+    """What graphs can be coloured by.
+
+    Parameters
+    ----------
+    session
+        Whose stages they are.
+    """
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._subjects: dict[fx.GraphModule, Subject] = {}
+        self._own: dict[str, Overlay] = {}
+
+    def offer(self, overlays: Iterable[Overlay]) -> None:
+        """Offer overlays that a person has made."""
+        self._own |= {overlay.name: overlay for overlay in overlays}
+
+    def offered(self) -> list[dict[str, str]]:
+        """Return name and title of each overlay there is."""
+        known: list[Source | Overlay] = [*SOURCES, *self._own.values()]
+        return [{"name": overlay.name, "title": clip(overlay.title, 80)} for overlay in known]
+
+    def of(self, stage: fx.GraphModule, name: str) -> Overlay:
+        """Return an overlay of a stage; measured if it is one that is.
+
+        Raises
+        ------
+        ValueError
+            If there is no overlay of that name, or it cannot be measured.
+        """
+        if name in self._own:
+            return self._own[name]
+        stages = set(self._session.stages)
+        self._subjects = {known: subject for known, subject in self._subjects.items() if known in stages}
+        if stage not in self._subjects:
+            self._subjects[stage] = Subject(stage, self._session.original, self._session.inputs)
+        return source(name).overlay(self._subjects[stage])
