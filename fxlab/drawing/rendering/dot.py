@@ -171,12 +171,16 @@ def _new_digraph(legend: Legend | None) -> graphviz.Digraph:
 def _write_view(
     graph: graphviz.Digraph, view: View, boxes: Mapping[str, Box], painting: Painting | None, prefix: str = ""
 ) -> None:
-    """Write boxes and edges into a graph, whose ids then begin with the prefix."""
+    """Write boxes and edges into a graph, whose ids then begin with the prefix.
+
+    As lines of its body: :class:`graphviz.Digraph` would take as long again to look for what needs an escape.
+    """
     colours = painting.colours if painting else {}
     _write_children(graph, view.hierarchy.root, view, boxes, colours, prefix, depth=0)
     for edge in view.edges:
         source, target = prefix + edge.source.id, prefix + edge.target.id
-        graph.edge(source, target, id=f"edge-{source}-{target}", **_line_attributes(edge))
+        attributes = {"id": f"edge-{source}-{target}", **_line_attributes(edge)}
+        graph.body.append(f'\t"{source}" -> "{target}" [{_listed(attributes)}]\n')
 
 
 def _write_children(
@@ -191,7 +195,8 @@ def _write_children(
     for child in group.children:
         box, name = boxes[child.id], prefix + child.id
         if isinstance(child, Leaf) or not view.is_cluster(child):
-            graph.node(name, id=name, **_node_attributes(box, painted.get(child.id)))
+            attributes = _listed({"id": name, **_node_attributes(box, painted.get(child.id))})
+            graph.body.append(f'\t"{name}" [{attributes} label={box_label(box)}]\n')
             continue
         colours = cluster_colours(box.classes, depth)
         with graph.subgraph(name=f"cluster_{name}") as inner:
@@ -203,6 +208,7 @@ def _write_children(
 
 
 def _node_attributes(box: Box, paint: Colours | None) -> dict[str, str]:
+    """Return how a closed box looks but for its words."""
     colours = box_colours(box.classes) if paint is None else painted_colours(box.classes, paint)
     size = _size(box)
     own = {"style": "rounded,filled,dashed"} if colours.dashed else {}
@@ -213,7 +219,6 @@ def _node_attributes(box: Box, paint: Colours | None) -> dict[str, str]:
         own["peripheries"] = "2"
         size = _size(replace(box, width=box.width - 2 * SHEET, height=box.height - 2 * SHEET))
     return {
-        "label": box_label(box),
         "class": box.classes.removeprefix("node "),
         "fillcolor": colours.fill,
         "color": colours.border,

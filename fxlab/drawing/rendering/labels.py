@@ -17,7 +17,7 @@ from fxlab.drawing.rendering.box import (
     CHIP_ROWS_GAP,
     LINE_HEIGHT,
     LINE_SIZE,
-    PADDING_X,
+    SHEET,
     TITLE_HEIGHT,
     Box,
     ChipBox,
@@ -50,7 +50,7 @@ _TO_THE_LEFT = 'ALIGN="LEFT" BALIGN="LEFT"'
 
 def box_label(box: Box) -> str:
     """Return the label of a closed box."""
-    width = int(box.width - PADDING_X)
+    width = int(box.width - 2 * SHEET)
     light = "fx-plumbing" in box.classes
     title = _text(box.title, TITLE_POINTS, SOFT_INK if light else INK, bold=not light)
     rows = []
