@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 import xml.etree.ElementTree as ET
 
 import pytest
@@ -45,6 +46,19 @@ def test_costs_are_painted_in_proportion_and_groups_with_their_sum(view: View):
     assert shown["2"] == heat_colours(0.5).fill
     assert shown["output"] == PLAIN.fill
     assert legend_of(render(view, overlay=overlay).svg) == ["FLOPs", "0", "100"]
+
+
+def test_the_scale_of_the_legend_has_the_colours_and_words_of_its_ends(view: View):
+    (graph,) = ET.fromstring(render(view, overlay=Overlay("f", "F", {"_0": 100.0})).svg).findall(f"{SVG}g")
+    (gradient,) = graph.iter(f"{SVG}linearGradient")
+    assert [re.search("#[0-9a-f]{6}", stop.attrib["style"])[0] for stop in gradient] == [*HEAT]
+    assert [s.get("fill") for s in graph if s.get("fill", "").startswith("url")] == [
+        f"url(#{gradient.get('id')})"
+    ]
+    _, low, high = graph.findall(f"{SVG}text")
+    assert float(low.attrib["x"]) == pytest.approx(float(gradient.attrib["x1"]), abs=2)
+    end = float(high.attrib["x"]) + float(high.attrib["textLength"])
+    assert end == pytest.approx(float(gradient.attrib["x2"]), abs=2)
 
 
 def test_errors_are_painted_by_their_order_of_magnitude(view: View):
