@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import xml.etree.ElementTree as ET
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -96,40 +95,3 @@ def box(within: Page | Locator, title: str) -> Locator:
 
 def details_title(page: Page) -> Locator:
     return page.get_by_role("region", name="Details").get_by_role("heading", level=2)
-
-
-def elements_of(svg: str) -> dict[str, Any]:
-    """Return what a picture shows but for where Graphviz put it: by id, the classes, words and sizes."""
-    found = {}
-    for group in ET.fromstring(svg).iter(f"{SVG}g"):
-        if "id" not in group.attrib:
-            continue
-        words = [
-            (
-                text.text,
-                text.attrib["class"],
-                text.get("textLength"),
-                text.get("font-weight"),
-                text.get("fill"),
-            )
-            for text in group.iter(f"{SVG}text")
-        ]
-        shapes = [
-            (
-                shape.attrib["class"],
-                shape.attrib["fill"],
-                shape.attrib["stroke"],
-                shape.attrib["stroke-width"],
-            )
-            for shape in group.iter(f"{SVG}rect")
-        ]
-        sizes = [
-            (round(float(r.attrib["width"])), round(float(r.attrib["height"])))
-            for r in group.iter(f"{SVG}rect")
-        ]
-        title = group.findtext(f"{SVG}title")
-        is_cluster = "cluster" in group.attrib["class"].split()
-        found[group.attrib["id"]] = (
-            group.attrib["class"], group.get("aria-label"), title, words, shapes, [] if is_cluster else sizes
-        )  # fmt: skip
-    return found

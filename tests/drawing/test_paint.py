@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 import xml.etree.ElementTree as ET
 
 import pytest
@@ -28,12 +29,13 @@ def fills(view: View, overlay: Overlay) -> dict[str, str]:
     """Return by label what the boxes of a painted picture are filled with."""
     picture = render(view, overlay=overlay)
     groups = {g.attrib["id"]: g for g in ET.fromstring(picture.svg).iter(f"{SVG}g") if "id" in g.attrib}
-    return {box.label: groups[box.id].find(f"{SVG}rect").attrib["fill"] for box in picture.boxes.values()}
+    return {box.label: groups[box.id].find(f"{SVG}path").attrib["fill"] for box in picture.boxes.values()}
 
 
 def legend_of(svg: str) -> list[str]:
-    group = next(g for g in ET.fromstring(svg).iter(f"{SVG}g") if g.get("class") == "fx-legend")
-    return [text.text or "" for text in group.iter(f"{SVG}text")]
+    """Return the words that are in no box."""
+    (graph,) = ET.fromstring(svg).findall(f"{SVG}g")
+    return [text.text or "" for text in graph.findall(f"{SVG}text")]
 
 
 def test_costs_are_painted_in_proportion_and_groups_with_their_sum(view: View):
@@ -44,6 +46,19 @@ def test_costs_are_painted_in_proportion_and_groups_with_their_sum(view: View):
     assert shown["2"] == heat_colours(0.5).fill
     assert shown["output"] == PLAIN.fill
     assert legend_of(render(view, overlay=overlay).svg) == ["FLOPs", "0", "100"]
+
+
+def test_the_scale_of_the_legend_has_the_colours_and_words_of_its_ends(view: View):
+    (graph,) = ET.fromstring(render(view, overlay=Overlay("f", "F", {"_0": 100.0})).svg).findall(f"{SVG}g")
+    (gradient,) = graph.iter(f"{SVG}linearGradient")
+    assert [re.search("#[0-9a-f]{6}", stop.attrib["style"])[0] for stop in gradient] == [*HEAT]
+    assert [s.get("fill") for s in graph if s.get("fill", "").startswith("url")] == [
+        f"url(#{gradient.get('id')})"
+    ]
+    _, low, high = graph.findall(f"{SVG}text")
+    assert float(low.attrib["x"]) == pytest.approx(float(gradient.attrib["x1"]), abs=2)
+    end = float(high.attrib["x"]) + float(high.attrib["textLength"])
+    assert end == pytest.approx(float(gradient.attrib["x2"]), abs=2)
 
 
 def test_errors_are_painted_by_their_order_of_magnitude(view: View):
@@ -86,7 +101,7 @@ def test_what_is_changed_keeps_its_border(view: View):
     overlay = Overlay("flops", "FLOPs", {"_0": 1.0})
     picture = render(view, marks={"_0": ["pass"], "_1": ["pass"]}, overlay=overlay)
     (box,) = (box.id for box in picture.boxes.values() if box.label == "0")
-    shape = ET.fromstring(picture.svg).find(f".//{SVG}g[@id='{box}']/{SVG}rect")
+    shape = ET.fromstring(picture.svg).find(f".//{SVG}g[@id='{box}']/{SVG}path")
     assert (shape.attrib["fill"], shape.attrib["stroke"]) == (HEAT[1], CHANGED)
 
 

@@ -1,4 +1,6 @@
+import re
 import xml.etree.ElementTree as ET
+from itertools import pairwise
 
 import pytest
 import torch
@@ -9,10 +11,11 @@ from torch import fx, nn
 
 from fxlab.drawing import View, build_hierarchy, render, to_digraph
 from fxlab.drawing.hierarchy.hierarchy import Group
-from fxlab.drawing.rendering.box import make_boxes
+from fxlab.drawing.rendering.box import LINE_SIZE, TITLE_HEIGHT, make_boxes
 from fxlab.drawing.rendering.dot import outline, write_digraph
 from fxlab.drawing.rendering.layout import lay_out
-from fxlab.drawing.rendering.svg import write_svg
+from fxlab.drawing.rendering.palette import CHANGED, CHANGED_CLUSTER, CLUSTER, box_colours
+from fxlab.drawing.rendering.safe_svg import safe_svg
 from fxlab.drawing.rendering.typography import has_known_width, printable, text_width
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -53,13 +56,27 @@ def named_graph(name: str) -> fx.GraphModule:
 
 def check_is_safe(svg: str) -> ET.Element:
     root = ET.fromstring(svg)
-    allowed = {"svg", "g", "path", "polygon", "rect", "text", "title"}
+    allowed = {"svg", "g", "path", "polygon", "text", "title"}
     ids = [e.attrib["id"] for e in root.iter() if "id" in e.attrib]
     assert {e.tag.removeprefix(SVG) for e in root.iter()} <= allowed
     assert len(ids) == len(set(ids))
-    assert not [a for e in root.iter() for a in e.attrib if a.lower().startswith("on") or "href" in a]
     assert all(set(i) <= set("abcdefghijklmnopqrstuvwxyz0123456789-") for i in ids)
+    attributes = {a for e in root.iter() for a in e.attrib} - {"xmlns"}
+    assert attributes <= ATTRIBUTES
+    assert "<!" not in svg
+    assert "<?" not in svg
     return root
+
+
+ATTRIBUTES = {
+    "width", "height", "viewBox", "class", "id", "font-family", "transform", "d", "points", "fill", "stroke",
+    "stroke-width", "stroke-dasharray", "x", "y", "text-anchor", "font-size", "font-weight", "textLength",
+    "lengthAdjust",
+}  # fmt: skip
+
+
+def texts_of(root: ET.Element) -> list[str]:
+    return [text.text or "" for text in root.iter(f"{SVG}text")]
 
 
 @pytest.mark.parametrize("name", HOSTILE, ids=lambda n: repr(n[:20]))
@@ -71,7 +88,7 @@ def test_hostile_names_are_shown_as_text(name):
     labels = [info.label for info in picture.boxes.values()]
     assert name in labels
     if name.strip() and len(name) < 30 and printable(name) == name:
-        assert name in ["".join(t.itertext()) for t in root.iter(f"{SVG}text")]
+        assert name in [text.replace("\xa0", " ") for text in texts_of(root)]
     assert len(picture.svg) < 20_000
 
 
@@ -91,21 +108,26 @@ def test_printable_text_survives_xml(text):
 
 
 @pytest.mark.parametrize("model", [Bert(), Llama(), Convolutions()], ids=lambda m: type(m).__name__)
-def test_every_visible_thing_is_an_element_that_the_picture_explains(model):
+def test_every_visible_thing_is_an_element_whose_tooltip_says_what_it_is(model):
     hierarchy = build_hierarchy(fx.symbolic_trace(model))
     view = View.default(hierarchy, budget=80)
     picture = render(view)
     root = check_is_safe(picture.svg)
-    ids = {e.attrib["id"] for e in root.iter() if "id" in e.attrib}
-    assert ids == set(picture.boxes) | set(picture.edges)
-    assert {box.id for box in view.boxes} | {g.id for g in view.clusters} <= set(picture.boxes)
-    for edge in picture.edges.values():
-        assert {edge.source, edge.target} <= set(picture.boxes)
+    tooltips = {e.attrib["id"]: e.findtext(f"{SVG}title") for e in root.iter() if "id" in e.attrib}
+    boxes = {box.id: box.label for box in picture.boxes.values() if box.kind != "chip"}
+    assert tooltips.keys() == boxes.keys() | picture.edges.keys()
+    assert boxes.keys() == {box.id for box in view.boxes} | {group.id for group in view.clusters}
+    for box, label in boxes.items():
+        assert tooltips[box].startswith(label)
+    for edge in view.edges:
+        ends = tooltips[f"edge-{edge.source.id}-{edge.target.id}"]
+        assert ends.startswith(f"{boxes[edge.source.id]} → {boxes[edge.target.id]}")
 
 
 def test_classes_say_what_a_box_is():
     hierarchy = build_hierarchy(fx.symbolic_trace(Bert()))
-    classes = classes_by_id(render(View(hierarchy).open("encoder")).svg)
+    picture = render(View(hierarchy).open("encoder"))
+    classes = classes_by_id(picture.svg)
     of = {info: classes[box.id] for box in hierarchy.leaves for info in [box.name] if box.id in classes}
     assert "fx-placeholder" in of["input_ids"]
     assert {"fx-op", "fx-call_module"} <= of["embeddings"]
@@ -128,23 +150,60 @@ def test_marks_highlight_nodes_and_the_closed_groups_that_hold_them():
     assert picture.signatures == ("b", "a")
     encoder = picture.boxes[hierarchy.groups["encoder"].id]
     assert (encoder.changed, encoder.marks) == (4, (0,))
-    assert "4 changed" in picture.svg
+    assert "4 changed" in texts_of(ET.fromstring(picture.svg))
     classes = classes_by_id(picture.svg)
     tanh = next(leaf for leaf in hierarchy.leaves if leaf.name == "tanh")
     assert {"fx-changed", "fx-mark-0", "fx-mark-1"} <= classes[tanh.id]
     pooler = next(leaf for leaf in hierarchy.leaves if leaf.name == "pooler")
     assert "fx-changed" not in classes[pooler.id]
+    assert [border_of(picture.svg, leaf.id) for leaf in (tanh, pooler)] == [
+        (CHANGED, "2.2"),
+        (box_colours("fx-call_module").border, "1"),
+    ]
 
 
-def test_chips_name_their_source_and_lead_to_it():
+def border_of(svg: str, box: str) -> tuple[str, str]:
+    """Return the colour and width of the border of a box."""
+    shape = ET.fromstring(svg).find(f".//{SVG}g[@id='{box}']/{SVG}path")
+    return shape.attrib["stroke"], shape.attrib.get("stroke-width", "1")
+
+
+def test_an_open_group_that_holds_changed_nodes_is_marked():
+    hierarchy = build_hierarchy(fx.symbolic_trace(Bert()))
+    view = View(hierarchy).open("encoder")
+    encoder = hierarchy.groups["encoder"].id
+    changed = next(leaf.name for leaf in hierarchy.leaves if leaf.node.target == "softmax")
+    svg = render(view, marks={changed: ["a"]}).svg
+    assert border_of(svg, encoder) == (CHANGED_CLUSTER, "1")
+    assert border_of(render(view).svg, encoder) == (CLUSTER[0].border, "1")
+    assert texts_of(ET.fromstring(svg)).count("1 changed") == 2
+
+
+def test_a_box_that_stands_for_several_blocks_has_two_borders():
+    hierarchy = build_hierarchy(fx.symbolic_trace(Bert()))
+    picture = render(View(hierarchy).open("encoder"))
+    borders = {
+        group.attrib["id"]: sum(path.get("stroke") != "none" for path in group.findall(f"{SVG}path"))
+        for group in ET.fromstring(picture.svg).iter(f"{SVG}g")
+        if "node" in group.get("class", "").split()
+    }
+    repeated = hierarchy.groups["encoder.layer.[0-3]"].id
+    assert borders.pop(repeated) == 2
+    assert set(borders.values()) == {1}
+
+
+def test_values_that_many_read_are_named_in_chips_above_the_title():
     hierarchy = build_hierarchy(fx.symbolic_trace(Llama(layers=8)))
     view = View(hierarchy).open("layers.[0-7]")
-    picture = render(view)
-    chips = [info for info in picture.boxes.values() if info.kind == "chip"]
-    assert {chip.label for chip in chips} >= {"cos", "sin", "mask"}
-    for chip in chips:
-        assert chip.refers_to == view.box_of[chip.label]
-        assert chip.belongs_to in picture.boxes
+    root = ET.fromstring(render(view).svg)
+    for number in range(8):
+        layer = root.find(f".//{SVG}g[@id='{hierarchy.groups[f'layers.{number}'].id}']")
+        *chips, title = layer.findall(f"{SVG}text")[:4]
+        assert sorted(chip.text for chip in chips) == ["cos", "mask", "sin"]
+        assert title.text == f"layers.{number}"
+        assert max(float(chip.attrib["y"]) for chip in chips) < float(title.attrib["y"]) - TITLE_HEIGHT / 2
+    arrows = {edge.source.id for edge in view.edges}
+    assert not arrows & {view.box_of[name] for name in ("mask", "cos", "sin")} - {view.box_of["cos"]}
 
 
 def test_the_same_view_gives_the_same_svg_and_ids_survive_a_change_of_the_graph():
@@ -169,19 +228,67 @@ def test_labels_tell_class_arguments_shapes_and_counts():
     assert "params" in lines["features"][1]
 
 
-def test_texts_fit_their_boxes():
-    picture = render(View.default(build_hierarchy(fx.symbolic_trace(Llama(layers=8)))))
-    for group in ET.fromstring(picture.svg).iter(f"{SVG}g"):
-        shapes = [r for r in group.findall(f"{SVG}rect") if r.attrib["class"] == "fx-shape"]
-        if not shapes:
-            continue
-        left, width = float(shapes[0].attrib["x"]), float(shapes[0].attrib["width"])
+@pytest.mark.parametrize("opened", [[], ["layers.[0-7]"], ["layers.0.self_attn"]])
+def test_texts_fit_their_boxes_and_do_not_meet(opened):
+    hierarchy = build_hierarchy(fx.symbolic_trace(Llama(layers=8)))
+    view = View.default(hierarchy)
+    for path in opened:
+        view = view.open(path)
+    marks = {leaf.name: ("a",) for leaf in hierarchy.leaves[::3]}
+    groups = ET.fromstring(render(view, marks=marks).svg).iter(f"{SVG}g")
+    boxes = [group for group in groups if {"node", "cluster"} & set(group.get("class").split())]
+    assert boxes
+    for group in boxes:
+        around = extent(group)
+        lines: dict[str, list[tuple[float, float]]] = {}
         for text in group.findall(f"{SVG}text"):
             assert has_known_width(text.text)
             length, x = float(text.attrib["textLength"]), float(text.attrib["x"])
             start = x - length / 2 if text.attrib["text-anchor"] == "middle" else x
-            assert left <= start
-            assert start + length <= left + width
+            assert around[0] <= start
+            assert start + length <= around[1]
+            assert around[2] <= float(text.attrib["y"]) <= around[3]
+            lines.setdefault(text.attrib["y"], []).append((start, start + length))
+        for line in map(sorted, lines.values()):
+            assert all(end < start for (_, end), (start, _) in pairwise(line))
+
+
+def extent(group: ET.Element) -> tuple[float, float, float, float]:
+    """Return the left, right, upper and lower end of a box or cluster."""
+    shapes = [*group.findall(f"{SVG}path"), *group.findall(f"{SVG}polygon")]
+    points = " ".join(shape.get("d") or shape.attrib["points"] for shape in shapes)
+    numbers = [float(number) for number in re.findall(r"-?\d+(?:\.\d+)?", points)]
+    xs, ys = numbers[::2], numbers[1::2]
+    return min(xs), max(xs), min(ys), max(ys)
+
+
+def test_a_picture_has_the_size_that_it_says_in_css_pixels():
+    picture = render(View.default(build_hierarchy(fx.symbolic_trace(Bert()))))
+    root = ET.fromstring(picture.svg)
+    assert [root.attrib[side] for side in ("width", "height")] == [
+        f"{picture.width:g}",
+        f"{picture.height:g}",
+    ]
+    assert root.attrib["viewBox"] == f"0 0 {picture.width:g} {picture.height:g}"
+    texts = {text.text: float(text.attrib["font-size"]) for text in root.iter(f"{SVG}text")}
+    assert texts["embeddings"] > texts["Embedding 50×16"] == LINE_SIZE  # noqa: RUF001
+
+
+def test_what_graphviz_may_write_and_a_page_must_not_have_is_left_out():
+    """Links, scripts, event handlers and unknown elements, whatever a version of Graphviz writes."""
+    drawn = b"""<?xml version="1.0"?><!DOCTYPE svg><!-- secret --><svg width="9pt" height="9pt"
+      viewBox="0.00 0.00 9.00 9.00" xmlns="http://www.w3.org/2000/svg"
+      xmlns:xlink="http://www.w3.org/1999/xlink">
+      <g id="graph0" class="graph"><title>secret</title><script>alert(1)</script>
+      <g id="a" class="node"><a xlink:href="javascript:alert(1)"><text x="1" y="1">secret</text></a>
+      <path d="M0,0L8,0" fill="red" onclick="alert(1)" style="secret"/>
+      <text x="1" y="1" font-size="10.00">a &lt;b&gt;</text><image xlink:href="secret"/></g></g></svg>"""
+    svg, width, height = safe_svg(drawn, {"a": "<i>tip</i>"})
+    root = check_is_safe(svg)
+    assert (width, height) == (9, 9)
+    assert not re.search("secret|alert|href|graph0", svg)
+    assert texts_of(root) == ["a <b>"]
+    assert [title.text for title in root.iter(f"{SVG}title")] == ["<i>tip</i>"]
 
 
 def test_layout_does_not_depend_on_installed_fonts(monkeypatch, tmp_path):
@@ -214,16 +321,27 @@ def test_marks_of_the_wrong_type_are_refused():
 @pytest.mark.parametrize(
     "model", [Bert(layers=2), Llama(layers=2), Convolutions()], ids=lambda m: type(m).__name__
 )
-def test_a_view_is_laid_out_without_words_as_it_is_with_them(model):
+def test_boxes_lie_in_an_outline_where_they_lie_with_words(model):
     view = View.default(build_hierarchy(fx.symbolic_trace(model)))
     marks = {leaf.name: ("a",) for leaf in view.hierarchy.leaves[::3]}
     while True:
-        boxes, edges = make_boxes(view, marks, ("a",)), render(view).edges
+        boxes = make_boxes(view, marks, ("a",))
         without, with_words = outline(view, boxes), write_digraph(view, boxes).source
         assert len(without) < len(with_words)
-        pictures = [write_svg(lay_out(dot), boxes, edges) for dot in (without, with_words)]
-        assert pictures[0] == pictures[1]
+        places, labelled = places_of(without), places_of(with_words)
+        assert places.keys() == labelled.keys() == boxes.keys()
+        for box, place in places.items():
+            assert place == pytest.approx(labelled[box], abs=0.02)
         closed = [box.path for box in view.boxes if isinstance(box, Group)]
         if not closed:
             break
         view = view.open(closed[0])
+
+
+def places_of(dot: str) -> dict[str, tuple[float, float, float, float]]:
+    groups = ET.fromstring(lay_out(dot)).iter(f"{SVG}g")
+    return {
+        group.attrib["id"]: extent(group)
+        for group in groups
+        if {"node", "cluster"} & set(group.get("class").split())
+    }

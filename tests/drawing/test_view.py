@@ -137,7 +137,11 @@ def test_a_value_that_is_read_in_three_opened_groups_is_a_chip(groups, is_chip):
 @pytest.mark.parametrize(("values", "words"), [(6, None), (7, "and 2 more")])
 def test_a_box_has_six_chips_at_most(values, words):
     boxes = make_boxes(View(fanned_out(5, values)), {}, ())
-    (texts,) = ([chip.text for chip in box.chips] for box in boxes.values() if len(box.chips) > 1)
+    (texts,) = (
+        [chip.text for row in box.chip_rows for chip in row]
+        for box in boxes.values()
+        if len(box.chip_rows) > 1
+    )
     assert len(texts) == 6
     assert [text for text in texts if not text.startswith("value_")] == ([words] if words else [])
 

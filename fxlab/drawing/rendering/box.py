@@ -1,4 +1,4 @@
-"""Visible boxes with their words, sizes and marks: what both the DOT and the SVG are written from."""
+"""Visible boxes with their words, sizes and marks: what pictures and reports are written from."""
 
 from __future__ import annotations
 
@@ -17,6 +17,10 @@ PADDING_X, PADDING_Y = 13.0, 8.0
 CHIP_GAP, CHIP_PADDING = 4.0, 7.0
 CHIP_ROWS_GAP = 4.0
 BADGE_GAP = 8.0
+BADGE_ROOM = 5.0
+"""Between the last line of a box and its badge."""
+SHEET = 4.0
+"""Between the borders of a box that stands for several blocks."""
 TOGGLE_ROOM = 18.0
 CLUSTER_MARGIN = 30.0
 """Room beside a cluster's title for its sign and its rounded corner."""
@@ -28,12 +32,10 @@ Marks = Mapping[str, Sequence[str]]
 
 @dataclass(frozen=True, slots=True)
 class ChipBox:
-    """A chip where it is drawn; coordinates are relative to the top left corner of the box that reads it."""
+    """A chip above the title of the box that reads its value."""
 
     info: BoxInfo
     text: str
-    x: float
-    y: float
     width: float
 
 
@@ -48,9 +50,7 @@ class Box:
     classes: str
     width: float
     height: float
-    text_top: float
-    """Height taken by chips above the title."""
-    chips: tuple[ChipBox, ...] = ()
+    chip_rows: tuple[tuple[ChipBox, ...], ...] = ()
 
 
 def make_boxes(view: View, marks: Marks, signatures: Sequence[str]) -> dict[str, Box]:
@@ -80,7 +80,7 @@ def make_box(
         width = text_width(title, TITLE_SIZE, bold=True) + 8 + text_width(line, LINE_SIZE)
         width += BADGE_GAP + text_width(badge, CHIP_SIZE, bold=True) + 14 if badge else 0
         width += CLUSTER_MARGIN
-        return Box(info, title, (line,), badge, _classes(item, info), width, TITLE_HEIGHT + 4, 0.0)
+        return Box(info, title, (line,), badge, _classes(item, info), width, TITLE_HEIGHT + 4)
     if info.kind in ("placeholder", "output"):
         lines = lines[-1:] if len(lines) > 1 else ()
     elif lines and says_what_the_title_says(lines[0], title):
@@ -93,21 +93,20 @@ def make_box(
         widths.append(text_width(badge, CHIP_SIZE, bold=True) + 16)
     width = max(64.0, max(widths) + 2 * PADDING_X)
     height = 2 * PADDING_Y + TITLE_HEIGHT + LINE_HEIGHT * len(lines)
-    height += CHIP_HEIGHT + 5 if badge else 0
+    height += CHIP_HEIGHT + BADGE_ROOM if badge else 0
     if is_light(item):
         height -= PADDING_Y
-    return Box(info, title, lines, badge, _classes(item, info), width, height, 0.0)
+    return Box(info, title, lines, badge, _classes(item, info), width, height)
 
 
 def _with_chips(box: Box, chips: Sequence[Chip]) -> Box:
-    placed, chips_width, chips_height = _chips(chips, box.info.id)
-    if not placed:
+    rows = _chip_rows(chips, box.info.id)
+    if not rows:
         return box
-    width = max(box.width, chips_width + _sign_room(box.info) + 2 * PADDING_X)
-    placed = tuple(
-        replace(chip, x=chip.x + (width - chips_width) / 2, y=chip.y + PADDING_Y - 1) for chip in placed
-    )
-    return replace(box, width=width, height=box.height + chips_height, text_top=chips_height, chips=placed)
+    widest = max(sum(chip.width for chip in row) + CHIP_GAP * (len(row) - 1) for row in rows)
+    width = max(box.width, widest + _sign_room(box.info) + 2 * PADDING_X)
+    height = box.height + len(rows) * (CHIP_HEIGHT + CHIP_ROWS_GAP) + 1
+    return replace(box, width=width, height=height, chip_rows=rows)
 
 
 def _sign_room(info: BoxInfo) -> float:
@@ -165,26 +164,16 @@ def _classes(item: Group | Leaf, info: BoxInfo) -> str:
     return " ".join(words)
 
 
-def _chips(chips: Sequence[Chip], reader: str) -> tuple[tuple[ChipBox, ...], float, float]:
-    """Arrange chips in rows; return them with the width and height they take."""
+def _chip_rows(chips: Sequence[Chip], reader: str) -> tuple[tuple[ChipBox, ...], ...]:
+    """Arrange chips in rows."""
     texts = [
         (_chip_info(chip, reader), shorten(chip.source.name, LONGEST_CHIP)) for chip in chips[:MOST_CHIPS]
     ]
     if len(chips) > MOST_CHIPS:
         info, _ = texts[-1]
         texts[-1] = (info, f"and {len(chips) - MOST_CHIPS + 1} more")
-    rows = [texts[start : start + CHIPS_PER_ROW] for start in range(0, len(texts), CHIPS_PER_ROW)]
-    if not rows:
-        return (), 0.0, 0.0
-    widths = [[text_width(text, CHIP_SIZE) + 2 * CHIP_PADDING for _, text in row] for row in rows]
-    totals = [sum(row) + CHIP_GAP * (len(row) - 1) for row in widths]
-    placed = []
-    for number, row in enumerate(rows):
-        x = (max(totals) - totals[number]) / 2
-        for (info, text), width in zip(row, widths[number], strict=True):
-            placed.append(ChipBox(info, text, x, number * (CHIP_HEIGHT + CHIP_ROWS_GAP), width))
-            x += width + CHIP_GAP
-    return tuple(placed), max(totals), len(rows) * (CHIP_HEIGHT + CHIP_ROWS_GAP) + 1
+    made = [ChipBox(info, text, text_width(text, CHIP_SIZE) + 2 * CHIP_PADDING) for info, text in texts]
+    return tuple(tuple(made[start : start + CHIPS_PER_ROW]) for start in range(0, len(made), CHIPS_PER_ROW))
 
 
 def _chip_info(chip: Chip, reader: str) -> BoxInfo:

@@ -1,25 +1,24 @@
-"""A view in the DOT language: as a ``graphviz.Digraph`` for people, and as an outline for the layout."""
+"""A view in the DOT language: as a ``graphviz.Digraph`` to look at, and as an outline to be laid out."""
 
 from __future__ import annotations
 
-import html
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import zip_longest
 
 import graphviz
 
 from fxlab.drawing.hierarchy.hierarchy import Group, Leaf
-from fxlab.drawing.rendering.box import LINE_SIZE, TITLE_SIZE, Box, Marks, make_boxes
+from fxlab.drawing.rendering.box import LINE_SIZE, SHEET, Box, Marks, make_boxes
+from fxlab.drawing.rendering.labels import box_label, cluster_label, heading_label, legend_label, room_label
 from fxlab.drawing.rendering.paint import Legend, Painting, paint, paint_together
 from fxlab.drawing.rendering.palette import (
-    CLUSTER,
     EDGE,
-    HEAT,
     INK,
     SOFT_INK,
     Colours,
     box_colours,
+    cluster_colours,
     painted_colours,
 )
 from fxlab.drawing.rendering.typography import FONT
@@ -27,7 +26,6 @@ from fxlab.drawing.view import View, VisibleEdge
 from fxlab.overlays import Overlay
 
 POINTS = 72.0
-HEADING_SIZE = 15.0
 
 _LAYOUT = {
     "rankdir": "TB", "nodesep": "0.28", "ranksep": "0.36", "splines": "true", "nslimit": "2", "nslimit1": "1",
@@ -38,6 +36,7 @@ _BOXES = {"shape": "box", "fixedsize": "true", "margin": "0", "penwidth": "1"}
 _LINES = {"arrowsize": "0.55", "penwidth": "1.1"}
 _CLUSTERS = {"labelloc": "t", "labeljust": "l", "margin": "14"}
 _SEVERAL = {"penwidth": "1.8"}
+_CHANGED = {"penwidth": "2.2"}
 
 
 def to_digraph(view: View, *, marks: Marks | None = None, overlay: Overlay | None = None) -> graphviz.Digraph:
@@ -91,10 +90,9 @@ def side_by_side(sides: Sequence[Side], overlays: Sequence[Overlay] = ()) -> gra
     for number, (side, painting) in enumerate(zip_longest(sides, paintings)):
         boxes = make_boxes(side.view, side.marks, signatures_of(side.marks))
         with graph.subgraph(name=f"cluster_side-{number}") as cluster:
-            heading = _font(side.name, HEADING_SIZE, INK, bold=True)
             cluster.attr(
-                label=f"<{heading}>", labelloc="t", labeljust="c", style="rounded", color="transparent",
-                margin="18", sortv=str(number + 1),
+                label=heading_label(side.name), labelloc="t", labeljust="c", style="rounded",
+                color="transparent", margin="18", sortv=str(number + 1),
             )  # fmt: skip
             _write_view(cluster, side.view, boxes, painting, f"side-{number}-")
     return graph
@@ -129,7 +127,8 @@ def write_digraph(view: View, boxes: Mapping[str, Box], painting: Painting | Non
 def outline(view: View, boxes: Mapping[str, Box]) -> str:
     """Write what decides where boxes and lines lie, in the DOT language: sizes, and no words or colours.
 
-    Graphviz puts everything where it puts it for :func:`write_digraph`, in half the time.
+    Graphviz puts the boxes where it puts them for :func:`write_digraph`, in half the time. Pages that write
+    their own words have their pictures laid out so.
     """
     lines = ["digraph {", f"graph [{_listed(_LAYOUT)}]", f"node [{_listed(_BOXES)}]"]
     lines += [f"edge [{_listed(_LINES)}]", 'node [label=""]']
@@ -148,7 +147,7 @@ def _outline_children(lines: list[str], group: Group, view: View, boxes: Mapping
             lines.append(f'"{name}" [{_listed({"id": name, **_size(box)})}]')
             continue
         lines.append(f'subgraph "cluster_{name}" {{')
-        lines.append(f"graph [{_listed({'id': name, **_CLUSTERS})} label=<{_room(box, ' ')}>]")
+        lines.append(f"graph [{_listed({'id': name, **_CLUSTERS})} label={room_label(box)}]")
         _outline_children(lines, child, view, boxes)
         lines.append("}")
 
@@ -160,23 +159,28 @@ def _listed(attributes: Mapping[str, str]) -> str:
 
 def _new_digraph(legend: Legend | None) -> graphviz.Digraph:
     graph = graphviz.Digraph("fxlab", encoding="utf-8")
-    graph.attr(bgcolor="transparent", fontname=FONT, **_LAYOUT)
-    graph.attr("node", style="rounded,filled", fontname=FONT, **_BOXES)
+    font = {"fontname": FONT, "fontsize": str(LINE_SIZE), "fontcolor": SOFT_INK}
+    graph.attr(bgcolor="transparent", **font, **_LAYOUT)
+    graph.attr("node", style="rounded,filled", **font, **_BOXES)
     graph.attr("edge", color=EDGE, **_LINES)
     if legend is not None:
-        graph.attr(label=_legend_label(legend), labelloc="b", labeljust="l")
+        graph.attr(label=legend_label(legend), labelloc="b", labeljust="l")
     return graph
 
 
 def _write_view(
     graph: graphviz.Digraph, view: View, boxes: Mapping[str, Box], painting: Painting | None, prefix: str = ""
 ) -> None:
-    """Write boxes and edges into a graph, whose ids then begin with the prefix."""
+    """Write boxes and edges into a graph, whose ids then begin with the prefix.
+
+    As lines of its body: :class:`graphviz.Digraph` would take as long again to look for what needs an escape.
+    """
     colours = painting.colours if painting else {}
     _write_children(graph, view.hierarchy.root, view, boxes, colours, prefix, depth=0)
     for edge in view.edges:
         source, target = prefix + edge.source.id, prefix + edge.target.id
-        graph.edge(source, target, id=f"edge-{source}-{target}", **_line_attributes(edge))
+        attributes = {"id": f"edge-{source}-{target}", **_line_attributes(edge)}
+        graph.body.append(f'\t"{source}" -> "{target}" [{_listed(attributes)}]\n')
 
 
 def _write_children(
@@ -191,26 +195,35 @@ def _write_children(
     for child in group.children:
         box, name = boxes[child.id], prefix + child.id
         if isinstance(child, Leaf) or not view.is_cluster(child):
-            graph.node(name, id=name, **_node_attributes(box, painted.get(child.id)))
+            attributes = _listed({"id": name, **_node_attributes(box, painted.get(child.id))})
+            graph.body.append(f'\t"{name}" [{attributes} label={box_label(box)}]\n')
             continue
-        colours = CLUSTER[depth % 2]
+        colours = cluster_colours(box.classes, depth)
         with graph.subgraph(name=f"cluster_{name}") as inner:
             inner.attr(
-                id=name, label=_cluster_label(box), style="rounded,filled", fillcolor=colours.fill,
+                id=name, label=cluster_label(box), style="rounded,filled", fillcolor=colours.fill,
                 color=colours.border, **_CLUSTERS, **{"class": box.classes},
             )  # fmt: skip
             _write_children(inner, child, view, boxes, painted, prefix, depth + 1)
 
 
 def _node_attributes(box: Box, paint: Colours | None) -> dict[str, str]:
+    """Return how a closed box looks but for its words."""
     colours = box_colours(box.classes) if paint is None else painted_colours(box.classes, paint)
-    dashes = {"style": "rounded,filled,dashed"} if colours.dashed else {}
-    return dashes | {
-        "label": _node_label(box, SOFT_INK if paint is None else INK),
+    size = _size(box)
+    own = {"style": "rounded,filled,dashed"} if colours.dashed else {}
+    own |= {} if paint is None else {"fontcolor": INK}
+    own |= _CHANGED if box.info.changed else {}
+    if box.info.kind == "repeat":
+        # Several blocks: one border in another. Graphviz draws the second around the size that is given.
+        own["peripheries"] = "2"
+        size = _size(replace(box, width=box.width - 2 * SHEET, height=box.height - 2 * SHEET))
+    return {
         "class": box.classes.removeprefix("node "),
         "fillcolor": colours.fill,
         "color": colours.border,
-        **_size(box),
+        **size,
+        **own,
     }
 
 
@@ -220,59 +233,3 @@ def _size(box: Box) -> dict[str, str]:
 
 def _line_attributes(edge: VisibleEdge) -> dict[str, str]:
     return _SEVERAL if len(edge.leaves) > 1 else {}
-
-
-def _node_label(box: Box, soft_ink: str) -> str:
-    rows = []
-    if box.chips:
-        names = "  ".join(chip.text for chip in box.chips)
-        rows.append(_row(names, LINE_SIZE - 1, soft_ink))
-    rows.append(_row(box.title, TITLE_SIZE, INK, bold=True))
-    rows += [_row(line, LINE_SIZE, soft_ink) for line in box.lines]
-    if box.badge:
-        rows.append(_row(box.badge, LINE_SIZE, soft_ink, bold=True))
-    return f'<<TABLE BORDER="0" CELLBORDER="0" CELLSPACING="0" CELLPADDING="1">{"".join(rows)}</TABLE>>'
-
-
-def _cluster_label(box: Box) -> str:
-    words = [
-        _font(box.title, TITLE_SIZE, INK, bold=True),
-        _font("  " + " ".join(_rest(box)), LINE_SIZE, SOFT_INK),
-    ]
-    return f"<{_room(box, ''.join(words))}>"
-
-
-def _room(box: Box, words: str) -> str:
-    # A fixed size: the room for the title must not depend on the fonts of the machine.
-    return (
-        '<TABLE BORDER="0" CELLBORDER="0" CELLSPACING="0" CELLPADDING="0" FIXEDSIZE="TRUE" '
-        f'WIDTH="{box.width:.0f}" HEIGHT="{box.height:.0f}"><TR><TD ALIGN="LEFT">{words}</TD></TR></TABLE>'
-    )
-
-
-def _legend_label(legend: Legend) -> str:
-    rows = [f'<TR><TD COLSPAN="3" ALIGN="LEFT">{_font(legend.title, TITLE_SIZE, INK, bold=True)}</TD></TR>']
-    if legend.ends is not None:
-        low, high = (f"<TD>{_font(words, LINE_SIZE, INK)}</TD>" for words in legend.ends)
-        rows.append(f'<TR>{low}<TD BGCOLOR="{":".join(HEAT)}" WIDTH="140" HEIGHT="12"></TD>{high}</TR>')
-    rows += [
-        f'<TR><TD BGCOLOR="{colours.fill}" WIDTH="18"></TD>'
-        f'<TD COLSPAN="2" ALIGN="LEFT">{_font(words, LINE_SIZE, INK)}</TD></TR>'
-        for colours, words in legend.kinds
-    ]
-    return f'<<TABLE BORDER="0" CELLBORDER="0" CELLSPACING="3" CELLPADDING="1">{"".join(rows)}</TABLE>>'
-
-
-def _rest(box: Box) -> Sequence[str]:
-    return [*box.lines, box.badge] if box.badge else box.lines
-
-
-def _row(text: str, size: float, colour: str, *, bold: bool = False) -> str:
-    return f"<TR><TD>{_font(text, size, colour, bold=bold)}</TD></TR>"
-
-
-def _font(text: str, size: float, colour: str, *, bold: bool = False) -> str:
-    escaped = html.escape(text) or " "
-    if bold:
-        escaped = f"<B>{escaped}</B>"
-    return f'<FONT POINT-SIZE="{size}" COLOR="{colour}">{escaped}</FONT>'

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-INK, SOFT_INK = "#1f2430", "#5c6475"
+INK, SOFT_INK, PAPER = "#1f2430", "#5c6475", "#ffffff"
 EDGE = "#a3abba"
-CHANGED, CHANGED_FILL = "#d9480f", "#fff1e6"
+CHANGED, CHANGED_FILL, CHANGED_CLUSTER = "#d9480f", "#fff1e6", "#eebd9f"
+GROUP_INK = "#7a63b8"
+"""Of the signs by which a page opens and closes groups."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +59,12 @@ def box_colours(classes: str) -> Colours:
     words = classes.split()
     colours = next((colours for word, colours in _BY_CLASS if word in words), Colours("#ffffff", "#c5ccd8"))
     return Colours(CHANGED_FILL, CHANGED) if "fx-changed" in words else colours
+
+
+def cluster_colours(classes: str, depth: int) -> Colours:
+    """Return the colours of an open group that this many others are around."""
+    colours = CLUSTER[depth % 2]
+    return replace(colours, border=CHANGED_CLUSTER) if "fx-changed" in classes.split() else colours
 
 
 def painted_colours(classes: str, paint: Colours) -> Colours:

@@ -1,4 +1,4 @@
-"""The result of a rendering: an SVG, and the node or group that each of its elements shows."""
+"""The result of a rendering: an SVG, and the node or group that each of its boxes shows."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -9,10 +9,10 @@ BoxKind = Literal["op", "group", "repeat", "placeholder", "output", "chip", "clu
 
 @dataclass(frozen=True, slots=True)
 class BoxInfo:
-    """One element of the picture that can be pointed at; the SVG element's ``id`` is :attr:`id`.
+    """A box, a cluster or a chip; the SVG element of boxes and clusters has the ``id`` :attr:`id`.
 
-    A group has the same id closed (``kind`` ``"group"`` or ``"repeat"``) and opened (``"cluster"``). All
-    texts are the model's own, complete and unescaped.
+    A group has the same id closed (``kind`` ``"group"`` or ``"repeat"``) and opened (``"cluster"``). A chip
+    is in the element of the box that reads it. All texts are the model's own, complete and unescaped.
     """
 
     id: str

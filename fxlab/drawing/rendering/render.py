@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from fxlab.drawing.rendering.box import Marks, make_boxes
-from fxlab.drawing.rendering.dot import check_marks, outline, signatures_of
+from collections.abc import Mapping
+
+from fxlab.drawing.rendering.box import Box, Marks, make_boxes
+from fxlab.drawing.rendering.dot import check_marks, signatures_of, write_digraph
 from fxlab.drawing.rendering.layout import TIMEOUT, lay_out
 from fxlab.drawing.rendering.paint import paint
 from fxlab.drawing.rendering.picture import EdgeInfo, Picture
-from fxlab.drawing.rendering.svg import write_svg
+from fxlab.drawing.rendering.safe_svg import safe_svg
 from fxlab.drawing.view import View, VisibleEdge
 from fxlab.node_info import result_text
 from fxlab.overlays import Overlay
 
 _FEW = 3
+_LONGEST_TOOLTIP = 300
 
 
 def render(
@@ -58,13 +61,23 @@ def render(
     order = signatures_of(marks) if signatures is None else tuple(signatures)
     boxes = make_boxes(view, marks, order)
     edges = {edge.id: edge for edge in map(_edge_info, view.edges)}
-    laid_out = lay_out(outline(view, boxes), "svg", timeout=timeout)
-    # Colours come after the layout, so that one layout does for all of them.
     painting = paint(view, overlay) if overlay is not None else None
-    svg, width, height = write_svg(laid_out, boxes, edges, painting)
+    drawn = lay_out(write_digraph(view, boxes, painting).source, "svg", timeout=timeout)
+    svg, width, height = safe_svg(drawn, _tooltips(boxes, edges))
     infos = {box.info.id: box.info for box in boxes.values()}
-    infos |= {chip.info.id: chip.info for box in boxes.values() for chip in box.chips}
+    infos |= {chip.info.id: chip.info for box in boxes.values() for row in box.chip_rows for chip in row}
     return Picture(svg, infos, edges, order, width, height)
+
+
+def _tooltips(boxes: Mapping[str, Box], edges: Mapping[str, EdgeInfo]) -> dict[str, str]:
+    """Return what is shortened in the boxes in full, and what flows along the edges."""
+    words = {}
+    for box in boxes.values():
+        words[box.info.id] = ", ".join((box.info.label, *box.info.details))[:_LONGEST_TOOLTIP]
+    for edge in edges.values():
+        ends = f"{boxes[edge.source].title} → {boxes[edge.target].title}"
+        words[edge.id] = f"{ends} · {edge.label}" if edge.label else ends
+    return words
 
 
 def _edge_info(edge: VisibleEdge) -> EdgeInfo:

@@ -1,7 +1,7 @@
 """What the page needs to draw: sizes, fonts and the colours of paper."""
 
 from fxlab.drawing import view
-from fxlab.drawing.rendering import box, palette, svg
+from fxlab.drawing.rendering import box, palette
 from fxlab.drawing.rendering.palette import CHANGED, HEAT, HEAT_LINE, INK, KINDS, PLAIN
 from fxlab.drawing.rendering.typography import FONT, text_width
 
@@ -16,9 +16,9 @@ METRICS = {
     "chipGap": box.CHIP_GAP, "chipPadding": box.CHIP_PADDING, "chipRowsGap": box.CHIP_ROWS_GAP,
     "more": (text_width("and  more", box.CHIP_SIZE), text_width("0", box.CHIP_SIZE)),
     "chipsPerRow": box.CHIPS_PER_ROW, "mostChips": box.MOST_CHIPS, "chipReaders": view.CHIP_READERS,
-    "chipClusters": view.CHIP_CLUSTERS, "revealBudget": REVEAL_BUDGET, "sheet": svg.SHEET,
-    "ink": palette.INK, "softInk": palette.SOFT_INK, "edge": palette.EDGE, "groupInk": svg.GROUP_INK,
-    "changed": palette.CHANGED, "changedCluster": svg.CHANGED_CLUSTER,
+    "chipClusters": view.CHIP_CLUSTERS, "revealBudget": REVEAL_BUDGET, "sheet": box.SHEET,
+    "ink": palette.INK, "softInk": palette.SOFT_INK, "edge": palette.EDGE, "groupInk": palette.GROUP_INK,
+    "changed": palette.CHANGED, "changedCluster": palette.CHANGED_CLUSTER,
     "chipInk": palette.CHIP_INK, "chipColours": (palette.CHIP.fill, palette.CHIP.border),
     "clusterColours": [(colours.fill, colours.border) for colours in palette.CLUSTER],
 }  # fmt: skip

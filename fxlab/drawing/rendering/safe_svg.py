@@ -1,0 +1,122 @@
+"""Graphviz's SVG as it may be put into any page: elements and attributes that are known, and no others.
+
+Style sheets find: on groups, ``node`` or ``cluster`` with what the box is (``fx-op``, ``fx-call_module``,
+``fx-group``, ``fx-repeat``, ``fx-placeholder``, ``fx-output``, ``fx-plumbing``) and its marks
+(``fx-changed``, ``fx-mark-0``), and ``edge``. Colours are presentational attributes, which any rule
+overrides.
+"""
+
+from __future__ import annotations
+
+import re
+import xml.etree.ElementTree as ET
+from collections.abc import Mapping
+
+from fxlab.drawing.rendering.typography import FONT, has_known_width, printable, text_width
+
+_SVG = "{http://www.w3.org/2000/svg}"
+_KNOWN = {
+    f"{_SVG}{tag}": (tag, attributes.split())
+    for tag, attributes in {
+        "g": "id class transform",
+        "path": "d fill stroke stroke-width stroke-dasharray",
+        "polygon": "points fill stroke stroke-width",
+        "text": "x y text-anchor font-size font-weight fill textLength lengthAdjust",
+        "defs": "",
+        "linearGradient": "id gradientUnits x1 y1 x2 y2",
+        "stop": "offset style",
+    }.items()
+}
+"""Element -> its tag and attributes. Graphviz's tooltips are not among them, as these are ids."""
+_TEXT, _PATH = f"{_SVG}text", f"{_SVG}path"
+TITLE_GAP = 8
+"""Between the title of a cluster and its line."""
+_NUMBER = re.compile(r"-?\d+(?:\.\d+)?")
+_SPECIAL = re.compile(r"[&<>\"'\t\n\r]")
+_ESCAPES = str.maketrans({c: f"&#{ord(c)};" for c in "&<>\"'\t\n\r"})
+
+
+def safe_svg(graphviz_svg: bytes, tooltips: Mapping[str, str]) -> tuple[str, float, float]:
+    """Return an SVG of Graphviz as one that is safe anywhere, with its width and height in CSS pixels.
+
+    Words are placed anew by the metrics of one font, as the reader has other fonts than Graphviz.
+
+    Parameters
+    ----------
+    graphviz_svg
+        What Graphviz made of :func:`fxlab.drawing.rendering.dot.write_digraph`.
+    tooltips
+        Id of a box, cluster or edge -> words about it.
+    """
+    root = ET.fromstring(graphviz_svg)
+    left, top, width, height = map(float, root.attrib["viewBox"].split())
+    parts = [
+        f'<svg xmlns="{_SVG[1:-1]}" class="fx-picture" width="{width:g}" height="{height:g}" '
+        f'viewBox="{left:g} {top:g} {width:g} {height:g}" font-family="{FONT}">'
+    ]
+    for whole in root:
+        # Every picture has such an element; two of them may be on one page.
+        whole.attrib.pop("id", None)
+        _write(parts, whole, tooltips)
+    return "".join([*parts, "</svg>"]), width, height
+
+
+def _write(parts: list[str], element: ET.Element, tooltips: Mapping[str, str]) -> None:
+    """Write an element with all in it, if it is known; each value and text is escaped here, nowhere else."""
+    if element.tag not in _KNOWN:
+        return
+    tag, known = _KNOWN[element.tag]
+    if element.tag == _TEXT:
+        _fit(element)
+    found = element.attrib
+    parts.append(f"<{tag}" + "".join([f' {n}="{_escaped(found[n])}"' for n in known if n in found]) + ">")
+    if element.tag == _TEXT:
+        parts.append(_escaped(element.text or ""))
+    elif len(element):
+        tooltip = tooltips.get(found.get("id", ""))
+        if tooltip:
+            parts.append(f"<title>{_escaped(printable(tooltip))}</title>")
+        _place(element)
+        for child in element:
+            _write(parts, child, tooltips)
+    parts.append(f"</{tag}>")
+
+
+def _escaped(text: str) -> str:
+    return text.translate(_ESCAPES) if _SPECIAL.search(text) else text
+
+
+def _place(group: ET.Element) -> None:
+    """Put words where they belong: Graphviz put them there by the fonts that it has."""
+    own = ""
+    words = group.get("class", "").split()
+    for before, text, after in zip(group, group[1:], [*group[2:], None], strict=False):
+        if text.tag != _TEXT:
+            continue
+        # Chips and badges are filled first and outlined last.
+        if after is not None and before.tag == after.tag == _PATH:
+            text.attrib |= {"x": _middle(before), "text-anchor": "middle"}
+        elif "node" in words:
+            own = own or _middle(next(group.iter(_PATH)))
+            text.attrib |= {"x": own, "text-anchor": "middle"}
+        elif "cluster" in words and before.tag == _TEXT:
+            text.text = (text.text or "").strip()
+            text.attrib["x"] = f"{float(before.attrib['x']) + _width(before) + TITLE_GAP:g}"
+
+
+def _middle(shape: ET.Element) -> str:
+    """Return where the middle of a shape lies from left to right."""
+    xs = [float(x) for x in _NUMBER.findall(shape.attrib["d"])[::2]]
+    return f"{(min(xs) + max(xs)) / 2:g}"
+
+
+def _fit(text: ET.Element) -> None:
+    """Fix the width of a text, so that it also fits where the reader's fonts are wider than the metrics."""
+    words = text.text or ""
+    if words.strip() and has_known_width(words):
+        text.attrib |= {"textLength": f"{_width(text):g}", "lengthAdjust": "spacingAndGlyphs"}
+
+
+def _width(text: ET.Element) -> float:
+    bold = "font-weight" in text.attrib
+    return text_width(text.text or "", float(text.attrib["font-size"]), bold=bold)
