@@ -38,8 +38,18 @@ export class WidgetKernel implements Kernel {
     return Object.fromEntries(PARTS.map((name) => [name, widget.get(traitOf(name))])) as never;
   }
 
-  ready(): Promise<void> {
-    return this.reading;
+  async ready(): Promise<void> {
+    await this.reading;
+    if (this.isComplete) return;
+    // This page was opened when some of it had been sent already.
+    await this.ask({ type: "all-data" });
+    await this.reading;
+  }
+
+  private get isComplete(): boolean {
+    const { alone, merged, preview } = this.state.stages;
+    const last = Math.max(...Object.values(alone), ...Object.values(merged), preview?.graph ?? 0);
+    return last < this.data.graphs.length;
   }
 
   follow(changed: (name: keyof KernelState) => void): void {
@@ -80,8 +90,8 @@ export class WidgetKernel implements Kernel {
 
   private take(number: number, part: DataView<ArrayBuffer>): void {
     if (number === 0) this.parts = 0;
-    // This one came with the state of the widget already.
-    if (number < this.parts) return;
+    // It came with the state of the widget already, or one before it did not come.
+    if (number !== this.parts) return;
     // In place: kept where a notebook saves it, and not sent back.
     const parts = this.widget.get("_shown_data") as unknown as unknown[];
     if (number === 0) parts.length = 0;
