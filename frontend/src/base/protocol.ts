@@ -350,7 +350,7 @@ export type ToViewer =
 /** What the viewer asks of the kernel, which answers each. */
 export type ToKernel =
   | ToSession
-  | { type: "list-offers" | "pdf" | "layout-worker" | "all-data" }
+  | { type: "list-offers" | "pdf" | "all-data" }
   | { type: "graph"; version: number; stage: number; before: number | null; beside: boolean }
   | { type: "rest"; graph: number }
   | { type: "details"; graph: number; kind: "node" | "group"; name: string }

@@ -139,7 +139,8 @@ export class Viewer extends PageModel {
   }
 
   private async start(): Promise<void> {
-    await this.kernel.ready();
+    // A page may be restored without a kernel, with nothing in it.
+    if (this.kernel.state.stages.version === undefined) return;
     await this.followStages(true);
     void this.attempt("Showing the view", () => this.followView());
   }
@@ -292,7 +293,6 @@ export class Viewer extends PageModel {
         : switched.on.flatMap(({ signature }) => this.changedBy(signature, panes));
     if (changed.length > 0 && !first) this.focus(changed, false, true);
     this.keepView();
-    if (first) this.layouts.prepare();
     void this.attempt("Reading the graph", () => this.fetchRest());
   }
 

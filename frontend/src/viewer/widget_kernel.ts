@@ -5,7 +5,6 @@ import type { ToKernel } from "../base/protocol";
 import { objectWith } from "../base/read_message";
 import { Data, type DataPart } from "./data";
 import { ShownError, type Answer, type Kernel, type KernelState } from "./kernel";
-import { offerWorker, sharedWorker } from "./shared_worker";
 
 type Buffers = DataView<ArrayBuffer>[];
 type Waiting = { resolve: (answer: Answer) => void; reject: (reason: Error) => void };
@@ -27,7 +26,6 @@ export class WidgetKernel implements Kernel {
   private reading: Promise<void> = Promise.resolve();
 
   constructor(private readonly widget: Widget) {
-    offerWorker(widget);
     const parts = widget.get("_shown_data") as unknown;
     for (const part of Array.isArray(parts) ? (parts as DataView<ArrayBuffer>[]) : []) this.read(part);
     widget.on("msg:custom", (content: unknown, buffers?: Buffers) => this.receive(content, buffers ?? []));
@@ -71,10 +69,6 @@ export class WidgetKernel implements Kernel {
     const request = `${this.name}-${(this.requests += 1)}`;
     this.widget.send({ ...message, request });
     return new Promise((resolve, reject) => this.waiting.set(request, { resolve, reject }));
-  }
-
-  layoutWorker(): Promise<string> {
-    return sharedWorker(this.widget, async () => String((await this.ask({ type: "layout-worker" })).value));
   }
 
   private receive(content: unknown, buffers: Buffers): void {
