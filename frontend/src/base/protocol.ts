@@ -312,6 +312,8 @@ export interface State {
   before: Before;
   passes: Passes;
   details: Details;
+  /** What is said of the model, whatever is selected. */
+  model: Details;
   tables: Tables;
   measured: Measured[];
   status: Status;

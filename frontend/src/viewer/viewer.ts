@@ -87,6 +87,7 @@ export class Viewer extends PageModel {
       picture: {} as Picture,
       before: {},
       details: {} as Details,
+      model: {} as Details,
       stages: { names: [], shown: 0, compared: "", before: null, beside: false, comparisons: [] },
       overlays: { offered: [], overlay: null, paints: {} as State["overlays"]["paints"] },
       found: {},
@@ -529,6 +530,7 @@ export class Viewer extends PageModel {
     if (choice !== this.choice) {
       this.choice = choice;
       this.set("stages", this.stages());
+      this.set("model", describe(this.data, panes, null));
     }
     this.set("picture", picture);
     this.set("before", before ? { picture: before } : {});
