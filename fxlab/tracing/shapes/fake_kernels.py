@@ -217,10 +217,14 @@ def _batch_norm(
     eps: float = 1e-5,
 ) -> torch.Tensor | None:
     state = [tensor for tensor in (running_mean, running_var, weight, bias) if tensor is not None]
-    if training or running_mean is None or running_var is None or not are_plain(input, *state):
+    if running_mean is None or running_var is None or not are_plain(input, *state):
         return None
     if not all(are_equal(tensor.shape, input.shape[1:2]) for tensor in state) or not are_contiguous(input):
         return None
+    if training:
+        if has_data(input):
+            return None  # statistics are written
+        nn.functional._verify_batch_size(input.shape)
     return made(input.shape, input, *state)
 
 
