@@ -224,7 +224,7 @@ def _batch_norm(
     if training:
         if has_data(input):
             return None  # statistics are written
-        nn.functional._verify_batch_size(input.shape)
+        nn.functional._verify_batch_size(input.shape)  # type: ignore[attr-defined]
     return made(input.shape, input, *state)
 
 
