@@ -51,6 +51,8 @@ def look_around(page: LabPage, inspector: Locator) -> None:
     search.fill("inputs:blocks_2_key")
     search.press("Shift+Enter")
     expect(inspector.locator(".fxi-found-bar")).to_contain_text("nodes match inputs:blocks_2_key")
+    inspector.get_by_role("button", name="Clear filter").click()
+    page.settle(inspector)
 
 
 def test_it_answers_while_a_cell_runs_and_after_the_kernel_is_gone(lab: JupyterLab, page: LabPage) -> None:
@@ -87,8 +89,8 @@ def test_a_saved_notebook_is_alive_where_widgets_are_and_a_picture_elsewhere(
     lab.write("saved.ipynb", MODEL)
     page.open("saved.ipynb")
     page.page.evaluate(
-        "async (plugin) => (await window.jupyterapp.serviceManager.settings.save(plugin, '{\"saveState\": true}'))",
-        SAVE_STATE,
+        "([plugin, raw]) => window.jupyterapp.serviceManager.settings.save(plugin, raw)",
+        [SAVE_STATE, '{"saveState": true}'],
     )
     page.page.reload()
     page.open("saved.ipynb")

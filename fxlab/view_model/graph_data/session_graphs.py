@@ -91,7 +91,8 @@ class SessionGraphs:
             If the pass raises. What was previewed before stays.
         """
         shown, words = preview_of(self._session, p)
-        number = self.data.add(shown, self._model(shown.stage, len(self._session.applied)))
+        last = self._session.graph_module
+        number = self.data.add(shown, self._model(last, len(self._session.applied)))
         self._preview = {
             "signature": p.signature,
             "name": stage_names([p])[1],
