@@ -86,13 +86,16 @@ class Screen(PageWidget):
     def _refresh(self) -> None:
         """Send everything as it is now, what a person looks at first first."""
         self._show_step("Drawing the graph", 1)
-        self._explained = explain_all(self.session)
+        self._explained = {}
         self._describers.clear()
         self._graphs.reset()
         with self._reporting("Drawing the graph"):
             number = self._graphs.alone(len(self.session.applied))
             if self._sent is None:
                 self._graphs.data.lay_out(number)
+            # Passes go through the graph. Of a large one the picture is shown first: the page asks for the rest.
+            if self._graphs.data.is_complete(number):
+                self._explained = explain_all(self.session)
             self._send_graphs(matches=matched_nodes(self._explained))
         self._show_passes()
         self._look_at_last_stage()
@@ -183,7 +186,12 @@ class Screen(PageWidget):
     def _send_rest(self, graph: int) -> bool:
         """Send some of what is left of a large graph; answer whether that was all."""
         is_all = self._graphs.data.fill(graph)
-        self._send_graphs()
+        late = is_all and not self._explained
+        if late:
+            self._explained = explain_all(self.session)
+            self._describers.clear()
+            self._show_passes()
+        self._send_graphs(**({"matches": matched_nodes(self._explained)} if late else {}))
         return is_all
 
     @answers("details", "Describing what is selected")
