@@ -12,7 +12,7 @@ from fxlab.notebook.measuring import MeasuredTables
 from fxlab.notebook.messages import answers
 from fxlab.notebook.page_outline import is_outline
 from fxlab.notebook.page_widget import PageWidget
-from fxlab.notebook.view_state import BELOW, NOTHING
+from fxlab.notebook.view_state import BELOW, NOTHING, checked_view
 from fxlab.transformations.marks import marks_of
 from fxlab.view_model.details import Describer
 from fxlab.view_model.graph_data.metrics import METRICS, PAINTS
@@ -112,8 +112,8 @@ class Screen(PageWidget):
         self._look(stage=None, compared=compared, beside=beside)
 
     def _look(self, **changes: Any) -> None:
-        """Change what the page looks at."""
-        self._shown_view = {**self._shown_view, **changes}
+        """Change what the page looks at; raises ``ValueError`` for what it cannot."""
+        self._shown_view = checked_view({**self._shown_view, **changes})
 
     # What is sent.
 

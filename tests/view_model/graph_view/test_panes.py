@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 import torch
 from drawing_models import Bert
+from fxlab.view_model.graph_view.counterparts import Counterparts
+from fxlab.view_model.graph_view.panes import Panes, Selection
 from torch import fx, nn
 
 from fxlab import ChangeTrueDivToMulByInverse, FuseBatchNorm2dInConv2d, MergeLinears, Session
-from fxlab.view_model.graph_view.counterparts import Counterparts
-from fxlab.view_model.graph_view.panes import Panes, Selection
 
 MERGE, DIVIDE = MergeLinears(), ChangeTrueDivToMulByInverse()
 

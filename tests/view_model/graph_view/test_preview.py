@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 from drawing_models import Bert
+from fxlab.view_model.graph_view.preview import Preview
+from fxlab.view_model.graph_view.stages import Stages
 from torch import fx
 
 from fxlab import (
@@ -16,8 +18,6 @@ from fxlab import (
     TransformationError,
     from_callable,
 )
-from fxlab.view_model.graph_view.preview import Preview
-from fxlab.view_model.graph_view.stages import Stages
 
 MERGE, DIVIDE, FUSE = MergeLinears(), ChangeTrueDivToMulByInverse(), FuseBatchNorm2dInConv2d()
 

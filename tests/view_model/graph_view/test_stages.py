@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 from drawing_models import Bert
+from fxlab.view_model.graph_view.stages import Stages
 from torch import fx
 
 from fxlab import (
@@ -18,7 +19,6 @@ from fxlab import (
 )
 from fxlab.drawing import View, build_hierarchy, render
 from fxlab.drawing.hierarchy.changes import merged_graph
-from fxlab.view_model.graph_view.stages import Stages
 
 MERGE, DIVIDE = MergeLinears(), ChangeTrueDivToMulByInverse()
 
