@@ -200,7 +200,7 @@ class Screen(PageWidget):
         found: Any = None
         if kind == "group":
             found = data.hierarchy(graph).groups.get(name)
-        else:
+        elif kind == "node":
             found = next((node for node in data.shown(graph).graph.graph.nodes if node.name == name), None)
         if found is None:
             raise ValueError(f"The graph has no {clip(kind, 20)} named {clip(name, 200)!r}.")

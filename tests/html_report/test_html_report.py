@@ -13,6 +13,9 @@ from typing import Any
 
 import pytest
 import torch
+from fxlab.html_report.portable import PortableGraphs
+from fxlab.view_model.graph_view.counterparts import Counterparts
+from fxlab.view_model.graph_view.stages import Stages
 from torch import fx, nn
 
 import fxlab
@@ -20,12 +23,9 @@ from fxlab import ChangeTrueDivToMulByInverse, MergeLinears, Session, Transforma
 from fxlab.drawing import LayoutError
 from fxlab.html_report import portable
 from fxlab.html_report import report as report_module_function
-from fxlab.html_report.portable import PortableGraphs
 from fxlab.html_report.report import ANY_TWO, _graphs
 from fxlab.overlays import SOURCES
 from fxlab.validation import graph_diff
-from fxlab.view_model.graph_view.counterparts import Counterparts
-from fxlab.view_model.graph_view.stages import Stages
 
 HOSTILE = "</script><script>alert(1)</script><!-- <img src=x> ]]> \u202e\u2028 'quotes' & \U0001f600"
 

@@ -85,18 +85,19 @@ class Received:
         look: dict[str, Any] = self.tables["looks"][number]
         return self.tables["looks"][look["like"]] | look if "like" in look else look
 
-    def looks_in_order(self, graph: int) -> list[int]:
-        """Return the looks in the order of the tree, in which a group has two."""
+    def looks_in_order(self, graph: int) -> list[tuple[int, list[str]]]:
+        """Return the looks in the order of the tree, each with the nodes of its leaf; a group has two."""
         return list(self._looks(self.tables["graphs"][graph]["tree"]))
 
-    def _looks(self, tree: int) -> Iterator[int]:
+    def _looks(self, tree: int) -> Iterator[tuple[int, list[str]]]:
         group = self.tables["trees"][tree]
-        yield from (group["closed"], group["opened"])
+        yield from ((group["closed"], []), (group["opened"], []))
         for child in group["children"]:
             if isinstance(child, int):
                 yield from self._looks(child)
             else:
-                yield child[1]
+                leaf, look = child
+                yield look, [self.text(row, 0) for row in self.tables["leaves"][leaf][1:]]
 
     def _children(self, tree: int) -> Iterator[tuple[int, int]]:
         for child in self.tables["trees"][tree]["children"] or ():
