@@ -133,9 +133,12 @@ def small_parts(monkeypatch: pytest.MonkeyPatch) -> int:
     return 30
 
 
-def test_a_large_graph_arrives_in_parts_and_is_complete_at_the_end(small_parts: int) -> None:
+@pytest.mark.parametrize("nested", [False, True], ids=["beside each other", "in a large group"])
+def test_a_large_graph_arrives_in_parts_and_is_complete_at_the_end(small_parts: int, nested: bool) -> None:
     blocks = [nn.Sequential(*[nn.Linear(2, 2), nn.Tanh()] * (5 + i)) for i in range(8)]
-    gm = fx.symbolic_trace(nn.Sequential(*blocks))
+    gm = fx.symbolic_trace(
+        nn.Sequential(nn.Sequential(*blocks), *blocks) if nested else nn.Sequential(*blocks)
+    )
     data = GraphData()
     number = data.add(ShownGraph.alone(gm, ()), {})
     page = Received(data.take())
@@ -148,7 +151,7 @@ def test_a_large_graph_arrives_in_parts_and_is_complete_at_the_end(small_parts: 
         assert sum(len(part[table]) for table in ("graphs", "pairs", "texts")) < 10 * small_parts
         page.add(part)
         now = len(page.names(number))
-        assert seen < now
+        assert seen < now <= seen + small_parts + 24, "at most one block too many"
         seen, parts = now, parts + 1
         if is_last:
             break
