@@ -12,7 +12,6 @@ import pytest
 import torch
 from accessibility import violations
 from blocks_page import cut_off
-from fxlab.view_model.graph_view.panes import Panes
 from playwright.sync_api import Browser, Locator, Page, expect
 from report_page import ARTIFACTS, SVG, box, checked, details_title, make_session, opened, settle
 from torch import fx, nn
@@ -31,6 +30,7 @@ from fxlab.drawing import Picture
 from fxlab.drawing.rendering.layout import lay_out
 from fxlab.html_report.report import ANY_TWO
 from fxlab.view_model.details import group_details
+from fxlab.view_model.graph_view.panes import Panes
 
 pytestmark = pytest.mark.browser
 
