@@ -51,7 +51,6 @@ class Screen(PageWidget):
         self._pass_errors: dict[str, str] = {}
         super().__init__(height=height)
         self._unsubscribe = _follow(session, self)
-        self._refresh()
 
     def close(self) -> None:
         """Remove the inspector from all pages; the session lives on."""

@@ -37,7 +37,7 @@ GOOD: list[dict[str, Any]] = [
     {"type": "overlay", "graph": 0, "name": "flops"},
     {"type": "lay-out", "outline": "digraph {"},
     {"type": "pdf"},
-    {"type": "layout-worker"},
+    {"type": "page-code"},
     {"type": "all-data"},
 ]
 HUGE = "x" * (LONGEST_TEXT + 1)
@@ -262,8 +262,10 @@ def test_a_page_that_opens_late_is_sent_all_of_the_graphs(page: Page):
     assert done == {"type": "done"}
 
 
-def test_a_page_is_sent_the_code_that_lays_graphs_out(page: Page):
-    assert "Graphviz" in page.asks({"type": "layout-worker"})
+def test_a_page_that_cannot_read_what_widgets_share_is_sent_its_code(page: Page):
+    code = page.asks({"type": "page-code"})
+    assert code.keys() == {"code", "css", "worker"}
+    assert "Graphviz" in code["worker"]
 
 
 def test_the_screen_works_after_nonsense(page: Page):

@@ -93,7 +93,8 @@ class SessionGraphs:
         """
         if p.signature not in self._previews:
             shown, words = preview_of(self._session, p)
-            number = self.data.add(shown, self._model(shown.stage, len(self._session.applied)))
+            last = self._session.graph_module
+            number = self.data.add(shown, self._model(last, len(self._session.applied)))
             self._previews[p.signature] = {
                 "signature": p.signature,
                 "name": stage_names([p])[1],
