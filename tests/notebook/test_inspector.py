@@ -249,6 +249,8 @@ def test_an_inspector_keeps_nothing_of_a_session_alive_that_is_gone():
 @pytest.mark.parametrize(
     "name",
     [
+        "_code",
+        "_code_version",
         "_shown_data",
         "_shown_stages",
         "_shown_overlays",
@@ -288,9 +290,20 @@ def test_a_state_that_is_no_object_becomes_words_on_the_screen(page: Page, state
     assert "not allowed" in page.error["title"]
 
 
+def test_the_code_of_the_page_is_sent_once_for_all_inspectors(session: Session):
+    one, two = Inspector(session), Inspector(session)
+    assert one.get_state()["_code"] == two.get_state()["_code"]
+    code = one._code
+    assert len(code.code) > 100_000
+    assert len(str(one.get_state())) < len(code.code), "and not with each of them"
+    one.close()
+    assert two._code.comm is not None
+    two.close()
+
+
 def test_a_package_without_its_front_end_says_so(session: Session, monkeypatch):
     monkeypatch.setattr(Inspector, "_esm", "")
-    with pytest.raises(RuntimeError, match=r"front end is missing.*inspector\.js"):
+    with pytest.raises(RuntimeError, match=r"front end is missing.*loader\.js"):
         Inspector(session)
 
 
