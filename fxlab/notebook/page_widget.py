@@ -14,7 +14,7 @@ import traitlets
 
 from fxlab.html_report.front_end import FrontEndMissingError, front_end_file
 from fxlab.notebook.main_thread import run_in_main_thread
-from fxlab.notebook.messages import MessageError, answers, parse_message
+from fxlab.notebook.messages import MessageError, answers, parse_message, request_of
 from fxlab.notebook.page_code import CODE_VERSION, PageCode
 from fxlab.notebook.view_state import AT_FIRST, checked_view
 from fxlab.view_model.pass_state import describe_error
@@ -103,6 +103,7 @@ class PageWidget(anywidget.AnyWidget):  # type: ignore[misc]
         try:
             message, fields, self._unanswered = parse_message(content)
         except MessageError as error:
+            self._unanswered = request_of(content)
             self._show_error("The page sent an unknown message", error)
             return
         busy = self._busy(message.doing) if message.is_slow else contextlib.nullcontext()

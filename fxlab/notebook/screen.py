@@ -12,7 +12,7 @@ from fxlab.notebook.measuring import MeasuredTables
 from fxlab.notebook.messages import answers
 from fxlab.notebook.page_outline import is_outline
 from fxlab.notebook.page_widget import PageWidget
-from fxlab.notebook.view_state import BELOW, NOTHING
+from fxlab.notebook.view_state import BELOW, NOTHING, checked_view
 from fxlab.transformations.marks import marks_of
 from fxlab.view_model.details import Describer
 from fxlab.view_model.graph_data.metrics import METRICS, PAINTS
@@ -114,8 +114,8 @@ class Screen(PageWidget):
         self._look(stage=None, compared=compared, beside=beside)
 
     def _look(self, **changes: Any) -> None:
-        """Change what the page looks at."""
-        self._shown_view = {**self._shown_view, **changes}
+        """Change what the page looks at; raises ``ValueError`` for what it cannot."""
+        self._shown_view = checked_view({**self._shown_view, **changes})
 
     # What is sent.
 
@@ -207,7 +207,7 @@ class Screen(PageWidget):
         found: Any = None
         if kind == "group":
             found = data.hierarchy(graph).groups.get(name)
-        else:
+        elif kind == "node":
             found = next((node for node in data.shown(graph).graph.graph.nodes if node.name == name), None)
         if found is None:
             raise ValueError(f"The graph has no {clip(kind, 20)} named {clip(name, 200)!r}.")
