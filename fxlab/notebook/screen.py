@@ -93,7 +93,7 @@ class Screen(PageWidget):
             number = self._graphs.alone(len(self.session.applied))
             if self._sent is None:
                 self._graphs.data.lay_out(number)
-            # Passes go through the graph. Of a large one the picture is shown first: the page asks for the rest.
+            # Passes go through the graph, which takes a while for a large one: its picture is shown first.
             if self._graphs.data.is_complete(number):
                 self._explained = explain_all(self.session)
             self._send_graphs(matches=matched_nodes(self._explained))
