@@ -254,6 +254,7 @@ class _TreeWriter:
         written = {
             "path": group.path,
             "id": group.id,
+            "kind": group.kind,
             "label": clip(group.label or group.path, 400),
             "class": group.class_name,
             "closed": closed,
