@@ -3,6 +3,7 @@
 import { beforeEach, describe, expect, it } from "vitest";
 import type { ToApp } from "../src/base/protocol";
 import { Data } from "../src/viewer/data";
+import { Scene } from "../src/viewer/scene";
 import { FakeKernel, Page, settled } from "./fake_kernel";
 import { vectorsOf } from "./golden";
 
@@ -935,5 +936,80 @@ describe("graphs that are written anew", () => {
     kernel.data.trees.length = 0;
     await page.sends({ type: "open", path: "head" });
     expect(page.opened).toEqual(["head", "stem"]);
+  });
+});
+
+describe("what only the kernel can do", () => {
+  it("may fail, and the page is as it was", async () => {
+    await start();
+    const first = page.get("picture");
+    kernel.failing.add("preview").add("toggle");
+    const signature = signatureOf(0);
+    const told = await page.sends({ type: "preview", signature }, { type: "toggle", signature, on: true });
+    expect(told).toEqual([{ type: "done" }, { type: "done" }]);
+    expect(page.get("picture")).toBe(first);
+    expect(page.error).toBe("");
+  });
+});
+
+describe("a report", () => {
+  beforeEach(async () => {
+    kernel = new FakeKernel(vectorsOf("shared"), { on: 2 });
+    kernel.isFixed = true;
+    page = await Page.of(kernel);
+  });
+
+  it("says all of a node without being asked", async () => {
+    await page.sends(select("embed"));
+    const { parameters, isPartial } = page.get("details");
+    expect(isPartial).toBe(false);
+    expect(parameters!.map(({ name }) => name)).toContain("weight");
+    expect(kernel.asked).toEqual([]);
+  });
+
+  it("has the stages and overlays that were written", async () => {
+    await page.sends(showStage(0));
+    expect(page.error).toBe("Showing the stage failed: There is no stage 0.");
+    expect(page.get("stages")).toMatchObject({ shown: 2, comparisons: [] });
+    expect(page.get("overlays").offered).toEqual([]);
+    expect(kernel.asked).toEqual([]);
+  });
+});
+
+describe("whatever is done", () => {
+  it.each([1, 2, 3, 4])("the page shows nodes of its stages, and comes to rest: %i", async (seed) => {
+    await start({ on: 2 });
+    let state = seed;
+    const any = <T>(items: readonly T[]): T => {
+      state = (state * 1103515245 + 12345) % 2 ** 31;
+      return items[(state >> 8) % items.length]!;
+    };
+    const actions = [
+      () => page.viewer.send({ type: any(["open", "close"]), path: any(["head", "stem"]) }),
+      () => page.viewer.send({ type: "overview" }),
+      () => page.viewer.send(select(any(["relu", "stem_norm", "query_key_merged"]), any([true, false]))),
+      () => page.viewer.send({ type: "filter", query: any(["linear", "", "changed", "op:"]) }),
+      () => page.viewer.send(showStage(any([0, 1, 2]), any(["", "below"]), any([true, false]))),
+      () => page.viewer.send({ type: "show-overlay", name: any(["sum", "", "max"]) }),
+      () => kernel.switchTo(any([0, 1, 2])),
+      () => kernel.look({ opened: any([[], ["head"], ["stem", "head"]]), query: any(["", "relu"]) }),
+      () => settled(),
+    ];
+    for (let i = 0; i < 60; i += 1) await any(actions)();
+    kernel.switchTo(2);
+    await settled();
+    const { shown, before, beside, compared } = page.get("stages");
+    expect(shown).toBe(2);
+    const nodesOf = (stage: number): Set<string> => {
+      const { state: known, data } = new FakeKernel(vectorsOf("conv"), { on: stage });
+      return new Set(new Scene(data, known.stages.alone[stage]!, () => []).nodes.keys());
+    };
+    const [own, others] = [nodesOf(2), nodesOf(before ?? 2)];
+    for (const name of drawn())
+      expect(own.has(name) || (!beside && compared !== "" && others.has(name))).toBe(true);
+    if (beside) for (const name of drawn(true)) expect(others.has(name)).toBe(true);
+    const drawings = page.layouts.outlines.length;
+    await settled();
+    expect(page.layouts.outlines.length).toBe(drawings);
   });
 });

@@ -83,7 +83,7 @@ class _Maker:
             self.session.apply(p)
             self.graphs.reset()
             if number == 2 or self.name in OFFERED:
-                self._step(f"stage {number}", lambda: self.graphs.alone(len(self.session.applied)))
+                self._step(f"stage {number}", self._add_last_stage)
         numbers = {"first": self.graphs.alone(0), "last": self.graphs.alone(2)}
         if self.name not in TRANSFORMERS:
             numbers["merged"] = self.graphs.merged(2, 0)
@@ -94,8 +94,6 @@ class _Maker:
                 self.graphs.merged(after, before)
                 self._step(f"{after}/{before}", lambda a=after, b=before: self.graphs.pair(a, b))
         self._step("overlays", self._add_overlays)
-        if self.name in WITH_EXTRAS:
-            self._step("extras", self._add_extras)
         data = self.graphs.data
         found = {
             "steps": self.steps,
@@ -130,12 +128,11 @@ class _Maker:
         for overlay in self._overlays():
             self.graphs.data.add_overlay(self.graphs.alone(2), overlay)
 
-    def _add_extras(self) -> None:
-        number = self.graphs.alone(2)
-        describer = Describer(self.graphs.data.hierarchy(number), explain_all(self.session))
-        self.graphs.data.add_extras(number, describer)
-        # The graph was written already; a report adds them before it is.
-        self.graphs.data._graphs._taken -= 1
+    def _add_last_stage(self) -> None:
+        data, number = self.graphs.data, self.graphs.alone(len(self.session.applied))
+        if self.name in WITH_EXTRAS:
+            describer = Describer(data.hierarchy(number), explain_all(self.session))
+            data.add_extras(number, describer)
 
     def _overlays(self) -> list[Overlay]:
         names = [node.name for node in self.session.graph_module.graph.nodes]

@@ -239,7 +239,7 @@ export class Viewer extends PageModel {
       // A report of many stages does not compare any two.
       const compared = typeof wanted === "string" || known.includes(wanted) ? wanted : "below";
       const before = compared === "" ? null : compared === "below" ? stage - 1 : compared;
-      choice = { stage, before, compared, beside, preview: null, alone: [] };
+      choice = { stage, before, compared, beside: beside && before !== null, preview: null, alone: [] };
       await this.fetch(choice);
       if (look !== this.looks) return;
     }
