@@ -143,8 +143,7 @@ export class Viewer extends PageModel {
       const { view } = state;
       if (JSON.stringify(view) !== this.kept)
         void this.attempt("Showing the change", () => this.followView(view));
-    }
-    else if (name === "overlays") this.showOverlay();
+    } else if (name === "overlays") this.showOverlay();
     else this.set(name, state[name] as never);
   }
 
