@@ -18,7 +18,7 @@ from typing import Any
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 STATIC = Path("fxlab", "html_report", "static")
-BUNDLE = ("inspector.js", "inspector.css", "report.js", "report.css", "layout_worker.js")
+BUNDLE = ("loader.js", "inspector.js", "inspector.css", "report.js", "report.css", "layout_worker.js")
 BUILT_FROM = "built-from.txt"
 """Lies beside the bundle and says which sources it was built from."""
 

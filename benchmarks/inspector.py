@@ -1,14 +1,19 @@
-"""How long people wait for the inspector: a script of its own, as there is no peer to compare with.
+"""How long the kernel keeps people waiting in the inspector: a script of its own, as there is no peer.
 
 Run it with ``python -m benchmarks.inspector``. It traces Llama-3.1-405B's configuration on the meta device
-and builds a graph of 100,000 nodes, and prints how long the first picture and each opening of a group take.
+and builds a graph of 100,000 nodes. For each it prints how long it takes until all that the first picture is
+made of is written, how much is sent for it, how long the rest of the graph takes, and how long a node's
+details. Opening a group asks nothing of the kernel: ``python -m benchmarks.page`` measures that.
 """
 
 from __future__ import annotations
 
 import itertools
+import json
 import statistics
+import zlib
 from collections.abc import Iterator
+from functools import partial
 
 import pandas as pd
 import torch
@@ -17,9 +22,12 @@ from transformers import BertConfig, BertModel, LlamaConfig, LlamaForCausalLM
 
 import fxlab
 from benchmarks.measure import seconds
-from fxlab.drawing import Group, View, build_hierarchy, render, start_layout_worker
+from fxlab.drawing import start_layout_worker
+from fxlab.view_model.details import Describer
+from fxlab.view_model.graph_data import GraphData
+from fxlab.view_model.graph_data.session_graphs import SessionGraphs
 
-OPENINGS = 60
+SELECTIONS = 60
 LLAMA_405B = LlamaConfig(
     vocab_size=128256, hidden_size=16384, intermediate_size=53248, num_hidden_layers=126,
     num_attention_heads=128, num_key_value_heads=8,
@@ -27,7 +35,7 @@ LLAMA_405B = LlamaConfig(
 
 
 def graphs() -> Iterator[tuple[str, fx.GraphModule]]:
-    """Yield what is drawn."""
+    """Yield what is shown."""
     yield "BERT-base", fxlab.symbolic_trace(BertModel(BertConfig()).eval(), check=False)
     with torch.device("meta"):
         llama = LlamaForCausalLM(LLAMA_405B).eval()
@@ -51,26 +59,41 @@ def synthetic(count: int, block: int = 40) -> fx.GraphModule:
 
 
 def waits(name: str, gm: fx.GraphModule) -> dict[str, object]:
-    """Return a row of seconds."""
-    first = seconds(lambda: render(View.default(build_hierarchy(gm))))
-    hierarchy = build_hierarchy(gm)
-    view = View.default(hierarchy)
-    closed = [g for g in hierarchy.groups.values() if g.path and g.path not in view.opened]
-    times = []
-    for group in closed[:: max(1, len(closed) // OPENINGS)]:
-        assert isinstance(group, Group)
-        opened = View.default(hierarchy)
-        times.append(seconds(lambda opened=opened, path=group.path: render(opened.open(path))))
-    times.sort()
+    """Return a row of seconds, and of what is sent."""
+    session = fxlab.Session(gm, passes=[])
+    sent: list[int] = []
+    made = SessionGraphs(session)
+
+    def first() -> None:
+        made.data.lay_out(made.alone(0))
+        sent.append(written(made.data))
+
+    def rest() -> None:
+        while not made.data.fill(0):
+            sent.append(written(made.data))
+        sent.append(written(made.data))
+
+    until_first, until_all = seconds(first), seconds(rest)
+    describer = Describer(made.data.hierarchy(0), {})
+    nodes = list(gm.graph.nodes)
+    chosen = nodes[:: max(1, len(nodes) // SELECTIONS)]
+    details = [seconds(partial(describer.node, node)) for node in chosen]
     return {
         "model": name,
-        "nodes": len(gm.graph.nodes),
-        "first picture": first,
-        "opening, median": statistics.median(times),
-        "opening, 95th percentile": times[int(0.95 * (len(times) - 1))],
-        "most": times[-1],
-        "openings": len(times),
+        "nodes": len(nodes),
+        "first picture": until_first,
+        "sent for it, MB": sent[0] / 1e6,
+        "the rest": until_all,
+        "parts": len(sent),
+        "sent in all, MB": sum(sent) / 1e6,
+        "details, median": statistics.median(details),
+        "most": max(details),
     }
+
+
+def written(data: GraphData) -> int:
+    """Write what is new as the inspector sends it, and return its bytes."""
+    return len(zlib.compress(json.dumps(data.take(), separators=(",", ":")).encode(), 1))
 
 
 def main() -> None:

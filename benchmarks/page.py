@@ -1,8 +1,9 @@
 """How long people wait for a page: a script of its own, as there is no peer to compare with.
 
 Run it with ``python -m benchmarks.page``. It writes reports of BERT-base and of 10,000 nodes, opens them
-in a headless Chromium, and prints the milliseconds from the address to the painted graph, and from a
-click on a box until its selection is painted. In a notebook the same code does the latter.
+in a headless Chromium, and prints the milliseconds from the address to the painted graph, from a click on a
+box until its selection is painted, and from a double click on a group until its inside is. In a notebook the
+same code does the latter two.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ import fxlab
 from benchmarks.browser import chromium
 from benchmarks.inspector import synthetic
 
-OPENINGS, CLICKS = 5, 60
+OPENINGS, CLICKS, GROUPS = 5, 60, 20
 WHEN_PAINTED = """
 window.afterPaint = () => new Promise(done => requestAnimationFrame(() => {
     const { port1, port2 } = new MessageChannel();
@@ -46,6 +47,26 @@ REMEMBER_CLICKS = """() => {
     });
 }"""
 
+OPEN_GROUPS = """async most => {
+    const closed = document.querySelectorAll(".fxi-layer svg .node:has(.fxi-toggle-hit)");
+    const groups = [...closed].map(group => group.dataset.box);
+    const box = id => document.querySelector(`.fxi-layer svg [data-box="${id}"]`);
+    const isOpen = id => !box(id).classList.contains("node");
+    const switched = async (id, open) => {
+        const start = performance.now();
+        box(id).dispatchEvent(new MouseEvent("dblclick", { bubbles: true }));
+        while (isOpen(id) !== open) await new Promise(done => setTimeout(done, 1));
+        return (await afterPaint()) - start;
+    };
+    const waits = [];
+    for (let i = 0; i < most && groups.length > 0; i += 1) {
+        const id = groups[i % groups.length];
+        waits.push(await switched(id, true));
+        await switched(id, false);
+    }
+    return waits;
+}"""
+
 
 def graphs() -> Iterator[tuple[str, fx.GraphModule]]:
     """Yield what is opened."""
@@ -64,7 +85,7 @@ def waits(name: str, gm: fx.GraphModule, browser: Browser, folder: Path) -> dict
         openings.append(page.evaluate(UNTIL_DRAWN))
         if len(openings) < OPENINGS:
             page.close()
-    clicks = sorted(click_waits(page))
+    clicks, groups = sorted(click_waits(page)), page.evaluate(OPEN_GROUPS, GROUPS)
     return {
         "model": name,
         "nodes": len(gm.graph.nodes),
@@ -75,6 +96,9 @@ def waits(name: str, gm: fx.GraphModule, browser: Browser, folder: Path) -> dict
         "click to paint, median": statistics.median(clicks),
         "click to paint, 95th percentile": clicks[int(0.95 * (len(clicks) - 1))],
         "clicks": len(clicks),
+        "opening a group, median": statistics.median(groups),
+        "slowest": max(groups),
+        "groups": len(groups),
     }
 
 

@@ -1,5 +1,4 @@
-// Bundles the front end into the Python package: for anywidget one ES module and one style sheet, for reports a
-// script, a style sheet, and the worker that lays graphs out.
+// Bundles the front end into the Python package: for anywidget a loader, and what it loads; for reports a script, a style sheet, and the worker that lays graphs out.
 import { readFileSync } from "node:fs";
 
 import { build } from "esbuild";
@@ -18,6 +17,7 @@ const shared = {
   logLevel: "warning",
 };
 
+await build({ ...shared, format: "esm", entryPoints: { loader: "src/loader.ts" } });
 await build({ ...shared, format: "esm", banner: tables, entryPoints: { inspector: "src/inspector.ts" } });
 await build({ ...shared, format: "iife", banner: tables, entryPoints: { report: "src/report.ts" } });
 // Each report carries Graphviz along, and so its notice.

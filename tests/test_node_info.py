@@ -21,7 +21,7 @@ from fxlab.command_line.trace_command import _node_table
 from fxlab.drawing import build_hierarchy
 from fxlab.drawing.rendering.describe import lines_of
 from fxlab.transformations.marks import add_mark
-from fxlab.view_model.details import node_details
+from fxlab.view_model.graph_data.facts import Facts
 
 
 class Called:
@@ -109,7 +109,8 @@ def test_a_function_has_one_text_on_every_screen_and_in_every_table(function: Ca
     text = node_info.target_text(node)
     add_mark(node, "mark")
     hierarchy = build_hierarchy(graph_module)
-    fields = {field["label"]: field["value"] for field in node_details(node, hierarchy, None, {})["fields"]}
+    facts = Facts()
+    row = facts.rows.values[facts.number(node, hierarchy.modules)]
     lines = lines_of(hierarchy.leaves[hierarchy.position_of[node.name]], hierarchy.modules)
     tables = [
         fxlab.transformed_nodes(graph_module),
@@ -118,7 +119,7 @@ def test_a_function_has_one_text_on_every_screen_and_in_every_table(function: Ca
         _node_table(graph_module).set_index("node"),
     ]
     assert lines[0] == f"Named: {text}"
-    assert fields["Target"] == text
+    assert facts.texts.values[row[2]] == text
     assert [table.at[node.name, "target"] for table in tables] == [text] * len(tables)
     assert (
         fxlab.find_nodes(graph_module, f"target:{text}")

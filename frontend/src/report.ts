@@ -10,8 +10,7 @@ function textOf(id: string): string {
 }
 
 const kernel = new ReportKernel(JSON.parse(textOf("fxlab-session")) as WrittenReport);
-const layouts = new Layouts(async () => textOf("fxlab-layout-worker"));
-layouts.prepare();
+const layouts = new Layouts(textOf("fxlab-layout-worker"));
 const main = document.createElement("main");
 main.append(new App(new Viewer(kernel, layouts)).element);
 document.body.append(main);

@@ -230,8 +230,6 @@ export class FakeLayouts {
     );
     return `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 10 10"><g class="graph" transform="translate(4 6)">${parts.join("")}</g></svg>`;
   }
-
-  prepare(): void {}
 }
 
 /** A viewer, and what it has told the panels. */

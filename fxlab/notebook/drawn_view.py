@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -86,5 +87,8 @@ class DrawnView:
         return View(hierarchy, frozenset(path for path in opened if path in hierarchy.groups))
 
     def _overlay(self, number: int) -> Overlay | None:
-        name = self._view["overlay"]
-        return self._overlays.of(self._graphs.data.shown(number).stage, name) if name else None
+        # The page may name one that cannot be measured: it shows the graph without colours then.
+        with contextlib.suppress(Exception):
+            if name := self._view["overlay"]:
+                return self._overlays.of(self._graphs.data.shown(number).stage, name)
+        return None

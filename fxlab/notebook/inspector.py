@@ -10,7 +10,7 @@ from fxlab.checks import described, positive_int
 from fxlab.html_report.static_view import static_view
 from fxlab.notebook.messages import answers
 from fxlab.notebook.stack_messages import StackScreen
-from fxlab.notebook.view_state import NOTHING, checked_comparison
+from fxlab.notebook.view_state import NOTHING, checked_comparison, checked_view
 from fxlab.overlays import Overlay, from_table
 from fxlab.validation.arguments import is_session
 from fxlab.view_model.search.node_index import NodeSearch, names_of_passes
@@ -188,6 +188,8 @@ class Inspector(StackScreen):
             own = [overlay] if isinstance(overlay, Overlay) else from_table(overlay)
             if not own:
                 raise ValueError("overlay: expected a column, got a DataFrame without any.")
+            for one in own:
+                checked_view({**self._shown_view, "overlay": one.name})
             self._overlays.offer(own)
             self._shown_overlays = self._overlays.offered()
             name = own[0].name

@@ -98,6 +98,16 @@ def parse_message(content: object) -> tuple[Message, dict[str, Any], str | None]
     return message, {name: content[name] for name in message.fields}, request
 
 
+def request_of(content: object) -> str | None:
+    """Return by what name a page waits for the answer to a message, though the message is wrong."""
+    request = content.get("request") if isinstance(content, Mapping) else None
+    try:
+        _check(request, (str,), "The request")
+    except MessageError:
+        return None
+    return str(request)
+
+
 def _check(value: object, types: tuple[type, ...], what: str) -> None:
     if type(value) not in types:
         raise MessageError(f"{what} expected {' or '.join(t.__name__ for t in types)}, got {_short(value)}.")

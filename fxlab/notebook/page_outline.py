@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import re
 
+from fxlab.drawing.rendering.dot import OUTLINE_HEAD
+
 _ID = r'"[a-z0-9-]{1,200}"'
-_NUMBERS = r'[a-z]+="[0-9.]+"'
-_LABEL = r"<<TABLE(?: [A-Z]+=\"[A-Z0-9]+\")+><TR><TD ALIGN=\"LEFT\"> </TD></TR></TABLE>>"  # room for a title
+_NUMBER = r"[0-9]{1,7}(?:\.[0-9]{1,4})?"
+_LABEL = (  # room for a title
+    r'<<TABLE BORDER="0" CELLBORDER="0" CELLSPACING="0" CELLPADDING="0" FIXEDSIZE="TRUE" WIDTH="[0-9]{1,7}"'
+    r' HEIGHT="[0-9]{1,7}"><TR><TD ALIGN="LEFT"> </TD></TR></TABLE>>'
+)
 _LINE = re.compile(
-    rf"{_ID} \[id={_ID}(?: {_NUMBERS})+\]"  # a box
-    rf"|{_ID} -> {_ID} \[id={_ID}(?: {_NUMBERS})?\]"
-    rf"|subgraph {_ID.replace('[a-z0-9-]', '[a-z0-9_-]')} \{{"
+    rf'{_ID} \[id={_ID} width="{_NUMBER}" height="{_NUMBER}"\]'
+    rf'|{_ID} -> {_ID} \[id={_ID}(?: penwidth="{_NUMBER}")?\]'
+    r'|subgraph "cluster_[a-z0-9-]{1,200}" \{'
     rf'|graph \[id={_ID} labelloc="t" labeljust="l" margin="14" label={_LABEL}\]'
-    r"|(?:graph|node|edge) \[(?:(?:rankdir|nodesep|ranksep|splines|nslimit1?|maxiter|mclimit|pad|shape"
-    r'|fixedsize|margin|penwidth|arrowsize|label)="[A-Za-z0-9.]*" ?)+\]'
-    r"|digraph \{"
     r"|\}"
 )
 
@@ -25,6 +27,9 @@ def is_outline(text: str) -> bool:
     Parameters
     ----------
     text
-        In the DOT language; ``outline`` in ``frontend/src/viewer/drawing/dot.ts`` writes it.
+        In the DOT language; ``outline`` in ``frontend/src/viewer/drawing/dot.ts`` writes it, as
+        :func:`fxlab.drawing.rendering.dot.outline` does.
     """
-    return all(_LINE.fullmatch(line) for line in text.split("\n"))
+    lines = text.split("\n")
+    head = len(OUTLINE_HEAD)
+    return tuple(lines[:head]) == OUTLINE_HEAD and all(map(_LINE.fullmatch, lines[head:]))

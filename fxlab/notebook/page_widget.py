@@ -9,11 +9,13 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 import anywidget
+import ipywidgets
 import traitlets
 
 from fxlab.html_report.front_end import FrontEndMissingError, front_end_file
 from fxlab.notebook.main_thread import run_in_main_thread
-from fxlab.notebook.messages import MessageError, answers, parse_message
+from fxlab.notebook.messages import MessageError, answers, parse_message, request_of
+from fxlab.notebook.page_code import CODE_VERSION, PageCode
 from fxlab.notebook.view_state import AT_FIRST, checked_view
 from fxlab.view_model.pass_state import describe_error
 
@@ -25,9 +27,10 @@ class PageWidget(anywidget.AnyWidget):  # type: ignore[misc]
     """A page that shows traits, and asks for everything else by messages."""
 
     # anywidget takes paths too, but then keeps every widget alive to tell it of changes of the file.
-    _esm = front_end_file("inspector.js")
-    _css = front_end_file("inspector.css")
+    _esm = front_end_file("loader.js")
 
+    _code = traitlets.Instance(PageCode).tag(sync=True, **ipywidgets.widget_serialization)
+    _code_version = traitlets.Unicode(CODE_VERSION).tag(sync=True)
     _shown_data = traitlets.Any().tag(sync=True)
     """What the page knows of the graphs: compressed JSON, in the parts in which it was sent."""
     _shown_view = traitlets.Dict(AT_FIRST).tag(sync=True)
@@ -36,18 +39,23 @@ class PageWidget(anywidget.AnyWidget):  # type: ignore[misc]
     _shown_stages = traitlets.Dict().tag(sync=True)
     _shown_overlays = traitlets.List().tag(sync=True)
     _shown_measured = traitlets.List().tag(sync=True)
-    _shown_layout_worker = traitlets.List().tag(sync=True)
-    """The page keeps it in its own state alone, where a notebook saves it."""
     _shown_status = traitlets.Dict({"busy": None, "error": None}).tag(sync=True)
     height = traitlets.Int(720, min=240, max=4000).tag(sync=True)
 
     def __init__(self, *, height: int) -> None:
         if not self._esm:
-            raise FrontEndMissingError("inspector.js")
+            raise FrontEndMissingError("loader.js")
         self._number_of_errors = 0
         self._unanswered: str | None = None
-        super().__init__(height=height, _shown_data=[])
+        self._shown_data = []
+        # A page is opened with all of it: not every front end keeps messages for one that is opened later.
+        self._refresh()
+        super().__init__(height=height, _code=PageCode.shared())
         self.on_msg(self._receive)
+
+    def _refresh(self) -> None:
+        """Set the traits to what there is to show now."""
+        raise NotImplementedError
 
     def set_state(self, sync_data: object) -> None:
         """Take over what a page set, and nothing that a page has no business setting."""
@@ -83,9 +91,10 @@ class PageWidget(anywidget.AnyWidget):  # type: ignore[misc]
         for number, part in enumerate(self._shown_data):
             self.send({"type": "data", "number": number}, buffers=[part])
 
-    @answers("layout-worker", "Sending the code that lays graphs out")
-    def _layout_worker(self) -> str:
-        return front_end_file("layout_worker.js")
+    @answers("page-code", "Sending the inspector")
+    def _page_code(self) -> dict[str, str]:
+        """Answer a page that cannot read what widgets share."""
+        return {name: getattr(self._code, name) for name in ("code", "css", "worker")}
 
     def _receive(self, _widget: object, content: object, _buffers: object) -> None:
         run_in_main_thread(lambda: self._answer(content), self._finish)
@@ -94,6 +103,7 @@ class PageWidget(anywidget.AnyWidget):  # type: ignore[misc]
         try:
             message, fields, self._unanswered = parse_message(content)
         except MessageError as error:
+            self._unanswered = request_of(content)
             self._show_error("The page sent an unknown message", error)
             return
         busy = self._busy(message.doing) if message.is_slow else contextlib.nullcontext()

@@ -12,7 +12,7 @@ from fxlab.notebook.measuring import MeasuredTables
 from fxlab.notebook.messages import answers
 from fxlab.notebook.page_outline import is_outline
 from fxlab.notebook.page_widget import PageWidget
-from fxlab.notebook.view_state import BELOW, NOTHING
+from fxlab.notebook.view_state import BELOW, NOTHING, checked_view
 from fxlab.transformations.marks import marks_of
 from fxlab.view_model.details import Describer
 from fxlab.view_model.graph_data.metrics import METRICS, PAINTS
@@ -51,7 +51,6 @@ class Screen(PageWidget):
         self._pass_errors: dict[str, str] = {}
         super().__init__(height=height)
         self._unsubscribe = _follow(session, self)
-        self._refresh()
 
     def close(self) -> None:
         """Remove the inspector from all pages; the session lives on."""
@@ -87,13 +86,16 @@ class Screen(PageWidget):
     def _refresh(self) -> None:
         """Send everything as it is now, what a person looks at first first."""
         self._show_step("Drawing the graph", 1)
-        self._explained = explain_all(self.session)
+        self._explained = {}
         self._describers.clear()
         self._graphs.reset()
         with self._reporting("Drawing the graph"):
             number = self._graphs.alone(len(self.session.applied))
             if self._sent is None:
                 self._graphs.data.lay_out(number)
+            # Passes go through the graph. Of a large one the picture is shown first: the page asks for the rest.
+            if self._graphs.data.is_complete(number):
+                self._explained = explain_all(self.session)
             self._send_graphs(matches=matched_nodes(self._explained))
         self._show_passes()
         self._look_at_last_stage()
@@ -112,8 +114,8 @@ class Screen(PageWidget):
         self._look(stage=None, compared=compared, beside=beside)
 
     def _look(self, **changes: Any) -> None:
-        """Change what the page looks at."""
-        self._shown_view = {**self._shown_view, **changes}
+        """Change what the page looks at; raises ``ValueError`` for what it cannot."""
+        self._shown_view = checked_view({**self._shown_view, **changes})
 
     # What is sent.
 
@@ -184,7 +186,12 @@ class Screen(PageWidget):
     def _send_rest(self, graph: int) -> bool:
         """Send some of what is left of a large graph; answer whether that was all."""
         is_all = self._graphs.data.fill(graph)
-        self._send_graphs()
+        late = is_all and not self._explained
+        if late:
+            self._explained = explain_all(self.session)
+            self._describers.clear()
+            self._show_passes()
+        self._send_graphs(**({"matches": matched_nodes(self._explained)} if late else {}))
         return is_all
 
     @answers("details", "Describing what is selected")
@@ -200,7 +207,7 @@ class Screen(PageWidget):
         found: Any = None
         if kind == "group":
             found = data.hierarchy(graph).groups.get(name)
-        else:
+        elif kind == "node":
             found = next((node for node in data.shown(graph).graph.graph.nodes if node.name == name), None)
         if found is None:
             raise ValueError(f"The graph has no {clip(kind, 20)} named {clip(name, 200)!r}.")

@@ -17,8 +17,7 @@ def marks(node: Node) -> frozenset[str]:
 
 def marks_of(graph_module: GraphModule) -> dict[str, tuple[str, ...]]:
     """Return the signatures of each node that is marked, by the names of the nodes."""
-    marked = {node.name: marks(node) for node in graph_module.graph.nodes}
-    return {name: tuple(sorted(signatures)) for name, signatures in marked.items() if signatures}
+    return {node.name: tuple(sorted(marks(node))) for node in graph_module.graph.nodes if node.meta.get(KEY)}
 
 
 def add_mark(node: Node, signature: str) -> None:

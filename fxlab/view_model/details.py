@@ -12,7 +12,7 @@ from torch import Tensor, fx, nn
 
 from fxlab.drawing import Group, Hierarchy
 from fxlab.node_info import attribute_at, modules_by_path, target_text
-from fxlab.transformations.marks import marks
+from fxlab.transformations.marks import marks_of
 from fxlab.units import with_unit
 from fxlab.validation.cost.traced_flops import TracedFlops
 from fxlab.view_model.wire import clip
@@ -86,7 +86,7 @@ class Describer:
 def model_details(gm: fx.GraphModule, name: str, applied: Iterable[str]) -> dict[str, Any]:
     """Describe the model as a whole; shown while nothing is selected."""
     nodes = list(gm.graph.nodes)
-    changed = sum(1 for node in nodes if marks(node))
+    changed = len(marks_of(gm))
     parameters = {id(p): p for p in gm.parameters()}.values()
     fields = [
         _field("Nodes", f"{len(nodes):,}"),

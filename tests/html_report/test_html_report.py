@@ -13,19 +13,15 @@ from typing import Any
 
 import pytest
 import torch
+from received import Received
 from torch import fx, nn
 
 import fxlab
 from fxlab import ChangeTrueDivToMulByInverse, MergeLinears, Session, Transformation, from_callable
 from fxlab.drawing import LayoutError
-from fxlab.html_report import portable
 from fxlab.html_report import report as report_module_function
-from fxlab.html_report.portable import PortableGraphs
 from fxlab.html_report.report import ANY_TWO, _graphs
 from fxlab.overlays import SOURCES
-from fxlab.validation import graph_diff
-from fxlab.view_model.graph_view.counterparts import Counterparts
-from fxlab.view_model.graph_view.stages import Stages
 
 HOSTILE = "</script><script>alert(1)</script><!-- <img src=x> ]]> \u202e\u2028 'quotes' & \U0001f600"
 
@@ -101,11 +97,19 @@ def page(written: Path) -> Page:
 
 def test_it_holds_each_stage_and_what_the_tables_say(page: Page) -> None:
     data, session = page.data, make_session()
-    assert data["stages"] == ["Original", "Merge linears", "Change true div to mul by inverse"]
-    alone = [graph for graph in data["graphs"] if graph["before"] is None]
-    assert [len(graph["nodes"]) for graph in alone] == [len(s.graph.nodes) for s in session.stages]
-    assert twos(data["graphs"]) == [(1, 0), (2, 0), (2, 1)]
-    assert [o["name"] for o in alone[-1]["overlays"]] == [source.name for source in SOURCES]
+    stages, received = data["stages"], Received(data["data"])
+    assert stages["names"] == ["Original", "Merge linears", "Change true div to mul by inverse"]
+    alone = [stages["alone"][str(number)] for number in range(3)]
+    assert [received.names(number) for number in alone] == [
+        [node.name for node in stage.graph.nodes] for stage in session.stages
+    ]
+    assert list(stages["merged"]) == list(stages["pairs"]) == ["1/0", "2/0", "2/1"]
+    for number in alone:
+        overlays = [o["name"] for o in received.tables["overlays"] if o["graph"] == number]
+        assert overlays == [source.name for source in SOURCES]
+    for graph in received.tables["graphs"]:
+        assert len(graph["extras"]["nodes"]) == len(graph["order"])
+    assert len(received.layouts) == 1, "that of the last stage"
     assert data["tables"]["outputs"]["judgement"]["agrees"]
     assert data["tables"]["nodes"]["table"]["total"] == len(session.transformed_nodes())
     verdict, candidates, summary, nodes = data["tables"]["more"]
@@ -119,36 +123,11 @@ def test_it_holds_each_stage_and_what_the_tables_say(page: Page) -> None:
     assert [card["on"] for card in data["passes"]["passes"]] == [True, True]
 
 
-def twos(graphs: list[dict[str, Any]]) -> list[tuple[int, int]]:
-    """Return which stages are compared."""
-    return [(graph["stage"], graph["before"]) for graph in graphs if graph["before"] is not None]
-
-
-def names_in(data: dict[str, Any], stage: int) -> list[str]:
-    """Return the names of the nodes of a stage, in their order."""
-    (graph,) = (g for g in data["graphs"] if (g["stage"], g["before"]) == (stage, None))
-    return [data["nodes"][place]["name"] for place in graph["nodes"]]
-
-
-def test_it_holds_what_stands_for_what_in_two_stages_side_by_side(page: Page) -> None:
-    data, stages = page.data, make_session().stages
-    assert twos(data["pairs"]) == twos(data["graphs"])
-    for pair in data["pairs"]:
-        before, after = names_in(data, pair["before"]), names_in(data, pair["stage"])
-        known = Counterparts(stages[pair["before"]], stages[pair["stage"]])
-        for position, name in enumerate(after):
-            others = pair["counterparts"].get(str(position))
-            same = [name] if name in before else []
-            stands_for = same if others is None else [before[other] for other in others]
-            assert sorted(stands_for) == sorted(known.of([name], before=False))
-        assert len(pair["counterparts"]) <= 3
-
-
 def test_names_of_a_model_cannot_leave_the_data(page: Page) -> None:
     tags = [tag for tag, *_ in page.elements]
     assert tags.count("script") == 3
     assert "img" not in tags
-    assert set(re.findall(r"alert", json.dumps(page.data["leaves"]))) == {"alert"}
+    assert set(re.findall(r"alert", json.dumps(page.data["data"]["texts"]))) == {"alert"}
 
 
 def test_the_data_holds_no_character_that_markup_is_made_of(written: Path) -> None:
@@ -188,7 +167,7 @@ def test_without_graphviz_the_page_lays_out_its_first_picture(
     def fail(dot: str) -> bytes:
         raise LayoutError("Graphviz was not found")
 
-    monkeypatch.setattr(portable, "lay_out", fail)
+    monkeypatch.setattr("fxlab.view_model.graph_data.graph_data.lay_out", fail)
     file = fxlab.report(make_session(2), path=tmp_path / "report.html", measure=False)
     assert '"layouts":{}' in file.read_text(encoding="utf-8")
 
@@ -212,57 +191,6 @@ def test_a_report_is_as_large_as_its_code_and_its_nodes(tmp_path: Path) -> None:
     assert large - medium == pytest.approx(medium - small, rel=0.15)
 
 
-def test_what_stages_have_in_common_is_written_once() -> None:
-    session = make_session()
-    once, twice = PortableGraphs({}), PortableGraphs({})
-    once.add(Stages(session), "model")
-    for _ in range(2):
-        twice.add(Stages(session), "model")
-    assert once.data()["nodes"] == twice.data()["nodes"]
-    assert once.data()["looks"] == twice.data()["looks"]
-
-
-def look_of(data: dict[str, Any], number: int) -> dict[str, Any]:
-    """Return a look, which may be written as what is different from another."""
-    look: dict[str, Any] = data["looks"][number]
-    return data["looks"][look["like"]] | look if "like" in look else look
-
-
-def test_the_same_box_with_other_marks_is_written_as_what_is_different(page: Page) -> None:
-    looks = page.data["looks"]
-    words = [(look["kind"], look["label"], *look["details"]) for look in looks if "like" not in look]
-    assert len(words) == len(set(words))
-    alike = [look for look in looks if "like" in look]
-    assert alike
-    for number, look in enumerate(looks):
-        if "like" in look:
-            assert look["like"] < number
-            assert "like" not in looks[look["like"]]
-            assert not look.keys() & {"kind", "label", "details"}
-
-
-def test_two_stages_side_by_side_add_the_looks_of_what_is_different_and_nothing_else() -> None:
-    session = make_session()
-    alone, both = PortableGraphs({}), PortableGraphs({})
-    stages = Stages(session)
-    for graphs in (alone, both):
-        for number in range(3):
-            stages.go_to(number)
-            graphs.add(stages, "model")
-    stages.go_to(2, "below", beside=True)
-    both.add_beside(stages)
-    before, after = alone.data(), both.data()
-    assert [key for key in after if after[key] != before[key]] == ["looks", "pairs"]
-    (pair,) = after["pairs"]
-    changed = graph_diff(session.stages[1], session.stages[2])
-    for looks in pair["looks"]:
-        found = [look_of(after, number) for number in looks.values()]
-        marked = [look for look in found if "result" in look and look["changed"]]
-        words = {pair["signatures"][mark] for look in marked for mark in look["marks"]}
-        assert words == set(changed["change"]) == {"changed"}
-        assert sum(look["changed"] for look in marked) == len(changed)
-
-
 def clones(number: int) -> Transformation:
     """Return a pass that adds a node."""
 
@@ -280,17 +208,18 @@ def test_any_two_of_a_few_stages_are_compared_and_of_many_those_that_are_asked_f
     session = Session(fx.symbolic_trace(nn.ReLU()), passes=[clones(number) for number in range(passes)])
     for p in session.passes:
         session.apply(p)
-    data = _graphs(session, {}, measure=False)
+    state = _graphs(session, {}, measure=False).state()
     all_twos = [(stage, before) for stage in range(passes + 1) for before in range(stage)]
     few = [(stage, before) for stage, before in all_twos if before in (0, stage - 1)]
-    assert twos(data["graphs"]) == twos(data["pairs"]) == (all_twos if passes < ANY_TWO else few)
+    expected = [f"{stage}/{before}" for stage, before in (all_twos if passes < ANY_TWO else few)]
+    assert list(state["merged"]) == list(state["pairs"]) == expected
 
 
 def test_a_model_is_traced_and_shown_without_passes(tmp_path: Path) -> None:
     path = fxlab.report(nn.Sequential(nn.Linear(2, 2), nn.ReLU()), torch.ones(3, 2), str(tmp_path / "a.HTML"))
     assert path == tmp_path / "a.HTML"
     data = Page(path.read_text(encoding="utf-8")).data
-    assert data["stages"] == ["Original"]
+    assert data["stages"]["names"] == ["Original"]
     assert data["tables"]["outputs"]["text"] == "No pass is on: this is the model as traced."
 
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import operator
+import zlib
 from typing import Any
 
 import torch
+from received import Received
 from torch import fx, nn
 
 from fxlab import FuseBatchNorm2dInConv2d, MergeLinears, Session, Transformation
@@ -98,6 +101,7 @@ class Page:
     def sends(self, content: object) -> list[dict[str, Any]]:
         """Send anything at all, and return what came back."""
         self.received.clear()
+        self.buffers.clear()
         self.inspector._handle_msg(
             {"content": {"data": {"method": "custom", "content": content}}, "buffers": []}
         )
@@ -119,15 +123,46 @@ class Page:
             card for card in self.inspector._shown_passes["passes"] if card["signature"] == p.signature
         )
 
-    def marked(self) -> set[str]:
-        """Return the nodes whose boxes carry a mark."""
-        boxes = self.inspector._shown_picture["boxes"].values()
-        return {box["node"] for box in boxes if box["marks"] and box["node"]}
+    @property
+    def data(self) -> Received:
+        """All that was sent of the graphs, as a page reads it that is opened now."""
+        return Received(*(json.loads(zlib.decompress(part)) for part in self.inspector._shown_data))
 
-    def box_of(self, name: str) -> str | None:
-        return next(
-            (id for id, box in self.inspector._shown_picture["boxes"].items() if box["node"] == name), None
+    @property
+    def number(self) -> int:
+        """The number of the graph that the page shows."""
+        stages, view = self.inspector._shown_stages, self.inspector._shown_view
+        if stages["preview"]:
+            return int(stages["preview"]["graph"])
+        last = len(stages["names"]) - 1
+        stage = last if view["stage"] is None else view["stage"]
+        before = stage - 1 if view["compared"] == "below" else view["compared"]
+        if view["beside"] or before == "":
+            return int(stages["alone"][str(stage)])
+        return int(stages["merged"][f"{stage}/{before}"])
+
+    def names(self) -> set[str]:
+        """Return the nodes of the graph that is shown."""
+        return set(self.data.names(self.number))
+
+    def marked(self) -> dict[str, list[str]]:
+        """Return the nodes that carry marks in the graph that is shown."""
+        return self.data.marked(self.number)
+
+    def asks(self, content: dict[str, Any]) -> Any:
+        """Send a message and return the value of its one answer; a file is in ``buffers``."""
+        received = self.sends({**content, "request": "asked"})
+        (answer,) = (message for message in received if message["type"] == "answer")
+        assert answer["request"] == "asked"
+        assert received[-1] == {"type": "done"}
+        return None if answer.get("failed") else answer["value"]
+
+    def details(self, name: str, kind: str = "node") -> dict[str, Any]:
+        """Return what the kernel says of a node or a group of the graph that is shown."""
+        found: dict[str, Any] = self.asks(
+            {"type": "details", "graph": self.number, "kind": kind, "name": name}
         )
+        return found
 
 
 def state_of(session: Session) -> tuple[Any, ...]:

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from inspected import MUL_TO_ADD, Model, make_session
+from inspected import MUL_TO_ADD, Model, Page, make_session
 from torch import fx, nn
 
 import fxlab
@@ -17,7 +17,9 @@ def test_a_model_is_traced_and_shown():
     assert isinstance(inspector, Inspector)
     assert isinstance(inspector.session, Session)
     assert inspector.session.inputs is INPUTS
-    assert inspector._shown_details["title"] == "Model"
+    model = Page(inspector).data.tables["graphs"][0]["model"]
+    assert (model["title"], model["inputs"]) == ("Model", ["x"])
+    assert {"name": "Linear", "count": 2} in model["contents"]
     assert "<svg" in inspector.svg
 
 
@@ -80,7 +82,7 @@ def test_the_details_say_how_a_model_was_traced_in_words():
 
     with pytest.warns(fxlab.TraceWarning):
         inspector = fxlab.inspect(Decides().eval(), torch.ones(2, 3))
-    first, *rest = inspector._shown_details["trace"]
+    first, *rest = Page(inspector).data.tables["graphs"][0]["model"]["trace"]
     assert first == "Traced on dynamic shapes, with data"
     assert rest[0].startswith("left: dynamic shapes: ")
     assert rest[1].startswith("branch on data: ")
@@ -92,10 +94,12 @@ def test_the_details_say_how_many_operations_a_node_and_a_group_make():
     model = nn.Sequential(nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 3)), nn.Tanh())
     inspector = fxlab.inspect(model, torch.ones(2, 4))
 
-    def flops(name):
-        inspector.selected = name
-        return {field["label"]: field["value"] for field in inspector._shown_details["fields"]}.get("FLOPs")
+    page = Page(inspector)
 
-    assert flops("_0_0") == f"{2 * 2 * 4 * 8}"
-    assert flops("_0_1") is None
-    assert flops("0") == f"{2 * 2 * 4 * 8 + 2 * 2 * 8 * 3}"
+    def flops(name, kind):
+        fields = page.details(name, kind)["fields"]
+        return {field["label"]: field["value"] for field in fields}.get("FLOPs")
+
+    assert flops("_0_0", "node") == f"{2 * 2 * 4 * 8}"
+    assert flops("_0_1", "node") is None
+    assert flops("0", "group") == f"{2 * 2 * 4 * 8 + 2 * 2 * 8 * 3}"

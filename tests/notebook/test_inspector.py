@@ -6,21 +6,20 @@ import copy
 import gc
 import json
 import weakref
-import xml.etree.ElementTree as ET
-from typing import Any
 
-import pandas as pd
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from inspected import FUSE, MERGE, MUL_TO_ADD, RAISE, MulToAdd, Page, make_session, state_of
+from ipywidgets import Widget
 from torch import fx, nn
 
 from fxlab import FuseAttention, Session
 from fxlab.notebook import Inspector
+from fxlab.notebook.view_state import AT_FIRST
 
 TRAITS = tuple(
-    f"_shown_{name}" for name in ("picture", "passes", "details", "tables", "stages", "overlays", "status")
+    f"_shown_{name}" for name in ("view", "passes", "tables", "stages", "overlays", "measured", "status")
 )
 
 
@@ -32,7 +31,8 @@ def screen(inspector: Inspector) -> dict[str, object]:
 def test_the_first_screen_shows_the_model_as_traced(page: Page):
     inspector = page.inspector
     assert inspector._shown_status == {"busy": None, "error": None}
-    assert inspector._shown_details["kind"] == "model"
+    assert inspector._shown_view == AT_FIRST
+    assert page.names() == {node.name for node in inspector.session.original.graph.nodes}
     assert inspector._shown_tables["outputs"]["state"] == "none"
     assert inspector._shown_tables["nodes"]["table"]["rows"] == []
     assert not page.marked()
@@ -42,16 +42,8 @@ def test_the_first_screen_shows_the_model_as_traced(page: Page):
 
 def test_everything_shown_is_plain_json(page: Page):
     page.switches(MERGE, True)
-    page.sends({"type": "select-node", "name": "relu", "show": True, "before": False})
     for name in TRAITS:
         json.dumps(getattr(page.inspector, name), allow_nan=False, ensure_ascii=False).encode()
-
-
-def test_the_picture_is_wellformed_xml_with_an_element_for_each_box(page: Page):
-    page.switches(MERGE, True)
-    ids = {element.get("id") for element in ET.fromstring(page.inspector.svg).iter()}
-    assert set(page.inspector._shown_picture["boxes"]) <= ids
-    assert set(page.inspector._shown_picture["edges"]) <= ids
 
 
 def test_a_switch_on_the_screen_applies_the_pass(page: Page, session: Session):
@@ -59,8 +51,7 @@ def test_a_switch_on_the_screen_applies_the_pass(page: Page, session: Session):
     assert session.applied == (MUL_TO_ADD,)
     assert page.card(MUL_TO_ADD)["on"]
     assert page.card(MUL_TO_ADD)["changed"] == 1
-    assert page.marked() == {"mul"}
-    assert page.inspector._shown_details["kind"] == "model"
+    assert page.marked() == {"mul": [MUL_TO_ADD.signature]}
     assert page.inspector._shown_passes["canUndo"]
 
 
@@ -125,24 +116,18 @@ def test_the_table_of_changed_nodes_says_what_they_stand_for(page: Page):
     assert "shape_before" not in names
 
 
-def test_what_a_pass_changed_is_brought_into_sight(page: Page):
-    page.sends({"type": "close", "path": "head"})
-    assert page.box_of("mul") is None
-    focus, done = page.switches(MUL_TO_ADD, True)
-    assert focus == {"type": "focus", "boxes": [page.box_of("mul")], "gently": True, "before": False}
-    assert done == {"type": "done"}
-
-
 @pytest.mark.parametrize("p", [FUSE, MERGE, MUL_TO_ADD], ids=lambda p: p.name)
 def test_a_pass_that_is_switched_off_leaves_the_original_on_the_screen(page: Page, session: Session, p):
-    before = screen(page.inspector)
+    before, svg, number = screen(page.inspector), page.inspector.svg, page.number
     page.switches(p, True)
     assert screen(page.inspector) != before
+    assert page.inspector.svg != svg
     page.switches(p, False)
     assert session.graph_module is session.original
     after = screen(page.inspector)
-    assert after["_shown_picture"] == before["_shown_picture"]
-    assert after["_shown_tables"] == before["_shown_tables"]
+    assert (page.number, page.inspector.svg) == (number, svg)
+    for name in ("_shown_view", "_shown_tables", "_shown_measured", "_shown_overlays"):
+        assert after[name] == before[name]
     assert after["_shown_passes"]["passes"] == before["_shown_passes"]["passes"]
 
 
@@ -194,7 +179,7 @@ def test_a_pass_that_is_added_gets_a_card(page: Page, session: Session):
     session.add(AlsoMulToAdd())
     assert page.inspector._shown_passes["passes"][-1]["className"] == "AlsoMulToAdd"
     page.switches(session.passes[-1], True)
-    assert page.marked() == {"mul"}
+    assert page.marked() == {"mul": [session.passes[-1].signature]}
 
 
 def test_toggle_takes_names_as_the_session_does(page: Page, session: Session):
@@ -211,8 +196,10 @@ def test_two_inspectors_of_one_session_follow_each_other(session: Session):
     assert screen(one.inspector)["_shown_passes"] == screen(two.inspector)["_shown_passes"]
     assert screen(one.inspector)["_shown_tables"] == screen(two.inspector)["_shown_tables"]
     assert one.marked() == two.marked()
-    one.sends({"type": "select-node", "name": "relu", "show": True, "before": False})
+    one.inspector.selected = "relu"
+    one.inspector.close_group("head")
     assert (one.inspector.selected, two.inspector.selected) == ("relu", None)
+    assert two.inspector._shown_view["opened"] is None, "each page looks as it likes"
 
 
 def test_a_closed_inspector_does_not_follow_any_more(session: Session):
@@ -237,6 +224,19 @@ def test_an_inspector_is_forgotten_once_it_is_closed(session: Session):
 
 
 @pytest.mark.slow
+def test_a_session_does_not_keep_an_inspector_alive(session: Session):
+    inspector = Inspector(session)
+    followed = weakref.ref(inspector)
+    # Only out of the registry of ipywidgets, which would hold it.
+    Widget.close(inspector)
+    del inspector
+    gc.collect()
+    assert followed() is None, "though it still is subscribed"
+    session.apply(MERGE)
+    assert session.applied == (MERGE,)
+
+
+@pytest.mark.slow
 def test_an_inspector_keeps_nothing_of_a_session_alive_that_is_gone():
     inspector = Inspector(make_session())
     reference = weakref.ref(inspector.session)
@@ -249,9 +249,12 @@ def test_an_inspector_keeps_nothing_of_a_session_alive_that_is_gone():
 @pytest.mark.parametrize(
     "name",
     [
-        "_shown_picture",
+        "_code",
+        "_code_version",
+        "_shown_data",
+        "_shown_stages",
+        "_shown_overlays",
         "_shown_passes",
-        "_shown_details",
         "_shown_tables",
         "_shown_status",
         "_esm",
@@ -262,7 +265,7 @@ def test_an_inspector_keeps_nothing_of_a_session_alive_that_is_gone():
 )
 def test_a_page_cannot_set_what_it_has_to_ask_for(page: Page, name):
     before = copy.deepcopy(page.inspector.get_state())
-    page.sets({name: {"svg": "<script>alert(1)</script>", "passes": [], "busy": None, "error": None}})
+    page.sets({name: {"names": ["<script>alert(1)</script>"], "passes": [], "busy": None, "error": None}})
     assert page.inspector.get_state() == before
 
 
@@ -287,20 +290,21 @@ def test_a_state_that_is_no_object_becomes_words_on_the_screen(page: Page, state
     assert "not allowed" in page.error["title"]
 
 
+def test_the_code_of_the_page_is_sent_once_for_all_inspectors(session: Session):
+    one, two = Inspector(session), Inspector(session)
+    assert one.get_state()["_code"] == two.get_state()["_code"]
+    code = one._code
+    assert len(code.code) > 100_000
+    assert len(str(one.get_state())) < len(code.code), "and not with each of them"
+    one.close()
+    assert two._code.comm is not None
+    two.close()
+
+
 def test_a_package_without_its_front_end_says_so(session: Session, monkeypatch):
     monkeypatch.setattr(Inspector, "_esm", "")
-    with pytest.raises(RuntimeError, match=r"front end is missing.*inspector\.js"):
+    with pytest.raises(RuntimeError, match=r"front end is missing.*loader\.js"):
         Inspector(session)
-
-
-def test_a_notebook_without_a_kernel_still_shows_the_picture(page: Page):
-    page.switches(MERGE, True)
-    data, _ = page.inspector._repr_mimebundle_()
-    assert data["image/svg+xml"] == page.inspector.svg
-    assert "<svg " in data["text/html"]
-    assert "query_key_merged" in data["text/html"].partition("</svg>")[2], "the table of changed nodes"
-    assert data["text/plain"].startswith("<fxlab inspector: Model, ")
-    assert data["application/vnd.jupyter.widget-view+json"]["model_id"] == page.inspector.model_id
 
 
 toggles = st.builds(
@@ -308,36 +312,43 @@ toggles = st.builds(
     st.sampled_from([FUSE, MERGE, MUL_TO_ADD, RAISE]),
     st.booleans(),
 )
-simple = st.sampled_from(["undo", "redo", "reset", "refresh", "overview", "clear-selection"]).map(
-    lambda kind: {"type": kind}
-)
-on_groups = st.builds(
-    lambda kind, path: {"type": kind, "path": path},
-    st.sampled_from(["open", "close"]),
-    st.sampled_from(["stem", "head", "mul"]),
-)
-on_selections = st.builds(
-    lambda path, before: {"type": "select-group", "path": path, "before": before},
-    st.sampled_from(["stem", "head", "mul"]),
+simple = st.sampled_from(["undo", "redo", "reset", "refresh", "end-preview"]).map(lambda kind: {"type": kind})
+previews = st.sampled_from([FUSE, MERGE, RAISE]).map(lambda p: {"type": "preview", "signature": p.signature})
+graphs = st.builds(
+    lambda version, stage, before, beside: {
+        "type": "graph",
+        "version": version,
+        "stage": stage,
+        "before": before,
+        "beside": beside,
+    },
+    st.integers(1, 6),
+    st.integers(0, 2),
+    st.none() | st.integers(0, 1),
     st.booleans(),
 )
-on_nodes = st.builds(
-    lambda name, show, before: {"type": "select-node", "name": name, "show": show, "before": before},
+details = st.builds(
+    lambda graph, name: {"type": "details", "graph": graph, "kind": "node", "name": name},
+    st.integers(0, 3),
     st.sampled_from(["mul", "stem_norm", "head_query"]),
-    st.booleans(),
-    st.booleans(),
 )
-on_stages = st.builds(
-    lambda compared, beside: {"type": "show-stage", "stage": 1, "compared": compared, "beside": beside},
-    st.sampled_from(["", "original"]),
-    st.booleans(),
+overlays = st.builds(
+    lambda graph: {"type": "overlay", "graph": graph, "name": "parameters"}, st.integers(0, 3)
 )
-reveals = st.just({"type": "reveal-pass", "signature": MERGE.signature})
-previews = st.one_of(
-    st.sampled_from([FUSE, MERGE, RAISE]).map(lambda p: {"type": "preview", "signature": p.signature}),
-    st.just({"type": "end-preview"}),
+views = st.fixed_dictionaries(
+    {
+        "stage": st.none() | st.integers(0, 3),
+        "compared": st.sampled_from(["", "below", 0, 1]),
+        "beside": st.booleans(),
+        "opened": st.none() | st.lists(st.sampled_from(["stem", "head", "gone"])),
+        "query": st.sampled_from(["", "mul"]),
+        "overlay": st.just(""),
+        "selected": st.none()
+        | st.just({"kind": "node", "name": "stem_norm", "before": True})
+        | st.just({"kind": "group", "name": "head", "before": False}),
+    }
 )
-anything = toggles | simple | on_groups | on_selections | on_nodes | on_stages | reveals | previews
+anything = toggles | simple | previews | graphs | details | overlays | views
 
 
 @pytest.mark.slow
@@ -347,102 +358,30 @@ def test_whatever_is_done_the_screen_shows_the_session(messages):
     page = Page(Inspector(make_session()))
     session = page.inspector.session
     for message in messages:
-        assert page.sends(message)[-1] == {"type": "done"}
+        if "type" in message:
+            assert page.sends(message)[-1] == {"type": "done"}
+        else:
+            page.sets({"_shown_view": message})
     on = {card["signature"] for card in page.inspector._shown_passes["passes"] if card["on"]}
     assert on == {p.signature for p in session.applied}
     assert page.inspector._shown_passes["canUndo"] == session.can_undo
     assert page.inspector._shown_status["busy"] is None
-    stages = page.inspector._shown_stages
-    there = {node.name for node in session.stages[stages["shown"]].graph.nodes}
-    if stages["before"] is not None and not stages["beside"]:
-        there |= {node.name for node in session.stages[stages["before"]].graph.nodes}
+    stages, data = page.inspector._shown_stages, page.data
+    names = [{node.name for node in stage.graph.nodes} for stage in session.stages]
+    assert len(stages["names"]) == len(names)
+    for stage, number in stages["alone"].items():
+        assert set(data.names(number)) == names[int(stage)]
+    for both, number in stages["merged"].items():
+        after, before = map(int, both.split("/"))
+        assert set(data.names(number)) == names[after] | names[before]
+    for both, number in stages["pairs"].items():
+        after, before = both.split("/")
+        pair = data.tables["pairs"][number]
+        assert (pair["after"], pair["before"]) == (stages["alone"][after], stages["alone"][before])
     if stages["preview"]:
-        signature = stages["preview"]["signature"]
-        there |= {node.name for node in session.preview(signature).graph.nodes}
-    boxed = {box["node"] for box in page.inspector._shown_picture["boxes"].values()} - {None}
-    assert boxed <= there
-    assert bool(page.inspector._shown_before) == stages["beside"]
+        there = {node.name for node in session.preview(stages["preview"]["signature"]).graph.nodes}
+        assert set(data.names(stages["preview"]["graph"])) == names[-1] | there
     shown = [row[0] for row in page.inspector._shown_tables["nodes"]["table"]["rows"]]
     assert shown == list(session.transformed_nodes().index)
+    assert page.inspector.svg.startswith("<svg")
     page.inspector.close()
-
-
-def test_any_stage_can_be_looked_at_alone_or_with_what_changed(page: Page, session: Session):
-    page.switches(FUSE, True)
-    page.switches(MERGE, True)
-    assert page.inspector._shown_stages["shown"] == 2
-    page.sends({"type": "show-stage", "stage": 0, "compared": "", "beside": False})
-    assert page.inspector._shown_stages["shown"] == 0
-    assert page.inspector._shown_details["fields"][0]["value"] == str(len(session.original.graph.nodes))
-    assert not page.marked()
-    assert session.applied == (FUSE, MERGE), "looking changes nothing"
-    page.sends({"type": "show-stage", "stage": 2, "compared": "original", "beside": False})
-    picture = page.inspector._shown_picture
-    assert picture["compared"]
-    assert picture["signatures"] == ["added", "removed", "changed", "rewired"]
-    became = {box["node"]: box["marks"] for box in picture["boxes"].values() if box["node"] and box["marks"]}
-    assert became["stem_norm"] == [1]
-    assert [0] in became.values()
-    page.switches(MERGE, False)
-    assert page.inspector._shown_stages == {
-        "names": ["Original", "Fuse batch norm2d in conv2d"],
-        "shown": 1,
-        "compared": "",
-        "beside": False,
-        "before": None,
-        "comparisons": [0],
-        "preview": None,
-    }
-    assert page.error is None
-
-
-def test_a_stage_that_is_not_there_is_named(page: Page):
-    page.sends({"type": "show-stage", "stage": 7, "compared": "", "beside": False})
-    assert "There is no stage 7" in page.error["text"]
-    assert page.inspector._shown_stages["shown"] == 0
-
-
-def test_the_graph_is_coloured_by_what_nodes_cost(page: Page, session: Session):
-    page.sends({"type": "show-overlay", "name": "flops"})
-    shown = page.inspector._shown_overlays["overlay"]
-    assert shown["title"] == "FLOPs"
-    assert set(shown["values"]) <= set(page.inspector._shown_picture["boxes"])
-    assert shown["total"] == sum(v for k, v in top_level(page.inspector, shown["values"]))
-    page.sends({"type": "close", "path": "head"})
-    closed = page.inspector._shown_overlays["overlay"]
-    assert closed["total"] == shown["total"] == sum(v for k, v in top_level(page.inspector, closed["values"]))
-    page.switches(MERGE, True)
-    assert page.inspector._shown_overlays["overlay"]["total"] == shown["total"], (
-        "measured anew, the work is the same"
-    )
-    page.sends({"type": "show-overlay", "name": ""})
-    assert page.inspector._shown_overlays["overlay"] is None
-    assert page.error is None
-
-
-def top_level(inspector: Inspector, values: dict[str, Any]) -> list[tuple[str, Any]]:
-    boxes = inspector._shown_picture["boxes"]
-    return [(k, v) for k, v in values.items() if boxes[k]["kind"] != "cluster"]
-
-
-def test_the_graph_is_coloured_by_anybodys_values(session: Session):
-    inspector = Inspector(session)
-    inspector.overlay(pd.Series({"stem_conv": 3, "stem_norm": "x"}, name="<mine>"))
-    shown = inspector._shown_overlays["overlay"]
-    assert shown["title"] == "<mine>"
-    assert "<mine>" in [choice["title"] for choice in inspector._shown_overlays["offered"]]
-    assert set(shown["values"].values()) >= {3.0, "x"}
-    inspector.overlay(None)
-    assert inspector._shown_overlays["overlay"] is None
-    with pytest.raises(TypeError, match="got a list"):
-        inspector.overlay([1])
-    with pytest.raises(ValueError, match="none of the name 'nonsense'"):
-        inspector.overlay("nonsense")
-    inspector.close()
-
-
-def test_an_overlay_that_cannot_be_measured_says_why_and_leaves_the_colours(page: Page, monkeypatch):
-    page.inspector.session.inputs = None
-    page.sends({"type": "show-overlay", "name": "time"})
-    assert "no inputs" in page.error["text"]
-    assert page.inspector._shown_overlays["overlay"] is None

@@ -33,10 +33,10 @@ class Explosive(Exception):
 
 def test_a_pass_that_raises_midway_says_so_at_its_card_and_changes_nothing(page: Page, session: Session):
     page.switches(MERGE, True)
-    before, picture = state_of(session), page.inspector._shown_picture
+    before, shown = state_of(session), (page.number, page.marked(), page.inspector._shown_stages)
     page.switches(RAISE, True)
     assert state_of(session) == before
-    assert page.inspector._shown_picture == picture
+    assert (page.number, page.marked(), page.inspector._shown_stages) == shown
     assert not page.card(RAISE)["on"]
     assert "no such layer" in page.card(RAISE)["error"]
     assert page.error["title"] == "Applying Raise midway failed"
@@ -112,7 +112,7 @@ def test_an_interruption_is_named(session: Session):
     assert not page.card(p)["on"]
 
 
-@pytest.mark.parametrize("step", ["explain_all", "picture_state", "changed_nodes_state", "describe"])
+@pytest.mark.parametrize("step", ["explain_all", "matched_nodes", "changed_nodes_state"])
 def test_an_interruption_of_the_screen_leaves_the_switches_true(
     page: Page, session: Session, monkeypatch, step
 ):
@@ -149,36 +149,34 @@ def test_an_interrupted_comparison_can_be_made_again(page: Page, monkeypatch):
     assert page.inspector._shown_tables["outputs"]["agrees"]
 
 
-def test_a_graph_that_cannot_be_laid_out_is_shown_as_before(page: Page, monkeypatch):
-    page.sends({"type": "close", "path": "head"})
-    picture = page.inspector._shown_picture
-
-    def too_slow(self, signatures):
+def test_without_graphviz_the_page_gets_the_graph_and_lays_it_out_itself(session: Session, monkeypatch):
+    def too_slow(dot, *rest):
         raise LayoutError("The layout took longer than 30 s.")
 
     with monkeypatch.context() as patch:
-        patch.setattr("fxlab.view_model.graph_view.scene.Scene.draw", too_slow)
-        page.sends({"type": "open", "path": "head"})
-    assert page.error["title"] == "Opening the group failed"
-    assert page.inspector._shown_picture == picture
-    page.sends({"type": "refresh"})
-    assert page.inspector._shown_picture["boxes"].keys() == picture["boxes"].keys(), (
-        "what failed is not tried again"
+        for module in ("fxlab.view_model.graph_data.graph_data", "fxlab.notebook.screen"):
+            patch.setattr(f"{module}.lay_out", too_slow)
+        page = Page(Inspector(session))
+        assert page.error is None
+        assert page.data.layouts == {}
+        assert "mul" in page.names()
+        assert page.asks({"type": "pdf"}) is None
+    assert (page.error["title"], page.error["text"]) == (
+        "Exporting a PDF failed",
+        "The layout took longer than 30 s.",
     )
 
 
-def test_a_graph_that_cannot_be_laid_out_does_not_hide_what_a_pass_did(
-    page: Page, session: Session, monkeypatch
-):
-    def too_slow(self, signatures):
-        raise LayoutError("The layout took longer than 30 s.")
-
+def test_a_graph_that_cannot_be_written_does_not_hide_what_a_pass_did(page: Page, monkeypatch):
     with monkeypatch.context() as patch:
-        patch.setattr("fxlab.view_model.graph_view.scene.Scene.draw", too_slow)
+        patch.setattr("fxlab.view_model.graph_data.graph_data.build_hierarchy", lambda graph: 1 / 0)
         page.switches(MERGE, True)
     assert page.card(MERGE)["on"]
     assert page.inspector._shown_tables["outputs"]["agrees"]
-    assert page.error["text"] == "The layout took longer than 30 s."
+    assert page.error["text"] == "division by zero"
+    page.sends({"type": "refresh"})
+    assert page.error is None
+    assert page.marked()
 
 
 def test_a_pass_that_cannot_explain_itself_is_quoted_and_can_be_switched():
@@ -213,7 +211,7 @@ def test_a_pass_that_explains_itself_in_another_form_does_not_take_the_screen_do
 
     p = ExplainOddly()
     page = Page(Inspector(make_session(p, MERGE)))
-    page.sends({"type": "select-node", "name": "mul", "show": True, "before": False})
+    assert page.details("mul")["arguments"]
     assert page.error is None
     page.switches(MERGE, True)
     assert page.card(MERGE)["on"]
@@ -242,7 +240,7 @@ def test_a_model_without_weights_says_so_in_the_table():
     assert page.marked()
     assert page.inspector._shown_tables["outputs"]["state"] == "failed"
     assert "meta device" in page.inspector._shown_tables["outputs"]["text"]
-    page.sends({"type": "select-node", "name": "stem_conv", "show": True, "before": False})
+    assert page.details("stem_conv")["parameters"]
     assert page.error is None
 
 

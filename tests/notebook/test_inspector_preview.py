@@ -13,14 +13,15 @@ def previews(page: Page, p) -> list[dict]:
 
 
 def became(page: Page) -> dict[str, str]:
-    picture = page.inspector._shown_picture
-    marked = [box for box in picture["boxes"].values() if box["node"] and box["marks"]]
-    return {box["node"]: picture["signatures"][box["marks"][0]] for box in marked}
+    """Return what would become of which nodes."""
+    return {name: change for name, (change,) in page.marked().items()}
 
 
-def test_a_preview_is_drawn_and_the_session_is_as_it_was(page: Page, session: Session):
-    before, screen = state_of(session), (page.inspector._shown_passes, page.inspector._shown_tables)
-    focus, _ = previews(page, FUSE)
+def test_a_preview_is_sent_and_the_session_is_as_it_was(page: Page, session: Session):
+    inspector = page.inspector
+    before, screen = state_of(session), (inspector._shown_passes, inspector._shown_tables)
+    number, looks = page.number, inspector._shown_view
+    assert [message["type"] for message in previews(page, FUSE)] == ["data", "done"]
     assert page.error is None
     assert became(page) == {
         "evaluation_mode": "added",
@@ -28,30 +29,27 @@ def test_a_preview_is_drawn_and_the_session_is_as_it_was(page: Page, session: Se
         "stem_norm": "removed",
         "mean": "rewired",
     }
-    assert page.inspector._shown_picture["preview"]
-    assert set(focus["boxes"]) == {page.box_of(name) for name in became(page)}
-    assert page.inspector._shown_stages["preview"] == {
+    assert inspector._shown_stages["preview"] == {
         "signature": FUSE.signature,
         "name": "Fuse batch norm2d in conv2d",
         "text": "1 rewrite (1 node added, 1 removed, 1 changed, 1 rewired)",
+        "graph": page.number,
     }
-    assert state_of(session) == before
-    assert (page.inspector._shown_passes, page.inspector._shown_tables) == screen
-    assert page.inspector._shown_status["busy"] is None
-
-
-def test_a_preview_is_left_without_a_trace(page: Page, session: Session):
-    before, picture = state_of(session), page.inspector._shown_picture
-    previews(page, MERGE)
-    page.sends({"type": "select-node", "name": "query_key_merged", "show": True, "before": False})
-    assert page.inspector.selected == "query_key_merged"
-    assert page.inspector._shown_details["rewrites"] == [], "there is nothing to take back yet"
     page.sends({"type": "end-preview"})
-    assert page.error is None
-    assert page.inspector._shown_picture == picture
-    assert page.inspector._shown_stages["preview"] is None
-    assert page.inspector.selected is None
+    assert inspector._shown_stages["preview"] is None
+    assert page.number == number
+    assert (inspector._shown_passes, inspector._shown_tables) == screen
+    assert inspector._shown_view == looks, "what was looked at is looked at again"
     assert state_of(session) == before
+
+
+def test_a_previewed_node_is_described_and_cannot_be_excluded_yet(page: Page):
+    previews(page, MERGE)
+    page.inspector.selected = "query_key_merged"
+    assert page.details("query_key_merged")["rewrites"] == []
+    assert page.details("mul", "node")["arguments"]
+    page.sends({"type": "end-preview"})
+    assert page.inspector.selected is None
 
 
 def test_a_preview_ends_when_the_pass_is_applied(page: Page, session: Session):
@@ -59,8 +57,7 @@ def test_a_preview_ends_when_the_pass_is_applied(page: Page, session: Session):
     page.switches(MERGE, True)
     assert session.applied == (MERGE,)
     assert page.inspector._shown_stages["preview"] is None
-    assert not page.inspector._shown_picture["preview"]
-    assert page.inspector._shown_picture["signatures"] == [p.signature for p in session.passes]
+    assert page.marked() == {"query_key_merged": [MERGE.signature]} | page.marked()
     session.undo()
     assert not session.can_undo, "there was one change"
 
@@ -69,23 +66,21 @@ def test_one_preview_replaces_another(page: Page):
     previews(page, MERGE)
     previews(page, MUL_TO_ADD)
     assert became(page) == {"mul": "changed"}
-    page.sends({"type": "end-preview"})
-    assert not became(page)
 
 
-def test_a_pass_that_raises_is_quoted_and_what_was_shown_is_shown_again(page: Page, session: Session):
-    before, picture = state_of(session), page.inspector._shown_picture
+def test_a_pass_that_raises_is_quoted_and_what_was_shown_stays(page: Page, session: Session):
+    before = state_of(session)
     previews(page, MERGE)
+    shown = page.inspector._shown_stages
     previews(page, RAISE)
     assert page.error["title"] == "Previewing Raise midway failed"
     assert "no such layer" in page.card(RAISE)["error"]
-    assert page.inspector._shown_stages["preview"] is None
-    assert page.inspector._shown_picture == picture
+    assert page.inspector._shown_stages == shown
     assert state_of(session) == before
 
 
 def test_an_interrupted_preview_changes_nothing(page: Page, session: Session, monkeypatch):
-    before, picture = state_of(session), page.inspector._shown_picture
+    before, shown = state_of(session), page.inspector._shown_stages
 
     def interrupt(*arguments):
         raise KeyboardInterrupt
@@ -95,13 +90,13 @@ def test_an_interrupted_preview_changes_nothing(page: Page, session: Session, mo
         previews(page, MERGE)
     assert page.error["title"] == "Interrupted"
     assert page.inspector._shown_status["busy"] is None
-    assert page.inspector._shown_stages["preview"] is None
-    assert page.inspector._shown_picture == picture
+    assert page.inspector._shown_stages == shown
     assert state_of(session) == before
 
 
 def test_a_pass_that_is_not_offered_is_named(page: Page):
-    page.sends({"type": "preview", "signature": "nothing"})
+    previews_of = page.sends({"type": "preview", "signature": "nothing", "request": "1"})
+    assert previews_of[0]["failed"]
     assert "no pass with the signature 'nothing'" in page.error["text"]
 
 
@@ -110,6 +105,7 @@ def test_a_preview_is_shown_from_python(page: Page, session: Session):
     assert became(page)["query_key_merged"] == "added"
     with pytest.raises(TransformationError, match="no such layer"):
         page.inspector.preview(RAISE)
-    assert not became(page)
+    assert became(page)["query_key_merged"] == "added"
     page.inspector.end_preview()
+    assert not became(page)
     assert session.applied == ()

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from inspected import MERGE, Page, state_of
+from test_interrupts import Interrupter, lines_of
 
 from fxlab.notebook.messages import LONGEST_TEXT, MESSAGES, MessageError, parse_message
 
@@ -20,36 +21,30 @@ GOOD: list[dict[str, Any]] = [
     {"type": "exclude", "signature": "s", "node": "x"},
     {"type": "include", "signature": "s", "node": "x"},
     {"type": "move", "signature": "s", "place": 0},
-    {"type": "list-offers", "request": "1"},
+    {"type": "list-offers"},
     {"type": "add", "key": "k", "arguments": {"size": "3"}},
     {"type": "remove", "signature": "s"},
     {"type": "undo"},
     {"type": "redo"},
     {"type": "reset"},
     {"type": "refresh"},
-    {"type": "overview"},
-    {"type": "clear-selection"},
     {"type": "judge"},
     {"type": "measure", "name": "speed"},
-    {"type": "open", "path": "stem"},
-    {"type": "close", "path": "stem"},
-    {"type": "select-node", "name": "x", "show": False, "before": False},
-    {"type": "select-group", "path": "stem", "before": True},
-    {"type": "reveal-pass", "signature": "s"},
-    {"type": "search", "query": "x", "request": "1"},
-    {"type": "filter", "query": "x"},
-    {"type": "export-dot", "request": "1"},
-    {"type": "export-pdf", "request": "1"},
-    {"type": "show-stage", "stage": 1, "compared": "original", "beside": True},
-    {"type": "show-stage", "stage": 3, "compared": 1, "beside": False},
-    {"type": "show-node", "name": "x", "stage": 2},
-    {"type": "show-overlay", "name": "flops"},
+    {"type": "graph", "version": 1, "stage": 1, "before": 0, "beside": True},
+    {"type": "graph", "version": 1, "stage": 1, "before": None, "beside": False},
+    {"type": "rest", "graph": 0},
+    {"type": "details", "graph": 0, "kind": "node", "name": "x"},
+    {"type": "overlay", "graph": 0, "name": "flops"},
+    {"type": "lay-out", "outline": "digraph {"},
+    {"type": "pdf"},
+    {"type": "page-code"},
+    {"type": "all-data"},
 ]
 HUGE = "x" * (LONGEST_TEXT + 1)
 WRONG: list[Any] = [None, 3, 1.5, float("nan"), "text", b"bytes", [], {}, [1, 2], True, HUGE, 10**5000]
 
 
-EITHER = {"compared": (str, int)}
+EITHER = {"before": (int, type(None))}
 """Fields that may be of several types."""
 
 
@@ -66,9 +61,11 @@ def short(value: object) -> str:
 
 @pytest.mark.parametrize("content", GOOD, ids=kinds)
 def test_a_message_is_read_into_what_answers_it_and_its_fields(content):
-    message, fields = parse_message(content)
+    message, fields, request = parse_message(content)
     assert message is MESSAGES[content["type"]]
     assert {"type": content["type"], **fields} == content
+    assert request is None
+    assert parse_message({**content, "request": "7"}) == (message, fields, "7")
     inspect.signature(message.answer).bind("inspector", **fields)
 
 
@@ -82,7 +79,7 @@ def test_what_is_no_message_is_refused(content):
         parse_message(content)
 
 
-@pytest.mark.parametrize("kind", [*WRONG, "Toggle", "toggle ", "__class__", "select-node\0"], ids=short)
+@pytest.mark.parametrize("kind", [*WRONG, "Toggle", "toggle ", "__class__", "toggle\0"], ids=short)
 def test_an_unknown_kind_is_refused_in_few_words(kind):
     with pytest.raises(MessageError, match="Unknown message type") as caught:
         parse_message({"type": kind})
@@ -95,7 +92,9 @@ def test_a_message_with_one_field_more_is_refused(content):
         parse_message({**content, "extra": 1})
 
 
-@pytest.mark.parametrize(("content", "field"), [(m, f) for m in GOOD for f in m if f != "type"], ids=short)
+@pytest.mark.parametrize(
+    ("content", "field"), [(m, f) for m in GOOD for f in m if f not in ("type", *EITHER)], ids=short
+)
 def test_a_message_without_one_of_its_fields_is_refused(content, field):
     with pytest.raises(MessageError, match=f"'{field}'.* expected"):
         parse_message({key: value for key, value in content.items() if key != field})
@@ -108,7 +107,9 @@ def test_a_message_without_one_of_its_fields_is_refused(content, field):
         for message in GOOD
         for field, right in message.items()
         for wrong in WRONG
-        if field != "type" and (type(wrong) not in EITHER.get(field, (type(right),)) or wrong is HUGE)
+        if field != "type"
+        and (type(wrong) not in EITHER.get(field, (type(right),)) or wrong is HUGE)
+        and (field, wrong) != ("outline", HUGE)
     ],
     ids=short,
 )
@@ -124,7 +125,7 @@ json_values = st.recursive(
     max_leaves=8,
 )
 some_fields = st.dictionaries(
-    st.sampled_from(["signature", "on", "path", "name", "show", "query", "request", "extra"]), json_values
+    st.sampled_from(["signature", "on", "graph", "name", "kind", "outline", "request", "extra"]), json_values
 )
 
 
@@ -136,7 +137,7 @@ some_fields = st.dictionaries(
 )
 def test_any_json_is_either_a_message_or_refused(content):
     try:
-        message, _ = parse_message(content)
+        message, _, _ = parse_message(content)
     except MessageError as error:
         json.dumps(str(error))
     else:
@@ -153,8 +154,11 @@ def test_any_json_is_either_a_message_or_refused(content):
 def test_nonsense_becomes_words_on_the_screen_and_changes_nothing(page: Page, content):
     session = page.inspector.session
     before, number = state_of(session), (page.error or {"number": 0})["number"]
-    answers = page.sends(content)
-    assert answers == [{"type": "done"}]
+    *answers, done = page.sends(content)
+    assert done == {"type": "done"}
+    request = content.get("request") if isinstance(content, dict) else None
+    failed = [{"type": "answer", "request": request, "failed": True}] if isinstance(request, str) else []
+    assert answers == failed
     assert page.error["number"] == number + 1
     assert page.error["text"]
     assert len(page.error["text"]) < 5_000
@@ -180,39 +184,88 @@ UNKNOWN = [
     [
         {"type": "toggle", "signature": "?", "on": True},
         {"type": "toggle", "signature": "?", "on": False},
-        {"type": "open", "path": "?"},
-        {"type": "close", "path": "?"},
         {"type": "preview", "signature": "?"},
-        {"type": "select-node", "name": "?", "show": True, "before": False},
-        {"type": "select-node", "name": "?", "show": False, "before": True},
-        {"type": "select-group", "path": "?", "before": False},
-        {"type": "select-group", "path": "?", "before": True},
-        {"type": "reveal-pass", "signature": "?"},
+        {"type": "measure", "name": "?"},
+        {"type": "details", "graph": 0, "kind": "node", "name": "?"},
+        {"type": "details", "graph": 0, "kind": "group", "name": "?"},
+        {"type": "details", "graph": 0, "kind": "?", "name": "mul"},
+        {"type": "overlay", "graph": 0, "name": "?"},
+        {"type": "lay-out", "outline": "?"},
     ],
     ids=short,
 )
 def test_names_that_nothing_has_become_words_on_the_screen(page: Page, content, text):
     page.switches(MERGE, True)
     assert page.error is None
-    before, details = state_of(page.inspector.session), page.inspector._shown_details
-    page.sends({key: text if value == "?" else value for key, value in content.items()})
+    before, number = state_of(page.inspector.session), len(page.inspector._shown_data)
+    filled = {key: text if value == "?" else value for key, value in content.items()}
+    *answers, done = page.sends({**filled, "request": "1"})
+    assert answers == [{"type": "answer", "request": "1", "failed": True}]
+    assert done == {"type": "done"}
     assert page.error is not None
     assert 0 < len(page.error["text"]) < 5_000
     json.dumps(page.inspector._shown_status, ensure_ascii=False).encode()
     assert state_of(page.inspector.session) == before
-    assert page.inspector._shown_details == details
+    assert len(page.inspector._shown_data) == number
 
 
 def test_no_text_is_echoed_that_cannot_be_sent(page: Page):
-    assert page.sends({"type": "search", "query": "x", "request": "\ud800"}) == [{"type": "done"}]
+    assert page.sends({"type": "list-offers", "request": "\ud800"}) == [{"type": "done"}]
     assert "unpaired surrogate" in page.error["text"]
 
 
-@pytest.mark.parametrize("kind", ["open", "close"])
-def test_the_model_itself_is_always_open(page: Page, kind):
-    page.sends({"type": kind, "path": ""})
-    assert page.error is None
-    assert page.box_of("output")
+@pytest.mark.parametrize(
+    ("raised", "title"),
+    [(ZeroDivisionError("by zero"), "Listing the passes failed"), (KeyboardInterrupt(), "Interrupted")],
+    ids=["an error", "an interrupt"],
+)
+def test_a_request_is_answered_once_whatever_ends_it(page: Page, monkeypatch, raised, title):
+    def fails(session):
+        raise raised
+
+    message = {"type": "list-offers", "request": "7"}
+    with monkeypatch.context() as patch:
+        patch.setattr("fxlab.view_model.pass_offer.offers", fails)
+        received = page.sends(message)
+    assert received == [{"type": "answer", "request": "7", "failed": True}, {"type": "done"}]
+    assert page.error["title"] == title
+    received = page.sends(message)
+    assert [m["type"] for m in received] == ["answer", "done"]
+    assert "failed" not in received[0]
+    assert [m["type"] for m in page.sends({"type": "list-offers"})] == ["done"], "nobody waits"
+
+
+@pytest.mark.parametrize("share", [0.05, 0.3, 0.6, 0.9, 0.97])
+def test_wherever_an_answer_is_interrupted_the_page_is_told_once(page: Page, share: float):
+    def ask():
+        page.sends({"type": "details", "graph": 0, "kind": "node", "name": "mul", "request": "7"})
+
+    with Interrupter(int(share * lines_of(ask))):
+        ask()
+    assert [m["type"] for m in page.received] == ["answer", "done"]
+    assert page.inspector._shown_status["busy"] is None
+
+
+def test_a_text_that_is_too_long_is_answered_too(page: Page):
+    message = {"type": "details", "graph": 0, "kind": "node", "name": HUGE, "request": "7"}
+    assert page.sends(message)[0] == {"type": "answer", "request": "7", "failed": True}
+    assert "too long" in page.error["text"]
+
+
+def test_a_page_that_opens_late_is_sent_all_of_the_graphs(page: Page):
+    page.switches(MERGE, True)
+    parts = list(page.inspector._shown_data)
+    *sent, done = page.sends({"type": "all-data"})
+    assert sent == [{"type": "data", "number": number} for number in range(len(parts))]
+    assert page.buffers == parts
+    assert len(parts) > 1
+    assert done == {"type": "done"}
+
+
+def test_a_page_that_cannot_read_what_widgets_share_is_sent_its_code(page: Page):
+    code = page.asks({"type": "page-code"})
+    assert code.keys() == {"code", "css", "worker"}
+    assert "Graphviz" in code["worker"]
 
 
 def test_the_screen_works_after_nonsense(page: Page):

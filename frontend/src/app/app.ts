@@ -181,6 +181,7 @@ export class App {
       tables: (tables) => tables?.outputs && this.tables.show(tables),
       measured: (measured) => Array.isArray(measured) && this.tables.showMeasured(measured),
       details: (details) => details?.kind && this.showDetails(details),
+      model: (model) => model?.kind && this.header.show(model),
       status: (status) => this.showStatus(status),
       overlays: () => this.graphs.showOverlays(),
       stages: (stages) => Array.isArray(stages?.names) && this.showStages(stages),
@@ -311,7 +312,6 @@ export class App {
     this.details.show(details);
     this.selection.note(details);
     this.tables.setSelected(details.kind === "node" ? (details.name ?? null) : null);
-    if (details.kind === "model") this.header.show(details);
     this.selection.show();
   }
 

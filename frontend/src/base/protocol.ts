@@ -312,6 +312,8 @@ export interface State {
   before: Before;
   passes: Passes;
   details: Details;
+  /** What is said of the model, whatever is selected. */
+  model: Details;
   tables: Tables;
   measured: Measured[];
   status: Status;
@@ -350,7 +352,7 @@ export type ToViewer =
 /** What the viewer asks of the kernel, which answers each. */
 export type ToKernel =
   | ToSession
-  | { type: "list-offers" | "pdf" | "layout-worker" | "all-data" }
+  | { type: "list-offers" | "pdf" | "all-data" }
   | { type: "graph"; version: number; stage: number; before: number | null; beside: boolean }
   | { type: "rest"; graph: number }
   | { type: "details"; graph: number; kind: "node" | "group"; name: string }

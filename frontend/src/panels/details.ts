@@ -82,6 +82,8 @@ export class DetailsPanel {
       contents(details),
       candidates(details, this.passOf),
       source(details.frames ?? []),
+      details.isPartial === true &&
+        h("p", { class: "fxi-partial" }, "The kernel knows more, and has not answered."),
       details.trace &&
         details.trace.length > 0 &&
         section(

@@ -93,6 +93,7 @@ export class Viewer extends PageModel {
       picture: {} as Picture,
       before: {},
       details: {} as Details,
+      model: {} as Details,
       stages: { names: [], shown: 0, compared: "", before: null, beside: false, comparisons: [] },
       overlays: { offered: [], overlay: null, paints: {} as State["overlays"]["paints"] },
       found: {},
@@ -148,7 +149,8 @@ export class Viewer extends PageModel {
   }
 
   private async start(): Promise<void> {
-    await this.kernel.ready();
+    // A page may be restored without a kernel, with nothing in it.
+    if (this.kernel.state.stages.version === undefined) return;
     // The first picture keeps a view of its own.
     const { view } = this.kernel.state;
     await this.followStages(true);
@@ -305,7 +307,6 @@ export class Viewer extends PageModel {
         : switched.on.flatMap(({ signature }) => this.changedBy(signature, panes));
     if (changed.length > 0 && !first) this.focus(changed, false, true);
     this.keepView();
-    if (first) this.layouts.prepare();
     void this.attempt("Reading the graph", () => this.fetchRest());
   }
 
@@ -549,6 +550,7 @@ export class Viewer extends PageModel {
     if (choice !== this.choice) {
       this.choice = choice;
       this.set("stages", this.stages());
+      this.set("model", describe(this.data, panes, null));
     }
     this.set("picture", picture);
     this.set("before", before ? { picture: before } : {});

@@ -5,7 +5,6 @@ import type { ToKernel } from "../base/protocol";
 import { objectWith } from "../base/read_message";
 import { Data, type DataPart } from "./data";
 import { ShownError, type Answer, type Kernel, type KernelState } from "./kernel";
-import { offerWorker, sharedWorker } from "./shared_worker";
 
 type Buffers = DataView<ArrayBuffer>[];
 type Waiting = { resolve: (answer: Answer) => void; reject: (reason: Error) => void };
@@ -27,7 +26,6 @@ export class WidgetKernel implements Kernel {
   private reading: Promise<void> = Promise.resolve();
 
   constructor(private readonly widget: Widget) {
-    offerWorker(widget);
     const parts = widget.get("_shown_data") as unknown;
     for (const part of Array.isArray(parts) ? (parts as DataView<ArrayBuffer>[]) : []) this.read(part);
     widget.on("msg:custom", (content: unknown, buffers?: Buffers) => this.receive(content, buffers ?? []));
@@ -38,8 +36,18 @@ export class WidgetKernel implements Kernel {
     return Object.fromEntries(PARTS.map((name) => [name, widget.get(traitOf(name))])) as never;
   }
 
-  ready(): Promise<void> {
-    return this.reading;
+  async ready(): Promise<void> {
+    await this.reading;
+    if (this.isComplete) return;
+    // This page was opened when some of it had been sent already.
+    await this.ask({ type: "all-data" });
+    await this.reading;
+  }
+
+  private get isComplete(): boolean {
+    const { alone, merged, preview } = this.state.stages;
+    const last = Math.max(...Object.values(alone), ...Object.values(merged), preview?.graph ?? 0);
+    return last < this.data.graphs.length;
   }
 
   follow(changed: (name: keyof KernelState) => void): void {
@@ -63,10 +71,6 @@ export class WidgetKernel implements Kernel {
     return new Promise((resolve, reject) => this.waiting.set(request, { resolve, reject }));
   }
 
-  layoutWorker(): Promise<string> {
-    return sharedWorker(this.widget, async () => String((await this.ask({ type: "layout-worker" })).value));
-  }
-
   private receive(content: unknown, buffers: Buffers): void {
     const data = objectWith(content, "type", "number");
     if (data?.["type"] === "data" && buffers[0]) return this.take(Number(data["number"]), buffers[0]);
@@ -80,8 +84,8 @@ export class WidgetKernel implements Kernel {
 
   private take(number: number, part: DataView<ArrayBuffer>): void {
     if (number === 0) this.parts = 0;
-    // This one came with the state of the widget already.
-    if (number < this.parts) return;
+    // It came with the state of the widget already, or one before it did not come.
+    if (number !== this.parts) return;
     // In place: kept where a notebook saves it, and not sent back.
     const parts = this.widget.get("_shown_data") as unknown as unknown[];
     if (number === 0) parts.length = 0;

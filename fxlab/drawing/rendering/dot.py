@@ -130,14 +130,28 @@ def outline(view: View, boxes: Mapping[str, Box]) -> str:
     Graphviz puts the boxes where it puts them for :func:`write_digraph`, in half the time. Pages that write
     their own words have their pictures laid out so.
     """
-    lines = ["digraph {", f"graph [{_listed(_LAYOUT)}]", f"node [{_listed(_BOXES)}]"]
-    lines += [f"edge [{_listed(_LINES)}]", 'node [label=""]']
+    lines = list(OUTLINE_HEAD)
     _outline_children(lines, view.hierarchy.root, view, boxes)
     for edge in view.edges:
         source, target = edge.source.id, edge.target.id
         attributes = {"id": f"edge-{source}-{target}", **_line_attributes(edge)}
         lines.append(f'"{source}" -> "{target}" [{_listed(attributes)}]')
     return "\n".join([*lines, "}"])
+
+
+def _listed(attributes: Mapping[str, str]) -> str:
+    """Write attributes whose values need no escape: numbers, words and ids."""
+    return " ".join([f'{name}="{value}"' for name, value in attributes.items()])
+
+
+OUTLINE_HEAD = (
+    "digraph {",
+    f"graph [{_listed(_LAYOUT)}]",
+    f"node [{_listed(_BOXES)}]",
+    f"edge [{_listed(_LINES)}]",
+    'node [label=""]',
+)
+"""The lines that every outline begins with."""
 
 
 def _outline_children(lines: list[str], group: Group, view: View, boxes: Mapping[str, Box]) -> None:
@@ -150,11 +164,6 @@ def _outline_children(lines: list[str], group: Group, view: View, boxes: Mapping
         lines.append(f"graph [{_listed({'id': name, **_CLUSTERS})} label={room_label(box)}]")
         _outline_children(lines, child, view, boxes)
         lines.append("}")
-
-
-def _listed(attributes: Mapping[str, str]) -> str:
-    """Write attributes whose values need no escape: numbers, words and ids."""
-    return " ".join([f'{name}="{value}"' for name, value in attributes.items()])
 
 
 def _new_digraph(legend: Legend | None) -> graphviz.Digraph:

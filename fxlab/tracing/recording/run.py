@@ -187,6 +187,13 @@ class Run:
         self.fakes.after_call()
         return result
 
+    def distinct(self, result: Any, inputs: Any) -> Any:
+        """Return a tensor that is not one of the inputs, so that each node's result is its own."""
+        if not is_one_of(result, inputs):
+            return result
+        with self.unseen():
+            return torch.ops.aten.alias(result)
+
     def recorded_whole(
         self, call: Call, run: Callable[[], Any], impure: bool, is_of_torch: bool = False
     ) -> Any:
@@ -198,7 +205,7 @@ class Run:
         with self.unseen():
             result = run()
         written = versions != versions_of(call.args, call.kwargs)
-        result = result if written else distinct(result, (call.args, dict(call.kwargs)))
+        result = result if written else self.distinct(result, (call.args, dict(call.kwargs)))
         result = self.recorded(call, result, written, impure)
         if self.real is not None and not is_of_torch:
             self.conditions.hold_given(name_of(call.target), result, Unknown())
@@ -209,11 +216,6 @@ def versions_of(args: Any, kwargs: Mapping[str, Any]) -> list[int]:
     """Return how often each tensor among the arguments of a call has been written."""
     tensors = (tensor for _, tensor in tensors_inside((args, dict(kwargs))))
     return [0 if tensor.is_inference() else tensor._version for tensor in tensors]
-
-
-def distinct(result: Any, inputs: Any) -> Any:
-    """Return a tensor that is not one of the inputs, so that each node's result is its own."""
-    return torch.ops.aten.alias(result) if is_one_of(result, inputs) else result
 
 
 def _has_symbolic_number(value: Any) -> bool:

@@ -22,6 +22,7 @@ from torch.utils._sympy import functions
 from fxlab.tracing.model_code.running_calls import Reason, parts_running
 from fxlab.tracing.model_code.source_lines import is_model_code, where_asked
 from fxlab.tracing.report import TraceError
+from fxlab.tracing.shapes.size_cache import SizeWork
 from fxlab.tracing.shapes.uncounted_lists import Uncounted
 
 _REMAINDERS = (functions.Mod, functions.PythonMod)
@@ -55,10 +56,13 @@ class ModelSizes(ShapeEnv):
         What the model was told about sizes, or required of them -> ``file:line``.
     decisions : list of Decision
         What it has decided on data, or required of it.
+    work : SizeWork
+        Counts the costly arithmetic on symbols.
     """
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
+        self.work = SizeWork()
         self._is_giving_up = False
         self.fixed: list[tuple[frozenset[sympy.Symbol], Reason]] = []
         self.is_asked_by_model = False
@@ -148,6 +152,7 @@ class ModelSizes(ShapeEnv):
         """Answer a question about sizes; note where that fixes one, or a plain number is asked for."""
         if self._is_giving_up:
             return super()._evaluate_expr(orig_expr, *args, **kwargs)
+        self.work.add_question(orig_expr)
         unknown = [symbol for symbol in orig_expr.free_symbols if not self.replace(symbol).is_number]
         guards = len(self.guards)
         answer = super()._evaluate_expr(orig_expr, *args, **kwargs)

@@ -16,7 +16,6 @@ from fxlab.tracing.bound_inputs import Argument, mapped_tensors
 from fxlab.tracing.model_code.running_calls import Reason
 from fxlab.tracing.shapes.asked_sizes import ModelSizes
 from fxlab.tracing.shapes.fake_mode import FakeMode
-from fxlab.tracing.shapes.size_cache import SizeWork
 from fxlab.tracing.shapes.symbolic_sizes import expression_of
 from fxlab.values.nested import Path, map_tensors, name_of_part, tensors_inside
 
@@ -79,7 +78,7 @@ class FakeInputs:
             self.mode = FakeMode(shape_env=self.shape_env, allow_non_fake_inputs=True)
         # To remember a view, torch computes again how much memory it spans: with symbols, the costliest part.
         self.mode.remembers_views = not dynamic
-        self.work = SizeWork()
+        self.work = self.shape_env.work
         self.given_up: set[Size] = set()
         self._calls = 0
         self.given: dict[Size, int] = {

@@ -13,20 +13,27 @@ from typing import Any
 import torch
 from torch import nn
 from torch._subclasses.fake_tensor import FakeTensor
-from torch.autograd import Function
 
 from fxlab.tracing.report import TraceError
+from fxlab.tracing.shapes.dense_results import DENSE_RESULTS
 from fxlab.tracing.shapes.fake_data import call_on_data, give_data, has_data
-from fxlab.tracing.shapes.symbolic_sizes import expression_of
+from fxlab.tracing.shapes.made_tensors import (
+    are_contiguous,
+    are_equal,
+    are_plain,
+    made,
+    spreads_over,
+)
 from fxlab.values.nested import tensors_inside
 
 
 def fake_result(func: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
     """Return a fake tensor of the shape that a call gives, or ``None`` if torch can make the call itself."""
-    maker = _MAKERS.get(func)
-    result = maker(*args, **kwargs) if maker is not None else None
     tensors = [tensor for _, tensor in tensors_inside((args, dict(kwargs)))]
-    if result is not None and tensors and all(map(has_data, tensors)):
+    with_data = any(map(has_data, tensors))
+    maker = _MAKERS.get(func) or (None if with_data else DENSE_RESULTS.get(func))
+    result = maker(*args, **kwargs) if maker is not None else None
+    if result is not None and with_data and all(map(has_data, tensors)):
         give_data(result, call_on_data(func, args, kwargs))
     return result
 
@@ -112,7 +119,7 @@ def _max_pool1d(
     steps = length + 2 * pad - spread * (size - 1) - 1
     if steps < 0:
         raise RuntimeError(f"max_pool1d: the input is shorter than the kernel of {size}")
-    return _made((*input.shape[:-1], steps // step + 1), input)
+    return made((*input.shape[:-1], steps // step + 1), input)
 
 
 def _linear(
@@ -121,22 +128,22 @@ def _linear(
     bias: torch.Tensor | None = None,
 ) -> torch.Tensor | None:
     given = (input, weight) if bias is None else (input, weight, bias)
-    if not _are_plain(*given) or input.dim() < 2 or weight.dim() != 2:
+    if not are_plain(*given) or input.dim() < 2 or weight.dim() != 2:
         return None
     outputs, inputs = weight.shape
-    if not _are_equal(input.shape[-1:], (inputs,)) or (
-        bias is not None and not _are_equal(bias.shape, (outputs,))
+    if not are_equal(input.shape[-1:], (inputs,)) or (
+        bias is not None and not are_equal(bias.shape, (outputs,))
     ):
         return None
-    return _made((*input.shape[:-1], outputs), *given)
+    return made((*input.shape[:-1], outputs), *given)
 
 
 def _matmul(input: torch.Tensor, other: torch.Tensor) -> torch.Tensor | None:
-    if not _are_plain(input, other) or not input.dim() == other.dim() > 2:
+    if not are_plain(input, other) or not input.dim() == other.dim() > 2:
         return None
-    if not _are_equal((*input.shape[:-2], input.shape[-1]), (*other.shape[:-2], other.shape[-2])):
+    if not are_equal((*input.shape[:-2], input.shape[-1]), (*other.shape[:-2], other.shape[-2])):
         return None
-    return _made((*input.shape[:-1], other.shape[-1]), input, other)
+    return made((*input.shape[:-1], other.shape[-1]), input, other)
 
 
 def _scaled_dot_product_attention(
@@ -150,20 +157,21 @@ def _scaled_dot_product_attention(
     enable_gqa: bool = False,
 ) -> torch.Tensor | None:
     given = (query, key, value)
-    if not _are_plain(*given) or not query.dim() == key.dim() == value.dim() == 4:
+    if not are_plain(*given) or not query.dim() == key.dim() == value.dim() == 4:
         return None
     heads = (key.shape[:2], value.shape[:2])
-    if enable_gqa or dropout_p or not all(_are_equal(query.shape[:2], shape) for shape in heads):
+    if enable_gqa or dropout_p or not all(are_equal(query.shape[:2], shape) for shape in heads):
         return None
-    if not _are_equal(query.shape[3:], key.shape[3:]) or not _are_equal(key.shape[2:3], value.shape[2:3]):
+    if not are_equal(query.shape[3:], key.shape[3:]) or not are_equal(key.shape[2:3], value.shape[2:3]):
         return None
     if attn_mask is not None:
         scores = (*query.shape[:3], key.shape[2])
-        if is_causal or attn_mask.requires_grad or attn_mask.dtype not in (torch.bool, query.dtype):
+        if is_causal or attn_mask.dtype not in (torch.bool, query.dtype):
             return None
-        if not _spreads_over(attn_mask.shape, scores):
+        if not spreads_over(attn_mask.shape, scores):
             return None
-    return _made((*query.shape[:3], value.shape[3]), *given)
+    mask = () if attn_mask is None else (attn_mask,)
+    return made((*query.shape[:3], value.shape[3]), *given, *mask)
 
 
 def _conv(
@@ -176,10 +184,10 @@ def _conv(
     groups: int = 1,
 ) -> torch.Tensor | None:
     given = (input, weight) if bias is None else (input, weight, bias)
-    if not _are_plain(*given) or input.dim() != weight.dim() or isinstance(padding, str):
+    if not are_plain(*given) or input.dim() != weight.dim() or isinstance(padding, str):
         return None
     channels = weight.shape[1] * groups
-    if not _are_equal(input.shape[1:2], (channels,)) or not _are_contiguous(input, weight):
+    if not are_equal(input.shape[1:2], (channels,)) or not are_contiguous(input, weight):
         return None
     steps, pads, spreads = (
         value * (input.dim() - 2) if len(value) == 1 else value
@@ -195,7 +203,7 @@ def _conv(
     ]
     if any(size <= 0 for size in sizes):
         return None  # torch says why not
-    return _made((input.shape[0], weight.shape[0], *sizes), *given)
+    return made((input.shape[0], weight.shape[0], *sizes), *given)
 
 
 def _batch_norm(
@@ -209,55 +217,15 @@ def _batch_norm(
     eps: float = 1e-5,
 ) -> torch.Tensor | None:
     state = [tensor for tensor in (running_mean, running_var, weight, bias) if tensor is not None]
-    if training or running_mean is None or running_var is None or not _are_plain(input, *state):
+    if running_mean is None or running_var is None or not are_plain(input, *state):
         return None
-    if not all(_are_equal(tensor.shape, input.shape[1:2]) for tensor in state) or not _are_contiguous(input):
+    if not all(are_equal(tensor.shape, input.shape[1:2]) for tensor in state) or not are_contiguous(input):
         return None
-    return _made(input.shape, input, *state)
-
-
-def _are_contiguous(*tensors: torch.Tensor) -> bool:
-    return all(tensor.is_contiguous() for tensor in tensors)
-
-
-def _are_plain(*tensors: Any) -> bool:
-    """Tell whether all are fake tensors of one dtype and device, which autocast does not change."""
-    first = tensors[0]
-    return (
-        all(
-            type(tensor) is FakeTensor and (tensor.dtype, tensor.device) == (first.dtype, first.device)
-            for tensor in tensors
-        )
-        and not torch._C._is_any_autocast_enabled()
-    )
-
-
-def _are_equal(sizes: Any, others: Any) -> bool:
-    """Tell whether sizes are known to be equal, without a guard that makes them so."""
-    return [*map(expression_of, sizes)] == [*map(expression_of, others)]
-
-
-def _spreads_over(shape: Any, larger: Any) -> bool:
-    """Tell whether a shape is known to broadcast to another."""
-    pairs = zip(reversed(shape), reversed(larger), strict=False)
-    return len(shape) <= len(larger) and all(
-        expression_of(size) == 1 or _are_equal((size,), (other,)) for size, other in pairs
-    )
-
-
-def _made(shape: tuple[Any, ...], *given: torch.Tensor) -> torch.Tensor:
-    if torch.is_grad_enabled() and any(tensor.requires_grad for tensor in given):
-        result: torch.Tensor = _Computed.apply(shape, *given)  # type: ignore[no-untyped-call]
-        return result
-    return given[0].new_empty(shape)
-
-
-class _Computed(Function):
-    """Makes a tensor of a shape that has a gradient and may be written to, as the result of a call has."""
-
-    @staticmethod
-    def forward(ctx: Any, shape: tuple[Any, ...], *given: torch.Tensor) -> torch.Tensor:
-        return given[0].new_empty(shape)
+    if training:
+        if has_data(input):
+            return None  # statistics are written
+        nn.functional._verify_batch_size(input.shape)  # type: ignore[attr-defined]
+    return made(input.shape, input, *state)
 
 
 _MAKERS: dict[Any, Callable[..., Any]] = {

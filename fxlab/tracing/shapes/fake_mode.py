@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+import torch
 from torch._ops import OpOverload
-from torch._subclasses.fake_tensor import FakeTensorMode
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode, in_kernel_invocation_manager
 
 from fxlab.tracing.model_code.threads import OneThread
 from fxlab.tracing.shapes.asked_sizes import ModelSizes
@@ -16,11 +17,20 @@ class FakeMode(FakeTensorMode):  # type: ignore[no-untyped-call]
 
     one_thread: OneThread | None = None
     """Is told of each operator on these tensors, in whichever thread."""
+    of_shape: dict[Any, torch.Tensor]
+    """A tensor for each dtype and shape of which one was made."""
     _is_writing = False
     remembers_views = True
 
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        self.of_shape = {}
+
     def _cached_dispatch_impl(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
-        """Make each view anew if asked to."""
+        """Make each view anew if asked to, and an alias without asking about sizes."""
+        if func is torch.ops.aten.alias.default and _is_plain(args[0]):
+            with in_kernel_invocation_manager(self):
+                return FakeTensor(self, args[0].data, args[0].fake_device)
         if not self.remembers_views and getattr(func, "is_view", False):
             return self._dispatch_impl(func, types, args, kwargs)
         return super()._cached_dispatch_impl(func, types, args, kwargs)
@@ -56,3 +66,8 @@ class FakeMode(FakeTensorMode):  # type: ignore[no-untyped-call]
             return super()._dispatch_impl(func, types, args, kwargs)
         finally:
             self._is_writing = False
+
+
+def _is_plain(tensor: Any) -> bool:
+    """Tell whether torch knows nothing of a fake tensor's data."""
+    return type(tensor) is FakeTensor and tensor.constant is None and tensor.real_tensor is None

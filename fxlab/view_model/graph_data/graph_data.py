@@ -79,8 +79,10 @@ class GraphData:
             number = len(self._graphs.values)
             written = self._written[number] = _Written(shown, hierarchy)
             first = self.first_view(number)
-            writer = _TreeWriter(self, hierarchy, shown, first.opened, number)
-            written.tree, written.missing = writer.group(hierarchy.root), writer.missing
+            writer = _TreeWriter(self, hierarchy, shown, number)
+            is_large = len(hierarchy.leaves) > MOST_AT_ONCE
+            written.tree = writer.group(hierarchy.root, first.opened if is_large else None)
+            written.missing = writer.missing
             self._graphs.values.append(
                 {
                     "tree": written.tree,
@@ -106,12 +108,20 @@ class GraphData:
         written = self._of(number)
         room = MOST_AT_ONCE
         with without_collecting():
-            writer = _TreeWriter(self, written.hierarchy, written.shown)
+            writer = _TreeWriter(self, written.hierarchy, written.shown, number)
             while written.missing and room > 0:
                 place, group = written.missing.pop(0)
-                room -= group.stop - group.start
-                self._filled.values.append([number, place, writer.group(group)])
+                size = group.stop - group.start
+                # Of a group that is too large itself, those in it follow.
+                opened = frozenset({group.path}) if size > MOST_AT_ONCE else None
+                self._filled.values.append([number, place, writer.group(group, opened)])
+                room -= size - sum(inner.stop - inner.start for _, inner in writer.missing)
+                written.missing[:0], writer.missing = writer.missing, []
         return not written.missing
+
+    def is_complete(self, number: int) -> bool:
+        """Return whether all of a graph is written."""
+        return not self._of(number).missing
 
     def add_pair(self, after: int, before: int, marks: Marks, signatures: tuple[str, ...]) -> int:
         """Add what two graphs side by side have that they do not have alone, and return its number.
@@ -211,7 +221,7 @@ class GraphData:
         """Return the looks of a graph that are others under these marks, by their place in the tree."""
         written = self._of(number)
         shown = ShownGraph(written.shown.stage, written.shown.graph, marks, signatures)
-        writer = _TreeWriter(self, written.hierarchy, shown)
+        writer = _TreeWriter(self, written.hierarchy, shown, number)
         pairs = zip(self._looks_in(written.tree), writer.looks(written.hierarchy.root), strict=True)
         return {place: marked for place, (alone, marked) in enumerate(pairs) if marked != alone}
 
@@ -231,44 +241,38 @@ class GraphData:
 
 
 class _TreeWriter:
-    """Writes the groups and leaves of a graph; groups that are not opened are left out of a large one."""
+    """Writes the groups and leaves of a graph."""
 
-    def __init__(
-        self,
-        data: GraphData,
-        hierarchy: Hierarchy,
-        shown: ShownGraph,
-        opened: frozenset[str] | None = None,
-        number: int = -1,
-    ) -> None:
+    def __init__(self, data: GraphData, hierarchy: Hierarchy, shown: ShownGraph, number: int) -> None:
         self._data, self._hierarchy, self._marks = data, hierarchy, shown.marks
         self._index = {signature: number for number, signature in enumerate(shown.signatures)}
-        self._opened = opened if len(hierarchy.leaves) > MOST_AT_ONCE else None
         self._number = number
         self._nodes = {node.name: node for node in shown.graph.graph.nodes}
         self.missing: list[tuple[int, Group]] = []
 
-    def group(self, group: Group) -> int:
-        """Return the number of a group, with all in it unless it follows later."""
-        closed, opened = self._group_looks(group)
+    def group(self, group: Group, opened: frozenset[str] | None = None) -> int:
+        """Return the number of a group, with all in it, or without the groups in it that are not opened."""
+        closed_look, opened_look = self._group_looks(group)
         written = {
             "path": group.path,
             "id": group.id,
             "kind": group.kind,
             "label": clip(group.label or group.path, 400),
             "class": group.class_name,
-            "closed": closed,
-            "opened": opened,
+            "closed": closed_look,
+            "opened": opened_look,
             "count": group.nodes,
             "size": group.stop - group.start,
         }
-        if self._opened is not None and group.path and group.path not in self._opened:
+        if opened is not None and group.path and group.path not in opened:
             # A group is alike in two graphs only if all in it is.
             number = self._data._trees.number(written | {"children": None, "graph": self._number})
             self.missing.append((number, group))
             return number
         children = [
-            self.group(child) if isinstance(child, Group) else [self._leaf(child), self._leaf_look(child)]
+            self.group(child, opened)
+            if isinstance(child, Group)
+            else [self._leaf(child), self._leaf_look(child)]
             for child in group.children
         ]
         return self._data._trees.number(written | {"children": children})

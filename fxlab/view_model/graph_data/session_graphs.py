@@ -34,6 +34,7 @@ class SessionGraphs:
         self._alone: dict[fx.GraphModule, int] = {}
         self._merged: dict[tuple[fx.GraphModule, fx.GraphModule], int] = {}
         self._pairs: dict[tuple[fx.GraphModule, fx.GraphModule], int] = {}
+        self._previews: dict[str, dict[str, Any]] = {}
         self._preview: dict[str, Any] | None = None
         self._version = 0
 
@@ -45,7 +46,7 @@ class SessionGraphs:
     def reset(self) -> None:
         """Forget the graphs of stages that are gone."""
         self._version += 1
-        self._preview = None
+        self._previews, self._preview = {}, None
         stages = set(self._session.stages)
         self._alone = {stage: number for stage, number in self._alone.items() if stage in stages}
         self._merged = {both: number for both, number in self._merged.items() if stages.issuperset(both)}
@@ -90,17 +91,20 @@ class SessionGraphs:
         fxlab.TransformationError
             If the pass raises. What was previewed before stays.
         """
-        shown, words = preview_of(self._session, p)
-        number = self.data.add(shown, self._model(shown.stage, len(self._session.applied)))
-        self._preview = {
-            "signature": p.signature,
-            "name": stage_names([p])[1],
-            "text": words,
-            "graph": number,
-        }
+        if p.signature not in self._previews:
+            shown, words = preview_of(self._session, p)
+            last = self._session.graph_module
+            number = self.data.add(shown, self._model(last, len(self._session.applied)))
+            self._previews[p.signature] = {
+                "signature": p.signature,
+                "name": stage_names([p])[1],
+                "text": words,
+                "graph": number,
+            }
+        self._preview = self._previews[p.signature]
 
     def end_preview(self) -> None:
-        """Forget what was previewed."""
+        """Show no preview any more."""
         self._preview = None
 
     def state(self) -> dict[str, Any]:

@@ -1,6 +1,6 @@
 """Looking for nodes and groups by anything that is known of them.
 
-The twin of ``frontend/src/local/search/search.ts``: what is found must be the same.
+The twin of ``frontend/src/viewer/search/search.ts``: what is found must be the same.
 """
 
 from __future__ import annotations
@@ -34,8 +34,6 @@ from fxlab.view_model.wire import LONGEST_CLASSES, clip
 if TYPE_CHECKING:
     from fxlab.transformations import Transformation
 
-MOST_RESULTS = 60
-LONGEST_MESSAGE = 1_000
 SHORTEST_SIGNATURE = 8
 """Characters of a signature by which a pass is known."""
 FEW_PASSES = 6

@@ -1,6 +1,6 @@
 """Read a query: words, and terms such as ``op:call_module``, all of which must hold.
 
-The twin of ``frontend/src/local/search/query.ts``. Reading never depends on a graph; what a term finds is in
+The twin of ``frontend/src/viewer/search/query.ts``. Reading never depends on a graph; what a term finds is in
 :mod:`fxlab.view_model.search.node_index`.
 """
 

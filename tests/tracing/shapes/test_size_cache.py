@@ -3,6 +3,7 @@
 from contextlib import nullcontext
 
 import pytest
+import sympy
 import torch
 import zoo
 from torch import nn
@@ -73,3 +74,14 @@ def test_torch_is_put_back_when_a_model_fails():
     with pytest.raises(TraceError, match="4"):
         symbolic_trace(Fails(), (torch.randn(2),))
     assert all(getattr(SymNode, name) is method for name, method in METHODS.items())
+
+
+def test_large_questions_count_as_costly_and_small_ones_do_not():
+    height, width = sympy.symbols("h w", positive=True, integer=True)
+    small = sympy.Eq(height * 3, width + 2)
+    large = sympy.Eq(sum((height + step) * (width + step) for step in range(20)), 5)
+    work = size_cache.SizeWork()
+    work.add_question(small)
+    assert work.operations == 0
+    work.add_question(large)
+    assert work.of_symbol[height] == work.of_symbol[width] == work.operations > large.count_ops()

@@ -10,15 +10,17 @@ from fxlab.values.tensors import same_bits
 
 
 class DownToOne(nn.Module):
-    """Comes down to a single place, of which torch makes a plain number."""
+    """Comes down to a single place, and is taken apart and put together there."""
 
-    def __init__(self):
+    def __init__(self, unflattens):
         super().__init__()
         self.down, self.mix = nn.Conv2d(3, 6, 3, stride=4, padding=1), nn.Conv2d(6, 6, 1)
+        self.unflattens = unflattens
 
     def forward(self, x):
         y = self.down(x)
-        y = self.mix(y.flatten(2).reshape(y.shape) * 2)
+        flat = y.flatten(2)
+        y = self.mix((flat.unflatten(2, y.shape[2:]) if self.unflattens else flat.reshape(y.shape)) * 2)
         batch, _, height, width = y.shape
         return (y.flatten(2) * 2).reshape(batch, -1, height, width).amax(1)
 
@@ -34,13 +36,21 @@ class Elementwise(nn.Module):
         return (x + y).flatten(1)
 
 
-def test_a_size_that_came_down_to_one_is_checked():
-    model = DownToOne().eval()
+def test_a_size_of_which_torch_makes_a_plain_one_is_checked():
+    model = DownToOne(unflattens=True).eval()
     traced = symbolic_trace(model, torch.randn(2, 3, 4, 4))
     assert_agree(traced, model, (torch.randn(3, 3, 3, 4),))
-    for shape in ((2, 3, 8, 8), (2, 3, 4, 8), (2, 3, 5, 4)):
+    for shape in ((2, 3, 8, 8), (2, 3, 4, 8)):
         with pytest.raises(AssertionError, match="traced for"):
             traced(torch.randn(shape))
+
+
+@pytest.mark.parametrize("check", [True, False])
+def test_a_size_that_came_down_to_one_is_followed_through_views(check):
+    model = DownToOne(unflattens=False).eval()
+    traced = symbolic_trace(model, torch.randn(2, 3, 4, 4), check=check)
+    for shape in ((3, 3, 3, 4), (2, 3, 8, 8), (2, 3, 4, 8), (2, 3, 5, 4)):
+        assert_agree(traced, model, (torch.randn(shape),))
 
 
 @pytest.mark.parametrize(("rows", "others"), [(1, 5), (5, 1)])

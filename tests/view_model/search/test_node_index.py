@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import operator
 import re
 from typing import Any
@@ -14,8 +15,6 @@ from torch import fx, nn
 
 import fxlab
 from fxlab import MergeLinears, Session, Transformation, find_nodes
-from fxlab.drawing import build_hierarchy
-from fxlab.view_model.search.node_index import MOST_RESULTS, NodeSearch, names_of_passes
 from fxlab.view_model.search.query import QueryError
 
 
@@ -136,47 +135,9 @@ def test_a_pass_without_a_journal_is_known_if_it_is_given(traced: fx.GraphModule
     ],
 )
 def test_what_cannot_be_answered_is_said_in_a_line(session: Session, query: str, words: str) -> None:
-    graph_module = session.graph_module
-    search = NodeSearch(graph_module, build_hierarchy(graph_module))
-    answer = search.find(query, names_of_passes(session.passes))
-    assert answer["results"] == []
-    assert answer["total"] == answer["nodes"] == 0
-    assert words in answer["message"]
-    assert "\n" not in answer["message"]
-    with pytest.raises(ValueError, match=re.escape(words)):
+    with pytest.raises(ValueError, match=re.escape(words)) as caught:
         find_nodes(session, query)
-
-
-def test_names_that_begin_with_a_query_come_before_names_that_contain_it() -> None:
-    graph = fx.Graph()
-    x = graph.placeholder("x")
-    for name in ("my_norm", "other", "norm_of_many_heads", "norm_of_one", "norm"):
-        x = graph.create_node("call_method", "renorm" if name == "other" else "relu", (x,), name=name)
-    graph.output(x)
-    found = NodeSearch(fx.GraphModule(nn.Module(), graph)).find("norm", {})["results"]
-    assert [result["name"] for result in found] == [
-        "norm",
-        "norm_of_one",
-        "norm_of_many_heads",
-        "my_norm",
-        "other",
-    ]
-
-
-def test_groups_are_found_by_what_they_have_too(traced: fx.GraphModule) -> None:
-    search = NodeSearch(traced, build_hierarchy(traced))
-
-    def groups(query: str) -> list[str]:
-        results = search.find(query, {})["results"]
-        return [result["name"] for result in results if result["kind"] == "group"]
-
-    assert groups("module:heads.1") == ["heads.1"]
-    assert "heads.1" in groups("class:Head")
-    assert "heads.1" not in groups("class:Head -heads.1")
-    assert groups("class:Head op:call_module") == []
-    answer = search.find("head", {})
-    assert answer["total"] > answer["nodes"] > 0
-    assert len(answer["results"]) <= MOST_RESULTS
+    assert "\n" not in str(caught.value)
 
 
 def test_an_argument_of_another_type_is_refused(traced: fx.GraphModule) -> None:
@@ -216,6 +177,7 @@ def test_reachability_is_that_of_all_paths(edges: list[list[int]], data: Any) ->
 
 @given(st.text(st.sampled_from('-:"()[]. path:by:shape:relu..xinputs:') | st.characters(), max_size=60))
 def test_any_text_gets_an_answer(session: Session, query: str) -> None:
-    search = NodeSearch(session.graph_module)
-    answer = search.find(query, names_of_passes(session.passes))
-    assert answer["message"] == "" or answer["total"] == 0
+    names = [node.name for node in session.graph_module.graph.nodes]
+    with contextlib.suppress(QueryError):
+        found = find_nodes(session, query)
+        assert found == [name for name in names if name in set(found)]

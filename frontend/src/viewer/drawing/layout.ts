@@ -14,21 +14,23 @@ const MOST_KEPT = 60;
 class NoWorkerError extends Error {}
 
 export class Layouts {
-  private worker: Promise<Worker> | null = null;
+  private worker: Worker | null = null;
   private number = 0;
   private readonly kept = new Map<string, string>();
   private giveUp: ((reason: Error) => void) | null = null;
   private isElsewhere = false;
 
-  /** `source` returns the worker's code; `elsewhere` lays graphs out where the browser cannot. */
+  /** `source` is the worker's code; `elsewhere` lays graphs out where the browser cannot. */
   constructor(
-    private readonly source: () => Promise<string>,
+    private readonly source: string,
     private readonly elsewhere: ((dot: string) => Promise<string>) | null = null,
-  ) {}
-
-  /** Starts the worker, so that it is there when it is needed. */
-  prepare(): void {
-    void this.started().catch(() => {});
+  ) {
+    try {
+      // So that it is there when it is needed.
+      this.start();
+    } catch {
+      // Whoever needs a layout hears of it.
+    }
   }
 
   /** Lays out a graph. A layout that is still under way is given up. */
@@ -54,7 +56,7 @@ export class Layouts {
   }
 
   private async inWorker(dot: string): Promise<string> {
-    const worker = await this.started();
+    const worker = this.worker ?? this.start();
     const number = (this.number += 1);
     return new Promise<string>((resolve, reject) => {
       const timer = setTimeout(
@@ -79,26 +81,18 @@ export class Layouts {
     });
   }
 
-  private started(): Promise<Worker> {
-    return (this.worker ??= this.source().then(
-      (source) => {
-        const url = URL.createObjectURL(new Blob([source], { type: "text/javascript" }));
-        try {
-          return new Worker(url);
-        } catch (error) {
-          throw noWorker(String(error));
-        }
-      },
-      (error: unknown) => {
-        // It may be had later.
-        this.worker = null;
-        throw error;
-      },
-    ));
+  private start(): Worker {
+    const url = URL.createObjectURL(new Blob([this.source], { type: "text/javascript" }));
+    try {
+      this.worker = new Worker(url);
+    } catch (error) {
+      throw noWorker(String(error));
+    }
+    return this.worker;
   }
 
   private stop(reason: Error): void {
-    void this.worker?.then((worker) => worker.terminate()).catch(() => {});
+    this.worker?.terminate();
     this.worker = null;
     this.giveUp?.(reason);
     this.giveUp = null;

@@ -13,7 +13,7 @@ from torch.utils._pytree import tree_leaves
 
 from fxlab.operators.python_functions import DATA
 from fxlab.tracing.recording.handlers.torch_call import TorchCall
-from fxlab.tracing.recording.run import Run, distinct, versions_of
+from fxlab.tracing.recording.run import Run, versions_of
 from fxlab.tracing.recording.torch_calls import (
     DROP_DIMENSIONS,
     DTYPE_READS,
@@ -98,7 +98,7 @@ def _record_requirement(run: Run, call: Call) -> None:
 def _recorded(run: Run, made: _Made, parted: Any) -> Any:
     """Record a call that gives tensors or numbers, and hold what Python may read of them."""
     call, result = made.call, made.result
-    result = result if made.written else distinct(result, (call.args, call.kwargs))
+    result = result if made.written else run.distinct(result, (call.args, call.kwargs))
     result = run.recorded(made.node, result, made.written)
     if run.real is not None:
         run.conditions.hold_given(call.name, result, made.by_shapes)

@@ -16,8 +16,7 @@ from fxlab import (
     TransformationError,
     from_callable,
 )
-from fxlab.view_model.graph_view.preview import Preview
-from fxlab.view_model.graph_view.stages import Stages
+from fxlab.view_model.graph_data.shown_graph import preview_of
 
 MERGE, DIVIDE, FUSE = MergeLinears(), ChangeTrueDivToMulByInverse(), FuseBatchNorm2dInConv2d()
 
@@ -71,7 +70,7 @@ def test_a_preview_leaves_no_trace_in_the_session(session: Session, p: Transform
     heard: list[Session] = []
     session.on_change(heard.append)
     before = snapshot(session)
-    Preview.of(session, p)
+    preview_of(session, p)
     assert snapshot(session) == before
     assert heard == []
 
@@ -82,11 +81,11 @@ def test_what_is_previewed_is_what_is_applied(session: Session, others: list[Tra
         session.apply(p)
     tried = session.preview(MERGE)
     now = session.graph_module
-    preview = Preview.of(session, MERGE)
+    shown, _ = preview_of(session, MERGE)
     session.apply(MERGE)
     described = [[facts(n) for n in gm.graph.nodes] for gm in (tried, session.graph_module)]
     assert described[0] == described[1]
-    names = {node.name for node in preview.graph.graph.nodes}
+    names = {node.name for node in shown.graph.graph.nodes}
     assert names == {n.name for gm in (now, session.graph_module) for n in gm.graph.nodes}
 
 
@@ -105,41 +104,17 @@ def test_a_preview_shares_the_tensors_that_the_pass_leaves_alone(session: Sessio
     ids=["merges", "nothing"],
 )
 def test_how_much_would_be_done_is_said_in_words(session: Session, p: Transformation, text: str) -> None:
-    preview = Preview.of(session, p)
-    assert preview.state() == {"signature": p.signature, "name": preview.name, "text": text}
+    assert preview_of(session, p)[1] == text
 
 
 def test_what_is_left_out_is_left_out_of_the_preview_too(session: Session) -> None:
     candidate = session.find(MERGE).candidates(session.graph_module)[0]
     session.exclude(MERGE, candidate[0])
-    assert Preview.of(session, session.find(MERGE)).text == "1 rewrite (1 node added, 3 changed)"
+    assert preview_of(session, session.find(MERGE))[1] == "1 rewrite (1 node added, 3 changed)"
 
 
 def test_a_pass_that_raises_raises_and_nothing_else_happens(session: Session) -> None:
     before = snapshot(session)
-    stages = Stages(session)
     with pytest.raises(TransformationError, match="no such layer"):
-        stages.preview(BREAK)
-    assert stages.previewed is None
-    assert stages.graph is session.graph_module
+        preview_of(session, BREAK)
     assert snapshot(session) == before
-
-
-def test_after_a_preview_the_same_stages_are_looked_at_as_before(session: Session) -> None:
-    session.apply(MERGE)
-    stages = Stages(session)
-    stages.go_to(1, "original", beside=True)
-    for p in (DIVIDE, DROP):
-        stages.preview(p)
-        assert stages.shows_changes
-        assert not stages.beside
-        assert stages.state()["preview"]["signature"] == p.signature
-        assert stages.stage is session.graph_module
-    stages.end_preview()
-    assert (stages.number, stages.compared, stages.beside, stages.previewed) == (1, 0, True, None)
-    stages.end_preview()
-    assert stages.beside, "there was none to end"
-    stages.preview(DIVIDE)
-    session.apply(DIVIDE)
-    stages.reset()
-    assert (stages.number, stages.compared, stages.beside, stages.previewed) == (2, 0, True, None)

@@ -1,0 +1,159 @@
+"""Results of common calls on contiguous tensors, which torch makes as well, by way of many questions.
+
+For each activation, sum, norm or view torch asks dozens of questions about symbolic sizes. Here the result
+has the shape, strides and gradient that torch documents, or torch is left to make the call.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import sympy
+import torch
+from torch import nn
+from torch._subclasses.fake_tensor import FakeTensor
+
+from fxlab.tracing.shapes.made_tensors import are_equal, are_plain, made, spreads_over
+from fxlab.tracing.shapes.symbolic_sizes import expression_of
+
+
+def _activation(input: torch.Tensor, *options: Any, **named: Any) -> torch.Tensor | None:
+    """Functions of each element."""
+    if not named.keys() <= _OPTIONS or not _are_dense(input):
+        return None
+    if any(option is True for option in options) or named.get("inplace"):
+        return _written(input)
+    return made(input.shape, input)
+
+
+def _written(input: torch.Tensor) -> torch.Tensor | None:
+    """Let a tensor have been written to; torch refuses that for some that have a gradient, or are views."""
+    if input.requires_grad and (input.is_leaf or input._is_view()):
+        return None
+    torch.autograd.graph.increment_version(input)
+    return input
+
+
+def _softmax(input: torch.Tensor, dim: Any = None, *options: Any, **named: Any) -> torch.Tensor | None:
+    named.pop("_stacklevel", None)
+    if options or any(option is not None for option in named.values()) or not _are_dense(input):
+        return None
+    return made(input.shape, input) if dim in range(-input.dim(), input.dim()) else None
+
+
+def _dropout(
+    input: torch.Tensor, p: float = 0.5, training: bool = True, inplace: bool = False
+) -> torch.Tensor | None:
+    """Dropout that is off gives its input, after torch has asked how many elements that has."""
+    is_off = not training and not inplace and isinstance(p, int | float) and 0 <= p <= 1
+    return input if is_off and type(input) is FakeTensor else None
+
+
+def _layer_norm(
+    input: torch.Tensor,
+    normalized_shape: Any,
+    weight: torch.Tensor | None = None,
+    bias: torch.Tensor | None = None,
+    eps: float = 1e-5,
+) -> torch.Tensor | None:
+    """Norms of rows, which are contiguous whatever the input is."""
+    if not isinstance(normalized_shape, list | tuple) or not normalized_shape:
+        return None
+    state = [tensor for tensor in (weight, bias) if tensor is not None]
+    if not are_plain(input, *state) or not _is_computed(input):
+        return None
+    rows = input.shape[-len(normalized_shape) :]
+    if not all(are_equal(rows, sizes) for sizes in (normalized_shape, *(tensor.shape for tensor in state))):
+        return None
+    return made(input.shape, input, *state)
+
+
+def _of_two(input: Any, other: Any, **options: Any) -> torch.Tensor | None:
+    """Sums and products with a number, or of two tensors one of which has the shape of the result."""
+    if options:
+        return None
+    if type(other) in (int, float):
+        return made(input.shape, input) if _are_dense(input) else None
+    if not _are_dense(input, other):
+        return None
+    larger, smaller = (input, other) if input.dim() >= other.dim() else (other, input)
+    return made(larger.shape, input, other) if spreads_over(smaller.shape, larger.shape) else None
+
+
+def _contiguous(input: torch.Tensor, **options: Any) -> torch.Tensor | None:
+    is_copied = not options and are_plain(input) and _is_computed(input) and not input.is_contiguous()
+    return made(input.shape, input) if is_copied else None
+
+
+def _reshape(input: torch.Tensor, *shape: Any, **named: Any) -> torch.Tensor | None:
+    shape = (*shape, *named.values())
+    sizes = shape[0] if len(shape) == 1 and isinstance(shape[0], list | tuple) else shape
+    return _view(input, [*sizes]) if all(isinstance(size, int | torch.SymInt) for size in sizes) else None
+
+
+def _reshape_as(input: torch.Tensor, other: torch.Tensor) -> torch.Tensor | None:
+    return _view(input, [*other.shape])
+
+
+def _flatten(input: torch.Tensor, start_dim: Any = 0, end_dim: Any = -1) -> torch.Tensor | None:
+    dims = range(-input.dim(), input.dim())
+    if start_dim not in dims or end_dim not in dims:
+        return None
+    shape, first, last = [*input.shape], start_dim % input.dim(), end_dim % input.dim()
+    if first >= last:
+        return None
+    return _view(input, [*shape[:first], math.prod(shape[first : last + 1]), *shape[last + 1 :]])
+
+
+def _view(input: torch.Tensor, shape: list[Any]) -> torch.Tensor | None:
+    """A contiguous tensor in another shape, if that is known to have as many elements."""
+    is_followed = any(isinstance(size, torch.SymInt) for size in (*input.shape, *shape))
+    if not is_followed or not shape or not input.dim():
+        return None
+    if type(input) is not FakeTensor or input.constant is not None or not input.is_contiguous():
+        return None
+    left_out = [dim for dim, size in enumerate(shape) if not isinstance(size, torch.SymInt) and size < 1]
+    if left_out:
+        if len(left_out) > 1 or shape[left_out[0]] != -1:
+            return None
+        shape[left_out[0]] = 1
+        shape[left_out[0]] = input.numel() // math.prod(shape)
+    if sympy.Mul(*map(expression_of, shape)) != sympy.Mul(*map(expression_of, input.shape)):
+        return None
+    strides = [1]
+    for size in reversed(shape[1:]):
+        strides.insert(0, size * strides[0])
+    return input.as_strided(shape, strides)
+
+
+def _are_dense(*tensors: Any) -> bool:
+    """Tell whether tensors are alike, contiguous, and computed with floating-point numbers."""
+    return are_plain(*tensors) and all(_is_computed(t) and t.is_contiguous() for t in tensors)
+
+
+def _is_computed(tensor: Any) -> bool:
+    """Tell whether a tensor is of floating-point numbers that torch does not know."""
+    return bool(tensor.is_floating_point()) and tensor.constant is None
+
+
+_OPTIONS = {"alpha", "approximate", "inplace", "max_val", "min_val", "negative_slope"}
+_ACTIVATIONS: tuple[Any, ...] = (
+    *(nn.functional.elu, nn.functional.gelu, nn.functional.hardsigmoid, nn.functional.hardswish),
+    *(nn.functional.hardtanh, nn.functional.leaky_relu, nn.functional.mish, nn.functional.relu),
+    *(nn.functional.relu6, nn.functional.silu, torch.relu, torch.sigmoid, torch.tanh),
+    *(torch.Tensor.relu, torch.Tensor.sigmoid, torch.Tensor.tanh),
+)
+DENSE_RESULTS: dict[Any, Callable[..., torch.Tensor | None]] = {
+    **dict.fromkeys(_ACTIVATIONS, _activation),
+    **dict.fromkeys((torch.add, torch.mul, torch.Tensor.add, torch.Tensor.mul), _of_two),
+    **dict.fromkeys((nn.functional.softmax, torch.softmax, torch.Tensor.softmax), _softmax),
+    **dict.fromkeys((torch.reshape, torch.Tensor.reshape, torch.Tensor.view), _reshape),
+    **dict.fromkeys((torch.Tensor.reshape_as, torch.Tensor.view_as), _reshape_as),
+    **dict.fromkeys((torch.flatten, torch.Tensor.flatten), _flatten),
+    torch.Tensor.contiguous: _contiguous,
+    nn.functional.dropout: _dropout,
+    nn.functional.layer_norm: _layer_norm,
+}
+"""What makes the result of a call where no data comes along, or gives ``None``."""

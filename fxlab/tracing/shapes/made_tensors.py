@@ -1,0 +1,79 @@
+"""Fake tensors of a known shape, made without asking torch what else is known of it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch._subclasses.fake_tensor import FakeTensor, in_kernel_invocation_manager
+from torch.autograd import Function
+
+from fxlab.tracing.shapes.fake_mode import FakeMode
+from fxlab.tracing.shapes.symbolic_sizes import expression_of
+
+
+def made(shape: tuple[Any, ...], *given: torch.Tensor) -> torch.Tensor:
+    """Return a contiguous tensor as a call on others gives it, of the dtype and device of the first."""
+    if torch.is_grad_enabled() and any(tensor.requires_grad for tensor in given):
+        result: torch.Tensor = _Computed.apply(shape, *given)  # type: ignore[no-untyped-call]
+        return result
+    return _empty(shape, given[0])
+
+
+class _Computed(Function):
+    """Makes a tensor of a shape that has a gradient and may be written to, as the result of a call has."""
+
+    @staticmethod
+    def forward(ctx: Any, shape: tuple[Any, ...], *given: torch.Tensor) -> torch.Tensor:
+        return _empty(shape, given[0])
+
+
+def _empty(shape: tuple[Any, ...], like: torch.Tensor) -> torch.Tensor:
+    """Return a new tensor, which copies what torch has found out about the first one of its shape.
+
+    How many elements there are and whether they are contiguous takes some thirty questions about symbolic
+    sizes. The copies share a storage, which has no data; each has a version of its own.
+    """
+    assert isinstance(like, FakeTensor)
+    mode, device = like.fake_mode, like.fake_device
+    if not isinstance(mode, FakeMode):
+        return like.new_empty(shape)
+    key = like.dtype, *map(expression_of, shape)
+    with in_kernel_invocation_manager(mode):
+        if key not in mode.of_shape:
+            mode.of_shape[key] = torch.empty(shape, dtype=like.dtype, device="meta")
+        return FakeTensor(mode, mode.of_shape[key].data, device)
+
+
+def are_contiguous(*tensors: torch.Tensor) -> bool:
+    """Tell whether all lie in memory in the order of their sizes."""
+    return all(tensor.is_contiguous() for tensor in tensors)
+
+
+def are_plain(*tensors: Any) -> bool:
+    """Tell whether all are fake tensors of one dtype and device, which autocast does not change."""
+    first = tensors[0]
+    return (
+        all(
+            type(tensor) is FakeTensor and (tensor.dtype, tensor.device) == (first.dtype, first.device)
+            for tensor in tensors
+        )
+        and not torch._C._is_any_autocast_enabled()
+    )
+
+
+def are_equal(sizes: Any, others: Any) -> bool:
+    """Tell whether sizes are known to be equal, without a guard that makes them so."""
+    return [*map(expression_of, sizes)] == [*map(expression_of, others)]
+
+
+def spreads_over(shape: Any, larger: Any) -> bool:
+    """Tell whether a shape broadcasts to another.
+
+    Where that is not known, torch is asked whether two sizes are equal, as the call itself does.
+    """
+    if len(shape) > len(larger):
+        return False
+    pairs = zip(reversed(shape), reversed(larger), strict=False)
+    unknown = [pair for pair in pairs if expression_of(pair[0]) not in (1, expression_of(pair[1]))]
+    return all(expression_of(other) != 1 and bool(size == other) for size, other in unknown)

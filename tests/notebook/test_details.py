@@ -1,0 +1,61 @@
+"""What the kernel says of a node or a group that a page does not know."""
+
+from __future__ import annotations
+
+import pytest
+from inspected import FUSE, MERGE, MUL_TO_ADD, Page
+
+
+def test_a_node_has_its_arguments_parameters_and_what_passes_say_of_it(page: Page):
+    details = page.details("head_query")
+    assert details["arguments"] == [{"label": "0", "tokens": [{"node": "mean"}]}]
+    assert details["parameters"] == [
+        {"name": "weight", "shape": "(5, 4)", "dtype": "torch.float32", "elements": 20, "kind": "parameter"},
+        {"name": "bias", "shape": "(5)", "dtype": "torch.float32", "elements": 5, "kind": "parameter"},
+    ]
+    (candidate,) = (row for row in details["candidates"] if row["signature"] == MERGE.signature)
+    assert candidate["matched"]
+
+
+def test_buffers_and_parts_of_arguments_are_told_apart(page: Page):
+    kinds = {row["name"]: row["kind"] for row in page.details("stem_norm")["parameters"]}
+    assert (kinds["weight"], kinds["running_mean"]) == ("parameter", "buffer")
+    (_, dims) = page.details("mean")["arguments"]
+    assert "".join(token["text"] for token in dims["tokens"]) == "(2, 3)"
+
+
+def test_a_group_has_what_it_holds(page: Page):
+    details = page.details("head", "group")
+    assert {"name": "Linear", "count": 2} in details["contents"]
+    assert {"label": "Parameters", "value": "50", "code": False} in details["fields"]
+
+
+def test_what_was_said_before_a_pass_is_not_said_after_it(page: Page):
+    offered = {row["signature"] for row in page.details("stem_norm")["candidates"]}
+    assert FUSE.signature in offered
+    assert page.details("mul")["arguments"]
+    page.switches(MUL_TO_ADD, True)
+    page.switches(MERGE, True)
+    (reads, _) = page.details("mul")["arguments"]
+    assert reads["tokens"] != [{"node": "head_query"}]
+    assert page.details("query_key_merged")["rewrites"][0]["signature"] == MERGE.signature
+
+
+def test_a_stage_that_is_gone_says_so(page: Page):
+    page.switches(MERGE, True)
+    gone = page.number
+    page.switches(MERGE, False)
+    message = {"type": "details", "graph": gone, "kind": "node", "name": "mul"}
+    assert page.asks(message) is None
+    assert f"no graph {gone}: its stage is gone" in page.error["text"]
+
+
+@pytest.mark.parametrize("graph", [-1, 99, 10**30])
+def test_a_graph_that_there_is_not_says_so(page: Page, graph: int):
+    for message in (
+        {"type": "details", "graph": graph, "kind": "group", "name": "head"},
+        {"type": "rest", "graph": graph},
+        {"type": "overlay", "graph": graph, "name": "flops"},
+    ):
+        assert page.asks(message) is None
+        assert f"no graph {graph}" in page.error["text"]
