@@ -1,3 +1,7 @@
 import { defineConfig } from "vitest/config";
 
-export default defineConfig({ test: { environment: "jsdom", include: ["tests/**/*.test.ts"] } });
+export default defineConfig({
+  // Golden vectors are beside the Python tests, which hold them too.
+  server: { fs: { allow: ["..", "."] } },
+  test: { environment: "jsdom", include: ["tests/**/*.test.ts"] },
+});

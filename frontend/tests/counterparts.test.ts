@@ -1,9 +1,9 @@
 import { describe, expect, it } from "vitest";
 import { Counterparts } from "../src/viewer/counterparts";
-import type { BareDetails } from "../src/viewer/data";
+import type { Facts } from "../src/viewer/data";
 
-const scene = (...names: string[]): { nodes: Map<string, BareDetails> } => ({
-  nodes: new Map(names.map((name) => [name, {} as BareDetails])),
+const scene = (...names: string[]): { nodes: Map<string, Facts> } => ({
+  nodes: new Map(names.map((name) => [name, {} as Facts])),
 });
 
 describe("what stands for a node in another stage of a report", () => {

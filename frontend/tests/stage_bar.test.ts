@@ -1,6 +1,6 @@
 import { beforeEach, describe, expect, it, vi } from "vitest";
 import type { Stages } from "../src/base/protocol";
-import { StageBar } from "../src/panels/stage_bar";
+import { StageBar, possible } from "../src/panels/stage_bar";
 
 const ALONE: Stages = {
   names: ["Original", "Fuse", "Merge"],
@@ -209,4 +209,17 @@ describe("the slider through the stages", () => {
     for (const [stage] of expected) settleAt(from, stage);
     expect(show.mock.calls).toEqual(expected);
   });
+});
+
+it.each<["" | "below" | number, ("" | "below" | number)[]]>([
+  ["", ["", "", "", "", ""]],
+  ["below", ["", "below", "below", "below", "below"]],
+  [0, ["", 0, 0, 0, 0]],
+  [2, ["", "below", "below", 2, 2]],
+])("compared with %j, a comparison stays while there is one", (compared, expected) => {
+  for (const beside of [false, true]) {
+    const found = expected.map((_, stage) => possible({ compared, beside }, stage));
+    expect(found.map((wish) => wish.compared)).toEqual(expected);
+    expect(found.map((wish) => wish.beside)).toEqual(expected.map((kept) => beside && kept !== ""));
+  }
 });

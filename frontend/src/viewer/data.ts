@@ -30,6 +30,8 @@ type WrittenLook = Look | (Partial<Look> & { like: number });
 export interface GroupData {
   path: string;
   id: string;
+  /** A call of a module, a run of equal ones, or a stretch of a long list. */
+  kind: "root" | "module" | "repeat" | "segment";
   label: string;
   class: string;
   closed: number;

@@ -29,7 +29,9 @@ export function overlayOn(data: OverlayData, measured: Scene, { scene, view }: P
 function combined(values: Cell[], how: "sum" | "max", numeric: boolean): Cell {
   const known = values.filter((value) => value !== null && value !== undefined);
   if (known.length === 0) return null;
-  if (!numeric) return new Set(known.map(String)).size === 1 ? known[0]! : MIXED;
+  // Numbers that JSON does not have are texts too.
+  if (!numeric && known.some((value) => typeof value === "string"))
+    return new Set(known.map(String)).size === 1 ? known[0]! : MIXED;
   const numbers = known.map((value) =>
     value === "inf" ? Infinity : value === "-inf" ? -Infinity : Number(value),
   );

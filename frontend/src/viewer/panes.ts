@@ -84,7 +84,7 @@ export class Panes {
     );
   }
 
-  /** Opens a group and those around it, wherever it is; a chain of lone groups opens as one. */
+  /** Opens a group and those around it, wherever it is; a chain of lone modules opens as one. */
   open(path: string): Panes {
     const opened = new Map(this.opened);
     for (const group of this.groups(path)) {
@@ -92,7 +92,7 @@ export class Panes {
         opened.set(around.path, PERSON);
       for (
         let inside = group.children;
-        inside.length === 1 && inside[0] instanceof Group;
+        inside.length === 1 && inside[0] instanceof Group && inside[0].data.kind === "module";
         inside = inside[0].children
       )
         opened.set(inside[0].path, PERSON);

@@ -68,11 +68,17 @@ export class Viewer extends PageModel {
   private selection: Selection | null = null;
   /** What the kernel has said of nodes and groups, by graph, kind and name. */
   private readonly extras = new Map<string, Extra>();
+  /** What it is asked just now. */
+  private readonly asking = new Set<string>();
   /** The passes that are on, by their keys. */
   private applied = new Map<string, string>();
   private version = -1;
   private queue: Promise<void> = Promise.resolve();
   private errors = 0;
+  /** How often a stage was asked for: only the last that was is shown. */
+  private looks = 0;
+  /** The view that was kept last, as JSON: the kernel tells of it, too. */
+  private kept = "";
 
   constructor(
     private readonly kernel: Kernel,
@@ -134,16 +140,21 @@ export class Viewer extends PageModel {
   private follow(name: keyof KernelState): void {
     const { state } = this.kernel;
     if (name === "stages") void this.attempt("Showing the change", () => this.followStages());
-    else if (name === "view") void this.attempt("Showing the change", () => this.followView());
-    else if (name === "overlays") this.showOverlay();
+    else if (name === "view") {
+      const { view } = state;
+      if (JSON.stringify(view) !== this.kept)
+        void this.attempt("Showing the change", () => this.followView(view));
+    } else if (name === "overlays") this.showOverlay();
     else this.set(name, state[name] as never);
   }
 
   private async start(): Promise<void> {
     // A page may be restored without a kernel, with nothing in it.
     if (this.kernel.state.stages.version === undefined) return;
+    // The first picture keeps a view of its own.
+    const { view } = this.kernel.state;
     await this.followStages(true);
-    void this.attempt("Showing the view", () => this.followView());
+    void this.attempt("Showing the view", () => this.followView(view));
   }
 
   /** Does one thing after another: each may need the picture that the one before it makes. */
@@ -218,6 +229,7 @@ export class Viewer extends PageModel {
 
   /** Looks at a stage, alone or compared with another; one that has not arrived is asked for. */
   private async look(stage: number, wanted: Comparison, beside: boolean, isQueued = false): Promise<void> {
+    const look = (this.looks += 1);
     const { preview } = this.kernel.state.stages;
     let choice: Choice;
     if (preview) {
@@ -228,8 +240,9 @@ export class Viewer extends PageModel {
       // A report of many stages does not compare any two.
       const compared = typeof wanted === "string" || known.includes(wanted) ? wanted : "below";
       const before = compared === "" ? null : compared === "below" ? stage - 1 : compared;
-      choice = { stage, before, compared, beside, preview: null, alone: [] };
+      choice = { stage, before, compared, beside: beside && before !== null, preview: null, alone: [] };
       await this.fetch(choice);
+      if (look !== this.looks) return;
     }
     const show = (): Promise<void> => this.show(choice);
     return isQueued ? show() : this.enqueue("Showing the stage", show);
@@ -487,10 +500,17 @@ export class Viewer extends PageModel {
     const { kind, name, before } = selection;
     const { number } = this.panes!.pane(before).scene;
     const { version } = this;
-    const { value } = await this.kernel.ask({ type: "details", graph: number, kind, name });
-    if (version !== this.version || !isExtra(value)) return;
-    this.extras.set(`${number} ${kind} ${name}`, value);
-    if (this.selection === selection) this.showDetails();
+    const question = `${version} ${number} ${kind} ${name}`;
+    if (this.asking.has(question)) return;
+    this.asking.add(question);
+    try {
+      const { value } = await this.kernel.ask({ type: "details", graph: number, kind, name });
+      if (version !== this.version || !isExtra(value)) return;
+      this.extras.set(`${number} ${kind} ${name}`, value);
+    } finally {
+      this.asking.delete(question);
+    }
+    if (this.selection && this.extraOf(this.selection)) this.showDetails();
   }
 
   private extraOf({ kind, name, before }: Selection): Extra | null {
@@ -584,7 +604,7 @@ export class Viewer extends PageModel {
     const { stage, compared, beside, preview } = this.choice;
     if (preview || !this.panes) return;
     const last = this.kernel.state.stages.names.length - 1;
-    this.kernel.keep("view", {
+    const view: ViewState = {
       stage: stage === last ? null : stage,
       compared,
       beside,
@@ -592,13 +612,15 @@ export class Viewer extends PageModel {
       query: this.filter.query,
       overlay: this.overlay,
       selected: this.selection,
-    });
+    };
+    this.kept = JSON.stringify(view);
+    this.kernel.keep("view", view);
   }
 
   /** Looks at the graph as a script wants it. */
-  private async followView(): Promise<void> {
+  private async followView(view: ViewState): Promise<void> {
     await this.kernel.ready();
-    const { view, stages } = this.kernel.state;
+    const { stages } = this.kernel.state;
     const stage = view.stage ?? stages.names.length - 1;
     const { choice } = this;
     const isOther = (now: ViewState): boolean =>

@@ -256,6 +256,7 @@ class _TreeWriter:
         written = {
             "path": group.path,
             "id": group.id,
+            "kind": group.kind,
             "label": clip(group.label or group.path, 400),
             "class": group.class_name,
             "closed": closed_look,

@@ -59,23 +59,24 @@ export class Layouts {
     const worker = this.worker ?? this.start();
     const number = (this.number += 1);
     return new Promise<string>((resolve, reject) => {
-      this.giveUp = reject;
       const timer = setTimeout(
         () => this.stop(new Error(`Graphviz was stopped after ${TIMEOUT_MS / 1000} s. Close some groups.`)),
         TIMEOUT_MS,
       );
+      this.giveUp = (reason) => {
+        clearTimeout(timer);
+        reject(reason);
+      };
       worker.onmessage = ({ data }: MessageEvent<LayoutAnswer>) => {
         if (data.number !== number) return;
+        // One that has never made any does not run here.
+        if ("error" in data && number === 1) return this.stop(noWorker(data.error));
         clearTimeout(timer);
         this.giveUp = null;
         if ("svg" in data) resolve(data.svg);
-        else if (data.number === 1) this.stop(noWorker(data.error));
         else reject(new Error(`Graphviz could not lay out the graph: ${data.error}`));
       };
-      worker.onerror = (event) => {
-        clearTimeout(timer);
-        this.stop(noWorker(event.message || "its worker was not started"));
-      };
+      worker.onerror = (event) => this.stop(noWorker(event.message || "its worker was not started"));
       worker.postMessage({ number, dot } satisfies LayoutRequest);
     });
   }

@@ -1,0 +1,296 @@
+/** A kernel that answers from golden vectors, late or never if that is wished for; and layouts without Graphviz. */
+
+import type { Pass, State, ToApp, ToKernel } from "../src/base/protocol";
+import { Data, type Extra, type OverlayData } from "../src/viewer/data";
+import type { Layouts } from "../src/viewer/drawing/layout";
+import {
+  ShownError,
+  type Answer,
+  type Kernel,
+  type KernelState,
+  type StagesKnown,
+  type ViewState,
+} from "../src/viewer/kernel";
+import { Viewer } from "../src/viewer/viewer";
+import { dataOf, passesOf, vectorsOf, type Step, type Vectors } from "./golden";
+
+type Changed = (name: keyof KernelState) => void;
+type Waiting = { message: ToKernel; resolve: (answer: Answer) => void; reject: (error: Error) => void };
+
+const AT_FIRST: ViewState = {
+  ...{ stage: null, compared: "", beside: false },
+  ...{ opened: null, query: "", overlay: "", selected: null },
+};
+const NO_TABLE = { columns: [], rows: [], total: 0 };
+
+export class FakeKernel implements Kernel {
+  isFixed = false;
+  data: Data;
+  readonly state: KernelState;
+  readonly asked: ToKernel[] = [];
+  /** Types of messages that are not answered until `release`. */
+  readonly held = new Set<ToKernel["type"]>();
+  /** Types of messages that are answered with an error. */
+  readonly failing = new Set<ToKernel["type"]>();
+  /** Nobody is there to ask. */
+  isGone = false;
+  private readonly steps: Step[];
+  private readonly everything: StagesKnown;
+  private readonly passes: Pass[];
+  private waiting: Waiting[] = [];
+  private readonly listeners: Changed[] = [];
+  /** Values of overlays that have not been asked for. */
+  private readonly overlays: OverlayData[];
+  /** Parts of a large graph that have not been asked for. */
+  private rest: Step[] = [];
+
+  /** `on` is how many passes are on. Of a graph that arrives in parts, the first is there. */
+  constructor(
+    vectors: Vectors = vectorsOf("conv"),
+    { on = 0, inParts = false, view = {} as Partial<ViewState> } = {},
+  ) {
+    this.steps = vectors.steps;
+    this.everything = vectors.steps.at(-1)!.stages;
+    this.passes = passesOf(vectors);
+    if (inParts) {
+      const [first, ...others] = vectors.steps;
+      this.data = new Data();
+      this.data.add(first!.part);
+      this.rest = others.filter((step) => step.do.startsWith("rest"));
+    } else this.data = dataOf(vectors);
+    this.overlays = this.data.overlays.splice(0);
+    this.state = {
+      passes: { passes: [], canUndo: false, canRedo: false },
+      tables: {
+        outputs: { state: "none", text: "", table: null },
+        nodes: { text: "", table: NO_TABLE },
+      },
+      measured: [],
+      status: { busy: null, error: null },
+      stages: { names: [], version: 0, alone: {}, merged: {}, pairs: {}, preview: null },
+      overlays: this.overlays.map(({ name, title }) => ({ name, title })),
+      view: { ...AT_FIRST, ...view },
+      height: 600,
+    };
+    this.become(on);
+  }
+
+  async ready(): Promise<void> {}
+
+  follow(changed: Changed): void {
+    this.listeners.push(changed);
+  }
+
+  keep<K extends "view" | "height">(name: K, value: KernelState[K]): void {
+    if (JSON.stringify(this.state[name]) === JSON.stringify(value)) return;
+    // As a widget's model: whoever follows it hears of what the page has set, too.
+    this.put(name, value);
+  }
+
+  ask(message: ToKernel): Promise<Answer> {
+    if (this.isGone) throw new Error("There is no kernel.");
+    this.asked.push(message);
+    return new Promise((resolve, reject) => {
+      const waiting = { message, resolve, reject };
+      if (this.held.has(message.type)) this.waiting.push(waiting);
+      else this.answer(waiting);
+    });
+  }
+
+  askedFor(type: ToKernel["type"]): ToKernel[] {
+    return this.asked.filter((message) => message.type === type);
+  }
+
+  /** Answers what was held back. */
+  release(): void {
+    this.held.clear();
+    const { waiting } = this;
+    this.waiting = [];
+    for (const one of waiting) this.answer(one);
+  }
+
+  /** Switches passes, as a session does: the last stage is shown, two stages stay side by side. */
+  switchTo(on: number): void {
+    this.become(on);
+    const { view } = this.state;
+    const beside = view.beside && on > 0;
+    const compared = typeof view.compared === "number" && view.compared >= on ? "below" : view.compared;
+    this.tell("passes");
+    this.put("view", { ...view, stage: null, compared: beside ? compared : "", beside });
+    this.tell("stages");
+    this.tell("overlays");
+  }
+
+  /** Tries out the pass whose name begins so, or none any more. */
+  preview(name: string | null): void {
+    const step = this.steps.find((known) => name !== null && known.do.startsWith(`preview ${name}`));
+    this.put("stages", { ...this.state.stages, preview: step?.stages.preview ?? null });
+  }
+
+  /** What a script sets. */
+  look(changes: Partial<ViewState>): void {
+    this.put("view", { ...this.state.view, ...changes });
+  }
+
+  put<K extends keyof KernelState>(name: K, value: KernelState[K]): void {
+    this.state[name] = value;
+    this.tell(name);
+  }
+
+  tell(name: keyof KernelState): void {
+    for (const changed of this.listeners) changed(name);
+  }
+
+  /** Another object with everything in it, as after many changes of the session. */
+  writeAnew(vectors: Vectors): void {
+    this.data = dataOf(vectors);
+  }
+
+  private become(on: number): void {
+    const { names, alone } = this.everything;
+    const { version } = this.state.stages;
+    this.state.stages = {
+      names: names.slice(0, on + 1),
+      version: version + 1,
+      alone: { [on]: alone[on]! },
+      merged: {},
+      pairs: {},
+      preview: null,
+    };
+    this.state.passes = {
+      passes: this.passes.map((pass, i) => ({ ...pass, on: i < on })),
+      canUndo: false,
+      canRedo: false,
+    };
+  }
+
+  private answer({ message, resolve, reject }: Waiting): void {
+    if (this.failing.has(message.type)) return reject(new ShownError());
+    resolve({ value: this.valueFor(message), buffers: [] });
+  }
+
+  private valueFor(message: ToKernel): unknown {
+    switch (message.type) {
+      case "graph": {
+        const { version, stage, before, beside } = message;
+        if (version !== this.state.stages.version) return null;
+        const { alone, merged, pairs } = this.everything;
+        const known = { ...this.state.stages };
+        known.alone = { ...known.alone, [stage]: alone[stage]! };
+        if (before !== null && beside) {
+          known.alone[before] = alone[before]!;
+          known.pairs = { ...known.pairs, [`${stage}/${before}`]: pairs[`${stage}/${before}`]! };
+        } else if (before !== null)
+          known.merged = { ...known.merged, [`${stage}/${before}`]: merged[`${stage}/${before}`]! };
+        this.put("stages", known);
+        return null;
+      }
+      case "rest": {
+        this.data.add(this.rest.shift()!.part);
+        return this.rest.length === 0;
+      }
+      case "details":
+        return {
+          fields: [{ label: "FLOPs", value: "7", code: false }],
+          contents: [],
+          parameters: [],
+        } satisfies Extra;
+      case "overlay": {
+        const measured = this.overlays.find(({ name }) => name === message.name)!;
+        this.data.overlays.push({
+          ...measured,
+          graph: message.graph,
+          values: this.data.graphs[message.graph]!.order.map((_, i) => i + 1),
+        });
+        return null;
+      }
+      case "list-offers":
+        return [];
+      default:
+        return null;
+    }
+  }
+}
+
+/** Layouts that put every box in the same place. */
+export class FakeLayouts {
+  readonly outlines: string[] = [];
+  error: Error | null = null;
+
+  async layOut(dot: string): Promise<string> {
+    this.outlines.push(dot);
+    if (this.error) throw this.error;
+    const parts = [...dot.matchAll(/^(graph|"[^"]*"|"[^"]*" -> "[^"]*") \[id="([^"]*)"/gm)].map(
+      ([, what, id]) => {
+        if (what!.includes("->"))
+          return `<g id="${id}" class="edge"><path d="M0,0C1,1 2,2 3,3"/><polygon points="0,0 1,1 1,0"/></g>`;
+        const kind = what === "graph" ? "cluster" : "node";
+        return `<g id="${id}" class="${kind}"><polygon points="0,0 9,0 9,9 0,9"/></g>`;
+      },
+    );
+    return `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 10 10"><g class="graph" transform="translate(4 6)">${parts.join("")}</g></svg>`;
+  }
+}
+
+/** A viewer, and what it has told the panels. */
+export class Page {
+  readonly viewer: Viewer;
+  readonly told: ToApp[] = [];
+
+  constructor(
+    readonly kernel: Kernel,
+    readonly layouts = new FakeLayouts(),
+  ) {
+    this.viewer = new Viewer(kernel, layouts as unknown as Layouts);
+    this.viewer.on("message", (message: ToApp) => this.told.push(message));
+  }
+
+  static async of(kernel: Kernel): Promise<Page> {
+    const page = new Page(kernel);
+    await settled();
+    return page;
+  }
+
+  get<K extends keyof State>(name: K): State[K] {
+    return this.viewer.get(name);
+  }
+
+  /** Sends messages one right after the other, and returns what is told until all has settled. */
+  async sends(...messages: Parameters<Viewer["send"]>[0][]): Promise<ToApp[]> {
+    const first = this.told.length;
+    for (const message of messages) this.viewer.send(message);
+    await settled();
+    return this.told.slice(first);
+  }
+
+  /** Names of the groups that are open and visible. */
+  get opened(): string[] {
+    return Object.values(this.get("picture").boxes)
+      .filter(({ kind }) => kind === "cluster")
+      .map(({ path }) => path)
+      .sort();
+  }
+
+  /** Id of the box that draws a node alone. */
+  boxOf(name: string, before = false): string | undefined {
+    const picture = before ? this.get("before").picture! : this.get("picture");
+    return Object.keys(picture.boxes).find(
+      (id) => picture.boxes[id]!.node === name && picture.boxes[id]!.kind !== "chip",
+    );
+  }
+
+  groupBox(path: string): string | undefined {
+    const { boxes } = this.get("picture");
+    return Object.keys(boxes).find((id) => boxes[id]!.path === path && boxes[id]!.node === null);
+  }
+
+  get error(): string {
+    const { error } = this.get("status");
+    return error ? `${error.title}: ${error.text}` : "";
+  }
+}
+
+/** Waits until nothing is to be done any more. */
+export async function settled(): Promise<void> {
+  for (let i = 0; i < 4; i += 1) await new Promise((resolve) => setTimeout(resolve, 0));
+}

@@ -1,0 +1,162 @@
+/** What the page makes of a graph is what Python makes of it. */
+
+import { describe, expect, it } from "vitest";
+import { Data } from "../src/viewer/data";
+import { placeBoxes } from "../src/viewer/drawing/boxes";
+import { outline } from "../src/viewer/drawing/dot";
+import { Graphs } from "../src/viewer/graphs";
+import type { Hierarchy } from "../src/viewer/hierarchy";
+import { overlayOn } from "../src/viewer/overlays";
+import { View } from "../src/viewer/view";
+import {
+  dataOf,
+  MODELS,
+  numbersIn,
+  passesOf,
+  pathsOf,
+  QUERIES,
+  shortName,
+  vectorsOf,
+  type GoldenView,
+  type Vectors,
+} from "./golden";
+import type { Cell } from "../src/base/protocol";
+
+const DIGITS = 9;
+
+it("there are vectors", () => {
+  expect(MODELS).toContain("hostile");
+  expect(QUERIES.all.length).toBeGreaterThan(60);
+});
+
+describe.each(MODELS)("of %s", (name) => {
+  const vectors = vectorsOf(name);
+  const data = dataOf(vectors);
+  const graphs = new Graphs(data, () => passesOf(vectors));
+  const LAST = 1;
+  const last = (): Hierarchy => graphs.scene(vectors.graphs[LAST]!.graph).hierarchy;
+
+  it.each(vectors.graphs.map(({ graph, found }) => [graph, found] as const))(
+    "graph %i: the same nodes are found, and the same is said where none can be",
+    (graph, found) => {
+      const { search, hierarchy } = graphs.scene(graph);
+      const queries = found.length === QUERIES.all.length ? QUERIES.all : QUERIES.few;
+      const answers = queries.map((query) => {
+        try {
+          return { query, names: search.names(query) };
+        } catch (error) {
+          return { query, error: (error as Error).message };
+        }
+      });
+      const names = hierarchy.nodes.map((node) => node.name);
+      const expected = queries.map((query, i) => {
+        const answer = found[i]!;
+        if (typeof answer !== "string") return { query, error: answer.error };
+        return { query, names: numbersIn(answer).map((position) => names[position]) };
+      });
+      expect(answers).toEqual(expected);
+    },
+  );
+
+  it.each(vectors.graphs.flatMap(({ graph, views }) => views.map((view, i) => [graph, i, view] as const)))(
+    "graph %i: the same is visible in view %i, and is laid out by the same outline",
+    (graph, _, expected) => {
+      const { hierarchy } = graphs.scene(graph);
+      const paths = pathsOf(hierarchy);
+      const opened = new Set(numbersIn(expected.opened).map((number) => paths[number]!));
+      expectView(new View(hierarchy, opened, data.metrics), expected, vectors, data);
+    },
+  );
+
+  it("two stages side by side are the same, and so is what stands for a node in the other", () => {
+    const { pair, sides, counterparts } = vectors.pair;
+    const bare = graphs.panesOfPair(pair, new Map());
+    const opened = bare.all.flatMap(({ scene }, i) => {
+      const paths = pathsOf(scene.hierarchy);
+      return numbersIn(sides[i]!.opened).map((number) => paths[number]!);
+    });
+    const panes = graphs.panesOfPair(pair, new Map(opened.map((path) => [path, ""])));
+    panes.all.forEach(({ view }, i) => expectView(view, sides[i]!, vectors, data));
+    const after = panes.scene.hierarchy.nodes.map((node) => node.name);
+    expect(after.map((node) => panes.beside!.counterparts.of([node], false).sort())).toEqual(
+      counterparts.map((names) => names.sort()),
+    );
+  });
+
+  it("groups have the same values of overlays", () => {
+    const { graph } = vectors.graphs[LAST]!;
+    const everything = new Map(pathsOf(last()).map((path) => [path, ""]));
+    for (const { name: overlay, values, total } of vectors.overlays) {
+      const measured = data.overlays.find((known) => known.graph === graph && known.name === overlay)!;
+      const found: Record<string, Cell> = {};
+      for (const opened of [new Map<string, string>(), everything]) {
+        const panes = graphs.panesOf(graph, opened);
+        const said = overlayOn(measured, panes.scene, panes.shown);
+        Object.assign(found, said.values);
+        expect(rounded(said.total), overlay).toEqual(rounded(total));
+      }
+      for (const [id, value] of Object.entries(values))
+        expect(rounded(found[id] ?? null), `${overlay} of ${id}`).toEqual(rounded(value));
+    }
+  });
+
+  it("a group opens and closes with the same others", () => {
+    const [{ overview, walks, closed }] = vectors.hierarchies;
+    const { graph } = vectors.graphs[LAST]!;
+    const paths = pathsOf(last());
+    const panesWith = (numbers: number[]) =>
+      graphs.panesOf(graph, new Map(numbers.map((number) => [paths[number]!, ""])));
+    const said = ({ opened }: { opened: ReadonlyMap<string, string> }): number[] =>
+      [...opened.keys()].map((path) => paths.indexOf(path)).sort((a, b) => a - b);
+    const all = panesWith([...paths.keys()].slice(1));
+    expect([...data.graphs[graph]!.overview].sort()).toEqual(
+      numbersIn(overview)
+        .map((number) => paths[number]!)
+        .sort(),
+    );
+    paths.slice(1).forEach((path, i) => {
+      const [opened, without] = walks[i]!.map(numbersIn);
+      expect(said(panesWith(numbersIn(overview)).open(path)), `${path} opened in the overview`).toEqual(
+        opened,
+      );
+      expect(said(panesWith([]).open(path)), `${path} opened`).toEqual(numbersIn(closed[i]!));
+      expect(said(all.close(path)), `${path} closed`).toEqual(without);
+    });
+  });
+
+  it("the parts of a graph that arrives bit by bit add up", () => {
+    const late = new Data();
+    for (const { part } of vectors.steps) {
+      late.add(part);
+      // Whoever looks at each part as it comes, sees in the end what was there all along.
+      new Graphs(late, () => []).scene(0);
+    }
+    const [bit, whole] = [late, data].map((arrived) => new Graphs(arrived, () => []).scene(0).hierarchy);
+    expect(bit!.isComplete).toBe(true);
+    expect(bit!.nodes).toEqual(whole!.nodes);
+  });
+});
+
+function expectView(view: View, expected: GoldenView, { lines }: Vectors, data: Data): void {
+  const paths = pathsOf(view.hierarchy);
+  const short = new Map([...view.clusters, ...view.boxes].map((item) => [item.id, shortName(item, paths)]));
+  const of = ({ id }: { id: string }): string => short.get(id)!;
+  expect(view.boxes.map(of).join(" ")).toBe(expected.boxes);
+  expect(view.clusters.map(of).join(" ")).toBe(expected.clusters);
+  const edges = view.edges.map((edge) => `${of(edge.source)}-${of(edge.target)}:${edge.leaves.length}`);
+  expect(edges.join(" ")).toBe(expected.edges);
+  const chips = [...view.chips].map(([reader, read]) => [
+    short.get(reader)!,
+    read.map(({ source, box }) => `${source.position}:${of(box)}`).join(" "),
+  ]);
+  expect(Object.fromEntries(chips)).toEqual(expected.chips);
+  const written = outline(view, placeBoxes(view, data.looks, data.metrics))
+    .replace(/[gn]-[0-9a-f]{12}/g, (id) => short.get(id)!)
+    .split("\n");
+  expect(written).toEqual(numbersIn(expected.outline).map((line) => lines[line]!));
+}
+
+/** Python adds exactly, and a page one number after the other. */
+function rounded(value: Cell): Cell {
+  return typeof value === "number" ? Number(value.toFixed(DIGITS)) : value;
+}

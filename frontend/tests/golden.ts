@@ -1,0 +1,86 @@
+/// <reference types="vite/client" />
+/** The golden vectors that `tests/golden/make.py` writes: graphs as data, and what Python says of them. */
+
+import type { Cell, Pass } from "../src/base/protocol";
+import { Data, type DataPart } from "../src/viewer/data";
+import type { Group, Leaf } from "../src/viewer/hierarchy";
+import type { Hierarchy } from "../src/viewer/hierarchy";
+import type { StagesKnown } from "../src/viewer/kernel";
+
+export interface Step {
+  do: string;
+  part: DataPart;
+  stages: StagesKnown;
+  /** Where the session has changed. */
+  passes?: Pass[];
+}
+
+/** What of a graph is visible. Boxes are numbers of leaves, and of groups after a `g`. */
+export interface GoldenView {
+  opened: string;
+  boxes: string;
+  clusters: string;
+  edges: string;
+  chips: Record<string, string>;
+  outline: string;
+}
+
+export interface Vectors {
+  steps: Step[];
+  graphs: { graph: number; found: (string | { error: string })[]; views: GoldenView[] }[];
+  pair: { pair: number; sides: [GoldenView, GoldenView]; counterparts: string[][] };
+  overlays: { name: string; values: Record<string, Cell>; total: Cell }[];
+  hierarchies: [{ overview: string; walks: [opened: string, closed: string][]; closed: string[] }];
+  lines: string[];
+}
+
+const texts = import.meta.glob<string>("../../tests/golden/*.json", {
+  query: "?raw",
+  import: "default",
+  eager: true,
+});
+
+export const MODELS = Object.keys(texts)
+  .map((path) => path.split("/").at(-1)!.replace(".json", ""))
+  .filter((name) => name !== "queries");
+
+/** Returns the vectors of a model, anew each time. */
+export function vectorsOf(name: string): Vectors {
+  return JSON.parse(texts[`../../tests/golden/${name}.json`]!) as Vectors;
+}
+
+export const QUERIES = JSON.parse(texts["../../tests/golden/queries.json"]!) as {
+  all: string[];
+  few: string[];
+};
+
+/** Returns all that a page has received after the last step. */
+export function dataOf({ steps }: Vectors): Data {
+  const data = new Data();
+  for (const { part } of steps) data.add(part);
+  return data;
+}
+
+export function passesOf({ steps }: Vectors): Pass[] {
+  return steps.findLast(({ passes }) => passes)!.passes!;
+}
+
+/** Reads numbers, those that follow one another as in `3-7`. */
+export function numbersIn(ranges: string): number[] {
+  return ranges
+    .split(" ")
+    .filter(Boolean)
+    .flatMap((range) => {
+      const [first, last = first] = range.split("-").map(Number) as [number, number?];
+      return Array.from({ length: last - first + 1 }, (_, i) => first + i);
+    });
+}
+
+/** Paths of the groups in the order of the tree, by which they are numbered; the root is the first. */
+export function pathsOf({ groups }: Hierarchy): string[] {
+  return [...groups.keys()];
+}
+
+export function shortName(item: Group | Leaf, paths: string[]): string {
+  return "path" in item ? `g${paths.indexOf(item.path)}` : String(item.position);
+}

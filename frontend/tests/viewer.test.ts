@@ -1,0 +1,1015 @@
+/** How the viewer behaves, with a kernel that answers from golden vectors, late, or not at all. */
+
+import { beforeEach, describe, expect, it } from "vitest";
+import type { ToApp } from "../src/base/protocol";
+import { Data } from "../src/viewer/data";
+import { Scene } from "../src/viewer/scene";
+import { FakeKernel, Page, settled } from "./fake_kernel";
+import { vectorsOf } from "./golden";
+
+const SAMPLE = ["", "opp:x", '"', "path:", "<b>", "x".repeat(20_000), "\0", "[", "(", "by:", "shape:[", "-"];
+
+let kernel: FakeKernel;
+let page: Page;
+
+async function start(
+  options: ConstructorParameters<typeof FakeKernel>[1] = {},
+  model = "conv",
+): Promise<void> {
+  kernel = new FakeKernel(vectorsOf(model), options);
+  page = await Page.of(kernel);
+}
+
+const focusIn = (told: ToApp[]) => told.filter((message) => message.type === "focus");
+const select = (name: string, show = true, before = false) =>
+  ({ type: "select-node", name, show, before }) as const;
+const showStage = (stage: number, compared: "" | "below" | number = "", beside = false) =>
+  ({ type: "show-stage", stage, compared, beside }) as const;
+const signatureOf = (i: number) => kernel.state.passes.passes[i]!.signature;
+const drawn = (before = false): string[] => {
+  const picture = before ? page.get("before").picture! : page.get("picture");
+  return Object.values(picture.boxes).flatMap(({ node, kind }) => (node && kind !== "chip" ? [node] : []));
+};
+const words = (before = false): Set<string> => {
+  const picture = before ? page.get("before").picture! : page.get("picture");
+  return new Set(
+    Object.values(picture.boxes).flatMap(({ marks }) => marks.map((i) => picture.signatures[i]!)),
+  );
+};
+
+describe("the first picture", () => {
+  beforeEach(() => start());
+
+  it("shows the overview, the model, and no marks", () => {
+    expect(page.opened).toEqual(["head", "stem"]);
+    expect(page.get("details").kind).toBe("model");
+    expect(words()).toEqual(new Set());
+    expect(page.get("before")).toEqual({});
+    expect(page.error).toBe("");
+  });
+
+  it("has an element for each box and edge", () => {
+    const { svg, boxes, edges } = page.get("picture");
+    const root = new DOMParser().parseFromString(svg, "image/svg+xml");
+    expect(root.querySelector("parsererror")).toBeNull();
+    for (const id of [...Object.keys(boxes), ...Object.keys(edges)])
+      expect(root.getElementById(id), id).not.toBeNull();
+  });
+});
+
+describe("groups", () => {
+  beforeEach(() => start());
+
+  it("close and open again to the same boxes", async () => {
+    const before = page.get("picture");
+    await page.sends({ type: "close", path: "head" });
+    expect(page.get("picture").boxes[page.groupBox("head")!]!.openable).toBe(true);
+    expect(drawn()).not.toContain("relu");
+    await page.sends({ type: "open", path: "head" });
+    expect(page.get("picture")).toEqual(before);
+  });
+
+  it("are all as at first in the overview", async () => {
+    const first = page.get("picture");
+    await page.sends({ type: "close", path: "head" }, { type: "close", path: "stem" });
+    expect(page.opened).toEqual([]);
+    await page.sends({ type: "overview" });
+    expect(page.get("picture")).toEqual(first);
+  });
+
+  it("that are opened one right after the other all stay open", async () => {
+    await page.sends({ type: "close", path: "head" }, { type: "close", path: "stem" });
+    const drawings = page.layouts.outlines.length;
+    await page.sends({ type: "open", path: "head" }, { type: "open", path: "stem" });
+    expect(page.opened).toEqual(["head", "stem"]);
+    expect(page.layouts.outlines.length - drawings).toBe(2);
+    expect(kernel.state.view.opened!.sort()).toEqual(["head", "stem"]);
+  });
+
+  it("that are not there are said so, and nothing changes", async () => {
+    const first = page.get("picture");
+    for (const type of ["open", "close"] as const) {
+      for (const path of ["nowhere", ""]) {
+        await page.sends({ type, path });
+        expect(page.error).toContain("no group");
+      }
+    }
+    expect(page.get("picture")).toEqual(first);
+  });
+
+  it("that cannot be laid out stay closed, and what was shown stays", async () => {
+    await page.sends({ type: "close", path: "head" });
+    const first = page.get("picture");
+    page.layouts.error = new Error("too much");
+    const told = await page.sends({ type: "open", path: "head" });
+    expect(page.error).toBe("Opening the group failed: too much");
+    expect(told).toEqual([{ type: "done" }]);
+    expect(page.get("picture")).toBe(first);
+    page.layouts.error = null;
+    await page.sends({ type: "close", path: "stem" });
+    expect(page.opened).toEqual([]);
+    expect(kernel.state.view.opened).toEqual([]);
+  });
+});
+
+describe("passes", () => {
+  it("that are switched on open what they have changed, and close it when they go", async () => {
+    await start({ on: 1 });
+    await page.sends({ type: "close", path: "head" });
+    expect(page.opened).toEqual(["stem"]);
+    const first = page.told.length;
+    kernel.switchTo(2);
+    await settled();
+    expect(page.opened).toEqual(["head", "stem"]);
+    const merged = page.boxOf("query_key_merged")!;
+    expect(page.get("picture").boxes[merged]!.marks).toEqual([1]);
+    const [focus] = focusIn(page.told.slice(first));
+    expect(focus).toMatchObject({ gently: true, before: false });
+    expect(focus!.boxes).toContain(merged);
+    kernel.switchTo(1);
+    await settled();
+    expect(page.opened).toEqual(["stem"]);
+  });
+
+  it("show the very same picture when they are switched on and off again", async () => {
+    await start();
+    const first = page.get("picture");
+    kernel.switchTo(2);
+    await settled();
+    expect(page.get("picture")).not.toEqual(first);
+    kernel.switchTo(0);
+    await settled();
+    expect(page.get("picture")).toEqual(first);
+  });
+
+  it("leave open what a person has opened", async () => {
+    await start({ on: 1 });
+    await page.sends({ type: "close", path: "head" });
+    kernel.switchTo(2);
+    await settled();
+    await page.sends({ type: "open", path: "head" });
+    kernel.switchTo(1);
+    await settled();
+    expect(page.opened).toEqual(["head", "stem"]);
+  });
+
+  it("leave closed what a person has closed where they change nothing", async () => {
+    await start({ on: 1 });
+    await page.sends({ type: "close", path: "stem" });
+    kernel.switchTo(2);
+    await settled();
+    expect(page.opened).toEqual(["head"]);
+  });
+
+  it("close what was opened for them though their signature has changed meanwhile", async () => {
+    await start({ on: 1 });
+    await page.sends({ type: "close", path: "head" });
+    kernel.switchTo(2);
+    await settled();
+    const { passes } = kernel.state.passes;
+    const changed = passes.map((pass, i) => (i === 1 ? { ...pass, signature: "other", excluded: 1 } : pass));
+    kernel.put("passes", { ...kernel.state.passes, passes: changed });
+    kernel.put("stages", { ...kernel.state.stages, version: 100 });
+    await settled();
+    kernel.switchTo(1);
+    await settled();
+    expect(page.opened).toEqual(["stem"]);
+  });
+
+  it("show what they have changed again if that is asked for", async () => {
+    await start({ on: 2 });
+    await page.sends({ type: "close", path: "head" });
+    const told = await page.sends({ type: "reveal-pass", signature: signatureOf(1) });
+    expect(page.opened).toEqual(["head", "stem"]);
+    expect(focusIn(told)[0]!.boxes).toContain(page.boxOf("query_key_merged"));
+  });
+
+  it("are done when the graph cannot be laid out, which is said", async () => {
+    await start();
+    page.layouts.error = new Error("too much");
+    kernel.switchTo(1);
+    await settled();
+    expect(page.error).toContain("too much");
+    expect(page.get("passes").passes[0]!.on).toBe(true);
+  });
+});
+
+describe("what is selected", () => {
+  beforeEach(() => start());
+
+  it("is described at once as far as that is known, and completely when the kernel answers", async () => {
+    kernel.held.add("details");
+    await page.sends(select("head_query"));
+    const known = page.get("details");
+    expect(known).toMatchObject({
+      kind: "node",
+      name: "head_query",
+      subtitle: "call_module",
+      box: page.boxOf("head_query"),
+      isPartial: true,
+    });
+    expect(known.crumbs.map(({ path }) => path)).toEqual(["head"]);
+    expect(known.users.map(({ name }) => name)).toEqual(["relu"]);
+    kernel.release();
+    await settled();
+    expect(page.get("details")).toMatchObject({ name: "head_query", isPartial: false, parameters: [] });
+    expect(page.get("details").fields.map(({ label }) => label)).toContain("FLOPs");
+  });
+
+  it("is asked about once, also while the kernel has not answered, and anew after a change", async () => {
+    kernel.held.add("details");
+    await page.sends(select("relu"));
+    await page.sends({ type: "close", path: "stem" });
+    await page.sends(select("relu"));
+    kernel.release();
+    await settled();
+    await page.sends({ type: "clear-selection" });
+    await page.sends(select("relu"), { type: "open", path: "stem" });
+    expect(page.get("details").isPartial).toBe(false);
+    expect(kernel.askedFor("details")).toHaveLength(1);
+    kernel.switchTo(2);
+    await settled();
+    expect(page.get("details")).toMatchObject({ name: "relu", isPartial: false });
+    expect(kernel.askedFor("details")).toHaveLength(2);
+  });
+
+  it("is asked about again if the kernel has failed to answer", async () => {
+    kernel.failing.add("details");
+    await page.sends(select("relu"));
+    expect(page.get("details").isPartial).toBe(true);
+    expect(page.error).toBe("");
+    kernel.failing.clear();
+    await page.sends(select("relu"));
+    expect(page.get("details").isPartial).toBe(false);
+  });
+
+  it("keeps what is said of it from what has been selected meanwhile", async () => {
+    kernel.held.add("details");
+    await page.sends(select("relu"), select("mul"));
+    kernel.release();
+    await settled();
+    expect(page.get("details")).toMatchObject({ name: "mul", isPartial: false });
+  });
+
+  it("stays hidden in its group unless it is to be shown", async () => {
+    await page.sends({ type: "close", path: "head" });
+    await page.sends(select("relu", false));
+    expect(page.boxOf("relu")).toBeUndefined();
+    expect(page.get("details").box).toBe(page.groupBox("head"));
+    const [focus] = focusIn(await page.sends(select("relu")));
+    expect(focus).toEqual({ type: "focus", boxes: [page.boxOf("relu")], gently: false, before: false });
+    expect(page.get("details").box).toBe(page.boxOf("relu"));
+  });
+
+  it("may be a group, or nothing", async () => {
+    await page.sends({ type: "select-group", path: "head", before: false });
+    expect(page.get("details")).toMatchObject({ kind: "group", path: "head", subtitle: "Head" });
+    expect(page.get("details").users.map(({ name }) => name)).toEqual(["truediv"]);
+    await page.sends({ type: "clear-selection" });
+    expect(page.get("details").kind).toBe("model");
+    expect(kernel.state.view.selected).toBeNull();
+  });
+
+  it("stays when it is asked for something that is not there, which is said", async () => {
+    await page.sends(select("mul"));
+    await page.sends({ type: "select-group", path: "relu", before: false });
+    expect(page.error).toBe("Selecting the group failed: This stage has no group named relu.");
+    await page.sends(select("nobody"));
+    expect(page.error).toContain("This stage has no node named nobody.");
+    expect(page.get("details").name).toBe("mul");
+  });
+
+  it("stays as long as its node does, and shows what passes did to it", async () => {
+    await page.sends(select("stem_conv"));
+    kernel.switchTo(1);
+    await settled();
+    expect(page.get("details")).toMatchObject({ name: "stem_conv", marks: [signatureOf(0)] });
+    kernel.switchTo(0);
+    await settled();
+    await page.sends(select("stem_norm"));
+    kernel.switchTo(1);
+    await settled();
+    expect(page.get("details").kind).toBe("model");
+    expect(kernel.state.view.selected).toBeNull();
+  });
+
+  it("is known to nobody but its page", async () => {
+    const other = await Page.of(new FakeKernel());
+    await page.sends(select("mul"));
+    expect(other.get("details").kind).toBe("model");
+  });
+});
+
+describe("a search", () => {
+  beforeEach(() => start());
+  const search = async (query: string) => {
+    const told = await page.sends({ type: "search", query, request: "r1" });
+    return told.find((message) => message.type === "found")!;
+  };
+
+  it("finds nodes by any of their words, in the graph as it is now", async () => {
+    const found = await search("linear");
+    expect(found).toMatchObject({ request: "r1", nodes: 2, total: 2, message: "" });
+    expect(found.results.map(({ name }) => name)).toEqual(["head_query", "head_key"]);
+    expect((await search("changed op:call_module")).total).toBe(0);
+    kernel.switchTo(1);
+    await settled();
+    expect((await search("changed op:call_module")).results.map(({ name }) => name)).toEqual(["stem_conv"]);
+  });
+
+  it("finds groups by what they have too", async () => {
+    const groups = async (query: string) =>
+      (await search(query)).results.filter(({ kind }) => kind === "group").map(({ name }) => name);
+    expect(await groups("module:head")).toEqual(["head"]);
+    expect(await groups("class:Head")).toEqual(["head"]);
+    expect(await groups("class:Head -head")).toEqual([]);
+    expect(await groups("class:Head op:call_module")).toEqual([]);
+    const all = await search("head");
+    expect(all.total).toBeGreaterThan(all.nodes);
+    expect(all.nodes).toBeGreaterThan(0);
+  });
+
+  it("says what it cannot answer among the results, in one line", async () => {
+    expect(await search("inputs:nobody")).toMatchObject({
+      ...{ results: [], total: 0, nodes: 0 },
+      message: 'There is no node "nobody".',
+    });
+    expect(page.error).toBe("");
+  });
+
+  it.each(SAMPLE)("may be any text, and so may a filter: %#", async (query) => {
+    const found = await search(query);
+    expect(found.message === "" || found.total === 0).toBe(true);
+    expect(found.message).not.toContain("\n");
+    await page.sends({ type: "filter", query });
+    expect(page.error).toBe("");
+  });
+});
+
+describe("a filter", () => {
+  beforeEach(() => start());
+  const filter = (query: string) => page.sends({ type: "filter", query });
+  const found = () => page.get("found");
+
+  it("opens the groups of what it finds until it ends, names their boxes, and moves there", async () => {
+    await page.sends({ type: "close", path: "head" });
+    const told = await filter("linear");
+    expect(page.opened).toEqual(["head", "stem"]);
+    const boxes = ["head_query", "head_key"].map((name) => page.boxOf(name)!);
+    expect(found()).toEqual({
+      ...{ query: "linear", count: 2, message: "", before: {} },
+      boxes: { [boxes[0]!]: 1, [boxes[1]!]: 1 },
+    });
+    expect(focusIn(told)).toEqual([{ type: "focus", boxes, gently: false, before: false }]);
+    await filter("");
+    expect(page.opened).toEqual(["stem"]);
+    expect(found()).toEqual({});
+  });
+
+  it("moves gently where something is selected", async () => {
+    await page.sends(select("mul"));
+    expect(focusIn(await filter("linear"))[0]!.gently).toBe(true);
+  });
+
+  it("counts what is found in a closed group", async () => {
+    await filter("linear");
+    await page.sends({ type: "close", path: "head" });
+    expect(found()).toMatchObject({ count: 2, boxes: { [page.groupBox("head")!]: 2 } });
+    expect(page.opened).toEqual(["stem"]);
+  });
+
+  it("opens groups within a budget", async () => {
+    kernel.data.metrics.revealBudget = 1;
+    await page.sends({ type: "close", path: "head" }, { type: "close", path: "stem" });
+    await filter("linear");
+    expect(page.opened).toEqual([]);
+    expect(found()).toMatchObject({ boxes: { [page.groupBox("head")!]: 2 } });
+  });
+
+  it("stays while groups and stages change, and is asked of each graph that is shown", async () => {
+    await filter("by:fuse");
+    expect(found()).toMatchObject({ query: "by:fuse", count: 0 });
+    kernel.switchTo(1);
+    await settled();
+    expect(found()).toMatchObject({ count: 1, boxes: { [page.boxOf("stem_conv")!]: 1 } });
+    await page.sends({ type: "close", path: "head" });
+    expect(found()).toMatchObject({ query: "by:fuse", count: 1 });
+    await page.sends(showStage(0));
+    expect(found()).toMatchObject({ query: "by:fuse", count: 0 });
+  });
+
+  it("keeps words about what cannot be answered, and works again later", async () => {
+    await filter("users:query_key_merged");
+    expect(found()).toMatchObject({ count: 0, message: 'There is no node "query_key_merged".' });
+    kernel.switchTo(2);
+    await settled();
+    expect(found()).toMatchObject({ message: "" });
+    expect((found() as { count: number }).count).toBeGreaterThan(1);
+  });
+
+  it("lights up both stages side by side, and moves to where something is found", async () => {
+    kernel.switchTo(2);
+    await settled();
+    await page.sends(showStage(2, 0, true));
+    await page.sends({ type: "close", path: "stem" }, { type: "close", path: "head" });
+    await filter("op:call_module linear");
+    expect(found()).toMatchObject({ count: 1, message: "" });
+    expect(Object.keys((found() as { before: object }).before)).toHaveLength(2);
+    const told = await filter("name:stem_norm");
+    expect(found()).toMatchObject({ count: 0, boxes: {}, before: { [page.boxOf("stem_norm", true)!]: 1 } });
+    expect(focusIn(told)[0]!.before).toBe(true);
+  });
+
+  it("that cannot be drawn leaves the one that was there", async () => {
+    await filter("linear");
+    await page.sends({ type: "close", path: "head" });
+    page.layouts.error = new Error("too much");
+    await filter("relu");
+    expect(page.error).toBe("Filtering the graph failed: too much");
+    page.layouts.error = null;
+    await page.sends({ type: "open", path: "head" });
+    expect(found()).toMatchObject({ query: "linear" });
+    expect(kernel.state.view.query).toBe("linear");
+  });
+});
+
+describe("stages", () => {
+  beforeEach(() => start({ on: 2 }));
+
+  it("are shown alone with the marks of passes, or compared with those of changes", async () => {
+    expect(page.get("stages")).toMatchObject({ shown: 2, compared: "", before: null, comparisons: [0, 1] });
+    expect(words()).toEqual(new Set([signatureOf(0), signatureOf(1)]));
+    await page.sends(showStage(2, "below"));
+    expect(page.get("stages")).toMatchObject({ shown: 2, compared: "below", before: 1, beside: false });
+    for (const word of words()) expect(["added", "removed", "changed", "rewired"]).toContain(word);
+    expect(page.get("picture").compared).toBe(true);
+    await page.sends(showStage(2, 0));
+    expect(page.get("stages")).toMatchObject({ compared: 0, before: 0 });
+    expect(words()).toContain("removed");
+    expect(drawn()).toContain("stem_norm");
+    await page.sends(showStage(0));
+    expect(words()).toEqual(new Set());
+    expect(page.get("details").fields.find(({ label }) => label === "Passes on")!.value).toBe("none");
+  });
+
+  it("below one are all offered to compare it with, and each is shown", async () => {
+    for (const [stage, before] of [
+      [1, 0],
+      [2, 0],
+      [2, 1],
+    ] as const)
+      for (const beside of [false, true]) {
+        await page.sends(showStage(stage, before, beside));
+        expect(page.get("stages")).toMatchObject({
+          ...{ shown: stage, compared: before, before, beside },
+          comparisons: Array.from({ length: stage }, (_, i) => i),
+        });
+        expect(Boolean(page.get("before").picture)).toBe(beside);
+      }
+    expect(page.error).toBe("");
+  });
+
+  it("that have not arrived are asked for once", async () => {
+    await page.sends(showStage(1));
+    await page.sends(showStage(2));
+    await page.sends(showStage(1));
+    expect(kernel.askedFor("graph")).toEqual([
+      { type: "graph", version: kernel.state.stages.version, stage: 1, before: null, beside: false },
+    ]);
+    expect(page.get("stages").shown).toBe(1);
+  });
+
+  it("that are on their way hold nothing else up", async () => {
+    kernel.held.add("graph");
+    const told = await page.sends(showStage(1), { type: "close", path: "head" }, select("stem_conv"));
+    expect(page.get("stages").shown).toBe(2);
+    expect(page.opened).toEqual(["stem"]);
+    expect(page.get("details").name).toBe("stem_conv");
+    expect(told.filter(({ type }) => type === "done")).toHaveLength(2);
+    kernel.release();
+    await settled();
+    expect(page.get("stages").shown).toBe(1);
+    expect(page.opened).toEqual(["stem"]);
+    expect(page.get("details").name).toBe("stem_conv");
+    expect(page.told.filter(({ type }) => type === "done")).toHaveLength(3);
+  });
+
+  it("that arrive late do not take the place of what was asked for after them", async () => {
+    kernel.held.add("graph");
+    await page.sends(showStage(1));
+    await page.sends(showStage(2, "", false));
+    kernel.release();
+    await settled();
+    expect(page.get("stages").shown).toBe(2);
+  });
+
+  it("that the session has no more when they arrive are not shown", async () => {
+    kernel.held.add("graph");
+    await page.sends(showStage(1, 0, true));
+    kernel.switchTo(0);
+    await settled();
+    kernel.release();
+    await settled();
+    expect(page.get("stages")).toMatchObject({ shown: 0, beside: false });
+    expect(page.get("before")).toEqual({});
+  });
+
+  it("that there are none of are no reason to leave the one that is shown", async () => {
+    await page.sends(showStage(9));
+    expect(page.error).toBe("Showing the stage failed: There is no stage 9.");
+    await page.sends({ type: "show-node", name: "nobody", stage: 9 });
+    expect(page.get("stages").shown).toBe(2);
+  });
+
+  it("are the last alone after a change", async () => {
+    await page.sends(showStage(1, "below"));
+    kernel.switchTo(1);
+    await settled();
+    expect(page.get("stages")).toMatchObject({ shown: 1, compared: "", before: null });
+    await page.sends(showStage(0));
+    kernel.switchTo(2);
+    await settled();
+    expect(page.get("stages")).toMatchObject({ shown: 2, compared: "" });
+  });
+
+  it("lead to a node that what is shown has not", async () => {
+    await page.sends({ type: "show-node", name: "relu", stage: 0 });
+    expect(page.get("stages").shown).toBe(2);
+    expect(page.get("details").name).toBe("relu");
+    await page.sends({ type: "show-node", name: "stem_norm", stage: 0 });
+    expect(page.get("stages").shown).toBe(0);
+    expect(page.get("details").name).toBe("stem_norm");
+  });
+
+  it("keep their comparison when a node leads to another", async () => {
+    await page.sends(showStage(2, "below", true));
+    await page.sends({ type: "show-node", name: "stem_norm", stage: 1 });
+    expect(page.get("stages")).toMatchObject({ shown: 1, compared: "below", before: 0, beside: true });
+    expect(page.get("details")).toMatchObject({ name: "stem_norm", before: true });
+  });
+});
+
+describe("two stages side by side", () => {
+  beforeEach(async () => {
+    await start({ on: 2 });
+    await page.sends(showStage(2, 0, true));
+  });
+
+  it("have each its own nodes, and what became of them", () => {
+    expect(drawn()).toContain("query_key_merged");
+    expect(drawn()).not.toContain("stem_norm");
+    expect(drawn(true)).toContain("stem_norm");
+    expect(drawn(true)).not.toContain("query_key_merged");
+    expect(words()).toContain("added");
+    expect(words()).not.toContain("removed");
+    expect(words(true)).toContain("removed");
+    expect(words(true)).not.toContain("added");
+  });
+
+  it("open and close the same groups", async () => {
+    await page.sends({ type: "close", path: "head" });
+    expect(drawn()).not.toContain("relu");
+    expect(drawn(true)).not.toContain("relu");
+    page.layouts.error = new Error("too much");
+    await page.sends({ type: "open", path: "head" });
+    page.layouts.error = null;
+    await page.sends({ type: "close", path: "stem" });
+    for (const before of [false, true]) expect(drawn(before)).not.toContain("relu");
+    await page.sends({ type: "open", path: "head" });
+    expect(drawn()).toContain("relu");
+    expect(drawn(true)).toContain("relu");
+  });
+
+  it("name what stands for a node, and a group, on the other side", async () => {
+    const counterparts = () => page.get("details").counterparts;
+    await page.sends(select("stem_norm", false, true));
+    expect(counterparts()).toEqual([page.boxOf("stem_conv")]);
+    await page.sends(select("stem_conv"));
+    expect(counterparts()).toEqual([page.boxOf("stem_conv", true), page.boxOf("stem_norm", true)]);
+    await page.sends(select("query_key_merged"));
+    expect(counterparts()).toEqual([page.boxOf("head_query", true), page.boxOf("head_key", true)]);
+    await page.sends(select("head_key", false, true));
+    expect(counterparts()).toEqual([page.boxOf("head_key"), page.boxOf("query_key_merged")]);
+    await page.sends(select("relu"));
+    await page.sends({ type: "close", path: "head" });
+    expect(counterparts()).toEqual([page.groupBox("head")]);
+    for (const before of [false, true]) {
+      await page.sends({ type: "select-group", path: "stem", before });
+      expect(counterparts()).toEqual([page.groupBox("stem")]);
+      const nodes = page.get("details").fields.find(({ label }) => label === "Nodes")!.value;
+      expect(nodes).toBe(before ? "3" : "2");
+    }
+  });
+
+  it("show a node together with what stands for it", async () => {
+    await page.sends({ type: "close", path: "head" });
+    const told = await page.sends(select("head_query", true, true));
+    expect(focusIn(told)).toEqual([
+      { type: "focus", boxes: [page.boxOf("head_query", true)], gently: false, before: true },
+    ]);
+    expect(page.boxOf("query_key_merged")).toBeDefined();
+  });
+
+  it("find a node that is gone on the side that has it", async () => {
+    await page.sends(select("stem_norm"));
+    expect(page.get("details")).toMatchObject({ name: "stem_norm", before: true });
+    expect(kernel.state.view.selected).toEqual({ kind: "node", name: "stem_norm", before: true });
+  });
+
+  it("open what is different between them", async () => {
+    await page.sends(showStage(2));
+    await page.sends({ type: "close", path: "head" }, { type: "close", path: "stem" });
+    await page.sends(showStage(2, 0, true));
+    expect(page.opened).toEqual(["head", "stem"]);
+    await page.sends(showStage(2));
+    expect(page.opened).toEqual([]);
+  });
+
+  it("stay while there are two, and so does what is selected in the earlier one", async () => {
+    await page.sends(select("stem_norm", false, true));
+    kernel.switchTo(1);
+    await settled();
+    expect(page.get("stages")).toMatchObject({ shown: 1, before: 0, beside: true });
+    expect(page.get("details")).toMatchObject({ name: "stem_norm", before: true });
+    kernel.switchTo(0);
+    await settled();
+    expect(page.get("stages")).toMatchObject({ shown: 0, before: null, beside: false });
+    expect(page.get("before")).toEqual({});
+    expect(page.get("details").kind).toBe("model");
+  });
+
+  it("forget what is selected in the earlier one when they become one graph", async () => {
+    await page.sends(select("stem_norm", false, true));
+    await page.sends(showStage(2, 0, false));
+    expect(page.get("details").kind).toBe("model");
+  });
+});
+
+describe("a preview", () => {
+  beforeEach(() => start());
+
+  it("is one graph with what would change, moves there, and leaves no trace", async () => {
+    const first = page.get("picture");
+    const told = page.told.length;
+    kernel.preview("fuse");
+    await settled();
+    expect(page.get("stages").preview!.name).toContain("Fuse");
+    expect(page.get("picture")).toMatchObject({ compared: true, preview: true });
+    expect(words()).toContain("removed");
+    expect(focusIn(page.told.slice(told))[0]).toMatchObject({ gently: true });
+    kernel.preview(null);
+    await settled();
+    expect(page.get("picture")).toEqual(first);
+    expect(page.get("stages").preview).toBeNull();
+  });
+
+  it("takes the place of another", async () => {
+    kernel.preview("fuse");
+    kernel.preview("merge");
+    await settled();
+    expect(page.get("stages").preview!.name).toContain("Merge");
+    expect(drawn()).toContain("query_key_merged");
+    expect(words()).not.toContain("removed");
+  });
+
+  it("takes with it the selection of a node that it alone has", async () => {
+    kernel.preview("merge");
+    await settled();
+    await page.sends(select("query_key_merged"));
+    expect(page.get("details").name).toBe("query_key_merged");
+    kernel.preview(null);
+    await settled();
+    expect(page.get("details").kind).toBe("model");
+  });
+
+  it("ends with the stages that were looked at before", async () => {
+    kernel.switchTo(2);
+    await settled();
+    await page.sends(showStage(1, 0, true));
+    const { version } = kernel.state.stages;
+    kernel.put("stages", {
+      ...kernel.state.stages,
+      preview: { signature: "s", name: "Other", text: "", graph: kernel.state.stages.alone["2"]! },
+    });
+    await settled();
+    expect(page.get("stages")).toMatchObject({ shown: 2, beside: false });
+    expect(page.get("before")).toEqual({});
+    kernel.preview(null);
+    await settled();
+    expect(kernel.state.stages.version).toBe(version);
+    expect(page.get("stages")).toMatchObject({ shown: 1, compared: 0, before: 0, beside: true });
+  });
+});
+
+describe("overlays", () => {
+  beforeEach(() => start({ on: 2 }));
+  const choose = (name: string) => page.sends({ type: "show-overlay", name });
+  const overlay = () => page.get("overlays").overlay;
+
+  it("are asked for when they are missing, and once", async () => {
+    await choose("sum");
+    await choose("");
+    expect(overlay()).toBeNull();
+    await choose("sum");
+    expect(kernel.askedFor("overlay")).toEqual([{ type: "overlay", graph: 4, name: "sum" }]);
+    const values = Object.keys(overlay()!.values);
+    expect(values.sort()).toEqual(
+      Object.entries(page.get("picture").boxes)
+        .filter(([, { kind }]) => kind !== "chip")
+        .map(([id]) => id)
+        .sort(),
+    );
+    expect(kernel.state.view.overlay).toBe("sum");
+  });
+
+  it("have the same total whether groups are open or closed", async () => {
+    await choose("sum");
+    const { total } = overlay()!;
+    await page.sends({ type: "close", path: "head" }, { type: "close", path: "stem" });
+    const sum = Object.values(overlay()!.values).reduce<number>((all, value) => all + Number(value), 0);
+    expect(sum).toBe(total);
+    expect(overlay()!.total).toBe(total);
+  });
+
+  it("that cannot be measured leave the one that was there", async () => {
+    await choose("sum");
+    kernel.failing.add("overlay");
+    await choose("max");
+    expect(overlay()!.name).toBe("sum");
+    expect(kernel.state.view.overlay).toBe("sum");
+  });
+
+  it("are measured anew for another stage, and go if that fails", async () => {
+    await choose("sum");
+    kernel.switchTo(1);
+    await settled();
+    expect(overlay()!.name).toBe("sum");
+    expect(kernel.askedFor("overlay")).toHaveLength(2);
+    kernel.failing.add("overlay");
+    kernel.switchTo(0);
+    await settled();
+    expect(overlay()).toBeNull();
+  });
+
+  it("are those of each side", async () => {
+    await page.sends(showStage(2, 0, true));
+    await choose("sum");
+    const { overlay: shown, before } = page.get("overlays");
+    expect(shown!.total).not.toBe(before!.total);
+    expect(before!.values[page.boxOf("stem_norm", true)!]).toBeDefined();
+    expect(kernel.askedFor("overlay").map((message) => "graph" in message && message.graph)).toEqual([4, 0]);
+  });
+
+  it("hold up nothing while they are measured", async () => {
+    kernel.held.add("overlay");
+    await choose("sum");
+    await page.sends({ type: "close", path: "head" });
+    expect(page.opened).toEqual(["stem"]);
+    kernel.release();
+    await settled();
+    expect(overlay()!.values[page.groupBox("head")!]).toBeDefined();
+  });
+});
+
+describe("what is saved as DOT", () => {
+  it("is what is shown, with the title of what it is coloured by", async () => {
+    await start({ on: 2 });
+    await page.sends({ type: "close", path: "head" }, { type: "show-overlay", name: "sum" });
+    const dot = async () =>
+      (await page.sends({ type: "export-dot", request: "r" })).find((message) => message.type === "dot")!
+        .text;
+    const alone = await dot();
+    expect(alone).toContain(page.boxOf("stem_conv"));
+    expect(alone).not.toContain("relu");
+    expect(alone).toContain("<B>Sum</B>");
+    await page.sends(showStage(2, 0, true));
+    const both = await dot();
+    expect(both).toContain("<B>Original</B>");
+    expect(both).toContain("<B>2. Merge linears</B>");
+  });
+});
+
+describe("a kernel that is busy", () => {
+  it("leaves everything working that needs no answer", async () => {
+    await start({ on: 2 });
+    for (const type of ["details", "graph", "overlay", "list-offers", "toggle", "pdf"] as const)
+      kernel.held.add(type);
+    const signature = signatureOf(0);
+    await page.sends({ type: "toggle", signature, on: false });
+    await page.sends({ type: "list-offers", request: "o" }, { type: "export-pdf", request: "p" });
+    await page.sends(select("stem_conv"), { type: "show-overlay", name: "sum" }, showStage(0));
+    const told = await page.sends(
+      { type: "close", path: "head" },
+      { type: "filter", query: "name:conv" },
+      { type: "search", query: "relu", request: "s" },
+      { type: "export-dot", request: "d" },
+    );
+    expect(page.opened).toEqual(["stem"]);
+    expect(page.get("found")).toMatchObject({ count: 1 });
+    expect(told.map(({ type }) => type)).toEqual(expect.arrayContaining(["found", "dot"]));
+    expect(page.get("details")).toMatchObject({ name: "stem_conv", isPartial: true });
+    expect(page.error).toBe("");
+  });
+});
+
+describe("a kernel that is gone", () => {
+  it("is said to be gone by who asks it, and all else works", async () => {
+    await start({ on: 2 });
+    kernel.isGone = true;
+    expect(() => page.viewer.send({ type: "toggle", signature: signatureOf(0), on: false })).toThrow();
+    expect(() => page.viewer.send({ type: "list-offers", request: "o" })).toThrow();
+    await page.sends({ type: "close", path: "head" });
+    await page.sends(select("relu"));
+    expect(page.get("details")).toMatchObject({ name: "relu", isPartial: true });
+    expect(page.opened).toEqual(["head", "stem"]);
+    await page.sends({ type: "filter", query: "op:call_module linear" });
+    expect(page.get("found")).toMatchObject({ count: 1 });
+    expect(page.error).toBe("");
+    await page.sends(showStage(0));
+    expect(page.error).toContain("Showing the stage failed");
+    expect(page.get("stages").shown).toBe(2);
+    await page.sends({ type: "show-overlay", name: "sum" });
+    expect(page.error).toContain("Showing the overlay failed");
+  });
+});
+
+describe("the view of a script", () => {
+  it("is shown at first", async () => {
+    await start({ on: 2, view: { stage: 1, opened: ["stem"], query: "name:conv", overlay: "sum" } });
+    expect(page.get("stages").shown).toBe(1);
+    expect(page.opened).toEqual(["stem"]);
+    expect(page.get("found")).toMatchObject({ query: "name:conv", count: 1 });
+    expect(page.get("overlays").overlay!.name).toBe("sum");
+  });
+
+  it("is taken over and kept", async () => {
+    await start({ on: 2 });
+    kernel.look({
+      ...{ stage: 2, compared: 0, beside: true, opened: ["stem"], query: "name:conv", overlay: "sum" },
+      selected: { kind: "node", name: "stem_norm", before: true },
+    });
+    await settled();
+    expect(page.get("stages")).toMatchObject({ shown: 2, compared: 0, beside: true });
+    expect(page.opened).toEqual(["stem"]);
+    expect(page.get("found")).toMatchObject({ query: "name:conv" });
+    expect(page.get("overlays").overlay!.name).toBe("sum");
+    expect(page.get("details")).toMatchObject({ name: "stem_norm", before: true });
+    expect(kernel.state.view).toEqual({
+      ...{ stage: null, compared: 0, beside: true, opened: ["stem"], query: "name:conv", overlay: "sum" },
+      selected: { kind: "node", name: "stem_norm", before: true },
+    });
+    kernel.look({ selected: null, query: "", overlay: "" });
+    await settled();
+    expect(page.get("details").kind).toBe("model");
+    expect(page.get("found")).toEqual({});
+    expect(page.get("overlays").overlay).toBeNull();
+  });
+
+  it("shows a node that is hidden", async () => {
+    await start();
+    await page.sends({ type: "close", path: "head" });
+    kernel.look({ selected: { kind: "node", name: "relu", before: false } });
+    await settled();
+    expect(page.get("details").box).toBe(page.boxOf("relu"));
+  });
+
+  it("is not what a person has gone on to do meanwhile", async () => {
+    await start();
+    kernel.look({ opened: [] });
+    page.viewer.send({ type: "open", path: "stem" });
+    await settled();
+    const { opened } = page;
+    const drawings = page.layouts.outlines.length;
+    await settled();
+    expect(page.layouts.outlines.length, "nobody goes on for ever").toBe(drawings);
+    expect(kernel.state.view.opened!.sort()).toEqual(opened);
+  });
+});
+
+describe("a large graph", () => {
+  beforeEach(() => start({ inParts: true }, "llama"));
+
+  it("is shown before all of it has arrived, and completed part by part", async () => {
+    kernel = new FakeKernel(vectorsOf("llama"), { inParts: true });
+    kernel.held.add("rest");
+    page = await Page.of(kernel);
+    const closed = kernel.data.trees.filter(({ children }) => children === null).map(({ path }) => path);
+    expect(closed.length).toBeGreaterThan(0);
+    await page.sends({ type: "open", path: closed[0]! });
+    expect(page.error).toContain("has not arrived yet");
+    const found = await page.sends({ type: "search", query: "linear", request: "s" });
+    expect(found.find((message) => message.type === "found")!.message).toContain("Only the part");
+    kernel.release();
+    await settled();
+    await page.sends({ type: "open", path: closed[0]! });
+    expect(page.opened).toContain(closed[0]);
+    const all = await page.sends({ type: "search", query: "linear", request: "s" });
+    expect(all.find((message) => message.type === "found")!.message).toBe("");
+    expect(kernel.askedFor("rest").length).toBe(2);
+  });
+
+  it("keeps what is selected and lit up when the rest arrives", async () => {
+    kernel = new FakeKernel(vectorsOf("llama"), { inParts: true });
+    kernel.held.add("rest");
+    page = await Page.of(kernel);
+    await page.sends(select("embed_tokens"), { type: "filter", query: "op:call_module" });
+    const { count } = page.get("found") as { count: number };
+    kernel.release();
+    await settled();
+    expect(page.get("details").name).toBe("embed_tokens");
+    expect((page.get("found") as { count: number }).count).toBeGreaterThan(count);
+  });
+});
+
+describe("graphs that are written anew", () => {
+  it("take the place of those that were there, and groups stay open", async () => {
+    await start({ on: 1 });
+    await page.sends({ type: "close", path: "head" }, select("stem_conv"));
+    const first = page.get("picture");
+    kernel.writeAnew(vectorsOf("conv"));
+    expect(kernel.data).toBeInstanceOf(Data);
+    kernel.put("stages", { ...kernel.state.stages, version: 50 });
+    await settled();
+    expect(page.get("picture")).toEqual(first);
+    expect(page.get("picture")).not.toBe(first);
+    expect(page.get("details")).toMatchObject({ name: "stem_conv", isPartial: false });
+    kernel.data.trees.length = 0;
+    await page.sends({ type: "open", path: "head" });
+    expect(page.opened).toEqual(["head", "stem"]);
+  });
+});
+
+describe("what only the kernel can do", () => {
+  it("may fail, and the page is as it was", async () => {
+    await start();
+    const first = page.get("picture");
+    kernel.failing.add("preview").add("toggle");
+    const signature = signatureOf(0);
+    const told = await page.sends({ type: "preview", signature }, { type: "toggle", signature, on: true });
+    expect(told).toEqual([{ type: "done" }, { type: "done" }]);
+    expect(page.get("picture")).toBe(first);
+    expect(page.error).toBe("");
+  });
+});
+
+describe("a report", () => {
+  beforeEach(async () => {
+    kernel = new FakeKernel(vectorsOf("shared"), { on: 2 });
+    kernel.isFixed = true;
+    page = await Page.of(kernel);
+  });
+
+  it("says all of a node without being asked", async () => {
+    await page.sends(select("embed"));
+    const { parameters, isPartial } = page.get("details");
+    expect(isPartial).toBe(false);
+    expect(parameters!.map(({ name }) => name)).toContain("weight");
+    expect(kernel.asked).toEqual([]);
+  });
+
+  it("has the stages and overlays that were written", async () => {
+    await page.sends(showStage(0));
+    expect(page.error).toBe("Showing the stage failed: There is no stage 0.");
+    expect(page.get("stages")).toMatchObject({ shown: 2, comparisons: [] });
+    expect(page.get("overlays").offered).toEqual([]);
+    expect(kernel.asked).toEqual([]);
+  });
+});
+
+describe("whatever is done", () => {
+  it.each([1, 2, 3, 4])("the page shows nodes of its stages, and comes to rest: %i", async (seed) => {
+    await start({ on: 2 });
+    let state = seed;
+    const any = <T>(items: readonly T[]): T => {
+      state = (state * 1103515245 + 12345) % 2 ** 31;
+      return items[(state >> 8) % items.length]!;
+    };
+    const actions = [
+      () => page.viewer.send({ type: any(["open", "close"]), path: any(["head", "stem"]) }),
+      () => page.viewer.send({ type: "overview" }),
+      () => page.viewer.send(select(any(["relu", "stem_norm", "query_key_merged"]), any([true, false]))),
+      () => page.viewer.send({ type: "filter", query: any(["linear", "", "changed", "op:"]) }),
+      () => page.viewer.send(showStage(any([0, 1, 2]), any(["", "below"]), any([true, false]))),
+      () => page.viewer.send({ type: "show-overlay", name: any(["sum", "", "max"]) }),
+      () => kernel.switchTo(any([0, 1, 2])),
+      () => kernel.look({ opened: any([[], ["head"], ["stem", "head"]]), query: any(["", "relu"]) }),
+      () => settled(),
+    ];
+    for (let i = 0; i < 60; i += 1) await any(actions)();
+    kernel.switchTo(2);
+    await settled();
+    const { shown, before, beside, compared } = page.get("stages");
+    expect(shown).toBe(2);
+    const nodesOf = (stage: number): Set<string> => {
+      const { state: known, data } = new FakeKernel(vectorsOf("conv"), { on: stage });
+      return new Set(new Scene(data, known.stages.alone[stage]!, () => []).nodes.keys());
+    };
+    const [own, others] = [nodesOf(2), nodesOf(before ?? 2)];
+    for (const name of drawn())
+      expect(own.has(name) || (!beside && compared !== "" && others.has(name))).toBe(true);
+    if (beside) for (const name of drawn(true)) expect(others.has(name)).toBe(true);
+    const drawings = page.layouts.outlines.length;
+    await settled();
+    expect(page.layouts.outlines.length).toBe(drawings);
+  });
+});

@@ -1,0 +1,299 @@
+"""Golden vectors: graphs as pages receive them, and what Python finds, shows and lays out of the same.
+
+``frontend/tests/golden.test.ts`` replays them in the page's code. After a change in Python::
+
+    .venv/bin/python tests/golden/make.py
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+from torch import fx
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from golden.models import MODELS, session_of
+
+from fxlab import Session, find_nodes
+from fxlab.drawing import Group, Hierarchy, Leaf, View
+from fxlab.drawing.rendering.box import make_boxes
+from fxlab.drawing.rendering.dot import outline
+from fxlab.overlays import Overlay
+from fxlab.transformations.marks import marks_of
+from fxlab.validation.graphs.provenance import Provenance
+from fxlab.view_model.details import Describer
+from fxlab.view_model.graph_data import graph_data
+from fxlab.view_model.graph_data.metrics import METRICS, PAINTS
+from fxlab.view_model.graph_data.session_graphs import SessionGraphs
+from fxlab.view_model.graph_data.shown_graph import Marks, differences
+from fxlab.view_model.pass_state import explain_all, matched_nodes, pass_states
+from fxlab.view_model.search.node_index import NodeSearch, names_of_passes
+from fxlab.view_model.search.query import QueryError
+
+FOLDER = Path(__file__).parent
+IN_PARTS = "llama"
+"""The model that is written as a large one is: the groups that are closed at first follow."""
+TRANSFORMERS = ("bert", "llama")
+"""The largest, of which less is written."""
+OFFERED = ("conv",)
+"""Models of which everything is written that a page may ask for."""
+WITH_EXTRAS = ("shared",)
+"""Models whose vectors have what a report says of every node."""
+QUERIES: dict[str, list[str]] = json.loads((FOLDER / "queries.json").read_text(encoding="utf-8"))
+"""All of them are asked of the last stage; a few of graphs that :func:`fxlab.find_nodes` is not asked for."""
+
+Model = dict[str, Any]
+
+
+def vectors(name: str) -> str:
+    """Return the vectors of a model as they are written in a file."""
+    largest = 20 if name == IN_PARTS else graph_data.MOST_AT_ONCE
+    with mock.patch.object(graph_data, "MOST_AT_ONCE", largest):
+        return _written(_Maker(session_of(name), name).made())
+
+
+@dataclass
+class _Maker:
+    session: Session
+    name: str
+    steps: list[Model] = field(default_factory=list)
+    lines: dict[str, int] = field(default_factory=dict)
+    """Of outlines: many views have the same boxes."""
+
+    def __post_init__(self) -> None:
+        self.graphs = SessionGraphs(self.session)
+
+    def made(self) -> Model:
+        self._step("start", lambda: self.graphs.alone(0))
+        if self.name == IN_PARTS:
+            for part in self._rest(0):
+                self._step(f"rest {part}", lambda: None)
+        if self.name in OFFERED:
+            for p in self.session.passes:
+                self._step(f"preview {p.name}", lambda p=p: self.graphs.preview(p))
+        for number, p in enumerate(self.session.passes, 1):
+            self.session.apply(p)
+            self.graphs.reset()
+            if number == 2 or self.name in OFFERED:
+                self._step(f"stage {number}", self._add_last_stage)
+        numbers = {"first": self.graphs.alone(0), "last": self.graphs.alone(2)}
+        if self.name not in TRANSFORMERS:
+            numbers["merged"] = self.graphs.merged(2, 0)
+            self._step("merged", lambda: None)
+        self._step("pair", lambda: self.graphs.pair(2, 0))
+        if self.name in OFFERED:
+            for after, before in ((1, 0), (2, 1)):
+                self.graphs.merged(after, before)
+                self._step(f"{after}/{before}", lambda a=after, b=before: self.graphs.pair(a, b))
+        self._step("overlays", self._add_overlays)
+        data = self.graphs.data
+        found = {
+            "steps": self.steps,
+            "graphs": [self._graph(number, is_last=which == "last") for which, number in numbers.items()],
+            "pair": self._pair(),
+            "overlays": [self._overlay(overlay) for overlay in self._overlays()],
+            "hierarchies": [self._walks(data.hierarchy(numbers["last"]))],
+        }
+        return found | {"lines": list(self.lines)}
+
+    # What a page receives.
+
+    def _step(self, do: str, add: Callable[[], object]) -> None:
+        add()
+        step = {"do": do, "part": self.graphs.data.take(), "stages": self.graphs.state()}
+        if do.startswith("st"):
+            explained = explain_all(self.session)
+            step["passes"] = pass_states(self.session, explained, marks_of(self.session.graph_module))
+            step["part"]["matches"] = matched_nodes(explained)
+        if not self.steps:
+            step["part"] |= {"metrics": METRICS, "paints": PAINTS}
+        # A copy, as the data go on to change.
+        self.steps.append(json.loads(json.dumps(step)))
+
+    def _rest(self, number: int) -> Iterator[int]:
+        part = 0
+        while not self.graphs.data.fill(number):
+            yield (part := part + 1)
+        yield part + 1
+
+    def _add_overlays(self) -> None:
+        for overlay in self._overlays():
+            self.graphs.data.add_overlay(self.graphs.alone(2), overlay)
+
+    def _add_last_stage(self) -> None:
+        data, number = self.graphs.data, self.graphs.alone(len(self.session.applied))
+        if self.name in WITH_EXTRAS:
+            describer = Describer(data.hierarchy(number), explain_all(self.session))
+            data.add_extras(number, describer)
+
+    def _overlays(self) -> list[Overlay]:
+        names = [node.name for node in self.session.graph_module.graph.nodes]
+        some = {name: i * 0.1 for i, name in enumerate(names) if i % 3}
+        return [
+            Overlay("sum", "Sum", some, unit="s"),
+            Overlay("max", "Max", {name: -value for name, value in some.items()}, combine="max"),
+            Overlay("infinite", "Infinite", some | {names[1]: float("inf")}, combine="max"),
+            Overlay("words", "Words", {name: "ab"[i // 8 % 2] for i, name in enumerate(names) if i % 5}),
+            Overlay("both", "Both", {name: "word" if i % 7 == 0 else i for i, name in enumerate(names)}),
+            Overlay("none", "None", {}),
+        ]
+
+    # What Python says of it.
+
+    def _graph(self, number: int, *, is_last: bool) -> Model:
+        data = self.graphs.data
+        shown, hierarchy = data.shown(number), data.hierarchy(number)
+        opened = _openings(hierarchy, shown.marks, data.first_view(number))
+        if self.name in TRANSFORMERS:
+            opened = opened[1::2]
+        found = (
+            [
+                self._found(lambda query: find_nodes(self.session, query), q, shown.graph)
+                for q in QUERIES["all"]
+            ]
+            if is_last
+            else [self._found(self._searched(shown.graph), q, shown.graph) for q in QUERIES["few"]]
+        )
+        return {
+            "graph": number,
+            "found": found,
+            "views": [self._view(View(hierarchy, paths), shown.marks, shown.signatures) for paths in opened],
+        }
+
+    def _searched(self, graph: fx.GraphModule) -> Callable[[str], list[str]]:
+        return lambda query: NodeSearch(graph).names(query, names_of_passes(self.session.passes))
+
+    def _found(self, search: Callable[[str], list[str]], query: str, graph: fx.GraphModule) -> str | Model:
+        position = {node.name: i for i, node in enumerate(graph.graph.nodes)}
+        try:
+            return _ranges(position[name] for name in search(query))
+        except QueryError as error:
+            return {"error": str(error)}
+
+    def _pair(self) -> Model:
+        stages, data = self.session.stages, self.graphs.data
+        marks, signatures = differences(stages[0], stages[2])
+        numbers = self.graphs.alone(2), self.graphs.alone(0)
+        opened = frozenset().union(*(View.default(data.hierarchy(number)).opened for number in numbers))
+        sides = []
+        for number in numbers:
+            hierarchy = data.hierarchy(number)
+            view = View(hierarchy, opened & hierarchy.groups.keys())
+            sides.append(self._view(view, marks, signatures))
+        provenance = Provenance(stages[0], stages[2])
+        olds = [[old.name for old in provenance.of(node)] for node in stages[2].graph.nodes]
+        return {"pair": self.graphs.pair(2, 0), "sides": sides, "counterparts": olds}
+
+    def _view(self, view: View, marks: Marks, signatures: tuple[str, ...]) -> Model:
+        numbers, boxes = _numbers(view.hierarchy), make_boxes(view, marks, signatures)
+        number_of = {item.id: _short(item, numbers) for item in (*view.clusters, *view.boxes)}
+        # Ids are digests, which are long.
+        short = re.sub(r"[gn]-[0-9a-f]{12}", lambda found: number_of[found[0]], outline(view, boxes))
+        return {
+            "opened": _ranges(sorted(numbers[path] for path in view.opened)),
+            "boxes": " ".join(_short(box, numbers) for box in view.boxes),
+            "clusters": " ".join(_short(box, numbers) for box in view.clusters),
+            "edges": " ".join(
+                f"{number_of[e.source.id]}-{number_of[e.target.id]}:{len(e.leaves)}" for e in view.edges
+            ),
+            "chips": {
+                number_of[reader]: " ".join(f"{c.source.position}:{number_of[c.box.id]}" for c in chips)
+                for reader, chips in view.chips.items()
+            },
+            "outline": _ranges(self.lines.setdefault(line, len(self.lines)) for line in short.split("\n")),
+        }
+
+    def _overlay(self, overlay: Overlay) -> Model:
+        hierarchy = self.graphs.data.hierarchy(self.graphs.alone(2))
+        values = {}
+        for opened in (frozenset(), frozenset(hierarchy.groups) - {""}):
+            view = View(hierarchy, opened)
+            for item in (*view.clusters, *view.boxes):
+                if isinstance(item, Group) or len(item.names) > 1:
+                    values[item.id] = graph_data.to_json(overlay.of(hierarchy.names_in(item)))
+        total = graph_data.to_json(overlay.of(overlay.values))
+        return {"name": overlay.name, "values": values, "total": total}
+
+    def _walks(self, hierarchy: Hierarchy) -> Model:
+        """What is open after a group is opened in the overview, and after it is closed where all are open."""
+        numbers, overview = _numbers(hierarchy), View.default(hierarchy)
+        everything = View(hierarchy, frozenset(numbers) - {""})
+
+        def said(view: View) -> str:
+            return _ranges(sorted(numbers[path] for path in view.opened))
+
+        walks = [[said(overview.open(path)), said(everything.close(path))] for path in numbers if path]
+        closed = [said(View(hierarchy).open(path)) for path in numbers if path]
+        return {"overview": said(overview), "walks": walks, "closed": closed}
+
+
+def _openings(hierarchy: Hierarchy, marks: Mapping[str, Any], first: View) -> list[frozenset[str]]:
+    paths = [path for path in _numbers(hierarchy) if path]
+    return [
+        frozenset(),
+        View.default(hierarchy).opened,
+        first.opened,
+        frozenset(paths[::2]),
+        View(hierarchy).reveal([name for name in marks if name in hierarchy.position_of]).opened,
+        frozenset(paths),
+    ]
+
+
+def _numbers(hierarchy: Hierarchy) -> dict[str, int]:
+    """Return the groups by path, numbered from the root in the order of the tree."""
+    numbers: dict[str, int] = {}
+
+    def walk(group: Group) -> None:
+        numbers[group.path] = len(numbers)
+        for child in group.children:
+            if isinstance(child, Group):
+                walk(child)
+
+    walk(hierarchy.root)
+    return numbers
+
+
+def _short(item: Group | Leaf, numbers: Mapping[str, int]) -> str:
+    return f"g{numbers[item.path]}" if isinstance(item, Group) else str(item.position)
+
+
+def _ranges(numbers: Iterable[int]) -> str:
+    """Write numbers, those that follow one another as in ``3-7``."""
+    runs: list[list[int]] = []
+    for number in numbers:
+        if runs and number == runs[-1][1] + 1:
+            runs[-1][1] = number
+        else:
+            runs.append([number, number])
+    return " ".join(str(first) if first == last else f"{first}-{last}" for first, last in runs)
+
+
+def _written(made: Model) -> str:
+    """Write a line for each vector, so that a change shows which are others."""
+
+    def line(value: object) -> str:
+        return json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+
+    parts = []
+    for name, value in made.items():
+        text = "[\n" + ",\n".join(map(line, value)) + "\n]" if isinstance(value, list) else line(value)
+        parts.append(f"{line(name)}:{text}")
+    return "{\n" + ",\n".join(parts) + "\n}\n"
+
+
+def main() -> None:
+    """Write the files of all models."""
+    for name in MODELS:
+        (FOLDER / f"{name}.json").write_text(vectors(name), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
