@@ -14,15 +14,16 @@ import type {
 import { offersIn } from "../base/read_message";
 import { paintings } from "../graph/saved_picture";
 import { possible, titleOfStage } from "../panels/stage_bar";
-import type { Data, Extra } from "./data";
+import type { Data } from "./data";
 import { describe } from "./describe";
 import { placeBoxes } from "./drawing/boxes";
 import { sideBySide, toDot, type Side } from "./drawing/dot";
 import type { Layouts } from "./drawing/layout";
 import { matchesIn, pictureOf } from "./drawing/picture";
+import { Extras } from "./extras";
 import { Graphs } from "./graphs";
 import { ShownError, type Kernel, type KernelState, type StagesKnown, type ViewState } from "./kernel";
-import { overlayOn } from "./overlays";
+import { OverlayChoice } from "./overlay_choice";
 import { PageModel } from "./page_model";
 import { CHANGES, type Pane, type Panes, type Selection } from "./panes";
 import { NodeFilter } from "./search/node_filter";
@@ -64,12 +65,9 @@ export class Viewer extends PageModel {
   /** Null until the first graph has arrived. */
   private panes: Panes | null = null;
   private filter = new NodeFilter();
-  private overlay = "";
+  private readonly overlay: OverlayChoice;
   private selection: Selection | null = null;
-  /** What the kernel has said of nodes and groups, by graph, kind and name. */
-  private readonly extras = new Map<string, Extra>();
-  /** What it is asked just now. */
-  private readonly asking = new Set<string>();
+  private readonly extras: Extras;
   /** The passes that are on, by their keys. */
   private applied = new Map<string, string>();
   private version = -1;
@@ -88,6 +86,8 @@ export class Viewer extends PageModel {
     const { passes, tables, measured, status, height } = kernel.state;
     this.data = kernel.data;
     this.graphs = this.freshGraphs();
+    this.overlay = new OverlayChoice(kernel);
+    this.extras = new Extras(kernel);
     this.state = {
       ...{ passes, tables, measured, status, height },
       picture: {} as Picture,
@@ -406,12 +406,12 @@ export class Viewer extends PageModel {
   }
 
   private async chooseOverlay(name: string): Promise<void> {
-    const before = this.overlay;
-    this.overlay = name;
+    const before = this.overlay.name;
+    this.overlay.name = name;
     try {
-      await this.measure();
+      await this.overlay.measure(this.choice.alone);
     } catch (error) {
-      this.overlay = before;
+      this.overlay.name = before;
       throw error;
     } finally {
       this.showOverlay();
@@ -419,40 +419,24 @@ export class Viewer extends PageModel {
     this.keepView();
   }
 
-  /** Asks for the values of the overlay on the stages that are shown. */
-  private async measure(): Promise<void> {
-    for (const graph of this.choice.alone)
-      if (this.overlay && !this.overlayData(graph) && !this.kernel.isFixed) {
-        await this.kernel.ask({ type: "overlay", graph, name: this.overlay });
-        await this.kernel.ready();
-      }
-  }
-
-  private overlayData(graph: number): Data["overlays"][number] | undefined {
-    return this.data.overlays.findLast((known) => known.graph === graph && known.name === this.overlay);
+  /** Keeps the colours true after the graph has changed; an overlay that cannot be measured goes. */
+  private async measureAnew(): Promise<void> {
+    const { overlay, choice } = this;
+    const { name } = overlay;
+    if (!choice.alone.some((graph) => overlay.isMissing(graph))) return;
+    try {
+      await overlay.measure(choice.alone);
+    } catch (error) {
+      if (overlay.name === name) overlay.name = "";
+      throw error;
+    } finally {
+      this.showOverlay();
+    }
   }
 
   private showOverlay(): void {
-    const { panes } = this;
-    if (!panes) return;
-    const numbers = this.choice.alone;
-    const [overlay = null, before = null] = numbers.map((number, i): Overlay | null => {
-      const data = this.overlayData(number);
-      return data ? overlayOn(data, this.graphs.scene(number), panes.all[i]!) : null;
-    });
-    const isKnown = numbers.every((number) => this.overlayData(number));
-    this.set("overlays", {
-      offered: this.kernel.isFixed ? this.measuredOverlays(numbers[0]) : this.kernel.state.overlays,
-      overlay: isKnown ? overlay : null,
-      before: isKnown ? before : null,
-      paints: this.data.paints,
-    });
-  }
-
-  private measuredOverlays(graph: number | undefined): { name: string; title: string }[] {
-    return this.data.overlays
-      .filter((known) => known.graph === graph)
-      .map(({ name, title }) => ({ name, title }));
+    const { panes, data, graphs } = this;
+    if (panes) this.set("overlays", this.overlay.state(data, graphs, panes, this.choice.alone));
   }
 
   // What is selected.
@@ -491,37 +475,11 @@ export class Viewer extends PageModel {
     const { panes, selection, data } = this;
     if (!panes) return;
     if (!selection) return this.set("details", describe(data, panes, null));
-    const known = this.extraOf(selection);
+    const { scene } = panes.pane(selection.before);
+    const known = this.extras.of(data, scene, selection);
     this.set("details", describe(data, panes, selection, known));
-    if (!known && !this.kernel.isFixed) void this.askExtra(selection).catch(ignore);
-  }
-
-  private async askExtra(selection: Selection): Promise<void> {
-    const { kind, name, before } = selection;
-    const { number } = this.panes!.pane(before).scene;
-    const { version } = this;
-    const question = `${version} ${number} ${kind} ${name}`;
-    if (this.asking.has(question)) return;
-    this.asking.add(question);
-    try {
-      const { value } = await this.kernel.ask({ type: "details", graph: number, kind, name });
-      if (version !== this.version || !isExtra(value)) return;
-      this.extras.set(`${number} ${kind} ${name}`, value);
-    } finally {
-      this.asking.delete(question);
-    }
-    if (this.selection && this.extraOf(this.selection)) this.showDetails();
-  }
-
-  private extraOf({ kind, name, before }: Selection): Extra | null {
-    const { scene } = this.panes!.pane(before);
-    const { extras } = scene.graph;
-    if (!extras) return this.extras.get(`${scene.number} ${kind} ${name}`) ?? null;
-    const place =
-      kind === "group"
-        ? extras.groups[name]
-        : extras.nodes[scene.hierarchy.nodes.findIndex((node) => node.name === name)];
-    return this.data.extras[place!] ?? null;
+    if (!known)
+      void this.extras.ask(scene, selection).then((isKnown) => isKnown && this.showDetails(), ignore);
   }
 
   private focus(names: string[], before = false, gently = false): void {
@@ -557,21 +515,6 @@ export class Viewer extends PageModel {
     this.set("found", this.filter.state(panes));
     this.showOverlay();
     void this.attempt("Measuring the overlay", () => this.measureAnew());
-  }
-
-  /** Keeps the colours true after the graph has changed; an overlay that cannot be measured goes. */
-  private async measureAnew(): Promise<void> {
-    const { overlay } = this;
-    if (!overlay || this.kernel.isFixed) return;
-    if (this.choice.alone.every((graph) => this.overlayData(graph))) return;
-    try {
-      await this.measure();
-    } catch (error) {
-      if (this.overlay === overlay) this.overlay = "";
-      throw error;
-    } finally {
-      this.showOverlay();
-    }
   }
 
   /** What is on the screen, two stages from left to right. */
@@ -610,7 +553,7 @@ export class Viewer extends PageModel {
       beside,
       opened: [...this.panes.opened.keys()],
       query: this.filter.query,
-      overlay: this.overlay,
+      overlay: this.overlay.name,
       selected: this.selection,
     };
     this.kept = JSON.stringify(view);
@@ -637,7 +580,7 @@ export class Viewer extends PageModel {
     const isSame = is.size === panes.opened.size && [...is].every((path) => panes.opened.has(path));
     if (!isSame) await this.redraw(panes.showingPaths([...is]));
     if (query !== this.filter.query) await this.lightUp(query);
-    if (overlay !== this.overlay) await this.chooseOverlay(overlay);
+    if (overlay !== this.overlay.name) await this.chooseOverlay(overlay);
     const { selection } = this;
     if (JSON.stringify(selected) === JSON.stringify(selection)) return;
     if (selected === null) return this.select(null);
@@ -667,10 +610,6 @@ function isForSession(message: ToViewer): message is ToSession {
     default:
       return false;
   }
-}
-
-function isExtra(value: unknown): value is Extra {
-  return typeof value === "object" && value !== null && Array.isArray((value as Extra).fields);
 }
 
 function byPerson(paths: string[]): Map<string, string> {

@@ -1,0 +1,48 @@
+/** The overlay that colours the graphs on the screen, and its values, which may have to be measured. */
+
+import type { Overlay, State } from "../base/protocol";
+import type { Data, OverlayData } from "./data";
+import type { Graphs } from "./graphs";
+import type { Kernel } from "./kernel";
+import { overlayOn } from "./overlays";
+import type { Panes } from "./panes";
+
+export class OverlayChoice {
+  /** Empty for the colours of kinds of nodes. */
+  name = "";
+
+  constructor(private readonly kernel: Kernel) {}
+
+  /** Asks for the values on graphs that have none. */
+  async measure(graphs: number[]): Promise<void> {
+    for (const graph of graphs)
+      if (this.isMissing(graph)) {
+        await this.kernel.ask({ type: "overlay", graph, name: this.name });
+        await this.kernel.ready();
+      }
+  }
+
+  isMissing(graph: number): boolean {
+    return this.name !== "" && !this.kernel.isFixed && !this.valuesOf(this.kernel.data, graph);
+  }
+
+  /** Says what is offered, and what is shown; `measured` are the graphs of the stages that are shown. */
+  state(data: Data, graphs: Graphs, panes: Panes, measured: number[]): State["overlays"] {
+    const shown = measured.map((number, i): Overlay | null => {
+      const values = this.valuesOf(data, number);
+      return values ? overlayOn(values, graphs.scene(number), panes.all[i]!) : null;
+    });
+    const [overlay = null, before = null] = shown.includes(null) ? [] : shown;
+    return { offered: this.offered(data, measured[0]), overlay, before, paints: data.paints };
+  }
+
+  /** A report offers what was measured, a kernel what can be. */
+  private offered(data: Data, graph: number | undefined): State["overlays"]["offered"] {
+    if (!this.kernel.isFixed) return this.kernel.state.overlays;
+    return data.overlays.filter((known) => known.graph === graph).map(({ name, title }) => ({ name, title }));
+  }
+
+  private valuesOf(data: Data, graph: number): OverlayData | undefined {
+    return data.overlays.findLast((known) => known.graph === graph && known.name === this.name);
+  }
+}
