@@ -91,7 +91,8 @@ def parse_message(content: object) -> tuple[Message, dict[str, Any], str | None]
         if name not in ("type", "request", *message.fields):
             raise MessageError(f"The message {kind!r} has no field {_short(name)}.")
     for name, types in message.fields.items():
-        _check(content.get(name), types, f"The field {name!r} of the message {kind!r}")
+        longest = LONGEST_OUTLINE if name == "outline" else LONGEST_TEXT
+        _check(content.get(name), types, f"The field {name!r} of the message {kind!r}", longest)
     request = content.get("request")
     if request is not None:
         _check(request, (str,), f"The request of the message {kind!r}")
@@ -108,14 +109,14 @@ def request_of(content: object) -> str | None:
     return str(request)
 
 
-def _check(value: object, types: tuple[type, ...], what: str) -> None:
+def _check(value: object, types: tuple[type, ...], what: str, longest: int = LONGEST_TEXT) -> None:
     if type(value) not in types:
         raise MessageError(f"{what} expected {' or '.join(t.__name__ for t in types)}, got {_short(value)}.")
     if isinstance(value, dict):
         for text in (*value, *value.values()):
             _check(text, (str,), what)
     elif isinstance(value, str):
-        if len(value) > (LONGEST_OUTLINE if what.startswith("The field 'outline'") else LONGEST_TEXT):
+        if len(value) > longest:
             raise MessageError(f"{what} is too long.")
         try:
             value.encode()
