@@ -98,6 +98,7 @@ def test_the_wheel_has_what_is_needed_and_nothing_else(releases):
         "inspector.css",
         "inspector.js",
         "layout_worker.js",
+        "loader.js",
         "report.css",
         "report.js",
     }

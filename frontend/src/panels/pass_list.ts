@@ -102,6 +102,7 @@ export class PassList {
   }
 
   setBusy(busy: boolean): void {
+    if (busy === this.busy && (busy || this.pending === null)) return;
     this.busy = busy;
     if (!busy) this.pending = null;
     this.render();

@@ -474,7 +474,10 @@ export class Viewer extends PageModel {
   private showDetails(): void {
     const { panes, selection, data } = this;
     if (!panes) return;
-    if (!selection) return this.set("details", describe(data, panes, null));
+    if (!selection) {
+      if (this.state.details !== this.state.model) this.set("details", this.state.model);
+      return;
+    }
     const { scene } = panes.pane(selection.before);
     const known = this.extras.of(data, scene, selection);
     this.set("details", describe(data, panes, selection, known));
