@@ -6,11 +6,14 @@ import { Layouts } from "./viewer/drawing/layout";
 import { Viewer } from "./viewer/viewer";
 import { WidgetKernel } from "./viewer/widget_kernel";
 
-/** Returns a function that shows a widget in an element and returns one that takes it away. */
-export type ViewerOf = (
-  model: AnyModel<Record<string, never>>,
-  worker: string,
-) => (element: HTMLElement) => () => void;
+/** What is shown of one widget, in as many places as there are. */
+export interface Shown {
+  /** Shows it in an element; returns a function that takes it away again. */
+  show(element: HTMLElement): () => void;
+  dispose(): void;
+}
+
+export type ViewerOf = (model: AnyModel<Record<string, never>>, worker: string) => Shown;
 
 /** What Jupyter's widget managers have of the kernel; those of other places have none. */
 interface JupyterKernel {
@@ -21,12 +24,18 @@ export const viewerOf: ViewerOf = (model, worker) => {
   const kernel = new WidgetKernel(model);
   const elsewhere = async (outline: string): Promise<string> =>
     String((await kernel.ask({ type: "lay-out", outline })).value);
-  const viewer = new Viewer(kernel, new Layouts(worker, elsewhere));
-  return (element) => {
-    const app = new App(viewer, interruptOf(model));
-    element.classList.add("fxlab-host");
-    element.append(app.element);
-    return () => app.dispose();
+  const layouts = new Layouts(worker, elsewhere);
+  const viewer = new Viewer(kernel, layouts);
+  return {
+    show(element) {
+      const app = new App(viewer, interruptOf(model));
+      // A notebook may have many inspectors, and each that is used has a Graphviz of its own.
+      app.element.addEventListener("pointerenter", () => layouts.prepare(), { once: true });
+      element.classList.add("fxlab-host");
+      element.append(app.element);
+      return () => app.dispose();
+    },
+    dispose: () => layouts.dispose(),
   };
 };
 

@@ -35,14 +35,20 @@ export default () => {
   const viewerFor = (model: Widget) =>
     (viewer ??= pageFor(model).then(({ viewerOf, code }) => viewerOf(model, code.worker)));
   const initialize: Initialize<Record<string, never>> = ({ model }) => {
-    void viewerFor(model).catch(() => {});
+    const shown = viewerFor(model);
+    shown.catch(() => {});
+    return () =>
+      void shown.then(
+        ({ dispose }) => dispose(),
+        () => {},
+      );
   };
   const render: Render<Record<string, never>> = async ({ model, el }) => {
     const { code } = await pageFor(model);
     const style = document.createElement("style");
     style.textContent = code.css;
     el.append(style);
-    return (await viewerFor(model))(el);
+    return (await viewerFor(model)).show(el);
   };
   return { initialize, render };
 };

@@ -11,6 +11,7 @@ function textOf(id: string): string {
 
 const kernel = new ReportKernel(JSON.parse(textOf("fxlab-session")) as WrittenReport);
 const layouts = new Layouts(textOf("fxlab-layout-worker"));
+layouts.prepare();
 const main = document.createElement("main");
 main.append(new App(new Viewer(kernel, layouts)).element);
 document.body.append(main);

@@ -57,6 +57,17 @@ describe("a layout", () => {
     expect(elsewhere).not.toHaveBeenCalled();
   });
 
+  it("needs a worker, which is there once it is prepared for, and ends with the inspector", async () => {
+    const layouts = new Layouts(source, elsewhere);
+    expect(FakeWorker.made).toHaveLength(0);
+    layouts.prepare();
+    layouts.prepare();
+    expect(await layouts.layOut("a")).toBe("<a>");
+    expect(FakeWorker.made).toHaveLength(1);
+    layouts.dispose();
+    expect(FakeWorker.made[0]!.isTerminated).toBe(true);
+  });
+
   it("that is made already is taken", async () => {
     expect(await new Layouts(source).layOut("a", "made")).toBe("made");
     expect(FakeWorker.made.flatMap(({ asked }) => asked)).toEqual([]);

@@ -125,7 +125,8 @@ class Screen(PageWidget):
         new, anew = data.take() | more, data is not self._sent
         if anew:
             new |= {"metrics": METRICS, "paints": PAINTS, "matches": matched_nodes(self._explained)}
-        if any(new.values()):
+        # No candidates any more are news as well.
+        if more or any(new.values()):
             self._send_data(new, anew=anew)
         self._sent = data
 

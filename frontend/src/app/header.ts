@@ -57,7 +57,7 @@ export class Header {
     const counts = model.fields.slice(0, 2);
     fill(
       this.summary,
-      counts.map(({ label, value }) => h("span", {}, `${value} ${label.toLowerCase()}`)),
+      counts.map(({ label, value }) => [h("span", {}, `${value} ${label.toLowerCase()}`), " "]),
     );
   }
 }

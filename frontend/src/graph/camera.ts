@@ -95,7 +95,9 @@ export class Camera {
       this.shown = true;
       this.firstLook();
     } else {
-      this.set({ ...this.viewport, x: this.viewport.x + (width - was.width) / 2 });
+      const { x, y } = this.viewport;
+      const [right, down] = [(width - was.width) / 2, (height - was.height) / 2];
+      this.set({ ...this.viewport, x: x + right, y: y + down });
     }
   }
 

@@ -38,11 +38,6 @@ class SessionGraphs:
         self._preview: dict[str, Any] | None = None
         self._version = 0
 
-    @property
-    def is_new(self) -> bool:
-        """Whether nothing was written yet, or everything is to be written anew."""
-        return not self._alone
-
     def reset(self) -> None:
         """Forget the graphs of stages that are gone."""
         self._version += 1

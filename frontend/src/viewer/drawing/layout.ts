@@ -24,13 +24,21 @@ export class Layouts {
   constructor(
     private readonly source: string,
     private readonly elsewhere: ((dot: string) => Promise<string>) | null = null,
-  ) {
+  ) {}
+
+  /** Starts the worker, so that it is there when it is needed. */
+  prepare(): void {
+    if (this.worker || this.isElsewhere) return;
     try {
-      // So that it is there when it is needed.
       this.start();
     } catch {
       // Whoever needs a layout hears of it.
     }
+  }
+
+  /** Ends the worker; it is started again if anything is laid out. */
+  dispose(): void {
+    this.stop(new Error("The inspector was closed."));
   }
 
   /** Lays out a graph. A layout that is still under way is given up. */
