@@ -14,7 +14,7 @@ import {
 import { Viewer } from "../src/viewer/viewer";
 import { dataOf, passesOf, vectorsOf, type Step, type Vectors } from "./golden";
 
-type Changed = (name: keyof KernelState) => void;
+type Changed = (name: keyof KernelState, view?: Partial<ViewState>) => void;
 type Waiting = { message: ToKernel; resolve: (answer: Answer) => void; reject: (error: Error) => void };
 
 const AT_FIRST: ViewState = {
@@ -127,9 +127,10 @@ export class FakeKernel implements Kernel {
     this.put("stages", { ...this.state.stages, preview: step?.stages.preview ?? null });
   }
 
-  /** What a script sets. */
-  look(changes: Partial<ViewState>): void {
-    this.put("view", { ...this.state.view, ...changes });
+  /** What a script sets; the kernel may not have heard of the page's last view. */
+  look(changes: Partial<ViewState>, known = this.state.view): void {
+    this.state.view = { ...known, ...changes };
+    for (const changed of this.listeners) changed("view", changes);
   }
 
   put<K extends keyof KernelState>(name: K, value: KernelState[K]): void {

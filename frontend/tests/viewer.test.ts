@@ -865,6 +865,18 @@ describe("the view of a script", () => {
     expect(page.get("overlays").overlay).toBeNull();
   });
 
+  it("changes nothing else, whatever the kernel has not heard of yet", async () => {
+    await start();
+    const known = kernel.state.view;
+    expect(page.opened).toContain("head");
+    await page.sends({ type: "close", path: "head" });
+    kernel.look({ overlay: "sum" }, known);
+    await settled();
+    expect(page.get("overlays").overlay!.name).toBe("sum");
+    expect(page.opened).not.toContain("head");
+    expect(kernel.state.view.opened).not.toContain("head");
+  });
+
   it("shows a node that is hidden", async () => {
     await start();
     await page.sends({ type: "close", path: "head" });

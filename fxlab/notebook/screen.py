@@ -116,6 +116,8 @@ class Screen(PageWidget):
     def _look(self, **changes: Any) -> None:
         """Change what the page looks at; raises ``ValueError`` for what it cannot."""
         self._shown_view = checked_view({**self._shown_view, **changes})
+        # What else is in the view, a page may know better than the kernel by now.
+        self.send({"type": "look", "view": changes})
 
     # What is sent.
 

@@ -350,3 +350,10 @@ def test_a_notebook_without_a_kernel_still_shows_the_picture(page: Page, session
     assert "query_key_merged" in data["text/html"].partition("</svg>")[2], "the table of changed nodes"
     assert data["text/plain"] == f"<fxlab inspector: Model, {len(session.graph_module.graph.nodes)} nodes>"
     assert data["application/vnd.jupyter.widget-view+json"]["model_id"] == page.inspector.model_id
+
+
+def test_a_page_is_told_what_a_script_has_changed_and_nothing_else() -> None:
+    page = Page(Inspector(make_session()))
+    page.inspector.selected = "x"
+    selected = {"kind": "node", "name": "x", "before": False}
+    assert page.received == [{"type": "look", "view": {"selected": selected}}]

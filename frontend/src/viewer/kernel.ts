@@ -53,8 +53,11 @@ export interface Kernel {
   readonly isFixed: boolean;
   /** Is done when all that has arrived until now is read. */
   ready(): Promise<void>;
-  /** Calls back with the name of each part of the state that changes. */
-  follow(changed: (name: keyof KernelState) => void): void;
+  /**
+   * Calls back with the name of each part of the state that changes; of the view, with what a script has
+   * changed in it.
+   */
+  follow(changed: (name: keyof KernelState, view?: Partial<ViewState>) => void): void;
   keep<K extends "view" | "height">(name: K, value: KernelState[K]): void;
   /**
    * Asks for something. Throws at once if there is nobody to ask; fails if there was an error, which the

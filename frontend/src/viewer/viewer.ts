@@ -98,7 +98,7 @@ export class Viewer extends PageModel {
       overlays: { offered: [], overlay: null, paints: {} as State["overlays"]["paints"] },
       found: {},
     };
-    kernel.follow((name) => this.follow(name));
+    kernel.follow((name, view) => this.follow(name, view));
     this.enqueue("Drawing the graph", () => this.start());
   }
 
@@ -137,11 +137,11 @@ export class Viewer extends PageModel {
   }
 
   /** Shows what a kernel says; what needs a graph waits until it has arrived. */
-  private follow(name: keyof KernelState): void {
+  private follow(name: keyof KernelState, changes?: Partial<ViewState>): void {
     const { state } = this.kernel;
     if (name === "stages") void this.attempt("Showing the change", () => this.followStages());
     else if (name === "view") {
-      const { view } = state;
+      const view = changes ?? state.view;
       if (JSON.stringify(view) !== this.kept)
         void this.attempt("Showing the change", () => this.followView(view));
     } else if (name === "overlays") this.showOverlay();
@@ -563,29 +563,28 @@ export class Viewer extends PageModel {
     this.kernel.keep("view", view);
   }
 
-  /** Looks at the graph as a script wants it. */
-  private async followView(view: ViewState): Promise<void> {
+  /** Looks at the graph as a script wants it; what it has not changed stays as it is. */
+  private async followView(wish: Partial<ViewState>): Promise<void> {
     await this.kernel.ready();
-    const { stages } = this.kernel.state;
-    const stage = view.stage ?? stages.names.length - 1;
     const { choice } = this;
-    const isOther = (now: ViewState): boolean =>
-      stage !== now.stage || view.compared !== now.compared || view.beside !== now.beside;
-    if (!choice.preview && isOther({ ...view, ...choice }))
-      await this.look(stage, view.compared, view.beside);
-    await this.enqueue("Showing the view", () => this.takeOver(view));
+    const view = { ...choice, ...wish };
+    const stage = view.stage ?? this.kernel.state.stages.names.length - 1;
+    const isOther =
+      stage !== choice.stage || view.compared !== choice.compared || view.beside !== choice.beside;
+    if (!choice.preview && isOther) await this.look(stage, view.compared, view.beside);
+    await this.enqueue("Showing the view", () => this.takeOver(wish));
   }
 
-  private async takeOver({ opened, query, overlay, selected }: ViewState): Promise<void> {
+  private async takeOver({ opened, query, overlay, selected }: Partial<ViewState>): Promise<void> {
     const { panes } = this;
     if (!panes) return;
     const is = new Set(opened ?? panes.opened.keys());
     const isSame = is.size === panes.opened.size && [...is].every((path) => panes.opened.has(path));
     if (!isSame) await this.redraw(panes.showingPaths([...is]));
-    if (query !== this.filter.query) await this.lightUp(query);
-    if (overlay !== this.overlay.name) await this.chooseOverlay(overlay);
+    if (query !== undefined && query !== this.filter.query) await this.lightUp(query);
+    if (overlay !== undefined && overlay !== this.overlay.name) await this.chooseOverlay(overlay);
     const { selection } = this;
-    if (JSON.stringify(selected) === JSON.stringify(selection)) return;
+    if (selected === undefined || JSON.stringify(selected) === JSON.stringify(selection)) return;
     if (selected === null) return this.select(null);
     if (!this.panes!.holds(selected)) return;
     if (selected.kind === "node") return this.selectNode(selected, true);

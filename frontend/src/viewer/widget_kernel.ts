@@ -4,7 +4,7 @@ import type { AnyModel } from "@anywidget/types";
 import type { ToKernel } from "../base/protocol";
 import { objectWith } from "../base/read_message";
 import { Data, type DataPart } from "./data";
-import { ShownError, type Answer, type Kernel, type KernelState } from "./kernel";
+import { ShownError, type Answer, type Kernel, type KernelState, type ViewState } from "./kernel";
 
 type Buffers = DataView<ArrayBuffer>[];
 type Waiting = { resolve: (answer: Answer) => void; reject: (reason: Error) => void };
@@ -50,8 +50,14 @@ export class WidgetKernel implements Kernel {
     return last < this.data.graphs.length;
   }
 
-  follow(changed: (name: keyof KernelState) => void): void {
-    for (const name of PARTS) this.widget.on(`change:${traitOf(name)}`, () => changed(name));
+  follow(changed: (name: keyof KernelState, view?: Partial<ViewState>) => void): void {
+    for (const name of PARTS)
+      if (name !== "view") this.widget.on(`change:${traitOf(name)}`, () => changed(name));
+    this.widget.on("msg:custom", (content: unknown) => {
+      const look = objectWith(content, "type", "view");
+      const view = look?.["type"] === "look" ? objectWith(look["view"]) : null;
+      if (view) changed("view", view as Partial<ViewState>);
+    });
   }
 
   keep<K extends "view" | "height">(name: K, value: KernelState[K]): void {
