@@ -9,10 +9,11 @@ from typing import Any
 
 import pandas as pd
 import pytest
-from inspected import FUSE, MERGE, MUL_TO_ADD, Page
+from inspected import FUSE, MERGE, MUL_TO_ADD, Page, make_session
 
 import fxlab.overlays.overlay
 from fxlab import Session
+from fxlab.notebook import Inspector
 from fxlab.notebook.view_state import AT_FIRST, LONGEST, MOST_OPENED
 
 RELU = {"kind": "node", "name": "relu", "before": False}
