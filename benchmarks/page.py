@@ -79,7 +79,11 @@ FILTER = """async queries => {
         const start = performance.now();
         const key = { key: "Enter", shiftKey: true, bubbles: true };
         field.dispatchEvent(new KeyboardEvent("keydown", key));
-        while (bar.hidden || !bar.textContent.includes(query)) await new Promise(done => setTimeout(done, 1));
+        const isShown = () => !bar.hidden && bar.textContent.includes(query);
+        while (!isShown()) {
+            if (performance.now() - start > 5000) throw new Error(`nothing was lit up for ${query}`);
+            await new Promise(done => setTimeout(done, 1));
+        }
         waits.push((await afterPaint()) - start);
     }
     return waits;
