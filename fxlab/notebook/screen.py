@@ -189,13 +189,14 @@ class Screen(PageWidget):
     def _send_rest(self, graph: int) -> bool:
         """Send some of what is left of a large graph; answer whether that was all."""
         is_all = self._graphs.data.fill(graph)
-        late = is_all and not self._explained
-        if late:
-            self._explained = explain_all(self.session)
-            self._describers.clear()
-            self._show_passes()
-        self._send_graphs(**({"matches": matched_nodes(self._explained)} if late else {}))
-        return is_all
+        if not is_all or self._explained:
+            self._send_graphs()
+            return is_all
+        self._explained = explain_all(self.session)
+        self._describers.clear()
+        self._show_passes()
+        self._send_graphs(matches=matched_nodes(self._explained))
+        return True
 
     @answers("details", "Describing what is selected")
     def _details(self, graph: int, kind: str, name: str) -> dict[str, Any]:

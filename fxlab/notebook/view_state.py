@@ -61,8 +61,8 @@ def checked_comparison(number: int, compared: object) -> Comparison:
         return BELOW
     if number and compared == ORIGINAL:
         return 0
-    if _is_number(compared) and int(str(compared)) < number:
-        return int(str(compared))
+    if isinstance(compared, int) and _is_number(compared) and compared < number:
+        return compared
     earlier = ", ".join(map(str, range(number)))
     offered = f'"below", "original" or the number of an earlier stage: {earlier}' if number else "nothing"
     raise ValueError(f"Stage {number} cannot be compared with {compared!r}, but with {offered}.")

@@ -1,5 +1,6 @@
 /** What the kernel says of nodes and groups beyond what the page knows; asked once for each. */
 
+import { objectWith } from "../base/read_message";
 import type { Data, Extra } from "./data";
 import type { Kernel } from "./kernel";
 import type { Selection } from "./panes";
@@ -47,5 +48,5 @@ export class Extras {
 }
 
 function isExtra(value: unknown): value is Extra {
-  return typeof value === "object" && value !== null && Array.isArray((value as Extra).fields);
+  return Array.isArray(objectWith(value, "fields")?.["fields"]);
 }

@@ -75,8 +75,6 @@ export class Viewer extends PageModel {
   private errors = 0;
   /** How often a stage was asked for: only the last that was is shown. */
   private looks = 0;
-  /** The view that was kept last, as JSON: the kernel tells of it, too. */
-  private kept = "";
 
   constructor(
     private readonly kernel: Kernel,
@@ -141,9 +139,7 @@ export class Viewer extends PageModel {
     const { state } = this.kernel;
     if (name === "stages") void this.attempt("Showing the change", () => this.followStages());
     else if (name === "view") {
-      const view = changes ?? state.view;
-      if (JSON.stringify(view) !== this.kept)
-        void this.attempt("Showing the change", () => this.followView(view));
+      if (changes) void this.attempt("Showing the change", () => this.followView(changes));
     } else if (name === "overlays") this.showOverlay();
     else this.set(name, state[name] as never);
   }
@@ -302,25 +298,21 @@ export class Viewer extends PageModel {
     this.keepWhatIsThere();
     const changed = choice.preview
       ? panes.scene.marked
-      : switched.isFirst
-        ? []
-        : switched.on.flatMap(({ signature }) => this.changedBy(signature, panes));
+      : switched.on.flatMap(({ signature }) => this.changedBy(signature, panes));
     if (changed.length > 0 && !first) this.focus(changed, false, true);
     this.keepView();
     void this.attempt("Reading the graph", () => this.fetchRest());
   }
 
   /** Returns which passes were switched on, or do something else now, and which off, since this was asked last. */
-  private switched(): { on: Pass[]; off: string[]; isFirst: boolean } {
+  private switched(): { on: Pass[]; off: string[] } {
     const { passes } = this.kernel.state.passes;
     const was = this.applied;
     const now = passes.filter((pass) => pass.on);
     this.applied = new Map(now.map(({ key, signature }) => [key, signature]));
-    const isFirst = this.panes === null;
     return {
       on: now.filter(({ key, signature }) => was.get(key) !== signature),
       off: [...was.keys()].filter((key) => !this.applied.has(key)),
-      isFirst,
     };
   }
 
@@ -550,7 +542,7 @@ export class Viewer extends PageModel {
     const { stage, compared, beside, preview } = this.choice;
     if (preview || !this.panes) return;
     const last = this.kernel.state.stages.names.length - 1;
-    const view: ViewState = {
+    this.kernel.keep("view", {
       stage: stage === last ? null : stage,
       compared,
       beside,
@@ -558,9 +550,7 @@ export class Viewer extends PageModel {
       query: this.filter.query,
       overlay: this.overlay.name,
       selected: this.selection,
-    };
-    this.kept = JSON.stringify(view);
-    this.kernel.keep("view", view);
+    });
   }
 
   /** Looks at the graph as a script wants it; what it has not changed stays as it is. */
