@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -11,9 +12,13 @@ import numpy.typing as npt
 
 from fxlab.drawing.hierarchy.hierarchy import Group, Hierarchy, Leaf
 
-FIRST_BUDGET = 45
+FIRST_BUDGET = 40
 """Boxes of a first picture."""
-FEW_BOXES = 25
+MOST_ROWS, MOST_COLUMNS = 11.0, 8
+"""Boxes below and beside one another in a first picture, which is to be read without zooming."""
+HEADING_ROWS = 0.7
+"""Room that the heading of an opened group takes, in rows of boxes."""
+MOST_TRIES = 5
 BUDGET = 150
 """Boxes of a picture that somebody asked to see more in."""
 CHIP_READERS = 5
@@ -73,21 +78,32 @@ class View:
 
     @classmethod
     def default(cls, hierarchy: Hierarchy, budget: int = FIRST_BUDGET) -> View:
-        """Open the top levels for as long as the picture stays readable; runs of repeats stay folded."""
+        """Open the heaviest groups for as long as the picture can be read without zooming.
+
+        Runs of repeats stay folded, and so does what only serves others.
+
+        Parameters
+        ----------
+        hierarchy
+            What is looked at.
+        budget
+            Most boxes of the picture, unless the top level has more.
+        """
         _check_budget(budget)
-        opened: set[str] = set()
-        boxes = len(hierarchy.root.children)
-        level = [child for child in hierarchy.root.children if isinstance(child, Group)]
-        while level:
-            modules = [group for group in level if group.kind == "module" or boxes == 1]
-            cost = sum(len(group.children) - 1 for group in modules)
-            if boxes + cost > budget:
-                # Half a level is opened only where the picture would say too little without.
-                modules = _cheapest(modules, min(budget, FEW_BOXES) - boxes)
-            boxes += sum(len(group.children) - 1 for group in modules)
-            opened |= {group.path for group in modules}
-            level = [child for group in modules for child in group.children if isinstance(child, Group)]
-        return cls(hierarchy, frozenset(opened))
+        view, tries = cls(hierarchy), 0
+        closed = dict.fromkeys(view._worth_opening())
+        while closed and tries < MOST_TRIES:
+            group = max(closed, key=lambda g: (g.parameters, g.nodes))
+            del closed[group]
+            if len(view.boxes) + len(group.children) - 1 > budget:
+                continue
+            opened = cls(hierarchy, view.opened | {group.path})
+            if len(view.boxes) > 1 and not opened._is_readable():
+                tries += 1
+                continue
+            view = opened
+            closed |= dict.fromkeys(view._worth_opening(group))
+        return view
 
     def open(self, path: str) -> View:
         """Show the inside of a group. Groups around it open too; a chain of lone groups opens as one."""
@@ -151,6 +167,27 @@ class View:
                 boxes += more
         return View(self.hierarchy, frozenset(opened))
 
+    def _worth_opening(self, inside: Group | None = None) -> list[Group]:
+        """Return the groups, of all or of one, that tell more of the model when they are open."""
+        groups = [child for child in (inside or self.hierarchy.root).children if isinstance(child, Group)]
+        is_alone = len(self.boxes) == 1
+        return [
+            group
+            for group in groups
+            if (group.kind == "module" or is_alone) and not self.hierarchy.only_serves(group)
+        ]
+
+    def _is_readable(self) -> bool:
+        """Whether the picture has few enough rows and columns, as lines lead from row to row."""
+        number = {box.id: i for i, box in enumerate(self.boxes)}
+        rows = [0] * len(number)
+        ends = sorted((number[edge.source.id], number[edge.target.id]) for edge in self.edges)
+        for source, target in ends:
+            if source < target:
+                rows[target] = max(rows[target], rows[source] + 1)
+        columns = max(Counter(rows).values())
+        return columns <= MOST_COLUMNS and max(rows) + 1 + HEADING_ROWS * len(self.clusters) <= MOST_ROWS
+
     @cached_property
     def boxes(self) -> tuple[Group | Leaf, ...]:
         """The visible boxes, in the order of the tree."""
@@ -200,6 +237,10 @@ class View:
         made_in = np.searchsorted(starts, hierarchy.edge_sources, side="right") - 1
         read_in = np.searchsorted(starts, hierarchy.edge_targets, side="right") - 1
         crossing = made_in != read_in
+        # What a closed box of bookkeeping tells of sizes, or asks, would be lines to all boxes.
+        closed = np.array([isinstance(box, Group) and box.kind == "bookkeeping" for box in boxes])
+        asides = hierarchy.asides
+        crossing[asides] &= ~(closed[made_in[asides]] | closed[read_in[asides]])
         reads = _distinct_pairs(hierarchy.edge_sources[crossing], read_in[crossing], len(boxes))
         far = self._far_sources(reads)
         chips: dict[str, list[Chip]] = {}
@@ -233,16 +274,6 @@ def _distinct_pairs(first: _Integers, second: _Integers, below: int) -> _Integer
     """Return each pair once, in order; the second of each is ``below`` a number."""
     # One number for each pair, as numpy takes ten times as long to sort rows.
     return np.stack(np.divmod(np.unique(first * below + second), below), axis=1)
-
-
-def _cheapest(groups: list[Group], boxes: int) -> list[Group]:
-    chosen = []
-    for group in sorted(groups, key=lambda g: len(g.children)):
-        boxes -= len(group.children) - 1
-        if boxes < 0:
-            break
-        chosen.append(group)
-    return chosen
 
 
 def _check_group(hierarchy: Hierarchy, path: str) -> None:

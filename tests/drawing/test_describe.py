@@ -11,7 +11,6 @@ from torch import fx, nn
 
 from fxlab.drawing import build_hierarchy
 from fxlab.drawing.rendering.describe import (
-    is_plumbing,
     lines_of,
     module_text,
 )
@@ -66,20 +65,3 @@ def test_the_constants_of_a_call_stand_in_its_box(
     gm = fx.GraphModule(nn.Module(), graph)
     leaf = build_hierarchy(gm).leaves[1]
     assert line in lines_of(leaf, dict(gm.named_modules()))[0]
-
-
-def test_what_only_computes_sizes_is_plumbing() -> None:
-    graph = fx.Graph()
-    x = graph.placeholder("x")
-    size, doubled = graph.call_method("size", (x, 0)), graph.call_function(operator.mul, (x, 2))
-    shape = graph.call_function(builtins.getattr, (x, "shape"))
-    data = graph.call_function(builtins.getattr, (x, "data"))
-    assert [is_plumbing(node) for node in (x, size, doubled, shape, data)] == [
-        False,
-        True,
-        False,
-        True,
-        False,
-    ]
-    doubled.meta["val"] = 4
-    assert is_plumbing(doubled)

@@ -13,7 +13,7 @@ const KINDS: [className: string, words: string][] = [
   ["fx-repeat", "Identical blocks"],
   ["fx-placeholder", "Input or output"],
   ["fx-chip", "Value made elsewhere"],
-  ["fx-plumbing", "Sizes only"],
+  ["fx-bookkeeping", "Sizes, masks, checks"],
 ];
 
 export class Legend {

@@ -30,8 +30,8 @@ type WrittenLook = Look | (Partial<Look> & { like: number });
 export interface GroupData {
   path: string;
   id: string;
-  /** A call of a module, a run of equal ones, or a stretch of a long list. */
-  kind: "root" | "module" | "repeat" | "segment";
+  /** A call of a module, a run of equal ones, a stretch of a long list, or nodes that only serve others. */
+  kind: "root" | "module" | "repeat" | "segment" | "bookkeeping";
   label: string;
   class: string;
   closed: number;
@@ -82,6 +82,8 @@ export interface GraphData {
   /** Positions of the leaves that each edge joins, as steps. */
   sources: number[];
   targets: number[];
+  /** Which edges carry no data, but sizes, or what is checked; as steps. */
+  asides: number[];
   /** Position of a leaf -> its words as a chip, and whether their width is known. */
   chips: Record<string, [text: string, width: number, known: boolean]>;
   overview: string[];
@@ -208,6 +210,7 @@ export class Data {
         order: summed(graph.order),
         sources: summed(graph.sources),
         targets: summed(graph.targets),
+        asides: summed(graph.asides),
       });
     for (const [graph, place, tree] of part.filled) {
       this.trees[place] = this.trees[tree]!;

@@ -60,13 +60,19 @@ export class View {
   }
 
   private connect({ chipReaders, chipClusters }: Metrics): void {
-    const { sources, targets } = this.hierarchy.data;
+    const { sources, targets, asides } = this.hierarchy.data;
     const { leaves } = this.hierarchy;
+    const isFolded = (position: number): boolean => {
+      const box = this.boxes[this.boxAt[position]!]!;
+      return box instanceof Group && box.data.kind === "bookkeeping";
+    };
+    // What a closed box of bookkeeping tells of sizes, or asks, would be lines from everywhere to everywhere.
+    const hidden = new Set(asides.filter((edge) => isFolded(sources[edge]!) || isFolded(targets[edge]!)));
     /** Position of a leaf -> numbers of the other boxes that read it. */
     const readers = new Map<number, Set<number>>();
     sources.forEach((source, i) => {
       const reader = this.boxAt[targets[i]!]!;
-      if (reader === this.boxAt[source]) return;
+      if (reader === this.boxAt[source] || hidden.has(i)) return;
       let known = readers.get(source);
       if (!known) readers.set(source, (known = new Set()));
       known.add(reader);

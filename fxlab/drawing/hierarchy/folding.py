@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import numpy as np
 from torch import fx, nn
 
+from fxlab.drawing.hierarchy.bookkeeping import GUARDS, RESULTS, SIZES
 from fxlab.drawing.hierarchy.wiring import Wiring
 from fxlab.node_info import known_result, parameters_in
 
@@ -19,6 +20,8 @@ LONGEST_LIST = 150
 STRETCH = 50
 LONGEST_RUN, SHORTER_RUN = 48, 32
 """A run of more equal blocks than the first is cut into runs of the second."""
+ALWAYS_FOLDED = (SIZES, GUARDS, RESULTS)
+"""Bookkeeping that is folded even if it is a single node."""
 FEWEST_EQUAL_NODES = 8
 """Fewer equal nodes side by side are drawn one by one."""
 
@@ -30,12 +33,15 @@ _Signature = tuple[str, bytes, bytes, bytes]
 _INDEXED = re.compile(r"^(?P<prefix>(?:.*\.)?)(?P<index>\d+)(?P<call>(?:@\d+)?(?:~\d+)?)$", re.DOTALL)
 
 
+GroupKind = Literal["root", "module", "repeat", "segment", "bookkeeping"]
+
+
 @dataclass(eq=False)
 class Draft:
     """A group while it is being arranged."""
 
     path: str
-    kind: Literal["root", "module", "repeat", "segment"]
+    kind: GroupKind
     class_name: str
     label: str = ""
     members: int = 1
@@ -63,6 +69,43 @@ def hoist_single_nodes(draft: Draft) -> None:
             node = child.children[0]
             draft.children[position] = node
             draft.owners[node] = child.owners.get(node, child)
+
+
+def fold_bookkeeping(draft: Draft, kinds: Mapping[fx.Node, str]) -> bool:
+    """Fold the nodes of each group that only serve others, by what they are for.
+
+    Returns whether all nodes in the group are such: it is one box as it is.
+    """
+    inner = [child for child in draft.children if isinstance(child, Draft)]
+    are_whole = [fold_bookkeeping(child, kinds) for child in inner]
+    by_kind: dict[str, list[fx.Node]] = {}
+    for child in draft.children:
+        if isinstance(child, fx.Node) and child in kinds:
+            by_kind.setdefault(kinds[child], []).append(child)
+    if all(are_whole) and sum(map(len, by_kind.values())) == len(draft.children) - len(inner):
+        return True
+    folded = {
+        nodes[0]: _bookkeeping_draft(draft, kind, nodes)
+        for kind, nodes in by_kind.items()
+        if len(nodes) > 1 or kind in ALWAYS_FOLDED
+    }
+    gone = {node for made in folded.values() for node in made.children}
+    draft.children = [
+        made if (made := folded.get(child)) else child  # type: ignore[arg-type]
+        for child in draft.children
+        if child in folded or child not in gone
+    ]
+    return False
+
+
+def _bookkeeping_draft(draft: Draft, kind: str, nodes: Sequence[fx.Node]) -> Draft:
+    made = Draft(f"{draft.path}#{kind}", "bookkeeping", class_name="", label=kind, children=[*nodes])
+    made.owners = _owners(draft, nodes)
+    return made
+
+
+def _owners(draft: Draft, children: Sequence[Draft | fx.Node]) -> dict[fx.Node, Draft]:
+    return {child: draft.owners[child] for child in children if child in draft.owners}
 
 
 def fold_repeats(root: Draft, modules: dict[str, nn.Module]) -> Wiring:
@@ -298,9 +341,7 @@ def _stretch_draft(draft: Draft, stretch: Sequence[Draft | fx.Node], level: int 
     first, last = _first_name(stretch[0]), _last_name(stretch[-1])
     path = f"{draft.path}#{level}:{first}"
     made = Draft(path=path, kind="segment", class_name="", label=f"{first} … {last}", children=[*stretch])
-    made.owners = {
-        node: owner for node in stretch if isinstance(node, fx.Node) and (owner := draft.owners.get(node))
-    }
+    made.owners = _owners(draft, stretch)
     return made
 
 

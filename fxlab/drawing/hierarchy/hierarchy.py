@@ -6,14 +6,17 @@ import hashlib
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 from torch import fx, nn
 
+from fxlab.drawing.hierarchy.bookkeeping import Bookkeeping
 from fxlab.drawing.hierarchy.folding import (
     Draft,
+    GroupKind,
+    fold_bookkeeping,
     fold_equal_nodes,
     fold_repeats,
     hoist_single_nodes,
@@ -24,8 +27,6 @@ from fxlab.garbage import without_collecting
 from fxlab.node_info import parameters_of
 
 _WITH_PARAMETERS = ("call_module", "get_attr")
-
-GroupKind = Literal["root", "module", "repeat", "segment"]
 
 
 class Leaf(NamedTuple):
@@ -44,6 +45,8 @@ class Leaf(NamedTuple):
     owner: str = ""
     """Path of the module call that consists of this node alone, if there is one."""
     owner_class: str = ""
+    bookkeeping: str = ""
+    """What the node is for, if it only serves others: ``"sizes"``, ``"guards"``, ``"mask"`` and so on."""
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -58,7 +61,7 @@ class Leaf(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """A module call, a run of equal ones, or a stretch of a long list."""
+    """A module call, a run of equal ones, a stretch of a long list, or nodes that only serve others."""
 
     path: str
     """Unique: a module path (``encoder.layer.0``), with ``@1`` for a second call; ``""`` is the root;
@@ -105,6 +108,8 @@ class Hierarchy:
     edge_sources: npt.NDArray[np.int64] = field(repr=False)
     edge_targets: npt.NDArray[np.int64] = field(repr=False)
     """Positions of the leaves that each edge joins."""
+    asides: npt.NDArray[np.int64] = field(repr=False)
+    """Which edges carry no data, but sizes, or what is checked."""
     names: tuple[str, ...] = field(repr=False)
     """The names of all nodes in the order of the leaves."""
     name_starts: list[int] = field(repr=False)
@@ -135,6 +140,10 @@ class Hierarchy:
         if isinstance(item, Leaf):
             return item.names
         return self.names[self.name_starts[item.start] : self.name_starts[item.stop]]
+
+    def only_serves(self, group: Group) -> bool:
+        """Return whether all that is in a group only serves others."""
+        return all(leaf.bookkeeping for leaf in self.leaves[group.start : group.stop])
 
     def ancestors(self, node_name: str) -> list[str]:
         """Return the paths of the groups around a node, outermost first, without the root."""
@@ -172,15 +181,30 @@ def build_hierarchy(graph_module: fx.GraphModule) -> Hierarchy:
         placement = Placement(graph_module)
         root, folded = _plant(graph_module.graph, placement)
         hoist_single_nodes(root)
+        found = Bookkeeping(graph_module, placement.modules)
+        fold_bookkeeping(root, found.kinds)
         wiring = fold_repeats(root, placement.modules)
         fold_equal_nodes(root, placement.modules)
         segment_long_lists(root)
-        freezer = _Freezer(folded, placement.modules)
+        freezer = _Freezer(folded, placement.modules, found.kinds)
         frozen, _ = freezer.group(root)
         leaves = tuple(freezer.leaves)
         sources, targets = wiring.edges([leaf.node for leaf in leaves])
-        names, starts = tuple(freezer.names), freezer.name_starts
-        return Hierarchy(frozen, leaves, placement.modules, sources, targets, names, starts)
+        asides = [
+            edge
+            for edge, (source, target) in enumerate(zip(sources.tolist(), targets.tolist(), strict=True))
+            if found.is_aside(leaves[source].node, leaves[target].node)
+        ]
+        return Hierarchy(
+            root=frozen,
+            leaves=leaves,
+            modules=placement.modules,
+            edge_sources=sources,
+            edge_targets=targets,
+            asides=np.array(asides, dtype=np.int64),
+            names=tuple(freezer.names),
+            name_starts=freezer.name_starts,
+        )
 
 
 def _plant(graph: fx.Graph, placement: Placement) -> tuple[Draft, dict[fx.Node, list[fx.Node]]]:
@@ -225,8 +249,13 @@ def _first_reader(node: fx.Node) -> fx.Node | None:
 class _Freezer:
     """Makes groups and leaves of drafts, in the order of the tree."""
 
-    def __init__(self, folded: dict[fx.Node, list[fx.Node]], modules: dict[str, nn.Module]) -> None:
-        self._folded, self._modules = folded, modules
+    def __init__(
+        self,
+        folded: dict[fx.Node, list[fx.Node]],
+        modules: dict[str, nn.Module],
+        bookkeeping: dict[fx.Node, str],
+    ) -> None:
+        self._folded, self._modules, self._bookkeeping = folded, modules, bookkeeping
         self.leaves: list[Leaf] = []
         self.names: list[str] = []
         self.name_starts = [0]
@@ -271,6 +300,7 @@ class _Freezer:
             tuple([attribute.name for attribute in attributes]) if attributes else (),
             owner.path if owner else "",
             owner.class_name if owner else "",
+            self._bookkeeping.get(node, ""),
         )
         self.leaves.append(leaf)
         self.names += leaf.names

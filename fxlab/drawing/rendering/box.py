@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from math import ceil
 
 from fxlab.drawing.hierarchy.hierarchy import Group, Hierarchy, Leaf
-from fxlab.drawing.rendering.describe import is_plumbing, lines_of, says_what_the_title_says, title_of
+from fxlab.drawing.rendering.describe import lines_of, says_what_the_title_says, title_of
 from fxlab.drawing.rendering.picture import BoxInfo, BoxKind
 from fxlab.drawing.rendering.typography import shorten, text_width
 from fxlab.drawing.view import Chip, View
 
-TITLE_SIZE, LINE_SIZE, CHIP_SIZE = 12.5, 10.5, 9.5
-TITLE_HEIGHT, LINE_HEIGHT, CHIP_HEIGHT = 17.0, 14.5, 15.0
-PADDING_X, PADDING_Y = 13.0, 8.0
+TITLE_SIZE, LINE_SIZE, CHIP_SIZE = 14.0, 10.5, 9.5
+TITLE_HEIGHT, LINE_HEIGHT, CHIP_HEIGHT = 18.0, 14.5, 15.0
+PADDING_X, PADDING_Y = 13.0, 6.0
 CHIP_GAP, CHIP_PADDING = 4.0, 7.0
 CHIP_ROWS_GAP = 4.0
 BADGE_GAP = 8.0
@@ -25,6 +26,8 @@ TOGGLE_ROOM = 18.0
 CLUSTER_MARGIN = 30.0
 """Room beside a cluster's title for its sign and its rounded corner."""
 LONGEST_TITLE, LONGEST_LINE, LONGEST_CHIP = 32, 40, 22
+WIDEST_JOINED = 230.0
+"""Two lines under a title are one if that is no wider: pictures are higher than windows are."""
 CHIPS_PER_ROW, MOST_CHIPS = 3, 6
 
 Marks = Mapping[str, Sequence[str]]
@@ -81,17 +84,17 @@ def make_box(
         width += BADGE_GAP + text_width(badge, CHIP_SIZE, bold=True) + 14 if badge else 0
         width += CLUSTER_MARGIN
         return Box(info, title, (line,), badge, _classes(item, info), width, TITLE_HEIGHT + 4)
-    if info.kind in ("placeholder", "output"):
-        lines = lines[-1:] if len(lines) > 1 else ()
-    elif lines and says_what_the_title_says(lines[0], title):
+    if info.kind == "placeholder" or (lines and says_what_the_title_says(lines[0], title)):
         lines = lines[1:]
+    lines = _joined(lines)
     widths = [
         text_width(title, TITLE_SIZE, bold=True) + _sign_room(info),
         *(text_width(line, LINE_SIZE) for line in lines),
     ]
     if badge:
         widths.append(text_width(badge, CHIP_SIZE, bold=True) + 16)
-    width = max(64.0, max(widths) + 2 * PADDING_X)
+    # A whole number of points is the same in inches whoever rounds it.
+    width = float(ceil(max(64.0, max(widths) + 2 * PADDING_X)))
     height = 2 * PADDING_Y + TITLE_HEIGHT + LINE_HEIGHT * len(lines)
     height += CHIP_HEIGHT + BADGE_ROOM if badge else 0
     if is_light(item):
@@ -99,12 +102,24 @@ def make_box(
     return Box(info, title, lines, badge, _classes(item, info), width, height)
 
 
+def _joined(lines: Sequence[str]) -> tuple[str, ...]:
+    """Join lines where they have room beside one another."""
+    joined: list[str] = []
+    for line in lines:
+        longer = f"{joined[-1]} · {line}" if joined else ""
+        if joined and text_width(longer, LINE_SIZE) <= WIDEST_JOINED:
+            joined[-1] = longer
+        else:
+            joined.append(line)
+    return tuple(joined)
+
+
 def _with_chips(box: Box, chips: Sequence[Chip]) -> Box:
     rows = _chip_rows(chips, box.info.id)
     if not rows:
         return box
     widest = max(sum(chip.width for chip in row) + CHIP_GAP * (len(row) - 1) for row in rows)
-    width = max(box.width, widest + _sign_room(box.info) + 2 * PADDING_X)
+    width = max(box.width, ceil(widest + _sign_room(box.info) + 2 * PADDING_X))
     height = box.height + len(rows) * (CHIP_HEIGHT + CHIP_ROWS_GAP) + 1
     return replace(box, width=width, height=height, chip_rows=rows)
 
@@ -114,8 +129,8 @@ def _sign_room(info: BoxInfo) -> float:
 
 
 def is_light(item: Group | Leaf) -> bool:
-    """Whether a box only carries sizes."""
-    return isinstance(item, Leaf) and is_plumbing(item.node)
+    """Whether a box only serves others."""
+    return item.kind == "bookkeeping" if isinstance(item, Group) else item.bookkeeping != ""
 
 
 def _info(
@@ -129,7 +144,7 @@ def _info(
         label=title_of(item),
         path=item.path,
         nodes=names,
-        details=lines_of(item, hierarchy.modules),
+        details=lines_of(item, hierarchy.modules, opened=opened),
         openable=isinstance(item, Group),
         changed=len(changed),
         marks=tuple(sorted({index[s] for name in changed for s in marks[name] if s in index})),
@@ -151,14 +166,16 @@ def _classes(item: Group | Leaf, info: BoxInfo) -> str:
         words = ["cluster fx-group" if info.kind == "cluster" else f"node fx-{info.kind}"]
         if info.kind == "repeat":
             words.append("fx-group")
-        if item.kind != "module":
+        if is_light(item):
+            words.append("fx-bookkeeping")
+        elif item.kind != "module":
             words.append(f"fx-{item.kind}-group")
     else:
         words = ["node", "fx-op" if info.kind == "op" else f"fx-{info.kind}"]
         if item.node.op not in ("placeholder", "output"):
             words.append(f"fx-{item.node.op}")
         if is_light(item):
-            words.append("fx-plumbing")
+            words.append("fx-bookkeeping")
     if info.changed:
         words += ["fx-changed", *(f"fx-mark-{number}" for number in info.marks)]
     return " ".join(words)

@@ -7,15 +7,15 @@ import operator
 from collections.abc import Mapping
 from typing import Any
 
-import torch
 from torch import fx, nn
 
 from fxlab.drawing.hierarchy.folding import NUMBERED, short_name
 from fxlab.drawing.hierarchy.hierarchy import Group, Leaf
-from fxlab.node_info import known_result, result_text, target_text
+from fxlab.node_info import result_text, target_text
 from fxlab.units import counted, short_count
 
-_PLUMBING = {"size", "dim", "numel", "stride"}
+MOST_RUNS = 2
+"""Of equal blocks that the box around them names."""
 _BINARY_SYMBOLS = {"add": "+", "sub": "−", "mul": "×", "truediv": "÷", "div": "÷"}  # noqa: RUF001
 
 
@@ -24,7 +24,7 @@ def title_of(item: Group | Leaf) -> str:
     if isinstance(item, Group):
         if item.kind == "repeat":
             return f"{item.class_name or 'block'} × {item.members}"  # noqa: RUF001
-        return item.label
+        return f"{item.label} · {item.nodes}" if item.kind == "bookkeeping" else item.label
     if item.owner:
         return short_name(item.owner)
     if item.node.op == "call_module":
@@ -34,10 +34,14 @@ def title_of(item: Group | Leaf) -> str:
     return item.name
 
 
-def lines_of(item: Group | Leaf, modules: Mapping[str, nn.Module]) -> tuple[str, ...]:
-    """Return the lines under a box's title, complete."""
+def lines_of(
+    item: Group | Leaf, modules: Mapping[str, nn.Module], *, opened: bool = False
+) -> tuple[str, ...]:
+    """Return the lines under a box's title, complete; a group that is ``opened`` shows what is in it."""
     if isinstance(item, Group):
-        return _group_lines(item)
+        if item.kind == "bookkeeping":
+            return ()
+        return _group_lines(item) + (() if opened else _runs_in(item))
     lines = [
         _operation(item, modules),
         "" if item.owner else _attributes_text(item.node),
@@ -69,6 +73,14 @@ def _group_lines(group: Group) -> tuple[str, ...]:
     return tuple(line for line in (group.class_name, count) if line)
 
 
+def _runs_in(group: Group) -> tuple[str, ...]:
+    """Return the equal blocks in a group of modules, by which people know a model."""
+    runs = [
+        title_of(child) for child in group.children if isinstance(child, Group) and child.kind == "repeat"
+    ]
+    return (", ".join(runs[:MOST_RUNS]),) if runs and group.kind == "module" else ()
+
+
 def _operation(leaf: Leaf, modules: Mapping[str, nn.Module]) -> str:
     node = leaf.node
     if node.op == "call_module":
@@ -77,7 +89,7 @@ def _operation(leaf: Leaf, modules: Mapping[str, nn.Module]) -> str:
     if node.op == "placeholder":
         return "input"
     if node.op == "output":
-        return ""
+        return _returned(node.args[0] if node.args else None)
     if node.op == "get_attr":
         return f"get_attr {node.target}"
     text = _call_text(node)
@@ -87,6 +99,15 @@ def _operation(leaf: Leaf, modules: Mapping[str, nn.Module]) -> str:
     return (
         leaf.owner_class if leaf.owner_class.lower().startswith(function) else f"{leaf.owner_class}: {text}"
     )
+
+
+def _returned(value: Any) -> str:
+    """Return the names of what a graph returns, or how many values it does."""
+    if isinstance(value, fx.Node) and isinstance(value.target, type):
+        value = dict(value.kwargs) or value.args
+    if isinstance(value, Mapping):
+        return ", ".join(map(str, value))
+    return counted(len(value), "value") if isinstance(value, tuple | list) and len(value) > 1 else ""
 
 
 def _call_text(node: fx.Node) -> str:
@@ -165,15 +186,3 @@ _MODULE_WORDS: tuple[tuple[tuple[type[nn.Module], ...], Any], ...] = (
     ((nn.MaxPool1d, nn.MaxPool2d, nn.MaxPool3d, nn.AvgPool2d), _pooling),
     ((nn.modules.pooling._AdaptiveAvgPoolNd,), lambda m: f"→{_same(m.output_size)}"),
 )
-
-
-def is_plumbing(node: fx.Node) -> bool:
-    """Whether a node only computes sizes: it is drawn light."""
-    if node.op not in ("call_function", "call_method"):
-        return False
-    value = known_result(node)
-    if value is not None:
-        return isinstance(value, int | float | torch.SymInt | torch.SymFloat | torch.SymBool | torch.Size)
-    if node.target is builtins.getattr:
-        return len(node.args) > 1 and node.args[1] in ("shape", "dtype", "device")
-    return node.op == "call_method" and node.target in _PLUMBING

@@ -28,7 +28,7 @@ from fxlab.overlays import Overlay
 POINTS = 72.0
 
 _LAYOUT = {
-    "rankdir": "TB", "nodesep": "0.28", "ranksep": "0.36", "splines": "true", "nslimit": "2", "nslimit1": "1",
+    "rankdir": "TB", "nodesep": "0.28", "ranksep": "0.27", "splines": "true", "nslimit": "2", "nslimit1": "1",
     "maxiter": "8", "mclimit": "0.6", "pad": "0.15",
 }  # fmt: skip
 """How Graphviz lays graphs out: within its limits, a graph of many boxes takes a bounded time."""

@@ -36,7 +36,7 @@ from fxlab.drawing.rendering.palette import (
 )
 from fxlab.drawing.rendering.typography import text_width
 
-TITLE_POINTS, CHIP_POINTS, HEADING_POINTS = 12, 9, 15
+TITLE_POINTS, CHIP_POINTS, HEADING_POINTS = 14, 9, 15
 """Inside of labels Graphviz takes whole points only: the largest below the sizes that boxes are made for.
 
 Lines have the size and colour that nodes and graphs give to their labels.
@@ -51,7 +51,7 @@ _TO_THE_LEFT = 'ALIGN="LEFT" BALIGN="LEFT"'
 def box_label(box: Box) -> str:
     """Return the label of a closed box."""
     width = int(box.width - 2 * SHEET)
-    light = "fx-plumbing" in box.classes
+    light = "fx-bookkeeping" in box.classes
     title = _text(box.title, TITLE_POINTS, SOFT_INK if light else INK, bold=not light)
     rows = []
     for chips in box.chip_rows:

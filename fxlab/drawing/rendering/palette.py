@@ -21,7 +21,7 @@ class Colours:
 
 
 _BY_CLASS = (
-    ("fx-plumbing", Colours("#fafbfc", "#dfe3ea")),
+    ("fx-bookkeeping", Colours("#fafbfc", "#dfe3ea")),
     ("fx-placeholder", Colours("#eef0f4", "#8a93a6")),
     ("fx-output", Colours("#eef0f4", "#8a93a6")),
     ("fx-call_module", Colours("#eaf2fe", "#8fb4ea")),

@@ -1,7 +1,7 @@
 """Graphviz's SVG as it may be put into any page: elements and attributes that are known, and no others.
 
 Style sheets find: on groups, ``node`` or ``cluster`` with what the box is (``fx-op``, ``fx-call_module``,
-``fx-group``, ``fx-repeat``, ``fx-placeholder``, ``fx-output``, ``fx-plumbing``) and its marks
+``fx-group``, ``fx-repeat``, ``fx-placeholder``, ``fx-output``, ``fx-bookkeeping``) and its marks
 (``fx-changed``, ``fx-mark-0``), and ``edge``. Colours are presentational attributes, which any rule
 overrides.
 """

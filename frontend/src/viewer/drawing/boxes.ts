@@ -80,7 +80,7 @@ function withChips(bare: PlacedBox, chips: Chip[], view: View, m: Metrics): Plac
   const totals = rows.map((row) => row.reduce((sum, { width }) => sum + width, m.chipGap * (row.length - 1)));
   const widest = Math.max(...totals);
   const sign = bare.look.openable ? m.toggleRoom : 0;
-  const width = Math.max(bare.width, widest + sign + 2 * m.paddingX);
+  const width = Math.max(bare.width, Math.ceil(widest + sign + 2 * m.paddingX));
   const height = rows.length * (m.chipHeight + m.chipRowsGap) + 1;
   const placed = rows.flatMap((row, number) => {
     let x = (widest - totals[number]!) / 2 + (width - widest) / 2;

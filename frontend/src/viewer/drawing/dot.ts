@@ -8,7 +8,7 @@ import type { View } from "../view";
 const POINTS = 72;
 /** What decides where things lie. */
 const LAYOUT = [
-  'graph [rankdir="TB" nodesep="0.28" ranksep="0.36" splines="true" nslimit="2" nslimit1="1" maxiter="8" mclimit="0.6" pad="0.15"]',
+  'graph [rankdir="TB" nodesep="0.28" ranksep="0.27" splines="true" nslimit="2" nslimit1="1" maxiter="8" mclimit="0.6" pad="0.15"]',
   'node [shape="box" fixedsize="true" margin="0" penwidth="1"]',
   'edge [arrowsize="0.55" penwidth="1.1"]',
 ];

@@ -174,7 +174,7 @@ class Writer {
     const [fill, line] = look.colours;
     const radius = box.kind === "placeholder" || box.kind === "output" ? area.height / 2 : 7;
     const sheets = box.kind === "repeat" ? [2 * m.sheet, m.sheet] : [];
-    const slim = look.classes.split(" ").includes("fx-plumbing");
+    const slim = look.classes.split(" ").includes("fx-bookkeeping");
     const middle = area.left + area.width / 2;
     let y = area.top + m.paddingY * (slim ? 0.5 : 1) + textTop + m.titleHeight - 4.5;
     const parts = [

@@ -1,0 +1,216 @@
+"""Nodes that serve the others: sizes, checks, the building of masks and positions, objects that are returned.
+
+They are recognised by what they compute, and of what: numbers, and tensors that no parameter and no input of
+floating point has touched. Whatever leads on to an output without anything else in between is what the model
+computes, and no bookkeeping.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import Flag, auto
+from typing import Any
+
+import torch
+from torch import fx, nn
+
+from fxlab.node_info import attribute_at, known_result
+from fxlab.operators import (
+    casts,
+    computes,
+    draws_random_numbers,
+    is_of_python,
+    moves_elements,
+    returns_number,
+)
+
+SIZES, GUARDS, MASK, POSITIONS = "sizes", "guards", "mask", "positions"
+CONSTANTS, RESULTS = "constants", "results"
+"""What bookkeeping is for; the words on its boxes."""
+_BY_RANK = (MASK, POSITIONS, CONSTANTS, SIZES, GUARDS)
+"""Of a node that serves several, the first counts."""
+
+_CALLS = ("call_module", "call_function", "call_method")
+_CHECKS = ("assert", "sym_constrain_range")
+_WHOLE = (torch.int32, torch.int64)
+_INDICES = (torch.bool, *_WHOLE)
+_NUMBERS = (bool, int, float, torch.SymInt, torch.SymFloat, torch.SymBool, torch.Size)
+_DESCRIPTIONS = ("shape", "dtype", "device", "ndim")
+_READS = ("item", "tolist", "is_nonzero")
+
+
+class _Origin(Flag):
+    """What a value is made of."""
+
+    NOTHING = 0
+    NUMBER = auto()
+    GIVEN = auto()
+    """Elements of an input of whole numbers, as they are."""
+    INPUT = auto()
+    """Of such an input."""
+    CONDITION = auto()
+    ANGLE = auto()
+    """Of a sine or cosine, by which positions are told apart."""
+    TOUCHED = auto()
+    """Of parameters, or of an input of floating point."""
+
+
+class Bookkeeping:
+    """Finds the nodes of a graph that only serve the others.
+
+    Parameters
+    ----------
+    graph_module
+        Any graph. Where results are not known, less is recognised.
+    modules
+        Its modules by path.
+
+    Examples
+    --------
+    >>> class Masked(nn.Module):
+    ...     def forward(self, x):
+    ...         rows = torch.arange(x.size(1))
+    ...         return x.masked_fill(rows[:, None] < rows, 0.0)
+    >>> found = Bookkeeping(fx.symbolic_trace(Masked()), {})
+    >>> {node.name: kind for node, kind in found.kinds.items()}
+    {'lt': 'mask', 'getitem': 'mask', 'arange': 'mask', 'size': 'sizes'}
+    """
+
+    def __init__(self, graph_module: fx.GraphModule, modules: Mapping[str, nn.Module]) -> None:
+        self._modules = modules
+        self._origins: dict[fx.Node, _Origin] = {}
+        for node in graph_module.graph.nodes:
+            self._origins[node] = self._origin(node, graph_module)
+        self.kinds: dict[fx.Node, str] = {}
+        """What each of them is for."""
+        for node in reversed(graph_module.graph.nodes):
+            if node.op in _CALLS and (kind := self._kind(node)):
+                self.kinds[node] = kind
+
+    def is_aside(self, source: fx.Node, reader: fx.Node) -> bool:
+        """Whether no data flow from one node to another, but a size, or something for a check."""
+        if source in self.kinds and self._is_number(source):
+            return True
+        kind = self.kinds.get(reader)
+        if kind in (None, RESULTS):
+            return False
+        is_of_data = _Origin.TOUCHED in self._origins[source]
+        return is_of_data or kind == GUARDS or self._is_number(reader)
+
+    def _is_number(self, node: fx.Node) -> bool:
+        return self._origins[node] is _Origin.NUMBER
+
+    def _origin(self, node: fx.Node, graph_module: fx.GraphModule) -> _Origin:
+        if node.op == "placeholder":
+            return _of_input(known_result(node))
+        if node.op == "get_attr":
+            return _of_attribute(attribute_at(graph_module, str(node.target), None))
+        if node.op == "output" or (node.op == "call_module" and self._has_state(node)):
+            return _Origin.TOUCHED
+        origin = _Origin.NOTHING
+        for source in node.all_input_nodes:
+            origin |= self._origins[source]
+        if _describes(node):
+            return _Origin.NUMBER
+        value = known_result(node)
+        is_python = value is None and is_of_python(node.target)
+        if isinstance(value, _NUMBERS) or (is_python and origin is _Origin.NUMBER):
+            return _Origin.TOUCHED if _Origin.TOUCHED in origin else _Origin.NUMBER
+        return _of_call(node, origin & ~_Origin.NUMBER, getattr(value, "dtype", None))
+
+    def _has_state(self, node: fx.Node) -> bool:
+        module = self._modules.get(str(node.target))
+        if module is None:
+            return True
+        return next(module.parameters(), None) is not None or next(module.buffers(), None) is not None
+
+    def _kind(self, node: fx.Node) -> str | None:
+        if self._is_check(node):
+            return GUARDS
+        if self._only_packs(node):
+            return RESULTS
+        served = {self.kinds.get(user) for user in node.users}
+        if served == {GUARDS}:
+            return GUARDS
+        origin = self._origins[node]
+        if _Origin.TOUCHED in origin or not served:
+            return None
+        if self._is_number(node):
+            return SIZES
+        if None in served:
+            others = [user for user in node.users if user not in self.kinds]
+            leads_on = any(_Origin.TOUCHED not in self._origins[user] for user in others)
+            if leads_on or _Origin.GIVEN in origin or any(user.op == "output" for user in others):
+                return None
+            served.add(_purpose(node, origin))
+        return min((kind for kind in served if kind), key=_BY_RANK.index)
+
+    def _only_packs(self, node: fx.Node) -> bool:
+        """Whether a node does nothing but make an object of what the graph returns."""
+        if node.op != "call_function" or not node.users or hasattr(known_result(node), "dtype"):
+            return False
+        makes_object = isinstance(node.target, type) or _is_of_fxlab(node.target)
+        return makes_object and all(
+            user.op == "output" or self.kinds.get(user) == RESULTS for user in node.users
+        )
+
+    def _is_check(self, node: fx.Node) -> bool:
+        """Whether a node does nothing but refuse to go on."""
+        if node.users:
+            return False
+        if node.op == "call_module":
+            return not node.all_input_nodes and _is_of_fxlab(type(self._modules.get(str(node.target))))
+        return _is_of_fxlab(node.target) or computes(node).lstrip("_").startswith(_CHECKS)
+
+
+def _of_call(node: fx.Node, origin: _Origin, dtype: Any) -> _Origin:
+    """Return what a tensor is made of, by what the arguments are made of."""
+    if node.op != "call_module" and draws_random_numbers(node):
+        return _Origin.TOUCHED
+    called = computes(node)
+    if called.startswith("new_") or called.endswith("_like"):
+        origin = _Origin.NOTHING  # they take nothing but shape and dtype
+    if _Origin.TOUCHED in origin:
+        return _Origin.TOUCHED
+    keeps_elements = dtype in _WHOLE and (moves_elements(node) or casts(node))
+    if not keeps_elements:
+        origin &= ~_Origin.GIVEN
+    if dtype is torch.bool or called in ("lt", "le", "gt", "ge", "eq", "ne"):
+        origin |= _Origin.CONDITION
+    return origin | _Origin.ANGLE if called in ("sin", "cos") else origin
+
+
+def _of_input(value: Any) -> _Origin:
+    if isinstance(value, _NUMBERS):
+        return _Origin.NUMBER
+    is_whole = getattr(value, "dtype", None) in _INDICES
+    return _Origin.GIVEN | _Origin.INPUT if is_whole else _Origin.TOUCHED
+
+
+def _of_attribute(value: Any) -> _Origin:
+    """Return what an attribute is; large tables of floating point and small integers may be weights."""
+    if not isinstance(value, torch.Tensor) or isinstance(value, nn.Parameter):
+        return _Origin.TOUCHED
+    is_table = value.dtype not in _INDICES and value.dim() > 1
+    return _Origin.TOUCHED if is_table else _Origin.NOTHING
+
+
+def _purpose(node: fx.Node, origin: _Origin) -> str:
+    """Return what a tensor is for that is read by what the model computes."""
+    if _Origin.ANGLE in origin or getattr(known_result(node), "dtype", None) in _WHOLE:
+        return POSITIONS
+    return MASK if origin & (_Origin.CONDITION | _Origin.INPUT) else CONSTANTS
+
+
+def _is_of_fxlab(target: Any) -> bool:
+    owner = target if hasattr(target, "__qualname__") else type(target)
+    return str(owner.__module__).partition(".")[0] == "fxlab"
+
+
+def _describes(node: fx.Node) -> bool:
+    """Whether a node tells what does not depend on elements, such as a size."""
+    if node.op == "call_function" and node.target is getattr:
+        return len(node.args) > 1 and node.args[1] in _DESCRIPTIONS
+    return (
+        node.op in ("call_function", "call_method") and returns_number(node) and computes(node) not in _READS
+    )

@@ -1,0 +1,213 @@
+"""What of a graph only serves the rest of it."""
+
+from __future__ import annotations
+
+import builtins
+import operator
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import fx, nn
+
+import fxlab
+from fxlab.drawing import Group, View, build_hierarchy
+from fxlab.drawing.hierarchy.bookkeeping import Bookkeeping
+from fxlab.node_info import modules_by_path
+
+
+def kinds_of(graph_module: fx.GraphModule) -> dict[str, str]:
+    found = Bookkeeping(graph_module, modules_by_path(graph_module))
+    return {node.name: found.kinds[node] for node in graph_module.graph.nodes if node in found.kinds}
+
+
+def traced(forward: Callable[..., Any], inputs: Mapping[str, torch.Tensor]) -> fx.GraphModule:
+    class Model(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.table = nn.Parameter(torch.randn(16, 4))
+            self.angles = nn.Buffer(torch.arange(4.0))
+
+    Model.forward = forward  # type: ignore[assignment]
+    return fxlab.symbolic_trace(Model().eval(), dict(inputs))
+
+
+IDS = {"ids": torch.tensor([[1, 2, 3], [4, 5, 6]])}
+MASKED = IDS | {"mask": torch.tensor([[1, 1, 0], [1, 1, 1]])}
+
+
+def test_a_mask_is_made_of_conditions_that_no_parameter_has_touched() -> None:
+    def forward(self: Any, ids: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        hidden = self.table[ids]
+        allowed = (1.0 - mask.to(hidden.dtype)) * -1e9
+        rows = torch.arange(ids.size(1))
+        causal = rows[:, None] >= rows
+        return (hidden @ hidden.mT + allowed[:, None]).masked_fill(~causal, -1e9)
+
+    kinds = kinds_of(traced(forward, MASKED))
+    assert {kinds.pop(name) for name in ("to", "mul", "arange", "ge")} == {"mask"}
+    assert not {"matmul", "add", "masked_fill", "getitem"} & kinds.keys()
+
+
+def test_positions_are_whole_numbers_or_angles() -> None:
+    def forward(self: Any, ids: torch.Tensor) -> torch.Tensor:
+        places = torch.arange(ids.size(1))
+        turns = (places[:, None].float() * self.angles).cos()
+        return (self.table[ids] + self.table[places]) * turns
+
+    graph_module = traced(forward, IDS)
+    kinds = kinds_of(graph_module)
+    assert {kinds[name] for name in ("arange", "float_1", "mul", "cos")} == {"positions"}
+    assert "mul_1" not in kinds
+
+
+def test_tokens_on_their_way_to_an_embedding_are_the_main_path() -> None:
+    def forward(self: Any, ids: torch.Tensor) -> torch.Tensor:
+        return self.table[ids.view(-1)] + self.table[ids.clone().flatten()]
+
+    assert set(kinds_of(traced(forward, IDS)).values()) <= {"sizes", "guards"}
+
+
+def test_what_leads_to_an_output_is_what_the_model_computes() -> None:
+    def forward(self: Any, ids: torch.Tensor) -> torch.Tensor:
+        return (ids + 1) * 2 > 3
+
+    assert kinds_of(traced(forward, IDS)) == {}
+
+
+def test_decisions_on_data_and_random_numbers_are_no_bookkeeping() -> None:
+    def forward(self: Any, x: torch.Tensor) -> torch.Tensor:
+        noise = torch.rand(x.size(0), x.size(1))
+        return torch.where(x > 0, x, x + noise)
+
+    graph_module = traced(forward, {"x": torch.ones(2, 3)})
+    kinds = kinds_of(graph_module)
+    assert "rand" in {node.name for node in graph_module.graph.nodes}
+    assert set(kinds.values()) == {"sizes"}
+
+
+def test_small_integers_may_be_quantized_weights_and_a_table_of_floats_is_one() -> None:
+    class Quantized(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.weight = nn.Buffer(torch.ones(4, 4, dtype=torch.int8))
+            self.table = nn.Buffer(torch.ones(4, 4))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x @ self.weight.float() + self.table.exp()
+
+    assert kinds_of(fxlab.symbolic_trace(Quantized(), torch.ones(4, 4))) == {}
+
+
+def test_checks_and_what_only_they_ask() -> None:
+    graph = fx.Graph()
+    x = graph.placeholder("x")
+    total = graph.call_method("sum", (x,))
+    graph.call_function(torch._assert, (graph.call_function(operator.gt, (total, 0)), "positive"))
+    graph.call_function(print, (x,))
+    graph.output(graph.call_function(operator.mul, (x, 2)))
+    kinds = kinds_of(fx.GraphModule(nn.Module(), graph))
+    assert kinds == {"sum_1": "guards", "gt": "guards", "_assert": "guards"}
+
+
+def test_without_results_sizes_are_known_by_what_is_called() -> None:
+    graph = fx.Graph()
+    x = graph.placeholder("x")
+    size = graph.call_method("size", (x, 0))
+    shape = graph.call_function(builtins.getattr, (x, "shape"))
+    last = graph.call_function(operator.getitem, (shape, -1))
+    area = graph.call_function(operator.mul, (size, last))
+    data = graph.call_function(builtins.getattr, (x, "data"))
+    read = graph.call_method("item", (x,))
+    graph.output(graph.call_method("view", (graph.call_function(operator.add, (data, read)), area)))
+    kinds = kinds_of(fx.GraphModule(nn.Module(), graph))
+    assert kinds == dict.fromkeys(["size", "getattr_1", "getitem", "mul"], "sizes")
+
+
+def test_objects_that_are_returned_are_put_together_in_one_box(bert_with_cache: fx.GraphModule) -> None:
+    hierarchy = build_hierarchy(bert_with_cache)
+    (results,) = [group for group in hierarchy.groups.values() if group.path == "#results"]
+    assert results.nodes > 2
+    view = View(hierarchy)
+    assert [edge.target.id for edge in view.edges if edge.source is results] == [view.boxes[-1].id]
+
+
+@pytest.fixture(scope="module")
+def bert_with_cache() -> fx.GraphModule:
+    from transformers import GPT2Config, GPT2LMHeadModel
+
+    config = GPT2Config(n_layer=2, n_embd=16, n_head=2, vocab_size=30, n_positions=16)
+    return fxlab.symbolic_trace(GPT2LMHeadModel(config).eval())
+
+
+def test_closed_bookkeeping_draws_no_lines_of_sizes(bert_with_cache: fx.GraphModule) -> None:
+    hierarchy = build_hierarchy(bert_with_cache)
+    closed = View(hierarchy)
+    assert "#sizes" in hierarchy.groups
+    ends = {end.path for edge in closed.edges for end in (edge.source, edge.target) if isinstance(end, Group)}
+    assert not {"#sizes", "#guards"} & ends
+    opened = closed.open("#sizes")
+    assert any(edge.source.path == "#sizes" for edge in opened.edges)
+
+
+def test_a_module_that_only_serves_is_one_box_and_stays_closed() -> None:
+    class Angles(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.steps = nn.Buffer(torch.arange(4.0))
+
+        def forward(self, places: torch.Tensor) -> torch.Tensor:
+            return (places[:, None] * self.steps).cos()
+
+    class Model(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.angles, self.linear = Angles(), nn.Linear(4, 4)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.linear(x) * self.angles(torch.arange(x.size(0)))
+
+    hierarchy = build_hierarchy(fxlab.symbolic_trace(Model(), torch.ones(3, 4)))
+    assert [child.name for child in hierarchy.groups["angles"].children] == ["getitem", "mul", "cos"]
+    assert "angles" not in View.default(hierarchy).opened
+
+
+@given(
+    st.lists(st.sampled_from(["add", "size", "arange", "cast", "compare", "assert"]), max_size=12), st.data()
+)
+def test_nothing_that_a_touched_value_reaches_is_hidden(steps: list[str], data: st.DataObject) -> None:
+    """Whatever is computed of an input of floating point and reaches the output has a box of its own."""
+    graph = fx.Graph()
+    x = graph.placeholder("x")
+    x.meta["val"] = torch.ones(2, 3)
+    values, touched = [x], {x}
+    for step in steps:
+        source = data.draw(st.sampled_from(values))
+        if step == "assert":
+            graph.call_function(torch._assert, (source, "no"))
+            continue
+        if step == "arange":
+            node = graph.call_function(torch.arange, (3,))
+            node.meta["val"] = torch.arange(3)
+        elif step == "size":
+            node = graph.call_method("size", (source, 0))
+            node.meta["val"] = 2
+        else:
+            other = data.draw(st.sampled_from(values))
+            target = {"add": operator.add, "cast": torch.mul, "compare": operator.lt}[step]
+            node = graph.call_function(target, (source, other))
+            dtype = torch.bool if step == "compare" else torch.float32
+            node.meta["val"] = torch.ones(2, 3, dtype=dtype)
+            if {source, other} & touched:
+                touched.add(node)
+        values.append(node)
+    graph.output(tuple(values))
+    graph_module = fx.GraphModule(nn.Module(), graph)
+    kinds = kinds_of(graph_module)
+    # All are returned, so none but sizes, checks and what only leads to those may be folded.
+    assert not {node.name for node in touched} & kinds.keys()
+    hierarchy = build_hierarchy(graph_module)
+    assert sorted(hierarchy.names) == sorted(node.name for node in graph.nodes)
