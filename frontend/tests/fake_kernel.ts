@@ -1,6 +1,7 @@
 /** A kernel that answers from golden vectors, late or never if that is wished for; and layouts without Graphviz. */
 
 import type { Pass, State, ToApp, ToKernel } from "../src/base/protocol";
+import { PLAIN } from "../src/viewer/arrangement";
 import { Data, type Extra, type OverlayData } from "../src/viewer/data";
 import type { Layouts } from "../src/viewer/drawing/layout";
 import {
@@ -20,6 +21,7 @@ type Waiting = { message: ToKernel; resolve: (answer: Answer) => void; reject: (
 const AT_FIRST: ViewState = {
   ...{ stage: null, compared: "", beside: false },
   ...{ opened: null, query: "", overlay: "", selected: null },
+  ...PLAIN,
 };
 const NO_TABLE = { columns: [], rows: [], total: 0 };
 

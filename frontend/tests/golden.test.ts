@@ -1,6 +1,7 @@
 /** What the page makes of a graph is what Python makes of it. */
 
 import { describe, expect, it } from "vitest";
+import { PLAIN } from "../src/viewer/arrangement";
 import { Data } from "../src/viewer/data";
 import { placeBoxes } from "../src/viewer/drawing/boxes";
 import { outline } from "../src/viewer/drawing/dot";
@@ -150,7 +151,7 @@ function expectView(view: View, expected: GoldenView, { lines }: Vectors, data: 
     read.map(({ source, box }) => `${source.position}:${of(box)}`).join(" "),
   ]);
   expect(Object.fromEntries(chips)).toEqual(expected.chips);
-  const written = outline(view, placeBoxes(view, data.looks, data.metrics))
+  const written = outline(view, placeBoxes(view, data.looks, data.metrics), PLAIN)
     .replace(/[gn]-[0-9a-f]{12}/g, (id) => short.get(id)!)
     .split("\n");
   expect(written).toEqual(numbersIn(expected.outline).map((line) => lines[line]!));

@@ -12,7 +12,7 @@ from torch import fx
 
 from fxlab.checks import described, items_of, positive_int
 from fxlab.drawing.hierarchy.hierarchy import build_hierarchy
-from fxlab.drawing.rendering.dot import to_digraph
+from fxlab.drawing.rendering.dot import DOWN, Arrangement, to_digraph
 from fxlab.drawing.rendering.layout import lay_out, start_layout_worker
 from fxlab.drawing.rendering.picture import Picture
 from fxlab.drawing.rendering.render import render
@@ -40,6 +40,8 @@ class Drawing:
         Node name -> labels of what is highlighted about the node.
     overlay
         What boxes are coloured by.
+    arrangement
+        How they are arranged.
 
     Examples
     --------
@@ -55,16 +57,21 @@ class Drawing:
     """
 
     def __init__(
-        self, view: View, marks: dict[str, tuple[str, ...]] | None = None, overlay: Overlay | None = None
+        self,
+        view: View,
+        marks: dict[str, tuple[str, ...]] | None = None,
+        overlay: Overlay | None = None,
+        arrangement: Arrangement = Arrangement(),  # noqa: B008
     ) -> None:
         self.view = view
         self.marks = dict(marks or {})
         self.overlay = overlay
+        self.arrangement = arrangement
 
     @cached_property
     def picture(self) -> Picture:
         """The picture with what each of its elements stands for; laid out when first asked for."""
-        return render(self.view, marks=self.marks, overlay=self.overlay)
+        return render(self.view, marks=self.marks, overlay=self.overlay, arrangement=self.arrangement)
 
     @property
     def svg(self) -> str:
@@ -74,21 +81,22 @@ class Drawing:
     @property
     def source(self) -> str:
         """The picture in the DOT language, for other Graphviz tools."""
-        return str(to_digraph(self.view, marks=self.marks, overlay=self.overlay).source)
+        how = self.arrangement
+        return str(to_digraph(self.view, marks=self.marks, overlay=self.overlay, arrangement=how).source)
 
     def open(self, *paths: str) -> Drawing:
         """Return a drawing in which these groups are open too."""
         view = self.view
         for path in paths:
             view = view.open(path)
-        return Drawing(view, self.marks, self.overlay)
+        return Drawing(view, self.marks, self.overlay, self.arrangement)
 
     def close(self, *paths: str) -> Drawing:
         """Return a drawing in which these groups are closed."""
         view = self.view
         for path in paths:
             view = view.close(path)
-        return Drawing(view, self.marks, self.overlay)
+        return Drawing(view, self.marks, self.overlay, self.arrangement)
 
     def save(self, path: str | PathLike[str]) -> Path:
         """Write the picture to a file whose suffix says how: ``.svg``, ``.png``, ``.pdf`` or ``.dot``.
@@ -132,6 +140,8 @@ def draw(
     overlay: str | pd.Series[Any] | pd.DataFrame | Overlay | None = None,
     opened: Iterable[str] | None = None,
     budget: int = BUDGET,
+    direction: str = DOWN,
+    shapes: bool = False,
 ) -> Drawing:
     """Draw the graph of a model.
 
@@ -155,6 +165,10 @@ def draw(
         readable.
     budget
         Most boxes to show by default.
+    direction
+        Where lines lead: ``"down"`` or ``"right"``.
+    shapes
+        Whether lines say the shapes of what flows along them.
 
     Returns
     -------
@@ -171,6 +185,7 @@ def draw(
     <Drawing: 4 nodes in 4 boxes, coloured by FLOPs>
     """
     positive_int(budget, "budget")
+    arrangement = Arrangement(direction, bool(shapes))
     given = inputs_of(model, inputs)
     graph_module = graph_of(model, "model", given)
     start_layout_worker()
@@ -181,14 +196,14 @@ def draw(
         view = View.default(hierarchy)
         if marks:
             view = view.reveal(marks, budget)
-        return Drawing(view, marks, coloured_by)
+        return Drawing(view, marks, coloured_by, arrangement)
     view = View(hierarchy)
     for path in items_of(opened, "opened", "group paths"):
         try:
             view = view.open(path)
         except (TypeError, ValueError) as error:
             raise type(error)(f"opened: {error}") from None
-    return Drawing(view, marks, coloured_by)
+    return Drawing(view, marks, coloured_by, arrangement)
 
 
 def _overlay(graph_module: fx.GraphModule, wanted: Any, inputs: Any) -> Overlay | None:

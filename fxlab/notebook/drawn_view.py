@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from fxlab.drawing import View, render, to_digraph
-from fxlab.drawing.rendering.dot import Side, side_by_side
+from fxlab.drawing.rendering.dot import Arrangement, Side, side_by_side
 from fxlab.notebook.view_state import BELOW
 from fxlab.overlays import Overlay
 
@@ -64,7 +64,11 @@ class DrawnView:
         """The graph that is shown, in the colours of paper."""
         shown = self._graphs.data.shown(self.number)
         return render(
-            self.opened, marks=shown.marks, signatures=shown.signatures, overlay=self._overlay(self.number)
+            self.opened,
+            marks=shown.marks,
+            signatures=shown.signatures,
+            overlay=self._overlay(self.number),
+            arrangement=self._arrangement,
         ).svg
 
     @property
@@ -77,8 +81,14 @@ class DrawnView:
             sides.append(Side(title, self._opened(number), self._graphs.data.shown(number).marks))
             overlays.append(self._overlay(number))
         if len(sides) == 1:
-            return str(to_digraph(sides[0].view, marks=sides[0].marks, overlay=overlays[0]).source)
-        return str(side_by_side(sides, [overlay for overlay in overlays if overlay]).source)
+            (side,), (overlay,) = sides, overlays
+            drawn = to_digraph(side.view, marks=side.marks, overlay=overlay, arrangement=self._arrangement)
+            return str(drawn.source)
+        return str(side_by_side(sides, [one for one in overlays if one], self._arrangement).source)
+
+    @property
+    def _arrangement(self) -> Arrangement:
+        return Arrangement(self._view["direction"], self._view["shapes"])
 
     def _opened(self, number: int) -> View:
         opened, hierarchy = self._view["opened"], self._graphs.data.hierarchy(number)

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import re
 
-from fxlab.drawing.rendering.dot import OUTLINE_HEAD
+from fxlab.drawing.rendering.dot import DOWN, RIGHT, Arrangement, outline_head
 
+_HEADS = frozenset(
+    outline_head(Arrangement(direction, shapes)) for direction in (DOWN, RIGHT) for shapes in (False, True)
+)
 _ID = r'"[a-z0-9-]{1,200}"'
 _NUMBER = r"[0-9]{1,7}(?:\.[0-9]{1,4})?"
 _LABEL = (  # room for a title
@@ -31,5 +34,5 @@ def is_outline(text: str) -> bool:
         :func:`fxlab.drawing.rendering.dot.outline` does.
     """
     lines = text.split("\n")
-    head = len(OUTLINE_HEAD)
-    return tuple(lines[:head]) == OUTLINE_HEAD and all(map(_LINE.fullmatch, lines[head:]))
+    head = len(next(iter(_HEADS)))
+    return tuple(lines[:head]) in _HEADS and all(map(_LINE.fullmatch, lines[head:]))

@@ -20,9 +20,16 @@ AT_FIRST: dict[str, Any] = {
     "query": "",
     "overlay": "",
     "selected": None,
+    "direction": "down",
+    "shapes": False,
+    "bookkeeping": False,
 }
-"""The last stage, its overview, and nothing selected. ``opened`` has the paths of the groups that are open;
-``None`` leaves them to the page."""
+"""The last stage, its overview, and nothing selected.
+
+``opened`` has the paths of the groups that are open; ``None`` leaves them to the page. Lines lead down or to
+the right, and say the shapes of what flows along them if ``shapes`` is set. With ``bookkeeping``, the page also
+opens the boxes of nodes that only serve others.
+"""
 
 
 def checked_view(value: object) -> dict[str, Any]:
@@ -46,6 +53,9 @@ def checked_view(value: object) -> dict[str, Any]:
             and _is_text(selected["name"])
             and isinstance(selected["before"], bool)
         ),
+        "direction": value["direction"] in ("down", "right"),
+        "shapes": isinstance(value["shapes"], bool),
+        "bookkeeping": isinstance(value["bookkeeping"], bool),
     }
     wrong = [name for name, is_right in right.items() if not is_right]
     if wrong:

@@ -186,6 +186,7 @@ export class App {
       overlays: () => this.graphs.showOverlays(),
       stages: (stages) => Array.isArray(stages?.names) && this.showStages(stages),
       found: (found) => this.showFound(isNodesFound(found) ? found : null),
+      arrangement: (arrangement) => this.graphs.showArrangement(arrangement),
       height: (height) => (this.element.style.height = height ? `${height}px` : ""),
     });
   }

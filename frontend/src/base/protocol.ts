@@ -120,6 +120,16 @@ export interface Preview {
   text: string;
 }
 
+/** How the boxes of a graph are arranged, and what is said on its lines. */
+export interface Arrangement {
+  /** Where lines lead. */
+  direction: "down" | "right";
+  /** Whether lines say the shapes of what flows along them. */
+  shapes: boolean;
+  /** Whether nodes that only serve others are shown one by one. */
+  bookkeeping: boolean;
+}
+
 /** A value for each box, or node, by which they are coloured. */
 export interface Overlay {
   name: string;
@@ -320,6 +330,7 @@ export interface State {
   stages: Stages;
   overlays: Overlays;
   found: NodesFound | Record<string, never>;
+  arrangement: Arrangement;
   height: number;
 }
 
@@ -338,7 +349,8 @@ export type ToSession =
 export type ToViewer =
   | ToSession
   | { type: "list-offers" | "export-dot" | "export-pdf"; request: string }
-  | { type: "overview" | "clear-selection" }
+  | { type: "overview" | "open-level" | "close-level" | "clear-selection" }
+  | { type: "arrange"; arrangement: Partial<Arrangement> }
   | { type: "open" | "close"; path: string }
   | { type: "select-group"; path: string; before: boolean }
   | { type: "select-node"; name: string; show: boolean; before: boolean }

@@ -17,7 +17,7 @@ const ATTRIBUTES = new Set(
   (
     "class id d points x y x1 y1 x2 y2 cx cy r rx ry width height viewBox transform fill stroke stroke-width " +
     "stroke-dasharray stroke-linejoin stroke-linecap opacity fill-opacity stroke-opacity font-size font-family " +
-    "font-weight font-style text-anchor textLength lengthAdjust aria-label role data-source data-target"
+    "font-weight font-style paint-order text-anchor textLength lengthAdjust aria-label role data-source data-target"
   ).split(" "),
 );
 const LOADS = /url\s*\(|javascript:|data:|@import|expression\s*\(/i;

@@ -1,10 +1,10 @@
 /** What the viewer needs of who has the model: a widget's kernel, or the data of a report, which answer less. */
 
-import type { Measured, Passes, Status, Tables, ToKernel } from "../base/protocol";
+import type { Arrangement, Measured, Passes, Status, Tables, ToKernel } from "../base/protocol";
 import type { Data } from "./data";
 
 /** How the graph is looked at; a kernel keeps it, and may change it on behalf of a script. */
-export interface ViewState {
+export interface ViewState extends Arrangement {
   /** Number of the stage; null for the last one, whichever that is. */
   stage: number | null;
   compared: "" | "below" | number;

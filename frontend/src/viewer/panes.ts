@@ -113,6 +113,29 @@ export class Panes {
     );
   }
 
+  /** Opens every group that is visible and closed, as long as that makes no more boxes than the budget. */
+  openLevel(budget: number): Panes {
+    const closed = this.all.flatMap(({ view }) =>
+      view.boxes.filter((box): box is Group => box instanceof Group && box.data.kind !== "bookkeeping"),
+    );
+    const panes = this.showing(
+      new Map([...this.opened, ...closed.map(({ path }) => [path, PERSON] as const)]),
+    );
+    const boxes = Math.max(...panes.all.map(({ view }) => view.boxes.length));
+    if (closed.length > 0 && boxes > budget)
+      throw new Error(`There would be ${boxes} boxes. Open the groups that matter one by one.`);
+    return panes;
+  }
+
+  /** Closes the groups that are deepest inside of others. */
+  closeLevel(): Panes {
+    const depths = new Map<string, number>();
+    const depth = ({ parent }: Group): number => (parent ? 1 + depth(parent) : 0);
+    for (const { view } of this.all) for (const group of view.clusters) depths.set(group.path, depth(group));
+    const deepest = Math.max(...depths.values());
+    return this.showing(new Map([...this.opened].filter(([path]) => depths.get(path) !== deepest)));
+  }
+
   /** Opens the groups around nodes of a side, as long as there are no more boxes than the budget. */
   reveal(names: string[], before: boolean, why = PERSON, budget = Infinity): Panes {
     const { scene, view } = this.pane(before);

@@ -1,6 +1,7 @@
 /** What there is of a session where there is no kernel: the data of a report. */
 
 import type { Passes, Tables, ToKernel } from "../base/protocol";
+import { PLAIN } from "./arrangement";
 import { Data, type DataPart } from "./data";
 import type { Answer, Kernel, KernelState, StagesKnown } from "./kernel";
 
@@ -27,6 +28,7 @@ export class ReportKernel implements Kernel {
       view: {
         ...{ stage: null, compared: "", beside: false },
         ...{ opened: null, query: "", overlay: "", selected: null },
+        ...PLAIN,
       },
       height: 0,
     };

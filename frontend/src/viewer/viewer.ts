@@ -1,6 +1,7 @@
 /** The viewer: decides what of the graphs is shown, and draws it, in the page; whoever has the model is asked for the rest. */
 
 import type {
+  Arrangement,
   Comparison,
   Details,
   Overlay,
@@ -14,6 +15,7 @@ import type {
 import { offersIn } from "../base/read_message";
 import { paintings } from "../graph/saved_picture";
 import { possible, titleOfStage } from "../panels/stage_bar";
+import { arrangementIn, PLAIN, withBookkeeping } from "./arrangement";
 import type { Data } from "./data";
 import { describe } from "./describe";
 import { placeBoxes } from "./drawing/boxes";
@@ -32,6 +34,8 @@ import { NodeFilter } from "./search/node_filter";
 const DOING: Partial<Record<ToViewer["type"], string>> = {
   open: "Opening the group",
   close: "Closing the group",
+  "open-level": "Opening the groups",
+  arrange: "Arranging the graph",
   overview: "Closing the groups",
   "select-node": "Selecting the node",
   "select-group": "Selecting the group",
@@ -43,6 +47,9 @@ const DOING: Partial<Record<ToViewer["type"], string>> = {
   "show-node": "Showing the node",
   "show-overlay": "Showing the overlay",
 };
+
+/** More are not shown because somebody opens all groups at once. */
+const MOST_BOXES = 400;
 
 /** Which stages are shown. */
 interface Choice {
@@ -95,6 +102,7 @@ export class Viewer extends PageModel {
       stages: { names: [], shown: 0, compared: "", before: null, beside: false, comparisons: [] },
       overlays: { offered: [], overlay: null, paints: {} as State["overlays"]["paints"] },
       found: {},
+      arrangement: PLAIN,
     };
     kernel.follow((name, view) => this.follow(name, view));
     this.enqueue("Drawing the graph", () => this.start());
@@ -182,6 +190,12 @@ export class Viewer extends PageModel {
         return this.redraw(panes.close(message.path));
       case "overview":
         return this.redraw(panes.showing(byPerson(panes.scene.graph.overview)));
+      case "open-level":
+        return this.redraw(panes.openLevel(MOST_BOXES));
+      case "close-level":
+        return this.redraw(panes.closeLevel());
+      case "arrange":
+        return this.arrange(arrangementIn(message.arrangement, this.state.arrangement));
       case "select-node":
         return this.selectNode(panes.find(message.name, message.before), message.show);
       case "select-group":
@@ -294,6 +308,8 @@ export class Viewer extends PageModel {
         panes = panes.revealFor(key, this.changedBy(signature, panes), false);
     this.filter = new NodeFilter(this.filter.query);
     if (this.filter.query) panes = this.filter.uncovered(panes);
+    if (first) this.set("arrangement", arrangementIn(view, PLAIN));
+    if (this.state.arrangement.bookkeeping) panes = withBookkeeping(panes, true);
     await this.draw(panes, choice);
     this.keepWhatIsThere();
     const changed = choice.preview
@@ -367,6 +383,19 @@ export class Viewer extends PageModel {
     const group = this.panes!.all.map(({ scene }) => scene.hierarchy.groups.get(path)).find(Boolean);
     if (group?.isMissing) throw new Error("This group has not arrived yet: the kernel is still sending it.");
     return this.redraw(this.panes!.open(path));
+  }
+
+  private async arrange(wanted: Arrangement): Promise<void> {
+    const was = this.state.arrangement;
+    const isOther = wanted.bookkeeping !== was.bookkeeping;
+    const panes = isOther ? withBookkeeping(this.panes!, wanted.bookkeeping) : this.panes!;
+    this.set("arrangement", wanted);
+    try {
+      await this.redraw(panes);
+    } catch (error) {
+      this.set("arrangement", was);
+      throw error;
+    }
   }
 
   private async lightUp(query: string): Promise<void> {
@@ -494,7 +523,7 @@ export class Viewer extends PageModel {
   /** Shows other graphs, or other groups of them opened; if that fails, everything stays as it was. */
   private async draw(panes: Panes, choice = this.choice): Promise<void> {
     const compared = choice.before !== null || choice.preview !== null;
-    const how = { compared, preview: choice.preview !== null };
+    const how = { compared, preview: choice.preview !== null, arrangement: this.state.arrangement };
     const matches = matchesIn(this.data, panes.shown.view);
     const picture = await pictureOf(this.data, this.layouts, panes.shown, { ...how, matches });
     const before =
@@ -532,7 +561,10 @@ export class Viewer extends PageModel {
       };
     };
     const [shown, beside] = panes.all.map(side) as [Side, Side?];
-    return beside ? sideBySide([beside, shown], metrics.edge) : toDot(shown, metrics.edge);
+    const { arrangement } = this.state;
+    return beside
+      ? sideBySide([beside, shown], metrics.edge, arrangement)
+      : toDot(shown, metrics.edge, arrangement);
   }
 
   // The view as a kernel knows it.
@@ -550,6 +582,7 @@ export class Viewer extends PageModel {
       query: this.filter.query,
       overlay: this.overlay.name,
       selected: this.selection,
+      ...this.state.arrangement,
     });
   }
 
@@ -565,9 +598,12 @@ export class Viewer extends PageModel {
     await this.enqueue("Showing the view", () => this.takeOver(wish));
   }
 
-  private async takeOver({ opened, query, overlay, selected }: Partial<ViewState>): Promise<void> {
+  private async takeOver(wish: Partial<ViewState>): Promise<void> {
+    const { opened, query, overlay, selected } = wish;
+    if (!this.panes) return;
+    const wanted = arrangementIn(wish, this.state.arrangement);
+    if (JSON.stringify(wanted) !== JSON.stringify(this.state.arrangement)) await this.arrange(wanted);
     const { panes } = this;
-    if (!panes) return;
     const is = new Set(opened ?? panes.opened.keys());
     const isSame = is.size === panes.opened.size && [...is].every((path) => panes.opened.has(path));
     if (!isSame) await this.redraw(panes.showingPaths([...is]));

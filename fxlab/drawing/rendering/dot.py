@@ -23,15 +23,47 @@ from fxlab.drawing.rendering.palette import (
 )
 from fxlab.drawing.rendering.typography import FONT
 from fxlab.drawing.view import View, VisibleEdge
+from fxlab.node_info import result_text
 from fxlab.overlays import Overlay
+from fxlab.units import counted
 
 POINTS = 72.0
+FEW_SHAPES = 3
+"""A line that more shapes flow along says how many values do."""
 
-_LAYOUT = {
-    "rankdir": "TB", "nodesep": "0.28", "ranksep": "0.27", "splines": "true", "nslimit": "2", "nslimit1": "1",
-    "maxiter": "8", "mclimit": "0.6", "pad": "0.15",
-}  # fmt: skip
-"""How Graphviz lays graphs out: within its limits, a graph of many boxes takes a bounded time."""
+DOWN, RIGHT = "down", "right"
+
+
+@dataclass(frozen=True, slots=True)
+class Arrangement:
+    """How boxes are arranged.
+
+    Parameters
+    ----------
+    direction
+        Where lines lead: ``"down"`` or ``"right"``.
+    shapes
+        Whether lines say the shapes of the values that flow.
+    """
+
+    direction: str = DOWN
+    shapes: bool = False
+
+    def __post_init__(self) -> None:
+        if self.direction not in (DOWN, RIGHT):
+            raise ValueError(f'direction: expected "down" or "right", got {self.direction!r}.')
+
+    @property
+    def layout(self) -> dict[str, str]:
+        """The attributes of a graph; within its limits, one of many boxes takes a bounded time."""
+        near = "0.27" if self.direction == DOWN else "0.4"
+        return {
+            "rankdir": "TB" if self.direction == DOWN else "LR", "nodesep": "0.28",
+            "ranksep": ("0.45" if self.direction == DOWN else "1.1") if self.shapes else near,
+            "splines": "true", "nslimit": "2", "nslimit1": "1", "maxiter": "8", "mclimit": "0.6", "pad": "0.15",
+        }  # fmt: skip
+
+
 _BOXES = {"shape": "box", "fixedsize": "true", "margin": "0", "penwidth": "1"}
 _LINES = {"arrowsize": "0.55", "penwidth": "1.1"}
 _CLUSTERS = {"labelloc": "t", "labeljust": "l", "margin": "14"}
@@ -39,7 +71,13 @@ _SEVERAL = {"penwidth": "1.8"}
 _CHANGED = {"penwidth": "2.2"}
 
 
-def to_digraph(view: View, *, marks: Marks | None = None, overlay: Overlay | None = None) -> graphviz.Digraph:
+def to_digraph(
+    view: View,
+    *,
+    marks: Marks | None = None,
+    overlay: Overlay | None = None,
+    arrangement: Arrangement = Arrangement(),  # noqa: B008
+) -> graphviz.Digraph:
     """Write a view in the DOT language.
 
     Parameters
@@ -50,6 +88,8 @@ def to_digraph(view: View, *, marks: Marks | None = None, overlay: Overlay | Non
         Node name -> signatures of the transformations that changed the node.
     overlay
         What to colour boxes by. The graph's label is a legend then.
+    arrangement
+        How the boxes are arranged.
 
     Returns
     -------
@@ -59,7 +99,7 @@ def to_digraph(view: View, *, marks: Marks | None = None, overlay: Overlay | Non
     """
     marks = check_marks(marks)
     painting = paint(view, overlay) if overlay is not None else None
-    return write_digraph(view, make_boxes(view, marks, signatures_of(marks)), painting)
+    return write_digraph(view, make_boxes(view, marks, signatures_of(marks)), painting, arrangement)
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +112,11 @@ class Side:
     marks: Marks
 
 
-def side_by_side(sides: Sequence[Side], overlays: Sequence[Overlay] = ()) -> graphviz.Digraph:
+def side_by_side(
+    sides: Sequence[Side],
+    overlays: Sequence[Overlay] = (),
+    arrangement: Arrangement = Arrangement(),  # noqa: B008
+) -> graphviz.Digraph:
     """Write views in the DOT language, from left to right as one graph, each in a cluster with a heading.
 
     Parameters
@@ -81,10 +125,12 @@ def side_by_side(sides: Sequence[Side], overlays: Sequence[Overlay] = ()) -> gra
         The views. Node names are the box ids after the number of the side.
     overlays
         One for each side, if boxes are coloured; all are painted on one scale.
+    arrangement
+        How the boxes of each are arranged.
     """
     views = [side.view for side in sides]
     paintings = paint_together(list(zip(views, overlays, strict=True))) if overlays else []
-    graph = _new_digraph(paintings[0].legend if paintings else None)
+    graph = _new_digraph(arrangement, paintings[0].legend if paintings else None)
     # Each side is laid out alone; they are put in a row in the order of their numbers, aligned at the top.
     graph.attr(pack="40", packmode=f"array_tu{len(sides)}")
     for number, (side, painting) in enumerate(zip_longest(sides, paintings)):
@@ -94,7 +140,7 @@ def side_by_side(sides: Sequence[Side], overlays: Sequence[Overlay] = ()) -> gra
                 label=heading_label(side.name), labelloc="t", labeljust="c", style="rounded",
                 color="transparent", margin="18", sortv=str(number + 1),
             )  # fmt: skip
-            _write_view(cluster, side.view, boxes, painting, f"side-{number}-")
+            _write_view(cluster, side.view, boxes, painting, arrangement, f"side-{number}-")
     return graph
 
 
@@ -117,10 +163,15 @@ def signatures_of(marks: Marks) -> tuple[str, ...]:
     return tuple(dict.fromkeys(s for signatures in marks.values() for s in sorted(signatures)))
 
 
-def write_digraph(view: View, boxes: Mapping[str, Box], painting: Painting | None = None) -> graphviz.Digraph:
+def write_digraph(
+    view: View,
+    boxes: Mapping[str, Box],
+    painting: Painting | None = None,
+    arrangement: Arrangement = Arrangement(),  # noqa: B008
+) -> graphviz.Digraph:
     """Write a view whose boxes are made already."""
-    graph = _new_digraph(painting.legend if painting else None)
-    _write_view(graph, view, boxes, painting)
+    graph = _new_digraph(arrangement, painting.legend if painting else None)
+    _write_view(graph, view, boxes, painting, arrangement)
     return graph
 
 
@@ -130,7 +181,7 @@ def outline(view: View, boxes: Mapping[str, Box]) -> str:
     Graphviz puts the boxes where it puts them for :func:`write_digraph`, in half the time. Pages that write
     their own words have their pictures laid out so.
     """
-    lines = list(OUTLINE_HEAD)
+    lines = list(outline_head(Arrangement()))
     _outline_children(lines, view.hierarchy.root, view, boxes)
     for edge in view.edges:
         source, target = edge.source.id, edge.target.id
@@ -144,14 +195,15 @@ def _listed(attributes: Mapping[str, str]) -> str:
     return " ".join([f'{name}="{value}"' for name, value in attributes.items()])
 
 
-OUTLINE_HEAD = (
-    "digraph {",
-    f"graph [{_listed(_LAYOUT)}]",
-    f"node [{_listed(_BOXES)}]",
-    f"edge [{_listed(_LINES)}]",
-    'node [label=""]',
-)
-"""The lines that every outline begins with."""
+def outline_head(arrangement: Arrangement) -> tuple[str, ...]:
+    """Return the lines that an outline begins with."""
+    return (
+        "digraph {",
+        f"graph [{_listed(arrangement.layout)}]",
+        f"node [{_listed(_BOXES)}]",
+        f"edge [{_listed(_LINES)}]",
+        'node [label=""]',
+    )
 
 
 def _outline_children(lines: list[str], group: Group, view: View, boxes: Mapping[str, Box]) -> None:
@@ -166,19 +218,24 @@ def _outline_children(lines: list[str], group: Group, view: View, boxes: Mapping
         lines.append("}")
 
 
-def _new_digraph(legend: Legend | None) -> graphviz.Digraph:
+def _new_digraph(arrangement: Arrangement, legend: Legend | None) -> graphviz.Digraph:
     graph = graphviz.Digraph("fxlab", encoding="utf-8")
     font = {"fontname": FONT, "fontsize": str(LINE_SIZE), "fontcolor": SOFT_INK}
-    graph.attr(bgcolor="transparent", **font, **_LAYOUT)
+    graph.attr(bgcolor="transparent", **font, **arrangement.layout)
     graph.attr("node", style="rounded,filled", **font, **_BOXES)
-    graph.attr("edge", color=EDGE, **_LINES)
+    graph.attr("edge", color=EDGE, **font, **_LINES)
     if legend is not None:
         graph.attr(label=legend_label(legend), labelloc="b", labeljust="l")
     return graph
 
 
 def _write_view(
-    graph: graphviz.Digraph, view: View, boxes: Mapping[str, Box], painting: Painting | None, prefix: str = ""
+    graph: graphviz.Digraph,
+    view: View,
+    boxes: Mapping[str, Box],
+    painting: Painting | None,
+    arrangement: Arrangement,
+    prefix: str = "",
 ) -> None:
     """Write boxes and edges into a graph, whose ids then begin with the prefix.
 
@@ -189,7 +246,8 @@ def _write_view(
     for edge in view.edges:
         source, target = prefix + edge.source.id, prefix + edge.target.id
         attributes = {"id": f"edge-{source}-{target}", **_line_attributes(edge)}
-        graph.body.append(f'\t"{source}" -> "{target}" [{_listed(attributes)}]\n')
+        label = f" label={graphviz.quoting.quote(values_text(edge))}" if arrangement.shapes else ""
+        graph.body.append(f'\t"{source}" -> "{target}" [{_listed(attributes)}{label}]\n')
 
 
 def _write_children(
@@ -238,6 +296,12 @@ def _node_attributes(box: Box, paint: Colours | None) -> dict[str, str]:
 
 def _size(box: Box) -> dict[str, str]:
     return {"width": f"{box.width / POINTS:.4f}", "height": f"{box.height / POINTS:.4f}"}
+
+
+def values_text(edge: VisibleEdge) -> str:
+    """Return the shapes of the values that flow, or how many values do."""
+    shapes = list(dict.fromkeys(text for leaf in edge.leaves if (text := result_text(leaf.node))))
+    return ", ".join(shapes) if len(shapes) <= FEW_SHAPES else counted(len(edge.leaves), "value")
 
 
 def _line_attributes(edge: VisibleEdge) -> dict[str, str]:

@@ -5,16 +5,20 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from fxlab.drawing.rendering.box import Box, Marks, make_boxes
-from fxlab.drawing.rendering.dot import check_marks, signatures_of, write_digraph
+from fxlab.drawing.rendering.dot import (
+    Arrangement,
+    check_marks,
+    signatures_of,
+    values_text,
+    write_digraph,
+)
 from fxlab.drawing.rendering.layout import TIMEOUT, lay_out
 from fxlab.drawing.rendering.paint import paint
 from fxlab.drawing.rendering.picture import EdgeInfo, Picture
 from fxlab.drawing.rendering.safe_svg import safe_svg
 from fxlab.drawing.view import View, VisibleEdge
-from fxlab.node_info import result_text
 from fxlab.overlays import Overlay
 
-_FEW = 3
 _LONGEST_TOOLTIP = 300
 
 
@@ -24,6 +28,7 @@ def render(
     marks: Marks | None = None,
     signatures: tuple[str, ...] | None = None,
     overlay: Overlay | None = None,
+    arrangement: Arrangement = Arrangement(),  # noqa: B008
     timeout: float = TIMEOUT,
 ) -> Picture:
     """Draw a view as SVG.
@@ -40,6 +45,8 @@ def render(
         ``fx-mark-i``. By default, the order of their first appearance in ``marks``.
     overlay
         What to colour boxes by. The picture has a legend then.
+    arrangement
+        How the boxes are arranged.
     timeout
         Seconds after which the layout is given up.
 
@@ -62,7 +69,7 @@ def render(
     boxes = make_boxes(view, marks, order)
     edges = {edge.id: edge for edge in map(_edge_info, view.edges)}
     painting = paint(view, overlay) if overlay is not None else None
-    drawn = lay_out(write_digraph(view, boxes, painting).source, "svg", timeout=timeout)
+    drawn = lay_out(write_digraph(view, boxes, painting, arrangement).source, "svg", timeout=timeout)
     svg, width, height = safe_svg(drawn, _tooltips(boxes, edges))
     infos = {box.info.id: box.info for box in boxes.values()}
     infos |= {chip.info.id: chip.info for box in boxes.values() for row in box.chip_rows for chip in row}
@@ -81,11 +88,10 @@ def _tooltips(boxes: Mapping[str, Box], edges: Mapping[str, EdgeInfo]) -> dict[s
 
 
 def _edge_info(edge: VisibleEdge) -> EdgeInfo:
-    shapes = list(dict.fromkeys(filter(None, (result_text(leaf.node) for leaf in edge.leaves))))
     return EdgeInfo(
         id=f"edge-{edge.source.id}-{edge.target.id}",
         source=edge.source.id,
         target=edge.target.id,
         nodes=tuple(leaf.name for leaf in edge.leaves),
-        label=", ".join(shapes) if len(shapes) <= _FEW else f"{len(edge.leaves)} values",
+        label=values_text(edge),
     )

@@ -1,17 +1,22 @@
 /** A view in the DOT language; boxes have fixed sizes, so that words and fonts cannot move anything. */
 
+import type { Arrangement } from "../../base/protocol";
 import type { Legend, Painting } from "../../graph/saved_picture";
 import type { PlacedBox } from "./boxes";
 import { Group } from "../hierarchy";
 import type { View } from "../view";
 
 const POINTS = 72;
-/** What decides where things lie. */
-const LAYOUT = [
-  'graph [rankdir="TB" nodesep="0.28" ranksep="0.27" splines="true" nslimit="2" nslimit1="1" maxiter="8" mclimit="0.6" pad="0.15"]',
-  'node [shape="box" fixedsize="true" margin="0" penwidth="1"]',
-  'edge [arrowsize="0.55" penwidth="1.1"]',
-];
+/** What decides where things lie; the twin of `Arrangement` of `fxlab.drawing.rendering.dot`. */
+function layout({ direction, shapes }: Arrangement): string[] {
+  const isDown = direction === "down";
+  const ranksep = shapes ? (isDown ? "0.45" : "1.1") : isDown ? "0.27" : "0.4";
+  return [
+    `graph [rankdir="${isDown ? "TB" : "LR"}" nodesep="0.28" ranksep="${ranksep}" splines="true" nslimit="2" nslimit1="1" maxiter="8" mclimit="0.6" pad="0.15"]`,
+    'node [shape="box" fixedsize="true" margin="0" penwidth="1"]',
+    'edge [arrowsize="0.55" penwidth="1.1"]',
+  ];
+}
 const CLUSTERS = 'labelloc="t" labeljust="l" margin="14"';
 const LOOKS = ["graph [bgcolor=transparent]", 'node [style="rounded,filled"]'];
 
@@ -24,15 +29,15 @@ export interface Side {
   painting: Painting | null;
 }
 
-export function toDot(side: Side, edgeColour: string): string {
-  return written(side.painting, (lines) => writeView(lines, side, edgeColour, ""));
+export function toDot(side: Side, edgeColour: string, arrangement: Arrangement): string {
+  return written(arrangement, side.painting, (lines) => writeView(lines, side, edgeColour, ""));
 }
 
 /**
  * Writes views from left to right as one graph; the twin of `side_by_side` of `fxlab.drawing.rendering.dot`.
  */
-export function sideBySide(sides: [Side, ...Side[]], edgeColour: string): string {
-  return written(sides[0].painting, (lines) => {
+export function sideBySide(sides: [Side, ...Side[]], edgeColour: string, arrangement: Arrangement): string {
+  return written(arrangement, sides[0].painting, (lines) => {
     // Each side is laid out alone; they are put in a row in the order of their numbers, aligned at the top.
     lines.push(`graph [pack=40 packmode=array_tu${sides.length}]`);
     sides.forEach((side, i) => {
@@ -46,8 +51,12 @@ export function sideBySide(sides: [Side, ...Side[]], edgeColour: string): string
   });
 }
 
-function written(painting: Painting | null, write: (lines: string[]) => void): string {
-  const lines = ["digraph fxlab {", ...LAYOUT, ...LOOKS];
+function written(
+  arrangement: Arrangement,
+  painting: Painting | null,
+  write: (lines: string[]) => void,
+): string {
+  const lines = ["digraph fxlab {", ...layout(arrangement), ...LOOKS];
   if (painting)
     lines.push(`graph [label=${legendLabel(painting.legend, painting.heat)} labelloc=b labeljust=l]`);
   write(lines);
@@ -99,8 +108,8 @@ function writeChildren(lines: string[], group: Group, side: Side, prefix: string
  * Writes what decides where boxes and lines lie, and no words or colours: it is laid out much faster. The twin of
  * `outline` of `fxlab.drawing.rendering.dot`: a report holds the layout of its first picture under the text that that writes.
  */
-export function outline(view: View, boxes: Map<string, PlacedBox>): string {
-  const lines = ["digraph {", ...LAYOUT, 'node [label=""]'];
+export function outline(view: View, boxes: Map<string, PlacedBox>, arrangement: Arrangement): string {
+  const lines = ["digraph {", ...layout(arrangement), 'node [label=""]'];
   outlineChildren(lines, view.hierarchy.root, view, boxes);
   for (const edge of view.edges) {
     const [source, target] = [edge.source.id, edge.target.id];

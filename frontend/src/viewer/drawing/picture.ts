@@ -1,6 +1,6 @@
 /** The picture of a graph, with what is said of its boxes and edges. */
 
-import type { Box, Edge, Picture } from "../../base/protocol";
+import type { Arrangement, Box, Edge, Picture } from "../../base/protocol";
 import type { Data } from "../data";
 import type { Group, Leaf } from "../hierarchy";
 import type { Pane } from "../panes";
@@ -17,7 +17,7 @@ export async function pictureOf(
   data: Data,
   layouts: Layouts,
   { scene, view }: Pane,
-  how: Pick<Picture, "compared" | "preview" | "matches">,
+  { arrangement, ...how }: Pick<Picture, "compared" | "preview" | "matches"> & { arrangement: Arrangement },
 ): Promise<Picture> {
   const { looks, metrics } = data;
   const boxes = placeBoxes(view, looks, metrics);
@@ -27,8 +27,9 @@ export async function pictureOf(
       edgeOf(data, edge.source, edge.target, edge.leaves),
     ]),
   );
-  const dot = outline(view, boxes);
-  const drawn = writeSvg(await layouts.layOut(dot, data.layouts[dot]), boxes, edges, metrics);
+  const dot = outline(view, boxes, arrangement);
+  const laidOut = await layouts.layOut(dot, data.layouts[dot]);
+  const drawn = writeSvg(laidOut, boxes, edges, metrics, arrangement.shapes);
   const infos: [string, Box][] = [...boxes.values()].flatMap(
     ({ id, box, chips }) =>
       [[id, box], ...chips.map((chip): [string, Box] => [chip.id, chip.box])] as [string, Box][],

@@ -37,10 +37,11 @@ export function writeSvg(
   boxes: Map<string, PlacedBox>,
   edges: Map<string, Edge & { count: number }>,
   metrics: Metrics,
+  shapes: boolean,
 ): Drawn {
   const layout = read(graphviz);
   const { width, height } = layout;
-  return { svg: new Writer(metrics).picture(layout, boxes, edges), width, height };
+  return { svg: new Writer(metrics, shapes).picture(layout, boxes, edges), width, height };
 }
 
 function read(graphviz: string): Layout {
@@ -85,8 +86,20 @@ function read(graphviz: string): Layout {
 
 type Attributes = Record<string, string | number>;
 
+/** Words on a line are read on paper, and in the page's own colour. */
+const HALO = {
+  "paint-order": "stroke",
+  stroke: "#ffffff",
+  "stroke-width": 4,
+  "stroke-linejoin": "round",
+};
+
 class Writer {
-  constructor(private readonly m: Metrics) {}
+  constructor(
+    private readonly m: Metrics,
+    /** Whether lines say the shapes of what flows along them. */
+    private readonly shapes: boolean,
+  ) {}
 
   picture(
     layout: Layout,
@@ -156,6 +169,7 @@ class Writer {
       element("title", {}, escaped(edge.label ? `${title} · ${edge.label}` : title)),
       element("path", { d: line, fill: "none", stroke: this.m.edge, "stroke-width": several ? 1.8 : 1.1 }),
       arrow && element("polygon", { points: arrow, fill: this.m.edge, stroke: "none" }),
+      this.shapes && edge.label ? this.words(edge.label, line) : "",
     ];
     return element(
       "g",
@@ -167,6 +181,13 @@ class Writer {
       },
       parts.join(""),
     );
+  }
+
+  /** Words in the middle of a line. */
+  private words(label: string, line: string): string {
+    const [x, y] = middleOf(line);
+    const { chipSize, softInk } = this.m;
+    return this.text("fx-flow", [label, null], x, y + chipSize / 3, chipSize, softInk, { halo: true });
   }
 
   private box({ id, box, look, textTop, chips }: PlacedBox, area: Area): string {
@@ -275,7 +296,7 @@ class Writer {
     y: number,
     size: number,
     fill: string,
-    { bold = false, anchor = "middle" } = {},
+    { bold = false, anchor = "middle", halo = false } = {},
   ): string {
     const attributes: Attributes = {
       class: name,
@@ -286,9 +307,22 @@ class Writer {
       "text-anchor": anchor,
     };
     if (bold) attributes["font-weight"] = "bold";
+    if (halo) Object.assign(attributes, HALO);
     if (width !== null) Object.assign(attributes, { textLength: n(width), lengthAdjust: "spacingAndGlyphs" });
     return element("text", attributes, escaped(text));
   }
+}
+
+/** Returns the middle of a line, which Graphviz writes as Bézier curves. */
+function middleOf(line: string): [x: number, y: number] {
+  const numbers = (line.match(/-?\d+(?:\.\d+)?(?:e-?\d+)?/g) ?? []).map(Number);
+  const points = numbers.flatMap((x, i): [number, number][] => (i % 2 ? [] : [[x, numbers[i + 1] ?? 0]]));
+  const curves = (points.length - 1) / 3;
+  const at = 3 * Math.floor(curves / 2);
+  if (curves % 2 !== 1) return points[at] ?? [0, 0];
+  const [a, b, c, d] = points.slice(at, at + 4) as [number, number][];
+  const half = (i: 0 | 1): number => (a![i] + 3 * b![i] + 3 * c![i] + d![i]) / 8;
+  return [half(0), half(1)];
 }
 
 /** A width that is not known is guessed wide. */

@@ -1,0 +1,25 @@
+/** How graphs are arranged; what people choose of it stays as it is from stage to stage. */
+
+import type { Arrangement } from "../base/protocol";
+import type { ViewState } from "./kernel";
+import type { Panes } from "./panes";
+
+export const PLAIN: Arrangement = { direction: "down", shapes: false, bookkeeping: false };
+
+/** Returns the arrangement in a view, or what a view changes of it. */
+export function arrangementIn(view: Partial<ViewState>, was: Arrangement): Arrangement {
+  const { direction = was.direction, shapes = was.shapes, bookkeeping = was.bookkeeping } = view;
+  return { direction, shapes, bookkeeping };
+}
+
+/** Opens the groups of nodes that only serve others, or closes them. */
+export function withBookkeeping(panes: Panes, isShown: boolean): Panes {
+  const groups = panes.all
+    .flatMap(({ scene }) => [...scene.hierarchy.groups.values()])
+    .filter(({ data }) => data.kind === "bookkeeping");
+  const opened = new Map(panes.opened);
+  for (const { path } of groups)
+    if (!isShown) opened.delete(path);
+    else if (!opened.has(path)) opened.set(path, "");
+  return panes.showing(opened);
+}
