@@ -2,7 +2,7 @@
 
 import { focusedIn } from "../base/dom";
 import type { Model } from "../base/model";
-import type { ToApp, NodesFound, Pass, Passes, Picture, Stages, State } from "../base/protocol";
+import type { NodesFound, PanelState, Pass, Passes, Picture, Stages, State, ToApp } from "../base/protocol";
 import { isNodesFound } from "../base/read_message";
 import { StageBar } from "../panels/stage_bar";
 import { DetailsPanel } from "../panels/details";
@@ -16,6 +16,7 @@ import { TablesPanel } from "../tables/tables";
 import { Connection } from "./connection";
 import { Exports } from "./exports";
 import { Frame } from "./frame";
+import { FullScreen } from "./full_screen";
 import { GraphArea } from "./graph_area";
 import { Header } from "./header";
 import { Selection } from "./selection";
@@ -24,6 +25,7 @@ export class App {
   readonly element: HTMLElement;
   private readonly connection: Connection;
   private readonly frame: Frame;
+  private readonly fullScreen: FullScreen;
   private readonly exports: Exports;
   private readonly graphs: GraphArea;
   private readonly selection: Selection;
@@ -81,6 +83,22 @@ export class App {
         linked: (on) => this.stages.setLinked(on),
       },
       (name) => this.connection.send({ type: "show-overlay", name }),
+      [
+        {
+          ...{ icon: "layers", label: "Close opened groups" },
+          press: () => this.connection.send({ type: "overview" }),
+        },
+        {
+          ...{ icon: "map", label: "Minimap" },
+          press: () => this.setPanels({ minimap: !this.model.get("panels").minimap }),
+          isOn: () => this.model.get("panels").minimap !== false,
+        },
+        {
+          ...{ icon: "expand", label: "Full screen" },
+          press: () => void (this.fullScreen.isOn ? this.fullScreen.end() : this.fullScreen.begin()),
+          isOn: () => this.fullScreen?.isOn ?? false,
+        },
+      ],
     );
     this.passes = new PassList({
       toggle: (pass, on) => this.connection.send({ type: "toggle", signature: pass.signature, on }),
@@ -121,6 +139,8 @@ export class App {
       measure: (name) => this.connection.send({ type: "measure", name }),
       cancel: () => this.busy.cancel(),
       canCancel: () => this.busy.canCancel,
+      fold: (isFolded) => this.frame.setFolded("tables", isFolded),
+      changed: () => this.frame.arrange(),
     });
     this.search = new SearchBox({
       search: (query) => {
@@ -142,21 +162,24 @@ export class App {
       ask: (type) => this.connection.send({ type, request: this.connection.request() }),
       fail: (title, text) => this.fail(title, text),
     });
-    this.header = new Header(this.busy.element, this.search.element, this.exports.element, () =>
-      this.connection.send({ type: "overview" }),
-    );
+    this.header = new Header(this.busy.element, this.search.element, this.exports.element);
     this.frame = new Frame(
       {
         header: this.header.element,
         banner: this.banner.element,
         passes: this.passes.element,
-        graph: [this.stages.element, this.preview.element, this.filter.element, this.graphs.panes.element],
+        graph: [
+          this.graphs.toolbar.element,
+          ...[this.stages.element, this.preview.element, this.filter.element, this.graphs.panes.element],
+        ],
         details: this.details.element,
         tables: this.tables,
+        focusGraph: () => this.graphs.graph.element.focus({ preventScroll: true }),
       },
-      (height) => model.set("height", height),
+      { height: (height) => model.set("height", height), panels: (panels) => model.set("panels", panels) },
     );
     this.element = this.frame.element;
+    this.fullScreen = new FullScreen(this.element, () => this.graphs.toolbar.refresh());
     // Before the graph, which would clear the selection.
     this.element.addEventListener("keydown", (event) => this.leave(event), { capture: true });
     this.listen();
@@ -164,7 +187,9 @@ export class App {
   }
 
   dispose(): void {
+    void this.fullScreen.end();
     this.connection.dispose();
+    this.tables.dispose();
     this.frame.dispose();
     this.graphs.panes.dispose();
     this.busy.dispose();
@@ -187,7 +212,18 @@ export class App {
       stages: (stages) => Array.isArray(stages?.names) && this.showStages(stages),
       found: (found) => this.showFound(isNodesFound(found) ? found : null),
       height: (height) => (this.element.style.height = height ? `${height}px` : ""),
+      panels: (panels) => this.showPanels(panels),
     });
+  }
+
+  private setPanels(chosen: Partial<PanelState>): void {
+    this.model.set("panels", { ...this.model.get("panels"), ...chosen });
+  }
+
+  private showPanels(panels: PanelState): void {
+    this.frame.showPanels(panels);
+    this.element.classList.toggle("fxi-no-minimap", panels.minimap === false);
+    this.graphs.toolbar.refresh();
   }
 
   private receive(message: ToApp, buffers: DataView<ArrayBuffer>[]): void {
@@ -236,14 +272,17 @@ export class App {
     this.banner.show({ number: -Date.now(), title, text });
   }
 
-  /** Ends a preview or, where there is none, a filter. */
+  /** Leaves the full window, or ends a preview or, where there is none, a filter. */
   private leave(event: KeyboardEvent): void {
     const isElsewhere =
       (event.target as Element).closest("input, select, .fxi-menu[open], .fxi-offers") !== null;
-    if (event.key !== "Escape" || !(this.preview.preview || this.filter.shown) || isElsewhere) return;
+    const { fillsWindow } = this.fullScreen;
+    const isHere = fillsWindow || this.preview.preview || this.filter.shown;
+    if (event.key !== "Escape" || !isHere || isElsewhere) return;
     event.preventDefault();
     event.stopPropagation();
-    if (this.preview.preview) this.connection.send({ type: "end-preview" });
+    if (fillsWindow) void this.fullScreen.end();
+    else if (this.preview.preview) this.connection.send({ type: "end-preview" });
     else this.lightUp("");
   }
 
@@ -312,6 +351,7 @@ export class App {
     this.details.show(details);
     this.selection.note(details);
     this.tables.setSelected(details.kind === "node" ? (details.name ?? null) : null);
+    this.frame.setSelected(details.kind === "model" ? null : details.kind);
     this.selection.show();
   }
 
