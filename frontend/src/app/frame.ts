@@ -131,6 +131,8 @@ export class Frame {
 
   /** Takes notice of what is selected, which has details. */
   setSelected(kind: "node" | "group" | null): void {
+    // Who looks at a table goes on looking at it.
+    if (kind && !this.isOpen("tables")) this.parts.tables.openDetails();
     this.selected = kind;
     clearTimeout(this.later);
     if (kind === "group") this.later = setTimeout(() => this.arrange(), SECOND_CLICK_MS);

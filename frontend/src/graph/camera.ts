@@ -99,12 +99,13 @@ export class Camera {
     if (width === was.width && height === was.height) return;
     this.window = { width, height };
     if (!this.live || width === 0) return;
+    const area = around(this.areasOf(selected ?? []));
+    const wasInSight = area !== null && overlap(area, visiblePart(this.viewport, was));
     const isSameRoom = before.width === this.place.width && before.height === this.place.height;
     if (this.shown && isForSelection && isSameRoom) {
       const { x, y } = this.viewport;
       this.set({ ...this.viewport, x: x + before.x - this.place.x, y: y + before.y - this.place.y });
-      const area = around(this.areasOf(selected ?? []));
-      if (area) this.glide(bringInto(this.viewport, area, this.window));
+      if (area) this.holdInSight(area);
     } else if (!this.shown || !this.moved) {
       this.shown = true;
       this.firstLook();
@@ -112,7 +113,15 @@ export class Camera {
       const { x, y } = this.viewport;
       const [right, down] = [(width - was.width) / 2, (height - was.height) / 2];
       this.set({ ...this.viewport, x: x + right, y: y + down });
+      if (area && wasInSight) this.holdInSight(area);
     }
+  }
+
+  /** Keeps an area in the window that has become smaller; of one that does not fit, some part. */
+  private holdInSight(area: Rectangle): void {
+    const { visible } = this;
+    const fits = area.width < visible.width && area.height < visible.height;
+    if (fits || !overlap(area, visible)) this.glide(bringInto(this.viewport, area, this.window));
   }
 
   /** Brings boxes into the window, nodes rather than groups; gently: only if none of them can be seen. */

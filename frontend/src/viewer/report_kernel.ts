@@ -82,14 +82,14 @@ export class ReportKernel implements Kernel {
       const view = viewOf(location.hash);
       const last = this.state.stages.names.length - 1;
       if (Math.max(view.stage ?? 0, Number(view.compared) || 0) > last)
-        throw new Error(`The report has stages 0 to ${last}.`);
+        throw new Error(`This report has the stages 0 to ${last}.`);
       return view;
     } catch (error) {
       const words = error instanceof Error ? error.message : String(error);
       const title = "The address holds no view of this report";
       this.state.status = {
         busy: null,
-        error: { number: -Date.now(), title, text: `It is ignored: ${words}` },
+        error: { number: -Date.now(), title, text: `${words} The link is ignored.` },
       };
       return null;
     }

@@ -32,13 +32,13 @@ export function viewOf(fragment: string): ViewState {
   const text = fragment.replace(/^#/, "");
   const fields = new URLSearchParams(text);
   for (const [key, value] of fields) {
-    if (!KEYS.includes(key)) throw new Error(`It has no field "${key.slice(0, 40)}".`);
-    if (value.length > LONGEST) throw new Error(`Its field "${key}" is too long.`);
-    if (key !== "open" && fields.getAll(key).length > 1) throw new Error(`It has "${key}" more than once.`);
+    if (!KEYS.includes(key)) throw new Error(`Unknown field "${key.slice(0, 40)}".`);
+    if (value.length > LONGEST) throw new Error(`The field "${key}" is too long.`);
+    if (key !== "open" && fields.getAll(key).length > 1) throw new Error(`The field "${key}" occurs more than once.`);
   }
   const [stage, compare] = [fields.get("stage"), fields.get("compare")];
   const kinds = (["node", "group"] as const).filter((kind) => fields.get(kind));
-  if (kinds.length > 1) throw new Error("It selects a node and a group.");
+  if (kinds.length > 1) throw new Error("A view selects a node or a group, and not both.");
   const [kind] = kinds;
   const opened = fields.getAll("open").filter(Boolean);
   return {
@@ -55,11 +55,11 @@ export function viewOf(fragment: string): ViewState {
 }
 
 function numberIn(text: string, field: string): number {
-  if (!/^\d{1,9}$/.test(text)) throw new Error(`Its field "${field}" is no number of a stage.`);
+  if (!/^\d{1,9}$/.test(text)) throw new Error(`The field "${field}" must be the number of a stage.`);
   return Number(text);
 }
 
 function flagIn(text: string | null, field: string, on: string): boolean {
-  if (text !== null && text !== on) throw new Error(`Its field "${field}" can only be "${on}".`);
+  if (text !== null && text !== on) throw new Error(`The field "${field}" must be "${on}".`);
   return text === on;
 }
