@@ -139,7 +139,8 @@ export class App {
       measure: (name) => this.connection.send({ type: "measure", name }),
       cancel: () => this.busy.cancel(),
       canCancel: () => this.busy.canCancel,
-      fold: (isFolded) => this.frame.setFolded("tables", isFolded),
+      unfold: () => this.setPanels({ tables: "open" }),
+      toggle: () => this.frame.toggle("tables"),
       changed: () => this.frame.arrange(),
     });
     this.search = new SearchBox({

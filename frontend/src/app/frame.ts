@@ -140,7 +140,9 @@ export class Frame {
   }
 
   /** Folds or opens a panel. What would be so anyway is not kept, so that it follows what there is to show. */
-  setFolded(name: Foldable, isFolded: boolean): void {
+  toggle(name: Foldable): void {
+    clearTimeout(this.later);
+    const isFolded = this.isOpen(name);
     const isUsual = isFolded === !this.wouldOpen(name);
     this.save.panels({ ...this.panels, [name]: isUsual ? "auto" : isFolded ? "folded" : "open" });
   }
@@ -171,11 +173,6 @@ export class Frame {
     }
     this.main.dataset["tables"] = this.isOpen("tables") ? "open" : "folded";
     tables.setFolded(!this.isOpen("tables"));
-  }
-
-  private toggle(name: Foldable): void {
-    clearTimeout(this.later);
-    this.setFolded(name, this.isOpen(name));
   }
 
   private isOpen(name: Foldable): boolean {

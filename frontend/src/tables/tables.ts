@@ -14,8 +14,10 @@ export interface TableActions {
   measure(name: string): void;
   cancel(): void;
   canCancel(): boolean;
-  /** Somebody wants to see a table, or none. */
-  fold(isFolded: boolean): void;
+  /** Somebody wants to see a table. */
+  unfold(): void;
+  /** Somebody wants to see none, or one after all. */
+  toggle(): void;
   /** There is something in them now, or no longer. */
   changed(): void;
 }
@@ -58,7 +60,7 @@ export class TablesPanel {
       "button",
       {
         ...{ type: "button", class: "fxi-button fxi-icon-button", "aria-label": "Tables panel" },
-        onclick: () => this.actions.fold(!this.isFolded),
+        onclick: () => this.actions.toggle(),
       },
       icon("panelBottom"),
     );
@@ -109,7 +111,7 @@ export class TablesPanel {
   private choose(name: TabName): void {
     this.open = name;
     this.render();
-    this.actions.fold(false);
+    this.actions.unfold();
   }
 
   /** Keeps the tabs on one line: those for which there is no room are in a menu. */

@@ -34,7 +34,8 @@ export function viewOf(fragment: string): ViewState {
   for (const [key, value] of fields) {
     if (!KEYS.includes(key)) throw new Error(`Unknown field "${key.slice(0, 40)}".`);
     if (value.length > LONGEST) throw new Error(`The field "${key}" is too long.`);
-    if (key !== "open" && fields.getAll(key).length > 1) throw new Error(`The field "${key}" occurs more than once.`);
+    if (key !== "open" && fields.getAll(key).length > 1)
+      throw new Error(`The field "${key}" occurs more than once.`);
   }
   const [stage, compare] = [fields.get("stage"), fields.get("compare")];
   const kinds = (["node", "group"] as const).filter((kind) => fields.get(kind));
