@@ -107,16 +107,14 @@ def measured(inspector: Locator) -> None:
 
 
 def coloured(inspector: Locator) -> None:
-    """Colour by operations, with the legend."""
+    """Colour by operations, which opens the legend."""
     inspector.get_by_label("Colour by").select_option("flops")
-    inspector.get_by_text("Legend").click()
     idle(inspector)
 
 
 def plain(inspector: Locator) -> None:
     """Take the colours away, and say which passes could be added."""
     inspector.get_by_label("Colour by").select_option("")
-    inspector.get_by_text("Legend").click()
     press(inspector, "Add a pass")
 
 

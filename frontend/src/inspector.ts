@@ -32,6 +32,7 @@ export const viewerOf: ViewerOf = (model, worker) => {
       // A notebook may have many inspectors, and each that is used has a Graphviz of its own.
       app.element.addEventListener("pointerenter", () => layouts.prepare(), { once: true });
       element.classList.add("fxlab-host");
+      element.classList.toggle("fxlab-framed", window.top !== window);
       element.append(app.element);
       return () => app.dispose();
     },

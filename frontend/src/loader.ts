@@ -44,14 +44,33 @@ export default () => {
       );
   };
   const render: Render<Record<string, never>> = async ({ model, el }) => {
-    const { code } = await pageFor(model);
-    const style = document.createElement("style");
-    style.textContent = code.css;
-    el.append(style);
-    return (await viewerFor(model)).show(el);
+    const waiting = sayThatItLoads(el);
+    try {
+      const { code } = await pageFor(model);
+      const style = document.createElement("style");
+      style.textContent = code.css;
+      const viewer = await viewerFor(model);
+      waiting.replaceWith(style);
+      return viewer.show(el);
+    } catch (error) {
+      waiting.textContent = "Loading the inspector failed. Run the cell again.";
+      throw error;
+    }
   };
   return { initialize, render };
 };
+
+/** Says at once that something is coming: the style sheet that it will have is not there yet. */
+function sayThatItLoads(el: HTMLElement): HTMLElement {
+  const waiting = document.createElement("p");
+  waiting.setAttribute("role", "status");
+  waiting.textContent = "Loading the inspector …";
+  waiting.style.cssText =
+    "margin:0;padding:48px 16px;border:1px solid rgb(128 128 128 / 35%);border-radius:10px;" +
+    "font:13px/1.45 system-ui,sans-serif;text-align:center;opacity:.75";
+  el.append(waiting);
+  return waiting;
+}
 
 function pageFor(model: Widget): Promise<Page> {
   const version = String(model.get("_code_version"));

@@ -1,12 +1,13 @@
 /** A kernel that answers from golden vectors, late or never if that is wished for; and layouts without Graphviz. */
 
-import type { Pass, State, ToApp, ToKernel } from "../src/base/protocol";
+import { PANELS_AT_FIRST, type Pass, type State, type ToApp, type ToKernel } from "../src/base/protocol";
 import { PLAIN } from "../src/viewer/arrangement";
 import { Data, type Extra, type OverlayData } from "../src/viewer/data";
 import type { Layouts } from "../src/viewer/drawing/layout";
 import {
   ShownError,
   type Answer,
+  type Kept,
   type Kernel,
   type KernelState,
   type StagesKnown,
@@ -73,6 +74,7 @@ export class FakeKernel implements Kernel {
       overlays: this.overlays.map(({ name, title }) => ({ name, title })),
       view: { ...AT_FIRST, ...view },
       height: 600,
+      panels: PANELS_AT_FIRST,
     };
     this.become(on);
   }
@@ -83,7 +85,7 @@ export class FakeKernel implements Kernel {
     this.listeners.push(changed);
   }
 
-  keep<K extends "view" | "height">(name: K, value: KernelState[K]): void {
+  keep<K extends Kept>(name: K, value: KernelState[K]): void {
     if (JSON.stringify(this.state[name]) === JSON.stringify(value)) return;
     // As a widget's model: whoever follows it hears of what the page has set, too.
     this.put(name, value);

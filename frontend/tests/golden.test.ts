@@ -69,6 +69,12 @@ describe.each(MODELS)("of %s", (name) => {
     },
   );
 
+  it.each(vectors.heads)("lines lead $direction, shapes said: $shapes", ({ head, ...arrangement }) => {
+    const view = new View(graphs.scene(0).hierarchy, new Set(), data.metrics);
+    const written = outline(view, placeBoxes(view, data.looks, data.metrics), { ...PLAIN, ...arrangement });
+    expect(written.split("\n").slice(0, head.length)).toEqual(head);
+  });
+
   it("two stages side by side are the same, and so is what stands for a node in the other", () => {
     const { pair, sides, counterparts } = vectors.pair;
     const bare = graphs.panesOfPair(pair, new Map());

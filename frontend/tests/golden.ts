@@ -30,6 +30,8 @@ export interface Vectors {
   graphs: { graph: number; found: (string | { error: string })[]; views: GoldenView[] }[];
   pair: { pair: number; sides: [GoldenView, GoldenView]; counterparts: string[][] };
   overlays: { name: string; values: Record<string, Cell>; total: Cell }[];
+  /** The lines that outlines begin with. */
+  heads: { direction: "down" | "right"; shapes: boolean; head: string[] }[];
   hierarchies: [{ overview: string; walks: [opened: string, closed: string][]; closed: string[] }];
   lines: string[];
 }

@@ -31,6 +31,7 @@ beforeEach(() => {
     search: vi.fn(),
     back: vi.fn(),
     linked: vi.fn(),
+    moved: vi.fn(),
   };
   panes = new Panes(actions as PaneActions);
   document.body.append(panes.element);
@@ -232,7 +233,7 @@ describe("the colours of two stages", () => {
     total: 4,
     values,
   });
-  const legend = new Legend(() => undefined);
+  const legend = new Legend(vi.fn(), vi.fn());
   const heat = (name: "before" | "shown", id: string): string =>
     pane(name).querySelector<SVGElement>(`.node[data-box=${id}]`)!.style.getPropertyValue("--heat");
 
@@ -251,7 +252,7 @@ describe("the colours of two stages", () => {
     ]);
     expect(graph("before").classList).toContain("fxi-has-overlay");
     legend.show([AFTER, BEFORE], [], painted);
-    expect(legend.element.querySelector("li")!.textContent).toBe("0 s4 s");
+    expect([...legend.element.querySelectorAll("li")].map((e) => e.textContent)).toEqual(["Time", "0 s4 s"]);
   });
 
   it("have one number for a kind, however often it is on either side", () => {
@@ -268,7 +269,11 @@ describe("the colours of two stages", () => {
     ] as const)
       expect(pane(name).querySelector(`[data-box=${id}]`)!.classList).toContain("fxi-kind-0");
     legend.show([AFTER, BEFORE], [], painted);
-    expect([...legend.element.querySelectorAll("li")].map((e) => e.textContent)).toEqual(["float", "half"]);
+    expect([...legend.element.querySelectorAll("li")].map((e) => e.textContent)).toEqual([
+      "Time",
+      "float",
+      "half",
+    ]);
   });
 
   it("go together", () => {
@@ -286,7 +291,7 @@ describe("the colours of two stages", () => {
 
 describe("the legend of two stages", () => {
   it("explains the marks of both", () => {
-    const legend = new Legend(() => undefined);
+    const legend = new Legend(vi.fn(), vi.fn());
     const [after, before] = [
       column(["merged"], { merged: { marks: [0] } }),
       column(["norm"], { norm: { marks: [1] } }),

@@ -1,5 +1,6 @@
 /** How the viewer behaves, with a kernel that answers from golden vectors, late, or not at all. */
 
+import { PLAIN } from "../src/viewer/arrangement";
 import { beforeEach, describe, expect, it } from "vitest";
 import type { ToApp } from "../src/base/protocol";
 import { Data } from "../src/viewer/data";
@@ -855,6 +856,7 @@ describe("the view of a script", () => {
     expect(page.get("overlays").overlay!.name).toBe("sum");
     expect(page.get("details")).toMatchObject({ name: "stem_norm", before: true });
     expect(kernel.state.view).toEqual({
+      ...PLAIN,
       ...{ stage: null, compared: 0, beside: true, opened: ["stem"], query: "name:conv", overlay: "sum" },
       selected: { kind: "node", name: "stem_norm", before: true },
     });
@@ -895,6 +897,66 @@ describe("the view of a script", () => {
     await settled();
     expect(page.layouts.outlines.length, "nobody goes on for ever").toBe(drawings);
     expect(kernel.state.view.opened!.sort()).toEqual(opened);
+  });
+});
+
+describe("the arrangement", () => {
+  const outlined = (): string => page.layouts.outlines.at(-1)!;
+
+  it("leads lines to the right, and says what flows along them", async () => {
+    await start();
+    await page.sends({ type: "arrange", arrangement: { direction: "right" } });
+    expect(outlined()).toContain('rankdir="LR"');
+    expect(page.get("picture").svg).not.toContain("fx-flow");
+    await page.sends({ type: "arrange", arrangement: { shapes: true } });
+    expect(page.get("arrangement")).toEqual({ direction: "right", shapes: true, bookkeeping: false });
+    const { svg, edges } = page.get("picture");
+    const said = [...svg.matchAll(/class="fx-flow"[^>]*>([^<]*)</g)].map(([, words]) => words);
+    expect(said.sort()).toEqual(
+      Object.values(edges)
+        .map(({ label }) => label)
+        .filter(Boolean)
+        .sort(),
+    );
+    expect(said.length).toBeGreaterThan(0);
+    expect(kernel.state.view).toMatchObject({ direction: "right", shapes: true });
+    await page.sends({ type: "arrange", arrangement: PLAIN });
+    expect(outlined()).toContain('rankdir="TB"');
+  });
+
+  it("shows all bookkeeping, in each stage, until it is hidden", async () => {
+    await start({ on: 2 }, "bert");
+    const groups = (): string[] => page.opened.filter((path) => path.includes("#"));
+    expect(groups()).toEqual([]);
+    await page.sends({ type: "arrange", arrangement: { bookkeeping: true } });
+    expect(groups().length).toBeGreaterThan(1);
+    await page.sends(showStage(0));
+    expect(groups().length).toBeGreaterThan(1);
+    await page.sends({ type: "arrange", arrangement: { bookkeeping: false } });
+    expect(groups()).toEqual([]);
+    expect(kernel.state.view.bookkeeping).toBe(false);
+  });
+
+  it("is that of a script, and of a view that was kept", async () => {
+    await start({ view: { direction: "right" } });
+    expect(outlined()).toContain('rankdir="LR"');
+    kernel.look({ direction: "down", shapes: true });
+    await settled();
+    expect(page.get("arrangement")).toEqual({ direction: "down", shapes: true, bookkeeping: false });
+  });
+
+  it("opens and closes level by level", async () => {
+    await start({}, "bert");
+    await page.sends({ type: "close-level" }, { type: "close-level" }, { type: "close-level" });
+    expect(page.opened).toEqual([]);
+    await page.sends({ type: "open-level" });
+    const first = page.opened;
+    expect(first).toContain("encoder");
+    expect(first.some((path) => path.includes("#"))).toBe(false);
+    await page.sends({ type: "open-level" });
+    expect(page.opened.length).toBeGreaterThan(first.length);
+    await page.sends({ type: "close-level" });
+    expect(page.opened).toEqual(first);
   });
 });
 

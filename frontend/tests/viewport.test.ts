@@ -8,6 +8,7 @@ import {
   firstLook,
   fit,
   follow,
+  keepInSight,
   LARGEST_SCALE,
   overlap,
   READABLE_SCALE,
@@ -225,5 +226,22 @@ describe("bringAll", () => {
     const moved = bringAll(viewport, targets, window, 0.4);
     expect(moved.scale).toBe(viewport.scale);
     expect(isInside(moved, targets[0]!)).toBe(true);
+  });
+});
+
+describe("keepInSight", () => {
+  const content = { x: 0, y: 0, width: 500, height: 300 };
+
+  it("leaves alone what can be seen", () => {
+    expect(keepInSight(viewport, content, window)).toEqual(viewport);
+  });
+
+  it.each([
+    { x: 5000, y: 0 },
+    { x: -5000, y: 9000 },
+    { x: 10, y: -700 },
+  ])("keeps a part of the picture in the window, at %o", ({ x, y }) => {
+    const shown = onScreen(keepInSight({ x, y, scale: 0.8 }, content, window), content);
+    expect(overlap(shown, { x: 0, y: 0, ...window })).toBe(true);
   });
 });

@@ -32,7 +32,7 @@ class Inspector(StackScreen):
     session
         What to show. Several inspectors can show one session, and follow its changes from Python.
     height
-        Height of the screen in CSS pixels.
+        Height of the screen in CSS pixels. Left out, it follows the window of the browser.
 
     Raises
     ------
@@ -42,13 +42,14 @@ class Inspector(StackScreen):
         If the package was installed without its front end.
     """
 
-    def __init__(self, session: Session, *, height: int = 720) -> None:
+    def __init__(self, session: Session, *, height: int | None = None) -> None:
         if not is_session(session):
             raise TypeError(
                 f"session: expected an fxlab.Session, got {described(session)}. "
                 "fxlab.inspect(model) makes the session too."
             )
-        positive_int(height, "height")
+        if height is not None:
+            positive_int(height, "height")
         try:
             super().__init__(session, height=height)
         except traitlets.TraitError as error:

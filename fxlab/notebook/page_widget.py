@@ -16,10 +16,12 @@ from fxlab.html_report.front_end import FrontEndMissingError, front_end_file
 from fxlab.notebook.main_thread import run_in_main_thread
 from fxlab.notebook.messages import MessageError, answers, parse_message, request_of
 from fxlab.notebook.page_code import CODE_VERSION, PageCode
+from fxlab.notebook.panel_state import AT_FIRST as PANELS_AT_FIRST
+from fxlab.notebook.panel_state import checked_panels
 from fxlab.notebook.view_state import AT_FIRST, checked_view
 from fxlab.view_model.pass_state import describe_error
 
-_WRITABLE = frozenset({"height", "_shown_view"})
+_WRITABLE = frozenset({"height", "_shown_view", "_shown_panels"})
 """Traits that a page may set; everything else it asks for by messages."""
 
 
@@ -40,9 +42,10 @@ class PageWidget(anywidget.AnyWidget):  # type: ignore[misc]
     _shown_overlays = traitlets.List().tag(sync=True)
     _shown_measured = traitlets.List().tag(sync=True)
     _shown_status = traitlets.Dict({"busy": None, "error": None}).tag(sync=True)
-    height = traitlets.Int(720, min=240, max=4000).tag(sync=True)
+    _shown_panels = traitlets.Dict(PANELS_AT_FIRST).tag(sync=True)
+    height = traitlets.Int(None, allow_none=True, min=240, max=4000).tag(sync=True)
 
-    def __init__(self, *, height: int) -> None:
+    def __init__(self, *, height: int | None) -> None:
         if not self._esm:
             raise FrontEndMissingError("loader.js")
         self._number_of_errors = 0
@@ -69,10 +72,11 @@ class PageWidget(anywidget.AnyWidget):  # type: ignore[misc]
         except traitlets.TraitError as error:
             self._show_error(title, error)
 
-    @traitlets.validate("_shown_view")  # type: ignore[untyped-decorator]
-    def _check_view(self, proposal: Mapping[str, Any]) -> dict[str, Any]:
+    @traitlets.validate("_shown_view", "_shown_panels")  # type: ignore[untyped-decorator]
+    def _check(self, proposal: Mapping[str, Any]) -> dict[str, Any]:
+        checked = checked_view if proposal["trait"].name == "_shown_view" else checked_panels
         try:
-            return checked_view(proposal["value"])
+            return checked(proposal["value"])
         except ValueError as error:
             raise traitlets.TraitError(str(error)) from None
 

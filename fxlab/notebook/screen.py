@@ -37,10 +37,10 @@ class Screen(PageWidget):
     session
         What to show.
     height
-        In CSS pixels.
+        In CSS pixels; ``None`` follows the window.
     """
 
-    def __init__(self, session: Session, *, height: int) -> None:
+    def __init__(self, session: Session, *, height: int | None) -> None:
         self.session = session
         self._graphs = SessionGraphs(session)
         self._sent: GraphData | None = None

@@ -26,9 +26,9 @@ AT_FIRST: dict[str, Any] = {
 }
 """The last stage, its overview, and nothing selected.
 
-``opened`` has the paths of the groups that are open; ``None`` leaves them to the page. Lines lead down or to
-the right, and say the shapes of what flows along them if ``shapes`` is set. With ``bookkeeping``, the page also
-opens the boxes of nodes that only serve others.
+``opened`` has the paths of the groups that are open; ``None`` leaves them to the page. Lines lead down or
+to the right, and say the shapes of what flows along them if ``shapes`` is set. With ``bookkeeping``, the page
+also opens the boxes of nodes that only serve others.
 """
 
 

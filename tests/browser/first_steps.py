@@ -61,7 +61,7 @@ def use(page: Page, name: str) -> None:
     errors: list[str] = []
     page.on("pageerror", lambda error: errors.append(str(error)))
     title = inspector.get_by_role("region", name="Details").get_by_role("heading", level=2)
-    expect(title).to_have_text("Sequential")
+    expect(inspector.get_by_role("heading", level=1)).to_have_text("Sequential")
 
     switch = inspector.get_by_role("switch", name="Merge linears")
     switch.click()

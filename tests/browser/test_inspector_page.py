@@ -237,7 +237,7 @@ def test_the_graph_can_be_walked_through_with_the_keyboard(page: LabPage, inspec
     expect(box(inspector, "blocks.0")).to_be_visible()
     keyboard.press("Escape")
     page.settle(inspector)
-    expect(title).to_have_text("Blocks")
+    expect(inspector.get_by_role("region", name="Details")).to_be_hidden()
     before = inspector.locator(".fxi-percent").inner_text()
     keyboard.press("+")
     expect(inspector.locator(".fxi-percent")).not_to_have_text(before)

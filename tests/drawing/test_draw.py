@@ -4,8 +4,12 @@ import torch
 from drawing_models import Bert
 from torch import fx, nn
 
+import fxlab
 from fxlab.drawing import Drawing, draw
 from fxlab.overlays import Overlay
+
+
+SHAPE = "4×2 f32"  # noqa: RUF001
 
 
 @pytest.fixture(scope="module")
@@ -28,6 +32,20 @@ def test_a_drawing_shows_itself(gm):
     assert shown.startswith('<svg style="max-width: 100%;')
     assert shown.partition("xmlns")[2] == drawing.svg.partition("xmlns")[2]
     assert drawing.source.startswith("digraph")
+
+
+def test_lines_lead_to_the_right_and_say_shapes(gm):
+    down, right = draw(gm), draw(gm, direction="right", shapes=True)
+    assert (right.picture.width > right.picture.height, down.picture.width > down.picture.height) == (
+        True,
+        False,
+    )
+    graph = fxlab.symbolic_trace(nn.Linear(2, 3), torch.ones(4, 2))
+    assert SHAPE in draw(graph, shapes=True).open().svg
+    assert draw(graph, shapes=True).source.count(f'label="{SHAPE}"') == 1
+    assert draw(graph).source.count(f'label="{SHAPE}"') == 0
+    with pytest.raises(ValueError, match='direction: expected "down" or "right", got \'up\''):
+        draw(gm, direction="up")
 
 
 @pytest.mark.parametrize(

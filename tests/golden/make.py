@@ -25,7 +25,7 @@ from golden.models import MODELS, session_of
 from fxlab import Session, find_nodes
 from fxlab.drawing import Group, Hierarchy, Leaf, View
 from fxlab.drawing.rendering.box import make_boxes
-from fxlab.drawing.rendering.dot import outline
+from fxlab.drawing.rendering.dot import DOWN, RIGHT, Arrangement, outline, outline_head
 from fxlab.overlays import Overlay
 from fxlab.transformations.marks import marks_of
 from fxlab.validation.graphs.provenance import Provenance
@@ -101,6 +101,15 @@ class _Maker:
             "pair": self._pair(),
             "overlays": [self._overlay(overlay) for overlay in self._overlays()],
             "hierarchies": [self._walks(data.hierarchy(numbers["last"]))],
+            "heads": [
+                {
+                    "direction": direction,
+                    "shapes": shapes,
+                    "head": outline_head(Arrangement(direction, shapes)),
+                }
+                for direction in (DOWN, RIGHT)
+                for shapes in (False, True)
+            ],
         }
         return found | {"lines": list(self.lines)}
 

@@ -16,6 +16,7 @@ from torch import fx, nn
 
 from fxlab import FuseAttention, Session
 from fxlab.notebook import Inspector
+from fxlab.notebook.panel_state import AT_FIRST as PANELS_AT_FIRST
 from fxlab.notebook.view_state import AT_FIRST
 
 TRAITS = tuple(
@@ -274,7 +275,43 @@ def test_a_page_can_set_the_height(page: Page):
     assert page.inspector.height == 500
 
 
-@pytest.mark.parametrize("height", [None, "tall", -1, 10**9, 3.5, [500], {"px": 500}, "x" * 10_000])
+def test_the_height_follows_the_window_until_somebody_chooses_one(page: Page):
+    assert page.inspector.height is None
+    page.sets({"height": 500})
+    page.sets({"height": None})
+    assert page.inspector.height is None
+    assert page.error is None
+
+
+def test_a_page_keeps_how_its_panels_stand(page: Page):
+    chosen = {**PANELS_AT_FIRST, "passes": "folded", "tables": "open", "minimap": False, "left": 300.5}
+    page.sets({"_shown_panels": chosen})
+    assert page.inspector._shown_panels == chosen
+    assert page.error is None
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"passes": "ajar"},
+        {"details": None},
+        {"tables": ["open"]},
+        {"minimap": "yes"},
+        {"left": -1},
+        {"right": 10**9},
+        {"bottom": True},
+        {"left": "300px"},
+        {"more": 1},
+    ],
+    ids=repr,
+)
+def test_panels_that_make_no_sense_become_words_on_the_screen(page: Page, wrong):
+    page.sets({"_shown_panels": {**PANELS_AT_FIRST, **wrong}})
+    assert page.inspector._shown_panels == PANELS_AT_FIRST
+    assert "not allowed" in page.error["title"]
+
+
+@pytest.mark.parametrize("height", ["tall", -1, 10**9, 3.5, [500], {"px": 500}, "x" * 10_000])
 def test_a_height_that_makes_no_sense_becomes_words_on_the_screen(page: Page, height):
     before = page.inspector.height
     page.sets({"height": height})
@@ -346,6 +383,9 @@ views = st.fixed_dictionaries(
         "selected": st.none()
         | st.just({"kind": "node", "name": "stem_norm", "before": True})
         | st.just({"kind": "group", "name": "head", "before": False}),
+        "direction": st.sampled_from(["down", "right"]),
+        "shapes": st.booleans(),
+        "bookkeeping": st.booleans(),
     }
 )
 anything = toggles | simple | previews | graphs | details | overlays | views

@@ -1,9 +1,20 @@
 /** The inspector: panels around a graph, kept in step with the kernel. */
 
-import { focusedIn } from "../base/dom";
+import { focusedIn, type IconName } from "../base/dom";
 import type { Model } from "../base/model";
-import type { ToApp, NodesFound, Pass, Passes, Picture, Stages, State } from "../base/protocol";
+import type {
+  Arrangement,
+  NodesFound,
+  PanelState,
+  Pass,
+  Passes,
+  Picture,
+  Stages,
+  State,
+  ToApp,
+} from "../base/protocol";
 import { isNodesFound } from "../base/read_message";
+import type { Tool } from "../graph/toolbar";
 import { StageBar } from "../panels/stage_bar";
 import { DetailsPanel } from "../panels/details";
 import { FilterBar } from "../panels/filter_bar";
@@ -16,6 +27,7 @@ import { TablesPanel } from "../tables/tables";
 import { Connection } from "./connection";
 import { Exports } from "./exports";
 import { Frame } from "./frame";
+import { FullScreen } from "./full_screen";
 import { GraphArea } from "./graph_area";
 import { Header } from "./header";
 import { Selection } from "./selection";
@@ -24,6 +36,7 @@ export class App {
   readonly element: HTMLElement;
   private readonly connection: Connection;
   private readonly frame: Frame;
+  private readonly fullScreen: FullScreen;
   private readonly exports: Exports;
   private readonly graphs: GraphArea;
   private readonly selection: Selection;
@@ -81,6 +94,33 @@ export class App {
         linked: (on) => this.stages.setLinked(on),
       },
       (name) => this.connection.send({ type: "show-overlay", name }),
+      [
+        this.arrangementTool("nodes", "Sizes, masks and checks one by one", "bookkeeping", [false, true]),
+        this.arrangementTool("across", "Lines lead to the right", "direction", ["down", "right"]),
+        this.arrangementTool("shapes", "Shapes on lines", "shapes", [false, true]),
+        {
+          ...{ icon: "unfold", label: "Open all that is closed" },
+          press: () => this.connection.send({ type: "open-level" }),
+        },
+        {
+          ...{ icon: "fold", label: "Close the innermost" },
+          press: () => this.connection.send({ type: "close-level" }),
+        },
+        {
+          ...{ icon: "layers", label: "Close opened groups" },
+          press: () => this.connection.send({ type: "overview" }),
+        },
+        {
+          ...{ icon: "map", label: "Minimap" },
+          press: () => this.setPanels({ minimap: !this.model.get("panels").minimap }),
+          isOn: () => this.model.get("panels").minimap !== false,
+        },
+        {
+          ...{ icon: "expand", label: "Full screen" },
+          press: () => void (this.fullScreen.isOn ? this.fullScreen.end() : this.fullScreen.begin()),
+          isOn: () => this.fullScreen?.isOn ?? false,
+        },
+      ],
     );
     this.passes = new PassList({
       toggle: (pass, on) => this.connection.send({ type: "toggle", signature: pass.signature, on }),
@@ -121,6 +161,9 @@ export class App {
       measure: (name) => this.connection.send({ type: "measure", name }),
       cancel: () => this.busy.cancel(),
       canCancel: () => this.busy.canCancel,
+      unfold: () => this.setPanels({ tables: "open" }),
+      toggle: () => this.frame.toggle("tables"),
+      changed: () => this.frame.arrange(),
     });
     this.search = new SearchBox({
       search: (query) => {
@@ -142,21 +185,24 @@ export class App {
       ask: (type) => this.connection.send({ type, request: this.connection.request() }),
       fail: (title, text) => this.fail(title, text),
     });
-    this.header = new Header(this.busy.element, this.search.element, this.exports.element, () =>
-      this.connection.send({ type: "overview" }),
-    );
+    this.header = new Header(this.busy.element, this.search.element, this.exports.element);
     this.frame = new Frame(
       {
         header: this.header.element,
         banner: this.banner.element,
         passes: this.passes.element,
-        graph: [this.stages.element, this.preview.element, this.filter.element, this.graphs.panes.element],
+        graph: [
+          this.graphs.toolbar.element,
+          ...[this.stages.element, this.preview.element, this.filter.element, this.graphs.panes.element],
+        ],
         details: this.details.element,
         tables: this.tables,
+        focusGraph: () => this.graphs.graph.element.focus({ preventScroll: true }),
       },
-      (height) => model.set("height", height),
+      { height: (height) => model.set("height", height), panels: (panels) => model.set("panels", panels) },
     );
     this.element = this.frame.element;
+    this.fullScreen = new FullScreen(this.element, () => this.graphs.toolbar.refresh());
     // Before the graph, which would clear the selection.
     this.element.addEventListener("keydown", (event) => this.leave(event), { capture: true });
     this.listen();
@@ -164,7 +210,9 @@ export class App {
   }
 
   dispose(): void {
+    void this.fullScreen.end();
     this.connection.dispose();
+    this.tables.dispose();
     this.frame.dispose();
     this.graphs.panes.dispose();
     this.busy.dispose();
@@ -186,9 +234,33 @@ export class App {
       overlays: () => this.graphs.showOverlays(),
       stages: (stages) => Array.isArray(stages?.names) && this.showStages(stages),
       found: (found) => this.showFound(isNodesFound(found) ? found : null),
-      arrangement: (arrangement) => this.graphs.showArrangement(arrangement),
+      arrangement: () => this.graphs.toolbar.refresh(),
       height: (height) => (this.element.style.height = height ? `${height}px` : ""),
+      panels: (panels) => this.showPanels(panels),
     });
+  }
+
+  /** Returns a switch between the usual arrangement of a graph and another. */
+  private arrangementTool<K extends keyof Arrangement>(
+    icon: IconName,
+    label: string,
+    name: K,
+    [usual, other]: [Arrangement[K], Arrangement[K]],
+  ): Tool {
+    const isOn = (): boolean => this.model.get("arrangement")[name] === other;
+    const press = (): void =>
+      this.connection.send({ type: "arrange", arrangement: { [name]: isOn() ? usual : other } });
+    return { icon, label, press, isOn };
+  }
+
+  private setPanels(chosen: Partial<PanelState>): void {
+    this.model.set("panels", { ...this.model.get("panels"), ...chosen });
+  }
+
+  private showPanels(panels: PanelState): void {
+    this.frame.showPanels(panels);
+    this.element.classList.toggle("fxi-no-minimap", panels.minimap === false);
+    this.graphs.toolbar.refresh();
   }
 
   private receive(message: ToApp, buffers: DataView<ArrayBuffer>[]): void {
@@ -237,14 +309,17 @@ export class App {
     this.banner.show({ number: -Date.now(), title, text });
   }
 
-  /** Ends a preview or, where there is none, a filter. */
+  /** Leaves the full window, or ends a preview or, where there is none, a filter. */
   private leave(event: KeyboardEvent): void {
     const isElsewhere =
       (event.target as Element).closest("input, select, .fxi-menu[open], .fxi-offers") !== null;
-    if (event.key !== "Escape" || !(this.preview.preview || this.filter.shown) || isElsewhere) return;
+    const { fillsWindow } = this.fullScreen;
+    const isHere = fillsWindow || this.preview.preview || this.filter.shown;
+    if (event.key !== "Escape" || !isHere || isElsewhere) return;
     event.preventDefault();
     event.stopPropagation();
-    if (this.preview.preview) this.connection.send({ type: "end-preview" });
+    if (fillsWindow) void this.fullScreen.end();
+    else if (this.preview.preview) this.connection.send({ type: "end-preview" });
     else this.lightUp("");
   }
 
@@ -313,6 +388,7 @@ export class App {
     this.details.show(details);
     this.selection.note(details);
     this.tables.setSelected(details.kind === "node" ? (details.name ?? null) : null);
+    this.frame.setSelected(details.kind === "model" ? null : details.kind);
     this.selection.show();
   }
 

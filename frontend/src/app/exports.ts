@@ -48,7 +48,10 @@ export class Exports {
       item("Python code", () => this.save("py", "text/x-python", actions.code()), {
         title: "Code that applies the passes that are on",
       }),
-      item("Copy Python code", () => this.copyCode()),
+      item("Copy Python code", () => this.copy(actions.code(), "Export the code as a file.")),
+      item("Copy link to this view", () => this.copy(location.href, "Take it from the address bar."), {
+        class: "fxi-item fxi-needs-address",
+      }),
     );
   }
 
@@ -79,15 +82,13 @@ export class Exports {
       );
   }
 
-  private async copyCode(): Promise<void> {
-    const done = await navigator.clipboard?.writeText(this.actions.code()).then(
+  /** Copies a text, or says what else to do. */
+  private async copy(text: string, otherwise: string): Promise<void> {
+    const done = await navigator.clipboard?.writeText(text).then(
       () => true,
       () => false,
     );
     if (!done)
-      this.actions.fail(
-        "Copying failed",
-        "The browser denied access to the clipboard. Export the code as a file.",
-      );
+      this.actions.fail("Copying failed", `The browser denied access to the clipboard. ${otherwise}`);
   }
 }

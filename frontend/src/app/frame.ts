@@ -1,6 +1,7 @@
-/** The frame around the panels: where each stands, and how large it is. */
+/** The frame around the panels: where each stands, how large it is, and which of them are folded. */
 
-import { h } from "../base/dom";
+import { focusedIn, h, icon, type IconName } from "../base/dom";
+import { PANELS_AT_FIRST, type PanelState } from "../base/protocol";
 import { splitter } from "../base/splitter";
 import { watchTheme } from "../base/theme";
 import { clamp } from "../graph/viewport";
@@ -10,6 +11,8 @@ import type { TablesPanel } from "../tables/tables";
 const NO_SHORTCUTS = "data-lm-suppress-shortcuts";
 const WIDE = 1080;
 const MEDIUM = 740;
+/** A second click on a group opens it: until then its details leave it where it is. */
+const SECOND_CLICK_MS = 260;
 
 export interface Parts {
   header: HTMLElement;
@@ -19,6 +22,8 @@ export interface Parts {
   graph: HTMLElement[];
   details: HTMLElement;
   tables: TablesPanel;
+  /** Takes the focus from a panel that is folded. */
+  focusGraph(): void;
 }
 
 /** Whether a key is meant for what has the focus, and not for the program around. */
@@ -26,19 +31,64 @@ function isPlainKey(event: KeyboardEvent): boolean {
   return !event.altKey && !event.ctrlKey && !event.metaKey && !/^F\d+$/.test(event.key);
 }
 
+/** A panel beside the graph, of which a strip with its name is left when it is folded. */
+class SidePanel {
+  readonly element: HTMLElement;
+  private readonly button: HTMLButtonElement;
+  private readonly label: HTMLElement;
+
+  constructor(
+    readonly name: "passes" | "details",
+    private readonly title: string,
+    sign: IconName,
+    press: () => void,
+    panel: HTMLElement,
+  ) {
+    this.label = h("span", {}, title);
+    this.button = h(
+      "button",
+      { type: "button", class: "fxi-fold", "aria-label": `${title} panel`, onclick: press },
+      icon(sign),
+      this.label,
+    );
+    this.element = h("div", { class: `fxi-slot fxi-slot-${name}` }, this.button, panel);
+  }
+
+  get hasFocus(): boolean {
+    const focused = focusedIn(this.element);
+    return focused !== null && focused !== this.button;
+  }
+
+  setOpen(isOpen: boolean): void {
+    this.label.hidden = isOpen;
+    this.button.setAttribute("aria-expanded", String(isOpen));
+    this.button.title = `${isOpen ? "Fold" : "Open"} the ${this.title.toLowerCase()}`;
+    for (const panel of this.element.children)
+      if (panel !== this.button) (panel as HTMLElement).hidden = !isOpen;
+  }
+}
+
+type Foldable = "passes" | "details" | "tables";
+
 export class Frame {
   readonly element: HTMLElement;
   private readonly main: HTMLElement;
-  private readonly detailsSlot: HTMLElement;
+  private readonly passes: SidePanel;
+  private readonly details: SidePanel;
   private readonly stopTheme: () => void;
   private readonly resize: ResizeObserver | null;
+  private panels = PANELS_AT_FIRST;
+  private selected: "node" | "group" | null = null;
+  private later: ReturnType<typeof setTimeout> | undefined;
 
-  /** `saveHeight` is told what height somebody has chosen. */
+  /** `save` is told what somebody has chosen: the height, null to follow the window, and how the panels stand. */
   constructor(
     private readonly parts: Parts,
-    private readonly saveHeight: (height: number) => void,
+    private readonly save: { height(height: number | null): void; panels(panels: PanelState): void },
   ) {
-    this.detailsSlot = h("div", { class: "fxi-slot fxi-slot-details" }, parts.details);
+    const { passes, details } = parts;
+    this.passes = new SidePanel("passes", "Passes", "panelLeft", () => this.toggle("passes"), passes);
+    this.details = new SidePanel("details", "Details", "panelRight", () => this.toggle("details"), details);
     this.main = this.layOut();
     this.element = h(
       "div",
@@ -63,61 +113,125 @@ export class Frame {
   }
 
   dispose(): void {
+    clearTimeout(this.later);
     this.stopTheme();
     this.resize?.disconnect();
+  }
+
+  /** Shows the panels as somebody has chosen. */
+  showPanels(panels: Partial<PanelState>): void {
+    this.panels = { ...PANELS_AT_FIRST, ...panels };
+    for (const name of ["left", "right", "bottom"] as const) {
+      const size = this.panels[name];
+      if (size === null) this.main.style.removeProperty(`--${name}`);
+      else this.main.style.setProperty(`--${name}`, `${size}px`);
+    }
+    this.arrange();
+  }
+
+  /** Takes notice of what is selected, which has details. */
+  setSelected(kind: "node" | "group" | null): void {
+    // Who looks at a table goes on looking at it.
+    if (kind && !this.isOpen("tables")) this.parts.tables.openDetails();
+    this.selected = kind;
+    clearTimeout(this.later);
+    if (kind === "group") this.later = setTimeout(() => this.arrange(), SECOND_CLICK_MS);
+    else this.arrange();
+  }
+
+  /** Folds or opens a panel. What would be so anyway is not kept, so that it follows what there is to show. */
+  toggle(name: Foldable): void {
+    clearTimeout(this.later);
+    const isFolded = this.isOpen(name);
+    const isUsual = isFolded === !this.wouldOpen(name);
+    this.save.panels({ ...this.panels, [name]: isUsual ? "auto" : isFolded ? "folded" : "open" });
   }
 
   /** Chooses the layout for the width there is; narrow ones show the details as a tab. */
   arrange(): void {
     const width = this.element.clientWidth;
-    if (width === 0) return;
-    const layout = width >= WIDE ? "wide" : width >= MEDIUM ? "medium" : "narrow";
-    if (this.element.dataset["layout"] === layout) return;
-    this.element.dataset["layout"] = layout;
     const { details, tables } = this.parts;
-    if (layout === "wide") {
-      tables.adopt(null);
-      this.detailsSlot.append(details);
-    } else {
-      tables.adopt(details);
+    if (width > 0) {
+      const layout = width >= WIDE ? "wide" : width >= MEDIUM ? "medium" : "narrow";
+      if (this.element.dataset["layout"] !== layout) {
+        this.element.dataset["layout"] = layout;
+        if (layout === "wide") {
+          tables.adopt(null);
+          this.details.element.append(details);
+        } else {
+          details.hidden = false;
+          tables.adopt(details);
+        }
+      }
     }
+    for (const side of [this.passes, this.details]) {
+      const isOpen = this.isOpen(side.name);
+      const hadFocus = !isOpen && side.hasFocus;
+      this.main.dataset[side.name] = isOpen ? "open" : "folded";
+      side.setOpen(isOpen);
+      if (hadFocus) this.parts.focusGraph();
+    }
+    this.main.dataset["tables"] = this.isOpen("tables") ? "open" : "folded";
+    tables.setFolded(!this.isOpen("tables"));
+  }
+
+  private isOpen(name: Foldable): boolean {
+    const standing = this.panels[name];
+    return standing === "auto" ? this.wouldOpen(name) : standing === "open";
+  }
+
+  /** Whether a panel is open as long as nobody has said otherwise: if there is something in it, and room. */
+  private wouldOpen(name: Foldable): boolean {
+    const { layout } = this.element.dataset;
+    if (name === "passes") return layout !== "narrow";
+    if (name === "details") return this.selected !== null;
+    return this.parts.tables.hasContent || (layout !== "wide" && this.selected !== null);
   }
 
   private layOut(): HTMLElement {
-    const size = (name: string): number =>
-      parseFloat(getComputedStyle(this.main).getPropertyValue(name)) || 0;
-    const set = (name: string, value: number, smallest: number, largest: number): void =>
-      this.main.style.setProperty(name, `${clamp(value, smallest, largest)}px`);
+    const set = (name: "left" | "right" | "bottom", value: number, smallest: number, largest: number): void =>
+      this.main.style.setProperty(`--${name}`, `${Math.round(clamp(value, smallest, largest))}px`);
+    const done = (name: "left" | "right" | "bottom"): (() => void) => {
+      return () =>
+        this.save.panels({
+          ...this.panels,
+          [name]: parseFloat(this.main.style.getPropertyValue(`--${name}`)),
+        });
+    };
     const room = (): number => this.main.clientWidth;
-    const { passes, graph, tables } = this.parts;
+    const { graph, tables } = this.parts;
+    const bottom = h("div", { class: "fxi-slot fxi-slot-tables" }, tables.element);
     return h(
       "div",
       { class: "fxi-main" },
-      h("div", { class: "fxi-slot fxi-slot-passes" }, passes),
+      this.passes.element,
       splitter({
         label: "Width of the passes",
         vertical: true,
         grows: true,
-        size: () => size("--left"),
-        resize: (to) => set("--left", to, 200, room() * 0.4),
+        size: () => this.passes.element.offsetWidth,
+        resize: (to) => set("left", to, 200, room() * 0.4),
+        done: done("left"),
       }),
       h("div", { class: "fxi-slot fxi-slot-graph" }, graph),
       splitter({
         label: "Width of the details",
         vertical: true,
         grows: false,
-        size: () => size("--right"),
-        resize: (to) => set("--right", to, 220, room() * 0.45),
+        size: () => this.details.element.offsetWidth,
+        resize: (to) => set("right", to, 220, room() * 0.45),
+        done: done("right"),
       }),
-      this.detailsSlot,
+      this.details.element,
       splitter({
         label: "Height of the tables",
         vertical: false,
         grows: false,
-        size: () => size("--bottom"),
-        resize: (to) => set("--bottom", to, 90, this.main.clientHeight * 0.7),
+        size: () => bottom.offsetHeight,
+        resize: (to) => set("bottom", to, 90, this.main.clientHeight * 0.7),
+        done: done("bottom"),
       }),
-      h("div", { class: "fxi-slot fxi-slot-tables" }, tables.element),
+      bottom,
     );
   }
 
@@ -132,9 +246,11 @@ export class Frame {
         height = Math.round(clamp(to, 420, 2400));
         this.element.style.height = `${height}px`;
       },
-      done: () => height && this.saveHeight(height),
+      done: () => height && this.save.height(height),
     });
     handle.classList.add("fxi-height");
+    handle.title = "Drag to resize; double-click to follow the window again";
+    handle.addEventListener("dblclick", () => this.save.height(null));
     return handle;
   }
 }

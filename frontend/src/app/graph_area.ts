@@ -1,5 +1,6 @@
 /** The graphs with what is said of them: overlay, legend, the pass that stands out, what is found. */
 
+import { h } from "../base/dom";
 import type { Model } from "../base/model";
 import type { Overlay, Pass, Picture } from "../base/protocol";
 import { isNodesFound, isPicture } from "../base/read_message";
@@ -8,23 +9,41 @@ import { Legend } from "../graph/legend";
 import { paintTogether } from "../graph/overlay";
 import { Panes, type PaneActions } from "../graph/panes";
 import { savedPicture, type Drawing, type Side } from "../graph/saved_picture";
+import { Toolbar, type Tool } from "../graph/toolbar";
 
 export class GraphArea {
   readonly panes: Panes;
+  readonly toolbar: Toolbar;
   private readonly legend: Legend;
+  private readonly percent = h("span", { class: "fxi-percent" });
   private picture: Picture | null = null;
   private passes: Pass[] = [];
   private chosen: string | null = null;
 
-  /** `showOverlay` is called with the overlay that somebody chooses. */
+  /** `showOverlay` is called with the overlay that somebody chooses; `tools` come last in the toolbar. */
   constructor(
     private readonly model: Model,
-    actions: PaneActions,
+    actions: Omit<PaneActions, "moved">,
     showOverlay: (name: string) => void,
+    tools: Tool[],
   ) {
-    this.panes = new Panes(actions);
-    this.legend = new Legend(showOverlay);
+    this.panes = new Panes({ ...actions, moved: () => this.showPercent() });
+    this.legend = new Legend(showOverlay, () => this.toolbar.refresh());
     this.graph.element.append(this.legend.element);
+    this.toolbar = new Toolbar(
+      this.legend.choice,
+      {
+        ...{ icon: "legend", label: "Legend", isNamed: true },
+        press: () => this.legend.setOpen(!this.legend.isOpen),
+        isOn: () => this.legend.isOpen,
+      },
+      h("span", { class: "fxi-space" }),
+      { icon: "minus", label: "Zoom out", key: "-", press: () => this.panes.active.zoomOut() },
+      this.percent,
+      { icon: "plus", label: "Zoom in", key: "+", press: () => this.panes.active.zoomIn() },
+      { icon: "fit", label: "Show all of the graph", key: "f", press: () => this.panes.active.fit() },
+      ...tools,
+    );
   }
 
   get graph(): GraphView {
@@ -98,6 +117,10 @@ export class GraphArea {
       beside ? [{ picture: beside, overlay: before ?? null, name: names.before }, shown] : [shown],
       paints,
     );
+  }
+
+  private showPercent(): void {
+    this.percent.textContent = `${Math.round(this.panes.active.camera.viewport.scale * 100)} %`;
   }
 
   private get overlay(): Overlay | null {

@@ -1,6 +1,6 @@
 /** The line above everything: the model, what is going on, search, and menus. */
 
-import { fill, h, iconButton } from "../base/dom";
+import { fill, h } from "../base/dom";
 import { menu } from "../base/menu";
 import type { Details } from "../base/protocol";
 
@@ -15,7 +15,7 @@ const KEYS: [string, string][] = [
   ["l", "link or unlink the two graphs"],
   ["Backspace", "previous selection"],
   ["Shift + Enter", "show all search results"],
-  ["Esc", "end the preview or filter, clear the selection"],
+  ["Esc", "end the preview or filter, clear the selection, leave the full window"],
 ];
 
 export class Header {
@@ -23,8 +23,7 @@ export class Header {
   private readonly title = h("h1", {});
   private readonly summary = h("span", { class: "fxi-summary" });
 
-  /** `closeGroups` is called to show the groups that a first picture shows. */
-  constructor(busy: HTMLElement, search: HTMLElement, exports: HTMLElement, closeGroups: () => void) {
+  constructor(busy: HTMLElement, search: HTMLElement, exports: HTMLElement) {
     this.element = h(
       "div",
       { class: "fxi-header" },
@@ -32,7 +31,6 @@ export class Header {
       busy,
       h("span", { class: "fxi-space" }),
       search,
-      iconButton("layers", "Close opened groups", closeGroups),
       exports,
       menu(
         { title: "Keys", "aria-label": "Keys" },
@@ -57,7 +55,7 @@ export class Header {
     const counts = model.fields.slice(0, 2);
     fill(
       this.summary,
-      counts.map(({ label, value }) => [h("span", {}, `${value} ${label.toLowerCase()}`), " "]),
+      counts.map(({ label, value }, i) => [i > 0 && " · ", h("span", {}, `${value} ${label.toLowerCase()}`)]),
     );
   }
 }

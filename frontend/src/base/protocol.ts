@@ -317,6 +317,25 @@ export interface NodesFound {
   before: Record<string, number>;
 }
 
+/** How a panel stands; "auto": as there is something in it to show. */
+export type Standing = "auto" | "open" | "folded";
+
+/** How a person wants the panels; sizes are in pixels, null as at first. */
+export interface PanelState {
+  passes: Standing;
+  details: Standing;
+  tables: Standing;
+  minimap: boolean;
+  left: number | null;
+  right: number | null;
+  bottom: number | null;
+}
+
+export const PANELS_AT_FIRST: PanelState = {
+  ...{ passes: "auto", details: "auto", tables: "auto", minimap: true },
+  ...{ left: null, right: null, bottom: null },
+};
+
 export interface State {
   picture: Picture;
   before: Before;
@@ -331,7 +350,9 @@ export interface State {
   overlays: Overlays;
   found: NodesFound | Record<string, never>;
   arrangement: Arrangement;
-  height: number;
+  /** In pixels; null follows the window. */
+  height: number | null;
+  panels: PanelState;
 }
 
 /** What a person wants of the session; whoever has the model does it. */

@@ -9,6 +9,7 @@ import {
   firstLook,
   fit,
   follow,
+  keepInSight,
   middle,
   overlap,
   shiftNear,
@@ -39,6 +40,10 @@ export interface CameraEvents {
 export class Camera {
   viewport: Viewport = { x: 0, y: 0, scale: 1 };
   private window: Size = { width: 0, height: 0 };
+  /** Where the window is in the inspector, and how large that is. */
+  private place: Rectangle = { x: 0, y: 0, width: 0, height: 0 };
+  /** Whether something was selected when the window was measured. */
+  private wasSelected = false;
   private live: LivePicture | null = null;
   private shown = false;
   /** Whether somebody has moved it: then what is looked at stays where it is. */
@@ -70,7 +75,7 @@ export class Camera {
   show(live: LivePicture, selected: string[]): void {
     const before = this.live;
     this.live = live;
-    this.measure();
+    this.measure(selected);
     if (this.window.width === 0) return;
     if (!before || !this.shown || !this.moved) this.firstLook();
     else this.keepPlace(before, live, selected);
@@ -84,21 +89,39 @@ export class Camera {
     this.moved = true;
   }
 
-  /** Takes notice of how large its window is. */
-  measure(): void {
+  /** Takes notice of how large its window is; a panel that opens beside it for what is selected moves nothing. */
+  measure(selected?: string[]): void {
     const { clientWidth: width, clientHeight: height } = this.element;
-    if (width === this.window.width && height === this.window.height) return;
-    const was = this.window;
+    const [was, before] = [this.window, this.place];
+    this.place = this.placeNow();
+    const isForSelection = this.wasSelected || (selected ?? []).length > 0;
+    if (selected) this.wasSelected = selected.length > 0;
+    if (width === was.width && height === was.height) return;
     this.window = { width, height };
     if (!this.live || width === 0) return;
-    if (!this.shown || !this.moved) {
+    const area = around(this.areasOf(selected ?? []));
+    const wasInSight = area !== null && overlap(area, visiblePart(this.viewport, was));
+    const isSameRoom = before.width === this.place.width && before.height === this.place.height;
+    if (this.shown && isForSelection && isSameRoom) {
+      const { x, y } = this.viewport;
+      this.set({ ...this.viewport, x: x + before.x - this.place.x, y: y + before.y - this.place.y });
+      if (area) this.holdInSight(area);
+    } else if (!this.shown || !this.moved) {
       this.shown = true;
       this.firstLook();
     } else {
       const { x, y } = this.viewport;
       const [right, down] = [(width - was.width) / 2, (height - was.height) / 2];
       this.set({ ...this.viewport, x: x + right, y: y + down });
+      if (area && wasInSight) this.holdInSight(area);
     }
+  }
+
+  /** Keeps an area in the window that has become smaller; of one that does not fit, some part. */
+  private holdInSight(area: Rectangle): void {
+    const { visible } = this;
+    const fits = area.width < visible.width && area.height < visible.height;
+    if (fits || !overlap(area, visible)) this.glide(bringInto(this.viewport, area, this.window));
   }
 
   /** Brings boxes into the window, nodes rather than groups; gently: only if none of them can be seen. */
@@ -146,7 +169,7 @@ export class Camera {
   /** Zooms around a point of the window; around its middle if none is given. */
   zoomBy(factor: number, at?: Point): void {
     const { x, y } = at ?? { x: this.window.width / 2, y: this.window.height / 2 };
-    this.go(zoomAt(this.viewport, x, y, factor), at === undefined);
+    this.go(this.withBox(zoomAt(this.viewport, x, y, factor)), at === undefined);
   }
 
   /** Shows what another window shows, at the same place and size, as far as it is here too. */
@@ -172,8 +195,30 @@ export class Camera {
   go(viewport: Viewport, gliding = true): void {
     this.moved = true;
     this.layer.classList.toggle("fxi-gliding", gliding);
-    this.set(viewport);
+    this.set(this.live ? keepInSight(viewport, this.whole(), this.window) : viewport);
     this.events.moved(gliding);
+  }
+
+  /** Keeps a box in sight if there was one: between boxes that are far apart there is nothing to see. */
+  private withBox(viewport: Viewport): Viewport {
+    const { live } = this;
+    if (!live) return viewport;
+    const boxes = [...live.areas].filter(([id]) => live.box(id)?.kind !== "cluster").map(([, area]) => area);
+    const shows = (part: Rectangle): boolean => boxes.some((area) => overlap(area, part));
+    const next = visiblePart(viewport, this.window);
+    if (shows(next) || !shows(this.visible)) return viewport;
+    const { x, y } = middle(next);
+    const away = (area: Rectangle): number => Math.hypot(middle(area).x - x, middle(area).y - y);
+    const nearest = boxes.reduce((best, area) => (away(area) < away(best) ? area : best));
+    return keepInSight(viewport, nearest, this.window);
+  }
+
+  private placeNow(): Rectangle {
+    const room = this.element.closest(".fxlab-inspector")?.getBoundingClientRect();
+    const { left, top } = this.element.getBoundingClientRect();
+    return room
+      ? { x: left - room.left, y: top - room.top, width: room.width, height: room.height }
+      : { x: 0, y: 0, width: 0, height: 0 };
   }
 
   private glide(viewport: Viewport): void {

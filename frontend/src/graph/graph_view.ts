@@ -1,6 +1,6 @@
 /** The graph: a picture that can be moved, zoomed, pointed at and walked through. */
 
-import { h, iconButton } from "../base/dom";
+import { h } from "../base/dom";
 import type { Box, Picture } from "../base/protocol";
 import { Camera } from "./camera";
 import { Highlights } from "./highlights";
@@ -27,6 +27,8 @@ export interface GraphActions {
   moved(gliding: boolean): void;
   /** Somebody wants to see all of the graph. */
   fitted(): void;
+  /** It shows another part, or has got the attention. */
+  changed(): void;
 }
 
 const WHEEL_GUARD_MS = 250;
@@ -43,7 +45,8 @@ export class GraphView {
   readonly element: HTMLElement;
   private readonly layer = h("div", { class: "fxi-layer" });
   private readonly announcer = h("div", { class: "fxi-sr", "aria-live": "polite" });
-  private readonly percent = h("span", { class: "fxi-percent", "aria-live": "off" });
+  /** Until there is a picture. */
+  private readonly waiting = h("p", { class: "fxi-waiting", role: "status" }, "Loading the graph …");
   readonly camera: Camera;
   readonly highlights: Highlights;
   private readonly minimap: Minimap;
@@ -52,6 +55,8 @@ export class GraphView {
   private lastWheelElsewhere = 0;
   private readonly stop = new AbortController();
   private readonly resize: ResizeObserver | null;
+  /** Whether there is no graph beside it, with which it would have to keep step. */
+  isAlone = true;
 
   constructor(private readonly actions: GraphActions) {
     this.element = h("div", { class: "fxi-graph", tabindex: 0, role: "application" });
@@ -62,23 +67,9 @@ export class GraphView {
     this.highlights = new Highlights(this.element);
     this.minimap = new Minimap((x, y) => this.camera.centreOn({ x, y }));
     this.tooltip = new Tooltip(this.element, this.highlights);
-    this.element.append(
-      this.layer,
-      h(
-        "div",
-        { class: "fxi-zoom", role: "group", "aria-label": "Zoom" },
-        iconButton("plus", "Zoom in", () => this.camera.zoomBy(ZOOM_STEP), "+"),
-        iconButton("minus", "Zoom out", () => this.camera.zoomBy(1 / ZOOM_STEP), "-"),
-        iconButton("fit", "Show all of the graph", () => this.fit(), "f"),
-        this.percent,
-      ),
-      this.minimap.element,
-      this.tooltip.element,
-      this.announcer,
-    );
+    this.element.append(this.layer, this.waiting, this.minimap.element, this.tooltip.element, this.announcer);
     this.listen();
-    this.resize =
-      typeof ResizeObserver === "undefined" ? null : new ResizeObserver(() => this.camera.measure());
+    this.resize = typeof ResizeObserver === "undefined" ? null : new ResizeObserver(() => this.measure());
     this.resize?.observe(this.element);
   }
 
@@ -86,6 +77,10 @@ export class GraphView {
     this.stop.abort();
     this.resize?.disconnect();
     this.camera.dispose();
+  }
+
+  private measure(): void {
+    this.camera.measure(this.isAlone ? this.highlights.selected : []);
   }
 
   /** Says to a screen reader what is shown here. */
@@ -96,6 +91,7 @@ export class GraphView {
   /** Shows a picture; what was looked at stays where it was. */
   show(picture: Picture): void {
     this.live = new LivePicture(picture);
+    this.waiting.remove();
     this.layer.replaceChildren(this.live.svg);
     this.hideTooltip();
     this.highlights.show(this.live);
@@ -131,13 +127,23 @@ export class GraphView {
 
   private cameraMoved(): void {
     this.hideTooltip();
-    this.percent.textContent = `${Math.round(this.camera.viewport.scale * 100)} %`;
+    this.element.dataset["scale"] = this.camera.viewport.scale.toFixed(3);
     if (this.live) this.minimap.update(this.camera.visible, this.live);
+    this.actions.changed();
   }
 
-  private fit(): void {
+  /** Shows all of the graph. */
+  fit(): void {
     this.camera.showAll();
     this.actions.fitted();
+  }
+
+  zoomIn(): void {
+    this.camera.zoomBy(ZOOM_STEP);
+  }
+
+  zoomOut(): void {
+    this.camera.zoomBy(1 / ZOOM_STEP);
   }
 
   private listen(): void {
@@ -159,6 +165,7 @@ export class GraphView {
       if (id) this.switchGroup(id);
     });
     element.addEventListener("keydown", (event) => this.onKey(event));
+    element.addEventListener("focus", () => this.actions.changed());
   }
 
   private onWheel(event: WheelEvent): void {
@@ -246,8 +253,8 @@ export class GraphView {
       const [first] = this.highlights.selected;
       if (first) this.switchGroup(first);
     } else if (event.key === "f") this.fit();
-    else if (event.key === "+" || event.key === "=") this.camera.zoomBy(ZOOM_STEP);
-    else if (event.key === "-") this.camera.zoomBy(1 / ZOOM_STEP);
+    else if (event.key === "+" || event.key === "=") this.zoomIn();
+    else if (event.key === "-") this.zoomOut();
     else if (event.key === "/") this.actions.search();
     else if (event.key === "o") this.actions.cross();
     else if (event.key === "l") this.actions.link();

@@ -1,6 +1,6 @@
 /** What the colours of the graph mean: only those that the picture has; and the choice of other colours. */
 
-import { fill, h, icon } from "../base/dom";
+import { fill, h } from "../base/dom";
 import { changeSign, markColour } from "./live_picture";
 import type { Painted } from "./overlay";
 import type { Overlay, Overlays, Pass, Picture } from "../base/protocol";
@@ -17,23 +17,48 @@ const KINDS: [className: string, words: string][] = [
 ];
 
 export class Legend {
+  /** Lies over the graph while it is open. */
   readonly element: HTMLElement;
+  /** What the graph is coloured by. */
+  readonly choice: HTMLSelectElement;
   private readonly list = h("ul", {});
-  private readonly choice: HTMLSelectElement;
+  private wasOpenedByColours = false;
 
-  constructor(choose: (overlay: string) => void) {
+  /** `changed` is called when it was opened or closed by a choice of colours. */
+  constructor(choose: (overlay: string) => void, changed: () => void) {
     this.choice = h("select", {
+      class: "fxi-colours",
       "aria-label": "Colour by",
       title: "Colour the graph by",
       hidden: true,
-      onchange: () => choose(this.choice.value),
+      onchange: () => {
+        choose(this.choice.value);
+        this.openFor(this.choice.value);
+        changed();
+      },
     });
     this.element = h(
       "div",
-      { class: "fxi-legend" },
-      h("details", {}, h("summary", {}, icon("legend"), "Legend"), this.list),
-      this.choice,
+      { class: "fxi-legend", role: "group", "aria-label": "Legend", hidden: true },
+      this.list,
     );
+  }
+
+  get isOpen(): boolean {
+    return !this.element.hidden;
+  }
+
+  setOpen(isOpen: boolean): void {
+    this.element.hidden = !isOpen;
+    this.wasOpenedByColours = false;
+  }
+
+  /** Colours that were chosen are explained; the legend goes with them if it came with them. */
+  private openFor(overlay: string): void {
+    if (overlay && !this.isOpen) {
+      this.setOpen(true);
+      this.wasOpenedByColours = true;
+    } else if (!overlay && this.wasOpenedByColours) this.setOpen(false);
   }
 
   /** Shows what the graph can be coloured by. */
@@ -85,9 +110,13 @@ export class Legend {
     );
   }
 
-  private scale({ ends, kinds }: Painted, isEmpty: boolean): HTMLElement[] {
+  private scale({ title, ends, kinds, isAllZero }: Painted, isEmpty: boolean): HTMLElement[] {
+    if (isEmpty) return [h("li", {}, `${title}: no box has a value.`)];
+    if (isAllZero) return [h("li", {}, `${title}: every value is zero.`)];
+    const heading = h("li", { class: "fxi-legend-title" }, title);
     if (ends)
       return [
+        heading,
         h(
           "li",
           { class: "fxi-scale" },
@@ -96,16 +125,18 @@ export class Legend {
           h("span", {}, ends[1]),
         ),
       ];
-    if (isEmpty) return [h("li", {}, "No box has a value.")];
-    return kinds
-      .slice(0, 8)
-      .map((kind, i) =>
-        h(
-          "li",
-          {},
-          h("span", { class: `fxi-swatch fxi-kind-${i}` }),
-          i === 7 && kinds.length > 8 ? "others" : kind,
+    return [
+      heading,
+      ...kinds
+        .slice(0, 8)
+        .map((kind, i) =>
+          h(
+            "li",
+            {},
+            h("span", { class: `fxi-swatch fxi-kind-${i}` }),
+            i === 7 && kinds.length > 8 ? "others" : kind,
+          ),
         ),
-      );
+    ];
   }
 }

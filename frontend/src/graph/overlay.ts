@@ -13,11 +13,14 @@ export interface Paint {
 }
 
 export interface Painted {
+  title: string;
   boxes: Map<string, Paint>;
   /** What the two ends of the scale mean; null for kinds. */
   ends: [low: string, high: string] | null;
   /** Words of the kinds, by number. */
   kinds: string[];
+  /** There are values, and none of them tells one box from another. */
+  isAllZero: boolean;
 }
 
 /**
@@ -33,10 +36,14 @@ export function paintTogether(graphs: [Overlay, Picture][]): Painted[] {
   const isNumeric = graphs.every(([overlay]) => overlay.numeric);
   const scale = graphs[0] && isNumeric ? numbers(graphs[0][0], values.map(asNumber)) : null;
   const kinds = scale ? [] : kindsOf(values);
+  const known = values.filter((value) => value !== null);
+  const isAllZero = isNumeric && known.length > 0 && known.every((value) => asNumber(value) === 0);
   return graphs.map(([overlay, picture]) => ({
+    title: overlay.title,
     boxes: paints(overlay, picture, scale, kinds),
     ends: scale ? scale.ends : null,
     kinds,
+    isAllZero,
   }));
 }
 

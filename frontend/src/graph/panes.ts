@@ -18,6 +18,8 @@ export interface PaneActions {
   back(): void;
   /** The two graphs were linked, or let go. */
   linked(on: boolean): void;
+  /** The graph that tools are for shows another part, or is another one. */
+  moved(): void;
 }
 
 /** What is pointed at: a box of one side, and the boxes of the other that stand for it. */
@@ -73,6 +75,8 @@ export class Panes {
   private pointed = "";
   /** Whether they move and zoom together, so that the same part of the model is in both. */
   private isLinked = true;
+  /** The one that had the focus last. */
+  private last: GraphView | null = null;
 
   constructor(private readonly actions: PaneActions) {
     this.shown = new Pane(this.graphOf(false), "shown");
@@ -84,6 +88,11 @@ export class Panes {
     return this.shown.graph;
   }
 
+  /** The graph that tools are for: of two, the one that had the focus last. */
+  get active(): GraphView {
+    return this.last ?? this.graph;
+  }
+
   dispose(): void {
     this.graph.dispose();
     this.before?.graph.dispose();
@@ -93,6 +102,7 @@ export class Panes {
   showBefore(picture: Picture | null): void {
     if (!picture) return this.remove();
     this.before ??= this.add();
+    for (const { graph } of [this.shown, this.before]) graph.isAlone = false;
     this.name();
     this.before.graph.show(picture);
     if (this.isNew) {
@@ -177,6 +187,10 @@ export class Panes {
       link: () => other() && this.setLinked(!this.isLinked, graph),
       moved: (gliding) => this.isLinked && other()?.lookLike(graph, gliding),
       fitted: () => this.isLinked && other()?.camera.showAll(),
+      changed: () => {
+        if (focusedIn(graph.element) === graph.element) this.last = graph;
+        this.actions.moved();
+      },
     });
     return graph;
   }
@@ -204,6 +218,8 @@ export class Panes {
     const hadFocus = focusedIn(this.element) !== null && focusedIn(this.shown.element) === null;
     this.before.graph.dispose();
     this.before = null;
+    this.last = null;
+    this.graph.isAlone = true;
     this.isNew = true;
     this.element.replaceChildren(this.shown.element);
     this.name();

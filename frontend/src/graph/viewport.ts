@@ -27,6 +27,8 @@ export const LARGEST_SCALE = 6;
 export const READABLE_SCALE = 0.62;
 const MARGIN = 24;
 const NEAR = 40;
+/** As much of a picture is always in sight, in pixels of the window. */
+const IN_SIGHT = 64;
 
 /** Zooms so that the point of the picture under (x, y) stays there. */
 export function zoomAt(viewport: Viewport, x: number, y: number, factor: number): Viewport {
@@ -73,6 +75,20 @@ export function bringAll(viewport: Viewport, targets: Rectangle[], window: Size,
   const room = fit(all, window, viewport.scale);
   if (room.scale >= viewport.scale) return bringInto(viewport, all, window);
   return room.scale >= smallest ? room : bringInto(viewport, targets[0]!, window);
+}
+
+/** Moves as little as possible so that a part of the content stays in the window. */
+export function keepInSight(viewport: Viewport, content: Rectangle, window: Size): Viewport {
+  const hold = (start: number, length: number, room: number): number => {
+    const least = Math.min(IN_SIGHT, length, room / 2);
+    return clamp(start, least - length, room - least);
+  };
+  const { x, y, scale } = viewport;
+  return {
+    scale,
+    x: hold(x + content.x * scale, content.width * scale, window.width) - content.x * scale,
+    y: hold(y + content.y * scale, content.height * scale, window.height) - content.y * scale,
+  };
 }
 
 /** Shows a rectangle in the middle of the window. */

@@ -2,6 +2,7 @@
 
 import { DataTable } from "./data_table";
 import { fill, focusedIn, h, icon, iconButton } from "../base/dom";
+import { closeMenu, menu } from "../base/menu";
 import type { ExtraTable, Judgement, Measured, Table, Tables } from "../base/protocol";
 
 export interface TableActions {
@@ -13,6 +14,12 @@ export interface TableActions {
   measure(name: string): void;
   cancel(): void;
   canCancel(): boolean;
+  /** Somebody wants to see a table. */
+  unfold(): void;
+  /** Somebody wants to see none, or one after all. */
+  toggle(): void;
+  /** There is something in them now, or no longer. */
+  changed(): void;
 }
 
 /** "details", "outputs", "nodes", or the name of a measured or an extra table. */
@@ -28,7 +35,14 @@ export class TablesPanel {
   readonly element: HTMLElement;
   private readonly body = h("div", { class: "fxi-tab-body", role: "tabpanel", tabindex: -1 });
   private readonly tabs = h("div", { class: "fxi-tabs", role: "tablist", "aria-label": "Tables" });
+  /** Tabs for which the line has no room. */
+  private readonly more: HTMLDetailsElement;
+  private readonly moreItems = h("div", {});
   private readonly copy: HTMLButtonElement;
+  private readonly fold: HTMLButtonElement;
+  private readonly resize: ResizeObserver | null;
+  private isFolded = false;
+  private hadContent = false;
   private readonly outputs = new DataTable();
   private readonly nodes: DataTable;
   private readonly extra = new Map<string, DataTable>();
@@ -42,20 +56,95 @@ export class TablesPanel {
   constructor(private readonly actions: TableActions) {
     this.nodes = new DataTable(actions.jump);
     this.copy = iconButton("copy", "Copy the table, tab-separated", () => void this.copyTable());
-    this.element = h(
-      "section",
-      { class: "fxi-panel fxi-tables", "aria-label": "Tables" },
-      h("header", { class: "fxi-panel-head" }, this.tabs, h("span", { class: "fxi-space" }), this.copy),
-      this.body,
+    this.fold = h(
+      "button",
+      {
+        ...{ type: "button", class: "fxi-button fxi-icon-button", "aria-label": "Tables panel" },
+        onclick: () => this.actions.toggle(),
+      },
+      icon("panelBottom"),
     );
-    this.tabs.addEventListener("keydown", (event) => {
-      const names = this.names();
-      const step = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
-      if (!step) return;
-      this.open = names[(names.indexOf(this.open) + step + names.length) % names.length]!;
-      this.render();
-      this.tabs.querySelector<HTMLElement>("[aria-selected=true]")?.focus();
-    });
+    this.more = menu({ title: "More tables" }, "More", this.moreItems);
+    this.more.classList.add("fxi-more-tabs");
+    const space = h("span", { class: "fxi-space" });
+    const head = h("header", { class: "fxi-panel-head" }, this.tabs, this.more, space, this.copy, this.fold);
+    this.element = h("section", { class: "fxi-panel fxi-tables", "aria-label": "Tables" }, head, this.body);
+    this.tabs.addEventListener("keydown", (event) => this.onKey(event));
+    this.resize = typeof ResizeObserver === "undefined" ? null : new ResizeObserver(() => this.makeRoom());
+    this.resize?.observe(head);
+  }
+
+  dispose(): void {
+    this.resize?.disconnect();
+  }
+
+  /** Whether a table has something to show, without being asked. */
+  get hasContent(): boolean {
+    const { tables, measured } = this;
+    const isMade = measured.some(({ state }) => state !== "none");
+    return isMade || (tables !== null && (tables.outputs.table !== null || tables.nodes.table.total > 0));
+  }
+
+  /** Leaves the line of tabs alone. */
+  setFolded(isFolded: boolean): void {
+    const isOther = isFolded !== this.isFolded;
+    this.isFolded = isFolded;
+    if (isFolded && focusedIn(this.body)) this.tabs.querySelector<HTMLElement>("[tabindex='0']")?.focus();
+    this.body.hidden = isFolded;
+    this.fold.setAttribute("aria-expanded", String(!isFolded));
+    this.fold.title = isFolded ? "Open the tables" : "Fold the tables";
+    if (isOther) this.render();
+  }
+
+  /** Arrow keys go from tab to tab, and show its table unless all are folded. */
+  private onKey(event: KeyboardEvent): void {
+    const step = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
+    if (!step) return;
+    event.preventDefault();
+    const tabs = [...this.tabs.querySelectorAll<HTMLElement>("[role=tab]:not([hidden])")];
+    const at = tabs.findIndex((tab) => tab.dataset["tab"] === this.open);
+    this.open = tabs[(at + step + tabs.length) % tabs.length]?.dataset["tab"] ?? this.open;
+    this.render();
+    this.tabs.querySelector<HTMLElement>("[tabindex='0']")?.focus();
+  }
+
+  private choose(name: TabName): void {
+    this.open = name;
+    this.render();
+    this.actions.unfold();
+  }
+
+  /** Keeps the tabs on one line: those for which there is no room are in a menu. */
+  private makeRoom(): void {
+    const tabs = [...this.tabs.children] as HTMLElement[];
+    for (const tab of tabs) tab.hidden = false;
+    this.more.hidden = true;
+    const hidden: HTMLElement[] = [];
+    for (const tab of tabs.reverse()) {
+      if (this.tabs.scrollWidth <= this.tabs.clientWidth) break;
+      // The menu itself takes room, so it is there before the first tab goes.
+      this.more.hidden = false;
+      if (tab.dataset["tab"] === this.open) continue;
+      tab.hidden = true;
+      hidden.unshift(tab);
+    }
+    fill(
+      this.moreItems,
+      hidden.map(({ dataset, textContent }) =>
+        h(
+          "button",
+          {
+            ...{ type: "button", class: "fxi-item" },
+            onclick: () => {
+              closeMenu(this.more);
+              this.choose(dataset["tab"]!);
+              this.tabs.querySelector<HTMLElement>("[tabindex='0']")?.focus();
+            },
+          },
+          textContent,
+        ),
+      ),
+    );
   }
 
   show(tables: Tables): void {
@@ -70,6 +159,7 @@ export class TablesPanel {
     if (!this.names().includes(this.open)) this.open = "outputs";
     this.setSelected(this.selected);
     this.render();
+    this.tellOfContent();
   }
 
   showMeasured(measured: Measured[]): void {
@@ -81,6 +171,13 @@ export class TablesPanel {
     }
     this.setSelected(this.selected);
     this.render();
+    this.tellOfContent();
+  }
+
+  private tellOfContent(): void {
+    if (this.hasContent === this.hadContent) return;
+    this.hadContent = this.hasContent;
+    this.actions.changed();
   }
 
   /** Returns what a click on a row of a table does. */
@@ -130,19 +227,14 @@ export class TablesPanel {
     fill(
       this.tabs,
       this.names().map((name) => {
-        const selected = name === this.open;
+        const isOpen = name === this.open;
         return h(
           "button",
           {
-            type: "button",
-            role: "tab",
-            "aria-selected": String(selected),
-            tabindex: selected ? 0 : -1,
-            "data-tab": name,
-            onclick: () => {
-              this.open = name;
-              this.render();
-            },
+            ...{ type: "button", role: "tab", "data-tab": name },
+            "aria-selected": String(isOpen && !this.isFolded),
+            tabindex: isOpen ? 0 : -1,
+            onclick: () => this.choose(name),
           },
           this.titleOf(name),
           name === "nodes" && count > 0 && h("span", { class: "fxi-count" }, count.toLocaleString("en-US")),
@@ -150,14 +242,17 @@ export class TablesPanel {
         );
       }),
     );
-    if (focused) this.tabs.querySelector<HTMLElement>("[aria-selected=true]")?.focus();
+    this.makeRoom();
+    if (focused) this.tabs.querySelector<HTMLElement>("[tabindex='0']")?.focus();
     this.body.setAttribute("aria-label", this.titleOf(this.open));
     const measured = this.measured.find(({ name }) => name === this.open);
-    this.copy.hidden = !((measured ?? extra)
-      ? (measured ?? extra)!.table
-      : this.open === "nodes"
-        ? count > 0
-        : this.open === "outputs" && this.tables?.outputs.table);
+    this.copy.hidden =
+      this.isFolded ||
+      !((measured ?? extra)
+        ? (measured ?? extra)!.table
+        : this.open === "nodes"
+          ? count > 0
+          : this.open === "outputs" && this.tables?.outputs.table);
     if (this.open === "details") fill(this.body, this.details);
     else if (measured) this.renderMeasured(measured);
     else if (extra) fill(this.body, this.extraTab(extra));

@@ -1,6 +1,6 @@
 /** What the viewer needs of who has the model: a widget's kernel, or the data of a report, which answer less. */
 
-import type { Arrangement, Measured, Passes, Status, Tables, ToKernel } from "../base/protocol";
+import type { Arrangement, Measured, PanelState, Passes, Status, Tables, ToKernel } from "../base/protocol";
 import type { Data } from "./data";
 
 /** How the graph is looked at; a kernel keeps it, and may change it on behalf of a script. */
@@ -39,8 +39,12 @@ export interface KernelState {
   /** The overlays there are, measured or not. */
   overlays: { name: string; title: string }[];
   view: ViewState;
-  height: number;
+  height: number | null;
+  panels: PanelState;
 }
+
+/** What a person has chosen in the page, which is there again when it is opened again. */
+export type Kept = "view" | "height" | "panels";
 
 /** A buffer that came with an answer. */
 export type Answer = { value: unknown; buffers: DataView<ArrayBuffer>[] };
@@ -58,7 +62,7 @@ export interface Kernel {
    * changed in it.
    */
   follow(changed: (name: keyof KernelState, view?: Partial<ViewState>) => void): void;
-  keep<K extends "view" | "height">(name: K, value: KernelState[K]): void;
+  keep<K extends Kept>(name: K, value: KernelState[K]): void;
   /**
    * Asks for something. Throws at once if there is nobody to ask; fails if there was an error, which the
    * kernel shows itself.

@@ -1,9 +1,10 @@
 /** What there is of a session where there is no kernel: the data of a report. */
 
-import type { Passes, Tables, ToKernel } from "../base/protocol";
-import { PLAIN } from "./arrangement";
+import { PANELS_AT_FIRST, type PanelState, type Passes, type Tables, type ToKernel } from "../base/protocol";
+import { objectWith } from "../base/read_message";
 import { Data, type DataPart } from "./data";
-import type { Answer, Kernel, KernelState, StagesKnown } from "./kernel";
+import type { Answer, Kept, Kernel, KernelState, StagesKnown, ViewState } from "./kernel";
+import { fragmentOf, VIEW_AT_FIRST, viewOf } from "./view_link";
 
 /** What is embedded in a report, as `fxlab/html_report/report.py` writes it. */
 export interface WrittenReport {
@@ -12,6 +13,8 @@ export interface WrittenReport {
   passes: Passes;
   tables: Tables;
 }
+
+const PANELS = "fxlab.panels";
 
 export class ReportKernel implements Kernel {
   readonly isFixed = true;
@@ -25,20 +28,34 @@ export class ReportKernel implements Kernel {
       measured: [],
       status: { busy: null, error: null },
       overlays: [],
-      view: {
-        ...{ stage: null, compared: "", beside: false },
-        ...{ opened: null, query: "", overlay: "", selected: null },
-        ...PLAIN,
-      },
+      view: VIEW_AT_FIRST,
       height: 0,
+      panels: panelsOfBrowser(),
     };
+    this.state.view = this.viewOfAddress() ?? VIEW_AT_FIRST;
   }
 
   async ready(): Promise<void> {}
 
-  follow(): void {}
+  /** Another address that somebody has entered is another view. */
+  follow(changed: (name: keyof KernelState, view?: Partial<ViewState>) => void): void {
+    window.addEventListener("hashchange", () => {
+      const view = this.viewOfAddress();
+      if (view) changed("view", view);
+      else changed("status");
+    });
+  }
 
-  keep(): void {}
+  /** The view is kept in the address, how the panels stand in the browser. */
+  keep<K extends Kept>(name: K, value: KernelState[K]): void {
+    this.state[name] = value;
+    try {
+      if (name === "panels") localStorage.setItem(PANELS, JSON.stringify(value));
+      if (name === "view") this.keepInAddress(value as ViewState);
+    } catch {
+      // Where a browser keeps nothing, the report is read as well.
+    }
+  }
 
   ask(message: ToKernel): Promise<Answer> {
     return Promise.reject(
@@ -46,5 +63,53 @@ export class ReportKernel implements Kernel {
         `A report shows a session as it was. To ${message.type.replace("-", " ")}, open the model with fxlab.inspect.`,
       ),
     );
+  }
+
+  /** An address says nothing of the groups that a first view has open. */
+  private keepInAddress(view: ViewState): void {
+    const { names, alone } = this.state.stages;
+    const usual = this.data.graphs[alone[names.length - 1]!]?.opened ?? [];
+    const isUsual = [...usual].sort().join("\n") === [...(view.opened ?? usual)].sort().join("\n");
+    const fragment = fragmentOf({ ...view, opened: isUsual ? null : view.opened });
+    if (fragment === location.hash.replace(/^#/, "")) return;
+    const address = fragment ? `#${fragment}` : location.pathname + location.search;
+    history.replaceState(history.state, "", address);
+  }
+
+  /** Returns the view that the address holds; null after it was said that it holds none. */
+  private viewOfAddress(): ViewState | null {
+    try {
+      const view = viewOf(location.hash);
+      const last = this.state.stages.names.length - 1;
+      if (Math.max(view.stage ?? 0, Number(view.compared) || 0) > last)
+        throw new Error(`This report has the stages 0 to ${last}.`);
+      return view;
+    } catch (error) {
+      const words = error instanceof Error ? error.message : String(error);
+      const title = "The address holds no view of this report";
+      this.state.status = {
+        busy: null,
+        error: { number: -Date.now(), title, text: `${words} The link is ignored.` },
+      };
+      return null;
+    }
+  }
+}
+
+/** Returns how somebody has arranged the panels of a report before, in this browser. */
+function panelsOfBrowser(): PanelState {
+  try {
+    const kept = objectWith(JSON.parse(localStorage.getItem(PANELS) ?? "{}")) ?? {};
+    const isRight = (name: keyof PanelState, value: unknown): boolean =>
+      name === "minimap"
+        ? typeof value === "boolean"
+        : typeof PANELS_AT_FIRST[name] === "string"
+          ? ["auto", "open", "folded"].includes(value as string)
+          : typeof value === "number" && value >= 0 && value < 10_000;
+    const known = Object.keys(PANELS_AT_FIRST) as (keyof PanelState)[];
+    const right = known.filter((name) => isRight(name, kept[name]));
+    return { ...PANELS_AT_FIRST, ...Object.fromEntries(right.map((name) => [name, kept[name]])) };
+  } catch {
+    return PANELS_AT_FIRST;
   }
 }

@@ -1,16 +1,17 @@
 /** The viewer: decides what of the graphs is shown, and draws it, in the page; whoever has the model is asked for the rest. */
 
-import type {
-  Arrangement,
-  Comparison,
-  Details,
-  Overlay,
-  Pass,
-  Picture,
-  Stages,
-  State,
-  ToSession,
-  ToViewer,
+import {
+  PANELS_AT_FIRST,
+  type Arrangement,
+  type Comparison,
+  type Details,
+  type Overlay,
+  type Pass,
+  type Picture,
+  type Stages,
+  type State,
+  type ToSession,
+  type ToViewer,
 } from "../base/protocol";
 import { offersIn } from "../base/read_message";
 import { paintings } from "../graph/saved_picture";
@@ -88,13 +89,14 @@ export class Viewer extends PageModel {
     private readonly layouts: Layouts,
   ) {
     super();
-    const { passes, tables, measured, status, height } = kernel.state;
+    const { passes, tables, measured, status, height, panels } = kernel.state;
     this.data = kernel.data;
     this.graphs = this.freshGraphs();
     this.overlay = new OverlayChoice(kernel);
     this.extras = new Extras(kernel);
     this.state = {
       ...{ passes, tables, measured, status, height },
+      panels: { ...PANELS_AT_FIRST, ...panels },
       picture: {} as Picture,
       before: {},
       details: {} as Details,
@@ -110,7 +112,7 @@ export class Viewer extends PageModel {
 
   override set<K extends keyof State>(name: K, value: State[K]): void {
     super.set(name, value);
-    if (name === "height") this.kernel.keep("height", value as number);
+    if (name === "height" || name === "panels") this.kernel.keep(name, value as never);
   }
 
   send(message: ToViewer): void {
@@ -612,7 +614,12 @@ export class Viewer extends PageModel {
     const { selection } = this;
     if (selected === undefined || JSON.stringify(selected) === JSON.stringify(selection)) return;
     if (selected === null) return this.select(null);
-    if (!this.panes!.holds(selected)) return;
+    if (!this.panes!.holds(selected)) {
+      // Of a widget the session has changed since; a link is of another report.
+      if (this.kernel.isFixed)
+        throw new Error(`This stage has no ${selected.kind} named ${selected.name.slice(0, 200)}.`);
+      return;
+    }
     if (selected.kind === "node") return this.selectNode(selected, true);
     this.select(selected);
   }

@@ -4,13 +4,16 @@ import type { AnyModel } from "@anywidget/types";
 import type { ToKernel } from "../base/protocol";
 import { objectWith } from "../base/read_message";
 import { Data, type DataPart } from "./data";
-import { ShownError, type Answer, type Kernel, type KernelState, type ViewState } from "./kernel";
+import { ShownError, type Answer, type Kept, type Kernel, type KernelState, type ViewState } from "./kernel";
 
 type Buffers = DataView<ArrayBuffer>[];
 type Waiting = { resolve: (answer: Answer) => void; reject: (reason: Error) => void };
 type Widget = AnyModel<Record<string, never>>;
 
-const PARTS = ["passes", "tables", "measured", "status", "stages", "overlays", "view", "height"] as const;
+const PARTS = [
+  ...(["passes", "tables", "measured", "status", "stages"] as const),
+  ...(["overlays", "view", "height", "panels"] as const),
+] as const;
 
 /** The viewer's name of a value -> the trait that carries it, which is private in Python. */
 const traitOf = (name: string): string => (name === "height" ? name : `_shown_${name}`);
@@ -60,7 +63,7 @@ export class WidgetKernel implements Kernel {
     });
   }
 
-  keep<K extends "view" | "height">(name: K, value: KernelState[K]): void {
+  keep<K extends Kept>(name: K, value: KernelState[K]): void {
     const trait = traitOf(name);
     if (JSON.stringify(this.widget.get(trait)) === JSON.stringify(value)) return;
     this.widget.set(trait, value as never);

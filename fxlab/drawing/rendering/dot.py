@@ -56,11 +56,12 @@ class Arrangement:
     @property
     def layout(self) -> dict[str, str]:
         """The attributes of a graph; within its limits, one of many boxes takes a bounded time."""
-        near = "0.27" if self.direction == DOWN else "0.4"
+        is_down = self.direction == DOWN
+        bare, with_words = ("0.27", "0.45") if is_down else ("0.4", "1.1")
         return {
-            "rankdir": "TB" if self.direction == DOWN else "LR", "nodesep": "0.28",
-            "ranksep": ("0.45" if self.direction == DOWN else "1.1") if self.shapes else near,
-            "splines": "true", "nslimit": "2", "nslimit1": "1", "maxiter": "8", "mclimit": "0.6", "pad": "0.15",
+            "rankdir": "TB" if is_down else "LR", "nodesep": "0.28",
+            "ranksep": with_words if self.shapes else bare, "splines": "true",
+            "nslimit": "2", "nslimit1": "1", "maxiter": "8", "mclimit": "0.6", "pad": "0.15",
         }  # fmt: skip
 
 
@@ -76,7 +77,7 @@ def to_digraph(
     *,
     marks: Marks | None = None,
     overlay: Overlay | None = None,
-    arrangement: Arrangement = Arrangement(),  # noqa: B008
+    arrangement: Arrangement = Arrangement(),
 ) -> graphviz.Digraph:
     """Write a view in the DOT language.
 
@@ -115,7 +116,7 @@ class Side:
 def side_by_side(
     sides: Sequence[Side],
     overlays: Sequence[Overlay] = (),
-    arrangement: Arrangement = Arrangement(),  # noqa: B008
+    arrangement: Arrangement = Arrangement(),
 ) -> graphviz.Digraph:
     """Write views in the DOT language, from left to right as one graph, each in a cluster with a heading.
 
@@ -167,7 +168,7 @@ def write_digraph(
     view: View,
     boxes: Mapping[str, Box],
     painting: Painting | None = None,
-    arrangement: Arrangement = Arrangement(),  # noqa: B008
+    arrangement: Arrangement = Arrangement(),
 ) -> graphviz.Digraph:
     """Write a view whose boxes are made already."""
     graph = _new_digraph(arrangement, painting.legend if painting else None)

@@ -1,0 +1,55 @@
+/** The line above the graph: tools for looking at it. */
+
+import { h, icon, type IconName } from "../base/dom";
+
+export interface Tool {
+  icon: IconName;
+  label: string;
+  /** The key that does the same in the graph. */
+  key?: string;
+  press(): void;
+  /** For a switch: whether it is on. */
+  isOn?(): boolean;
+  /** Says its label where there is room. */
+  isNamed?: boolean;
+}
+
+export class Toolbar {
+  readonly element: HTMLElement;
+  private readonly switches: [button: HTMLElement, isOn: () => boolean][] = [];
+
+  /** Shows tools, and what else stands between them, from left to right. */
+  constructor(...items: (Tool | HTMLElement)[]) {
+    this.element = h(
+      "div",
+      { class: "fxi-toolbar", role: "group", "aria-label": "Graph" },
+      items.map((item) => (item instanceof HTMLElement ? item : this.button(item))),
+    );
+    this.refresh();
+  }
+
+  /** Shows which switches are on. */
+  refresh(): void {
+    for (const [button, isOn] of this.switches) button.setAttribute("aria-pressed", String(isOn()));
+  }
+
+  private button({ icon: sign, label, key, press, isOn, isNamed }: Tool): HTMLElement {
+    const button = h(
+      "button",
+      {
+        type: "button",
+        class: `fxi-tool${isNamed ? " fxi-tool-named" : ""}`,
+        "aria-label": label,
+        title: key ? `${label} (${key})` : label,
+        onclick: () => {
+          press();
+          this.refresh();
+        },
+      },
+      icon(sign),
+      isNamed && h("span", {}, label),
+    );
+    if (isOn) this.switches.push([button, isOn]);
+    return button;
+  }
+}

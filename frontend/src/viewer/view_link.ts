@@ -1,0 +1,87 @@
+/** A view in the fragment of a report's address, so that a link or a bookmark restores it. */
+
+import { PLAIN } from "./arrangement";
+import type { ViewState } from "./kernel";
+
+export const VIEW_AT_FIRST: ViewState = {
+  ...{ stage: null, compared: "", beside: false },
+  ...{ opened: null, query: "", overlay: "", selected: null },
+  ...PLAIN,
+};
+
+const KEYS = [
+  "stage",
+  "compare",
+  "beside",
+  "open",
+  "query",
+  "colours",
+  "node",
+  "group",
+  "side",
+  "lines",
+  "shapes",
+  "all",
+];
+const BELOW = "below";
+const LONGEST = 20_000;
+
+/** Returns a view as a fragment without its `#`, with what differs from a first view; empty for that one. */
+export function fragmentOf(view: ViewState): string {
+  const { stage, compared, beside, opened, query, overlay, selected } = view;
+  const fields = new URLSearchParams();
+  if (stage !== null) fields.set("stage", String(stage));
+  if (compared !== "") fields.set("compare", String(compared));
+  if (beside) fields.set("beside", "1");
+  // None at all is something else than those that a first view has open.
+  for (const path of opened?.length === 0 ? [""] : (opened ?? [])) fields.append("open", path);
+  if (query) fields.set("query", query);
+  if (overlay) fields.set("colours", overlay);
+  if (selected) fields.set(selected.kind, selected.name);
+  if (selected?.before) fields.set("side", "before");
+  if (view.direction === "right") fields.set("lines", "right");
+  if (view.shapes) fields.set("shapes", "1");
+  if (view.bookkeeping) fields.set("all", "1");
+  return fields.toString();
+}
+
+/** Returns the view of a fragment; throws an error that says what is wrong with one that holds none. */
+export function viewOf(fragment: string): ViewState {
+  const text = fragment.replace(/^#/, "");
+  const fields = new URLSearchParams(text);
+  for (const [key, value] of fields) {
+    if (!KEYS.includes(key)) throw new Error(`Unknown field "${key.slice(0, 40)}".`);
+    if (value.length > LONGEST) throw new Error(`The field "${key}" is too long.`);
+    if (key !== "open" && fields.getAll(key).length > 1)
+      throw new Error(`The field "${key}" occurs more than once.`);
+  }
+  const [stage, compare] = [fields.get("stage"), fields.get("compare")];
+  const kinds = (["node", "group"] as const).filter((kind) => fields.get(kind));
+  if (kinds.length > 1) throw new Error("A view selects a node or a group, and not both.");
+  const [kind] = kinds;
+  const opened = fields.getAll("open").filter(Boolean);
+  return {
+    stage: stage === null ? null : numberIn(stage, "stage"),
+    compared: compare === null ? "" : compare === BELOW ? BELOW : numberIn(compare, "compare"),
+    beside: flagIn(fields.get("beside"), "beside", "1"),
+    opened: fields.has("open") ? opened : null,
+    query: fields.get("query") ?? "",
+    overlay: fields.get("colours") ?? "",
+    selected: kind
+      ? { kind, name: fields.get(kind)!, before: flagIn(fields.get("side"), "side", "before") }
+      : null,
+    direction: flagIn(fields.get("lines"), "lines", "right") ? "right" : "down",
+    shapes: flagIn(fields.get("shapes"), "shapes", "1"),
+    bookkeeping: flagIn(fields.get("all"), "all", "1"),
+  };
+}
+
+function numberIn(text: string, field: string): number {
+  if (!/^\d{1,9}$/.test(text)) throw new Error(`The field "${field}" must be the number of a stage.`);
+  return Number(text);
+}
+
+function flagIn(text: string | null, field: string, on: string): boolean {
+  if (text !== null && text !== on) throw new Error(`The field "${field}" must be "${on}".`);
+  return text === on;
+}

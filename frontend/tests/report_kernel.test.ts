@@ -1,0 +1,75 @@
+import { beforeEach, describe, expect, it, vi } from "vitest";
+import { PANELS_AT_FIRST } from "../src/base/protocol";
+import { ReportKernel, type WrittenReport } from "../src/viewer/report_kernel";
+import { VIEW_AT_FIRST } from "../src/viewer/view_link";
+import { vectorsOf } from "./golden";
+
+const NOTHING = { columns: [], rows: [], total: 0 };
+const WRITTEN: WrittenReport = {
+  data: vectorsOf("conv").steps[0]!.part,
+  stages: { names: ["Original", "1. Merge"], version: 1, alone: {}, merged: {}, pairs: {}, preview: null },
+  passes: { passes: [], canUndo: false, canRedo: false, fixed: true },
+  tables: { outputs: { state: "none", text: "", table: null }, nodes: { text: "", table: NOTHING } },
+};
+
+beforeEach(() => {
+  history.replaceState(null, "", "/");
+  localStorage.clear();
+});
+
+describe("a report", () => {
+  it("begins with the view of its address", () => {
+    location.hash = "stage=0&query=op%3Aoutput";
+    const { state } = new ReportKernel(WRITTEN);
+    expect(state.view).toEqual({ ...VIEW_AT_FIRST, stage: 0, query: "op:output" });
+    expect(state.status.error).toBeNull();
+  });
+
+  it.each(["stage=7", "x=y", "%"])(
+    "begins as ever with an address that is no view, and says so: %s",
+    (text) => {
+      location.hash = text;
+      const { state } = new ReportKernel(WRITTEN);
+      expect(state.view).toEqual(VIEW_AT_FIRST);
+      expect(state.status.error?.title).toBe("The address holds no view of this report");
+      expect(state.status.error?.text).toContain("The link is ignored.");
+    },
+  );
+
+  it("keeps its view in the address, and nothing of a first view", () => {
+    const kernel = new ReportKernel(WRITTEN);
+    kernel.keep("view", { ...VIEW_AT_FIRST, opened: [], overlay: "flops" });
+    expect(location.hash).toBe("#colours=flops");
+    kernel.keep("view", { ...VIEW_AT_FIRST, opened: [] });
+    expect(location.href).not.toContain("#");
+  });
+
+  it("goes to the view of an address that is entered later", () => {
+    const kernel = new ReportKernel(WRITTEN);
+    const changed = vi.fn();
+    kernel.follow(changed);
+    location.hash = "node=mul";
+    window.dispatchEvent(new HashChangeEvent("hashchange"));
+    const selected = { kind: "node", name: "mul", before: false };
+    expect(changed).toHaveBeenLastCalledWith("view", { ...VIEW_AT_FIRST, selected });
+    location.hash = "nodes=mul";
+    window.dispatchEvent(new HashChangeEvent("hashchange"));
+    expect(changed).toHaveBeenLastCalledWith("status");
+  });
+
+  it("keeps how its panels stand in the browser, and takes nothing else over", () => {
+    new ReportKernel(WRITTEN).keep("panels", { ...PANELS_AT_FIRST, passes: "folded", left: 300 });
+    expect(new ReportKernel(WRITTEN).state.panels).toEqual({
+      ...PANELS_AT_FIRST,
+      passes: "folded",
+      left: 300,
+    });
+    localStorage.setItem(
+      "fxlab.panels",
+      JSON.stringify({ passes: "ajar", left: -4, tables: "open", more: 1 }),
+    );
+    expect(new ReportKernel(WRITTEN).state.panels).toEqual({ ...PANELS_AT_FIRST, tables: "open" });
+    localStorage.setItem("fxlab.panels", "{");
+    expect(new ReportKernel(WRITTEN).state.panels).toEqual(PANELS_AT_FIRST);
+  });
+});

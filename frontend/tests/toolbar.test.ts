@@ -1,0 +1,71 @@
+import { describe, expect, it, vi } from "vitest";
+import { Legend } from "../src/graph/legend";
+import { paintTogether } from "../src/graph/overlay";
+import { Toolbar } from "../src/graph/toolbar";
+import type { Overlay, Overlays } from "../src/base/protocol";
+import { column } from "./pictures";
+
+describe("the toolbar", () => {
+  it("shows a switch for one line, and whether it is on", () => {
+    let on = false;
+    const press = vi.fn(() => (on = !on));
+    const toolbar = new Toolbar({ icon: "map", label: "All bookkeeping", press, isOn: () => on });
+    const button = toolbar.element.querySelector("button")!;
+    expect(button.getAttribute("aria-label")).toBe("All bookkeeping");
+    expect(button.getAttribute("aria-pressed")).toBe("false");
+    button.click();
+    expect(press).toHaveBeenCalledOnce();
+    expect(button.getAttribute("aria-pressed")).toBe("true");
+    on = false;
+    toolbar.refresh();
+    expect(button.getAttribute("aria-pressed")).toBe("false");
+  });
+
+  it("shows a command that is no switch, with its key", () => {
+    const { element } = new Toolbar({ icon: "fit", label: "Show all", key: "f", press: vi.fn() });
+    const button = element.querySelector("button")!;
+    expect([button.title, button.hasAttribute("aria-pressed")]).toEqual(["Show all (f)", false]);
+  });
+});
+
+describe("the legend", () => {
+  const overlay = (values: Overlay["values"], numeric = true): Overlay => ({
+    ...{ name: "flops", title: "FLOPs", unit: "", combine: "sum", numeric, total: 0, values },
+  });
+  const offered = { offered: [{ name: "flops", title: "FLOPs" }], overlay: null } as unknown as Overlays;
+  const choose = (legend: Legend, name: string): void => {
+    legend.choice.value = name;
+    legend.choice.dispatchEvent(new Event("change"));
+  };
+
+  it("opens with colours that are chosen, and goes with them", () => {
+    const [asked, changed] = [vi.fn(), vi.fn()];
+    const legend = new Legend(asked, changed);
+    legend.offer(offered);
+    expect(legend.isOpen).toBe(false);
+    choose(legend, "flops");
+    expect([legend.isOpen, asked.mock.lastCall, changed.mock.calls.length]).toEqual([true, ["flops"], 1]);
+    choose(legend, "");
+    expect(legend.isOpen).toBe(false);
+  });
+
+  it("stays open if a person has opened it", () => {
+    const legend = new Legend(vi.fn(), vi.fn());
+    legend.offer(offered);
+    legend.setOpen(true);
+    choose(legend, "flops");
+    choose(legend, "");
+    expect(legend.isOpen).toBe(true);
+  });
+
+  it.each([
+    [{ x: 0, y: 0 }, ["FLOPs: every value is zero."]],
+    [{}, ["FLOPs: no box has a value."]],
+    [{ x: 0, y: 2 }, ["FLOPs", "02"]],
+  ])("says in words when a scale has nothing to tell: %o", (values, words) => {
+    const picture = column(["x", "y"]);
+    const legend = new Legend(vi.fn(), vi.fn());
+    legend.show([picture], [], paintTogether([[overlay(values), picture]]));
+    expect([...legend.element.querySelectorAll("li")].map((item) => item.textContent)).toEqual(words);
+  });
+});

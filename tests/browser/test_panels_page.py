@@ -1,0 +1,225 @@
+"""How much of the inspector is graph in a JupyterLab, and what folds, opens and fills the screen."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from accessibility import violations
+from blocks_page import box, open_blocks, put_back, switch
+from jupyter_lab import JupyterLab
+from lab_page import LabPage
+from playwright.sync_api import Locator, expect
+
+pytestmark = pytest.mark.browser
+
+SHARE = """root => {
+    const { width, height } = root.getBoundingClientRect();
+    const graph = root.querySelector(".fxi-graph").getBoundingClientRect();
+    return graph.width * graph.height / (width * height);
+}"""
+REFUSE = "() => { Element.prototype.requestFullscreen = () => Promise.reject(new TypeError('not allowed')); }"
+FILLS = """root => {
+    const { left, top, width, height } = root.getBoundingClientRect();
+    return left === 0 && top === 0 && width === innerWidth && height === innerHeight;
+}"""
+
+
+@pytest.fixture(scope="module")
+def page(lab: JupyterLab, lab_page: LabPage) -> LabPage:
+    lab_page.page.set_viewport_size({"width": 1440, "height": 900})
+    return open_blocks(lab, lab_page)
+
+
+@pytest.fixture
+def inspector(page: LabPage) -> Iterator[Locator]:
+    """The first of them, as it was opened."""
+    page.page.set_viewport_size({"width": 1440, "height": 900})
+    found = page.inspector(0)
+    page.settle(found)
+    yield found
+    put_back(page, found)
+    for name, expanded in (("Passes", "true"), ("Tables", "false")):
+        panel = panel_button(found, name)
+        if panel.get_attribute("aria-expanded") != expanded:
+            panel.click()
+
+
+def panel_button(inspector: Locator, name: str) -> Locator:
+    return inspector.get_by_role("button", name=f"{name} panel")
+
+
+def resize(page: LabPage, inspector: Locator, width: int, height: int) -> None:
+    page.page.set_viewport_size({"width": width, "height": height})
+    page.page.wait_for_timeout(400)
+    inspector.scroll_into_view_if_needed()
+
+
+@pytest.mark.parametrize(("width", "height"), [(1280, 800), (1440, 900), (1920, 1080)])
+def test_most_of_it_is_graph_when_it_is_opened(
+    page: LabPage, inspector: Locator, width: int, height: int
+) -> None:
+    resize(page, inspector, width, height)
+    assert inspector.evaluate(SHARE) >= 0.6
+    for name in ("Merge linears", "Breaks"):
+        expect(switch(inspector, name)).to_be_visible()
+    expect(panel_button(inspector, "Details")).to_have_text("Details")
+    page.screenshot(f"panels-{width}", inspector)
+
+
+def test_the_height_follows_the_window_and_the_notebook_does_not_grow(
+    page: LabPage, inspector: Locator
+) -> None:
+    heights = []
+    for height in (700, 1000):
+        resize(page, inspector, 1440, height)
+        box_of_it = inspector.bounding_box()
+        assert box_of_it is not None
+        heights.append(box_of_it["height"])
+        visible = page.page.locator(".jp-WindowedPanel-outer").first.bounding_box()
+        assert visible is not None
+        assert box_of_it["height"] <= visible["height"]
+    assert heights[1] - heights[0] == pytest.approx(300, abs=1)
+
+
+def test_details_open_for_what_is_selected_and_the_graph_stays_where_it_is(
+    page: LabPage, inspector: Locator
+) -> None:
+    details = inspector.get_by_role("region", name="Details")
+    expect(details).to_be_hidden()
+    before = box(inspector, "embedding").bounding_box()
+    box(inspector, "embedding").click()
+    page.settle(inspector)
+    expect(details).to_contain_text("torch.nn.modules.sparse.Embedding")
+    assert box(inspector, "embedding").bounding_box() == before
+    page.page.keyboard.press("Escape")
+    page.settle(inspector)
+    expect(details).to_be_hidden()
+
+
+def test_a_group_is_opened_by_two_clicks_although_the_first_opens_its_details(
+    page: LabPage, inspector: Locator
+) -> None:
+    blocks = inspector.locator(".fxi-layer svg .fx-repeat")
+    inspector.get_by_role("button", name="Close opened groups").click()
+    page.settle(inspector)
+    blocks.click()
+    page.page.wait_for_timeout(120)
+    blocks.click()
+    blocks.dblclick()
+    expect(blocks).to_have_count(0)
+
+
+def test_panels_are_folded_with_the_keyboard_and_are_so_when_the_page_is_opened_again(
+    page: LabPage, inspector: Locator
+) -> None:
+    keyboard = page.page.keyboard
+    passes = panel_button(inspector, "Passes")
+    passes.focus()
+    keyboard.press("Enter")
+    expect(passes).to_be_focused()
+    expect(passes).to_have_attribute("aria-expanded", "false")
+    expect(switch(inspector, "Merge linears")).to_be_hidden()
+    box(inspector, "embedding").click()
+    page.settle(inspector)
+    panel_button(inspector, "Details").focus()
+    keyboard.press("Enter")
+    expect(inspector.get_by_role("region", name="Details")).to_be_hidden()
+    assert violations(page.page, ".fxlab-inspector", without=("landmark-unique",)) == []
+
+    again = page.inspector(1)
+    page.settle(again)
+    expect(panel_button(again, "Passes")).to_have_attribute("aria-expanded", "true")
+    page.command("docmanager:save")
+    page.page.wait_for_timeout(500)
+    page.page.reload()
+    found = page.inspector(0)
+    page.settle(found)
+    expect(panel_button(found, "Passes")).to_have_attribute("aria-expanded", "false")
+    expect(panel_button(found, "Details")).to_have_attribute("aria-expanded", "false")
+    panel_button(found, "Details").click()
+    expect(found.get_by_role("region", name="Details")).to_be_visible()
+
+
+def test_tables_open_when_there_is_something_in_them(page: LabPage, inspector: Locator) -> None:
+    expect(inspector.get_by_role("tabpanel")).to_be_hidden()
+    switch(inspector, "Merge linears").click()
+    page.settle(inspector)
+    expect(inspector.get_by_role("tabpanel")).to_contain_text("output", ignore_case=True)
+    switch(inspector, "Merge linears").click()
+    page.settle(inspector)
+    expect(inspector.get_by_role("tabpanel")).to_be_hidden()
+
+
+@pytest.mark.parametrize("theme", ["JupyterLab Light", "JupyterLab Dark"])
+def test_tabs_are_on_one_line_and_the_others_in_a_menu(page: LabPage, inspector: Locator, theme: str) -> None:
+    page.set_theme(theme)
+    resize(page, inspector, 1280, 800)
+    keyboard, tabs = page.page.keyboard, inspector.get_by_role("tab")
+    places = [tabs.nth(i).bounding_box() for i in range(tabs.count())]
+    assert len({place["y"] for place in places if place}) == 1
+    more = inspector.get_by_text("More", exact=True)
+    more.focus()
+    keyboard.press("Enter")
+    last = inspector.get_by_role("button", name="Speed", exact=True)
+    expect(last).to_be_visible()
+    page.screenshot(f"panels-more-{theme.split()[-1].lower()}", inspector)
+    assert violations(page.page, ".fxlab-inspector", without=("landmark-unique",)) == []
+    keyboard.press("Escape")
+    expect(last).to_be_hidden()
+    more.click()
+    last.focus()
+    keyboard.press("Enter")
+    speed = inspector.get_by_role("tab", name="Speed")
+    expect(speed).to_be_focused()
+    expect(speed).to_have_attribute("aria-selected", "true")
+    expect(inspector.get_by_role("button", name="Measure the speed")).to_be_visible()
+    page.set_theme("JupyterLab Light")
+
+
+def test_a_chosen_colour_opens_its_legend(page: LabPage, inspector: Locator) -> None:
+    legend = inspector.get_by_role("group", name="Legend")
+    expect(legend).to_be_hidden()
+    inspector.get_by_role("combobox", name="Colour by").select_option("introduced-error")
+    page.settle(inspector)
+    expect(legend).to_contain_text("every value is zero")
+    inspector.get_by_role("combobox", name="Colour by").select_option("")
+    page.settle(inspector)
+    expect(legend).to_be_hidden()
+
+
+def test_it_fills_the_screen(page: LabPage, inspector: Locator) -> None:
+    button = inspector.get_by_role("button", name="Full screen")
+    button.click()
+    expect(button).to_have_attribute("aria-pressed", "true")
+    assert page.page.evaluate("document.fullscreenElement?.className").startswith("fxlab-inspector")
+    assert inspector.evaluate(FILLS)
+    button.click()
+    expect(button).to_have_attribute("aria-pressed", "false")
+    assert not inspector.evaluate(FILLS)
+
+
+def test_it_fills_the_window_where_the_screen_is_refused(page: LabPage, inspector: Locator) -> None:
+    page.page.evaluate(REFUSE)
+    keyboard = page.page.keyboard
+    button = inspector.get_by_role("button", name="Full screen")
+    before = inspector.bounding_box()
+    button.press("Enter")
+    expect(button).to_have_attribute("aria-pressed", "true")
+    assert inspector.evaluate(FILLS)
+    expect(button).to_be_focused()
+    page.screenshot("panels-filling")
+    assert violations(page.page, ".fxlab-inspector", without=("landmark-unique",)) == []
+    for _ in range(60):
+        keyboard.press("Tab")
+        assert page.page.evaluate(
+            "() => document.activeElement === document.body"
+            " || document.activeElement.closest('.fxlab-inspector') !== null"
+        )
+    box(inspector, "embedding").click()
+    page.settle(inspector)
+    keyboard.press("Escape")
+    expect(button).to_have_attribute("aria-pressed", "false")
+    page.page.wait_for_timeout(300)
+    assert inspector.bounding_box() == before
+    expect(inspector.get_by_role("region", name="Details")).to_contain_text("Embedding")

@@ -1,0 +1,169 @@
+"""A report: its panels, and links that restore a view."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from accessibility import violations
+from blocks_page import cut_off
+from playwright.sync_api import Browser, Page, expect
+from report_page import ARTIFACTS, box, checked, details_title, make_session, opened, settle
+
+import fxlab
+
+pytestmark = pytest.mark.browser
+
+VIEW = "stage=1&compare=0&open=blocks.0&query=op%3Acall_module&colours=parameters&node=embedding"
+
+
+@pytest.fixture(scope="module")
+def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return fxlab.report(make_session(), path=tmp_path_factory.mktemp("report") / "blocks.html")
+
+
+@pytest.fixture
+def page(browser: Browser, file: Path) -> Iterator[Page]:
+    """The report; afterwards it must have asked for nothing but itself and its worker."""
+    with checked(opened(browser, file)) as page:
+        yield page
+
+
+def follow_link(page: Page, file: Path, fragment: str) -> None:
+    page.goto("about:blank")
+    page.goto(f"{file.as_uri()}#{fragment}")
+    page.wait_for_selector(".fxi-layer svg")
+    settle(page)
+
+
+def test_a_link_restores_the_view(page: Page, file: Path) -> None:
+    follow_link(page, file, VIEW)
+    expect(page.get_by_role("combobox", name="Stage of the graph")).to_have_value("1")
+    expect(page.get_by_role("combobox", name="Compare with")).to_have_value("0")
+    expect(page.get_by_role("combobox", name="Colour by")).to_have_value("parameters")
+    expect(page.locator(".fxi-found-bar")).to_contain_text("op:call_module")
+    expect(details_title(page)).to_have_text("embedding")
+    expect(box(page, "blocks.0")).to_have_count(1)
+    expect(page.get_by_role("alert")).to_be_hidden()
+
+
+def test_the_address_is_a_link_to_what_is_shown(page: Page, file: Path) -> None:
+    settle(page)
+    assert page.url == file.as_uri()
+    page.get_by_role("combobox", name="Stage of the graph").select_option("1")
+    settle(page)
+    page.get_by_role("combobox", name="Colour by").select_option("dtype")
+    settle(page)
+    page.locator(".fxi-layer svg .node.fx-op").first.click()
+    settle(page)
+    title, shown = details_title(page).inner_text(), page.locator(".fxi-layer svg .node").count()
+    page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    page.get_by_text("Export", exact=True).click()
+    page.get_by_role("button", name="Copy link to this view").click()
+    link = page.evaluate("navigator.clipboard.readText()")
+    assert link == page.url
+    follow_link(page, file, link.partition("#")[2])
+    expect(page.get_by_role("combobox", name="Colour by")).to_have_value("dtype")
+    expect(details_title(page)).to_have_text(title)
+    expect(page.locator(".fxi-layer svg .node")).to_have_count(shown)
+    assert page.url == link
+
+
+@pytest.mark.parametrize(
+    ("fragment", "words"),
+    [
+        ("stage=99", "This report has the stages 0 to 2."),
+        ("stage=%FF%FE&%%%", "must be the number of a stage"),
+        ("<script>hacked=1</script>", "Unknown field"),
+        ("node=nobody", "This stage has no node named nobody."),
+    ],
+)
+def test_a_damaged_link_is_ignored_with_a_word(page: Page, file: Path, fragment: str, words: str) -> None:
+    follow_link(page, file, fragment)
+    expect(page.get_by_role("alert")).to_contain_text(words)
+    expect(page.get_by_role("combobox", name="Stage of the graph")).to_have_value("2")
+    expect(page.locator(".fxi-layer svg .node").first).to_be_visible()
+    assert page.evaluate("window.hacked") is None
+
+
+def test_another_link_is_followed_in_the_open_page(page: Page) -> None:
+    settle(page)
+    page.evaluate("location.hash = 'stage=0&node=head'")
+    expect(details_title(page)).to_have_text("head")
+    expect(page.get_by_role("combobox", name="Stage of the graph")).to_have_value("0")
+    page.evaluate("location.hash = 'stage=none'")
+    expect(page.get_by_role("alert")).to_contain_text("The link is ignored.")
+    expect(details_title(page)).to_have_text("head")
+
+
+def test_six_rows_of_a_table_are_in_sight_and_what_was_folded_stays_so(page: Page) -> None:
+    page.set_viewport_size({"width": 1280, "height": 800})
+    page.get_by_role("tab", name="Candidates").click()
+    settle(page)
+    rows = page.get_by_role("tabpanel").locator("tbody tr")
+    frame = page.locator(".fxi-table-scroll").bounding_box()
+    sixth = rows.nth(5).bounding_box()
+    assert frame is not None
+    assert sixth is not None
+    assert sixth["y"] + sixth["height"] <= frame["y"] + frame["height"]
+    for name in ("Tables", "Passes"):
+        page.get_by_role("button", name=f"{name} panel").click()
+    page.reload()
+    page.wait_for_selector(".fxi-layer svg")
+    expect(page.get_by_role("tabpanel")).to_be_hidden()
+    expect(page.get_by_role("button", name="Merge linears", exact=True)).to_be_hidden()
+
+
+@pytest.mark.parametrize("width", [320, 480, 760])
+def test_narrow_windows_are_usable(browser: Browser, file: Path, width: int) -> None:
+    page = opened(browser, file)
+    page.set_viewport_size({"width": width, "height": 720})
+    page.get_by_role("button", name="Tables panel").click()
+    page.wait_for_timeout(300)
+    graph = page.locator(".fxi-graph").bounding_box()
+    assert graph is not None
+    assert graph["height"] > 300
+    assert cut_off(page.locator(".fxlab-inspector")) == []
+    assert violations(page, "html") == []
+    passes = page.get_by_role("button", name="Passes panel")
+    if passes.get_attribute("aria-expanded") == "false":
+        passes.click()
+    expect(page.get_by_role("switch", name="Merge linears")).to_be_visible()
+    passes.click()
+    page.get_by_role("tab", name="Details").click()
+    expect(page.get_by_role("tabpanel")).to_contain_text("Blocks")
+    assert violations(page, "html") == []
+    assert cut_off(page.locator(".fxlab-inspector")) == []
+    ARTIFACTS.mkdir(exist_ok=True)
+    page.screenshot(path=ARTIFACTS / f"report-panels-{width}.png")
+    page.context.close()
+
+
+def test_the_numbers_of_the_header_are_words_apart(page: Page) -> None:
+    words = page.locator(".fxi-summary").inner_text()
+    assert " nodes · " in words
+    assert words.endswith(" parameters")
+
+
+def test_zooming_never_leaves_an_empty_graph(page: Page) -> None:
+    graph = page.locator(".fxi-graph")
+    area = graph.bounding_box()
+    assert area is not None
+    for x, y in ((5, 5), (area["width"] - 5, area["height"] - 5)):
+        for turn in (-400, 400):
+            page.mouse.move(area["x"] + x, area["y"] + y)
+            for _ in range(12):
+                page.mouse.wheel(0, turn)
+            settle(page)
+            shown = graph.evaluate(
+                """graph => {
+                    const window = graph.getBoundingClientRect();
+                    return [...graph.querySelectorAll(".node")].filter(node => {
+                        const box = node.getBoundingClientRect();
+                        return box.left < window.right && box.right > window.left
+                            && box.top < window.bottom && box.bottom > window.top;
+                    }).length;
+                }"""
+            )
+            assert shown > 0
