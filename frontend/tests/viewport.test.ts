@@ -96,6 +96,16 @@ describe("firstLook", () => {
   });
 });
 
+describe("firstLook at a wide picture", () => {
+  it("starts at its left", () => {
+    const content = { x: 30, y: 0, width: 90_000, height: 500 };
+    const look = firstLook(content, window);
+    expect(look.scale).toBeGreaterThanOrEqual(READABLE_SCALE);
+    expect(onScreen(look, content).x).toBeGreaterThan(0);
+    expect(onScreen(look, content).x).toBeLessThan(100);
+  });
+});
+
 describe("bringInto", () => {
   it("does not move what can be seen", () => {
     expect(bringInto(viewport, { x: 100, y: 100, width: 50, height: 50 }, window)).toEqual(viewport);

@@ -108,7 +108,7 @@ export class App {
         },
         {
           ...{ icon: "layers", label: "Close opened groups" },
-          press: () => this.connection.send({ type: "overview" }),
+          press: () => this.overview(),
         },
         {
           ...{ icon: "map", label: "Minimap" },
@@ -248,9 +248,16 @@ export class App {
     [usual, other]: [Arrangement[K], Arrangement[K]],
   ): Tool {
     const isOn = (): boolean => this.model.get("arrangement")[name] === other;
-    const press = (): void =>
+    const press = (): void => {
+      if (name === "direction") this.graphs.panes.startOver();
       this.connection.send({ type: "arrange", arrangement: { [name]: isOn() ? usual : other } });
+    };
     return { icon, label, press, isOn };
+  }
+
+  private overview(): void {
+    this.graphs.panes.startOver();
+    this.connection.send({ type: "overview" });
   }
 
   private setPanels(chosen: Partial<PanelState>): void {

@@ -28,7 +28,7 @@ const NEAR_SCALE = 0.85;
 /** Smaller, several boxes are not shown at once. */
 const SMALL_SCALE = 0.4;
 /** Below these, words are hidden, and then details. */
-const [FAR_SCALE, VERY_FAR_SCALE] = [0.42, 0.2];
+const [FAR_SCALE, VERY_FAR_SCALE] = [0.56, 0.16];
 
 export interface CameraEvents {
   /** The window shows another part. */
@@ -81,6 +81,16 @@ export class Camera {
     else this.keepPlace(before, live, selected);
     this.shown = true;
     this.pendingAnchor = null;
+  }
+
+  /** Whether names are all that can be read. */
+  get isFar(): boolean {
+    return this.viewport.scale < FAR_SCALE;
+  }
+
+  /** Shows the next picture as if it were the first. */
+  startOver(): void {
+    this.moved = false;
   }
 
   /** Says which box should not move when the next picture comes. */
@@ -230,7 +240,7 @@ export class Camera {
     this.viewport = viewport;
     const { x, y, scale } = viewport;
     this.layer.style.transform = `translate(${x}px, ${y}px) scale(${scale})`;
-    this.element.classList.toggle("fxi-far", scale < FAR_SCALE);
+    this.element.classList.toggle("fxi-far", this.isFar);
     this.element.classList.toggle("fxi-very-far", scale < VERY_FAR_SCALE);
     this.element.style.setProperty("--grid", `${24 * scale}px`);
     this.element.style.backgroundPosition = `${x}px ${y}px`;

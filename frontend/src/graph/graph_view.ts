@@ -128,7 +128,10 @@ export class GraphView {
   private cameraMoved(): void {
     this.hideTooltip();
     this.element.dataset["scale"] = this.camera.viewport.scale.toFixed(3);
-    if (this.live) this.minimap.update(this.camera.visible, this.live);
+    if (this.live) {
+      this.live.holdNames(this.camera.visible, this.camera.isFar);
+      this.minimap.update(this.camera.visible, this.live);
+    }
     this.actions.changed();
   }
 

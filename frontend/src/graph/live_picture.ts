@@ -3,10 +3,15 @@
 import { s } from "../base/dom";
 import type { Box, Picture } from "../base/protocol";
 import { parseSvg } from "../base/sanitize";
-import type { Rectangle } from "./viewport";
+import { shifts } from "./frame_names";
+import { clamp, type Rectangle } from "./viewport";
 
 const TOGGLE_RADIUS = 7.5;
 const FLAG_RADIUS = 8.5;
+const NAME_HEIGHT = 24;
+/** How much larger names of groups are where they are all that can be read. */
+const FAR_NAMES = 1.6;
+const MOST_ENLARGED = 2.2;
 const NUMBER_OF_COLOURS = 8;
 /** Signs and colours of what became of a node: added, removed, changed, rewired. */
 const CHANGE_SIGNS = ["+", "−", "≠", "⇄"];
@@ -48,6 +53,20 @@ export class LivePicture {
 
   box(id: string): Box | undefined {
     return this.picture.boxes[id];
+  }
+
+  /** Keeps the names of opened groups in the part of the picture that can be seen. */
+  holdNames(visible: Rectangle, isFar: boolean): void {
+    const groups = new Map([...this.labels.keys()].map((id) => [id, this.areas.get(id)!]));
+    const scale = isFar ? FAR_NAMES : 1;
+    for (const [id, { x, y }] of shifts(groups, visible, scale * NAME_HEIGHT)) {
+      const [label, area] = [this.labels.get(id)!, groups.get(id)!];
+      const [left, top] = [area.x - this.offset.x, area.y - this.offset.y];
+      label.classList.toggle("fxi-held", y > 0);
+      // Enlarged from the corner of the group.
+      const [dx, dy] = [x + left * (1 - scale), y + top * (1 - scale)];
+      label.setAttribute("transform", `translate(${dx} ${dy}) scale(${scale})`);
+    }
   }
 
   /** Writes on a box how many nodes in it are found; nothing if there are none. */
@@ -94,9 +113,23 @@ export class LivePicture {
       class: `fxi-cluster-label ${element.getAttribute("class") ?? ""}`.replace(" cluster", ""),
     });
     label.dataset["box"] = id;
-    label.append(...[...element.children].filter((child) => child !== shape));
+    const words = [...element.children].filter((child) => child !== shape);
+    label.append(backOf(words), ...words);
     this.labels.set(id, label);
     element.parentElement?.append(label);
+  }
+
+  /** Says how much larger the title can be, in the middle of its box, where nothing else is on it. */
+  private enlargeTitle(element: SVGGElement, area: Rectangle): void {
+    const title = element.querySelector<SVGTextElement>(":scope > .fx-title");
+    if (!title) return;
+    const number = (name: string): number => Number(title.getAttribute(name));
+    const size = number("font-size");
+    const width = number("textLength") || (title.textContent ?? "").length * size * 0.6;
+    const room = Math.min((area.width - 8) / width, (area.height - 4) / size);
+    const down = area.y + area.height / 2 - (number("y") - size * 0.35);
+    title.style.setProperty("--larger", clamp(room, 1, MOST_ENLARGED).toFixed(2));
+    title.style.setProperty("--down", `${down.toFixed(1)}px`);
   }
 
   private addBox(id: string, element: SVGGElement, box: Box, offset: { x: number; y: number }): void {
@@ -116,7 +149,20 @@ export class LivePicture {
     }
     if (box.marks.length > 0 && !box.openable) element.append(flag(x, y, box.marks, this.picture));
     if (box.kind === "cluster") this.raiseLabel(id, element, shape);
+    else this.enlargeTitle(element, { x, y, width, height });
   }
+}
+
+/** Returns what the name of a group stands on while it is away from its place. */
+function backOf(words: Element[]): SVGRectElement {
+  const number = (word: Element, name: string): number => Number(word.getAttribute(name)) || 0;
+  const texts = words.filter(({ localName }) => localName === "text");
+  const end = (word: Element): number => number(word, "x") + number(word, "textLength");
+  const [x, y] = texts[0] ? [number(texts[0], "x") - 22, number(texts[0], "y") - 16] : [0, 0];
+  const width = Math.max(0, ...texts.map(end)) - x + 8;
+  const back = s("rect", { class: "fxi-name-back", x, y, width, height: 22, rx: 5 });
+  back.style.setProperty("--name", `${texts[0] ? end(texts[0]) - x + 8 : 0}px`);
+  return back;
 }
 
 /** Returns the numbers of the passes that changed a node, or what became of it: readable without colour. */

@@ -93,6 +93,11 @@ export class Panes {
     return this.last ?? this.graph;
   }
 
+  /** Shows the next pictures as if they were the first. */
+  startOver(): void {
+    for (const pane of [this.shown, this.before]) pane?.graph.camera.startOver();
+  }
+
   dispose(): void {
     this.graph.dispose();
     this.before?.graph.dispose();

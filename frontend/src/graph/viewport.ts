@@ -44,13 +44,17 @@ export function fit(content: Rectangle, window: Size, largest = 1): Viewport {
   return centre(content, window, clamp(Math.min(across, down), SMALLEST_SCALE, largest));
 }
 
-/** Shows all of a picture if it can be read so, or else its top at a size that can. */
+/** Shows all of a picture if it can be read so, or else where it begins at a size that can. */
 export function firstLook(content: Rectangle, window: Size): Viewport {
   const all = fit(content, window);
   if (all.scale >= READABLE_SCALE) return all;
-  const across = (window.width - 2 * MARGIN) / Math.max(1, content.width);
+  const isLong = content.height / window.height >= content.width / window.width;
+  const across = isLong
+    ? (window.width - 2 * MARGIN) / Math.max(1, content.width)
+    : (window.height - 2 * MARGIN) / Math.max(1, content.height);
   const scale = clamp(across, READABLE_SCALE, 0.9);
-  return { ...centre(content, window, scale), y: MARGIN - content.y * scale };
+  const middle = centre(content, window, scale);
+  return isLong ? { ...middle, y: MARGIN - content.y * scale } : { ...middle, x: MARGIN - content.x * scale };
 }
 
 /** Moves as little as possible so that a rectangle of the picture is inside the window. */
