@@ -36,6 +36,8 @@ describe("the legend", () => {
   const choose = (legend: Legend, name: string): void => {
     legend.choice.value = name;
     legend.choice.dispatchEvent(new Event("change"));
+    legend.offer({ ...offered, overlay: name ? overlay({}) : null });
+    legend.choose(name ? overlay({}) : null);
   };
 
   it("opens with colours that are chosen, and goes with them", () => {
@@ -46,6 +48,17 @@ describe("the legend", () => {
     choose(legend, "flops");
     expect([legend.isOpen, asked.mock.lastCall, changed.mock.calls.length]).toEqual([true, ["flops"], 1]);
     choose(legend, "");
+    expect(legend.isOpen).toBe(false);
+  });
+
+  it("does not open for colours that did not come, nor for those of a script", () => {
+    const legend = new Legend(vi.fn(), vi.fn());
+    legend.offer(offered);
+    legend.choice.value = "flops";
+    legend.choice.dispatchEvent(new Event("change"));
+    legend.choose(null);
+    expect([legend.isOpen, legend.choice.value]).toEqual([false, ""]);
+    legend.offer({ ...offered, overlay: overlay({}) });
     expect(legend.isOpen).toBe(false);
   });
 

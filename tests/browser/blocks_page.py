@@ -86,6 +86,13 @@ def switch(inspector: Locator, name: str) -> Locator:
     return inspector.get_by_role("switch", name=name)
 
 
+def open_passes(inspector: Locator) -> None:
+    """Open the passes, which are folded in a narrow window."""
+    panel = inspector.get_by_role("button", name="Passes panel")
+    if panel.get_attribute("aria-expanded") == "false":
+        panel.click()
+
+
 def box(inspector: Locator, title: str) -> Locator:
     """Return the box of the graph with a title."""
     exact = re.compile(f"^{re.escape(title)}$")

@@ -93,5 +93,14 @@ def box(within: Page | Locator, title: str) -> Locator:
     )
 
 
+def show_table(page: Page, title: str) -> None:
+    """Press the tab of a table, or its entry in the menu of those that find no room."""
+    tab = page.get_by_role("tab", name=title, exact=True)
+    if not tab.is_visible():
+        page.get_by_text("More", exact=True).click()
+        tab = page.locator(".fxi-more-tabs").get_by_role("button", name=title, exact=True)
+    tab.click()
+
+
 def details_title(page: Page) -> Locator:
     return page.get_by_role("region", name="Details").get_by_role("heading", level=2)

@@ -9,7 +9,18 @@ from typing import Any
 
 import pytest
 from accessibility import violations
-from blocks_page import MERGED_NODES, NODES, box, cut_off, has_nodes, is_on, open_blocks, put_back, switch
+from blocks_page import (
+    MERGED_NODES,
+    NODES,
+    box,
+    cut_off,
+    has_nodes,
+    is_on,
+    open_blocks,
+    open_passes,
+    put_back,
+    switch,
+)
 from jupyter_lab import JupyterLab
 from lab_page import LabPage
 from playwright.sync_api import Locator, expect
@@ -397,6 +408,8 @@ def test_nothing_is_cut_off_in_a_window_of_any_width(page: LabPage, inspector: L
     whole = page.page.viewport_size
     assert whole is not None
     page.page.set_viewport_size({"width": width, "height": 900})
+    page.page.wait_for_timeout(300)
+    open_passes(inspector)
     switch(inspector, "Merge linears").click()
     page.settle(inspector)
     inspector.get_by_role("button", name="Show all of the graph").click()

@@ -12,7 +12,7 @@ import torch
 from accessibility import violations
 from blocks_page import cut_off
 from playwright.sync_api import Browser, Locator, Page, expect
-from report_page import ARTIFACTS, box, checked, details_title, make_session, opened, settle
+from report_page import ARTIFACTS, box, checked, details_title, make_session, opened, settle, show_table
 from torch import fx, nn
 from two_sides import expect_one_scale
 
@@ -379,7 +379,7 @@ def test_everybody_can_use_the_tables_of_stages(
     page = opened(browser, file, color_scheme=scheme)
     page.set_viewport_size({"width": width, "height": 1000})
     for tab in ("Stages", "Nodes by stage"):
-        page.get_by_role("tab", name=tab, exact=True).click()
+        show_table(page, tab)
         settle(page)
         assert violations(page, "html") == []
         ARTIFACTS.mkdir(exist_ok=True)

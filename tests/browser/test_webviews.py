@@ -61,7 +61,7 @@ def inspector(webview: WebviewPage) -> Locator:
 
 def background(of: Locator) -> str:
     """Return the colour of the pixel beside an inspector's title."""
-    red, green, blue = Image.open(io.BytesIO(of.locator(".fxi-details").screenshot())).getpixel((3, 3))[:3]
+    red, green, blue = Image.open(io.BytesIO(of.locator(".fxi-passes").screenshot())).getpixel((3, 3))[:3]
     return f"#{red:02x}{green:02x}{blue:02x}"
 
 

@@ -1,5 +1,9 @@
 /** The inspector on all of the screen; or over all of the window, where the browser refuses that. */
 
+import { focusedIn } from "../base/dom";
+
+const CAN_HAVE_FOCUS = "button, input, select, summary, [tabindex]";
+
 export class FullScreen {
   private isFilling = false;
   /** What lies behind it, which nothing reaches meanwhile. */
@@ -12,6 +16,10 @@ export class FullScreen {
     private readonly changed: () => void,
   ) {
     element.addEventListener("fullscreenchange", () => this.follow());
+    // Before the search field, which keeps its keys to itself.
+    element.addEventListener("keydown", (event) => event.key === "Tab" && this.isOn && this.goRound(event), {
+      capture: true,
+    });
   }
 
   get isOn(): boolean {
@@ -42,6 +50,22 @@ export class FullScreen {
   private get isBrowsers(): boolean {
     const root = this.element.getRootNode() as Document | ShadowRoot;
     return root.fullscreenElement === this.element;
+  }
+
+  /** Goes from the last to the first, and back: what is around it, as a notebook's cell, can have the focus too. */
+  private goRound(event: KeyboardEvent): void {
+    const all = [...this.element.querySelectorAll<HTMLElement>(CAN_HAVE_FOCUS)].filter(
+      (one) =>
+        one.tabIndex >= 0 &&
+        !one.matches(":disabled") &&
+        one.getClientRects().length > 0 &&
+        getComputedStyle(one).visibility !== "hidden",
+    );
+    const [first, last] = [all[0], all.at(-1)];
+    const focused = focusedIn(this.element);
+    if (focused !== (event.shiftKey ? first : last)) return;
+    event.preventDefault();
+    (event.shiftKey ? last : first)?.focus();
   }
 
   private follow(): void {

@@ -23,18 +23,22 @@ export class Legend {
   readonly choice: HTMLSelectElement;
   private readonly list = h("ul", {});
   private wasOpenedByColours = false;
+  /** Colours that were chosen and have not come yet. */
+  private wanted: string | null = null;
 
   /** `changed` is called when it was opened or closed by a choice of colours. */
-  constructor(choose: (overlay: string) => void, changed: () => void) {
+  constructor(
+    choose: (overlay: string) => void,
+    private readonly changed: () => void,
+  ) {
     this.choice = h("select", {
       class: "fxi-colours",
       "aria-label": "Colour by",
       title: "Colour the graph by",
       hidden: true,
       onchange: () => {
+        this.wanted = this.choice.value;
         choose(this.choice.value);
-        this.openFor(this.choice.value);
-        changed();
       },
     });
     this.element = h(
@@ -54,15 +58,18 @@ export class Legend {
   }
 
   /** Colours that were chosen are explained; the legend goes with them if it came with them. */
-  private openFor(overlay: string): void {
-    if (overlay && !this.isOpen) {
+  private openFor(overlay: Overlay | null): void {
+    if (overlay && overlay.name === this.wanted && !this.isOpen) {
       this.setOpen(true);
       this.wasOpenedByColours = true;
     } else if (!overlay && this.wasOpenedByColours) this.setOpen(false);
+    else return;
+    this.changed();
   }
 
   /** Shows what the graph can be coloured by. */
   offer({ offered, overlay }: Overlays): void {
+    this.openFor(overlay);
     this.choice.hidden = offered.length === 0;
     fill(
       this.choice,
@@ -74,6 +81,7 @@ export class Legend {
   /** Goes back to the overlay that is shown, if the one that was chosen did not come. */
   choose(overlay: Overlay | null): void {
     this.choice.value = overlay?.name ?? "";
+    this.wanted = null;
   }
 
   /** Explains a picture, or two side by side, and how they are painted. */
