@@ -9,6 +9,7 @@ _MULTIPLES = {
 }
 """A unit -> its multiples, the largest first."""
 _COUNTS = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
+_VOWELS = ("", *"aeiou")
 _ELEMENTS = ((10**12, "T"), (10**9, "B"), (10**6, "M"), (10**3, "K"))
 
 
@@ -55,8 +56,20 @@ def short_count(count: int) -> str:
 
 
 def counted(count: int, word: str) -> str:
-    """Return a count of something: ``1 node``, ``2,000 nodes``."""
-    return f"{count:,} {word}{'' if count == 1 else 's'}"
+    """Return a count of something.
+
+    Examples
+    --------
+    >>> counted(1, "node"), counted(2_000, "node"), counted(2, "identity"), counted(3, "softmax")
+    ('1 node', '2,000 nodes', '2 identities', '3 softmaxes')
+    """
+    return f"{count:,} {word if count == 1 else _plural(word)}"
+
+
+def _plural(word: str) -> str:
+    if word.endswith("y") and word[-2:-1] not in _VOWELS:
+        return f"{word[:-1]}ies"
+    return f"{word}{'es' if word.endswith(('s', 'x', 'z', 'ch', 'sh')) else 's'}"
 
 
 def _short(value: float, digits: int = 3) -> str:

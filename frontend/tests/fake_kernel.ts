@@ -67,7 +67,7 @@ export class FakeKernel implements Kernel {
       },
       measured: [],
       status: { busy: null, error: null },
-      stages: { names: [], version: 0, alone: {}, merged: {}, pairs: {}, preview: null },
+      stages: { names: [], changes: [], version: 0, alone: {}, merged: {}, pairs: {}, preview: null },
       overlays: this.overlays.map(({ name, title }) => ({ name, title })),
       view: { ...AT_FIRST, ...view },
       height: 600,
@@ -148,10 +148,11 @@ export class FakeKernel implements Kernel {
   }
 
   private become(on: number): void {
-    const { names, alone } = this.everything;
+    const { names, changes, alone } = this.everything;
     const { version } = this.state.stages;
     this.state.stages = {
       names: names.slice(0, on + 1),
+      changes: changes.slice(0, on + 1),
       version: version + 1,
       alone: { [on]: alone[on]! },
       merged: {},
@@ -159,7 +160,7 @@ export class FakeKernel implements Kernel {
       preview: null,
     };
     this.state.passes = {
-      passes: this.passes.map((pass, i) => ({ ...pass, on: i < on })),
+      passes: this.passes.map((pass, i) => ({ ...pass, on: i < on, stage: i < on ? i + 1 : null })),
       canUndo: false,
       canRedo: false,
     };

@@ -5,7 +5,7 @@ import type { Pass } from "../src/base/protocol";
 import { GraphView, type GraphActions } from "../src/graph/graph_view";
 import { column } from "./pictures";
 
-const MERGE = { signature: "s1", name: "Merge <b>linears</b>", text: "2 rewrites (1 node added)" };
+const MERGE = { signature: "s1", name: "Merge <b>linears</b>", text: "2 rewrites: 6 linears become 2" };
 
 function pass(signature: string, rest: Partial<Pass> = {}): Pass {
   return {
@@ -18,10 +18,13 @@ function pass(signature: string, rest: Partial<Pass> = {}): Pass {
       arguments: [],
       preserves: true,
       on: false,
-      changed: 0,
+      stage: null,
+      changes: "",
+      isLooking: false,
+      candidates: "3 candidates: 3 linears",
       matched: 3,
     },
-    ...{ refused: 0, canExclude: false, rewrites: 0, excluded: 0, reasons: [], note: "", error: "" },
+    ...{ refused: 0, canExclude: false, excluded: 0, reasons: [], note: "", error: "" },
     ...rest,
   };
 }
@@ -42,7 +45,7 @@ describe("the banner of a preview", () => {
   it("says what would be done, as words", () => {
     expect(bar.element.hidden).toBe(false);
     expect(bar.element.querySelector("[role=status]")!.textContent).toBe(
-      "Preview of Merge <b>linears</b>: 2 rewrites (1 node added), nothing is applied",
+      "Preview of Merge <b>linears</b>: 2 rewrites: 6 linears become 2, nothing is applied",
     );
     bar.show(null);
     expect(bar.element.hidden).toBe(true);

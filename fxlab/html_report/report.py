@@ -22,7 +22,6 @@ from fxlab.html_report.front_end import FrontEndMissingError, front_end_file
 from fxlab.overlays import SOURCES, Overlay, Subject
 from fxlab.session import Session
 from fxlab.session.session_of import session_of
-from fxlab.transformations.marks import marks_of
 from fxlab.view_model.details import Describer
 from fxlab.view_model.graph_data.metrics import METRICS, PAINTS
 from fxlab.view_model.graph_data.session_graphs import SessionGraphs
@@ -184,7 +183,7 @@ def _embedded(data: dict[str, Any]) -> str:
 
 def _data(session: Session, measure: bool) -> dict[str, Any]:
     explained = explain_all(session)
-    cards = pass_states(session, explained, marks_of(session.graph_module))
+    cards = pass_states(session, explained)
     graphs = _graphs(session, explained, measure)
     return {
         "data": graphs.data.take()

@@ -69,6 +69,7 @@ class Measurement:
 def summary_of_stages(session: Session, *, in_float64: bool = True) -> Made:
     """Return what each stage holds and what its pass changed."""
     table = compare_stages(session, in_float64=in_float64).set_axis(_titles(session))
+    table = table.drop(columns=["added", "removed", "changed", "rewired"])
     notes = [note for note in dict.fromkeys(table["note"]) if note]
     if not any(table["note"]):
         table = table.drop(columns="note")
@@ -138,8 +139,7 @@ def _speed(session: Session) -> Made:
 STAGES = Measurement(
     name="stages",
     title="Stages",
-    about="Counts what each pass has added, removed and changed, and compares the outputs of each stage with "
-    "the original's.",
+    about="Counts the rewrites of each pass, and compares the outputs of each stage with the original's.",
     action="Compare the stages",
     busy="Comparing the stages",
     index_title="Stage",

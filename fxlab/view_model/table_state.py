@@ -33,7 +33,7 @@ _TITLES = {
     "share": "Share", "flops": "FLOPs", "bytes_in": "Bytes in", "bytes_out": "Bytes out",
     "peak_memory": "Peak memory", "ratio": "Ratio", "ratio_low": "From", "ratio_high": "To",
     "outcome": "Outcome", "nodes": "Nodes", "added": "Added", "removed": "Removed", "changed": "Changed",
-    "rewired": "Rewired",
+    "rewired": "Rewired", "changes": "Changes", "rewrites": "Rewrites",
 }  # fmt: skip
 _KINDS = {
     "accumulated": "error", "introduced": "error", "time": "seconds", "share": "share", "bytes_in": "bytes",

@@ -27,7 +27,6 @@ from fxlab.drawing import Group, Hierarchy, Leaf, View
 from fxlab.drawing.rendering.box import make_boxes
 from fxlab.drawing.rendering.dot import outline
 from fxlab.overlays import Overlay
-from fxlab.transformations.marks import marks_of
 from fxlab.validation.graphs.provenance import Provenance
 from fxlab.view_model.details import Describer
 from fxlab.view_model.graph_data import graph_data
@@ -111,7 +110,7 @@ class _Maker:
         step = {"do": do, "part": self.graphs.data.take(), "stages": self.graphs.state()}
         if do.startswith("st"):
             explained = explain_all(self.session)
-            step["passes"] = pass_states(self.session, explained, marks_of(self.session.graph_module))
+            step["passes"] = pass_states(self.session, explained)
             step["part"]["matches"] = matched_nodes(explained)
         if not self.steps:
             step["part"] |= {"metrics": METRICS, "paints": PAINTS}

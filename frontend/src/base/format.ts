@@ -90,6 +90,11 @@ function asNumber(value: Cell): number | null {
   return value === "-inf" ? -Number.MAX_VALUE : null;
 }
 
+/** Returns a stage, or the pass that made it, by its number and its name; a pass that is off has no number. */
+export function numbered(stage: number | null, name: string): string {
+  return stage === null ? name : `${stage}. ${name}`;
+}
+
 /** Returns "1 node", "2 nodes"; "1 match", "2 matches". */
 export function counted(count: number, word: string, several = `${word}s`): string {
   return `${count.toLocaleString("en-US")} ${count === 1 ? word : several}`;

@@ -14,12 +14,16 @@ const BEFORE_EXTRA = new Set(["Op", "Target", "Module", "Class", "Path", "Nodes"
 
 type Field = Details["fields"][number];
 
-/** Returns what is selected, or the model as a whole; `extra` is what the kernel says, if it has. */
+/**
+ * Returns what is selected, or the model as a whole; `extra` is what the kernel says, if it has. Where stages are
+ * compared, marks are what became of nodes.
+ */
 export function describe(
   data: Data,
   panes: Panes,
   selection: Selection | null,
   extra: Extra | null = null,
+  isCompared = false,
 ): Details {
   if (!selection) return ofModel(panes.scene);
   const { scene } = panes.pane(selection.before);
@@ -33,6 +37,7 @@ export function describe(
     ...own,
     ...extra,
     fields: [...fields, ...(extra?.fields ?? []), ...last],
+    ...(isCompared && { marks: [], became: own.marks }),
     isPartial: extra === null,
     box: panes.boxOf(selection),
     before: selection.before,
