@@ -42,6 +42,9 @@ export class FakeKernel implements Kernel {
   /** Values of overlays that have not been asked for. */
   private readonly overlays: OverlayData[];
   /** Parts of a large graph that have not been asked for. */
+  /** The keys of the passes that have not been asked for their candidates. */
+  private looking: string[] = [];
+  private on = 0;
   private rest: Step[] = [];
 
   /** `on` is how many passes are on. Of a graph that arrives in parts, the first is there. */
@@ -73,6 +76,12 @@ export class FakeKernel implements Kernel {
       height: 600,
     };
     this.become(on);
+  }
+
+  /** Lets passes be asked for their candidates, which they have not been so far. */
+  forgetCandidates(): void {
+    this.looking = this.passes.map(({ key }) => key);
+    this.state.passes = { ...this.state.passes, passes: this.passesNow() };
   }
 
   async ready(): Promise<void> {}
@@ -160,10 +169,20 @@ export class FakeKernel implements Kernel {
       preview: null,
     };
     this.state.passes = {
-      passes: this.passes.map((pass, i) => ({ ...pass, on: i < on, stage: i < on ? i + 1 : null })),
+      passes: this.passesNow(on),
       canUndo: false,
       canRedo: false,
     };
+  }
+
+  private passesNow(on = this.on): Pass[] {
+    this.on = on;
+    return this.passes.map((pass, i) => ({
+      ...pass,
+      on: i < on,
+      stage: i < on ? i + 1 : null,
+      isLooking: this.looking.includes(pass.key),
+    }));
   }
 
   private answer({ message, resolve, reject }: Waiting): void {
@@ -186,6 +205,11 @@ export class FakeKernel implements Kernel {
           known.merged = { ...known.merged, [`${stage}/${before}`]: merged[`${stage}/${before}`]! };
         this.put("stages", known);
         return null;
+      }
+      case "candidates": {
+        const left = this.looking.pop();
+        this.put("passes", { ...this.state.passes, passes: this.passesNow() });
+        return left === undefined || this.looking.length === 0;
       }
       case "rest": {
         this.data.add(this.rest.shift()!.part);

@@ -3,31 +3,10 @@ import { PassList, type PassActions } from "../src/panels/pass_list";
 import { PreviewBar } from "../src/panels/preview_bar";
 import type { Pass } from "../src/base/protocol";
 import { GraphView, type GraphActions } from "../src/graph/graph_view";
+import { pass } from "./passes";
 import { column } from "./pictures";
 
 const MERGE = { signature: "s1", name: "Merge <b>linears</b>", text: "2 rewrites: 6 linears become 2" };
-
-function pass(signature: string, rest: Partial<Pass> = {}): Pass {
-  return {
-    key: signature,
-    ...{
-      signature,
-      name: `Pass ${signature}`,
-      className: "Pass",
-      description: "",
-      arguments: [],
-      preserves: true,
-      on: false,
-      stage: null,
-      changes: "",
-      isLooking: false,
-      candidates: "3 candidates: 3 linears",
-      matched: 3,
-    },
-    ...{ refused: 0, canExclude: false, excluded: 0, reasons: [], note: "", error: "" },
-    ...rest,
-  };
-}
 
 describe("the banner of a preview", () => {
   const actions = { apply: vi.fn(), cancel: vi.fn() };

@@ -213,6 +213,49 @@ describe("the slider through the stages", () => {
   });
 });
 
+describe("the switch that leaves out stages without changes", () => {
+  const SOME: Stages = {
+    ...ALONE,
+    names: ["Original", "Fuse", "Merge", "Clean"],
+    changes: ["", "", "2 rewrites: 6 linears become 2", ""],
+    shown: 2,
+    comparisons: [0, 1],
+  };
+  const listed = (): string[] => [
+    ...[...bar.element.querySelectorAll<HTMLElement>(".fxi-tick")].map((tick) => tick.textContent!),
+  ];
+  const options = (label: string): string[] =>
+    [...bar.element.querySelectorAll<HTMLOptionElement>(`[aria-label="${label}"] option`)].map(
+      ({ value }) => value,
+    );
+
+  it("is there where a stage has none", () => {
+    bar.update(ALONE);
+    expect(button("Only changes")).toBeUndefined();
+    bar.update(SOME);
+    expect(button("Only changes").getAttribute("aria-pressed")).toBe("false");
+    expect(listed()).toEqual(["0", "1", "2", "3"]);
+  });
+
+  it("leaves them out, wherever stages are listed, and keeps what is shown", () => {
+    bar.update(SOME);
+    button("Only changes").click();
+    expect(listed()).toEqual(["0", "2"]);
+    expect(options("Stage of the graph")).toEqual(["0", "2"]);
+    expect(options("Compare with")).toEqual(["", "below", "0"]);
+    const slider = bar.element.querySelector<HTMLInputElement>("input[type=range]")!;
+    expect([slider.max, slider.value]).toEqual(["1", "1"]);
+    slider.value = "0";
+    slider.dispatchEvent(new Event("input"));
+    expect(show).toHaveBeenLastCalledWith(0, "", false);
+    bar.update({ ...SOME, shown: 3, comparisons: [0, 1, 2] });
+    bar.settle();
+    expect(listed()).toEqual(["0", "2", "3"]);
+    button("Only changes").click();
+    expect(listed()).toEqual(["0", "1", "2", "3"]);
+  });
+});
+
 it.each<["" | "below" | number, ("" | "below" | number)[]]>([
   ["", ["", "", "", "", ""]],
   ["below", ["", "below", "below", "below", "below"]],

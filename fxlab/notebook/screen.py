@@ -223,6 +223,7 @@ class Screen(PageWidget):
                 data.hierarchy(graph),
                 self._explained,
                 lambda node: rewrites_of_node(self.session, node, self._explained),
+                data.shown(graph).gone,
             )
         describer = self._describers[graph]
         found: Any = None

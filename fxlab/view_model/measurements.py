@@ -6,7 +6,7 @@ from collections.abc import Callable, Container
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from fxlab.units import counted
+from fxlab.units import counted, percent
 from fxlab.validation import (
     benchmark,
     compare_nodes,
@@ -120,7 +120,8 @@ def _graph_difference(session: Session) -> Made:
 def _node_cost(session: Session) -> Made:
     table = profile(session.graph_module, session.inputs).sort_values("time", ascending=False)
     slowest = table["share"].head(10)
-    words = f"The {len(slowest)} slowest of {len(table):,} nodes take {slowest.sum():.0%} of the time."
+    share = percent(float(slowest.sum()))
+    words = f"The {len(slowest)} slowest of {len(table):,} nodes take {share} of the time."
     columns = ["time", "share", "flops", "parameters", "bytes_in", "bytes_out", "peak_memory", "target"]
     return table[columns], words
 

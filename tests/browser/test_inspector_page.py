@@ -57,7 +57,7 @@ def test_a_pass_lights_its_nodes_and_fills_the_tables_until_it_is_switched_off(
     # Processors round a merged product alike or not.
     expect(inspector.locator(".fxi-verdict")).to_contain_text(re.compile("every bit|differ in 1 of 1 tensor"))
     expect(inspector.get_by_role("row").filter(has_text="<img")).to_contain_text(re.compile("yes|no"))
-    inspector.get_by_role("tab", name="Transformed nodes").click()
+    inspector.get_by_role("tab", name="Changed nodes").click()
     expect(inspector.get_by_role("row").filter(has_text="query_key_merged")).to_have_count(4)
     page.screenshot("inspector-on", inspector)
 
@@ -110,7 +110,7 @@ def test_one_rewrite_is_taken_back_and_applied_again_with_the_keyboard(
     lit = inspector.locator(".fxi-layer svg .node.fx-op.fxi-lit")
     switch(inspector, "Merge linears").click()
     page.settle(inspector)
-    inspector.get_by_role("tab", name="Transformed nodes").click()
+    inspector.get_by_role("tab", name="Changed nodes").click()
     inspector.get_by_role("button", name="query_key_merged_1").click()
     page.settle(inspector)
     page.screenshot("inspector-rewrite", inspector)

@@ -55,7 +55,7 @@ def test_a_pass_is_switched_on_seen_and_switched_off_again(page: LabPage, bert: 
     expect(bert.get_by_role("row").filter(has_text="last_hidden_state")).to_contain_text("float32")
     page.screenshot("merge-linears-on", bert)
 
-    bert.get_by_role("tab", name="Transformed nodes").click()
+    bert.get_by_role("tab", name="Changed nodes").click()
     expect(bert.get_by_role("row").filter(has_text=MERGED)).to_have_count(12)
     page.screenshot("merge-linears-nodes", bert)
 

@@ -116,7 +116,7 @@ def test_a_hidden_node_is_found_and_shown_with_all_that_is_known_of_it(page: Pag
 
 
 def test_a_row_leads_to_its_node_and_a_node_to_its_row(page: Page) -> None:
-    page.get_by_role("tab", name="Transformed nodes").click()
+    page.get_by_role("tab", name="Changed nodes").click()
     rows = page.get_by_role("tabpanel").locator("tbody tr")
     rows.last.get_by_role("button").click()
     settle(page)

@@ -66,14 +66,14 @@ def test_candidates_are_looked_for_after_the_first_picture_and_in_parts(page: Pa
     monkeypatch.setattr("fxlab.notebook.screen._LOOKS_FOR_S", -1)
     cards = page.inspector._shown_passes["passes"]
     assert all(card["isLooking"] for card in cards)
-    assert not page.data.matches
+    assert page.data.others["matches"] == {}
     for left in reversed(range(len(cards))):
         is_all = page.asks({"type": "candidates"})
         looking = [card["isLooking"] for card in page.inspector._shown_passes["passes"]]
         assert (sum(looking), is_all) == (left, left == 0)
     assert page.card(FUSE)["candidates"] == "1 candidate: 1 conv and 1 batch norm"
     assert page.card(MERGE)["candidates"] == "1 candidate: 2 linears"
-    assert page.data.matches[MERGE.signature] == ["head_query", "head_key"]
+    assert page.data.others["matches"][MERGE.signature] == ["head_query", "head_key"]
 
 
 def test_a_pass_is_asked_again_at_another_stage(page: Page) -> None:

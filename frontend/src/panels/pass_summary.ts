@@ -6,6 +6,7 @@ import type { Pass, Reason } from "../base/protocol";
 import { elidedList } from "./elided_list";
 
 const ENDS = { first: 6, last: 2 };
+const REASON_ENDS = { first: 4, last: 1 };
 
 export interface SummaryActions {
   limit(signature: string, node: string, again: boolean): void;
@@ -55,7 +56,10 @@ export class PassSummaries {
         },
       },
       h("summary", { "data-focus": `why-${pass.key}` }, icon("chevron"), words),
-      pass.reasons.map((reason) => this.reason(pass, reason, busy, fixed)),
+      elidedList(
+        pass.reasons.map((reason) => h("li", {}, this.reason(pass, reason, busy, fixed))),
+        REASON_ENDS,
+      ),
     );
     return details;
   }
@@ -73,9 +77,9 @@ export class PassSummaries {
       { class: kind === "matched" ? "fxi-reason fxi-reason-match" : "fxi-reason" },
       h(
         "div",
-        { class: "fxi-reason-words" },
+        { class: "fxi-reason-words", title: reason },
         h("b", {}, `${what}: `),
-        reason || (kind === "matched" ? "will be changed" : "refused"),
+        withShortNames(reason, nodes, short) || (kind === "matched" ? "will be changed" : "refused"),
       ),
       h(
         "div",
@@ -127,6 +131,12 @@ export class PassSummaries {
     button.disabled = busy;
     return button;
   }
+}
+
+/** Returns a reason with the names of its nodes as short as they are listed below it. */
+function withShortNames(reason: string, names: string[], short: string[]): string {
+  const shortOf = new Map(names.map((name, i) => [name, short[i]!]));
+  return reason.replace(/[\w.]+/g, (word) => shortOf.get(word) ?? word);
 }
 
 function capitalized(words: string): string {

@@ -9,6 +9,7 @@ import type { Scene } from "./scene";
 const MOST_LINKS = 100;
 const LONGEST_LINK = 120;
 const CHANGED_NODES = "Changed nodes";
+const DIFFERENT_NODES = "Nodes that differ";
 /** After which of the fields known here those of the kernel stand. */
 const BEFORE_EXTRA = new Set(["Op", "Target", "Module", "Class", "Path", "Nodes"]);
 
@@ -29,7 +30,7 @@ export function describe(
   const { scene } = panes.pane(selection.before);
   const own =
     selection.kind === "group"
-      ? ofGroup(data, scene, scene.hierarchy.groups.get(selection.name)!)
+      ? ofGroup(data, scene, scene.hierarchy.groups.get(selection.name)!, isCompared)
       : ofNode(data, scene, scene.nodes.get(selection.name)!);
   const fields = own.fields.filter(({ label }) => BEFORE_EXTRA.has(label));
   const last = own.fields.filter(({ label }) => !BEFORE_EXTRA.has(label));
@@ -59,7 +60,7 @@ function ofModel(scene: Scene): Details {
   };
 }
 
-function ofGroup(data: Data, scene: Scene, group: Group): Details {
+function ofGroup(data: Data, scene: Scene, group: Group, isCompared: boolean): Details {
   const { path, data: written } = group;
   const { changed, marks } = data.looks[group.closed]!;
   const nodes = scene.hierarchy.nodesIn(group);
@@ -80,7 +81,7 @@ function ofGroup(data: Data, scene: Scene, group: Group): Details {
       field("Path", path, true),
       field("Class", written.class, true),
       field("Nodes", written.count.toLocaleString("en-US")),
-      field(CHANGED_NODES, changed > 0 ? changed.toLocaleString("en-US") : ""),
+      field(isCompared ? DIFFERENT_NODES : CHANGED_NODES, changed > 0 ? changed.toLocaleString("en-US") : ""),
     ].filter(({ value }) => value),
     inputs: links(scene, [...new Set(read)]),
     users: links(scene, made),

@@ -31,6 +31,11 @@ class ShownGraph:
     signatures: tuple[str, ...]
     """The marks in the order that numbers them."""
 
+    @property
+    def gone(self) -> frozenset[str]:
+        """The nodes that are shown although only the earlier of two stages has them."""
+        return frozenset(name for name, marks in self.marks.items() if marks == ("removed",))
+
     @classmethod
     def alone(cls, stage: fx.GraphModule, signatures: tuple[str, ...]) -> ShownGraph:
         """Return a stage with the marks of the passes of these signatures."""
