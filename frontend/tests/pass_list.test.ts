@@ -87,8 +87,8 @@ describe("moving a pass", () => {
     expect(actions["move"]).toHaveBeenLastCalledWith("d", 1);
     press("b", "ArrowDown");
     expect(actions["move"]).toHaveBeenLastCalledWith("b", 3);
-    press("a", "ArrowDown");
-    expect(actions["move"]).toHaveBeenLastCalledWith("a", 2);
+    press("c", "ArrowUp");
+    expect(actions["move"], "one that is folded stands among all").toHaveBeenLastCalledWith("c", 1);
   });
 
   it("ends at the ends of the list", () => {

@@ -982,6 +982,9 @@ describe("what became of a node where stages are compared", () => {
     await page.sends(showStage(2, 0));
     await page.sends(select("stem_norm"));
     expect(page.get("details")).toMatchObject({ name: "stem_norm", marks: [], became: ["removed"] });
+    await page.sends({ type: "select-group", path: "stem", before: false });
+    expect(page.get("details").marks).toEqual([signatureOf(0)]);
+    expect(page.get("details").became).toContain("removed");
     await page.sends(showStage(2));
     await page.sends(select("stem_conv"));
     expect(page.get("details").became).toBeUndefined();

@@ -136,7 +136,7 @@ export class PassList {
       this.list,
       passes.length === 0 && h("p", { class: "fxi-empty" }, "This session offers no passes."),
       passes.length > 0 && h("h3", { class: "fxi-cards-head", role: "status" }, this.heading()),
-      shown.length > 0 && this.cards(shown),
+      shown.length > 0 && this.cards(shown, shown),
       folded.length > 0 && this.fold(folded),
     );
     if (this.focused) this.find(this.focused)?.focus({ preventScroll: true });
@@ -163,12 +163,12 @@ export class PassList {
     return `${words} can change this model${open > 0 ? `, ${open.toLocaleString("en-US")} may` : ""}`;
   }
 
-  /** Returns cards of the passes in some places of the stack. */
-  private cards(places: number[]): HTMLElement {
+  /** Returns cards of the passes in some places of the stack, and the places that they can be moved to. */
+  private cards(listed: number[], places: number[]): HTMLElement {
     return h(
       "ul",
       { class: "fxi-card-list" },
-      places.map((place) => this.card(this.state.passes[place]!, place, places)),
+      listed.map((place) => this.card(this.state.passes[place]!, place, places)),
     );
   }
 
@@ -182,7 +182,11 @@ export class PassList {
         ontoggle: (event: Event) => (this.isUnfolded = (event.target as HTMLDetailsElement).open),
       },
       h("summary", { "data-focus": "idle" }, icon("chevron"), h("span", {}, words)),
-      this.cards(places),
+      // Where a pass stands among those that are not folded matters: they may leave it something to do.
+      this.cards(
+        places,
+        this.state.passes.map((_, place) => place),
+      ),
     );
   }
 
@@ -208,7 +212,7 @@ export class PassList {
       Math.min(0, inner.left - outer.left - GAP) + Math.max(0, inner.right - outer.right + GAP);
   }
 
-  /** `place` is that of the pass in the stack, and `places` are those of all cards in the list. */
+  /** `place` is that of the pass in the stack, and `places` are those that it can be moved to. */
   private card(pass: Pass, place: number, places: number[]): HTMLElement {
     const chosen = pass.signature === this.chosen;
     const pending = pass.signature === this.pending;
@@ -311,15 +315,17 @@ export class PassList {
         },
         onpointerdown: (event: PointerEvent) => {
           const list = (event.currentTarget as Element).closest<HTMLElement>(".fxi-card-list")!;
-          const from = places.indexOf(place);
-          dragCard(event, list, this.list, from, (to) => this.moveBy(pass, place, places, to - from));
+          const keys = [...list.children].map((card) => (card as HTMLElement).dataset["pass"]);
+          const listed = keys.map((key) => this.state.passes.findIndex(({ signature }) => signature === key));
+          const from = listed.indexOf(place);
+          dragCard(event, list, this.list, from, (to) => this.moveBy(pass, place, listed, to - from));
         },
       },
       number,
     );
   }
 
-  /** Moves a pass past others of its list: those that are not in it keep their order. */
+  /** Moves a pass to another of the places it can be moved to: past those that are not among them. */
   private moveBy(pass: Pass, place: number, places: number[], steps: number): void {
     const to = places[places.indexOf(place) + steps];
     if (to !== undefined && to !== place) this.actions.move(pass.signature, to);

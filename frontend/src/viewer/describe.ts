@@ -38,7 +38,7 @@ export function describe(
     ...own,
     ...extra,
     fields: [...fields, ...(extra?.fields ?? []), ...last],
-    ...(isCompared && { marks: [], became: own.marks }),
+    ...(isCompared && { became: becameOf(data, scene, selection) }),
     isPartial: extra === null,
     box: panes.boxOf(selection),
     before: selection.before,
@@ -62,7 +62,7 @@ function ofModel(scene: Scene): Details {
 
 function ofGroup(data: Data, scene: Scene, group: Group, isCompared: boolean): Details {
   const { path, data: written } = group;
-  const { changed, marks } = data.looks[group.closed]!;
+  const { changed } = data.looks[group.closed]!;
   const nodes = scene.hierarchy.nodesIn(group);
   const names = new Set(nodes.map(({ name }) => name));
   const read = nodes.flatMap(({ inputs }) => inputs).filter((name) => !names.has(name));
@@ -85,8 +85,15 @@ function ofGroup(data: Data, scene: Scene, group: Group, isCompared: boolean): D
     ].filter(({ value }) => value),
     inputs: links(scene, [...new Set(read)]),
     users: links(scene, made),
-    marks: marks.map((mark) => scene.signatures[mark]!).sort(),
+    // Not those of its look, which are what became of its nodes where stages are compared.
+    marks: [...new Set(nodes.flatMap((node) => node.marks))].sort(),
   };
+}
+
+/** Returns what became of a node, or of nodes of a group, where stages are compared. */
+function becameOf(data: Data, { hierarchy, signatures }: Scene, { kind, name }: Selection): string[] {
+  const look = kind === "group" ? hierarchy.groups.get(name)!.closed : hierarchy.leafOf.get(name)!.look;
+  return data.looks[look]!.marks.map((mark) => signatures[mark]!);
 }
 
 function ofNode(data: Data, scene: Scene, node: Facts): Details {
