@@ -89,9 +89,9 @@ def _nodes_by_stage(session: Session) -> Made:
     if table.empty:
         return table, "No node changes at any stage."
     same = len(everything) - len(table)
-    others = f"; {same:,} unchanged at every stage" if same else ""
+    others = f"; {same:,} the same at every stage" if same else ""
     return table, (
-        f"{counted(len(table), 'node')} with changes{others}.\n"
+        f"{counted(len(table), 'node')} {'differs' if len(table) == 1 else 'differ'} at some stage{others}.\n"
         "· the same,  + added,  ≠ changed (in what),  ⇄ the same on other inputs,  → its counterpart,  "
         "— gone"
     )
@@ -114,7 +114,10 @@ def _node_differences(session: Session) -> Made:
 def _graph_difference(session: Session) -> Made:
     table = graph_diff(session.original, session.graph_module)
     counts = [f"{count:,} {change}" for change, count in table["change"].value_counts().items()]
-    return table, f"Nodes: {', '.join(counts)}." if counts else "The graph is identical to the original's."
+    if not counts:
+        return table, "The graph is identical to the original's."
+    differ = "differs" if len(table) == 1 else "differ"
+    return table, f"{counted(len(table), 'node')} {differ} from the original's: {', '.join(counts)}."
 
 
 def _node_cost(session: Session) -> Made:

@@ -71,7 +71,7 @@ def test_candidates_are_looked_for_after_the_first_picture_and_in_parts(page: Pa
         is_all = page.asks({"type": "candidates"})
         looking = [card["isLooking"] for card in page.inspector._shown_passes["passes"]]
         assert (sum(looking), is_all) == (left, left == 0)
-    assert page.card(FUSE)["candidates"] == "1 candidate: 1 conv and 1 batch norm"
+    assert page.card(FUSE)["candidates"] == "1 candidate: 1 batch norm"
     assert page.card(MERGE)["candidates"] == "1 candidate: 2 linears"
     assert page.data.others["matches"][MERGE.signature] == ["head_query", "head_key"]
 
