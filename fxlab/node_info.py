@@ -46,6 +46,9 @@ _FULL_NAMES = re.compile(r"\b(?:(?:torch\.)?nn\.)?functional\.|\btorch\._c\._nn\
 _EXPORTED_ROOT = re.compile(r"^L\['self'\]\.?")
 _FRAME = re.compile(r'^\s*File "(?P<file>[^"\n]+)", line (?P<line>\d+), in (?P<function>[^\n]*)$', re.M)
 _MISSING = object()
+_KINDS = {"placeholder": "input", "get_attr": "attribute", "output": "output"}
+_WORD_STARTS = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
+_DIMENSIONS = re.compile(r"(?<=[a-z]) ?[123]d$")
 
 
 def target_text(node: fx.Node) -> str:
@@ -58,6 +61,28 @@ def target_text(node: fx.Node) -> str:
     ['x', 'F.gelu', 'operator.add', 'output']
     """
     return node.target if isinstance(node.target, str) else function_text(node.target)
+
+
+def kind_text(node: fx.Node, modules: Mapping[str, nn.Module]) -> str:
+    """Return the kind of a node in words, by which nodes are counted: ``linear``, ``batch norm``, ``add``.
+
+    A module and the function that does the same are of one kind, in however many dimensions.
+
+    Parameters
+    ----------
+    node
+        The node.
+    modules
+        Those of its graph module, as :func:`modules_by_path` returns them.
+    """
+    if node.op == "call_module" and str(node.target) in modules:
+        name = _WORD_STARTS.sub("_", type(modules[str(node.target)]).__name__)
+    elif isinstance(node.target, OpOverload):
+        name = str(node.target.overloadpacket.__name__)
+    else:
+        name = _KINDS.get(node.op) or target_text(node).rpartition(".")[2]
+    words = [word if word.isupper() else word.lower() for word in name.split("_") if word]
+    return _DIMENSIONS.sub("", " ".join(words)) or "node"
 
 
 def function_text(function: Any) -> str:

@@ -1,6 +1,7 @@
 """Numbers as text: bytes, seconds, counts. The twin of ``frontend/src/base/format.ts``."""
 
 import math
+from decimal import ROUND_HALF_UP, Context, Decimal
 
 _SCIENTIFIC_FROM, _SCIENTIFIC_BELOW = 10_000, 0.01
 _MULTIPLES = {
@@ -9,6 +10,7 @@ _MULTIPLES = {
 }
 """A unit -> its multiples, the largest first."""
 _COUNTS = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
+_VOWELS = ("", *"aeiou")
 _ELEMENTS = ((10**12, "T"), (10**9, "B"), (10**6, "M"), (10**3, "K"))
 
 
@@ -34,9 +36,21 @@ def with_unit(value: float, unit: str = "") -> str:
     multiples = _MULTIPLES.get(unit, _COUNTS if value == int(value) and value >= _SCIENTIFIC_FROM else ())
     if multiples:
         size, name = next((multiple for multiple in multiples if value >= multiple[0]), multiples[-1])
-        return f"{_plain(value) if size == 1 and unit == 'B' else _short(value / size)} {name}"
+        return f"{_plain(value) if size == 1 and unit == 'B' else _plain(_rounded(value / size, 3))} {name}"
     is_plain = value == 0 or _SCIENTIFIC_BELOW <= abs(value) < _SCIENTIFIC_FROM
-    return _short(value, 4) if is_plain else f"{value:.2e}"
+    return _plain(_rounded(value, 4)) if is_plain else f"{_rounded(value, 3):.2e}"
+
+
+def percent(share: float) -> str:
+    """Return a share of one in percent.
+
+    Examples
+    --------
+    >>> percent(0.1234), percent(1)
+    ('12.3 %', '100.0 %')
+    """
+    tenths = Decimal(100 * float(share)).quantize(Decimal("0.1"), rounding=ROUND_HALF_UP)
+    return f"{tenths} %"
 
 
 def short_count(count: int) -> str:
@@ -55,13 +69,26 @@ def short_count(count: int) -> str:
 
 
 def counted(count: int, word: str) -> str:
-    """Return a count of something: ``1 node``, ``2,000 nodes``."""
-    return f"{count:,} {word}{'' if count == 1 else 's'}"
+    """Return a count of something.
+
+    Examples
+    --------
+    >>> counted(1, "node"), counted(2_000, "node"), counted(2, "identity"), counted(3, "softmax")
+    ('1 node', '2,000 nodes', '2 identities', '3 softmaxes')
+    """
+    return f"{count:,} {word if count == 1 else _plural(word)}"
 
 
-def _short(value: float, digits: int = 3) -> str:
-    return _plain(float(f"{value:.{digits}g}"))
+def _plural(word: str) -> str:
+    if word.endswith("y") and word[-2:-1] not in _VOWELS:
+        return f"{word[:-1]}ies"
+    return f"{word}{'es' if word.endswith(('s', 'x', 'z', 'ch', 'sh')) else 's'}"
+
+
+def _rounded(value: float, digits: int) -> float:
+    """Round to so many digits; of two that are as near, to the larger, as JavaScript does."""
+    return float(Context(prec=digits, rounding=ROUND_HALF_UP).create_decimal(float(value)))
 
 
 def _plain(value: float) -> str:
-    return repr(value).removesuffix(".0")
+    return repr(value + 0.0).removesuffix(".0")

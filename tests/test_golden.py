@@ -6,7 +6,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 import pytest
-from golden.make import FOLDER, TRANSFORMERS, vectors
+from golden.make import FOLDER, TRANSFORMERS, numbers, vectors
 from golden.models import MODELS
 
 HINT = "If the change is meant, make them anew: .venv/bin/python tests/golden/make.py"
@@ -30,3 +30,7 @@ def test_the_vectors_are_what_python_says_now(name: str) -> None:
     changed = [pair for pair in zip(kept.splitlines(), now.splitlines(), strict=False) if pair[0] != pair[1]]
     assert changed == [], HINT
     assert len(now) == len(kept), HINT
+
+
+def test_numbers_are_written_as_they_are_kept() -> None:
+    assert numbers() == (FOLDER / "numbers.json").read_text(encoding="utf-8"), HINT

@@ -235,3 +235,34 @@ def test_only_lines_of_python_that_are_there_are_shown(tmp_path: Path) -> None:
     assert node_info.excerpt(str(tmp_path / "secrets.txt"), 1) == []
     assert node_info.excerpt(str(tmp_path / "short.py"), 2) == []
     assert node_info.excerpt(str(tmp_path / "missing.py"), 1) == []
+
+
+@pytest.mark.parametrize(
+    ("module", "kind"),
+    [
+        (nn.Linear(2, 2), "linear"),
+        (nn.BatchNorm2d(2), "batch norm"),
+        (nn.Conv1d(2, 2, 1), "conv"),
+        (nn.RMSNorm(2), "RMS norm"),
+    ],
+)
+def test_the_kind_of_a_call_of_a_module_is_its_class_in_words(module: nn.Module, kind: str):
+    graph_module = fx.symbolic_trace(nn.Sequential(module))
+    node = list(graph_module.graph.nodes)[1]
+    assert node_info.kind_text(node, node_info.modules_by_path(graph_module)) == kind
+
+
+@pytest.mark.parametrize(
+    ("function", "kind"),
+    [
+        (lambda x: torch.nn.functional.linear(x, x), "linear"),
+        (lambda x: torch.conv2d(x, x), "conv"),
+        (lambda x: torch.nn.functional.scaled_dot_product_attention(x, x, x), "scaled dot product attention"),
+        (lambda x: x / 2, "truediv"),
+        (lambda x: x.add_(1), "add"),
+        (lambda x: torch.ops.aten.add.Tensor(x, 1), "add"),
+    ],
+)
+def test_the_kind_of_a_call_of_a_function_is_its_name_in_words(function, kind: str):
+    graph_module = fx.symbolic_trace(function)
+    assert node_info.kind_text(list(graph_module.graph.nodes)[1], {}) == kind

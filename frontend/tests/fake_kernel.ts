@@ -45,6 +45,9 @@ export class FakeKernel implements Kernel {
   /** Values of overlays that have not been asked for. */
   private readonly overlays: OverlayData[];
   /** Parts of a large graph that have not been asked for. */
+  /** The keys of the passes that have not been asked for their candidates. */
+  private looking: string[] = [];
+  private on = 0;
   private rest: Step[] = [];
 
   /** `on` is how many passes are on. Of a graph that arrives in parts, the first is there. */
@@ -70,13 +73,19 @@ export class FakeKernel implements Kernel {
       },
       measured: [],
       status: { busy: null, error: null },
-      stages: { names: [], version: 0, alone: {}, merged: {}, pairs: {}, preview: null },
+      stages: { names: [], changes: [], version: 0, alone: {}, merged: {}, pairs: {}, preview: null },
       overlays: this.overlays.map(({ name, title }) => ({ name, title })),
       view: { ...AT_FIRST, ...view },
       height: 600,
       panels: PANELS_AT_FIRST,
     };
     this.become(on);
+  }
+
+  /** Lets passes be asked for their candidates, which they have not been so far. */
+  forgetCandidates(): void {
+    this.looking = this.passes.map(({ key }) => key);
+    this.state.passes = { ...this.state.passes, passes: this.passesNow() };
   }
 
   async ready(): Promise<void> {}
@@ -152,10 +161,11 @@ export class FakeKernel implements Kernel {
   }
 
   private become(on: number): void {
-    const { names, alone } = this.everything;
+    const { names, changes, alone } = this.everything;
     const { version } = this.state.stages;
     this.state.stages = {
       names: names.slice(0, on + 1),
+      changes: changes.slice(0, on + 1),
       version: version + 1,
       alone: { [on]: alone[on]! },
       merged: {},
@@ -163,10 +173,20 @@ export class FakeKernel implements Kernel {
       preview: null,
     };
     this.state.passes = {
-      passes: this.passes.map((pass, i) => ({ ...pass, on: i < on })),
+      passes: this.passesNow(on),
       canUndo: false,
       canRedo: false,
     };
+  }
+
+  private passesNow(on = this.on): Pass[] {
+    this.on = on;
+    return this.passes.map((pass, i) => ({
+      ...pass,
+      on: i < on,
+      stage: i < on ? i + 1 : null,
+      isLooking: this.looking.includes(pass.key),
+    }));
   }
 
   private answer({ message, resolve, reject }: Waiting): void {
@@ -189,6 +209,11 @@ export class FakeKernel implements Kernel {
           known.merged = { ...known.merged, [`${stage}/${before}`]: merged[`${stage}/${before}`]! };
         this.put("stages", known);
         return null;
+      }
+      case "candidates": {
+        const left = this.looking.pop();
+        this.put("passes", { ...this.state.passes, passes: this.passesNow() });
+        return left === undefined || this.looking.length === 0;
       }
       case "rest": {
         this.data.add(this.rest.shift()!.part);

@@ -1,6 +1,7 @@
 /** What the page makes of a graph is what Python makes of it. */
 
 import { describe, expect, it } from "vitest";
+import { cellText, percent, withUnit } from "../src/base/format";
 import { PLAIN } from "../src/viewer/arrangement";
 import { Data } from "../src/viewer/data";
 import { placeBoxes } from "../src/viewer/drawing/boxes";
@@ -12,6 +13,7 @@ import { View } from "../src/viewer/view";
 import {
   dataOf,
   MODELS,
+  NUMBERS,
   numbersIn,
   passesOf,
   pathsOf,
@@ -28,6 +30,16 @@ const DIGITS = 9;
 it("there are vectors", () => {
   expect(MODELS).toContain("hostile");
   expect(QUERIES.all.length).toBeGreaterThan(60);
+});
+
+it.each(NUMBERS)("%d %s is written as Python writes it", (value, unit, text) => {
+  expect(unit === "%" ? percent(value) : withUnit(value, unit)).toBe(text);
+});
+
+it("numbers that are none have words", () => {
+  const none = [NaN, Infinity, -Infinity];
+  expect(none.map((value) => withUnit(value))).toEqual(["NaN", "∞", "−∞"]);
+  expect(["nan", "inf", "-inf"].map((cell) => cellText(cell, "number"))).toEqual(["NaN", "∞", "−∞"]);
 });
 
 describe.each(MODELS)("of %s", (name) => {

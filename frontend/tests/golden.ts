@@ -44,7 +44,12 @@ const texts = import.meta.glob<string>("../../tests/golden/*.json", {
 
 export const MODELS = Object.keys(texts)
   .map((path) => path.split("/").at(-1)!.replace(".json", ""))
-  .filter((name) => name !== "queries");
+  .filter((name) => name !== "queries" && name !== "numbers");
+
+/** Numbers, their units, and how Python writes them. */
+export const { numbers: NUMBERS } = JSON.parse(texts["../../tests/golden/numbers.json"]!) as {
+  numbers: [value: number, unit: string, text: string][];
+};
 
 /** Returns the vectors of a model, anew each time. */
 export function vectorsOf(name: string): Vectors {

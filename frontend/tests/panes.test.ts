@@ -7,6 +7,7 @@ import { column } from "./pictures";
 
 const STAGES: Stages = {
   names: ["Original", "Fuse", "Merge"],
+  changes: ["", "", ""],
   shown: 2,
   compared: "below",
   beside: true,

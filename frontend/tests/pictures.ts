@@ -35,6 +35,7 @@ export function column(ids: string[], rest: Record<string, Partial<Box>> = {}, c
       pairs.map(([source, target]) => [`${source}-${target}`, { source, target, label: "" }]),
     ),
     signatures: ["added", "removed", "changed", "rewired"],
+    numbers: [null, null, null, null],
     matches: {},
     compared,
   };

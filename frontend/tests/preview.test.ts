@@ -3,28 +3,10 @@ import { PassList, type PassActions } from "../src/panels/pass_list";
 import { PreviewBar } from "../src/panels/preview_bar";
 import type { Pass } from "../src/base/protocol";
 import { GraphView, type GraphActions } from "../src/graph/graph_view";
+import { pass } from "./passes";
 import { column } from "./pictures";
 
-const MERGE = { signature: "s1", name: "Merge <b>linears</b>", text: "2 rewrites (1 node added)" };
-
-function pass(signature: string, rest: Partial<Pass> = {}): Pass {
-  return {
-    key: signature,
-    ...{
-      signature,
-      name: `Pass ${signature}`,
-      className: "Pass",
-      description: "",
-      arguments: [],
-      preserves: true,
-      on: false,
-      changed: 0,
-      matched: 3,
-    },
-    ...{ refused: 0, canExclude: false, rewrites: 0, excluded: 0, reasons: [], note: "", error: "" },
-    ...rest,
-  };
-}
+const MERGE = { signature: "s1", name: "Merge <b>linears</b>", text: "2 rewrites: 6 linears become 2" };
 
 describe("the banner of a preview", () => {
   const actions = { apply: vi.fn(), cancel: vi.fn() };
@@ -42,7 +24,7 @@ describe("the banner of a preview", () => {
   it("says what would be done, as words", () => {
     expect(bar.element.hidden).toBe(false);
     expect(bar.element.querySelector("[role=status]")!.textContent).toBe(
-      "Preview of Merge <b>linears</b>: 2 rewrites (1 node added), nothing is applied",
+      "Preview of Merge <b>linears</b>: 2 rewrites: 6 linears become 2, nothing is applied",
     );
     bar.show(null);
     expect(bar.element.hidden).toBe(true);

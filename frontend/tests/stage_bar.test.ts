@@ -4,6 +4,7 @@ import { StageBar, possible } from "../src/panels/stage_bar";
 
 const ALONE: Stages = {
   names: ["Original", "Fuse", "Merge"],
+  changes: ["", "1 rewrite: 1 conv changed", "2 rewrites: 6 linears become 2"],
   shown: 2,
   compared: "",
   beside: false,
@@ -109,6 +110,7 @@ describe("choosing a stage and what it is compared with", () => {
 describe("the slider through the stages", () => {
   const MANY: Stages = {
     names: ["Original", "Fuse", "Merge", "Fold", "Clean"],
+    changes: ["", "", "2 rewrites: 6 linears become 2", "", "1 rewrite: 1 cos removed"],
     shown: 4,
     compared: "",
     beside: false,
@@ -138,7 +140,7 @@ describe("the slider through the stages", () => {
     bar.update(MANY);
     expect([slider.min, slider.max, slider.value]).toEqual(["0", "4", "4"]);
     expect(slider.getAttribute("aria-label")).toBe("Stage");
-    expect(slider.getAttribute("aria-valuetext")).toBe("4. Clean");
+    expect(slider.getAttribute("aria-valuetext")).toBe("4. Clean: 1 rewrite: 1 cos removed");
     expect(
       [...bar.element.querySelectorAll<HTMLElement>(".fxi-tick")].map((tick) => [
         tick.textContent,
@@ -147,9 +149,9 @@ describe("the slider through the stages", () => {
     ).toEqual([
       ["0", "0. Original"],
       ["1", "1. Fuse"],
-      ["2", "2. Merge"],
+      ["2", "2. Merge: 2 rewrites: 6 linears become 2"],
       ["3", "3. Fold"],
-      ["4", "4. Clean"],
+      ["4", "4. Clean: 1 rewrite: 1 cos removed"],
     ]);
   });
 
@@ -180,7 +182,7 @@ describe("the slider through the stages", () => {
     slideTo(2);
     bar.settle();
     expect(slider.value).toBe("4");
-    expect(slider.getAttribute("aria-valuetext")).toBe("4. Clean");
+    expect(slider.getAttribute("aria-valuetext")).toBe("4. Clean: 1 rewrite: 1 cos removed");
     expect(show).toHaveBeenCalledOnce();
   });
 
@@ -208,6 +210,49 @@ describe("the slider through the stages", () => {
     bar.update(from);
     for (const [stage] of expected) settleAt(from, stage);
     expect(show.mock.calls).toEqual(expected);
+  });
+});
+
+describe("the switch that leaves out stages without changes", () => {
+  const SOME: Stages = {
+    ...ALONE,
+    names: ["Original", "Fuse", "Merge", "Clean"],
+    changes: ["", "", "2 rewrites: 6 linears become 2", ""],
+    shown: 2,
+    comparisons: [0, 1],
+  };
+  const listed = (): string[] => [
+    ...[...bar.element.querySelectorAll<HTMLElement>(".fxi-tick")].map((tick) => tick.textContent!),
+  ];
+  const options = (label: string): string[] =>
+    [...bar.element.querySelectorAll<HTMLOptionElement>(`[aria-label="${label}"] option`)].map(
+      ({ value }) => value,
+    );
+
+  it("is there where a stage has none", () => {
+    bar.update(ALONE);
+    expect(button("Only changes")).toBeUndefined();
+    bar.update(SOME);
+    expect(button("Only changes").getAttribute("aria-pressed")).toBe("false");
+    expect(listed()).toEqual(["0", "1", "2", "3"]);
+  });
+
+  it("leaves them out, wherever stages are listed, and keeps what is shown", () => {
+    bar.update(SOME);
+    button("Only changes").click();
+    expect(listed()).toEqual(["0", "2"]);
+    expect(options("Stage of the graph")).toEqual(["0", "2"]);
+    expect(options("Compare with")).toEqual(["", "below", "0"]);
+    const slider = bar.element.querySelector<HTMLInputElement>("input[type=range]")!;
+    expect([slider.max, slider.value]).toEqual(["1", "1"]);
+    slider.value = "0";
+    slider.dispatchEvent(new Event("input"));
+    expect(show).toHaveBeenLastCalledWith(0, "", false);
+    bar.update({ ...SOME, shown: 3, comparisons: [0, 1, 2] });
+    bar.settle();
+    expect(listed()).toEqual(["0", "2", "3"]);
+    button("Only changes").click();
+    expect(listed()).toEqual(["0", "1", "2", "3"]);
   });
 });
 

@@ -996,6 +996,81 @@ describe("a large graph", () => {
   });
 });
 
+describe("candidates", () => {
+  const looking = (): number =>
+    page.get("passes").passes.filter(({ isLooking }: { isLooking: boolean }) => isLooking).length;
+
+  it("are looked for pass by pass, once the graph is drawn, and others are answered between", async () => {
+    kernel = new FakeKernel(vectorsOf("conv"));
+    kernel.forgetCandidates();
+    kernel.held.add("candidates");
+    page = await Page.of(kernel);
+    const all = looking();
+    expect(all).toBeGreaterThan(1);
+    expect(drawn().length, "the picture comes first").toBeGreaterThan(0);
+    expect(kernel.askedFor("candidates").length).toBe(1);
+    await page.sends({ type: "open", path: "head" });
+    expect(page.error).toBe("");
+    kernel.release();
+    for (let i = 0; i < all; i += 1) await settled();
+    expect(looking()).toBe(0);
+    expect(kernel.askedFor("candidates").length).toBe(all);
+  });
+
+  it("are not looked for again where all are known, nor in a report", async () => {
+    await start({ on: 1 });
+    await page.sends(showStage(0));
+    expect(kernel.askedFor("candidates")).toEqual([]);
+    kernel = new FakeKernel(vectorsOf("conv"));
+    kernel.forgetCandidates();
+    kernel.isFixed = true;
+    page = await Page.of(kernel);
+    expect(kernel.askedFor("candidates")).toEqual([]);
+  });
+
+  it("that cannot be looked for leave the page as it is", async () => {
+    kernel = new FakeKernel(vectorsOf("conv"));
+    kernel.forgetCandidates();
+    kernel.failing.add("candidates");
+    page = await Page.of(kernel);
+    expect(kernel.askedFor("candidates").length).toBe(1);
+    await page.sends({ type: "open", path: "head" });
+    expect(page.error).toBe("");
+  });
+});
+
+describe("what became of a node where stages are compared", () => {
+  it("is no pass that changed it", async () => {
+    await start({ on: 2 });
+    await page.sends(showStage(2, 0));
+    await page.sends(select("stem_norm"));
+    expect(page.get("details")).toMatchObject({ name: "stem_norm", marks: [], became: ["removed"] });
+    await page.sends({ type: "select-group", path: "stem", before: false });
+    expect(page.get("details").marks).toEqual([signatureOf(0)]);
+    expect(page.get("details").became).toContain("removed");
+    await page.sends(showStage(2));
+    await page.sends(select("stem_conv"));
+    expect(page.get("details").became).toBeUndefined();
+    expect(page.get("details").marks).toEqual([signatureOf(0)]);
+  });
+});
+
+describe("the number of a pass", () => {
+  it("is that of its stage in every picture", async () => {
+    await start({ on: 2 });
+    const { passes } = page.get("passes");
+    const numbersOf = (): (number | null)[] => {
+      const { signatures, numbers } = page.get("picture");
+      return passes.map(
+        ({ signature }: { signature: string }) => numbers[signatures.indexOf(signature)] ?? null,
+      );
+    };
+    expect(numbersOf().slice(0, 2)).toEqual([1, 2]);
+    await page.sends(showStage(1));
+    expect(numbersOf()[0]).toBe(1);
+  });
+});
+
 describe("graphs that are written anew", () => {
   it("take the place of those that were there, and groups stay open", async () => {
     await start({ on: 1 });
@@ -1032,6 +1107,18 @@ describe("a report", () => {
     kernel = new FakeKernel(vectorsOf("shared"), { on: 2 });
     kernel.isFixed = true;
     page = await Page.of(kernel);
+  });
+
+  it("begins at the nodes of the last pass that changed some", () => {
+    const focused = page.told.find((message) => message.type === "focus");
+    const { passes } = page.get("passes");
+    const last = passes.findLast(({ on }) => on)!;
+    const boxes = focused?.type === "focus" ? focused.boxes : [];
+    const marked = Object.entries(page.get("picture").boxes).filter(([, { marks }]) =>
+      marks.some((mark) => page.get("picture").signatures[mark] === last.signature),
+    );
+    expect(boxes.length).toBeGreaterThan(0);
+    expect(marked.map(([id]) => id)).toEqual(expect.arrayContaining(boxes));
   });
 
   it("says all of a node without being asked", async () => {

@@ -8,6 +8,8 @@ import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TextIO
 
+from fxlab.units import with_unit
+
 if TYPE_CHECKING:
     import pandas as pd
 
@@ -93,7 +95,7 @@ def _value(value: object) -> str:
     if value is None or value != value:
         return "-"
     if isinstance(value, float):
-        return f"{value:.3g}"
+        return with_unit(value)
     if isinstance(value, list):
         return ", ".join(map(str, value)) or "none"
     text = " ".join(str(value).split())

@@ -83,11 +83,13 @@ def _first_that_differs(session: Session) -> Transformation:
 def _pass_table(session: Session) -> pd.DataFrame:
     import pandas as pd
 
-    rows = [
-        (p.name, len(session.transformed_nodes(p)), int((~session.explain(p)["matched"].astype(bool)).sum()))
-        for p in session.applied
-    ]
-    return pd.DataFrame(rows, columns=["pass", "changed_nodes", "left_alone"])
+    rows = [(p.name, str(session.changes(p)), _refused(session.explain(p))) for p in session.applied]
+    return pd.DataFrame(rows, columns=["pass", "changes", "refused"])
+
+
+def _refused(explained: pd.DataFrame) -> int:
+    """Return how many candidates a pass has refused."""
+    return int(explained["candidate"][~explained["matched"].astype(bool)].nunique())
 
 
 def _write(session: Session, path: str) -> None:

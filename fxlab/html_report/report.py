@@ -19,10 +19,10 @@ from torch import nn
 from fxlab._version import __version__
 from fxlab.checks import path_text
 from fxlab.html_report.front_end import FrontEndMissingError, front_end_file
+from fxlab.html_report.made import made_lines
 from fxlab.overlays import SOURCES, Overlay, Subject
 from fxlab.session import Session
 from fxlab.session.session_of import session_of
-from fxlab.transformations.marks import marks_of
 from fxlab.view_model.details import Describer
 from fxlab.view_model.graph_data.metrics import METRICS, PAINTS
 from fxlab.view_model.graph_data.session_graphs import SessionGraphs
@@ -73,8 +73,9 @@ def report(
 
     The file needs no kernel and no network, so it can be attached to a bug report or a CI run. Groups are
     opened and closed, nodes searched and looked at as in :func:`fxlab.inspect`; transformations cannot be
-    switched, but each stage of the stack can be looked at, alone or beside another. It holds the names,
-    shapes and source lines of the model, and no weights.
+    switched, but each stage of the stack can be looked at, alone or beside another. It opens at what the
+    passes have changed, and says when it was made (``SOURCE_DATE_EPOCH``, if that is set) and with which
+    versions. It holds the names, shapes and source lines of the model, and no weights.
 
     Parameters
     ----------
@@ -103,7 +104,7 @@ def report(
         If the model is not a module, ``path`` no path, or ``inputs`` or ``passes`` are given together with a
         session, which has its own.
     ValueError
-        If ``path`` does not end in ``.html``.
+        If ``path`` does not end in ``.html``, or ``SOURCE_DATE_EPOCH`` is set and no number.
     OSError
         If the file cannot be written, for example because its folder does not exist.
     RuntimeError
@@ -184,7 +185,7 @@ def _embedded(data: dict[str, Any]) -> str:
 
 def _data(session: Session, measure: bool) -> dict[str, Any]:
     explained = explain_all(session)
-    cards = pass_states(session, explained, marks_of(session.graph_module))
+    cards = pass_states(session, explained)
     graphs = _graphs(session, explained, measure)
     return {
         "data": graphs.data.take()
@@ -196,6 +197,7 @@ def _data(session: Session, measure: bool) -> dict[str, Any]:
             "canRedo": False,
             "code": session.to_python(),
             "fixed": True,
+            "made": made_lines(session.original),
         },
         "tables": _tables(session, explained, measure),
     }
@@ -213,7 +215,7 @@ def _graphs(session: Session, explained: dict[str, pd.DataFrame | str], measure:
             graphs.merged(number, before)
             graphs.pair(number, before)
     for number in data.numbers:
-        data.add_extras(number, Describer(data.hierarchy(number), explained))
+        data.add_extras(number, Describer(data.hierarchy(number), explained, gone=data.shown(number).gone))
     data.lay_out(graphs.alone(last))
     return graphs
 

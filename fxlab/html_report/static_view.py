@@ -5,6 +5,8 @@ from __future__ import annotations
 from html import escape
 from typing import Any
 
+from fxlab.units import with_unit
+
 MOST_ROWS = 30
 
 
@@ -46,5 +48,5 @@ def _text(cell: Any) -> str:
     if cell is None:
         return ""
     if isinstance(cell, float):
-        return f"{cell:.3g}"
+        return with_unit(cell)
     return ", ".join(map(_text, cell)) if isinstance(cell, list) else str(cell)

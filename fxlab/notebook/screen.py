@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 import weakref
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -13,12 +14,11 @@ from fxlab.notebook.messages import answers
 from fxlab.notebook.page_outline import is_outline
 from fxlab.notebook.page_widget import PageWidget
 from fxlab.notebook.view_state import BELOW, NOTHING, checked_view
-from fxlab.transformations.marks import marks_of
 from fxlab.view_model.details import Describer
 from fxlab.view_model.graph_data.metrics import METRICS, PAINTS
 from fxlab.view_model.graph_data.session_graphs import SessionGraphs
 from fxlab.view_model.measured_overlays import MeasuredOverlays
-from fxlab.view_model.pass_state import explain_all, matched_nodes, pass_states, rewrites_of_node
+from fxlab.view_model.pass_state import explain, matched_nodes, pass_states, rewrites_of_node
 from fxlab.view_model.session_state import NO_PASS_IS_ON, changed_nodes_state, outputs_state
 from fxlab.view_model.wire import clip
 
@@ -27,6 +27,10 @@ if TYPE_CHECKING:
 
     from fxlab.session import Session
     from fxlab.view_model.graph_data import GraphData
+
+
+_LOOKS_FOR_S = 0.1
+"""How long passes are asked for candidates before a page can be answered that asks for something else."""
 
 
 class Screen(PageWidget):
@@ -93,10 +97,8 @@ class Screen(PageWidget):
             number = self._graphs.alone(len(self.session.applied))
             if self._sent is None:
                 self._graphs.data.lay_out(number)
-            # Passes go through the graph, which takes a while for a large one: its picture is shown first.
-            if self._graphs.data.is_complete(number):
-                self._explained = explain_all(self.session)
-            self._send_graphs(matches=matched_nodes(self._explained))
+            # The page asks for candidates when it has drawn the graph: passes go through all of it.
+            self._send_graphs(matches={})
         self._show_passes()
         self._look_at_last_stage()
         self._show_stages()
@@ -136,7 +138,7 @@ class Screen(PageWidget):
         self._shown_stages = self._graphs.state()
 
     def _show_passes(self) -> None:
-        cards = pass_states(self.session, self._explained, marks_of(self.session.graph_module))
+        cards = pass_states(self.session, self._explained)
         for card in cards:
             card["error"] = self._pass_errors.get(card["signature"], "")
         self._shown_passes = {
@@ -189,14 +191,29 @@ class Screen(PageWidget):
     def _send_rest(self, graph: int) -> bool:
         """Send some of what is left of a large graph; answer whether that was all."""
         is_all = self._graphs.data.fill(graph)
-        if not is_all or self._explained:
-            self._send_graphs()
-            return is_all
-        self._explained = explain_all(self.session)
+        self._send_graphs()
+        return is_all
+
+    @answers("candidates", "Looking for candidates")
+    def _look_for_candidates(self) -> bool:
+        """Ask some passes for candidates, so that clicks come in between; answer whether that was all."""
+        until = time.monotonic() + _LOOKS_FOR_S
+        unasked = [p for p in self.session.passes if p.signature not in self._explained]
+        try:
+            while unasked:
+                p = unasked[0]
+                self._explained[p.signature] = explain(self.session, p)
+                unasked.pop(0)
+                if time.monotonic() > until:
+                    break
+        except KeyboardInterrupt:
+            words = "Its candidates are unknown: the search was interrupted."
+            self._explained |= {p.signature: words for p in unasked}
+            unasked = []
         self._describers.clear()
         self._show_passes()
         self._send_graphs(matches=matched_nodes(self._explained))
-        return True
+        return not unasked
 
     @answers("details", "Describing what is selected")
     def _details(self, graph: int, kind: str, name: str) -> dict[str, Any]:
@@ -206,6 +223,7 @@ class Screen(PageWidget):
                 data.hierarchy(graph),
                 self._explained,
                 lambda node: rewrites_of_node(self.session, node, self._explained),
+                data.shown(graph).gone,
             )
         describer = self._describers[graph]
         found: Any = None

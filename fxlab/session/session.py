@@ -20,7 +20,7 @@ from fxlab.session.stages import Stages, prefixes
 from fxlab.session.turns import Turns, in_turn
 from fxlab.transformations import Transformation, offered
 from fxlab.transformations.candidate_filter import listed, node_names
-from fxlab.validation import Variants, Verdict, transformed_nodes
+from fxlab.validation import Changes, Variants, Verdict, changes_made, transformed_nodes
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -422,6 +422,39 @@ class Session:
         return self._comparisons.remembered(
             "explain", below, lambda: found.explain(stages[below]), found.signature
         ).copy()
+
+    @in_turn
+    def changes(self, pass_: PassOrName) -> Changes:
+        """Count what a transformation has changed, or would change if it was switched on.
+
+        Returns
+        -------
+        Changes
+            The rewrites, and the kinds of nodes that became others; as text, a sentence.
+
+        Raises
+        ------
+        TransformationError
+            If it is off, and raises when it is tried.
+
+        Examples
+        --------
+        >>> from fxlab import ChangeTrueDivToMulByInverse
+        >>> traced = torch.fx.symbolic_trace(lambda x: (x / 2) + (x / 3))
+        >>> session = Session(traced, passes=[ChangeTrueDivToMulByInverse()])
+        >>> print(session.changes("change-true-div-to-mul-by-inverse"))
+        2 rewrites: 2 truedivs become 2 muls
+        """
+        found = self.find(pass_)
+        name = str(found.name)
+        below = self._switches.stack(below=name)
+        above = (*below, (name, self._switches.excluded_from(name)))
+
+        def count() -> Changes:
+            stages = self._stages.built(above)
+            return changes_made(stages[below], stages[above], found)
+
+        return self._comparisons.remembered("changes", below, count, found.signature)
 
     def to_python(self) -> str:
         """Return code that makes a session of ``model`` and ``inputs`` with what is on here.

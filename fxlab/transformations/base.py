@@ -267,10 +267,11 @@ class Transformation(ABC):
         Returns
         -------
         pandas.DataFrame
-            A row for each candidate, indexed by ``node`` (its name), in columns ``matched`` (whether it would
-            be changed), ``reason`` (what would be done with it, or why it is left alone) and ``code`` (which
-            tells reasons to leave it alone apart, and is empty where it matches). Empty for a transformation
-            that does not describe its candidates.
+            A row for each node of each candidate, indexed by ``node`` (its name), in columns ``matched``
+            (whether it would be changed), ``reason`` (what would be done with it, or why it is left alone),
+            ``code`` (which tells reasons to leave it alone apart, and is empty where it matches) and
+            ``candidate`` (the number of the candidate, as several nodes may be one). Empty for a
+            transformation that does not describe its candidates.
         """
         self._check_graph_module(graph_module)
         return explanation(())
@@ -371,10 +372,10 @@ class ReversibleTransformation(Transformation):
         return self.reverse(graph_module)
 
 
-def explanation(rows: Iterable[tuple[str, bool, str, str]]) -> "pd.DataFrame":
+def explanation(rows: Iterable[tuple[str, bool, str, str, int]]) -> "pd.DataFrame":
     """Return what :meth:`Transformation.explain` does, made of rows of its index and columns."""
     import pandas as pd
 
-    frame = pd.DataFrame(list(rows), columns=["node", "matched", "reason", "code"])
-    types = {"node": object, "matched": bool, "reason": object, "code": object}
+    frame = pd.DataFrame(list(rows), columns=["node", "matched", "reason", "code", "candidate"])
+    types = {"node": object, "matched": bool, "reason": object, "code": object, "candidate": int}
     return frame.astype(types).set_index("node")

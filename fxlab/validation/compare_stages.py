@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from torch.fx import GraphModule
 
 from fxlab.validation.arguments import SessionLike, checked_session
+from fxlab.validation.graphs.changes_made import changes_made
 from fxlab.validation.graphs.graph_diff import graph_diff
 from fxlab.validation.graphs.nodes_by_stage import stage_names
 from fxlab.validation.module_tensors import tensors_of
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 _CHANGES = ("added", "removed", "changed", "rewired")
-COLUMNS = ("nodes", *_CHANGES, "parameters", "max_abs_diff", "status", "note")
+COLUMNS = ("changes", "nodes", *_CHANGES, "parameters", "max_abs_diff", "status", "note")
 
 
 def compare_stages(session: SessionLike, *, in_float64: bool = True) -> "pd.DataFrame":
@@ -34,6 +35,9 @@ def compare_stages(session: SessionLike, *, in_float64: bool = True) -> "pd.Data
     pandas.DataFrame
         One row for each stage: ``original``, and the names of the passes that are on (``stage``), with
 
+        ``changes``
+            How often the pass has rewritten the stage below, and which nodes became which, as
+            :meth:`fxlab.Session.changes` says it; empty for the original.
         ``nodes``
             How many there are.
         ``added``, ``removed``, ``changed``, ``rewired``
@@ -69,9 +73,11 @@ def compare_stages(session: SessionLike, *, in_float64: bool = True) -> "pd.Data
     import pandas as pd
 
     stages, compare = checked_session(session).stages, _comparison(session, in_float64)
+    steps = zip(stages, stages[1:], session.applied, strict=False)
+    changes = ["", *(str(changes_made(below, above, pass_)) for below, above, pass_ in steps)]
     rows = [
-        [len(stage.graph.nodes), *_changes(below, stage), _parameters(stage), *compare(stage)]
-        for below, stage in zip((None, *stages), stages, strict=False)
+        [words, len(stage.graph.nodes), *_changes(below, stage), _parameters(stage), *compare(stage)]
+        for words, below, stage in zip(changes, (None, *stages), stages, strict=False)
     ]
     index = pd.Index(stage_names(session), name="stage", dtype=object)
     table = pd.DataFrame(rows, index=index, columns=list(COLUMNS))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -11,7 +11,7 @@ import pandas as pd
 from torch import Tensor, fx, nn
 
 from fxlab.drawing import Group, Hierarchy
-from fxlab.node_info import attribute_at, modules_by_path, target_text
+from fxlab.node_info import attribute_at, modules_by_path, parameters_of, target_text
 from fxlab.transformations.marks import marks_of
 from fxlab.units import with_unit
 from fxlab.validation.cost.traced_flops import TracedFlops
@@ -34,6 +34,8 @@ class Describer:
         Signature of a pass -> what it says of its candidates.
     rewrites_of
         Returns what can be excluded or included again at a node, as ``rewrites_of_node`` does.
+    gone
+        Names of nodes that are shown and no longer there: a group is described without them.
     """
 
     def __init__(
@@ -41,8 +43,10 @@ class Describer:
         hierarchy: Hierarchy,
         explained: Mapping[str, pd.DataFrame | str],
         rewrites_of: Callable[[fx.Node], list[dict[str, Any]]] = lambda _: [],
+        gone: Container[str] = (),
     ) -> None:
         self._hierarchy, self._explained, self._rewrites_of = hierarchy, explained, rewrites_of
+        self._gone = gone
         self._flops = TracedFlops(hierarchy.modules)
 
     def node(self, node: fx.Node) -> dict[str, Any]:
@@ -60,11 +64,16 @@ class Describer:
 
     def group(self, group: Group) -> dict[str, Any]:
         """Describe a group: what it holds, and what that costs."""
-        nodes = [leaf.node for leaf in self._hierarchy.leaves[group.start : group.stop]]
+        shown = [leaf.node for leaf in self._hierarchy.leaves[group.start : group.stop]]
+        nodes = [node for node in shown if node.name not in self._gone]
+        parameters = group.parameters
+        if len(nodes) < len(shown):
+            held = {id(p): p for node in nodes for p in parameters_of(node, self._hierarchy.modules)}
+            parameters = sum(p.numel() for p in held.values())
         return {
             "fields": _filled(
                 _field("Blocks", f"{group.members} identical" if group.kind == "repeat" else ""),
-                _field("Parameters", f"{group.parameters:,}"),
+                _field("Parameters", f"{parameters:,}"),
                 _field("FLOPs", _flop_words(self._flops, nodes)),
             ),
             "contents": _contents(nodes, self._hierarchy.modules),

@@ -6,7 +6,7 @@ from collections.abc import Callable, Container
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from fxlab.units import counted
+from fxlab.units import counted, percent
 from fxlab.validation import (
     benchmark,
     compare_nodes,
@@ -69,6 +69,7 @@ class Measurement:
 def summary_of_stages(session: Session, *, in_float64: bool = True) -> Made:
     """Return what each stage holds and what its pass changed."""
     table = compare_stages(session, in_float64=in_float64).set_axis(_titles(session))
+    table = table.drop(columns=["added", "removed", "changed", "rewired"])
     notes = [note for note in dict.fromkeys(table["note"]) if note]
     if not any(table["note"]):
         table = table.drop(columns="note")
@@ -88,9 +89,9 @@ def _nodes_by_stage(session: Session) -> Made:
     if table.empty:
         return table, "No node changes at any stage."
     same = len(everything) - len(table)
-    others = f"; {same:,} unchanged at every stage" if same else ""
+    others = f"; {same:,} the same at every stage" if same else ""
     return table, (
-        f"{counted(len(table), 'node')} with changes{others}.\n"
+        f"{counted(len(table), 'node')} {'differs' if len(table) == 1 else 'differ'} at some stage{others}.\n"
         "· the same,  + added,  ≠ changed (in what),  ⇄ the same on other inputs,  → its counterpart,  "
         "— gone"
     )
@@ -113,13 +114,17 @@ def _node_differences(session: Session) -> Made:
 def _graph_difference(session: Session) -> Made:
     table = graph_diff(session.original, session.graph_module)
     counts = [f"{count:,} {change}" for change, count in table["change"].value_counts().items()]
-    return table, f"Nodes: {', '.join(counts)}." if counts else "The graph is identical to the original's."
+    if not counts:
+        return table, "The graph is identical to the original's."
+    differ = "differs" if len(table) == 1 else "differ"
+    return table, f"{counted(len(table), 'node')} {differ} from the original's: {', '.join(counts)}."
 
 
 def _node_cost(session: Session) -> Made:
     table = profile(session.graph_module, session.inputs).sort_values("time", ascending=False)
     slowest = table["share"].head(10)
-    words = f"The {len(slowest)} slowest of {len(table):,} nodes take {slowest.sum():.0%} of the time."
+    share = percent(float(slowest.sum()))
+    words = f"The {len(slowest)} slowest of {len(table):,} nodes take {share} of the time."
     columns = ["time", "share", "flops", "parameters", "bytes_in", "bytes_out", "peak_memory", "target"]
     return table[columns], words
 
@@ -138,8 +143,7 @@ def _speed(session: Session) -> Made:
 STAGES = Measurement(
     name="stages",
     title="Stages",
-    about="Counts what each pass has added, removed and changed, and compares the outputs of each stage with "
-    "the original's.",
+    about="Counts the rewrites of each pass, and compares the outputs of each stage with the original's.",
     action="Compare the stages",
     busy="Comparing the stages",
     index_title="Stage",

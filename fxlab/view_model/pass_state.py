@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import pandas as pd
@@ -12,6 +11,8 @@ from torch import fx
 from fxlab.reasons import Reason
 from fxlab.transformations import RewritePass, Transformation
 from fxlab.transformations.signature import arguments_of
+from fxlab.units import counted
+from fxlab.validation.graphs.changes_made import count_kinds, counted_kinds
 from fxlab.view_model.wire import clip
 
 if TYPE_CHECKING:
@@ -20,11 +21,10 @@ if TYPE_CHECKING:
 MOST_NODES = 200
 """Names of candidates listed for one reason."""
 MOST_ARGUMENTS = 20
+MOST_WORDS = 300
 
 
-def pass_states(
-    session: Session, explained: dict[str, pd.DataFrame | str], marks: Mapping[str, Sequence[str]]
-) -> list[dict[str, Any]]:
+def pass_states(session: Session, explained: Mapping[str, pd.DataFrame | str]) -> list[dict[str, Any]]:
     """Describe every pass that a session offers, in the order of its stack.
 
     Parameters
@@ -32,23 +32,29 @@ def pass_states(
     session
         The session.
     explained
-        Signature of a pass -> its ``explain`` frame, or words why there is none.
-    marks
-        Node name -> signatures of the passes that changed the node.
+        Signature of a pass -> its ``explain`` frame, or words why there is none. A pass that is not in it has
+        not been asked yet.
     """
-    changed = Counter(signature for signatures in marks.values() for signature in signatures)
-    return [_pass_state(session, p, explained.get(p.signature), changed[p.signature]) for p in session.passes]
+    stages, number, states = session.stages, 0, []
+    for p in session.passes:
+        is_on = session.is_on(p)
+        state = _pass_state(session, p, explained.get(p.signature), stages[number])
+        number += is_on
+        states.append(state | {"stage": number if is_on else None})
+    return states
 
 
 def explain_all(session: Session) -> dict[str, pd.DataFrame | str]:
     """Return what every pass says of its candidates; a pass that fails to say so is quoted."""
-    explained: dict[str, pd.DataFrame | str] = {}
-    for p in session.passes:
-        try:
-            explained[p.signature] = _checked(session.explain(p))
-        except Exception as error:
-            explained[p.signature] = f"Its candidates are unknown: {describe_error(error)}"
-    return explained
+    return {p.signature: explain(session, p) for p in session.passes}
+
+
+def explain(session: Session, p: Transformation) -> pd.DataFrame | str:
+    """Return what a pass says of its candidates, or in words why it does not."""
+    try:
+        return _checked(session.explain(p))
+    except Exception as error:
+        return f"Its candidates are unknown: {describe_error(error)}"
 
 
 def _checked(frame: object) -> pd.DataFrame:
@@ -59,10 +65,12 @@ def _checked(frame: object) -> pd.DataFrame:
         raise TypeError(
             f"explain should return a DataFrame indexed by node, with columns {columns}, but returned {came}."
         )
-    return frame if "code" in frame else frame.assign(code="")
+    # A pass of somebody's own may take each node for a candidate.
+    frame = frame if "code" in frame else frame.assign(code="")
+    return frame if "candidate" in frame else frame.assign(candidate=range(len(frame)))
 
 
-def matched_nodes(explained: dict[str, pd.DataFrame | str]) -> dict[str, list[str]]:
+def matched_nodes(explained: Mapping[str, pd.DataFrame | str]) -> dict[str, list[str]]:
     """Return, by signature, the names of the nodes that each pass would change."""
     return {
         signature: [str(name) for name in frame.index[frame["matched"].astype(bool)]]
@@ -87,12 +95,13 @@ def readable_name(p: Transformation) -> str:
 
 
 def _pass_state(
-    session: Session, p: Transformation, explained: pd.DataFrame | str | None, changed: int
+    session: Session, p: Transformation, explained: pd.DataFrame | str | None, below: fx.GraphModule
 ) -> dict[str, Any]:
     frame = explained if isinstance(explained, pd.DataFrame) else None
     matched = refused = None
-    excluded: set[str] = set()
+    excluded = {node for candidate in session.excluded(p) for node in candidate}
     groups: list[dict[str, Any]] = []
+    candidates = ""
     if frame is not None and type(p).explain is not Transformation.explain:
         matched = refused = 0
     if frame is not None and len(frame):
@@ -100,8 +109,13 @@ def _pass_state(
         excluded = excluded_nodes(session, p, frame)
         are_excluded = pd.Series(frame.index.isin(excluded), frame.index)
         kinds = {"matched": flags, "excluded": are_excluded, "refused": ~flags & ~are_excluded}
-        matched, refused = int(flags.sum()), int(kinds["refused"].sum())
-        groups = [group for kind, rows in kinds.items() for group in _by_reason(frame[rows], kind)]
+        matched, refused = (frame["candidate"][kinds[kind]].nunique() for kind in ("matched", "refused"))
+        candidates = clip(
+            f"{counted(matched, 'candidate')}: {_kinds_of(frame.index[flags], below)}", MOST_WORDS
+        )
+        groups = [group for kind, rows in kinds.items() for group in _by_reason(frame[rows], kind, below)]
+    is_on = session.is_on(p)
+    changes = session.changes(p) if is_on else None
     return {
         "key": clip(str(p.name)),
         "signature": p.signature,
@@ -110,16 +124,21 @@ def _pass_state(
         "description": description_of(p),
         "arguments": _arguments(p),
         "preserves": bool(p.preserves_computation),
-        "on": session.is_on(p),
-        "changed": changed,
+        "on": is_on,
+        "changes": "" if changes is None else clip(str(changes), MOST_WORDS),
         "canExclude": isinstance(p, RewritePass),
-        "rewrites": len(p.rewrites(session.graph_module)) if isinstance(p, RewritePass) else None,
         "excluded": sum(not excluded.isdisjoint(candidate) for candidate in session.excluded(p)),
+        "isLooking": explained is None,
+        "candidates": candidates,
         "matched": matched,
         "refused": refused,
         "reasons": groups,
         "note": explained if isinstance(explained, str) else "",
     }
+
+
+def _kinds_of(names: Iterable[object], graph_module: fx.GraphModule) -> str:
+    return counted_kinds(count_kinds(graph_module, map(str, names)))
 
 
 def excluded_nodes(session: Session, p: Transformation, frame: pd.DataFrame) -> set[str]:
@@ -145,12 +164,14 @@ def rewrites_of_node(
     return found
 
 
-def _by_reason(frame: pd.DataFrame, kind: str) -> list[dict[str, Any]]:
+def _by_reason(frame: pd.DataFrame, kind: str, below: fx.GraphModule) -> list[dict[str, Any]]:
     reasons = frame["reason"].astype(str)
     return [
         {
             "reason": clip(reason, 300),
             "kind": kind,
+            "what": clip(_kinds_of(frame.index[reasons == reason], below), MOST_WORDS)
+            or counted(int(count), "node"),
             "count": int(count),
             "nodes": [clip(str(name)) for name in frame.index[reasons == reason][:MOST_NODES]],
         }

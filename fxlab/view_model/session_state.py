@@ -6,7 +6,6 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from fxlab.transformations.marks import marks_of
-from fxlab.units import counted
 from fxlab.validation import Status
 from fxlab.view_model.pass_state import describe_error, readable_name
 from fxlab.view_model.table_state import output_state, table_state
@@ -46,7 +45,7 @@ def changed_nodes_state(session: Session) -> dict[str, Any]:
     for column in ("before", "target_before"):
         shown[column] = [", ".join(dict.fromkeys(values)) for values in shown[column]]
     shown.insert(0, "changed_by", words)
-    return {"table": table_state(shown, "Node"), "text": _words_on(session, len(nodes))}
+    return {"table": table_state(shown, "Node"), "text": _words_on(session)}
 
 
 def judgement_state(found: Verdict) -> dict[str, Any]:
@@ -67,13 +66,16 @@ def stage_names(applied: Iterable[Transformation]) -> list[str]:
     return ["Original", *map(readable_name, applied)]
 
 
-def _words_on(session: Session, count: int) -> str:
+def changes_text(session: Session, p: Transformation) -> str:
+    """Return what a pass that is on has changed, as one sentence; "" if it has changed nothing."""
+    changes = session.changes(p)
+    return clip(str(changes), 300) if changes else ""
+
+
+def _words_on(session: Session) -> str:
     if not session.applied:
         return str(NO_PASS_IS_ON["text"])
-    names = ", ".join(readable_name(p) for p in session.applied)
-    if not count:
-        return f"{names}: no changes."
-    return f"{counted(count, 'node')} changed or made by {names}."
+    return "\n".join(f"{readable_name(p)}: {clip(str(session.changes(p)), 300)}." for p in session.applied)
 
 
 def _why_not_compared(error: Exception) -> str:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pandas as pd
 
-from fxlab.units import counted
+from fxlab.units import counted, with_unit
 from fxlab.validation import NodeAtStage, Status, Verdict
 from fxlab.view_model.wire import clip, to_json
 
@@ -33,7 +33,7 @@ _TITLES = {
     "share": "Share", "flops": "FLOPs", "bytes_in": "Bytes in", "bytes_out": "Bytes out",
     "peak_memory": "Peak memory", "ratio": "Ratio", "ratio_low": "From", "ratio_high": "To",
     "outcome": "Outcome", "nodes": "Nodes", "added": "Added", "removed": "Removed", "changed": "Changed",
-    "rewired": "Rewired",
+    "rewired": "Rewired", "changes": "Changes", "rewrites": "Rewrites",
 }  # fmt: skip
 _KINDS = {
     "accumulated": "error", "introduced": "error", "time": "seconds", "share": "share", "bytes_in": "bytes",
@@ -102,7 +102,7 @@ def _words(frame: pd.DataFrame, verdict: Verdict | None) -> str:
         return clip(f"{words[:1].upper()}{words[1:]}.", 600)
     different = frame[~frame["same_bits"].astype(bool)]
     largest = pd.to_numeric(frame["max_abs_diff"], errors="coerce").max()
-    size = f"max |Δ| {largest:.1e}" if pd.notna(largest) else "non-numeric differences"
+    size = f"max |Δ| {with_unit(float(largest))}" if pd.notna(largest) else "non-numeric differences"
     status = "" if verdict is None else f" ({verdict.status})"
     return f"Outputs differ in {len(different)} of {counted(len(frame), 'tensor')}: {size}{status}."
 

@@ -24,7 +24,7 @@ from playwright.sync_api import Locator, expect
 
 pytestmark = pytest.mark.browser
 
-WORDS = "Preview of Merge linears: 4 rewrites (4 nodes added, 8 changed), nothing is applied"
+WORDS = "Preview of Merge linears: 4 rewrites: 8 linears become 4, nothing is applied"
 
 
 @pytest.fixture(scope="module")

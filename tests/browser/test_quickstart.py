@@ -51,11 +51,11 @@ def test_a_pass_is_switched_on_seen_and_switched_off_again(page: LabPage, bert: 
     expect(nodes).to_have_count(0)
     assert marked.count() > 0
     expect(bert.locator(".fxi-layer svg")).to_contain_text(MERGED)
-    expect(bert.get_by_text("12 nodes changed")).to_be_visible()
+    expect(bert.locator(".fxi-card").get_by_text("12 rewrites: 36 linears become 12")).to_be_visible()
     expect(bert.get_by_role("row").filter(has_text="last_hidden_state")).to_contain_text("float32")
     page.screenshot("merge-linears-on", bert)
 
-    bert.get_by_role("tab", name="Transformed nodes").click()
+    bert.get_by_role("tab", name="Changed nodes").click()
     expect(bert.get_by_role("row").filter(has_text=MERGED)).to_have_count(12)
     page.screenshot("merge-linears-nodes", bert)
 
@@ -73,7 +73,26 @@ def test_the_pass_that_the_notebook_applied_shows_in_its_inspector(page: LabPage
     page.settle(resnet)
     expect(switch(resnet, "Fuse batch norm2d in conv2d")).to_have_attribute("aria-checked", "false")
     expect(switch(resnet, "Torch fuse")).to_have_attribute("aria-checked", "true")
-    expect(resnet.get_by_text("55 nodes changed")).to_be_visible()
+    fused = "53 convs, 53 batch norms and 81 other nodes become 53 convs, 1 size and 1 output"
+    expect(resnet.locator(".fxi-card").get_by_text(fused)).to_be_visible()
+
+
+def test_the_pass_that_the_notebook_names_is_in_sight_on_a_small_screen(page: LabPage, bert: Locator) -> None:
+    size = page.page.viewport_size
+    page.page.set_viewport_size({"width": 1280, "height": 800})
+    try:
+        bert.scroll_into_view_if_needed()
+        expect(bert).to_contain_text("can change this model")
+        cards = bert.locator(".fxi-cards")
+        assert cards.evaluate("list => list.scrollTop") == 0
+        expect(switch(bert, "Merge linears")).to_be_in_viewport(ratio=1)
+        lies_above = "(list, name) => [...list.querySelectorAll('[role=switch]')]"
+        lies_above += ".find(e => e.ariaLabel === name).getBoundingClientRect().bottom"
+        lies_above += " <= list.getBoundingClientRect().bottom"
+        assert cards.evaluate(lies_above, "Merge linears"), "without scrolling the list"
+    finally:
+        assert size is not None
+        page.page.set_viewport_size(size)
 
 
 def test_a_pass_that_raises_says_so_and_changes_nothing(page: LabPage, bert: Locator) -> None:

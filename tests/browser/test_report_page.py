@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import xml.etree.ElementTree as ET
 from collections.abc import Iterator
 from pathlib import Path
@@ -116,7 +117,7 @@ def test_a_hidden_node_is_found_and_shown_with_all_that_is_known_of_it(page: Pag
 
 
 def test_a_row_leads_to_its_node_and_a_node_to_its_row(page: Page) -> None:
-    page.get_by_role("tab", name="Transformed nodes").click()
+    page.get_by_role("tab", name="Changed nodes").click()
     rows = page.get_by_role("tabpanel").locator("tbody tr")
     rows.last.get_by_role("button").click()
     settle(page)
@@ -197,6 +198,16 @@ def test_the_graph_is_coloured_by_costs_and_kinds(page: Page) -> None:
     settle(page)
     expect(page.locator(".fxi-layer svg .fxi-plain")).to_have_count(0)
     expect(legend).to_contain_text("Module")
+
+
+def test_it_opens_at_the_change_and_says_of_what_it_was_made(browser: Browser, file: Path) -> None:
+    with checked(opened(browser, file)) as page:
+        expect(page.locator(".fxi-layer svg .node.fx-op.fx-changed").first).to_be_in_viewport()
+        made = page.get_by_role("note")
+        expect(made).to_contain_text(
+            re.compile(r"Made \d{4}-\d\d-\d\d \d\d:\d\d UTC with fxlab .*, torch .*, Python ")
+        )
+        expect(made).to_contain_text("Passes cannot be switched here: a report has no kernel.")
 
 
 def test_a_pass_lights_the_nodes_that_it_changed(page: Page) -> None:

@@ -48,7 +48,9 @@ def test_without_weights_nothing_is_run(fxlab, config_file):
     answer = json.loads(ended.out)
     assert ended.code == 0
     assert answer["verdict"] is None
-    assert answer["passes"] == [{"pass": "merge-linears", "changed_nodes": 1, "left_alone": 0}]
+    assert answer["passes"] == [
+        {"pass": "merge-linears", "changes": "1 rewrite: 3 linears become 1", "refused": 0}
+    ]
 
 
 def test_the_dtype_and_the_attention_are_those_asked_for(fxlab, config_file):

@@ -27,7 +27,7 @@ from fxlab.drawing import Group, Hierarchy, Leaf, View
 from fxlab.drawing.rendering.box import make_boxes
 from fxlab.drawing.rendering.dot import DOWN, RIGHT, Arrangement, outline, outline_head
 from fxlab.overlays import Overlay
-from fxlab.transformations.marks import marks_of
+from fxlab.units import percent, with_unit
 from fxlab.validation.graphs.provenance import Provenance
 from fxlab.view_model.details import Describer
 from fxlab.view_model.graph_data import graph_data
@@ -120,7 +120,7 @@ class _Maker:
         step = {"do": do, "part": self.graphs.data.take(), "stages": self.graphs.state()}
         if do.startswith("st"):
             explained = explain_all(self.session)
-            step["passes"] = pass_states(self.session, explained, marks_of(self.session.graph_module))
+            step["passes"] = pass_states(self.session, explained)
             step["part"]["matches"] = matched_nodes(explained)
         if not self.steps:
             step["part"] |= {"metrics": METRICS, "paints": PAINTS}
@@ -298,8 +298,26 @@ def _written(made: Model) -> str:
     return "{\n" + ",\n".join(parts) + "\n}\n"
 
 
+def numbers() -> str:
+    """Return numbers, and how Python writes them, as they are written in a file."""
+    digits = (0.0, 1.0, 7.851, 0.125, 1.0625, 9.9995, 0.0099995, 4.5e-9, 7.9, 123.45, 9_999.4, 9_999.6)
+    huge = (10_000.0, 12_345.678, 99_950.0, 12_345_678.0, 3e12, 2.5e15, 1e300, 5e-324)
+    finite = [*digits, *(-value for value in digits), *huge]
+    sizes = [0.0, 1.0, 1_023.0, 1_024.0, 1_536.0, 5 * 2.0**30, 3 * 2.0**43]
+    rows = [
+        [value, unit, with_unit(value, unit)]
+        for unit in ("", "s")
+        for value in finite
+        if unit == "" or value >= 0
+    ]
+    rows += [[value, "B", with_unit(value, "B")] for value in sizes]
+    rows += [[value, "%", percent(value)] for value in (0.0, 0.25, 0.0625, 0.9995, 1.0, 0.12345)]
+    return _written({"numbers": rows})
+
+
 def main() -> None:
-    """Write the files of all models."""
+    """Write the files of all models, and that of numbers."""
+    (FOLDER / "numbers.json").write_text(numbers(), encoding="utf-8")
     for name in MODELS:
         (FOLDER / f"{name}.json").write_text(vectors(name), encoding="utf-8")
 

@@ -6,6 +6,7 @@ import base64
 import hashlib
 import json
 import operator
+import platform
 import re
 from html.parser import HTMLParser
 from pathlib import Path
@@ -20,6 +21,7 @@ import fxlab
 from fxlab import ChangeTrueDivToMulByInverse, MergeLinears, Session, Transformation, from_callable
 from fxlab.drawing import LayoutError
 from fxlab.html_report import report as report_module_function
+from fxlab.html_report.made import made_lines
 from fxlab.html_report.report import ANY_TWO, _graphs
 from fxlab.overlays import SOURCES
 
@@ -121,6 +123,34 @@ def test_it_holds_each_stage_and_what_the_tables_say(page: Page) -> None:
     assert nodes["table"]["total"] == len(fxlab.nodes_by_stage(session))
     assert candidates["table"]["total"] == sum(len(session.explain(p)) for p in session.passes)
     assert [card["on"] for card in data["passes"]["passes"]] == [True, True]
+
+
+def test_it_says_when_and_with_which_versions_it_was_made(tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setenv("SOURCE_DATE_EPOCH", "86400")
+    files = [fxlab.report(make_session(), path=tmp_path / f"{name}.html", measure=False) for name in "ab"]
+    first, second = (file.read_text(encoding="utf-8") for file in files)
+    assert first == second
+    made, no_kernel = Page(first).data["passes"]["made"]
+    versions = f"fxlab {fxlab.__version__}, torch {torch.__version__}, Python {platform.python_version()}"
+    assert made == f"Made 1970-01-02 00:00 UTC with {versions}."
+    assert "no kernel" in no_kernel
+
+
+def test_it_names_the_versions_of_packages_that_the_model_is_made_of(monkeypatch) -> None:
+    monkeypatch.setattr("importlib.metadata.version", {"modelled": "7.1"}.__getitem__)
+    monkeypatch.setattr("importlib.metadata.PackageNotFoundError", KeyError)
+    graph_module = fx.symbolic_trace(nn.Sequential(nn.ReLU(), nn.ReLU()))
+    for node, owner in zip(graph_module.graph.nodes, ("modelled.vit.Block", "<b>.Block", ""), strict=False):
+        node.meta["nn_module_stack"] = {"block": ("block", owner)}
+    assert ", modelled 7.1, Python" in made_lines(graph_module)[0]
+    assert "<b>" not in made_lines(graph_module)[0]
+
+
+def test_a_time_that_is_none_is_refused_and_nothing_is_written(tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setenv("SOURCE_DATE_EPOCH", "yesterday")
+    with pytest.raises(ValueError, match=r"SOURCE_DATE_EPOCH.*'yesterday'"):
+        fxlab.report(make_session(), path=tmp_path / "a.html", measure=False)
+    assert not list(tmp_path.iterdir())
 
 
 def test_names_of_a_model_cannot_leave_the_data(page: Page) -> None:

@@ -118,7 +118,14 @@ class Page:
     def error(self) -> dict[str, Any] | None:
         return self.inspector._shown_status["error"]
 
+    def looks_for_candidates(self) -> None:
+        """Ask until all passes have been asked for their candidates, as a page does in the background."""
+        while not self.asks({"type": "candidates"}):
+            pass
+
     def card(self, p: Transformation) -> dict[str, Any]:
+        """Return the card of a pass, once all are complete."""
+        self.looks_for_candidates()
         return next(
             card for card in self.inspector._shown_passes["passes"] if card["signature"] == p.signature
         )
@@ -159,6 +166,7 @@ class Page:
 
     def details(self, name: str, kind: str = "node") -> dict[str, Any]:
         """Return what the kernel says of a node or a group of the graph that is shown."""
+        self.looks_for_candidates()
         found: dict[str, Any] = self.asks(
             {"type": "details", "graph": self.number, "kind": kind, "name": name}
         )

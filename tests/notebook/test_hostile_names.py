@@ -72,7 +72,7 @@ def inspected(name: str) -> Page:
             return super().transform(graph_module)
 
         def explain(self, graph_module):
-            return explanation([("mul", True, name, ""), (name, False, name, "of-its-own")])
+            return explanation([("mul", True, name, "", 0), (name, False, name, "of-its-own", 1)])
 
     Pass.name, Pass.__doc__ = name, name
     traced = fx.symbolic_trace(Root())

@@ -32,7 +32,7 @@ def test_a_preview_is_sent_and_the_session_is_as_it_was(page: Page, session: Ses
     assert inspector._shown_stages["preview"] == {
         "signature": FUSE.signature,
         "name": "Fuse batch norm2d in conv2d",
-        "text": "1 rewrite (1 node added, 1 removed, 1 changed, 1 rewired)",
+        "text": "1 rewrite: 1 conv and 1 batch norm become 1 conv",
         "graph": page.number,
     }
     page.sends({"type": "end-preview"})

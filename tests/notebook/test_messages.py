@@ -33,6 +33,7 @@ GOOD: list[dict[str, Any]] = [
     {"type": "graph", "version": 1, "stage": 1, "before": 0, "beside": True},
     {"type": "graph", "version": 1, "stage": 1, "before": None, "beside": False},
     {"type": "rest", "graph": 0},
+    {"type": "candidates"},
     {"type": "details", "graph": 0, "kind": "node", "name": "x"},
     {"type": "overlay", "graph": 0, "name": "flops"},
     {"type": "lay-out", "outline": "digraph {"},
@@ -237,6 +238,8 @@ def test_a_request_is_answered_once_whatever_ends_it(page: Page, monkeypatch, ra
 
 @pytest.mark.parametrize("share", [0.05, 0.3, 0.6, 0.9, 0.97])
 def test_wherever_an_answer_is_interrupted_the_page_is_told_once(page: Page, share: float):
+    page.looks_for_candidates()
+
     def ask():
         page.sends({"type": "details", "graph": 0, "kind": "node", "name": "mul", "request": "7"})
 

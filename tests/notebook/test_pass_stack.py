@@ -60,3 +60,46 @@ def test_what_cannot_be_added_becomes_words(page: Page, session: Session) -> Non
     page.sends({"type": "add", "key": "no such <key>", "arguments": {}})
     assert "no such <key>" in page.error["text"]
     assert len(session.passes) == count
+
+
+def test_candidates_are_looked_for_after_the_first_picture_and_in_parts(page: Page, monkeypatch) -> None:
+    monkeypatch.setattr("fxlab.notebook.screen._LOOKS_FOR_S", -1)
+    cards = page.inspector._shown_passes["passes"]
+    assert all(card["isLooking"] for card in cards)
+    assert page.data.others["matches"] == {}
+    for left in reversed(range(len(cards))):
+        is_all = page.asks({"type": "candidates"})
+        looking = [card["isLooking"] for card in page.inspector._shown_passes["passes"]]
+        assert (sum(looking), is_all) == (left, left == 0)
+    assert page.card(FUSE)["candidates"] == "1 candidate: 1 batch norm"
+    assert page.card(MERGE)["candidates"] == "1 candidate: 2 linears"
+    assert page.data.others["matches"][MERGE.signature] == ["head_query", "head_key"]
+
+
+def test_a_pass_is_asked_again_at_another_stage(page: Page) -> None:
+    page.looks_for_candidates()
+    page.switches(MERGE, True)
+    assert page.inspector._shown_passes["passes"][0]["isLooking"]
+    assert page.card(MERGE)["candidates"] == "1 candidate: 2 linears"
+
+
+def test_a_search_for_candidates_can_be_interrupted(page: Page, monkeypatch) -> None:
+    def interrupt(session, p):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr("fxlab.notebook.screen.explain", interrupt)
+        assert page.asks({"type": "candidates"})
+    assert "interrupted" in page.card(FUSE)["note"]
+    page.switches(FUSE, True)
+    assert page.card(FUSE)["changes"] == "1 rewrite: 1 conv and 1 batch norm become 1 conv"
+    assert page.card(FUSE)["note"] == ""
+
+
+def test_a_pass_has_the_number_of_its_stage(page: Page) -> None:
+    assert [card["stage"] for card in page.inspector._shown_passes["passes"]] == [None] * 4
+    page.switches(MUL_TO_ADD, True)
+    page.switches(MERGE, True)
+    assert (page.card(MERGE)["stage"], page.card(MUL_TO_ADD)["stage"]) == (1, 2)
+    assert page.inspector._shown_stages["names"][2] == page.card(MUL_TO_ADD)["name"]
+    assert page.inspector._shown_stages["changes"] == ["", page.card(MERGE)["changes"], "1 mul becomes 1 add"]

@@ -662,7 +662,7 @@ def test_what_does_not_describe_its_candidates_explains_nothing():
     gm = sums()
     before = snapshot(gm)
     frame = AddToSub().explain(gm)
-    assert list(frame.columns) == ["matched", "reason", "code"]
+    assert list(frame.columns) == ["matched", "reason", "code", "candidate"]
     assert frame.empty
     assert_is(gm, before)
 

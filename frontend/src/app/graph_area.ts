@@ -52,7 +52,9 @@ export class GraphArea {
 
   showPicture(picture: Picture): void {
     if (!isPicture(picture)) return;
+    const isSame = picture.svg === this.picture?.svg && picture.boxes === this.picture.boxes;
     this.picture = picture;
+    if (isSame) return this.emphasize();
     this.graph.show(picture);
     this.repaint();
     this.emphasize();

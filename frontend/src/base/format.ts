@@ -2,14 +2,54 @@
 
 import type { Cell, ColumnKind } from "./protocol";
 
-/** Formats a number that may be tiny or huge: scientific notation outside of the everyday. */
-export function scientific(value: number): string {
-  if (value === 0) return "0";
-  const size = Math.abs(value);
-  if (size >= 0.01 && size < 10_000) return String(Number(value.toPrecision(4)));
+const MULTIPLES: Record<string, [size: number, unit: string][]> = {
+  s: [
+    [1, "s"],
+    [1e-3, "ms"],
+    [1e-6, "µs"],
+  ],
+  B: [
+    [2 ** 30, "GiB"],
+    [2 ** 20, "MiB"],
+    [2 ** 10, "KiB"],
+    [1, "B"],
+  ],
+};
+const COUNTS: [number, string][] = [
+  [1e12, "T"],
+  [1e9, "G"],
+  [1e6, "M"],
+  [1e3, "k"],
+];
+const [SCIENTIFIC_FROM, SCIENTIFIC_BELOW] = [10_000, 0.01];
+
+/**
+ * Returns a number with its unit ("s", "B" or none), in the multiple that keeps it short; one without a unit that
+ * is tiny or huge is in scientific notation. The twin of `with_unit` in `fxlab/units.py`.
+ */
+export function withUnit(value: number, unit = ""): string {
+  if (!Number.isFinite(value)) return Number.isNaN(value) ? "NaN" : value > 0 ? "∞" : "−∞";
+  if (unit in MULTIPLES && value === 0) return `0 ${unit}`;
+  const isCount = Number.isInteger(value) && value >= SCIENTIFIC_FROM;
+  const multiples = MULTIPLES[unit] ?? (isCount ? COUNTS : []);
+  if (multiples.length > 0) {
+    const [size, name] = multiples.find(([smallest]) => value >= smallest) ?? multiples.at(-1)!;
+    return `${size === 1 && unit === "B" ? value : rounded(value / size, 3)} ${name}`;
+  }
+  const magnitude = Math.abs(value);
+  if (value === 0 || (magnitude >= SCIENTIFIC_BELOW && magnitude < SCIENTIFIC_FROM))
+    return String(rounded(value, 4));
   const [digits, exponent] = value.toExponential(2).split("e") as [string, string];
-  const power = Number(exponent);
-  return `${digits}e${power < 0 ? "-" : "+"}${String(Math.abs(power)).padStart(2, "0")}`;
+  return `${digits}e${exponent[0]}${exponent.slice(1).padStart(2, "0")}`;
+}
+
+/** Returns a share of one in percent. */
+export function percent(share: number): string {
+  return `${(100 * share).toFixed(1)} %`;
+}
+
+function rounded(value: number, digits: number): number {
+  return Number(value.toPrecision(digits));
 }
 
 /** Returns a cell's text on the screen. */
@@ -22,13 +62,14 @@ export function cellText(value: Cell, kind: ColumnKind): string {
   }
   if (typeof value === "boolean") return value ? "yes" : "no";
   if (typeof value === "number") {
-    if (kind === "share") return `${(100 * value).toFixed(1)} %`;
-    if (kind === "seconds") return seconds(value);
-    if (kind === "bytes") return bytes(value);
-    return kind === "integer" || Number.isInteger(value) ? value.toLocaleString("en-US") : scientific(value);
+    if (kind === "share") return percent(value);
+    if (kind === "seconds") return withUnit(value, "s");
+    if (kind === "bytes") return withUnit(value, "B");
+    return kind === "integer" || Number.isInteger(value) ? value.toLocaleString("en-US") : withUnit(value);
   }
   if (isNumeric(kind)) {
-    return value === "inf" ? "∞" : value === "-inf" ? "−∞" : value === "nan" ? "NaN" : value;
+    const number = { nan: NaN, inf: Infinity, "-inf": -Infinity }[value];
+    return number === undefined ? value : withUnit(number);
   }
   return value;
 }
@@ -47,17 +88,6 @@ export function barLength(value: Cell, kind: ColumnKind): number | null {
   if (typeof value !== "number") return value === null ? null : 1;
   // Errors are far apart: each tenth of the bar is a factor of about eight.
   return value <= EXACT ? 0 : Math.min(1, 1 - Math.log10(value) / Math.log10(EXACT));
-}
-
-function seconds(value: number): string {
-  const [factor, unit] = value < 1e-3 ? [1e6, "µs"] : value < 1 ? [1e3, "ms"] : [1, "s"];
-  return `${Number((value * factor).toPrecision(3))} ${unit}`;
-}
-
-function bytes(value: number): string {
-  const units = ["B", "KiB", "MiB", "GiB", "TiB"];
-  const power = Math.min(units.length - 1, value < 1 ? 0 : Math.floor(Math.log2(value) / 10));
-  return `${Number((value / 1024 ** power).toPrecision(3)).toLocaleString("en-US")} ${units[power]}`;
 }
 
 /**
@@ -88,6 +118,11 @@ function asNumber(value: Cell): number | null {
   if (value === "nan") return Number.MAX_VALUE;
   if (value === "inf") return Number.MAX_VALUE / 2;
   return value === "-inf" ? -Number.MAX_VALUE : null;
+}
+
+/** Returns a stage, or the pass that made it, by its number and its name; a pass that is off has no number. */
+export function numbered(stage: number | null, name: string): string {
+  return stage === null ? name : `${stage}. ${name}`;
 }
 
 /** Returns "1 node", "2 nodes"; "1 match", "2 matches". */

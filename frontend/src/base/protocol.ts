@@ -30,8 +30,10 @@ export interface Picture {
   height: number;
   boxes: Record<string, Box>;
   edges: Record<string, Edge>;
-  /** Signature of the pass with each number. */
+  /** Signature of the pass with each mark. */
   signatures: string[];
+  /** The number of the stage of the pass with each mark; null where it has none. */
+  numbers: (number | null)[];
   /** Signature of a pass -> box id -> how many nodes in it the pass would change. */
   matches: Record<string, Record<string, number>>;
   /** Two stages as one graph: the marks are not passes but what became of a node. */
@@ -43,6 +45,8 @@ export interface Picture {
 export interface Reason {
   reason: string;
   kind: "matched" | "excluded" | "refused";
+  /** The nodes by their kinds: "36 linears". */
+  what: string;
   count: number;
   nodes: string[];
 }
@@ -57,15 +61,19 @@ export interface Pass {
   arguments: { name: string; value: string }[];
   preserves: boolean;
   on: boolean;
-  /** How many nodes carry its mark. */
-  changed: number;
-  /** How many candidates it takes; null if it does not say. */
+  /** The number of its stage, which is its number wherever it is shown; null while it is off. */
+  stage: number | null;
+  /** What it has changed, in a sentence; "" while it is off. */
+  changes: string;
+  /** It has not been asked for its candidates yet. */
+  isLooking: boolean;
+  /** The candidates that it takes: "12 candidates: 36 linears"; "" if there are none, or it does not say. */
+  candidates: string;
+  /** How many they are; null if it does not say. */
   matched: number | null;
   refused: number | null;
   /** Whether single candidates of it can be excluded. */
   canExclude: boolean;
-  /** How many candidates it has rewritten; null if it does not tell them apart. */
-  rewrites: number | null;
   /** How many candidates a person has excluded. */
   excluded: number;
   reasons: Reason[];
@@ -81,6 +89,8 @@ export interface Passes {
   code?: string;
   /** Nothing can be switched: there is no kernel. */
   fixed?: boolean;
+  /** When a report was made, and with which versions: lines to read. */
+  made?: string[];
 }
 
 /** A pass that could be added, and its arguments. */
@@ -102,6 +112,8 @@ export type Comparison = "" | "below" | number;
 /** The stages of the stack, from the original on, and the number of the one whose graph is shown. */
 export interface Stages {
   names: string[];
+  /** What the pass of each has changed, in a sentence; "" for the original, and if that is nothing. */
+  changes: string[];
   shown: number;
   compared: Comparison;
   /** Whether the two are shown side by side, and not as one graph. */
@@ -196,7 +208,10 @@ export interface Details {
   fields: { label: string; value: string; code: boolean }[];
   inputs: Link[];
   users: Link[];
+  /** Signatures of the passes that changed it. */
   marks: string[];
+  /** Where two stages are compared: what became of it, such as "added". */
+  became?: string[];
   name?: string;
   path?: string;
   values?: { shape: string; dtype: string }[];
@@ -385,7 +400,7 @@ export type ToViewer =
 /** What the viewer asks of the kernel, which answers each. */
 export type ToKernel =
   | ToSession
-  | { type: "list-offers" | "pdf" | "all-data" }
+  | { type: "list-offers" | "pdf" | "all-data" | "candidates" }
   | { type: "graph"; version: number; stage: number; before: number | null; beside: boolean }
   | { type: "rest"; graph: number }
   | { type: "details"; graph: number; kind: "node" | "group"; name: string }

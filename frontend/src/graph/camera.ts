@@ -49,6 +49,8 @@ export class Camera {
   /** Whether somebody has moved it: then what is looked at stays where it is. */
   private moved = false;
   private pendingAnchor: string | null = null;
+  /** Boxes to go to as soon as there is a window. */
+  private awaited: string[] = [];
   /** Whether it went somewhere of its own, to bring something into sight. */
   private isAway = false;
   /** Until when it is on its way back to what the graph beside it shows. */
@@ -119,6 +121,7 @@ export class Camera {
     } else if (!this.shown || !this.moved) {
       this.shown = true;
       this.firstLook();
+      this.focus(this.awaited.splice(0), false);
     } else {
       const { x, y } = this.viewport;
       const [right, down] = [(width - was.width) / 2, (height - was.height) / 2];
@@ -139,7 +142,11 @@ export class Camera {
     const nodes = boxes.filter((id) => this.live?.box(id)?.kind === "op");
     const areas = this.areasOf(nodes.length ? nodes : boxes);
     const everything = around(areas);
-    if (!everything || this.window.width === 0) return;
+    if (!everything) return;
+    if (this.window.width === 0) {
+      this.awaited = boxes;
+      return;
+    }
     const { visible } = this;
     if (gently && areas.some((area) => overlap(area, visible))) return;
     const room = fit(everything, this.window, 1);

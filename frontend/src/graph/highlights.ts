@@ -91,11 +91,12 @@ export class Highlights {
     if (picture.compared) {
       const changes = box.marks.map((mark) => picture.signatures[mark]).join(", ");
       const words = picture.preview ? `would be ${changes}` : changes;
+      const differ = picture.preview ? "would differ" : box.changed === 1 ? "differs" : "differ";
       return box.openable
-        ? `${counted(box.changed, "node")} ${words}`
+        ? `${counted(box.changed, "node")} ${differ}: ${changes}`
         : words.replace(/^./, (letter) => letter.toUpperCase());
     }
-    const names = box.marks.map((mark) => this.passNames[mark] ?? `pass ${mark + 1}`).join(", ");
+    const names = box.marks.map((mark) => this.passNames[mark] ?? "a pass").join(", ");
     return box.openable ? `${counted(box.changed, "node")} changed by ${names}` : `Changed by ${names}`;
   }
 

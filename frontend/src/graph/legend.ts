@@ -1,7 +1,7 @@
 /** What the colours of the graph mean: only those that the picture has; and the choice of other colours. */
 
 import { fill, h } from "../base/dom";
-import { changeSign, markColour } from "./live_picture";
+import { markColour, markSign } from "./live_picture";
 import type { Painted } from "./overlay";
 import type { Overlay, Overlays, Pass, Picture } from "../base/protocol";
 
@@ -106,7 +106,7 @@ export class Legend {
       present.map(([name, text]) => h("li", {}, h("span", { class: `fxi-swatch ${name}` }), text)),
       picture.signatures.map((_, i) => {
         if (!marks.has(i)) return null;
-        const number = h("span", { class: "fxi-number" }, picture.compared ? changeSign(i) : i + 1);
+        const number = h("span", { class: "fxi-number" }, markSign(i, picture));
         number.style.setProperty("--mark", markColour(i, picture));
         return h(
           "li",

@@ -21,9 +21,9 @@ export function markColour(number: number, picture?: Picture): string {
   return picture?.compared ? `var(--fxi-change-${number})` : `var(--fxi-mark-${number % NUMBER_OF_COLOURS})`;
 }
 
-/** Returns the sign of a kind of change. */
-export function changeSign(number: number): string {
-  return CHANGE_SIGNS[number] ?? "";
+/** Returns the sign of a mark: of a kind of change, or the number of a pass, which is that of its stage. */
+export function markSign(mark: number, { compared, numbers }: Picture): string {
+  return compared ? (CHANGE_SIGNS[mark] ?? "") : String(numbers[mark] ?? "");
 }
 
 export class LivePicture {
@@ -169,8 +169,8 @@ function backOf(words: Element[]): SVGRectElement {
 function flag(x: number, y: number, marks: number[], picture: Picture): SVGGElement {
   let left = x - FLAG_RADIUS;
   const discs = marks.map((mark) => {
-    const words = picture.compared ? changeSign(mark) : String(mark + 1);
-    const width = 2 * FLAG_RADIUS + 5 * (words.length - 1);
+    const words = markSign(mark, picture);
+    const width = 2 * FLAG_RADIUS + 5 * Math.max(0, words.length - 1);
     const group = s(
       "g",
       {},

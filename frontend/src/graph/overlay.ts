@@ -1,7 +1,7 @@
 /** What an overlay means in colours and words: costs, errors or kinds, painted on the boxes of a picture. */
 
 import type { Cell, Overlay, Picture } from "../base/protocol";
-import { scientific } from "../base/format";
+import { percent, withUnit } from "../base/format";
 
 export const NUMBER_OF_KINDS = 8;
 
@@ -70,8 +70,7 @@ export function wordsOf(value: Cell, overlay: Overlay): string {
   const number = overlay.numeric ? asNumber(value) : null;
   if (number === null) return String(value);
   const total = asNumber(overlay.total);
-  const share =
-    overlay.combine === "sum" && total ? ` (${Number(((100 * number) / total).toPrecision(2))} %)` : "";
+  const share = overlay.combine === "sum" && total ? ` (${percent(number / total)})` : "";
   return withUnit(number, overlay.unit) + share;
 }
 
@@ -116,42 +115,6 @@ function kindsOf(values: Cell[]): string[] {
   const counts = new Map<string, number>();
   for (const value of values) counts.set(String(value), (counts.get(String(value)) ?? 0) + 1);
   return [...counts].sort(([a, m], [b, n]) => n - m || a.localeCompare(b)).map(([kind]) => kind);
-}
-
-function withUnit(value: number, unit: string): string {
-  if (!Number.isFinite(value)) return value > 0 ? "∞" : Number.isNaN(value) ? "NaN" : "−∞";
-  if (unit === "s")
-    return value === 0
-      ? "0 s"
-      : value >= 1
-        ? `${short(value)} s`
-        : value >= 1e-3
-          ? `${short(value * 1e3)} ms`
-          : `${short(value * 1e6)} µs`;
-  if (unit === "B")
-    return value >= 2 ** 30
-      ? `${short(value / 2 ** 30)} GiB`
-      : value >= 2 ** 20
-        ? `${short(value / 2 ** 20)} MiB`
-        : value >= 2 ** 10
-          ? `${short(value / 2 ** 10)} KiB`
-          : `${value} B`;
-  if (Number.isInteger(value) && value >= 10_000)
-    return [
-      ["T", 1e12],
-      ["G", 1e9],
-      ["M", 1e6],
-      ["k", 1e3],
-    ]
-      .map(([letter, size]) =>
-        value >= (size as number) ? `${short(value / (size as number))} ${letter}` : "",
-      )
-      .find(Boolean)!;
-  return scientific(value);
-}
-
-function short(value: number): string {
-  return String(Number(value.toPrecision(3)));
 }
 
 function asNumber(value: Cell | undefined): number | null {

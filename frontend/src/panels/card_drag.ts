@@ -4,10 +4,14 @@
 const GAP = 10;
 const ENDS = ["pointerup", "pointercancel", "lostpointercapture"];
 
-/** Lets a card of a list be dragged until the pointer is up; a line says where it would go. */
+/**
+ * Lets a card of a list be dragged until the pointer is up; a line says where it would go. `scroller` is what the
+ * list scrolls in.
+ */
 export function dragCard(
   down: PointerEvent,
   list: HTMLElement,
+  scroller: HTMLElement,
   number: number,
   moveTo: (place: number) => void,
 ): void {
@@ -26,8 +30,8 @@ export function dragCard(
       .map((card) => card.getBoundingClientRect())
       .map(({ top, height }) => top + height / 2);
     const above = middles.filter((middle, i) => i !== number && middle < event.clientY).length;
-    const { top, bottom } = list.getBoundingClientRect();
-    list.scrollTop += event.clientY < top + GAP ? -GAP : event.clientY > bottom - GAP ? GAP : 0;
+    const { top, bottom } = scroller.getBoundingClientRect();
+    scroller.scrollTop += event.clientY < top + GAP ? -GAP : event.clientY > bottom - GAP ? GAP : 0;
     place = above;
     mark();
   };

@@ -1,8 +1,11 @@
 /** What is known of the selected node or group, or of the model while nothing is selected. */
 
 import { breakable, fill, focusedIn, h, icon, iconButton } from "../base/dom";
+import { numbered } from "../base/format";
+import { shortNames } from "../base/names";
 import { markColour } from "../graph/live_picture";
 import type { Details, Link, Rewrite, Token } from "../base/protocol";
+import { elidedList } from "./elided_list";
 import { candidates, contents, parameters, section, source, type PassOf } from "./detail_sections";
 
 export interface DetailActions {
@@ -17,7 +20,7 @@ export interface DetailActions {
   limit(signature: string, node: string, again: boolean): void;
 }
 
-const FEW = 12;
+const ENDS = { first: 8, last: 3 };
 
 export class DetailsPanel {
   readonly element: HTMLElement;
@@ -48,6 +51,7 @@ export class DetailsPanel {
       this.body,
       this.head(details),
       this.marks(details.marks),
+      this.became(details.became),
       this.rewrites(details),
       h(
         "dl",
@@ -154,12 +158,18 @@ export class DetailsPanel {
         const chip = h(
           "span",
           { class: "fxi-chip" },
-          found ? `${found.number + 1} ${found.pass.name}` : signature.slice(0, 12),
+          found ? numbered(found.pass.stage, found.pass.name) : signature.slice(0, 12),
         );
         if (found) chip.style.setProperty("--mark", markColour(found.number));
         return chip;
       }),
     );
+  }
+
+  private became(changes: string[] = []): HTMLElement | null {
+    if (changes.length === 0) return null;
+    const chips = changes.map((change) => h("span", { class: "fxi-chip" }, change));
+    return h("div", { class: "fxi-changed-by" }, "In the comparison", chips);
   }
 
   private rewrites(details: Details): HTMLElement | null {
@@ -229,11 +239,17 @@ export class DetailsPanel {
     return "node" in token ? this.link({ name: token.node, text: "" }) : token.text;
   }
 
-  private link({ name }: Link): HTMLElement {
+  private link({ name }: Link, shown = name): HTMLElement {
     return h(
       "button",
-      { type: "button", class: "fxi-link", title: `Go to ${name}`, onclick: () => this.actions.jump(name) },
-      name,
+      {
+        type: "button",
+        class: "fxi-link",
+        title: `Go to ${name}`,
+        "aria-label": name,
+        onclick: () => this.actions.jump(name),
+      },
+      shown,
     );
   }
 
@@ -258,22 +274,10 @@ export class DetailsPanel {
 
   private links(title: string, links: Link[], onward: HTMLElement | null): HTMLElement | null {
     if (links.length === 0) return null;
-    const rows = links.map((link) =>
-      h("li", {}, this.link(link), link.text && h("span", { class: "fxi-muted" }, link.text)),
+    const short = shortNames(links.map(({ name }) => name));
+    const rows = links.map((link, i) =>
+      h("li", {}, this.link(link, short[i]), link.text && h("span", { class: "fxi-muted" }, link.text)),
     );
-    const list = h("ul", { class: "fxi-links" }, rows.slice(0, FEW));
-    if (rows.length > FEW) {
-      const more = h(
-        "button",
-        {
-          type: "button",
-          class: "fxi-button",
-          onclick: () => (more.remove(), list.append(...rows.slice(FEW))),
-        },
-        `Show all ${rows.length}`,
-      );
-      return section(title, onward, list, more);
-    }
-    return section(title, onward, list);
+    return section(title, onward, elidedList(rows, ENDS));
   }
 }

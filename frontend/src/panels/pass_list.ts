@@ -1,6 +1,10 @@
-/** The passes: a card for each, with its switch, its arguments and what it would change or must leave. */
+/**
+ * The passes: a card for each, with its switch, its arguments and what it would change or must leave. Those that
+ * find nothing are folded below the others.
+ */
 
 import { fill, focusedIn, h, icon, iconButton, type IconName } from "../base/dom";
+import { counted } from "../base/format";
 import { markColour } from "../graph/live_picture";
 import { dragCard } from "./card_drag";
 import { PassOffers, type OfferActions } from "./pass_offers";
@@ -24,7 +28,8 @@ export interface PassActions extends OfferActions {
 const GAP = 10;
 export class PassList {
   readonly element: HTMLElement;
-  private readonly list = h("ul", { class: "fxi-cards" });
+  private readonly list = h("div", { class: "fxi-cards" });
+  private readonly made = h("div", { class: "fxi-made", role: "note", hidden: true });
   private readonly undo: HTMLButtonElement;
   private readonly redo: HTMLButtonElement;
   private readonly reset: HTMLButtonElement;
@@ -37,6 +42,10 @@ export class PassList {
   private busy = false;
   /** What had the focus when it was last drawn, and could not keep it while the kernel was busy. */
   private focused: string | undefined;
+  /** The keys of the passes that find nothing; it stays as it is while some have not been asked. */
+  private idle = new Set<string>();
+  /** Whether the passes that find nothing are shown. */
+  private isUnfolded = false;
 
   constructor(private readonly actions: PassActions) {
     this.undo = iconButton("undo", "Undo", actions.undo);
@@ -58,6 +67,7 @@ export class PassList {
         this.reset,
       ),
       this.offers.element,
+      this.made,
       this.list,
     );
   }
@@ -72,6 +82,9 @@ export class PassList {
     );
     this.state = state;
     this.pending = null;
+    if (!state.passes.some(({ isLooking }) => isLooking))
+      this.idle = new Set(state.passes.filter(({ matched }) => matched === 0).map(({ key }) => key));
+    this.showMade();
     this.render();
     if (added) this.offers.close();
     const changed = failed ?? added;
@@ -116,13 +129,65 @@ export class PassList {
     this.undo.disabled = !canUndo || this.busy;
     this.redo.disabled = !canRedo || this.busy;
     this.reset.disabled = !passes.some((pass) => pass.on) || this.busy;
+    const places = passes.map((_, place) => place);
+    const isIdle = (place: number): boolean => this.idle.has(passes[place]!.key) && !passes[place]!.on;
+    const [folded, shown] = [places.filter(isIdle), places.filter((place) => !isIdle(place))];
     fill(
       this.list,
-      passes.length
-        ? passes.map((pass, i) => this.card(pass, i))
-        : h("li", { class: "fxi-empty" }, "This session offers no passes."),
+      passes.length === 0 && h("p", { class: "fxi-empty" }, "This session offers no passes."),
+      passes.length > 0 && h("h3", { class: "fxi-cards-head", role: "status" }, this.heading()),
+      shown.length > 0 && this.cards(shown, shown),
+      folded.length > 0 && this.fold(folded),
     );
     if (this.focused) this.find(this.focused)?.focus({ preventScroll: true });
+  }
+
+  /** Says when a report was made, and of what, and why nothing can be switched in it. */
+  private showMade(): void {
+    const { made = [] } = this.state;
+    this.made.hidden = made.length === 0;
+    fill(
+      this.made,
+      made.map((line) => h("p", {}, line)),
+    );
+  }
+
+  /** Returns how many passes can change the model. */
+  private heading(): string {
+    const { passes } = this.state;
+    const able = passes.filter(({ matched }) => matched !== null && matched > 0).length;
+    const unknown = passes.filter(({ isLooking }) => isLooking).length;
+    if (unknown > 0) return `Looking for candidates: ${passes.length - unknown} of ${passes.length} passes …`;
+    const open = passes.filter(({ matched, note }) => matched === null && !note).length;
+    const words = able === 0 && open === 0 ? "No pass" : able.toLocaleString("en-US");
+    return `${words} can change this model${open > 0 ? `, ${open.toLocaleString("en-US")} may` : ""}`;
+  }
+
+  /** Returns cards of the passes in some places of the stack, and the places that they can be moved to. */
+  private cards(listed: number[], places: number[]): HTMLElement {
+    return h(
+      "ul",
+      { class: "fxi-card-list" },
+      listed.map((place) => this.card(this.state.passes[place]!, place, places)),
+    );
+  }
+
+  private fold(places: number[]): HTMLElement {
+    const words = `${counted(places.length, "finds", "find")} nothing here`;
+    return h(
+      "details",
+      {
+        class: "fxi-reasons fxi-idle-passes",
+        open: this.isUnfolded,
+        ontoggle: (event: Event) => (this.isUnfolded = (event.target as HTMLDetailsElement).open),
+      },
+      h("summary", { "data-focus": "idle" }, icon("chevron"), h("span", {}, words)),
+      // Where a pass stands among those that are not folded matters: they may leave it something to do.
+      this.cards(
+        places,
+        this.state.passes.map((_, place) => place),
+      ),
+    );
   }
 
   private find(focus: string): HTMLElement | undefined {
@@ -137,6 +202,8 @@ export class PassList {
       (e) => e.dataset["pass"] === signature,
     );
     if (!card) return;
+    const fold = card.closest("details.fxi-idle-passes");
+    if (fold instanceof HTMLDetailsElement) this.isUnfolded = fold.open = true;
     const [outer, inner] = [this.list.getBoundingClientRect(), card.getBoundingClientRect()];
     this.list.scrollTop +=
       Math.min(0, inner.top - outer.top - GAP) +
@@ -145,7 +212,8 @@ export class PassList {
       Math.min(0, inner.left - outer.left - GAP) + Math.max(0, inner.right - outer.right + GAP);
   }
 
-  private card(pass: Pass, number: number): HTMLElement {
+  /** `place` is that of the pass in the stack, and `places` are those that it can be moved to. */
+  private card(pass: Pass, place: number, places: number[]): HTMLElement {
     const chosen = pass.signature === this.chosen;
     const pending = pass.signature === this.pending;
     const on = pending ? !pass.on : pass.on;
@@ -169,7 +237,7 @@ export class PassList {
       h(
         "div",
         { class: "fxi-card-head" },
-        this.grip(pass, number),
+        this.grip(pass, place, places),
         h(
           "button",
           {
@@ -218,23 +286,23 @@ export class PassList {
         this.summaries.of(pass, this.busy, this.state.fixed === true),
         this.previewButton(pass),
       ),
-      chosen && !this.state.fixed && this.tools(pass, number),
+      chosen && !this.state.fixed && this.tools(pass, place, places),
       pass.error && h("p", { class: "fxi-card-error" }, icon("alert"), h("span", {}, pass.error)),
     );
-    card.style.setProperty("--mark", markColour(number));
+    card.style.setProperty("--mark", markColour(place));
     return card;
   }
 
-  /** Returns a pass's number, by which it is dragged to another place. */
-  private grip(pass: Pass, number: number): HTMLElement {
-    if (this.state.fixed) return h("span", { class: "fxi-number", "aria-hidden": "true" }, number + 1);
-    const of = this.state.passes.length;
+  /** Returns what a pass is dragged by to another place; it has the number of the pass's stage. */
+  private grip(pass: Pass, place: number, places: number[]): HTMLElement {
+    const number = pass.stage ?? icon("grip");
+    if (this.state.fixed) return h("span", { class: "fxi-number", "aria-hidden": "true" }, pass.stage ?? "–");
     return h(
       "button",
       {
         type: "button",
         class: "fxi-number fxi-grip",
-        "aria-label": `${pass.name}, ${number + 1} of ${of}: move with the arrow keys`,
+        "aria-label": `${pass.name}, ${place + 1} of ${this.state.passes.length}: move with the arrow keys`,
         title: "Drag, or press ↑ and ↓, to apply it earlier or later",
         "data-focus": `grip-${pass.key}`,
         disabled: this.busy,
@@ -243,21 +311,28 @@ export class PassList {
           if (step === undefined) return;
           event.preventDefault();
           event.stopPropagation();
-          this.moveTo(pass, number, number + step);
+          this.moveBy(pass, place, places, step);
         },
-        onpointerdown: (event: PointerEvent) =>
-          dragCard(event, this.list, number, (place) => this.moveTo(pass, number, place)),
+        onpointerdown: (event: PointerEvent) => {
+          const list = (event.currentTarget as Element).closest<HTMLElement>(".fxi-card-list")!;
+          const keys = [...list.children].map((card) => (card as HTMLElement).dataset["pass"]);
+          const listed = keys.map((key) => this.state.passes.findIndex(({ signature }) => signature === key));
+          const from = listed.indexOf(place);
+          dragCard(event, list, this.list, from, (to) => this.moveBy(pass, place, listed, to - from));
+        },
       },
-      number + 1,
+      number,
     );
   }
 
-  private moveTo(pass: Pass, from: number, to: number): void {
-    if (to !== from && to >= 0 && to < this.state.passes.length) this.actions.move(pass.signature, to);
+  /** Moves a pass to another of the places it can be moved to: past those that are not among them. */
+  private moveBy(pass: Pass, place: number, places: number[], steps: number): void {
+    const to = places[places.indexOf(place) + steps];
+    if (to !== undefined && to !== place) this.actions.move(pass.signature, to);
   }
 
   /** Returns what can be done with the chosen card besides switching it. */
-  private tools(pass: Pass, number: number): HTMLElement {
+  private tools(pass: Pass, place: number, places: number[]): HTMLElement {
     const tool = (name: IconName, label: string, disabled: boolean, action: () => void): HTMLElement => {
       const button = iconButton(name, label, action);
       button.dataset["focus"] = `${name}-${pass.key}`;
@@ -267,10 +342,8 @@ export class PassList {
     return h(
       "div",
       { class: "fxi-card-tools", role: "group", "aria-label": `Place of ${pass.name}` },
-      tool("up", "Apply earlier", number === 0, () => this.moveTo(pass, number, number - 1)),
-      tool("down", "Apply later", number + 1 === this.state.passes.length, () =>
-        this.moveTo(pass, number, number + 1),
-      ),
+      tool("up", "Apply earlier", place === places[0], () => this.moveBy(pass, place, places, -1)),
+      tool("down", "Apply later", place === places.at(-1), () => this.moveBy(pass, place, places, 1)),
       tool("close", "Remove from the list", false, () => this.actions.remove(pass.signature)),
     );
   }

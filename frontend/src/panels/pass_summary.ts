@@ -1,8 +1,12 @@
 /** What a pass would change or has changed, and why it leaves other candidates alone. */
 
 import { h, icon, iconButton } from "../base/dom";
-import { counted } from "../base/format";
+import { shortNames } from "../base/names";
 import type { Pass, Reason } from "../base/protocol";
+import { elidedList } from "./elided_list";
+
+const ENDS = { first: 6, last: 2 };
+const REASON_ENDS = { first: 4, last: 1 };
 
 export interface SummaryActions {
   limit(signature: string, node: string, again: boolean): void;
@@ -17,26 +21,29 @@ export class PassSummaries {
 
   of(pass: Pass, busy: boolean, fixed: boolean): HTMLElement {
     if (pass.note) return h("p", { class: "fxi-card-note" }, pass.note);
-    const changed = pass.on
-      ? h("span", { class: "fxi-matched" }, `${counted(pass.changed, "node")} changed`)
-      : null;
-    const rounds = pass.preserves
+    const changes = pass.on ? h("span", { class: "fxi-matched" }, capitalized(pass.changes)) : null;
+    const mayDiffer = pass.preserves
       ? null
       : h("span", { title: "This pass may change the results" }, "may change outputs");
-    if (pass.matched === null || pass.reasons.length === 0) {
-      const words = pass.matched === null ? "Lists its changes once it is on" : "No candidates in this graph";
-      return h("p", { class: "fxi-card-note fxi-counts" }, changed ?? h("span", {}, words), rounds);
+    if (pass.isLooking || pass.matched === null || pass.reasons.length === 0) {
+      const words = pass.isLooking
+        ? "Looking for candidates …"
+        : pass.matched === null
+          ? "Lists its changes once it is on"
+          : "No candidates in this graph";
+      return h("p", { class: "fxi-card-note fxi-counts" }, changes ?? h("span", {}, words), mayDiffer);
     }
     const words = h(
       "span",
       { class: "fxi-counts" },
-      changed ??
+      changes ??
         (pass.matched || pass.excluded
-          ? h("span", { class: "fxi-matched" }, `${counted(pass.matched, "node")} to change`)
+          ? h("span", { class: "fxi-matched" }, pass.candidates)
           : h("span", {}, `Refused: ${pass.reasons[0]!.reason || "no reason given"}`)),
-      excludedWords(pass),
+      pass.excluded > 0 &&
+        h("span", { class: "fxi-left-out" }, `${pass.excluded.toLocaleString("en-US")} excluded`),
       pass.refused ? h("span", {}, `${pass.refused.toLocaleString("en-US")} refused`) : null,
-      rounds,
+      mayDiffer,
     );
     const details = h(
       "details",
@@ -49,47 +56,69 @@ export class PassSummaries {
         },
       },
       h("summary", { "data-focus": `why-${pass.key}` }, icon("chevron"), words),
-      pass.reasons.map((reason) => this.reason(pass, reason, busy, fixed)),
+      elidedList(
+        pass.reasons.map((reason) => h("li", {}, this.reason(pass, reason, busy, fixed))),
+        REASON_ENDS,
+      ),
     );
     return details;
   }
 
   private reason(
     pass: Pass,
-    { reason, kind, count, nodes }: Reason,
+    { reason, kind, what, count, nodes }: Reason,
     busy: boolean,
     fixed: boolean,
   ): HTMLElement {
     const rest = count - nodes.length;
+    const short = shortNames(nodes);
     return h(
       "div",
       { class: kind === "matched" ? "fxi-reason fxi-reason-match" : "fxi-reason" },
       h(
         "div",
-        { class: "fxi-reason-words" },
-        h("b", {}, `${count.toLocaleString("en-US")} × `),
-        reason || (kind === "matched" ? "will be changed" : "refused"),
+        { class: "fxi-reason-words", title: reason },
+        h("b", {}, `${what}: `),
+        withShortNames(reason, nodes, short) || (kind === "matched" ? "will be changed" : "refused"),
       ),
       h(
         "div",
         { class: "fxi-reason-nodes" },
-        nodes.map((name) =>
-          h(
-            "div",
-            { class: "fxi-reason-node" },
-            h(
-              "button",
-              { type: "button", class: "fxi-link", title: name, onclick: () => this.actions.jump(name) },
-              name,
-            ),
-            pass.canExclude &&
-              kind !== "refused" &&
-              !fixed &&
-              this.limitButton(pass, name, kind === "excluded", busy),
-          ),
+        elidedList(
+          nodes.map((name, i) => this.node(pass, name, short[i]!, kind, busy, fixed)),
+          ENDS,
         ),
         rest > 0 && h("span", { class: "fxi-muted" }, `and ${rest.toLocaleString("en-US")} more`),
       ),
+    );
+  }
+
+  private node(
+    pass: Pass,
+    name: string,
+    shown: string,
+    kind: Reason["kind"],
+    busy: boolean,
+    fixed: boolean,
+  ): HTMLElement {
+    return h(
+      "li",
+      { class: "fxi-reason-node" },
+      h(
+        "button",
+        {
+          type: "button",
+          class: "fxi-link",
+          title: name,
+          "aria-label": name,
+          onclick: () => this.actions.jump(name),
+        },
+        shown,
+      ),
+      pass.canExclude &&
+        kind !== "refused" &&
+        !fixed &&
+        this.limitButton(pass, name, kind === "excluded", busy),
     );
   }
 
@@ -104,12 +133,12 @@ export class PassSummaries {
   }
 }
 
-/** Returns how many of its rewrites a pass makes, if it leaves some out. */
-function excludedWords({ on, rewrites, excluded }: Pass): HTMLElement | null {
-  if (!excluded) return null;
-  const words =
-    on && rewrites !== null
-      ? `${rewrites.toLocaleString("en-US")} of ${counted(rewrites + excluded, "rewrite")}`
-      : `${excluded.toLocaleString("en-US")} excluded`;
-  return h("span", { class: "fxi-left-out" }, words);
+/** Returns a reason with the names of its nodes as short as they are listed below it. */
+function withShortNames(reason: string, names: string[], short: string[]): string {
+  const shortOf = new Map(names.map((name, i) => [name, short[i]!]));
+  return reason.replace(/[\w.]+/g, (word) => shortOf.get(word) ?? word);
+}
+
+function capitalized(words: string): string {
+  return words.slice(0, 1).toUpperCase() + words.slice(1);
 }

@@ -1,6 +1,7 @@
 /** The stages of a session: which of them the graph shows, and what it is compared with, and how. */
 
 import { fill, focusedIn, h, icon } from "../base/dom";
+import { numbered } from "../base/format";
 import { StageSlider } from "./stage_slider";
 import type { Comparison, Stages } from "../base/protocol";
 
@@ -15,6 +16,9 @@ export class StageBar {
   private readonly slider = new StageSlider((stage) => this.goTo(stage));
   private readonly choices = h("div", { class: "fxi-stage-choices" });
   private readonly link: HTMLButtonElement;
+  private stages: Stages | null = null;
+  /** Whether only stages are listed of which the pass has changed something. */
+  private onlyChanged = false;
   /** What was chosen last: a stage that cannot be looked at like this is looked at in the nearest way. */
   private wish = NOTHING;
 
@@ -57,12 +61,15 @@ export class StageBar {
   }
 
   update(stages: Stages): void {
-    const { names, shown, compared, comparisons, beside, preview } = stages;
+    this.stages = stages;
+    const { names, changes, shown, compared, comparisons, beside, preview } = stages;
     this.element.hidden = names.length < 2 || preview != null;
     const { compared: expected, beside: two } = possible(this.wish, shown);
     if (expected !== compared || two !== beside) this.wish = { compared, beside };
+    const listed = this.listed(stages);
+    const title = (i: number): string => [numbered(i, names[i]!), changes[i]].filter(Boolean).join(": ");
     this.slider.update(
-      names.map((_, i) => numbered(names, i)),
+      listed.map((stage) => ({ stage, title: title(stage) })),
       shown,
     );
     const focused = focusedIn(this.choices)?.title ?? "";
@@ -73,7 +80,9 @@ export class StageBar {
         title: "Stage of the graph",
         onchange: () => this.goTo(Number(stage.value)),
       },
-      names.map((_, i) => h("option", { value: i, selected: i === shown }, numbered(names, i))),
+      listed.map((i) =>
+        h("option", { value: i, selected: i === shown, title: title(i) }, numbered(i, names[i]!)),
+      ),
     );
     const comparison = h(
       "select",
@@ -85,9 +94,15 @@ export class StageBar {
       },
       h("option", { value: "", selected: compared === "" }, "Not compared"),
       h("option", { value: "below", selected: compared === "below" }, "vs. the stage below"),
-      comparisons.map((number) =>
-        h("option", { value: number, selected: number === compared }, `vs. ${numbered(names, number)}`),
-      ),
+      comparisons
+        .filter((number) => listed.includes(number))
+        .map((number) =>
+          h(
+            "option",
+            { value: number, selected: number === compared },
+            `vs. ${numbered(number, names[number]!)}`,
+          ),
+        ),
     );
     const way = (label: string, title: string, pressed: boolean, action: () => void): HTMLElement =>
       h(
@@ -111,11 +126,49 @@ export class StageBar {
           this.show(shown, compared === "" ? "below" : compared, true),
         ),
       );
-    fill(this.choices, stage, comparison, beside && this.link, ways);
+    fill(
+      this.choices,
+      stage,
+      this.unchangedIn(stages).length > 0 && this.filter(),
+      comparison,
+      h("span", { class: "fxi-stage-changes", title: changes[shown] ?? "" }, changes[shown]),
+      beside && this.link,
+      ways,
+    );
     if (focused)
       [...this.choices.querySelectorAll<HTMLElement>("[title]")]
         .find((element) => element.title === focused)
         ?.focus();
+  }
+
+  /** Returns the numbers of the stages that are offered: what is shown, or compared with, is always there. */
+  private listed(stages: Stages): number[] {
+    const unchanged = this.onlyChanged ? this.unchangedIn(stages) : [];
+    return stages.names
+      .map((_, i) => i)
+      .filter((i) => !unchanged.includes(i) || i === stages.shown || i === stages.before);
+  }
+
+  /** Returns the numbers of the stages of which the pass has changed nothing. */
+  private unchangedIn({ names, changes }: Stages): number[] {
+    return names.map((_, i) => i).filter((i) => i > 0 && !changes[i]);
+  }
+
+  private filter(): HTMLElement {
+    return h(
+      "button",
+      {
+        type: "button",
+        class: "fxi-button fxi-only-changed",
+        "aria-pressed": String(this.onlyChanged),
+        title: "Only passes that changed something",
+        onclick: () => {
+          this.onlyChanged = !this.onlyChanged;
+          if (this.stages) this.update(this.stages);
+        },
+      },
+      "Only changes",
+    );
   }
 }
 
@@ -129,12 +182,7 @@ function comparisonOf(value: string): Comparison {
   return value === "" || value === "below" ? value : Number(value);
 }
 
-function numbered(names: string[], number: number): string {
-  return `${number}. ${names[number]}`;
-}
-
 /** Returns what a stage is called where there are several. */
 export function titleOfStage(names: string[] = [], number = 0): string {
-  const name = names[number] ?? "";
-  return number ? `${number}. ${name}` : name;
+  return numbered(number || null, names[number] ?? "");
 }

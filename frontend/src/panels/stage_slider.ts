@@ -5,11 +5,17 @@ import { fill, h } from "../base/dom";
 /** With more stages their numbers stand too close to be read. */
 const MOST_NUMBERS = 16;
 
+/** A stage that the slider stops at; not all need be. */
+export interface Stop {
+  stage: number;
+  title: string;
+}
+
 export class StageSlider {
   readonly element: HTMLElement;
   private readonly input: HTMLInputElement;
   private readonly ticks = h("div", { class: "fxi-ticks", "aria-hidden": "true" });
-  private titles: string[] = [];
+  private stops: Stop[] = [];
   private shown = 0;
   /**
    * Whether a stage was asked for that is not there yet; what is chosen meanwhile is asked for afterwards.
@@ -28,21 +34,23 @@ export class StageSlider {
     this.element = h("div", { class: "fxi-slider" }, this.input, this.ticks);
   }
 
-  update(titles: string[], shown: number): void {
+  update(stops: Stop[], shown: number): void {
     this.shown = shown;
-    if (titles.join("\n") !== this.titles.join("\n")) {
-      this.titles = titles;
-      this.input.max = String(titles.length - 1);
-      this.element.style.setProperty("--stages", String(titles.length));
-      const tick = (title: string, stage: number): HTMLElement =>
+    if (JSON.stringify(stops) !== JSON.stringify(this.stops)) {
+      const wanted = this.wanted;
+      this.stops = stops;
+      this.input.max = String(stops.length - 1);
+      this.element.style.setProperty("--stages", String(stops.length));
+      const tick = ({ stage, title }: Stop): HTMLElement =>
         h(
           "span",
           { class: "fxi-tick", title, onclick: () => this.choose(stage) },
-          titles.length <= MOST_NUMBERS && String(stage),
+          stops.length <= MOST_NUMBERS && String(stage),
         );
-      fill(this.ticks, titles.map(tick));
+      fill(this.ticks, stops.map(tick));
+      if (wanted !== undefined) this.moveTo(wanted);
     }
-    if (!this.isWaiting) this.input.value = String(shown);
+    if (!this.isWaiting) this.moveTo(shown);
     this.say();
   }
 
@@ -50,14 +58,25 @@ export class StageSlider {
   settle(): void {
     if (!this.isWaiting) return;
     this.isWaiting = false;
-    const wanted = Number(this.input.value);
-    if (wanted !== this.shown && wanted !== this.asked) this.ask(wanted);
-    else this.input.value = String(this.shown);
+    const { wanted } = this;
+    if (wanted !== undefined && wanted !== this.shown && wanted !== this.asked) this.ask(wanted);
+    else this.moveTo(this.shown);
     this.say();
   }
 
-  private choose(stage = Number(this.input.value)): void {
-    this.input.value = String(stage);
+  /** The stage that the slider stands at. */
+  private get wanted(): number | undefined {
+    return this.stops[Number(this.input.value)]?.stage;
+  }
+
+  private moveTo(stage: number): void {
+    const place = this.stops.findIndex((stop) => stop.stage === stage);
+    this.input.value = String(Math.max(0, place));
+  }
+
+  private choose(stage = this.wanted): void {
+    if (stage === undefined) return;
+    this.moveTo(stage);
     this.say();
     if (!this.isWaiting && stage !== this.shown) this.ask(stage);
   }
@@ -69,10 +88,10 @@ export class StageSlider {
   }
 
   private say(): void {
-    const stage = Number(this.input.value);
-    const title = this.titles[stage] ?? "";
+    const place = Number(this.input.value);
+    const title = this.stops[place]?.title ?? "";
     this.input.setAttribute("aria-valuetext", title);
     this.input.title = title;
-    [...this.ticks.children].forEach((tick, i) => tick.classList.toggle("fxi-tick-shown", i === stage));
+    [...this.ticks.children].forEach((tick, i) => tick.classList.toggle("fxi-tick-shown", i === place));
   }
 }

@@ -28,7 +28,7 @@ type TabName = string;
 const TITLES: Record<string, string> = {
   details: "Details",
   outputs: "Output differences",
-  nodes: "Transformed nodes",
+  nodes: "Changed nodes",
 };
 
 export class TablesPanel {

@@ -9,23 +9,28 @@ import type { Scene } from "./scene";
 const MOST_LINKS = 100;
 const LONGEST_LINK = 120;
 const CHANGED_NODES = "Changed nodes";
+const DIFFERENT_NODES = "Nodes that differ";
 /** After which of the fields known here those of the kernel stand. */
 const BEFORE_EXTRA = new Set(["Op", "Target", "Module", "Class", "Path", "Nodes"]);
 
 type Field = Details["fields"][number];
 
-/** Returns what is selected, or the model as a whole; `extra` is what the kernel says, if it has. */
+/**
+ * Returns what is selected, or the model as a whole; `extra` is what the kernel says, if it has. Where stages are
+ * compared, marks are what became of nodes.
+ */
 export function describe(
   data: Data,
   panes: Panes,
   selection: Selection | null,
   extra: Extra | null = null,
+  isCompared = false,
 ): Details {
   if (!selection) return ofModel(panes.scene);
   const { scene } = panes.pane(selection.before);
   const own =
     selection.kind === "group"
-      ? ofGroup(data, scene, scene.hierarchy.groups.get(selection.name)!)
+      ? ofGroup(data, scene, scene.hierarchy.groups.get(selection.name)!, isCompared)
       : ofNode(data, scene, scene.nodes.get(selection.name)!);
   const fields = own.fields.filter(({ label }) => BEFORE_EXTRA.has(label));
   const last = own.fields.filter(({ label }) => !BEFORE_EXTRA.has(label));
@@ -33,6 +38,7 @@ export function describe(
     ...own,
     ...extra,
     fields: [...fields, ...(extra?.fields ?? []), ...last],
+    ...(isCompared && { became: becameOf(data, scene, selection) }),
     isPartial: extra === null,
     box: panes.boxOf(selection),
     before: selection.before,
@@ -54,9 +60,9 @@ function ofModel(scene: Scene): Details {
   };
 }
 
-function ofGroup(data: Data, scene: Scene, group: Group): Details {
+function ofGroup(data: Data, scene: Scene, group: Group, isCompared: boolean): Details {
   const { path, data: written } = group;
-  const { changed, marks } = data.looks[group.closed]!;
+  const { changed } = data.looks[group.closed]!;
   const nodes = scene.hierarchy.nodesIn(group);
   const names = new Set(nodes.map(({ name }) => name));
   const read = nodes.flatMap(({ inputs }) => inputs).filter((name) => !names.has(name));
@@ -75,12 +81,19 @@ function ofGroup(data: Data, scene: Scene, group: Group): Details {
       field("Path", path, true),
       field("Class", written.class, true),
       field("Nodes", written.count.toLocaleString("en-US")),
-      field(CHANGED_NODES, changed > 0 ? changed.toLocaleString("en-US") : ""),
+      field(isCompared ? DIFFERENT_NODES : CHANGED_NODES, changed > 0 ? changed.toLocaleString("en-US") : ""),
     ].filter(({ value }) => value),
     inputs: links(scene, [...new Set(read)]),
     users: links(scene, made),
-    marks: marks.map((mark) => scene.signatures[mark]!).sort(),
+    // Not those of its look, which are what became of its nodes where stages are compared.
+    marks: [...new Set(nodes.flatMap((node) => node.marks))].sort(),
   };
+}
+
+/** Returns what became of a node, or of nodes of a group, where stages are compared. */
+function becameOf(data: Data, { hierarchy, signatures }: Scene, { kind, name }: Selection): string[] {
+  const look = kind === "group" ? hierarchy.groups.get(name)!.closed : hierarchy.leafOf.get(name)!.look;
+  return data.looks[look]!.marks.map((mark) => signatures[mark]!);
 }
 
 function ofNode(data: Data, scene: Scene, node: Facts): Details {

@@ -19,6 +19,8 @@ export interface ViewState extends Arrangement {
 /** The stages of the session, and the numbers of the graphs that have arrived. */
 export interface StagesKnown {
   names: string[];
+  /** What the pass of each has changed; "" if that is nothing. */
+  changes: string[];
   /** Another one after each change of the session. */
   version: number;
   /** By the number of the stage. */

@@ -28,6 +28,12 @@ export class Scene {
     return this.data.graphs[this.number]!;
   }
 
+  /** The numbers of the passes that the marks stand for: those of their stages. */
+  get numbers(): (number | null)[] {
+    const stages = new Map(this.passes().map(({ signature, stage }) => [signature, stage]));
+    return this.signatures.map((signature) => stages.get(signature) ?? null);
+  }
+
   get search(): Search {
     const { hierarchy, data, passes } = this;
     this.found ??= new Search({ hierarchy, frames: data.frames, passes });

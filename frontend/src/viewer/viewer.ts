@@ -80,6 +80,7 @@ export class Viewer extends PageModel {
   private applied = new Map<string, string>();
   private version = -1;
   private queue: Promise<void> = Promise.resolve();
+  private isFetchingCandidates = false;
   private errors = 0;
   /** How often a stage was asked for: only the last that was is shown. */
   private looks = 0;
@@ -101,7 +102,15 @@ export class Viewer extends PageModel {
       before: {},
       details: {} as Details,
       model: {} as Details,
-      stages: { names: [], shown: 0, compared: "", before: null, beside: false, comparisons: [] },
+      stages: {
+        names: [],
+        changes: [],
+        shown: 0,
+        compared: "",
+        before: null,
+        beside: false,
+        comparisons: [],
+      },
       overlays: { offered: [], overlay: null, paints: {} as State["overlays"]["paints"] },
       found: {},
       arrangement: PLAIN,
@@ -317,9 +326,12 @@ export class Viewer extends PageModel {
     const changed = choice.preview
       ? panes.scene.marked
       : switched.on.flatMap(({ signature }) => this.changedBy(signature, panes));
-    if (changed.length > 0 && !first) this.focus(changed, false, true);
+    // A report begins at what its last pass that changed anything has done.
+    if (first && this.kernel.isFixed) this.focus(this.lastChanged(panes));
+    else if (changed.length > 0 && !first) this.focus(changed, false, true);
     this.keepView();
     void this.attempt("Reading the graph", () => this.fetchRest());
+    void this.attempt("Looking for candidates", () => this.fetchCandidates());
   }
 
   /** Returns which passes were switched on, or do something else now, and which off, since this was asked last. */
@@ -342,6 +354,31 @@ export class Viewer extends PageModel {
     while (!(await this.kernel.ask({ type: "rest", graph: number })).value) await this.kernel.ready();
     await this.kernel.ready();
     await this.enqueue("Drawing the graph", () => this.renew());
+  }
+
+  /** Lets the kernel ask pass after pass for candidates, so that it hears of clicks between them. */
+  private async fetchCandidates(): Promise<void> {
+    const areMissing = (): boolean => this.kernel.state.passes.passes.some(({ isLooking }) => isLooking);
+    if (this.isFetchingCandidates || this.kernel.isFixed || !areMissing()) return;
+    this.isFetchingCandidates = true;
+    try {
+      while (areMissing()) {
+        const { value: areAll } = await this.kernel.ask({ type: "candidates" });
+        await this.kernel.ready();
+        await this.enqueue("Showing the candidates", () => this.showMatches());
+        if (areAll) break;
+      }
+    } finally {
+      this.isFetchingCandidates = false;
+    }
+    // What passes say of a node is known only now.
+    this.extras.clear();
+    this.showDetails();
+  }
+
+  private showMatches(): void {
+    if (!this.panes || this.data !== this.kernel.data) return;
+    this.set("picture", { ...this.state.picture, matches: matchesIn(this.data, this.panes.shown.view) });
   }
 
   private async renew(): Promise<void> {
@@ -370,6 +407,7 @@ export class Viewer extends PageModel {
     const { stage, compared, before, beside, preview } = this.choice;
     return {
       names: this.kernel.state.stages.names,
+      changes: this.kernel.state.stages.changes,
       shown: stage,
       compared,
       before,
@@ -419,6 +457,14 @@ export class Viewer extends PageModel {
     return panes.scene.hierarchy.nodes
       .filter(({ marks }) => marks.includes(signature))
       .map(({ name }) => name);
+  }
+
+  /** Returns the nodes of the highest pass that has some in a graph; none if no pass has. */
+  private lastChanged(panes: Panes): string[] {
+    const names = this.kernel.state.passes.passes
+      .filter(({ on }) => on)
+      .map(({ signature }) => this.changedBy(signature, panes));
+    return names.findLast(({ length }) => length > 0) ?? [];
   }
 
   private async revealPass(signature: string): Promise<void> {
@@ -503,7 +549,7 @@ export class Viewer extends PageModel {
     }
     const { scene } = panes.pane(selection.before);
     const known = this.extras.of(data, scene, selection);
-    this.set("details", describe(data, panes, selection, known));
+    this.set("details", describe(data, panes, selection, known, isComparison(this.choice)));
     if (!known)
       void this.extras.ask(scene, selection).then((isKnown) => isKnown && this.showDetails(), ignore);
   }
@@ -524,8 +570,11 @@ export class Viewer extends PageModel {
 
   /** Shows other graphs, or other groups of them opened; if that fails, everything stays as it was. */
   private async draw(panes: Panes, choice = this.choice): Promise<void> {
-    const compared = choice.before !== null || choice.preview !== null;
-    const how = { compared, preview: choice.preview !== null, arrangement: this.state.arrangement };
+    const how = {
+      compared: isComparison(choice),
+      preview: choice.preview !== null,
+      arrangement: this.state.arrangement,
+    };
     const matches = matchesIn(this.data, panes.shown.view);
     const picture = await pictureOf(this.data, this.layouts, panes.shown, { ...how, matches });
     const before =
@@ -623,6 +672,10 @@ export class Viewer extends PageModel {
     if (selected.kind === "node") return this.selectNode(selected, true);
     this.select(selected);
   }
+}
+
+function isComparison({ before, preview }: Choice): boolean {
+  return before !== null || preview !== null;
 }
 
 function isForSession(message: ToViewer): message is ToSession {

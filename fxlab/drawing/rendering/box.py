@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import ceil
 
+from fxlab.drawing.hierarchy.changes import CHANGES
 from fxlab.drawing.hierarchy.hierarchy import Group, Hierarchy, Leaf
 from fxlab.drawing.rendering.describe import lines_of, says_what_the_title_says, title_of
 from fxlab.drawing.rendering.picture import BoxInfo, BoxKind
@@ -77,7 +78,7 @@ def make_box(
     info = _info(item, hierarchy, marks, index, opened)
     title = shorten(info.label, LONGEST_TITLE) or " "
     lines = tuple(shorten(line, LONGEST_LINE) for line in info.details)
-    badge = f"{info.changed} changed" if info.changed and isinstance(item, Group) else ""
+    badge = _badge(info.changed, index) if isinstance(item, Group) else ""
     if info.kind == "cluster":
         line = " · ".join(lines)
         width = text_width(title, TITLE_SIZE, bold=True) + 8 + text_width(line, LINE_SIZE)
@@ -131,6 +132,14 @@ def _sign_room(info: BoxInfo) -> float:
 def is_light(item: Group | Leaf) -> bool:
     """Whether a box only serves others."""
     return item.kind == "bookkeeping" if isinstance(item, Group) else item.bookkeeping != ""
+
+
+def _badge(marked: int, index: Mapping[str, int]) -> str:
+    """Return how many nodes passes have changed, or differ where the marks are what became of nodes."""
+    if not marked:
+        return ""
+    is_comparison = set(index) == set(CHANGES)
+    return f"{marked} {('differs' if marked == 1 else 'differ') if is_comparison else 'changed'}"
 
 
 def _info(

@@ -75,8 +75,8 @@ class OpaqueTransformation(JournaledTransformation):
         for record in Journal.of(copied).records[known:]:
             words |= dict.fromkeys(record.marked, "would be changed")
             words |= {change.name: "would be removed" for change in record.nodes if change.after is None}
-        names = (node.name for node in graph_module.graph.nodes)
-        return explanation((name, True, words[name], "") for name in names if name in words)
+        names = [node.name for node in graph_module.graph.nodes if node.name in words]
+        return explanation((name, True, words[name], "", number) for number, name in enumerate(names))
 
     def _checked(self, result: Any, given: GraphModule) -> GraphModule:
         if isinstance(result, PassResult):

@@ -13,19 +13,17 @@ from typing import Any
 import torch
 from torch import nn
 from torch.fx import GraphModule
-from torch.fx.node import map_aggregate
 
 from fxlab.transformations.journal.journal import Absent, AttributeChange, ModuleChange, NodeChange, Record
 from fxlab.transformations.journal.module_fingerprint import ModulePrint
 from fxlab.transformations.journal.module_tree import attributes_of, find_module, join_path
-from fxlab.transformations.journal.node_state import NodeName, NodeState
+from fxlab.transformations.journal.node_state import NodeState, same_argument
 from fxlab.transformations.signature import digest
 from fxlab.values.tensors import bits_of, inner_tensors
 
 _OF_TORCH = {"_graph", "_code", "_lineno_map", "_prologue_start", "_modules", "meta", "shape_env"}
 """Attributes of a graph module that are no part of the model, or that are compared by themselves."""
 _TENSORS = ("_parameters", "_buffers")
-_NO_INPUT = NodeName("")
 
 
 class Snapshot:
@@ -107,14 +105,14 @@ class Snapshot:
         replaced = [
             NodeChange(old.name, old, new, meta_keys=_changed_keys(old.meta, new.meta))
             for old, new in pairs
-            if not _same_call(old, new) or old.inputs != new.inputs or old.meta.keys() != new.meta.keys()
+            if not old.is_same_call(new) or old.inputs != new.inputs or old.meta.keys() != new.meta.keys()
         ]
         # Taken back last first: what was removed comes back in order, then what it feeds, then the new go.
         record.nodes = [*added, *replaced, *reversed(removed)]
         common = [name for name in self._nodes if name in now]
         if common != [name for name in now if name in self._nodes]:
             record.order = tuple(self._nodes)
-        written = {old.name for old, new in pairs if not _same_call(old, new)}
+        written = {old.name for old, new in pairs if not old.is_same_call(new)}
         written |= {old.name for old, new in pairs if self._calls_something_else(new, record)}
         written |= {change.name for change in added}
         rewired = {
@@ -267,7 +265,7 @@ def _is_same(a: Any, b: Any) -> bool:
     """Tell whether an attribute is what it was: the same object, or a copied dictionary of the same ones."""
     if isinstance(a, dict) and isinstance(b, dict):
         return list(a) == list(b) and all(a[key] is b[key] for key in a)
-    return a is b or (isinstance(a, bool | int | float | str | tuple) and _equal(a, b))
+    return a is b or (isinstance(a, bool | int | float | str | tuple) and same_argument(a, b))
 
 
 def _same_attributes(a: dict[str, Any], b: dict[str, Any]) -> bool:
@@ -287,31 +285,6 @@ def _print_of_what_is_new(module: nn.Module | None, original: nn.Module | None) 
     kept = set() if original is None else set(map(id, original.parameters()))
     names = [name for name, parameter in module.named_parameters() if id(parameter) not in kept]
     return ModulePrint.of(module, names)
-
-
-def _same_call(a: NodeState, b: NodeState) -> bool:
-    """Tell whether two nodes do the same, whatever they do it to."""
-    return (
-        a.op == b.op
-        and a.target == b.target
-        and a.type == b.type
-        and _equal(_without_inputs(a), _without_inputs(b))
-    )
-
-
-def _without_inputs(state: NodeState) -> Any:
-    def without(value: Any) -> Any:
-        return _NO_INPUT if isinstance(value, NodeName) else value
-
-    return map_aggregate((state.args, state.kwargs), without)
-
-
-def _equal(a: Any, b: Any) -> bool:
-    """Compare arguments; 1, 1.0 and True are different ones."""
-    try:
-        return bool(a == b) and repr(a) == repr(b)
-    except Exception:  # tensors and the like have no one truth value: in doubt they differ
-        return a is b
 
 
 def _changed_keys(a: dict[str, Any], b: dict[str, Any]) -> tuple[str, ...]:

@@ -53,6 +53,12 @@ class NodeChange:
     meta_keys: tuple[str, ...] = ()
     """The entries of ``meta`` that are another object after than before."""
 
+    @property
+    def is_rewired(self) -> bool:
+        """Whether the node does what it did, on other values."""
+        before, after = self.before, self.after
+        return before is not None and after is not None and before.is_same_call(after)
+
 
 @dataclass(frozen=True)
 class ModuleChange:
@@ -104,6 +110,23 @@ class Record:
     """Whether the module was in training mode after an opaque change."""
     is_opaque: bool = False
     """Whether it may rest on all that was done before, and all that was done since on it."""
+
+    @property
+    def replaced(self) -> set[str]:
+        """The nodes that were changed or erased, or called a module that was replaced."""
+        names = {change.name for change in self.nodes if change.before is not None}
+        return names.union(*(change.callers for change in self.modules)) - self.rewired
+
+    @property
+    def stand_ins(self) -> set[str]:
+        """The marked nodes that stand for the replaced ones: not those that do what they did."""
+        return set(self.marked) - self.rewired
+
+    @property
+    def rewired(self) -> set[str]:
+        """The nodes that do what they did, on other values."""
+        callers = {name for change in self.modules for name in change.callers}
+        return {change.name for change in self.nodes if change.is_rewired} - callers
 
     @property
     def touched(self) -> Iterator[str]:

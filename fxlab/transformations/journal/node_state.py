@@ -18,6 +18,9 @@ class NodeName:
     name: str
 
 
+_NO_INPUT = NodeName("")
+
+
 class KeptMeta(dict[str, Any]):
     """A node's ``meta``: copies share its values, as copies of a graph do; pickles keep what they can."""
 
@@ -59,6 +62,22 @@ class NodeState:
         map_aggregate((self.args, self.kwargs), lambda value: _note(value, names))
         return names
 
+    def is_same_call(self, other: "NodeState") -> bool:
+        """Tell whether two nodes do the same, whatever they do it to; in doubt they do not."""
+        return (
+            self.op == other.op
+            and self.type == other.type
+            and (self.target is other.target or same_argument(self.target, other.target))
+            and same_argument(self._without_inputs, other._without_inputs)
+        )
+
+    @property
+    def _without_inputs(self) -> Any:
+        def without(value: Any) -> Any:
+            return _NO_INPUT if isinstance(value, NodeName) else value
+
+        return map_aggregate((self.args, self.kwargs), without)
+
     def restore(self, node: Node, nodes: dict[str, Node]) -> None:
         """Make a node what was written down; names are looked up in ``nodes``. Its ``meta`` stays."""
         args, kwargs = self._arguments(nodes)
@@ -84,6 +103,14 @@ class NodeState:
 
         args, kwargs = (map_aggregate(value, to_node) for value in (self.args, self.kwargs))
         return args, kwargs
+
+
+def same_argument(a: Any, b: Any) -> bool:
+    """Compare arguments of nodes; 1, 1.0 and True are different ones."""
+    try:
+        return bool(a == b) and repr(a) == repr(b)
+    except Exception:  # tensors and the like have no one truth value: in doubt they differ
+        return a is b
 
 
 def free_name(graph: Graph, name: str) -> None:

@@ -182,21 +182,25 @@ class RewritePass(JournaledTransformation, Generic[C]):
         -------
         pandas.DataFrame
             A row for each node of each candidate, in columns ``node`` (its name), ``matched`` (whether it
-            would be changed), ``reason`` (what would be done with it, or why it is left alone) and ``code``
-            (that of the :class:`~fxlab.reasons.Refusal`, empty where it matches).
+            would be changed), ``reason`` (what would be done with it, or why it is left alone), ``code``
+            (that of the :class:`~fxlab.reasons.Refusal`, empty where it matches) and ``candidate`` (the
+            number of the candidate: nodes of one are changed together).
         """
         self._check_graph_module(graph_module)
         check_lints(graph_module, "graph_module")
         facts = GraphFacts(graph_module)
-        return explanation(row for candidate in self.match(facts) for row in self._rows(candidate, facts))
+        candidates = enumerate(self.match(facts))
+        return explanation(row for number, found in candidates for row in self._rows(found, facts, number))
 
-    def _rows(self, candidate: C, facts: GraphFacts) -> Iterator[tuple[str, bool, str, str]]:
+    def _rows(
+        self, candidate: C, facts: GraphFacts, number: int
+    ) -> Iterator[tuple[str, bool, str, str, int]]:
         refusal = self.why_not(candidate, facts)
         for node in candidate.nodes:
             if refusal is None:
-                yield node.name, True, self.describe(candidate), ""
+                yield node.name, True, self.describe(candidate), "", number
             else:
-                yield node.name, False, refusal.words, refusal.code
+                yield node.name, False, refusal.words, refusal.code, number
 
 
 def _names(candidate: Candidate) -> tuple[str, ...]:

@@ -1,15 +1,11 @@
 """Provenance: the original nodes that a changed node stands for."""
 
 from functools import cached_property
-from typing import Any
 
 from torch.fx import GraphModule, Node
-from torch.fx.node import map_aggregate
 
 from fxlab.transformations.journal.journal import Journal, Record
-from fxlab.transformations.journal.node_state import NodeName, NodeState
 from fxlab.validation.graphs.matching import Matching, matched
-from fxlab.validation.graphs.node_difference import equal
 
 
 class Provenance:
@@ -45,7 +41,7 @@ class Provenance:
             if (record.signature, record.marked) in done_before:
                 continue
             # A node that reads another value than before still stands for itself.
-            for name in set(record.marked) - _rewired(record):
+            for name in record.stand_ins:
                 self._records.setdefault(name, []).append(record)
 
     def of(self, node: Node) -> list[Node]:
@@ -57,7 +53,7 @@ class Provenance:
             if name in seen:
                 continue
             seen.add(name)
-            replaced = {other for record in self._records_of(name) for other in _replaced(record)}
+            replaced = {other for record in self._records_of(name) for other in record.replaced}
             if name in self._nodes and (name != node.name or name in replaced):
                 found.add(name)
             pending += replaced
@@ -80,29 +76,3 @@ class Provenance:
     def matching(self) -> Matching:
         """Which nodes match, whatever the journals say."""
         return matched(self._original, self._transformed)
-
-
-def _replaced(record: Record) -> set[str]:
-    """Return the nodes that were changed or erased, or called a module that was replaced."""
-    names = {change.name for change in record.nodes if change.before is not None}
-    return names.union(*(change.callers for change in record.modules)) - _rewired(record)
-
-
-def _rewired(record: Record) -> set[str]:
-    """Return the nodes that do what they did, on other values."""
-    callers = {name for change in record.modules for name in change.callers}
-    same = {change.name for change in record.nodes if _do_the_same(change.before, change.after)}
-    return same - callers
-
-
-def _do_the_same(before: NodeState | None, after: NodeState | None) -> bool:
-    if before is None or after is None or before.op != after.op or not equal(before.target, after.target):
-        return False
-    return equal(_without_names(before), _without_names(after))
-
-
-def _without_names(state: NodeState) -> Any:
-    """Return the arguments with something that equals itself for every node."""
-    return map_aggregate(
-        (state.args, state.kwargs), lambda value: NodeName if isinstance(value, NodeName) else value
-    )

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import torch
 
 from fxlab.node_info import dtype_name
+from fxlab.units import with_unit
 from fxlab.values.tensors import same_bits
 
 ROUNDINGS = 3.0
@@ -272,21 +273,23 @@ def judged(versions: Versions) -> Judgement:
     rest = _left_aside(elements, compared)
     if not errors.same_function:
         explained = (
-            f"{errors.function / errors.new_values:.3g} times what rounding its new values explains"
+            f"{with_unit(errors.function / errors.new_values)} times what rounding its new values explains"
             if errors.new_values
             else "and it has no new values whose rounding could explain that"
         )
-        reason = f"it computes something else: {errors.function:.2g} (relative) away in float64, {explained}"
+        away = with_unit(errors.function)
+        reason = f"it computes something else: {away} (relative) away in float64, {explained}"
         return Judgement(Status.DIFFERENT, reason + rest, elements, errors, compared)
     if not errors.rounds_well(elements):
         reason = (
-            f"it computes the same, but rounds worse: its error is {errors.transformed:.2g} (relative), "
-            f"{errors.ratio:.3g} times the original's"
+            "it computes the same, but rounds worse: its error is "
+            f"{with_unit(errors.transformed)} (relative), {with_unit(errors.ratio)} times the original's"
         )
         return Judgement(Status.DIFFERENT, reason + rest, elements, errors, compared)
-    reason = f"its error is {errors.transformed:.2g} (relative), the original's own {errors.own:.2g}"
+    own = with_unit(errors.own)
+    reason = f"its error is {with_unit(errors.transformed)} (relative), the original's own {own}"
     if not errors.new_values_are_rounded_well:
-        times = f"{errors.function / errors.new_values:.3g} times as much as rounding them once does"
+        times = f"{with_unit(errors.function / errors.new_values)} times as much as rounding them once does"
         shown = "the output does not show it" if errors.ratio < SHOWN else "the output shows it"
         reason = f"its new values are rounded worse ({times}); {shown}: {reason}"
     return Judgement(Status.WITHIN_ROUNDING, reason + rest, elements, errors, compared)

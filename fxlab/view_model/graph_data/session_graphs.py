@@ -9,7 +9,7 @@ from torch import fx
 from fxlab.view_model.details import model_details
 from fxlab.view_model.graph_data.graph_data import GraphData
 from fxlab.view_model.graph_data.shown_graph import ShownGraph, differences, preview_of
-from fxlab.view_model.session_state import model_name, stage_names
+from fxlab.view_model.session_state import changes_text, model_name, stage_names
 
 if TYPE_CHECKING:
     from fxlab.session import Session
@@ -88,8 +88,7 @@ class SessionGraphs:
         """
         if p.signature not in self._previews:
             shown, words = preview_of(self._session, p)
-            last = self._session.graph_module
-            number = self.data.add(shown, self._model(last, len(self._session.applied)))
+            number = self.data.add(shown, self._model(shown.stage, len(self._session.applied)))
             self._previews[p.signature] = {
                 "signature": p.signature,
                 "name": stage_names([p])[1],
@@ -111,6 +110,7 @@ class SessionGraphs:
 
         return {
             "names": stage_names(self._session.applied),
+            "changes": ["", *(changes_text(self._session, p) for p in self._session.applied)],
             "version": self._version,
             "alone": {str(place[stage]): number for stage, number in self._alone.items()},
             "merged": named(self._merged),

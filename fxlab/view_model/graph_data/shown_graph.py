@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from torch import fx
 
 from fxlab.drawing.hierarchy.changes import CHANGES, changes_between, merged_graph
-from fxlab.transformations import RewritePass
 from fxlab.transformations.marks import marks_of
-from fxlab.units import counted
+from fxlab.view_model.wire import clip
 
 if TYPE_CHECKING:
     from fxlab.session import Session
@@ -32,6 +30,11 @@ class ShownGraph:
     marks: Marks = field(repr=False)
     signatures: tuple[str, ...]
     """The marks in the order that numbers them."""
+
+    @property
+    def gone(self) -> frozenset[str]:
+        """The nodes that are shown although only the earlier of two stages has them."""
+        return frozenset(name for name, marks in self.marks.items() if marks == ("removed",))
 
     @classmethod
     def alone(cls, stage: fx.GraphModule, signatures: tuple[str, ...]) -> ShownGraph:
@@ -62,17 +65,5 @@ def preview_of(session: Session, p: Transformation) -> tuple[ShownGraph, str]:
     fxlab.TransformationError
         If the pass raises.
     """
-    after = session.preview(p)
-    shown = ShownGraph.merged(session.graph_module, after)
-    return shown, _words(p, after, shown.marks)
-
-
-def _words(p: Transformation, after: fx.GraphModule, marked: Marks) -> str:
-    if not marked:
-        return "no changes"
-    counts = Counter(change for (change,) in marked.values())
-    (change, count), *others = ((change, counts[change]) for change in CHANGES if counts[change])
-    nodes = ", ".join([f"{counted(count, 'node')} {change}", *(f"{n:,} {other}" for other, n in others)])
-    if not isinstance(p, RewritePass):
-        return nodes
-    return f"{counted(len(p.rewrites(after)), 'rewrite')} ({nodes})"
+    shown = ShownGraph.merged(session.graph_module, session.preview(p))
+    return shown, clip(str(session.changes(p)), 300)

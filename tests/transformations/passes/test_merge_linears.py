@@ -751,7 +751,7 @@ def test_explain_says_what_and_why_and_changes_nothing():
     gm = traced(Attention(bias=(True, False, True)))
     before = snapshot(gm)
     frame = MergeLinears().explain(gm)
-    assert list(frame.columns) == ["matched", "reason", "code"]
+    assert list(frame.columns) == ["matched", "reason", "code", "candidate"]
     assert frame.matched.to_dict() == {"query": True, "value": True, "key": False}
     assert frame.reason.iloc[0] == "one linear of query, value"
     assert_is(gm, before)

@@ -45,6 +45,7 @@ def test_nothing_is_written_before_it_is_asked_for_and_nothing_twice(session: Se
     graphs = SessionGraphs(session)
     assert graphs.state() == {
         "names": ["Original", "Merge linears", "Change true div to mul by inverse"],
+        "changes": ["", "2 rewrites: 6 linears become 2", "2 rewrites: 2 truedivs become 2 muls"],
         "version": 0,
         "alone": {},
         "merged": {},
@@ -148,7 +149,7 @@ def test_a_preview_is_the_present_model_and_what_the_pass_would_make_of_it(sessi
     preview = graphs.state()["preview"]
     assert preview["signature"] == DIVIDE.signature
     assert preview["name"] == "Change true div to mul by inverse"
-    assert preview["text"] == "2 rewrites (2 nodes changed)"
+    assert preview["text"] == "2 rewrites: 2 truedivs become 2 muls"
     shown = graphs.data.shown(preview["graph"])
     assert set(shown.marks.values()) == {("changed",)}
     assert shown.stage.code == session.preview(DIVIDE).code, "colours are those of what there would be"

@@ -39,6 +39,7 @@ export async function pictureOf(
     boxes: Object.fromEntries(infos),
     edges: Object.fromEntries(edges),
     signatures: scene.signatures,
+    numbers: scene.numbers,
     ...how,
   };
 }

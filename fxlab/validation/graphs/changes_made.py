@@ -1,0 +1,123 @@
+"""Counts of what a pass has done: its rewrites, and the kinds of nodes that became others."""
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from torch.fx import GraphModule, Node
+
+from fxlab.node_info import kind_text, modules_by_path
+from fxlab.transformations import Transformation
+from fxlab.transformations.journal.journal import Journal
+from fxlab.transformations.journal.journaled import JournaledTransformation
+from fxlab.units import counted
+from fxlab.validation.graphs.graph_diff import graph_diff
+
+_MOST_KINDS = 3
+
+
+@dataclass(frozen=True)
+class Changes:
+    """How often a pass has rewritten a graph, and which nodes became which; as text, one sentence.
+
+    Every screen, table, report and command says it in these words.
+
+    Examples
+    --------
+    >>> print(Changes(12, {"linear": 36}, {"linear": 12}))
+    12 rewrites: 36 linears become 12
+    >>> print(Changes(2, {"conv": 2, "batch norm": 2}, {"conv": 2}))
+    2 rewrites: 2 convs and 2 batch norms become 2 convs
+    >>> print(Changes(25, {"dropout": 25}, {}), Changes(None, {"gelu": 1}, {"gelu": 1}), sep="; ")
+    25 rewrites: 25 dropouts removed; 1 gelu changed
+    >>> print(Changes(0, {}, {}))
+    no changes
+    """
+
+    rewrites: int | None
+    """How many; ``None`` for a pass that does not tell its rewrites apart."""
+    before: dict[str, int]
+    """Kind -> how many nodes were replaced, of the stage below."""
+    after: dict[str, int]
+    """Kind -> how many nodes stand for them."""
+
+    def __bool__(self) -> bool:
+        return bool(self.rewrites or self.before or self.after)
+
+    @property
+    def nodes(self) -> str:
+        """Which nodes became which, without the number of rewrites."""
+        before, after = counted_kinds(self.before), counted_kinds(self.after)
+        if self.before == self.after:
+            return f"{before} changed" if before else ""
+        if not self.before or not self.after:
+            return f"{before} removed" if before else f"{after} added"
+        if self.before.keys() == self.after.keys() and len(self.before) == 1:
+            (after,) = (f"{count:,}" for count in self.after.values())
+        return f"{before} {'becomes' if sum(self.before.values()) == 1 else 'become'} {after}"
+
+    def __str__(self) -> str:
+        if not self:
+            return "no changes"
+        rewrites = "" if self.rewrites is None else counted(self.rewrites, "rewrite")
+        return ": ".join(filter(None, (rewrites, self.nodes)))
+
+
+def changes_made(below: GraphModule, above: GraphModule, pass_: Transformation) -> Changes:
+    """Count what a pass has done to the stage below it.
+
+    The journal knows which nodes were replaced by which. Where a pass keeps none, the graphs are compared.
+
+    Parameters
+    ----------
+    below, above
+        The stage below the pass, and the one that the pass has made of it.
+    pass_
+        The pass.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from torch import nn
+    >>> from fxlab import MergeLinears
+    >>> class Projections(nn.Module):
+    ...     def __init__(self):
+    ...         super().__init__()
+    ...         self.query, self.key = nn.Linear(4, 4), nn.Linear(4, 4)
+    ...
+    ...     def forward(self, x):
+    ...         return self.query(x) * self.key(x)
+    >>> model, merge = Projections(), MergeLinears()
+    >>> print(changes_made(torch.fx.symbolic_trace(model), merge(torch.fx.symbolic_trace(model)), merge))
+    1 rewrite: 2 linears become 1
+    """
+    rewrites: int | None = None
+    if isinstance(pass_, JournaledTransformation):
+        # Only one pass of a signature can be on, so all of its records were made between the two.
+        records = [r for r in Journal.of(above).records if r.signature == pass_.signature]
+        replaced = set[str]().union(*(record.replaced for record in records))
+        standing = set[str]().union(*(record.stand_ins for record in records))
+        if not any(record.is_opaque for record in records):
+            rewrites = len(records)
+    else:
+        change = graph_diff(below, above)["change"]
+        replaced = set(change.index[change.isin(("removed", "changed"))])
+        standing = set(change.index[change.isin(("added", "changed"))])
+    return Changes(rewrites, count_kinds(below, replaced), count_kinds(above, standing))
+
+
+def count_kinds(graph_module: GraphModule, names: Iterable[str]) -> dict[str, int]:
+    """Count nodes of a graph by their kinds, the most frequent first; names of other nodes count nothing."""
+    chosen, modules = set(names), modules_by_path(graph_module)
+    nodes: list[Node] = [node for node in graph_module.graph.nodes if node.name in chosen]
+    return dict(Counter(kind_text(node, modules) for node in nodes).most_common())
+
+
+def counted_kinds(counts: dict[str, int]) -> str:
+    """Return counts of kinds as people list them: ``53 convs and 53 batch norms``."""
+    kinds = [counted(count, kind) for kind, count in counts.items()]
+    if len(kinds) > _MOST_KINDS:
+        rest = sum(list(counts.values())[_MOST_KINDS - 1 :])
+        kinds = [*kinds[: _MOST_KINDS - 1], counted(rest, "other node")]
+    *first, last = kinds or [""]
+    return f"{', '.join(first)} and {last}" if first else last
