@@ -8,7 +8,6 @@ import fxlab
 from fxlab.drawing import Drawing, draw
 from fxlab.overlays import Overlay
 
-
 SHAPE = "4×2 f32"  # noqa: RUF001
 
 
