@@ -21,7 +21,7 @@ function pass(signature: string, rest: Partial<Pass> = {}): Pass {
       changed: 0,
       matched: 3,
     },
-    ...{ refused: 0, canExclude: false, rewrites: 0, excluded: 0, reasons: [], note: "", error: "" },
+    ...{ refused: 0, canExclude: false, rewrites: 0, excluded: 0, reasons: [], note: "", error: null },
     ...rest,
   };
 }

@@ -191,7 +191,7 @@ def _data(session: Session, measure: bool) -> dict[str, Any]:
         | {"metrics": METRICS, "paints": PAINTS, "matches": matched_nodes(explained)},
         "stages": graphs.state(),
         "passes": {
-            "passes": [card | {"error": ""} for card in cards],
+            "passes": [card | {"error": None} for card in cards],
             "canUndo": False,
             "canRedo": False,
             "code": session.to_python(),

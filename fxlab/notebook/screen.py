@@ -48,7 +48,7 @@ class Screen(PageWidget):
         self._measured = MeasuredTables(session, lambda states: setattr(self, "_shown_measured", states))
         self._explained: dict[str, pd.DataFrame | str] = {}
         self._describers: dict[int, Describer] = {}
-        self._pass_errors: dict[str, str] = {}
+        self._pass_errors: dict[str, dict[str, Any]] = {}
         super().__init__(height=height)
         self._unsubscribe = _follow(session, self)
 
@@ -138,7 +138,9 @@ class Screen(PageWidget):
     def _show_passes(self) -> None:
         cards = pass_states(self.session, self._explained, marks_of(self.session.graph_module))
         for card in cards:
-            card["error"] = self._pass_errors.get(card["signature"], "")
+            card["error"] = self._pass_errors.get(card["signature"])
+            # A function that raises cannot name its candidates either, for the same reason.
+            card["note"] = "" if card["error"] else card["note"]
         self._shown_passes = {
             "passes": cards,
             "canUndo": bool(self.session.can_undo),

@@ -70,7 +70,18 @@ export interface Pass {
   excluded: number;
   reasons: Reason[];
   note: string;
-  error: string;
+  error: PassError | null;
+}
+
+/** What a pass has raised. */
+export interface PassError {
+  text: string;
+  /** The line of the author's code, short and with its folders, and what stands there; empty where there is none. */
+  place: string;
+  file: string;
+  code: string;
+  /** Outermost first: words and frames of the author, and how many frames of others each stretch hides. */
+  traceback: { hides: number; text: string }[];
 }
 
 export interface Passes {

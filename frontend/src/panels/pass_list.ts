@@ -1,8 +1,9 @@
 /** The passes: a card for each, with its switch, its arguments and what it would change or must leave. */
 
-import { fill, focusedIn, h, icon, iconButton, type IconName } from "../base/dom";
+import { fill, focusedIn, h, iconButton, type IconName } from "../base/dom";
 import { markColour } from "../graph/live_picture";
 import { dragCard } from "./card_drag";
+import { PassErrors } from "./pass_error";
 import { PassOffers, type OfferActions } from "./pass_offers";
 import { PassSummaries } from "./pass_summary";
 import type { Offer, Pass, Passes } from "../base/protocol";
@@ -30,6 +31,7 @@ export class PassList {
   private readonly reset: HTMLButtonElement;
   private readonly offers: PassOffers;
   private readonly summaries: PassSummaries;
+  private readonly errors = new PassErrors();
   private state: Passes = { passes: [], canUndo: false, canRedo: false };
   private chosen: string | null = null;
   private pending: string | null = null;
@@ -68,7 +70,7 @@ export class PassList {
     const failed = state.passes.find(
       (pass) =>
         pass.error &&
-        !this.state.passes.some((p) => p.signature === pass.signature && p.error === pass.error),
+        !this.state.passes.some((p) => p.signature === pass.signature && p.error?.text === pass.error?.text),
     );
     this.state = state;
     this.pending = null;
@@ -219,7 +221,7 @@ export class PassList {
         this.previewButton(pass),
       ),
       chosen && !this.state.fixed && this.tools(pass, number),
-      pass.error && h("p", { class: "fxi-card-error" }, icon("alert"), h("span", {}, pass.error)),
+      this.errors.of(pass.key, pass.error),
     );
     card.style.setProperty("--mark", markColour(number));
     return card;
