@@ -30,6 +30,7 @@ from fxlab.view_model.measurements import NODES_BY_STAGE, STAGES, summary_of_sta
 from fxlab.view_model.pass_state import describe_error, explain_all, matched_nodes, pass_states, readable_name
 from fxlab.view_model.session_state import changed_nodes_state, judgement_state, model_name, outputs_state
 from fxlab.view_model.table_state import table_state
+from fxlab.view_model.trace_remarks import trace_remarks
 from fxlab.view_model.wire import to_json
 
 if TYPE_CHECKING:
@@ -188,7 +189,8 @@ def _data(session: Session, measure: bool) -> dict[str, Any]:
     graphs = _graphs(session, explained, measure)
     return {
         "data": graphs.data.take()
-        | {"metrics": METRICS, "paints": PAINTS, "matches": matched_nodes(explained)},
+        | {"metrics": METRICS, "paints": PAINTS, "matches": matched_nodes(explained)}
+        | {"remarks": trace_remarks(session.original)},
         "stages": graphs.state(),
         "passes": {
             "passes": [card | {"error": None} for card in cards],

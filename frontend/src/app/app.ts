@@ -12,6 +12,7 @@ import { PreviewBar } from "../panels/preview_bar";
 import { queryFor } from "../panels/query_help";
 import { SearchBox } from "../panels/search_box";
 import { Banner, BusyLine } from "../panels/status_bar";
+import { TraceBanner } from "../panels/trace_banner";
 import { TablesPanel } from "../tables/tables";
 import { Connection } from "./connection";
 import { Exports } from "./exports";
@@ -42,6 +43,7 @@ export class App {
   private readonly filter = new FilterBar(() => this.lightUp(""));
   private readonly busy: BusyLine;
   private readonly banner = new Banner();
+  private readonly remarks = new TraceBanner();
   private readonly header: Header;
   private state: Passes = { passes: [], canUndo: false, canRedo: false };
   private chosen: string | null = null;
@@ -145,10 +147,11 @@ export class App {
     this.header = new Header(this.busy.element, this.search.element, this.exports.element, () =>
       this.connection.send({ type: "overview" }),
     );
+    this.header.element.firstElementChild?.after(this.remarks.sign);
     this.frame = new Frame(
       {
         header: this.header.element,
-        banner: this.banner.element,
+        banners: [this.banner.element, this.remarks.element],
         passes: this.passes.element,
         graph: [this.stages.element, this.preview.element, this.filter.element, this.graphs.panes.element],
         details: this.details.element,
@@ -185,6 +188,7 @@ export class App {
       status: (status) => this.showStatus(status),
       overlays: () => this.graphs.showOverlays(),
       stages: (stages) => Array.isArray(stages?.names) && this.showStages(stages),
+      remarks: (remarks) => Array.isArray(remarks) && this.remarks.show(remarks),
       found: (found) => this.showFound(isNodesFound(found) ? found : null),
       height: (height) => (this.element.style.height = height ? `${height}px` : ""),
     });

@@ -13,7 +13,8 @@ const MEDIUM = 740;
 
 export interface Parts {
   header: HTMLElement;
-  banner: HTMLElement;
+  /** What stands below the header, from top to bottom. */
+  banners: HTMLElement[];
   passes: HTMLElement;
   /** What stands in the middle, from top to bottom. */
   graph: HTMLElement[];
@@ -44,7 +45,7 @@ export class Frame {
       "div",
       { class: "fxlab-inspector", role: "region", "aria-label": "fxlab inspector", [NO_SHORTCUTS]: "true" },
       parts.header,
-      parts.banner,
+      parts.banners,
       this.main,
       this.heightHandle(),
     );

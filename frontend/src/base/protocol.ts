@@ -318,6 +318,16 @@ export interface NodesFound {
   before: Record<string, number>;
 }
 
+/** Why the graph holds for less than the model. */
+export interface Remark {
+  what: string;
+  /** File and line of the model's code, and what stands there; empty where there is none. */
+  place: string;
+  code: string;
+  means: string;
+  advice: string;
+}
+
 export interface State {
   picture: Picture;
   before: Before;
@@ -331,6 +341,7 @@ export interface State {
   stages: Stages;
   overlays: Overlays;
   found: NodesFound | Record<string, never>;
+  remarks: Remark[];
   height: number;
 }
 

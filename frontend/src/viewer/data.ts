@@ -1,6 +1,6 @@
 /** What is known of the graphs, as `fxlab/view_model/graph_data` writes it: parts that add to one another. */
 
-import type { BoxKind, Cell, Details, Overlay, Paints, SourceFrame } from "../base/protocol";
+import type { BoxKind, Cell, Details, Overlay, Paints, Remark, SourceFrame } from "../base/protocol";
 
 /** A text and its width; null where the width is a guess. */
 export type Word = [text: string, width: number | null];
@@ -167,6 +167,7 @@ export interface DataPart {
   /** The first part has these. */
   metrics?: Metrics;
   paints?: Paints;
+  remarks?: Remark[];
   /** Signature of a pass -> names of the nodes of the last stage that it would change. */
   matches?: Record<string, string[]>;
 }
@@ -184,6 +185,7 @@ export class Data {
   readonly layouts: Record<string, string> = {};
   metrics!: Metrics;
   paints!: Paints;
+  remarks: Remark[] = [];
   matches: Record<string, string[]> = {};
   /** Numbers of graphs of which groups have arrived late, until somebody has looked at them anew. */
   readonly filled = new Set<number>();
@@ -216,6 +218,7 @@ export class Data {
     Object.assign(this.layouts, part.layouts);
     if (part.metrics) this.metrics = part.metrics;
     if (part.paints) this.paints = part.paints;
+    if (part.remarks) this.remarks = part.remarks;
     if (part.matches) this.matches = part.matches;
   }
 

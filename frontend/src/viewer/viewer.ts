@@ -95,6 +95,7 @@ export class Viewer extends PageModel {
       stages: { names: [], shown: 0, compared: "", before: null, beside: false, comparisons: [] },
       overlays: { offered: [], overlay: null, paints: {} as State["overlays"]["paints"] },
       found: {},
+      remarks: [],
     };
     kernel.follow((name, view) => this.follow(name, view));
     this.enqueue("Drawing the graph", () => this.start());
@@ -150,6 +151,7 @@ export class Viewer extends PageModel {
     // The first picture keeps a view of its own.
     const { view } = this.kernel.state;
     await this.followStages(true);
+    this.set("remarks", this.data.remarks);
     void this.attempt("Showing the view", () => this.followView(view));
   }
 
