@@ -48,9 +48,10 @@ _EXPORTS = {
         RemoveDeadCode RemoveIdentities
     """,
     "validation": """
-        Bisection Divergence NodeAtStage Reference Status Variants Verdict benchmark bisect compare_nodes
-        compare_on_variants compare_outputs compare_stages first_divergence graph_diff input_variants
-        nodes_by_stage plot_benchmark plot_node_differences profile transformed_nodes unmarked_changes verdict
+        Bisection CodeDiff Divergence NodeAtStage Reference Status Variants Verdict benchmark bisect
+        code_diff compare_nodes compare_on_variants compare_outputs compare_stages first_divergence
+        graph_diff input_variants nodes_by_stage plot_benchmark plot_node_differences profile
+        transformed_nodes unmarked_changes verdict
     """,
     "view_model": "find_nodes",
 }

@@ -209,11 +209,13 @@ def _graphs(session: Session, explained: dict[str, pd.DataFrame | str], measure:
     data = graphs.data
     for number, stage in enumerate(session.stages):
         alone = graphs.alone(number)
+        graphs.code(number)
         for overlay in _overlays(Subject(stage, session.original, session.inputs), measure):
             data.add_overlay(alone, overlay)
         for before in _compared_with(number, last + 1):
             graphs.merged(number, before)
             graphs.pair(number, before)
+            graphs.code(number, before)
     for number in data.numbers:
         data.add_extras(number, Describer(data.hierarchy(number), explained))
     data.lay_out(graphs.alone(last))

@@ -177,15 +177,32 @@ class Screen(PageWidget):
         # The session has changed meanwhile: the page is about to hear of it.
         if version != state["version"]:
             return
-        last = len(self.session.applied)
-        if not 0 <= stage <= last or not (before is None or 0 <= before < stage):
-            raise ValueError(f"There is no stage {stage} to compare with {before}: the last is {last}.")
+        self._check_stages(stage, before)
         if before is None:
             self._graphs.alone(stage)
         elif beside:
             self._graphs.pair(stage, before)
         else:
             self._graphs.merged(stage, before)
+        self._send_graphs()
+        self._show_stages()
+
+    def _check_stages(self, stage: int, before: int | None) -> None:
+        last = len(self.session.applied)
+        if not 0 <= stage <= last or not (before is None or 0 <= before < stage):
+            raise ValueError(f"There is no stage {stage} to compare with {before}: the last is {last}.")
+
+    @answers("code", "Writing the code")
+    def _add_code(self, version: int, stage: int, before: int | None) -> None:
+        """Send the code of what is shown: of a preview, or of a stage, alone or beside another."""
+        state = self._graphs.state()
+        if version != state["version"]:
+            return
+        if state["preview"]:
+            self._graphs.code_of_preview()
+        else:
+            self._check_stages(stage, before)
+            self._graphs.code(stage, before)
         self._send_graphs()
         self._show_stages()
 

@@ -12,8 +12,9 @@ class TransformationError(RuntimeError):
     pass_ : Transformation
         The one that failed. What it raised is the ``__cause__``, whose traceback begins with the first line
         that is not fxlab's or torch's.
-    line : AuthorLine or None
-        The innermost line of the pass's own code that the error came through: ``file``, ``line``, ``code``.
+    line
+        The innermost line of the pass's own code that the error came through, with ``file``, ``line`` and
+        ``code``; ``None`` if there is none.
 
     Examples
     --------

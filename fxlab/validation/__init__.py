@@ -6,6 +6,7 @@ from fxlab.validation.compare_on_variants import compare_on_variants
 from fxlab.validation.compare_stages import compare_stages
 from fxlab.validation.cost.benchmark import benchmark
 from fxlab.validation.cost.profile import profile
+from fxlab.validation.graphs.code_diff import CodeDiff, code_diff
 from fxlab.validation.graphs.graph_diff import graph_diff, unmarked_changes
 from fxlab.validation.graphs.nodes_by_stage import NodeAtStage, nodes_by_stage
 from fxlab.validation.graphs.transformed_nodes import transformed_nodes
@@ -18,6 +19,7 @@ from fxlab.validation.verdicts.verdict import Reference, verdict
 
 __all__ = [
     "Bisection",
+    "CodeDiff",
     "Divergence",
     "NodeAtStage",
     "Reference",
@@ -26,6 +28,7 @@ __all__ = [
     "Verdict",
     "benchmark",
     "bisect",
+    "code_diff",
     "compare_nodes",
     "compare_on_variants",
     "compare_outputs",
