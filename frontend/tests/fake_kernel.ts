@@ -67,7 +67,16 @@ export class FakeKernel implements Kernel {
       },
       measured: [],
       status: { busy: null, error: null },
-      stages: { names: [], version: 0, alone: {}, merged: {}, pairs: {}, preview: null },
+      stages: {
+        names: [],
+        version: 0,
+        alone: {},
+        merged: {},
+        pairs: {},
+        codes: {},
+        codeDifferences: {},
+        preview: null,
+      },
       overlays: this.overlays.map(({ name, title }) => ({ name, title })),
       view: { ...AT_FIRST, ...view },
       height: 600,
@@ -156,6 +165,8 @@ export class FakeKernel implements Kernel {
       alone: { [on]: alone[on]! },
       merged: {},
       pairs: {},
+      codes: {},
+      codeDifferences: {},
       preview: null,
     };
     this.state.passes = {
@@ -183,6 +194,21 @@ export class FakeKernel implements Kernel {
           known.pairs = { ...known.pairs, [`${stage}/${before}`]: pairs[`${stage}/${before}`]! };
         } else if (before !== null)
           known.merged = { ...known.merged, [`${stage}/${before}`]: merged[`${stage}/${before}`]! };
+        this.put("stages", known);
+        return null;
+      }
+      case "code": {
+        const { version, stage, before } = message;
+        if (version !== this.state.stages.version) return null;
+        const { codes, codeDifferences } = this.everything;
+        const known = { ...this.state.stages, codes: { ...this.state.stages.codes } };
+        for (const number of before === null ? [stage] : [stage, before])
+          known.codes[number] = codes[number]!;
+        if (before !== null)
+          known.codeDifferences = {
+            ...known.codeDifferences,
+            [`${stage}/${before}`]: codeDifferences[`${stage}/${before}`]!,
+          };
         this.put("stages", known);
         return null;
       }

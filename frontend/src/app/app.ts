@@ -4,6 +4,7 @@ import { focusedIn } from "../base/dom";
 import type { Model } from "../base/model";
 import type { ToApp, NodesFound, Pass, Passes, Picture, Stages, State } from "../base/protocol";
 import { isNodesFound } from "../base/read_message";
+import { CodePanel } from "../code/code_panel";
 import { StageBar } from "../panels/stage_bar";
 import { DetailsPanel } from "../panels/details";
 import { FilterBar } from "../panels/filter_bar";
@@ -30,6 +31,7 @@ export class App {
   private readonly selection: Selection;
   private readonly passes: PassList;
   private readonly details: DetailsPanel;
+  private readonly code: CodePanel;
   private readonly tables: TablesPanel;
   private readonly search: SearchBox;
   private readonly stages = new StageBar(
@@ -115,15 +117,22 @@ export class App {
         return pass ? { pass, number } : null;
       },
     );
-    this.tables = new TablesPanel({
-      jump: (name, stage) => this.selection.jump(name, false, stage),
-      showStage: (stage) => this.stages.goTo(stage),
-      retry: () => this.connection.send({ type: "refresh" }),
-      judge: () => this.connection.send({ type: "judge" }),
-      measure: (name) => this.connection.send({ type: "measure", name }),
-      cancel: () => this.busy.cancel(),
-      canCancel: () => this.busy.canCancel,
+    this.code = new CodePanel({
+      jump: (name, before) => this.selection.jump(name, before && model.get("stages").beside),
+      look: (on) => this.connection.send({ type: "show-code", on }),
     });
+    this.tables = new TablesPanel(
+      {
+        jump: (name, stage) => this.selection.jump(name, false, stage),
+        showStage: (stage) => this.stages.goTo(stage),
+        retry: () => this.connection.send({ type: "refresh" }),
+        judge: () => this.connection.send({ type: "judge" }),
+        measure: (name) => this.connection.send({ type: "measure", name }),
+        cancel: () => this.busy.cancel(),
+        canCancel: () => this.busy.canCancel,
+      },
+      this.code,
+    );
     this.search = new SearchBox({
       search: (query) => {
         this.searchRequest = this.connection.request();
@@ -169,6 +178,7 @@ export class App {
   dispose(): void {
     this.connection.dispose();
     this.frame.dispose();
+    this.code.dispose();
     this.graphs.panes.dispose();
     this.busy.dispose();
   }
@@ -188,6 +198,8 @@ export class App {
       status: (status) => this.showStatus(status),
       overlays: () => this.graphs.showOverlays(),
       stages: (stages) => Array.isArray(stages?.names) && this.showStages(stages),
+      code: (code) => code?.state && this.code.show(code),
+      selected: (selected) => selected?.shown && this.code.setSelected(selected),
       remarks: (remarks) => Array.isArray(remarks) && this.remarks.show(remarks),
       found: (found) => this.showFound(isNodesFound(found) ? found : null),
       height: (height) => (this.element.style.height = height ? `${height}px` : ""),
@@ -289,6 +301,7 @@ export class App {
     const hadFocus = focusedIn(this.preview.element) !== null;
     this.stages.update(stages);
     this.graphs.panes.setStages(stages);
+    this.code.showStages(stages);
     this.preview.show(stages.preview ?? null);
     this.passes.setPreviewed(stages.preview?.signature ?? null);
     if (hadFocus && before && !stages.preview) this.passes.focus(before.signature);

@@ -318,6 +318,35 @@ export interface NodesFound {
   before: Record<string, number>;
 }
 
+export interface CodeLine {
+  text: string;
+  /** Names of the nodes that it is of. */
+  nodes: string[];
+}
+
+/** What has become of a line; lines that have changed are pairs. */
+export type CodeChange = "same" | "changed" | "removed" | "added";
+
+/** The generated Python of the stage that is shown, and of the one that it is compared with. */
+export interface Code {
+  /** Nobody has asked for it, it is on its way, there, or it will not come. */
+  state: "none" | "pending" | "ready" | "failed";
+  /** Why it will not come. */
+  text: string;
+  after: CodeLine[];
+  before: CodeLine[] | null;
+  /** What has happened to lines that follow one another, and how many they are. */
+  runs: [CodeChange, number][];
+  /** Whether it is known which nodes lines are of. */
+  isLinked: boolean;
+}
+
+/** Names of the nodes that are selected: of the stage that is shown, and of the one that it is compared with. */
+export interface SelectedNodes {
+  shown: string[];
+  before: string[];
+}
+
 /** Why the graph holds for less than the model. */
 export interface Remark {
   what: string;
@@ -342,6 +371,8 @@ export interface State {
   overlays: Overlays;
   found: NodesFound | Record<string, never>;
   remarks: Remark[];
+  code: Code;
+  selected: SelectedNodes;
   height: number;
 }
 
@@ -369,13 +400,16 @@ export type ToViewer =
   | { type: "filter"; query: string }
   | { type: "show-stage"; stage: number; compared: Comparison; beside: boolean }
   | { type: "show-node"; name: string; stage: number }
-  | { type: "show-overlay"; name: string };
+  | { type: "show-overlay"; name: string }
+  /** Whether somebody looks at the code. */
+  | { type: "show-code"; on: boolean };
 
 /** What the viewer asks of the kernel, which answers each. */
 export type ToKernel =
   | ToSession
   | { type: "list-offers" | "pdf" | "all-data" }
   | { type: "graph"; version: number; stage: number; before: number | null; beside: boolean }
+  | { type: "code"; version: number; stage: number; before: number | null }
   | { type: "rest"; graph: number }
   | { type: "details"; graph: number; kind: "node" | "group"; name: string }
   | { type: "overlay"; graph: number; name: string }

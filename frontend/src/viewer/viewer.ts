@@ -1,6 +1,7 @@
 /** The viewer: decides what of the graphs is shown, and draws it, in the page; whoever has the model is asked for the rest. */
 
 import type {
+  Code,
   Comparison,
   Details,
   Overlay,
@@ -14,6 +15,7 @@ import type {
 import { offersIn } from "../base/read_message";
 import { paintings } from "../graph/saved_picture";
 import { possible, titleOfStage } from "../panels/stage_bar";
+import { codeOf, NO_CODE } from "./codes";
 import type { Data } from "./data";
 import { describe } from "./describe";
 import { placeBoxes } from "./drawing/boxes";
@@ -42,6 +44,7 @@ const DOING: Partial<Record<ToViewer["type"], string>> = {
   "show-stage": "Showing the stage",
   "show-node": "Showing the node",
   "show-overlay": "Showing the overlay",
+  "show-code": "Showing the code",
 };
 
 /** Which stages are shown. */
@@ -75,6 +78,7 @@ export class Viewer extends PageModel {
   private errors = 0;
   /** How often a stage was asked for: only the last that was is shown. */
   private looks = 0;
+  private codeIsOpen = false;
 
   constructor(
     private readonly kernel: Kernel,
@@ -96,6 +100,8 @@ export class Viewer extends PageModel {
       overlays: { offered: [], overlay: null, paints: {} as State["overlays"]["paints"] },
       found: {},
       remarks: [],
+      code: NO_CODE,
+      selected: { shown: [], before: [] },
     };
     kernel.follow((name, view) => this.follow(name, view));
     this.enqueue("Drawing the graph", () => this.start());
@@ -129,6 +135,9 @@ export class Viewer extends PageModel {
         );
       case "show-overlay":
         return void this.attempt(DOING[message.type]!, () => this.chooseOverlay(message.name)).then(done);
+      case "show-code":
+        this.codeIsOpen = message.on;
+        return void this.attempt(DOING[message.type]!, () => this.showCode()).then(done);
       default:
         if (isForSession(message)) return void this.kernel.ask(message).then(ignore, ignore).then(done);
         void this.enqueue(DOING[message.type] ?? "The request", () => this.answer(message)).then(done);
@@ -303,6 +312,7 @@ export class Viewer extends PageModel {
       : switched.on.flatMap(({ signature }) => this.changedBy(signature, panes));
     if (changed.length > 0 && !first) this.focus(changed, false, true);
     this.keepView();
+    void this.attempt(DOING["show-code"]!, () => this.showCode());
     void this.attempt("Reading the graph", () => this.fetchRest());
   }
 
@@ -335,6 +345,28 @@ export class Viewer extends PageModel {
     const { opened } = this.panes;
     const isPair = this.panes.before !== null;
     await this.redraw(isPair ? this.graphs.panesOfPair(place, opened) : this.graphs.panesOf(place, opened));
+  }
+
+  /** Shows the code of the stages that are shown, if somebody looks at it; what has not arrived is asked for. */
+  private async showCode(): Promise<void> {
+    const { choice, kernel } = this;
+    if (!this.codeIsOpen || !this.panes) return;
+    const known = (): Code | null => codeOf(this.kernel.data, this.kernel.state.stages, choice);
+    let code = known();
+    if (!code && !kernel.isFixed) {
+      this.set("code", { ...NO_CODE, state: "pending" });
+      const { stage, before } = choice;
+      try {
+        await kernel.ask({ type: "code", version: kernel.state.stages.version, stage, before });
+        await kernel.ready();
+      } finally {
+        code = known();
+        if (!code && choice === this.choice)
+          this.set("code", { ...NO_CODE, state: "failed", text: "The code of this stage has not arrived." });
+      }
+    }
+    // Another stage is shown by now, or the session has changed and is about to be.
+    if (choice === this.choice && code) this.set("code", code);
   }
 
   private freshGraphs(): Graphs {
@@ -468,6 +500,7 @@ export class Viewer extends PageModel {
   private showDetails(): void {
     const { panes, selection, data } = this;
     if (!panes) return;
+    this.set("selected", selection ? panes.nodesOf(selection) : { shown: [], before: [] });
     if (!selection) {
       if (this.state.details !== this.state.model) this.set("details", this.state.model);
       return;
