@@ -54,7 +54,7 @@ class CodeDiff:
         import pandas as pd
 
         columns = ["change", "line_before", "line", "before", "after", "nodes"]
-        rows = pd.DataFrame(self._rows(), columns=columns)
+        rows = pd.DataFrame(self._rows(), columns=columns, dtype=object)
         return rows.astype({"line_before": "Int64", "line": "Int64"})
 
     def __bool__(self) -> bool:
