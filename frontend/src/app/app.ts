@@ -176,9 +176,9 @@ export class App {
   }
 
   dispose(): void {
+    this.code.dispose();
     this.connection.dispose();
     this.frame.dispose();
-    this.code.dispose();
     this.graphs.panes.dispose();
     this.busy.dispose();
   }

@@ -88,14 +88,7 @@ export class CodePanel {
     this.element = h(
       "div",
       { class: "fxi-code-panel" },
-      h(
-        "div",
-        { class: "fxi-code-bar" },
-        this.words,
-        this.everything,
-        this.layout,
-        this.copy,
-      ),
+      h("div", { class: "fxi-code-bar" }, this.words, this.everything, this.layout, this.copy),
       this.grid,
     );
     this.grid.addEventListener("click", (event) => this.clicked(event));
@@ -106,6 +99,7 @@ export class CodePanel {
   }
 
   dispose(): void {
+    if (this.isOpen) this.actions.look(false);
     this.resize?.disconnect();
   }
 

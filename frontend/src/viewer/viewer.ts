@@ -78,7 +78,8 @@ export class Viewer extends PageModel {
   private errors = 0;
   /** How often a stage was asked for: only the last that was is shown. */
   private looks = 0;
-  private codeIsOpen = false;
+  /** In how many places the code is looked at: a widget can be shown in several. */
+  private codeReaders = 0;
 
   constructor(
     private readonly kernel: Kernel,
@@ -136,7 +137,7 @@ export class Viewer extends PageModel {
       case "show-overlay":
         return void this.attempt(DOING[message.type]!, () => this.chooseOverlay(message.name)).then(done);
       case "show-code":
-        this.codeIsOpen = message.on;
+        this.codeReaders += message.on ? 1 : -1;
         return void this.attempt(DOING[message.type]!, () => this.showCode()).then(done);
       default:
         if (isForSession(message)) return void this.kernel.ask(message).then(ignore, ignore).then(done);
@@ -350,7 +351,7 @@ export class Viewer extends PageModel {
   /** Shows the code of the stages that are shown, if somebody looks at it; what has not arrived is asked for. */
   private async showCode(): Promise<void> {
     const { choice, kernel } = this;
-    if (!this.codeIsOpen || !this.panes) return;
+    if (this.codeReaders === 0 || !this.panes) return;
     const known = (): Code | null => codeOf(this.kernel.data, this.kernel.state.stages, choice);
     let code = known();
     if (!code && !kernel.isFixed) {
