@@ -48,8 +48,9 @@ _EXPORTS = {
         RemoveDeadCode RemoveIdentities
     """,
     "validation": """
-        Bisection Changes Divergence NodeAtStage Reference Status Variants Verdict benchmark bisect
-        changes_made compare_nodes compare_on_variants compare_outputs compare_stages first_divergence
+        Bisection Changes CodeDiff Divergence NodeAtStage Reference Status Variants Verdict benchmark
+        bisect changes_made code_diff compare_nodes compare_on_variants compare_outputs compare_stages
+        first_divergence
         graph_diff input_variants nodes_by_stage plot_benchmark plot_node_differences profile
         transformed_nodes unmarked_changes verdict
     """,

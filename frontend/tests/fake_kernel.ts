@@ -73,7 +73,17 @@ export class FakeKernel implements Kernel {
       },
       measured: [],
       status: { busy: null, error: null },
-      stages: { names: [], changes: [], version: 0, alone: {}, merged: {}, pairs: {}, preview: null },
+      stages: {
+        names: [],
+        changes: [],
+        version: 0,
+        alone: {},
+        merged: {},
+        pairs: {},
+        codes: {},
+        codeDifferences: {},
+        preview: null,
+      },
       overlays: this.overlays.map(({ name, title }) => ({ name, title })),
       view: { ...AT_FIRST, ...view },
       height: 600,
@@ -170,6 +180,8 @@ export class FakeKernel implements Kernel {
       alone: { [on]: alone[on]! },
       merged: {},
       pairs: {},
+      codes: {},
+      codeDifferences: {},
       preview: null,
     };
     this.state.passes = {
@@ -214,6 +226,21 @@ export class FakeKernel implements Kernel {
         const left = this.looking.pop();
         this.put("passes", { ...this.state.passes, passes: this.passesNow() });
         return left === undefined || this.looking.length === 0;
+      }
+      case "code": {
+        const { version, stage, before } = message;
+        if (version !== this.state.stages.version) return null;
+        const { codes, codeDifferences } = this.everything;
+        const known = { ...this.state.stages, codes: { ...this.state.stages.codes } };
+        for (const number of before === null ? [stage] : [stage, before])
+          known.codes[number] = codes[number]!;
+        if (before !== null)
+          known.codeDifferences = {
+            ...known.codeDifferences,
+            [`${stage}/${before}`]: codeDifferences[`${stage}/${before}`]!,
+          };
+        this.put("stages", known);
+        return null;
       }
       case "rest": {
         this.data.add(this.rest.shift()!.part);

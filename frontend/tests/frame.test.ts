@@ -1,5 +1,6 @@
 import { afterEach, beforeEach, describe, expect, it, vi } from "vitest";
 import { Frame } from "../src/app/frame";
+import { CodePanel } from "../src/code/code_panel";
 import { h } from "../src/base/dom";
 import { PANELS_AT_FIRST, type PanelState, type Tables } from "../src/base/protocol";
 import { TablesPanel } from "../src/tables/tables";
@@ -35,16 +36,17 @@ beforeEach(() => {
   vi.spyOn(HTMLElement.prototype, "clientWidth", "get").mockImplementation(() => width);
   details = h("section", {}, h("button", {}, "Inside"));
   graph = h("div", { tabindex: 0 });
-  tables = new TablesPanel({
+  const actions = {
     ...{ jump: vi.fn(), showStage: vi.fn(), retry: vi.fn(), judge: vi.fn(), measure: vi.fn() },
     ...{ cancel: vi.fn(), canCancel: () => false },
     unfold: () => save.panels({ ...PANELS_AT_FIRST, tables: "open" }),
     toggle: () => frame.toggle("tables"),
     changed: () => frame.arrange(),
-  });
+  };
+  tables = new TablesPanel(actions, new CodePanel({ jump: vi.fn(), look: vi.fn() }));
   frame = new Frame(
     {
-      ...{ header: h("div"), banner: h("div"), passes: h("section"), graph: [graph], details, tables },
+      ...{ header: h("div"), banners: [h("div")], passes: h("section"), graph: [graph], details, tables },
       focusGraph: () => graph.focus(),
     },
     save,

@@ -7,7 +7,17 @@ import { vectorsOf } from "./golden";
 const NOTHING = { columns: [], rows: [], total: 0 };
 const WRITTEN: WrittenReport = {
   data: vectorsOf("conv").steps[0]!.part,
-  stages: { names: ["Original", "1. Merge"], version: 1, changes: [], alone: {}, merged: {}, pairs: {}, preview: null },
+  stages: {
+    names: ["Original", "1. Merge"],
+    version: 1,
+    changes: [],
+    alone: {},
+    merged: {},
+    pairs: {},
+    codes: {},
+    codeDifferences: {},
+    preview: null,
+  },
   passes: { passes: [], canUndo: false, canRedo: false, fixed: true },
   tables: { outputs: { state: "none", text: "", table: null }, nodes: { text: "", table: NOTHING } },
 };

@@ -43,13 +43,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
             answer, code = _command(options.command)(options)
         _write(answer, options.format)
         return code
-    except KeyboardInterrupt:
-        return _failed("interrupted", ExitCode.INTERRUPTED, options.traceback)
+    except KeyboardInterrupt as error:
+        return _failed("interrupted", ExitCode.INTERRUPTED, error if options.traceback else None)
     except CommandError as error:
-        return _failed(str(error), error.code, options.traceback)
+        # Its own words are the last line in any case.
+        cause = (error.__cause__ or error) if options.traceback else None
+        return _failed(str(error), error.code, cause)
     except Exception as error:
         words = f"{type(error).__name__}: {error}".strip()
-        return _failed(f"{words} (--traceback shows where)", ExitCode.UNEXPECTED, options.traceback)
+        cause = error if options.traceback else None
+        return _failed(f"{words} (--traceback shows where)", ExitCode.UNEXPECTED, cause)
 
 
 _Command: TypeAlias = Callable[[argparse.Namespace], tuple[Answer | str, ExitCode]]
@@ -82,9 +85,9 @@ def _write(answer: Answer | str, format: str) -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-def _failed(words: str, code: ExitCode, with_traceback: bool) -> int:
-    if with_traceback:
-        traceback.print_exc()
+def _failed(words: str, code: ExitCode, told: BaseException | None) -> int:
+    if told is not None:
+        traceback.print_exception(told)
     print(visible(f"fxlab: {words}"), file=sys.stderr)
     return code
 

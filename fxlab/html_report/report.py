@@ -30,6 +30,7 @@ from fxlab.view_model.measurements import NODES_BY_STAGE, STAGES, summary_of_sta
 from fxlab.view_model.pass_state import describe_error, explain_all, matched_nodes, pass_states, readable_name
 from fxlab.view_model.session_state import changed_nodes_state, judgement_state, model_name, outputs_state
 from fxlab.view_model.table_state import table_state
+from fxlab.view_model.trace_remarks import trace_remarks
 from fxlab.view_model.wire import to_json
 
 if TYPE_CHECKING:
@@ -189,10 +190,11 @@ def _data(session: Session, measure: bool) -> dict[str, Any]:
     graphs = _graphs(session, explained, measure)
     return {
         "data": graphs.data.take()
-        | {"metrics": METRICS, "paints": PAINTS, "matches": matched_nodes(explained)},
+        | {"metrics": METRICS, "paints": PAINTS, "matches": matched_nodes(explained)}
+        | {"remarks": trace_remarks(session.original)},
         "stages": graphs.state(),
         "passes": {
-            "passes": [card | {"error": ""} for card in cards],
+            "passes": [card | {"error": None} for card in cards],
             "canUndo": False,
             "canRedo": False,
             "code": session.to_python(),
@@ -209,11 +211,13 @@ def _graphs(session: Session, explained: dict[str, pd.DataFrame | str], measure:
     data = graphs.data
     for number, stage in enumerate(session.stages):
         alone = graphs.alone(number)
+        graphs.code(number)
         for overlay in _overlays(Subject(stage, session.original, session.inputs), measure):
             data.add_overlay(alone, overlay)
         for before in _compared_with(number, last + 1):
             graphs.merged(number, before)
             graphs.pair(number, before)
+            graphs.code(number, before)
     for number in data.numbers:
         data.add_extras(number, Describer(data.hierarchy(number), explained, gone=data.shown(number).gone))
     data.lay_out(graphs.alone(last))

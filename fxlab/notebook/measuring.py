@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from fxlab.interrupts import interrupts_noted
 from fxlab.notebook.messages import MessageError
 from fxlab.view_model.measurements import MEASUREMENTS, Measurement
-from fxlab.view_model.pass_state import describe_error
+from fxlab.view_model.pass_state import located_error
 from fxlab.view_model.wire import clip
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ class MeasuredTables:
                 pass
             except Exception as error:
                 if not interrupted():
-                    shown = {"state": "failed", "text": describe_error(error), "table": None}
+                    shown = {"state": "failed", "text": located_error(error), "table": None}
             self._update(name, shown)
 
     def cancel_pending(self) -> None:

@@ -20,6 +20,7 @@ from fxlab.view_model.graph_data.session_graphs import SessionGraphs
 from fxlab.view_model.measured_overlays import MeasuredOverlays
 from fxlab.view_model.pass_state import explain, matched_nodes, pass_states, rewrites_of_node
 from fxlab.view_model.session_state import NO_PASS_IS_ON, changed_nodes_state, outputs_state
+from fxlab.view_model.trace_remarks import trace_remarks
 from fxlab.view_model.wire import clip
 
 if TYPE_CHECKING:
@@ -52,7 +53,7 @@ class Screen(PageWidget):
         self._measured = MeasuredTables(session, lambda states: setattr(self, "_shown_measured", states))
         self._explained: dict[str, pd.DataFrame | str] = {}
         self._describers: dict[int, Describer] = {}
-        self._pass_errors: dict[str, str] = {}
+        self._pass_errors: dict[str, dict[str, Any]] = {}
         super().__init__(height=height)
         self._unsubscribe = _follow(session, self)
 
@@ -129,6 +130,7 @@ class Screen(PageWidget):
         new, anew = data.take() | more, data is not self._sent
         if anew:
             new |= {"metrics": METRICS, "paints": PAINTS, "matches": matched_nodes(self._explained)}
+            new["remarks"] = trace_remarks(self.session.original)
         # No candidates any more are news as well.
         if more or any(new.values()):
             self._send_data(new, anew=anew)
@@ -140,7 +142,9 @@ class Screen(PageWidget):
     def _show_passes(self) -> None:
         cards = pass_states(self.session, self._explained)
         for card in cards:
-            card["error"] = self._pass_errors.get(card["signature"], "")
+            card["error"] = self._pass_errors.get(card["signature"])
+            # A function that raises cannot name its candidates either, for the same reason.
+            card["note"] = "" if card["error"] else card["note"]
         self._shown_passes = {
             "passes": cards,
             "canUndo": bool(self.session.can_undo),
@@ -175,15 +179,32 @@ class Screen(PageWidget):
         # The session has changed meanwhile: the page is about to hear of it.
         if version != state["version"]:
             return
-        last = len(self.session.applied)
-        if not 0 <= stage <= last or not (before is None or 0 <= before < stage):
-            raise ValueError(f"There is no stage {stage} to compare with {before}: the last is {last}.")
+        self._check_stages(stage, before)
         if before is None:
             self._graphs.alone(stage)
         elif beside:
             self._graphs.pair(stage, before)
         else:
             self._graphs.merged(stage, before)
+        self._send_graphs()
+        self._show_stages()
+
+    def _check_stages(self, stage: int, before: int | None) -> None:
+        last = len(self.session.applied)
+        if not 0 <= stage <= last or not (before is None or 0 <= before < stage):
+            raise ValueError(f"There is no stage {stage} to compare with {before}: the last is {last}.")
+
+    @answers("code", "Writing the code")
+    def _add_code(self, version: int, stage: int, before: int | None) -> None:
+        """Send the code of what is shown: of a preview, or of a stage, alone or beside another."""
+        state = self._graphs.state()
+        if version != state["version"]:
+            return
+        if state["preview"]:
+            self._graphs.code_of_preview()
+        else:
+            self._check_stages(stage, before)
+            self._graphs.code(stage, before)
         self._send_graphs()
         self._show_stages()
 

@@ -9,7 +9,8 @@ from fxlab.notebook.messages import MessageError, answers
 from fxlab.notebook.screen import Screen
 from fxlab.transformations import RewritePass
 from fxlab.view_model import pass_offer
-from fxlab.view_model.pass_state import describe_error, readable_name
+from fxlab.view_model.pass_failure import failure_state
+from fxlab.view_model.pass_state import readable_name
 
 if TYPE_CHECKING:
     from fxlab.transformations import Transformation
@@ -82,8 +83,8 @@ class StackScreen(Screen):
             with self._busy(words):
                 action(p)
         except Exception as error:
-            self._pass_errors[signature] = describe_error(error)
-            self._show_error(f"{words} failed", error)
+            self._pass_errors[signature] = failure_state(error, p)
+            self._show_error(f"{words} failed", "Its card says why, and where.")
             self._show_passes()
 
     def _offered(self, signature: str) -> Transformation:

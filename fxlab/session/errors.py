@@ -1,5 +1,6 @@
 """Errors of sessions."""
 
+from fxlab.author_frames import author_line, error_words
 from fxlab.transformations import Transformation
 
 
@@ -9,7 +10,11 @@ class TransformationError(RuntimeError):
     Attributes
     ----------
     pass_ : Transformation
-        The one that failed. What it raised is the ``__cause__``.
+        The one that failed. What it raised is the ``__cause__``, whose traceback begins with the first line
+        that is not fxlab's or torch's.
+    line
+        The innermost line of the pass's own code that the error came through, with ``file``, ``line`` and
+        ``code``; ``None`` if there is none.
 
     Examples
     --------
@@ -22,14 +27,15 @@ class TransformationError(RuntimeError):
     >>> session.apply("breaks")
     Traceback (most recent call last):
         ...
-    fxlab.TransformationError: breaks failed and was not applied; ... RuntimeError: halfway
+    fxlab.TransformationError: breaks failed and was not applied; ... RuntimeError: halfway (...:2)
     """
 
     __module__ = "fxlab"
 
     def __init__(self, pass_: Transformation, cause: Exception) -> None:
+        self.line = author_line(cause)
+        place = f" ({self.line.place})" if self.line else ""
         super().__init__(
-            f"{pass_.name} failed and was not applied; the session is as it was. "
-            f"{type(cause).__name__}: {cause}"
+            f"{pass_.name} failed and was not applied; the session is as it was. {error_words(cause)}{place}"
         )
         self.pass_ = pass_

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 
 from torch.fx import GraphModule
 
+from fxlab.author_frames import from_author_on
 from fxlab.models.graph_module import changed_copy, sources_bounded
 from fxlab.models.tensor_state import ModuleState
 from fxlab.session.errors import TransformationError
@@ -85,7 +86,9 @@ class Stages:
         try:
             return changed_copy(below, pass_, writes_tensors=not pass_.copies_on_write)
         except Exception as error:
-            raise TransformationError(pass_, error) from error
+            failure = TransformationError(pass_, error)
+            # What the author of the pass can change comes first, and not what called it.
+            raise failure from error.with_traceback(from_author_on(error))
 
 
 def prefixes(stack: Stack) -> Iterable[Stack]:

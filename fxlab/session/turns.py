@@ -8,6 +8,8 @@ import warnings
 from collections.abc import Callable
 from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
 
+from fxlab.session.errors import TransformationError
+
 T = TypeVar("T")
 P = ParamSpec("P")
 
@@ -92,6 +94,10 @@ def in_turn(method: Callable[Concatenate[S, P], T]) -> Callable[Concatenate[S, P
 
     @functools.wraps(method)
     def run(self: S, *args: P.args, **kwargs: P.kwargs) -> T:
-        return self._turns.take(lambda: method(self, *args, **kwargs))
+        try:
+            return self._turns.take(lambda: method(self, *args, **kwargs))
+        except TransformationError as error:
+            # How the session came to run the pass is of no use to who reads what the pass has raised.
+            raise error.with_traceback(None)  # noqa: B904
 
     return run  # type: ignore[return-value]

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 
 from fxlab.tracing.model_code.source_lines import where_raised
-from fxlab.tracing.report import COSTLY, THOUGH, TraceReport, TraceWarning
+from fxlab.tracing.report import TraceReport, TraceWarning
 
 _MOST_LIMITS = 10
 """Listed in a warning."""
@@ -33,11 +33,8 @@ class Step:
 
 def warn_of_limits(report: TraceReport, steps: Sequence[Step], stacklevel: int) -> None:
     """Warn if a graph holds for less than the model does."""
-    limits = [
-        f"{f.what} {f.detail} {f.where}"
-        for f in report.findings
-        if f.kind in ("branch on data", "gradient", "state") or THOUGH in f.detail or COSTLY in f.detail
-    ]
+    # Everybody knows that a model is in a mode; a graph that needs it says so when it runs.
+    limits = [f"{f.what} {f.detail} {f.where}" for f in report.limits() if f.kind not in ("mode", "setting")]
     if len(limits) > _MOST_LIMITS:
         limits[_MOST_LIMITS:] = [f"and {len(limits) - _MOST_LIMITS} more, in meta['trace'].table()"]
     if report.steps_down:

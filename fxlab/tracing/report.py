@@ -63,6 +63,7 @@ class TraceWarning(UserWarning):
 
 
 _REASSURING = ("check", "symbolic size")
+_LIMITING = ("branch on data", "gradient", "state", "mode", "setting")
 
 
 @dataclass(frozen=True)
@@ -123,6 +124,17 @@ class TraceReport:
     def of_kind(self, kind: str) -> tuple[Finding, ...]:
         """Return the findings of one kind."""
         return tuple(finding for finding in self.findings if finding.kind == kind)
+
+    def limits(self) -> tuple[Finding, ...]:
+        """Return the findings for which the graph holds for less than the model does.
+
+        They are decisions on data, sizes that the model would take otherwise, the mode and the settings of
+        torch that the model's Python has read, and gradients and state that are not in the graph. Conditions
+        on sizes are not among them: a model may require what they say.
+        """
+        return tuple(
+            f for f in self.findings if f.kind in _LIMITING or THOUGH in f.detail or COSTLY in f.detail
+        )
 
     def table(self) -> pd.DataFrame:
         """Return the findings as a table with columns ``kind``, ``what``, ``detail`` and ``where``."""

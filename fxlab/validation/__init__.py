@@ -7,6 +7,7 @@ from fxlab.validation.compare_stages import compare_stages
 from fxlab.validation.cost.benchmark import benchmark
 from fxlab.validation.cost.profile import profile
 from fxlab.validation.graphs.changes_made import Changes, changes_made
+from fxlab.validation.graphs.code_diff import CodeDiff, code_diff
 from fxlab.validation.graphs.graph_diff import graph_diff, unmarked_changes
 from fxlab.validation.graphs.nodes_by_stage import NodeAtStage, nodes_by_stage
 from fxlab.validation.graphs.transformed_nodes import transformed_nodes
@@ -20,6 +21,7 @@ from fxlab.validation.verdicts.verdict import Reference, verdict
 __all__ = [
     "Bisection",
     "Changes",
+    "CodeDiff",
     "Divergence",
     "NodeAtStage",
     "Reference",
@@ -29,6 +31,7 @@ __all__ = [
     "benchmark",
     "bisect",
     "changes_made",
+    "code_diff",
     "compare_nodes",
     "compare_on_variants",
     "compare_outputs",

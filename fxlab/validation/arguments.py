@@ -111,6 +111,14 @@ def graph_of(model: Any, name: str, inputs: Inputs | None = None) -> GraphModule
     return symbolic_trace(module, inputs_or_examples(inputs, module))
 
 
+def compared_graphs(
+    original: Model, transformed: Model | None, inputs: Inputs | None
+) -> tuple[GraphModule, GraphModule]:
+    """Return the two graph modules of a comparison that runs nothing."""
+    before, after, known = compared_models(original, transformed, inputs)
+    return graph_of(before, "original", known), graph_of(after, "transformed", known)
+
+
 def inputs_of(model: Any, inputs: Any) -> Any:
     """Return the inputs that are given, or else those of a session."""
     return model.inputs if inputs is None and is_session(model) else inputs

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 from torch import fx
 
+from fxlab.author_frames import author_line
 from fxlab.reasons import Reason
 from fxlab.transformations import RewritePass, Transformation
 from fxlab.transformations.signature import arguments_of
@@ -54,7 +55,7 @@ def explain(session: Session, p: Transformation) -> pd.DataFrame | str:
     try:
         return _checked(session.explain(p))
     except Exception as error:
-        return f"Its candidates are unknown: {describe_error(error)}"
+        return f"Its candidates are unknown: {located_error(error)}"
 
 
 def _checked(frame: object) -> pd.DataFrame:
@@ -86,6 +87,12 @@ def describe_error(error: BaseException) -> str:
     except Exception:
         words = ""
     return clip(words or type(error).__name__, 4_000)
+
+
+def located_error(error: BaseException) -> str:
+    """Return an error in words, and the line of a pass's or model's own code that it came through."""
+    line = author_line(error)
+    return f"{describe_error(error)} ({line.place})" if line else describe_error(error)
 
 
 def readable_name(p: Transformation) -> str:

@@ -93,6 +93,7 @@ class _Maker:
             for after, before in ((1, 0), (2, 1)):
                 self.graphs.merged(after, before)
                 self._step(f"{after}/{before}", lambda a=after, b=before: self.graphs.pair(a, b))
+            self._step("code", lambda: self.graphs.code(2, 0))
         self._step("overlays", self._add_overlays)
         data = self.graphs.data
         found = {

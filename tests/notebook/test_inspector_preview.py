@@ -74,7 +74,7 @@ def test_a_pass_that_raises_is_quoted_and_what_was_shown_stays(page: Page, sessi
     shown = page.inspector._shown_stages
     previews(page, RAISE)
     assert page.error["title"] == "Previewing Raise midway failed"
-    assert "no such layer" in page.card(RAISE)["error"]
+    assert "no such layer" in page.card(RAISE)["error"]["text"]
     assert page.inspector._shown_stages == shown
     assert state_of(session) == before
 

@@ -32,6 +32,7 @@ GOOD: list[dict[str, Any]] = [
     {"type": "measure", "name": "speed"},
     {"type": "graph", "version": 1, "stage": 1, "before": 0, "beside": True},
     {"type": "graph", "version": 1, "stage": 1, "before": None, "beside": False},
+    {"type": "code", "version": 1, "stage": 1, "before": None},
     {"type": "rest", "graph": 0},
     {"type": "candidates"},
     {"type": "details", "graph": 0, "kind": "node", "name": "x"},

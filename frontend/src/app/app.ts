@@ -14,6 +14,7 @@ import type {
   ToApp,
 } from "../base/protocol";
 import { isNodesFound } from "../base/read_message";
+import { CodePanel } from "../code/code_panel";
 import type { Tool } from "../graph/toolbar";
 import { StageBar } from "../panels/stage_bar";
 import { DetailsPanel } from "../panels/details";
@@ -23,6 +24,7 @@ import { PreviewBar } from "../panels/preview_bar";
 import { queryFor } from "../panels/query_help";
 import { SearchBox } from "../panels/search_box";
 import { Banner, BusyLine } from "../panels/status_bar";
+import { TraceBanner } from "../panels/trace_banner";
 import { TablesPanel } from "../tables/tables";
 import { Connection } from "./connection";
 import { Exports } from "./exports";
@@ -42,6 +44,7 @@ export class App {
   private readonly selection: Selection;
   private readonly passes: PassList;
   private readonly details: DetailsPanel;
+  private readonly code: CodePanel;
   private readonly tables: TablesPanel;
   private readonly search: SearchBox;
   private readonly stages = new StageBar(
@@ -55,6 +58,7 @@ export class App {
   private readonly filter = new FilterBar(() => this.lightUp(""));
   private readonly busy: BusyLine;
   private readonly banner = new Banner();
+  private readonly remarks = new TraceBanner();
   private readonly header: Header;
   private state: Passes = { passes: [], canUndo: false, canRedo: false };
   private chosen: string | null = null;
@@ -153,18 +157,25 @@ export class App {
         return pass ? { pass, number } : null;
       },
     );
-    this.tables = new TablesPanel({
-      jump: (name, stage) => this.selection.jump(name, false, stage),
-      showStage: (stage) => this.stages.goTo(stage),
-      retry: () => this.connection.send({ type: "refresh" }),
-      judge: () => this.connection.send({ type: "judge" }),
-      measure: (name) => this.connection.send({ type: "measure", name }),
-      cancel: () => this.busy.cancel(),
-      canCancel: () => this.busy.canCancel,
-      unfold: () => this.setPanels({ tables: "open" }),
-      toggle: () => this.frame.toggle("tables"),
-      changed: () => this.frame.arrange(),
+    this.code = new CodePanel({
+      jump: (name, before) => this.selection.jump(name, before && model.get("stages").beside),
+      look: (on) => this.connection.send({ type: "show-code", on }),
     });
+    this.tables = new TablesPanel(
+      {
+        jump: (name, stage) => this.selection.jump(name, false, stage),
+        showStage: (stage) => this.stages.goTo(stage),
+        retry: () => this.connection.send({ type: "refresh" }),
+        judge: () => this.connection.send({ type: "judge" }),
+        measure: (name) => this.connection.send({ type: "measure", name }),
+        cancel: () => this.busy.cancel(),
+        canCancel: () => this.busy.canCancel,
+        unfold: () => this.setPanels({ tables: "open" }),
+        toggle: () => this.frame.toggle("tables"),
+        changed: () => this.frame.arrange(),
+      },
+      this.code,
+    );
     this.search = new SearchBox({
       search: (query) => {
         this.searchRequest = this.connection.request();
@@ -186,10 +197,11 @@ export class App {
       fail: (title, text) => this.fail(title, text),
     });
     this.header = new Header(this.busy.element, this.search.element, this.exports.element);
+    this.header.element.firstElementChild?.after(this.remarks.sign);
     this.frame = new Frame(
       {
         header: this.header.element,
-        banner: this.banner.element,
+        banners: [this.banner.element, this.remarks.element],
         passes: this.passes.element,
         graph: [
           this.graphs.toolbar.element,
@@ -211,6 +223,7 @@ export class App {
 
   dispose(): void {
     void this.fullScreen.end();
+    this.code.dispose();
     this.connection.dispose();
     this.tables.dispose();
     this.frame.dispose();
@@ -233,6 +246,9 @@ export class App {
       status: (status) => this.showStatus(status),
       overlays: () => this.graphs.showOverlays(),
       stages: (stages) => Array.isArray(stages?.names) && this.showStages(stages),
+      code: (code) => code?.state && this.code.show(code),
+      selected: (selected) => selected?.shown && this.code.setSelected(selected),
+      remarks: (remarks) => Array.isArray(remarks) && this.remarks.show(remarks),
       found: (found) => this.showFound(isNodesFound(found) ? found : null),
       arrangement: () => this.graphs.toolbar.refresh(),
       height: (height) => (this.element.style.height = height ? `${height}px` : ""),
@@ -368,6 +384,7 @@ export class App {
     const hadFocus = focusedIn(this.preview.element) !== null;
     this.stages.update(stages);
     this.graphs.panes.setStages(stages);
+    this.code.showStages(stages);
     this.preview.show(stages.preview ?? null);
     this.passes.setPreviewed(stages.preview?.signature ?? null);
     if (hadFocus && before && !stages.preview) this.passes.focus(before.signature);

@@ -16,7 +16,8 @@ const SECOND_CLICK_MS = 260;
 
 export interface Parts {
   header: HTMLElement;
-  banner: HTMLElement;
+  /** What stands below the header, from top to bottom. */
+  banners: HTMLElement[];
   passes: HTMLElement;
   /** What stands in the middle, from top to bottom. */
   graph: HTMLElement[];
@@ -94,7 +95,7 @@ export class Frame {
       "div",
       { class: "fxlab-inspector", role: "region", "aria-label": "fxlab inspector", [NO_SHORTCUTS]: "true" },
       parts.header,
-      parts.banner,
+      parts.banners,
       this.main,
       this.heightHandle(),
     );

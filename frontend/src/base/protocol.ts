@@ -78,7 +78,18 @@ export interface Pass {
   excluded: number;
   reasons: Reason[];
   note: string;
-  error: string;
+  error: PassError | null;
+}
+
+/** What a pass has raised. */
+export interface PassError {
+  text: string;
+  /** The line of the author's code, short and with its folders, and what stands there; empty where there is none. */
+  place: string;
+  file: string;
+  code: string;
+  /** Outermost first: words and frames of the author, and how many frames of others each stretch hides. */
+  traceback: { hides: number; text: string }[];
 }
 
 export interface Passes {
@@ -351,6 +362,45 @@ export const PANELS_AT_FIRST: PanelState = {
   ...{ left: null, right: null, bottom: null },
 };
 
+export interface CodeLine {
+  text: string;
+  /** Names of the nodes that it is of. */
+  nodes: string[];
+}
+
+/** What has become of a line; lines that have changed are pairs. */
+export type CodeChange = "same" | "changed" | "removed" | "added";
+
+/** The generated Python of the stage that is shown, and of the one that it is compared with. */
+export interface Code {
+  /** Nobody has asked for it, it is on its way, there, or it will not come. */
+  state: "none" | "pending" | "ready" | "failed";
+  /** Why it will not come. */
+  text: string;
+  after: CodeLine[];
+  before: CodeLine[] | null;
+  /** What has happened to lines that follow one another, and how many they are. */
+  runs: [CodeChange, number][];
+  /** Whether it is known which nodes lines are of. */
+  isLinked: boolean;
+}
+
+/** Names of the nodes that are selected: of the stage that is shown, and of the one that it is compared with. */
+export interface SelectedNodes {
+  shown: string[];
+  before: string[];
+}
+
+/** Why the graph holds for less than the model. */
+export interface Remark {
+  what: string;
+  /** File and line of the model's code, and what stands there; empty where there is none. */
+  place: string;
+  code: string;
+  means: string;
+  advice: string;
+}
+
 export interface State {
   picture: Picture;
   before: Before;
@@ -368,6 +418,9 @@ export interface State {
   /** In pixels; null follows the window. */
   height: number | null;
   panels: PanelState;
+  remarks: Remark[];
+  code: Code;
+  selected: SelectedNodes;
 }
 
 /** What a person wants of the session; whoever has the model does it. */
@@ -395,13 +448,16 @@ export type ToViewer =
   | { type: "filter"; query: string }
   | { type: "show-stage"; stage: number; compared: Comparison; beside: boolean }
   | { type: "show-node"; name: string; stage: number }
-  | { type: "show-overlay"; name: string };
+  | { type: "show-overlay"; name: string }
+  /** Whether somebody looks at the code. */
+  | { type: "show-code"; on: boolean };
 
 /** What the viewer asks of the kernel, which answers each. */
 export type ToKernel =
   | ToSession
   | { type: "list-offers" | "pdf" | "all-data" | "candidates" }
   | { type: "graph"; version: number; stage: number; before: number | null; beside: boolean }
+  | { type: "code"; version: number; stage: number; before: number | null }
   | { type: "rest"; graph: number }
   | { type: "details"; graph: number; kind: "node" | "group"; name: string }
   | { type: "overlay"; graph: number; name: string }

@@ -7,6 +7,7 @@ import { fill, focusedIn, h, icon, iconButton, type IconName } from "../base/dom
 import { counted } from "../base/format";
 import { markColour } from "../graph/live_picture";
 import { dragCard } from "./card_drag";
+import { PassErrors } from "./pass_error";
 import { PassOffers, type OfferActions } from "./pass_offers";
 import { PassSummaries } from "./pass_summary";
 import type { Offer, Pass, Passes } from "../base/protocol";
@@ -35,6 +36,7 @@ export class PassList {
   private readonly reset: HTMLButtonElement;
   private readonly offers: PassOffers;
   private readonly summaries: PassSummaries;
+  private readonly errors = new PassErrors();
   private state: Passes = { passes: [], canUndo: false, canRedo: false };
   private chosen: string | null = null;
   private pending: string | null = null;
@@ -78,7 +80,7 @@ export class PassList {
     const failed = state.passes.find(
       (pass) =>
         pass.error &&
-        !this.state.passes.some((p) => p.signature === pass.signature && p.error === pass.error),
+        !this.state.passes.some((p) => p.signature === pass.signature && p.error?.text === pass.error?.text),
     );
     this.state = state;
     this.pending = null;
@@ -287,7 +289,7 @@ export class PassList {
         this.previewButton(pass),
       ),
       chosen && !this.state.fixed && this.tools(pass, place, places),
-      pass.error && h("p", { class: "fxi-card-error" }, icon("alert"), h("span", {}, pass.error)),
+      this.errors.of(pass.key, pass.error),
     );
     card.style.setProperty("--mark", markColour(place));
     return card;

@@ -3,6 +3,7 @@
 import { DataTable } from "./data_table";
 import { fill, focusedIn, h, icon, iconButton } from "../base/dom";
 import { closeMenu, menu } from "../base/menu";
+import type { CodePanel } from "../code/code_panel";
 import type { ExtraTable, Judgement, Measured, Table, Tables } from "../base/protocol";
 
 export interface TableActions {
@@ -29,6 +30,7 @@ const TITLES: Record<string, string> = {
   details: "Details",
   outputs: "Output differences",
   nodes: "Changed nodes",
+  code: "Code",
 };
 
 export class TablesPanel {
@@ -53,7 +55,10 @@ export class TablesPanel {
   private details: HTMLElement | null = null;
   private selected: string | null = null;
 
-  constructor(private readonly actions: TableActions) {
+  constructor(
+    private readonly actions: TableActions,
+    private readonly code: CodePanel,
+  ) {
     this.nodes = new DataTable(actions.jump);
     this.copy = iconButton("copy", "Copy the table, tab-separated", () => void this.copyTable());
     this.fold = h(
@@ -217,7 +222,13 @@ export class TablesPanel {
 
   private names(): TabName[] {
     const others = [...this.measured, ...(this.tables?.more ?? [])];
-    return [...(this.details ? ["details"] : []), "outputs", "nodes", ...others.map(({ name }) => name)];
+    return [
+      ...(this.details ? ["details"] : []),
+      "outputs",
+      "nodes",
+      "code",
+      ...others.map(({ name }) => name),
+    ];
   }
 
   private render(): void {
@@ -254,10 +265,14 @@ export class TablesPanel {
           ? count > 0
           : this.open === "outputs" && this.tables?.outputs.table);
     if (this.open === "details") fill(this.body, this.details);
-    else if (measured) this.renderMeasured(measured);
+    else if (this.open === "code") {
+      // Not anew: what is scrolled and unfolded in it stays so.
+      if (this.body.firstChild !== this.code.element) fill(this.body, this.code.element);
+    } else if (measured) this.renderMeasured(measured);
     else if (extra) fill(this.body, this.extraTab(extra));
     else if (this.tables)
       fill(this.body, this.open === "outputs" ? this.outputTab(this.tables) : this.nodeTab(this.tables));
+    this.code.setOpen(this.open === "code" && !this.isFolded);
     this.shown.bringIntoView();
   }
 

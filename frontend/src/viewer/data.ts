@@ -1,6 +1,16 @@
 /** What is known of the graphs, as `fxlab/view_model/graph_data` writes it: parts that add to one another. */
 
-import type { BoxKind, Cell, Details, Overlay, Paints, SourceFrame } from "../base/protocol";
+import type {
+  BoxKind,
+  Cell,
+  CodeLine,
+  Details,
+  Overlay,
+  Paints,
+  Remark,
+  SourceFrame,
+} from "../base/protocol";
+import type { WrittenCode, WrittenDifference, WrittenLine } from "./codes";
 
 /** A text and its width; null where the width is a guess. */
 export type Word = [text: string, width: number | null];
@@ -162,6 +172,9 @@ export interface DataPart {
   graphs: GraphData[];
   pairs: PairData[];
   overlays: OverlayData[];
+  codeLines: WrittenLine[];
+  codes: WrittenCode[];
+  codeDifferences: WrittenDifference[];
   /** Groups that have arrived: of which graph, the number of the group that stood for it, its own number. */
   filled: [graph: number, place: number, tree: number][];
   /** Layouts that are made already: DOT -> SVG. */
@@ -169,6 +182,7 @@ export interface DataPart {
   /** The first part has these. */
   metrics?: Metrics;
   paints?: Paints;
+  remarks?: Remark[];
   /** Signature of a pass -> names of the nodes of the last stage that it would change. */
   matches?: Record<string, string[]>;
 }
@@ -183,15 +197,20 @@ export class Data {
   readonly graphs: GraphData[] = [];
   readonly pairs: PairData[] = [];
   readonly overlays: OverlayData[] = [];
+  readonly codes: WrittenCode[] = [];
+  readonly codeDifferences: WrittenDifference[] = [];
   readonly layouts: Record<string, string> = {};
   metrics!: Metrics;
   paints!: Paints;
+  remarks: Remark[] = [];
   matches: Record<string, string[]> = {};
   /** Numbers of graphs of which groups have arrived late, until somebody has looked at them anew. */
   readonly filled = new Set<number>();
   private readonly texts: string[] = [];
   private readonly rows: WrittenFacts[] = [];
   private readonly read: Facts[] = [];
+  private readonly codeLines: WrittenLine[] = [];
+  private readonly readLines: CodeLine[] = [];
 
   add(part: DataPart): void {
     append(this.texts, part.texts);
@@ -202,6 +221,9 @@ export class Data {
     append(this.leaves, part.leaves);
     append(this.overlays, part.overlays);
     append(this.pairs, part.pairs);
+    append(this.codeLines, part.codeLines);
+    append(this.codes, part.codes);
+    append(this.codeDifferences, part.codeDifferences);
     for (const look of part.looks)
       this.looks.push("like" in look ? { ...this.looks[look.like]!, ...look } : look);
     for (const graph of part.graphs)
@@ -219,11 +241,18 @@ export class Data {
     Object.assign(this.layouts, part.layouts);
     if (part.metrics) this.metrics = part.metrics;
     if (part.paints) this.paints = part.paints;
+    if (part.remarks) this.remarks = part.remarks;
     if (part.matches) this.matches = part.matches;
   }
 
   facts(row: number): Facts {
     return (this.read[row] ??= this.factsOf(this.rows[row]!));
+  }
+
+  /** A line of code; those of two stages that are equal are one. */
+  codeLine(number: number): CodeLine {
+    const [text, ...names] = this.codeLines[number]!;
+    return (this.readLines[number] ??= { text, nodes: names.map((name) => this.texts[name]!) });
   }
 
   private factsOf(row: WrittenFacts): Facts {

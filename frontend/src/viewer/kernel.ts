@@ -28,8 +28,18 @@ export interface StagesKnown {
   /** By the number of the stage and that of the one that it is compared with, as in `2/1`. */
   merged: Record<string, number>;
   pairs: Record<string, number>;
+  /** The numbers of the codes that have arrived, and of their differences. */
+  codes: Record<string, number>;
+  codeDifferences: Record<string, number>;
   /** The pass that is tried out, and the graph of what it would make of the last stage. */
-  preview: { signature: string; name: string; text: string; graph: number } | null;
+  preview: {
+    signature: string;
+    name: string;
+    text: string;
+    graph: number;
+    code?: number;
+    difference?: number;
+  } | null;
 }
 
 export interface KernelState {

@@ -1,5 +1,6 @@
 /** The graphs on the screen: one, or two in which the same groups are open. */
 
+import type { SelectedNodes } from "../base/protocol";
 import type { Counterparts } from "./counterparts";
 import type { Metrics } from "./data";
 import { Group } from "./hierarchy";
@@ -189,6 +190,15 @@ export class Panes {
   boxOf({ kind, name, before }: Selection): string | null {
     const { scene, view } = this.pane(before);
     return kind === "node" ? view.boxOf(name) : boxOfGroup(scene.hierarchy.groups.get(name), view);
+  }
+
+  /** Returns the names of selected nodes, and what they are called in the other stage. */
+  nodesOf({ kind, name, before }: Selection): SelectedNodes {
+    const { hierarchy } = this.pane(before).scene;
+    const group = kind === "group" ? hierarchy.groups.get(name) : undefined;
+    const names = group ? hierarchy.nodesIn(group).map((node) => node.name) : [name];
+    const others = this.beside ? this.beside.counterparts.of(names, before) : names;
+    return before ? { shown: others, before: names } : { shown: names, before: others };
   }
 
   /** Returns the visible boxes on the other side that stand for a selection. */

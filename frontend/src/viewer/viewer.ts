@@ -3,6 +3,7 @@
 import {
   PANELS_AT_FIRST,
   type Arrangement,
+  type Code,
   type Comparison,
   type Details,
   type Overlay,
@@ -17,6 +18,7 @@ import { offersIn } from "../base/read_message";
 import { paintings } from "../graph/saved_picture";
 import { possible, titleOfStage } from "../panels/stage_bar";
 import { arrangementIn, PLAIN, withBookkeeping } from "./arrangement";
+import { codeOf, NO_CODE } from "./codes";
 import type { Data } from "./data";
 import { describe } from "./describe";
 import { placeBoxes } from "./drawing/boxes";
@@ -47,6 +49,7 @@ const DOING: Partial<Record<ToViewer["type"], string>> = {
   "show-stage": "Showing the stage",
   "show-node": "Showing the node",
   "show-overlay": "Showing the overlay",
+  "show-code": "Showing the code",
 };
 
 /** More are not shown because somebody opens all groups at once. */
@@ -84,6 +87,8 @@ export class Viewer extends PageModel {
   private errors = 0;
   /** How often a stage was asked for: only the last that was is shown. */
   private looks = 0;
+  /** In how many places the code is looked at: a widget can be shown in several. */
+  private codeReaders = 0;
 
   constructor(
     private readonly kernel: Kernel,
@@ -114,6 +119,9 @@ export class Viewer extends PageModel {
       overlays: { offered: [], overlay: null, paints: {} as State["overlays"]["paints"] },
       found: {},
       arrangement: PLAIN,
+      remarks: [],
+      code: NO_CODE,
+      selected: { shown: [], before: [] },
     };
     kernel.follow((name, view) => this.follow(name, view));
     this.enqueue("Drawing the graph", () => this.start());
@@ -147,6 +155,9 @@ export class Viewer extends PageModel {
         );
       case "show-overlay":
         return void this.attempt(DOING[message.type]!, () => this.chooseOverlay(message.name)).then(done);
+      case "show-code":
+        this.codeReaders += message.on ? 1 : -1;
+        return void this.attempt(DOING[message.type]!, () => this.showCode()).then(done);
       default:
         if (isForSession(message)) return void this.kernel.ask(message).then(ignore, ignore).then(done);
         void this.enqueue(DOING[message.type] ?? "The request", () => this.answer(message)).then(done);
@@ -169,6 +180,7 @@ export class Viewer extends PageModel {
     // The first picture keeps a view of its own.
     const { view } = this.kernel.state;
     await this.followStages(true);
+    this.set("remarks", this.data.remarks);
     void this.attempt("Showing the view", () => this.followView(view));
   }
 
@@ -330,6 +342,7 @@ export class Viewer extends PageModel {
     if (first && this.kernel.isFixed) this.focus(this.lastChanged(panes));
     else if (changed.length > 0 && !first) this.focus(changed, false, true);
     this.keepView();
+    void this.attempt(DOING["show-code"]!, () => this.showCode());
     void this.attempt("Reading the graph", () => this.fetchRest());
     void this.attempt("Looking for candidates", () => this.fetchCandidates());
   }
@@ -388,6 +401,28 @@ export class Viewer extends PageModel {
     const { opened } = this.panes;
     const isPair = this.panes.before !== null;
     await this.redraw(isPair ? this.graphs.panesOfPair(place, opened) : this.graphs.panesOf(place, opened));
+  }
+
+  /** Shows the code of the stages that are shown, if somebody looks at it; what has not arrived is asked for. */
+  private async showCode(): Promise<void> {
+    const { choice, kernel } = this;
+    if (this.codeReaders === 0 || !this.panes) return;
+    const known = (): Code | null => codeOf(this.kernel.data, this.kernel.state.stages, choice);
+    let code = known();
+    if (!code && !kernel.isFixed) {
+      this.set("code", { ...NO_CODE, state: "pending" });
+      const { stage, before } = choice;
+      try {
+        await kernel.ask({ type: "code", version: kernel.state.stages.version, stage, before });
+        await kernel.ready();
+      } finally {
+        code = known();
+        if (!code && choice === this.choice)
+          this.set("code", { ...NO_CODE, state: "failed", text: "The code of this stage has not arrived." });
+      }
+    }
+    // Another stage is shown by now, or the session has changed and is about to be.
+    if (choice === this.choice && code) this.set("code", code);
   }
 
   private freshGraphs(): Graphs {
@@ -543,6 +578,7 @@ export class Viewer extends PageModel {
   private showDetails(): void {
     const { panes, selection, data } = this;
     if (!panes) return;
+    this.set("selected", selection ? panes.nodesOf(selection) : { shown: [], before: [] });
     if (!selection) {
       if (this.state.details !== this.state.model) this.set("details", this.state.model);
       return;

@@ -13,7 +13,7 @@ from fxlab.transformations import Transformation
 from fxlab.transformations.journal.journal import Journal
 from fxlab.transformations.journal.name_order import merged_order
 from fxlab.transformations.marks import marks
-from fxlab.validation.arguments import Model, compared_models, graph_of
+from fxlab.validation.arguments import Model, compared_graphs
 from fxlab.validation.graphs.node_difference import inputs_in_order, what_differs
 
 if TYPE_CHECKING:
@@ -84,7 +84,7 @@ def graph_diff(
     """
     import pandas as pd
 
-    before, after = _graphs(original, transformed, inputs)
+    before, after = compared_graphs(original, transformed, inputs)
     rows = {difference.name: difference.row for difference in _differences(before, after)}
     table = pd.DataFrame.from_dict(rows, orient="index", columns=list(COLUMNS), dtype=object)
     return table.rename_axis("node")
@@ -139,7 +139,7 @@ def unmarked_changes(
     """
     if pass_ is not None and not isinstance(pass_, Transformation):
         raise TypeError(f"pass_: expected an fxlab.Transformation, got {described(pass_)}.")
-    before, after = _graphs(original, transformed, inputs)
+    before, after = compared_graphs(original, transformed, inputs)
     table = graph_diff(before, after)
     owned = _owned(before, after, pass_)
     read = {node.name: _input_names(node) for node in after.graph.nodes}
@@ -195,13 +195,6 @@ class _Difference:
             pairs = zip(_input_names(self.before), _input_names(self.after), strict=True)
             return all(a == b or a in owned or b in owned for a, b in pairs)
         return False
-
-
-def _graphs(
-    original: Model, transformed: Model | None, inputs: Inputs | None
-) -> tuple[GraphModule, GraphModule]:
-    before, after, known = compared_models(original, transformed, inputs)
-    return graph_of(before, "original", known), graph_of(after, "transformed", known)
 
 
 def _differences(a: GraphModule, b: GraphModule) -> Iterator[_Difference]:

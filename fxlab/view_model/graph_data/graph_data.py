@@ -27,6 +27,7 @@ from fxlab.node_info import result_text
 from fxlab.overlays import Overlay
 from fxlab.validation.graphs.provenance import Provenance
 from fxlab.view_model.details import Describer
+from fxlab.view_model.graph_data.codes import Codes
 from fxlab.view_model.graph_data.facts import Facts
 from fxlab.view_model.graph_data.metrics import REVEAL_BUDGET
 from fxlab.view_model.graph_data.shown_graph import Marks, ShownGraph
@@ -59,6 +60,7 @@ class GraphData:
 
     def __init__(self) -> None:
         self._facts, self._looks = Facts(), Looks()
+        self.codes = Codes(self._facts.texts)
         self._extras, self._trees, self._leaves = Table(), Table(), Table()
         self._graphs, self._pairs, self._overlays, self._filled = (Table() for _ in range(4))
         self._written: dict[int, _Written] = {}
@@ -211,7 +213,9 @@ class GraphData:
             "graphs": self._graphs, "pairs": self._pairs, "overlays": self._overlays, "filled": self._filled,
         }  # fmt: skip
         layouts, self._layouts = self._layouts, {}
-        return {name: table.take() for name, table in tables.items()} | {"layouts": layouts}
+        return (
+            {name: table.take() for name, table in tables.items()} | self.codes.take() | {"layouts": layouts}
+        )
 
     def _of(self, number: int) -> _Written:
         if number not in self._written:

@@ -34,6 +34,8 @@ class SessionGraphs:
         self._alone: dict[fx.GraphModule, int] = {}
         self._merged: dict[tuple[fx.GraphModule, fx.GraphModule], int] = {}
         self._pairs: dict[tuple[fx.GraphModule, fx.GraphModule], int] = {}
+        self._codes: dict[fx.GraphModule, int] = {}
+        self._code_differences: dict[tuple[fx.GraphModule, fx.GraphModule], int] = {}
         self._previews: dict[str, dict[str, Any]] = {}
         self._preview: dict[str, Any] | None = None
         self._version = 0
@@ -46,10 +48,16 @@ class SessionGraphs:
         self._alone = {stage: number for stage, number in self._alone.items() if stage in stages}
         self._merged = {both: number for both, number in self._merged.items() if stages.issuperset(both)}
         self._pairs = {both: number for both, number in self._pairs.items() if stages.issuperset(both)}
+        self._codes = {stage: number for stage, number in self._codes.items() if stage in stages}
+        self._code_differences = {
+            both: number for both, number in self._code_differences.items() if stages.issuperset(both)
+        }
+        self.data.codes.forget_others(self._codes.values())
         kept = {*self._alone.values(), *self._merged.values()}
         if self.data.forget_others(kept) > MOST_FORGOTTEN:
             self.data = GraphData()
             self._alone, self._merged, self._pairs = {}, {}, {}
+            self._codes, self._code_differences = {}, {}
 
     def alone(self, stage: int) -> int:
         """Return the number of the graph of a stage."""
@@ -77,6 +85,34 @@ class SessionGraphs:
         if both not in self._pairs:
             self._pairs[both] = self.data.add_pair(*numbers, *differences(both[1], both[0]))
         return self._pairs[both]
+
+    def code(self, stage: int, before: int | None = None) -> None:
+        """Add the code of a stage and, if it is compared with another, how the two differ."""
+        stages = self._session.stages
+        if before is None:
+            self._code_of(stages[stage])
+        else:
+            self._difference_of(stages[before], stages[stage])
+
+    def code_of_preview(self) -> None:
+        """Add the code that there would be, and how it differs from that of the last stage."""
+        if self._preview is None or "code" in self._preview:
+            return
+        after, last = self.data.shown(self._preview["graph"]).stage, self._session.graph_module
+        difference = self._difference_of(last, after)
+        self._preview |= {"code": self._codes[after], "difference": difference}
+        self._previews[self._preview["signature"]] = self._preview
+
+    def _code_of(self, module: fx.GraphModule) -> int:
+        if module not in self._codes:
+            self._codes[module] = self.data.codes.add(module)
+        return self._codes[module]
+
+    def _difference_of(self, before: fx.GraphModule, after: fx.GraphModule) -> int:
+        both, numbers = (after, before), (self._code_of(before), self._code_of(after))
+        if both not in self._code_differences:
+            self._code_differences[both] = self.data.codes.add_difference(*numbers)
+        return self._code_differences[both]
 
     def preview(self, p: Transformation) -> None:
         """Add what a pass would make of the last stage.
@@ -106,7 +142,11 @@ class SessionGraphs:
         place = {stage: number for number, stage in enumerate(self._session.stages)}
 
         def named(pairs: dict[tuple[fx.GraphModule, fx.GraphModule], int]) -> dict[str, int]:
-            return {f"{place[after]}/{place[before]}": number for (after, before), number in pairs.items()}
+            return {
+                f"{place[after]}/{place[before]}": number
+                for (after, before), number in pairs.items()
+                if after in place  # that of a preview is not
+            }
 
         return {
             "names": stage_names(self._session.applied),
@@ -115,7 +155,9 @@ class SessionGraphs:
             "alone": {str(place[stage]): number for stage, number in self._alone.items()},
             "merged": named(self._merged),
             "pairs": named(self._pairs),
-            "preview": self._preview,
+            "codes": {str(place[stage]): n for stage, n in self._codes.items() if stage in place},
+            "codeDifferences": named(self._code_differences),
+            "preview": self._preview and dict(self._preview),
         }
 
     def _model(self, module: fx.GraphModule, stage: int) -> dict[str, Any]:

@@ -50,6 +50,8 @@ def test_nothing_is_written_before_it_is_asked_for_and_nothing_twice(session: Se
         "alone": {},
         "merged": {},
         "pairs": {},
+        "codes": {},
+        "codeDifferences": {},
         "preview": None,
     }
     assert not any(graphs.data.take().values())

@@ -1,0 +1,57 @@
+/** What a pass has raised, at its switch: the line of its author, and the whole traceback on request. */
+
+import { h, icon } from "../base/dom";
+import { counted } from "../base/format";
+import type { PassError } from "../base/protocol";
+
+export class PassErrors {
+  /** The keys of the passes whose traceback is shown; the cards are drawn anew whenever something changes. */
+  private readonly opened = new Set<string>();
+
+  of(key: string, error: PassError | null): HTMLElement | null {
+    if (!error) {
+      this.opened.delete(key);
+      return null;
+    }
+    const { text, place, file, code } = error;
+    return h(
+      "div",
+      { class: "fxi-card-error" },
+      icon("alert"),
+      h(
+        "div",
+        {},
+        h("p", { class: "fxi-error-words", tabindex: 0 }, text),
+        place &&
+          h("p", { class: "fxi-error-line", title: file }, h("span", {}, place), code && h("code", {}, code)),
+        error.traceback.length > 0 && this.traceback(key, error),
+      ),
+    );
+  }
+
+  private traceback(key: string, { traceback }: PassError): HTMLElement {
+    return h(
+      "details",
+      {
+        class: "fxi-traceback",
+        open: this.opened.has(key),
+        ontoggle: (event: Event) => {
+          if (event.target !== event.currentTarget) return;
+          if ((event.target as HTMLDetailsElement).open) this.opened.add(key);
+          else this.opened.delete(key);
+        },
+      },
+      h("summary", { "data-focus": `traceback-${key}` }, icon("chevron"), "Show traceback"),
+      traceback.map(({ hides, text }) =>
+        hides === 0
+          ? h("pre", { class: "fxi-frames", tabindex: 0 }, text)
+          : h(
+              "details",
+              { class: "fxi-hidden-frames" },
+              h("summary", {}, icon("chevron"), `${counted(hides, "frame")} of fxlab, torch or Python`),
+              h("pre", { class: "fxi-frames", tabindex: 0 }, text),
+            ),
+      ),
+    );
+  }
+}

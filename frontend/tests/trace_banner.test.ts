@@ -1,0 +1,57 @@
+import { beforeEach, describe, expect, it } from "vitest";
+import { TraceBanner } from "../src/panels/trace_banner";
+import { FakeKernel, Page } from "./fake_kernel";
+
+const REMARK = {
+  what: "Eq(item, 1): <b>held</b>",
+  place: "/home/me/models/net.py:12",
+  code: "if x.sum() > 0:",
+  means: "Python decided.",
+  advice: "Use torch.where.",
+};
+
+describe("the remarks on a trace", () => {
+  let banner: TraceBanner;
+
+  beforeEach(() => {
+    banner = new TraceBanner();
+    document.body.replaceChildren(banner.element, banner.sign);
+  });
+
+  it("are a line that opens to where each is, what it means and what helps", () => {
+    banner.show([REMARK, { ...REMARK, place: "", code: "" }]);
+    expect(banner.element.hidden).toBe(false);
+    expect(banner.element.querySelector("summary")!.textContent).toContain("2 remarks");
+    expect(banner.element.querySelector("details")!.open).toBe(false);
+    const [first, second] = banner.element.querySelectorAll("li");
+    expect(first!.querySelector(".fxi-remark-place")!.textContent).toBe("models/net.py:12");
+    expect(first!.querySelector("[title]")!.getAttribute("title")).toBe(REMARK.place);
+    for (const words of [REMARK.code, REMARK.what, REMARK.means, REMARK.advice])
+      expect(first!.textContent).toContain(words);
+    expect(second!.querySelector(".fxi-remark-place, code")).toBeNull();
+  });
+
+  it("are not shown where there are none", () => {
+    banner.show([]);
+    expect([banner.element.hidden, banner.sign.hidden]).toEqual([true, true]);
+  });
+
+  it("leave a sign when they are dismissed, which brings them back", () => {
+    banner.show([REMARK]);
+    const close = banner.element.querySelector<HTMLElement>("[aria-label='Dismiss the remarks']")!;
+    close.focus();
+    close.click();
+    expect([banner.element.hidden, banner.sign.hidden]).toEqual([true, false]);
+    expect(document.activeElement).toBe(banner.sign);
+    expect(banner.sign.getAttribute("aria-label")).toBe("Show 1 remark on the trace");
+    banner.sign.click();
+    expect([banner.element.hidden, banner.sign.hidden]).toEqual([false, true]);
+    expect(document.activeElement!.tagName).toBe("SUMMARY");
+  });
+
+  it("arrive with the first graph", async () => {
+    const kernel = new FakeKernel();
+    kernel.data.remarks = [REMARK];
+    expect((await Page.of(kernel)).get("remarks")).toEqual([REMARK]);
+  });
+});

@@ -1,0 +1,65 @@
+"""The Python that torch generates of a graph, and the nodes that each line stands for.
+
+Which node a line is generated from is known to torch alone, and kept in private attributes of what
+``Graph.python_code`` returns. They are read here and nowhere else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from torch.fx import GraphModule
+
+
+@dataclass(frozen=True)
+class GeneratedCode:
+    """The ``forward`` of a graph module, in lines."""
+
+    lines: tuple[str, ...]
+    nodes: tuple[tuple[str, ...], ...]
+    """Names of the nodes of each line: one where a node is computed, all inputs where these are named."""
+    is_linked: bool
+    """Whether torch has told which nodes lines are of."""
+
+
+def generated_code(graph_module: GraphModule) -> GeneratedCode:
+    """Return the Python of a graph as it is now; ``graph_module.code`` is that of its last ``recompile``.
+
+    Examples
+    --------
+    >>> import torch
+    >>> code = generated_code(torch.fx.symbolic_trace(lambda x: torch.relu(x) + 1))
+    >>> for line, nodes in zip(code.lines, code.nodes):
+    ...     print(f"{line:<40} {nodes}")
+    def forward(self, x):                    ('x',)
+        relu = torch.relu(x);  x = None      ('relu',)
+        add = relu + 1;  relu = None         ('add',)
+        return add                           ('output',)
+    """
+    written = graph_module.graph.python_code("self")
+    lines = written.src.split("\n")
+    nodes = _nodes_of_lines(written, len(lines), list(graph_module.graph.nodes))
+    filled = [number for number, line in enumerate(lines) if line.strip()]
+    span = slice(filled[0], filled[-1] + 1) if filled else slice(0, 0)
+    shown = tuple(lines[span])
+    if nodes is None:
+        return GeneratedCode(shown, ((),) * len(shown), is_linked=False)
+    return GeneratedCode(shown, tuple(nodes[span]), is_linked=True)
+
+
+def _nodes_of_lines(written: Any, count: int, nodes: Sequence[Any]) -> list[tuple[str, ...]] | None:
+    """Return the names of the nodes of each line; ``None`` if torch does not tell, or tells no truth."""
+    numbers, first = getattr(written, "_lineno_map", None), getattr(written, "_prologue_start", 0)
+    # They are counted from the line that defines the function; the last of them is the last line there is.
+    if not numbers or first < 1 or first + max(numbers) != count:
+        return None
+    found: list[tuple[str, ...]] = [()] * count
+    inputs = tuple(node.name for node in nodes if node.op == "placeholder")
+    found[first - 1 : first - 1 + min(numbers)] = [inputs] * min(numbers)
+    for number, node in numbers.items():
+        if node is not None and not 0 <= node < len(nodes):
+            return None
+        found[first - 1 + number] = () if node is None else (nodes[node].name,)
+    return found

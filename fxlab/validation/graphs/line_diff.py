@@ -1,0 +1,124 @@
+"""The difference of two texts line by line, in a time that grows with their length and not with its square.
+
+``difflib`` looks through all that is left for each stretch that is equal: the square of the length where
+every second line has changed. Nearly all lines of generated code occur once, as each names its node, so lines
+that are unique in both texts are matched first, in the longest sequence that keeps their order (patience
+sorting), and equal lines next to them after that.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Hashable, Iterator, Sequence
+from typing import Literal, NamedTuple
+
+Kind = Literal["same", "changed", "removed", "added"]
+
+
+class Run(NamedTuple):
+    """Consecutive lines to which the same has happened."""
+
+    kind: Kind
+    """``changed`` lines are pairs: each stands for the one at its place in the other text."""
+    length: int
+
+    @property
+    def steps(self) -> tuple[int, int]:
+        """How many lines of the text before and of that after it takes."""
+        return (0 if self.kind == "added" else self.length, 0 if self.kind == "removed" else self.length)
+
+
+def line_runs(
+    before: Sequence[str], after: Sequence[str], names: tuple[Sequence[Hashable], Sequence[Hashable]]
+) -> list[Run]:
+    """Return what has happened to each line, from the first to the last of both texts.
+
+    Parameters
+    ----------
+    before, after
+        The lines.
+    names
+        Of each line of both, what it is known by though its text is another: lines of one name are a pair
+        that has changed. An empty value is no name.
+    """
+    runs: list[Run] = []
+    everywhere = range(len(before)), range(len(after))
+    kept = _with_neighbours(before, after, _matched(before, after, *everywhere))
+    i = j = 0
+    for next_i, next_j in [*kept, (len(before), len(after))]:
+        here = range(i, next_i), range(j, next_j)
+        pairs = _matched(*names, *here)
+        for k, m in [*pairs, (next_i, next_j)]:
+            _add(runs, "removed", k - i)
+            _add(runs, "added", m - j)
+            if (k, m) != (next_i, next_j):
+                _add(runs, "same" if before[k] == after[m] else "changed", 1)
+            i, j = k + 1, m + 1
+        i, j = next_i, next_j
+        if i < len(before):
+            _add(runs, "same", 1)
+            i, j = i + 1, j + 1
+    return runs
+
+
+def _matched(
+    before: Sequence[Hashable], after: Sequence[Hashable], within: range, within_after: range
+) -> list[tuple[int, int]]:
+    """Return places of equal values that are unique in both, as many as keep their order."""
+    if not within or not within_after:
+        return []
+    old, new = _unique(before, within), _unique(after, within_after)
+    pairs = [(i, new[value]) for value, i in old.items() if value in new]
+    return _longest_rising(sorted(pairs))
+
+
+def _unique(values: Sequence[Hashable], within: range) -> dict[Hashable, int]:
+    counts = Counter(values[i] for i in within)
+    return {values[i]: i for i in within if values[i] and counts[values[i]] == 1}
+
+
+def _longest_rising(pairs: list[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Return the most of some pairs, in order of their first, of which the second rises too."""
+    ends: list[int] = []
+    """The smallest second with which a sequence of each length ends."""
+    last: list[int] = []
+    before: list[int] = []
+    for place, (_, j) in enumerate(pairs):
+        length = bisect_left(ends, j)
+        before.append(last[length - 1] if length else -1)
+        ends[length : length + 1] = [j]
+        last[length : length + 1] = [place]
+    found, place = [], last[-1] if last else -1
+    while place >= 0:
+        found.append(pairs[place])
+        place = before[place]
+    return found[::-1]
+
+
+def _with_neighbours(
+    before: Sequence[str], after: Sequence[str], anchors: list[tuple[int, int]]
+) -> Iterator[tuple[int, int]]:
+    """Yield matched places, and between them those of equal lines that follow one or lead up to one."""
+    i = j = 0
+    for next_i, next_j in [*anchors, (len(before), len(after))]:
+        while i < next_i and j < next_j and before[i] == after[j]:
+            yield i, j
+            i, j = i + 1, j + 1
+        back = 0
+        while (
+            next_i - back > i and next_j - back > j and before[next_i - back - 1] == after[next_j - back - 1]
+        ):
+            back += 1
+        yield from ((next_i - k, next_j - k) for k in range(back, 0, -1))
+        if (next_i, next_j) != (len(before), len(after)):
+            yield next_i, next_j
+        i, j = next_i + 1, next_j + 1
+
+
+def _add(runs: list[Run], kind: Kind, count: int) -> None:
+    if count <= 0:
+        return
+    if runs and runs[-1].kind == kind:
+        count += runs.pop().length
+    runs.append(Run(kind, count))
