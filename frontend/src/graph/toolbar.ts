@@ -38,7 +38,7 @@ export class Toolbar {
       "button",
       {
         type: "button",
-        class: `fxi-tool${isNamed ? " fxi-tool-named" : ""}`,
+        class: `fxi-tool fxi-tool-${sign}${isNamed ? " fxi-tool-named" : ""}`,
         "aria-label": label,
         title: key ? `${label} (${key})` : label,
         onclick: () => {
