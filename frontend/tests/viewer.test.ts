@@ -1034,6 +1034,8 @@ describe("candidates", () => {
     kernel.failing.add("candidates");
     page = await Page.of(kernel);
     expect(kernel.askedFor("candidates").length).toBe(1);
+    expect(looking()).toBe(0);
+    expect(page.get("passes").passes[0]!.note).toContain("the kernel did not answer");
     await page.sends({ type: "open", path: "head" });
     expect(page.error).toBe("");
   });

@@ -43,8 +43,8 @@ class Blocks(nn.Module):
         return {HOSTILE: self.head(x)}
 
 
-def opened(browser: Browser, file: Path, script: str = "", **options: Any) -> Page:
-    """Open a report, after a script; the page remembers what it asked for and what went wrong."""
+def opened(browser: Browser, file: Path, script: str = "", *, whole: bool = True, **options: Any) -> Page:
+    """Open a report, after a script, and show the ``whole`` graph; the page remembers requests and errors."""
     context = browser.new_context(viewport={"width": 1500, "height": 950}, offline=True, **options)
     page = context.new_page()
     page.set_default_timeout(20_000)
@@ -56,6 +56,9 @@ def opened(browser: Browser, file: Path, script: str = "", **options: Any) -> Pa
     page.add_init_script(script)
     page.goto(file.as_uri())
     page.wait_for_selector(".fxi-layer svg")
+    if whole:
+        page.get_by_role("button", name="Show all of the graph").first.click()
+        settle(page)
     return page
 
 

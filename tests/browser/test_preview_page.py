@@ -66,7 +66,7 @@ def test_a_preview_shows_what_would_be_done_and_switches_nothing(page: LabPage, 
     assert merged.locator(".fx-shape").evaluate("e => getComputedStyle(e).strokeDasharray") != "none"
     merged.hover()
     expect(inspector.locator(".fxi-tooltip")).to_contain_text("Would be added")
-    has_nodes(inspector, NODES)
+    has_nodes(inspector, MERGED_NODES)
     is_on(inspector, "Merge linears", False)
     expect(inspector.get_by_role("button", name="Undo")).to_be_disabled()
     expect(inspector).to_contain_text("No pass is on")

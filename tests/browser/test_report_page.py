@@ -201,8 +201,8 @@ def test_the_graph_is_coloured_by_costs_and_kinds(page: Page) -> None:
 
 
 def test_it_opens_at_the_change_and_says_of_what_it_was_made(browser: Browser, file: Path) -> None:
-    with checked(opened(browser, file)) as page:
-        expect(page.locator(".fxi-layer svg .node.fx-op.fx-changed").first).to_be_in_viewport()
+    with checked(opened(browser, file, whole=False)) as page:
+        expect(page.locator(".fxi-layer svg .node.fx-op.fx-mark-1").first).to_be_in_viewport()
         made = page.get_by_role("note")
         expect(made).to_contain_text(
             re.compile(r"Made \d{4}-\d\d-\d\d \d\d:\d\d UTC with fxlab .*, torch .*, Python ")

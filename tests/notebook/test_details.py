@@ -59,3 +59,14 @@ def test_a_graph_that_there_is_not_says_so(page: Page, graph: int):
     ):
         assert page.asks(message) is None
         assert f"no graph {graph}" in page.error["text"]
+
+
+def test_a_group_of_a_preview_is_described_without_what_would_be_gone(page: Page):
+    page.sends({"type": "preview", "signature": FUSE.signature})
+    assert "stem_norm" in page.names()
+    said = page.details("stem", "group")
+    assert [row["name"] for row in said["contents"]] == ["Conv2d", "mean"]
+    assert {field["label"]: field["value"] for field in said["fields"]}["Parameters"] == "112"
+    page.sends({"type": "end-preview"})
+    said = page.details("stem", "group")
+    assert [row["name"] for row in said["contents"]] == ["Conv2d", "BatchNorm2d", "mean"]

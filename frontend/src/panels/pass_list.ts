@@ -137,7 +137,7 @@ export class PassList {
     fill(
       this.list,
       passes.length === 0 && h("p", { class: "fxi-empty" }, "This session offers no passes."),
-      passes.length > 0 && h("h3", { class: "fxi-cards-head", role: "status" }, this.heading()),
+      passes.length > 0 && h("h3", { class: "fxi-cards-head", "aria-live": "polite" }, this.heading()),
       shown.length > 0 && this.cards(shown, shown),
       folded.length > 0 && this.fold(folded),
     );

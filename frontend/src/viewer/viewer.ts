@@ -381,12 +381,22 @@ export class Viewer extends PageModel {
         await this.enqueue("Showing the candidates", () => this.showMatches());
         if (areAll) break;
       }
+    } catch {
+      // A saved notebook may be opened without a kernel, before any page has asked.
+      return this.giveUpCandidates();
     } finally {
       this.isFetchingCandidates = false;
     }
     // What passes say of a node is known only now.
     this.extras.clear();
     this.showDetails();
+  }
+
+  private giveUpCandidates(): void {
+    const { passes } = this.kernel.state;
+    const note = "Its candidates are unknown: the kernel did not answer.";
+    const known = (pass: Pass): Pass => (pass.isLooking ? { ...pass, isLooking: false, note } : pass);
+    this.set("passes", { ...passes, passes: passes.passes.map(known) });
   }
 
   private showMatches(): void {

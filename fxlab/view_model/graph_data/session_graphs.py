@@ -124,10 +124,12 @@ class SessionGraphs:
         """
         if p.signature not in self._previews:
             shown, words = preview_of(self._session, p)
-            number = self.data.add(shown, self._model(shown.stage, len(self._session.applied)))
+            name = stage_names([p])[1]
+            model = self._model(shown.stage, len(self._session.applied), f"{name} (preview)")
+            number = self.data.add(shown, model)
             self._previews[p.signature] = {
                 "signature": p.signature,
-                "name": stage_names([p])[1],
+                "name": name,
                 "text": words,
                 "graph": number,
             }
@@ -160,7 +162,6 @@ class SessionGraphs:
             "preview": self._preview and dict(self._preview),
         }
 
-    def _model(self, module: fx.GraphModule, stage: int) -> dict[str, Any]:
-        return model_details(
-            module, model_name(self._session), stage_names(self._session.applied)[1 : stage + 1]
-        )
+    def _model(self, module: fx.GraphModule, stage: int, *more: str) -> dict[str, Any]:
+        applied = stage_names(self._session.applied)[1 : stage + 1]
+        return model_details(module, model_name(self._session), [*applied, *more])

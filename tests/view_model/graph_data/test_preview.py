@@ -16,7 +16,9 @@ from fxlab import (
     TransformationError,
     from_callable,
 )
-from fxlab.view_model.graph_data.shown_graph import preview_of
+from fxlab.drawing import View, build_hierarchy
+from fxlab.drawing.rendering.box import make_boxes
+from fxlab.view_model.graph_data.shown_graph import ShownGraph, preview_of
 
 MERGE, DIVIDE, FUSE = MergeLinears(), ChangeTrueDivToMulByInverse(), FuseBatchNorm2dInConv2d()
 
@@ -118,3 +120,18 @@ def test_a_pass_that_raises_raises_and_nothing_else_happens(session: Session) ->
     with pytest.raises(TransformationError, match="no such layer"):
         preview_of(session, BREAK)
     assert snapshot(session) == before
+
+
+def test_groups_say_how_many_nodes_differ_and_do_not_call_them_changed(session: Session) -> None:
+    shown, _ = preview_of(session, MERGE)
+    badges = badges_of(shown)
+    assert "8 differ" in badges
+    assert not any("changed" in badge for badge in badges)
+    session.apply(MERGE)
+    stage = ShownGraph.alone(session.graph_module, tuple(p.signature for p in session.passes))
+    assert "2 changed" in badges_of(stage)
+
+
+def badges_of(shown: ShownGraph) -> set[str]:
+    hierarchy = build_hierarchy(shown.graph)
+    return {box.badge for box in make_boxes(View(hierarchy), shown.marks, shown.signatures).values()}

@@ -155,6 +155,11 @@ def test_a_preview_is_the_present_model_and_what_the_pass_would_make_of_it(sessi
     shown = graphs.data.shown(preview["graph"])
     assert set(shown.marks.values()) == {("changed",)}
     assert shown.stage.code == session.preview(DIVIDE).code, "colours are those of what there would be"
+    model = Received(graphs.data.take()).tables["graphs"][preview["graph"]]["model"]
+    fields = {field["label"]: field["value"] for field in model["fields"]}
+    assert fields["Nodes"] == str(len(shown.stage.graph.nodes)), "of what there would be"
+    assert fields["Passes on"] == "Merge linears, Change true div to mul by inverse (preview)"
+    assert "operator.truediv" not in {row["name"] for row in model["contents"]}
     with pytest.raises(TransformationError, match="no such layer"):
         graphs.preview(session.find("break-it"))
     assert graphs.state()["preview"] == preview, "what was previewed before stays"
