@@ -36,6 +36,8 @@ const COMPARED = codeOf(
   ],
 );
 
+const AT_ONCE = 100;
+
 describe("the code", () => {
   let panel: CodePanel;
   const jump = vi.fn();
@@ -43,7 +45,7 @@ describe("the code", () => {
 
   beforeEach(() => {
     vi.clearAllMocks();
-    panel = new CodePanel({ jump, look });
+    panel = new CodePanel({ jump, look }, AT_ONCE);
     document.body.replaceChildren(panel.element);
     panel.showStages(STAGES);
     panel.setOpen(true);
@@ -142,12 +144,20 @@ describe("the code", () => {
     const long = Array.from({ length: 20_000 }, (_, i): [string, string] => [`n${i} = f()`, `n${i}`]);
     panel.showStages({ ...STAGES, before: null, compared: "" });
     panel.show(codeOf(null, long, []));
-    expect(cells()).toHaveLength(5_000);
+    expect(cells()).toHaveLength(AT_ONCE);
     expect(words()).toContain("1. Merge linears: 20,000 lines");
     panel.setSelected({ shown: ["n15000"], before: [] });
     expect(panel.element.querySelector("[aria-selected=true]")!.textContent).toBe("n15000 = f()");
-    expect(cells()).toHaveLength(5_040);
+    expect(cells()).toHaveLength(AT_ONCE + 40);
     expect(panel.element.querySelectorAll(".fxi-fold")).toHaveLength(2);
+  });
+
+  it("does not call lines equal that are too many to be shown", () => {
+    const [old, now] = ["a", "b"].map((word) =>
+      Array.from({ length: AT_ONCE + 10 }, (_, i): [string, string] => [`n${i} = ${word}`, `n${i}`]),
+    );
+    panel.show(codeOf(old!, now!, [["changed", AT_ONCE + 10]]));
+    expect(fold()!.textContent).toBe("10 more lines");
   });
 
   it("says where it comes from no torch that ties lines to nodes", () => {

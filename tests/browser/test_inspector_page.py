@@ -201,7 +201,13 @@ def test_a_pass_that_raises_says_so_on_its_card_and_leaves_the_rest_alone(
     page.settle(inspector)
     card = inspector.locator("[data-pass]").filter(has_text="Breaks")
     expect(card.locator(".fxi-card-error")).to_contain_text("something went wrong halfway <img")
+    expect(card.locator(".fxi-error-line")).to_contain_text("of a notebook cell")
+    expect(card.locator(".fxi-error-line")).to_contain_text('raise RuntimeError(f"something went wrong')
     expect(inspector.get_by_role("alert")).to_contain_text("Applying Breaks failed")
+    expect(inspector.get_by_role("alert")).not_to_contain_text("halfway")
+    card.locator("summary", has_text="Show traceback").press("Enter")
+    expect(card.locator(".fxi-frames").first).to_contain_text("in transform")
+    assert violations(page.page, ".fxi-card-error") == []
     is_on(inspector, "Breaks", False)
     is_on(inspector, "Merge linears", True)
     has_nodes(inspector, MERGED_NODES)

@@ -61,7 +61,11 @@ export class CodePanel {
   /** The cell that the Tab key leads to. */
   private current: HTMLElement | null = null;
 
-  constructor(private readonly actions: CodeActions) {
+  /** `atOnce` is how many lines are on the screen at first, and unfolded by one press. */
+  constructor(
+    private readonly actions: CodeActions,
+    private readonly atOnce = MOST_AT_ONCE,
+  ) {
     const choice = (label: string, unified: boolean): HTMLButtonElement =>
       h(
         "button",
@@ -147,7 +151,7 @@ export class CodePanel {
     const longest = Math.max(code.after.length, code.before?.length ?? 0);
     this.grid.style.setProperty("--digits", String(String(longest).length));
     this.rows = code.state === "ready" ? rowsOf(code, this.isUnified) : [];
-    this.stretches = folded(this.rows, isCompared);
+    this.stretches = folded(this.rows, isCompared, this.atOnce);
     this.rowsOfNodes = { before: new Map(), after: new Map() };
     this.rows.forEach((row, number) => {
       for (const side of ["before", "after"] as const)
@@ -222,8 +226,11 @@ export class CodePanel {
 
   private fold(stretch: Stretch): HTMLElement {
     const count = stretch.stop - stretch.start;
-    const words = `${count.toLocaleString("en-US")} ${this.code.before ? "equal lines" : "more lines"}`;
-    const shown = Math.min(count, MOST_AT_ONCE);
+    const isEqual =
+      this.code.before !== null &&
+      this.rows.slice(stretch.start, stretch.stop).every(({ kind }) => kind === "same");
+    const words = `${count.toLocaleString("en-US")} ${isEqual ? "equal lines" : "more lines"}`;
+    const shown = Math.min(count, this.atOnce);
     return h(
       "div",
       { role: "rowgroup", "data-start": stretch.start },
@@ -239,7 +246,7 @@ export class CodePanel {
               type: "button",
               tabindex: -1,
               title: shown < count ? `Show ${shown.toLocaleString("en-US")} of them` : "Show them",
-              onclick: () => this.unfold(stretch, stretch.start, stretch.start + MOST_AT_ONCE, true),
+              onclick: () => this.unfold(stretch, stretch.start, stretch.start + this.atOnce, true),
             },
             icon("chevron"),
             words,
@@ -324,7 +331,7 @@ export class CodePanel {
   private showAll(): void {
     const hadFocus = focusedIn(this.everything) !== null;
     for (const fold of this.stretches.filter(({ isOpen }) => !isOpen))
-      this.unfold(fold, fold.start, fold.start + MOST_AT_ONCE);
+      this.unfold(fold, fold.start, fold.start + this.atOnce);
     if (hadFocus) this.current?.focus({ preventScroll: true });
   }
 

@@ -52,10 +52,9 @@ export function rowsOf({ after, before, runs }: Code, unified: boolean): Row[] {
   return rows;
 }
 
-/** Folds long stretches of equal lines, and what is too much for one screen. */
-export function folded(rows: Row[], isCompared: boolean): Stretch[] {
+/** Folds long stretches of equal lines, and what there is no room for on one screen. */
+export function folded(rows: Row[], isCompared: boolean, room = MOST_AT_ONCE): Stretch[] {
   const stretches: Stretch[] = [];
-  let room = MOST_AT_ONCE;
   const add = (start: number, stop: number, isOpen: boolean): void => {
     if (start >= stop) return;
     const end = isOpen ? Math.min(stop, start + room) : start;
