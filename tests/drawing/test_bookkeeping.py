@@ -12,6 +12,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import fx, nn
+from torch.nn import functional
 
 import fxlab
 from fxlab.drawing import Group, View, build_hierarchy
@@ -76,6 +77,70 @@ def test_what_leads_to_an_output_is_what_the_model_computes() -> None:
         return (ids + 1) * 2 > 3
 
     assert kinds_of(traced(forward, IDS)) == {}
+
+
+AS_DATA: dict[str, Callable[[Any, torch.Tensor], torch.Tensor]] = {
+    "one-hot": lambda self, ids: functional.one_hot(ids, 16).float() @ self.table,
+    "compared one-hot": lambda self, ids: (ids[..., None] == torch.arange(16)).float() @ self.table,
+    "hashed": lambda self, ids: self.table[(ids * 31 + 7) % 16],
+    "shifted": lambda self, ids: self.table[torch.cat([ids.new_zeros(2, 1), ids[:, :-1]], 1)],
+    "padding replaced": lambda self, ids: self.table[ids.masked_fill(ids == 3, 0)],
+    "sorted": lambda self, ids: self.table[ids.sort(-1).values],
+    "feature": lambda self, ids: (ids[:, None].float() / 10) @ self.table[:3],
+    "scaled feature": lambda self, ids: (ids.float() * self.table[:2, :3] + 1.0) @ self.table[:3],
+    "timestep": lambda self, ids: (ids[..., None] * self.angles).sin() @ self.table[:4],
+    "schedule": lambda self, ids: self.angles[ids % 4] * self.table[0, 0],
+    "counts": lambda self, ids: torch.zeros(2, 16).scatter_add(1, ids, torch.ones(2, 3)) @ self.table,
+    "bits": lambda self, ids: ((ids[..., None] >> torch.arange(16)) & 1).float() @ self.table,
+}
+"""Tokens, features, time steps and so on: whole numbers that are the model's data."""
+
+
+@pytest.mark.parametrize("forward", AS_DATA.values(), ids=AS_DATA)
+def test_whole_numbers_that_are_data_stay_on_the_main_path(forward: Callable[..., Any]) -> None:
+    graph_module = traced(forward, IDS)
+    kinds = kinds_of(graph_module)
+    (ids,) = graph_module.graph.find_nodes(op="placeholder")
+    reached = {ids}
+    for node in graph_module.graph.nodes:
+        if reached.intersection(node.all_input_nodes):
+            reached.add(node)
+    assert {kinds.get(node.name) for node in reached} <= {None, "sizes", "guards"}
+    assert len(reached) > 3
+
+
+def test_a_flag_that_is_multiplied_with_parameters_is_data() -> None:
+    def forward(self: Any, flags: torch.Tensor) -> torch.Tensor:
+        return flags[:, None].float() @ self.table[:3]
+
+    flags = {"flags": torch.tensor([[True, False, True], [False, True, True]])}
+    assert not {"mask", "positions"} & set(kinds_of(traced(forward, flags)).values())
+
+
+def test_edges_of_a_graph_and_the_weights_computed_of_them_are_data() -> None:
+    def forward(self: Any, x: torch.Tensor, edges: torch.Tensor) -> torch.Tensor:
+        with_loops = torch.cat([edges, torch.arange(4).repeat(2, 1)], 1)
+        sources, targets = with_loops[0], with_loops[1]
+        degree = torch.zeros(4).scatter_add(0, targets, torch.ones(7)).rsqrt()
+        messages = x[sources] * (degree[sources] * degree[targets])[:, None]
+        return torch.zeros(4, 4).index_add(0, targets, messages)
+
+    inputs = {"x": torch.randn(4, 4), "edges": torch.tensor([[0, 1, 2], [1, 2, 3]])}
+    kinds = kinds_of(traced(forward, inputs))
+    assert not {"cat", "scatter_add", "rsqrt", "mul", "getitem"} & kinds.keys()
+    assert "mask" not in kinds.values()
+
+
+def test_positions_counted_of_conditions_and_masks_added_to_biases_are_bookkeeping() -> None:
+    def forward(self: Any, ids: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        is_token = (ids != 1).int()
+        hidden = self.table[ids] + self.table[torch.cumsum(is_token, 1) * is_token + 1]
+        bias = self.table[:3, :3] + (1.0 - mask.to(hidden.dtype))[:, None] * -1e9
+        return (hidden @ hidden.mT + bias).softmax(-1)
+
+    kinds = kinds_of(traced(forward, MASKED))
+    assert {kinds.get(name) for name in ("ne", "int_1", "cumsum")} == {"positions"}
+    assert {kinds.get(name) for name in ("to", "sub")} == {"mask"}
 
 
 def test_decisions_on_data_and_random_numbers_are_no_bookkeeping() -> None:

@@ -1,8 +1,9 @@
 """Nodes that serve the others: sizes, checks, the building of masks and positions, objects that are returned.
 
 They are recognised by what they compute, and of what: numbers, and tensors that no parameter and no input of
-floating point has touched. Whatever leads on to an output without anything else in between is what the model
-computes, and no bookkeeping.
+floating point has touched. An input of whole numbers may hold tokens, pixels or edges as well as a mask, so
+values computed of it are bookkeeping only where they are combined with data that are there without them.
+Whatever leads on to an output without anything else in between is what the model computes, not bookkeeping.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from fxlab.operators import (
     draws_random_numbers,
     is_of_python,
     moves_elements,
+    operator_of,
     returns_number,
 )
 
@@ -37,6 +39,14 @@ _INDICES = (torch.bool, *_WHOLE)
 _NUMBERS = (bool, int, float, torch.SymInt, torch.SymFloat, torch.SymBool, torch.Size)
 _DESCRIPTIONS = ("shape", "dtype", "device", "ndim")
 _READS = ("item", "tolist", "is_nonzero")
+_COUNTS = ("one_hot", "bincount")
+_LOOKUPS = (
+    *("getitem", "index", "index_select", "gather", "take", "take_along_dim", "embedding"),
+    *("index_put", "index_add", "index_copy", "index_reduce", "put"),
+    *("scatter", "scatter_add", "scatter_reduce"),
+)
+"""Operators with indices, none of which is their first argument."""
+_PRODUCTS = ("matmul", "mm", "bmm", "mv", "einsum", "linear")
 
 
 class _Origin(Flag):
@@ -48,11 +58,18 @@ class _Origin(Flag):
     """Elements of an input of whole numbers, as they are."""
     INPUT = auto()
     """Of such an input."""
+    CONTENT = auto()
+    """Of the numbers in such an input, not only of what is true of them."""
     CONDITION = auto()
     ANGLE = auto()
     """Of a sine or cosine, by which positions are told apart."""
     TOUCHED = auto()
-    """Of parameters, or of an input of floating point."""
+    """Of parameters, or of data."""
+    DATA = auto()
+    """Of an input of floating point, or of another one that went through parameters or chose elements."""
+
+
+_OF_DATA = _Origin.TOUCHED | _Origin.DATA
 
 
 class Bookkeeping:
@@ -81,9 +98,13 @@ class Bookkeeping:
         self._origins: dict[fx.Node, _Origin] = {}
         for node in graph_module.graph.nodes:
             self._origins[node] = self._origin(node, graph_module)
+        self._first_data: set[fx.Node] = set()
+        """Values made of an input that are read as data, not beside data."""
         self.kinds: dict[fx.Node, str] = {}
         """What each of them is for."""
         for node in reversed(graph_module.graph.nodes):
+            if any(self._is_read_as_data(node, user) for user in node.users):
+                self._first_data.add(node)
             if node.op in _CALLS and (kind := self._kind(node)):
                 self.kinds[node] = kind
 
@@ -105,18 +126,51 @@ class Bookkeeping:
             return _of_input(known_result(node))
         if node.op == "get_attr":
             return _of_attribute(attribute_at(graph_module, str(node.target), None))
-        if node.op == "output" or (node.op == "call_module" and self._has_state(node)):
-            return _Origin.TOUCHED
+        if node.op == "output":
+            return _OF_DATA
         origin = _Origin.NOTHING
         for source in node.all_input_nodes:
             origin |= self._origins[source]
+        if node.op == "call_module" and self._has_state(node):
+            origin |= _Origin.TOUCHED
         if _describes(node):
             return _Origin.NUMBER
         value = known_result(node)
         is_python = value is None and is_of_python(node.target)
         if isinstance(value, _NUMBERS) or (is_python and origin is _Origin.NUMBER):
-            return _Origin.TOUCHED if _Origin.TOUCHED in origin else _Origin.NUMBER
+            return origin & _OF_DATA if _Origin.TOUCHED in origin else _Origin.NUMBER
+        if self._makes_data(node, origin):
+            return _OF_DATA
         return _of_call(node, origin & ~_Origin.NUMBER, getattr(value, "dtype", None))
+
+    def _makes_data(self, node: fx.Node, origin: _Origin) -> bool:
+        """Whether values of an input become data here, by parameters or by the elements that they choose."""
+        if _Origin.DATA in origin or _Origin.INPUT not in origin:
+            return False
+        if _Origin.TOUCHED in origin and not _computes_by_element(node):
+            return any(map(self._may_be_data, node.all_input_nodes))
+        called = computes(node)
+        if getattr(known_result(node), "dtype", None) is torch.bool or called not in _LOOKUPS + _COUNTS:
+            return False
+        chosen = node.args[:1] if called in _LOOKUPS else ()
+        indices = [source for source in node.all_input_nodes if source not in chosen]
+        return any(_Origin.CONTENT in self._origins[source] for source in indices)
+
+    def _may_be_data(self, node: fx.Node) -> bool:
+        """Whether a value is made of an input, and more than conditions and their counts."""
+        origin = self._origins[node]
+        if _Origin.DATA in origin or _Origin.INPUT not in origin:
+            return False
+        return _Origin.CONTENT in origin or getattr(known_result(node), "dtype", None) not in _INDICES
+
+    def _is_read_as_data(self, node: fx.Node, user: fx.Node) -> bool:
+        read = self._origins[user]
+        if _Origin.TOUCHED not in read or not self._may_be_data(node):
+            return False
+        if _Origin.DATA not in read:
+            return user in self._first_data
+        is_beside_data = any(_Origin.DATA in self._origins[source] for source in user.all_input_nodes)
+        return not is_beside_data or computes(user) in _PRODUCTS
 
     def _has_state(self, node: fx.Node) -> bool:
         module = self._modules.get(str(node.target))
@@ -140,10 +194,18 @@ class Bookkeeping:
         if None in served:
             others = [user for user in node.users if user not in self.kinds]
             leads_on = any(_Origin.TOUCHED not in self._origins[user] for user in others)
-            if leads_on or _Origin.GIVEN in origin or any(user.op == "output" for user in others):
+            is_returned = any(user.op == "output" for user in others)
+            if leads_on or is_returned or self._leads_to_data(node, origin):
                 return None
             served.add(_purpose(node, origin))
         return min((kind for kind in served if kind), key=_BY_RANK.index)
+
+    def _leads_to_data(self, node: fx.Node, origin: _Origin) -> bool:
+        """Whether a value that the main path reads is the model's data, or chooses among them."""
+        if _Origin.GIVEN in origin or node in self._first_data:
+            return True
+        dtype = getattr(known_result(node), "dtype", None)
+        return _Origin.CONTENT in origin and (dtype is None or dtype in _WHOLE)
 
     def _only_packs(self, node: fx.Node) -> bool:
         """Whether a node does nothing but make an object of what the graph returns."""
@@ -166,32 +228,42 @@ class Bookkeeping:
 def _of_call(node: fx.Node, origin: _Origin, dtype: Any) -> _Origin:
     """Return what a tensor is made of, by what the arguments are made of."""
     if node.op != "call_module" and draws_random_numbers(node):
-        return _Origin.TOUCHED
+        return _OF_DATA
     called = computes(node)
     if called.startswith("new_") or called.endswith("_like"):
         origin = _Origin.NOTHING  # they take nothing but shape and dtype
-    if _Origin.TOUCHED in origin:
+    if _Origin.DATA in origin:
+        return _OF_DATA
+    if _Origin.TOUCHED in origin and not _computes_by_element(node):
         return _Origin.TOUCHED
     keeps_elements = dtype in _WHOLE and (moves_elements(node) or casts(node))
     if not keeps_elements:
         origin &= ~_Origin.GIVEN
     if dtype is torch.bool or called in ("lt", "le", "gt", "ge", "eq", "ne"):
-        origin |= _Origin.CONDITION
+        origin = (origin & ~_Origin.CONTENT) | _Origin.CONDITION
     return origin | _Origin.ANGLE if called in ("sin", "cos") else origin
 
 
 def _of_input(value: Any) -> _Origin:
     if isinstance(value, _NUMBERS):
-        return _Origin.NUMBER
-    is_whole = getattr(value, "dtype", None) in _INDICES
-    return _Origin.GIVEN | _Origin.INPUT if is_whole else _Origin.TOUCHED
+        return _OF_DATA if isinstance(value, float | torch.SymFloat) else _Origin.NUMBER
+    dtype = getattr(value, "dtype", None)
+    if dtype not in _INDICES:
+        return _OF_DATA
+    origin = _Origin.GIVEN | _Origin.INPUT
+    return origin if dtype is torch.bool else origin | _Origin.CONTENT
+
+
+def _computes_by_element(node: fx.Node) -> bool:
+    operator = operator_of(node)
+    return operator is not None and (operator.is_pointwise or moves_elements(node) or casts(node))
 
 
 def _of_attribute(value: Any) -> _Origin:
-    """Return what an attribute is; large tables of floating point and small integers may be weights."""
+    """Return what an attribute is; tables that hold no indices may be weights, also packed ones."""
     if not isinstance(value, torch.Tensor) or isinstance(value, nn.Parameter):
         return _Origin.TOUCHED
-    is_table = value.dtype not in _INDICES and value.dim() > 1
+    is_table = value.dtype not in (torch.bool, torch.int64) and value.dim() > 1
     return _Origin.TOUCHED if is_table else _Origin.NOTHING
 
 
