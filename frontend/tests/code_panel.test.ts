@@ -150,7 +150,7 @@ describe("the code", () => {
     expect(panel.element.querySelector("[aria-selected=true]")!.textContent).toBe("n15000 = f()");
     expect(cells()).toHaveLength(AT_ONCE + 40);
     expect(panel.element.querySelectorAll(".fxi-fold")).toHaveLength(2);
-  });
+  }, 30_000);
 
   it("does not call lines equal that are too many to be shown", () => {
     const [old, now] = ["a", "b"].map((word) =>

@@ -155,7 +155,7 @@ describe("the tables", () => {
     const menu = frame.element.querySelector<HTMLElement>(".fxi-more-tabs")!;
     expect([tab("outputs").hidden, tab("nodes").hidden, menu.hidden]).toEqual([true, false, false]);
     const items = [...menu.querySelectorAll<HTMLElement>(".fxi-item")];
-    expect(items.map((item) => item.textContent)).toEqual(["Output differences"]);
+    expect(items.map((item) => item.textContent)).toEqual(["Output differences", "Code"]);
     items[0]!.click();
     expect([tab("outputs").hidden, tab("nodes").hidden]).toEqual([false, true]);
     expect(document.activeElement).toBe(tab("outputs"));
