@@ -142,5 +142,5 @@ def test_a_pass_above_that_needs_the_rewrite_keeps_it(divisions: Page):
         limit(divisions, "exclude", name)
     assert divisions.error is None
     limit(divisions, "exclude", "truediv_2")
-    assert "nothing is multiplied" in divisions.error["text"]
+    assert "nothing is multiplied" in card(divisions)["error"]["text"]
     assert set(divisions.marked()) == {"truediv_2"}
