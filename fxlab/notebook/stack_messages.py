@@ -83,8 +83,12 @@ class StackScreen(Screen):
             with self._busy(words):
                 action(p)
         except Exception as error:
-            self._pass_errors[signature] = failure_state(error, p)
-            self._show_error(f"{words} failed", "Its card says why, and where.")
+            failure = self._pass_errors[signature] = failure_state(error, p)
+            # What a pass has raised is said once, where its traceback is.
+            is_told = bool(failure["traceback"])
+            self._show_error(
+                f"{words} failed", "Its card says why, and where." if is_told else failure["text"]
+            )
             self._show_passes()
 
     def _offered(self, signature: str) -> Transformation:

@@ -63,7 +63,7 @@ class TraceWarning(UserWarning):
 
 
 _REASSURING = ("check", "symbolic size")
-_LIMITING = ("branch on data", "gradient", "state", "mode", "setting")
+_LIMITING = ("branch on data", "gradient", "state", "setting")
 
 
 @dataclass(frozen=True)
@@ -128,9 +128,10 @@ class TraceReport:
     def limits(self) -> tuple[Finding, ...]:
         """Return the findings for which the graph holds for less than the model does.
 
-        They are decisions on data, sizes that the model would take otherwise, the mode and the settings of
-        torch that the model's Python has read, and gradients and state that are not in the graph. Conditions
-        on sizes are not among them: a model may require what they say.
+        They are decisions on data, sizes that the model would take otherwise, settings of torch that the
+        model's Python has read, and gradients and state that are not in the graph. Conditions on sizes are
+        not among them, as a model may require what they say, nor is the mode: most models compute something
+        else in training.
         """
         return tuple(
             f for f in self.findings if f.kind in _LIMITING or THOUGH in f.detail or COSTLY in f.detail

@@ -28,10 +28,6 @@ _ADVICE = {
         "Trace on inputs of the size that is wanted, or compute with the tensor as a whole where Python goes "
         "through it or counts it.",
     ),
-    "mode": (
-        "The model's Python reads whether it is in training. The graph refuses the other mode.",
-        "Trace the model in the mode in which the graph is to run: model.eval() or model.train().",
-    ),
     "setting": (
         "The model's Python reads this setting of torch. The graph checks that it is the same when it runs.",
         "Trace under the setting under which the graph is to run.",

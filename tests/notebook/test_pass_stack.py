@@ -38,7 +38,7 @@ def test_an_order_in_which_a_pass_raises_is_said_on_its_card() -> None:
     page.sends({"type": "move", "signature": RAISE.signature, "place": 0})
     assert names(page) == [RAISE.name, FUSE.name]
     page.sends({"type": "toggle", "signature": RAISE.signature, "on": True})
-    assert "no such layer" in page.card(RAISE)["error"]
+    assert "no such layer" in page.card(RAISE)["error"]["text"]
     assert session.applied == (FUSE,)
 
 
