@@ -14,6 +14,7 @@ from fxlab.transformations.analysis.module_safety import (
     why_not_plain,
     why_not_replaceable,
 )
+from fxlab.transformations.analysis.node_arguments import only_input
 from fxlab.transformations.analysis.node_shape import known_dtype
 from fxlab.transformations.analysis.purity import why_impure
 from fxlab.transformations.analysis.rounding_sensitivity import rounding_readers
@@ -21,7 +22,6 @@ from fxlab.transformations.analysis.value_bounds import largest_magnitude
 from fxlab.transformations.marks import marks
 from fxlab.transformations.rewriting.editor import Editor
 from fxlab.transformations.rewriting.new_modules import new_conv, new_layer, new_linear
-from fxlab.transformations.rewriting.node_arguments import only_input
 from fxlab.transformations.rewriting.rewrite_pass import Candidate, RewritePass
 
 __all__ = [

@@ -12,8 +12,8 @@ from fxlab.reasons import Reason, Refusal
 from fxlab.transformations.analysis.dropout import DROPOUT_MODULES, is_dropout_call, why_drops
 from fxlab.transformations.analysis.graph_analysis import GraphFacts
 from fxlab.transformations.analysis.module_safety import why_hooked, why_not_plain
+from fxlab.transformations.analysis.node_arguments import only_input
 from fxlab.transformations.rewriting.editor import Editor
-from fxlab.transformations.rewriting.node_arguments import only_input
 from fxlab.transformations.rewriting.rewrite_pass import RewritePass
 
 _MODULES: tuple[type[nn.Module], ...] = (nn.Identity, *DROPOUT_MODULES)

@@ -15,6 +15,7 @@ from fxlab.node_info import known_shape
 from fxlab.reasons import Reason, Refusal
 from fxlab.transformations.analysis.graph_analysis import GraphFacts
 from fxlab.transformations.analysis.module_safety import why_mixed, why_not_replaceable
+from fxlab.transformations.analysis.node_arguments import only_input
 from fxlab.transformations.journal.module_fingerprint import carry_tensor
 from fxlab.transformations.passes.fuse_batch_norm.batch_norm import (
     ScaleAndShift,
@@ -37,7 +38,6 @@ from fxlab.transformations.passes.fuse_batch_norm.channels import (
 )
 from fxlab.transformations.rewriting.editor import Editor
 from fxlab.transformations.rewriting.new_modules import new_layer
-from fxlab.transformations.rewriting.node_arguments import only_input
 from fxlab.transformations.rewriting.rewrite_pass import RewritePass
 
 
