@@ -22,7 +22,7 @@ from fxlab.transformations.analysis.module_safety import why_hooked, why_not_pla
 from fxlab.transformations.analysis.node_shape import known_dtype
 from fxlab.transformations.analysis.value_bounds import largest_magnitude
 from fxlab.transformations.passes.remove_identities import Identity, why_no_identity
-from fxlab.transformations.rewriting.editor import Editor
+from fxlab.transformations.rewriting.editor import Editor, place_of
 from fxlab.transformations.rewriting.rewrite_pass import RewritePass
 
 _PRODUCTS = ("matmul", "bmm")
@@ -132,7 +132,12 @@ class FuseAttention(RewritePass[Attention]):
         erased = list(candidate.inner)
         if plain_keys is None:
             plain_keys = edit.insert_before(
-                node, "call_method", "transpose", (keys, -1, -2), name=f"{node.name}_keys", meta=_where(node)
+                node,
+                "call_method",
+                "transpose",
+                (keys, -1, -2),
+                name=f"{node.name}_keys",
+                meta=place_of(node),
             )
         elif len(keys.users) == 1:
             erased.append(keys)
@@ -146,7 +151,7 @@ class FuseAttention(RewritePass[Attention]):
                 require_no_autocast,
                 (node.name,),
                 name=f"{node.name}_autocast",
-                meta=_where(node),
+                meta=place_of(node),
             )
         if candidate.is_written or _layout_matters(node, edit):
             fused = edit.insert_before(
@@ -156,7 +161,7 @@ class FuseAttention(RewritePass[Attention]):
                 args,
                 kwargs,
                 name=f"{node.name}_attention",
-                meta=_where(node),
+                meta=place_of(node),
             )
             edit.change(node, op="call_method", target="contiguous", args=(fused,), kwargs={})
         else:
@@ -411,8 +416,3 @@ def _layout_matters(node: Node, edit: Editor) -> bool:
                     return True
                 pending.append(user)
     return False
-
-
-def _where(node: Node) -> dict[str, Any]:
-    """Return where a node is in the model, which holds for what is inserted before it as well."""
-    return {key: node.meta[key] for key in ("stack_trace", "nn_module_stack") if key in node.meta}

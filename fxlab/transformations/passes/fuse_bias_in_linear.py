@@ -12,8 +12,8 @@ from fxlab.transformations.analysis.graph_analysis import GraphFacts
 from fxlab.transformations.analysis.module_safety import why_mixed
 from fxlab.transformations.analysis.node_shape import with_last_size
 from fxlab.transformations.journal.module_fingerprint import carry_tensor
-from fxlab.transformations.rewriting.dialects import linear_call, pad_call
-from fxlab.transformations.rewriting.editor import Editor
+from fxlab.transformations.rewriting.dialects import layer_call, pad_call
+from fxlab.transformations.rewriting.editor import Editor, place_of
 from fxlab.transformations.rewriting.new_modules import new_linear
 from fxlab.transformations.rewriting.rewrite_pass import RewritePass
 from fxlab.transformations.views.layer import Layer
@@ -91,7 +91,7 @@ class FuseBiasInLinear(RewritePass[BiasedLinear]):
         if layer.is_module:
             edit.change(node, args=(padded,), kwargs={})
         else:
-            target, args, kwargs = linear_call(layer, padded, tensors, edit)
+            target, args, kwargs = layer_call(layer, padded, tensors, edit)
             edit.change(node, target=target, args=args, kwargs=kwargs)
             edit.erase_tensors(layer)
         return node
@@ -106,8 +106,7 @@ class FuseBiasInLinear(RewritePass[BiasedLinear]):
 
 def _padded_meta(layer: Layer[nn.Linear]) -> dict[str, object]:
     """Return where the padding is in the model and what is known of its result."""
-    known = layer.node.meta
-    meta: dict[str, object] = {key: known[key] for key in ("stack_trace", "nn_module_stack") if key in known}
+    meta = place_of(layer.node)
     value = layer.input.meta.get("val")
     if isinstance(value, torch.Tensor):
         meta["val"] = with_last_size(value, layer.module.in_features + 1)

@@ -19,7 +19,7 @@ from fxlab.transformations.analysis.node_shape import with_last_size
 from fxlab.transformations.analysis.strides import needs_contiguous
 from fxlab.transformations.journal.module_fingerprint import carry_tensor
 from fxlab.transformations.journal.module_tree import split_path
-from fxlab.transformations.rewriting.dialects import contiguous_call, linear_call, slice_call
+from fxlab.transformations.rewriting.dialects import contiguous_call, layer_call, slice_call
 from fxlab.transformations.rewriting.editor import Editor
 from fxlab.transformations.rewriting.new_modules import new_linear
 from fxlab.transformations.rewriting.rewrite_pass import RewritePass
@@ -185,7 +185,7 @@ def _merged_call(
     """Return the op and the call of the merged linear, written as the first of those that it replaces."""
     if first.is_module:
         return "call_module", at, (first.input,), {}
-    return "call_function", *linear_call(first, first.input, tensors, edit)
+    return "call_function", *layer_call(first, first.input, tensors, edit)
 
 
 def _take_part(

@@ -10,7 +10,7 @@ from torch.fx import Node
 from torch.fx.node import Argument, Target
 
 from fxlab.operators import operator_of
-from fxlab.transformations.rewriting.editor import Editor
+from fxlab.transformations.rewriting.editor import Editor, place_of
 from fxlab.transformations.views.layer import Layer, is_aten
 
 _ATEN = torch.ops.aten
@@ -20,8 +20,8 @@ Call = tuple[Target, tuple[Argument, ...], dict[str, Argument]]
 """The target, the arguments and the keyword arguments of a call."""
 
 
-def linear_call(layer: Layer[nn.Linear], value: Node, tensors: Mapping[str, Node], edit: Editor) -> Call:
-    """Return the call of a linear layer that is given tensors, written as another one is.
+def layer_call(layer: Layer[Any], value: Node, tensors: Mapping[str, Node], edit: Editor) -> Call:
+    """Return the call of a layer that is given tensors, written as another one is.
 
     Parameters
     ----------
@@ -49,11 +49,6 @@ def linear_call(layer: Layer[nn.Linear], value: Node, tensors: Mapping[str, Node
     if bias is None:
         return _ATEN.mm.default, (value, transposed), {}
     return _ATEN.addmm.default, (bias, value, transposed), {}
-
-
-def with_tensors(node: Node, tensors: Mapping[str, Node]) -> Call:
-    """Return the call that a node makes, with other tensors of a layer."""
-    return _called_with(node, tensors)
 
 
 def slice_call(node: Node, value: Node, start: int, stop: int) -> Call:
@@ -90,21 +85,17 @@ def _called_with(node: Node, given: Mapping[str, Node | None]) -> Call:
     args, kwargs, names = list(node.args), dict(node.kwargs), list(called.parameters)
     for name, value in given.items():
         position = names.index(name)
-        if name in kwargs:
-            kwargs[name] = value
-        elif position < len(args):
+        if position < len(args):
             args[position] = value
-        elif value is not None:
+        elif name in kwargs or value is not None:
             kwargs[name] = value
-    while given and args and args[-1] is None and names[len(args) - 1] in given:
-        args.pop()  # as it is written where there is no bias
-    return node.target, tuple(args), kwargs
+    while args and args[-1] is None:  # nobody writes that there is no bias
+        args.pop()
+    return node.target, tuple(args), {name: value for name, value in kwargs.items() if value is not None}
 
 
 def _transposed_meta(weight: Node) -> dict[str, Any]:
-    meta: dict[str, Any] = {
-        key: weight.meta[key] for key in ("stack_trace", "nn_module_stack") if key in weight.meta
-    }
+    meta = place_of(weight)
     if isinstance(value := weight.meta.get("val"), torch.Tensor):
         with torch.no_grad():
             meta["val"] = value.t()

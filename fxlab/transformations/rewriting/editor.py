@@ -31,9 +31,6 @@ from fxlab.transformations.journal.node_state import NodeState
 from fxlab.transformations.journal.weight_sources import Source
 from fxlab.transformations.views.layer import Layer
 
-_PLACE = "stack_trace", "nn_module_stack"
-"""What a node's ``meta`` says of its place in the model."""
-
 
 class Editor:
     """The ways in which a pass may change a graph module; each is written to the record of the candidate.
@@ -214,10 +211,15 @@ class Editor:
         return join_path(parent, unused_name(module, name))
 
 
+def place_of(node: Node) -> dict[str, Any]:
+    """Return what a node's ``meta`` says of its place in the model, for a node that is inserted beside it."""
+    return {key: node.meta[key] for key in ("stack_trace", "nn_module_stack") if key in node.meta}
+
+
 def _meta_of(node: Node, tensor: torch.Tensor) -> dict[str, Any]:
     """Return the ``meta`` of a node that reads a tensor, made of that of one that reads another."""
     value = node.meta.get("val")
-    known: dict[str, Any] = {key: node.meta[key] for key in _PLACE if key in node.meta}
+    known = place_of(node)
     if not isinstance(value, torch.Tensor):
         return known
     with torch.no_grad():

@@ -81,7 +81,8 @@ def layer_of_tensors(
     inner: tuple[Node, ...] = (),
 ) -> Layer[M]:
     """Return a call that is given the tensors of a module; ``module`` is made of them."""
-    path = split_path(str(tensors["weight"].target))[0]
+    first = tensors.get("weight") or next(iter(tensors.values()))
+    path = split_path(str(first.target))[0]
     return Layer(node, value, module, path, tensors, inner, tuple(facts.unused_readings.get(path, ())))
 
 
