@@ -5,7 +5,7 @@ from typing import Any
 
 from torch import nn
 from torch.fx import Node
-from torch.nn.modules.conv import _ConvNd
+from torch.nn.modules.conv import _ConvNd, _ConvTransposeNd
 
 from fxlab.operators import argument
 from fxlab.transformations.analysis.graph_analysis import GraphFacts
@@ -46,7 +46,8 @@ def as_convolution(node: Node, facts: GraphFacts) -> Layer[_ConvNd] | None:
     [('convolution', Conv2d(3, 8, kernel_size=(3, 3), stride=(2, 2), bias=False))]
     """
     if node.op == "call_module":
-        return layer_of_module(node, facts, _ConvNd)
+        layer = layer_of_module(node, facts, _ConvNd)
+        return layer or _transposed_to_a_size(node, facts)
     name = _NAME.fullmatch(computed_by(node))
     if name is None:
         return None
@@ -75,6 +76,15 @@ def as_convolution(node: Node, facts: GraphFacts) -> Layer[_ConvNd] | None:
         **settings,
     )
     return layer_of_tensors(node, value, module, tensors, facts)
+
+
+def _transposed_to_a_size(node: Node, facts: GraphFacts) -> Layer[_ConvNd] | None:
+    """Return a call of a transposed convolution that is told the size of its result."""
+    module = facts.module(node)
+    value = node.args[0] if node.args else node.kwargs.get("input")
+    if not isinstance(module, _ConvTransposeNd) or not isinstance(value, Node):
+        return None
+    return Layer(node, value, module, str(node.target))
 
 
 def _settings(node: Node, dimensions: int) -> dict[str, Any] | None:
