@@ -151,8 +151,7 @@ class Editor:
 
     def erase_tensors(self, layer: Layer[Any]) -> None:
         """Erase the nodes through which a call was given its tensors, once it is changed or erased."""
-        inner = [node for node in layer.inner if node is not layer.call]
-        for node in (*inner, *layer.tensors.values(), *layer.unused):
+        for node in (*layer.inner, *layer.tensors.values(), *layer.unused):
             self.erase(node)
 
     def _replace(

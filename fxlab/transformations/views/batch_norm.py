@@ -47,10 +47,9 @@ def as_batch_norm(node: Node, facts: GraphFacts) -> Layer[_BatchNorm] | None:
     """
     if node.op == "call_module":
         return layer_of_module(node, facts, _BatchNorm)
-    call = node
-    inner: tuple[Node, ...] = ()
+    call, taken_from = node, None
     if node.target is operator.getitem and node.args[1] == 0 and isinstance(node.args[0], Node):
-        call, inner = node.args[0], (node.args[0],)
+        call = taken_from = node.args[0]
         if call.target not in _RETURN_STATISTICS:
             return None
     elif computed_by(node) != "batch_norm":
@@ -78,7 +77,7 @@ def as_batch_norm(node: Node, facts: GraphFacts) -> Layer[_BatchNorm] | None:
         affine="weight" in tensors,
         track_running_stats="running_mean" in tensors,
     )
-    return layer_of_tensors(node, value, module, tensors, facts, inner)
+    return layer_of_tensors(node, value, module, tensors, facts, taken_from=taken_from)
 
 
 def _is_training(call: Node) -> bool:

@@ -38,6 +38,9 @@ class Layer(Generic[M]):
     unused: tuple[Node, ...] = ()
     """The ``get_attr`` nodes of other tensors in the same place, which nothing reads."""
 
+    taken_from: Node | None = None
+    """The call, if :attr:`node` takes the result out of the several that it returns."""
+
     @property
     def is_module(self) -> bool:
         """Whether a module is called."""
@@ -45,8 +48,8 @@ class Layer(Generic[M]):
 
     @property
     def call(self) -> Node:
-        """The node that is given the tensors; :attr:`node` may take the result out of what it returns."""
-        return next((node for node in self.inner if self.input in node.all_input_nodes), self.node)
+        """The node that is given the input and the tensors."""
+        return self.taken_from or self.node
 
     def why_not_replaceable(self, facts: GraphFacts, expected: type[nn.Module]) -> Refusal | None:
         """Return why the layer cannot be replaced without anybody noticing; ``None`` if it can.
@@ -60,7 +63,7 @@ class Layer(Generic[M]):
         """
         if self.is_module:
             return why_not_replaceable(facts, self.path, expected)
-        given = [*self.tensors.values(), *self.inner]
+        given = [*self.tensors.values(), *self.inner, *([self.taken_from] if self.taken_from else [])]
         return why_tensors_not_replaceable(facts, self.path, expected, self.tensors, given, self.unused)
 
 
@@ -78,12 +81,15 @@ def layer_of_tensors(
     module: M,
     tensors: Mapping[str, Node],
     facts: GraphFacts,
+    *,
     inner: tuple[Node, ...] = (),
+    taken_from: Node | None = None,
 ) -> Layer[M]:
     """Return a call that is given the tensors of a module; ``module`` is made of them."""
     first = tensors.get("weight") or next(iter(tensors.values()))
     path = split_path(str(first.target))[0]
-    return Layer(node, value, module, path, tensors, inner, tuple(facts.unused_readings.get(path, ())))
+    unused = tuple(facts.unused_readings.get(path, ()))
+    return Layer(node, value, module, path, tensors, inner, unused, taken_from)
 
 
 def tensors_given(facts: GraphFacts, **given: Any) -> dict[str, Node] | None:

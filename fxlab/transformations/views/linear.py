@@ -61,7 +61,7 @@ def as_linear(node: Node, facts: GraphFacts) -> Layer[nn.Linear] | None:
     if len(shape) != 2 or (bias is not None and facts.attribute(bias).shape != shape[:1]):
         return None
     module = made_of_tensors(nn.Linear, facts, tensors, out_features=shape[0], in_features=shape[1])
-    return layer_of_tensors(node, value, module, tensors, facts, inner)
+    return layer_of_tensors(node, value, module, tensors, facts, inner=inner)
 
 
 def transposed_matrix(node: Node) -> Any:
