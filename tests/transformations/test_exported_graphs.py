@@ -12,6 +12,7 @@ from torch.nn import functional as F
 
 from fxlab import (
     EliminateCommonSubexpressions,
+    FuseAttention,
     FuseBatchNorm1dInConv1d,
     FuseBatchNorm1dInLinear,
     FuseBatchNorm2dInConv2d,
@@ -349,3 +350,62 @@ def test_gradients_are_those_of_the_model(source):
     model(a).sum().backward()
     gm(b).sum().backward()
     torch.testing.assert_close(a.grad, b.grad)
+
+
+class WrittenOut(nn.Module):
+    """Attention as models write it, in single precision, with a mask and an inactive dropout."""
+
+    def forward(self, q, k, v, mask):
+        scores = q @ k.transpose(-1, -2) * 0.25 + torch.where(mask, 0.0, -1e4)
+        weights = F.softmax(scores, dim=-1, dtype=torch.float32).to(q.dtype)
+        return F.dropout(weights, 0.1, training=False) @ v
+
+
+def attention_inputs():
+    return *torch.randn(3, 2, 4, 5, 16), torch.rand(2, 1, 5, 5) > 0.3
+
+
+@pytest.mark.parametrize("source", SOURCES)
+def test_attention_is_fused_and_comes_apart_again(source):
+    model, inputs = WrittenOut().eval(), attention_inputs()
+    check(FuseAttention(), model, *inputs, marked=1, gm=captured(source, model, *inputs))
+
+
+def test_attention_of_any_batch_is_fused():
+    model, inputs = WrittenOut().eval(), attention_inputs()
+    sizes = ({0: Dim("batch", max=64)},) * 4
+    for source in EXPORTED:
+        gm = FuseAttention()(captured(source, model, *inputs, sizes=sizes))
+        assert len(FuseAttention().get_transformed_nodes(gm)) == 1
+        more = [torch.cat([value, value]) for value in inputs]
+        torch.testing.assert_close(gm(*more), model(*more))
+
+
+def test_a_dtype_that_was_checked_is_still_checked_of_fused_attention():
+    model, inputs = WrittenOut().eval(), attention_inputs()
+    gm = captured("export", model, *inputs)
+    checks = gm.graph.find_nodes(op="call_function", target=torch.ops.aten._assert_tensor_metadata.default)
+    FuseAttention()(gm)
+    left = gm.graph.find_nodes(op="call_function", target=torch.ops.aten._assert_tensor_metadata.default)
+    assert len(left) == len(checks) > 0
+    with pytest.raises(RuntimeError, match="dtype"):
+        gm(*(value.double() if value.is_floating_point() else value for value in inputs))
+
+
+def test_a_decomposed_product_in_another_view_is_no_attention():
+    model, inputs = WrittenOut().eval(), attention_inputs()
+    gm = captured("decomposed", model, *inputs)
+    last = gm.graph.output_node().args[0]
+    last.args = (last.args[0], [2, 4, 16, 5])
+    last.meta["val"] = last.meta["val"].transpose(-1, -2)
+    assert not FuseAttention().explain(gm).matched.any()
+
+
+@pytest.mark.parametrize(("source", "marked"), [("trace", 0), ("export", 0), ("decomposed", 1)])
+def test_keys_that_are_broadcast_are_fused_where_the_graph_expands_them_itself(source, marked):
+    class Broadcast(WrittenOut):
+        def forward(self, q, k, v, mask):
+            return super().forward(q, k[:, :1], v[:, :1], mask)
+
+    model, inputs = Broadcast().eval(), attention_inputs()
+    check(FuseAttention(), model, *inputs, marked=marked, gm=captured(source, model, *inputs))
