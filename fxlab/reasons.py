@@ -109,6 +109,7 @@ class Reason(Enum):
 
     # Identities
     NOT_AN_IDENTITY_CALL = "its arguments are not those of an identity"
+    OTHER_LAYOUT = "its copy may lie otherwise in memory than its input"
     RETURNS_VIEW = "it returns a view of a single sample"
 
     # Divisions

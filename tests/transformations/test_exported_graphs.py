@@ -21,6 +21,7 @@ from fxlab import (
     FuseBiasInLinear,
     MergeLinears,
     RemoveDeadCode,
+    RemoveIdentities,
     Session,
     compose,
     from_exported,
@@ -409,3 +410,37 @@ def test_keys_that_are_broadcast_are_fused_where_the_graph_expands_them_itself(s
 
     model, inputs = Broadcast().eval(), attention_inputs()
     check(FuseAttention(), model, *inputs, marked=marked, gm=captured(source, model, *inputs))
+
+
+class Dropped(nn.Module):
+    """Dropouts of a new tensor, of an input, of a part of a tensor, of what is written, and of a result."""
+
+    def __init__(self):
+        super().__init__()
+        self.linear, self.drop = nn.Linear(4, 4), nn.Dropout()
+
+    def forward(self, x, y):
+        a = self.drop(self.linear(x)).relu()
+        b = self.drop(x) + self.drop((y * 2)[:, :2]).sum()
+        return a * b, self.drop(self.linear(y))
+
+
+def test_copies_that_were_dropouts_go_bit_for_bit():
+    model, inputs = Dropped().eval(), (torch.randn(2, 4), torch.randn(2, 4))
+    gm = captured("decomposed", model, *inputs)
+    assert set(reasons(RemoveIdentities(), gm).values()) == {"other-layout", "returned"}
+    check(RemoveIdentities(), model, *inputs, marked=1, gm=gm, tolerance=0.0)
+    clones = gm.graph.find_nodes(op="call_function", target=torch.ops.aten.clone.default)
+    assert [str(node.args[0]) for node in clones] == ["x", "slice_1", "addmm_1"]
+
+
+def test_a_copy_stays_where_it_or_its_input_is_written():
+    model, inputs = Dropped().eval(), (torch.randn(2, 4), torch.randn(2, 4))
+    for written in ("clone", "addmm"):
+        gm = captured("decomposed", model, *inputs)
+        clone = gm.graph.find_nodes(op="call_function", target=torch.ops.aten.clone.default)[0]
+        value = {"clone": clone, "addmm": clone.args[0]}[written]
+        with gm.graph.inserting_after(clone):
+            gm.graph.call_function(torch.ops.aten.add_.Tensor, (value, 1))
+        gm.recompile()
+        assert reasons(RemoveIdentities(), gm)[clone.name] == "written-in-place"
