@@ -62,7 +62,8 @@ def counted(name: str) -> Iterator[dict[str, Any]]:
             explained = pass_.explain(graph)
             row = {"model": name, "source": source, "pass": pass_.name, "candidates": len(explained)}
             refused = explained.code[~explained.matched]
-            yield row | {"rewritten": rewritten(pass_, graph, inputs), "refused": dict(Counter(refused))}
+            count = rewritten(pass_, graph, inputs) if explained.matched.any() else 0
+            yield row | {"rewritten": count, "refused": dict(Counter(refused))}
 
 
 def eager(name: str) -> nn.Module:

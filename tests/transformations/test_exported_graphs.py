@@ -189,6 +189,28 @@ def test_dead_code_that_went_first_comes_back_after_a_batch_norm(source):
 
 
 @pytest.mark.parametrize("source", EXPORTED)
+def test_passes_on_top_of_each_other_are_reversed_in_any_order(source):
+    model, x = Heads().eval(), torch.randn(2, 3, 4)
+    gm = captured(source, model, x)
+    code = gm.code
+    merge, fuse, once, dead = passes = (
+        MergeLinears(),
+        FuseBiasInLinear(),
+        EliminateCommonSubexpressions(),
+        RemoveDeadCode(),
+    )
+    for order in (passes, (once, merge, dead, fuse), (dead, once, fuse, merge)):
+        for reversed_in in (order, order[::-1]):
+            for pass_ in order:
+                pass_(gm)
+            torch.testing.assert_close(gm(x), model(x))
+            for pass_ in reversed_in:
+                pass_(gm, reverse=True)
+                torch.testing.assert_close(gm(x), model(x))
+            assert gm.code == code
+
+
+@pytest.mark.parametrize("source", EXPORTED)
 def test_a_session_switches_passes_on_exported_graphs(source):
     model, x = Convs().eval(), torch.randn(2, 3, 8, 8)
     session = Session(captured(source, model, x), (x,))

@@ -114,7 +114,9 @@ class _Undoing:
     def _strangers(self, record: Record, change: ModuleChange) -> list[str]:
         """Return the callers of a replacement that neither called what it replaces nor were made for it."""
         known = {*record.marked, *change.callers, *(node_change.name for node_change in record.nodes)}
-        return [name for name in self._callers.get(change.at, ()) if name not in known]
+        ops = ("call_module", "get_attr") if change.seen_as else ("call_module",)
+        others = [name for name in self._callers.get(change.at, ()) if name not in known]
+        return [name for name in others if name in self._nodes and self._nodes[name].op in ops]
 
     def finish(self, records: list[Record]) -> None:
         """Put nodes and modules in their places, drop the marks and the records."""
