@@ -3,7 +3,7 @@
 Six tiny models with random weights and eager attention are captured in four ways. Each pass is applied to
 each graph by itself, judged and reversed: a rewrite that computes something else, or leaves a trace when it
 is reversed, ends the run. A cell is how many of the candidates were rewritten; the reasons for the
-others, and candidates that there are in fxlab's own trace alone, stand below the table.
+others stand below the table.
 """
 
 from __future__ import annotations
