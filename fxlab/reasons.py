@@ -85,6 +85,8 @@ class Reason(Enum):
     UNEXPECTED_ATTRIBUTE = "its class has no {attribute}, or it has lost it"
     UNUSUAL_PARAMETER = "its {parameter} is not a plain dense parameter"
     SHARED_PARAMETER = "its {parameter} is also used by {holder}"
+    UNEXPECTED_HOLDER = "its {parameter} is {path!r}, not the {parameter} of the module that holds its weight"
+    HOLDS_MORE = "the module that holds its weight also holds {attribute}"
     TRAINING_MODE = "{module} is in training mode; call eval() first"
     WEIGHT_SHAPE = "the shape of its weight is not (out_features, in_features)"
     TRAINED_IN_PART = "only its {parameter} requires gradients, and one parameter would hold both"
@@ -107,6 +109,7 @@ class Reason(Enum):
 
     # Identities
     NOT_AN_IDENTITY_CALL = "its arguments are not those of an identity"
+    OTHER_LAYOUT = "its copy may lie otherwise in memory than its input"
     RETURNS_VIEW = "it returns a view of a single sample"
 
     # Divisions

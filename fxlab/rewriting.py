@@ -14,27 +14,40 @@ from fxlab.transformations.analysis.module_safety import (
     why_not_plain,
     why_not_replaceable,
 )
+from fxlab.transformations.analysis.node_arguments import only_input
 from fxlab.transformations.analysis.node_shape import known_dtype
 from fxlab.transformations.analysis.purity import why_impure
 from fxlab.transformations.analysis.rounding_sensitivity import rounding_readers
 from fxlab.transformations.analysis.value_bounds import largest_magnitude
 from fxlab.transformations.marks import marks
+from fxlab.transformations.rewriting.dialects import layer_call
 from fxlab.transformations.rewriting.editor import Editor
 from fxlab.transformations.rewriting.new_modules import new_conv, new_layer, new_linear
-from fxlab.transformations.rewriting.node_arguments import only_input
 from fxlab.transformations.rewriting.rewrite_pass import Candidate, RewritePass
+from fxlab.transformations.views.batch_norm import as_batch_norm
+from fxlab.transformations.views.convolution import as_convolution
+from fxlab.transformations.views.layer import Layer
+from fxlab.transformations.views.linear import as_linear
+from fxlab.transformations.views.product import Product, as_product
 
 __all__ = [
     "Candidate",
     "Editor",
     "GraphFacts",
+    "Layer",
+    "Product",
     "Reason",
     "Refusal",
     "RewritePass",
     "Writes",
+    "as_batch_norm",
+    "as_convolution",
+    "as_linear",
+    "as_product",
     "casts_to_autocast_dtype",
     "known_dtype",
     "largest_magnitude",
+    "layer_call",
     "marks",
     "may_return_view",
     "new_conv",

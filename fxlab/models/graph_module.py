@@ -310,12 +310,13 @@ class _Reference:
 
 
 @dataclass(frozen=True)
-class _FunctionName:
+class FunctionName:
     """Stands for a function that pickle cannot find by itself, as some of torch's builtins."""
 
     name: str
 
     def find(self) -> Any:
+        """Return the function; ``None`` if there is none."""
         try:
             return pkgutil.resolve_name(self.name)
         except (AttributeError, ImportError, ValueError):
@@ -350,7 +351,7 @@ class _GraphState(NamedTuple):
             _NodeState(
                 node.op,
                 node.name,
-                _target_state(node.target),
+                picklable_target(node.target),
                 for_protocol(torch.fx.map_arg(node.args, refer), protocol),
                 for_protocol(torch.fx.map_arg(node.kwargs, refer), protocol),
                 for_protocol(node.type, protocol) if is_picklable(node.type) else None,
@@ -371,7 +372,7 @@ class _GraphState(NamedTuple):
         for state in self.nodes:
             node = graph.create_node(
                 state.op,
-                state.target.find() if isinstance(state.target, _FunctionName) else state.target,
+                state.target.find() if isinstance(state.target, FunctionName) else state.target,
                 torch.fx.node.map_aggregate(state.args, resolve),
                 torch.fx.node.map_aggregate(state.kwargs, resolve),
                 state.name,
@@ -385,10 +386,17 @@ class _GraphState(NamedTuple):
         return graph
 
 
-def _target_state(target: Any) -> Any:
+def picklable_target(target: Any) -> Any:
+    """Return a node's target, or a :class:`FunctionName` for a function that pickle cannot find.
+
+    Raises
+    ------
+    pickle.PicklingError
+        If no module has the function under its name.
+    """
     if not callable(target) or is_picklable(target):
         return target
-    found = _FunctionName(torch.fx.node._get_qualified_name(target))
+    found = FunctionName(torch.fx.node._get_qualified_name(target))
     if found.find() is not target:
         raise pickle.PicklingError(f"cannot pickle the call of {found.name}: no module has it")
     return found

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
+from dialects import in_dialect
 from torch import fx, nn
 from torch.fx.passes.shape_prop import ShapeProp
 from torch.nn import functional as F
@@ -343,6 +344,8 @@ class Recipe:
     """Whether the nodes have names that torch.fx would not give."""
     by_fxlab: bool = False
     """Whether it is traced by fxlab, and not by torch.fx."""
+    dialect: str = "modules"
+    """What calls of layers are written as."""
     seed: int = 0
     ready: list[tuple["RandomModule", fx.GraphModule]] = field(
         default_factory=list, init=False, compare=False, repr=False
@@ -385,6 +388,7 @@ class Recipe:
         if self.shapes_known:
             with kept_buffers(gm), torch.no_grad():
                 ShapeProp(gm).propagate(self.input())
+        gm = in_dialect(gm, self.dialect)
         if self.aliased:
             call_by_other_paths(gm)
         if self.renamed:

@@ -20,6 +20,11 @@ from torch.nn.modules.conv import _ConvNd, _ConvTransposeNd
 from torch.utils import _pytree as pytree
 
 from fxlab.models.modes import RequireModes
+from fxlab.transformations.analysis.graph_analysis import GraphFacts
+from fxlab.transformations.views.batch_norm import as_batch_norm
+from fxlab.transformations.views.convolution import as_convolution
+from fxlab.transformations.views.layer import Layer
+from fxlab.transformations.views.linear import as_linear
 
 
 @dataclass
@@ -83,6 +88,24 @@ def is_inexact(dtype: torch.dtype) -> bool:
 class RoundingBound(fx.Interpreter):
     """Runs a graph module on bounded values; its result is bounded as well."""
 
+    def run_node(self, node: fx.Node) -> Any:
+        if node.op != "call_function":
+            return super().run_node(node)
+        facts = GraphFacts(self.module)
+        if node.target in _RETURN_STATISTICS:
+            (result,) = node.users
+            return (self._run_layer(as_batch_norm(result, facts)),)
+        layer = as_linear(node, facts) or as_convolution(node, facts) or as_batch_norm(node, facts)
+        return super().run_node(node) if layer is None or layer.call is not node else self._run_layer(layer)
+
+    def _run_layer(self, layer: Layer[Any]) -> Bounded:
+        args, kwargs = self.fetch_args_kwargs_from_env(layer.call)
+        args, kwargs = pytree.tree_map(_rounded_value, (args, kwargs))
+        sample = layer.call.target(*args, **kwargs)
+        sample = sample[0] if isinstance(sample, tuple) else sample
+        bounded = _LAYERS[type(layer.module)](layer.module, self.env[layer.input])
+        return bounded.map(lambda tensor: laid_out_like(sample, tensor))
+
     def get_attr(self, target: str, args: Any, kwargs: Any) -> Any:
         value = super().get_attr(target, args, kwargs)
         return Bounded.exact(value) if isinstance(value, torch.Tensor) else value
@@ -107,7 +130,9 @@ class RoundingBound(fx.Interpreter):
         return result
 
     def call_function(self, target: Any, args: Any, kwargs: Any) -> Any:
-        return self._call(target.__name__, target, args, kwargs)
+        if target in _SPELLINGS:
+            return _SPELLINGS[target](*args, **kwargs)
+        return self._call(target.__name__.partition(".")[0], target, args, kwargs)
 
     def call_method(self, target: str, args: Any, kwargs: Any) -> Any:
         return self._call(target, lambda x, *a, **k: getattr(x, target)(*a, **k), args, kwargs)
@@ -132,6 +157,10 @@ class RoundingBound(fx.Interpreter):
             return function(args[0].value, *args[1:])
         result = _COMPUTES[name.removesuffix("_")](*args, **kwargs)
         return result if out is None else out.write(result)
+
+
+def _rounded_value(value: Any) -> Any:
+    return value.value.to(value.dtype) if isinstance(value, Bounded) else value
 
 
 def _doublings(hooks: dict[int, Any]) -> list[Any]:
@@ -258,8 +287,14 @@ def filled_with_zeros(x: Bounded) -> Bounded:
 
 _MOVES_TEXT = """
     view reshape flatten transpose permute unsqueeze squeeze contiguous getitem clone detach narrow unflatten
-    select expand
+    select expand slice
 """
+_ATEN = torch.ops.aten
+_RETURN_STATISTICS = (_ATEN._native_batch_norm_legit_no_training.default,)
+_SPELLINGS: dict[Any, Callable[..., Bounded]] = {
+    _ATEN.pad.default: lambda x, sizes, mode, value: pad(x, sizes, value),
+    _ATEN.constant_pad_nd.default: lambda x, sizes, value: pad(x, sizes, value),
+}
 _MOVES = frozenset(_MOVES_TEXT.split())
 _COMPUTES: dict[str, Callable[..., Bounded]] = {
     "add": add,
@@ -275,9 +310,6 @@ _COMPUTES: dict[str, Callable[..., Bounded]] = {
     "zero": filled_with_zeros,
     "relu": relu,
     "tanh": tanh,
-    "linear": lambda x, weight, bias: affine(
-        x, F.linear, weight.value, None if bias is None else bias.value, weight.value.shape[1]
-    ),
     "long": lambda x: cast(x, torch.int64),
     "float": lambda x: cast(x, torch.float32),
     "bfloat16": lambda x: cast(x, torch.bfloat16),

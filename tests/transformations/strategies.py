@@ -5,6 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 import torch
+from dialects import DIALECTS
 from hypothesis import reject
 from hypothesis import strategies as st
 from random_modules import (
@@ -38,6 +39,8 @@ VOLUMES = [(1, 2, 2, 3, 2), (2, 4, 1, 2, 3)]
 shapes = st.sampled_from([ROWS, IMAGES, ROWS, SEQUENCES, IMAGES, ROWS, SEQUENCES, VOLUMES]).flatmap(
     st.sampled_from
 )
+
+dialects = st.sampled_from(["modules", "modules", "modules", *DIALECTS[1:]])
 
 WRITES = [name for name in FUNCTIONS if "write" in name or "in place" in name or name == "zero a row"]
 VIEWS = ["view rows", "heads", "reshape", "flatten", "transpose", "unsqueeze", "contiguous", "half", "select"]
@@ -91,6 +94,7 @@ def recipes(draw: st.DrawFn) -> Recipe:
         aliased=draw(rarely),
         renamed=draw(rarely),
         by_fxlab=draw(very_rarely),  # which takes ten times as long as all else
+        dialect=draw(dialects),
         seed=draw(st.integers(0, 3)),
     )
     builder = Builder(start.input(), start.seed)

@@ -21,6 +21,8 @@ from torch import fx, nn
 
 from fxlab import from_callable
 from fxlab.models.graph_module import ensure_picklable, share_tensors_copy
+from fxlab.models.modes import RequireModes
+from fxlab.node_info import attribute_at
 from fxlab.transformations import (
     EliminateCommonSubexpressions,
     FoldConstants,
@@ -32,6 +34,8 @@ from fxlab.transformations import (
     compose,
 )
 from fxlab.transformations.analysis.aliasing_and_writes import written_inputs
+from fxlab.transformations.analysis.graph_analysis import GraphFacts
+from fxlab.transformations.views.linear import as_linear
 from fxlab.values.tensors import bits_of, same_bits
 
 # torch warns of what random modules do; only what fxlab says would be news.
@@ -40,6 +44,8 @@ pytestmark = [pytest.mark.filterwarnings("ignore", "error:.*cannot bring"), pyte
 PASSES: list[ReversibleTransformation] = [cls() for cls in available()]
 TAKES_AWAY = (RemoveDeadCode, EliminateCommonSubexpressions, FoldConstants)
 """The passes that take away calls of functions, which others cannot change then."""
+
+PERMUTE = torch.ops.aten.permute.default
 
 WITH_OPAQUE = [*PASSES, from_callable(copy_activations)]
 
@@ -100,20 +106,34 @@ def marked(gm: fx.GraphModule) -> set[str]:
 
 
 def changed(gm: fx.GraphModule, before: fx.GraphModule) -> set[str]:
-    """Return the nodes that call another module than before, do something else, or read what they did not."""
-    modules = set(before.modules())
+    """Return the nodes that call another module than before, do something else, or read what they did not.
+
+    A layer that became a part of another does nothing any more, in whatever dialect it was written.
+    """
+    modules = {*before.modules(), *(check for check in gm.modules() if isinstance(check, RequireModes))}
     known = {node.name: node for node in before.graph.nodes}
+    layers = {node.name for node in before.graph.nodes if as_linear(node, GraphFacts(before))}
     found = {
         node.name
         for node in gm.graph.nodes
         if (node.op == "call_module" and gm.get_submodule(node.target) not in modules)
-        or (node.name in known and does_otherwise(node, known[node.name]))
+        or is_given_new_tensors(node, gm, before)
+        or (node.name in known.keys() - layers and does_otherwise(node, known[node.name]))
     }
     return found | {
         node.name
         for node in gm.graph.nodes
         if node.name in known and (read_otherwise(node, known[node.name]) & known.keys()) - found
     }
+
+
+def is_given_new_tensors(node: fx.Node, gm: fx.GraphModule, before: fx.GraphModule) -> bool:
+    """Tell whether an operator is given parameters that there were not before."""
+    read = [value.args[0] if value.target is PERMUTE else value for value in node.all_input_nodes]
+    tensors = [attribute_at(gm, value.target) for value in read if value.op == "get_attr"]
+    old = {id(tensor) for tensor in before.parameters()}
+    given = [tensor for tensor in tensors if isinstance(tensor, nn.Parameter)]
+    return node.target is not PERMUTE and any(id(tensor) not in old for tensor in given)
 
 
 def does_otherwise(node: fx.Node, before: fx.Node) -> bool:

@@ -2,11 +2,13 @@
 
 from collections import Counter, defaultdict
 from functools import cached_property
+from typing import Any
 
 import torch
 from torch import nn
 from torch.fx import GraphModule, Node
 
+from fxlab.node_info import attribute_at
 from fxlab.transformations.analysis.aliasing_and_writes import Writes
 from fxlab.transformations.analysis.node_shape import numbers
 from fxlab.transformations.analysis.rounding_sensitivity import rounding_readers
@@ -29,6 +31,19 @@ class GraphFacts:
     def module(self, node: Node) -> nn.Module | None:
         """Return the module that a node calls; ``None`` for a node that calls none."""
         return find_module(self.graph_module, str(node.target)) if node.op == "call_module" else None
+
+    def attribute(self, node: Node) -> Any:
+        """Return what a node reads from the module; ``None`` for a node that reads nothing, or is broken."""
+        return attribute_at(self.graph_module, str(node.target), None) if node.op == "get_attr" else None
+
+    @cached_property
+    def unused_readings(self) -> dict[str, list[Node]]:
+        """The ``get_attr`` nodes that nothing reads, by the path of the module whose attribute each names."""
+        found: dict[str, list[Node]] = defaultdict(list)
+        for node in self.graph_module.graph.find_nodes(op="get_attr"):
+            if not node.users:
+                found[split_path(str(node.target))[0]].append(node)
+        return found
 
     @cached_property
     def calls(self) -> Counter[str]:
@@ -107,8 +122,7 @@ class GraphFacts:
                         memory[storage_of(tensor)].append((path, name, tensor))
         for node in self.graph_module.graph.nodes:
             if node.op == "get_attr":
-                parent_path, name = split_path(str(node.target))
-                tensor = getattr(find_module(self.graph_module, parent_path), name, None)
+                tensor = self.attribute(node)
                 if isinstance(tensor, torch.Tensor) and tensor.layout is torch.strided:
                     memory[storage_of(tensor)].append((f"node {node.name}", "", tensor))
         return memory

@@ -1,11 +1,14 @@
 """Reasons why a module must not be replaced by another that computes the same."""
 
+from collections.abc import Collection, Mapping
+
 import torch
 from torch import nn
+from torch.fx import Node
 
 from fxlab.reasons import Reason, Refusal
 from fxlab.transformations.analysis.graph_analysis import GraphFacts
-from fxlab.transformations.journal.module_tree import find_module
+from fxlab.transformations.journal.module_tree import find_module, join_path
 
 _HOOKS = {
     "_forward_hooks": "a forward hook",
@@ -37,6 +40,57 @@ def why_not_replaceable(facts: GraphFacts, path: str, expected: type[nn.Module])
         or why_hooked(facts, module)
         or _why_tensors_not_plain(module)
         or _why_tensors_shared(facts, module, path)
+    )
+
+
+def why_tensors_not_replaceable(
+    facts: GraphFacts,
+    path: str,
+    expected: type[nn.Module],
+    tensors: Mapping[str, Node],
+    given: Collection[Node],
+    unused: Collection[Node] = (),
+) -> Refusal | None:
+    """Return why the tensors that a call is given cannot be replaced unnoticed; ``None`` if they can.
+
+    Parameters
+    ----------
+    facts
+        What is known of the graph module.
+    path
+        The path of the module that holds the weight.
+    expected
+        The class that computes what the call does, of which that module may be.
+    tensors
+        The nodes that read the tensors, by the names that a module of that class has for them.
+    given
+        These, and the nodes between them and the call.
+    unused
+        Nodes that read other attributes of that module, and that nothing reads.
+    """
+    holder = find_module(facts.graph_module, path)
+    if holder is None:
+        return Reason.NO_MODULE(path=path)
+    for name, node in tensors.items():
+        if str(node.target) != join_path(path, name):
+            return Reason.UNEXPECTED_HOLDER(parameter=name, path=node.target)
+    for node in given:
+        if len(node.users) > 1:
+            return Reason.OTHER_USERS(value=node.name)
+        if facts.writes.is_written(node):
+            return Reason.WRITTEN_IN_PLACE(value=node.name)
+    if torch.nn.utils.parametrize.is_parametrized(holder):
+        return Reason.PARAMETRIZED()
+    if type(holder) not in (nn.Module, expected):
+        return Reason.UNEXPECTED_CLASS(found=type(holder).__name__, expected=expected.__name__)
+    if facts.calls[path]:
+        return Reason.CALLED_REPEATEDLY(count=facts.calls[path] + 1)
+    return (
+        _why_not_alone(facts, holder, path)
+        or why_hooked(facts, holder)
+        or _why_holds_more(holder, tensors)
+        or _why_parameters_not_plain(holder)
+        or _why_tensors_shared(facts, holder, path, {f"node {node.name}" for node in (*given, *unused)})
     )
 
 
@@ -106,6 +160,22 @@ def _why_tensors_not_plain(module: nn.Module) -> Refusal | None:
     ]
     if strange:
         return Reason.UNEXPECTED_ATTRIBUTE(attribute=strange[0])
+    return _why_parameters_not_plain(module)
+
+
+def _why_holds_more(holder: nn.Module, tensors: Collection[str]) -> Refusal | None:
+    """Return what a module holds beside the tensors of one call; ``None`` if nothing."""
+    held = [
+        *(name for name, value in holder._parameters.items() if value is not None),
+        *(name for name in holder._buffers if name != "num_batches_tracked"),
+        *holder._modules,
+    ]
+    others = [name for name in held if name not in tensors]
+    missing = [name for name in tensors if name not in held]
+    return Reason.HOLDS_MORE(attribute=(others or missing)[0]) if others or missing else None
+
+
+def _why_parameters_not_plain(module: nn.Module) -> Refusal | None:
     for name, parameter in module._parameters.items():
         if parameter is None:
             continue
@@ -113,12 +183,18 @@ def _why_tensors_not_plain(module: nn.Module) -> Refusal | None:
             return Reason.UNUSUAL_PARAMETER(parameter=name)
         if parameter.dtype not in _DTYPES:
             return Reason.DTYPE(value=f"its {name}", dtype=str(parameter.dtype).removeprefix("torch."))
+    for name in ("weight", "bias"):
+        if name in module._buffers:
+            return Reason.UNUSUAL_PARAMETER(parameter=name)
     return None
 
 
-def _why_tensors_shared(facts: GraphFacts, module: nn.Module, path: str) -> Refusal | None:
+def _why_tensors_shared(
+    facts: GraphFacts, module: nn.Module, path: str, own: Collection[str] = ()
+) -> Refusal | None:
     for name, tensor in (*module._parameters.items(), *module._buffers.items()):
         holders = facts.holders(tensor, path, name) if tensor is not None else []
-        if holders:
-            return Reason.SHARED_PARAMETER(parameter=name, holder=holders[0].lstrip("."))
+        others = [holder for holder in holders if holder not in own]
+        if others:
+            return Reason.SHARED_PARAMETER(parameter=name, holder=others[0].lstrip("."))
     return None

@@ -9,7 +9,6 @@ from torch.fx import Node
 from fxlab.operators import casts, computes, filled_with, moves_elements
 from fxlab.transformations.analysis.graph_analysis import GraphFacts
 from fxlab.transformations.analysis.node_shape import known_dtype
-from fxlab.transformations.journal.module_tree import find_module, split_path
 
 _COMBINES = {"where": 3, "masked_fill": 3, "mul": 2, "add": 2, "sub": 2, "rsub": 2}
 """Operators whose result is bounded by bounds of their arguments, and how many these are."""
@@ -53,8 +52,7 @@ def _of_call(node: Node, facts: GraphFacts, depth: int) -> float:
 
 
 def _of_attribute(node: Node, facts: GraphFacts) -> float:
-    parent, name = split_path(str(node.target))
-    tensor = getattr(find_module(facts.graph_module, parent), name, None)
+    tensor = facts.attribute(node)
     if not isinstance(tensor, torch.Tensor) or tensor.is_meta or tensor.requires_grad or tensor.is_complex():
         return math.inf
     largest = float(tensor.detach().abs().max()) if tensor.numel() else 0.0

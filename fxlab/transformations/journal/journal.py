@@ -17,7 +17,7 @@ from torch import nn
 from torch.fx import GraphModule
 
 from fxlab.transformations.journal.module_fingerprint import ModulePrint
-from fxlab.transformations.journal.module_tree import child_names, parents_of
+from fxlab.transformations.journal.module_tree import child_names, parents_of, split_path
 from fxlab.transformations.journal.name_order import merged_order
 from fxlab.transformations.journal.node_state import NodeState
 from fxlab.transformations.journal.weight_sources import Source
@@ -72,6 +72,8 @@ class ModuleChange:
     """What that module was when it was made."""
     callers: tuple[str, ...]
     """The nodes that called the originals."""
+    seen_as: dict[str, nn.Module] = field(default_factory=dict)
+    """For originals that only hold the tensors of an operator: modules of ``torch.nn`` that share them."""
 
 
 @dataclass(frozen=True)
@@ -138,6 +140,9 @@ class Record:
                 kept = () if node_change.after is None else node_change.after.inputs
                 # What a node does not read any more must be there when it is to read it again.
                 yield from (name for name in node_change.before.inputs if name not in kept)
+            for state in (node_change.before, node_change.after):
+                if state is not None and state.op == "get_attr" and (holder := split_path(state.target)[0]):
+                    yield f"module {holder}"
         for change in self.modules:
             yield f"module {change.at}"
             yield from (f"module {path}" for path in change.originals)

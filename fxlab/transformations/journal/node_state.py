@@ -8,6 +8,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch.fx import Graph, Node
 from torch.fx.node import map_aggregate
 
+from fxlab.models.graph_module import FunctionName, picklable_target
 from fxlab.values.pickling import for_protocol, picklable_entries
 
 
@@ -53,7 +54,8 @@ class NodeState:
 
     def __reduce_ex__(self, protocol: SupportsIndex) -> tuple[Any, ...]:
         args, kwargs = (for_protocol(value, int(protocol)) for value in (self.args, self.kwargs))
-        return NodeState, (self.name, self.op, self.target, args, kwargs, self.type, self.meta)
+        target = picklable_target(self.target)
+        return _unpickled, (self.name, self.op, target, args, kwargs, self.type, self.meta)
 
     @property
     def inputs(self) -> list[str]:
@@ -111,6 +113,11 @@ def same_argument(a: Any, b: Any) -> bool:
         return bool(a == b) and repr(a) == repr(b)
     except Exception:  # tensors and the like have no one truth value: in doubt they differ
         return a is b
+
+
+def _unpickled(name: str, op: str, target: Any, *others: Any) -> NodeState:
+    found = target.find() if isinstance(target, FunctionName) else target
+    return NodeState(name, op, found, *others)
 
 
 def free_name(graph: Graph, name: str) -> None:

@@ -23,6 +23,7 @@ from fxlab.transformations.journal.module_tree import (
     put_module,
     remove_module,
     reorder_children,
+    split_path,
 )
 from fxlab.transformations.journal.name_order import in_order, put_in_place
 from fxlab.transformations.journal.node_state import NodeName, NodeState, free_name
@@ -106,12 +107,16 @@ class _Undoing:
         for node in self._graph_module.graph.nodes:
             if node.op == "call_module":
                 callers[str(node.target)].append(node.name)
+            elif node.op == "get_attr":
+                callers[split_path(str(node.target))[0]].append(node.name)
         return callers
 
     def _strangers(self, record: Record, change: ModuleChange) -> list[str]:
         """Return the callers of a replacement that neither called what it replaces nor were made for it."""
         known = {*record.marked, *change.callers, *(node_change.name for node_change in record.nodes)}
-        return [name for name in self._callers.get(change.at, ()) if name not in known]
+        ops = ("call_module", "get_attr") if change.seen_as else ("call_module",)
+        others = [name for name in self._callers.get(change.at, ()) if name not in known]
+        return [name for name in others if name in self._nodes and self._nodes[name].op in ops]
 
     def finish(self, records: list[Record]) -> None:
         """Put nodes and modules in their places, drop the marks and the records."""
@@ -204,8 +209,19 @@ class _Undoing:
             return  # another module stands there by now
         originals = list(change.originals.values())
         if now.tensors != change.made.tensors:
-            self._journal.transformations[signature].update_originals(current, originals)
+            seen = [change.seen_as.get(path, original) for path, original in change.originals.items()]
+            self._journal.transformations[signature].update_originals(current, seen)
+            for path, stand_in in change.seen_as.items():
+                _hold_again(change.originals[path], stand_in)
         carry_flags(current, change.made, iter(originals))
+
+
+def _hold_again(original: torch.nn.Module, stand_in: torch.nn.Module) -> None:
+    """Let a module hold the tensors that stand in their places in another, which shared them."""
+    for name in original._parameters.keys() & stand_in._parameters.keys():
+        original._parameters[name] = stand_in._parameters[name]
+    for name in original._buffers.keys() & stand_in._buffers.keys():
+        original._buffers[name] = stand_in._buffers[name]
 
 
 def _with_inputs(state: NodeState, moved: dict[str, str]) -> NodeState:

@@ -14,7 +14,6 @@ from fxlab.reasons import Reason, Refusal
 from fxlab.transformations.analysis.autocast import casts_to_autocast_dtype, without_autocast
 from fxlab.transformations.analysis.graph_analysis import GraphFacts
 from fxlab.transformations.analysis.purity import why_impure
-from fxlab.transformations.journal.module_tree import find_module, split_path
 from fxlab.transformations.rewriting.editor import Editor
 from fxlab.transformations.rewriting.rewrite_pass import RewritePass
 
@@ -93,7 +92,7 @@ class FoldConstants(RewritePass[Constant]):
         """Refuse what is trained, written or returned, what does not run, and results that are no tensors."""
         node = candidate.node
         for read in _tensors_read(node):
-            tensor = _attribute(read, facts)
+            tensor = facts.attribute(read)
             if not isinstance(tensor, torch.Tensor):
                 return Reason.NOT_A_TENSOR(attribute=read.target)
             if tensor.requires_grad:
@@ -175,11 +174,6 @@ def _tensors_read(node: Node) -> list[Node]:
     return list(found)
 
 
-def _attribute(node: Node, facts: GraphFacts) -> Any:
-    parent, name = split_path(str(node.target))
-    return getattr(find_module(facts.graph_module, parent), name, None)
-
-
 def _computed(node: Node, facts: GraphFacts, known: dict[Node, Any]) -> Any:
     """Return what a node computes, on what the attributes of the module are now."""
     order, pending, seen = [node], [node], {node}
@@ -196,7 +190,7 @@ def _computed(node: Node, facts: GraphFacts, known: dict[Node, Any]) -> Any:
 
 def _run(node: Node, facts: GraphFacts, known: dict[Node, Any]) -> Any:
     if node.op == "get_attr":
-        return _attribute(node, facts)
+        return facts.attribute(node)
     args: Any = map_arg(node.args, known.__getitem__)
     kwargs: Any = map_arg(node.kwargs, known.__getitem__)
     target: Any = node.target

@@ -9,10 +9,11 @@ import torch
 from torch import nn
 from torch.fx import Node
 from torch.fx.experimental.symbolic_shapes import statically_known_true
+from torch.fx.node import Target
 from torch.nn import functional
 
 from fxlab.node_info import known_shape
-from fxlab.operators import casts, operator_called, operator_of, reads_layout, takes_any_strides, told_dtype
+from fxlab.operators import argument, casts, operator_called, reads_layout, takes_any_strides, told_dtype
 from fxlab.reasons import Reason, Refusal
 from fxlab.transformations.analysis.aliasing_and_writes import may_return_view, written_inputs
 from fxlab.transformations.analysis.autocast import LARGEST, require_no_autocast
@@ -22,10 +23,14 @@ from fxlab.transformations.analysis.module_safety import why_hooked, why_not_pla
 from fxlab.transformations.analysis.node_shape import known_dtype
 from fxlab.transformations.analysis.value_bounds import largest_magnitude
 from fxlab.transformations.passes.remove_identities import Identity, why_no_identity
-from fxlab.transformations.rewriting.editor import Editor
+from fxlab.transformations.rewriting.dialects import contiguous_call
+from fxlab.transformations.rewriting.editor import Editor, place_of
 from fxlab.transformations.rewriting.rewrite_pass import RewritePass
+from fxlab.transformations.views.layer import computed_by, is_aten
+from fxlab.transformations.views.product import Product, as_product, transposed
 
-_PRODUCTS = ("matmul", "bmm")
+_ATEN = torch.ops.aten
+_SOFTMAXES = ("softmax", "_softmax")
 _DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
 
@@ -37,7 +42,9 @@ class Attention:
     """The product with the values, which becomes the attention."""
     softmax: Node
     inner: tuple[Node, ...] = ()
-    """What is computed between the first product and ``node``, last first; the first product is the last."""
+    """What is computed between what is read and ``node``, last first."""
+    scores: Node | None = None
+    """The first product, which is among them."""
     query: Node | None = None
     keys: Node | None = None
     """Transposed, as the first product reads them."""
@@ -46,6 +53,8 @@ class Attention:
     scale: float = 1.0
     largest: float = 0.0
     """A bound of the absolute values in the mask."""
+    asserted: tuple[Node, ...] = ()
+    """Nodes that check the dtype of what is computed between."""
     is_written: bool = False
     """Whether the product with the values is written in place, so that views of it must stay views."""
     misfit: Refusal | None = field(default=None, compare=False)
@@ -94,17 +103,17 @@ class FuseAttention(RewritePass[Attention]):
     def match(self, facts: GraphFacts) -> Iterator[Attention]:
         """Yield the products with what a softmax has made."""
         for node in list(facts.graph_module.graph.nodes):
-            if _is_product(node) and isinstance(node.args[0], Node):
-                found = _read(node, facts)
-                if found is not None:
-                    yield found
+            product = as_product(node)
+            found = None if product is None else _read(product, facts)
+            if found is not None:
+                yield found
 
     def refuse(self, candidate: Attention, facts: GraphFacts) -> Refusal | None:
         """Refuse what others read, what is written in between, and what the function would do otherwise."""
         if candidate.misfit:
             return candidate.misfit
         for value in candidate.inner:
-            if len(value.users) > 1:
+            if len(value.users.keys() - {*candidate.asserted}) > 1:
                 return Reason.OTHER_USERS(value=value.name)
             if facts.writes.is_written(value):
                 return Reason.WRITTEN_IN_PLACE(value=value.name)
@@ -128,17 +137,20 @@ class FuseAttention(RewritePass[Attention]):
         node, keys = candidate.node, candidate.keys
         if keys is None:
             raise ValueError("An attention has keys.")
-        plain_keys = _transposed(keys)
+        plain_keys = transposed(keys)
         erased = list(candidate.inner)
         if plain_keys is None:
+            op, target, args = _transposition(node, keys)
             plain_keys = edit.insert_before(
-                node, "call_method", "transpose", (keys, -1, -2), name=f"{node.name}_keys", meta=_where(node)
+                node, op, target, args, name=f"{node.name}_keys", meta=place_of(node)
             )
         elif len(keys.users) == 1:
             erased.append(keys)
         args = (candidate.query, plain_keys, candidate.values)
         kwargs = {"attn_mask": candidate.mask, "dropout_p": 0.0, "scale": candidate.scale}
-        function = functional.scaled_dot_product_attention
+        function: Any = functional.scaled_dot_product_attention
+        if is_aten(node):
+            function = _ATEN.scaled_dot_product_attention.default
         if candidate.is_infinite_under_autocast:
             edit.insert_before(
                 node,
@@ -146,7 +158,7 @@ class FuseAttention(RewritePass[Attention]):
                 require_no_autocast,
                 (node.name,),
                 name=f"{node.name}_autocast",
-                meta=_where(node),
+                meta=place_of(node),
             )
         if candidate.is_written or _layout_matters(node, edit):
             fused = edit.insert_before(
@@ -156,20 +168,32 @@ class FuseAttention(RewritePass[Attention]):
                 args,
                 kwargs,
                 name=f"{node.name}_attention",
-                meta=_where(node),
+                meta=place_of(node),
             )
-            edit.change(node, op="call_method", target="contiguous", args=(fused,), kwargs={})
+            op, target, read, settings = contiguous_call(node, fused)
+            edit.change(node, op=op, target=target, args=read, kwargs=settings)
         else:
             edit.change(node, op="call_function", target=function, args=args, kwargs=kwargs)
-        for value in erased:
+        for check in candidate.asserted:
+            edit.insert_before(
+                node.next,
+                check.op,
+                check.target,
+                (node, *check.args[1:]),
+                check.kwargs,
+                name=f"{node.name}_metadata",
+                meta=place_of(check),
+            )
+            edit.erase(check)
+        for value in sorted(erased, reverse=True):
             edit.erase(value)
         return node
 
 
-def _read(node: Node, facts: GraphFacts) -> Attention | None:
+def _read(product: Product, facts: GraphFacts) -> Attention | None:
     """Follow the probabilities of a product back to the product that they are made of."""
-    inner: list[Node] = []
-    value = _skip(node.args[0], inner, facts)
+    node, inner = product.node, list(product.inner)
+    value = _skip(product.left, inner, facts)
     if value is None or not _is_softmax(value, facts):
         return None
     softmax = value
@@ -178,7 +202,7 @@ def _read(node: Node, facts: GraphFacts) -> Attention | None:
         return Attention(node, softmax, misfit=reason)
     value = _skip(_input(softmax), inner, facts)
     mask: Node | None = None
-    if value is not None and _computes(value) == "add" and len(value.args) == 2 and not value.kwargs:
+    if value is not None and computed_by(value) == "add" and len(value.args) == 2 and not value.kwargs:
         scores, mask = _scores_and_mask(value)
         if mask is None:
             return Attention(node, softmax, misfit=Reason.NO_MASK(value=value.name))
@@ -189,28 +213,60 @@ def _read(node: Node, facts: GraphFacts) -> Attention | None:
         inner.append(value)
         scores, scale = found
         value = _skip(scores, inner, facts)
-    values = node.args[1]
-    if value is None or not _is_product(value) or not isinstance(values, Node):
+    first = None if value is None else as_product(value)
+    if first is None:
         return Attention(node, softmax, misfit=Reason.NOT_SCALED_PRODUCT())
-    inner.append(value)
-    query, keys = value.args
-    if not isinstance(query, Node) or not isinstance(keys, Node):
-        return None
+    inner += [first.node, *first.inner]
     if not (math.isfinite(scale) and scale > 0):
         return Attention(node, softmax, misfit=Reason.SCALE(scale=scale))
-    largest = 0.0 if mask is None else largest_magnitude(mask, facts)
-    is_written = facts.writes.is_written(node)
-    return Attention(node, softmax, tuple(inner), query, keys, values, mask, scale, largest, is_written)
+    return Attention(
+        node,
+        softmax,
+        tuple(inner),
+        scores=first.node,
+        query=first.left,
+        keys=first.right,
+        values=product.right,
+        mask=mask,
+        scale=scale,
+        largest=0.0 if mask is None else largest_magnitude(mask, facts),
+        asserted=_assertions(node, inner),
+        is_written=facts.writes.is_written(node),
+    )
+
+
+def _assertions(node: Node, inner: list[Node]) -> tuple[Node, ...]:
+    """Return the nodes of exported graphs that check a dtype which the result has as well.
+
+    They can check it of the result: autocast makes that of another dtype wherever it does so in between.
+    """
+    dtype = known_dtype(node)
+    readers = dict.fromkeys(user for value in inner for user in value.users)
+    return tuple(
+        user
+        for user in readers
+        if user.target is _ATEN._assert_tensor_metadata.default
+        and dtype in (torch.float32, torch.float64)
+        and argument(user, "dtype") == dtype
+        and argument(user, "size") is None
+        and argument(user, "stride") is None
+    )
+
+
+def _transposition(node: Node, keys: Node) -> tuple[str, Target, tuple[Any, ...]]:
+    if is_aten(node):
+        return "call_function", _ATEN.transpose.int, (keys, -1, -2)
+    return "call_method", "transpose", (keys, -1, -2)
 
 
 def _skip(value: Any, inner: list[Node], facts: GraphFacts) -> Node | None:
-    """Skip casts and inactive dropouts, and note them."""
+    """Skip casts, copies and inactive dropouts, and note them."""
     while isinstance(value, Node):
         module = facts.module(value)
         is_dropout = isinstance(module, DROPOUT_MODULES) or is_dropout_call(value)
         if is_dropout and why_no_identity(Identity(value, module), facts):
             return None
-        if not is_dropout and not _is_cast(value):
+        if not is_dropout and not _is_cast(value) and value.target is not _ATEN.clone.default:
             return value
         inner.append(value)
         value = _input(value)
@@ -221,28 +277,18 @@ def _input(node: Node) -> Any:
     return node.args[0] if node.args else node.kwargs.get("input")
 
 
-def _computes(node: Node) -> str:
-    """Return what a node computes, by one name for all spellings; empty if it writes its input."""
-    operator = operator_of(node)
-    return "" if operator is None or operator.writes_first else operator.computes
-
-
-def _is_product(node: Node) -> bool:
-    return _computes(node) in _PRODUCTS and len(node.args) == 2 and not node.kwargs
-
-
 def _is_cast(node: Node) -> bool:
     if not casts(node) or set(node.kwargs) - {"dtype"}:
         return False
     to = [*node.args[1:], *node.kwargs.values()]
     is_to_dtype = told_dtype(node) is not None and all(isinstance(value, torch.dtype) for value in to)
-    return is_to_dtype or _computes(node) == "type_as"
+    return is_to_dtype or computed_by(node) == "type_as"
 
 
 def _is_softmax(node: Node, facts: GraphFacts) -> bool:
     if node.op == "call_module":
         return isinstance(facts.module(node), nn.Softmax)
-    return _computes(node) == "softmax"
+    return computed_by(node) in _SOFTMAXES
 
 
 def _why_other_softmax(node: Node, facts: GraphFacts) -> Refusal | None:
@@ -275,12 +321,12 @@ def _is_scores(node: Node) -> bool:
     scores = node if scaling is None else scaling[0]
     while _is_cast(scores) and isinstance(scores.args[0], Node):
         scores = scores.args[0]
-    return _is_product(scores)
+    return as_product(scores) is not None
 
 
 def _scaling(node: Node) -> tuple[Node, float] | None:
     """Return what a node scales by a number, and the number."""
-    name = _computes(node)
+    name = computed_by(node)
     if name not in ("mul", "div") or len(node.args) != 2 or node.kwargs:
         return None
     first, second = node.args
@@ -294,35 +340,21 @@ def _scaling(node: Node) -> tuple[Node, float] | None:
     return first, 1 / number if number else math.inf
 
 
-def _transposed(keys: Node) -> Node | None:
-    """Return what a node transposes in its last two dimensions; nothing if it does something else."""
-    value = keys.args[0] if keys.args else None
-    shape = known_shape(keys)
-    if not isinstance(value, Node) or shape is None or keys.kwargs:
-        return None
-    if keys.op == "call_function" and keys.target is getattr:
-        return value if keys.args[1] == "mT" else None
-    if _computes(keys) != "transpose" or len(keys.args) != 3:
-        return None
-    dims = {dim + len(shape) if isinstance(dim, int) and dim < 0 else dim for dim in keys.args[1:]}
-    return value if dims == {len(shape) - 1, len(shape) - 2} else None
-
-
 def _why_other_state(attention: Attention, facts: GraphFacts) -> Refusal | None:
     """Return why what is read may have changed when the last product is computed; ``None`` if it has not."""
-    product, writes = attention.inner[-1], facts.writes
-    readers = {attention.query: product, attention.keys: product}
-    if attention.keys is not None and (plain := _transposed(attention.keys)) is not None:
+    writes, nodes = facts.writes, (*attention.inner, attention.node)
+    readers = {
+        value: min(node for node in nodes if value in node.all_input_nodes)
+        for value in (attention.query, attention.keys, attention.values, attention.mask)
+        if value is not None
+    }
+    if attention.keys is not None and (plain := transposed(attention.keys)) is not None:
         readers[plain] = attention.keys
-    if attention.mask is not None:
-        readers[attention.mask] = next(
-            value for value in attention.inner if attention.mask in value.all_input_nodes
-        )
     for value, reader in readers.items():
         between = {"first": reader.name, "last": attention.node.name}
         if not writes.same_state(reader, attention.node):
             return Reason.MODE_CHANGES_IN_BETWEEN(**between)
-        if value is not None and writes.epoch(value, reader) != writes.epoch(value, attention.node):
+        if writes.epoch(value, reader) != writes.epoch(value, attention.node):
             return Reason.WRITTEN_IN_BETWEEN(value=value.name, **between)
     return None
 
@@ -369,9 +401,9 @@ def _why_shapes_differ(attention: Attention) -> Refusal | None:
 
 
 def _why_mask_differs(attention: Attention) -> Refusal | None:
-    if attention.mask is None:
+    if attention.mask is None or attention.scores is None:
         return None
-    mask, scores = known_shape(attention.mask), known_shape(attention.inner[-1])
+    mask, scores = known_shape(attention.mask), known_shape(attention.scores)
     if mask is None or scores is None:
         return Reason.UNKNOWN_SHAPE(value="the mask")
     if not 2 <= len(mask) <= len(scores):
@@ -411,8 +443,3 @@ def _layout_matters(node: Node, edit: Editor) -> bool:
                     return True
                 pending.append(user)
     return False
-
-
-def _where(node: Node) -> dict[str, Any]:
-    """Return where a node is in the model, which holds for what is inserted before it as well."""
-    return {key: node.meta[key] for key in ("stack_trace", "nn_module_stack") if key in node.meta}

@@ -9,27 +9,27 @@ from torch.fx import Node
 
 from fxlab.reasons import Reason, Refusal
 from fxlab.transformations.analysis.graph_analysis import GraphFacts
-from fxlab.transformations.analysis.module_safety import why_mixed, why_not_replaceable
+from fxlab.transformations.analysis.module_safety import why_mixed
 from fxlab.transformations.analysis.node_shape import with_last_size
 from fxlab.transformations.journal.module_fingerprint import carry_tensor
-from fxlab.transformations.rewriting.editor import Editor
+from fxlab.transformations.rewriting.dialects import layer_call, pad_call
+from fxlab.transformations.rewriting.editor import Editor, place_of
 from fxlab.transformations.rewriting.new_modules import new_linear
-from fxlab.transformations.rewriting.node_arguments import only_input
 from fxlab.transformations.rewriting.rewrite_pass import RewritePass
+from fxlab.transformations.views.layer import Layer
+from fxlab.transformations.views.linear import as_linear
 
 
 @dataclass(frozen=True)
 class BiasedLinear:
     """A call of a linear layer with a bias."""
 
-    input: Node
-    node: Node
-    linear: nn.Linear
+    layer: Layer[nn.Linear]
 
     @property
     def nodes(self) -> tuple[Node, ...]:
         """The linear node."""
-        return (self.node,)
+        return (self.layer.node,)
 
 
 @dataclass(frozen=True)
@@ -53,15 +53,14 @@ class FuseBiasInLinear(RewritePass[BiasedLinear]):
     def match(self, facts: GraphFacts) -> Iterator[BiasedLinear]:
         """Yield the calls of linear layers that have a bias."""
         for node in facts.graph_module.graph.nodes:
-            linear = facts.module(node)
-            value = only_input(node) if isinstance(linear, nn.Linear) else None
-            if isinstance(linear, nn.Linear) and linear.bias is not None and value is not None:
-                yield BiasedLinear(value, node, linear)
+            layer = as_linear(node, facts)
+            if layer is not None and layer.module.bias is not None:
+                yield BiasedLinear(layer)
 
     def refuse(self, candidate: BiasedLinear, facts: GraphFacts) -> Refusal | None:
         """Refuse what cannot be replaced, and a weight and a bias that cannot be one parameter."""
-        linear = candidate.linear
-        if reason := why_not_replaceable(facts, str(candidate.node.target), nn.Linear) or why_mixed(linear):
+        linear = candidate.layer.module
+        if reason := candidate.layer.why_not_replaceable(facts, nn.Linear) or why_mixed(linear):
             return reason
         if linear.weight.requires_grad != linear.bias.requires_grad:
             trained = "weight" if linear.weight.requires_grad else "bias"
@@ -70,24 +69,31 @@ class FuseBiasInLinear(RewritePass[BiasedLinear]):
 
     def describe(self, candidate: BiasedLinear) -> str:
         """Tell the size that the weight will have."""
-        return f"its bias becomes column {candidate.linear.in_features} of its weight"
+        return f"its bias becomes column {candidate.layer.module.in_features} of its weight"
 
     def rewrite(self, candidate: BiasedLinear, edit: Editor) -> Node:
         """Pad the input with a one, which the new column of the weight multiplies."""
-        node, linear = candidate.node, candidate.linear
+        layer = candidate.layer
+        node, linear = layer.node, layer.module
         with torch.no_grad():
             weight = torch.cat([linear.weight, linear.bias[:, None]], dim=1)
-        edit.replace_modules([node], new_linear(weight, None, like=linear), str(node.target))
+        tensors = edit.replace_layers([layer], new_linear(weight, None, like=linear), layer.path)
+        target, args, kwargs = pad_call(node, layer.input, 1.0)
         padded = edit.insert_before(
             node,
             "call_function",
-            nn.functional.pad,
-            (candidate.input, (0, 1)),
-            {"value": 1.0},
+            target,
+            args,
+            kwargs,
             name=f"{node.name}_input_and_one",
-            meta=_padded_meta(candidate),
+            meta=_padded_meta(layer),
         )
-        edit.change(node, args=(padded,), kwargs={})
+        if layer.is_module:
+            edit.change(node, args=(padded,), kwargs={})
+        else:
+            target, args, kwargs = layer_call(layer, padded, tensors, edit)
+            edit.change(node, target=target, args=args, kwargs=kwargs)
+            edit.erase_tensors(layer)
         return node
 
     def update_originals(self, replacement: nn.Module, originals: list[nn.Module]) -> None:
@@ -98,11 +104,10 @@ class FuseBiasInLinear(RewritePass[BiasedLinear]):
             carry_tensor(original, "bias", weight[:, -1])
 
 
-def _padded_meta(candidate: BiasedLinear) -> dict[str, object]:
+def _padded_meta(layer: Layer[nn.Linear]) -> dict[str, object]:
     """Return where the padding is in the model and what is known of its result."""
-    known = candidate.node.meta
-    meta: dict[str, object] = {key: known[key] for key in ("stack_trace", "nn_module_stack") if key in known}
-    value = candidate.input.meta.get("val")
+    meta = place_of(layer.node)
+    value = layer.input.meta.get("val")
     if isinstance(value, torch.Tensor):
-        meta["val"] = with_last_size(value, candidate.linear.in_features + 1)
+        meta["val"] = with_last_size(value, layer.module.in_features + 1)
     return meta

@@ -1,39 +1,49 @@
 """Merge linear layers that read the same input."""
 
-import operator
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
-from typing import cast
+from typing import Any
 
 import torch
 from torch import nn
 from torch.fx import Node
-from torch.fx.node import Argument
+from torch.fx.node import Argument, Target
 
+from fxlab.node_info import stack_entry
 from fxlab.reasons import Reason, Refusal
 from fxlab.transformations.analysis.graph_analysis import GraphFacts
-from fxlab.transformations.analysis.module_safety import why_mixed, why_not_replaceable
+from fxlab.transformations.analysis.module_safety import why_mixed
 from fxlab.transformations.analysis.node_shape import with_last_size
 from fxlab.transformations.analysis.strides import needs_contiguous
 from fxlab.transformations.journal.module_fingerprint import carry_tensor
 from fxlab.transformations.journal.module_tree import split_path
+from fxlab.transformations.rewriting.dialects import contiguous_call, layer_call, slice_call
 from fxlab.transformations.rewriting.editor import Editor
 from fxlab.transformations.rewriting.new_modules import new_linear
-from fxlab.transformations.rewriting.node_arguments import only_input
 from fxlab.transformations.rewriting.rewrite_pass import RewritePass
+from fxlab.transformations.views.layer import Layer
+from fxlab.transformations.views.linear import as_linear
 
 
 @dataclass(frozen=True)
 class LinearGroup:
     """Calls of linear layers that can be one call, in graph order; or one call that is left over."""
 
-    input: Node
-    nodes: tuple[Node, ...]
-    linears: tuple[nn.Linear, ...]
+    layers: tuple[Layer[nn.Linear], ...]
     contiguous: tuple[bool, ...]
     """Whether each result must lie in memory as a linear layer leaves it."""
+
+    @property
+    def nodes(self) -> tuple[Node, ...]:
+        """The calls."""
+        return tuple(layer.node for layer in self.layers)
+
+    @property
+    def linears(self) -> tuple[nn.Linear, ...]:
+        """The layers that are called."""
+        return tuple(layer.module for layer in self.layers)
 
 
 @dataclass(frozen=True)
@@ -63,25 +73,25 @@ class MergeLinears(RewritePass[LinearGroup]):
 
     def match(self, facts: GraphFacts) -> Iterator[LinearGroup]:
         """Yield the linear layers that share an input, split into those that agree."""
-        readers: dict[Node, list[Node]] = defaultdict(list)
+        readers: dict[Hashable, list[Layer[nn.Linear]]] = defaultdict(list)
         for node in facts.graph_module.graph.nodes:
-            if isinstance(facts.module(node), nn.Linear) and (value := only_input(node)) is not None:
-                readers[value].append(node)
-        for value, nodes in readers.items():
-            if len(nodes) < 2:
+            if (layer := as_linear(node, facts)) is not None:
+                readers[_value_read(layer.input)].append(layer)
+        for layers in readers.values():
+            if len(layers) < 2:
                 continue
-            groups: dict[object, list[Node]] = defaultdict(list)
-            for node in nodes:
-                groups[_agreement(facts, value, node)].append(node)
+            groups: dict[object, list[Layer[nn.Linear]]] = defaultdict(list)
+            for layer in layers:
+                groups[_agreement(facts, layer)].append(layer)
             for group in groups.values():
-                yield _linear_group(facts, value, group)
+                yield _linear_group(facts, group)
 
     def refuse(self, candidate: LinearGroup, facts: GraphFacts) -> Refusal | None:
         """Refuse what cannot be replaced, and a layer that agrees with no other."""
-        for node in candidate.nodes:
-            if reason := _why_not_mergeable(facts, node):
+        for layer in candidate.layers:
+            if reason := _why_not_mergeable(facts, layer):
                 return reason
-        if len(candidate.nodes) < 2:
+        if len(candidate.layers) < 2:
             return Reason.NO_COMPATIBLE_LINEAR()
         return None
 
@@ -91,30 +101,29 @@ class MergeLinears(RewritePass[LinearGroup]):
 
     def rewrite(self, candidate: LinearGroup, edit: Editor) -> Node:
         """Put one linear before the first, and slices of its result in place of each."""
-        first = candidate.nodes[0]
-        paths = [str(node.target) for node in candidate.nodes]
+        layers, first = candidate.layers, candidate.layers[0]
+        paths = [layer.path for layer in layers]
         at = edit.free_path(split_path(paths[0])[0], _merged_name(paths))
-        edit.replace_modules(candidate.nodes, _merged(candidate.linears), at)
+        tensors = edit.replace_layers(layers, _merged(candidate.linears), at)
+        op, target, args, kwargs = _merged_call(first, tensors, at, edit)
         merged = edit.insert_before(
-            first,
-            "call_module",
-            at,
-            (candidate.input,),
+            first.node,
+            op,
+            target,
+            args,
+            kwargs,
             name=split_path(at)[1],
             meta=_merged_meta(candidate, at),
         )
         bounds = accumulate((linear.out_features for linear in candidate.linears), initial=0)
-        for node, (start, stop), contiguous in zip(
-            candidate.nodes, pairwise(bounds), candidate.contiguous, strict=True
+        for layer, (start, stop), contiguous in zip(
+            layers, pairwise(bounds), candidate.contiguous, strict=True
         ):
-            index = cast("tuple[Argument, ...]", (merged, (Ellipsis, slice(start, stop))))
-            if contiguous:
-                part = edit.insert_before(
-                    node, "call_function", operator.getitem, index, name=f"{node.name}_slice"
-                )
-                edit.change(node, op="call_method", target="contiguous", args=(part,), kwargs={})
-            else:
-                edit.change(node, op="call_function", target=operator.getitem, args=index, kwargs={})
+            _take_part(layer, merged, start, stop, contiguous, edit)
+        for layer in layers:
+            edit.erase_tensors(layer)
+            if not layer.input.users:  # the same view once more
+                edit.erase(layer.input)
         return merged
 
     def update_originals(self, replacement: nn.Module, originals: list[nn.Module]) -> None:
@@ -125,41 +134,75 @@ class MergeLinears(RewritePass[LinearGroup]):
                 carry_tensor(original, name, part)
 
 
-def _agreement(facts: GraphFacts, value: Node, node: Node) -> object:
+def _value_read(value: Node) -> Hashable:
+    """Return what is equal for nodes that are the same value: a view is, of the same in the same shape.
+
+    A decomposed linear layer reads a view of its own.
+    """
+    if value.target is not torch.ops.aten.view.default:
+        return value
+    sizes: Any = value.args[1]
+    return (value.args[0], *sizes)
+
+
+def _agreement(facts: GraphFacts, layer: Layer[nn.Linear]) -> object:
     """Return what linears must have in common to be merged; a linear that cannot be merged is on its own."""
-    linear = facts.module(node)
-    if not isinstance(linear, nn.Linear) or _why_not_mergeable(facts, node):
-        return node
+    if _why_not_mergeable(facts, layer):
+        return layer.node
+    linear = layer.module
     bias = linear.bias
     return (
+        None if layer.is_module else layer.node.target,
         linear.weight.dtype,
         linear.weight.device,
         linear.in_features,
         linear.weight.requires_grad,
         None if bias is None else bias.requires_grad,
         linear.training,
-        facts.writes.epoch(value, node),
+        facts.writes.epoch(layer.input, layer.node),
     )
 
 
-def _why_not_mergeable(facts: GraphFacts, node: Node) -> Refusal | None:
-    linear = facts.module(node)
-    reason = why_not_replaceable(facts, str(node.target), nn.Linear)
-    if reason or not isinstance(linear, nn.Linear):
+def _why_not_mergeable(facts: GraphFacts, layer: Layer[nn.Linear]) -> Refusal | None:
+    if reason := layer.why_not_replaceable(facts, nn.Linear):
         return reason
+    linear = layer.module
     if linear.weight.shape != (linear.out_features, linear.in_features):
         return Reason.WEIGHT_SHAPE()
     return why_mixed(linear)
 
 
-def _linear_group(facts: GraphFacts, value: Node, nodes: list[Node]) -> LinearGroup:
-    linears = tuple(module for module in map(facts.module, nodes) if isinstance(module, nn.Linear))
+def _linear_group(facts: GraphFacts, layers: list[Layer[nn.Linear]]) -> LinearGroup:
     contiguous = tuple(
-        needs_contiguous(node, linear.out_features, facts)
-        for node, linear in zip(nodes, linears, strict=True)
-        if len(nodes) > 1
+        needs_contiguous(layer.node, layer.module.out_features, facts) for layer in layers if len(layers) > 1
     )
-    return LinearGroup(value, tuple(nodes), linears, contiguous)
+    return LinearGroup(tuple(layers), contiguous)
+
+
+def _merged_call(
+    first: Layer[nn.Linear], tensors: dict[str, Node], at: str, edit: Editor
+) -> tuple[str, Target, tuple[Argument, ...], dict[str, Argument]]:
+    """Return the op and the call of the merged linear, written as the first of those that it replaces."""
+    if first.is_module:
+        return "call_module", at, (first.input,), {}
+    return "call_function", *layer_call(first, first.input, tensors, edit)
+
+
+def _take_part(
+    layer: Layer[nn.Linear], merged: Node, start: int, stop: int, contiguous: bool, edit: Editor
+) -> None:
+    """Let the node of a layer take its part of the merged result."""
+    node = layer.node
+    if not contiguous:
+        target, args, kwargs = slice_call(node, merged, start, stop)
+        edit.change(node, op="call_function", target=target, args=args, kwargs=kwargs)
+        return
+    op, target, _, kwargs = contiguous_call(node, merged)
+    part_target, part_args, part_kwargs = slice_call(node, merged, start, stop)
+    part = edit.insert_before(
+        node, "call_function", part_target, part_args, part_kwargs, name=f"{node.name}_slice"
+    )
+    edit.change(node, op=op, target=target, args=(part,), kwargs=kwargs)
 
 
 def _merged(linears: tuple[nn.Linear, ...]) -> nn.Linear:
@@ -183,7 +226,9 @@ def _merged_meta(candidate: LinearGroup, at: str) -> dict[str, object]:
     first = candidate.nodes[0].meta
     meta = {key: first[key] for key in ("stack_trace",) if key in first}
     if stack := first.get("nn_module_stack"):
-        outer = list(stack.items())[:-1]
+        outer = list(stack.items())
+        if stack_entry(*outer[-1])[0] == candidate.layers[0].path:
+            del outer[-1]
         meta["nn_module_stack"] = type(stack)([*outer, (at, (at, nn.Linear))])
     if isinstance(value := first.get("val"), torch.Tensor):
         meta["val"] = with_last_size(value, sum(linear.out_features for linear in candidate.linears))

@@ -1,24 +1,32 @@
-"""Identity and inactive dropout nodes, which return the very tensor that they are given."""
+"""Identity and inactive dropout nodes, which return what they are given."""
 
+import operator
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+import torch
 from torch import nn
+from torch._ops import OpOverload
 from torch.fx import Node
 
 from fxlab.node_info import known_shape
-from fxlab.operators import operator_called
+from fxlab.operators import argument, computes, operator_called
 from fxlab.reasons import Reason, Refusal
+from fxlab.transformations.analysis.aliasing_and_writes import may_return_view
 from fxlab.transformations.analysis.dropout import DROPOUT_MODULES, is_dropout_call, why_drops
 from fxlab.transformations.analysis.graph_analysis import GraphFacts
 from fxlab.transformations.analysis.module_safety import why_hooked, why_not_plain
+from fxlab.transformations.analysis.node_arguments import only_input
 from fxlab.transformations.rewriting.editor import Editor
-from fxlab.transformations.rewriting.node_arguments import only_input
 from fxlab.transformations.rewriting.rewrite_pass import RewritePass
 
 _MODULES: tuple[type[nn.Module], ...] = (nn.Identity, *DROPOUT_MODULES)
 _DIMENSIONS = {"dropout1d": 3, "dropout3d": 5}
 """The dropouts that return a view of a single sample, and how many dimensions a batch has."""
+_ATEN = torch.ops.aten
+_COMPOSED = "CompositeImplicitAutograd"
+_KEEP_DENSE = frozenset({"view", "reshape", "permute", "transpose", "t", "unsqueeze"})
+"""Views that show every element of what they are of."""
 
 
 @dataclass(frozen=True)
@@ -40,9 +48,11 @@ class RemoveIdentities(RewritePass[Identity]):
     """Remove identity and inactive dropout nodes: their users read the input directly.
 
     A dropout in evaluation mode, or a function that drops nothing, returns the very tensor object that it is
-    given, so nothing changes even where that is written in place or returned. The modules stay in their
-    place. Where a dropout was removed, the graph refuses to run in training mode until this is reversed. The
-    nodes that read another one now are marked.
+    given, so nothing changes even where that is written in place or returned. Once an exported graph is
+    decomposed, a dropout is a copy (``aten.clone``), which goes if it lies in memory as its input does and
+    neither is written in place or returned. The modules stay in their place. Where the module of a dropout
+    was called, the graph refuses to run in training mode until this is reversed. The nodes that read another
+    one now are marked.
 
     Examples
     --------
@@ -60,7 +70,7 @@ class RemoveIdentities(RewritePass[Identity]):
         """Yield the calls of identities and dropouts."""
         for node in facts.graph_module.graph.nodes:
             module = facts.module(node)
-            if isinstance(module, _MODULES) or is_dropout_call(node):
+            if isinstance(module, _MODULES) or is_dropout_call(node) or _is_copy(node):
                 yield Identity(node, module)
 
     def refuse(self, candidate: Identity, facts: GraphFacts) -> Refusal | None:
@@ -92,8 +102,47 @@ def why_no_identity(candidate: Identity, facts: GraphFacts) -> Refusal | None:
     node, module = candidate.node, candidate.module
     if _value(node) is None:
         return Reason.NOT_AN_IDENTITY_CALL()
+    if _is_copy(node):
+        return _why_copied(candidate, facts)
     reason = why_drops(node) if module is None else _why_module_is_no_identity(facts, module)
     return reason or _why_view(candidate, facts)
+
+
+def _is_copy(node: Node) -> bool:
+    """Tell whether a node of an exported graph copies a tensor as it lies in memory."""
+    return node.target is _ATEN.clone.default and argument(node, "memory_format") in (
+        None,
+        torch.preserve_format,
+    )
+
+
+def _why_copied(copy: Identity, facts: GraphFacts) -> Refusal | None:
+    """Return why a copy is not as good as what it copies; ``None`` if it is."""
+    value, writes = _value(copy.node), facts.writes
+    for each in (value, copy.node):
+        if each is not None and writes.is_written(each):
+            return Reason.WRITTEN_IN_PLACE(value=each.name)
+    if writes.is_returned(copy.node):
+        return Reason.RETURNED()
+    if value is None or not _is_dense(value, facts):
+        return Reason.OTHER_LAYOUT()
+    return None
+
+
+def _is_dense(value: Node, facts: GraphFacts) -> bool:
+    """Tell whether a value fills its memory without gaps, so that a copy of it has its strides.
+
+    Kernels allocate what they return so; what is composed of several may return a part of it.
+    """
+    while computes(value) in _KEEP_DENSE and isinstance(value.args[0], Node):
+        value = value.args[0]
+    if value.target is operator.getitem and isinstance(value.args[0], Node):
+        value = value.args[0]
+        if isinstance(value.target, OpOverload) and len(value.target._schema.returns) < 2:
+            return False  # a part of a tensor
+    if not isinstance(value.target, OpOverload) or may_return_view(value, facts.graph_module):
+        return False
+    return not torch._C._dispatch_has_kernel_for_dispatch_key(value.target._name, _COMPOSED)
 
 
 def _value(node: Node) -> Node | None:
@@ -113,8 +162,8 @@ def _why_module_is_no_identity(facts: GraphFacts, module: nn.Module) -> Refusal 
 
 
 def _why_view(candidate: Identity, facts: GraphFacts) -> Refusal | None:
-    operator = operator_called(candidate.node, facts.graph_module)
-    dimensions = None if operator is None else _DIMENSIONS.get(operator.name)
+    called = operator_called(candidate.node, facts.graph_module)
+    dimensions = None if called is None else _DIMENSIONS.get(called.name)
     value = _value(candidate.node)
     if dimensions is None or value is None:
         return None

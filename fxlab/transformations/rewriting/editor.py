@@ -29,6 +29,7 @@ from fxlab.transformations.journal.module_tree import (
 )
 from fxlab.transformations.journal.node_state import NodeState
 from fxlab.transformations.journal.weight_sources import Source
+from fxlab.transformations.views.layer import Layer
 
 
 class Editor:
@@ -110,7 +111,57 @@ class Editor:
 
     def replace_modules(self, nodes: Sequence[Node], by: nn.Module, at: str) -> None:
         """Take the modules that nodes call out of the tree, and put one in, at their path or a free one."""
-        paths = [str(node.target) for node in nodes]
+        callers = tuple(node.name for node in nodes)
+        self._replace([str(node.target) for node in nodes], by, at, callers)
+
+    def replace_layers(self, layers: Sequence[Layer[Any]], by: nn.Module, at: str) -> dict[str, Node]:
+        """Take the modules of layers out of the tree, and put one in, at their path or a free one.
+
+        Of layers that are given tensors, these are the modules that hold them, and one takes their place that
+        holds the tensors of ``by``. The calls are to be changed or erased by the pass, and
+        :meth:`erase_tensors` says that they are.
+
+        Returns
+        -------
+        dict of str to Node
+            For layers that are given tensors: nodes that read the new ones, by their names, before the first.
+        """
+        paths = [layer.path for layer in layers]
+        callers = [node.name for layer in layers for node in (layer.call, *layer.tensors.values())]
+        seen_as = {layer.path: layer.module for layer in layers if not layer.is_module}
+        written_as = next(layer for layer in layers if layer.path == at) if at in paths else layers[0]
+        if written_as.is_module:
+            self._replace(paths, by, at, callers, seen_as)
+            return {}
+        held = nn.Module()
+        held._parameters.update({name: value for name, value in by._parameters.items() if value is not None})
+        held.training = by.training
+        self._replace(paths, held, at, callers, seen_as)
+        first = min(layer.call for layer in layers)
+        return {
+            name: self.insert_before(
+                first,
+                "get_attr",
+                join_path(at, name),
+                name=join_path(at, name).replace(".", "_"),
+                meta=_meta_of(written_as.tensors["weight"], parameter),
+            )
+            for name, parameter in held.named_parameters()
+        }
+
+    def erase_tensors(self, layer: Layer[Any]) -> None:
+        """Erase the nodes through which a call was given its tensors, once it is changed or erased."""
+        for node in (*layer.inner, *layer.tensors.values(), *layer.unused):
+            self.erase(node)
+
+    def _replace(
+        self,
+        paths: Sequence[str],
+        by: nn.Module,
+        at: str,
+        callers: Iterable[str],
+        seen_as: Mapping[str, nn.Module] | None = None,
+    ) -> None:
         for path in dict.fromkeys((at, *paths)):
             for parent in parents_of(path):
                 if parent not in self._journal.child_order:
@@ -122,8 +173,8 @@ class Editor:
             for name, tensor in (*module._parameters.items(), *module._buffers.items())
             if tensor is not None
         ]
-        callers = tuple(node.name for node in nodes)
-        self._record.modules.append(ModuleChange(originals, at, ModulePrint.of(by), callers))
+        change = ModuleChange(originals, at, ModulePrint.of(by), tuple(callers), dict(seen_as or {}))
+        self._record.modules.append(change)
         for path in paths:
             if path != at:
                 remove_module(self.graph_module, path)
@@ -157,3 +208,18 @@ class Editor:
         """Return a path for a new child of the module at ``parent``: of that name, or a numbered variant."""
         module = self.graph_module.get_submodule(parent)
         return join_path(parent, unused_name(module, name))
+
+
+def place_of(node: Node) -> dict[str, Any]:
+    """Return what a node's ``meta`` says of its place in the model, for a node that is inserted beside it."""
+    return {key: node.meta[key] for key in ("stack_trace", "nn_module_stack") if key in node.meta}
+
+
+def _meta_of(node: Node, tensor: torch.Tensor) -> dict[str, Any]:
+    """Return the ``meta`` of a node that reads a tensor, made of that of one that reads another."""
+    value = node.meta.get("val")
+    known = place_of(node)
+    if not isinstance(value, torch.Tensor):
+        return known
+    with torch.no_grad():
+        return known | {"val": value.new_empty(tensor.shape, requires_grad=tensor.requires_grad)}

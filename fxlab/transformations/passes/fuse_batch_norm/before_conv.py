@@ -44,10 +44,10 @@ class FuseBatchNormBeforeConv(FuseBatchNorm):
 
 def _why_shift_is_padded(candidate: LayerAndNorm) -> Refusal | None:
     """Return why not every output sees all of the shift; other padding than with zeros is shifted itself."""
-    conv = candidate.layer
+    conv = candidate.layer.module
     if not isinstance(conv, _ConvNd) or conv.padding_mode != "zeros" or not _pads(conv):
         return None
-    shift = ScaleAndShift.of(candidate.norm).shift
+    shift = ScaleAndShift.of(candidate.norm.module).shift
     if not shift.is_meta and not bool(shift.any()):
         return None
     return Reason.ZERO_PADDING()

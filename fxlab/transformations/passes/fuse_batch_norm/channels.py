@@ -11,40 +11,40 @@ import torch
 from torch import nn
 from torch.nn.modules.conv import _ConvNd, _ConvTransposeNd
 
-Layer: TypeAlias = nn.Linear | _ConvNd
+LayerModule: TypeAlias = nn.Linear | _ConvNd
 
 
-def output_channels(layer: Layer) -> int:
+def output_channels(layer: LayerModule) -> int:
     """Return how many channels the result has, which the weight tells."""
     shape = layer.weight.shape
     return int(shape[1] * _groups(layer) if isinstance(layer, _ConvTransposeNd) else shape[0])
 
 
-def input_channels(layer: Layer) -> int:
+def input_channels(layer: LayerModule) -> int:
     """Return how many channels the input has, which the weight tells."""
     shape = layer.weight.shape
     return int(shape[0] if isinstance(layer, _ConvTransposeNd) else shape[1] * _groups(layer))
 
 
-def per_output(layer: Layer, values: torch.Tensor) -> torch.Tensor:
+def per_output(layer: LayerModule, values: torch.Tensor) -> torch.Tensor:
     """Shape a number for each output channel so that it multiplies the weight."""
     return _second(layer, values) if isinstance(layer, _ConvTransposeNd) else _first(layer, values)
 
 
-def per_input(layer: Layer, values: torch.Tensor) -> torch.Tensor:
+def per_input(layer: LayerModule, values: torch.Tensor) -> torch.Tensor:
     """Shape a number for each input channel so that it multiplies the weight."""
     return _first(layer, values) if isinstance(layer, _ConvTransposeNd) else _second(layer, values)
 
 
-def _groups(layer: Layer) -> int:
+def _groups(layer: LayerModule) -> int:
     return 1 if isinstance(layer, nn.Linear) else layer.groups
 
 
-def _first(layer: Layer, values: torch.Tensor) -> torch.Tensor:
+def _first(layer: LayerModule, values: torch.Tensor) -> torch.Tensor:
     return values.reshape(-1, *[1] * (layer.weight.dim() - 1))
 
 
-def _second(layer: Layer, values: torch.Tensor) -> torch.Tensor:
+def _second(layer: LayerModule, values: torch.Tensor) -> torch.Tensor:
     rows, columns, *kernel = layer.weight.shape
     groups = _groups(layer)
     grouped = values.reshape(groups, 1, columns).expand(-1, rows // groups, -1)

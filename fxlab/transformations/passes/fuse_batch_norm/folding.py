@@ -4,17 +4,18 @@ from abc import abstractmethod
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from torch import nn
 from torch.fx import Node
 from torch.nn.modules.batchnorm import _BatchNorm
+from torch.nn.modules.conv import _ConvNd
 
 from fxlab.node_info import known_shape
 from fxlab.reasons import Reason, Refusal
 from fxlab.transformations.analysis.graph_analysis import GraphFacts
-from fxlab.transformations.analysis.module_safety import why_mixed, why_not_replaceable
+from fxlab.transformations.analysis.module_safety import why_mixed
 from fxlab.transformations.journal.module_fingerprint import carry_tensor
 from fxlab.transformations.passes.fuse_batch_norm.batch_norm import (
     ScaleAndShift,
@@ -29,46 +30,50 @@ from fxlab.transformations.passes.fuse_batch_norm.batch_norm import (
     why_only_norm_is_trained,
 )
 from fxlab.transformations.passes.fuse_batch_norm.channels import (
-    Layer,
+    LayerModule,
     input_channels,
     output_channels,
     per_input,
     per_output,
 )
+from fxlab.transformations.rewriting.dialects import layer_call
 from fxlab.transformations.rewriting.editor import Editor
 from fxlab.transformations.rewriting.new_modules import new_layer
-from fxlab.transformations.rewriting.node_arguments import only_input
 from fxlab.transformations.rewriting.rewrite_pass import RewritePass
+from fxlab.transformations.views.batch_norm import as_batch_norm
+from fxlab.transformations.views.convolution import as_convolution
+from fxlab.transformations.views.layer import Layer
+from fxlab.transformations.views.linear import as_linear
+
+_BATCHES = {3: "(N, C, L)", 4: "(N, C, H, W)", 5: "(N, C, D, H, W)"}
+"""Inputs of convolutions that are batches, by their dimensions."""
 
 
 @dataclass(frozen=True)
 class LayerAndNorm:
     """A linear layer or a convolution and the batch norm that reads it, or that it reads."""
 
-    layer_node: Node
-    norm_node: Node
-    layer: Layer
-    norm: _BatchNorm
+    layer: Layer[nn.Linear] | Layer[_ConvNd]
+    norm: Layer[_BatchNorm]
     expected: tuple[type[nn.Module], type[nn.Module]]
     """The classes that the two must have."""
-    norm_input: Node
     norm_first: bool
 
     @property
     def nodes(self) -> tuple[Node, ...]:
         """The batch norm, which would go."""
-        return (self.norm_node,)
+        return (self.norm.node,)
 
     @property
     def in_order(self) -> tuple[Node, Node]:
-        """The two nodes, that first that the other reads."""
-        pair = self.layer_node, self.norm_node
+        """The nodes of the two, that first that the other reads."""
+        pair = self.layer.node, self.norm.node
         return pair[::-1] if self.norm_first else pair
 
     @cached_property
     def folded(self) -> tuple[torch.Tensor, torch.Tensor]:
         """The weight and the bias of a layer that computes what the two do."""
-        return folded(self.layer, self.norm, self.norm_first)
+        return folded(self.layer.module, self.norm.module, self.norm_first)
 
 
 class FuseBatchNorm(RewritePass[LayerAndNorm]):
@@ -92,21 +97,18 @@ class FuseBatchNorm(RewritePass[LayerAndNorm]):
     def match(self, facts: GraphFacts) -> Iterator[LayerAndNorm]:
         """Yield the batch norms that read a layer, or that a layer reads."""
         for node in facts.graph_module.graph.nodes:
-            module = facts.module(node)
-            if module is None or (value := only_input(node)) is None:
-                continue
-            before = facts.module(value)
-            if isinstance(module, _BatchNorm) and self.norm_may_be_last:
-                if isinstance(before, Layer) and (pair := self._pair(before, module)):
-                    yield LayerAndNorm(value, node, before, module, pair, value, norm_first=False)
-            elif isinstance(module, Layer) and isinstance(before, _BatchNorm) and self.norm_may_be_first:
-                norm_input = only_input(value)
-                if norm_input is not None and (pair := self._pair(module, before)):
-                    yield LayerAndNorm(node, value, module, before, pair, norm_input, norm_first=True)
+            if self.norm_may_be_last and (norm := as_batch_norm(node, facts)) is not None:
+                before = _as_layer(norm.input, facts)
+                if before is not None and (pair := self._pair(before.module, norm.module)):
+                    yield LayerAndNorm(before, norm, pair, norm_first=False)
+            elif self.norm_may_be_first and (layer := _as_layer(node, facts)) is not None:
+                norm = as_batch_norm(layer.input, facts)
+                if norm is not None and (pair := self._pair(layer.module, norm.module)):
+                    yield LayerAndNorm(layer, norm, pair, norm_first=True)
 
     def refuse(self, candidate: LayerAndNorm, facts: GraphFacts) -> Refusal | None:
         """Refuse what cannot be replaced, what others read, and a batch norm that is not a fixed scaling."""
-        layer, norm = candidate.layer, candidate.norm
+        layer, norm = candidate.layer.module, candidate.norm.module
         first, last = candidate.in_order
         if len(first.users) > 1:
             return Reason.OTHER_USERS(value=first.name)
@@ -121,36 +123,40 @@ class FuseBatchNorm(RewritePass[LayerAndNorm]):
             return reason
         if not facts.writes.same_state(first, last):
             return Reason.MODE_CHANGES_IN_BETWEEN(first=first.name, last=last.name)
-        value, writes = candidate.norm_input, facts.writes
-        if candidate.norm_first and writes.epoch(value, first) != writes.epoch(value, last):
+        value, writes, call = candidate.norm.input, facts.writes, candidate.norm.call
+        if candidate.norm_first and writes.epoch(value, call) != writes.epoch(value, last):
             return Reason.WRITTEN_IN_BETWEEN(value=value.name, first=first.name, last=last.name)
         return why_not_finite(*candidate.folded)
 
     def behaves_by_mode(self, candidate: LayerAndNorm, facts: GraphFacts) -> tuple[Node, ...]:
-        """Return the call of the batch norm."""
-        return (candidate.norm_node,)
+        """Return the call of the batch norm; an operator says its mode itself."""
+        return (candidate.norm.node,) if candidate.norm.is_module else ()
 
     def describe(self, candidate: LayerAndNorm) -> str:
         """Name the layer."""
-        return f"fused into {candidate.layer_node.name}"
+        return f"fused into {candidate.layer.node.name}"
 
     def rewrite(self, candidate: LayerAndNorm, edit: Editor) -> Node:
         """Put a layer with the folded weights in place of both."""
-        layer_node, norm_node = candidate.layer_node, candidate.norm_node
-        fused = new_layer(*candidate.folded, like=candidate.layer)
-        edit.replace_modules(candidate.in_order, fused, str(layer_node.target))
-        if candidate.norm_first:
-            edit.change(layer_node, args=(candidate.norm_input,), kwargs={})
-            edit.erase(norm_node)
-        else:
-            edit.erase(norm_node, pass_on_to=layer_node)
-        return layer_node
+        layer, norm = candidate.layer, candidate.norm
+        layers: list[Layer[Any]] = [norm, layer] if candidate.norm_first else [layer, norm]
+        fused = new_layer(*candidate.folded, like=layer.module)
+        tensors = edit.replace_layers(layers, fused, layer.path)
+        value = norm.input if candidate.norm_first else layer.input
+        if not layer.is_module:
+            target, args, kwargs = layer_call(layer, value, tensors, edit)
+            edit.change(layer.node, target=target, args=args, kwargs=kwargs)
+            edit.erase_tensors(layer)
+        elif candidate.norm_first:
+            edit.change(layer.node, args=(value,), kwargs={})
+        _erase(norm, None if candidate.norm_first else layer.node, edit)
+        return layer.node
 
     def update_originals(self, replacement: nn.Module, originals: list[nn.Module]) -> None:
         """Divide the scaling out of weights that were trained since; move what was moved."""
         norm_first = isinstance(originals[0], _BatchNorm)
         layer, norm = reversed(originals) if norm_first else originals
-        if not isinstance(layer, Layer) or not isinstance(norm, _BatchNorm):
+        if not isinstance(layer, LayerModule) or not isinstance(norm, _BatchNorm):
             raise TypeError("A layer and a batch norm were expected.")
         unchanged = is_cast_of(folded(layer, norm, norm_first), replacement)
         move_like(originals, replacement)
@@ -170,7 +176,7 @@ class FuseBatchNorm(RewritePass[LayerAndNorm]):
         return None
 
 
-def folded(layer: Layer, norm: _BatchNorm, norm_first: bool) -> tuple[torch.Tensor, torch.Tensor]:
+def folded(layer: LayerModule, norm: _BatchNorm, norm_first: bool) -> tuple[torch.Tensor, torch.Tensor]:
     """Return the weight and the bias of a layer that computes what a layer and a batch norm do."""
     affine, dtype = ScaleAndShift.of(norm), layer.weight.dtype
     with torch.no_grad():
@@ -188,33 +194,49 @@ def folded(layer: Layer, norm: _BatchNorm, norm_first: bool) -> tuple[torch.Tens
 def why_no_batch(candidate: LayerAndNorm) -> Refusal | None:
     """Return why a convolution may take its input for a single sample; ``None`` if it is a batch.
 
-    Only a 1d batch norm accepts such a value: one of shape ``(C, L)`` is a batch of ``C`` vectors to it.
+    Only a 1d batch norm accepts such a value: one of shape ``(C, L)`` is a batch of ``C`` vectors to it. An
+    operator accepts any.
     """
-    if not isinstance(candidate.norm, nn.BatchNorm1d):
+    if candidate.norm.is_module and not isinstance(candidate.norm.module, nn.BatchNorm1d):
         return None
     node, _ = candidate.in_order
-    shape = known_shape(node)
+    shape, dimensions = known_shape(node), candidate.layer.module.weight.dim()
     if shape is None:
         return Reason.UNKNOWN_SHAPE(value=node.name)
-    if len(shape) != 3:
-        return Reason.DIMENSIONS(value=node.name, count=len(shape), supported="(N, C, L)")
+    if len(shape) != dimensions:
+        supported = f"(N, C, {', '.join('DHWL'[-dimensions + 1 : -1] if dimensions > 3 else 'L')})"
+        return Reason.DIMENSIONS(value=node.name, count=len(shape), supported=supported)
     return None
+
+
+def _as_layer(node: Node, facts: GraphFacts) -> Layer[nn.Linear] | Layer[_ConvNd] | None:
+    return as_linear(node, facts) or as_convolution(node, facts)
 
 
 def _why_not_both_replaceable(candidate: LayerAndNorm, facts: GraphFacts) -> Refusal | None:
     layer_class, norm_class = candidate.expected
-    layer = "linear" if isinstance(candidate.layer, nn.Linear) else "convolution"
-    for node, module, expected in (
-        (candidate.layer_node, layer, layer_class),
-        (candidate.norm_node, "batch norm", norm_class),
-    ):
-        if reason := why_not_replaceable(facts, str(node.target), expected):
-            return reason.prefixed(f"the {module} cannot be replaced")
+    layer = "linear" if isinstance(candidate.layer.module, nn.Linear) else "convolution"
+    if reason := candidate.layer.why_not_replaceable(facts, layer_class):
+        return reason.prefixed(f"the {layer} cannot be replaced")
+    if reason := candidate.norm.why_not_replaceable(facts, norm_class):
+        return reason.prefixed("the batch norm cannot be replaced")
     return None
 
 
+def _erase(norm: Layer[_BatchNorm], pass_on_to: Node | None, edit: Editor) -> None:
+    """Erase a batch norm; what reads it reads the layer."""
+    if norm.is_module:
+        edit.erase(norm.node, pass_on_to=pass_on_to)
+        return
+    if pass_on_to is not None:
+        edit.read_instead(norm.node, pass_on_to)
+    for node in dict.fromkeys((norm.node, norm.call)):
+        edit.erase(node)
+    edit.erase_tensors(norm)
+
+
 def _carry_after(
-    layer: Layer, norm: _BatchNorm, affine: ScaleAndShift, weight: torch.Tensor, bias: torch.Tensor
+    layer: LayerModule, norm: _BatchNorm, affine: ScaleAndShift, weight: torch.Tensor, bias: torch.Tensor
 ) -> bool:
     """Bring new weights back to a layer and the batch norm behind it. Tell whether there was a place."""
     shift = bias - affine.shift
@@ -226,7 +248,7 @@ def _carry_after(
 
 
 def _carry_before(
-    layer: Layer, norm: _BatchNorm, affine: ScaleAndShift, weight: torch.Tensor, bias: torch.Tensor
+    layer: LayerModule, norm: _BatchNorm, affine: ScaleAndShift, weight: torch.Tensor, bias: torch.Tensor
 ) -> bool:
     """Bring new weights back to a layer and the batch norm before it. Tell whether there was a place."""
     if layer.bias is None:
@@ -237,6 +259,6 @@ def _carry_before(
     return True
 
 
-def _seen(layer: Layer, weight: torch.Tensor, shift: torch.Tensor) -> torch.Tensor:
+def _seen(layer: LayerModule, weight: torch.Tensor, shift: torch.Tensor) -> torch.Tensor:
     """Return what each output channel sees of a shift of the input channels."""
     return (weight * per_input(layer, shift)).flatten(1).sum(1)

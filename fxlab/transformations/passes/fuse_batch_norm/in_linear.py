@@ -38,7 +38,7 @@ class FuseBatchNorm1dInLinear(FuseBatchNorm):
 
     def why_other(self, candidate: LayerAndNorm) -> Refusal | None:
         """Refuse inputs that are not known to be of shape ``(N, C)``."""
-        shapes = [known_shape(node) for node in (candidate.norm_input, candidate.norm_node)]
+        shapes = [known_shape(node) for node in (candidate.norm.input, candidate.norm.node)]
         shape = next((shape for shape in shapes if shape is not None), None)
         if shape is None:
             return Reason.UNKNOWN_SHAPE(value="its input")

@@ -1,0 +1,168 @@
+"""The places that passes find in each dialect: ``python -m benchmarks.dialects`` writes ``docs/dialects.md``.
+
+Six tiny models with random weights and eager attention are captured in four ways. Each pass is applied to
+each graph by itself, judged and reversed: a rewrite that computes something else, or leaves a trace when it
+is reversed, ends the run. A cell is how many of the candidates were rewritten; the reasons for the
+others stand below the table.
+"""
+
+from __future__ import annotations
+
+import argparse
+import warnings
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import torch
+import transformers
+from torch import nn
+from torch.fx import GraphModule
+from tqdm import tqdm
+from transformers.utils import logging
+
+import fxlab
+from benchmarks.verdict_models import tiny
+from fxlab.models.graph_module import share_tensors_copy
+from fxlab.models.running import Inputs
+from fxlab.transformations import ReversibleTransformation, available
+
+PAGE = Path(__file__).parents[1] / "docs" / "dialects.md"
+MODELS = ("bert", "gpt2", "llama", "t5", "vit", "resnet")
+SOURCES = ("symbolic_trace", "export", "export module", "decomposed")
+WORDS = {
+    "symbolic_trace": "`fxlab.symbolic_trace(model)`: calls of modules, functions and methods",
+    "export": "`from_exported(torch.export.export(...))`: ATen operators, before decomposition",
+    "export module": "`torch.export.export(...).module()`, as torch returns it",
+    "decomposed": "`from_exported(program.run_decompositions())`: core ATen operators",
+}
+
+
+def main() -> None:
+    """Count, print and write the tables."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("names", nargs="*", help="models to try, and not to write the page; all by default")
+    options = parser.parse_args()
+    logging.set_verbosity_error()
+    rows = pd.DataFrame(row for name in tqdm(options.names or MODELS, unit="model") for row in counted(name))
+    lines = report(rows)
+    print("\n".join(lines))
+    if not options.names:
+        PAGE.write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
+def counted(name: str) -> Iterator[dict[str, Any]]:
+    """Yield a row for each pass on each graph of a model."""
+    model = eager(name)
+    inputs = fxlab.example_inputs(model)
+    for source, graph in captured(model, inputs):
+        for pass_ in (cls() for cls in available()):
+            explained = pass_.explain(graph)
+            row = {"model": name, "source": source, "pass": pass_.name, "candidates": len(explained)}
+            refused = explained.code[~explained.matched]
+            count = rewritten(pass_, graph, inputs) if explained.matched.any() else 0
+            yield row | {"rewritten": count, "refused": dict(Counter(refused))}
+
+
+def eager(name: str) -> nn.Module:
+    """Return a tiny model whose attention is written out, and which keeps no cache."""
+    model = tiny(name)
+    for part in model.modules():  # the two halves of T5 have configurations of their own
+        if hasattr(getattr(part, "config", None), "use_cache"):
+            part.config.use_cache = False
+    if name != "resnet":
+        model.set_attn_implementation("eager")
+    return model
+
+
+def captured(model: nn.Module, inputs: dict[str, Any]) -> Iterator[tuple[str, GraphModule]]:
+    """Yield a model's graph in each dialect."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield "symbolic_trace", fxlab.symbolic_trace(model, inputs)
+        program = torch.export.export(model, (), inputs)
+        yield "export", fxlab.from_exported(program)
+        yield "export module", program.module()
+        yield "decomposed", fxlab.from_exported(program.run_decompositions())
+
+
+def rewritten(pass_: ReversibleTransformation, graph: GraphModule, inputs: Inputs) -> int:
+    """Apply a pass, judge what it has made, and take it back; return how many candidates it has rewritten.
+
+    Raises
+    ------
+    AssertionError
+        If the graph computes something else then, or is not what it was when the pass is reversed.
+    """
+    changed = share_tensors_copy(graph)
+    code, state = changed.code, tensors_of(changed)
+    pass_(changed)
+    verdict = fxlab.verdict(graph, changed, inputs)
+    if not verdict.agrees:
+        raise AssertionError(f"{pass_.name} computes something else:\n{verdict}")
+    count = sum(len(record.candidate) for record in pass_.rewrites(changed))
+    pass_(changed, reverse=True)
+    if (code, state) != (changed.code, tensors_of(changed)):
+        raise AssertionError(f"{pass_.name} leaves a trace when it is reversed.")
+    return count
+
+
+def tensors_of(module: nn.Module) -> list[tuple[str, int]]:
+    """Return the names of a module's tensors, in their order, and which objects they are."""
+    return [(name, id(tensor)) for name, tensor in module.state_dict(keep_vars=True).items()]
+
+
+def report(rows: pd.DataFrame) -> list[str]:
+    """Return the page."""
+    return [
+        "# Passes in every dialect",
+        "",
+        f"Made by `python -m benchmarks.dialects` with torch {torch.__version__.partition('+')[0]} and "
+        f"transformers {transformers.__version__}: tiny models with random weights and eager attention, each "
+        "captured in four ways, each pass applied by itself, compared and reversed. A cell is how many nodes "
+        "of candidates were rewritten, and of how many if some were refused.",
+        "",
+        *(f"- *{source}*: {words}" for source, words in WORDS.items()),
+        "",
+        *_table(rows),
+        "",
+        "## Why not",
+        "",
+        *_reasons(rows),
+    ]
+
+
+def _table(rows: pd.DataFrame) -> list[str]:
+    models = list(dict.fromkeys(rows["model"]))
+    header = ["Pass", "Source", *models]
+    lines = [_line(header), _line(["---"] * len(header))]
+    for name, of_pass in rows.groupby("pass", sort=False):
+        if not of_pass["candidates"].any():
+            continue
+        for source, cells in of_pass.groupby("source", sort=False):
+            by_model = cells.set_index("model")
+            lines.append(_line([f"`{name}`", source, *(_cell(by_model.loc[model]) for model in models)]))
+    return lines
+
+
+def _cell(row: pd.Series) -> str:
+    rewritten, candidates = row["rewritten"], row["candidates"]
+    return f"{rewritten}" if rewritten == candidates else f"{rewritten} of {candidates}"
+
+
+def _reasons(rows: pd.DataFrame) -> list[str]:
+    lines = [_line(["Pass", "Source", "Model", "Refused"]), _line(["---"] * 4)]
+    for row in rows[rows["refused"].map(bool)].itertuples():
+        codes = ", ".join(f"{count} × `{code}`" for code, count in row.refused.items())  # noqa: RUF001
+        lines.append(_line([f"`{row[3]}`", row.source, row.model, codes]))
+    return lines
+
+
+def _line(cells: list[str]) -> str:
+    return f"| {' | '.join(cells)} |"
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,102 @@
+"""Writing calls in the dialect that a pass has found: modules, functions, or overloads of ``aten``."""
+
+import operator
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import nn
+from torch.fx import Node
+from torch.fx.node import Argument, Target
+
+from fxlab.operators import operator_of
+from fxlab.transformations.rewriting.editor import Editor, place_of
+from fxlab.transformations.views.layer import Layer, is_aten
+
+_ATEN = torch.ops.aten
+_DECOMPOSED = (_ATEN.addmm.default, _ATEN.mm.default)
+
+Call = tuple[Target, tuple[Argument, ...], dict[str, Argument]]
+"""The target, the arguments and the keyword arguments of a call."""
+
+
+def layer_call(layer: Layer[Any], value: Node, tensors: Mapping[str, Node], edit: Editor) -> Call:
+    """Return the call of a layer that is given tensors, written as another one is.
+
+    Parameters
+    ----------
+    layer
+        The other layer.
+    value
+        What it reads.
+    tensors
+        The nodes of its weight and, if it has one, its bias.
+    edit
+        What a transposition of the weight is inserted with, if the dialect has one.
+    """
+    if layer.node.target not in _DECOMPOSED:
+        return _called_with(layer.node, {"input": value, "bias": None, **tensors})
+    weight, bias = tensors["weight"], tensors.get("bias")
+    transposition = layer.inner[0]
+    transposed = edit.insert_before(
+        layer.node,
+        "call_function",
+        transposition.target,
+        (weight, *transposition.args[1:]),
+        name=f"{weight.name}_transposed",
+        meta=_transposed_meta(weight),
+    )
+    if bias is None:
+        return _ATEN.mm.default, (value, transposed), {}
+    return _ATEN.addmm.default, (bias, value, transposed), {}
+
+
+def slice_call(node: Node, value: Node, start: int, stop: int) -> Call:
+    """Return the call that takes a part out of the last dimension of a value, as ``node`` would write it."""
+    if is_aten(node):
+        return _ATEN.slice.Tensor, (value, -1, start, stop), {}
+    index: Any = (Ellipsis, slice(start, stop))
+    return operator.getitem, (value, index), {}
+
+
+def contiguous_call(node: Node, value: Node) -> tuple[str, Target, tuple[Argument, ...], dict[str, Argument]]:
+    """Return the op and the call that lays a value out in memory row by row, as ``node`` would write it."""
+    if node.target in _DECOMPOSED:
+        return "call_function", _ATEN.clone.default, (value,), {"memory_format": torch.contiguous_format}
+    if is_aten(node):
+        return "call_function", _ATEN.contiguous.default, (value,), {}
+    return "call_method", "contiguous", (value,), {}
+
+
+def pad_call(node: Node, value: Node, fill: float) -> Call:
+    """Return the call that appends a number to the last dimension of a value, as ``node`` would write it."""
+    if node.target in _DECOMPOSED:
+        return _ATEN.constant_pad_nd.default, (value, [0, 1], fill), {}
+    if is_aten(node):
+        return _ATEN.pad.default, (value, [0, 1], "constant", fill), {}
+    return nn.functional.pad, (value, (0, 1)), {"value": fill}
+
+
+def _called_with(node: Node, given: Mapping[str, Node | None]) -> Call:
+    """Return the call that a node makes, with some of its arguments replaced, by the names of its schema."""
+    called = operator_of(node)
+    if called is None:
+        raise ValueError(f"{node.name} calls no operator of torch.")
+    args, kwargs, names = list(node.args), dict(node.kwargs), list(called.parameters)
+    for name, value in given.items():
+        position = names.index(name)
+        if position < len(args):
+            args[position] = value
+        elif name in kwargs or value is not None:
+            kwargs[name] = value
+    while args and args[-1] is None:  # nobody writes that there is no bias
+        args.pop()
+    return node.target, tuple(args), {name: value for name, value in kwargs.items() if value is not None}
+
+
+def _transposed_meta(weight: Node) -> dict[str, Any]:
+    meta = place_of(weight)
+    if isinstance(value := weight.meta.get("val"), torch.Tensor):
+        with torch.no_grad():
+            meta["val"] = value.t()
+    return meta

@@ -1,0 +1,158 @@
+"""Calls of layers: of a module, or of an operator that is given the tensors of one."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Generic, TypeVar
+
+import torch
+from torch import nn
+from torch._ops import OpOverload
+from torch.fx import Node
+
+from fxlab.operators import operator_of
+from fxlab.reasons import Refusal
+from fxlab.transformations.analysis.graph_analysis import GraphFacts
+from fxlab.transformations.analysis.module_safety import why_not_replaceable, why_tensors_not_replaceable
+from fxlab.transformations.analysis.node_arguments import only_input
+from fxlab.transformations.journal.module_tree import split_path
+
+M = TypeVar("M", bound=nn.Module)
+
+
+@dataclass(frozen=True)
+class Layer(Generic[M]):
+    """A call that computes what a module of ``torch.nn`` does."""
+
+    node: Node
+    """The node whose result is that of the layer."""
+    input: Node
+    module: M
+    """The module that is called; or one made of the tensors that the call is given, the very objects."""
+    path: str
+    """Where the module is, or the module that holds the tensors."""
+    tensors: Mapping[str, Node] = field(default_factory=dict, compare=False)
+    """The ``get_attr`` nodes that the call is given, by the names of their tensors; empty for a module."""
+    inner: tuple[Node, ...] = ()
+    """Other nodes that belong to the layer alone, last first: the transposition of a weight."""
+
+    unused: tuple[Node, ...] = ()
+    """The ``get_attr`` nodes of other tensors in the same place, which nothing reads."""
+
+    taken_from: Node | None = None
+    """The call, if :attr:`node` takes the result out of the several that it returns."""
+
+    @property
+    def is_module(self) -> bool:
+        """Whether a module is called."""
+        return not self.tensors
+
+    @property
+    def call(self) -> Node:
+        """The node that is given the input and the tensors."""
+        return self.taken_from or self.node
+
+    def why_not_replaceable(self, facts: GraphFacts, expected: type[nn.Module]) -> Refusal | None:
+        """Return why the layer cannot be replaced without anybody noticing; ``None`` if it can.
+
+        Parameters
+        ----------
+        facts
+            What is known of the graph module.
+        expected
+            The class that computes what the replacement would.
+        """
+        if self.is_module:
+            return why_not_replaceable(facts, self.path, expected)
+        given = [*self.tensors.values(), *self.inner, *([self.taken_from] if self.taken_from else [])]
+        return why_tensors_not_replaceable(facts, self.path, expected, self.tensors, given, self.unused)
+
+
+def layer_of_module(node: Node, facts: GraphFacts, classes: type[M] | tuple[type[M], ...]) -> Layer[M] | None:
+    """Return the call of a module of certain classes with one input; ``None`` for any other node."""
+    module, value = facts.module(node), only_input(node)
+    if value is None or not isinstance(module, classes):
+        return None
+    return Layer(node, value, module, str(node.target))
+
+
+def layer_of_tensors(
+    node: Node,
+    value: Node,
+    module: M,
+    tensors: Mapping[str, Node],
+    facts: GraphFacts,
+    *,
+    inner: tuple[Node, ...] = (),
+    taken_from: Node | None = None,
+) -> Layer[M]:
+    """Return a call that is given the tensors of a module; ``module`` is made of them."""
+    first = tensors.get("weight") or next(iter(tensors.values()))
+    path = split_path(str(first.target))[0]
+    unused = tuple(facts.unused_readings.get(path, ()))
+    return Layer(node, value, module, path, tensors, inner, unused, taken_from)
+
+
+def tensors_given(facts: GraphFacts, **given: Any) -> dict[str, Node] | None:
+    """Return the ``get_attr`` nodes of tensors among arguments, by name; ``None`` if one is something else.
+
+    Arguments that are ``None`` are left out.
+    """
+    tensors = {name: value for name, value in given.items() if value is not None}
+    for value in tensors.values():
+        if not isinstance(value, Node) or not isinstance(facts.attribute(value), torch.Tensor):
+            return None
+    return tensors
+
+
+def made_of_tensors(
+    module_class: type[M],
+    facts: GraphFacts,
+    tensors: Mapping[str, Node],
+    *,
+    buffers: tuple[str, ...] = (),
+    training: bool = False,
+    **settings: Any,
+) -> M:
+    """Return a module that computes with tensors of the graph module, the very objects.
+
+    Nothing is initialised, and no random number is drawn.
+
+    Parameters
+    ----------
+    module_class
+        Its class.
+    facts
+        What is known of the graph module.
+    tensors
+        The ``get_attr`` nodes of its tensors, by their names.
+    buffers
+        The names of those that are buffers.
+    training
+        Its mode.
+    **settings
+        Its other attributes.
+    """
+    module = module_class.__new__(module_class)
+    nn.Module.__init__(module)
+    for name in ("weight", "bias", *buffers):
+        held: dict[str, Any] = vars(module)["_buffers" if name in buffers else "_parameters"]
+        held[name] = facts.attribute(tensors[name]) if name in tensors else None
+    vars(module).update(settings)
+    module.training = training
+    return module
+
+
+def computed_by(node: Node) -> str:
+    """Return the one name of the operator that a node calls for its result.
+
+    Empty where it writes its first argument, or is given an argument by a name that its schema does not know.
+    """
+    operator = operator_of(node)
+    if operator is None or operator.writes_first or not operator.parameters.keys() >= node.kwargs.keys():
+        return ""
+    return operator.computes
+
+
+def is_aten(node: Node) -> bool:
+    """Tell whether a node calls an overload of torch's dispatcher, as exported graphs do."""
+    return isinstance(node.target, OpOverload)

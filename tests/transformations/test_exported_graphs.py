@@ -1,0 +1,468 @@
+"""Passes on graphs of ``torch.export``, also decomposed: the same places as in a trace, the same refusals."""
+
+import copy
+from typing import Any
+
+import pytest
+import torch
+from exactness import COPIES, check, check_copies, reasons
+from torch import fx, nn
+from torch.export import Dim
+from torch.nn import functional as F
+
+from fxlab import (
+    EliminateCommonSubexpressions,
+    FuseAttention,
+    FuseBatchNorm1dInConv1d,
+    FuseBatchNorm1dInLinear,
+    FuseBatchNorm2dInConv2d,
+    FuseBatchNormBeforeConv,
+    FuseBatchNormInConvTranspose,
+    FuseBiasInLinear,
+    MergeLinears,
+    RemoveDeadCode,
+    RemoveIdentities,
+    Session,
+    compose,
+    from_exported,
+    symbolic_trace,
+)
+
+# What torch says of its own code when it writes a program down.
+pytestmark = pytest.mark.filterwarnings("ignore:.*LeafSpec:FutureWarning")
+
+EXPORTED = ("export", "decomposed")
+SOURCES = ("trace", *EXPORTED)
+
+
+def captured(source: str, model: nn.Module, *inputs: Any, sizes: Any = None) -> fx.GraphModule:
+    """Return the graph of a model in a dialect."""
+    if source == "trace":
+        return symbolic_trace(model, inputs)
+    program = torch.export.export(model, inputs, dynamic_shapes=sizes)
+    return from_exported(program.run_decompositions() if source == "decomposed" else program)
+
+
+class Heads(nn.Module):
+    """Three linears of one input, of which one has no bias."""
+
+    def __init__(self, width: int = 4):
+        super().__init__()
+        self.query, self.key = nn.Linear(width, 6), nn.Linear(width, 6)
+        self.value, self.last = nn.Linear(width, 6, bias=False), nn.Linear(6, 6)
+
+    def forward(self, x):
+        scores = self.query(x) @ self.key(x).transpose(-1, -2)
+        return self.last(scores.relu() @ self.value(x))
+
+
+class Convs(nn.Module):
+    """Convolutions of all kinds, with batch norms before and behind them."""
+
+    def __init__(self):
+        super().__init__()
+        self.conv, self.norm = nn.Conv2d(3, 8, 3, padding="same", bias=False), nn.BatchNorm2d(8)
+        self.first, self.grouped = nn.BatchNorm2d(8), nn.Conv2d(8, 4, 2, stride=2, groups=2)
+        self.up, self.up_norm = nn.ConvTranspose2d(4, 6, 3, output_padding=1, stride=2), nn.BatchNorm2d(6)
+        for norm in (self.norm, self.first, self.up_norm):
+            for tensor in (norm.weight, norm.bias, norm.running_mean):
+                nn.init.normal_(tensor)
+            nn.init.uniform_(norm.running_var, 0.5, 2)
+
+    def forward(self, x):
+        y = self.norm(self.conv(x)).relu()
+        return self.up_norm(self.up(self.grouped(self.first(y))))
+
+
+@pytest.mark.parametrize("source", SOURCES)
+@pytest.mark.parametrize("shape", [(3, 4), (2, 3, 4)])
+def test_linears_are_merged_and_parted_again(source, shape):
+    model, x = Heads().eval(), torch.randn(shape)
+    gm = check(MergeLinears(), model, x, marked=1, gm=captured(source, model, x))
+    names = {name for name, _ in gm.named_parameters()}
+    assert names == {
+        *("query_key_merged.weight", "query_key_merged.bias"),
+        *("value.weight", "last.weight", "last.bias"),
+    }
+
+
+@pytest.mark.parametrize("source", SOURCES)
+@pytest.mark.parametrize("shape", [(3, 4), (2, 3, 4)])
+def test_biases_are_fused_and_come_out_again(source, shape):
+    model, x = Heads().eval(), torch.randn(shape)
+    gm = check(FuseBiasInLinear(), model, x, marked=3, gm=captured(source, model, x))
+    assert {name for name, _ in gm.named_parameters()} == {
+        f"{name}.weight" for name in ("query", "key", "value", "last")
+    }
+
+
+@pytest.mark.parametrize("source", SOURCES)
+@pytest.mark.parametrize(
+    ("pass_", "marked"),
+    [(FuseBatchNorm2dInConv2d(), 1), (FuseBatchNormBeforeConv(), 1), (FuseBatchNormInConvTranspose(), 1)],
+)
+def test_batch_norms_are_fused_and_come_out_again(source, pass_, marked):
+    model, x = Convs().eval(), torch.randn(2, 3, 8, 8)
+    check(pass_, model, x, marked=marked, gm=captured(source, model, x), tolerance=1e-4)
+
+
+@pytest.mark.parametrize("source", SOURCES)
+def test_all_passes_together_leave_no_batch_norm_and_come_back_in_one(source):
+    model, x = Convs().eval(), torch.randn(2, 3, 8, 8)
+    gm = captured(source, model, x)
+    all_ = compose(FuseBatchNorm2dInConv2d(), FuseBatchNormBeforeConv(), FuseBatchNormInConvTranspose())
+    gm = check(all_, model, x, marked=3, gm=gm, tolerance=1e-4)
+    assert not [name for name, _ in gm.named_buffers()]
+
+
+@pytest.mark.parametrize("source", SOURCES)
+@pytest.mark.parametrize("reversed_first", [0, 1])
+def test_batch_norms_of_linears_are_fused(source, reversed_first):
+    layers = [nn.Linear(4, 4), nn.BatchNorm1d(4, affine=False)]
+    model = nn.Sequential(*(layers[::-1] if reversed_first else layers)).eval()
+    nn.init.uniform_(layers[1].running_var, 0.5, 2)
+    x = torch.randn(3, 4)
+    check(FuseBatchNorm1dInLinear(), model, x, marked=1, gm=captured(source, model, x))
+
+
+@pytest.mark.parametrize("source", EXPORTED)
+def test_sizes_stay_open(source):
+    model, x = Heads().eval(), torch.randn(2, 3, 4)
+    gm = captured(source, model, x, sizes=({0: Dim("batch", max=64), 1: Dim("length", max=64)},))
+    for pass_ in (MergeLinears(), FuseBiasInLinear()):
+        gm = pass_(gm)
+        y = torch.randn(5, 7, 4)
+        torch.testing.assert_close(gm(y), model(y))
+
+
+@pytest.mark.parametrize(
+    ("kind", "source"), [*((kind, "export") for kind in COPIES), ("deepcopy", "decomposed")]
+)
+def test_copies_can_be_reversed(source, kind):
+    model, x = Convs().eval(), torch.randn(2, 3, 8, 8)
+    gm = captured(source, model, x)
+    pass_ = FuseBatchNorm2dInConv2d()
+    marked = [node.name for node in pass_.get_transformed_nodes(pass_(copy.deepcopy(gm)))]
+    check_copies(pass_, gm, COPIES[kind], marked)
+
+
+@pytest.mark.parametrize("source", EXPORTED)
+@pytest.mark.parametrize("pass_", [MergeLinears(), FuseBiasInLinear()])
+def test_weights_that_are_trained_in_between_go_back(source, pass_):
+    model, x = Heads().eval(), torch.randn(2, 3, 4)
+    gm = captured(source, model, x)
+    parameters = dict(gm.named_parameters())
+    pass_(gm)
+    with torch.no_grad():
+        for parameter in gm.parameters():
+            parameter.mul_(1.5)
+    expected = gm(x)
+    pass_(gm, reverse=True)
+    assert {name: id(p) for name, p in gm.named_parameters()} == {
+        name: id(p) for name, p in parameters.items()
+    }
+    torch.testing.assert_close(gm(x), expected)
+
+
+@pytest.mark.parametrize("source", EXPORTED)
+def test_batch_norms_that_are_cast_in_between_come_back_cast(source):
+    model, x = Convs().eval(), torch.randn(2, 3, 8, 8)
+    gm = captured(source, model, x)
+    FuseBatchNorm2dInConv2d()(gm)
+    gm.double()
+    gm = FuseBatchNorm2dInConv2d()(gm, reverse=True)
+    assert {tensor.dtype for tensor in gm.state_dict().values()} == {torch.float64, torch.int64}
+
+
+@pytest.mark.parametrize("source", EXPORTED)
+def test_dead_code_that_went_first_comes_back_after_a_batch_norm(source):
+    model, x = Convs().eval(), torch.randn(2, 3, 8, 8)
+    gm = captured(source, model, x)
+    code = gm.code
+    dead, fuse = RemoveDeadCode(), FuseBatchNorm2dInConv2d()
+    for first, last in ((dead, fuse), (fuse, dead)):
+        dead(gm), fuse(gm)
+        first(gm, reverse=True)
+        torch.testing.assert_close(gm(x), model(x), rtol=1e-4, atol=1e-4)
+        last(gm, reverse=True)
+        assert gm.code == code
+
+
+@pytest.mark.parametrize("source", EXPORTED)
+def test_passes_on_top_of_each_other_are_reversed_in_any_order(source):
+    model, x = Heads().eval(), torch.randn(2, 3, 4)
+    gm = captured(source, model, x)
+    code = gm.code
+    merge, fuse, once, dead = passes = (
+        MergeLinears(),
+        FuseBiasInLinear(),
+        EliminateCommonSubexpressions(),
+        RemoveDeadCode(),
+    )
+    for order in (passes, (once, merge, dead, fuse), (dead, once, fuse, merge)):
+        for reversed_in in (order, order[::-1]):
+            for pass_ in order:
+                pass_(gm)
+            torch.testing.assert_close(gm(x), model(x))
+            for pass_ in reversed_in:
+                pass_(gm, reverse=True)
+                torch.testing.assert_close(gm(x), model(x))
+            assert gm.code == code
+
+
+@pytest.mark.parametrize("source", EXPORTED)
+def test_a_session_switches_passes_on_exported_graphs(source):
+    model, x = Convs().eval(), torch.randn(2, 3, 8, 8)
+    session = Session(captured(source, model, x), (x,))
+    session.apply("fuse-batch-norm2d-in-conv2d")
+    session.apply("eliminate-common-subexpressions")
+    assert session.verdict().agrees
+
+
+# What the form of a module refuses, the others refuse too
+
+
+class Tied(Heads):
+    def __init__(self):
+        super().__init__()
+        self.key.weight = self.query.weight
+
+
+class TiedMemory(Heads):
+    def __init__(self):
+        super().__init__()
+        self.key.weight = nn.Parameter(self.query.weight.detach())
+
+
+class Twice(Heads):
+    def forward(self, x):
+        return self.query(x) + self.query(x + 1) + self.key(x)
+
+
+class ReadElsewhere(Heads):
+    def forward(self, x):
+        return super().forward(x) * self.query.weight.sum()
+
+
+class FrozenInPart(Heads):
+    def __init__(self):
+        super().__init__()
+        self.query.weight.requires_grad_(False)
+
+
+_AROUND = torch.ops.aten.linear.default, torch.ops.aten.add_.Tensor, torch.ops.aten.linear.default
+
+
+class Mixed(Heads):
+    def forward(self, x):
+        x = x + 0
+        y = self.query(x)
+        x.add_(1)
+        return y + self.key(x)
+
+
+@pytest.mark.parametrize("source", EXPORTED)
+@pytest.mark.parametrize("cls", [Tied, TiedMemory, Twice, ReadElsewhere, FrozenInPart])
+@pytest.mark.parametrize("pass_", [MergeLinears(), FuseBiasInLinear()])
+def test_what_is_refused_of_modules_is_refused_of_operators(cls, pass_, source):
+    model, x = cls().eval(), torch.randn(2, 3, 4)
+    gms = {each: captured(each, model, x) for each in ("trace", source)}
+    counts = {each: int(pass_.explain(gm).matched.sum()) for each, gm in gms.items()}
+    assert counts["trace"] == counts[source]
+    gm = gms[source]
+    torch.testing.assert_close(pass_(gm)(x), model(x))
+
+
+def test_linears_around_a_write_stay_apart():
+    gm = captured("export", Mixed().eval(), torch.randn(2, 3, 4))
+    first, write, second = (gm.graph.find_nodes(op="call_function", target=op) for op in _AROUND)
+    second[-1].args = (first[0].args[0], *second[-1].args[1:])
+    gm.recompile()
+    assert len(write) == 1
+    assert set(reasons(MergeLinears(), gm).values()) == {"no-compatible-linear"}
+
+
+@pytest.mark.parametrize("source", EXPORTED)
+def test_a_hooked_weight_stays(source):
+    model, x = Heads().eval(), torch.randn(2, 3, 4)
+    gm = captured(source, model, x)
+    gm.get_parameter("query.weight").register_hook(lambda gradient: gradient)
+    assert set(reasons(FuseBiasInLinear(), gm).values()) == {"hooked"}
+
+
+def test_a_batch_norm_in_training_stays():
+    model, x = Convs().train(), torch.randn(2, 3, 8, 8)
+    gm = captured("export", model, x)
+    codes = set(reasons(FuseBatchNorm2dInConv2d(), gm).values())
+    assert codes
+    assert not FuseBatchNorm2dInConv2d().explain(gm).matched.any()
+
+
+def test_a_weight_that_is_a_wrapper_stays():
+    class Wrapper(torch.Tensor):
+        pass
+
+    model, x = Heads().eval(), torch.randn(2, 3, 4)
+    gm = captured("export", model, x)
+    gm.query.weight = nn.Parameter(gm.query.weight.detach().as_subclass(Wrapper))
+    assert "unusual-parameter" in reasons(FuseBiasInLinear(), gm).values()
+
+
+def test_a_weight_that_is_computed_is_none_of_a_linear():
+    class Computed(Heads):
+        def forward(self, x):
+            return F.linear(x, self.query.weight * 2, self.query.bias) + self.key(x)
+
+    model, x = Computed().eval(), torch.randn(2, 3, 4)
+    gm = captured("export", model, x)
+    assert len(FuseBiasInLinear().explain(gm)) == 1
+    check(FuseBiasInLinear(), model, x, marked=1, gm=gm)
+
+
+def test_tensors_of_two_modules_stay():
+    class Crossed(Heads):
+        def forward(self, x):
+            return F.linear(x, self.query.weight, self.key.bias)
+
+    model, x = Crossed().eval(), torch.randn(2, 3, 4)
+    assert set(reasons(FuseBiasInLinear(), captured("export", model, x)).values()) == {"unexpected-holder"}
+
+
+def test_tensors_of_a_module_that_holds_more_stay():
+    class More(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.inner = nn.Module()
+            self.inner.weight, self.inner.bias = nn.Parameter(torch.randn(6, 4)), nn.Parameter(torch.randn(6))
+            self.inner.scale = nn.Parameter(torch.randn(6))
+
+        def forward(self, x):
+            return F.linear(x, self.inner.weight, self.inner.bias) * self.inner.scale
+
+    model, x = More().eval(), torch.randn(2, 3, 4)
+    assert set(reasons(FuseBiasInLinear(), captured("export", model, x)).values()) == {"holds-more"}
+
+
+def test_tensors_of_the_root_stay():
+    model, x = nn.Linear(4, 6).eval(), torch.randn(3, 4)
+    assert set(reasons(FuseBiasInLinear(), captured("export", model, x)).values()) == {"unexpected-class"}
+
+
+def test_an_unbatched_convolution_and_an_operator_that_takes_it_for_a_batch_stay_two():
+    class Unbatched(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.conv, self.norm = nn.Conv1d(3, 3, 1), nn.BatchNorm1d(3)
+
+        def forward(self, x):
+            return self.norm(self.conv(x))
+
+    model, x = Unbatched().eval(), torch.randn(3, 3)
+    nn.init.uniform_(model.norm.running_var, 0.5, 2)
+    gm = captured("export", model, x)
+    assert set(reasons(FuseBatchNorm1dInConv1d(), gm).values()) == {"dimensions"}
+
+
+@pytest.mark.parametrize("source", EXPORTED)
+def test_gradients_are_those_of_the_model(source):
+    model, x = Heads().eval(), torch.randn(2, 3, 4)
+    gm = compose(EliminateCommonSubexpressions(), MergeLinears(), FuseBiasInLinear())(
+        captured(source, model, x)
+    )
+    a, b = x.clone().requires_grad_(), x.clone().requires_grad_()
+    model(a).sum().backward()
+    gm(b).sum().backward()
+    torch.testing.assert_close(a.grad, b.grad)
+
+
+class WrittenOut(nn.Module):
+    """Attention as models write it, in single precision, with a mask and an inactive dropout."""
+
+    def forward(self, q, k, v, mask):
+        scores = q @ k.transpose(-1, -2) * 0.25 + torch.where(mask, 0.0, -1e4)
+        weights = F.softmax(scores, dim=-1, dtype=torch.float32).to(q.dtype)
+        return F.dropout(weights, 0.1, training=False) @ v
+
+
+def attention_inputs():
+    return *torch.randn(3, 2, 4, 5, 16), torch.rand(2, 1, 5, 5) > 0.3
+
+
+@pytest.mark.parametrize("source", SOURCES)
+def test_attention_is_fused_and_comes_apart_again(source):
+    model, inputs = WrittenOut().eval(), attention_inputs()
+    check(FuseAttention(), model, *inputs, marked=1, gm=captured(source, model, *inputs))
+
+
+def test_attention_of_any_batch_is_fused():
+    model, inputs = WrittenOut().eval(), attention_inputs()
+    sizes = ({0: Dim("batch", max=64)},) * 4
+    for source in EXPORTED:
+        gm = FuseAttention()(captured(source, model, *inputs, sizes=sizes))
+        assert len(FuseAttention().get_transformed_nodes(gm)) == 1
+        more = [torch.cat([value, value]) for value in inputs]
+        torch.testing.assert_close(gm(*more), model(*more))
+
+
+def test_a_dtype_that_was_checked_is_still_checked_of_fused_attention():
+    model, inputs = WrittenOut().eval(), attention_inputs()
+    gm = captured("export", model, *inputs)
+    checks = gm.graph.find_nodes(op="call_function", target=torch.ops.aten._assert_tensor_metadata.default)
+    FuseAttention()(gm)
+    left = gm.graph.find_nodes(op="call_function", target=torch.ops.aten._assert_tensor_metadata.default)
+    assert len(left) == len(checks) > 0
+    with pytest.raises(RuntimeError, match="dtype"):
+        gm(*(value.double() if value.is_floating_point() else value for value in inputs))
+
+
+def test_a_decomposed_product_in_another_view_is_no_attention():
+    model, inputs = WrittenOut().eval(), attention_inputs()
+    gm = captured("decomposed", model, *inputs)
+    last = gm.graph.output_node().args[0]
+    last.args = (last.args[0], [2, 4, 16, 5])
+    last.meta["val"] = last.meta["val"].transpose(-1, -2)
+    assert not FuseAttention().explain(gm).matched.any()
+
+
+@pytest.mark.parametrize(("source", "marked"), [("trace", 0), ("export", 0), ("decomposed", 1)])
+def test_keys_that_are_broadcast_are_fused_where_the_graph_expands_them_itself(source, marked):
+    class Broadcast(WrittenOut):
+        def forward(self, q, k, v, mask):
+            return super().forward(q, k[:, :1], v[:, :1], mask)
+
+    model, inputs = Broadcast().eval(), attention_inputs()
+    check(FuseAttention(), model, *inputs, marked=marked, gm=captured(source, model, *inputs))
+
+
+class Dropped(nn.Module):
+    """Dropouts of a new tensor, of an input, of a part of a tensor, of what is written, and of a result."""
+
+    def __init__(self):
+        super().__init__()
+        self.linear, self.drop = nn.Linear(4, 4), nn.Dropout()
+
+    def forward(self, x, y):
+        a = self.drop(self.linear(x)).relu()
+        b = self.drop(x) + self.drop((y * 2)[:, :2]).sum()
+        return a * b, self.drop(self.linear(y))
+
+
+def test_copies_that_were_dropouts_go_bit_for_bit():
+    model, inputs = Dropped().eval(), (torch.randn(2, 4), torch.randn(2, 4))
+    gm = captured("decomposed", model, *inputs)
+    assert set(reasons(RemoveIdentities(), gm).values()) == {"other-layout", "returned"}
+    check(RemoveIdentities(), model, *inputs, marked=1, gm=gm, tolerance=0.0)
+    clones = gm.graph.find_nodes(op="call_function", target=torch.ops.aten.clone.default)
+    assert [str(node.args[0]) for node in clones] == ["x", "slice_1", "addmm_1"]
+
+
+def test_a_copy_stays_where_it_or_its_input_is_written():
+    model, inputs = Dropped().eval(), (torch.randn(2, 4), torch.randn(2, 4))
+    for written in ("clone", "addmm"):
+        gm = captured("decomposed", model, *inputs)
+        clone = gm.graph.find_nodes(op="call_function", target=torch.ops.aten.clone.default)[0]
+        value = {"clone": clone, "addmm": clone.args[0]}[written]
+        with gm.graph.inserting_after(clone):
+            gm.graph.call_function(torch.ops.aten.add_.Tensor, (value, 1))
+        gm.recompile()
+        assert reasons(RemoveIdentities(), gm)[clone.name] == "written-in-place"
