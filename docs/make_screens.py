@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Callable
+from pathlib import Path
 
 from make_pictures import IMAGES, notebook
 from PIL import Image
@@ -62,15 +63,15 @@ def main() -> None:
             for theme in ("light", "dark"):
                 page.set_theme(f"JupyterLab {theme.title()}")
                 page.page.wait_for_timeout(1500)
-                save(inspector.screenshot(), f"{name}-{theme}")
+                save(inspector.screenshot(), FOLDER / f"{name}-{theme}.webp", WIDTH, QUALITY)
     assert sum(file.stat().st_size for file in FOLDER.iterdir()) < MOST_BYTES
 
 
-def save(png: bytes, name: str) -> None:
+def save(png: bytes, file: Path, width: int, quality: int) -> None:
     """Keep a picture in the size of a page of the docs."""
     picture = Image.open(io.BytesIO(png)).convert("RGB")
-    size = WIDTH, picture.height * WIDTH // picture.width
-    picture.resize(size, Image.Resampling.LANCZOS).save(FOLDER / f"{name}.webp", quality=QUALITY, method=6)
+    size = width, picture.height * width // picture.width
+    picture.resize(size, Image.Resampling.LANCZOS).save(file, quality=quality, method=6)
 
 
 def idle(inspector: Locator) -> None:

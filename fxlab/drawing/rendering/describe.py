@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import builtins
 import operator
+from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
@@ -23,7 +24,7 @@ def title_of(item: Group | Leaf) -> str:
     """Return the name that a box is known by, complete."""
     if isinstance(item, Group):
         if item.kind == "repeat":
-            return f"{item.class_name or 'block'} × {item.members}"  # noqa: RUF001
+            return _times(item.class_name, item.members)
         return f"{item.label} · {item.nodes}" if item.kind == "bookkeeping" else item.label
     if item.owner:
         return short_name(item.owner)
@@ -74,11 +75,21 @@ def _group_lines(group: Group) -> tuple[str, ...]:
 
 
 def _runs_in(group: Group) -> tuple[str, ...]:
-    """Return the equal blocks in a group of modules, by which people know a model."""
-    runs = [
-        title_of(child) for child in group.children if isinstance(child, Group) and child.kind == "repeat"
-    ]
-    return (", ".join(runs[:MOST_RUNS]),) if runs and group.kind == "module" else ()
+    """Return the repeated blocks in a group of modules, by which people know a model.
+
+    A block that differs from the run, as the first one of a T5 that holds the biases of all, counts as well.
+    """
+    groups = [child for child in group.children if isinstance(child, Group)]
+    blocks: Counter[str] = Counter()
+    for child in groups:
+        blocks[child.class_name] += child.members
+    runs = dict.fromkeys(child.class_name for child in groups if child.kind == "repeat")
+    texts = [_times(name, blocks[name]) for name in runs]
+    return (", ".join(texts[:MOST_RUNS]),) if texts and group.kind == "module" else ()
+
+
+def _times(class_name: str, members: int) -> str:
+    return f"{class_name or 'block'} × {members}"  # noqa: RUF001
 
 
 def _operation(leaf: Leaf, modules: Mapping[str, nn.Module]) -> str:

@@ -1,0 +1,235 @@
+"""Make the pictures and the table of ``first_sight.md``: ``python docs/make_first_sight.py``.
+
+Each model is shown as somebody sees it who opens it and touches nothing, in a report of its session in
+headless Chromium. The UNet needs ``diffusers``; ``python docs/make_first_sight.py --others`` shows the first
+model in other tools, and needs ``torchvista`` and ``ai-edge-model-explorer``. None of them is pinned.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+import tempfile
+import threading
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import NamedTuple
+
+import torch
+import transformers as hf
+from make_pictures import IMAGES, ROOT, chromium
+from make_screens import save
+from playwright.sync_api import Browser, Page
+from torch import nn
+
+import fxlab
+
+FOLDER = IMAGES / "first_sight"
+PAGE = ROOT / "docs" / "first_sight.md"
+WIDTH, QUALITY, MOST_BYTES = 1100, 72, 2_000_000
+WINDOWS = ((1280, 800), (1920, 1080))
+MARKERS = re.compile(r"(?<=<!-- measured -->\n).*?(?=<!-- end -->)", re.DOTALL)
+MEASURE = """() => {
+    const area = r => r.width * r.height;
+    const inspector = document.querySelector(".fxlab-inspector").getBoundingClientRect();
+    const graph = document.querySelector(".fxi-graph").getBoundingClientRect();
+    const boxes = [...document.querySelectorAll(".fxi-layer .node:not(.fx-chip)")];
+    const isInside = box => {
+        const r = box.getBoundingClientRect();
+        const isBeside = r.left < graph.left || r.right > graph.right;
+        return !isBeside && r.top >= graph.top && r.bottom <= graph.bottom;
+    };
+    const titles = boxes.map(box => box.querySelector(":scope > .fx-title")).filter(title => title);
+    return {
+        graph: area(graph) / area(inspector),
+        boxes: boxes.length,
+        bookkeeping: boxes.filter(box => box.classList.contains("fx-bookkeeping")).length,
+        inside: boxes.filter(isInside).length / boxes.length,
+        title: Math.min(...titles.map(title => parseFloat(getComputedStyle(title).fontSize)
+            * title.getScreenCTM().a)),
+    };
+}"""
+"""What is to be seen: shares of the inspector and of the boxes, numbers of boxes, letters in pixels."""
+
+
+OTHERS_MS = 15_000
+"""For how long another tool may lay a graph out before it is looked at."""
+PORT = 8391
+
+
+class Row(NamedTuple):
+    """What was measured of a model in one window."""
+
+    name: str
+    window: str
+    graph: str
+    boxes: int
+    bookkeeping: int
+    inside: str
+    title: str
+
+
+def main(names: list[str]) -> None:
+    """Record and measure all models, or look at those that are named."""
+    FOLDER.mkdir(exist_ok=True)
+    with tempfile.TemporaryDirectory() as folder, chromium() as browser:
+        rows = []
+        for name in names or MODELS:
+            for row in record(name, Path(folder), browser):
+                print(*row, sep=" | ", flush=True)
+                rows.append(row)
+    if not names:
+        text = table(rows)
+        PAGE.write_text(MARKERS.sub(lambda _: text, PAGE.read_text()))
+        assert sum(file.stat().st_size for file in FOLDER.iterdir()) < MOST_BYTES
+
+
+def record(name: str, folder: Path, browser: Browser) -> Iterator[Row]:
+    """Show a model in each window and theme, keep the pictures of the smaller window, and measure both."""
+    torch.manual_seed(0)
+    model, inputs = MODELS[name]()
+    report = fxlab.report(
+        fxlab.Session(model.eval(), inputs), path=folder / f"{file_name(name)}.html", measure=False
+    )
+    for width, height in WINDOWS:
+        page = browser.new_page(viewport={"width": width, "height": height})
+        page.goto(report.as_uri())
+        page.locator(".fxi-layer .node").first.wait_for(timeout=60_000)
+        page.wait_for_timeout(1500)
+        yield measured(name, f"{width} × {height}", page)  # noqa: RUF001
+        if width == WINDOWS[0][0]:
+            for theme in ("light", "dark"):
+                page.emulate_media(color_scheme=theme)
+                page.wait_for_timeout(500)
+                save(page.screenshot(), FOLDER / f"{file_name(name)}-{theme}.webp", WIDTH, QUALITY)
+        page.close()
+
+
+def record_others() -> None:
+    """Show the first model in two other tools, as they show it by themselves."""
+    import model_explorer
+    import torchvista
+
+    torch.manual_seed(0)
+    model = next(iter(MODELS.values()))()[0].eval()
+    tokens = torch.arange(12).reshape(1, 12)
+    config = model_explorer.config()
+    config.add_model_from_pytorch("BERT-base", torch.export.export(model, (tokens,)))
+    serve = partial(model_explorer.visualize_from_config, config, port=PORT, no_open_in_browser=True)
+    threading.Thread(target=serve, daemon=True).start()
+    with tempfile.TemporaryDirectory() as folder, chromium() as browser:
+        file = Path(folder, "torchvista.html")
+        torchvista.trace_model(model, (tokens,), export_format="html", export_path=str(file))
+        pages = {
+            "torchvista": file.as_uri(),
+            "model-explorer": f"http://localhost:{PORT}/?data={config.to_url_param_value()}",
+        }
+        for name, address in pages.items():
+            width, height = WINDOWS[0]
+            page = browser.new_page(viewport={"width": width, "height": height})
+            page.goto(address, wait_until="commit")
+            page.wait_for_timeout(OTHERS_MS)
+            save(page.screenshot(), FOLDER / f"{name}.webp", WIDTH, QUALITY)
+
+
+def measured(name: str, window: str, page: Page) -> Row:
+    """Measure what is to be seen."""
+    found = page.evaluate(MEASURE)
+    return Row(
+        name,
+        window,
+        f"{found['graph']:.0%}",
+        found["boxes"],
+        found["bookkeeping"],
+        f"{found['inside']:.0%}",
+        f"{found['title']:.1f}",
+    )
+
+
+def table(rows: list[Row]) -> str:
+    """Return what was measured as a table of the page."""
+    heading = ("Model", "Window", "Graph", "Boxes", "Bookkeeping", "In the window", "Smallest title (px)")
+    lines = [heading, ("---", "---", *["---:"] * (len(heading) - 2)), *rows]
+    return "".join(f"| {' | '.join(map(str, line))} |\n" for line in lines)
+
+
+def file_name(name: str) -> str:
+    """Return how the files of a model begin."""
+    return re.sub(r"\W+", "-", name.lower()).strip("-")
+
+
+def llama() -> nn.Module:
+    """Return a narrow Llama of as many layers as one of seven billion parameters has."""
+    config = hf.LlamaConfig(
+        vocab_size=1000,
+        hidden_size=256,
+        intermediate_size=512,
+        num_hidden_layers=32,
+        num_attention_heads=8,
+        num_key_value_heads=4,
+    )
+    return hf.LlamaForCausalLM(config)
+
+
+def mixtral() -> nn.Module:
+    """Return a narrow Mixtral of eight layers with eight experts each."""
+    config = hf.MixtralConfig(
+        vocab_size=1000,
+        hidden_size=128,
+        intermediate_size=256,
+        num_hidden_layers=8,
+        num_attention_heads=8,
+        num_key_value_heads=4,
+    )
+    return hf.MixtralForCausalLM(config)
+
+
+def whisper() -> nn.Module:
+    """Return a narrow Whisper with the four and four layers of its smallest one."""
+    config = hf.WhisperConfig(
+        encoder_layers=4,
+        decoder_layers=4,
+        d_model=128,
+        encoder_attention_heads=4,
+        decoder_attention_heads=4,
+        encoder_ffn_dim=256,
+        decoder_ffn_dim=256,
+    )
+    return hf.WhisperForConditionalGeneration(config)
+
+
+def unet() -> nn.Module:
+    """Return a narrow UNet with the blocks of Stable Diffusion."""
+    from diffusers import UNet2DConditionModel
+
+    return UNet2DConditionModel(
+        sample_size=32, block_out_channels=(64, 128, 256, 256), norm_num_groups=16, cross_attention_dim=128
+    )
+
+
+def of_unet() -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Return a picture of noise, its time step, and the text that it is to become."""
+    return torch.randn(2, 4, 32, 32), torch.tensor([7, 7]), torch.randn(2, 9, 128)
+
+
+MODELS: dict[str, Callable[[], tuple[nn.Module, object]]] = {
+    "BERT-base": lambda: (hf.BertModel(hf.BertConfig()), None),
+    "GPT-2": lambda: (hf.GPT2LMHeadModel(hf.GPT2Config()), None),
+    "Llama, 32 layers": lambda: (llama(), None),
+    "Mixtral, 8 layers": lambda: (mixtral(), None),
+    "ViT-base": lambda: (hf.ViTForImageClassification(hf.ViTConfig()), None),
+    "ResNet-50": lambda: (hf.ResNetForImageClassification(hf.ResNetConfig()), None),
+    "UNet": lambda: (unet(), of_unet()),
+    "Whisper, 4 + 4 layers": lambda: (whisper(), None),
+    "CLIP": lambda: (hf.CLIPModel(hf.CLIPConfig()), None),
+    "T5, 6 + 6 layers": lambda: (hf.T5ForConditionalGeneration(hf.T5Config(num_layers=6)), None),
+}
+"""Models with random weights, and what they are called with where fxlab cannot tell by itself."""
+
+
+if __name__ == "__main__":
+    if sys.argv[1:] == ["--others"]:
+        record_others()
+    else:
+        main(sys.argv[1:])
