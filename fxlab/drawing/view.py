@@ -14,7 +14,7 @@ from fxlab.drawing.hierarchy.hierarchy import Group, Hierarchy, Leaf
 
 FIRST_BUDGET = 40
 """Boxes of a first picture."""
-MOST_ROWS, MOST_COLUMNS = 11.0, 8
+MOST_ROWS, MOST_COLUMNS = 13.0, 8
 """Boxes below and beside one another in a first picture, which is to be read without zooming."""
 HEADING_ROWS = 0.7
 """Room that the heading of an opened group takes, in rows of boxes."""
@@ -207,6 +207,21 @@ class View:
     def edges(self) -> tuple[VisibleEdge, ...]:
         """The edges between visible boxes, merged; values shown as chips are left out."""
         return self._flow[0]
+
+    @cached_property
+    def main_path(self) -> frozenset[tuple[str, str]]:
+        """The edges, as ids of their ends, of the path through the boxes that hold the most nodes."""
+        number = {box.id: i for i, box in enumerate(self.boxes)}
+        nodes = [len(self.hierarchy.names_in(box)) for box in self.boxes]
+        most, before = nodes.copy(), dict[int, int]()
+        for source, target in sorted((number[e.source.id], number[e.target.id]) for e in self.edges):
+            if source < target and most[source] + nodes[target] > most[target]:
+                most[target], before[target] = most[source] + nodes[target], source
+        path, place = set(), max(range(len(most)), key=most.__getitem__, default=0)
+        while place in before:
+            path.add((self.boxes[before[place]].id, self.boxes[place].id))
+            place = before[place]
+        return frozenset(path)
 
     @cached_property
     def chips(self) -> dict[str, tuple[Chip, ...]]:

@@ -17,7 +17,7 @@ _LABEL = (  # room for a title
 )
 _LINE = re.compile(
     rf'{_ID} \[id={_ID} width="{_NUMBER}" height="{_NUMBER}"\]'
-    rf'|{_ID} -> {_ID} \[id={_ID}(?: penwidth="{_NUMBER}")?\]'
+    rf'|{_ID} -> {_ID} \[id={_ID}(?: penwidth="{_NUMBER}")?(?: weight="{_NUMBER}")?\]'
     r'|subgraph "cluster_[a-z0-9-]{1,200}" \{'
     rf'|graph \[id={_ID} labelloc="t" labeljust="l" margin="14" label={_LABEL}\]'
     r"|\}"

@@ -13,6 +13,8 @@ export interface VisibleEdge {
   source: Group | Leaf;
   target: Group | Leaf;
   leaves: Leaf[];
+  /** Whether it is on the path through the boxes that hold the most nodes. */
+  isMain: boolean;
 }
 
 export class View {
@@ -96,9 +98,30 @@ export class View {
         const key = `${box.id} ${target.id}`;
         const edge = edges.get(key);
         if (edge) edge.leaves.push(leaf);
-        else edges.set(key, { source: box, target, leaves: [leaf] });
+        else edges.set(key, { source: box, target, leaves: [leaf], isMain: false });
       }
     }
     this.edges.push(...edges.values());
+    this.markMainPath();
+  }
+
+  private markMainPath(): void {
+    const place = new Map(this.boxes.map((box, i) => [box.id, i]));
+    const nodes = this.boxes.map((box) => (box instanceof Group ? box.data.count : box.facts.length));
+    const most = [...nodes];
+    const before = new Map<number, [place: number, edge: VisibleEdge]>();
+    const ends = this.edges.map((edge): [number, number, VisibleEdge] => [
+      place.get(edge.source.id)!,
+      place.get(edge.target.id)!,
+      edge,
+    ]);
+    for (const [source, target, edge] of ends.sort(([a, b], [c, d]) => a - c || b - d)) {
+      const along = most[source]! + nodes[target]!;
+      if (source >= target || along <= most[target]!) continue;
+      most[target] = along;
+      before.set(target, [source, edge]);
+    }
+    let step = before.get(most.indexOf(Math.max(...most)));
+    for (; step; step = before.get(step[0])) step[1].isMain = true;
   }
 }

@@ -75,6 +75,7 @@ def make_box(
 
     ``index`` numbers the signatures.
     """
+    # A width is a whole number of points: that is the same in inches whoever rounds it.
     info = _info(item, hierarchy, marks, index, opened)
     title = shorten(info.label, LONGEST_TITLE) or " "
     lines = tuple(shorten(line, LONGEST_LINE) for line in info.details)
@@ -84,6 +85,7 @@ def make_box(
         width = text_width(title, TITLE_SIZE, bold=True) + 8 + text_width(line, LINE_SIZE)
         width += BADGE_GAP + text_width(badge, CHIP_SIZE, bold=True) + 14 if badge else 0
         width += CLUSTER_MARGIN
+        width = float(ceil(width))
         return Box(info, title, (line,), badge, _classes(item, info), width, TITLE_HEIGHT + 4)
     if info.kind == "placeholder" or (lines and says_what_the_title_says(lines[0], title)):
         lines = lines[1:]
@@ -94,7 +96,6 @@ def make_box(
     ]
     if badge:
         widths.append(text_width(badge, CHIP_SIZE, bold=True) + 16)
-    # A whole number of points is the same in inches whoever rounds it.
     width = float(ceil(max(64.0, max(widths) + 2 * PADDING_X)))
     height = 2 * PADDING_Y + TITLE_HEIGHT + LINE_HEIGHT * len(lines)
     height += CHIP_HEIGHT + BADGE_ROOM if badge else 0

@@ -69,6 +69,8 @@ _BOXES = {"shape": "box", "fixedsize": "true", "margin": "0", "penwidth": "1"}
 _LINES = {"arrowsize": "0.55", "penwidth": "1.1"}
 _CLUSTERS = {"labelloc": "t", "labeljust": "l", "margin": "14"}
 _SEVERAL = {"penwidth": "1.8"}
+_MAIN = {"weight": "6"}
+"""Of the main path, whose boxes Graphviz puts below one another as far as it can."""
 _CHANGED = {"penwidth": "2.2"}
 
 
@@ -186,7 +188,7 @@ def outline(view: View, boxes: Mapping[str, Box]) -> str:
     _outline_children(lines, view.hierarchy.root, view, boxes)
     for edge in view.edges:
         source, target = edge.source.id, edge.target.id
-        attributes = {"id": f"edge-{source}-{target}", **_line_attributes(edge)}
+        attributes = {"id": f"edge-{source}-{target}", **_line_attributes(view, edge)}
         lines.append(f'"{source}" -> "{target}" [{_listed(attributes)}]')
     return "\n".join([*lines, "}"])
 
@@ -246,7 +248,7 @@ def _write_view(
     _write_children(graph, view.hierarchy.root, view, boxes, colours, prefix, depth=0)
     for edge in view.edges:
         source, target = prefix + edge.source.id, prefix + edge.target.id
-        attributes = {"id": f"edge-{source}-{target}", **_line_attributes(edge)}
+        attributes = {"id": f"edge-{source}-{target}", **_line_attributes(view, edge)}
         label = f" label={graphviz.quoting.quote(values_text(edge))}" if arrangement.shapes else ""
         graph.body.append(f'\t"{source}" -> "{target}" [{_listed(attributes)}{label}]\n')
 
@@ -305,5 +307,6 @@ def values_text(edge: VisibleEdge) -> str:
     return ", ".join(shapes) if len(shapes) <= FEW_SHAPES else counted(len(edge.leaves), "value")
 
 
-def _line_attributes(edge: VisibleEdge) -> dict[str, str]:
-    return _SEVERAL if len(edge.leaves) > 1 else {}
+def _line_attributes(view: View, edge: VisibleEdge) -> dict[str, str]:
+    is_main = (edge.source.id, edge.target.id) in view.main_path
+    return (_SEVERAL if len(edge.leaves) > 1 else {}) | (_MAIN if is_main else {})

@@ -69,7 +69,7 @@ function writeView(lines: string[], side: Side, edgeColour: string, prefix: stri
   for (const edge of side.view.edges) {
     const [source, target] = [prefix + edge.source.id, prefix + edge.target.id];
     lines.push(
-      `"${source}" -> "${target}" [id="edge-${source}-${target}" color="${edgeColour}"${thickness(edge)}]`,
+      `"${source}" -> "${target}" [id="edge-${source}-${target}" color="${edgeColour}"${lineAttributes(edge)}]`,
     );
   }
 }
@@ -113,7 +113,7 @@ export function outline(view: View, boxes: Map<string, PlacedBox>, arrangement: 
   outlineChildren(lines, view.hierarchy.root, view, boxes);
   for (const edge of view.edges) {
     const [source, target] = [edge.source.id, edge.target.id];
-    lines.push(`"${source}" -> "${target}" [id="edge-${source}-${target}"${thickness(edge)}]`);
+    lines.push(`"${source}" -> "${target}" [id="edge-${source}-${target}"${lineAttributes(edge)}]`);
   }
   return [...lines, "}"].join("\n");
 }
@@ -143,8 +143,8 @@ function room({ width, height }: PlacedBox, title: string): string {
   return `<<TABLE BORDER="0" CELLBORDER="0" CELLSPACING="0" CELLPADDING="0" FIXEDSIZE="TRUE" WIDTH="${Math.round(width)}" HEIGHT="${Math.round(height)}"><TR><TD ALIGN="LEFT">${escaped(title) || " "}</TD></TR></TABLE>>`;
 }
 
-function thickness(edge: View["edges"][number]): string {
-  return edge.leaves.length > 1 ? ' penwidth="1.8"' : "";
+function lineAttributes({ leaves, isMain }: View["edges"][number]): string {
+  return (leaves.length > 1 ? ' penwidth="1.8"' : "") + (isMain ? ' weight="6"' : "");
 }
 
 function legendLabel({ title, ends, kinds }: Legend, heat: [string, string]): string {
