@@ -8,18 +8,24 @@ INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --co
 SEED ?= 1
 TASK ?= base
 
-.PHONY: lab test quick lint docs cover bench compat coverage fuzz clean
+.PHONY: lab test test-alone test-others quick lint docs cover bench compat coverage fuzz clean
 
 # JupyterLab refuses to run as root unless told to, which is what containers are.
 lab: $(VENV)/.lab
 	$(BIN)/jupyter lab $(if $(filter 0,$(shell id -u)),--allow-root) \
 	    --LabApp.default_url=/lab/tree/notebooks/quickstart.ipynb
 
-# Two tests at a time; then, one after the other, those that share a browser or measure the memory of their process.
+# Those that share a browser or measure the memory of their process run one after the other; beside them, with the
+# time that they leave, the others two at a time.
 ALONE := tests/browser tests/test_soak.py
 test: lint
-	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile $(ALONE:%=--ignore=%)
+	$(MAKE) --jobs 2 --keep-going --no-print-directory test-alone test-others
+
+test-alone:
 	$(BIN)/python -m pytest $(ALONE)
+
+test-others:
+	nice $(BIN)/python -m pytest --numprocesses 2 --dist loadfile $(ALONE:%=--ignore=%)
 
 # While working: everything that lints, and the tests that are not marked slow.
 quick: lint

@@ -11,7 +11,7 @@ from blocks_page import open_blocks, put_back, switch
 from jupyter_lab import JupyterLab
 from lab_page import LabPage
 from playwright.sync_api import Browser, Locator, Page, expect
-from report_page import HOSTILE, box, checked, details_title, make_session, opened, settle
+from report_page import HOSTILE, box, checked, details_title, make_session, opened, settle, show_table
 
 import fxlab
 
@@ -123,7 +123,8 @@ def test_at_any_width_lines_are_wrapped_and_nothing_is_cut_off(
 ) -> None:
     with checked(opened(browser, file)) as page:
         page.set_viewport_size({"width": width, "height": 900})
-        page.get_by_role("tab", name="Code", exact=True).click()
+        settle(page)
+        show_table(page, "Code")
         settle(page)
         compare(page, "vs. 0. Original")
         expect(page.get_by_role("button", name="Unified")).to_have_count(1 if width > 1300 else 0)

@@ -298,13 +298,15 @@ export class PassList {
   /** Returns what a pass is dragged by to another place; it has the number of the pass's stage. */
   private grip(pass: Pass, place: number, places: number[]): HTMLElement {
     const number = pass.stage ?? icon("grip");
+    // With what is seen on it, by which people call it who speak to their computer.
+    const named = pass.stage === null ? pass.name : `${pass.stage}. ${pass.name}`;
     if (this.state.fixed) return h("span", { class: "fxi-number", "aria-hidden": "true" }, pass.stage ?? "–");
     return h(
       "button",
       {
         type: "button",
         class: "fxi-number fxi-grip",
-        "aria-label": `${pass.name}, ${place + 1} of ${this.state.passes.length}: move with the arrow keys`,
+        "aria-label": `${named}, ${place + 1} of ${this.state.passes.length}: move with the arrow keys`,
         title: "Drag, or press ↑ and ↓, to apply it earlier or later",
         "data-focus": `grip-${pass.key}`,
         disabled: this.busy,
