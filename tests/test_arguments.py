@@ -89,7 +89,7 @@ CALLS = [
     (fxlab.inspect, {"model": GRAPH}, {"model": NO_MODULE, "inputs": NO_INPUTS, "passes": NO_PASSES}),
     (fxlab.inspect, {"model": GRAPH}, {"overlay": [3, OBJECT, "none of that name"]}),
     (fxlab.inspect, {"model": SESSION}, {"inputs": [X], "passes": [[]]}),
-    (fxlab.Inspector, {"session": SESSION}, {"session": NO_SESSION, "height": [None, "a", 1.5, -1]}),
+    (fxlab.Inspector, {"session": SESSION}, {"session": NO_SESSION, "height": ["a", 1.5, -1]}),
     (fxlab.benchmark, {"session": SESSION}, {"session": NO_SESSION, "rounds": NO_COUNT}),
     (fxlab.benchmark, {"session": SESSION}, {"inputs": NO_INPUTS}),
     (fxlab.benchmark, {"session": SESSION}, {"passes": [3, "a", PASS, [3], [None], ["a"]]}),

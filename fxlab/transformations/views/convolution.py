@@ -39,11 +39,10 @@ def as_convolution(node: Node, facts: GraphFacts) -> Layer[_ConvNd] | None:
     >>> import torch
     >>> from fxlab import from_exported
     >>> model = nn.Conv2d(3, 8, 3, stride=2, bias=False)
-    >>> program = torch.export.export(nn.Sequential(model), (torch.ones(1, 3, 9, 9),))
-    >>> exported = from_exported(program.run_decompositions())
+    >>> exported = from_exported(torch.export.export(nn.Sequential(model), (torch.ones(1, 3, 9, 9),)))
     >>> found = [as_convolution(node, GraphFacts(exported)) for node in exported.graph.nodes]
     >>> [(str(layer.node), layer.module) for layer in found if layer]
-    [('convolution', Conv2d(3, 8, kernel_size=(3, 3), stride=(2, 2), bias=False))]
+    [('conv2d', Conv2d(3, 8, kernel_size=(3, 3), stride=(2, 2), bias=False))]
     """
     if node.op == "call_module":
         layer = layer_of_module(node, facts, _ConvNd)

@@ -109,6 +109,7 @@ def test_explain_tells_of_each_candidate_and_changes_nothing():
         "matched": [True, False, True],
         "reason": ["10.0 is added", "its name is on the list", "10.0 is added"],
         "code": ["", "listed", ""],
+        "candidate": [0, 1, 2],
     }
     assert_is(gm, before)
 
