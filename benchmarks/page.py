@@ -153,8 +153,9 @@ def click_waits(page: Page) -> list[float]:
     for number in range(CLICKS):
         page.mouse.click(*inside[number % len(inside)])
         page.wait_for_timeout(60)
+    page.wait_for_timeout(500)
     found = page.evaluate("() => waits")
-    assert len(found) == CLICKS
+    assert len(found) == CLICKS, f"{len(found)} of {CLICKS} clicks were seen"
     assert all(selected for _, selected in found), "a click hit no box"
     return [wait for wait, _ in found]
 
