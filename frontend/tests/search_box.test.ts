@@ -71,8 +71,8 @@ describe("the search field", () => {
   ] as const)("waits for the answer if somebody is faster (shift: %s)", (shift, action) => {
     type("relu");
     press("Enter", shift);
+    expect(actions.search, "at once").toHaveBeenCalledWith("relu");
     expect(actions[action]).not.toHaveBeenCalled();
-    vi.runAllTimers();
     box.show(FOUND);
     expect(actions[action]).toHaveBeenCalledOnce();
   });

@@ -40,11 +40,7 @@ export class SearchBox {
   private waiting: "choose" | "light up" | null = null;
 
   constructor(private readonly actions: SearchActions) {
-    const ask = debounce(() => {
-      this.asked = this.query;
-      if (this.asked) actions.search(this.asked);
-      else this.showHelp();
-    }, 120);
+    const ask = debounce(() => this.ask(), 120);
     this.list = h("ul", { id: this.id, role: "listbox", "aria-label": "Results" });
     this.popup = h(
       "div",
@@ -174,9 +170,18 @@ export class SearchBox {
   }
 
   private enter(all: boolean): void {
-    if (this.query && !this.isCurrent) this.waiting = all ? "light up" : "choose";
-    else if (all && this.answer.nodes > 0) this.lightUp();
+    if (this.query && !this.isCurrent) {
+      this.waiting = all ? "light up" : "choose";
+      // Whoever presses Enter has typed all of it.
+      if (this.asked !== this.query) this.ask();
+    } else if (all && this.answer.nodes > 0) this.lightUp();
     else if (!all && !this.popup.hidden) this.rows[this.active]?.choose();
+  }
+
+  private ask(): void {
+    this.asked = this.query;
+    if (this.asked) this.actions.search(this.asked);
+    else this.showHelp();
   }
 
   private choose(result: SearchResult): void {
