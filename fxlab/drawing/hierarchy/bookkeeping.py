@@ -9,7 +9,6 @@ Whatever leads on to an output without anything else in between is what the mode
 from __future__ import annotations
 
 from collections.abc import Mapping
-from enum import Flag, auto
 from typing import Any
 
 import torch
@@ -49,27 +48,23 @@ _LOOKUPS = (
 _PRODUCTS = ("matmul", "mm", "bmm", "mv", "einsum", "linear")
 
 
-class _Origin(Flag):
-    """What a value is made of."""
-
-    NOTHING = 0
-    NUMBER = auto()
-    GIVEN = auto()
-    """Elements of an input of whole numbers, as they are."""
-    INPUT = auto()
-    """Of such an input."""
-    CONTENT = auto()
-    """Of the numbers in such an input, not only of what is true of them."""
-    CONDITION = auto()
-    ANGLE = auto()
-    """Of a sine or cosine, by which positions are told apart."""
-    TOUCHED = auto()
-    """Of parameters, or of data."""
-    DATA = auto()
-    """Of an input of floating point, or of another one that went through parameters or chose elements."""
-
-
-_OF_DATA = _Origin.TOUCHED | _Origin.DATA
+# What a value is made of. Plain numbers, as flags of `enum` take ten times as long.
+_NOTHING = 0
+_NUMBER = 1
+_GIVEN = 2
+"""Elements of an input of whole numbers, as they are."""
+_INPUT = 4
+"""Of such an input."""
+_CONTENT = 8
+"""Of the numbers in such an input, not only of what is true of them."""
+_CONDITION = 16
+_ANGLE = 32
+"""Of a sine or cosine, by which positions are told apart."""
+_TOUCHED = 64
+"""Of parameters, or of data."""
+_DATA = 128
+"""Of an input of floating point, or of another one that went through parameters or chose elements."""
+_OF_DATA = _TOUCHED | _DATA
 
 
 class Bookkeeping:
@@ -95,7 +90,8 @@ class Bookkeeping:
 
     def __init__(self, graph_module: fx.GraphModule, modules: Mapping[str, nn.Module]) -> None:
         self._modules = modules
-        self._origins: dict[fx.Node, _Origin] = {}
+        self._known: dict[tuple[str, Any], bool] = {}
+        self._origins: dict[fx.Node, int] = {}
         for node in graph_module.graph.nodes:
             self._origins[node] = self._origin(node, graph_module)
         self._first_data: set[fx.Node] = set()
@@ -103,7 +99,7 @@ class Bookkeeping:
         self.kinds: dict[fx.Node, str] = {}
         """What each of them is for."""
         for node in reversed(graph_module.graph.nodes):
-            if any(self._is_read_as_data(node, user) for user in node.users):
+            if self._may_be_data(node) and any(self._is_read_as_data(user) for user in node.users):
                 self._first_data.add(node)
             if node.op in _CALLS and (kind := self._kind(node)):
                 self.kinds[node] = kind
@@ -115,61 +111,74 @@ class Bookkeeping:
         kind = self.kinds.get(reader)
         if kind in (None, RESULTS):
             return False
-        is_of_data = _Origin.TOUCHED in self._origins[source]
+        is_of_data = bool(self._origins[source] & _TOUCHED)
         return is_of_data or kind == GUARDS or self._is_number(reader)
 
     def _is_number(self, node: fx.Node) -> bool:
-        return self._origins[node] is _Origin.NUMBER
+        return self._origins[node] == _NUMBER
 
-    def _origin(self, node: fx.Node, graph_module: fx.GraphModule) -> _Origin:
+    def _origin(self, node: fx.Node, graph_module: fx.GraphModule) -> int:
         if node.op == "placeholder":
             return _of_input(known_result(node))
         if node.op == "get_attr":
             return _of_attribute(attribute_at(graph_module, str(node.target), None))
         if node.op == "output":
             return _OF_DATA
-        origin = _Origin.NOTHING
+        origin = _NOTHING
         for source in node.all_input_nodes:
             origin |= self._origins[source]
-        if node.op == "call_module" and self._has_state(node):
-            origin |= _Origin.TOUCHED
-        if _describes(node):
-            return _Origin.NUMBER
         value = known_result(node)
+        dtype = getattr(value, "dtype", None)
+        if origin & _DATA and dtype is not None and not self._takes_no_elements(node):
+            return _OF_DATA  # as most nodes are
+        if node.op == "call_module" and self._has_state(node):
+            origin |= _TOUCHED
+        if _describes(node):
+            return _NUMBER
         is_python = value is None and is_of_python(node.target)
-        if isinstance(value, _NUMBERS) or (is_python and origin is _Origin.NUMBER):
-            return origin & _OF_DATA if _Origin.TOUCHED in origin else _Origin.NUMBER
+        if isinstance(value, _NUMBERS) or (is_python and origin == _NUMBER):
+            return origin & _OF_DATA if origin & _TOUCHED else _NUMBER
         if self._makes_data(node, origin):
             return _OF_DATA
-        return _of_call(node, origin & ~_Origin.NUMBER, getattr(value, "dtype", None))
+        return _of_call(node, origin & ~_NUMBER, dtype, self._takes_no_elements(node))
 
-    def _makes_data(self, node: fx.Node, origin: _Origin) -> bool:
-        """Whether values of an input become data here, by parameters or by the elements that they choose."""
-        if _Origin.DATA in origin or _Origin.INPUT not in origin:
+    def _takes_no_elements(self, node: fx.Node) -> bool:
+        """Whether a call makes a tensor by the shape and dtype of another alone."""
+        if node.op == "call_module":
             return False
-        if _Origin.TOUCHED in origin and not _computes_by_element(node):
+        called = node.op, node.target
+        if called not in self._known:
+            name = computes(node)
+            self._known[called] = name.startswith("new_") or name.endswith("_like")
+        return self._known[called]
+
+    def _makes_data(self, node: fx.Node, origin: int) -> bool:
+        """Whether values of an input become data here, by parameters or by the elements that they choose."""
+        if origin & _DATA or not origin & _INPUT:
+            return False
+        if origin & _TOUCHED and not _computes_by_element(node):
             return any(map(self._may_be_data, node.all_input_nodes))
         called = computes(node)
         if getattr(known_result(node), "dtype", None) is torch.bool or called not in _LOOKUPS + _COUNTS:
             return False
         chosen = node.args[:1] if called in _LOOKUPS else ()
         indices = [source for source in node.all_input_nodes if source not in chosen]
-        return any(_Origin.CONTENT in self._origins[source] for source in indices)
+        return any(self._origins[source] & _CONTENT for source in indices)
 
     def _may_be_data(self, node: fx.Node) -> bool:
         """Whether a value is made of an input, and more than conditions and their counts."""
         origin = self._origins[node]
-        if _Origin.DATA in origin or _Origin.INPUT not in origin:
+        if origin & _DATA or not origin & _INPUT:
             return False
-        return _Origin.CONTENT in origin or getattr(known_result(node), "dtype", None) not in _INDICES
+        return bool(origin & _CONTENT) or getattr(known_result(node), "dtype", None) not in _INDICES
 
-    def _is_read_as_data(self, node: fx.Node, user: fx.Node) -> bool:
+    def _is_read_as_data(self, user: fx.Node) -> bool:
         read = self._origins[user]
-        if _Origin.TOUCHED not in read or not self._may_be_data(node):
+        if not read & _TOUCHED:
             return False
-        if _Origin.DATA not in read:
+        if not read & _DATA:
             return user in self._first_data
-        is_beside_data = any(_Origin.DATA in self._origins[source] for source in user.all_input_nodes)
+        is_beside_data = any(self._origins[source] & _DATA for source in user.all_input_nodes)
         return not is_beside_data or computes(user) in _PRODUCTS
 
     def _has_state(self, node: fx.Node) -> bool:
@@ -183,29 +192,31 @@ class Bookkeeping:
             return GUARDS
         if self._only_packs(node):
             return RESULTS
+        if not node.users:
+            return None
+        origin = self._origins[node]
+        if origin & _TOUCHED and not all(self.kinds.get(user) == GUARDS for user in node.users):
+            return None
         served = {self.kinds.get(user) for user in node.users}
         if served == {GUARDS}:
             return GUARDS
-        origin = self._origins[node]
-        if _Origin.TOUCHED in origin or not served:
-            return None
         if self._is_number(node):
             return SIZES
         if None in served:
             others = [user for user in node.users if user not in self.kinds]
-            leads_on = any(_Origin.TOUCHED not in self._origins[user] for user in others)
+            leads_on = any(not self._origins[user] & _TOUCHED for user in others)
             is_returned = any(user.op == "output" for user in others)
             if leads_on or is_returned or self._leads_to_data(node, origin):
                 return None
             served.add(_purpose(node, origin))
         return min((kind for kind in served if kind), key=_BY_RANK.index)
 
-    def _leads_to_data(self, node: fx.Node, origin: _Origin) -> bool:
+    def _leads_to_data(self, node: fx.Node, origin: int) -> bool:
         """Whether a value that the main path reads is the model's data, or chooses among them."""
-        if _Origin.GIVEN in origin or node in self._first_data:
+        if origin & _GIVEN or node in self._first_data:
             return True
         dtype = getattr(known_result(node), "dtype", None)
-        return _Origin.CONTENT in origin and (dtype is None or dtype in _WHOLE)
+        return bool(origin & _CONTENT) and (dtype is None or dtype in _WHOLE)
 
     def _only_packs(self, node: fx.Node) -> bool:
         """Whether a node does nothing but make an object of what the graph returns."""
@@ -225,33 +236,33 @@ class Bookkeeping:
         return _is_of_fxlab(node.target) or computes(node).lstrip("_").startswith(_CHECKS)
 
 
-def _of_call(node: fx.Node, origin: _Origin, dtype: Any) -> _Origin:
+def _of_call(node: fx.Node, origin: int, dtype: Any, takes_no_elements: bool) -> int:
     """Return what a tensor is made of, by what the arguments are made of."""
     if node.op != "call_module" and draws_random_numbers(node):
         return _OF_DATA
     called = computes(node)
-    if called.startswith("new_") or called.endswith("_like"):
-        origin = _Origin.NOTHING  # they take nothing but shape and dtype
-    if _Origin.DATA in origin:
+    if takes_no_elements:
+        origin = _NOTHING
+    if origin & _DATA:
         return _OF_DATA
-    if _Origin.TOUCHED in origin and not _computes_by_element(node):
-        return _Origin.TOUCHED
+    if origin & _TOUCHED and not _computes_by_element(node):
+        return _TOUCHED
     keeps_elements = dtype in _WHOLE and (moves_elements(node) or casts(node))
     if not keeps_elements:
-        origin &= ~_Origin.GIVEN
+        origin &= ~_GIVEN
     if dtype is torch.bool or called in ("lt", "le", "gt", "ge", "eq", "ne"):
-        origin = (origin & ~_Origin.CONTENT) | _Origin.CONDITION
-    return origin | _Origin.ANGLE if called in ("sin", "cos") else origin
+        origin = (origin & ~_CONTENT) | _CONDITION
+    return origin | _ANGLE if called in ("sin", "cos") else origin
 
 
-def _of_input(value: Any) -> _Origin:
+def _of_input(value: Any) -> int:
     if isinstance(value, _NUMBERS):
-        return _OF_DATA if isinstance(value, float | torch.SymFloat) else _Origin.NUMBER
+        return _OF_DATA if isinstance(value, float | torch.SymFloat) else _NUMBER
     dtype = getattr(value, "dtype", None)
     if dtype not in _INDICES:
         return _OF_DATA
-    origin = _Origin.GIVEN | _Origin.INPUT
-    return origin if dtype is torch.bool else origin | _Origin.CONTENT
+    origin = _GIVEN | _INPUT
+    return origin if dtype is torch.bool else origin | _CONTENT
 
 
 def _computes_by_element(node: fx.Node) -> bool:
@@ -259,19 +270,19 @@ def _computes_by_element(node: fx.Node) -> bool:
     return operator is not None and (operator.is_pointwise or moves_elements(node) or casts(node))
 
 
-def _of_attribute(value: Any) -> _Origin:
+def _of_attribute(value: Any) -> int:
     """Return what an attribute is; tables that hold no indices may be weights, also packed ones."""
     if not isinstance(value, torch.Tensor) or isinstance(value, nn.Parameter):
-        return _Origin.TOUCHED
+        return _TOUCHED
     is_table = value.dtype not in (torch.bool, torch.int64) and value.dim() > 1
-    return _Origin.TOUCHED if is_table else _Origin.NOTHING
+    return _TOUCHED if is_table else _NOTHING
 
 
-def _purpose(node: fx.Node, origin: _Origin) -> str:
+def _purpose(node: fx.Node, origin: int) -> str:
     """Return what a tensor is for that is read by what the model computes."""
-    if _Origin.ANGLE in origin or getattr(known_result(node), "dtype", None) in _WHOLE:
+    if origin & _ANGLE or getattr(known_result(node), "dtype", None) in _WHOLE:
         return POSITIONS
-    return MASK if origin & (_Origin.CONDITION | _Origin.INPUT) else CONSTANTS
+    return MASK if origin & (_CONDITION | _INPUT) else CONSTANTS
 
 
 def _is_of_fxlab(target: Any) -> bool:

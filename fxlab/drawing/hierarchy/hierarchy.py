@@ -190,10 +190,11 @@ def build_hierarchy(graph_module: fx.GraphModule) -> Hierarchy:
         frozen, _ = freezer.group(root)
         leaves = tuple(freezer.leaves)
         sources, targets = wiring.edges([leaf.node for leaf in leaves])
+        serves = np.array([leaf.bookkeeping != "" for leaf in leaves], dtype=bool)
         asides = [
             edge
-            for edge, (source, target) in enumerate(zip(sources.tolist(), targets.tolist(), strict=True))
-            if found.is_aside(leaves[source].node, leaves[target].node)
+            for edge in np.flatnonzero(serves[sources] | serves[targets]).tolist()
+            if found.is_aside(leaves[sources[edge]].node, leaves[targets[edge]].node)
         ]
         return Hierarchy(
             root=frozen,
