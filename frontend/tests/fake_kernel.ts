@@ -1,7 +1,7 @@
 /** A kernel that answers from golden vectors, late or never if that is wished for; and layouts without Graphviz. */
 
 import { PANELS_AT_FIRST, type Pass, type State, type ToApp, type ToKernel } from "../src/base/protocol";
-import { PLAIN } from "../src/viewer/arrangement";
+import { VIEW_AT_FIRST } from "../src/viewer/view_link";
 import { Data, type Extra, type OverlayData } from "../src/viewer/data";
 import type { Layouts } from "../src/viewer/drawing/layout";
 import {
@@ -19,11 +19,6 @@ import { dataOf, passesOf, vectorsOf, type Step, type Vectors } from "./golden";
 type Changed = (name: keyof KernelState, view?: Partial<ViewState>) => void;
 type Waiting = { message: ToKernel; resolve: (answer: Answer) => void; reject: (error: Error) => void };
 
-const AT_FIRST: ViewState = {
-  ...{ stage: null, compared: "", beside: false },
-  ...{ opened: null, query: "", overlay: "", selected: null },
-  ...PLAIN,
-};
 const NO_TABLE = { columns: [], rows: [], total: 0 };
 
 export class FakeKernel implements Kernel {
@@ -85,7 +80,7 @@ export class FakeKernel implements Kernel {
         preview: null,
       },
       overlays: this.overlays.map(({ name, title }) => ({ name, title })),
-      view: { ...AT_FIRST, ...view },
+      view: { ...VIEW_AT_FIRST, ...view },
       height: 600,
       panels: PANELS_AT_FIRST,
     };

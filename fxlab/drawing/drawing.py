@@ -12,7 +12,7 @@ from torch import fx
 
 from fxlab.checks import described, items_of, positive_int
 from fxlab.drawing.hierarchy.hierarchy import build_hierarchy
-from fxlab.drawing.rendering.dot import DOWN, Arrangement, to_digraph
+from fxlab.drawing.rendering.dot import DOWN, PLAIN, Arrangement, to_digraph
 from fxlab.drawing.rendering.layout import lay_out, start_layout_worker
 from fxlab.drawing.rendering.picture import Picture
 from fxlab.drawing.rendering.render import render
@@ -61,7 +61,7 @@ class Drawing:
         view: View,
         marks: dict[str, tuple[str, ...]] | None = None,
         overlay: Overlay | None = None,
-        arrangement: Arrangement = Arrangement(),  # noqa: B008
+        arrangement: Arrangement = PLAIN,
     ) -> None:
         self.view = view
         self.marks = dict(marks or {})

@@ -179,12 +179,9 @@ class View:
 
     def _is_readable(self) -> bool:
         """Whether the picture has few enough rows and columns, as lines lead from row to row."""
-        number = {box.id: i for i, box in enumerate(self.boxes)}
-        rows = [0] * len(number)
-        ends = sorted((number[edge.source.id], number[edge.target.id]) for edge in self.edges)
-        for source, target in ends:
-            if source < target:
-                rows[target] = max(rows[target], rows[source] + 1)
+        rows = [0] * len(self.boxes)
+        for source, target in self._steps:
+            rows[target] = max(rows[target], rows[source] + 1)
         columns = max(Counter(rows).values())
         return columns <= MOST_COLUMNS and max(rows) + 1 + HEADING_ROWS * len(self.clusters) <= MOST_ROWS
 
@@ -211,17 +208,23 @@ class View:
     @cached_property
     def main_path(self) -> frozenset[tuple[str, str]]:
         """The edges, as ids of their ends, of the path through the boxes that hold the most nodes."""
-        number = {box.id: i for i, box in enumerate(self.boxes)}
-        nodes = [len(self.hierarchy.names_in(box)) for box in self.boxes]
+        nodes = [box.nodes if isinstance(box, Group) else len(box.names) for box in self.boxes]
         most, before = nodes.copy(), dict[int, int]()
-        for source, target in sorted((number[e.source.id], number[e.target.id]) for e in self.edges):
-            if source < target and most[source] + nodes[target] > most[target]:
+        for source, target in self._steps:
+            if most[source] + nodes[target] > most[target]:
                 most[target], before[target] = most[source] + nodes[target], source
         path, place = set(), max(range(len(most)), key=most.__getitem__, default=0)
         while place in before:
             path.add((self.boxes[before[place]].id, self.boxes[place].id))
             place = before[place]
         return frozenset(path)
+
+    @cached_property
+    def _steps(self) -> list[tuple[int, int]]:
+        """The edges that lead on in the order of the boxes, as places of these, in that order."""
+        place = {box.id: i for i, box in enumerate(self.boxes)}
+        ends = sorted((place[edge.source.id], place[edge.target.id]) for edge in self.edges)
+        return [(source, target) for source, target in ends if source < target]
 
     @cached_property
     def chips(self) -> dict[str, tuple[Chip, ...]]:

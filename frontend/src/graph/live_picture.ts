@@ -32,6 +32,8 @@ export class LivePicture {
   readonly edges = new Map<string, SVGGElement>();
   /** The words of opened groups. */
   readonly labels = new Map<string, SVGGElement>();
+  /** Where these groups are, outer ones first. */
+  private readonly groups = new Map<string, Rectangle>();
   readonly areas = new Map<string, Rectangle>();
   /** Ids of the edges that leave or enter a box. */
   readonly leaving = new Map<string, string[]>();
@@ -57,15 +59,16 @@ export class LivePicture {
 
   /** Keeps the names of opened groups in the part of the picture that can be seen. */
   holdNames(visible: Rectangle, isFar: boolean): void {
-    const groups = new Map([...this.labels.keys()].map((id) => [id, this.areas.get(id)!]));
     const scale = isFar ? FAR_NAMES : 1;
-    for (const [id, { x, y }] of shifts(groups, visible, scale * NAME_HEIGHT)) {
-      const [label, area] = [this.labels.get(id)!, groups.get(id)!];
+    for (const [id, { x, y }] of shifts(this.groups, visible, scale * NAME_HEIGHT)) {
+      const [label, area] = [this.labels.get(id)!, this.groups.get(id)!];
       const [left, top] = [area.x - this.offset.x, area.y - this.offset.y];
       label.classList.toggle("fxi-held", y > 0);
       // Enlarged from the corner of the group.
       const [dx, dy] = [x + left * (1 - scale), y + top * (1 - scale)];
-      label.setAttribute("transform", `translate(${dx} ${dy}) scale(${scale})`);
+      const transform = `translate(${dx} ${dy}) scale(${scale})`;
+      // Writing what is there already would have the graph painted again with every step of a move.
+      if (label.getAttribute("transform") !== transform) label.setAttribute("transform", transform);
     }
   }
 
@@ -116,6 +119,7 @@ export class LivePicture {
     const words = [...element.children].filter((child) => child !== shape);
     label.append(backOf(words), ...words);
     this.labels.set(id, label);
+    this.groups.set(id, this.areas.get(id)!);
     element.parentElement?.append(label);
   }
 

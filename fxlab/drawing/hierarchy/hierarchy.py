@@ -143,7 +143,7 @@ class Hierarchy:
 
     def only_serves(self, group: Group) -> bool:
         """Return whether all that is in a group only serves others."""
-        return all(leaf.bookkeeping for leaf in self.leaves[group.start : group.stop])
+        return all(self.leaves[position].bookkeeping for position in range(group.start, group.stop))
 
     def ancestors(self, node_name: str) -> list[str]:
         """Return the paths of the groups around a node, outermost first, without the root."""

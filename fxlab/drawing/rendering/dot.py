@@ -74,12 +74,15 @@ _MAIN = {"weight": "6"}
 _CHANGED = {"penwidth": "2.2"}
 
 
+PLAIN = Arrangement()
+
+
 def to_digraph(
     view: View,
     *,
     marks: Marks | None = None,
     overlay: Overlay | None = None,
-    arrangement: Arrangement = Arrangement(),
+    arrangement: Arrangement = PLAIN,
 ) -> graphviz.Digraph:
     """Write a view in the DOT language.
 
@@ -118,7 +121,7 @@ class Side:
 def side_by_side(
     sides: Sequence[Side],
     overlays: Sequence[Overlay] = (),
-    arrangement: Arrangement = Arrangement(),
+    arrangement: Arrangement = PLAIN,
 ) -> graphviz.Digraph:
     """Write views in the DOT language, from left to right as one graph, each in a cluster with a heading.
 
@@ -170,7 +173,7 @@ def write_digraph(
     view: View,
     boxes: Mapping[str, Box],
     painting: Painting | None = None,
-    arrangement: Arrangement = Arrangement(),
+    arrangement: Arrangement = PLAIN,
 ) -> graphviz.Digraph:
     """Write a view whose boxes are made already."""
     graph = _new_digraph(arrangement, painting.legend if painting else None)
@@ -184,7 +187,7 @@ def outline(view: View, boxes: Mapping[str, Box]) -> str:
     Graphviz puts the boxes where it puts them for :func:`write_digraph`, in half the time. Pages that write
     their own words have their pictures laid out so.
     """
-    lines = list(outline_head(Arrangement()))
+    lines = list(outline_head(PLAIN))
     _outline_children(lines, view.hierarchy.root, view, boxes)
     for edge in view.edges:
         source, target = edge.source.id, edge.target.id

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from fxlab.drawing.rendering.box import Box, Marks, make_boxes
 from fxlab.drawing.rendering.dot import (
+    PLAIN,
     Arrangement,
     check_marks,
     signatures_of,
@@ -28,7 +29,7 @@ def render(
     marks: Marks | None = None,
     signatures: tuple[str, ...] | None = None,
     overlay: Overlay | None = None,
-    arrangement: Arrangement = Arrangement(),  # noqa: B008
+    arrangement: Arrangement = PLAIN,
     timeout: float = TIMEOUT,
 ) -> Picture:
     """Draw a view as SVG.

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -50,6 +51,11 @@ class _Written:
     tree: int = 0
     missing: list[tuple[int, Group]] = field(default_factory=list)
     """Numbers of the trees that stand for groups that follow."""
+
+    @cached_property
+    def overview(self) -> View:
+        """What is open at first, without regard to marks."""
+        return View.default(self.hierarchy)
 
 
 class GraphData:
@@ -93,7 +99,7 @@ class GraphData:
                     "targets": _steps(hierarchy.edge_targets),
                     "asides": _steps(hierarchy.asides),
                     "chips": _chip_words(hierarchy),
-                    "overview": sorted(View.default(hierarchy).opened),
+                    "overview": sorted(written.overview.opened),
                     "opened": sorted(first.opened),
                     "model": model,
                     "signatures": shown.signatures,
@@ -199,7 +205,7 @@ class GraphData:
     def first_view(self, number: int) -> View:
         """Return what is seen at first: the overview, and nodes with marks unless they are many."""
         hierarchy, marks = self.hierarchy(number), self.shown(number).marks
-        overview = View.default(hierarchy)
+        overview = self._of(number).overview
         if not marks:
             return overview
         known = [node for node in marks if node in hierarchy.position_of]
