@@ -1,6 +1,6 @@
 /** Names of opened groups stay in sight while a part of the group is. */
 
-import type { Point, Rectangle } from "./viewport";
+import { holds, type Point, type Rectangle } from "./viewport";
 
 /** Room that has to be left of a group for its name. */
 const SHORTEST = 120;
@@ -31,13 +31,4 @@ export function shifts(
 
 function between(value: number, largest: number): number {
   return Math.max(0, Math.min(value, largest));
-}
-
-function holds(outer: Rectangle, inner: Rectangle): boolean {
-  return (
-    outer.x <= inner.x &&
-    outer.y <= inner.y &&
-    outer.x + outer.width >= inner.x + inner.width &&
-    outer.y + outer.height >= inner.y + inner.height
-  );
 }

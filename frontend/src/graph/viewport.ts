@@ -156,6 +156,16 @@ export function around(rectangles: Iterable<Rectangle>): Rectangle | null {
   return left === Infinity ? null : { x: left, y: top, width: right - left, height: bottom - top };
 }
 
+/** Whether a rectangle lies in another as a whole. */
+export function holds(outer: Rectangle, inner: Rectangle): boolean {
+  return (
+    outer.x <= inner.x &&
+    outer.y <= inner.y &&
+    outer.x + outer.width >= inner.x + inner.width &&
+    outer.y + outer.height >= inner.y + inner.height
+  );
+}
+
 export function overlap(a: Rectangle, b: Rectangle): boolean {
   return a.x < b.x + b.width && b.x < a.x + a.width && a.y < b.y + b.height && b.y < a.y + a.height;
 }

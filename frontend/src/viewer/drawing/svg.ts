@@ -4,23 +4,17 @@
  */
 
 import type { Edge } from "../../base/protocol";
+import { holds, type Rectangle } from "../../graph/viewport";
 import type { PlacedBox, PlacedChip } from "./boxes";
 import type { Metrics, Word } from "../data";
 import { escaped } from "./dot";
-
-interface Area {
-  left: number;
-  top: number;
-  width: number;
-  height: number;
-}
 
 interface Layout {
   width: number;
   height: number;
   origin: [number, number];
   /** Boxes and clusters by id, outer clusters first. */
-  areas: Map<string, Area>;
+  areas: Map<string, Rectangle>;
   clusters: Set<string>;
   /** Id of an edge -> the path of its line and the points of its arrowhead. */
   edges: Map<string, [line: string, arrow: string]>;
@@ -76,8 +70,8 @@ function read(graphviz: string): Layout {
         )
         .map(Number);
       const [xs, ys] = [0, 1].map((side) => numbers.filter((_, i) => i % 2 === side)) as [number[], number[]];
-      const [left, top] = [Math.min(...xs), Math.min(...ys)];
-      layout.areas.set(group.id, { left, top, width: Math.max(...xs) - left, height: Math.max(...ys) - top });
+      const [x, y] = [Math.min(...xs), Math.min(...ys)];
+      layout.areas.set(group.id, { x, y, width: Math.max(...xs) - x, height: Math.max(...ys) - y });
       if (kind === "cluster") layout.clusters.add(group.id);
     }
   }
@@ -108,7 +102,7 @@ class Writer {
   ): string {
     const { width, height, origin, areas, clusters } = layout;
     const parts: string[] = [];
-    const around: Area[] = [];
+    const around: Rectangle[] = [];
     for (const [id, area] of areas) {
       const box = boxes.get(id);
       if (!box || !clusters.has(id)) continue;
@@ -137,10 +131,10 @@ class Writer {
     );
   }
 
-  private cluster({ id, box, look }: PlacedBox, area: Area, depth: number): string {
+  private cluster({ id, box, look }: PlacedBox, area: Rectangle, depth: number): string {
     const { m } = this;
     const [fill, line] = m.clusterColours[depth]!;
-    const [left, y] = [area.left + 14, area.top + 19];
+    const [left, y] = [area.x + 14, area.y + 19];
     let x = left + 11;
     const parts = [
       this.rectangle(area, fill, box.changed ? m.changedCluster : line, 9),
@@ -190,22 +184,22 @@ class Writer {
     return this.text("fx-flow", [label, null], x, y + chipSize / 3, chipSize, softInk, { halo: true });
   }
 
-  private box({ id, box, look, textTop, chips }: PlacedBox, area: Area): string {
+  private box({ id, box, look, textTop, chips }: PlacedBox, area: Rectangle): string {
     const { m } = this;
     const [fill, line] = look.colours;
     const radius = box.kind === "placeholder" || box.kind === "output" ? area.height / 2 : 7;
     const sheets = box.kind === "repeat" ? [2 * m.sheet, m.sheet] : [];
     const slim = look.classes.split(" ").includes("fx-bookkeeping");
-    const middle = area.left + area.width / 2;
-    let y = area.top + m.paddingY * (slim ? 0.5 : 1) + textTop + m.titleHeight - 4.5;
+    const middle = area.x + area.width / 2;
+    let y = area.y + m.paddingY * (slim ? 0.5 : 1) + textTop + m.titleHeight - 4.5;
     const parts = [
       ...sheets.map((offset) =>
-        this.rectangle({ ...area, left: area.left + offset, top: area.top + offset }, fill, line, radius, {
+        this.rectangle({ ...area, x: area.x + offset, y: area.y + offset }, fill, line, radius, {
           name: "fx-sheet",
         }),
       ),
       this.rectangle(area, fill, line, radius, { heavy: box.changed > 0 }),
-      look.openable ? this.toggle(area.left + area.width - 11, area.top + 11, false) : "",
+      look.openable ? this.toggle(area.x + area.width - 11, area.y + 11, false) : "",
       this.text("fx-title", look.title, middle, y, m.titleSize, slim ? m.softInk : m.ink, { bold: !slim }),
     ];
     for (const word of look.lines) {
@@ -220,20 +214,13 @@ class Writer {
     );
   }
 
-  private chip({ id, box, word, x, y, width }: PlacedChip, reader: Area): string {
+  private chip({ id, box, word, x, y, width }: PlacedChip, reader: Rectangle): string {
     const { m } = this;
-    const area = { left: reader.left + x, top: reader.top + y, width, height: m.chipHeight };
+    const area = { x: reader.x + x, y: reader.y + y, width, height: m.chipHeight };
     const parts = [
       element("title", {}, escaped(`${box.label.slice(0, 300)}, made elsewhere`)),
       this.rectangle(area, ...m.chipColours, m.chipHeight / 2),
-      this.text(
-        "fx-title",
-        word,
-        area.left + width / 2,
-        area.top + m.chipHeight - 4.3,
-        m.chipSize,
-        m.chipInk,
-      ),
+      this.text("fx-title", word, area.x + width / 2, area.y + m.chipHeight - 4.3, m.chipSize, m.chipInk),
     ];
     return element("g", { id, class: "node fx-chip", "data-source": box.refersTo }, parts.join(""));
   }
@@ -242,7 +229,7 @@ class Writer {
     const { m } = this;
     const width = widthOf(word, m.chipSize) + 14;
     const pill = this.rectangle(
-      { left: middle - width / 2, top, width, height: m.chipHeight },
+      { x: middle - width / 2, y: top, width, height: m.chipHeight },
       m.changed,
       "none",
       m.chipHeight / 2,
@@ -258,17 +245,17 @@ class Writer {
   }
 
   private rectangle(
-    area: Area,
+    area: Rectangle,
     fill: string,
     stroke: string,
     radius: number,
     { heavy = false, name = "fx-shape" } = {},
   ): string {
-    const { left, top, width, height } = area;
+    const { x, y, width, height } = area;
     return element("rect", {
       class: name,
-      x: n(left),
-      y: n(top),
+      x: n(x),
+      y: n(y),
       width: n(width),
       height: n(height),
       rx: n(Math.min(radius, height / 2)),
@@ -328,15 +315,6 @@ function middleOf(line: string): [x: number, y: number] {
 /** A width that is not known is guessed wide. */
 function widthOf([text, width]: Word, size: number): number {
   return width ?? text.length * size * 0.85;
-}
-
-function holds(outer: Area, inner: Area): boolean {
-  return (
-    outer.left <= inner.left &&
-    outer.top <= inner.top &&
-    outer.left + outer.width >= inner.left + inner.width &&
-    outer.top + outer.height >= inner.top + inner.height
-  );
 }
 
 function element(tag: string, attributes: Attributes, content = ""): string {
