@@ -8,6 +8,7 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Callable
+from importlib import import_module
 from importlib.metadata import PackageNotFoundError, requires, version
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -92,10 +93,10 @@ def _tried(what: str, trial: Callable[[], str], is_needed: bool, to_do: str) -> 
 def _small_session() -> Session:
     import torch
 
-    import fxlab
+    from fxlab.session import Session
 
     model = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.ReLU()).eval()
-    return fxlab.Session(model, (torch.ones(2, 4),))
+    return Session(model, (torch.ones(2, 4),))
 
 
 def _trace_and_judge() -> str:
@@ -107,31 +108,30 @@ def _trace_and_judge() -> str:
 def _trace_bert() -> str:
     from transformers import BertConfig, BertModel
 
-    import fxlab
+    from fxlab.tracing import symbolic_trace
 
     config = BertConfig(
         hidden_size=8, num_hidden_layers=1, num_attention_heads=2, intermediate_size=8, vocab_size=20
     )
-    return f"{len(fxlab.symbolic_trace(BertModel(config).eval()).graph.nodes)} nodes"
+    return f"{len(symbolic_trace(BertModel(config).eval()).graph.nodes)} nodes"
 
 
 def _draw() -> str:
-    import fxlab
+    from fxlab.drawing import draw
 
-    return f"{len(fxlab.draw(_small_session().graph_module).svg):,} characters of SVG"
+    return f"{len(draw(_small_session().graph_module).svg):,} characters of SVG"
 
 
 def _report() -> str:
-    import fxlab
+    from fxlab.html_report import report
 
     with tempfile.TemporaryDirectory() as folder:
-        return f"{fxlab.report(_small_session(), path=Path(folder, 'report.html')).stat().st_size:,} bytes"
+        return f"{report(_small_session(), path=Path(folder, 'report.html')).stat().st_size:,} bytes"
 
 
 def _inspect() -> str:
-    import fxlab
-
-    fxlab.Inspector(_small_session()).close()
+    # By name, as nothing but `fxlab.notebook` depends on Jupyter.
+    import_module("fxlab.notebook").Inspector(_small_session()).close()
     return "a widget"
 
 
