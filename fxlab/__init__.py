@@ -39,7 +39,10 @@ _EXPORTS = {
     "html_report": "report",
     "notebook": "Inspector inspect",
     "session": "Session TransformationError",
-    "tracing": "TraceError TraceReport TraceWarning example_inputs from_exported symbolic_trace",
+    "tracing": """
+        Capture CapturedGraph GraphBreak TraceError TraceReport TraceWarning capture example_inputs
+        from_exported symbolic_trace
+    """,
     "transformations": "ReversibleTransformation Transformation compose from_callable from_pattern",
     "transformations.passes": """
         ChangeTrueDivToMulByInverse DeepCopy EliminateCommonSubexpressions FoldConstants FuseAttention

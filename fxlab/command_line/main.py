@@ -165,7 +165,11 @@ def _add_model(parser: argparse.ArgumentParser) -> None:
     weights.add_argument("--meta", action="store_true", help="no weights: nothing is run or compared")
     weights.add_argument("--random-weights", action="store_true", help="do not load the weights")
     model.add_argument("--seed", type=int, default=0, help="of random weights (0)")
-    model.add_argument("--trust", action="store_true", help="load files that can run code (.pt2, .pt)")
+    model.add_argument(
+        "--trust",
+        action="store_true",
+        help="load files that can run code: .pt, and .pt2 that hold more than tensors and operators",
+    )
 
     inputs = parser.add_argument_group("the inputs, made from the configuration if left out")
     inputs.add_argument("--inputs", metavar="FILE", help="a .safetensors or .npz file, or one of torch.save")
