@@ -67,8 +67,8 @@ compat:
 # Which of transformers' architectures trace; takes half an hour and writes docs/coverage.md.
 # `make coverage TASK=heads`: those with a head for each task, which takes twice as long.
 # `make coverage TASK=whole`: base models with images and sound beside their text, at more lengths.
-# `make coverage TASK=libraries`: models of other libraries, in an environment of their own (7 GB). It takes hours, and
-# goes on where it was interrupted.
+# `make coverage TASK=libraries`: models of other libraries, in an environment of their own (7 GB), which takes hours.
+# A run that was interrupted goes on where it was.
 ifeq ($(TASK),libraries)
 coverage: $(VENV)-libraries/.made
 	PYTHONPATH=. $(VENV)-libraries/bin/python -W ignore -m benchmarks.coverage --task $(TASK)
