@@ -28,6 +28,23 @@ class CompileSession(Session):
     """The passes of ``torch.compile`` on one graph of a model, which are switched by compiling again.
 
     Made by :func:`fxlab.compile_session`. It is a :class:`fxlab.Session`: all that takes one takes this too.
+
+    Parameters
+    ----------
+    stack
+        The recorded compile of the graph.
+    remarks
+        What could not be recorded with this torch, in words.
+
+    Attributes
+    ----------
+    graphs : mapping of str to CompileSession
+        All graphs that the model was compiled to, this one among them: ``inference``, or ``joint``,
+        ``forward`` and ``backward``; with the number of the graph if there are several.
+    reason : str
+        Why Dynamo has ended the graph, and at which line; empty at the end of the model.
+    remarks : tuple of str
+        As given.
     """
 
     def __init__(self, stack: CompilerStack, remarks: tuple[str, ...]) -> None:
@@ -215,7 +232,8 @@ def compile_session(
     Raises
     ------
     TypeError
-        If ``model`` is no module, or ``options`` no mapping.
+        If ``model`` is no module, ``inputs`` are nothing that it can be called with, ``training`` is no
+        bool, or ``options`` no mapping.
     ValueError
         If Inductor has no such option, or Dynamo captures nothing.
     RuntimeError
@@ -224,13 +242,20 @@ def compile_session(
     Examples
     --------
     >>> from torch import nn
-    >>> model = nn.Sequential(nn.Linear(4, 4), nn.Softmax(-1)).eval()
+    >>> model = nn.Sequential(nn.Linear(4, 4), nn.Dropout(), nn.Softmax(-1)).eval()
     >>> session = compile_session(model, torch.ones(2, 4))
     >>> [pass_.name for pass_ in session.passes]
-    ['aot', 'post_grad/reorder']
+    ['aot', 'joint/remove_noop_ops']
+    >>> print(session.changes("joint/remove_noop_ops"))
+    1 clone removed
+    >>> session.revert("joint/remove_noop_ops")
+    >>> session.verdict().agrees
+    True
     """
     if not isinstance(model, nn.Module):
         raise TypeError(f"model: expected a torch.nn.Module, got {described(model)}.")
+    if not isinstance(training, bool):
+        raise TypeError(f"training: expected True or False, got {described(training)}.")
     if options is not None and not isinstance(options, Mapping):
         raise TypeError(f"options: expected a mapping of Inductor's settings, got {described(options)}.")
     model = getattr(model, "_orig_mod", model)  # one that torch.compile has wrapped

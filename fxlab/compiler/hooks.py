@@ -328,10 +328,24 @@ def compile_once(
     with RestoringStack(_caches_kept(), gradients) as stack:
         remarks = stack.enter_context(listening(listener))
         try:
-            torch.compile(model, backend=backend)(*args, **kwargs)
+            torch.compile(_fresh(model), backend=backend)(*args, **kwargs)
         except BackendCompilerFailed as error:
             raise error.inner_exception from None
     return remarks
+
+
+def _fresh(model: nn.Module) -> Callable[..., Any]:
+    """Return a function that calls a model, with code of its own, of which Dynamo knows nothing yet.
+
+    What it decides of code, such as that there is nothing in it to compile, it never forgets.
+    """
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        return model(*args, **kwargs)
+
+    return types.FunctionType(
+        call.__code__.replace(), globals(), model.__class__.__name__, None, call.__closure__
+    )
 
 
 def _without_code(graph_module: GraphModule, example_inputs: Sequence[Any], **known: Any) -> Any:
