@@ -38,12 +38,12 @@ class CompileSession(Session):
 
     Attributes
     ----------
-    graphs : mapping of str to CompileSession
-        All graphs that the model was compiled to, this one among them: ``inference``, or ``joint``,
+    graphs : dict
+        The sessions of all graphs that the model was compiled to, by name: ``inference``, or ``joint``,
         ``forward`` and ``backward``; with the number of the graph if there are several.
     reason : str
         Why Dynamo has ended the graph, and at which line; empty at the end of the model.
-    remarks : tuple of str
+    remarks : tuple
         As given.
     """
 
