@@ -42,13 +42,16 @@ _EXPORTS = {
     "html_report": "report",
     "notebook": "Inspector inspect",
     "session": "Session TransformationError",
-    "tracing": "TraceError TraceReport TraceWarning example_inputs from_exported symbolic_trace",
+    "tracing": """
+        Capture CapturedGraph GraphBreak TraceError TraceReport TraceWarning capture example_inputs
+        from_exported symbolic_trace
+    """,
     "transformations": "ReversibleTransformation Transformation compose from_callable from_pattern",
     "transformations.passes": """
         ChangeTrueDivToMulByInverse DeepCopy EliminateCommonSubexpressions FoldConstants FuseAttention
         FuseBatchNorm1dInConv1d FuseBatchNorm1dInLinear FuseBatchNorm2dInConv2d FuseBatchNorm3dInConv3d
-        FuseBatchNormBeforeConv FuseBatchNormInConvTranspose FuseBiasInLinear LintAndRecompile MergeLinears
-        RemoveDeadCode RemoveIdentities
+        FuseBatchNormBeforeConv FuseBatchNormInConvTranspose FuseBiasInLinear FuseLayerNorm FuseRMSNorm
+        LintAndRecompile MergeLinears RemoveDeadCode RemoveIdentities
     """,
     "validation": """
         Bisection Changes CodeDiff Divergence NodeAtStage Reference Status Variants Verdict benchmark

@@ -96,40 +96,37 @@ def given_inputs(path: Path, device: torch.device) -> Any:
     return pytree.tree_map_only(torch.Tensor, lambda tensor: tensor.to(device), inputs)
 
 
-def _check_taken_as_it_is(kind: str, path: Path, options: argparse.Namespace, why: str) -> None:
-    """Refuse a file that may run code unless it is trusted, and options that would change what is in it."""
-    if not options.trust:
-        raise CommandError(_MAY_RUN_CODE.format(path=path, kind=kind, why=why))
+def _refuse_changes(kind: str, options: argparse.Namespace) -> None:
+    """Refuse options that would change what is in a file."""
     _refuse(f"{kind} is taken as it is", options, "dtype", "device", "meta", "random_weights")
 
 
 def _exported_program(path: Path, options: argparse.Namespace) -> Source:
-    import torch
+    from fxlab.tracing.exported.archive_check import MayRunCodeError
+    from fxlab.tracing.exported.saved_program import load_program
+    from fxlab.tracing.sources import of_program
 
-    from fxlab.tracing import from_exported
-
-    why = "torch.export.load evaluates expressions and may unpickle objects"
-    _check_taken_as_it_is("an exported program", path, options, why)
+    kind = "an exported program"
+    _refuse_changes(kind, options)
+    try:
+        program = load_program(path, trusted=options.trust)
+    except MayRunCodeError as error:
+        raise CommandError(_MAY_RUN_CODE.format(path=path, kind=kind, why=error.why)) from error
+    except (OSError, ValueError) as error:
+        raise CommandError(str(error)) from error
     with ends_with(ExitCode.BAD_USAGE, Exception, hint=f"({path})"):
-        program = torch.export.load(path)
-        graph_module = from_exported(program)
-    return Source(graph_module, f"exported program, {path}", _inputs_of(program, graph_module))
-
-
-def _inputs_of(program: torch.export.ExportedProgram, graph_module: torch.fx.GraphModule) -> Any:
-    if program.example_inputs is None:
-        return None
-    args, kwargs = program.example_inputs
-    names = [str(node.target) for node in graph_module.graph.find_nodes(op="placeholder")]
-    return {**dict(zip(names, args, strict=False)), **kwargs} if kwargs else tuple(args)
+        found = of_program(program)
+    return Source(found.module, f"exported program, {path}", found.inputs)
 
 
 def _pickled(path: Path, options: argparse.Namespace) -> Source:
     import torch
     from torch import nn
 
-    why = "it is a pickle; for weights alone, name the directory that has config.json beside them"
-    _check_taken_as_it_is("a pickled module", path, options, why)
+    if not options.trust:
+        why = "it is a pickle; for weights alone, name the directory that has config.json beside them"
+        raise CommandError(_MAY_RUN_CODE.format(path=path, kind="a pickled module", why=why))
+    _refuse_changes("a pickled module", options)
     with ends_with(ExitCode.BAD_USAGE, Exception, hint=f"({path})"):
         model = torch.load(path, weights_only=False)
     if not isinstance(model, nn.Module):

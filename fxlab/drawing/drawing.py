@@ -19,7 +19,7 @@ from fxlab.drawing.rendering.render import render
 from fxlab.drawing.view import BUDGET, View
 from fxlab.models.running import Inputs
 from fxlab.overlays import Overlay, Subject, from_table, source
-from fxlab.validation.arguments import Model, graph_of, inputs_of
+from fxlab.validation.arguments import Model, graph_of, inputs_of, resolved
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -148,7 +148,8 @@ def draw(
     Parameters
     ----------
     model
-        A graph module; a session, of which the present one is drawn; or a module, which is traced.
+        A graph module of any kind; an exported program or the path of one; a session, of which the
+        present graph module is drawn; or a module, which is traced.
     inputs
         What a module is traced on, and the model is run on to measure the overlay: keyword arguments (a
         mapping), positional arguments (a tuple) or one tensor. Left out, those of the session.
@@ -186,8 +187,9 @@ def draw(
     """
     positive_int(budget, "budget")
     arrangement = Arrangement(direction, bool(shapes))
-    given = inputs_of(model, inputs)
-    graph_module = graph_of(model, "model", given)
+    found = resolved(model, "model")
+    given = inputs_of(found, inputs)
+    graph_module = graph_of(found, "model", given)
     start_layout_worker()
     marks = _marks(graph_module, highlight)
     coloured_by = _overlay(graph_module, overlay, given)

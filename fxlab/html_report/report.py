@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pandas as pd
-from torch import nn
 
 from fxlab._version import __version__
 from fxlab.checks import path_text
@@ -34,6 +33,7 @@ from fxlab.view_model.trace_remarks import trace_remarks
 from fxlab.view_model.wire import to_json
 
 if TYPE_CHECKING:
+    from fxlab.tracing.sources import ModelLike
     from fxlab.transformations import Transformation
 
 _SUFFIXES = (".html", ".htm")
@@ -63,7 +63,7 @@ _PAGE = """<!DOCTYPE html>
 
 
 def report(
-    model: nn.Module | Session,
+    model: ModelLike | Session,
     inputs: Any = None,
     path: str | os.PathLike[str] | None = None,
     *,
@@ -81,8 +81,8 @@ def report(
     Parameters
     ----------
     model
-        A model, which is traced; a ``torch.fx.GraphModule``; or a :class:`fxlab.Session`, whose passes that
-        are on become the stages.
+        A :class:`fxlab.Session`, whose passes that are on become the stages; or what one is made of: a
+        model, which is traced; a ``torch.fx.GraphModule``; an exported program or the path of one.
     inputs
         For a model, as for :func:`fxlab.inspect`.
     path

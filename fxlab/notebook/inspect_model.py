@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from torch import nn
-
 from fxlab.notebook.inspector import Inspector
 
 if TYPE_CHECKING:
@@ -14,11 +12,12 @@ if TYPE_CHECKING:
 
     from fxlab.overlays import Overlay
     from fxlab.session import Session
+    from fxlab.tracing.sources import ModelLike
     from fxlab.transformations import Transformation
 
 
 def inspect(
-    model: nn.Module | Session,
+    model: ModelLike | Session,
     inputs: Any = None,
     *,
     passes: Sequence[Transformation] | None = None,
@@ -29,8 +28,9 @@ def inspect(
     Parameters
     ----------
     model
-        A model, which is traced; a ``torch.fx.GraphModule``; or a :class:`fxlab.Session`, which is shared:
-        what is done on the screen is done to it.
+        A :class:`fxlab.Session`, which is shared: what is done on the screen is done to it; or what one
+        is made of: a model, which is traced; a ``torch.fx.GraphModule``; an exported program or the path
+        of one.
     inputs
         What the model is traced and compared on: keyword arguments (a mapping), positional arguments (a
         tuple) or one tensor. Left out, they are made from the configuration of the model.

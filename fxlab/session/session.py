@@ -5,7 +5,6 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-import torch
 from torch.fx import GraphModule, Node
 
 from fxlab.checks import described, items_of
@@ -18,6 +17,7 @@ from fxlab.session.history import History, Stack, Switches
 from fxlab.session.offer import Offer, PassOrName, candidates_by_node
 from fxlab.session.stages import Stages, prefixes
 from fxlab.session.turns import Turns, in_turn
+from fxlab.tracing.sources import ModelLike, Source, source_of
 from fxlab.transformations import Transformation, offered
 from fxlab.transformations.candidate_filter import listed, node_names
 from fxlab.validation import Changes, Variants, Verdict, changes_made, transformed_nodes
@@ -36,10 +36,13 @@ class Session:
     Parameters
     ----------
     model
-        A module, which is traced with :func:`fxlab.symbolic_trace`, or a graph module, taken as it is.
+        A module, which is traced with :func:`fxlab.symbolic_trace`; or what is a graph already and taken
+        as it is: a graph module of any kind, a ``torch.export.ExportedProgram``, the path of one that
+        ``torch.export.save`` wrote (``.pt2``), or a graph of a :class:`fxlab.Capture`.
     inputs
         What to trace and to compare outputs with: keyword arguments (a mapping), positional arguments (a
-        tuple) or one tensor. For a model of transformers they are made from its configuration.
+        tuple) or one tensor. Left out, they are those that a program was exported with or a graph
+        captured with; for a model of transformers they are made from its configuration.
     passes
         The transformations on offer, lowest in the stack first. If left out, all that
         :func:`fxlab.transformations.offered` returns.
@@ -47,12 +50,13 @@ class Session:
     Raises
     ------
     TypeError
-        If ``model`` is no module or one of ``passes`` no transformation.
+        If ``model`` is none of these or one of ``passes`` no transformation.
     ValueError
-        If two of ``passes`` are the same.
+        If two of ``passes`` are the same, or a file is broken or could run code when it is loaded.
 
     Examples
     --------
+    >>> import torch
     >>> from torch import nn
     >>> model = nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8)).eval()
     >>> session = Session(torch.fx.symbolic_trace(model))
@@ -66,22 +70,18 @@ class Session:
 
     def __init__(
         self,
-        model: torch.nn.Module,
+        model: ModelLike,
         inputs: Inputs | None = None,
         *,
         passes: Iterable[Transformation] | None = None,
     ) -> None:
-        if not isinstance(model, torch.nn.Module):
-            raise TypeError(
-                f"model: expected a torch.nn.Module or GraphModule, got {type(model).__name__}. "
-                "Load or build the model first."
-            )
+        source = source_of(model)
         self._offer = Offer()
         self._history = History()
         given = offered() if passes is None else items_of(passes, "passes", "transformations")
         for pass_ in given:
             self._history = History((self._offer.add(pass_, self._history, "passes"),))
-        self.original, self.inputs = _traced(model, inputs)
+        self.original, self.inputs = _traced(source, inputs)
         check_lints(self.original, "model")
         self._stages = Stages(self.original, self._offer.limited)
         self._comparisons = Comparisons(self.original, self._stages.note_original)
@@ -168,6 +168,7 @@ class Session:
 
         Examples
         --------
+        >>> import torch
         >>> from fxlab import ChangeTrueDivToMulByInverse, RemoveDeadCode
         >>> traced = torch.fx.symbolic_trace(lambda x: x / 2)
         >>> session = Session(traced, passes=[ChangeTrueDivToMulByInverse(), RemoveDeadCode()])
@@ -222,6 +223,7 @@ class Session:
 
         Examples
         --------
+        >>> import torch
         >>> from fxlab import ChangeTrueDivToMulByInverse
         >>> traced = torch.fx.symbolic_trace(lambda x: x / 2)
         >>> session = Session(traced, passes=[ChangeTrueDivToMulByInverse()])
@@ -270,6 +272,7 @@ class Session:
 
         Examples
         --------
+        >>> import torch
         >>> from fxlab import ChangeTrueDivToMulByInverse
         >>> traced = torch.fx.symbolic_trace(lambda x: (x / 2) + (x / 3))
         >>> session = Session(traced, passes=[ChangeTrueDivToMulByInverse()])
@@ -346,6 +349,7 @@ class Session:
 
         Examples
         --------
+        >>> import torch
         >>> from torch import nn
         >>> session = Session(torch.fx.symbolic_trace(nn.Sequential(nn.Linear(2, 2))))
         >>> session.apply("fuse-bias-in-linear")
@@ -439,6 +443,7 @@ class Session:
 
         Examples
         --------
+        >>> import torch
         >>> from fxlab import ChangeTrueDivToMulByInverse
         >>> traced = torch.fx.symbolic_trace(lambda x: (x / 2) + (x / 3))
         >>> session = Session(traced, passes=[ChangeTrueDivToMulByInverse()])
@@ -461,6 +466,7 @@ class Session:
 
         Examples
         --------
+        >>> import torch
         >>> from torch import nn
         >>> from fxlab import RemoveDeadCode
         >>> session = Session(torch.fx.symbolic_trace(nn.ReLU()), passes=[RemoveDeadCode()])
@@ -541,12 +547,13 @@ class Session:
         self._turns.is_changed = True
 
 
-def _traced(model: torch.nn.Module, inputs: Inputs | None) -> tuple[GraphModule, Inputs | None]:
-    if isinstance(model, GraphModule):
-        if inputs is not None:
-            call_arguments(inputs)
-        return model, inputs
+def _traced(source: Source, inputs: Inputs | None) -> tuple[GraphModule, Inputs | None]:
+    known = source.inputs if inputs is None else inputs
+    if isinstance(source.module, GraphModule):
+        if known is not None:
+            call_arguments(known)
+        return source.module, known
     from fxlab.tracing import example_inputs, symbolic_trace
 
-    known: Inputs = example_inputs(model) if inputs is None else inputs
-    return symbolic_trace(model, known), known
+    given: Inputs = example_inputs(source.module) if known is None else known
+    return symbolic_trace(source.module, given), given

@@ -3,16 +3,14 @@
 from collections.abc import Iterable
 from typing import Any
 
-from torch import nn
-
 from fxlab.checks import described
 from fxlab.session.session import Session
+from fxlab.tracing.sources import ModelLike
 from fxlab.transformations import Transformation
-from fxlab.validation.arguments import no_model
 
 
 def session_of(
-    model: nn.Module | Session, inputs: Any = None, passes: Iterable[Transformation] | None = None
+    model: ModelLike | Session, inputs: Any = None, passes: Iterable[Transformation] | None = None
 ) -> Session:
     """Return a session that was given, or make one of a model.
 
@@ -29,6 +27,4 @@ def session_of(
                     "Make another session: fxlab.Session(model, inputs, passes=...)."
                 )
         return model
-    if not isinstance(model, nn.Module):
-        raise no_model(model, "model")
     return Session(model, inputs, passes=passes)

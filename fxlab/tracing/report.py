@@ -15,6 +15,7 @@ BATCH = "a dynamic batch size"
 FIXED = "fixed shapes"
 REAL = "real inputs"
 EXPORTED = "an exported program"
+CAPTURED = "a graph of torch.compile"
 
 REFUSAL = "traced for"
 """How the message begins with which a graph refuses inputs that it does not hold for."""

@@ -9,6 +9,7 @@ from torch.fx import Graph, GraphModule
 from fxlab.checks import described
 from fxlab.models.graph_module import check_lints
 from fxlab.models.running import Inputs, call_arguments
+from fxlab.tracing.sources import ModelLike, Source, source_of
 from fxlab.transformations import Transformation
 from fxlab.validation.module_tensors import tensors_of
 
@@ -43,8 +44,8 @@ class SessionLike(Protocol):
 
 _MEMBERS = ("original", "graph_module", "inputs", "passes", "applied", "stages")
 
-Model: TypeAlias = torch.nn.Module | SessionLike
-"""A model in any of its forms: a module, a graph module or a session."""
+Model: TypeAlias = ModelLike | SessionLike
+"""A model in any of its forms: those that :func:`source_of` takes, or a session."""
 
 
 def is_session(value: Any) -> TypeGuard[SessionLike]:
@@ -79,23 +80,20 @@ def compared_models(
             "transformed: expected a model, graph module or session to compare original with, got None. "
             "Only a session is compared with its own original."
         )
-    given = inputs_of(transformed, inputs_of(original, inputs))
-    return module_of(original, "original"), module_of(transformed, "transformed"), given
+    before, after = resolved(original, "original"), resolved(transformed, "transformed")
+    given = inputs_of(after, inputs_of(before, inputs))
+    return module_of(before, "original"), module_of(after, "transformed"), given
 
 
-def no_model(value: object, name: str) -> TypeError:
-    """Return the error of an argument that is no model in any form."""
-    return TypeError(
-        f"{name}: expected a torch.nn.Module, a torch.fx.GraphModule or an fxlab.Session, "
-        f"got {described(value)}. Load or build the model first."
-    )
+def resolved(model: Any, name: str) -> SessionLike | Source:
+    """Return a session as it is, and what else a ``model`` argument stands for; a file is read here, once."""
+    return model if is_session(model) else source_of(model, name)
 
 
 def module_of(model: Any, name: str) -> torch.nn.Module:
     """Return a module, of a session its present one, or raise the ``TypeError`` that names the argument."""
-    module = model.graph_module if is_session(model) else model
-    if not isinstance(module, torch.nn.Module):
-        raise no_model(model, name)
+    found = resolved(model, name)
+    module = found.module if isinstance(found, Source) else found.graph_module
     if isinstance(module, GraphModule):
         check_lints(module, name)
     return module
@@ -120,8 +118,8 @@ def compared_graphs(
 
 
 def inputs_of(model: Any, inputs: Any) -> Any:
-    """Return the inputs that are given, or else those of a session."""
-    return model.inputs if inputs is None and is_session(model) else inputs
+    """Return the inputs that are given, or else those of a session or source."""
+    return model.inputs if inputs is None and (isinstance(model, Source) or is_session(model)) else inputs
 
 
 def as_graph(model: torch.nn.Module, inputs: Inputs) -> GraphModule:

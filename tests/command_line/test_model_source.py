@@ -62,7 +62,7 @@ def test_the_dtype_and_the_attention_are_those_asked_for(fxlab, config_file):
 
 
 def test_an_exported_program_brings_its_inputs(fxlab, exported):
-    ended = fxlab("report", exported, "--trust", "--format", "json")
+    ended = fxlab("report", exported, "--format", "json")
     assert ended.code == 0, ended.err
     assert json.loads(ended.out)["verdict"] == "same bits"
 
@@ -79,7 +79,7 @@ class Trap:
         return open, ("/nowhere/the file's code ran", "w")
 
 
-@pytest.mark.parametrize("name", ["model.pt", "model.pth", "model.pkl", "model.pt2"])
+@pytest.mark.parametrize("name", ["model.pt", "model.pth", "model.pkl"])
 def test_a_file_that_can_run_code_is_not_opened_unless_it_is_trusted(fxlab, tmp_path, name):
     path = tmp_path / name
     path.write_bytes(pickle.dumps(Trap()))
@@ -87,6 +87,30 @@ def test_a_file_that_can_run_code_is_not_opened_unless_it_is_trusted(fxlab, tmp_
     assert ended.code == 2
     assert "can run code" in ended.err
     assert "--trust" in ended.err
+
+
+def test_a_program_that_can_run_code_is_loaded_only_if_it_is_trusted(fxlab, tmp_path):
+    program = torch.export.export(nn.ReLU(), (torch.randn(3),))
+    path = tmp_path / "model.pt2"
+    torch.export.save(program, path, extra_files={"notes": "data"})
+    assert fxlab("trace", path).code == 0
+    program._example_inputs = ((Trap(),), {})
+    torch.export.save(program, path)
+    ended = fxlab("trace", path)
+    assert ended.code == 2
+    assert "can run code" in ended.err
+    assert "--trust" in ended.err
+    trusted = fxlab("trace", path, "--trust")
+    assert "the file's code ran" in trusted.err  # torch.export.load unpickles it
+
+
+@pytest.mark.parametrize("content", [b"", b"no archive", b"PK\x03\x04 a part of one"])
+def test_a_broken_program_is_named(fxlab, tmp_path, content):
+    path = tmp_path / "model.pt2"
+    path.write_bytes(content)
+    ended = fxlab("report", path, "-o", tmp_path / "report.html")
+    assert ended.code == 2
+    assert f"{path}: expected a program saved by torch.export.save" in ended.err
 
 
 def test_inputs_that_can_run_code_are_refused(fxlab, config_file, tmp_path):

@@ -6,28 +6,43 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.export import ExportedProgram
 from torch.nn.parameter import is_lazy
 
+from fxlab.checks import described
 from fxlab.values.containers import contents, has_contents, is_same
 
 _OF_EVERY_MODULE = vars(nn.Module()).keys()
 
 
 def check_is_module(model: object) -> None:
-    """Raise the ``TypeError`` that asks for a module."""
+    """Raise the ``TypeError`` that asks for a module in Python."""
+    refuse_torch_script(model, "model")
+    if isinstance(model, ExportedProgram):
+        raise TypeError(
+            "model: expected a torch.nn.Module, got an ExportedProgram, which is traced already. Its "
+            "graph module is "
+            "fxlab.from_exported(model); fxlab.Session, inspect, draw and report take the program itself."
+        )
     if not isinstance(model, nn.Module):
         raise TypeError(
             f"model: expected a torch.nn.Module, got {type(model).__name__}. Load or build the model first."
         )
 
 
+def refuse_torch_script(model: object, name: str) -> None:
+    """Raise the ``TypeError`` for what ``torch.jit`` made, whose graph is none of ``torch.fx``."""
+    if isinstance(model, torch.jit.ScriptModule | torch.jit.ScriptFunction):
+        raise TypeError(
+            f"{name}: expected a module in Python, got {described(model)}, which torch.jit made and "
+            "whose graph is none "
+            "of torch.fx. Give the module that it was made of."
+        )
+
+
 def traceable(model: nn.Module) -> nn.Module:
     """Return a model that can be traced, or what was compiled to make it; raise if there is none."""
     check_is_module(model)
-    if isinstance(model, torch.jit.ScriptModule):
-        raise TypeError(
-            f"model: expected a module in Python, got a {type(model).__name__}. Trace what it was made of."
-        )
     if type(model).__module__ == "torch._dynamo.eval_frame":  # what torch.compile returns
         model = model.get_submodule("_orig_mod")
     tensors = (*model.named_parameters(), *model.named_buffers())

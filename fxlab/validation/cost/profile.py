@@ -21,7 +21,15 @@ from fxlab.models.running import (
     seed_generators,
 )
 from fxlab.node_info import module_path, parameter_counts, target_text
-from fxlab.validation.arguments import Model, check_runs, graph_of, inputs_of, inputs_or_examples, module_of
+from fxlab.validation.arguments import (
+    Model,
+    check_runs,
+    graph_of,
+    inputs_of,
+    inputs_or_examples,
+    module_of,
+    resolved,
+)
 from fxlab.validation.cost.flops import FlopCount
 from fxlab.validation.cost.peak_memory import PeakMemory
 
@@ -100,10 +108,11 @@ def profile(model: Model, inputs: Inputs | None = None, *, rounds: int = 5) -> "
     """
     import pandas as pd
 
-    module = module_of(model, "model")
+    found = resolved(model, "model")
+    module = module_of(found, "model")
     check_runs(module, "model")
     positive_int(rounds, "rounds")
-    inputs = inputs_or_examples(inputs_of(model, inputs), module)
+    inputs = inputs_or_examples(inputs_of(found, inputs), module)
     graph_module = graph_of(module, "model", inputs)
     counted = _Counting(graph_module)
     with state_kept(graph_module) as state:

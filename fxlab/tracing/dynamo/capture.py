@@ -1,0 +1,131 @@
+"""A backend of ``torch.compile`` that keeps the graphs it is given."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from torch._subclasses.fake_tensor import FakeTensor
+from torch.fx import GraphModule
+
+from fxlab.tracing.dynamo.hooks import GraphBreak, break_after, graph_break, reasons_noted, running_modules
+from fxlab.tracing.dynamo.model_graph import model_graph
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+@dataclass(frozen=True)
+class CapturedGraph:
+    """One graph of a model that ``torch.compile`` was given; :class:`fxlab.Session` and the others take it.
+
+    Examples
+    --------
+    >>> import torch
+    >>> model, capture = torch.nn.Linear(4, 2), Capture()
+    >>> output = torch.compile(model, backend=capture)(torch.ones(3, 4))
+    >>> capture.graphs[0]
+    <CapturedGraph: 11 nodes, 1 input, no graph break>
+    """
+
+    graph_module: GraphModule
+    """The graph, with the model's own weights under the model's own names."""
+    inputs: tuple[Any, ...] | None
+    """Copies of the inputs that it was captured with; ``None`` if these were fake tensors."""
+    graph_break: GraphBreak | None = None
+    """Why it ends where it does, and at which line; ``None`` if the function that was captured ends there."""
+
+    def __repr__(self) -> str:
+        count = len(self.inputs or ())
+        ended = f"ends at {self.graph_break}" if self.graph_break else "no graph break"
+        nodes = len(self.graph_module.graph.nodes)
+        return f"<CapturedGraph: {nodes} nodes, {count} input{'s' * (count != 1)}, {ended}>"
+
+
+class Capture:
+    """A backend of ``torch.compile`` that keeps each graph with its inputs, and runs it as it is.
+
+    Dynamo gives its backend a graph for each piece of a model between two graph breaks, and once more for
+    other shapes or settings. The weights that it makes inputs of are attributes under the model's names
+    again, and module paths are those of the model. :data:`fxlab.capture` is one that is made already.
+
+    Examples
+    --------
+    >>> import torch
+    >>> capture = Capture()
+    >>> model = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Linear(4, 2))
+    >>> output = torch.compile(model, backend=capture)(torch.ones(3, 4))
+    >>> [*capture.graphs[0].graph_module.state_dict()]
+    ['0.weight', '0.bias', '1.weight', '1.bias']
+    >>> capture.breaks
+    ()
+    """
+
+    def __init__(self) -> None:
+        self._graphs: list[CapturedGraph] = []
+        self._noted_before = reasons_noted()
+
+    @property
+    def graphs(self) -> tuple[CapturedGraph, ...]:
+        """The graphs, in the order in which they were captured."""
+        return tuple(self._graphs)
+
+    @property
+    def breaks(self) -> tuple[GraphBreak, ...]:
+        """Graph breaks since this was made or cleared, each once, also with nothing captured before them.
+
+        Dynamo notes them for the whole process, so breaks of models that were compiled otherwise are
+        among them.
+        """
+        before = {id(reason) for reason in self._noted_before}
+        noted = (graph_break(reason) for reason in reasons_noted() if id(reason) not in before)
+        # A reset of Dynamo clears its notes, and those of graphs are kept with these.
+        known = (graph.graph_break for graph in self._graphs)
+        return tuple(dict.fromkeys(found for found in (*known, *noted) if found))
+
+    def clear(self) -> None:
+        """Forget all graphs, their inputs and the breaks."""
+        self._graphs.clear()
+        self._noted_before = reasons_noted()
+
+    def table(self) -> pd.DataFrame:
+        """Return a row for each graph: ``nodes``, ``inputs``, ``reason`` and ``place`` of the break that
+        ends it.
+        """
+        import pandas as pd
+
+        rows = [
+            (
+                len(graph.graph_module.graph.nodes),
+                len(graph.graph_module.graph.find_nodes(op="placeholder")),
+                graph.graph_break.reason if graph.graph_break else "",
+                graph.graph_break.place if graph.graph_break else "",
+            )
+            for graph in self._graphs
+        ]
+        index = pd.RangeIndex(len(rows), name="graph")
+        return pd.DataFrame(rows, index=index, columns=["nodes", "inputs", "reason", "place"])
+
+    def __call__(
+        self, graph_module: GraphModule, example_inputs: Sequence[Any], **_: Any
+    ) -> Callable[..., Any]:
+        """Keep a graph; this is what ``torch.compile`` calls."""
+        if not isinstance(graph_module, GraphModule):
+            raise TypeError(
+                "fxlab.capture is a backend: torch.compile(model, backend=fxlab.capture)(inputs) keeps "
+                "the graphs of "
+                f"a model in fxlab.capture.graphs. It was called with {type(graph_module).__name__}."
+            )
+        kept, inputs = model_graph(graph_module, example_inputs, running_modules())
+        are_fake = any(isinstance(value, FakeTensor) for value in inputs)
+        self._graphs.append(CapturedGraph(kept, None if are_fake else inputs, break_after(graph_module)))
+        return graph_module.forward
+
+    def __repr__(self) -> str:
+        return f"<Capture: {len(self._graphs)} graph{'s' * (len(self._graphs) != 1)}>"
+
+
+capture = Capture()
+"""The capture for ``torch.compile(model, backend=fxlab.capture)``; it keeps all graphs until it is
+cleared."""

@@ -1,0 +1,1 @@
+"""Programs that ``torch.export`` captured, and files of them, as graph modules."""

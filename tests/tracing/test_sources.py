@@ -1,0 +1,154 @@
+"""Every form of a model goes into a session, through a pass and into a report; others are refused in
+words."""
+
+import pytest
+import torch
+from functorch.compile import make_boxed_func
+from torch import nn
+from torch._dynamo.backends.common import aot_autograd
+from torch.fx import GraphModule
+from torch.fx.experimental.proxy_tensor import make_fx
+
+import fxlab
+from fxlab import Session
+from fxlab.tracing.sources import Source, source_of
+
+pytestmark = pytest.mark.filterwarnings("ignore:.*LeafSpec:FutureWarning")
+PASSES = ("merge-linears", "fuse-bias-in-linear", "eliminate-common-subexpressions", "remove-dead-code")
+
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.query, self.key = nn.Linear(4, 4), nn.Linear(4, 4)
+        self.register_buffer("scale", torch.full((4,), 2.0))
+
+    def forward(self, x):
+        return (self.query(x) * self.key(x) / self.scale,)
+
+
+torch.manual_seed(0)
+MODEL, X = Model().eval(), torch.randn(3, 4)
+
+
+def of_aot() -> list[GraphModule]:
+    """Return the graphs that AOTAutograd makes of a training step: forward and backward, with their
+    inputs."""
+    found: list[tuple[GraphModule, list[torch.Size]]] = []
+
+    def keep(graph_module, inputs):
+        found.append((graph_module, [value.shape for value in inputs]))
+        return make_boxed_func(graph_module.forward)
+
+    torch._dynamo.reset()
+    compiled = torch.compile(Model(), backend=aot_autograd(fw_compiler=keep, bw_compiler=keep))
+    compiled(X.clone().requires_grad_())[0].sum().backward()
+    return [(graph, tuple(map(torch.randn, shapes))) for graph, shapes in found]
+
+
+@pytest.fixture(scope="module")
+def sources(tmp_path_factory):
+    program = torch.export.export(MODEL, (X,))
+    path = tmp_path_factory.mktemp("programs") / "model.pt2"
+    torch.export.save(program, path)
+    capture = fxlab.Capture()
+    torch._dynamo.reset()
+    torch.compile(MODEL, backend=capture)(X)
+    forward, backward = of_aot()
+    return {
+        "module": (MODEL, X),
+        "fxlab.symbolic_trace": (fxlab.symbolic_trace(MODEL, X), X),
+        "torch.fx.symbolic_trace": (torch.fx.symbolic_trace(MODEL), X),
+        "make_fx": (make_fx(MODEL)(X), X),
+        "program": (program, None),
+        "decomposed program": (program.run_decompositions(), None),
+        "path": (path, None),
+        "path as text": (str(path), None),
+        "module of a program": (program.module(), X),
+        "unflattened program": (torch.export.unflatten(program), X),
+        "captured graph": (capture.graphs[0], None),
+        "AOT forward": forward,
+        "AOT backward": backward,
+    }
+
+
+NAMES = (
+    "module", "fxlab.symbolic_trace", "torch.fx.symbolic_trace", "make_fx", "program", "decomposed program",
+    "path", "path as text", "module of a program", "unflattened program", "captured graph", "AOT forward",
+    "AOT backward",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_each_source_goes_through_a_session_with_passes(sources, name):
+    model, inputs = sources[name]
+    session = Session(model, inputs)
+    code = session.original.code
+    for pass_ in PASSES:
+        session.apply(pass_)
+    assert session.verdict().agrees
+    merged = session.changes("merge-linears").rewrites
+    # Weights that are inputs, or lie beside one another as constants, are those of no layer.
+    assert merged == (0 if name in ("make_fx", "AOT forward", "AOT backward") else 1)
+    session.revert_all()
+    assert session.graph_module is session.original
+    assert session.original.code == code
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["path", "captured graph", "AOT backward"])
+def test_each_source_is_drawn_and_reported(sources, name, tmp_path):
+    model, inputs = sources[name]
+    graph = Session(model, inputs).original
+    assert fxlab.draw(model, inputs).view.hierarchy.root.nodes == len(graph.graph.nodes)
+    assert fxlab.report(model, inputs, tmp_path / "report.html", measure=False).stat().st_size > 10_000
+
+
+def test_comparisons_and_tables_take_sources(sources):
+    program = sources["program"][0]
+    assert fxlab.verdict(MODEL, program).agrees
+    assert fxlab.verdict(program, sources["path"][0]).agrees
+    assert fxlab.graph_diff(program, sources["path"][0]).empty
+    assert "linear" in fxlab.profile(sources["captured graph"][0]).index
+    assert fxlab.find_nodes(program, "linear") == ["linear", "linear_1"]
+
+
+def test_a_program_brings_the_inputs_it_was_exported_with(sources):
+    assert all(torch.equal(a, b) for a, b in zip(Session(sources["path"][0]).inputs, (X,), strict=True))
+    given = torch.ones(3, 4)
+    assert Session(sources["program"][0], given).inputs is given
+
+
+def test_named_inputs_of_a_program_keep_their_names():
+    class Scaled(nn.Module):
+        def forward(self, x, *, scale):
+            return x * scale
+
+    program = torch.export.export(Scaled(), (X,), {"scale": X})
+    assert sorted(source_of(program).inputs) == ["scale", "x"]
+    assert Session(program).verdict().agrees
+
+
+def test_a_graph_module_is_taken_as_it_is():
+    traced = torch.fx.symbolic_trace(MODEL)
+    assert source_of(traced) == Source(traced, None)
+    assert Session(traced).original is traced
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+@pytest.mark.parametrize("make", [torch.jit.script, lambda model: torch.jit.trace(model, X)])
+@pytest.mark.parametrize("use", [Session, fxlab.draw, fxlab.symbolic_trace, fxlab.profile])
+def test_what_torch_jit_made_is_refused_in_words(make, use):
+    with pytest.raises(TypeError, match=r"model: .* which torch\.jit made .* Give the module"):
+        use(make(MODEL))
+
+
+def test_a_program_is_not_traced_once_more(sources):
+    with pytest.raises(TypeError, match=r"traced already.*fxlab\.from_exported\(model\)"):
+        fxlab.symbolic_trace(sources["program"][0])
+
+
+@pytest.mark.parametrize("model", ["model.onnx", "bert", 3, None, nn.Linear])
+def test_what_is_no_model_is_named(model):
+    with pytest.raises(TypeError, match=r"model: expected a torch\.nn\.Module, .*\.pt2 file .* got"):
+        source_of(model)
