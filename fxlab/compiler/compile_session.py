@@ -41,8 +41,8 @@ class CompileSession(Session):
     graphs : dict
         The sessions of all graphs that the model was compiled to, by name: ``inference``, or ``joint``,
         ``forward`` and ``backward``; with the number of the graph if there are several.
-    reason : str
-        Why Dynamo has ended the graph, and at which line; empty at the end of the model.
+    graph_break : GraphBreak or None
+        Why Dynamo has ended the graph, and at which line; ``None`` at the end of the model.
     remarks : tuple
         As given.
     """
@@ -50,7 +50,7 @@ class CompileSession(Session):
     def __init__(self, stack: CompilerStack, remarks: tuple[str, ...]) -> None:
         self._compiled = stack
         self.remarks = remarks
-        self.reason = stack.reason
+        self.graph_break = stack.graph_break
         self.graphs: Mapping[str, CompileSession] = {}
         super().__init__(stack.original(), stack.inputs, passes=map(pass_of, stack.changing.values()))
         everything = replace(self._switches, on=frozenset(self._switches.offered))

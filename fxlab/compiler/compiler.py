@@ -24,6 +24,7 @@ from fxlab.models.running import (
     named_arguments,
     seed_generators,
 )
+from fxlab.tracing.dynamo.hooks import GraphBreak
 from fxlab.transformations.candidate_filter import Limit
 from fxlab.transformations.journal.name_order import merged_order
 
@@ -174,9 +175,9 @@ class CompilerStack:
         return {slot.name: slot.value for slot in self._frame.inputs(self._kind)}
 
     @property
-    def reason(self) -> str:
-        """Why Dynamo has ended the graph, and where; empty if that is the end of the model."""
-        return self._compiler.first.recorder.recordings[self._number].reason
+    def graph_break(self) -> GraphBreak | None:
+        """Why Dynamo has ended the graph, and where; ``None`` if that is the end of the model."""
+        return self._compiler.first.recorder.recordings[self._number].graph_break
 
     @property
     def changing(self) -> dict[str, Step]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from torch.fx import GraphModule
@@ -37,7 +37,7 @@ class CompilerPass(Transformation):
     """
 
     name: str
-    fixed: str = ""
+    fixed: str = field(default="", compare=False)
 
     copies_on_write = True
 

@@ -277,16 +277,6 @@ def gradient_index(descriptor: Any) -> int | None:
     return input_index(descriptor.grad_of) if type(descriptor).__name__ == "GradAOTOutput" else None
 
 
-def break_reason(graph_module: GraphModule) -> str:
-    """Return why, and at which line, Dynamo has ended a graph; empty if it is the whole model or its end."""
-    found = getattr(graph_module, "compile_subgraph_reason", None)
-    if found is None or not getattr(found, "graph_break", False):
-        return ""
-    frames = [frame for frame in getattr(found, "user_stack", None) or () if frame is not None]
-    place = f" ({frames[-1].filename}:{frames[-1].lineno})" if frames else ""
-    return f"{str(found.reason).strip().splitlines()[0]}{place}"
-
-
 def compile_once(
     model: nn.Module,
     args: tuple[Any, ...],

@@ -10,8 +10,9 @@ import torch
 from torch import nn
 from torch.fx import GraphModule, Node
 
-from fxlab.compiler.hooks import PHASES, break_reason
+from fxlab.compiler.hooks import PHASES
 from fxlab.compiler.snapshot import Made, Snapshot, State
+from fxlab.tracing.dynamo.hooks import GraphBreak, break_after
 
 TORCH, ATEN = "torch", "aten"
 """Dialects: functions of torch, as Dynamo captures them, and ATen operators."""
@@ -88,7 +89,7 @@ class Recording:
     """What the placeholders of Dynamo's graph were when it ran."""
     copies: tuple[Any, ...] = ()
     """What they held then; parameters are not copied."""
-    reason: str = ""
+    graph_break: GraphBreak | None = None
     """Why Dynamo has ended the graph, if that is not the end of the model."""
 
 
@@ -182,7 +183,7 @@ class Recorder:
         self.recordings.append(self._recording)
         self._made: dict[str, Made] = {}
         self._phase, self._previous, self._dialect = "", "", TORCH
-        self._recording.reason = break_reason(graph_module)
+        self._recording.graph_break = break_after(graph_module)
         self._begin_stack(WHOLE, graph_module)
 
     def _enter(self, phase: str, graph_module: GraphModule) -> None:

@@ -199,7 +199,8 @@ def description_of(p: Transformation | type[Transformation]) -> str:
 
 def _arguments(p: Transformation) -> list[dict[str, str]]:
     arguments = arguments_of(p).items()
-    public = {name: value for name, value in arguments if not name.startswith("_") and name != "limited_to"}
+    told = {"name", "limited_to"}  # by the title, and by the list of candidates
+    public = {name: value for name, value in arguments if not name.startswith("_") and name not in told}
     return [
         {"name": clip(name, 80), "value": clip(_written(value), 120)}
         for name, value in list(public.items())[:MOST_ARGUMENTS]

@@ -102,8 +102,8 @@ def test_a_graph_after_a_break_is_a_session_of_its_own_with_the_reason(capsys):
     first, second = session.graphs.values()
     assert first is session
     assert list(session.graphs) == ["graph 1, inference", "graph 2, inference"]
-    assert "test_stages.py" in first.reason
-    assert second.reason == ""
+    assert first.graph_break.code == 'print("in between")'
+    assert second.graph_break is None
     assert list(second.original.state_dict()) == ["b.weight", "b.bias"]
     assert first.verdict().agrees
     assert second.verdict().agrees
