@@ -16,9 +16,9 @@ class FuseRMSNorm(FuseNorm):
     Fused is ``x / sqrt(mean(x**2) + eps)`` over the last dimension, with casts in between and a product with
     a weight as they come (Zhang and Sennrich 2019). The result is equal up to rounding: half precision is
     not rounded in between. On CPUs torch runs the same arithmetic without Python in between, so small
-    models gain a few percent, and large tensors nothing; for GPUs torch has a kernel. Shapes and dtypes must be known: trace with
-    ``fxlab.symbolic_trace``, or run ``ShapeProp``. Where the dtypes of the graph could be others under
-    autocast, it refuses to run there. The last product is the one that is marked.
+    models gain a few percent, and large tensors nothing; for GPUs torch has a kernel. Shapes and dtypes must
+    be known: trace with ``fxlab.symbolic_trace``, or run ``ShapeProp``. Where the dtypes of the graph could
+    be others under autocast, it refuses to run there. The last product is the one that is marked.
 
     Examples
     --------
