@@ -51,7 +51,7 @@ _EXPORTS = {
         ChangeTrueDivToMulByInverse DeepCopy EliminateCommonSubexpressions FoldConstants FuseAttention
         FuseBatchNorm1dInConv1d FuseBatchNorm1dInLinear FuseBatchNorm2dInConv2d FuseBatchNorm3dInConv3d
         FuseBatchNormBeforeConv FuseBatchNormInConvTranspose FuseBiasInLinear FuseLayerNorm FuseRMSNorm
-        LintAndRecompile MergeLinears RemoveDeadCode RemoveIdentities
+        FuseScale LintAndRecompile MergeLinears RemoveDeadCode RemoveIdentities
     """,
     "validation": """
         Bisection Changes CodeDiff Divergence NodeAtStage Reference Status Variants Verdict benchmark

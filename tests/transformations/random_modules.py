@@ -94,6 +94,8 @@ class WrittenNorm:
     weight: bool = True
 
     def make(self, x: torch.Tensor) -> nn.Module:
+        if x.is_complex():
+            raise TypeError("A norm of complex numbers has no bound.")
         return Arithmetic(x.shape[-1], self.centred, self.weight)
 
 

@@ -34,15 +34,15 @@ def new_linear(weight: torch.Tensor, bias: torch.Tensor | None, like: nn.Linear)
     return linear
 
 
-def new_conv(weight: torch.Tensor, bias: torch.Tensor, like: Conv) -> Conv:
-    """Make a convolution with a bias, of the class, geometry, mode and ``requires_grad`` of another.
+def new_conv(weight: torch.Tensor, bias: torch.Tensor | None, like: Conv) -> Conv:
+    """Make a convolution of the class, geometry, mode and ``requires_grad`` of another.
 
     Parameters
     ----------
     weight
         Of the shape that the weight of ``like`` has.
     bias
-        Of shape ``(out_channels,)``.
+        Of shape ``(out_channels,)``, or ``None``.
     like
         The other convolution, which may be a transposed one.
     """
@@ -54,8 +54,10 @@ def new_conv(weight: torch.Tensor, bias: torch.Tensor, like: Conv) -> Conv:
     return conv
 
 
-def new_layer(weight: torch.Tensor, bias: torch.Tensor, like: nn.Linear | _ConvNd) -> nn.Linear | _ConvNd:
-    """Make a linear layer or a convolution with a bias, whichever the other one is."""
+def new_layer(
+    weight: torch.Tensor, bias: torch.Tensor | None, like: nn.Linear | _ConvNd
+) -> nn.Linear | _ConvNd:
+    """Make a linear layer or a convolution, whichever the other one is."""
     return new_linear(weight, bias, like) if isinstance(like, nn.Linear) else new_conv(weight, bias, like)
 
 

@@ -120,7 +120,9 @@ def moved(tensor: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
 
 
 def _by_place(module: GraphModule) -> dict[tuple[object, ...], torch.Tensor]:
-    return {place_of(tensor): tensor for tensor in tensors_of(module)}
+    """Return the tensors of a module; those of subclasses have no numbers to round anew."""
+    plain = (torch.Tensor, torch.nn.Parameter)
+    return {place_of(tensor): tensor for tensor in tensors_of(module) if type(tensor) in plain}
 
 
 def _new_parts(tensor: torch.Tensor, known: set[int]) -> torch.Tensor:

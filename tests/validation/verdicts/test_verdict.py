@@ -10,6 +10,7 @@ import pytest
 import torch
 from planted import scaled, traced, transformed
 from torch import fx, nn
+from wrapper_tensor import quantize
 
 import fxlab
 from fxlab import FuseBatchNorm2dInConv2d, FuseBiasInLinear, MergeLinears, verdict
@@ -464,3 +465,14 @@ def test_a_fold_that_rounds_each_step_is_within_rounding_where_no_output_shows_i
     else:  # whose batch norm computes in float32
         assert found.status == DIFFERENT
         assert "it computes the same, but rounds worse" in found.reason
+
+
+def test_weights_that_were_quantized_have_a_verdict_and_node_differences():
+    model, x = nn.Sequential(nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 4)).eval(), torch.randn(3, 8)
+    session = fxlab.Session(model, (x,), passes=[fxlab.from_callable(quantize)])
+    session.apply("quantize")
+    assert session.verdict().status is Status.DIFFERENT
+    introduced = fxlab.compare_nodes(session.original, session.graph_module, session.inputs).introduced
+    assert (introduced[["_0", "_2"]] > 0).all()
+    assert introduced["_1"] == 0
+    assert str(fxlab.bisect(session)).startswith("quantize makes it different")
