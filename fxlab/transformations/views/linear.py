@@ -38,7 +38,7 @@ def as_linear(node: Node, facts: GraphFacts) -> Layer[nn.Linear] | None:
 
     A product of matrices with a transposed weight, ``addmm(bias, x, weight.t())`` or ``mm(x, weight.t())``,
     is what a linear layer is decomposed to. With a weight that is not transposed it is a
-    :class:`TransposedLinear`. A weight that is no parameter or buffer of the model makes none.
+    ``TransposedLinear``. A weight that is no parameter or buffer of the model makes none.
 
     Examples
     --------
