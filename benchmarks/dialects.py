@@ -1,14 +1,16 @@
 """The places that passes find in each dialect: ``python -m benchmarks.dialects`` writes ``docs/dialects.md``.
 
-Six tiny models with random weights and eager attention are captured in four ways. Each pass is applied to
-each graph by itself, judged and reversed: a rewrite that computes something else, or leaves a trace when it
-is reversed, ends the run. A cell is how many of the candidates were rewritten; the reasons for the
-others stand below the table.
+Tiny models with random weights and eager attention are captured in four ways. Each pass is applied to each
+graph by itself, judged and reversed: a rewrite that computes something else, or leaves a trace when it is
+reversed, ends the run. A cell is how many of the candidates were rewritten; the verdicts on them and the
+reasons for the others stand below the table. Models of timm and diffusers are left out where these are not
+installed, and the page says so.
 """
 
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import warnings
 from collections import Counter
 from collections.abc import Iterator
@@ -24,13 +26,14 @@ from tqdm import tqdm
 from transformers.utils import logging
 
 import fxlab
-from benchmarks.verdict_models import tiny
+from benchmarks.verdict_models import TEN, tiny, tiny_of_type
 from fxlab.models.graph_module import share_tensors_copy
 from fxlab.models.running import Inputs
 from fxlab.transformations import ReversibleTransformation, available
 
 PAGE = Path(__file__).parents[1] / "docs" / "dialects.md"
-MODELS = ("bert", "gpt2", "llama", "t5", "vit", "resnet")
+MODELS = ("bert", "gpt2", "llama", "mixtral", "t5", "vit", "resnet", "whisper")
+LIBRARIES = ("timm", "diffusers")
 SOURCES = ("symbolic_trace", "export", "export module", "decomposed")
 WORDS = {
     "symbolic_trace": "`fxlab.symbolic_trace(model)`: calls of modules, functions and methods",
@@ -46,8 +49,10 @@ def main() -> None:
     parser.add_argument("names", nargs="*", help="models to try, and not to write the page; all by default")
     options = parser.parse_args()
     logging.set_verbosity_error()
-    rows = pd.DataFrame(row for name in tqdm(options.names or MODELS, unit="model") for row in counted(name))
-    lines = report(rows)
+    missing = [name for name in LIBRARIES if importlib.util.find_spec(name) is None]
+    names = options.names or [*MODELS, *(name for name in LIBRARIES if name not in missing)]
+    rows = pd.DataFrame(row for name in tqdm(names, unit="model") for row in counted(name))
+    lines = report(rows, missing)
     print("\n".join(lines))
     if not options.names:
         PAGE.write_text("\n".join(lines) + "\n", encoding="utf-8")
@@ -55,41 +60,72 @@ def main() -> None:
 
 def counted(name: str) -> Iterator[dict[str, Any]]:
     """Yield a row for each pass on each graph of a model."""
-    model = eager(name)
-    inputs = fxlab.example_inputs(model)
+    model, inputs = of_library(name) if name in LIBRARIES else of_transformers(name)
     for source, graph in captured(model, inputs):
+        if isinstance(graph, str):
+            yield {"model": name, "source": source, "pass": "", "candidates": 0, "failed": graph}
+            continue
         for pass_ in (cls() for cls in available()):
             explained = pass_.explain(graph)
             row = {"model": name, "source": source, "pass": pass_.name, "candidates": len(explained)}
             refused = explained.code[~explained.matched]
-            count = rewritten(pass_, graph, inputs) if explained.matched.any() else 0
-            yield row | {"rewritten": count, "refused": dict(Counter(refused))}
+            count, status = rewritten(pass_, graph, inputs) if explained.matched.any() else (0, "")
+            yield row | {"rewritten": count, "refused": dict(Counter(refused)), "verdict": status}
+
+
+def of_transformers(name: str) -> tuple[nn.Module, dict[str, Any]]:
+    """Return a tiny model of transformers and its inputs."""
+    model = eager(name)
+    return model, fxlab.example_inputs(model)
+
+
+def of_library(name: str) -> tuple[nn.Module, dict[str, Any]]:
+    """Return a tiny model of another library and its inputs."""
+    torch.manual_seed(0)
+    if name == "timm":
+        timm = importlib.import_module("timm")
+        model = timm.create_model("convnext_atto", num_classes=10).eval()
+        return model, {"x": torch.randn(2, 3, 64, 64)}
+    diffusers = importlib.import_module("diffusers")
+    model = diffusers.UNet2DModel(
+        sample_size=16,
+        block_out_channels=(16, 32),
+        down_block_types=("DownBlock2D", "AttnDownBlock2D"),
+        up_block_types=("AttnUpBlock2D", "UpBlock2D"),
+        norm_num_groups=8,
+        layers_per_block=1,
+    ).eval()
+    return model, {"sample": torch.randn(2, 3, 16, 16), "timestep": torch.tensor(5), "return_dict": False}
 
 
 def eager(name: str) -> nn.Module:
     """Return a tiny model whose attention is written out, and which keeps no cache."""
-    model = tiny(name)
+    model = tiny(name) if name in TEN else tiny_of_type(name)
     for part in model.modules():  # the two halves of T5 have configurations of their own
         if hasattr(getattr(part, "config", None), "use_cache"):
             part.config.use_cache = False
-    if name != "resnet":
+    if hasattr(model, "set_attn_implementation") and name != "resnet":
         model.set_attn_implementation("eager")
     return model
 
 
-def captured(model: nn.Module, inputs: dict[str, Any]) -> Iterator[tuple[str, GraphModule]]:
-    """Yield a model's graph in each dialect."""
+def captured(model: nn.Module, inputs: dict[str, Any]) -> Iterator[tuple[str, GraphModule | str]]:
+    """Yield a model's graph in each dialect, or why torch does not export it."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         yield "symbolic_trace", fxlab.symbolic_trace(model, inputs)
-        program = torch.export.export(model, (), inputs)
+        try:
+            program = torch.export.export(model, (), inputs)
+        except Exception as error:  # torch.export may fail in any way
+            yield "export", f"{type(error).__name__}: {str(error).strip().splitlines()[0]}"
+            return
         yield "export", fxlab.from_exported(program)
         yield "export module", program.module()
         yield "decomposed", fxlab.from_exported(program.run_decompositions())
 
 
-def rewritten(pass_: ReversibleTransformation, graph: GraphModule, inputs: Inputs) -> int:
-    """Apply a pass, judge what it has made, and take it back; return how many candidates it has rewritten.
+def rewritten(pass_: ReversibleTransformation, graph: GraphModule, inputs: Inputs) -> tuple[int, str]:
+    """Apply a pass, judge what it has made, and take it back; return how many it rewrote, and the verdict.
 
     Raises
     ------
@@ -106,7 +142,7 @@ def rewritten(pass_: ReversibleTransformation, graph: GraphModule, inputs: Input
     pass_(changed, reverse=True)
     if (code, state) != (changed.code, tensors_of(changed)):
         raise AssertionError(f"{pass_.name} leaves a trace when it is reversed.")
-    return count
+    return count, str(verdict.status)
 
 
 def tensors_of(module: nn.Module) -> list[tuple[str, int]]:
@@ -114,8 +150,12 @@ def tensors_of(module: nn.Module) -> list[tuple[str, int]]:
     return [(name, id(tensor)) for name, tensor in module.state_dict(keep_vars=True).items()]
 
 
-def report(rows: pd.DataFrame) -> list[str]:
+def report(rows: pd.DataFrame, missing: list[str]) -> list[str]:
     """Return the page."""
+    failed = rows[rows.get("failed", pd.Series(index=rows.index, dtype=object)).notna()]
+    rows = rows.drop(failed.index)
+    left_out = [f"Not installed where this was made, and left out: {', '.join(missing)}.", ""]
+    not_exported = [f"torch.export does not take {row.model}: {row.failed}" for row in failed.itertuples()]
     return [
         "# Passes in every dialect",
         "",
@@ -126,7 +166,15 @@ def report(rows: pd.DataFrame) -> list[str]:
         "",
         *(f"- *{source}*: {words}" for source, words in WORDS.items()),
         "",
+        *(left_out if missing else []),
+        *(line for words in not_exported for line in (words, "")),
         *_table(rows),
+        "",
+        "## Verdicts",
+        "",
+        "On what was rewritten: *same bits*, or *within the model's own rounding*.",
+        "",
+        *_verdicts(rows),
         "",
         "## Why not",
         "",
@@ -143,7 +191,17 @@ def _table(rows: pd.DataFrame) -> list[str]:
             continue
         for source, cells in of_pass.groupby("source", sort=False):
             by_model = cells.set_index("model")
-            lines.append(_line([f"`{name}`", source, *(_cell(by_model.loc[model]) for model in models)]))
+            found = [_cell(by_model.loc[model]) if model in by_model.index else "" for model in models]
+            lines.append(_line([f"`{name}`", source, *found]))
+    return lines
+
+
+def _verdicts(rows: pd.DataFrame) -> list[str]:
+    models = list(dict.fromkeys(rows["model"]))
+    lines = [_line(["Pass", *models]), _line(["---"] * (len(models) + 1))]
+    for name, of_pass in rows[rows["rewritten"] > 0].groupby("pass", sort=False):
+        verdicts = of_pass.groupby("model")["verdict"].agg(lambda found: ", ".join(sorted(set(found))))
+        lines.append(_line([f"`{name}`", *(verdicts.get(model, "") for model in models)]))
     return lines
 
 
