@@ -63,13 +63,16 @@ class CompilerPass(Transformation):
         stack, entries = _place(self, graph_module)
         module, step = stack.stage(entries)
         signature = self.signature
+        # AOTAutograd writes all nodes anew. Its marks are in its own stage alone, as above they would hide
+        # what the passes after it change.
+        border = CompilerPass(BORDER).signature
         below = {node.name: node for node in graph_module.graph.nodes}
         changed = set()
         for node in module.graph.nodes:
             old = below.get(node.name)
             if old is not None and _is_same(old, node):
-                if MARKS in old.meta:
-                    node.meta[MARKS] = set(marks(old))
+                if kept := set(marks(old)) - {border}:
+                    node.meta[MARKS] = kept
             elif node.op.startswith("call"):
                 changed.add(node.name)
         for node in module.graph.nodes:

@@ -37,8 +37,9 @@ def as_linear(node: Node, facts: GraphFacts) -> Layer[nn.Linear] | None:
     """Return a call of a linear layer, in any dialect; ``None`` for any other node.
 
     A product of matrices with a transposed weight, ``addmm(bias, x, weight.t())`` or ``mm(x, weight.t())``,
-    is what a linear layer is decomposed to. With a weight that is not transposed it is a
-    :class:`TransposedLinear`. A weight that is no parameter or buffer of the model makes none.
+    is what a linear layer is decomposed to. With a weight that is not transposed it is an ``nn.Linear`` of
+    the class ``TransposedLinear``, whose weight is ``(in_features, out_features)``. A weight that is no
+    parameter or buffer of the model makes none.
 
     Examples
     --------
