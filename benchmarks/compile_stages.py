@@ -203,9 +203,9 @@ def pattern_with_a_mistake(model: nn.Module, inputs: Any) -> tuple[Callable[[Gra
         if not isinstance(a, Node) or not isinstance(b, Node):
             return
         with node.graph.inserting_before(node):
-            # Where what is added is a bias of zeros, its negative would be the same.
-            terms = (b, b) if node.name == wrong else (b, a)
-            new = node.graph.call_function(aten.add.Tensor, terms)
+            new = node.graph.call_function(aten.add.Tensor, (b, a))
+            if node.name == wrong:
+                new = node.graph.call_function(aten.relu.default, (new,))  # a norm would hide a factor
         new.meta.update(node.meta)
         node.replace_all_uses_with(new)
         node.graph.erase_node(node)

@@ -86,26 +86,12 @@ class Frame:
 
     def module(self, snapshot: Snapshot, kind: str) -> GraphModule:
         """Return a snapshot of a stack as a graph module."""
-        graph, held, wanted = Graph(), dict(snapshot.held), self.inputs(kind)
+        graph, held = Graph(), dict(snapshot.held)
+        if kind == "backward":
+            self._save()
         slots = {node: self._slot(node, snapshot) for node in snapshot.graph.find_nodes(op="placeholder")}
-        inputs: dict[str, Node] = {}
-        # A stage takes all inputs, whatever is left of them.
-        for slot in wanted:
-            new = inputs[slot.name] = graph.create_node("placeholder", slot.name, name=slot.name)
-            new.meta["val"] = slot.value
-        copies: dict[Node, Node] = {}
-        for node, known in slots.items():
-            name = self.name_of(snapshot, node.name) if known is None else known.name
-            if known is not None and known.path is not None:
-                held[known.path] = known.value
-                copies[node] = graph.create_node("get_attr", known.path, name=name)
-            else:
-                copies[node] = inputs.get(name) or graph.create_node("placeholder", name, name=name)
-            copies[node].meta = clean_meta(node, self._classes)
-            if known is not None and known.path is not None:
-                owner, _, _ = known.path.rpartition(".")
-                if stack := stack_of_path(owner, self._classes):
-                    copies[node].meta["nn_module_stack"] = stack
+        copies = self._copied_placeholders(graph, snapshot, kind, slots)
+        held |= {known.path: known.value for known in slots.values() if known is not None and known.path}
         leaves = self._with_gradients(slots, copies) if self._takes_derivatives(snapshot, kind) else {}
         for node in snapshot.graph.nodes:
             if node.op in ("placeholder", "output"):
@@ -125,6 +111,30 @@ class Frame:
         module = GraphModule(root, graph, class_name=self._model_name)
         module.meta["class_name"] = self._model_name
         return module
+
+    def _copied_placeholders(
+        self, graph: Graph, snapshot: Snapshot, kind: str, slots: Mapping[Node, Slot | None]
+    ) -> dict[Node, Node]:
+        """Write inputs, and what the model holds, into a graph; return what each placeholder has become."""
+        # A stage takes all inputs, whatever is left of them.
+        inputs: dict[str, Node] = {}
+        for slot in self.inputs(kind):
+            new = inputs[slot.name] = graph.create_node("placeholder", slot.name, name=slot.name)
+            is_tensor = isinstance(slot.value, torch.Tensor)
+            new.meta["val"] = slot.value.detach().to("meta") if is_tensor else slot.value
+        copies: dict[Node, Node] = {}
+        for node, known in slots.items():
+            name = self.name_of(snapshot, node.name) if known is None else known.name
+            path = None if known is None else known.path
+            if path is None:
+                new = inputs.get(name) or graph.create_node("placeholder", name, name=name)
+            else:
+                new = graph.create_node("get_attr", path, name=name)
+            new.meta = clean_meta(node, self._classes)
+            if path is not None and (stack := stack_of_path(path.rpartition(".")[0], self._classes)):
+                new.meta["nn_module_stack"] = stack
+            copies[node] = new
+        return copies
 
     def _return(
         self,

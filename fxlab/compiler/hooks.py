@@ -80,14 +80,14 @@ class _Patches:
         replacement = functools.wraps(original)(make(original))
         self._stack.enter_context(mock.patch.object(owner, name, replacement))
 
-    def setting(self, place: str, **values: Any) -> None:
-        """Change settings of a module of torch, those that it has."""
-        try:
-            config = import_module(place)
-        except ImportError:
-            return
+    def setting(self, place: str, *, lost: str = "", **values: Any) -> None:
+        """Change settings of a module of torch, those that it has; ``lost`` says what that is without."""
+        config = import_module(place)
         known = {name: value for name, value in values.items() if hasattr(config, name)}
         self._stack.enter_context(config.patch(**known))
+        if lost and known.keys() != values.keys():
+            missing = ", ".join(values.keys() - known.keys())
+            self.remarks.append(f"{lost}: this torch ({torch.__version__}) has no {place}.{missing}.")
 
 
 @contextmanager
@@ -317,6 +317,11 @@ def compile_once(
     gradients = torch.enable_grad() if training else torch.no_grad()
     with RestoringStack(_caches_kept(), gradients) as stack:
         remarks = stack.enter_context(listening(listener))
+        if training:
+            patches = _Patches(stack)
+            lost = "The backward graph is not seen, as it is compiled when it first runs"
+            patches.setting("torch._functorch.config", lost=lost, force_non_lazy_backward_lowering=True)
+            remarks += patches.remarks
         try:
             torch.compile(_fresh(model), backend=backend)(*args, **kwargs)
         except BackendCompilerFailed as error:
@@ -375,9 +380,7 @@ def _caches_kept() -> Iterator[None]:
     entries = _Entries()
     with RestoringStack() as stack:
         patches = _Patches(stack)
-        patches.setting(
-            "torch._functorch.config", enable_autograd_cache=False, force_non_lazy_backward_lowering=True
-        )
+        patches.setting("torch._functorch.config", enable_autograd_cache=False)
         # What others have compiled of the same code counts towards the limit.
         limit = int(getattr(config, "recompile_limit", 8)) + 64
         patches.setting("torch._dynamo.config", suppress_errors=False, recompile_limit=limit)

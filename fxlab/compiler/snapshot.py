@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 import torch
 from torch.fx import Graph, GraphModule, Node
+
+from fxlab.models.input_order import after_inputs
 
 
 class State:
@@ -81,7 +83,7 @@ class Snapshot:
         self.state = State(graph_module)
         self.graph = Graph()
         copies: dict[Node, Node] = {}
-        for node in _sorted(graph_module.graph):
+        for node in after_inputs(graph_module.graph.nodes, lambda node: node.all_input_nodes):
             copies[node] = self.graph.node_copy(node, copies.__getitem__)
             inherited = made[node.name].meta if node.name in made else {}
             copies[node].meta = {**inherited, **node.meta}
@@ -90,24 +92,6 @@ class Snapshot:
             for node in self.graph.nodes
             if node.op in ("get_attr", "call_module")
         }
-
-
-def _sorted(graph: Graph) -> Iterator[Node]:
-    """Yield nodes after all that they read: a pass may leave a graph out of order."""
-    done: set[Node] = set()
-    waiting: dict[Node, list[Node]] = {}
-    pending = list(reversed(graph.nodes))
-    while pending:
-        node = pending.pop()
-        missing = next((value for value in node.all_input_nodes if value not in done), None)
-        if missing is not None:
-            waiting.setdefault(missing, []).append(node)
-            continue
-        done.add(node)
-        yield node
-        pending += reversed(waiting.pop(node, []))
-    if waiting:
-        raise ValueError(f"The graph has a cycle through {next(iter(waiting)).name}.")
 
 
 def _attribute(graph_module: GraphModule, path: str) -> Any:

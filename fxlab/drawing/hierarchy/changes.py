@@ -7,6 +7,7 @@ from typing import Any
 
 from torch import fx
 
+from fxlab.models.input_order import after_inputs
 from fxlab.transformations.journal.name_order import merged_order
 from fxlab.validation import graph_diff
 
@@ -45,7 +46,11 @@ def merged_graph(
     (['input_1', 'evaluation_mode', '_0', '_1', '_2', 'output'], ('removed',))
     """
     old, new = ({node.name: node for node in graph_module.graph.nodes} for graph_module in (before, after))
-    sources = {name: new.get(name) or old[name] for name in merged_order(list(old), list(new))}
+    names = merged_order(list(old), list(new))
+    known = {name: new.get(name) or old[name] for name in names}
+    # A node that is gone may read one that stands further down now.
+    order = after_inputs(names, lambda name: [value.name for value in known[name].all_input_nodes])
+    sources = {name: known[name] for name in order}
     graph = fx.Graph()
     copies: dict[str, fx.Node] = {}
     for name, node in sources.items():
