@@ -57,7 +57,7 @@ bench: $(VENV)/.test
 compat:
 	$(PYTHON) -m venv $(VENV)-oldest
 	$(VENV)-oldest/bin/python -m pip install --quiet --constraint constraints-oldest.txt torch transformers pandas \
-	    numpy graphviz pygraphviz tqdm ipywidgets anywidget pytest hypothesis pillow psutil sybil matplotlib
+	    numpy graphviz pygraphviz tqdm packaging ipywidgets anywidget pytest hypothesis pillow psutil sybil matplotlib
 	PYTHONPATH=. $(VENV)-oldest/bin/python -m pytest -W ignore tests/session tests/models \
 	    tests/tracing/test_plain_modules.py tests/tracing/test_architectures.py tests/transformations tests/validation \
 	    --deselect "tests/transformations/passes/test_fuse_attention.py::test_models_of_transformers[gpt2]" \
@@ -67,8 +67,8 @@ compat:
 # Which of transformers' architectures trace; takes half an hour and writes docs/coverage.md.
 # `make coverage TASK=heads`: those with a head for each task, which takes twice as long.
 # `make coverage TASK=whole`: base models with images and sound beside their text, at more lengths.
-# `make coverage TASK=libraries`: models of other libraries, in an environment of their own (7 GB). It takes hours, and
-# goes on where it was interrupted.
+# `make coverage TASK=libraries`: models of other libraries, in an environment of their own (7 GB), which takes hours.
+# A run that was interrupted goes on where it was.
 ifeq ($(TASK),libraries)
 coverage: $(VENV)-libraries/.made
 	PYTHONPATH=. $(VENV)-libraries/bin/python -W ignore -m benchmarks.coverage --task $(TASK)
@@ -81,7 +81,7 @@ $(VENV)-libraries/.made: constraints-libraries.txt
 	$(PYTHON) -m venv $(VENV)-libraries
 	$(VENV)-libraries/bin/python -m pip install --quiet --constraint constraints-libraries.txt torch torchvision \
 	    timm diffusers torch-geometric segmentation-models-pytorch x-transformers open_clip_torch monai kornia peft \
-	    torchao sentence-transformers chronos-forecasting transformers pandas numpy graphviz pygraphviz tqdm
+	    torchao sentence-transformers chronos-forecasting transformers pandas numpy graphviz pygraphviz tqdm packaging
 	touch $@
 
 # Without end: 1,000 random examples of each law with each seed, which are counted, until one fails.

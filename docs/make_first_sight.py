@@ -1,12 +1,13 @@
 """Make the pictures and the table of ``first_sight.md``: ``python docs/make_first_sight.py``.
 
 Each model is shown as somebody sees it who opens it and touches nothing, in a report of its session in
-headless Chromium. The UNet needs ``diffusers``; ``python docs/make_first_sight.py --others`` shows the first
-model in other tools, and needs ``torchvista`` and ``ai-edge-model-explorer``. None of them is pinned.
+headless Chromium. The UNet needs ``diffusers``; ``python docs/make_first_sight.py --others`` shows the models
+in other tools, and needs ``torchvista`` and ``ai-edge-model-explorer``. None of them is pinned.
 """
 
 from __future__ import annotations
 
+import inspect
 import re
 import sys
 import tempfile
@@ -27,7 +28,7 @@ import fxlab
 
 FOLDER = IMAGES / "first_sight"
 PAGE = ROOT / "docs" / "first_sight.md"
-WIDTH, QUALITY, MOST_BYTES = 1100, 72, 2_000_000
+WIDTH, OTHERS_WIDTH, QUALITY, MOST_BYTES = 1100, 900, 72, 2_000_000
 WINDOWS = ((1280, 800), (1920, 1080))
 MARKERS = re.compile(r"(?<=<!-- measured -->\n).*?(?=<!-- end -->)", re.DOTALL)
 MEASURE = """() => {
@@ -40,11 +41,14 @@ MEASURE = """() => {
         const isBeside = r.left < graph.left || r.right > graph.right;
         return !isBeside && r.top >= graph.top && r.bottom <= graph.bottom;
     };
+    const served = boxes.filter(box => box.classList.contains("fx-bookkeeping"));
+    const total = some => some.reduce((sum, box) => sum + area(box.getBoundingClientRect()), 0);
     const titles = boxes.map(box => box.querySelector(":scope > .fx-title")).filter(title => title);
     return {
         graph: area(graph) / area(inspector),
         boxes: boxes.length,
-        bookkeeping: boxes.filter(box => box.classList.contains("fx-bookkeeping")).length,
+        bookkeeping: served.length,
+        served: total(served) / total(boxes),
         inside: boxes.filter(isInside).length / boxes.length,
         title: Math.min(...titles.map(title => parseFloat(getComputedStyle(title).fontSize)
             * title.getScreenCTM().a)),
@@ -53,9 +57,12 @@ MEASURE = """() => {
 """What is to be seen: shares of the inspector and of the boxes, numbers of boxes, letters in pixels."""
 
 
+sys.setrecursionlimit(20_000)  # torchvista needs it for 32 layers.
 OTHERS_MS = 15_000
 """For how long another tool may lay a graph out before it is looked at."""
 PORT = 8391
+
+Inputs = dict[str, torch.Tensor] | tuple[torch.Tensor, ...]
 
 
 class Row(NamedTuple):
@@ -66,6 +73,7 @@ class Row(NamedTuple):
     graph: str
     boxes: int
     bookkeeping: int
+    served: str
     inside: str
     title: str
 
@@ -106,31 +114,55 @@ def record(name: str, folder: Path, browser: Browser) -> Iterator[Row]:
         page.close()
 
 
-def record_others() -> None:
-    """Show the first model in two other tools, as they show it by themselves."""
-    import model_explorer
+def record_others(names: list[str]) -> None:
+    """Show all models, or those that are named, in two other tools, as they show them by themselves."""
+    with tempfile.TemporaryDirectory() as folder, chromium() as browser:
+        for number, name in enumerate(names or MODELS):
+            torch.manual_seed(0)
+            model, given = MODELS[name]()
+            inputs = given or fxlab.example_inputs(model)
+            for tool, show in (("torchvista", in_torchvista), ("model-explorer", in_model_explorer)):
+                try:
+                    address = show(name, model.eval(), inputs, Path(folder), number)
+                except Exception as error:
+                    print(name, tool, type(error).__name__, str(error)[:200], flush=True)
+                    continue
+                width, height = WINDOWS[0]
+                page = browser.new_page(viewport={"width": width, "height": height})
+                page.goto(address, wait_until="commit")
+                page.wait_for_timeout(OTHERS_MS)
+                save(page.screenshot(), FOLDER / f"{file_name(name)}-{tool}.webp", OTHERS_WIDTH, QUALITY)
+                page.close()
+                print(name, tool, flush=True)
+
+
+def in_torchvista(name: str, model: nn.Module, inputs: Inputs, folder: Path, number: int) -> str:
+    """Return the address of a model's page in torchvista."""
     import torchvista
 
-    torch.manual_seed(0)
-    model = next(iter(MODELS.values()))()[0].eval()
-    tokens = torch.arange(12).reshape(1, 12)
+    file = folder / f"torchvista-{number}.html"
+    if isinstance(inputs, dict):  # It takes arguments by place only.
+        names = list(inspect.signature(model.forward).parameters)
+        last = max(map(names.index, inputs))
+        inputs = tuple(inputs.get(name) for name in names[: last + 1])
+    torchvista.trace_model(model, inputs, export_format="html", export_path=str(file))
+    return file.as_uri()
+
+
+def in_model_explorer(name: str, model: nn.Module, inputs: Inputs, folder: Path, number: int) -> str:
+    """Return the address of a model's page in Model Explorer, which is served until the program ends."""
+    import model_explorer
+
+    args, kwargs = ((), inputs) if isinstance(inputs, dict) else (inputs, {})
+    for module in model.modules():
+        if hasattr(module, "config"):
+            module.config.use_cache = False  # torch.export does not return a cache.
     config = model_explorer.config()
-    config.add_model_from_pytorch("BERT-base", torch.export.export(model, (tokens,)))
-    serve = partial(model_explorer.visualize_from_config, config, port=PORT, no_open_in_browser=True)
+    config.add_model_from_pytorch(file_name(name), torch.export.export(model, args, kwargs))
+    port = PORT + number
+    serve = partial(model_explorer.visualize_from_config, config, port=port, no_open_in_browser=True)
     threading.Thread(target=serve, daemon=True).start()
-    with tempfile.TemporaryDirectory() as folder, chromium() as browser:
-        file = Path(folder, "torchvista.html")
-        torchvista.trace_model(model, (tokens,), export_format="html", export_path=str(file))
-        pages = {
-            "torchvista": file.as_uri(),
-            "model-explorer": f"http://localhost:{PORT}/?data={config.to_url_param_value()}",
-        }
-        for name, address in pages.items():
-            width, height = WINDOWS[0]
-            page = browser.new_page(viewport={"width": width, "height": height})
-            page.goto(address, wait_until="commit")
-            page.wait_for_timeout(OTHERS_MS)
-            save(page.screenshot(), FOLDER / f"{name}.webp", WIDTH, QUALITY)
+    return f"http://localhost:{port}/?data={config.to_url_param_value()}"
 
 
 def measured(name: str, window: str, page: Page) -> Row:
@@ -142,6 +174,7 @@ def measured(name: str, window: str, page: Page) -> Row:
         f"{found['graph']:.0%}",
         found["boxes"],
         found["bookkeeping"],
+        f"{found['served']:.0%}",
         f"{found['inside']:.0%}",
         f"{found['title']:.1f}",
     )
@@ -149,7 +182,16 @@ def measured(name: str, window: str, page: Page) -> Row:
 
 def table(rows: list[Row]) -> str:
     """Return what was measured as a table of the page."""
-    heading = ("Model", "Window", "Graph", "Boxes", "Bookkeeping", "In the window", "Smallest title (px)")
+    heading = (
+        "Model",
+        "Window",
+        "Graph",
+        "Boxes",
+        "Bookkeeping",
+        "Its area",
+        "In the window",
+        "Smallest title (px)",
+    )
     lines = [heading, ("---", "---", *["---:"] * (len(heading) - 2)), *rows]
     return "".join(f"| {' | '.join(map(str, line))} |\n" for line in lines)
 
@@ -229,7 +271,7 @@ MODELS: dict[str, Callable[[], tuple[nn.Module, object]]] = {
 
 
 if __name__ == "__main__":
-    if sys.argv[1:] == ["--others"]:
-        record_others()
+    if sys.argv[1:2] == ["--others"]:
+        record_others(sys.argv[2:])
     else:
         main(sys.argv[1:])

@@ -11,6 +11,7 @@ from fxlab._version import __version__ as __version__
 
 if TYPE_CHECKING:
     # The same names as in the table below; type checkers cannot read that one.
+    from fxlab import compiler as compiler
     from fxlab import drawing as drawing
     from fxlab import notebook as notebook
     from fxlab import overlays as overlays
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from fxlab import tracing as tracing
     from fxlab import transformations as transformations
     from fxlab import validation as validation
+    from fxlab.compiler import *
     from fxlab.drawing import Drawing as Drawing
     from fxlab.drawing import draw as draw
     from fxlab.html_report import *
@@ -35,6 +37,7 @@ if TYPE_CHECKING:
     from fxlab.view_model import *
 
 _EXPORTS = {
+    "compiler": "CompileSession compile_session",
     "drawing": "Drawing draw",
     "html_report": "report",
     "notebook": "Inspector inspect",
@@ -47,8 +50,8 @@ _EXPORTS = {
     "transformations.passes": """
         ChangeTrueDivToMulByInverse DeepCopy EliminateCommonSubexpressions FoldConstants FuseAttention
         FuseBatchNorm1dInConv1d FuseBatchNorm1dInLinear FuseBatchNorm2dInConv2d FuseBatchNorm3dInConv3d
-        FuseBatchNormBeforeConv FuseBatchNormInConvTranspose FuseBiasInLinear LintAndRecompile MergeLinears
-        RemoveDeadCode RemoveIdentities
+        FuseBatchNormBeforeConv FuseBatchNormInConvTranspose FuseBiasInLinear FuseLayerNorm FuseRMSNorm
+        LintAndRecompile MergeLinears RemoveDeadCode RemoveIdentities
     """,
     "validation": """
         Bisection Changes CodeDiff Divergence NodeAtStage Reference Status Variants Verdict benchmark
@@ -64,6 +67,7 @@ _EXPORTS = {
 _HOME = {name: f"fxlab.{package}" for package, names in _EXPORTS.items() for name in names.split()}
 
 _MODULES = (
+    "compiler",
     "drawing",
     "notebook",
     "overlays",

@@ -93,6 +93,7 @@ class Reason(Enum):
 
     # Shapes and dtypes
     UNKNOWN_SHAPE = "the shape of {value} is unknown; run ShapeProp first"
+    OPEN_SIZE = "the last size of {value} is not a fixed number"
     UNKNOWN_DTYPE = "the dtype of {value} is unknown; run ShapeProp first"
     DIMENSIONS = "{value} has {count} dimensions; supported: {supported}"
     DTYPE = "{value} has dtype {dtype}"
@@ -109,7 +110,7 @@ class Reason(Enum):
 
     # Identities
     NOT_AN_IDENTITY_CALL = "its arguments are not those of an identity"
-    OTHER_LAYOUT = "its copy may lie otherwise in memory than its input"
+    OTHER_LAYOUT = "its result may lie otherwise in memory than what it would be replaced by"
     RETURNS_VIEW = "it returns a view of a single sample"
 
     # Divisions
@@ -128,6 +129,7 @@ class Reason(Enum):
     FAILS = "computing it fails: {error}"
     UNUSUAL_RESULT = "its result is not a plain dense tensor"
     AUTOCAST_DTYPE = "its result has another dtype under autocast"
+    TRANSPOSED_WEIGHT = "it transposes the weight of the linear {linear}, which takes no time"
 
     # Linears
     NO_COMPATIBLE_LINEAR = (

@@ -2,7 +2,7 @@
 
 A tiny model of each architecture is built, run, traced, and compared with eager bit for bit: on the inputs
 it was traced on, and on others that it takes. Each runs in a process of its own, which is ended when it takes
-too long.
+too long. A run of all models that is interrupted goes on where it was.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from pathlib import Path
 from tqdm import tqdm
 
 from benchmarks.coverage.processes import all_results
+from benchmarks.coverage.progress import Progress
 from benchmarks.coverage.results import Result
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -48,17 +49,14 @@ def _architectures(names: list[str], task: str, workers: int) -> None:
         raise SystemExit(f"There is no task {task}. The tasks are: {', '.join((*known, *others))}.")
     chosen = [other for other in known if other != architectures.BASE] if task == HEADS else [task]
     by_task: dict[str, list[Result]] = {}
-    try:
-        for one in chosen:
-            models = names or _models(one)
-            tried = functools.partial(architectures.tried, task=one)
-            results = by_task[one] = []
-            found = all_results(models, tried, workers=workers)
-            results.extend(tqdm(found, total=len(models), unit="model", desc=one))
-    except KeyboardInterrupt:
-        print("Interrupted: what follows is about the architectures that were tried.")
-    for results in by_task.values():
-        results.sort(key=lambda result: result.name)
+    for one in chosen:
+        models = names or _models(one)
+        tried = functools.partial(
+            all_results, tried=functools.partial(architectures.tried, task=one), workers=workers
+        )
+        found = tried(models) if names else Progress(one).results(models, tried)
+        results = list(tqdm(found, total=len(models), unit="model", desc=one))
+        by_task[one] = sorted(results, key=lambda result: result.name)
     every = [result for results in by_task.values() for result in results]
     if not names and task == architectures.BASE:
         (DOCS / "coverage.md").write_text(architectures.report(every), encoding="utf-8")
@@ -68,6 +66,9 @@ def _architectures(names: list[str], task: str, workers: int) -> None:
         (DOCS / "coverage_heads.md").write_text(architectures.report_of_heads(by_task), encoding="utf-8")
     else:
         print(*every, sep="\n")
+    if not names:
+        for one in chosen:
+            Progress(one).end()
     print("\n".join(architectures.counts(every)))
 
 
@@ -83,12 +84,13 @@ def _models(task: str) -> list[str]:
 def _libraries(names: list[str], workers: int) -> None:
     from benchmarks.coverage import libraries
 
-    results = libraries.all_rows(names, workers)
-    if names:
+    progress = None if names else Progress(LIBRARIES)
+    results = libraries.all_rows(names, workers, progress)
+    if progress is None:
         print(*results, sep="\n")
     else:
         (DOCS / "coverage_libraries.md").write_text(libraries.report(results), encoding="utf-8")
-        libraries.DONE.unlink(missing_ok=True)
+        progress.end()
     print("\n".join(libraries.counts(results)))
 
 

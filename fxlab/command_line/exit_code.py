@@ -14,6 +14,8 @@ class ExitCode(enum.IntEnum):
     """Done; if models were compared, they are the same up to rounding."""
     DIFFERENT = 1
     """The model with the passes computes something else, or rounds worse."""
+    FAULTY = 1
+    """`fxlab doctor`: something that fxlab needs is not there or does not work."""
     BAD_USAGE = 2
     """An argument is wrong, or a file or model that it names is missing or cannot be taken."""
     NOT_TRACED = 3

@@ -8,6 +8,7 @@ import sys
 import traceback
 import warnings
 from collections.abc import Callable, Sequence
+from importlib import import_module
 from pathlib import Path
 from typing import Any, NoReturn, TypeAlias
 
@@ -18,9 +19,10 @@ from fxlab.command_line.model_source import DTYPES
 
 _DESCRIPTION = "See what graph transformations do to a PyTorch model, and whether it matters."
 _EXIT_CODES = """\
-exit codes: 0 done, and the same up to rounding where models were compared; 1 different; 2 bad arguments,
-or a file or model that is missing; 3 not traced; 4 a pass failed; 5 not compared, or nothing to compare
-(NaN, infinite or empty outputs); 70 unexpected; 130 Ctrl-C
+exit codes: 0 done, and the same up to rounding where models were compared; 1 different, or for `doctor`
+something that fxlab needs does not work; 2 bad arguments, or a file or model that is missing; 3 not
+traced; 4 a pass failed; 5 not compared, or nothing to compare (NaN, infinite or empty outputs); 70
+unexpected; 130 Ctrl-C
 """
 
 
@@ -60,17 +62,8 @@ _Command: TypeAlias = Callable[[argparse.Namespace], tuple[Answer | str, ExitCod
 
 def _command(name: str) -> _Command:
     # Imported on use: `fxlab --help` needs neither torch nor pandas.
-    if name == "passes":
-        from fxlab.command_line.passes_command import passes
-
-        return passes
-    if name == "trace":
-        from fxlab.command_line.trace_command import trace
-
-        return trace
-    from fxlab.command_line.report_command import report
-
-    return report
+    command: _Command = getattr(import_module(f"fxlab.command_line.{name}_command"), name)
+    return command
 
 
 def _write(answer: Answer | str, format: str) -> None:
@@ -128,6 +121,9 @@ def _parser() -> argparse.ArgumentParser:
     )
 
     _add(commands, "passes", "List the passes on offer, in the order in which they are applied.")
+    _add(
+        commands, "doctor", "Tell what is installed, what of fxlab works here, and what to do about the rest."
+    )
     return parser
 
 

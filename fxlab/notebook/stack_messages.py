@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from fxlab.notebook.messages import MessageError, answers
 from fxlab.notebook.screen import Screen
-from fxlab.transformations import RewritePass
+from fxlab.transformations import CandidatePass
 from fxlab.view_model import pass_offer
 from fxlab.view_model.pass_failure import failure_state
 from fxlab.view_model.pass_state import readable_name
@@ -42,7 +42,7 @@ class StackScreen(Screen):
         p = self._offered(signature)
         self._change(signature, "Including a candidate of", lambda p: self.session.include(p, node))
         now = self.session.find(p.name)
-        records = now.rewrites(self.session.graph_module) if isinstance(now, RewritePass) else []
+        records = now.rewrites(self.session.graph_module) if isinstance(now, CandidatePass) else []
         self._select_successor(node, [n for r in records if node in r.candidate for n in r.marked])
 
     @answers("move", "Moving a pass")

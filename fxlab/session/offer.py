@@ -10,7 +10,7 @@ from torch.fx import GraphModule
 
 from fxlab.checks import described
 from fxlab.session.history import Candidate, History, Switches
-from fxlab.transformations import RewritePass, Transformation
+from fxlab.transformations import CandidatePass, Transformation
 from fxlab.transformations.candidate_filter import listed, not_limitable
 from fxlab.transformations.pass_names import find_name
 
@@ -51,6 +51,10 @@ class Offer:
             self._passes[name] = pass_
         return replace(switches, offered=(*switches.offered, name))
 
+    def know(self, pass_: Transformation) -> None:
+        """Know a transformation that the switches will offer."""
+        self._passes.setdefault(pass_.name, pass_)
+
     def find(self, pass_: PassOrName, switches: Switches) -> str:
         """Return the name of a transformation that is on offer."""
         if not isinstance(pass_, Transformation | str):
@@ -88,7 +92,7 @@ def candidates_by_node(
     above
         The module with all that is on.
     """
-    if not isinstance(pass_, RewritePass):
+    if not isinstance(pass_, CandidatePass):
         raise not_limitable(pass_, pass_.name)
     changed = {node.name for node in pass_.get_transformed_nodes(above)}
     rewrites = pass_.rewrites(above)

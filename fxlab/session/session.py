@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from torch import nn
 from torch.fx import GraphModule, Node
 
 from fxlab.checks import described, items_of
@@ -81,6 +82,8 @@ class Session:
         given = offered() if passes is None else items_of(passes, "passes", "transformations")
         for pass_ in given:
             self._history = History((self._offer.add(pass_, self._history, "passes"),))
+        # A graph taken as it is has no model; a program or a file stands for its own graph.
+        self._model = None if isinstance(source.module, GraphModule) else source.module
         self.original, self.inputs = _traced(source, inputs)
         check_lints(self.original, "model")
         self._stages = Stages(self.original, self._offer.limited)
@@ -484,6 +487,55 @@ class Session:
         <BLANKLINE>
         """
         return stack_code(self.applied)
+
+    def as_model(self, *, check: bool = True) -> nn.Module:
+        """Return a module of the model's own class that shares its parameters and runs graphs.
+
+        It generates, trains and fits into pipelines like the model. Each kind of call (names, classes and
+        dtypes of the arguments, constants, modes) is traced when it is first needed, transformed with the
+        passes that are on in this session, compared with the graph that was traced, and remembered. A pass
+        that is switched later acts on it at once. A graph that refuses its arguments leads to another one.
+        Calls without a graph run the model's own code, with a ``RuntimeWarning`` that says why.
+
+        Parameters
+        ----------
+        check
+            Whether a transformed graph is used only if its outputs for the first arguments are those of
+            the untransformed graph, up to rounding (see :meth:`verdict`). If not, passes may change results.
+
+        Returns
+        -------
+        torch.nn.Module
+            Its ``graphs()`` returns a table: a row for each graph, and for each reason to run eagerly.
+
+        Raises
+        ------
+        ValueError
+            If the session was made of a graph module, so that it does not know the model.
+
+        Examples
+        --------
+        >>> import torch
+        >>> from torch import nn
+        >>> from fxlab import RemoveIdentities
+        >>> model = nn.Sequential(nn.Linear(4, 4), nn.Dropout()).eval()
+        >>> session = Session(model, torch.ones(2, 4), passes=[RemoveIdentities()])
+        >>> fast = session.as_model()
+        >>> session.apply("remove-identities")
+        >>> with torch.no_grad():
+        ...     torch.equal(fast(torch.ones(3, 4)), model(torch.ones(3, 4)))
+        True
+        >>> fast.graphs()[["call", "runs", "passes"]].iloc[0].tolist()
+        ['input: float32[3, 4]', 'graph', 'remove-identities']
+        """
+        if self._model is None:
+            raise ValueError(
+                f"The session was made of a GraphModule ({type(self.original).__name__}), and does not know "
+                "the model, whose other calls have to be traced. Make it of that: Session(model, inputs)."
+            )
+        from fxlab.deployment import Switched, as_model
+
+        return as_model(self._model, Switched(lambda: self.applied, lambda: self._switches), check=check)
 
     def on_change(self, callback: Callable[["Session"], None]) -> Callable[[], None]:
         """Call a function with the session after each change; returns the function that ends this.

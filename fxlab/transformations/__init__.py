@@ -12,11 +12,13 @@ from fxlab.transformations.passes import *  # noqa: F403
 from fxlab.transformations.registry import available as available
 from fxlab.transformations.registry import installed as installed
 from fxlab.transformations.registry import offered as offered
+from fxlab.transformations.rewriting.candidate_pass import CandidatePass as CandidatePass
 from fxlab.transformations.rewriting.rewrite_pass import RewritePass as RewritePass
 
 if not TYPE_CHECKING:  # type checkers go by the imports
     __all__ = [
         *passes.__all__,
+        "CandidatePass",
         "ReversibleTransformation",
         "RewritePass",
         "Transformation",

@@ -8,7 +8,7 @@ from torch.fx import GraphModule
 
 from fxlab.models.graph_module import changed_copy
 from fxlab.models.running import Inputs
-from fxlab.transformations import RewritePass, Transformation
+from fxlab.transformations import CandidatePass, Transformation
 from fxlab.transformations.journal.journal import Record
 from fxlab.validation.arguments import SessionLike, checked_session
 from fxlab.validation.compare_nodes import Divergence, first_divergence
@@ -109,7 +109,7 @@ def bisect(
     first = _first(range(1, len(stages)), lambda position: trials.breaks(stages[position]))
     pass_, below, above = applied[first - 1], stages[first - 1], stages[first]
     rewrites: list[Record] = []
-    if isinstance(pass_, RewritePass):
+    if isinstance(pass_, CandidatePass):
         rewrites = pass_.rewrites(above)
 
         def some(chosen: Sequence[Record]) -> GraphModule:

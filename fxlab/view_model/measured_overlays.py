@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from torch import fx
 
+from fxlab.models.tensor_state import ModuleState
 from fxlab.overlays import SOURCES, Overlay, Source, Subject, source
 from fxlab.view_model.wire import clip
 
@@ -25,7 +26,7 @@ class MeasuredOverlays:
 
     def __init__(self, session: Session) -> None:
         self._session = session
-        self._subjects: dict[fx.GraphModule, Subject] = {}
+        self._subjects: dict[fx.GraphModule, tuple[Subject, ModuleState]] = {}
         self._own: dict[str, Overlay] = {}
 
     def offer(self, overlays: Iterable[Overlay]) -> None:
@@ -48,7 +49,13 @@ class MeasuredOverlays:
         if name in self._own:
             return self._own[name]
         stages = set(self._session.stages)
-        self._subjects = {known: subject for known, subject in self._subjects.items() if known in stages}
+        # The original stays the same object when it is trained.
+        self._subjects = {
+            known: (subject, state)
+            for known, (subject, state) in self._subjects.items()
+            if known in stages and not state.changed()
+        }
         if stage not in self._subjects:
-            self._subjects[stage] = Subject(stage, self._session.original, self._session.inputs)
-        return source(name).overlay(self._subjects[stage])
+            subject = Subject(stage, self._session.original, self._session.inputs)
+            self._subjects[stage] = subject, ModuleState(stage)
+        return source(name).overlay(self._subjects[stage][0])

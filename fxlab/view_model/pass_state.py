@@ -10,7 +10,7 @@ from torch import fx
 
 from fxlab.author_frames import author_line
 from fxlab.reasons import Reason
-from fxlab.transformations import RewritePass, Transformation
+from fxlab.transformations import CandidatePass, Transformation
 from fxlab.transformations.signature import arguments_of
 from fxlab.units import counted
 from fxlab.validation.graphs.changes_made import count_kinds, counted_kinds
@@ -96,7 +96,9 @@ def located_error(error: BaseException) -> str:
 
 
 def readable_name(p: Transformation) -> str:
-    """Return a pass's name as people write it: ``merge-linears`` becomes ``Merge linears``."""
+    """Return a pass's name as people write it: ``merge-linears`` becomes ``Merge linears``; paths stay."""
+    if "/" in str(p.name):  # a path, such as those that compilers give their passes
+        return clip(str(p.name), 80)
     words = str(p.name).replace("-", " ").replace("_", " ").strip()
     return clip(words[:1].upper() + words[1:], 80)
 
@@ -133,7 +135,7 @@ def _pass_state(
         "preserves": bool(p.preserves_computation),
         "on": is_on,
         "changes": "" if changes is None else clip(str(changes), MOST_WORDS),
-        "canExclude": isinstance(p, RewritePass),
+        "canExclude": isinstance(p, CandidatePass),
         "excluded": sum(not excluded.isdisjoint(candidate) for candidate in session.excluded(p)),
         "isLooking": explained is None,
         "candidates": candidates,
@@ -163,7 +165,7 @@ def rewrites_of_node(
     for p in session.passes:
         frame = explained.get(p.signature)
         # A node of a preview is marked by a pass that is off.
-        if isinstance(p, RewritePass) and session.is_on(p) and p.transformed(node):
+        if isinstance(p, CandidatePass) and session.is_on(p) and p.transformed(node):
             count = sum(node.name in record.marked for record in p.rewrites(session.graph_module))
             found.append({"signature": p.signature, "count": count, "isExcluded": False})
         elif isinstance(frame, pd.DataFrame) and node.name in excluded_nodes(session, p, frame):
@@ -197,7 +199,8 @@ def description_of(p: Transformation | type[Transformation]) -> str:
 
 def _arguments(p: Transformation) -> list[dict[str, str]]:
     arguments = arguments_of(p).items()
-    public = {name: value for name, value in arguments if not name.startswith("_") and name != "limited_to"}
+    told = {"name", "limited_to"}  # by the title, and by the list of candidates
+    public = {name: value for name, value in arguments if not name.startswith("_") and name not in told}
     return [
         {"name": clip(name, 80), "value": clip(_written(value), 120)}
         for name, value in list(public.items())[:MOST_ARGUMENTS]

@@ -28,8 +28,12 @@ class Linear:
     size: int
     bias: bool = True
     doubled: bool = False
+    transposed: bool = False
+    """Whether it is a product of matrices with a weight of shape ``(in, out)``."""
 
     def make(self, x: torch.Tensor) -> nn.Module:
+        if self.transposed:
+            return MatrixProduct(x.shape[-1], self.size, self.bias)
         return (Doubled if self.doubled else nn.Linear)(x.shape[-1], self.size, self.bias)
 
 
@@ -83,6 +87,17 @@ class Norm:
 
 
 @dataclass(frozen=True)
+class WrittenNorm:
+    """An RMS norm or a layer norm over the last dimension that is written as arithmetic."""
+
+    centred: bool
+    weight: bool = True
+
+    def make(self, x: torch.Tensor) -> nn.Module:
+        return Arithmetic(x.shape[-1], self.centred, self.weight)
+
+
+@dataclass(frozen=True)
 class Other:
     """A layer that no pass replaces."""
 
@@ -97,6 +112,37 @@ class Doubled(nn.Linear):
 
     def forward(self, x):
         return 2 * super().forward(x)
+
+
+class Arithmetic(nn.Module):
+    """A norm as models write it; it is traced through."""
+
+    def __init__(self, size: int, centred: bool, weight: bool):
+        super().__init__()
+        self.centred = centred
+        self.weight = nn.Parameter(torch.randn(size)) if weight else None
+        self.bias = nn.Parameter(torch.randn(size)) if weight and centred else None
+
+    def forward(self, input):
+        centred = input - input.mean(-1, keepdim=True) if self.centred else input
+        result = centred * torch.rsqrt(centred.pow(2).mean(-1, keepdim=True) + 1e-3)
+        if self.weight is not None:
+            result = self.weight * result
+        return result if self.bias is None else result + self.bias
+
+
+class MatrixProduct(nn.Module):
+    """A linear layer of a matrix, as GPT-2 writes it; it is traced through."""
+
+    def __init__(self, in_features: int, out_features: int, bias: bool):
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(in_features, out_features))
+        self.bias = nn.Parameter(torch.randn(out_features)) if bias else None
+
+    def forward(self, input):
+        if self.bias is None:
+            return torch.mm(input, self.weight)
+        return torch.addmm(self.bias, input, self.weight)
 
 
 OTHERS: dict[str, Callable[[], nn.Module]] = {
@@ -320,7 +366,8 @@ class Parametrize:
 
     def __call__(self, model: nn.Module) -> None:
         module = model.get_submodule(self.path)
-        if not nn.utils.parametrize.is_parametrized(module):
+        is_traced_through = isinstance(module, MatrixProduct | Arithmetic)  # it would be called as a whole
+        if not is_traced_through and not nn.utils.parametrize.is_parametrized(module):
             nn.utils.parametrize.register_parametrization(module, "weight", nn.Tanh())
 
 

@@ -24,7 +24,7 @@ from fxlab.transformations.analysis.graph_analysis import GraphFacts
 from fxlab.transformations.views.batch_norm import as_batch_norm
 from fxlab.transformations.views.convolution import as_convolution
 from fxlab.transformations.views.layer import Layer
-from fxlab.transformations.views.linear import as_linear
+from fxlab.transformations.views.linear import TransposedLinear, as_linear
 
 
 @dataclass
@@ -230,6 +230,41 @@ def summed(x: Bounded, *dims: int) -> Bounded:
     return rounded(x.value.sum(*dims), x.error.sum(*dims) + magnitude, dtype)
 
 
+def mean(x: Bounded, dim: int, keepdim: bool) -> Bounded:
+    operations = x.value.shape[dim] + 1 if x.value.dim() else 1
+    magnitude = operations * epsilon(x.dtype) * x.value.abs().mean(dim, keepdim)
+    limit = torch.finfo(torch.promote_types(x.dtype, torch.float32)).max
+    error = torch.where(x.value.abs().sum(dim, keepdim) < limit, x.error.mean(dim, keepdim), torch.inf)
+    return rounded(x.value.mean(dim, keepdim), error + magnitude, x.dtype)
+
+
+def rsqrt(x: Bounded) -> Bounded:
+    value = x.value.rsqrt()
+    error = (x.value - x.error).rsqrt() - value
+    return rounded(value, torch.where(x.error < x.value, error, torch.inf), x.dtype, 2)
+
+
+def subtract(a: Any, b: Any) -> Bounded:
+    return add(a, multiply(b, -1))
+
+
+def rms_norm(
+    input: Bounded, normalized_shape: Any, weight: Bounded | None, eps: float, centred: bool = False
+) -> Bounded:
+    """Bound what the function computes, which is no worse than what is written out."""
+    value = subtract(input, mean(input, -1, keepdim=True)) if centred else input
+    root = rsqrt(add(mean(multiply(value, value), -1, keepdim=True), eps))
+    result = multiply(value, root)
+    return result if weight is None else multiply(weight, result)
+
+
+def layer_norm(
+    input: Bounded, normalized_shape: Any, weight: Bounded | None, bias: Bounded | None, eps: float
+) -> Bounded:
+    result = rms_norm(input, normalized_shape, weight, eps, centred=True)
+    return result if bias is None else add(result, bias)
+
+
 def softmax(x: Bounded, dim: int) -> Bounded:
     value = x.value.softmax(dim)
     largest = x.error.amax(dim, keepdim=True) if x.error.numel() else x.error
@@ -301,6 +336,12 @@ _COMPUTES: dict[str, Callable[..., Bounded]] = {
     "mul": multiply,
     "matmul": matmul,
     "sum": summed,
+    "sub": subtract,
+    "mean": mean,
+    "pow": lambda x, exponent: multiply(x, x),
+    "rsqrt": rsqrt,
+    "rms_norm": rms_norm,
+    "layer_norm": layer_norm,
     "softmax": softmax,
     "scaled_dot_product_attention": attention,
     "cat": concatenated,
@@ -354,7 +395,8 @@ def transposed_sizes(module: _ConvTransposeNd, sizes: torch.Size) -> list[int]:
 
 
 def weight_and_bias(module: Any) -> tuple[torch.Tensor, torch.Tensor | None]:
-    return precise(module.weight), None if module.bias is None else precise(module.bias)
+    weight = module.weight.t() if isinstance(module, TransposedLinear) else module.weight
+    return precise(weight), None if module.bias is None else precise(module.bias)
 
 
 def affine(
@@ -414,7 +456,7 @@ def relu_module(module: nn.ReLU, x: Bounded) -> Bounded:
 
 
 _LAYERS: dict[type[nn.Module], Callable[[Any, Bounded], Bounded]] = {
-    nn.Linear: linear,
+    **dict.fromkeys((nn.Linear, TransposedLinear), linear),
     Doubled: lambda module, x: multiply(linear(module, x), 2),
     **dict.fromkeys((nn.Conv1d, nn.Conv2d, nn.Conv3d), conv),
     **dict.fromkeys((nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d), conv),

@@ -29,6 +29,7 @@ from random_modules import (
     Read,
     Recipe,
     Tie,
+    WrittenNorm,
 )
 
 DTYPES = [torch.float32, torch.float64, torch.bfloat16, torch.float16]
@@ -56,7 +57,9 @@ hostile_constants = st.sampled_from(
 )
 constants = ordinary_constants | ordinary_constants | extreme_constants | hostile_constants
 
-linears = st.builds(Linear, size=st.sampled_from([4, 1, 2, 6]), bias=mostly, doubled=rarely)
+linears = st.builds(
+    Linear, size=st.sampled_from([4, 1, 2, 6]), bias=mostly, doubled=rarely, transposed=rarely
+)
 norms = st.builds(
     Norm,
     affine=mostly,
@@ -199,6 +202,13 @@ def norm(draw: st.DrawFn, builder: Builder, of: int, count: int) -> list[Any]:
 
 
 @st.composite
+def written_norm(draw: st.DrawFn, builder: Builder, of: int, count: int) -> list[Any]:
+    layer = WrittenNorm(draw(st.booleans()), draw(mostly))
+    then = [Apply(draw(st.sampled_from([*VIEWS, *WRITES])), count)] if draw(rarely) else []
+    return [Call(draw(path_of(f"norm{count}")), layer, of), *then]
+
+
+@st.composite
 def norm_and_reading(draw: st.DrawFn, builder: Builder, of: int, count: int) -> list[Any]:
     """Read the statistics of a batch norm, which are constant unless it is in training, around its call."""
     path = draw(path_of(f"norm{count}"))
@@ -288,6 +298,7 @@ def second_use(draw: st.DrawFn, builder: Builder, of: int, count: int) -> list[A
 
 _OTHER_GROUPS = [
     norm,
+    written_norm,
     norm_and_reading,
     function,
     join,

@@ -12,6 +12,7 @@ from torch.nn import functional as F
 
 from fxlab import (
     EliminateCommonSubexpressions,
+    FoldConstants,
     FuseAttention,
     FuseBatchNorm1dInConv1d,
     FuseBatchNorm1dInLinear,
@@ -94,6 +95,65 @@ def test_biases_are_fused_and_come_out_again(source, shape):
     assert {name for name, _ in gm.named_parameters()} == {
         f"{name}.weight" for name in ("query", "key", "value", "last")
     }
+
+
+class Products(nn.Module):
+    """Linear layers whose weights are not transposed, as those of GPT-2 are, between batch norms."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.last = nn.BatchNorm1d(4), nn.BatchNorm1d(6)
+        for name, bias in (("query", True), ("key", True), ("value", False)):
+            part = nn.Module()
+            part.weight = nn.Parameter(torch.randn(4, 6))
+            part.bias = nn.Parameter(torch.randn(6)) if bias else None
+            self.add_module(name, part)
+
+    def forward(self, x):
+        y = torch.addmm(self.query.bias, x, self.query.weight)
+        y = y * torch.addmm(self.key.bias, x, self.key.weight)
+        return self.last(y + torch.mm(self.first(x), self.value.weight))
+
+
+@pytest.mark.parametrize("source", SOURCES)
+@pytest.mark.parametrize(
+    ("pass_", "marked", "shapes"),
+    [
+        (MergeLinears(), 1, {"query_key_merged.weight": (4, 12), "query_key_merged.bias": (12,)}),
+        (FuseBiasInLinear(), 2, {"query.weight": (5, 6), "key.weight": (5, 6)}),
+        (FuseBatchNorm1dInLinear(), 1, {"value.weight": (4, 6), "value.bias": (6,)}),
+    ],
+)
+def test_linears_of_matrices_are_rewritten_as_they_are(source, pass_, marked, shapes):
+    model, x = Products().eval(), torch.randn(3, 4)
+    gm = check(pass_, model, x, marked=marked, gm=captured(source, model, x), tolerance=1e-5)
+    found = {name: tuple(parameter.shape) for name, parameter in gm.named_parameters()}
+    assert found.items() >= shapes.items()
+
+
+@pytest.mark.parametrize("source", SOURCES)
+@pytest.mark.parametrize("pass_", [MergeLinears(), FuseBiasInLinear()])
+def test_weights_of_matrices_that_are_trained_in_between_go_back(source, pass_):
+    model, x = Products().eval(), torch.randn(3, 4)
+    gm = captured(source, model, x)
+    pass_(gm)
+    with torch.no_grad():
+        for parameter in gm.parameters():
+            parameter.mul_(1.5)
+    expected = gm(x)
+    pass_(gm, reverse=True)
+    torch.testing.assert_close(gm(x), expected)
+
+
+@pytest.mark.parametrize("source", EXPORTED)
+def test_frozen_weights_stay_those_of_linears_when_constants_are_folded(source):
+    model, x = Heads().eval().requires_grad_(False), torch.randn(3, 4)
+    gm = captured(source, model, x)
+    FoldConstants()(gm)
+    assert set(reasons(FoldConstants(), gm).values()) <= {"transposed-weight"}
+    assert len(MergeLinears().get_transformed_nodes(MergeLinears()(gm))) == 1
+    assert len(FuseBiasInLinear().get_transformed_nodes(FuseBiasInLinear()(gm))) == 2
+    torch.testing.assert_close(gm(x), model(x))
 
 
 @pytest.mark.parametrize("source", SOURCES)
@@ -422,6 +482,17 @@ def test_a_decomposed_product_in_another_view_is_no_attention():
     last.args = (last.args[0], [2, 4, 16, 5])
     last.meta["val"] = last.meta["val"].transpose(-1, -2)
     assert not FuseAttention().explain(gm).matched.any()
+
+
+@pytest.mark.parametrize("source", SOURCES)
+def test_keys_that_several_heads_share_are_fused(source):
+    class Grouped(WrittenOut):
+        def forward(self, q, k, v, mask):
+            k, v = (x[:, :2, None].expand(-1, -1, 2, -1, -1).reshape(q.shape) for x in (k, v))
+            return super().forward(q, k, v, mask)
+
+    model, inputs = Grouped().eval(), attention_inputs()
+    check(FuseAttention(), model, *inputs, marked=1, gm=captured(source, model, *inputs))
 
 
 @pytest.mark.parametrize(("source", "marked"), [("trace", 0), ("export", 0), ("decomposed", 1)])

@@ -5,6 +5,6 @@ all: :mod:`~benchmarks.coverage.libraries.rows` says what a row is and which oth
 """
 
 from benchmarks.coverage.libraries.page import counts, report
-from benchmarks.coverage.libraries.sweep import DONE, all_rows
+from benchmarks.coverage.libraries.sweep import all_rows
 
-__all__ = ["DONE", "all_rows", "counts", "report"]
+__all__ = ["all_rows", "counts", "report"]

@@ -1,13 +1,10 @@
-"""Trying each row, and remembering what came of it, so that a run that was interrupted goes on."""
+"""Trying each row."""
 
 from __future__ import annotations
 
 import functools
 import importlib
-import json
 from collections.abc import Iterator
-from dataclasses import asdict
-from pathlib import Path
 
 import torch
 from torch import nn
@@ -15,6 +12,7 @@ from tqdm import tqdm
 
 from benchmarks.coverage.libraries.rows import Row
 from benchmarks.coverage.processes import all_results
+from benchmarks.coverage.progress import Progress
 from benchmarks.coverage.results import Result, one_line, trace_and_compare
 from fxlab.models.running import run
 from fxlab.tracing.verification.distinct_values import varied_state
@@ -35,12 +33,10 @@ LIBRARIES = {
     "chronos": "chronos-forecasting",
 }
 """File of rows -> the package that its models are from."""
-DONE = Path(__file__).parents[3] / "build" / "coverage_libraries.jsonl"
-"""A result in each line. The file is removed when the page has been written."""
 _SECONDS = 400
 
 
-def all_rows(names: list[str], workers: int) -> list[Result]:
+def all_rows(names: list[str], workers: int, progress: Progress | None) -> list[Result]:
     """Try all rows, or those that are named: ``timm``, ``timm/resnet``.
 
     Parameters
@@ -49,21 +45,20 @@ def all_rows(names: list[str], workers: int) -> list[Result]:
         Libraries and rows; all if there is none.
     workers
         How many processes run at a time.
+    progress
+        Where results are kept, if they are.
     """
-    known = {} if names else _done()
     results: list[Result] = []
     for library in LIBRARIES:
         if names and not any(name.split("/")[0] == library for name in names):
             continue
         rows = {f"{library}/{row.name}": row for row in _rows_of(library)}
         chosen = [name for name in rows if not names or name in names or library in names]
-        results += [known[name] for name in chosen if name in known]
-        pending = [name for name in chosen if name not in known]
-        found = all_results(pending, functools.partial(_tried, rows), workers=workers, seconds=_SECONDS)
-        for result in tqdm(found, total=len(pending), unit="model", desc=library):
-            if not names:
-                _keep(result)
-            results.append(result)
+        tried = functools.partial(
+            all_results, tried=functools.partial(_tried, rows), workers=workers, seconds=_SECONDS
+        )
+        found = progress.results(chosen, tried) if progress else tried(chosen)
+        results.extend(tqdm(found, total=len(chosen), unit="model", desc=library))
     return results
 
 
@@ -95,16 +90,3 @@ def _with_varied_weights(model: nn.Module) -> nn.Module:
             if name in state:
                 tensor.copy_(state[name])
     return model
-
-
-def _done() -> dict[str, Result]:
-    if not DONE.exists():
-        return {}
-    rows = map(json.loads, DONE.read_text(encoding="utf-8").splitlines())
-    return {row["name"]: Result(**row) for row in rows}
-
-
-def _keep(result: Result) -> None:
-    DONE.parent.mkdir(exist_ok=True)
-    with DONE.open("a", encoding="utf-8") as file:
-        file.write(f"{json.dumps(asdict(result))}\n")

@@ -154,15 +154,16 @@ export class PassList {
     );
   }
 
-  /** Returns how many passes can change the model. */
+  /** Returns how many passes can change the model, or have changed it. */
   private heading(): string {
     const { passes } = this.state;
-    const able = passes.filter(({ matched }) => matched !== null && matched > 0).length;
     const unknown = passes.filter(({ isLooking }) => isLooking).length;
     if (unknown > 0) return `Looking for candidates: ${passes.length - unknown} of ${passes.length} passes …`;
-    const open = passes.filter(({ matched, note }) => matched === null && !note).length;
-    const words = able === 0 && open === 0 ? "No pass" : able.toLocaleString("en-US");
-    return `${words} can change this model${open > 0 ? `, ${open.toLocaleString("en-US")} may` : ""}`;
+    const able = passes.filter(({ matched, on }) => (matched === null ? on : matched > 0)).length;
+    const open = passes.filter(({ matched, on, note }) => matched === null && !on && !note).length;
+    const count = (number: number): string => number.toLocaleString("en-US");
+    if (able === 0) return `${open === 0 ? "No pass can" : `${count(open)} may`} change this model`;
+    return `${count(able)} can change this model${open > 0 ? `, ${count(open)} may` : ""}`;
   }
 
   /** Returns cards of the passes in some places of the stack, and the places that they can be moved to. */

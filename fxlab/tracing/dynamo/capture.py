@@ -79,8 +79,10 @@ class Capture:
         among them.
         """
         before = {id(reason) for reason in self._noted_before}
-        found = (graph_break(reason) for reason in reasons_noted() if id(reason) not in before)
-        return tuple(dict.fromkeys(filter(None, found)))
+        noted = (graph_break(reason) for reason in reasons_noted() if id(reason) not in before)
+        # A reset of Dynamo clears its notes, and those of graphs are kept with these.
+        known = (graph.graph_break for graph in self._graphs)
+        return tuple(dict.fromkeys(found for found in (*known, *noted) if found))
 
     def clear(self) -> None:
         """Forget all graphs, their inputs and the breaks."""

@@ -39,16 +39,22 @@ def casts_to_autocast_dtype(node: Node, facts: GraphFacts) -> bool:
 
 
 @has_side_effect
-def require_no_autocast(node_name: str) -> None:
+def require_no_autocast(
+    node_name: str, pass_name: str = "FuseAttention", because: str = "which would make its mask infinite"
+) -> None:
     """Raise ``AssertionError`` where autocast is on.
 
     Parameters
     ----------
     node_name
-        The node whose operands autocast would make infinite.
+        The node that would compute something else.
+    pass_name
+        The pass that has written it.
+    because
+        What autocast would do, in words that follow its name.
     """
     if torch.is_autocast_enabled("cpu") or torch.is_autocast_enabled("cuda"):
         raise AssertionError(
-            f"{node_name} cannot be run under autocast, which would make its mask infinite. Reverse "
-            "FuseAttention first, or run the module outside of autocast."
+            f"{node_name} cannot be run under autocast, {because}. Reverse {pass_name} first, or run the "
+            "module outside of autocast."
         )

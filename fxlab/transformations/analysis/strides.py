@@ -4,11 +4,15 @@ The slice has the same values, but not the same strides: ``view`` may fail on it
 may no longer share its memory.
 """
 
-from torch.fx import Node
+from typing import Any
+
+import torch
+from torch.fx import GraphModule, Node
+from torch.fx.experimental.symbolic_shapes import statically_known_true
 
 from fxlab.node_info import known_shape
 from fxlab.operators import computes, operator_called, reads_layout, takes_any_strides
-from fxlab.transformations.analysis.aliasing_and_writes import may_return_view
+from fxlab.transformations.analysis.aliasing_and_writes import may_return_view, written_inputs
 from fxlab.transformations.analysis.graph_analysis import GraphFacts
 
 
@@ -40,6 +44,38 @@ def needs_contiguous(node: Node, size: int, facts: GraphFacts) -> bool:
             else:
                 return True
     return False
+
+
+def layout_matters(node: Node, graph_module: GraphModule) -> bool:
+    """Tell whether what reads a node may depend on its result being contiguous."""
+    pending, seen = [node], {node}
+    while pending:
+        for user in pending.pop().users:
+            operator = operator_called(user, graph_module)
+            if user in seen or (operator is not None and operator.computes == "contiguous"):
+                continue
+            seen.add(user)
+            if user.op == "output" or reads_layout(user) or written_inputs(user, graph_module):
+                return True
+            if may_return_view(user, graph_module):
+                if not takes_any_strides(operator):
+                    return True
+                pending.append(user)
+    return False
+
+
+def is_known_contiguous(node: Node) -> bool:
+    """Tell whether a result is known to lie in memory row by row, whatever its sizes are."""
+    result = node.meta.get("val")
+    if not isinstance(result, torch.Tensor) or result.layout is not torch.strided:
+        metadata = node.meta.get("tensor_meta")
+        return getattr(metadata, "memory_format", None) is torch.contiguous_format
+    expected: Any = 1
+    for size, stride in zip(reversed(result.shape), reversed(result.stride()), strict=True):
+        if stride is not expected and not statically_known_true(stride == expected):
+            return False
+        expected = expected * size
+    return True
 
 
 def _aliases(user: Node, facts: GraphFacts) -> bool:

@@ -55,12 +55,18 @@ def _of_attribute(node: Node, facts: GraphFacts) -> float:
     tensor = facts.attribute(node)
     if not isinstance(tensor, torch.Tensor) or tensor.is_meta or tensor.requires_grad or tensor.is_complex():
         return math.inf
-    largest = float(tensor.detach().abs().max()) if tensor.numel() else 0.0
+    # The absolute value of the smallest whole number is no number of its dtype.
+    largest = max(-float(tensor.min()), float(tensor.max())) if tensor.numel() else 0.0
     return largest if math.isfinite(largest) else math.inf
 
 
 def _largest(dtype: torch.dtype | None) -> float:
-    """Return the largest number of a dtype; casts to one that is not known may overflow."""
+    """Return up to where a dtype holds what arithmetic says; casts to one that is not known may overflow.
+
+    Whole numbers wrap around above their largest one, and those without a sign below zero: -1 becomes 255.
+    """
     if dtype is None:
         return 0.0
-    return torch.finfo(dtype).max if dtype.is_floating_point else math.inf
+    if dtype.is_floating_point:
+        return torch.finfo(dtype).max
+    return torch.iinfo(dtype).max if dtype.is_signed and not dtype.is_complex else -1.0

@@ -49,6 +49,7 @@ def undo(graph_module: GraphModule, journal: Journal, records: list[Record]) -> 
     """
     undoing = _Undoing(graph_module, journal)
     undoing.check(records)
+    undoing.know_erased(records)
     journal.note_order_of_nodes(graph_module)
     for record in reversed(records):
         undoing.take_back(record)
@@ -63,6 +64,7 @@ class _Undoing:
         self._callers = self._all_callers()
         self._recreated: list[Node] = []
         self._parents: set[str] = set()
+        self._erased: dict[str, NodeState] = {}
 
     def check(self, records: list[Record]) -> None:
         """Refuse to leave a node without its inputs."""
@@ -84,6 +86,11 @@ class _Undoing:
                             f"Node {node.name!r} cannot be taken back, because {strangers[0]!r}, which "
                             f"was added since, reads it. Let {strangers[0]!r} read something else first."
                         )
+
+    def know_erased(self, records: list[Record]) -> None:
+        """Remember the nodes that records have erased."""
+        changes = [change for record in records for change in record.nodes if change.after is None]
+        self._erased = {change.name: change.before for change in changes if change.before is not None}
 
     def take_back(self, record: Record) -> None:
         """Take one record back."""
@@ -155,6 +162,9 @@ class _Undoing:
                 del self._nodes[change.name]
             return
         before = _with_inputs(change.before, moved_inputs)
+        if node is not None or in_place:
+            for name in before.inputs:
+                self._bring_back(name)
         if any(name not in self._nodes for name in before.inputs):
             return
         if node is not None:
@@ -166,6 +176,17 @@ class _Undoing:
                     node.meta.pop(key, None)
         elif in_place:
             self._recreate(before, change)
+
+    def _bring_back(self, name: str) -> None:
+        """Build a node again that another rewrite has erased, and that has lost what that rewrite marked."""
+        state = self._erased.get(name)
+        if name in self._nodes or state is None:
+            return
+        for read in state.inputs:
+            self._bring_back(read)
+        if self._nodes.keys() >= set(state.inputs):
+            self._nodes[name] = state.build(self._graph_module.graph, self._nodes)
+            self._recreated.append(self._nodes[name])
 
     def _recreate(self, before: NodeState, change: NodeChange) -> None:
         node = before.build(self._graph_module.graph, self._nodes)

@@ -34,6 +34,8 @@ from fxlab.transformations.passes.fuse_batch_norm.in_linear import (
     FuseBatchNorm1dInLinear as FuseBatchNorm1dInLinear,
 )
 from fxlab.transformations.passes.fuse_bias_in_linear import FuseBiasInLinear as FuseBiasInLinear
+from fxlab.transformations.passes.fuse_norms.layer_norm import FuseLayerNorm as FuseLayerNorm
+from fxlab.transformations.passes.fuse_norms.rms_norm import FuseRMSNorm as FuseRMSNorm
 from fxlab.transformations.passes.lint_and_recompile import LintAndRecompile as LintAndRecompile
 from fxlab.transformations.passes.merge_linears import MergeLinears as MergeLinears
 from fxlab.transformations.passes.remove_dead_code import RemoveDeadCode as RemoveDeadCode
@@ -53,6 +55,8 @@ OFFERED: tuple[type[Transformation], ...] = (
     MergeLinears,
     FuseBiasInLinear,
     FuseAttention,
+    FuseRMSNorm,
+    FuseLayerNorm,
     ChangeTrueDivToMulByInverse,
 )
 """Those that sessions offer, in the order of their application."""

@@ -16,6 +16,7 @@ from fxlab.transformations.analysis.graph_analysis import GraphFacts
 from fxlab.transformations.analysis.purity import why_impure
 from fxlab.transformations.rewriting.editor import Editor
 from fxlab.transformations.rewriting.rewrite_pass import RewritePass
+from fxlab.transformations.views.linear import as_linear
 
 
 @dataclass(frozen=True)
@@ -57,7 +58,8 @@ class FoldConstants(RewritePass[Constant]):
     """Precompute subgraphs that depend only on constant tensors: each result becomes a buffer.
 
     Constant are buffers and other tensors of the model that the graph never writes, and parameters that are
-    not trained (``requires_grad=False``): with others the result would change from step to step. The buffer
+    not trained (``requires_grad=False``): with others the result would change from step to step. The
+    transposed weight of a linear layer stays a part of it, since to transpose takes no time. The buffer
     is made for the values, the dtypes and the device that they have when this is applied; what is done to
     them later does not reach it before this is reversed. The node that reads the buffer is marked.
 
@@ -91,6 +93,10 @@ class FoldConstants(RewritePass[Constant]):
     def refuse(self, candidate: Constant, facts: GraphFacts) -> Refusal | None:
         """Refuse what is trained, written or returned, what does not run, and results that are no tensors."""
         node = candidate.node
+        for user in node.users:
+            linear = as_linear(user, facts)
+            if linear is not None and node in linear.inner:
+                return Reason.TRANSPOSED_WEIGHT(linear=user.name)
         for read in _tensors_read(node):
             tensor = facts.attribute(read)
             if not isinstance(tensor, torch.Tensor):

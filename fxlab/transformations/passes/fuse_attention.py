@@ -13,19 +13,21 @@ from torch.fx.node import Target
 from torch.nn import functional
 
 from fxlab.node_info import known_shape
-from fxlab.operators import argument, casts, operator_called, reads_layout, takes_any_strides, told_dtype
 from fxlab.reasons import Reason, Refusal
-from fxlab.transformations.analysis.aliasing_and_writes import may_return_view, written_inputs
 from fxlab.transformations.analysis.autocast import LARGEST, require_no_autocast
 from fxlab.transformations.analysis.dropout import DROPOUT_MODULES, is_dropout_call
 from fxlab.transformations.analysis.graph_analysis import GraphFacts
 from fxlab.transformations.analysis.module_safety import why_hooked, why_not_plain
 from fxlab.transformations.analysis.node_shape import known_dtype
+from fxlab.transformations.analysis.same_values import why_not_the_same
+from fxlab.transformations.analysis.strides import layout_matters
 from fxlab.transformations.analysis.value_bounds import largest_magnitude
 from fxlab.transformations.passes.remove_identities import Identity, why_no_identity
 from fxlab.transformations.rewriting.dialects import contiguous_call
+from fxlab.transformations.rewriting.dtype_checks import dtype_checks, move_dtype_checks
 from fxlab.transformations.rewriting.editor import Editor, place_of
 from fxlab.transformations.rewriting.rewrite_pass import RewritePass
+from fxlab.transformations.views.casts import is_cast
 from fxlab.transformations.views.layer import computed_by, is_aten
 from fxlab.transformations.views.product import Product, as_product, transposed
 
@@ -160,7 +162,7 @@ class FuseAttention(RewritePass[Attention]):
                 name=f"{node.name}_autocast",
                 meta=place_of(node),
             )
-        if candidate.is_written or _layout_matters(node, edit):
+        if candidate.is_written or layout_matters(node, edit.graph_module):
             fused = edit.insert_before(
                 node,
                 "call_function",
@@ -174,17 +176,7 @@ class FuseAttention(RewritePass[Attention]):
             edit.change(node, op=op, target=target, args=read, kwargs=settings)
         else:
             edit.change(node, op="call_function", target=function, args=args, kwargs=kwargs)
-        for check in candidate.asserted:
-            edit.insert_before(
-                node.next,
-                check.op,
-                check.target,
-                (node, *check.args[1:]),
-                check.kwargs,
-                name=f"{node.name}_metadata",
-                meta=place_of(check),
-            )
-            edit.erase(check)
+        move_dtype_checks(candidate.asserted, node, edit)
         for value in sorted(erased, reverse=True):
             edit.erase(value)
         return node
@@ -230,26 +222,8 @@ def _read(product: Product, facts: GraphFacts) -> Attention | None:
         mask=mask,
         scale=scale,
         largest=0.0 if mask is None else largest_magnitude(mask, facts),
-        asserted=_assertions(node, inner),
+        asserted=dtype_checks(node, inner),
         is_written=facts.writes.is_written(node),
-    )
-
-
-def _assertions(node: Node, inner: list[Node]) -> tuple[Node, ...]:
-    """Return the nodes of exported graphs that check a dtype which the result has as well.
-
-    They can check it of the result: autocast makes that of another dtype wherever it does so in between.
-    """
-    dtype = known_dtype(node)
-    readers = dict.fromkeys(user for value in inner for user in value.users)
-    return tuple(
-        user
-        for user in readers
-        if user.target is _ATEN._assert_tensor_metadata.default
-        and dtype in (torch.float32, torch.float64)
-        and argument(user, "dtype") == dtype
-        and argument(user, "size") is None
-        and argument(user, "stride") is None
     )
 
 
@@ -266,7 +240,7 @@ def _skip(value: Any, inner: list[Node], facts: GraphFacts) -> Node | None:
         is_dropout = isinstance(module, DROPOUT_MODULES) or is_dropout_call(value)
         if is_dropout and why_no_identity(Identity(value, module), facts):
             return None
-        if not is_dropout and not _is_cast(value) and value.target is not _ATEN.clone.default:
+        if not is_dropout and not is_cast(value) and value.target is not _ATEN.clone.default:
             return value
         inner.append(value)
         value = _input(value)
@@ -275,14 +249,6 @@ def _skip(value: Any, inner: list[Node], facts: GraphFacts) -> Node | None:
 
 def _input(node: Node) -> Any:
     return node.args[0] if node.args else node.kwargs.get("input")
-
-
-def _is_cast(node: Node) -> bool:
-    if not casts(node) or set(node.kwargs) - {"dtype"}:
-        return False
-    to = [*node.args[1:], *node.kwargs.values()]
-    is_to_dtype = told_dtype(node) is not None and all(isinstance(value, torch.dtype) for value in to)
-    return is_to_dtype or computed_by(node) == "type_as"
 
 
 def _is_softmax(node: Node, facts: GraphFacts) -> bool:
@@ -315,11 +281,11 @@ def _scores_and_mask(add: Node) -> tuple[Any, Node | None]:
 
 
 def _is_scores(node: Node) -> bool:
-    while _is_cast(node) and isinstance(node.args[0], Node):
+    while is_cast(node) and isinstance(node.args[0], Node):
         node = node.args[0]
     scaling = _scaling(node)
     scores = node if scaling is None else scaling[0]
-    while _is_cast(scores) and isinstance(scores.args[0], Node):
+    while is_cast(scores) and isinstance(scores.args[0], Node):
         scores = scores.args[0]
     return as_product(scores) is not None
 
@@ -342,7 +308,7 @@ def _scaling(node: Node) -> tuple[Node, float] | None:
 
 def _why_other_state(attention: Attention, facts: GraphFacts) -> Refusal | None:
     """Return why what is read may have changed when the last product is computed; ``None`` if it has not."""
-    writes, nodes = facts.writes, (*attention.inner, attention.node)
+    nodes = (*attention.inner, attention.node)
     readers = {
         value: min(node for node in nodes if value in node.all_input_nodes)
         for value in (attention.query, attention.keys, attention.values, attention.mask)
@@ -350,13 +316,7 @@ def _why_other_state(attention: Attention, facts: GraphFacts) -> Refusal | None:
     }
     if attention.keys is not None and (plain := transposed(attention.keys)) is not None:
         readers[plain] = attention.keys
-    for value, reader in readers.items():
-        between = {"first": reader.name, "last": attention.node.name}
-        if not writes.same_state(reader, attention.node):
-            return Reason.MODE_CHANGES_IN_BETWEEN(**between)
-        if writes.epoch(value, reader) != writes.epoch(value, attention.node):
-            return Reason.WRITTEN_IN_BETWEEN(value=value.name, **between)
-    return None
+    return why_not_the_same(readers, attention.node, facts.writes)
 
 
 def _why_dtypes_differ(attention: Attention) -> Refusal | None:
@@ -425,21 +385,3 @@ def _dtype_name(dtype: torch.dtype | None) -> str:
 
 def _is_same(a: Any, b: Any) -> bool:
     return bool(a is b or statically_known_true(a == b))
-
-
-def _layout_matters(node: Node, edit: Editor) -> bool:
-    """Tell whether what reads a product may depend on its being contiguous, which attention is not."""
-    pending, seen = [node], {node}
-    while pending:
-        for user in pending.pop().users:
-            operator = operator_called(user, edit.graph_module)
-            if user in seen or (operator is not None and operator.computes == "contiguous"):
-                continue
-            seen.add(user)
-            if user.op == "output" or reads_layout(user) or written_inputs(user, edit.graph_module):
-                return True
-            if may_return_view(user, edit.graph_module):
-                if not takes_any_strides(operator):
-                    return True
-                pending.append(user)
-    return False

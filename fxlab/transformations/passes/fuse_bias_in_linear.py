@@ -17,7 +17,7 @@ from fxlab.transformations.rewriting.editor import Editor, place_of
 from fxlab.transformations.rewriting.new_modules import new_linear
 from fxlab.transformations.rewriting.rewrite_pass import RewritePass
 from fxlab.transformations.views.layer import Layer
-from fxlab.transformations.views.linear import as_linear
+from fxlab.transformations.views.linear import as_linear, output_dimension
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,8 @@ class FuseBiasInLinear(RewritePass[BiasedLinear]):
         layer = candidate.layer
         node, linear = layer.node, layer.module
         with torch.no_grad():
-            weight = torch.cat([linear.weight, linear.bias[:, None]], dim=1)
+            out = output_dimension(linear)
+            weight = torch.cat([linear.weight, linear.bias.unsqueeze(1 - out)], dim=1 - out)
         tensors = edit.replace_layers([layer], new_linear(weight, None, like=linear), layer.path)
         target, args, kwargs = pad_call(node, layer.input, 1.0)
         padded = edit.insert_before(
@@ -100,8 +101,10 @@ class FuseBiasInLinear(RewritePass[BiasedLinear]):
         """Give the layer its weight and its bias back from the columns."""
         weight = replacement.get_parameter("weight")
         for original in originals:
-            carry_tensor(original, "weight", weight[:, :-1])
-            carry_tensor(original, "bias", weight[:, -1])
+            if isinstance(original, nn.Linear):
+                features, size = 1 - output_dimension(original), original.in_features
+                carry_tensor(original, "weight", weight.narrow(features, 0, size))
+                carry_tensor(original, "bias", weight.select(features, size))
 
 
 def _padded_meta(layer: Layer[nn.Linear]) -> dict[str, object]:

@@ -24,7 +24,7 @@ from fxlab.transformations.rewriting.editor import Editor
 from fxlab.transformations.rewriting.new_modules import new_linear
 from fxlab.transformations.rewriting.rewrite_pass import RewritePass
 from fxlab.transformations.views.layer import Layer
-from fxlab.transformations.views.linear import as_linear
+from fxlab.transformations.views.linear import as_linear, output_dimension
 
 
 @dataclass(frozen=True)
@@ -128,10 +128,12 @@ class MergeLinears(RewritePass[LinearGroup]):
 
     def update_originals(self, replacement: nn.Module, originals: list[nn.Module]) -> None:
         """Give each layer its rows of the merged weight and bias."""
-        sizes = [original.out_features for original in originals if isinstance(original, nn.Linear)]
+        linears = [original for original in originals if isinstance(original, nn.Linear)]
+        sizes = [linear.out_features for linear in linears]
         for name, parameter in replacement.named_parameters():
-            for original, part in zip(originals, torch.split(parameter, sizes), strict=True):
-                carry_tensor(original, name, part)
+            dim = output_dimension(linears[0]) if name == "weight" else 0
+            for linear, part in zip(linears, torch.split(parameter, sizes, dim), strict=True):
+                carry_tensor(linear, name, part)
 
 
 def _value_read(value: Node) -> Hashable:
@@ -153,6 +155,7 @@ def _agreement(facts: GraphFacts, layer: Layer[nn.Linear]) -> object:
     bias = linear.bias
     return (
         None if layer.is_module else layer.node.target,
+        output_dimension(linear),
         linear.weight.dtype,
         linear.weight.device,
         linear.in_features,
@@ -167,7 +170,8 @@ def _why_not_mergeable(facts: GraphFacts, layer: Layer[nn.Linear]) -> Refusal | 
     if reason := layer.why_not_replaceable(facts, nn.Linear):
         return reason
     linear = layer.module
-    if linear.weight.shape != (linear.out_features, linear.in_features):
+    sizes = linear.out_features, linear.in_features
+    if linear.weight.shape != (sizes[::-1] if output_dimension(linear) else sizes):
         return Reason.WEIGHT_SHAPE()
     return why_mixed(linear)
 
@@ -207,7 +211,7 @@ def _take_part(
 
 def _merged(linears: tuple[nn.Linear, ...]) -> nn.Linear:
     with torch.no_grad():
-        weight = torch.cat(tuple(linear.weight for linear in linears))
+        weight = torch.cat(tuple(linear.weight for linear in linears), output_dimension(linears[0]))
         biases = tuple(linear.bias for linear in linears if linear.bias is not None)
         bias = torch.cat(biases) if biases else None
     return new_linear(weight, bias, like=linears[0])

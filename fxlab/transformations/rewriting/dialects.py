@@ -11,10 +11,11 @@ from torch.fx.node import Argument, Target
 
 from fxlab.operators import operator_of
 from fxlab.transformations.rewriting.editor import Editor, place_of
-from fxlab.transformations.views.layer import Layer, is_aten
+from fxlab.transformations.views.layer import Layer, computed_by, is_aten
 
 _ATEN = torch.ops.aten
 _DECOMPOSED = (_ATEN.addmm.default, _ATEN.mm.default)
+_PRODUCTS = ("addmm", "mm")
 
 Call = tuple[Target, tuple[Argument, ...], dict[str, Argument]]
 """The target, the arguments and the keyword arguments of a call."""
@@ -34,21 +35,22 @@ def layer_call(layer: Layer[Any], value: Node, tensors: Mapping[str, Node], edit
     edit
         What a transposition of the weight is inserted with, if the dialect has one.
     """
-    if layer.node.target not in _DECOMPOSED:
+    if computed_by(layer.node) not in _PRODUCTS:
         return _called_with(layer.node, {"input": value, "bias": None, **tensors})
     weight, bias = tensors["weight"], tensors.get("bias")
-    transposition = layer.inner[0]
-    transposed = edit.insert_before(
-        layer.node,
-        "call_function",
-        transposition.target,
-        (weight, *transposition.args[1:]),
-        name=f"{weight.name}_transposed",
-        meta=_transposed_meta(weight),
+    for transposition in layer.inner:
+        weight = edit.insert_before(
+            layer.node,
+            "call_function",
+            transposition.target,
+            (weight, *transposition.args[1:]),
+            name=f"{weight.name}_transposed",
+            meta=_transposed_meta(weight),
+        )
+    with_bias, without = (
+        (_ATEN.addmm.default, _ATEN.mm.default) if is_aten(layer.node) else (torch.addmm, torch.mm)
     )
-    if bias is None:
-        return _ATEN.mm.default, (value, transposed), {}
-    return _ATEN.addmm.default, (bias, value, transposed), {}
+    return (without, (value, weight), {}) if bias is None else (with_bias, (bias, value, weight), {})
 
 
 def slice_call(node: Node, value: Node, start: int, stop: int) -> Call:

@@ -6,6 +6,8 @@ import torch
 from torch import nn
 from torch.nn.modules.conv import _ConvNd
 
+from fxlab.transformations.views.linear import TransposedLinear
+
 Conv = TypeVar("Conv", bound=_ConvNd)
 
 
@@ -15,14 +17,17 @@ def new_linear(weight: torch.Tensor, bias: torch.Tensor | None, like: nn.Linear)
     Parameters
     ----------
     weight
-        Of shape ``(out_features, in_features)``.
+        Of shape ``(out_features, in_features)``, or transposed if that of ``like`` is.
     bias
         Of shape ``(out_features,)``, or ``None``.
     like
         The layer whose mode and ``requires_grad`` it takes over.
     """
-    out_features, in_features = weight.shape
-    linear = nn.Linear.__new__(nn.Linear)
+    linear: nn.Linear
+    if isinstance(like, TransposedLinear):
+        linear, (in_features, out_features) = TransposedLinear.__new__(TransposedLinear), weight.shape
+    else:
+        linear, (out_features, in_features) = nn.Linear.__new__(nn.Linear), weight.shape
     nn.Module.__init__(linear)
     linear.in_features, linear.out_features = in_features, out_features
     _set_parameters(linear, weight, bias, like)

@@ -4,8 +4,8 @@ import copy
 import itertools
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Generic, Protocol, Self, TypeVar
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
 import torch
 from torch import nn
@@ -17,11 +17,12 @@ from fxlab.models.modes import Mode, RequireModes, first_computing
 from fxlab.reasons import Refusal
 from fxlab.transformations.analysis.graph_analysis import GraphFacts
 from fxlab.transformations.base import explanation
-from fxlab.transformations.candidate_filter import Limit, node_names
+from fxlab.transformations.candidate_filter import Limit
 from fxlab.transformations.journal.journal import Journal, Record
 from fxlab.transformations.journal.journaled import JournaledTransformation
 from fxlab.transformations.journal.undo import undo
 from fxlab.transformations.marks import add_mark
+from fxlab.transformations.rewriting.candidate_pass import CandidatePass
 from fxlab.transformations.rewriting.editor import Editor
 
 if TYPE_CHECKING:
@@ -40,7 +41,7 @@ C = TypeVar("C", bound=Candidate)
 
 
 @dataclass(frozen=True, eq=False)
-class RewritePass(JournaledTransformation, Generic[C]):
+class RewritePass(CandidatePass, JournaledTransformation, Generic[C]):
     """A pass in three steps, which is reversible without further ado.
 
     A pass is a frozen dataclass whose fields are its arguments. It says where it may apply (:meth:`match`),
@@ -55,8 +56,6 @@ class RewritePass(JournaledTransformation, Generic[C]):
         Which candidates it rewrites; ``None`` for all that there is no reason against. :meth:`only` and
         :meth:`exclude` make limited passes.
     """
-
-    limited_to: Limit | None = field(default=None, init=False)
 
     preserves_computation = True
 
@@ -83,19 +82,6 @@ class RewritePass(JournaledTransformation, Generic[C]):
     def describe(self, candidate: C) -> str:
         """Return what would be done with a candidate, in words that follow its name."""
 
-    def only(self, *nodes: Node | str, missing_ok: bool = False) -> Self:
-        """Return this pass limited to some of its candidates, as :meth:`~fxlab.Transformation.only` says."""
-        return self._limited((self.limited_to or Limit()).to(node_names(nodes), missing_ok))
-
-    def exclude(self, *nodes: Node | str, missing_ok: bool = False) -> Self:
-        """Return this pass with some candidates excluded, as :meth:`~fxlab.Transformation.exclude` says."""
-        return self._limited((self.limited_to or Limit()).exclude(node_names(nodes), missing_ok))
-
-    def _limited(self, limit: Limit) -> Self:
-        limited = copy.copy(self)
-        object.__setattr__(limited, "limited_to", None if limit == Limit() else limit)
-        return limited
-
     def why_not(self, candidate: C, facts: GraphFacts) -> Refusal | None:
         """Return why a candidate is left alone: what :meth:`refuse` says, or that it is excluded.
 
@@ -111,12 +97,6 @@ class RewritePass(JournaledTransformation, Generic[C]):
         self._check_graph_module(graph_module)
         check_lints(graph_module, "graph_module")
         return [_names(candidate) for candidate in self.match(GraphFacts(graph_module))]
-
-    def rewrites(self, graph_module: GraphModule) -> list[Record]:
-        """Return what this pass has written to the journal of a module: a record for each rewrite."""
-        self._check_graph_module(graph_module)
-        signature = self.signature
-        return [record for record in Journal.of(graph_module).records if record.signature == signature]
 
     def transform(self, graph_module: GraphModule) -> GraphModule:
         """Rewrite every candidate that there is no reason against, or none if one of them fails.

@@ -18,14 +18,28 @@ from fxlab.transformations.views.layer import (
 )
 
 _ATEN = torch.ops.aten
-_PRODUCTS = (_ATEN.addmm.default, _ATEN.mm.default)
+
+
+class TransposedLinear(nn.Linear):
+    """A linear layer whose weight is ``(in_features, out_features)``, as products of matrices read it."""
+
+    def forward(self, value: torch.Tensor) -> torch.Tensor:
+        """Apply the layer."""
+        return torch.nn.functional.linear(value, self.weight.t(), self.bias)
+
+
+def output_dimension(linear: nn.Linear) -> int:
+    """Return the dimension of a layer's weight that is as long as its result; the other is of its input."""
+    return 1 if isinstance(linear, TransposedLinear) else 0
 
 
 def as_linear(node: Node, facts: GraphFacts) -> Layer[nn.Linear] | None:
     """Return a call of a linear layer, in any dialect; ``None`` for any other node.
 
     A product of matrices with a transposed weight, ``addmm(bias, x, weight.t())`` or ``mm(x, weight.t())``,
-    is what a linear layer is decomposed to. A weight that is no parameter or buffer of the model makes none.
+    is what a linear layer is decomposed to. With a weight that is not transposed it is an ``nn.Linear`` of
+    the class ``TransposedLinear``, whose weight is ``(in_features, out_features)``. A weight that is no
+    parameter or buffer of the model makes none.
 
     Examples
     --------
@@ -50,7 +64,7 @@ def as_linear(node: Node, facts: GraphFacts) -> Layer[nn.Linear] | None:
     value: object
     if name == "linear":
         value, weight, bias = (argument(node, each) for each in ("input", "weight", "bias"))
-    elif node.target in _PRODUCTS and (product := _product(node)) is not None:
+    elif name in ("addmm", "mm") and (product := _product(node, name)) is not None:
         value, weight, bias, inner = product
     else:
         return None
@@ -58,9 +72,15 @@ def as_linear(node: Node, facts: GraphFacts) -> Layer[nn.Linear] | None:
     if not isinstance(value, Node) or tensors is None or "weight" not in tensors:
         return None
     shape = facts.attribute(tensors["weight"]).shape
-    if len(shape) != 2 or (bias is not None and facts.attribute(bias).shape != shape[:1]):
+    is_transposed = name != "linear" and not inner
+    if len(shape) != 2:
         return None
-    module = made_of_tensors(nn.Linear, facts, tensors, out_features=shape[0], in_features=shape[1])
+    out_features, in_features = reversed(shape) if is_transposed else shape
+    if bias is not None and facts.attribute(bias).shape != (out_features,):
+        return None
+    module_class = TransposedLinear if is_transposed else nn.Linear
+    sizes = {"out_features": out_features, "in_features": in_features}
+    module = made_of_tensors(module_class, facts, tensors, **sizes)
     return layer_of_tensors(node, value, module, tensors, facts, inner=inner)
 
 
@@ -73,11 +93,13 @@ def transposed_matrix(node: Node) -> Any:
     return None
 
 
-def _product(node: Node) -> tuple[object, object, object, tuple[Node, ...]] | None:
-    """Return the input, the weight and the bias of a product, and the transposition of the weight."""
-    if any(argument(node, factor) not in (1, None) for factor in ("alpha", "beta")):
+def _product(node: Node, name: str) -> tuple[object, object, object, tuple[Node, ...]] | None:
+    """Return the input, the weight and the bias of a product, and the transposition of the weight, if any."""
+    count = 3 if name == "addmm" else 2
+    if node.op != "call_function" or node.kwargs or len(node.args) != count:  # others are factors
         return None
-    bias, value, transposed = node.args if node.target is _ATEN.addmm.default else (None, *node.args)
-    if not isinstance(transposed, Node) or (weight := transposed_matrix(transposed)) is None:
+    bias, value, matrix = node.args if name == "addmm" else (None, *node.args)
+    if not isinstance(matrix, Node):
         return None
-    return value, weight, bias, (transposed,)
+    weight = transposed_matrix(matrix)
+    return (value, matrix, bias, ()) if weight is None else (value, weight, bias, (matrix,))

@@ -83,8 +83,13 @@ def _from_start(dims: Any, shape: tuple[Any, ...]) -> list[Any]:
 
 
 def _seen_whole(operand: Any, inner: list[Node]) -> Node | None:
-    """Return what an operand is a view or a copy of, with all of its elements in their order."""
+    """Return what an operand is a view or a copy of, with all of its elements in their order.
+
+    A product takes one view of an operand; a second one is the model's own.
+    """
     while isinstance(operand, Node) and operand.target in _KEEP_ELEMENTS and _keeps_elements(operand):
+        if operand.target is _ATEN.view.default and any(node.target is operand.target for node in inner):
+            break
         inner.append(operand)
         operand = operand.args[0]
     return operand if isinstance(operand, Node) else None

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from torch.fx import GraphModule, Node
 
 from fxlab.node_info import kind_text, modules_by_path
-from fxlab.transformations import Transformation
+from fxlab.transformations import CandidatePass, Transformation
 from fxlab.transformations.journal.journal import Journal
 from fxlab.transformations.journal.journaled import JournaledTransformation
 from fxlab.units import counted
@@ -92,7 +92,7 @@ def changes_made(below: GraphModule, above: GraphModule, pass_: Transformation) 
     1 rewrite: 2 linears become 1
     """
     rewrites: int | None = None
-    if isinstance(pass_, JournaledTransformation):
+    if isinstance(pass_, JournaledTransformation | CandidatePass):
         # Only one pass of a signature can be on, so all of its records were made between the two.
         records = [r for r in Journal.of(above).records if r.signature == pass_.signature]
         replaced = set[str]().union(*(record.replaced for record in records))

@@ -73,6 +73,7 @@ def test_a_break_has_its_reason_and_line():
     assert found.reason == "Call to `torch._dynamo.graph_break()`"
     assert found.place.startswith(__file__)
     assert found.code == "torch._dynamo.graph_break()"
+    torch._dynamo.reset()  # It forgets what it has noted.
     assert CAPTURE.breaks == (found,)
     assert CAPTURE.table().reason.tolist() == [found.reason, "", ""]
 

@@ -235,3 +235,16 @@ def test_traced_by_fxlab():
 def test_explain_tells_how_many_nodes_go():
     (row,) = FOLD.explain(traced(Constants(lambda self, x: x + self.buffer.t().relu()))).itertuples()
     assert (row.Index, row.matched, row.reason) == ("relu", True, "a buffer, computed from 2 nodes that go")
+
+
+def test_what_a_constant_was_computed_from_comes_back_when_another_that_read_it_is_gone():
+    def function(self, x):
+        weight = self.frozen
+        return [x * weight.sum(), x * weight.sum()][0]
+
+    model, x = Constants(function), torch.randn(2, 3)
+    gm = FOLD(fx.symbolic_trace(model))
+    gm.graph.eliminate_dead_code()
+    gm = FOLD(gm, reverse=True)
+    assert_close(gm(x), model(x), 0.0)
+    assert FOLD.get_transformed_nodes(gm) == []

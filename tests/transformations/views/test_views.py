@@ -83,10 +83,11 @@ def one_call(target, *others, **kwargs) -> fx.GraphModule:
     [
         one_call(ATEN.addmm.default, "b", "x", "t", beta=2),
         one_call(ATEN.addmm.default, "b", "x", "t", alpha=0.5),
-        one_call(ATEN.addmm.default, "b", "x", "w"),
         one_call(ATEN.mm.default, "t", "x"),
         one_call(ATEN.addmm.default, "x", "x", "t"),
         one_call(torch.addmm, mat1="x", mat2="t", input="b"),
+        one_call(torch.addmm, "x", "x", "w"),
+        one_call(ATEN.mm.default, "w", "x"),
         one_call(ATEN.linear.default, "x", "x"),
         one_call(operator.matmul, "x", "t"),
     ],

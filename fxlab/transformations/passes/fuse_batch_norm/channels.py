@@ -2,7 +2,8 @@
 
 The weight of a convolution is of shape ``(out, in / groups, *kernel)``, that of a transposed one of shape
 ``(in, out / groups, *kernel)``, that of a linear layer of shape ``(out, in)``. The first dimension holds one
-group after the other; the second holds the channels of the group that the first belongs to.
+group after the other; the second holds the channels of the group that the first belongs to. Products of
+matrices read the weight of a linear layer as ``(in, out)``.
 """
 
 from typing import TypeAlias
@@ -11,29 +12,33 @@ import torch
 from torch import nn
 from torch.nn.modules.conv import _ConvNd, _ConvTransposeNd
 
+from fxlab.transformations.views.linear import TransposedLinear
+
 LayerModule: TypeAlias = nn.Linear | _ConvNd
+
+_INPUTS_FIRST = (_ConvTransposeNd, TransposedLinear)
 
 
 def output_channels(layer: LayerModule) -> int:
     """Return how many channels the result has, which the weight tells."""
     shape = layer.weight.shape
-    return int(shape[1] * _groups(layer) if isinstance(layer, _ConvTransposeNd) else shape[0])
+    return int(shape[1] * _groups(layer) if isinstance(layer, _INPUTS_FIRST) else shape[0])
 
 
 def input_channels(layer: LayerModule) -> int:
     """Return how many channels the input has, which the weight tells."""
     shape = layer.weight.shape
-    return int(shape[0] if isinstance(layer, _ConvTransposeNd) else shape[1] * _groups(layer))
+    return int(shape[0] if isinstance(layer, _INPUTS_FIRST) else shape[1] * _groups(layer))
 
 
 def per_output(layer: LayerModule, values: torch.Tensor) -> torch.Tensor:
     """Shape a number for each output channel so that it multiplies the weight."""
-    return _second(layer, values) if isinstance(layer, _ConvTransposeNd) else _first(layer, values)
+    return _second(layer, values) if isinstance(layer, _INPUTS_FIRST) else _first(layer, values)
 
 
 def per_input(layer: LayerModule, values: torch.Tensor) -> torch.Tensor:
     """Shape a number for each input channel so that it multiplies the weight."""
-    return _first(layer, values) if isinstance(layer, _ConvTransposeNd) else _second(layer, values)
+    return _first(layer, values) if isinstance(layer, _INPUTS_FIRST) else _second(layer, values)
 
 
 def _groups(layer: LayerModule) -> int:

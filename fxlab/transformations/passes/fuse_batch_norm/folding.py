@@ -43,7 +43,7 @@ from fxlab.transformations.rewriting.rewrite_pass import RewritePass
 from fxlab.transformations.views.batch_norm import as_batch_norm
 from fxlab.transformations.views.convolution import as_convolution
 from fxlab.transformations.views.layer import Layer
-from fxlab.transformations.views.linear import as_linear
+from fxlab.transformations.views.linear import TransposedLinear, as_linear
 
 _BATCHES = {3: "(N, C, L)", 4: "(N, C, H, W)", 5: "(N, C, D, H, W)"}
 """Inputs of convolutions that are batches, by their dimensions."""
@@ -261,4 +261,5 @@ def _carry_before(
 
 def _seen(layer: LayerModule, weight: torch.Tensor, shift: torch.Tensor) -> torch.Tensor:
     """Return what each output channel sees of a shift of the input channels."""
-    return (weight * per_input(layer, shift)).flatten(1).sum(1)
+    shifted = weight * per_input(layer, shift)
+    return shifted.sum(0) if isinstance(layer, TransposedLinear) else shifted.flatten(1).sum(1)

@@ -1,0 +1,181 @@
+"""Generation on graphs and eagerly: ``python -m benchmarks.generation`` writes ``docs/generation.md``.
+
+Tiny models with random weights generate greedily, once to trace and then in turns with the model itself.
+Tokens have to be equal; a time is a ratio to eager, the median of the rounds.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import warnings
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import torch
+import transformers as hf
+from tqdm import tqdm
+from transformers.utils import logging
+
+import fxlab
+from benchmarks.measure import seconds
+
+PAGE = Path(__file__).parents[1] / "docs" / "generation.md"
+PASSES = ("merge-linears", "fuse-attention")
+SIZES = {"num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 96, "vocab_size": 100}
+TEXT = {**SIZES, "hidden_size": 64}
+GROUPED = {**TEXT, "num_key_value_heads": 2, "head_dim": 16}
+TOKENS = {"bos_token_id": 0, "eos_token_id": None, "pad_token_id": 0, "decoder_start_token_id": 1}
+
+
+def t5() -> Any:
+    sizes = {"d_model": 64, "d_kv": 16, "d_ff": 96, "num_layers": 2, "num_heads": 4, "vocab_size": 100}
+    return hf.T5ForConditionalGeneration(hf.T5Config(**sizes))
+
+
+def whisper() -> Any:
+    sides = {
+        f"{side}_{name}": value
+        for side in ("encoder", "decoder")
+        for name, value in {"layers": 2, "attention_heads": 4, "ffn_dim": 96}.items()
+    }
+    sizes = {"d_model": 64, "max_source_positions": 20, "vocab_size": 100, "num_mel_bins": 8, **TOKENS}
+    return hf.WhisperForConditionalGeneration(hf.WhisperConfig(**sides, **sizes))
+
+
+def bert_to_bert() -> Any:
+    decoder = hf.BertConfig(**TEXT, is_decoder=True, add_cross_attention=True)
+    encoder = hf.BertModel(hf.BertConfig(**TEXT))
+    return hf.EncoderDecoderModel(encoder=encoder, decoder=hf.BertLMHeadModel(decoder))
+
+
+MODELS: dict[str, Callable[[], Any]] = {
+    "Llama": lambda: hf.LlamaForCausalLM(hf.LlamaConfig(**GROUPED)),
+    "GPT-2": lambda: hf.GPT2LMHeadModel(hf.GPT2Config(n_embd=64, n_layer=2, n_head=4, vocab_size=100)),
+    "Qwen3": lambda: hf.Qwen3ForCausalLM(hf.Qwen3Config(**GROUPED)),
+    "Mixtral": lambda: hf.MixtralForCausalLM(hf.MixtralConfig(**GROUPED, num_local_experts=4)),
+    "Gemma 3 (window of 16)": lambda: hf.Gemma3ForCausalLM(
+        hf.Gemma3TextConfig(**GROUPED, sliding_window=16, layer_types=["sliding_attention", "full_attention"])
+    ),
+    "T5": t5,
+    "Whisper": whisper,
+    "BERT to BERT": bert_to_bert,
+}
+
+
+def main() -> None:
+    """Measure, print and write the table."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("names", nargs="*", help="models to try, and not to write the page; all by default")
+    parser.add_argument("--steps", type=int, default=256, help="tokens to generate")
+    parser.add_argument("--rounds", type=int, default=5, help="how often each is timed")
+    options = parser.parse_args()
+    logging.set_verbosity_error()
+    warnings.simplefilter("ignore")
+    rows = [
+        row
+        for name in tqdm(options.names or MODELS, unit="model")
+        for row in measured(name, options.steps, options.rounds)
+    ]
+    lines = report(pd.DataFrame(rows), options.steps)
+    print("\n".join(lines))
+    if not options.names:
+        PAGE.write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
+def measured(name: str, steps: int, rounds: int) -> Iterator[dict[str, Any]]:
+    """Yield a row without passes, and one with those that are measured."""
+    torch.manual_seed(0)
+    model = MODELS[name]().eval()
+    for key, value in TOKENS.items():
+        setattr(model.config, key, value)
+        setattr(model.generation_config, key, value)
+    given = {"inputs": torch.randint(2, 100, (2, 8))}
+    if name == "Whisper":
+        given = {"input_features": torch.randn(2, 8, 40)}
+    if name != "Whisper":
+        model.set_attn_implementation("eager")
+    asked = {**given, "do_sample": False, "min_new_tokens": steps, "max_new_tokens": steps}
+    session = fxlab.Session(model, traced_inputs(model, given))
+    fast = session.as_model()
+    weights = sum(p.nbytes for p in model.parameters())
+    for passes in ((), PASSES):
+        for pass_ in passes:
+            session.apply(pass_)
+        expected = model.generate(**asked)
+        is_same = torch.equal(fast.generate(**asked), expected)
+        ratios = [
+            seconds(lambda: fast.generate(**asked)) / seconds(lambda: model.generate(**asked))
+            for _ in range(rounds)
+        ]
+        table = fast.graphs()
+        graphs = table[table["runs"] == "graph"]
+        yield {
+            "model": name,
+            "passes": ", ".join(passes),
+            "tokens": is_same,
+            "ratio": statistics.median(ratios),
+            "from": min(ratios),
+            "to": max(ratios),
+            "graphs": len(graphs),
+            "eager": int(table["hits"][table["runs"] == "eager"].sum()),
+            "verdicts": ", ".join(sorted(set(filter(None, graphs["verdict"])))),
+            "memory": (weights + made_bytes(fast)) / weights,
+        }
+
+
+def traced_inputs(model: Any, given: dict[str, torch.Tensor]) -> dict[str, Any]:
+    """Return what the session traces: one run without a cache."""
+    inputs: dict[str, Any] = {"use_cache": False}
+    inputs[model.main_input_name] = next(iter(given.values()))
+    if model.config.is_encoder_decoder:
+        inputs["decoder_input_ids"] = torch.randint(2, 100, (2, 3))
+    return inputs
+
+
+def made_bytes(fast: Any) -> int:
+    """Return the memory of the weights that passes have made, in all graphs."""
+    own = {id(tensor) for tensor in (*fast.parameters(), *fast.buffers())}
+    families = fast.forward._dispatch._families.values()
+    graphs = [graph.made.module for family in families for graph in family.graphs]
+    made = {id(p): p.nbytes for graph in graphs for p in graph.parameters() if id(p) not in own}
+    return sum(made.values())
+
+
+def report(rows: pd.DataFrame, steps: int) -> list[str]:
+    """Return the page."""
+    header = ["Model", "Passes", "Tokens", "Time", "Range", "Graphs", "Eager calls", "Verdicts", "Weights"]
+    lines = [
+        "# Generating on graphs",
+        "",
+        f"Made by `python -m benchmarks.generation` with torch {torch.__version__.partition('+')[0]} and "
+        f"transformers {hf.__version__}: tiny models with random weights (2 layers, width 64) and eager "
+        f"attention (Whisper: `sdpa`) generate {steps} tokens greedily on the CPU, on the graphs of "
+        "`session.as_model()` and eagerly, in turns. *Time* is their ratio, once graphs are traced. "
+        "With models as small as these it is the cost of Python around the calls of torch, and of the guards "
+        "of graphs. *Weights* is the memory of the model's weights and those that passes have made, divided "
+        "by that of the model's.",
+        "",
+        f"| {' | '.join(header)} |",
+        f"|{'---|' * len(header)}",
+    ]
+    for row in rows.itertuples():
+        cells = [
+            row.model,
+            row.passes or "none",
+            "equal" if row.tokens else "**different**",
+            f"{row.ratio:.2f}",
+            f"{row[5]:.2f} to {row.to:.2f}",
+            row.graphs,
+            row.eager,
+            row.verdicts,
+            f"{row.memory:.2f}",
+        ]
+        lines.append(f"| {' | '.join(map(str, cells))} |")
+    return lines
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,279 @@
+"""A session whose stages are those of ``torch.compile``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from types import MappingProxyType
+from typing import Any
+
+import torch
+import torch._inductor
+from torch import nn
+
+from fxlab.checks import described
+from fxlab.compiler.compiler import Compiler, CompilerStack, Entries
+from fxlab.compiler.compiler_pass import CompilerPass, pass_of
+from fxlab.models.running import Inputs
+from fxlab.session import Session
+from fxlab.session.history import History, Switches
+from fxlab.session.offer import PassOrName
+from fxlab.session.turns import in_turn
+from fxlab.transformations import Transformation
+from fxlab.transformations.journal.name_order import in_order
+from fxlab.validation import Reference, Variants, Verdict
+
+
+class CompileSession(Session):
+    """The passes of ``torch.compile`` on one graph of a model, which are switched by compiling again.
+
+    Made by :func:`fxlab.compile_session`. It is a :class:`fxlab.Session`: all that takes one takes this too.
+
+    Parameters
+    ----------
+    stack
+        The recorded compile of the graph.
+    remarks
+        What could not be recorded with this torch, in words.
+
+    Attributes
+    ----------
+    graphs : dict
+        The sessions of all graphs that the model was compiled to, by name: ``inference``, or ``joint``,
+        ``forward`` and ``backward``; with the number of the graph if there are several.
+    graph_break : GraphBreak or None
+        Why Dynamo has ended the graph, and at which line; ``None`` at the end of the model.
+    remarks : tuple
+        As given.
+    """
+
+    def __init__(self, stack: CompilerStack, remarks: tuple[str, ...]) -> None:
+        self._compiled = stack
+        self.remarks = remarks
+        self.graph_break = stack.graph_break
+        self.graphs: Mapping[str, CompileSession] = {}
+        super().__init__(stack.original(), stack.inputs, passes=map(pass_of, stack.changing.values()))
+        everything = replace(self._switches, on=frozenset(self._switches.offered))
+        self._history = History((everything,))
+
+    @property
+    def unchanged(self) -> tuple[str, ...]:
+        """The passes that the compiler ran, and that have changed nothing in this graph."""
+        return tuple(self._compiled.unchanged)
+
+    @in_turn
+    def verdict(
+        self, pass_: PassOrName | None = None, *, variants: Variants = False, gradients: bool = False
+    ) -> Verdict:
+        """Tell whether the present stage is the model up to rounding, or one pass alone changes nothing.
+
+        Parameters
+        ----------
+        pass_
+            A pass: then its stage is judged against the one below. Left out, the present stage is judged
+            against the graph as Dynamo captured it.
+        variants, gradients
+            As for :meth:`fxlab.Session.verdict`.
+        """
+        if pass_ is None:
+            return super().verdict(variants=variants, gradients=gradients)
+        name = self._find(pass_)
+        if name not in self._switches.on:
+            raise ValueError(f"pass_: {name} is off. Switch it on first: session.apply({name!r}).")
+        below = self._switches.stack(below=name)
+        stages = self._stages.of(self._stack)
+        above = (*below, (name, self._switches.excluded_from(name)))
+        reference = Reference(stages[below], self.inputs, variants=variants, gradients=gradients)
+        if variants is not False or gradients:
+            return reference.verdict(stages[above])
+        return self._comparisons.remembered(
+            "verdict of a pass", above, lambda: reference.verdict(stages[above])
+        )
+
+    @in_turn
+    def revert(self, pass_: PassOrName) -> None:
+        """Switch a pass off: the model is compiled again without it.
+
+        Raises
+        ------
+        ValueError
+            If it cannot be switched off; the message says why.
+        """
+        self._check_switchable(pass_)
+        super().revert(pass_)
+
+    @in_turn
+    def remove(self, pass_: PassOrName) -> None:
+        """Offer a pass no longer; see :meth:`fxlab.Session.remove`.
+
+        Raises
+        ------
+        ValueError
+            If it is a pass of the compiler.
+        """
+        if isinstance(self.find(pass_), CompilerPass):
+            name = self._find(pass_)
+            raise ValueError(f"pass_: {name} is a pass of the compiler. Switch it off: revert({name!r}).")
+        super().remove(pass_)
+
+    @in_turn
+    def move(self, pass_: PassOrName, place: int) -> None:
+        """Refuse: the compiler decides on the order.
+
+        Raises
+        ------
+        ValueError
+            Always.
+        """
+        raise ValueError("place: the compiler decides on the order of its passes, which cannot be changed.")
+
+    @in_turn
+    def revert_all(self) -> None:
+        """Switch everything off that can be; this can be undone."""
+        fixed = {pass_.name for pass_ in self.passes if _fixed(pass_)}
+        self._go_to(replace(self._switches, on=self._switches.on & fixed))
+
+    def to_python(self) -> str:
+        """Return code that makes a session of ``model`` and ``inputs`` with what is on here."""
+        lines = [
+            "# model and inputs are yours: what the session was made of.",
+            "import fxlab",
+            "",
+            "session = fxlab.compile_session(model, inputs)",
+        ]
+        for pass_ in self.passes:
+            if not self.is_on(pass_):
+                lines.append(f"session.revert({pass_.name!r})")
+            lines += [
+                f"session.exclude({pass_.name!r}, {candidate[0]!r})" for candidate in self.excluded(pass_)
+            ]
+        return "\n".join([*lines, ""])
+
+    def __repr__(self) -> str:
+        on = sum(map(self.is_on, self.passes))
+        return f"<CompileSession of {type(self.original).__name__}: {on} of {len(self.passes)} passes on>"
+
+    def _check_switchable(self, pass_: PassOrName) -> None:
+        found = self.find(pass_)
+        if why := _fixed(found):
+            raise ValueError(f"pass_: {found.name} cannot be switched off: {why}.")
+
+    def _go_to(self, switches: Switches) -> None:
+        super()._go_to(self._with_new_passes(switches))
+
+    def _settle(self, history: History) -> None:
+        self._prepare(history.now)
+        super()._settle(history)
+
+    def _with_new_passes(self, switches: Switches) -> Switches:
+        """Offer what changes the graph only now that other passes are on or off."""
+        while True:
+            new = self._prepare(switches)
+            if not new:
+                return switches
+            changing = self._compiled.changing
+            for name in new:
+                if name not in switches.offered:
+                    self._offer.know(pass_of(changing[name]))
+            own = {*new, *(name for name in switches.offered if name in changing)}
+            order = [*in_order(own, list(changing)), *(n for n in switches.offered if n not in changing)]
+            switches = replace(switches, offered=tuple(order), on=switches.on | {*new})
+
+    def _prepare(self, switches: Switches) -> list[str]:
+        """Compile with what is on; return what has changed the graph beside it."""
+        off = (name for name in switches.offered if name not in switches.on)
+        compilers = (name for name in off if isinstance(self._offer.limited(name, ()), CompilerPass))
+        return self._compiled.prepare(self._entries(switches), compilers)
+
+    def _entries(self, switches: Switches) -> Entries:
+        passes = (self._offer.limited(name, excluded) for name, excluded in switches.stack())
+        return tuple(
+            (pass_.name, getattr(pass_, "limited_to", None))
+            for pass_ in passes
+            if isinstance(pass_, CompilerPass)
+        )
+
+
+def _fixed(pass_: Transformation) -> str:
+    return pass_.fixed if isinstance(pass_, CompilerPass) else ""
+
+
+def compile_session(
+    model: nn.Module,
+    inputs: Inputs | None = None,
+    *,
+    training: bool = False,
+    options: Mapping[str, Any] | None = None,
+) -> CompileSession:
+    """Compile a model with ``torch.compile``'s Inductor, and record every pass over its graphs.
+
+    No code is generated, so no C++ compiler and no GPU is needed, and neither the model nor any cache of
+    torch is changed. Each pass that has changed the graph is a stage of the session, under the compiler's own
+    name; it runs on the inputs with the model's own parameters, is judged, and is switched off by compiling
+    again without it.
+
+    Parameters
+    ----------
+    model
+        The model.
+    inputs
+        What it is called with: keyword arguments (a mapping), positional arguments (a tuple) or one tensor.
+        For a model of transformers they are made from its configuration.
+    training
+        Whether gradients are compiled as well.
+    options
+        Settings of Inductor, as for ``torch.compile(options=...)``.
+
+    Returns
+    -------
+    CompileSession
+        The session of the first graph.
+
+    Raises
+    ------
+    TypeError
+        If ``model`` is no module, ``inputs`` are nothing that it can be called with, ``training`` is no
+        bool, or ``options`` no mapping.
+    ValueError
+        If Inductor has no such option, or Dynamo captures nothing.
+    RuntimeError
+        If the compiler fails, or a pass of the user's own.
+
+    Examples
+    --------
+    >>> from torch import nn
+    >>> model = nn.Sequential(nn.Linear(4, 4), nn.Dropout(), nn.Softmax(-1)).eval()
+    >>> session = compile_session(model, torch.ones(2, 4))
+    >>> [pass_.name for pass_ in session.passes]
+    ['aot', 'joint/remove_noop_ops']
+    >>> print(session.changes("joint/remove_noop_ops"))
+    1 clone removed
+    >>> session.revert("joint/remove_noop_ops")
+    >>> session.verdict().agrees
+    True
+    """
+    if not isinstance(model, nn.Module):
+        raise TypeError(f"model: expected a torch.nn.Module, got {described(model)}.")
+    if not isinstance(training, bool):
+        raise TypeError(f"training: expected True or False, got {described(training)}.")
+    if options is not None and not isinstance(options, Mapping):
+        raise TypeError(f"options: expected a mapping of Inductor's settings, got {described(options)}.")
+    model = getattr(model, "_orig_mod", model)  # one that torch.compile has wrapped
+    unknown = sorted({name.replace("-", "_") for name in options or ()} - {*torch._inductor.list_options()})
+    if unknown:
+        raise ValueError(
+            f"options: Inductor has no setting {unknown[0]!r}; see torch._inductor.list_options()."
+        )
+    if inputs is None:
+        from fxlab.tracing import example_inputs
+
+        inputs = example_inputs(model)
+    compiler = Compiler(model, inputs, training=training, options=options or {})
+    if not compiler.frames:
+        raise ValueError("model: Dynamo has captured no graph of it; does it compute anything with torch?")
+    graphs = {
+        name: CompileSession(stack, tuple(compiler.remarks)) for name, stack in compiler.stacks().items()
+    }
+    for session in graphs.values():
+        session.graphs = MappingProxyType(graphs)
+    return next(iter(graphs.values()))

@@ -1,0 +1,292 @@
+"""Compiles a model with some of the compiler's passes off, and keeps what was compiled."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NoReturn, TypeAlias
+
+from torch import nn
+from torch.fx import GraphModule
+
+from fxlab.author_frames import author_line, error_words, from_author_on
+from fxlab.compiler.flat import Frame
+from fxlab.compiler.hooks import compile_once
+from fxlab.compiler.recording import ATEN, Recorder, Stack, Step
+from fxlab.compiler.snapshot import Made, Snapshot
+from fxlab.models.graph_module import ensure_picklable
+from fxlab.models.model_state import state_kept
+from fxlab.models.running import (
+    Inputs,
+    call_arguments,
+    generators_kept,
+    named_arguments,
+    seed_generators,
+)
+from fxlab.tracing.dynamo.hooks import GraphBreak
+from fxlab.transformations.candidate_filter import Limit
+from fxlab.transformations.journal.name_order import merged_order
+
+KEY = "fxlab.compiler"
+"""Where in ``graph_module.meta`` a stage of a compile says which one it is."""
+
+Entries: TypeAlias = tuple[tuple[str, Limit | None], ...]
+"""The passes that a stage has gone through, lowest first, and to which of its matches each is limited."""
+
+
+@dataclass(frozen=True)
+class StageOf:
+    """What stage of which compile a graph module is."""
+
+    stack: CompilerStack
+    entries: Entries
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> StageOf:
+        return self
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("A compile cannot be pickled.")
+
+
+@dataclass
+class _Compile:
+    """A compile, and what it was asked for."""
+
+    off: frozenset[str]
+    limits: Mapping[str, Limit]
+    recorder: Recorder
+
+
+class Compiler:
+    """Compiles one model on its inputs, without generating code.
+
+    Parameters
+    ----------
+    model
+        The model, which is left as it is.
+    inputs
+        What it is called with.
+    training
+        Whether gradients are compiled as well.
+    options
+        Those of ``torch.compile``.
+    """
+
+    def __init__(
+        self, model: nn.Module, inputs: Inputs, *, training: bool, options: Mapping[str, Any]
+    ) -> None:
+        self._model, self._inputs = model, inputs
+        self._training, self._options = training, dict(options)
+        self.remarks: list[str] = []
+        self.frames: list[Frame] = []
+        self.first = self.compile(0, "", frozenset(), {})
+
+    def stacks(self) -> dict[str, CompilerStack]:
+        """Return the stacks of all graphs by name."""
+        recordings = self.first.recorder.recordings
+        return {
+            stack.name if len(recordings) == 1 else f"graph {number + 1}, {stack.name}": CompilerStack(
+                self, number, kind
+            )
+            for number, recording in enumerate(recordings)
+            for kind, stack in recording.stacks.items()
+        }
+
+    def compile(self, number: int, kind: str, off: frozenset[str], limits: Mapping[str, Limit]) -> _Compile:
+        """Compile once, with passes of one stack of one graph off or limited.
+
+        Parameters
+        ----------
+        number, kind
+            Which graph of the model, and which of its stacks.
+        off
+            The passes of that stack that are skipped.
+        limits
+            By pass, to which of its matches it is limited.
+        """
+
+        def is_meant(of: str) -> bool:
+            return of == kind and len(recorder.recordings) == number + 1
+
+        def may_run(of: str, name: str) -> bool:
+            return not (is_meant(of) and name in off)
+
+        def may_match(of: str, name: str, anchor: str, made: Mapping[str, Made]) -> bool:
+            limit = limits.get(name) if is_meant(of) else None
+            if limit is None:
+                return True
+            return limit.why_not([self.frames[number].names.of(ATEN, anchor, made)]) is None
+
+        recorder = Recorder(may_run, may_match)
+        args, kwargs = call_arguments(self._inputs)
+        # Dynamo would see a mode that watches writes, and capture another graph.
+        try:
+            with generators_kept(), state_kept(self._model, watch=False):
+                seed_generators(0)
+                remarks = compile_once(
+                    self._model, args, kwargs, recorder, training=self._training, options=self._options
+                )
+        except Exception as error:
+            raise _failure(self._model, error) from error.with_traceback(from_author_on(error))
+        recorder.finish()
+        if not self.frames:
+            self.remarks += dict.fromkeys(remarks)
+            ran = named_arguments(self._model, args, kwargs)
+            given = named_arguments(self._model, *call_arguments(self._inputs))
+            for place, recording in enumerate(recorder.recordings):
+                # A later graph of the model takes what the graphs before it and Python have computed.
+                known = ({}, {}) if place else (given, ran)
+                self.frames.append(Frame(self._model, *known, recording))
+        return _Compile(off, dict(limits), recorder)
+
+
+def _failure(model: nn.Module, error: Exception) -> RuntimeError:
+    line = author_line(error)
+    place = f" ({line.place})" if line else ""
+    words = f"Compiling {type(model).__name__} failed, and nothing was changed."
+    return RuntimeError(f"{words} {error_words(error)}{place}")
+
+
+class CompilerStack:
+    """The passes that one graph goes through, any of them on or off.
+
+    Parameters
+    ----------
+    compiler
+        What compiles the model.
+    number
+        Which of the model's graphs.
+    kind
+        Which of its stacks: ``whole``, ``forward`` or ``backward``.
+    """
+
+    def __init__(self, compiler: Compiler, number: int, kind: str) -> None:
+        self._compiler, self._number, self._kind = compiler, number, kind
+        self._frame = compiler.frames[number]
+        self._compiles = [compiler.first]
+        self._order: list[str] = []
+        self._changing: dict[str, Step] = {}
+        self._learn(compiler.first)
+
+    @property
+    def inputs(self) -> dict[str, Any]:
+        """The inputs of all stages, by name."""
+        return {slot.name: slot.value for slot in self._frame.inputs(self._kind)}
+
+    @property
+    def graph_break(self) -> GraphBreak | None:
+        """Why Dynamo has ended the graph, and where; ``None`` if that is the end of the model."""
+        return self._compiler.first.recorder.recordings[self._number].graph_break
+
+    @property
+    def changing(self) -> dict[str, Step]:
+        """The passes that have changed the graph in any compile so far, in their order."""
+        return {name: self._changing[name] for name in self._order if name in self._changing}
+
+    @property
+    def unchanged(self) -> list[str]:
+        """The passes that have changed nothing so far, in their order."""
+        return [name for name in self._order if name not in self._changing]
+
+    def prepare(self, entries: Entries, off: Iterable[str]) -> list[str]:
+        """Compile with passes on and off; return what has changed the graph beside those that are on.
+
+        A pass may find something to do only when another one is off.
+        """
+        wanted, limits = frozenset(off), _limits(entries)
+        same = (done for done in self._compiles if (done.off, done.limits) == (wanted, limits))
+        done = next(same, None) or self._compile(wanted, limits)
+        on = {name for name, _ in entries}
+        return [step.name for step in self._steps(done) if step.is_change and step.name not in on]
+
+    def original(self) -> GraphModule:
+        """Return the graph that the stack begins with."""
+        return self._module((), self._stack(self._compiles[0]).first)
+
+    def stage(self, entries: Entries) -> tuple[GraphModule, Step | None]:
+        """Return the graph after some passes, and what the last of them did if it was there.
+
+        Parameters
+        ----------
+        entries
+            The passes. Those that the compiler runs below the last of them, and that are not given, are off.
+        """
+        while (found := self._covering(entries)) is None:
+            known = len(self._changing)
+            self._compile(self._off_below(entries), _limits(entries))
+            if len(self._changing) == known and self._covering(entries) is None:
+                raise RuntimeError(f"{entries[-1][0]}: the compiler does not come to it as it is asked to.")
+        steps = self._steps(found)[: self._end(found, entries)]
+        last = steps[-1] if steps and entries and steps[-1].name == entries[-1][0] else None
+        return self._module(entries, steps[-1].after if steps else self._stack(found).first), last
+
+    def names_of(self, snapshot: Snapshot, names: Iterable[str]) -> tuple[str, ...]:
+        """Return what nodes of one of the compiler's graphs are called in stages."""
+        return tuple(self._frame.name_of(snapshot, name) for name in names)
+
+    def _module(self, entries: Entries, snapshot: Snapshot) -> GraphModule:
+        module = self._frame.module(snapshot, self._kind)
+        module.meta[KEY] = StageOf(self, entries)
+        ensure_picklable(module)
+        return module
+
+    def _compile(self, off: frozenset[str], limits: Mapping[str, Limit]) -> _Compile:
+        done = self._compiler.compile(self._number, self._kind, off, limits)
+        self._compiles.append(done)
+        self._learn(done)
+        return done
+
+    def _learn(self, done: _Compile) -> None:
+        steps = self._steps(done)
+        self._order = merged_order(self._order, [step.name for step in steps])
+        self._changing |= {
+            step.name: step for step in steps if step.is_change and step.name not in self._changing
+        }
+
+    def _stack(self, done: _Compile) -> Stack:
+        recordings = done.recorder.recordings
+        stack = recordings[self._number].stacks.get(self._kind) if self._number < len(recordings) else None
+        if stack is None:
+            raise RuntimeError(f"The compiler has made no {self._kind} graph this time.")
+        return stack
+
+    def _steps(self, done: _Compile) -> Sequence[Step]:
+        return self._stack(done).steps
+
+    def _off_below(self, entries: Entries) -> frozenset[str]:
+        """Return what has to be off for a stage: all else that changes the graph below its last pass."""
+        on = {name for name, _ in entries}
+        below = itertools.takewhile(lambda name: name != entries[-1][0], self._order)
+        changing = self._changing
+        return frozenset(
+            name for name in below if name in changing and name not in on and not changing[name].fixed
+        )
+
+    def _covering(self, entries: Entries) -> _Compile | None:
+        """Return a compile that has gone through some passes, and through no others below the last."""
+        return next((done for done in self._compiles if self._covers(done, entries)), None)
+
+    def _covers(self, done: _Compile, entries: Entries) -> bool:
+        wanted = dict(entries)
+        steps = self._steps(done)[: self._end(done, entries)]
+        for step in steps:
+            if step.name in wanted:
+                if not step.ran or done.limits.get(step.name) != wanted[step.name]:
+                    return False
+            elif step.is_change and not step.fixed:
+                return False
+        return True
+
+    def _end(self, done: _Compile, entries: Entries) -> int:
+        """Return how many steps of a compile a stack has gone through."""
+        if not entries:
+            return 0
+        last = self._order.index(entries[-1][0])
+        passed = set(self._order[: last + 1])
+        places = (place for place, step in enumerate(self._steps(done), 1) if step.name in passed)
+        return max(places, default=0)
+
+
+def _limits(entries: Entries) -> dict[str, Limit]:
+    return {name: limit for name, limit in entries if limit is not None}

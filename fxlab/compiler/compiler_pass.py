@@ -1,0 +1,170 @@
+"""Passes of torch's compiler as transformations of the stages that it went through."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from torch.fx import GraphModule
+
+from fxlab.compiler.compiler import KEY, CompilerStack, Entries, StageOf
+from fxlab.compiler.lineage import origins
+from fxlab.compiler.recording import BORDER, Match, Step
+from fxlab.reasons import Reason
+from fxlab.transformations.base import Transformation, explanation
+from fxlab.transformations.journal.journal import Journal, NodeChange, Record
+from fxlab.transformations.journal.node_state import NodeState
+from fxlab.transformations.marks import KEY as MARKS
+from fxlab.transformations.marks import add_mark, marks
+from fxlab.transformations.rewriting.candidate_pass import CandidatePass
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+@dataclass(frozen=True, eq=False)
+class CompilerPass(Transformation):
+    """A pass that torch's compiler has run. It takes stages of its :class:`fxlab.CompileSession` alone.
+
+    Attributes
+    ----------
+    name : str
+        The phase and the compiler's own name of it.
+    fixed : str
+        Why it cannot be switched off; empty if it can.
+    """
+
+    name: str
+    fixed: str = field(default="", compare=False)
+
+    copies_on_write = True
+
+    @property
+    def description(self) -> str:
+        """Where the compiler runs it."""
+        phase, _, own = self.name.partition("/")
+        words = f"{own}: runs in the {phase} phase of torch's compiler."
+        if self.name == BORDER:
+            words = (
+                "AOTAutograd: decomposes functions into ATen operators, and writes in place into new values."
+            )
+        return f"{words} It cannot be switched off: {self.fixed}." if self.fixed else words
+
+    def transform(self, graph_module: GraphModule) -> GraphModule:
+        """Return the stage that the compiler makes of a stage.
+
+        Raises
+        ------
+        ValueError
+            If the graph is no stage of a compile.
+        """
+        stack, entries = _place(self, graph_module)
+        module, step = stack.stage(entries)
+        signature = self.signature
+        # AOTAutograd writes all nodes anew. Its marks are in its own stage alone, as above they would hide
+        # what the passes after it change.
+        border = CompilerPass(BORDER).signature
+        below = {node.name: node for node in graph_module.graph.nodes}
+        changed = set()
+        for node in module.graph.nodes:
+            old = below.get(node.name)
+            if old is not None and _is_same(old, node):
+                if kept := set(marks(old)) - {border}:
+                    node.meta[MARKS] = kept
+            elif node.op.startswith("call"):
+                changed.add(node.name)
+        for node in module.graph.nodes:
+            old = below.get(node.name)
+            is_rewired = old is not None and NodeState.of(old).is_same_call(NodeState.of(node))
+            if node.name in changed and not (
+                is_rewired and any(value.name in changed for value in node.all_input_nodes)
+            ):
+                add_mark(node, signature)
+        journal = Journal.of(graph_module).__copy__()
+        if step is not None:
+            journal.records += _records(signature, stack, step, graph_module, module)
+        journal.keep_in(module)
+        return module
+
+
+@dataclass(frozen=True, eq=False)
+class PatternPass(CandidatePass, CompilerPass):
+    """A pass of torch's compiler that replaces what patterns match; each match can be excluded."""
+
+    def candidates(self, graph_module: GraphModule) -> list[tuple[str, ...]]:
+        """Return the matches, each by the names of its nodes, the one that it was found at first."""
+        return [names for names, _ in self._matches(graph_module)]
+
+    def explain(self, graph_module: GraphModule) -> pd.DataFrame:
+        """List the matches, and which are excluded; see :meth:`fxlab.Transformation.explain`."""
+        self._check_graph_module(graph_module)
+        excluded = Reason.EXCLUDED()
+        return explanation(
+            (name, True, f"replaced by {match.pattern}", "", number)
+            if match.is_applied
+            else (name, False, excluded.words, excluded.code, number)
+            for number, (names, match) in enumerate(self._matches(graph_module))
+            for name in names
+        )
+
+    def _matches(self, graph_module: GraphModule) -> list[tuple[tuple[str, ...], Match]]:
+        stack, entries = _place(self, graph_module)
+        _, step = stack.stage(entries)
+        return [] if step is None else list(_matches(stack, step))
+
+
+def pass_of(step: Step) -> CompilerPass:
+    """Return the transformation that a step of a compile is."""
+    return PatternPass(step.name, step.fixed) if step.matches else CompilerPass(step.name, step.fixed)
+
+
+def _place(pass_: CompilerPass, graph_module: GraphModule) -> tuple[CompilerStack, Entries]:
+    below = graph_module.meta.get(KEY)
+    if not isinstance(below, StageOf):
+        raise ValueError(
+            f"graph_module: {pass_.name} is a pass of torch's compiler and takes stages of a CompileSession "
+            "only. Make one: fxlab.compile_session(model, inputs)."
+        )
+    return below.stack, (*below.entries, (str(pass_.name), getattr(pass_, "limited_to", None)))
+
+
+def _matches(stack: CompilerStack, step: Step) -> Iterator[tuple[tuple[str, ...], Match]]:
+    """Yield matches that changed something, or would, each with the nodes that are its own."""
+    told = [match for match in step.matches if match.made or match.erased or not match.is_applied]
+    counts = Counter(node for match in told for node in {match.anchor, *match.nodes})
+    seen = set()
+    for match in told:
+        own = dict.fromkeys([match.anchor, *(node for node in match.nodes if counts[node] == 1)])
+        if match.anchor not in seen:
+            seen.add(match.anchor)
+            yield stack.names_of(step.after, own), match
+
+
+def _records(
+    signature: str, stack: CompilerStack, step: Step, below: GraphModule, above: GraphModule
+) -> Iterator[Record]:
+    """Yield a record for each match, or for each node of Dynamo's graph that became others."""
+    old = {node.name: node for node in below.graph.nodes}
+    new = {node.name: node for node in above.graph.nodes}
+
+    def record(candidate: tuple[str, ...], made: Sequence[str], gone: Sequence[str]) -> Record:
+        changes = [NodeChange(name, NodeState.of(old[name]), None) for name in gone if name in old]
+        return Record(signature, candidate, tuple(name for name in made if name in new), changes)
+
+    if step.name == BORDER:
+        for name, became in origins(step.after.graph).items():
+            (known,) = stack.names_of(step.before, [name])
+            if known in old:
+                yield record((known,), stack.names_of(step.after, became), [known])
+        return
+    for names, match in _matches(stack, step):
+        if match.is_applied:
+            made, gone = (stack.names_of(step.after, nodes) for nodes in (match.made, match.erased))
+            yield record(names, made, gone)
+
+
+def _is_same(old: object, new: object) -> bool:
+    before, after = NodeState.of(old), NodeState.of(new)  # type: ignore[arg-type]
+    return before.is_same_call(after) and before.inputs == after.inputs

@@ -1,0 +1,233 @@
+"""The compiler's flat graphs as graph modules with the model's own parameters and inputs."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import nn
+from torch.fx import Graph, GraphModule, Node
+
+from fxlab.compiler.hooks import gradient_index, inductor_lowering, input_index, output_index, tangent_index
+from fxlab.compiler.lineage import class_paths, clean_meta, fill_module_stacks, same_values, stack_of_path
+from fxlab.compiler.names import Names
+from fxlab.compiler.recording import TORCH, WHOLE, Recording, Stack
+from fxlab.compiler.slots import Slot, random_like, slots_of
+from fxlab.compiler.snapshot import Snapshot
+from fxlab.models.model_state import state_kept
+from fxlab.models.running import generators_kept
+
+
+class NotRunnable:
+    """The target of a node that only generated code can run: a lowering of Inductor."""
+
+    def __init__(self, name: str) -> None:
+        self.__name__ = self.__qualname__ = name
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Refuse to run."""
+        raise RuntimeError(
+            f"{self.__name__} is a lowering of Inductor: it exists in generated code alone, so this graph "
+            "cannot be run. Switch the pass off that has put it there."
+        )
+
+
+class Frame:
+    """What all stages of one graph have in common: inputs, parameters, names, modules.
+
+    Parameters
+    ----------
+    model
+        The model.
+    inputs
+        What it is called with, by name; for the first graph of a model.
+    ran
+        The copies of them that it was called with.
+    recording
+        How the graph was compiled.
+    """
+
+    def __init__(
+        self, model: nn.Module, inputs: Mapping[str, Any], ran: Mapping[str, Any], recording: Recording
+    ) -> None:
+        self._model_name = type(model).__name__
+        self._classes = class_paths(model)
+        self._recording = recording
+        whole = recording.stacks[WHOLE]
+        self._captured = whole.first
+        self.names = Names()
+        self._slots = slots_of(model, inputs, ran, recording, self.names)
+        for node in self._captured.graph.nodes:
+            self.name_of(self._captured, node.name)
+        self._tangents: dict[int, Slot] = {}
+        self._saved: dict[str, Slot] = {}
+        self._gradients: list[int] = []
+        """Of which placeholders of Dynamo's graph there are gradients."""
+        aten = next((s.after for s in whole.steps if s.after.dialect != TORCH), None)
+        if aten is not None:
+            self._join(aten)
+
+    def inputs(self, kind: str) -> list[Slot]:
+        """Return the inputs of all stages of a stack."""
+        own = [slot for slot in self._slots if slot.path is None]
+        tangents = list(self._tangents.values())
+        if kind == "backward":
+            self._save()
+            first = self._recording.stacks[kind].first
+            read = [self._slot(node, first) for node in first.graph.find_nodes(op="placeholder")]
+            return [slot for slot in read if slot is not None and slot.path is None]
+        return [*own, *tangents] if kind == WHOLE else own
+
+    def name_of(self, snapshot: Snapshot, name: str) -> str:
+        """Return what a node of the compiler is called in stages."""
+        return self.names.of(snapshot.dialect, name, snapshot.made)
+
+    def module(self, snapshot: Snapshot, kind: str) -> GraphModule:
+        """Return a snapshot of a stack as a graph module."""
+        graph, held, wanted = Graph(), dict(snapshot.held), self.inputs(kind)
+        slots = {node: self._slot(node, snapshot) for node in snapshot.graph.find_nodes(op="placeholder")}
+        inputs: dict[str, Node] = {}
+        # A stage takes all inputs, whatever is left of them.
+        for slot in wanted:
+            new = inputs[slot.name] = graph.create_node("placeholder", slot.name, name=slot.name)
+            new.meta["val"] = slot.value
+        copies: dict[Node, Node] = {}
+        for node, known in slots.items():
+            name = self.name_of(snapshot, node.name) if known is None else known.name
+            if known is not None and known.path is not None:
+                held[known.path] = known.value
+                copies[node] = graph.create_node("get_attr", known.path, name=name)
+            else:
+                copies[node] = inputs.get(name) or graph.create_node("placeholder", name, name=name)
+            copies[node].meta = clean_meta(node, self._classes)
+            if known is not None and known.path is not None:
+                owner, _, _ = known.path.rpartition(".")
+                if stack := stack_of_path(owner, self._classes):
+                    copies[node].meta["nn_module_stack"] = stack
+        leaves = self._with_gradients(slots, copies) if self._takes_derivatives(snapshot, kind) else {}
+        for node in snapshot.graph.nodes:
+            if node.op in ("placeholder", "output"):
+                continue
+            target = NotRunnable(node.target.__name__) if inductor_lowering(node.target) else node.target
+            args, kwargs = (torch.fx.map_arg(value, copies.__getitem__) for value in (node.args, node.kwargs))
+            name = self.name_of(snapshot, node.name)
+            copies[node] = graph.create_node(node.op, target, args, kwargs, name, node.type)
+            copies[node].meta = clean_meta(node, self._classes)
+        self._return(graph, snapshot, kind, copies, leaves)
+        for node in graph.find_nodes(op="get_attr"):
+            if not node.users:
+                graph.erase_node(node)
+        fill_module_stacks(graph)
+        targets = {str(node.target) for node in graph.nodes if node.op in ("get_attr", "call_module")}
+        root = {path: value for path, value in held.items() if path in targets}
+        module = GraphModule(root, graph, class_name=self._model_name)
+        module.meta["class_name"] = self._model_name
+        return module
+
+    def _return(
+        self,
+        graph: Graph,
+        snapshot: Snapshot,
+        kind: str,
+        copies: Mapping[Node, Node],
+        leaves: Mapping[str, Node],
+    ) -> None:
+        """Return what Dynamo's graph does, in its order, and gradients where they are compiled."""
+        output = snapshot.graph.output_node()
+        values: list[Any] = [
+            torch.fx.map_arg(value, copies.__getitem__) for value in _returned(snapshot.graph)
+        ]
+        copies_of = {node.name: node for node in graph.find_nodes(op="placeholder")}
+        if leaves:
+            wanted = [leaves[self._slots[place].name] for place in self._gradients]
+            tangents = [copies_of[slot.name] for slot in self._tangents.values()]
+            of = [values[place] for place in self._tangents]
+            arguments = of, wanted, tangents
+            taken = graph.create_node("call_function", torch.autograd.grad, arguments, name="gradients")
+            values += [graph.call_function(operator.getitem, (taken, n)) for n in range(len(wanted))]
+        elif snapshot.dialect != TORCH and kind == WHOLE:
+            known = output.meta.get("desc")
+            places = [*map(_place, known)] if isinstance(known, list | tuple) else []
+            count = len(_returned(self._captured.graph))
+            wanted_places = [("output", place) for place in range(count)]
+            wanted_places += [("gradient", place) for place in self._gradients]
+            if len(places) == len(values) and {*wanted_places} <= {*places}:
+                values = [values[places.index(place)] for place in wanted_places]
+        graph.output(tuple(values))
+
+    def _takes_derivatives(self, snapshot: Snapshot, kind: str) -> bool:
+        """Tell whether a graph that has no gradients yet stands among graphs that have."""
+        return snapshot.dialect == TORCH and kind == WHOLE and bool(self._gradients)
+
+    def _with_gradients(self, slots: Mapping[Node, Slot | None], copies: dict[Node, Node]) -> dict[str, Node]:
+        """Let values that there are gradients of be leaves, also where they run in another dtype."""
+        wanted = {self._slots[place].name for place in self._gradients}
+        leaves = {}
+        for node, known in slots.items():
+            if known is not None and known.name in wanted:
+                held = copies[node]
+                name = f"{known.name}_with_gradient"
+                leaf = held.graph.create_node("call_method", "requires_grad_", (held,), name=name)
+                leaf.meta = dict(held.meta)
+                leaves[known.name] = copies[node] = leaf
+        return leaves
+
+    def _slot(self, node: Node, snapshot: Snapshot) -> Slot | None:
+        """Return what a placeholder stands for; ``None`` if that is not known."""
+        placeholders = snapshot.graph.find_nodes(op="placeholder")
+        if snapshot.dialect == TORCH:
+            return self._slots[placeholders.index(node)]
+        if node.name in self._saved and snapshot.graph is not self._captured.graph:
+            return self._saved[node.name]
+        if not any("desc" in other.meta for other in placeholders):
+            is_same = len(placeholders) == len(self._slots)
+            return self._slots[placeholders.index(node)] if is_same else None
+        if (tangent := tangent_index(node.meta.get("desc"))) is not None:
+            return self._tangents.get(tangent)
+        place = input_index(node.meta.get("desc"))
+        return None if place is None else self._slots[place]
+
+    def _join(self, aten: Snapshot) -> None:
+        """Name nodes of ATen operators after those that they stand for, and know what gradients there are."""
+        for name, known in same_values(self._captured.graph, aten.graph).items():
+            self.names.share(aten.dialect, name, self.name_of(self._captured, known))
+        generator = torch.Generator().manual_seed(0)
+        for node in aten.graph.find_nodes(op="placeholder"):
+            place = tangent_index(node.meta.get("desc"))
+            if place is not None:
+                value = random_like(node.meta["val"], generator)
+                self._tangents[place] = Slot(self.name_of(aten, node.name), None, value)
+        output = aten.graph.output_node()
+        descriptors = output.meta.get("desc")
+        if isinstance(descriptors, list | tuple):
+            pairs = zip(descriptors, _returned(aten.graph), strict=True)
+            places = (gradient_index(one) for one, value in pairs if isinstance(value, Node))
+            self._gradients = [place for place in places if place is not None]
+
+    def _save(self) -> None:
+        """Run the forward graph for what the backward graph reads of it."""
+        stacks: dict[str, Stack] = self._recording.stacks
+        if self._saved or "forward" not in stacks:
+            return
+        forward, backward = stacks["forward"].first, stacks["backward"].first
+        values = _returned(forward.graph)
+        places = {node.name: place for place, node in enumerate(values) if isinstance(node, Node)}
+        module = self.module(forward, "forward")
+        with torch.no_grad(), generators_kept(), state_kept(module, watch=False):
+            results = module(**{slot.name: slot.value for slot in self.inputs("forward")})
+        for node in backward.graph.find_nodes(op="placeholder"):
+            if node.name in places and input_index(node.meta.get("desc")) is None:
+                value = results[places[node.name]]
+                self._saved[node.name] = Slot(self.name_of(backward, node.name), None, value)
+
+
+def _place(descriptor: Any) -> tuple[str, int | None]:
+    place = output_index(descriptor)
+    return ("gradient", gradient_index(descriptor)) if place is None else ("output", place)
+
+
+def _returned(graph: Graph) -> Sequence[Any]:
+    value: Any = graph.output_node().args[0]
+    return value if isinstance(value, list | tuple) else (value,)

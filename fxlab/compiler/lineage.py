@@ -1,0 +1,102 @@
+"""Where nodes of the compiler's graphs come from: modules, source lines, and nodes of Dynamo's graph."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import nn
+from torch.fx import Graph, Node
+
+from fxlab.compiler.hooks import root_names
+
+_ROOT = re.compile(r"^L\[(['\"])\w+\1\]\.?")
+_ITEM = re.compile(r"(?:\._modules)?\[(['\"]?)(\w+)\1\]")
+
+
+def class_paths(model: nn.Module) -> dict[str, str]:
+    """Return the qualified class of each module of a model, by its path."""
+    return {
+        path: f"{type(module).__module__}.{type(module).__qualname__}"
+        for path, module in model.named_modules(remove_duplicate=False)
+    }
+
+
+def clean_meta(node: Node, classes: Mapping[str, str]) -> dict[str, Any]:
+    """Return the ``meta`` of a node as graphs of fxlab have it: result, source lines, modules around it."""
+    meta = node.meta
+    result = {"val": meta.get("val", meta.get("example_value"))}
+    if meta.get("stack_trace"):
+        result["stack_trace"] = meta["stack_trace"]
+    stack = meta.get("nn_module_stack") or meta.get("fwd_nn_module_stack")
+    if isinstance(stack, dict) and (paths := _paths(stack, classes)):
+        result["nn_module_stack"] = {path: (path, classes[path]) for path in paths}
+    return {key: value for key, value in result.items() if value is not None}
+
+
+def stack_of_path(path: str, classes: Mapping[str, str]) -> dict[str, tuple[str, str]]:
+    """Return the ``nn_module_stack`` of what the module at a path holds."""
+    parts = path.split(".")
+    paths = [".".join(parts[:length]) for length in range(1, len(parts) + 1)]
+    return {outer: (outer, classes[outer]) for outer in paths if outer in classes}
+
+
+def fill_module_stacks(graph: Graph) -> None:
+    """Let nodes that no module is known of belong where the first of their users, or inputs, belongs."""
+    for nodes, others in ((reversed(graph.nodes), "users"), (graph.nodes, "all_input_nodes")):
+        for node in nodes:
+            if node.op.startswith("call") and "nn_module_stack" not in node.meta:
+                near = (other.meta.get("nn_module_stack") for other in getattr(node, others))
+                if stack := next(filter(None, near), None):
+                    node.meta["nn_module_stack"] = stack
+
+
+def origins(graph: Graph) -> dict[str, list[str]]:
+    """Return, by the name of a node of Dynamo's graph, the nodes of a later graph that it became."""
+    found: dict[str, list[str]] = defaultdict(list)
+    for node in graph.nodes:
+        if node.op.startswith("call"):
+            for name in root_names(node):
+                found[name].append(node.name)
+    return dict(found)
+
+
+def same_values(captured: Graph, graph: Graph) -> dict[str, str]:
+    """Return the nodes of a graph of ATen operators that compute what nodes of Dynamo's graph do.
+
+    Of the nodes that one became, that is the last that others read and that has its shape and dtype.
+
+    Returns
+    -------
+    dict of str to str
+        Name in the graph of ATen operators -> name in Dynamo's.
+    """
+    nodes = {node.name: node for node in graph.nodes}
+    became = origins(graph)
+    found = {}
+    for node in captured.nodes:
+        members = set(became.get(node.name, ()))
+        kind = _kind(node.meta.get("example_value"))
+        for name in reversed(became.get(node.name, ())):
+            is_read = any(user.name not in members for user in nodes[name].users)
+            if kind and is_read and kind == _kind(nodes[name].meta.get("val")) and name not in found:
+                found[name] = node.name
+                break
+    return found
+
+
+def _kind(value: Any) -> tuple[Any, ...] | None:
+    return (tuple(value.shape), value.dtype) if isinstance(value, torch.Tensor) else None
+
+
+def _paths(stack: Mapping[str, Any], classes: Mapping[str, str]) -> list[str]:
+    found = []
+    for entry in stack.values():
+        if isinstance(entry, tuple) and len(entry) == 2:
+            path = _ITEM.sub(r".\2", _ROOT.sub("", str(entry[0]))).lstrip(".")
+            if path and path in classes:
+                found.append(path)
+    return list(dict.fromkeys(found))

@@ -1,0 +1,247 @@
+"""A compile as a list of steps: each pass, and the graph before and after it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import nn
+from torch.fx import GraphModule, Node
+
+from fxlab.compiler.hooks import PHASES
+from fxlab.compiler.snapshot import Made, Snapshot, State
+from fxlab.tracing.dynamo.hooks import GraphBreak, break_after
+
+TORCH, ATEN = "torch", "aten"
+"""Dialects: functions of torch, as Dynamo captures them, and ATen operators."""
+WHOLE = "whole"
+BORDER = "aot"
+"""The step from Dynamo's graph to that of ATen operators."""
+
+_META = ("nn_module_stack", "fwd_nn_module_stack", "stack_trace", "from_node")
+"""What a node that replaces others inherits of them, if it has none of its own."""
+
+
+@dataclass
+class Match:
+    """What was done where a pattern has matched."""
+
+    pattern: str
+    """The name of the pattern, or of the function that replaces what it finds."""
+    anchor: str
+    """The node at which it was found."""
+    nodes: tuple[str, ...]
+    """All nodes that it has matched."""
+    is_applied: bool
+    made: list[str] = field(default_factory=list)
+    erased: list[str] = field(default_factory=list)
+
+
+@dataclass
+class Step:
+    """A pass, or what has happened between two passes."""
+
+    name: str
+    """The phase and the compiler's own name of the pass."""
+    before: Snapshot
+    after: Snapshot
+    fixed: str = ""
+    """Why it cannot be switched off; empty if it can."""
+    matches: list[Match] = field(default_factory=list)
+    ran: bool = True
+
+    @property
+    def is_change(self) -> bool:
+        """Whether the graph is another one after it."""
+        return self.before is not self.after
+
+
+@dataclass
+class Stack:
+    """The steps that one graph went through, from when it was made."""
+
+    kind: str
+    """``whole`` from what Dynamo captured on; ``forward`` or ``backward`` from where gradients are split."""
+    first: Snapshot
+    steps: list[Step] = field(default_factory=list)
+    has_gradients: bool = False
+    """Whether it ends with the graph of outputs and gradients, which is then split."""
+
+    @property
+    def name(self) -> str:
+        """What people call it."""
+        return ("joint" if self.has_gradients else "inference") if self.kind == WHOLE else self.kind
+
+    @property
+    def last(self) -> Snapshot:
+        """The graph as it is after all steps."""
+        return self.steps[-1].after if self.steps else self.first
+
+
+@dataclass
+class Recording:
+    """All graphs of one compile of a graph that Dynamo has captured."""
+
+    stacks: dict[str, Stack] = field(default_factory=dict)
+    values: tuple[Any, ...] = ()
+    """What the placeholders of Dynamo's graph were when it ran."""
+    copies: tuple[Any, ...] = ()
+    """What they held then; parameters are not copied."""
+    graph_break: GraphBreak | None = None
+    """Why Dynamo has ended the graph, if that is not the end of the model."""
+
+
+class Recorder:
+    """Hears of a compile, and writes down what each pass has done.
+
+    Parameters
+    ----------
+    may_run
+        Tells whether a pass of a stack may run, by the kind of the stack and its name.
+    may_match
+        Tells whether a match of a pass may be applied, by the kind, the pass, the name of its anchor, and
+        where nodes were made.
+    """
+
+    def __init__(
+        self,
+        may_run: Callable[[str, str], bool],
+        may_match: Callable[[str, str, str, Mapping[str, Made]], bool],
+    ) -> None:
+        self.recordings: list[Recording] = []
+        self._may_run, self._may_match = may_run, may_match
+
+    def called(self, values: Sequence[Any]) -> None:
+        """Note the values of the placeholders."""
+        self._recording.values = tuple(values)
+        self._recording.copies = tuple(map(_copied, values))
+
+    def finish(self) -> None:
+        """Let go of the compiler's own graphs, when the compile is over."""
+        for recording in self.recordings:
+            for stack in recording.stacks.values():
+                for snapshot in (stack.first, *(step.after for step in stack.steps)):
+                    snapshot.state.finish()
+
+    def begin_phase(self, phase: str, graph_module: GraphModule) -> None:
+        """Begin with a graph of the phase before, or with one that was made of it."""
+        self._names: dict[str, int] = {}
+        self._enter(phase, graph_module)
+        self._phase, self._previous = phase, "the beginning"
+
+    def end_phase(self, phase: str, graph_module: GraphModule) -> None:
+        """Take what has changed since the last pass for a step of its own."""
+        self._note_between(graph_module)
+
+    def begin_pass(self, name: str, graph_module: GraphModule, *, can_skip: bool) -> bool:
+        """Note the graph before a pass, and tell whether it may run."""
+        self._note_between(graph_module)
+        number = self._names[name] = self._names.get(name, 0) + 1
+        full = f"{self._phase}/{name}" + (f" ({number})" if number > 1 else "")
+        fixed = "" if can_skip else f"the compiler runs it without a way to leave it out: {_WITH}"
+        ran = not can_skip or self._may_run(self._now.kind, full)
+        self._step = Step(full, self._now.last, self._now.last, fixed, ran=ran)
+        self._state = self._step.before.state
+        self._graph_module = graph_module
+        return ran
+
+    def end_pass(self, graph_module: GraphModule) -> None:
+        """Note the graph after a pass."""
+        step = self._step
+        step.after = self._snapshot(graph_module)
+        self._now.steps.append(step)
+        self._previous = step.name.partition("/")[2]
+
+    def begin_match(self, pattern: str, anchor: Node, nodes: Sequence[Node]) -> bool:
+        """Note a match, and tell whether it may be applied."""
+        applied = self._may_match(self._now.kind, self._step.name, anchor.name, self._made)
+        match = Match(pattern, anchor.name, tuple(node.name for node in nodes), applied)
+        self._step.matches.append(match)
+        owner = anchor.graph.owning_module
+        inherited = {key: anchor.meta[key] for key in _META if key in anchor.meta}
+
+        def made(node: Node) -> None:
+            self._made[node.name] = Made(self._step.name, anchor.name, len(match.made), inherited)
+            match.made.append(node.name)
+
+        def erased(node: Node) -> None:
+            match.erased.append(node.name)
+
+        self._watched = owner, made, erased
+        _watch(owner, made, erased)
+        return applied
+
+    def end_match(self) -> None:
+        """Forget a match that has changed nothing."""
+        _unwatch(*self._watched)
+
+    def _begin_graph(self, graph_module: GraphModule) -> None:
+        """Begin with a graph that Dynamo has captured."""
+        self._recording = Recording()
+        self.recordings.append(self._recording)
+        self._made: dict[str, Made] = {}
+        self._phase, self._previous, self._dialect = "", "", TORCH
+        self._recording.graph_break = break_after(graph_module)
+        self._begin_stack(WHOLE, graph_module)
+
+    def _enter(self, phase: str, graph_module: GraphModule) -> None:
+        """Find the stack that a phase goes on with."""
+        if phase == PHASES[0]:
+            self._begin_graph(graph_module)
+            return
+        self._dialect = ATEN
+        inputs = [node.name for node in graph_module.graph.find_nodes(op="placeholder")]
+        is_backward = any(name.startswith("tangents") for name in inputs)
+        if phase == PHASES[1]:
+            self._now.has_gradients = is_backward
+            self._border(graph_module)
+        elif self._recording.stacks[WHOLE].has_gradients:
+            self._begin_stack("backward" if is_backward else "forward", graph_module)
+        else:
+            self._note_between(graph_module, f"{phase}/before its passes")
+
+    def _begin_stack(self, kind: str, graph_module: GraphModule) -> None:
+        first = Snapshot(graph_module, self._dialect, self._made)
+        self._now = self._recording.stacks[kind] = Stack(kind, first)
+
+    def _border(self, graph_module: GraphModule) -> None:
+        """Take the graph of ATen operators for what Dynamo's has become."""
+        fixed = "it writes the graph in ATen operators, which all that follows works on"
+        after = Snapshot(graph_module, self._dialect, self._made)
+        self._now.steps.append(Step(BORDER, self._now.last, after, fixed))
+
+    def _note_between(self, graph_module: GraphModule, name: str = "") -> None:
+        before = self._now.last
+        after = self._snapshot(graph_module)
+        if after is not before:
+            known = name or f"{self._phase}/between passes, after {self._previous}"
+            fixed = "the compiler does it outside of its passes"
+            self._now.steps.append(Step(known, before, after, fixed))
+
+    def _snapshot(self, graph_module: GraphModule) -> Snapshot:
+        last = self._now.last
+        return (
+            last if State(graph_module) == last.state else Snapshot(graph_module, self._dialect, self._made)
+        )
+
+
+def _copied(value: Any) -> Any:
+    is_held = not isinstance(value, torch.Tensor) or isinstance(value, nn.Parameter)
+    return value if is_held else value.detach().clone().requires_grad_(value.requires_grad)
+
+
+_WITH = "what it does is written inside of the phase itself"
+
+
+def _watch(owner: Any, made: Callable[[Node], None], erased: Callable[[Node], None]) -> None:
+    if hasattr(owner, "_register_create_node_hook"):
+        owner._register_create_node_hook(made)
+        owner._register_erase_node_hook(erased)
+
+
+def _unwatch(owner: Any, made: Callable[[Node], None], erased: Callable[[Node], None]) -> None:
+    if hasattr(owner, "_register_create_node_hook"):
+        owner._unregister_create_node_hook(made)
+        owner._unregister_erase_node_hook(erased)

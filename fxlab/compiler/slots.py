@@ -1,0 +1,76 @@
+"""What the placeholders of a flat graph stand for: inputs, and what the model holds."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import nn
+
+from fxlab.compiler.names import Names
+from fxlab.compiler.recording import WHOLE, Recording
+from fxlab.values.nested import parted, tensors_inside
+from fxlab.values.tensors import known_number
+
+_NO_NAME = re.compile(r"\W+")
+
+
+@dataclass(frozen=True)
+class Slot:
+    """A placeholder of a graph, and what it stands for."""
+
+    name: str
+    """The name of its node in stages."""
+    path: str | None
+    """Where the model holds it; ``None`` for an input."""
+    value: Any
+
+
+def slots_of(
+    model: nn.Module, inputs: Mapping[str, Any], ran: Mapping[str, Any], recording: Recording, names: Names
+) -> list[Slot]:
+    """Tell what the placeholders of Dynamo's graph are by the values that it ran with.
+
+    Parameters
+    ----------
+    model
+        What holds parameters and buffers.
+    inputs, ran
+        The inputs by name, and the copies that the model was called with. None for a graph after a break:
+        what it takes was computed by what ran before.
+    recording
+        The compile.
+    names
+        Where the nodes get their names.
+    """
+    given, copies = _by_name(inputs), _by_name(ran)
+    paths = {id(value): path for path, value in model.named_buffers()}
+    paths |= {id(value): path for path, value in model.named_parameters()}
+    named = {id(tensor): name for name, tensor in copies.items()}
+    first, slots = recording.stacks[WHOLE].first, []
+    placeholders = first.graph.find_nodes(op="placeholder")
+    for node, value, copy in zip(placeholders, recording.values, recording.copies, strict=True):
+        path: str | None = paths.get(id(value))
+        wish = path or named.get(id(value), node.name)
+        if id(value) in named:
+            copy = given[wish]
+        elif path is None and inputs and isinstance(value, torch.Tensor):
+            path = f"constants.{node.name}"
+        wish = _NO_NAME.sub("_", wish).strip("_") or node.name
+        slots.append(Slot(names.give(first.dialect, node.name, wish), path, copy if path is None else value))
+    return slots
+
+
+def random_like(fake: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
+    """Return random numbers of the sizes, strides and dtype of a fake tensor."""
+    size, stride = ([int(known_number(n)) for n in numbers] for numbers in (fake.shape, fake.stride()))
+    result = torch.empty_strided(size, stride, dtype=fake.dtype, device=fake.device)
+    numbers = torch.randn(size, generator=generator, dtype=torch.promote_types(fake.dtype, torch.float32))
+    return result.copy_(numbers)
+
+
+def _by_name(inputs: Mapping[str, Any]) -> dict[str, torch.Tensor]:
+    return {"_".join(map(str, path)): tensor for path, tensor in tensors_inside(parted(dict(inputs)))}

@@ -1,0 +1,123 @@
+"""A graph as it was at one moment of a compile."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import torch
+from torch.fx import Graph, GraphModule, Node
+
+
+class State:
+    """What a graph computes at a moment, kept by reference: cheap to take and to compare.
+
+    Arguments of a node are never changed in place, so that the objects that they were tell whether they are
+    the same. Names tell nodes apart, and their order counts for nothing.
+    """
+
+    def __init__(self, graph_module: GraphModule) -> None:
+        self._nodes = [(node, node.target, node.args, node.kwargs) for node in graph_module.graph.nodes]
+        self._held = {
+            str(node.target): _version(_attribute(graph_module, str(node.target)))
+            for node in graph_module.graph.find_nodes(op="get_attr")
+        }
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, State) or self._held != other._held:
+            return False
+        pairs = zip(self._nodes, other._nodes, strict=False)
+        is_same = len(self._nodes) == len(other._nodes) and all(
+            all(a is b for a, b in zip(ours, theirs, strict=True)) for ours, theirs in pairs
+        )
+        return is_same or self.words == other.words
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def finish(self) -> None:
+        """Let go of the nodes, when the compile is over."""
+        _ = self.words
+        self._nodes = []
+
+    @cached_property
+    def words(self) -> dict[str, tuple[Any, str]]:
+        """By the name of a node: its target and its arguments."""
+        return {node.name: (target, f"{args} {kwargs}") for node, target, args, kwargs in self._nodes}
+
+    def changed_since(self, other: State) -> tuple[set[str], set[str]]:
+        """Return the nodes that are new or do something else than before, and those that are gone."""
+        now, before = self.words, other.words
+        return {name for name in now if now[name] != before.get(name)}, before.keys() - now.keys()
+
+
+@dataclass(frozen=True)
+class Made:
+    """Where a pass has made a node: in place of what, as which of the nodes made there."""
+
+    pass_: str
+    anchor: str
+    place: int
+    meta: Mapping[str, Any]
+    """Of what it has replaced: where it comes from, for a node that does not say so itself."""
+
+
+class Snapshot:
+    """A copy of a graph, in an order in which it can run.
+
+    Parameters
+    ----------
+    graph_module
+        The module.
+    dialect
+        ``torch`` for what Dynamo has captured, ``aten`` for what AOTAutograd has made of it.
+    made
+        By the name of a node that has replaced a match: where that was.
+    """
+
+    def __init__(self, graph_module: GraphModule, dialect: str, made: Mapping[str, Made]) -> None:
+        self.dialect, self.made = dialect, made
+        self.state = State(graph_module)
+        self.graph = Graph()
+        copies: dict[Node, Node] = {}
+        for node in _sorted(graph_module.graph):
+            copies[node] = self.graph.node_copy(node, copies.__getitem__)
+            inherited = made[node.name].meta if node.name in made else {}
+            copies[node].meta = {**inherited, **node.meta}
+        self.held = {
+            str(node.target): _attribute(graph_module, str(node.target))
+            for node in self.graph.nodes
+            if node.op in ("get_attr", "call_module")
+        }
+
+
+def _sorted(graph: Graph) -> Iterator[Node]:
+    """Yield nodes after all that they read: a pass may leave a graph out of order."""
+    done: set[Node] = set()
+    waiting: dict[Node, list[Node]] = {}
+    pending = list(reversed(graph.nodes))
+    while pending:
+        node = pending.pop()
+        missing = next((value for value in node.all_input_nodes if value not in done), None)
+        if missing is not None:
+            waiting.setdefault(missing, []).append(node)
+            continue
+        done.add(node)
+        yield node
+        pending += reversed(waiting.pop(node, []))
+    if waiting:
+        raise ValueError(f"The graph has a cycle through {next(iter(waiting)).name}.")
+
+
+def _attribute(graph_module: GraphModule, path: str) -> Any:
+    value: Any = graph_module
+    for name in path.split("."):
+        value = getattr(value, name)
+    return value
+
+
+def _version(value: Any) -> Any:
+    if isinstance(value, torch.Tensor):
+        return id(value), None if value.is_inference() else value._version
+    return id(value)

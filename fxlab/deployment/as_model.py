@@ -1,0 +1,102 @@
+"""A module of a model's own class whose ``forward`` runs graphs."""
+
+from __future__ import annotations
+
+import copy
+import inspect
+from collections.abc import Callable
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from torch import nn
+
+from fxlab.deployment.dispatch import Dispatch, Switched
+from fxlab.deployment.traced_call import eager_forward, twin_of
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+def as_model(model: nn.Module, passes: Switched, *, check: bool) -> nn.Module:
+    """Return a module of the class of a model, with its parameters, that runs graphs transformed by passes.
+
+    Raises
+    ------
+    ValueError
+        If the model has something of its own that is called ``graphs``.
+    """
+    if hasattr(model, "graphs"):
+        raise ValueError(
+            f"{type(model).__name__} has an attribute graphs, the name of the table that the result gets. "
+            "Rename it in the model."
+        )
+    result = twin_of(model)
+    forward = Forward(result, vars(model).get("forward"), passes, check)
+    vars(result).update(forward=forward, graphs=forward.graphs)
+    return result
+
+
+class Forward:
+    """The ``forward`` of such a module: it chooses a graph for each call, or runs the model's own code.
+
+    Parameters
+    ----------
+    module
+        The module that it belongs to.
+    own
+        A ``forward`` that the model has as an attribute, in place of that of its class.
+    passes
+        What graphs are transformed with.
+    check
+        Whether a transformed graph is used only if it computes the same up to rounding.
+    """
+
+    def __init__(
+        self, module: nn.Module, own: Callable[..., Any] | None, passes: Switched, check: bool
+    ) -> None:
+        self._module, self._own, self._passes, self._check = module, own, passes, check
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Run the model."""
+        return self._dispatch(args, kwargs)
+
+    def graphs(self) -> pd.DataFrame:
+        """Return a table of the graphs, and of the calls that run eagerly.
+
+        Returns
+        -------
+        pandas.DataFrame
+            A row for each graph, and for each reason to run eagerly: ``call`` (the arguments of the first),
+            ``mode``, ``runs`` (``graph`` or ``eager``), ``hits``, ``nodes``, ``passes`` (that changed the
+            graph), ``verdict`` (on these arguments) and ``reason`` (of running eagerly, or without a pass).
+        """
+        return self._dispatch.table()
+
+    @property
+    def eager(self) -> Callable[..., Any]:
+        """The model's own ``forward``."""
+        return eager_forward(self._module, self._own)
+
+    @cached_property
+    def __signature__(self) -> inspect.Signature:
+        """The signature of the model's own ``forward``."""
+        return inspect.signature(self.eager)
+
+    @cached_property
+    def _dispatch(self) -> Dispatch:
+        # Made when it is needed: a module that is being loaded from a pickle has no attributes yet.
+        return Dispatch(self._module, self._own, self._passes, check=self._check)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Forward:
+        """Copy it with its module; the copy has no graphs yet, and follows the same switches."""
+        module, own = copy.deepcopy((self._module, self._own), memo)
+        return Forward(module, own, self._passes, self._check)
+
+    def __getstate__(self) -> tuple[Any, ...]:
+        """Return what a pickle holds: no graphs, and the passes that are on now."""
+        return self._module, self._own, self._passes.now(), self._check
+
+    def __setstate__(self, state: tuple[Any, ...]) -> None:
+        """Take what a pickle holds."""
+        self._module, self._own, passes, self._check = state
+        self._passes = Switched(lambda: passes, lambda: passes)

@@ -1,0 +1,134 @@
+"""The passes of a stack on one graph: applied one after the other, and checked on the arguments of a call."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import nn
+from torch.fx import GraphModule
+
+from fxlab.models.graph_module import changed_copy
+from fxlab.models.running import Inputs
+from fxlab.transformations import Transformation
+from fxlab.validation import Reference, Status
+from fxlab.values.tensors import same_bits
+
+_GOOD = (Status.SAME_BITS, Status.WITHIN_ROUNDING)
+
+
+@dataclass(frozen=True)
+class TransformedGraph:
+    """A graph with passes applied."""
+
+    module: GraphModule
+    passes: tuple[str, ...]
+    """The names of the passes that have changed it."""
+    verdict: str
+    """What comparing it with the untransformed graph came to."""
+    notes: tuple[str, ...]
+    """Why passes were left off."""
+    makes_tensors: bool
+    """Whether it holds tensors that the passes have computed."""
+
+
+class SharedTensors:
+    """Tensors that passes have made: those of several graphs are one if they hold the same bits.
+
+    Parameters
+    ----------
+    made_for
+        The switches and the versions of weights that they were made for.
+    """
+
+    def __init__(self, made_for: object = None) -> None:
+        self.made_for = made_for
+        self._known: dict[tuple[str, str], list[torch.Tensor]] = {}
+
+    def share(self, module: GraphModule, own: Collection[int]) -> bool:
+        """Replace tensors by known ones, but for those of some identities; tell whether there are others."""
+        found = False
+        for path, holder, name, tensor in list(_held(module)):
+            if id(tensor) in own:
+                continue
+            found = True
+            known = self._known.setdefault((path, name), [])
+            same = next((other for other in known if _is_same(other, tensor)), None)
+            if same is None:
+                known.append(tensor)
+            else:
+                holder[name] = same
+        return found
+
+
+def transformed(
+    traced: GraphModule,
+    passes: tuple[Transformation, ...],
+    inputs: Inputs,
+    shared: SharedTensors,
+    *,
+    trains: bool,
+    check: bool,
+) -> TransformedGraph:
+    """Apply passes to a graph, and compare the result with it.
+
+    Parameters
+    ----------
+    traced
+        The graph; it is not changed.
+    passes
+        The passes, lowest first. One that raises on this graph is left off, with a note.
+    inputs
+        What to compare on.
+    shared
+        The tensors that passes have made for other graphs.
+    trains
+        Whether gradients are wanted. An optimizer knows the parameters of the model alone, so passes that
+        compute new ones are left off.
+    check
+        Whether to use the untransformed graph unless the two are equal up to rounding.
+    """
+    own = {id(tensor) for _, _, _, tensor in _held(traced)}
+    module, names, notes = traced, [], []
+    for pass_ in passes:
+        try:
+            stage = changed_copy(module, pass_, writes_tensors=not pass_.copies_on_write)
+        except Exception as error:  # somebody's own pass may raise anything
+            notes.append(f"{pass_.name} raised {type(error).__name__}: {str(error)[:200]}")
+            continue
+        if trains and any(id(tensor) not in own for _, _, _, tensor in _held(stage)):
+            notes.append(f"{pass_.name} computes new weights, which an optimizer would not train")
+            continue
+        if pass_.get_transformed_nodes(stage):
+            names.append(pass_.name)
+            module = stage
+    makes_tensors = shared.share(module, own)
+    if module is traced or not check:
+        return TransformedGraph(module, tuple(names), "", tuple(notes), makes_tensors)
+    status, reason = _judged(traced, module, inputs)
+    if status not in _GOOD:
+        notes.append(f"{', '.join(names)} not used: {reason}")
+        return TransformedGraph(traced, (), "", tuple(notes), False)
+    return TransformedGraph(module, tuple(names), status, tuple(notes), makes_tensors)
+
+
+def _judged(traced: GraphModule, module: GraphModule, inputs: Inputs) -> tuple[str, str]:
+    try:
+        verdict = Reference(traced, inputs).verdict(module)
+    except ValueError as error:  # nothing can be compared: the model draws random numbers, say
+        return "", str(error)
+    return str(verdict.status), f"{verdict.status}: {verdict.reason}"
+
+
+def _held(module: nn.Module) -> Iterator[tuple[str, dict[str, Any], str, torch.Tensor]]:
+    for path, child in module.named_modules():
+        for holder in (child._parameters, child._buffers, vars(child)):
+            for name, value in holder.items():
+                if isinstance(value, torch.Tensor):
+                    yield path, holder, name, value
+
+
+def _is_same(a: torch.Tensor, b: torch.Tensor) -> bool:
+    return type(a) is type(b) and a.requires_grad == b.requires_grad and same_bits(a.detach(), b.detach())

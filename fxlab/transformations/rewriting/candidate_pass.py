@@ -1,0 +1,48 @@
+"""Passes that tell their candidates apart, so that some of them can be excluded."""
+
+import copy
+from abc import abstractmethod
+from dataclasses import dataclass, field
+from typing import Self
+
+from torch.fx import GraphModule, Node
+
+from fxlab.transformations.base import Transformation
+from fxlab.transformations.candidate_filter import Limit, node_names
+from fxlab.transformations.journal.journal import Journal, Record
+
+
+@dataclass(frozen=True, eq=False)
+class CandidatePass(Transformation):
+    """A pass that can be limited to some of its candidates.
+
+    Attributes
+    ----------
+    limited_to : Limit or None
+        Which candidates it rewrites; ``None`` for all. :meth:`only` and :meth:`exclude` make limited passes.
+    """
+
+    limited_to: Limit | None = field(default=None, init=False)
+
+    @abstractmethod
+    def candidates(self, graph_module: GraphModule) -> list[tuple[str, ...]]:
+        """Return the places at which the pass may apply, each by the names of its nodes. Changes nothing."""
+
+    def rewrites(self, graph_module: GraphModule) -> list[Record]:
+        """Return what this pass has written to the journal of a module: a record for each rewrite."""
+        self._check_graph_module(graph_module)
+        signature = self.signature
+        return [record for record in Journal.of(graph_module).records if record.signature == signature]
+
+    def only(self, *nodes: Node | str, missing_ok: bool = False) -> Self:
+        """Return this pass limited to some of its candidates, as :meth:`~fxlab.Transformation.only` says."""
+        return self._limited((self.limited_to or Limit()).to(node_names(nodes), missing_ok))
+
+    def exclude(self, *nodes: Node | str, missing_ok: bool = False) -> Self:
+        """Return this pass with some candidates excluded, as :meth:`~fxlab.Transformation.exclude` says."""
+        return self._limited((self.limited_to or Limit()).exclude(node_names(nodes), missing_ok))
+
+    def _limited(self, limit: Limit) -> Self:
+        limited = copy.copy(self)
+        object.__setattr__(limited, "limited_to", None if limit == Limit() else limit)
+        return limited

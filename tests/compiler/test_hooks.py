@@ -1,0 +1,173 @@
+"""Torch is as it was after a compile, however that ends, and a recording changes nothing."""
+
+import functools
+import importlib
+import shutil
+
+import pytest
+import torch
+from tiny_models import Blocks, plant_mistake, relus_to_clamps
+from torch import nn
+from torch._dynamo.utils import counters
+from torch._functorch import config as functorch_config
+from torch._inductor import compile_fx, config, pattern_matcher
+from torch._inductor.custom_graph_pass import CustomGraphPass
+from torch.fx.passes.graph_transform_observer import GraphTransformObserver
+
+import fxlab
+from fxlab.compiler import hooks
+from fxlab.compiler.recording import Recorder
+
+X = torch.randn(3, 8)
+
+
+def patched():
+    entries = ("LoweringPatternEntry", "GraphPatternEntry", "ReplacementPatternEntry")
+    return [
+        *(vars(GraphTransformObserver)[name] for name in ("apply_graph_pass", "apply_gm_pass", "__enter__")),
+        *(getattr(pattern_matcher, entry).apply for entry in entries),
+        *(
+            getattr(compile_fx, f"_recursive_{name}_passes")
+            for name in ("pre_grad", "joint_graph", "post_grad")
+        ),
+        pattern_matcher.PatternMatcherPass.apply,
+    ]
+
+
+def left_behind(model):
+    entries = torch._C._dynamo.eval_frame._debug_get_cache_entry_list(type(model).forward.__code__)
+    return (
+        list(map(id, patched())),
+        [entry for entry in entries if not hasattr(entry.guard_manager, "invalidation_reason")],
+        {name: dict(counter) for name, counter in counters.items()},
+        config.save_config(),
+        torch.get_rng_state().tolist(),
+        torch.is_grad_enabled(),
+        list(vars(model)),
+    )
+
+
+class Recorded(Exception):
+    pass
+
+
+@pytest.mark.parametrize("error", [None, Recorded, KeyboardInterrupt])
+def test_torch_is_as_it_was_however_a_compile_ends(error):
+    model = Blocks().eval()
+
+    def fails(graph):
+        if error is not None:
+            raise error("halfway")
+
+    before = left_behind(model)
+    options = {"post_grad_custom_post_pass": fails}
+    if error is None:
+        fxlab.compile_session(model, X, options=options)
+    else:
+        with pytest.raises(KeyboardInterrupt if error is KeyboardInterrupt else RuntimeError) as raised:
+            fxlab.compile_session(model, X, options=options)
+        if error is Recorded:
+            assert (
+                "Compiling Blocks failed, and nothing was changed. Recorded: halfway (test_hooks.py:"
+                in str(raised.value)
+            )
+    assert left_behind(model) == before
+
+
+def test_a_switch_that_fails_leaves_the_session_as_it_was():
+    ok = True
+
+    def sometimes(graph):
+        if not ok:
+            raise Recorded("now")
+
+    session = fxlab.compile_session(Blocks().eval(), X, options={"post_grad_custom_post_pass": sometimes})
+    ok = False
+    with pytest.raises(RuntimeError, match="Recorded: now"):
+        session.revert("joint/remove_noop_ops")
+    assert session.applied == session.passes
+    assert session.verdict().agrees
+
+
+def test_what_others_have_compiled_stays():
+    model, calls = Blocks().eval(), []
+
+    def backend(graph_module, example_inputs):
+        calls.append(graph_module)
+        return graph_module.forward
+
+    compiled = torch.compile(model, backend=backend)
+    with torch.no_grad():
+        compiled(X)
+        fxlab.compile_session(model, X)
+        compiled(X)
+    assert len(calls) == 1
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(shutil.which("g++") is None, reason="generates code")
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_what_is_compiled_while_somebody_listens_computes_the_same_bits():
+    model = nn.Sequential(nn.Linear(8, 8), nn.ReLU(), nn.Dropout()).eval()
+
+    def run():
+        torch._dynamo.reset()
+        with torch.no_grad(), functorch_config.patch(enable_autograd_cache=False):
+            return torch.compile(model, options={"fx_graph_cache": False})(X)
+
+    plain, recorder = run(), Recorder(lambda kind, name: True, lambda kind, name, anchor, made: True)
+    with hooks.listening(recorder):
+        listened = run()
+    torch._dynamo.reset()
+    assert torch.equal(plain, listened)
+    (recording,) = recorder.recordings
+    assert "joint/remove_noop_ops" in [step.name for step in recording.stacks["whole"].steps]
+
+
+def test_without_a_hook_the_session_says_what_cannot_be_told(monkeypatch):
+    def without_matcher(name):
+        if name == "torch._inductor.pattern_matcher":
+            raise ImportError(name)
+        return importlib.import_module(name)
+
+    monkeypatch.setattr(hooks, "import_module", without_matcher)
+    options = {"post_grad_custom_pre_pass": relus_to_clamps()}
+    session = fxlab.compile_session(Blocks().eval(), X, options=options)
+    assert any(remark.startswith("Matches are not told apart: this torch") for remark in session.remarks)
+    assert session.find("post_grad/relus_to_clamps").fixed == ""
+    with pytest.raises(TypeError, match="does not tell them apart"):
+        session.exclude("post_grad/relus_to_clamps", "relu")
+    assert session.verdict().agrees
+
+
+class Named(CustomGraphPass):
+    def __call__(self, graph):
+        pass
+
+    def uuid(self):
+        return "named"
+
+
+@pytest.mark.parametrize(
+    ("given", "name"),
+    [
+        (plant_mistake, "plant_mistake"),
+        (functools.partial(plant_mistake), "plant_mistake"),
+        (Named(), "Named"),
+        (relus_to_clamps(), "relus_to_clamps"),
+        (lambda graph: None, "post_grad_custom_post_pass"),
+    ],
+)
+def test_passes_of_users_go_by_their_own_names(given, name):
+    assert hooks.pass_name("post_grad_custom_post_pass", given) == name
+
+
+def test_wrong_arguments_are_refused_in_words():
+    with pytest.raises(TypeError, match=r"model: expected a torch.nn.Module"):
+        fxlab.compile_session("model", X)
+    with pytest.raises(TypeError, match="options: expected a mapping"):
+        fxlab.compile_session(Blocks(), X, options=["a"])
+    with pytest.raises(ValueError, match="Inductor has no setting 'nonsense'"):
+        fxlab.compile_session(Blocks(), X, options={"nonsense": 1})
+    with pytest.raises(ValueError, match="Dynamo has captured no graph"):
+        fxlab.compile_session(nn.Identity(), X)

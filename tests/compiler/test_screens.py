@@ -1,0 +1,31 @@
+"""A compile in the report and in the messages of the inspector."""
+
+import json
+import re
+
+import fxlab
+from fxlab.view_model.pass_state import explain_all, pass_states
+from fxlab.view_model.session_state import changed_nodes_state, model_name, outputs_state, stage_names
+
+
+def test_cards_have_the_compilers_names_and_say_what_was_changed(shared):
+    cards = {card["name"]: card for card in pass_states(shared, explain_all(shared))}
+    assert {"joint/remove_noop_ops", "Aot"} <= cards.keys()
+    card = cards["joint/remove_noop_ops"]
+    assert card["on"]
+    assert "removed" in card["changes"]
+    assert "It cannot be switched off" in cards["Aot"]["description"]
+
+
+def test_the_states_of_a_page_can_be_made(shared):
+    assert model_name(shared) == "Blocks"
+    assert stage_names(shared.applied)[:2] == ["Original", "Aot"]
+    assert outputs_state(shared)["state"] == "ready"
+    assert changed_nodes_state(shared)["table"]["rows"]
+
+
+def test_a_report_holds_every_stage(shared, tmp_path):
+    page = fxlab.report(shared, path=tmp_path / "compile.html", measure=False).read_text()
+    data = json.loads(re.search(r'id="fxlab-session">(.*?)</script>', page, re.S)[1])
+    assert [card["name"] for card in data["passes"]["passes"]][1] == "joint/remove_noop_ops"
+    assert "fxlab.compile_session(model, inputs)" in data["passes"]["code"]

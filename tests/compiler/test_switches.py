@@ -1,0 +1,137 @@
+"""Switching passes and matches of the compiler, and finding the one that is wrong."""
+
+import pytest
+import torch
+from tiny_models import Blocks, plant_mistake, relus_to_clamps
+from torch import nn
+
+import fxlab
+
+
+def count_nodes(session):
+    return len(session.graph_module.graph.nodes)
+
+
+def names(session):
+    return [pass_.name for pass_ in session.passes]
+
+
+def test_switching_any_pass_off_leaves_the_model_the_same(session):
+    for name in names(session):
+        if session.find(name).fixed:
+            continue
+        session.revert(name)
+        assert name not in [pass_.name for pass_ in session.applied]
+        assert session.verdict().agrees
+        session.undo()
+    assert session.applied == session.passes
+
+
+def test_a_pass_that_is_off_leaves_its_change_out_and_undo_brings_it_back(session):
+    name, later, before = "joint/remove_noop_ops", "post_grad/remove_noop_ops", count_nodes(session)
+    session.revert(name)
+    # The compiler does the same once more, later, where there is something left to do.
+    assert session.is_on(later)
+    assert count_nodes(session) == before
+    session.revert(later)
+    assert count_nodes(session) == before + 3
+    session.undo()
+    session.undo()
+    assert session.is_on(name)
+    assert later not in names(session)
+    session.redo()
+    assert not session.is_on(name)
+
+
+def test_what_cannot_be_switched_off_says_why(session):
+    with pytest.raises(ValueError, match="aot cannot be switched off: it writes the graph in ATen"):
+        session.revert("aot")
+    session.revert_all()
+    assert "aot" in [pass_.name for pass_ in session.applied]
+    assert session.verdict().agrees
+
+
+def test_the_order_is_the_compilers(session):
+    with pytest.raises(ValueError, match="the compiler decides on the order"):
+        session.move("aot", 1)
+    with pytest.raises(ValueError, match="Switch it off: revert"):
+        session.remove("joint/remove_noop_ops")
+
+
+def test_passes_of_fxlab_go_on_top(session):
+    session.add(fxlab.RemoveDeadCode())
+    session.apply("remove-dead-code")
+    assert session.verdict().agrees
+
+
+def test_a_compiler_pass_takes_stages_of_its_session_alone(session):
+    with pytest.raises(ValueError, match=r"Make one: fxlab\.compile_session"):
+        session.passes[-1](torch.fx.symbolic_trace(nn.ReLU()))
+
+
+def test_a_mistake_in_a_pass_of_the_users_own_is_found_by_name(blocks):
+    session = fxlab.compile_session(
+        blocks, torch.randn(3, 8), options={"post_grad_custom_post_pass": plant_mistake}
+    )
+    assert "post_grad/plant_mistake" in names(session)
+    assert not session.verdict().agrees
+    assert not session.verdict("post_grad/plant_mistake").agrees
+    assert session.verdict("aot").agrees
+    found = fxlab.bisect(session)
+    assert found.pass_.name == "post_grad/plant_mistake"
+    session.revert("post_grad/plant_mistake")
+    assert session.verdict().agrees
+    with pytest.raises(ValueError, match="is off"):
+        session.verdict("post_grad/plant_mistake")
+
+
+def test_a_mistake_in_a_match_is_found_and_excluded(blocks):
+    options = {"post_grad_custom_pre_pass": relus_to_clamps(wrong={1})}
+    session = fxlab.compile_session(blocks, torch.randn(3, 8), options=options)
+    name = "post_grad/relus_to_clamps"
+    explained = session.explain(name)
+    assert explained.index.tolist() == ["relu_2", "relu_1", "relu"]
+    assert explained["reason"].iloc[0] == "replaced by relu_to_clamp"
+    assert str(session.changes(name)) == "3 rewrites: 3 relus become 3 clamp mins"
+    found = fxlab.bisect(session)
+    assert found.pass_.name == name
+    (wrong,) = found.rewrites
+    assert found.divergence.node == wrong
+
+    session.exclude(name, wrong)
+    assert session.excluded(name) == (("relu_1",),)
+    assert session.explain(name)["matched"].tolist() == [True, False, True]
+    assert session.verdict().agrees
+    session.undo()
+    assert not session.verdict().agrees
+    session.redo()
+    session.include(name, "relu_1")
+    assert not session.verdict().agrees
+
+
+def test_a_pass_that_finds_something_only_when_another_is_off_is_offered_then():
+    def take_relus(graph):
+        for node in graph.find_nodes(op="call_function", target=torch.ops.aten.relu.default):
+            node.target, node.args = torch.ops.aten.clamp_min.default, (*node.args, 0.0)
+
+    def take_what_is_left(graph):
+        for node in graph.find_nodes(op="call_function", target=torch.ops.aten.relu.default):
+            node.target, node.args = torch.ops.aten.clamp_min.default, (*node.args, 0)
+
+    options = {"post_grad_custom_pre_pass": take_relus, "post_grad_custom_post_pass": take_what_is_left}
+    session = fxlab.compile_session(Blocks().eval(), torch.randn(3, 8), options=options)
+    assert "post_grad/take_what_is_left" not in names(session)
+    session.revert("post_grad/take_relus")
+    assert session.is_on("post_grad/take_what_is_left")
+    assert names(session).index("post_grad/take_relus") < names(session).index("post_grad/take_what_is_left")
+    session.undo()
+    assert session.is_on("post_grad/take_relus")
+    assert session.verdict().agrees
+
+
+def test_the_code_of_a_session_makes_it_again(session, blocks):
+    session.revert("joint/remove_noop_ops")
+    made = {"model": blocks, "inputs": session.inputs}
+    exec(session.to_python(), made)
+    again = made["session"]
+    assert [pass_.name for pass_ in again.applied] == [pass_.name for pass_ in session.applied]

@@ -1,0 +1,58 @@
+"""Models that compile in half a second."""
+
+import torch
+from torch import nn
+from torch._inductor.pattern_matcher import (
+    CallFunction,
+    KeywordArg,
+    PatternMatcherPass,
+    register_graph_pattern,
+)
+
+aten = torch.ops.aten
+
+
+class Block(nn.Module):
+    def __init__(self):
+        super().__init__()
+        # Dropout in evaluation mode becomes a copy, which the compiler removes.
+        self.linear, self.norm, self.dropout = nn.Linear(8, 8), nn.LayerNorm(8), nn.Dropout(0.1)
+
+    def forward(self, x):
+        return self.norm(torch.relu(self.dropout(self.linear(x))) + x) * 0.5
+
+
+class Blocks(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.ModuleList(Block() for _ in range(3))
+        self.register_buffer("scale", torch.full((8,), 2.0))
+
+    def forward(self, x):
+        for layer in self.layers:
+            x = layer(x)
+        return {"y": x * self.scale, "first": x[:, 0]}
+
+
+def plant_mistake(graph):
+    """Change the factor of the second block: a pass with a mistake."""
+    node = [n for n in graph.nodes if n.target is aten.mul.Tensor and n.args[1] == 0.5][1]
+    node.args = (node.args[0], 0.51)
+
+
+def relus_to_clamps(wrong=()):
+    """Return a pass with a match for each relu; those at these places, last first, are wrong."""
+    patterns = PatternMatcherPass("relus_to_clamps")
+
+    @register_graph_pattern(CallFunction(aten.relu.default, KeywordArg("x")), pass_dict=patterns)
+    def relu_to_clamp(match, x):
+        node = match.output_node()
+        # What the compiler calls it: relu, relu_1, relu_2.
+        number = int(node.name.rpartition("_")[2]) if "_" in node.name else 0
+        with node.graph.inserting_before(node):
+            new = node.graph.call_function(aten.clamp_min.default, (x, 0.1 if number in wrong else 0.0))
+        new.meta["val"] = node.meta["val"]
+        node.replace_all_uses_with(new)
+        node.graph.erase_node(node)
+
+    return patterns.apply

@@ -1,0 +1,437 @@
+"""A module of the model's own class that runs graphs: which calls have one, and that none differs."""
+
+import copy
+import inspect
+import io
+import pickle
+import warnings
+
+import pytest
+import torch
+from torch import nn
+
+import fxlab
+from fxlab import ChangeTrueDivToMulByInverse, MergeLinears, RemoveDeadCode, from_callable
+
+
+class Attention(nn.Module):
+    """Three linears of one input, as in attention, and what else a model has."""
+
+    def __init__(self):
+        super().__init__()
+        self.query, self.key, self.value = (nn.Linear(4, 4) for _ in range(3))
+        self.dropout = nn.Dropout(0.5)
+        self.scale = 2.0
+
+    def forward(self, x, mask=None, *, labels=None, double=False):
+        y = self.query(x) * self.key(x) + self.value(x) / self.scale
+        if mask is not None:
+            y = y * mask
+        if double:
+            y = y + y
+        y = self.dropout(y)
+        return y if labels is None else ((y - labels) ** 2).mean()
+
+
+def session_of(model, *inputs, passes=()):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", fxlab.TraceWarning)
+        return fxlab.Session(model.eval(), inputs or (torch.randn(2, 4),), passes=passes)
+
+
+@pytest.fixture
+def model():
+    torch.manual_seed(0)
+    return Attention()
+
+
+@pytest.fixture
+def session(model):
+    return session_of(model, passes=[MergeLinears(), ChangeTrueDivToMulByInverse()])
+
+
+def same(fast, model, *args, seed=0, **kwargs):
+    torch.manual_seed(seed)
+    expected = model(*args, **kwargs)
+    torch.manual_seed(seed)
+    return torch.equal(fast(*args, **kwargs), expected)
+
+
+def runs(fast):
+    return fast.graphs()["runs"].tolist()
+
+
+def test_it_is_of_the_models_class_and_shares_its_parameters(model, session):
+    fast = session.as_model()
+    assert type(fast) is Attention
+    assert [id(p) for p in fast.parameters()] == [id(p) for p in model.parameters()]
+    assert fast.state_dict().keys() == model.state_dict().keys()
+    assert inspect.signature(fast.forward) == inspect.signature(model.forward)
+    assert "forward" not in vars(model)
+
+
+def test_each_kind_of_call_has_a_graph_of_its_own(model, session):
+    fast, x = session.as_model(), torch.randn(3, 4)
+    with torch.no_grad():
+        assert same(fast, model, x)
+        assert same(fast, model, x=x)
+        assert same(fast, model, torch.randn(5, 4))
+        assert same(fast, model, x, torch.ones(3, 1))
+        assert same(fast, model, x, mask=torch.ones(3, 1))
+        assert same(fast, model, x, double=True)
+        assert same(fast, model, x, double=False)
+    table = fast.graphs()
+    assert list(table) == ["call", "mode", "runs", "hits", "nodes", "passes", "verdict", "reason"]
+    assert table["hits"].tolist() == [3, 2, 1, 1]
+    assert table["call"][1] == "x: float32[3, 4], mask: float32[3, 1]"
+    assert set(table["mode"]) == {"evaluation, no gradients"}
+
+
+def test_passes_that_are_switched_later_act_at_once(model, session):
+    fast, x = session.as_model(), torch.randn(3, 4)
+    with torch.no_grad():
+        fast(x)
+        assert fast.graphs()["passes"].tolist() == [""]
+        session.apply("merge-linears")
+        assert torch.allclose(fast(x), model(x), atol=1e-6)
+        assert fast.graphs()["passes"].tolist() == ["merge-linears"]
+        assert fast.graphs()["verdict"].tolist() != [""]
+        session.apply("change-true-div-to-mul-by-inverse")
+        fast(x)
+        assert fast.graphs()["passes"].tolist() == ["merge-linears, change-true-div-to-mul-by-inverse"]
+        session.revert_all()
+        assert same(fast, model, x)
+    assert fast.graphs()[["hits", "passes"]].values.tolist() == [[4, ""]]
+
+
+def test_graphs_share_what_passes_have_made(model, session):
+    session.apply("merge-linears")
+    fast, x = session.as_model(), torch.randn(3, 4)
+    with torch.no_grad():
+        fast(x)
+        fast(x, double=True)
+    own = {id(p) for p in model.parameters()}
+    families = fast.forward._dispatch._families.values()
+    made = [
+        [id(p) for p in g.made.module.parameters() if id(p) not in own] for f in families for g in f.graphs
+    ]
+    assert len(made) == 2
+    assert made[0] == made[1] != []
+
+
+def test_weights_that_are_trained_reach_what_passes_have_made(model, session):
+    session.apply("merge-linears")
+    fast, x = session.as_model(), torch.randn(3, 4)
+    optimizer = torch.optim.SGD(fast.parameters(), lr=0.1)
+    with torch.no_grad():
+        fast(x)
+    with pytest.warns(RuntimeWarning, match="merge-linears computes new weights, which an optimizer"):
+        fast(x, labels=torch.zeros(3, 4)).backward()
+    gradients = [p.grad.clone() for p in model.parameters()]
+    model.zero_grad()
+    model(x, labels=torch.zeros(3, 4)).backward()
+    assert all(map(torch.equal, gradients, (p.grad for p in model.parameters())))
+    optimizer.step()
+    with torch.no_grad():
+        assert torch.allclose(fast(x), model(x), atol=1e-6)
+    assert fast.graphs()["passes"].tolist() == ["merge-linears", ""]
+    assert runs(fast) == ["graph", "graph"]
+
+
+def test_training_draws_the_same_random_numbers(model, session):
+    fast, x = session.as_model(), torch.randn(3, 4)
+    fast.train()
+    model.train()
+    assert same(fast, model, x, labels=torch.ones(3, 4))
+    assert same(fast, model, x, labels=torch.ones(3, 4), seed=1)
+    fast.eval()
+    model.eval()
+    assert same(fast, model, x, labels=torch.ones(3, 4))
+    assert fast.graphs()["mode"].tolist() == ["training, gradients", "evaluation, gradients"]
+    assert runs(fast) == ["graph", "graph"]
+
+
+def test_a_transformed_graph_that_computes_something_else_is_not_used(model):
+    def shifted(graph_module):
+        output = graph_module.graph.output_node()
+        with graph_module.graph.inserting_before(output):
+            output.args = (graph_module.graph.call_function(torch.add, (output.args[0], 1)),)
+        return graph_module
+
+    session = session_of(model, passes=[from_callable(shifted)])
+    session.apply("shifted")
+    fast, x = session.as_model(), torch.randn(3, 4)
+    with torch.no_grad():
+        with pytest.warns(RuntimeWarning, match="shifted not used: different"):
+            assert torch.equal(fast(x), model(x))
+        assert torch.equal(session.as_model(check=False)(x), model(x) + 1)
+    assert "different" in fast.graphs()["reason"][0]
+
+
+def test_a_pass_that_raises_on_a_graph_is_left_off(model):
+    def fails(graph_module):
+        if len(graph_module.graph.find_nodes(op="placeholder")) > 1:
+            raise ValueError("one input only")
+        return graph_module
+
+    session = session_of(model, passes=[from_callable(fails)])
+    session.apply("fails")
+    fast, x = session.as_model(), torch.randn(3, 4)
+    with torch.no_grad(), pytest.warns(RuntimeWarning, match="fails raised ValueError: one input only"):
+        assert torch.equal(fast(x, torch.ones(3, 1)), model(x, torch.ones(3, 1)))
+
+
+class Decides(nn.Module):
+    def forward(self, x):
+        return x + 1 if x.sum() > 0 else x - 1
+
+
+def test_a_graph_that_refuses_leads_to_another_one():
+    model = Decides()
+    fast = session_of(model, torch.ones(3)).as_model()
+    for x in (torch.ones(3), -torch.ones(3), torch.ones(4), -torch.ones(2)):
+        assert torch.equal(fast(x), model(x))
+    assert fast.graphs()["hits"].tolist() == [2, 2]
+
+
+class ReadsNumbers(nn.Module):
+    def forward(self, x):
+        return x * int(x[0])
+
+
+def test_after_many_graphs_the_other_calls_run_eagerly():
+    fast = session_of(ReadsNumbers(), torch.ones(2)).as_model()
+    with pytest.warns(RuntimeWarning, match="8 graphs were traced for such calls") as caught:
+        results = [fast(torch.full((1,), number)).item() for number in range(2, 13)]
+    assert results == [number**2 for number in range(2, 13)]
+    assert len(caught) == 1
+    table = fast.graphs()
+    assert table["runs"].tolist() == ["graph"] * 8 + ["eager"]
+    assert table["hits"].tolist() == [1] * 8 + [3]
+
+
+class TakesAnything(nn.Module):
+    def forward(self, x, way=None):
+        return x if way is None else way(x)
+
+
+def test_what_no_graph_can_be_given_runs_eagerly_and_says_so_once():
+    fast = session_of(TakesAnything(), torch.ones(3)).as_model()
+    with pytest.warns(RuntimeWarning, match="run eagerly: way holds a builtin_function_or_method") as caught:
+        results = [fast(torch.ones(3), torch.neg) for _ in range(2)]
+    assert all(torch.equal(result, -torch.ones(3)) for result in results)
+    assert len(caught) == 1
+    assert fast.graphs()[["runs", "hits"]].values.tolist() == [["eager", 2]]
+
+
+def test_arguments_that_the_model_does_not_take_raise_its_own_error(session):
+    with pytest.raises(TypeError, match=r"forward\(\) got an unexpected keyword argument 'y'"):
+        session.as_model()(torch.ones(2, 4), y=1)
+    with pytest.raises(RuntimeError, match="mat1 and mat2"), pytest.warns(RuntimeWarning, match="eagerly"):
+        session.as_model()(torch.ones(2, 5))
+
+
+class Counts(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.calls = 0
+
+    def forward(self, x):
+        self.calls += 1
+        return x * self.calls
+
+
+def test_a_model_that_changes_itself_runs_eagerly():
+    model = Counts()
+    fast = session_of(model, torch.ones(3)).as_model()
+    with pytest.warns(RuntimeWarning, match="eagerly: calls: is changed when the model runs") as caught:
+        assert [fast(torch.ones(1)).item() for _ in range(4)] == [1, 2, 3, 4]
+    assert len(caught) == 1
+    assert fast.graphs()[["runs", "hits"]].values.tolist() == [["eager", 4]]
+    assert model.calls == 0
+
+
+class SetsItselfUp(nn.Module):
+    is_ready = False
+
+    def forward(self, x):
+        if not self.is_ready:
+            self.is_ready = True
+        return x + 1
+
+
+def test_a_model_that_sets_itself_up_in_its_first_call_has_graphs_from_then_on():
+    fast = session_of(SetsItselfUp(), torch.ones(3)).as_model()
+    assert [fast(torch.ones(1)).item() for _ in range(3)] == [2, 2, 2]
+    assert fast.is_ready
+    assert fast.graphs()[["runs", "hits"]].values.tolist()[0] == ["graph", 2]
+
+
+class Notes:
+    """An object that a model writes into, as a cache is."""
+
+    def __init__(self):
+        self.steps = 0
+        self.values = []
+        self.latest = {}
+
+
+class TakesNotes(nn.Module):
+    def forward(self, x, notes):
+        notes.steps += 1
+        notes.values.append(x * notes.steps)
+        notes.latest["x"] = notes.values[-1]
+        return {"y": x + sum(v.sum() for v in notes.values), "notes": notes}
+
+
+def test_objects_that_are_given_are_changed_as_by_the_model():
+    model, given, expected = TakesNotes(), Notes(), Notes()
+    fast = session_of(model, torch.ones(3), Notes()).as_model()
+    values, latest = given.values, given.latest
+    for _ in range(4):
+        output, own = fast(torch.ones(3), notes=given), model(torch.ones(3), notes=expected)
+        assert torch.equal(output["y"], own["y"])
+        assert output["notes"] is given
+    assert given.values is values
+    assert given.latest is latest
+    assert given.steps == expected.steps == 4
+    assert all(map(torch.equal, given.values, expected.values))
+    assert torch.equal(given.latest["x"], expected.latest["x"])
+    assert set(runs(fast)) == {"graph"}
+
+
+class Counter:
+    def __init__(self):
+        self.steps = 0
+
+
+class AddsSteps(nn.Module):
+    def forward(self, x, counter, offset=0):
+        counter.steps += 1
+        return x * counter.steps + offset
+
+
+def test_integers_in_which_calls_differ_are_followed():
+    fast = session_of(AddsSteps(), torch.ones(3), Counter()).as_model()
+    counter = Counter()
+    results = [fast(torch.ones(1), counter, offset=step + 5).item() for step in range(20)]
+    assert results == [step + 1 + step + 5 for step in range(20)]
+    assert counter.steps == 20
+    assert set(runs(fast)) == {"graph"}
+    assert len(fast.graphs()) < 5  # zero and one are held
+
+
+class RefusesLate(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("total", torch.zeros(()))
+
+    def forward(self, x):
+        self.total += x.sum()
+        return x + 1 if self.total > 3 else x - 1
+
+
+def test_nothing_is_written_twice_where_a_graph_may_refuse_late():
+    model = RefusesLate()
+    fast = session_of(copy.deepcopy(model), torch.ones(1)).as_model()
+    with pytest.warns(RuntimeWarning, match="may refuse inputs at .*, after .* has written"):
+        assert [fast(torch.ones(1)).item() for _ in range(5)] == [
+            model(torch.ones(1)).item() for _ in range(5)
+        ]
+    assert fast.total.item() == 5
+
+
+class Positional(nn.Module):
+    def forward(self, *tensors):
+        return sum(tensors)
+
+
+def test_arguments_may_be_taken_by_place_only():
+    fast = session_of(Positional(), torch.ones(3), torch.ones(3)).as_model()
+    assert torch.equal(fast(torch.ones(2), torch.ones(2)), torch.full((2,), 2.0))
+    assert torch.equal(fast(torch.ones(2)), torch.ones(2))
+    assert set(runs(fast)) == {"graph"}
+
+
+def test_settings_of_the_model_that_change_are_noticed(model, session):
+    fast, x = session.as_model(), torch.randn(3, 4)
+    with torch.no_grad():
+        assert same(fast, model, x)
+        model.scale = fast.scale = 8.0
+        assert same(fast, model, x)
+        model.query = nn.Linear(4, 4)
+        assert same(fast, model, x)
+        model.key.register_forward_hook(lambda module, args, output: output + 1)
+        assert same(fast, model, x)
+        with torch.no_grad():
+            model.value.weight.mul_(2)
+        assert same(fast, model, x)
+        fast.double()
+        assert same(fast, model, x.double())
+    assert runs(fast) == ["graph"]
+
+
+def test_hooks_of_the_model_itself_run_once(model, session):
+    called = []
+    model.register_forward_hook(lambda module, args, output: called.append(type(module)))
+    fast = session.as_model()
+    with torch.no_grad():
+        fast(torch.randn(3, 4))
+        fast(torch.randn(3, 4))
+    assert called == [Attention, Attention]
+
+
+def test_a_deep_copy_has_weights_of_its_own_and_follows_the_session(model, session):
+    fast, x = copy.deepcopy(session.as_model()), torch.randn(3, 4)
+    assert type(fast) is Attention
+    session.apply("merge-linears")
+    with torch.no_grad():
+        expected = model(x)
+        model.query.weight.zero_()
+        assert torch.allclose(fast(x), expected, atol=1e-6)
+    assert fast.graphs()["passes"].tolist() == ["merge-linears"]
+    assert not {id(p) for p in fast.parameters()} & {id(p) for p in model.parameters()}
+
+
+def test_a_pickle_has_the_passes_that_are_on(model, session):
+    session.apply("change-true-div-to-mul-by-inverse")
+    fast, x = session.as_model(), torch.randn(3, 4)
+    loaded = pickle.loads(pickle.dumps(fast))
+    session.revert_all()
+    buffer = io.BytesIO()
+    torch.save(fast, buffer)
+    buffer.seek(0)
+    saved = torch.load(buffer, weights_only=False)
+    with torch.no_grad():
+        assert same(loaded, model, x)
+        assert same(saved, model, x)
+    assert loaded.graphs()["passes"].tolist() == ["change-true-div-to-mul-by-inverse"]
+    assert saved.graphs()["passes"].tolist() == [""]
+
+
+def test_weights_that_are_loaded_reach_both(model, session):
+    fast, other, x = session.as_model(), Attention().eval(), torch.randn(3, 4)
+    fast.load_state_dict(other.state_dict())
+    with torch.no_grad():
+        assert same(fast, other, x)
+        assert same(model, other, x)
+
+
+def test_a_session_of_a_graph_module_has_no_model(model):
+    session = fxlab.Session(fxlab.symbolic_trace(model, torch.ones(2, 4)), passes=[RemoveDeadCode()])
+    with pytest.raises(ValueError, match="does not know the model"):
+        session.as_model()
+
+
+def test_the_name_of_the_table_is_not_taken_from_a_model(model):
+    model.graphs = 1
+    with pytest.raises(ValueError, match="Attention has an attribute graphs"):
+        session_of(model).as_model()
+
+
+def test_under_inference_mode_it_computes_the_same(model, session):
+    fast = session.as_model()
+    with torch.inference_mode():
+        x = torch.randn(3, 4)
+        assert same(fast, model, x)
+        assert same(fast, model, x)

@@ -1,0 +1,75 @@
+"""A bound of a value holds for every dtype, also where whole numbers wrap around."""
+
+import operator
+from typing import Any
+
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import fx, nn
+
+from fxlab.rewriting import GraphFacts, largest_magnitude
+
+DTYPES = (torch.uint8, torch.int8, torch.int16, torch.int64, torch.float16, torch.float32)
+BINARY = (torch.add, torch.sub, torch.mul, operator.add, operator.sub, operator.mul, torch.rsub)
+UNARY: tuple[tuple[str, Any, tuple[Any, ...]], ...] = (
+    ("call_function", torch.neg, ()),
+    ("call_function", torch.abs, ()),
+    ("call_method", "flip", (0,)),
+    *(("call_method", "to", (dtype,)) for dtype in DTYPES),
+)
+STEPS = st.tuples(st.integers(0, len(BINARY) + len(UNARY) - 1), st.integers(0, 9), st.integers(0, 9))
+
+
+@st.composite
+def tensors(draw: st.DrawFn) -> torch.Tensor:
+    dtype = draw(st.sampled_from(DTYPES))
+    lowest = -40000 if dtype.is_floating_point else torch.iinfo(dtype).min
+    highest = 40000 if dtype.is_floating_point else torch.iinfo(dtype).max
+    numbers = st.integers(max(lowest, -(2**31)), min(highest, 2**31))
+    return torch.tensor(draw(st.lists(numbers, min_size=2, max_size=2)), dtype=dtype)
+
+
+def arithmetic(buffers: list[torch.Tensor], steps: list[tuple[int, int, int]]) -> fx.GraphModule:
+    """Return a graph of some steps on the results so far, which begin with two buffers."""
+    root, graph = nn.Module(), fx.Graph()
+    made = []
+    for place, buffer in enumerate(buffers):
+        root.register_buffer(f"buffer_{place}", buffer)
+        made.append(graph.get_attr(f"buffer_{place}"))
+    for step, left, right in steps:
+        first, second = made[left % len(made)], made[right % len(made)]
+        if step < len(BINARY):
+            made.append(graph.call_function(BINARY[step], (first, second)))
+        else:
+            op, target, rest = UNARY[step - len(BINARY)]
+            made.append(graph.create_node(op, target, (first, *rest)))
+    graph.output(made[-1])
+    return fx.GraphModule(root, graph)
+
+
+class Run(fx.Interpreter):
+    """Runs a graph and notes what each node computed."""
+
+    def run_node(self, node: fx.Node) -> object:
+        node.meta["val"] = super().run_node(node)
+        return node.meta["val"]
+
+
+@given(tensors(), tensors(), st.lists(STEPS, min_size=1, max_size=4))
+def test_bound_is_not_exceeded(
+    first: torch.Tensor, second: torch.Tensor, steps: list[tuple[int, int, int]]
+) -> None:
+    graph_module = arithmetic([first, second], steps)
+    Run(graph_module).run()
+    facts = GraphFacts(graph_module)
+    for node in graph_module.graph.nodes:
+        if node.op != "output":
+            bound = largest_magnitude(node, facts)
+            assert not (node.meta["val"].double().abs() > bound * (1 + 1e-2)).any(), (node, bound)
+
+
+def test_smallest_whole_number_of_a_buffer() -> None:
+    graph_module = arithmetic([torch.tensor([-128], dtype=torch.int8)], [(len(BINARY), 0, 0)])
+    buffer = next(iter(graph_module.graph.nodes))
+    assert largest_magnitude(buffer, GraphFacts(graph_module)) == 128.0
