@@ -43,7 +43,8 @@ _PRIVATE = {"torch._C._nn": "F", "torch._C._VariableFunctions": "torch"}
 _OF_TORCH = "_VariableFunctionsClass."
 """What the qualified names of functions such as ``torch.cat`` begin with."""
 _FULL_NAMES = re.compile(r"\b(?:(?:torch\.)?nn\.)?functional\.|\btorch\._c\._nn\.", re.IGNORECASE)
-_EXPORTED_ROOT = re.compile(r"^L\['self'\]\.?")
+_CAPTURED_ROOT = re.compile(r"^(?:[LG]\['\w+'\]\.?|L__self__+)")
+"""What Dynamo and ``torch.export`` put before the path of a module or parameter."""
 _FRAME = re.compile(r'^\s*File "(?P<file>[^"\n]+)", line (?P<line>\d+), in (?P<function>[^\n]*)$', re.M)
 _MISSING = object()
 _KINDS = {"placeholder": "input", "get_attr": "attribute", "output": "output"}
@@ -60,7 +61,27 @@ def target_text(node: fx.Node) -> str:
     >>> [target_text(node) for node in graph.nodes]
     ['x', 'F.gelu', 'operator.add', 'output']
     """
-    return node.target if isinstance(node.target, str) else function_text(node.target)
+    if not isinstance(node.target, str):
+        return function_text(node.target)
+    if node.op == "placeholder" and isinstance(lifted := _lifted_from(node), str):
+        return model_path(lifted)
+    return node.target
+
+
+def _lifted_from(placeholder: fx.Node) -> Any:
+    """Return the path of the parameter or buffer that AOTAutograd has made an input of."""
+    return getattr(placeholder.meta.get("desc"), "target", None)
+
+
+def model_path(path: str) -> str:
+    """Return a path without what tools put before it, such as ``L['self'].``.
+
+    Examples
+    --------
+    >>> model_path("L['self'].encoder.layer"), model_path("L__self___encoder"), model_path("encoder")
+    ('encoder.layer', 'encoder', 'encoder')
+    """
+    return _CAPTURED_ROOT.sub("", path)
 
 
 def kind_text(node: fx.Node, modules: Mapping[str, nn.Module]) -> str:
@@ -137,8 +158,9 @@ def _is_public(name: str, value: Any, module: ModuleType) -> bool:
 
 def known_result(node: fx.Node) -> Any:
     """Return the traced result of a node: a fake tensor, a ``TensorMetadata``, a number, or ``None``."""
-    value = node.meta.get("val")
-    return node.meta.get("tensor_meta") if value is None else value
+    # The last is Dynamo's.
+    found = (node.meta.get(key) for key in ("val", "tensor_meta", "example_value"))
+    return next((value for value in found if value is not None), None)
 
 
 def known_shape(node: fx.Node) -> tuple[Any, ...] | None:
@@ -199,7 +221,29 @@ def bare_class_name(owner: Any) -> str:
 def stack_entry(key: str, value: Any) -> tuple[str, Any]:
     """Return the path and the class of an entry of ``nn_module_stack``; the root has an empty path."""
     path, owner = value if isinstance(value, tuple) and len(value) == 2 else (key, "")
-    return _EXPORTED_ROOT.sub("", str(path)), owner
+    return model_path(str(path)), owner
+
+
+def module_stack(node: fx.Node) -> Mapping[str, Any]:
+    """Return the module calls around a node; of one that computes gradients, those of the forward pass."""
+    for key in ("nn_module_stack", "fwd_nn_module_stack"):
+        if isinstance(stack := node.meta.get(key), dict) and stack:
+            return stack
+    return {}
+
+
+def ancestry(node: fx.Node) -> list[tuple[int, str, str]]:
+    """Return a node, and the nodes of earlier graphs that it was made from, the nearest first.
+
+    Each is given by its graph, name and target, as torch notes them in ``meta["from_node"]``.
+    """
+    found = [(id(node.graph), node.name, str(node.target))]
+    pending = list(node.meta.get("from_node") or ())
+    while pending:
+        source = pending.pop(0)
+        found.append((getattr(source, "graph_id", 0), str(source.name), str(source.target)))
+        pending += getattr(source, "from_node", None) or ()
+    return found
 
 
 def attribute_at(module: nn.Module, path: str, default: Any = _MISSING) -> Any:
@@ -284,8 +328,7 @@ def excerpt(file: str, line: int) -> list[dict[str, Any]]:
 
 
 def _module_stack(node: fx.Node) -> list[tuple[str, Any]]:
-    stack = node.meta.get("nn_module_stack")
-    entries = stack.items() if isinstance(stack, dict) else ()
+    entries = module_stack(node).items()
     return [entry for key, value in entries if (entry := stack_entry(str(key), value))[0]]
 
 

@@ -9,7 +9,7 @@ from torch import fx
 
 from fxlab.models.input_order import after_inputs
 from fxlab.transformations.journal.name_order import merged_order
-from fxlab.validation import graph_diff
+from fxlab.validation.graphs.graph_diff import changes_by_name
 
 CHANGES = ("added", "removed", "changed", "rewired")
 """The marks of a merged graph, in the order that numbers them."""
@@ -66,8 +66,7 @@ def merged_graph(
 
 def changes_between(before: fx.GraphModule, after: fx.GraphModule) -> dict[str, tuple[str, ...]]:
     """Return, by name, what became of the nodes in which two graphs differ, as marks are."""
-    changes = graph_diff(before, after)["change"]
-    return {str(name): (str(change),) for name, change in changes.items()}
+    return {name: (change,) for name, change in changes_by_name(before, after).items()}
 
 
 def _targets(graph_module: fx.GraphModule) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from typing import Any
 
 from torch import fx, nn
 
-from fxlab.node_info import bare_class_name, modules_by_path, stack_entry
+from fxlab.node_info import bare_class_name, module_stack, modules_by_path, stack_entry
 
 CALLS = ("call_module", "call_function", "call_method")
 _CALL_NUMBER = re.compile(r"@\d+$")
@@ -96,8 +96,8 @@ class Placement:
         return settled
 
     def _stack_chain(self, node: fx.Node) -> Chain | None:
-        stack = node.meta.get("nn_module_stack")
-        if not isinstance(stack, dict) or not stack:
+        stack = module_stack(node)
+        if not stack:
             return None
         key = tuple(stack)
         chain = self._from_stack.get(key)

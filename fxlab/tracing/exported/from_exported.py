@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -12,13 +11,11 @@ from torch.fx.graph import CodeGen, _PyTreeCodeGen
 from torch.utils import _pytree as pytree
 
 from fxlab.models.graph_module import ensure_picklable
+from fxlab.node_info import model_path
 from fxlab.tracing.recording.output_objects import output_argument
 from fxlab.tracing.report import EXPORTED, TraceReport
 from fxlab.tracing.shapes.held_inputs import hold_inputs, hold_mode
 from fxlab.values.nested import part_of
-
-_ROOT = re.compile(r"^L\['self'\]\.?|^L__self__+")
-
 
 _ADVICE = "Export the model in the mode in which it is to run."
 
@@ -134,5 +131,5 @@ def _is_plain(value: Any) -> bool:
 
 def _plain(stack: Any) -> dict[str, tuple[str, str]]:
     """Return an ``nn_module_stack`` as :func:`symbolic_trace` writes it: module path -> path and class."""
-    entries = [(_ROOT.sub("", str(path)), owner) for path, owner in stack.values()]
+    entries = [(model_path(str(path)), owner) for path, owner in stack.values()]
     return {path: (path, owner) for path, owner in entries if path and "metadata_hook" not in path}

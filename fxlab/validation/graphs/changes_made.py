@@ -11,7 +11,7 @@ from fxlab.transformations import CandidatePass, Transformation
 from fxlab.transformations.journal.journal import Journal
 from fxlab.transformations.journal.journaled import JournaledTransformation
 from fxlab.units import counted
-from fxlab.validation.graphs.graph_diff import graph_diff
+from fxlab.validation.graphs.graph_diff import changes_by_name
 
 _MOST_KINDS = 3
 
@@ -100,9 +100,9 @@ def changes_made(below: GraphModule, above: GraphModule, pass_: Transformation) 
         if not any(record.is_opaque for record in records):
             rewrites = len(records)
     else:
-        change = graph_diff(below, above)["change"]
-        replaced = set(change.index[change.isin(("removed", "changed"))])
-        standing = set(change.index[change.isin(("added", "changed"))])
+        changes = changes_by_name(below, above)
+        replaced = {name for name, change in changes.items() if change in ("removed", "changed")}
+        standing = {name for name, change in changes.items() if change in ("added", "changed")}
     return Changes(rewrites, count_kinds(below, replaced), count_kinds(above, standing))
 
 

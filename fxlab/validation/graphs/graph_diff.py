@@ -1,6 +1,6 @@
 """Differences between two graphs, and changes that a pass has not marked."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +14,8 @@ from fxlab.transformations.journal.journal import Journal
 from fxlab.transformations.journal.name_order import merged_order
 from fxlab.transformations.marks import marks
 from fxlab.validation.arguments import Model, compared_graphs
+from fxlab.validation.graphs.lineage import is_same_capture
+from fxlab.validation.graphs.matching import matched
 from fxlab.validation.graphs.node_difference import inputs_in_order, what_differs
 
 if TYPE_CHECKING:
@@ -37,8 +39,10 @@ def graph_diff(
 ) -> "pd.DataFrame":
     """List the nodes in which two graphs differ.
 
-    Nodes are the same node if they have the same name. Weights are compared by their bits, modules by all
-    that they hold; nothing is run, and no weights are needed (the meta device will do).
+    Nodes are the same node if they have the same name; in two captures of one model, such as an exported
+    program before and after it is decomposed, if they end the same step of it. Weights are compared by
+    their bits, modules by all that they hold; nothing is run, and no weights are needed (the meta device
+    will do).
 
     Parameters
     ----------
@@ -53,7 +57,8 @@ def graph_diff(
     Returns
     -------
     pandas.DataFrame
-        One row for each node that differs, indexed by its name (``node``), in the order of both graphs:
+        One row for each node that differs, indexed by its name (``node``), in the order of both graphs. A
+        node that is gone is called ``name (original)`` where another has its name now:
 
         ``change``
             ``added``, ``removed``, ``changed`` (it does something else) or ``rewired`` (it does the same, to
@@ -197,17 +202,47 @@ class _Difference:
         return False
 
 
+def changes_by_name(a: GraphModule, b: GraphModule) -> dict[str, str]:
+    """Return by name what became of the nodes in which two graphs differ, whatever they come from."""
+    return {difference.name: difference.change for difference in _differences_of(a, b, None)}
+
+
 def _differences(a: GraphModule, b: GraphModule) -> Iterator[_Difference]:
-    before, after = ({node.name: node for node in module.graph.nodes} for module in (a, b))
+    return _differences_of(a, b, _pairs(a, b))
+
+
+def _differences_of(
+    a: GraphModule, b: GraphModule, pairs: Mapping[Node, Node] | None
+) -> Iterator[_Difference]:
+    names = _names_in_common(a, b, pairs)
+    before, after = ({names[node]: node for node in module.graph.nodes} for module in (a, b))
     for name in merged_order(list(before), list(after)):
         old, new = before.get(name), after.get(name)
         differs = []
         if old is not None and new is not None:
             differs = what_differs(old, new, a, b)
-            if _input_names(old) != _input_names(new):
+            ours, theirs = ([names[value] for value in inputs_in_order(node)] for node in (old, new))
+            if ours != theirs:
                 differs.append("inputs")
         if differs or old is None or new is None:
             yield _Difference(name, old, new, differs)
+
+
+def _pairs(a: GraphModule, b: GraphModule) -> Mapping[Node, Node] | None:
+    """Return the nodes that stand for one another in two captures of a model; ``None`` if names tell."""
+    return None if is_same_capture(a, b) else matched(a, b).originals
+
+
+def _names_in_common(a: GraphModule, b: GraphModule, pairs: Mapping[Node, Node] | None) -> dict[Node, str]:
+    """Return a name for each node of both graphs that is that of its partner in the other."""
+    names = {node: node.name for module in (a, b) for node in module.graph.nodes}
+    if pairs is None:
+        return names
+    partners = {other: node.name for node, other in pairs.items()}
+    taken = {node.name for node in b.graph.nodes}
+    for node in a.graph.nodes:
+        names[node] = partners.get(node, f"{node.name} (original)" if node.name in taken else node.name)
+    return names
 
 
 def _owned(a: GraphModule, b: GraphModule, pass_: Transformation | None) -> set[str]:

@@ -1,10 +1,12 @@
 """Match nodes of a transformed graph with the nodes of the original that compute the same."""
 
 from collections import defaultdict
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 from torch.fx import GraphModule, Node
 
+from fxlab.validation.graphs.lineage import Lineage, is_same_capture, lineage
 from fxlab.validation.graphs.node_difference import inputs_in_order, what_differs
 
 
@@ -16,15 +18,20 @@ class Matching:
     """Node of the transformed graph -> node of the original."""
     unchanged: frozenset[Node]
     """The nodes of the transformed graph that do the same as their originals, on the same values."""
+    origins: Mapping[Node, Sequence[Node]] = field(default_factory=dict)
+    """Node of the transformed graph -> what it comes from, where the two are captures of one model in two
+    dialects.
+    """
 
 
 def matched(original: GraphModule, transformed: GraphModule) -> Matching:
     """Match the nodes of two graphs.
 
-    Inputs match by their order, other nodes by name. A node that was erased matches the one that is read in
-    its stead: where an unchanged reader, such as an activation, now reads ``conv`` and not ``norm`` any more,
-    and ``conv`` has changed, then ``conv`` computes what ``norm`` did. That holds for every pass, whether it
-    keeps a journal or not.
+    Inputs match by their order, other nodes by name; two captures of one model, such as an exported
+    program before and after it is decomposed, by what torch has noted of them (:func:`lineage`). A node
+    that was erased matches the one that is read in its stead: where an unchanged reader, such as an
+    activation, now reads ``conv`` and not ``norm`` any more, and ``conv`` has changed, then ``conv``
+    computes what ``norm`` did. That holds for every pass, whether it keeps a journal or not.
 
     Parameters
     ----------
@@ -44,7 +51,12 @@ def matched(original: GraphModule, transformed: GraphModule) -> Matching:
     """
     named = {node.name: node for node in original.graph.nodes}
     kept = {node.name for node in transformed.graph.nodes}
-    originals = {node: named[node.name] for node in transformed.graph.nodes if node.name in named}
+    found = Lineage()
+    if is_same_capture(original, transformed):
+        originals = {node: named[node.name] for node in transformed.graph.nodes if node.name in named}
+    else:
+        found = lineage(original, transformed)
+        originals = dict(found.pairs) | _outputs(original, transformed)
     originals |= dict(zip(_placeholders(transformed), _placeholders(original), strict=False))
     alike = {
         node for node, other in originals.items() if not what_differs(other, node, original, transformed)
@@ -58,11 +70,16 @@ def matched(original: GraphModule, transformed: GraphModule) -> Matching:
         if len(others) == 1 and (other := next(iter(others))).name not in kept:
             originals[node] = other
     originals = _one_to_one(originals)
-    return Matching(originals, frozenset(node for node in alike if _reads_the_same(node, originals)))
+    unchanged = frozenset(node for node in alike if _reads_the_same(node, originals))
+    return Matching(originals, unchanged, found.origins)
 
 
 def _placeholders(module: GraphModule) -> list[Node]:
     return module.graph.find_nodes(op="placeholder")
+
+
+def _outputs(original: GraphModule, transformed: GraphModule) -> dict[Node, Node]:
+    return {transformed.graph.output_node(): original.graph.output_node()}
 
 
 def _one_to_one(originals: dict[Node, Node]) -> dict[Node, Node]:

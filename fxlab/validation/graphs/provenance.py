@@ -57,7 +57,9 @@ class Provenance:
             if name in self._nodes and (name != node.name or name in replaced):
                 found.add(name)
             pending += replaced
-        if not found and node in self.matching.originals:
+        if not found and (origins := self.matching.origins.get(node)):
+            found = {other.name for other in origins}
+        elif not found and node in self.matching.originals:
             found = {self.matching.originals[node].name}
         return [self._nodes[name] for name in sorted(found, key=self._positions.__getitem__)]
 
@@ -70,7 +72,7 @@ class Provenance:
 
     @cached_property
     def _matched(self) -> frozenset[str]:
-        return frozenset(node.name for node in self.matching.originals)
+        return frozenset(node.name for node in (*self.matching.originals, *self.matching.origins))
 
     @cached_property
     def matching(self) -> Matching:

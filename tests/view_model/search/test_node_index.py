@@ -141,7 +141,7 @@ def test_what_cannot_be_answered_is_said_in_a_line(session: Session, query: str,
 
 
 def test_an_argument_of_another_type_is_refused(traced: fx.GraphModule) -> None:
-    with pytest.raises(TypeError, match=r"GraphModule or an fxlab.Session, got 'graph'"):
+    with pytest.raises(TypeError, match=r"file or an fxlab.Session, got 'graph'"):
         find_nodes("graph", "x")  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="query: expected a str, got 3"):
         find_nodes(traced, 3)  # type: ignore[arg-type]
