@@ -243,9 +243,7 @@ def _of_packet(packet: OpOverloadPacket) -> tuple[OpOverload, ...]:
     """Return the overloads that the dispatcher knows: others are of TorchScript's lists and numbers."""
     names = packet.overloads()  # type: ignore[no-untyped-call]
     overloads = [getattr(packet, name) for name in names]
-    return tuple(
-        o for o in overloads if _is_dispatched(o) and torch.Tag.out not in o.tags and not _has_out(o)
-    )
+    return tuple(o for o in overloads if _is_dispatched(o) and not _has_out(o))
 
 
 def _is_dispatched(overload: OpOverload) -> bool:

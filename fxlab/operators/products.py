@@ -8,7 +8,9 @@ from torch._ops import OpOverload
 from fxlab.operators.operator import one_name
 from fxlab.operators.result_tables import FILLED, INTEGERS, MOVES, STEPS
 
-_TAGS = {torch.Tag.pointwise, torch.Tag.reduction, torch.Tag.view_copy, torch.Tag.inplace_view}
+# Older torches have no tag for reductions; less is known with them.
+_TAG_NAMES = ("pointwise", "reduction", "view_copy", "inplace_view")
+_TAGS = {getattr(torch.Tag, name) for name in _TAG_NAMES if hasattr(torch.Tag, name)}
 
 _FAMILIES = (
     *("adaptive_avg_pool", "adaptive_max_pool", "avg_pool", "max_pool", "max_unpool", "fractional_max_pool"),
