@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import replace
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
@@ -132,6 +134,16 @@ class CompileSession(Session):
         """Switch everything off that can be; this can be undone."""
         fixed = {pass_.name for pass_ in self.passes if _fixed(pass_)}
         self._go_to(replace(self._switches, on=self._switches.on & fixed))
+
+    def save(self, path: str | os.PathLike[str]) -> Path:
+        """Refuse: a compile depends on the compiler, and is made again by :meth:`to_python`.
+
+        Raises
+        ------
+        ValueError
+            Always.
+        """
+        raise ValueError("A compile session cannot be saved. Its code can: session.to_python().")
 
     def to_python(self) -> str:
         """Return code that makes a session of ``model`` and ``inputs`` with what is on here."""

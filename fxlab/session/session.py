@@ -1,8 +1,10 @@
 """One traced model and its switchable stack of transformations, without a screen."""
 
+import os
 import warnings
 from collections.abc import Callable, Iterable
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from torch import nn
@@ -12,6 +14,7 @@ from fxlab.checks import described, items_of
 from fxlab.interrupts import InterruptsHeld
 from fxlab.models.graph_module import check_lints
 from fxlab.models.running import Inputs, call_arguments
+from fxlab.session import saved_file
 from fxlab.session.code import stack_code
 from fxlab.session.comparisons import Comparisons
 from fxlab.session.history import History, Stack, Switches
@@ -488,6 +491,35 @@ class Session:
         """
         return stack_code(self.applied)
 
+    @in_turn
+    def save(self, path: str | os.PathLike[str]) -> Path:
+        """Write what is on, in which order, and what is excluded to a small JSON file, without weights.
+
+        :func:`fxlab.load_session` makes a session of it again, and says what is different there: the file
+        names versions, and has digests of the model's graph and of what the passes made of it.
+
+        Returns
+        -------
+        pathlib.Path
+            The file.
+
+        Raises
+        ------
+        OSError
+            If it cannot be written.
+        """
+        rows = [
+            {
+                "name": name,
+                "signature": self._offer.limited(name, ()).signature,
+                "on": name in self._switches.on,
+                "excluded": [list(candidate) for candidate in self._switches.excluded_from(name)],
+            }
+            for name in self._switches.offered
+        ]
+        facts = saved_file.facts_of(self.original, self.graph_module)
+        return saved_file.write(path, facts, [row for row in rows if row["on"] or row["excluded"]])
+
     def as_model(self, *, check: bool = True) -> nn.Module:
         """Return a module of the model's own class that shares its parameters and runs graphs.
 
@@ -567,6 +599,11 @@ class Session:
         """Make a new entry of the history."""
         if switches != self._switches:
             self._settle(self._history.then(switches))
+
+    @in_turn
+    def _begin_with(self, switches: Switches) -> None:
+        """Let choices that were made elsewhere be those that this session begins with."""
+        self._settle(History((switches,)))
 
     def _settle(self, history: History) -> None:
         """Build the stages of a history's entry and let it hold, or leave all as it was."""

@@ -1,0 +1,152 @@
+"""A saved session is made again: the same stack, exclusions and graph, also in another process."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import nn
+
+import fxlab
+from fxlab import Session, load_session
+
+CODE = """
+import warnings
+warnings.simplefilter("error")
+import torch
+from transformers import LlamaConfig, LlamaForCausalLM
+import fxlab
+
+config = LlamaConfig(
+    hidden_size=16, intermediate_size=16, num_hidden_layers=2, num_attention_heads=2, vocab_size=50
+)
+model = LlamaForCausalLM(config).eval()
+"""
+
+
+class Blocks(nn.Module):
+    def __init__(self, size: int = 4) -> None:
+        super().__init__()
+        self.a, self.b, self.c, self.d = (nn.Linear(4, size) for _ in range(4))
+        self.dropout = nn.Dropout()
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.dropout(self.a(x) + self.b(x)) / 4 + self.c(x * 2) * self.d(x * 2)
+
+
+MODEL, INPUTS = Blocks().eval(), torch.ones(2, 4)
+
+
+def session_of_blocks() -> Session:
+    session = Session(MODEL, INPUTS)
+    session.move("merge-linears", 0)
+    session.apply("merge-linears")
+    session.apply("remove-identities")
+    session.exclude("merge-linears", "a_b_merged" if "a_b_merged" in names(session) else "a")
+    session.exclude("change-true-div-to-mul-by-inverse", "truediv")
+    return session
+
+
+def names(session: Session) -> list[str]:
+    return [node.name for node in session.graph_module.graph.nodes]
+
+
+def test_stack_order_and_exclusions_come_back(tmp_path):
+    session = session_of_blocks()
+    again = load_session(session.save(tmp_path / "stack.json"), MODEL, INPUTS)
+    assert names(again) == names(session)
+    assert [p.signature for p in again.applied] == [p.signature for p in session.applied]
+    assert [p.name for p in again.applied] == ["merge-linears", "remove-identities"]
+    assert again.excluded("merge-linears") == session.excluded("merge-linears") != ()
+    assert again.excluded("change-true-div-to-mul-by-inverse") == (("truediv",),)
+    assert not again.can_undo
+    assert again.verdict().agrees
+    assert again.save(tmp_path / "again.json").read_text() == (tmp_path / "stack.json").read_text()
+
+
+def test_another_process_makes_the_same_graph(tmp_path):
+    file = tmp_path / "stack.json"
+    code = {
+        "saves": f"s = fxlab.Session(model); s.apply('merge-linears'); s.save({str(file)!r})",
+        "loads": f"s = fxlab.load_session({str(file)!r}, model); print(s.applied[0].name)",
+    }
+    for seed, lines in enumerate(code.values()):
+        environment = {"PYTHONHASHSEED": str(seed), "OMP_NUM_THREADS": "1"}
+        done = subprocess.run(
+            [sys.executable, "-c", CODE + lines], env=environment, capture_output=True, text=True
+        )
+        assert done.returncode == 0, done.stderr
+    assert done.stdout.strip() == "merge-linears"
+
+
+def test_another_model_is_said(tmp_path):
+    file = session_of_blocks().save(tmp_path / "stack.json")
+    with pytest.warns(RuntimeWarning, match="names, shapes or dtypes of parameters and buffers differ"):
+        load_session(file, Blocks(8).eval(), INPUTS)
+    with pytest.warns(RuntimeWarning, match="a Blocks in the file, a Sequential here.*no candidates here"):
+        load_session(file, nn.Sequential(nn.Linear(4, 4)).eval(), INPUTS)
+
+
+def test_another_version_is_said(tmp_path):
+    file = session_of_blocks().save(tmp_path / "stack.json")
+    file.write_text(file.read_text().replace(f'"torch": "{torch.__version__}"', '"torch": "1.0"'))
+    with pytest.warns(RuntimeWarning, match="torch 1.0 in the file"):
+        load_session(file, MODEL, INPUTS)
+
+
+def test_own_passes_have_to_be_given(tmp_path):
+    def halve(graph_module):
+        return graph_module
+
+    own = fxlab.from_callable(halve)
+    session = Session(MODEL, INPUTS, passes=[own])
+    session.apply(own)
+    file = session.save(tmp_path / "stack.json")
+    with pytest.raises(ValueError, match=r"not on offer: halve.*passes=\[...\]"):
+        load_session(file, MODEL, INPUTS)
+    other = fxlab.from_callable(lambda graph_module: graph_module).named("halve")
+    with pytest.raises(ValueError, match="of the same name that have other arguments"):
+        load_session(file, MODEL, INPUTS, passes=[other])
+    assert load_session(file, MODEL, INPUTS, passes=[own]).is_on(own)
+
+
+SAVED = {
+    "format": 1,
+    "made_with": {"fxlab": "0", "torch": "0"},
+    "model": {"class": "", "parameters": "", "graph": ""},
+    "passes": [{"name": "merge-linears", "signature": "x", "on": True, "excluded": [["a"]]}],
+    "transformed": "",
+}
+ANYTHING = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=3),
+    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.sampled_from([*SAVED]), inner, max_size=3),
+    max_leaves=6,
+)
+
+
+@settings(max_examples=60)
+@given(
+    st.one_of(
+        ANYTHING,
+        st.tuples(st.sampled_from([*SAVED]), ANYTHING)
+        .map(lambda e: {**SAVED, e[0]: e[1]})
+        .filter(lambda saved: saved["passes"]),
+    )
+)
+def test_a_file_that_is_none_is_refused_in_words(tmp_path_factory, content):
+    file = tmp_path_factory.getbasetemp() / "anything.json"
+    file.write_text(json.dumps(content))
+    with pytest.raises(ValueError, match=r"anything\.json"):
+        load_session(file, MODEL, INPUTS)
+
+
+def test_what_is_no_json_and_no_file_is_said(tmp_path):
+    file = tmp_path / "stack.json"
+    file.write_text("[" * 100_000)
+    with pytest.raises(ValueError, match="which is JSON"):
+        load_session(file, MODEL, INPUTS)
+    with pytest.raises(FileNotFoundError):
+        load_session(tmp_path / "none.json", MODEL, INPUTS)
