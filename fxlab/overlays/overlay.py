@@ -15,6 +15,8 @@ from fxlab.checks import described
 from fxlab.models.running import Inputs
 from fxlab.validation import compare_nodes, profile
 from fxlab.validation.module_tensors import tensors_of
+from fxlab.validation.tensor_values.node_values import statistics_by_node
+from fxlab.validation.tensor_values.statistics import Statistics
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -94,6 +96,13 @@ class Subject:
     def profile(self) -> pd.DataFrame:
         """What each node costs; measured once for all overlays."""
         return profile(self.graph_module, self.inputs)
+
+    @cached_property
+    def statistics(self) -> dict[str, list[Statistics]]:
+        """Statistics of the tensors of each node, by its name; from one run for all overlays."""
+        if self.inputs is None:
+            raise ValueError("inputs: expected what the model is called with, got None.")
+        return statistics_by_node(self.graph_module, self.inputs)
 
     @cached_property
     def errors(self) -> pd.DataFrame:

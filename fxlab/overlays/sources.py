@@ -1,12 +1,13 @@
 """The overlays that screens offer. To add one, write an entry in :data:`SOURCES`."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from fxlab.node_info import modules_by_path, parameter_counts, shape_and_dtype
 from fxlab.overlays.overlay import Source, Subject
 from fxlab.validation.cost.traced_flops import TracedFlops
+from fxlab.validation.tensor_values.statistics import Statistics
 
 
 def _traced_flops(subject: Subject) -> Mapping[Any, Any]:
@@ -25,6 +26,30 @@ def _dtypes(subject: Subject) -> Mapping[Any, Any]:
     return {name: dtype for name, dtype in dtypes.items() if dtype is not None}
 
 
+def _largest(of_tensor: Callable[[Statistics], float]) -> Callable[[Subject], Mapping[Any, Any]]:
+    """Return what measures the largest number that the tensors of each node have; NaN counts for none."""
+
+    def measure(subject: Subject) -> Mapping[Any, Any]:
+        known = {name: map(of_tensor, tensors) for name, tensors in subject.statistics.items()}
+        return {name: max((n for n in ns if n == n), default=math.nan) for name, ns in known.items()}
+
+    return measure
+
+
+def _non_finite(subject: Subject) -> Mapping[Any, Any]:
+    """Tell the first nodes with NaN or infinite elements from those that read them."""
+    found: dict[str, str] = {}
+    for node in subject.graph_module.graph.nodes:
+        tensors = subject.statistics.get(node.name)
+        if not tensors:
+            continue
+        nan, infinite = (any(t.nan for t in tensors), any(t.inf or t.negative_inf for t in tensors))
+        kind = "NaN" if nan else "infinity" if infinite else ""
+        before = {found.get(read.name, "finite").removeprefix("first ") for read in node.all_input_nodes}
+        found[node.name] = "finite" if not kind else kind if kind in before else f"first {kind}"
+    return found
+
+
 SOURCES: tuple[Source, ...] = (
     # The difference accumulated up to a node, relative to the norm of the original's value.
     Source("output-error", "Output error", lambda on: on.errors["accumulated"].to_dict(), "max"),
@@ -36,6 +61,11 @@ SOURCES: tuple[Source, ...] = (
     Source("memory", "Peak memory", lambda on: on.profile["peak_memory"].to_dict(), "max", "B"),
     Source("parameters", "Parameters", _parameters, runs=False),
     Source("dtype", "Dtype", _dtypes, runs=False),
+    # Of the values on the inputs; groups show the largest of their nodes.
+    Source("largest-value", "Largest absolute value", _largest(lambda value: value.largest), "max"),
+    Source("zeros", "Share of zeros", _largest(lambda value: value.zeros), "max"),
+    Source("non-finite", "NaN and infinity", _non_finite),
+    Source("range-used", "Share of the dtype's range", _largest(lambda value: value.range_used), "max"),
 )
 
 

@@ -14,6 +14,9 @@ from fxlab.validation.graphs.transformed_nodes import transformed_nodes
 from fxlab.validation.outputs.compare_outputs import compare_outputs
 from fxlab.validation.outputs.input_variants import Variants, input_variants
 from fxlab.validation.plots import plot_benchmark, plot_node_differences
+from fxlab.validation.tensor_values.node_values import NodeValues, TensorValue, node_values
+from fxlab.validation.tensor_values.slices import Slice
+from fxlab.validation.tensor_values.statistics import Histogram, Statistics
 from fxlab.validation.verdicts.comparison import Verdict
 from fxlab.validation.verdicts.judgement import Status
 from fxlab.validation.verdicts.verdict import Reference, verdict
@@ -23,9 +26,14 @@ __all__ = [
     "Changes",
     "CodeDiff",
     "Divergence",
+    "Histogram",
     "NodeAtStage",
+    "NodeValues",
     "Reference",
+    "Slice",
+    "Statistics",
     "Status",
+    "TensorValue",
     "Variants",
     "Verdict",
     "benchmark",
@@ -39,6 +47,7 @@ __all__ = [
     "first_divergence",
     "graph_diff",
     "input_variants",
+    "node_values",
     "nodes_by_stage",
     "plot_benchmark",
     "plot_node_differences",

@@ -1,0 +1,1 @@
+"""Values of nodes: run up to a node, statistics, histograms and slices."""

@@ -1,0 +1,288 @@
+"""The value of a node, the weights that it holds, and how far the value is from the original's."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Literal
+
+import torch
+from torch import fx, nn
+
+from fxlab.checks import described
+from fxlab.models.running import Inputs, call_arguments
+from fxlab.node_info import attribute_at
+from fxlab.validation.arguments import Model, graph_of, inputs_of, is_session, resolved
+from fxlab.validation.graphs.provenance import Provenance
+from fxlab.validation.module_tensors import tensors_of
+from fxlab.validation.tensor_values.slices import MOST_CELLS, Slice, slice_of
+from fxlab.validation.tensor_values.statistics import Histogram, Statistics, histogram_of, statistics_of
+from fxlab.validation.tensor_values.visited_run import visit_values
+from fxlab.values.tensors import tensors_by_path
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+Kind = Literal["value", "original", "difference", "weight"]
+
+
+@dataclass(frozen=True, eq=False)
+class TensorValue:
+    """One tensor of a node: of its value, or one of its weights.
+
+    Attributes
+    ----------
+    kind : str
+        ``"value"``, ``"original"`` (what the original computes there), ``"difference"`` (the value minus the
+        original's) or ``"weight"`` (a parameter or buffer).
+    name : str
+        The path inside the value (``"output"`` for a bare tensor), or the name of the weight.
+    tensor : torch.Tensor
+        The tensor.
+    """
+
+    kind: Kind
+    name: str
+    tensor: torch.Tensor
+
+    @cached_property
+    def statistics(self) -> Statistics:
+        """Its statistics."""
+        return statistics_of(self.tensor)
+
+    @cached_property
+    def histogram(self) -> Histogram:
+        """How its finite elements are distributed."""
+        return histogram_of(self.tensor, self.statistics)
+
+    def slice(
+        self,
+        rows: int | None = None,
+        columns: int | None = None,
+        index: Mapping[int, int] | None = None,
+        most: int = MOST_CELLS,
+    ) -> Slice:
+        """Return two of its dimensions as at most ``most`` x ``most`` cells, at an index in each other."""
+        return slice_of(self.tensor, rows, columns, index, most)
+
+
+@dataclass(frozen=True, eq=False)
+class NodeValues:
+    """What :func:`node_values` has found.
+
+    Attributes
+    ----------
+    node : str
+        The name of the node.
+    tensors : tuple of TensorValue
+        Its value, with that of the original and the difference where there is one, and its weights.
+    notes : tuple of str
+        What is missing, and why.
+    """
+
+    node: str
+    tensors: tuple[TensorValue, ...]
+    notes: tuple[str, ...] = ()
+
+    def of(self, kind: Kind = "value", name: str | None = None) -> TensorValue:
+        """Return one of the tensors; the first of a kind if no name is given.
+
+        Raises
+        ------
+        ValueError
+            If there is none.
+        """
+        for found in self.tensors:
+            if found.kind == kind and name in (None, found.name):
+                return found
+        there = ", ".join(f"{found.kind} {found.name}" for found in self.tensors)
+        wanted = kind if name is None else f"{kind} {name}"
+        why = "".join(f" {note}" for note in self.notes)
+        raise ValueError(f"{self.node} has no {wanted}. There are: {there or 'none'}.{why}")
+
+    def table(self) -> pd.DataFrame:
+        """Return the statistics of all tensors: a row for each, indexed by ``kind`` and ``name``."""
+        import pandas as pd
+
+        rows = [{"kind": t.kind, "name": t.name, **asdict(t.statistics)} for t in self.tensors]
+        columns = ["kind", "name", *Statistics.__dataclass_fields__]
+        return pd.DataFrame(rows, columns=columns).set_index(["kind", "name"])
+
+
+def node_values(
+    model: Model, node: str | fx.Node, inputs: Inputs | None = None, *, original: Model | None = None
+) -> NodeValues:
+    """Return the value of a node on some inputs, and the weights that it holds.
+
+    The graph is run up to the node; each value is dropped after its last use, and the model, the inputs and
+    the random number generators are afterwards as they were.
+
+    Parameters
+    ----------
+    model
+        A session, of which the present graph is run; a ``torch.fx.GraphModule``; or a model, which is traced.
+    node
+        The node, or its name.
+    inputs
+        Keyword arguments (a mapping), positional arguments (a tuple) or one tensor. Left out, those of the
+        session.
+    original
+        A graph to compare with; of a session, left out, its own original if passes have changed it. The
+        node's counterpart there is found as :func:`compare_nodes` finds it.
+
+    Returns
+    -------
+    NodeValues
+        The tensors, their statistics as a table, and notes that say what is missing.
+
+    Raises
+    ------
+    TypeError
+        If ``node`` is neither a node nor a name, or ``inputs`` nothing that a model can be called with.
+    ValueError
+        If there is no such node, or the model does not run on the inputs.
+
+    Examples
+    --------
+    >>> graph = torch.fx.symbolic_trace(nn.Sequential(nn.Linear(2, 3), nn.ReLU()))
+    >>> found = node_values(graph, "_1", torch.tensor([[1.0, float("nan")]]))
+    >>> found.of("value").statistics.nan, found.of("value").slice().shape
+    (3, (1, 3))
+    """
+    if not isinstance(node, str | fx.Node):
+        raise TypeError(f"node: expected a node or its name, got {described(node)}.")
+    found = resolved(model, "model")
+    inputs = inputs_of(found, inputs)
+    if original is None and is_session(found) and found.original is not found.graph_module:
+        original = found.original
+    graph_module = graph_of(found, "model", inputs)
+    other = None if original is None else graph_of(original, "original", inputs)
+    return values_in(graph_module, str(getattr(node, "name", node)), inputs, other)
+
+
+def values_in(
+    graph_module: fx.GraphModule, name: str, inputs: Inputs | None, original: fx.GraphModule | None = None
+) -> NodeValues:
+    """Return the values of a node of a graph that is there already; see :func:`node_values`."""
+    node = next((node for node in graph_module.graph.nodes if node.name == name), None)
+    if node is None:
+        raise ValueError(f"node: the graph has no node named {name!r}.")
+    notes: list[str] = []
+    tensors: list[TensorValue] = []
+    if node.op == "output":
+        notes.append("The output node hands on values of other nodes; look at those.")
+    elif why := _why_not_run(graph_module, inputs):
+        notes.append(why)
+    else:
+        assert inputs is not None
+        tensors += _results(graph_module, node, inputs, original, notes)
+    weights = _weights(graph_module, node)
+    notes += [
+        f"The weight {name} is on the meta device and has no values." for name, w in weights if w.is_meta
+    ]
+    tensors += [TensorValue("weight", name, weight) for name, weight in weights if not weight.is_meta]
+    return NodeValues(node.name, tuple(tensors), tuple(notes))
+
+
+def statistics_by_node(graph_module: fx.GraphModule, inputs: Inputs) -> dict[str, list[Statistics]]:
+    """Return the statistics of each node's tensors, by its name, from one run; nothing else is kept."""
+    found: dict[str, list[Statistics]] = {}
+
+    def note(node: fx.Node, value: Any) -> None:
+        found[node.name] = []
+        for tensor in tensors_by_path(value).values():
+            try:
+                found[node.name].append(statistics_of(tensor))
+            except (ValueError, RuntimeError, NotImplementedError):
+                continue  # a sparse or wrapped tensor has none
+
+    visit_values(graph_module, inputs, note)
+    return found
+
+
+def _why_not_run(graph_module: fx.GraphModule, inputs: Inputs | None) -> str:
+    if inputs is None:
+        return (
+            "There are no inputs to run the model on: give the session some, or node_values(..., inputs=...)."
+        )
+    call_arguments(inputs)
+    if any(tensor.is_meta for tensor in tensors_of(graph_module)):
+        return "The model is on the meta device: it has no weights to compute the value with."
+    return ""
+
+
+def _results(
+    graph_module: fx.GraphModule,
+    node: fx.Node,
+    inputs: Inputs,
+    original: fx.GraphModule | None,
+    notes: list[str],
+) -> list[TensorValue]:
+    here = _value(graph_module, node, inputs, "model")
+    if not here:
+        notes.append("The node's value holds no tensors or numbers.")
+        return []
+    tensors = [TensorValue("value", path, tensor) for path, tensor in here.items()]
+    if original is None or original is graph_module:
+        return tensors
+    others = Provenance(original, graph_module).of(node)
+    if len(others) != 1:
+        names = ", ".join(other.name for other in others)
+        notes.append(
+            f"It stands for {len(others)} nodes of the original ({names}), so there is no difference to show."
+            if others
+            else "No node of the original stands for it."
+        )
+        return tensors
+    there = _value(original, others[0], inputs, "original")
+    for path, tensor in here.items():
+        if path not in there:
+            notes.append(f"{others[0].name} of the original has no {path}.")
+            continue
+        tensors.append(TensorValue("original", path, there[path]))
+        if tensor.shape == there[path].shape and (difference := _difference(tensor, there[path])) is not None:
+            tensors.append(TensorValue("difference", path, difference))
+        else:
+            notes.append(
+                f"{path}: no difference to show between shapes {tuple(tensor.shape)} and "
+                f"{tuple(there[path].shape)} ({tensor.dtype}, {there[path].dtype})."
+            )
+    return tensors
+
+
+def _value(graph_module: fx.GraphModule, node: fx.Node, inputs: Inputs, name: str) -> dict[str, torch.Tensor]:
+    found: dict[str, torch.Tensor] = {}
+
+    def note(at: fx.Node, value: Any) -> None:
+        if at is node:
+            # What the model holds or was given may be written again when the state is put back.
+            is_own = node.op in ("placeholder", "get_attr")
+            for path, tensor in tensors_by_path(value).items():
+                found[path] = tensor.detach().clone() if is_own and not tensor.is_meta else tensor.detach()
+
+    visit_values(graph_module, inputs, note, last=node, name=name)
+    return found
+
+
+def _difference(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor | None:
+    """Return what one tensor has more than another; equal infinities differ by nothing, and NaN by NaN."""
+    if a.layout is not torch.strided or b.layout is not torch.strided:
+        return None
+    dtype = torch.promote_types(a.dtype, b.dtype) if not (a.is_quantized or b.is_quantized) else torch.float32
+    if dtype is torch.bool:
+        return a.to(torch.int8) - b.to(torch.int8)
+    if dtype.is_floating_point and dtype.itemsize < 4:
+        dtype = torch.float32
+    wide, other = (t.dequantize() if t.is_quantized else t.to(dtype) for t in (a, b))
+    return torch.where(wide == other, torch.zeros((), dtype=dtype, device=wide.device), wide - other)
+
+
+def _weights(graph_module: fx.GraphModule, node: fx.Node) -> list[tuple[str, torch.Tensor]]:
+    """Return the parameters and buffers of the module that a node calls."""
+    if node.op != "call_module":
+        return []
+    module = attribute_at(graph_module, str(node.target), None)
+    if not isinstance(module, nn.Module):
+        return []
+    return [*module.named_parameters(), *module.named_buffers()]

@@ -1,0 +1,77 @@
+"""One run of a graph in which somebody looks at the values, each freed after its last use."""
+
+from collections.abc import Callable
+from typing import Any
+
+from torch.fx import GraphModule, Interpreter, Node
+
+from fxlab.interrupts import RestoringStack
+from fxlab.models.model_state import state_kept
+from fxlab.models.running import Inputs, generators_kept, gradients_for, placeholder_values, seed_generators
+
+
+def visit_values(
+    graph_module: GraphModule,
+    inputs: Inputs,
+    visit: Callable[[Node, Any], None],
+    *,
+    last: Node | None = None,
+    name: str = "model",
+) -> None:
+    """Run a graph and show each value as it is right after its node; model and inputs stay as they were.
+
+    Parameters
+    ----------
+    graph_module
+        The graph, in the mode (training or not) that it is in.
+    inputs
+        Keyword arguments (a mapping), positional arguments (a tuple) or one tensor.
+    visit
+        Called with each node but the output, and its value, which later nodes may write into.
+    last
+        The node after which the run ends; left out, all of the graph is run.
+    name
+        What the graph is called in errors.
+
+    Raises
+    ------
+    ValueError
+        If it does not run on the inputs.
+    """
+    arguments = placeholder_values(graph_module, inputs)
+    interpreter = _Visiting(graph_module, visit, last)
+    kept = generators_kept(), state_kept(graph_module)
+    try:
+        with RestoringStack(gradients_for(graph_module), *kept):
+            seed_generators(0)
+            interpreter.run(*arguments)
+    except _ReachedError:
+        pass
+    except Exception as error:  # whatever a model raises for inputs that it does not take
+        at = interpreter.at
+        where = f"node {at.name!r}" if at is not None else "it"
+        raise ValueError(f"{name}: {where} does not run on these inputs: {error}") from error
+
+
+class _ReachedError(Exception):
+    """The last node has run."""
+
+
+class _Visiting(Interpreter):
+    def __init__(
+        self, graph_module: GraphModule, visit: Callable[[Node, Any], None], last: Node | None
+    ) -> None:
+        super().__init__(graph_module)
+        self.extra_traceback = False
+        self.at: Node | None = None
+        self._visit, self._last = visit, last
+
+    def run_node(self, n: Node) -> Any:
+        """Run one node, and show what it gives."""
+        self.at = n
+        result = super().run_node(n)
+        if n.op != "output":
+            self._visit(n, result)
+        if n is self._last:
+            raise _ReachedError
+        return result
