@@ -51,9 +51,10 @@ _EXPORTS = {
         LintAndRecompile MergeLinears RemoveDeadCode RemoveIdentities
     """,
     "validation": """
-        Bisection Changes CodeDiff Divergence NodeAtStage Reference Status Variants Verdict benchmark
+        Bisection Changes CodeDiff Divergence Evaluation NodeAtStage Reference Status Variants Verdict
+        WorstBatch benchmark
         bisect changes_made code_diff compare_nodes compare_on_variants compare_outputs compare_stages
-        first_divergence
+        evaluate first_divergence
         graph_diff input_variants nodes_by_stage plot_benchmark plot_node_differences profile
         transformed_nodes unmarked_changes verdict
     """,
