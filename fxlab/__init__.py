@@ -54,10 +54,10 @@ _EXPORTS = {
         FuseScale LintAndRecompile MergeLinears RemoveDeadCode RemoveIdentities
     """,
     "validation": """
-        Bisection Changes CodeDiff Divergence Histogram NodeAtStage NodeValues Reference Slice Statistics
-        Status TensorValue Variants Verdict benchmark
+        Bisection Changes CodeDiff Divergence Evaluation Histogram NodeAtStage NodeValues Reference Slice
+        Statistics Status TensorValue Variants Verdict WorstBatch benchmark
         bisect changes_made code_diff compare_nodes compare_on_variants compare_outputs compare_stages
-        first_divergence
+        evaluate first_divergence
         graph_diff input_variants node_values nodes_by_stage plot_benchmark plot_node_differences profile
         transformed_nodes unmarked_changes verdict
     """,

@@ -6,6 +6,8 @@ from fxlab.validation.compare_on_variants import compare_on_variants
 from fxlab.validation.compare_stages import compare_stages
 from fxlab.validation.cost.benchmark import benchmark
 from fxlab.validation.cost.profile import profile
+from fxlab.validation.evaluation.evaluate import evaluate
+from fxlab.validation.evaluation.evaluation import Evaluation, WorstBatch
 from fxlab.validation.graphs.changes_made import Changes, changes_made
 from fxlab.validation.graphs.code_diff import CodeDiff, code_diff
 from fxlab.validation.graphs.graph_diff import graph_diff, unmarked_changes
@@ -26,6 +28,7 @@ __all__ = [
     "Changes",
     "CodeDiff",
     "Divergence",
+    "Evaluation",
     "Histogram",
     "NodeAtStage",
     "NodeValues",
@@ -36,6 +39,7 @@ __all__ = [
     "TensorValue",
     "Variants",
     "Verdict",
+    "WorstBatch",
     "benchmark",
     "bisect",
     "changes_made",
@@ -44,6 +48,7 @@ __all__ = [
     "compare_on_variants",
     "compare_outputs",
     "compare_stages",
+    "evaluate",
     "first_divergence",
     "graph_diff",
     "input_variants",

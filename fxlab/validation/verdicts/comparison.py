@@ -109,6 +109,12 @@ class Comparison:
             self._outputs |= transformed.gradients
 
     @property
+    def outputs(self) -> tuple[dict[str, torch.Tensor], dict[str, torch.Tensor]]:
+        """The outputs of both models by path, without what was written and gradients."""
+        ours, theirs = self._original.observed, self._transformed.observed
+        return ours.returned, theirs.returned
+
+    @property
     def table(self) -> "pd.DataFrame":
         """How far the outputs are apart, as :func:`compare_outputs` tells it."""
         return compared(self._expected, self._outputs)

@@ -1,0 +1,64 @@
+"""What of a batch a graph is called with, and what only metrics read."""
+
+import hashlib
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch.fx import GraphModule
+from torch.utils import _pytree as pytree
+
+from fxlab.checks import described
+from fxlab.models.running import Inputs
+from fxlab.values.tensors import bits_of
+
+
+def check_batch(batch: Any, number: int) -> None:
+    """Raise the ``TypeError`` that says that a batch is none."""
+    if not isinstance(batch, Mapping | tuple | list | torch.Tensor):
+        raise TypeError(
+            f"batches: expected mappings, tuples, lists or tensors, got "
+            f"{described(batch)} as batch {number}. Give each as the model is called with it."
+        )
+
+
+def inputs_of_batch(graph_module: GraphModule, batch: Any) -> tuple[Inputs, tuple[str, ...]]:
+    """Return the inputs that a graph takes of a batch, and the names or places of what is left."""
+    names = [str(node.target).lstrip("*") for node in graph_module.graph.find_nodes(op="placeholder")]
+    if isinstance(batch, torch.Tensor):
+        return batch, ()
+    if isinstance(batch, Mapping):
+        taken = {name: value for name, value in batch.items() if name in names}
+        return taken, tuple(str(name) for name in batch if name not in taken)
+    return tuple(batch[: len(names)]), tuple(map(str, range(len(names), len(batch))))
+
+
+def elements_of(inputs: Inputs) -> int:
+    """Return how many elements a batch has: the first size of its first tensor that has one."""
+    tensors = (leaf for leaf in pytree.tree_leaves(_plain(inputs)) if isinstance(leaf, torch.Tensor))
+    return next((tensor.shape[0] for tensor in tensors if tensor.dim()), 1)
+
+
+def batch_print(batch: Any) -> str:
+    """Return a text that tells a batch from others: a hash of its structure, its numbers and its texts."""
+    digest = hashlib.blake2b(digest_size=16)
+    leaves, structure = pytree.tree_flatten(_plain(batch))
+    digest.update(str(structure).encode())
+    for leaf in leaves:
+        digest.update(b"\0")
+        add_to(digest, leaf)
+    return digest.hexdigest()
+
+
+def add_to(digest: Any, value: Any) -> None:
+    """Add a tensor, or what ``repr`` tells apart, to a hash."""
+    if isinstance(value, torch.Tensor):
+        digest.update(f"{value.dtype}{tuple(value.shape)}".encode())
+        if not value.is_meta:
+            digest.update(bits_of(value).cpu().contiguous().numpy().tobytes())
+    else:
+        digest.update(repr(value).encode())
+
+
+def _plain(batch: Any) -> Any:
+    return dict(batch) if isinstance(batch, Mapping) else batch

@@ -1,0 +1,242 @@
+"""Judge the stack of a session on a whole data set."""
+
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sized
+from concurrent.futures import Executor
+from pathlib import Path
+from typing import Any
+
+import torch
+from tqdm import tqdm
+
+from fxlab.checks import described, path_text, positive_int
+from fxlab.models.running import generators_kept
+from fxlab.validation.arguments import SessionLike, check_runs, checked_session
+from fxlab.validation.evaluation.agreement import Metric, predicts_next_token
+from fxlab.validation.evaluation.batch_inputs import batch_print, check_batch, inputs_of_batch
+from fxlab.validation.evaluation.evaluation import Evaluation, Row, WorstBatch, badness, verdict_over
+from fxlab.validation.evaluation.judge_batch import FAILED, REFUSED, BatchResult, Work
+from fxlab.validation.evaluation.kept_file import KeptFile
+from fxlab.validation.evaluation.workers import judged_batches
+
+
+def evaluate(
+    session: SessionLike,
+    batches: Iterable[Any],
+    metrics: Mapping[str, Metric] | None = None,
+    executor: Executor | None = None,
+    *,
+    keep: int = 5,
+    resume: str | os.PathLike[str] | None = None,
+) -> Evaluation:
+    """Judge the present model of a session against its original on many batches.
+
+    Each batch is judged as :func:`verdict` judges one input, with the original's rounding measured on it; the
+    worst decides. Beside that it is counted how often the two decide alike. Batches come and go one by one:
+    a row of numbers is kept of each, and the worst few as they are. An interrupt (Ctrl-C) ends it with what
+    is done.
+
+    Parameters
+    ----------
+    session
+        The session.
+    batches
+        Any iterable: a ``DataLoader``, a data set, a list, a generator. Of a mapping the model is given what
+        its graph has inputs for, of a tuple or list as many as it has inputs; the rest, such as labels, is
+        for metrics. Batches may be of other sizes than the session's inputs.
+    metrics
+        Functions by name, each called with the outputs of a model (a tensor if it returns one alone, or else
+        a mapping of tensors by path) and the batch; it returns a number, such as an accuracy.
+    executor
+        Where batches are judged: any ``concurrent.futures.Executor``. Process pools judge several at once. In
+        a thread pool they take turns, as random generators are one for all threads. A batch whose worker dies
+        is judged once more. Metrics have to be such that ``pickle`` takes them, unless threads are used.
+    keep
+        How many of the worst batches are kept.
+    resume
+        A file with a line for each batch that was judged. If it is there, these are not judged again. It is
+        checked: one of another model, stack or data is refused.
+
+    Returns
+    -------
+    Evaluation
+        With ``verdict``, ``agrees``, ``table()``, ``batches`` and ``worst``.
+
+    Raises
+    ------
+    TypeError
+        If an argument is not what is expected.
+    ValueError
+        If the model has no weights, a metric cannot be sent to another process, or ``resume`` is of another
+        evaluation.
+
+    Notes
+    -----
+    Decisions are the largest class and the set of the five largest, of the outputs whose path ends in
+    ``logits``, or of all floating outputs of two to five dimensions where there are none. For a graph that
+    gives logits for ``input_ids`` which no later token changes (it is tried on the first batch), the next
+    token and the perplexities are measured, with the batch's ``labels`` or the tokens themselves.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from torch import nn
+    >>> from fxlab import Session
+    >>> _ = torch.manual_seed(0)
+    >>> layers = nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.Flatten(), nn.Linear(8 * 36, 3)
+    >>> model = nn.Sequential(*layers).eval()
+    >>> session = Session(torch.fx.symbolic_trace(model), torch.randn(1, 3, 8, 8))
+    >>> session.apply("fuse-batch-norm2d-in-conv2d")
+    >>> evaluation = evaluate(session, [torch.randn(size, 3, 8, 8) for size in (4, 4, 2)])
+    >>> print(evaluation.verdict.status)
+    within the model's own rounding
+    >>> evaluation.table().loc["top-1 of output", ["value", "n"]].tolist()
+    [1.0, 10.0]
+    """
+    checked = checked_session(session)
+    original, transformed = checked.original, checked.graph_module
+    check_runs(original, "session")
+    check_runs(transformed, "session")
+    _check_batches(batches)
+    own = _checked_metrics(metrics)
+    if executor is not None and not isinstance(executor, Executor):
+        raise TypeError(
+            f"executor: expected a concurrent.futures.Executor, got {described(executor)}. "
+            "Give one, such as ProcessPoolExecutor(4)."
+        )
+    positive_int(keep, "keep")
+    kept_file = None
+    if resume is not None:
+        path_text(resume, "resume")
+        kept_file = KeptFile(Path(resume), original, transformed, own)
+    gathered = _Gathered(original, keep)
+    source = _Source(batches, kept_file, gathered)
+    total = len(batches) if isinstance(batches, Sized) else None
+    stopped = False
+    with tqdm(total=total, disable=None, leave=False, unit="batch") as bar, generators_kept():
+        source.on_known = bar.update
+        try:
+            first = source.first()
+            predicts = first is not None and _predicts_next_token(original, first)
+            work = Work(original, transformed, own, predicts)
+            for result, batch in judged_batches(work, source, executor):
+                gathered.add(result, batch)
+                if kept_file is not None:
+                    kept_file.add(result, source.prints.pop(result.number))
+                bar.update()
+        except KeyboardInterrupt:
+            stopped = True
+    return gathered.evaluation(total, stopped)
+
+
+class _Gathered:
+    """What is kept while batches come."""
+
+    def __init__(self, original: torch.fx.GraphModule, keep: int) -> None:
+        self._original, self._keep = original, keep
+        self._rows: dict[int, Row] = {}
+        self._worst: list[tuple[BatchResult, Any]] = []
+        self._left: dict[str, None] = {}
+
+    def add(self, result: BatchResult, batch: Any) -> None:
+        """Keep a row, and the batch if it is among the worst so far."""
+        self._rows[result.number] = Row.of(result)
+        self._left |= dict.fromkeys(result.left)
+        if result.status in (REFUSED, FAILED):
+            return
+        self._worst = sorted(
+            [*self._worst, (result, batch)], key=lambda item: badness(item[0]), reverse=True
+        )[: self._keep]
+
+    def evaluation(self, total: int | None, stopped: bool) -> Evaluation:
+        """Return all of it."""
+        rows = tuple(self._rows[number] for number in sorted(self._rows))
+        worst = tuple(
+            WorstBatch(
+                result.number,
+                inputs_of_batch(self._original, batch)[0],
+                batch,
+                result.verdict,
+                result.max_abs_diff,
+                result.worst_output,
+                result.worst_index,
+            )
+            for result, batch in self._worst
+            if result.verdict is not None
+        )
+        verdict = verdict_over(self._worst[0][0] if self._worst else None, rows)
+        return Evaluation(verdict, worst, rows, total, stopped, tuple(self._left))
+
+
+class _Source:
+    """The numbered batches that are still to be judged; those that a file knows go past."""
+
+    def __init__(self, batches: Iterable[Any], kept_file: KeptFile | None, gathered: _Gathered) -> None:
+        self._rest = enumerate(batches, 1)
+        self._kept_file, self._gathered = kept_file, gathered
+        self._first: list[tuple[int, Any]] = []
+        self.prints: dict[int, str] = {}
+        self.on_known: Callable[[], Any] = lambda: None
+
+    def first(self) -> Any:
+        """Return the first batch of all, which stays among those to come; ``None`` if there is none."""
+        self._first = [item for item in [next(self._rest, None)] if item is not None]
+        if not self._first:
+            return None
+        check_batch(self._first[0][1], 1)
+        return self._first[0][1]
+
+    def __iter__(self) -> Iterator[tuple[int, Any]]:
+        for number, batch in self._all():
+            check_batch(batch, number)
+            if self._kept_file is None:
+                yield number, batch
+                continue
+            text = batch_print(batch)
+            if number not in self._kept_file.results:
+                self.prints[number] = text
+                yield number, batch
+                continue
+            result, known = self._kept_file.results[number]
+            if known != text:
+                raise ValueError(
+                    f"resume: batch {number} is not the one that the file knows. Give the batches in the "
+                    "same order as before (a DataLoader with shuffle=False), or another file."
+                )
+            self._gathered.add(result, batch)
+            self.on_known()
+
+    def _all(self) -> Iterator[tuple[int, Any]]:
+        yield from self._first
+        yield from self._rest
+
+
+def _predicts_next_token(original: torch.fx.GraphModule, batch: Any) -> bool:
+    try:
+        return predicts_next_token(original, inputs_of_batch(original, batch)[0])
+    except Exception:  # whatever the graph raises for it; the batch itself is judged, and says so
+        return False
+
+
+def _check_batches(batches: Any) -> None:
+    if isinstance(batches, str | bytes | Mapping | torch.Tensor | type) or not isinstance(batches, Iterable):
+        raise TypeError(
+            f"batches: expected an iterable of batches, such as a DataLoader or a list, got "
+            f"{described(batches)}. One batch is given as [batch]."
+        )
+
+
+def _checked_metrics(metrics: Any) -> dict[str, Metric]:
+    if metrics is None:
+        return {}
+    if not isinstance(metrics, Mapping):
+        raise TypeError(
+            f"metrics: expected a mapping of functions by name, got {described(metrics)}. "
+            'Write metrics={"accuracy": function}.'
+        )
+    for name, metric in metrics.items():
+        if not isinstance(name, str) or not callable(metric):
+            raise TypeError(
+                f"metrics: expected functions by name, but {described(name)} stands for {described(metric)}."
+            )
+    return dict(metrics)

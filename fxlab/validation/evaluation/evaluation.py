@@ -1,0 +1,270 @@
+"""What an evaluation over many batches comes to."""
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from fxlab.models.running import Inputs
+from fxlab.units import counted, percent, with_unit
+from fxlab.validation.evaluation.agreement import LOSS, SHARE, Measured
+from fxlab.validation.evaluation.intervals import normal, wilson
+from fxlab.validation.evaluation.judge_batch import FAILED, REFUSED, BatchResult
+from fxlab.validation.verdicts.comparison import Verdict
+from fxlab.validation.verdicts.judgement import Status
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+_ORDER = {str(status): place for place, status in enumerate(Status)}
+_SHOWN = 3
+"""How many refused or failed batches are named."""
+
+
+@dataclass(frozen=True)
+class WorstBatch:
+    """One of the worst batches of an evaluation, with what it takes to look into it."""
+
+    number: int
+    """Its number among the batches, from 1 on."""
+    inputs: Inputs
+    """What the models were run on: for :func:`compare_nodes`, or a session."""
+    batch: Any
+    """The batch as it was given, with what only metrics read."""
+    verdict: Verdict
+    """The verdict on it alone."""
+    max_abs_diff: float
+    """The largest difference of an element of an output."""
+    output: str
+    """The output that has it, and ..."""
+    index: tuple[int, ...]
+    """... its place there: the first number is the element of the batch, where that is the first axis."""
+
+    def __repr__(self) -> str:
+        place = f" at {self.output}{list(self.index)}" if self.index else ""
+        largest = "" if math.isnan(self.max_abs_diff) else f", {with_unit(self.max_abs_diff)}{place}"
+        return f"<batch {self.number}: {self.verdict.status}{largest}>"
+
+
+@dataclass(frozen=True)
+class Row:
+    """What is kept of every batch."""
+
+    number: int
+    status: str
+    reason: str
+    elements: int
+    max_abs_diff: float
+    ratio: float
+    worst_output: str
+    measures: dict[str, Measured]
+
+    @classmethod
+    def of(cls, result: BatchResult) -> "Row":
+        """Leave out what is kept of the worst alone."""
+        ratio = result.verdict.ratio if result.verdict else None
+        reason = "" if result.status == Status.SAME_BITS else result.reason
+        return cls(
+            result.number,
+            result.status,
+            reason,
+            result.elements,
+            result.max_abs_diff,
+            math.nan if ratio is None else ratio,
+            result.worst_output,
+            result.measures,
+        )
+
+
+@dataclass(frozen=True, repr=False)
+class Evaluation:
+    """What :func:`evaluate` found. ``str()`` of it is a few lines for people."""
+
+    verdict: Verdict
+    """The verdict over all batches: that on the worst, with words on the others."""
+    worst: tuple[WorstBatch, ...]
+    """The worst batches, the worst first: by their status, then by their error beside the rounding."""
+    rows: tuple[Row, ...] = field(repr=False)
+    """What is kept of each batch, in their order; :attr:`batches` is the table of them."""
+    total: int | None = None
+    """How many batches there are, if they could be counted."""
+    stopped: bool = False
+    """Whether it was interrupted before the end."""
+    not_given: tuple[str, ...] = ()
+    """What of the batches the model does not take, such as labels: only metrics have seen it."""
+
+    @property
+    def agrees(self) -> bool:
+        """Whether the two models are the same, up to rounding, on all batches that were compared.
+
+        Not if nothing was compared, and not if a batch failed for another reason than that the original's
+        graph refuses it. Of an evaluation that was stopped, it holds for the batches that are done.
+        """
+        return self.verdict.agrees and not any(row.status == FAILED for row in self.rows)
+
+    @property
+    def batches(self) -> "pd.DataFrame":
+        """A row for each batch, by its ``number``.
+
+        ``status`` is that of its verdict, or ``refused`` (by the guards of the original's graph) or
+        ``failed``; then ``max_abs_diff``, the ``ratio`` of the error to the original's rounding, the
+        ``output`` with the largest difference, a column for each measure, ``elements`` and ``reason``.
+        """
+        import pandas as pd
+
+        names = self._measures
+        rows = [
+            {
+                "batch": row.number,
+                "status": row.status,
+                "max_abs_diff": row.max_abs_diff,
+                "ratio": row.ratio,
+                "output": row.worst_output,
+                **{name: _on_one(row.measures.get(name)) for name in names},
+                "elements": row.elements,
+                "reason": row.reason,
+            }
+            for row in self.rows
+        ]
+        columns = ["batch", "status", "max_abs_diff", "ratio", "output", *names, "elements", "reason"]
+        return pd.DataFrame(rows, columns=columns).set_index("batch")
+
+    def table(self) -> "pd.DataFrame":
+        """Return a row for each measure: its ``value``, the ends of its interval, which one it is, and ``n``.
+
+        Intervals are at 95%: of shares after Wilson, of means (over batches, weighted by their elements)
+        normal; a perplexity's is that of the mean loss, exponentiated. ``n`` counts decisions, batches or
+        tokens. Measures that are no estimates, such as the largest difference, have no interval.
+        """
+        import pandas as pd
+
+        compared = [row for row in self.rows if row.status in _ORDER]
+        same = sum(row.status == Status.SAME_BITS for row in compared)
+        agreeing = sum(row.status in (Status.SAME_BITS, Status.WITHIN_ROUNDING) for row in compared)
+        known = [row.max_abs_diff for row in compared if not math.isnan(row.max_abs_diff)]
+        ratios = [row.ratio for row in compared if not math.isnan(row.ratio)]
+        count = len(compared)
+        rows = {
+            "batches that agree": _share_row(agreeing, count),
+            "batches with the same bits": _share_row(same, count),
+            "largest difference": _plain_row(max(known, default=math.nan), len(known)),
+            "largest ratio to rounding": _plain_row(max(ratios, default=math.nan), len(ratios)),
+        }
+        for name in self._measures:
+            rows[name] = _summary([row.measures[name] for row in compared if name in row.measures])
+        columns = ["value", "low", "high", "interval", "n"]
+        return pd.DataFrame.from_dict(rows, orient="index", columns=columns).rename_axis("measure")
+
+    @property
+    def _measures(self) -> list[str]:
+        return list(dict.fromkeys(name for row in self.rows for name in row.measures))
+
+    def __str__(self) -> str:
+        lines = [str(self.verdict)]
+        if self.stopped:
+            of = "" if self.total is None else f" of {self.total}"
+            lines.append(f"partial: it was stopped after {len(self.rows)}{of} batches")
+        for status in (REFUSED, FAILED):
+            numbers = [row.number for row in self.rows if row.status == status]
+            if numbers:
+                more = ", …" if len(numbers) > _SHOWN else ""
+                named = ", ".join(map(str, numbers[:_SHOWN])) + more
+                first = next(row.reason for row in self.rows if row.status == status)
+                lines.append(f"{status}: {counted(len(numbers), 'batch')} ({named}): {first}")
+        for name, row in self.table().iterrows():
+            if row["interval"] == "Wilson":
+                ends = f"{percent(row['low'])} to {percent(row['high'])}"
+                lines.append(f"{name}: {percent(row['value'])} of {row['n']:,} ({ends})")
+            elif row["interval"]:
+                ends = f"{with_unit(row['low'])} to {with_unit(row['high'])}"
+                lines.append(f"{name}: {with_unit(row['value'])} ({ends})")
+        if self.not_given:
+            lines.append(f"not given to the model: {', '.join(self.not_given)}")
+        return "\n".join(lines)
+
+    def __repr__(self) -> str:
+        return f"<Evaluation of {counted(len(self.rows), 'batch')}: {self.verdict.status}>"
+
+
+def badness(result: BatchResult) -> tuple[int, float, float, int]:
+    """Return what the worst batches have most of; of two that are as bad, the first is worse."""
+    ratio = (result.verdict.ratio if result.verdict else None) or 0.0
+    largest = result.max_abs_diff
+    is_told = result.status in _ORDER and result.status != Status.NOTHING_COMPARED
+    return (
+        _ORDER[result.status] if is_told else -1,
+        math.inf if math.isnan(ratio) else ratio,
+        math.inf if math.isnan(largest) and is_told else largest if is_told else 0.0,
+        -result.number,
+    )
+
+
+def verdict_over(worst: BatchResult | None, rows: Iterable[Row]) -> Verdict:
+    """Return one verdict over all batches, of the worst and of what is kept of the others."""
+    rows = list(rows)
+    told = [row for row in rows if row.status in _ORDER and row.status != Status.NOTHING_COMPARED]
+    aside = {
+        f"batch {row.number}": row.reason or row.status
+        for row in rows
+        if row.status in (REFUSED, FAILED, Status.NOTHING_COMPARED)
+    }
+    counts = {
+        words: sum(row.status == status for row in rows)
+        for status, words in (
+            (REFUSED, "refused by the original's graph"),
+            (FAILED, "failed"),
+            (Status.NOTHING_COMPARED, "with nothing to compare"),
+        )
+    }
+    words = "".join(f"; {counted(n, 'batch')} {what}" for what, n in counts.items() if n)
+    if worst is None or worst.verdict is None or not told:
+        first = next(iter(aside.values()), "there are no batches")
+        reason = f"no batch could be compared{words}: {first}"
+        return Verdict(Status.NOTHING_COMPARED, reason, None, {}, not_compared=aside)
+    name = f"batch {worst.number}"
+    is_same = worst.verdict.status is Status.SAME_BITS
+    same_status = sum(row.status == worst.status for row in told)
+    of = counted(len(told), "batch")
+    where = f"on all of {of}" if is_same else f"on {name}, the worst of {of}"
+    if worst.verdict.status is Status.DIFFERENT:
+        where += f", of which {same_status} {'is' if same_status == 1 else 'are'} different"
+    return replace(
+        worst.verdict,
+        reason=f"{worst.verdict.reason} ({where}{words})",
+        decided_by=name,
+        by_inputs={name: worst.verdict},
+        not_compared=aside,
+    )
+
+
+def _on_one(measured: Measured | None) -> float:
+    """Return a measure of one batch as a number: a share, a value, or a perplexity."""
+    if measured is None or not measured.count:
+        return math.nan
+    if measured.kind == LOSS:
+        return _exp(measured.total / measured.count)
+    return measured.total / measured.count if measured.kind == SHARE else measured.total
+
+
+def _summary(measured: list[Measured]) -> list[Any]:
+    kind = measured[0].kind if measured else SHARE
+    if kind == SHARE:
+        return _share_row(sum(one.total for one in measured), sum(one.count for one in measured))
+    counts = [one.count for one in measured if one.count]
+    if kind == LOSS:
+        losses = [one.total / one.count for one in measured if one.count]
+        return [*map(_exp, normal(losses, counts)), "normal, of the mean loss", int(sum(counts))]
+    return [*normal([one.total for one in measured if one.count], counts), "normal", len(counts)]
+
+
+def _share_row(successes: float, count: float) -> list[Any]:
+    value = successes / count if count else math.nan
+    return [value, *wilson(successes, count), "Wilson", int(count)]
+
+
+def _plain_row(value: float, count: int) -> list[Any]:
+    return [value, math.nan, math.nan, "", count]
+
+
+def _exp(loss: float) -> float:
+    return math.exp(loss) if loss < 700 else math.inf

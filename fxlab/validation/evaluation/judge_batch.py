@@ -1,0 +1,128 @@
+"""One batch: run by both models and judged. It is what an executor is given, so all of it can be pickled."""
+
+import math
+import pickle
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from torch.fx import GraphModule
+
+from fxlab.validation.evaluation.agreement import Measured, Metric, decisions, next_tokens, own_metrics
+from fxlab.validation.evaluation.batch_inputs import elements_of, inputs_of_batch
+from fxlab.validation.verdicts.comparison import Comparison, Verdict
+from fxlab.validation.verdicts.judgement import Status
+from fxlab.validation.verdicts.verdict import Reference
+
+REFUSED, FAILED = "refused", "failed"
+"""A batch that the original's graph refuses; and one on which nothing can be told, for an error."""
+
+
+@dataclass(frozen=True)
+class Work:
+    """What every batch is judged with."""
+
+    original: GraphModule
+    transformed: GraphModule
+    metrics: Mapping[str, Metric]
+    predicts_tokens: bool = False
+
+
+@dataclass(frozen=True)
+class BatchResult:
+    """What was found of one batch."""
+
+    number: int
+    """From 1 on."""
+    status: str
+    reason: str
+    elements: int
+    verdict: Verdict | None = None
+    max_abs_diff: float = math.nan
+    worst_output: str = ""
+    worst_index: tuple[int, ...] = ()
+    """Where the largest difference is."""
+    measures: dict[str, Measured] = field(default_factory=dict)
+    left: tuple[str, ...] = ()
+    """What of the batch the model is not given."""
+
+
+def judged_batch(work: Work, number: int, batch: Any) -> BatchResult:
+    """Judge two models on a batch; what a model raises becomes the result."""
+    inputs, left = inputs_of_batch(work.original, batch)
+    elements = elements_of(inputs)
+
+    def without(status: str, error: Exception) -> BatchResult:
+        verdict = Verdict(Status.DIFFERENT, str(error), None, {}) if status == Status.DIFFERENT else None
+        return BatchResult(number, str(status), str(error), elements, verdict, left=left)
+
+    try:
+        comparison = Reference(work.original, inputs).compare(work.transformed)
+    except ValueError as error:
+        if str(error).startswith("transformed:"):
+            return without(Status.DIFFERENT, error)
+        return without(REFUSED if isinstance(error.__cause__, AssertionError) else FAILED, error)
+    try:
+        verdict = comparison.verdict()
+        measures = _measures(work, comparison, batch, elements)
+    except (ValueError, RuntimeError) as error:
+        return without(FAILED, error)
+    largest, output, index = _largest_difference(comparison)
+    return BatchResult(
+        number,
+        str(verdict.status),
+        verdict.reason,
+        elements,
+        verdict,
+        largest,
+        output,
+        index,
+        measures,
+        left,
+    )
+
+
+def _measures(work: Work, comparison: Comparison, batch: Any, elements: int) -> dict[str, Measured]:
+    ours, theirs = comparison.outputs
+    found = decisions(ours, theirs, batch)
+    if work.predicts_tokens:
+        found |= next_tokens(ours, theirs, batch)
+    return found | own_metrics(work.metrics, ours, theirs, batch, elements)
+
+
+def _largest_difference(comparison: Comparison) -> tuple[float, str, tuple[int, ...]]:
+    largest: tuple[float, str, tuple[int, ...]] = math.nan, "", ()
+    for output, row in comparison.table.iterrows():
+        index: Any = row["worst_index"]
+        distance = float(row["max_abs_diff"])
+        if distance > largest[0] or (math.isnan(largest[0]) and not math.isnan(distance)):
+            place = tuple(map(int, index)) if isinstance(index, tuple | list) else ()
+            largest = distance, str(output), place
+    return largest
+
+
+_lock = threading.Lock()
+"""Random generators, and the state of a module that a run puts back, are one for all threads."""
+_held: dict[str, Work] = {}
+
+
+def hold(key: str, work: Work) -> None:
+    """Let threads of this process find the work."""
+    _held[key] = work
+
+
+def let_go(key: str) -> None:
+    """Forget it."""
+    _held.pop(key, None)
+
+
+def judged_in_worker(key: str, source: str | bytes | None, number: int, batch: Any) -> BatchResult:
+    """Judge a batch in a worker, which reads the work once: pickled, or from a file."""
+    with _lock:
+        if key not in _held:
+            assert source is not None
+            _held.clear()
+            _held[key] = pickle.loads(source if isinstance(source, bytes) else Path(source).read_bytes())
+        return judged_batch(_held[key], number, batch)

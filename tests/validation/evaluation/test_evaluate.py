@@ -1,0 +1,260 @@
+"""Judging a stack on a whole data set."""
+
+import json
+import math
+import multiprocessing
+import os
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from pathlib import Path
+
+import pandas as pd
+import pytest
+import torch
+from torch import fx, nn
+
+import fxlab
+from fxlab import Session, evaluate, from_callable, verdict
+
+
+def rows(count, size=4, seed=0, width=8):
+    generator = torch.Generator().manual_seed(seed)
+    return [torch.randn(size, width, generator=generator) for _ in range(count)]
+
+
+@pytest.fixture
+def session():
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 7)).eval()
+    result = Session(fx.symbolic_trace(model), torch.ones(4, 8))
+    result.apply("fuse-bias-in-linear")
+    return result
+
+
+def changed_by(change, graph, inputs):
+    """Return a session with one pass that plants a mistake."""
+    pass_ = from_callable(change, name="mistake")
+    result = Session(graph, inputs, passes=[pass_])
+    result.apply("mistake")
+    return result
+
+
+def clamped_output(graph_module):
+    output = graph_module.graph.output_node()
+    value = output.args[0]
+    with graph_module.graph.inserting_before(output):
+        clamped = graph_module.graph.call_function(torch.clamp, (value, -50.0, 50.0))
+    output.args = (clamped,)
+    graph_module.recompile()
+
+
+def other_from_nine(x):
+    return x + 1 if len(x) >= 9 else x
+
+
+def grown_from_nine(graph_module):
+    output = graph_module.graph.output_node()
+    with graph_module.graph.inserting_before(output):
+        grown = graph_module.graph.call_function(other_from_nine, (output.args[0],))
+    output.args = (grown,)
+    graph_module.recompile()
+
+
+def forgotten_token(graph_module):
+    weight = graph_module.get_parameter("0.weight").detach().clone()
+    weight[39] = 0
+    graph_module.get_submodule("0").weight = nn.Parameter(weight)
+
+
+TOKENS = torch.randint(1, 30, (2, 6), generator=torch.Generator().manual_seed(0))
+
+
+@pytest.mark.parametrize(
+    ("change", "layer", "one", "more"),
+    [
+        (grown_from_nine, nn.Identity(), torch.randn(4, 8), [torch.randn(4, 8), torch.randn(9, 8)]),
+        (clamped_output, nn.Identity(), torch.randn(4, 8), [torch.randn(4, 8), 100 * torch.randn(4, 8)]),
+        (forgotten_token, nn.Embedding(40, 3), TOKENS, [TOKENS, TOKENS.clone().fill_(39)]),
+    ],
+    ids=["batch of 9", "large values", "rare token"],
+)
+def test_mistakes_that_one_batch_misses_are_found(change, layer, one, more):
+    wrong = changed_by(change, fx.symbolic_trace(nn.Sequential(layer)), one)
+    assert verdict(wrong).agrees
+    found = evaluate(wrong, more)
+    assert not found.agrees
+    assert found.verdict.decided_by == "batch 2"
+    assert found.worst[0].number == 2
+    assert len(found.worst[0].index) == wrong.original(more[1]).dim()
+    assert found.batches["status"].tolist() == ["same bits", "different"]
+    assert not verdict(wrong, inputs=found.worst[0].inputs).agrees
+
+
+def test_a_right_stack_agrees_on_batches_of_other_sizes(session):
+    found = evaluate(session, [*rows(2), *rows(1, size=1)])
+    assert found.agrees
+    assert found.table().loc["top-1 of output", ["value", "n"]].tolist() == [1, 9]
+    assert found.table().loc["top-5 of output", "low"] == pytest.approx(9 / (9 + 1.959964**2))
+    assert found.batches["elements"].tolist() == [4, 4, 1]
+    assert "3 batches" in str(found)
+
+
+def test_the_worst_batches_are_bounded_and_open(session):
+    found = evaluate(session, rows(6), keep=2)
+    assert len(found.worst) == 2
+    ratios = [one.verdict.ratio or 0 for one in found.worst]
+    assert ratios == sorted(ratios, reverse=True)
+    assert not fxlab.compare_nodes(session, inputs=found.worst[0].inputs).empty
+    assert Session(session.original, found.worst[0].inputs).graph_module is session.original
+
+
+def accuracy(outputs, batch):
+    return (outputs.argmax(-1) == batch[1]).float().mean()
+
+
+def test_metrics_read_what_the_model_is_not_given(session):
+    data = [[x, torch.zeros(len(x), dtype=torch.long)] for x in rows(3)]
+    found = evaluate(session, data, metrics={"accuracy": accuracy})
+    known = [float(accuracy(session.original(x), (x, y))) for x, y in data]
+    assert found.table().loc["accuracy (original)", "value"] == pytest.approx(sum(known) / 3)
+    assert found.table().loc["accuracy (difference)", "value"] == 0
+    assert found.not_given == ("1",)
+
+
+def test_a_metric_that_raises_is_no_agreement(session):
+    found = evaluate(session, rows(2), metrics={"accuracy": lambda outputs, batch: 1 / 0})
+    assert found.batches["status"].tolist() == ["failed", "failed"]
+    assert "'accuracy' raised ZeroDivisionError" in str(found)
+    assert not found.agrees
+
+
+def test_refused_batches_are_counted_and_named():
+    class Halves(nn.Module):
+        def forward(self, x):
+            return x / 2 if len(x) < 9 else x
+
+    session = Session(Halves(), torch.ones(4, 8), passes=[fxlab.ChangeTrueDivToMulByInverse()])
+    session.apply("change-true-div-to-mul-by-inverse")
+    found = evaluate(session, [*rows(1), *rows(1, size=9)])
+    assert found.agrees
+    assert found.batches["status"].tolist() == ["same bits", "refused"]
+    assert "1 batch refused by the original's graph" in found.verdict.reason
+    alone = evaluate(session, rows(1, size=9))
+    assert not alone.agrees
+    assert alone.verdict.status == "nothing compared"
+
+
+def test_nothing_and_nan_are_no_agreement(session):
+    assert evaluate(session, []).verdict.status == "nothing compared"
+    assert not evaluate(session, [torch.full((2, 8), math.nan)]).agrees
+
+
+def test_an_interrupt_keeps_what_is_done_and_a_file_goes_on(session, tmp_path):
+    data, path, done = rows(5), tmp_path / "evaluation.jsonl", []
+
+    def stopping():
+        for number, x in enumerate(data):
+            if number == 3:
+                raise KeyboardInterrupt
+            yield x
+
+    partial = evaluate(session, stopping(), resume=path)
+    assert partial.stopped
+    assert "partial: it was stopped after 3 batches" in str(partial)
+    with path.open("a") as file:
+        file.write('{"number": 4, "sta')  # by half, as when the process is killed
+
+    def counted(outputs, batch):
+        done.append(1)
+        return 0
+
+    whole = evaluate(session, data, resume=path)
+    assert len(path.read_text().splitlines()) == 6
+    expected = evaluate(session, data)
+    pd.testing.assert_frame_equal(whole.batches, expected.batches)
+    pd.testing.assert_frame_equal(whole.table(), expected.table())
+    assert str(whole.verdict) == str(expected.verdict)
+    assert [one.number for one in whole.worst] == [one.number for one in expected.worst]
+    with pytest.raises(ValueError, match="the metrics is not the same"):
+        evaluate(session, data, {"counted": counted}, resume=path)
+    with pytest.raises(ValueError, match="batch 1 is not the one"):
+        evaluate(session, data[::-1], resume=path)
+    session.revert_all()
+    with pytest.raises(ValueError, match="the stack of passes"):
+        evaluate(session, data, resume=path)
+    assert not done
+
+
+@pytest.mark.parametrize("text", ["hello\n", "{}\n", "no line", "[]\n"])
+def test_a_file_that_is_none_is_refused_and_left_alone(session, tmp_path, text):
+    path = tmp_path / "evaluation.jsonl"
+    path.write_text(text)
+    with pytest.raises(ValueError, match=r"line 1 of .* is none that an evaluation writes"):
+        evaluate(session, rows(1), resume=path)
+    assert path.read_text() == text
+
+
+def test_a_broken_line_is_named(session, tmp_path):
+    path = tmp_path / "evaluation.jsonl"
+    evaluate(session, rows(2), resume=path)
+    lines = path.read_text().splitlines()
+    lines[1] = json.dumps({"number": 1})
+    path.write_text("\n".join(lines) + "\n")
+    with pytest.raises(ValueError, match="line 2"):
+        evaluate(session, rows(2), resume=path)
+
+
+class Next(nn.Module):
+    def __init__(self, causal):
+        super().__init__()
+        self.embedding, self.head, self.causal = nn.Embedding(20, 4), nn.Linear(4, 20), causal
+
+    def forward(self, input_ids):
+        x = self.embedding(input_ids)
+        return {"logits": self.head(x.cumsum(1) if self.causal else x + x.mean(1, keepdim=True))}
+
+
+@pytest.mark.parametrize("causal", [True, False])
+def test_next_tokens_are_measured_where_logits_are_causal(causal):
+    torch.manual_seed(0)
+    model = Next(causal).eval()
+    ids = torch.randint(20, (3, 6))
+    found = evaluate(Session(model, {"input_ids": ids}), [{"input_ids": ids}]).table()
+    assert ("perplexity (original)" in found.index) is causal
+    if causal:
+        loss = nn.functional.cross_entropy(model(ids)["logits"][:, :-1].flatten(0, 1), ids[:, 1:].flatten())
+        assert found.loc["perplexity (original)", "value"] == pytest.approx(math.exp(loss.item()), rel=1e-4)
+        assert found.loc["next token", "n"] == 15
+
+
+def dies_once(outputs, batch):
+    """Kill the worker the first time that the marked batch comes."""
+    flag = Path(os.environ["FXLAB_TEST_FLAG"])
+    if float(batch[0, 0]) == 99 and not flag.exists():
+        flag.touch()
+        os._exit(1)
+    return 0.0
+
+
+def test_threads_give_the_same_table(session):
+    with ThreadPoolExecutor(2) as executor:
+        found = evaluate(session, rows(6), executor=executor)
+    pd.testing.assert_frame_equal(found.batches, evaluate(session, rows(6)).batches)
+
+
+@pytest.mark.slow
+def test_a_worker_that_dies_costs_its_batches_once_more_and_nothing_else(session, tmp_path, monkeypatch):
+    data = rows(6)
+    data[2][0, 0] = 99
+    monkeypatch.setenv("FXLAB_TEST_FLAG", str(tmp_path / "died"))
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(1, mp_context=context) as executor:
+        found = evaluate(session, data, {"none": dies_once}, executor)
+    assert (tmp_path / "died").exists()
+    expected = evaluate(session, data, {"none": dies_once})
+    pd.testing.assert_frame_equal(found.batches, expected.batches)
+    pd.testing.assert_frame_equal(found.table(), expected.table())
+
+
+def test_a_metric_that_cannot_be_sent_is_named(session):
+    with ProcessPoolExecutor(1) as executor, pytest.raises(ValueError, match="'a' cannot be sent"):
+        evaluate(session, rows(1), {"a": lambda outputs, batch: 0}, executor)
