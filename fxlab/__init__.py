@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from fxlab.view_model import *
 
 _EXPORTS = {
-    "compiler": "CompileSession compile_session",
+    "compiler": "CompileRecord CompileSession compile_session record_compile",
     "drawing": "Drawing draw",
     "html_report": "report",
     "notebook": "Inspector inspect",

@@ -30,6 +30,8 @@ _BORDERS = {phase: f"{phase}_{'graph_' * (phase == 'joint')}passes" for phase in
 
 _LOCK = threading.RLock()
 """Patches are those of the process, so that one thread compiles at a time."""
+SCRIPT_IS_HEARD = threading.Event()
+"""Whether a script is listened to, whose compiles are not to be mixed with others."""
 
 
 class Listener(Protocol):
@@ -99,6 +101,10 @@ def listening(listener: Listener) -> Iterator[list[str]]:
     list of str
         What it cannot hear of with this torch, in words.
     """
+    if SCRIPT_IS_HEARD.is_set():
+        raise RuntimeError(
+            "Nothing is compiled for a session while record_compile records; do it after its block."
+        )
     with _LOCK, RestoringStack() as stack:
         patches, around = _Patches(stack), _Around(listener)
         for phase in PHASES:

@@ -1,0 +1,242 @@
+"""Records what ``torch.compile`` does inside of an unchanged script."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import torch
+from torch import nn
+from torch.fx import GraphModule
+
+from fxlab.author_frames import error_words
+from fxlab.compiler.compile_session import CompileSession
+from fxlab.compiler.compiler import Compiler, CompilerStack, _Compile
+from fxlab.compiler.flat import Frame
+from fxlab.compiler.record_hooks import listening_to_script
+from fxlab.compiler.recording import WHOLE, Recorder, Recording
+from fxlab.tracing.dynamo.hooks import origin_of
+from fxlab.transformations.candidate_filter import Limit
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+_ONCE = "it was recorded while a script ran, and is not compiled again; fxlab.compile_session does that"
+_ACTIVE = threading.Lock()
+
+
+@dataclass(eq=False)
+class CompileRecord:
+    """What :func:`fxlab.record_compile` has recorded; complete when its block has ended.
+
+    Attributes
+    ----------
+    sessions : Mapping
+        A :class:`fxlab.CompileSession` for each stack of passes over each graph that was compiled and run, by
+        name: ``graph 1, inference``, or ``graph 1, joint``, ``forward`` and ``backward``.
+    remarks : tuple of str
+        What could not be recorded, in words.
+    """
+
+    sessions: Mapping[str, CompileSession]
+    remarks: tuple[str, ...]
+
+    def table(self) -> pd.DataFrame:
+        """List the graphs: a row for each stack of passes.
+
+        Returns
+        -------
+        pandas.DataFrame
+            The number of the graph, the stack, how many passes have run and changed it, its nodes before and
+            after, and why and at which line Dynamo has ended it; empty at the end of the code.
+        """
+        import pandas as pd
+
+        rows = []
+        for name, session in self.sessions.items():
+            graph, _, stack = name.partition(", ")
+            reason = session.graph_break
+            changed = len(session.passes)
+            before, after = (len(module.graph.nodes) for module in (session.original, session.stages[-1]))
+            rows.append(
+                (
+                    int(graph.removeprefix("graph ")),
+                    stack,
+                    changed + len(session.unchanged),
+                    changed,
+                    before,
+                    after,
+                    reason.reason if reason else "",
+                    reason.place if reason else "",
+                )
+            )
+        columns = ["graph", "stack", "passes", "changed", "nodes_before", "nodes_after"]
+        return pd.DataFrame(rows, columns=[*columns, "break_reason", "break_line"])
+
+    def __repr__(self) -> str:
+        return f"<CompileRecord: {', '.join(self.sessions) or 'nothing was compiled and run'}>"
+
+
+@contextmanager
+def record_compile() -> Iterator[CompileRecord]:
+    """Record what ``torch.compile`` does for the code of a block, which is not changed.
+
+    It compiles as it does without: any backend, options, graph breaks and passes of one's own, with
+    generated code. Compiled graphs are not read from caches on disk. What was compiled before the block, and
+    what another thread compiles, is not seen.
+
+    Yields
+    ------
+    CompileRecord
+        Complete when the block has ended, also by an exception.
+
+    Raises
+    ------
+    RuntimeError
+        If another record is being made in this process.
+
+    Examples
+    --------
+    >>> def double(x):
+    ...     return x + x
+    >>> with record_compile() as record:
+    ...     _ = torch.compile(double, backend="eager")(torch.ones(2))
+    >>> list(record.sessions)
+    ['graph 1, inference']
+    >>> record.table()["nodes_before"].item()
+    3
+    """
+    if not _ACTIVE.acquire(blocking=False):
+        raise RuntimeError(
+            "record_compile: another one records in this process, and its patches are those of the process. "
+            "Begin this one when that has ended."
+        )
+    try:
+        record, recorder = CompileRecord(MappingProxyType({}), ()), _ScriptRecorder()
+        remarks: list[str] = []
+        try:
+            with listening_to_script(recorder) as remarks:
+                yield record
+        finally:
+            recorder.finish()
+            _complete(record, recorder, remarks)
+    finally:
+        _ACTIVE.release()
+
+
+class _ScriptRecorder(Recorder):
+    """Takes each graph of Dynamo for a recording, whatever its backend does with it."""
+
+    def __init__(self) -> None:
+        super().__init__(lambda kind, name: True, lambda kind, name, anchor, made: True)
+        self.models: dict[int, nn.Module] = {}
+        self.inputs: dict[int, dict[str, int]] = {}
+        self._waits = False
+
+    def captured(self, graph_module: GraphModule, model: nn.Module | None) -> Callable[..., None]:
+        """Begin with a graph of Dynamo; returns what notes the values that it runs on."""
+        super()._begin_graph(graph_module)
+        self._waits = True
+        recording = self._recording
+        self.models[id(recording)] = nn.Module() if model is None else model
+        names = self.inputs[id(recording)] = {}
+        for place, node in enumerate(graph_module.graph.find_nodes(op="placeholder")):
+            origin = origin_of(node)
+            if origin is not None and not origin.in_module:
+                names["_".join((origin.root, *origin.steps))] = place
+
+        def note(values: tuple[Any, ...]) -> None:
+            current, self._recording = self._recording, recording
+            self.called(values)
+            self._recording = current
+
+        return note
+
+    def _begin_graph(self, graph_module: GraphModule) -> None:
+        """Go on with the graph of Dynamo if the backend has given it on, else begin with another one."""
+        if self._waits:
+            self._waits = False
+            known, now = self._now.first.graph, graph_module.graph
+            names = [[node.name for node in g.find_nodes(op="placeholder")] for g in (known, now)]
+            if names[0] == names[1]:
+                self._note_between(graph_module, "pre_grad/before its passes")
+                return
+        super()._begin_graph(graph_module)
+
+    def _enter(self, phase: str, graph_module: GraphModule) -> None:
+        if self.recordings:
+            super()._enter(phase, graph_module)
+        else:
+            super()._begin_graph(graph_module)
+
+
+class _Recorded(Compiler):
+    """What a script has compiled, in place of what compiles again."""
+
+    def __init__(self, recorder: Recorder, frames: list[Frame], recordings: list[Recording]) -> None:
+        recorder.recordings = recordings
+        self.frames, self.remarks = frames, []
+        self.first = _Compile(frozenset(), {}, recorder)
+
+    def compile(self, number: int, kind: str, off: frozenset[str], limits: Mapping[str, Limit]) -> NoReturn:
+        """Refuse: what the script did between its compiles is not done again."""
+        raise ValueError(f"The passes of this session cannot be switched: {_ONCE}.")
+
+
+class RecordedSession(CompileSession):
+    """The session of a graph that a script has compiled."""
+
+    def to_python(self) -> str:
+        """Return code that records the session again."""
+        lines = "import fxlab\n\nwith fxlab.record_compile() as record:\n    run()  # what compiles\n"
+        number = next((name for name, session in self.graphs.items() if session is self), "")
+        return f"{lines}session = record.sessions[{number!r}]\n"
+
+
+def _complete(record: CompileRecord, recorder: _ScriptRecorder, remarks: list[str]) -> None:
+    told = list(dict.fromkeys(remarks))
+    frames: list[tuple[str, Frame, Recording]] = []
+    for number, recording in enumerate(recorder.recordings, 1):
+        if not recording.copies and recording.stacks[WHOLE].first.graph.find_nodes(op="placeholder"):
+            told.append(f"graph {number}: it was compiled and has not run, so its inputs are not known.")
+            continue
+        for stack in recording.stacks.values():
+            for step in stack.steps:
+                step.fixed, step.matches = step.fixed or _ONCE, []
+        try:
+            frames.append((f"graph {number}", _frame(recorder, recording), recording))
+        except Exception as error:  # of a backend that gives on a graph of another kind
+            told.append(f"graph {number}: its stages cannot be made: {error_words(error)}")
+    compiler = _Recorded(recorder, [frame for _, frame, _ in frames], [one for _, _, one in frames])
+    sessions: dict[str, CompileSession] = {}
+    for place, (name, _, recording) in enumerate(frames):
+        for kind, stack in recording.stacks.items():
+            try:
+                session = RecordedSession(CompilerStack(compiler, place, kind), tuple(told))
+            except Exception as error:
+                told.append(f"{name}, {stack.name}: its stages cannot be made: {error_words(error)}")
+                continue
+            sessions[f"{name}, {stack.name}"] = session
+    record.sessions, record.remarks = MappingProxyType(sessions), tuple(told)
+    for made in sessions.values():
+        made.graphs, made.remarks = record.sessions, record.remarks
+
+
+def _frame(recorder: _ScriptRecorder, recording: Recording) -> Frame:
+    model = recorder.models.get(id(recording), nn.Module())
+    held = {id(value) for value in (*model.parameters(), *model.buffers())}
+    places = {
+        name: place
+        for name, place in recorder.inputs.get(id(recording), {}).items()
+        if isinstance(recording.values[place], torch.Tensor) and id(recording.values[place]) not in held
+    }
+    ran = {name: recording.values[place] for name, place in places.items()}
+    given = {name: recording.copies[place] for name, place in places.items()}
+    # Where some have no name that is known, all are inputs under Dynamo's names.
+    tensors = sum(isinstance(value, torch.Tensor) and id(value) not in held for value in recording.values)
+    known = (given, ran) if len(places) == tensors else ({}, {})
+    return Frame(model, *known, recording)

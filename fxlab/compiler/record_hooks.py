@@ -1,0 +1,80 @@
+"""The private hooks of Dynamo by which the compiles of an unchanged script are heard; all in this file."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, Protocol
+
+from torch import nn
+from torch.fx import GraphModule
+
+from fxlab.compiler.hooks import SCRIPT_IS_HEARD, Listener, _Patches, listening
+from fxlab.interrupts import RestoringStack
+
+
+class ScriptListener(Listener, Protocol):
+    """What hears of the compiles of a script."""
+
+    def captured(self, graph_module: GraphModule, model: nn.Module | None) -> Callable[..., None]:
+        """Dynamo gives a graph to a backend; returns what is called with the values it first runs on."""
+
+
+@contextmanager
+def listening_to_script(listener: ScriptListener) -> Iterator[list[str]]:
+    """Let a listener hear of all that ``torch.compile`` does for the code that this thread runs inside.
+
+    Caches of compiled graphs are not read, as what comes out of one goes through no pass, and backward graphs
+    are compiled at once.
+
+    Yields
+    ------
+    list of str
+        What it cannot hear of with this torch, in words.
+    """
+    with RestoringStack() as stack:
+        remarks = stack.enter_context(listening(listener))
+        SCRIPT_IS_HEARD.set()
+        stack.callback(SCRIPT_IS_HEARD.clear)
+        patches = _Patches(stack)
+        thread, is_over = threading.get_ident(), threading.Event()
+
+        def around(original: Any) -> Any:
+            def run(output: Any, graph_module: GraphModule, example_inputs: Any) -> Any:
+                if threading.get_ident() != thread:
+                    return original(output, graph_module, example_inputs)
+                pending = [listener.captured(graph_module, _model(output))]
+                compiled = original(output, graph_module, example_inputs)
+
+                def first_noted(*values: Any) -> Any:
+                    if pending:
+                        note = pending.pop()
+                        if not is_over.is_set():
+                            note(values)
+                    return compiled(*values)
+
+                return first_noted
+
+            return run
+
+        place = "torch._dynamo.output_graph:OutputGraph.call_user_compiler"
+        patches.around(place, around, "The graphs of Dynamo are not seen")
+        patches.setting(
+            "torch._functorch.config", enable_autograd_cache=False, force_non_lazy_backward_lowering=True
+        )
+        patches.setting("torch._inductor.config", fx_graph_cache=False, fx_graph_remote_cache=False)
+        try:
+            yield remarks
+        finally:
+            is_over.set()
+            remarks += patches.remarks
+
+
+def _model(output: Any) -> nn.Module | None:
+    """Return the module whose code Dynamo captures, or one that holds those that the code reads."""
+    scope = getattr(output, "local_scope", None) or {}
+    modules = {name: value for name, value in scope.items() if isinstance(value, nn.Module)}
+    if "self" in modules or len(modules) == 1:
+        return modules.get("self") or next(iter(modules.values()))
+    return None
