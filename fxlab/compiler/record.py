@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import weakref
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -140,7 +141,7 @@ class _ScriptRecorder(Recorder):
     def captured(self, graph_module: GraphModule, model: nn.Module | None) -> Callable[..., None]:
         """Begin with a graph of Dynamo; returns what notes the values that it runs on."""
         super()._begin_graph(graph_module)
-        self._waits = True
+        self._waits, self._given = True, weakref.ref(graph_module)
         recording = self._recording
         self.models[id(recording)] = nn.Module() if model is None else model
         names = self.inputs[id(recording)] = {}
@@ -160,9 +161,9 @@ class _ScriptRecorder(Recorder):
         """Go on with the graph of Dynamo if the backend has given it on, else begin with another one."""
         if self._waits:
             self._waits = False
-            known, now = self._now.first.graph, graph_module.graph
-            names = [[node.name for node in g.find_nodes(op="placeholder")] for g in (known, now)]
-            if names[0] == names[1]:
+            names = [[node.name for node in g.nodes] for g in (self._now.first.graph, graph_module.graph)]
+            # A part of it, which a backend compiles alone, may take the same inputs.
+            if graph_module is self._given() or names[0] == names[1]:
                 self._note_between(graph_module, "pre_grad/before its passes")
                 return
         super()._begin_graph(graph_module)
@@ -202,7 +203,9 @@ def _complete(record: CompileRecord, recorder: _ScriptRecorder, remarks: list[st
     frames: list[tuple[str, Frame, Recording]] = []
     for number, recording in enumerate(recorder.recordings, 1):
         if not recording.copies and recording.stacks[WHOLE].first.graph.find_nodes(op="placeholder"):
-            told.append(f"graph {number}: it was compiled and has not run, so its inputs are not known.")
+            told.append(
+                f"graph {number}: its inputs are not known: it has not run, or a backend made it of another."
+            )
             continue
         for stack in recording.stacks.values():
             for step in stack.steps:

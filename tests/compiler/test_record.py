@@ -154,3 +154,23 @@ def test_a_record_inside_of_another_is_refused():
     with fxlab.record_compile() as record:
         pass
     assert record.sessions == {}
+
+
+def test_a_part_that_a_backend_compiles_alone_is_not_taken_for_the_graph():
+    def backend(graph_module, inputs):
+        part = copy.deepcopy(graph_module)
+        output = part.graph.output_node()
+        (last,) = output.args[0]
+        output.args = ((last.args[0],),)
+        part.graph.erase_node(last)
+        part.recompile()
+        compile_fx(part, inputs, inner_compile=_without_code)
+        return graph_module.forward
+
+    with torch.no_grad(), fxlab.record_compile() as record:
+        torch.compile(lambda x: torch.relu(torch.sin(x)), backend=backend)(X)
+    (session,) = record.sessions.values()
+    assert len(session.passes) == 0
+    assert record.remarks == (
+        "graph 2: its inputs are not known: it has not run, or a backend made it of another.",
+    )
