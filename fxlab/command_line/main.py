@@ -111,6 +111,27 @@ def _parser() -> argparse.ArgumentParser:
     )
     report.add_argument("-o", "--output", type=_page, metavar="FILE", help="the HTML file to write")
 
+    report.add_argument(
+        "--save", type=_file, metavar="FILE", help="save what is on as a small JSON file, for `fxlab check`"
+    )
+
+    check = _add(
+        commands, "check", "Apply a saved stack of passes to a model, and tell whether it is the same."
+    )
+    _add_model(check)
+    check.add_argument(
+        "--session", required=True, metavar="FILE", help="what `session.save` or `fxlab report --save` wrote"
+    )
+    check.add_argument(
+        "--data",
+        metavar="FILE",
+        help="a list of batches, written by torch.save, to judge it on; one batch if left out",
+    )
+    check.add_argument(
+        "--strict", action="store_true", help="fail also if graph, parameters or versions are not as saved"
+    )
+    check.add_argument("-o", "--output", type=_page, metavar="FILE", help="the HTML file to write")
+
     trace = _add(commands, "trace", "Trace a model, and tell what its graph holds for.")
     _add_model(trace)
     shown = trace.add_mutually_exclusive_group()

@@ -65,12 +65,12 @@ def loaded(options: argparse.Namespace) -> Source:
     return _of_transformers(path, options)
 
 
-def given_inputs(path: Path, device: torch.device) -> Any:
+def given_inputs(path: Path, device: torch.device, option: str = "--inputs") -> Any:
     """Read inputs from a file: ``.safetensors`` or ``.npz`` by name, or whatever ``torch.save`` wrote."""
     import torch
     from torch.utils import _pytree as pytree
 
-    with ends_with(ExitCode.BAD_USAGE, Exception, hint=f"(--inputs {path})"):
+    with ends_with(ExitCode.BAD_USAGE, Exception, hint=f"({option} {path})"):
         if path.suffix == ".safetensors":
             from safetensors.torch import load_file
 
@@ -85,12 +85,12 @@ def given_inputs(path: Path, device: torch.device) -> Any:
                 inputs = torch.load(path, weights_only=True)
             except pickle.UnpicklingError as error:
                 raise CommandError(
-                    f"--inputs {path}: expected a .safetensors or .npz file, or what torch.save writes of "
+                    f"{option} {path}: expected a .safetensors or .npz file, or what torch.save writes of "
                     "tensors, numbers, strings, lists and mappings. This is neither, or holds other objects."
                 ) from error
     if not isinstance(inputs, Mapping | tuple | list | torch.Tensor):
         raise CommandError(
-            f"--inputs {path}: expected a mapping of names to tensors, a tuple or one tensor, "
+            f"{option} {path}: expected a mapping of names to tensors, a tuple or one tensor, "
             f"got {type(inputs).__name__}."
         )
     return pytree.tree_map_only(torch.Tensor, lambda tensor: tensor.to(device), inputs)

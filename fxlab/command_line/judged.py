@@ -1,0 +1,87 @@
+"""What a command says of a session: whether the model is still the same, and what each pass has done."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from fxlab.command_line.exit_code import ExitCode, ends_with
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from fxlab.session import Session
+    from fxlab.transformations import Transformation
+    from fxlab.validation import Verdict
+
+
+def judged(session: Session, has_data: bool) -> tuple[dict[str, Any], dict[str, pd.DataFrame], ExitCode]:
+    """Return facts and tables of a session's verdict on its inputs, and the exit code that it asks for."""
+    if not has_data:
+        return {"verdict": None, "reason": "without weights nothing was compared"}, {}, ExitCode.DONE
+    with ends_with(ExitCode.NOT_COMPARED, Exception, hint="The outputs were not compared."):
+        verdict = session.verdict()
+    facts = facts_of(verdict)
+    code = code_of(verdict, verdict.agrees)
+    if code is ExitCode.DIFFERENT:
+        facts["different_since"] = _first_that_differs(session).name
+    return facts, {"outputs": verdict.table}, code
+
+
+def facts_of(verdict: Verdict) -> dict[str, Any]:
+    """Return a verdict in a few facts."""
+    return {
+        "verdict": str(verdict.status),
+        "ratio": verdict.ratio,
+        "reason": verdict.reason,
+        "compared_elements": verdict.compared,
+    }
+
+
+def code_of(verdict: Verdict, agrees: bool) -> ExitCode:
+    """Return the exit code of a verdict."""
+    from fxlab.validation import Status
+
+    if verdict.status is Status.NOTHING_COMPARED:
+        return ExitCode.NOT_COMPARED
+    return ExitCode.DONE if agrees else ExitCode.DIFFERENT
+
+
+def of_graphs(session: Session, words: str) -> dict[str, Any]:
+    """Return what model it is, in words, and how many nodes it has and had."""
+    return {
+        "model": words,
+        "nodes_before": len(session.original.graph.nodes),
+        "nodes_after": len(session.graph_module.graph.nodes),
+    }
+
+
+def pass_table(session: Session) -> pd.DataFrame:
+    """Return a row for each pass that is on: what it has changed, and how many candidates it has refused."""
+    import pandas as pd
+
+    rows = [(p.name, str(session.changes(p)), _refused(session.explain(p))) for p in session.applied]
+    return pd.DataFrame(rows, columns=["pass", "changes", "refused"])
+
+
+def write_page(session: Session, path: str) -> None:
+    """Write the session as one HTML file."""
+    from fxlab.html_report import report
+
+    with ends_with(ExitCode.BAD_USAGE, OSError, ValueError, hint="(-o)"):
+        report(session, path=path)
+
+
+def _first_that_differs(session: Session) -> Transformation:
+    """Return the lowest pass of the stack with which the model is another one."""
+    from fxlab.validation import Reference, Status
+
+    reference = Reference(session.original, session.inputs)
+    for transformation, stage in zip(session.applied, session.stages[1:], strict=True):
+        if reference.verdict(stage).status is Status.DIFFERENT:
+            return transformation
+    raise AssertionError("the topmost stage differs")
+
+
+def _refused(explained: pd.DataFrame) -> int:
+    """Return how many candidates a pass has refused."""
+    return int(explained["candidate"][~explained["matched"].astype(bool)].nunique())

@@ -1,0 +1,56 @@
+"""``fxlab check``: a saved stack of passes on a model."""
+
+import json
+
+import pytest
+import torch
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture
+def stack(fxlab, checkpoint, tmp_path):
+    file = tmp_path / "stack.json"
+    assert fxlab("report", checkpoint, "--passes", "merge-linears,fuse-bias", "--save", file).code == 0
+    return file
+
+
+def test_a_stack_that_was_saved_is_applied_and_judged(fxlab, checkpoint, stack):
+    ended = fxlab("check", checkpoint, "--session", stack, "--strict", "--format", "json")
+    answer = json.loads(ended.out)
+    assert ended.code == 0
+    assert [row["pass"] for row in answer["passes"]] == ["merge-linears", "fuse-bias-in-linear"]
+    assert answer["verdict"] in ("same bits", "within the model's own rounding")
+    assert answer["not_as_saved"] == []
+
+
+def test_another_environment_is_said_and_a_failure_if_asked_for(fxlab, checkpoint, stack):
+    stack.write_text(stack.read_text().replace(f'"torch": "{torch.__version__}"', '"torch": "1.0"'))
+    ended = fxlab("check", checkpoint, "--session", stack, "--format", "json")
+    assert ended.code == 0
+    assert "torch 1.0 in the file" in json.loads(ended.out)["not_as_saved"][0]
+    assert fxlab("check", checkpoint, "--session", stack, "--strict").code == 1
+
+
+def test_it_is_judged_on_batches(fxlab, checkpoint, stack, tmp_path):
+    data = tmp_path / "batches.pt"
+    names = ("input_ids", "attention_mask", "token_type_ids")
+    torch.save([dict.fromkeys(names, torch.ones(size, 7, dtype=torch.long)) for size in (2, 9)], data)
+    page = tmp_path / "page.html"
+    ended = fxlab("check", checkpoint, "--session", stack, "--data", data, "-o", page, "--format", "json")
+    answer = json.loads(ended.out)
+    assert ended.code == 0, ended.out
+    assert answer["batches_judged"] == 2
+    assert [row["batch"] for row in answer["batches"]] == [1, 2]
+    assert page.stat().st_size > 0
+
+
+def test_what_is_no_saved_session_or_no_list_of_batches_is_refused(fxlab, checkpoint, stack, tmp_path):
+    broken = tmp_path / "broken.json"
+    broken.write_text("{}")
+    ended = fxlab("check", checkpoint, "--session", broken)
+    assert (ended.code, "expected a saved session" in ended.err) == (2, True)
+    data = tmp_path / "batches.pt"
+    torch.save({"input_ids": torch.ones(2, 7)}, data)
+    ended = fxlab("check", checkpoint, "--session", stack, "--data", data)
+    assert (ended.code, "--data" in ended.err) == (2, True)
