@@ -20,6 +20,7 @@ from torch.nn.modules.conv import _ConvNd, _ConvTransposeNd
 from torch.utils import _pytree as pytree
 
 from fxlab.models.modes import RequireModes
+from fxlab.tracing.recording.opaque_calls import require_result
 from fxlab.transformations.analysis.graph_analysis import GraphFacts
 from fxlab.transformations.views.batch_norm import as_batch_norm
 from fxlab.transformations.views.convolution import as_convolution
@@ -130,6 +131,8 @@ class RoundingBound(fx.Interpreter):
         return result
 
     def call_function(self, target: Any, args: Any, kwargs: Any) -> Any:
+        if target is require_result:  # a check, of a part that the trace kept whole
+            return target(*pytree.tree_map(_rounded_value, args), **kwargs)
         if target in _SPELLINGS:
             return _SPELLINGS[target](*args, **kwargs)
         return self._call(target.__name__.partition(".")[0], target, args, kwargs)
