@@ -15,21 +15,13 @@ from torch.fx import GraphModule
 from fxlab.deployment.arguments_written import WrittenArguments, set_number, with_numbers
 from fxlab.deployment.calls import Call, NoKindError, is_changeable
 from fxlab.deployment.effects import why_not_repeatable
+from fxlab.models.graph_module import HOOKS
 from fxlab.tracing import TraceReport, TraceWarning, symbolic_trace
 from fxlab.values.nested import Path
 
 NUMBER = "followed_number_{}"
 """The inputs for the integers that a graph follows: each is the size of a tensor without elements."""
 
-_HOOKS = (
-    "_forward_hooks",
-    "_forward_hooks_with_kwargs",
-    "_forward_hooks_always_called",
-    "_forward_pre_hooks",
-    "_forward_pre_hooks_with_kwargs",
-    "_backward_hooks",
-    "_backward_pre_hooks",
-)
 _NOT_IN_GRAPH = ("attribute", "state")
 """Findings of a trace that make the model another one than its graph when it is called again."""
 
@@ -42,7 +34,7 @@ def twin_of(model: nn.Module) -> nn.Module:
     """
     result: nn.Module = object.__new__(type(model))
     vars(result).update(vars(model))
-    for name in _HOOKS:
+    for name in HOOKS:
         vars(result)[name] = vars(model)[name].copy()
     return result
 
@@ -169,7 +161,7 @@ class TracedCall:
         self, model: nn.Module, own: Callable[..., Any] | None, call: Call, dynamic: bool
     ) -> GraphModule:
         twin = twin_of(model)
-        for name in _HOOKS:  # those of the model itself run around its forward, also if that is a graph
+        for name in HOOKS:  # those of the model itself run around its forward, also if that is a graph
             vars(twin)[name].clear()
         vars(twin)["forward"] = self._wrapped(eager_forward(twin, own))
         with warnings.catch_warnings():

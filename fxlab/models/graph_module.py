@@ -28,7 +28,7 @@ from torch.fx.experimental.symbolic_shapes import ShapeEnv
 from fxlab.values.pickling import for_protocol, is_picklable, picklable_entries
 from fxlab.values.tensors import same_bits
 
-_ROOT_HOOKS = (
+HOOKS = (
     "_forward_hooks",
     "_forward_hooks_with_kwargs",
     "_forward_hooks_always_called",
@@ -37,7 +37,7 @@ _ROOT_HOOKS = (
     "_backward_hooks",
     "_backward_pre_hooks",
 )
-"""What ``GraphModule.__deepcopy__`` leaves behind of the module's own hooks."""
+"""Where a module keeps its own hooks, which ``GraphModule.__deepcopy__`` leaves behind."""
 
 _WITHOUT_PARTS = (
     type,
@@ -136,7 +136,7 @@ def _structural_copy(graph_module: GraphModule, memo: dict[int, Any]) -> GraphMo
     result = deep_copy(graph_module, memo)
     type(result).__name__ = type(graph_module).__name__
     for name, value in vars(graph_module).items():
-        if name in _ROOT_HOOKS or name not in vars(result):
+        if name in HOOKS or name not in vars(result):
             vars(result)[name] = copy.deepcopy(value, memo)
     return result
 
