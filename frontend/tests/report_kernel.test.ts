@@ -35,7 +35,7 @@ describe("a report", () => {
     expect(state.status.error).toBeNull();
   });
 
-  it.each(["stage=7", "x=y", "%"])(
+  it.each(["stage=7", "x=y", "%", "graph=2"])(
     "begins as ever with an address that is no view, and says so: %s",
     (text) => {
       location.hash = text;
@@ -65,6 +65,27 @@ describe("a report", () => {
     location.hash = "nodes=mul";
     window.dispatchEvent(new HashChangeEvent("hashchange"));
     expect(changed).toHaveBeenLastCalledWith("status");
+  });
+
+  it("shares the address with other graphs of the report, until it is closed", () => {
+    location.hash = "graph=2&stage=0";
+    const kernel = new ReportKernel(WRITTEN, 2);
+    expect(kernel.state.view).toEqual({ ...VIEW_AT_FIRST, stage: 0 });
+    kernel.keep("view", { ...VIEW_AT_FIRST, opened: [], query: "a" });
+    expect(location.hash).toBe("#graph=2&query=a");
+    kernel.keep("view", { ...VIEW_AT_FIRST, opened: [] });
+    expect(location.hash).toBe("#graph=2");
+    const changed = vi.fn();
+    kernel.follow(changed);
+    location.hash = "graph=1&node=mul";
+    window.dispatchEvent(new HashChangeEvent("hashchange"));
+    expect(changed).not.toHaveBeenCalled();
+    kernel.dispose();
+    location.hash = "graph=2&node=mul";
+    window.dispatchEvent(new HashChangeEvent("hashchange"));
+    kernel.keep("view", { ...VIEW_AT_FIRST, opened: [] });
+    expect(changed).not.toHaveBeenCalled();
+    expect(location.hash).toBe("#graph=2&node=mul");
   });
 
   it("keeps how its panels stand in the browser, and takes nothing else over", () => {

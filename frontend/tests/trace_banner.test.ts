@@ -10,7 +10,7 @@ const REMARK = {
   advice: "Use torch.where.",
 };
 
-describe("the remarks on a trace", () => {
+describe("the remarks on a graph", () => {
   let banner: TraceBanner;
 
   beforeEach(() => {
@@ -19,9 +19,9 @@ describe("the remarks on a trace", () => {
   });
 
   it("are a line that opens to where each is, what it means and what helps", () => {
-    banner.show([REMARK, { ...REMARK, place: "", code: "" }]);
+    banner.show({ about: "A <b>graph</b> break", list: [REMARK, { ...REMARK, place: "", code: "" }] });
     expect(banner.element.hidden).toBe(false);
-    expect(banner.element.querySelector("summary")!.textContent).toContain("2 remarks");
+    expect(banner.element.querySelector("summary")!.textContent).toBe("A <b>graph</b> break: 2 remarks");
     expect(banner.element.querySelector("details")!.open).toBe(false);
     const [first, second] = banner.element.querySelectorAll("li");
     expect(first!.querySelector(".fxi-remark-place")!.textContent).toBe("models/net.py:12");
@@ -32,18 +32,18 @@ describe("the remarks on a trace", () => {
   });
 
   it("are not shown where there are none", () => {
-    banner.show([]);
+    banner.show({ about: "Nothing", list: [] });
     expect([banner.element.hidden, banner.sign.hidden]).toEqual([true, true]);
   });
 
   it("leave a sign when they are dismissed, which brings them back", () => {
-    banner.show([REMARK]);
+    banner.show({ about: "The graph", list: [REMARK] });
     const close = banner.element.querySelector<HTMLElement>("[aria-label='Dismiss the remarks']")!;
     close.focus();
     close.click();
     expect([banner.element.hidden, banner.sign.hidden]).toEqual([true, false]);
     expect(document.activeElement).toBe(banner.sign);
-    expect(banner.sign.getAttribute("aria-label")).toBe("Show 1 remark on the trace");
+    expect(banner.sign.getAttribute("aria-label")).toBe("Show 1 remark on the graph");
     banner.sign.click();
     expect([banner.element.hidden, banner.sign.hidden]).toEqual([false, true]);
     expect(document.activeElement!.tagName).toBe("SUMMARY");
@@ -51,7 +51,7 @@ describe("the remarks on a trace", () => {
 
   it("arrive with the first graph", async () => {
     const kernel = new FakeKernel();
-    kernel.data.remarks = [REMARK];
-    expect((await Page.of(kernel)).get("remarks")).toEqual([REMARK]);
+    kernel.data.remarks = { about: "The graph", list: [REMARK] };
+    expect((await Page.of(kernel)).get("remarks").list).toEqual([REMARK]);
   });
 });

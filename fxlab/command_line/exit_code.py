@@ -24,6 +24,8 @@ class ExitCode(enum.IntEnum):
     """A pass raised."""
     NOT_COMPARED = 5
     """The models could not be run or compared on these inputs, or no output has an element to compare."""
+    SCRIPT_FAILED = 6
+    """`fxlab compile`: the script raised, or ended with another status than 0."""
     UNEXPECTED = 70
     """Something that fxlab did not foresee."""
     INTERRUPTED = 130

@@ -6,8 +6,8 @@ import argparse
 import os
 import sys
 import traceback
-import warnings
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from importlib import import_module
 from pathlib import Path
 from typing import Any, NoReturn, TypeAlias
@@ -16,13 +16,14 @@ from fxlab._version import __version__
 from fxlab.command_line.answer import FORMATS, Answer, visible
 from fxlab.command_line.exit_code import CommandError, ExitCode
 from fxlab.command_line.model_source import DTYPES
+from fxlab.command_line.plain_warnings import plain_warnings
 
 _DESCRIPTION = "See what graph transformations do to a PyTorch model, and whether it matters."
 _EXIT_CODES = """\
 exit codes: 0 done, and the same up to rounding where models were compared; 1 different, or for `doctor`
 something that fxlab needs does not work; 2 bad arguments, or a file or model that is missing; 3 not
-traced; 4 a pass failed; 5 not compared, or nothing to compare (NaN, infinite or empty outputs); 70
-unexpected; 130 Ctrl-C
+traced; 4 a pass failed; 5 not compared, or nothing to compare (NaN, infinite or empty outputs); 6 the
+script of `compile` failed; 70 unexpected; 130 Ctrl-C
 """
 
 
@@ -34,14 +35,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     arguments
         What follows ``fxlab`` on the command line; that of this process if left out.
     """
-    options = _parser().parse_args(arguments)
+    own, of_script = _with_script_arguments(sys.argv[1:] if arguments is None else arguments)
+    parser = _parser()
+    options, unknown = parser.parse_known_args(own)
+    if unknown:
+        hint = "; put those of the script behind --" if options.command == "compile" else ""
+        parser.error(f"unrecognized arguments: {' '.join(unknown)}{hint}")
+    if options.command == "compile":
+        options.arguments += of_script
     try:
-        with warnings.catch_warnings():
-            warnings.showwarning = _show_warning
-            warnings.simplefilter("default")
-            if not options.verbose:
-                for category in (DeprecationWarning, FutureWarning):
-                    warnings.simplefilter("ignore", category)
+        with _warnings_of(options):
             answer, code = _command(options.command)(options)
         _write(answer, options.format)
         return code
@@ -85,8 +88,18 @@ def _failed(words: str, code: ExitCode, told: BaseException | None) -> int:
     return code
 
 
-def _show_warning(message: Warning | str, category: type[Warning], *_: object, **__: object) -> None:
-    print(visible(f"warning: {message}"), file=sys.stderr)
+def _warnings_of(options: argparse.Namespace) -> AbstractContextManager[None]:
+    # A script that is run hears its warnings as it does without fxlab.
+    return nullcontext() if options.command == "compile" else plain_warnings(verbose=options.verbose)
+
+
+def _with_script_arguments(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Split what belongs to the command ``compile`` from what follows ``--``, which is its script's."""
+    own = [*arguments]
+    if own[:1] != ["compile"] or "--" not in own:
+        return own, []
+    place = own.index("--")
+    return own[:place], own[place + 1 :]
 
 
 class _Parser(argparse.ArgumentParser):
@@ -141,6 +154,27 @@ def _parser() -> argparse.ArgumentParser:
         "-o", "--output", type=_file, metavar="FILE", help="save the graph module, with torch.save"
     )
 
+    compiled = _add(
+        commands,
+        "compile",
+        "Run a script, and report on each graph that torch.compile makes of its code.",
+        usage="%(prog)s [options] SCRIPT [ARGUMENT ...] [options] [-- ARGUMENT ...]",
+    )
+    compiled.add_argument("script", metavar="SCRIPT", help="the file of a Python script, run as it is")
+    compiled.add_argument(
+        "arguments",
+        nargs="*",
+        metavar="ARGUMENT",
+        help="what the script is given; behind -- whatever begins with a dash",
+    )
+    compiled.add_argument(
+        "-m", "--module", action="store_true", help="SCRIPT is the name of a module, as for `python -m`"
+    )
+    compiled.add_argument("-o", "--output", type=_page, metavar="FILE", help="the HTML file to write")
+    compiled.add_argument(
+        "--no-measure", action="store_true", help="do not run the graphs for verdicts, costs and differences"
+    )
+
     _add(commands, "passes", "List the passes on offer, in the order in which they are applied.")
     _add(
         commands, "doctor", "Tell what is installed, what of fxlab works here, and what to do about the rest."
@@ -153,9 +187,9 @@ class _Help(argparse.RawDescriptionHelpFormatter):
         super().__init__(prog, max_help_position=28, width=100)
 
 
-def _add(commands: Any, name: str, words: str) -> argparse.ArgumentParser:
+def _add(commands: Any, name: str, words: str, **more: Any) -> argparse.ArgumentParser:
     parser: argparse.ArgumentParser = commands.add_parser(
-        name, help=words, description=words, epilog=_EXIT_CODES, formatter_class=_Help
+        name, help=words, description=words, epilog=_EXIT_CODES, formatter_class=_Help, **more
     )
     parser.add_argument("--format", choices=FORMATS, default="text", help="how to print (text)")
     parser.add_argument(

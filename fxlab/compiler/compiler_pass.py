@@ -90,12 +90,8 @@ class CompilerPass(Transformation):
 
 
 @dataclass(frozen=True, eq=False)
-class PatternPass(CandidatePass, CompilerPass):
-    """A pass of torch's compiler that replaces what patterns match; each match can be excluded."""
-
-    def candidates(self, graph_module: GraphModule) -> list[tuple[str, ...]]:
-        """Return the matches, each by the names of its nodes, the one that it was found at first."""
-        return [names for names, _ in self._matches(graph_module)]
+class MatchingPass(CompilerPass):
+    """A pass of torch's compiler that replaces what patterns match, as a compile has left it."""
 
     def explain(self, graph_module: GraphModule) -> pd.DataFrame:
         """List the matches, and which are excluded; see :meth:`fxlab.Transformation.explain`."""
@@ -115,9 +111,20 @@ class PatternPass(CandidatePass, CompilerPass):
         return [] if step is None else list(_matches(stack, step))
 
 
+@dataclass(frozen=True, eq=False)
+class PatternPass(CandidatePass, MatchingPass):
+    """A pass of torch's compiler that replaces what patterns match; each match can be excluded."""
+
+    def candidates(self, graph_module: GraphModule) -> list[tuple[str, ...]]:
+        """Return the matches, each by the names of its nodes, the one that it was found at first."""
+        return [names for names, _ in self._matches(graph_module)]
+
+
 def pass_of(step: Step) -> CompilerPass:
     """Return the transformation that a step of a compile is."""
-    return PatternPass(step.name, step.fixed) if step.matches else CompilerPass(step.name, step.fixed)
+    if not step.matches:
+        return CompilerPass(step.name, step.fixed)
+    return (PatternPass if step.can_exclude else MatchingPass)(step.name, step.fixed)
 
 
 def _place(pass_: CompilerPass, graph_module: GraphModule) -> tuple[CompilerStack, Entries]:

@@ -12,21 +12,24 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import torch
 from torch import nn
-from torch.fx import GraphModule
+from torch.fx import GraphModule, Node
 
 from fxlab.author_frames import error_words
 from fxlab.compiler.compile_session import CompileSession
 from fxlab.compiler.compiler import Compiler, CompilerStack, _Compile
+from fxlab.compiler.compiler_pass import CompilerPass
 from fxlab.compiler.flat import Frame
+from fxlab.compiler.hooks import PHASES
 from fxlab.compiler.record_hooks import listening_to_script
 from fxlab.compiler.recording import WHOLE, Recorder, Recording
+from fxlab.session.offer import PassOrName
 from fxlab.tracing.dynamo.hooks import origin_of
 from fxlab.transformations.candidate_filter import Limit
 
 if TYPE_CHECKING:
     import pandas as pd
 
-_ONCE = "it was recorded while a script ran, and is not compiled again; fxlab.compile_session does that"
+_ONCE = "it was recorded while a script ran; a session of fxlab.compile_session has switches"
 _ACTIVE = threading.Lock()
 
 
@@ -136,12 +139,13 @@ class _ScriptRecorder(Recorder):
         super().__init__(lambda kind, name: True, lambda kind, name, anchor, made: True)
         self.models: dict[int, nn.Module] = {}
         self.inputs: dict[int, dict[str, int]] = {}
-        self._waits = False
+        self.remarks: list[str] = []
+        self._waits = self._compiles = False
 
     def captured(self, graph_module: GraphModule, model: nn.Module | None) -> Callable[..., None]:
         """Begin with a graph of Dynamo; returns what notes the values that it runs on."""
         super()._begin_graph(graph_module)
-        self._waits, self._given = True, weakref.ref(graph_module)
+        self._waits, self._compiles, self._given = True, True, weakref.ref(graph_module)
         recording = self._recording
         self.models[id(recording)] = nn.Module() if model is None else model
         names = self.inputs[id(recording)] = {}
@@ -157,6 +161,10 @@ class _ScriptRecorder(Recorder):
 
         return note
 
+    def compiled(self) -> None:
+        """Note that the backend has done its work."""
+        self._compiles = False
+
     def _begin_graph(self, graph_module: GraphModule) -> None:
         """Go on with the graph of Dynamo if the backend has given it on, else begin with another one."""
         if self._waits:
@@ -169,10 +177,39 @@ class _ScriptRecorder(Recorder):
         super()._begin_graph(graph_module)
 
     def _enter(self, phase: str, graph_module: GraphModule) -> None:
-        if self.recordings:
-            super()._enter(phase, graph_module)
-        else:
+        if not self.recordings:
             super()._begin_graph(graph_module)
+            return
+        saved = _saved_names(graph_module)
+        if phase == PHASES[2] and saved is not None and not self._compiles:
+            self._find_forward(saved, graph_module)
+        super()._enter(phase, graph_module)
+
+    def _find_forward(self, saved: set[str], graph_module: GraphModule) -> None:
+        """Go back to the graph that a backward graph belongs to, which is compiled when it first runs."""
+        found = [one for one in self.recordings if "backward" not in one.stacks and _saves(one, saved)]
+        if len(found) != 1:
+            self.remarks.append("A backward graph was compiled late, and it is not known of which graph.")
+            # One of its own, which has not run and is not shown.
+            super()._begin_graph(graph_module)
+            return
+        self._recording, self._made = found[0], dict(found[0].stacks["forward"].first.made)
+
+
+def _saved_names(graph_module: GraphModule) -> set[str] | None:
+    """Return what a backward graph reads beside gradients; ``None`` for another graph."""
+    names = {node.name for node in graph_module.graph.find_nodes(op="placeholder")}
+    tangents = {name for name in names if name.startswith("tangents")}
+    return names - tangents if tangents else None
+
+
+def _saves(recording: Recording, names: set[str]) -> bool:
+    """Tell whether the last values that a forward graph returns, which it saves, have these names."""
+    stack = recording.stacks.get("forward")
+    if stack is None:
+        return False
+    returned: Any = stack.first.graph.output_node().args[0]
+    return {getattr(value, "name", "") for value in returned[len(returned) - len(names) :]} == names
 
 
 class _Recorded(Compiler):
@@ -189,7 +226,23 @@ class _Recorded(Compiler):
 
 
 class RecordedSession(CompileSession):
-    """The session of a graph that a script has compiled."""
+    """The session of a graph that a script has compiled.
+
+    Its stages are looked at, run, judged and bisected, and passes other than the compiler's can be applied
+    on top of them.
+    """
+
+    def exclude(self, pass_: PassOrName, *nodes: Node | str) -> None:
+        """Exclude candidates of a pass; see :meth:`fxlab.Session.exclude`.
+
+        Raises
+        ------
+        ValueError
+            If it is a pass of the compiler.
+        """
+        if isinstance(self.find(pass_), CompilerPass):
+            raise ValueError(f"pass_: no match of {self.find(pass_).name} can be excluded: {_ONCE}.")
+        super().exclude(pass_, *nodes)
 
     def to_python(self) -> str:
         """Return code that records the session again."""
@@ -199,7 +252,7 @@ class RecordedSession(CompileSession):
 
 
 def _complete(record: CompileRecord, recorder: _ScriptRecorder, remarks: list[str]) -> None:
-    told = list(dict.fromkeys(remarks))
+    told = list(dict.fromkeys([*remarks, *recorder.remarks]))
     frames: list[tuple[str, Frame, Recording]] = []
     for number, recording in enumerate(recorder.recordings, 1):
         if not recording.copies and recording.stacks[WHOLE].first.graph.find_nodes(op="placeholder"):
@@ -209,7 +262,7 @@ def _complete(record: CompileRecord, recorder: _ScriptRecorder, remarks: list[st
             continue
         for stack in recording.stacks.values():
             for step in stack.steps:
-                step.fixed, step.matches = step.fixed or _ONCE, []
+                step.fixed, step.can_exclude = _ONCE, False
         try:
             frames.append((f"graph {number}", _frame(recorder, recording), recording))
         except Exception as error:  # of a backend that gives on a graph of another kind

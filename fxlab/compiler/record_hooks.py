@@ -20,6 +20,9 @@ class ScriptListener(Listener, Protocol):
     def captured(self, graph_module: GraphModule, model: nn.Module | None) -> Callable[..., None]:
         """Dynamo gives a graph to a backend; returns what is called with the values it first runs on."""
 
+    def compiled(self) -> None:
+        """The backend has compiled the graph that was captured last, or has failed to."""
+
 
 @contextmanager
 def listening_to_script(listener: ScriptListener) -> Iterator[list[str]]:
@@ -45,7 +48,10 @@ def listening_to_script(listener: ScriptListener) -> Iterator[list[str]]:
                 if threading.get_ident() != thread:
                     return original(output, graph_module, example_inputs)
                 pending = [listener.captured(graph_module, _model(output))]
-                compiled = original(output, graph_module, example_inputs)
+                try:
+                    compiled = original(output, graph_module, example_inputs)
+                finally:
+                    listener.compiled()
 
                 def first_noted(*values: Any) -> Any:
                     if pending:
@@ -60,9 +66,10 @@ def listening_to_script(listener: ScriptListener) -> Iterator[list[str]]:
 
         place = "torch._dynamo.output_graph:OutputGraph.call_user_compiler"
         patches.around(place, around, "The graphs of Dynamo are not seen")
-        patches.setting(
-            "torch._functorch.config", enable_autograd_cache=False, force_non_lazy_backward_lowering=True
-        )
+        config = "torch._functorch.config"
+        patches.setting(config, enable_autograd_cache=False)
+        lost = "Backward graphs are seen only if they run in the block, as they are compiled then"
+        patches.setting(config, lost=lost, force_non_lazy_backward_lowering=True)
         patches.setting("torch._inductor.config", fx_graph_cache=False, fx_graph_remote_cache=False)
         try:
             yield remarks

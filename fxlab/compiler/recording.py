@@ -51,6 +51,8 @@ class Step:
     """Why it cannot be switched off; empty if it can."""
     matches: list[Match] = field(default_factory=list)
     ran: bool = True
+    can_exclude: bool = True
+    """Whether it can be compiled again without one of its matches."""
 
     @property
     def is_change(self) -> bool:

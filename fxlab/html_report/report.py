@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
-import base64
 import contextlib
-import hashlib
-import html
-import json
 import os
-import uuid
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from fxlab._version import __version__
-from fxlab.checks import path_text
-from fxlab.html_report.front_end import FrontEndMissingError, front_end_file
+from fxlab.checks import described
+from fxlab.html_report.contents import contents
 from fxlab.html_report.made import made_lines
+from fxlab.html_report.page import checked_path, page, write
 from fxlab.overlays import SOURCES, Overlay, Subject
 from fxlab.session import Session
 from fxlab.session.session_of import session_of
@@ -27,43 +22,22 @@ from fxlab.view_model.graph_data.metrics import METRICS, PAINTS
 from fxlab.view_model.graph_data.session_graphs import SessionGraphs
 from fxlab.view_model.measurements import NODES_BY_STAGE, STAGES, summary_of_stages
 from fxlab.view_model.pass_state import describe_error, explain_all, matched_nodes, pass_states, readable_name
+from fxlab.view_model.session_remarks import session_remarks
 from fxlab.view_model.session_state import changed_nodes_state, judgement_state, model_name, outputs_state
 from fxlab.view_model.table_state import table_state
-from fxlab.view_model.trace_remarks import trace_remarks
 from fxlab.view_model.wire import to_json
 
 if TYPE_CHECKING:
     from fxlab.tracing.sources import ModelLike
     from fxlab.transformations import Transformation
 
-_SUFFIXES = (".html", ".htm")
-
 ANY_TWO = 9
 """Stages, the original included, of which any two can be compared. Of more, each can be compared with the
 stage below and with the original, so that a file grows with the number of stages and not with its square."""
 
-_PAGE = """<!DOCTYPE html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta http-equiv="Content-Security-Policy" content="{policy}">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<meta name="generator" content="fxlab {version}">
-<title>{title}</title>
-<style>{css}</style>
-</head>
-<body>
-<noscript>This report draws its graph with JavaScript, which is switched off.</noscript>
-<script type="application/json" id="fxlab-session">{data}</script>
-<script type="text/plain" id="fxlab-layout-worker">{worker}</script>
-<script>{script}</script>
-</body>
-</html>
-"""
-
 
 def report(
-    model: ModelLike | Session,
+    model: ModelLike | Session | Mapping[str, Session],
     inputs: Any = None,
     path: str | os.PathLike[str] | None = None,
     *,
@@ -82,7 +56,9 @@ def report(
     ----------
     model
         A :class:`fxlab.Session`, whose passes that are on become the stages; or what one is made of: a
-        model, which is traced; a ``torch.fx.GraphModule``; an exported program or the path of one.
+        model, which is traced; a ``torch.fx.GraphModule``; an exported program or the path of one. Several
+        sessions by name, such as those of :func:`fxlab.record_compile`, become one file, which begins with
+        a list of them.
     inputs
         For a model, as for :func:`fxlab.inspect`.
     path
@@ -105,7 +81,8 @@ def report(
         If the model is not a module, ``path`` no path, or ``inputs`` or ``passes`` are given together with a
         session, which has its own.
     ValueError
-        If ``path`` does not end in ``.html``, or ``SOURCE_DATE_EPOCH`` is set and no number.
+        If ``path`` does not end in ``.html``, there is no session in a mapping, or ``SOURCE_DATE_EPOCH`` is
+        set and no number.
     OSError
         If the file cannot be written, for example because its folder does not exist.
     RuntimeError
@@ -123,65 +100,47 @@ def report(
     ...     report(session, path=f"{folder}/report.html").name
     'report.html'
     """
-    file = _checked_path(path)
+    file = checked_path(path)
+    if isinstance(model, Mapping):
+        sessions = {_name(name): session_of(_one(model, name), inputs, passes) for name in model}
+        if not sessions:
+            raise ValueError("model: there is no session in this mapping, so there is nothing to report.")
+        return report_several(sessions, file, measure=measure)
     session = session_of(model, inputs, passes)
-    _write(file, _page(session, measure))
+    write(file, page(model_name(session), {"fxlab-session": _data(session, measure)}))
     return file
 
 
-def _checked_path(path: str | os.PathLike[str] | None) -> Path:
-    if path is None:
-        raise TypeError(
-            "path: expected the name of a file that ends in .html: report(session, path='a.html')."
-        )
-    path_text(path, "path")
-    file = Path(path)
-    if file.suffix.lower() not in _SUFFIXES:
-        raise ValueError(f"path: expected a file that ends in .html, got {file.name!r}.")
-    if file.is_dir():
-        raise IsADirectoryError(f"path: {file} is a folder; give the name of a file in it.")
-    if not file.parent.is_dir():
-        raise FileNotFoundError(f"path: there is no folder {file.parent}; make it first.")
+def report_several(
+    sessions: Mapping[str, Session],
+    path: str | os.PathLike[str],
+    *,
+    title: str = "",
+    notes: Iterable[str] = (),
+    measure: bool = True,
+) -> Path:
+    """Write sessions to one HTML file, which begins with a title, notes and a list of them."""
+    file = checked_path(path)
+    data = {
+        f"fxlab-session-{number}": _data(session, measure)
+        for number, session in enumerate(sessions.values(), 1)
+    }
+    heading = title or " · ".join(dict.fromkeys(map(model_name, sessions.values())))
+    first = contents(sessions, heading, notes, judge=measure)
+    write(file, page(heading, {"fxlab-contents": first, **data}))
     return file
 
 
-def _page(session: Session, measure: bool) -> str:
-    files = ("report.js", "report.css", "layout_worker.js")
-    script, css, worker = texts = [front_end_file(name) for name in files]
-    for name, text in zip(files, texts, strict=True):
-        if not text:
-            raise FrontEndMissingError(name)
-    # Nothing is loaded from anywhere, and nothing runs but what is written here.
-    policy = "; ".join(
-        (
-            "default-src 'none'",
-            f"script-src {_digest(script)} 'wasm-unsafe-eval'",
-            f"style-src {_digest(css)}",
-            "worker-src blob:",
-            "img-src blob: data:",
-            "base-uri 'none'",
-            "form-action 'none'",
-        )
-    )
-    return _PAGE.format(
-        policy=policy,
-        version=__version__,
-        title=html.escape(f"{model_name(session)[:200]} · fxlab"),
-        css=css,
-        data=_embedded(_data(session, measure)),
-        worker=worker,
-        script=script,
-    )
+def _name(name: object) -> str:
+    if isinstance(name, str):
+        return name
+    raise TypeError(f"model: expected sessions by name, but {described(name)} is the name of one.")
 
 
-def _digest(text: str) -> str:
-    return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
-
-
-def _embedded(data: dict[str, Any]) -> str:
-    """Return JSON in which no text can end the element around it."""
-    text = json.dumps(data, separators=(",", ":"), allow_nan=False)
-    return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
+def _one(sessions: Mapping[str, Session], name: str) -> Session:
+    if isinstance(sessions[name], Session):
+        return sessions[name]
+    raise TypeError(f"model: expected a Session under {name!r}, got {described(sessions[name])}.")
 
 
 def _data(session: Session, measure: bool) -> dict[str, Any]:
@@ -191,7 +150,7 @@ def _data(session: Session, measure: bool) -> dict[str, Any]:
     return {
         "data": graphs.data.take()
         | {"metrics": METRICS, "paints": PAINTS, "matches": matched_nodes(explained)}
-        | {"remarks": trace_remarks(session.original)},
+        | {"remarks": session_remarks(session)},
         "stages": graphs.state(),
         "passes": {
             "passes": [card | {"error": None} for card in cards],
@@ -285,17 +244,3 @@ def _table(
 ) -> dict[str, Any]:
     table = None if frame is None else table_state(frame, index)
     return {"name": name, "title": title, "text": to_json(text), "table": table, "jumps": jumps}
-
-
-def _write(file: Path, text: str) -> None:
-    """Write a file completely or not at all."""
-    unfinished = file.with_name(f".{file.name[:100]}.{uuid.uuid4().hex}")
-    try:
-        with unfinished.open("x", encoding="utf-8", newline="\n") as stream:
-            stream.write(text)
-            stream.flush()
-            os.fsync(stream.fileno())
-        unfinished.replace(file)
-    except BaseException:
-        unfinished.unlink(missing_ok=True)
-        raise

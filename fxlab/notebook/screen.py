@@ -19,8 +19,8 @@ from fxlab.view_model.graph_data.metrics import METRICS, PAINTS
 from fxlab.view_model.graph_data.session_graphs import SessionGraphs
 from fxlab.view_model.measured_overlays import MeasuredOverlays
 from fxlab.view_model.pass_state import explain, matched_nodes, pass_states, rewrites_of_node
+from fxlab.view_model.session_remarks import session_remarks
 from fxlab.view_model.session_state import NO_PASS_IS_ON, changed_nodes_state, outputs_state
-from fxlab.view_model.trace_remarks import trace_remarks
 from fxlab.view_model.wire import clip
 
 if TYPE_CHECKING:
@@ -130,7 +130,7 @@ class Screen(PageWidget):
         new, anew = data.take() | more, data is not self._sent
         if anew:
             new |= {"metrics": METRICS, "paints": PAINTS, "matches": matched_nodes(self._explained)}
-            new["remarks"] = trace_remarks(self.session.original)
+            new["remarks"] = session_remarks(self.session)
         # No candidates any more are news as well.
         if more or any(new.values()):
             self._send_data(new, anew=anew)

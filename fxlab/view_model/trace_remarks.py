@@ -79,7 +79,7 @@ def trace_remarks(graph_module: fx.GraphModule) -> list[dict[str, str]]:
 
 def _of_finding(finding: Finding) -> dict[str, str]:
     means, advice = _ADVICE[finding.kind]
-    return _remark(f"{finding.what}: {finding.detail}", finding.where, means, advice)
+    return remark(f"{finding.what}: {finding.detail}", finding.where, means, advice)
 
 
 def _steps(report: TraceReport) -> list[dict[str, str]]:
@@ -90,11 +90,12 @@ def _steps(report: TraceReport) -> list[dict[str, str]]:
         found = _PLACE.search(cause)
         words = f"Traced on {report.rung}: {cause[: found.start()] if found else cause}"
         place = found["place"] if found else ""
-        remarks.append(_remark(words, place, _STEPS.get(report.rung, ""), _STEP_ADVICE))
+        remarks.append(remark(words, place, _STEPS.get(report.rung, ""), _STEP_ADVICE))
     return remarks
 
 
-def _remark(what: str, place: str, means: str, advice: str) -> dict[str, str]:
+def remark(what: str, place: str, means: str, advice: str) -> dict[str, str]:
+    """Return a remark as the page receives it; ``place`` is a file and a line, or empty."""
     file, _, line = place.rpartition(":")
     code = linecache.getline(file, int(line)).strip() if line.isdecimal() else ""
     return {
@@ -102,5 +103,5 @@ def _remark(what: str, place: str, means: str, advice: str) -> dict[str, str]:
         "place": clip(place, 1_000),
         "code": clip(code, 400),
         "means": means,
-        "advice": advice,
+        "advice": clip(advice, 1_000),
     }

@@ -83,7 +83,7 @@ def make_session() -> Session:
 
 
 def settle(page: Page) -> None:
-    expect(page.locator(".fxlab-inspector")).not_to_have_attribute("aria-busy", "true")
+    expect(page.locator(".fxlab-inspector[aria-busy='true']")).to_have_count(0)
     page.wait_for_function("() => !document.querySelector('.fxi-moving, .fxi-gliding')")
 
 

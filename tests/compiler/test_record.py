@@ -1,17 +1,25 @@
 """What an unchanged script compiles is recorded, and computes what it does without."""
 
 import copy
+import functools
+import importlib
+import json
+import re
 import shutil
+import types
 
 import pytest
 import torch
+from functorch.compile import make_boxed_func
 from test_hooks import Recorded, left_behind, patched
-from tiny_models import Blocks, plant_mistake
+from tiny_models import Blocks, plant_mistake, relus_to_clamps
 from torch import nn
 from torch._inductor.compile_fx import compile_fx
 
 import fxlab
+from fxlab.compiler import hooks
 from fxlab.compiler.hooks import _without_code
+from fxlab.view_model.session_remarks import session_remarks
 
 X = torch.randn(3, 8)
 
@@ -75,28 +83,131 @@ def test_the_table_has_a_row_for_each_stack_with_the_reason_of_a_break(record):
 
 def test_switches_say_why_they_are_fixed(record):
     first = record.sessions["graph 1, inference"]
-    with pytest.raises(ValueError, match="recorded while a script ran"):
-        first.revert("joint/remove_noop_ops")
+    for switch in (first.revert, lambda name: first.exclude(name, "clone")):
+        with pytest.raises(ValueError, match="recorded while a script ran"):
+            switch("joint/remove_noop_ops")
+    first.revert_all()
     assert first.applied == first.passes
     assert "record.sessions['graph 1, inference']" in first.to_python()
 
 
+def test_matches_of_a_recorded_pass_are_told_and_not_excluded():
+    wrong = {"post_grad_custom_post_pass": relus_to_clamps(wrong=(1,))}
+
+    def backend(graph_module, inputs):
+        eager = copy.deepcopy(graph_module)
+        compile_fx(graph_module, inputs, inner_compile=_without_code, config_patches=wrong)
+        return eager
+
+    with torch.no_grad(), fxlab.record_compile() as record:
+        torch.compile(Blocks().eval(), backend=backend)(X)
+    (session,) = record.sessions.values()
+    name = "post_grad/relus_to_clamps"
+    assert list(session.explain(name)["matched"]) == [True] * 3
+    assert str(session.changes(name)) == "3 relus become 3 clamp mins"
+    with pytest.raises(ValueError, match="no match of post_grad/relus_to_clamps can be excluded"):
+        session.exclude(name, "relu")
+    found = fxlab.bisect(session)
+    assert (found.pass_.name, found.rewrites) == (name, ())
+
+
+def test_other_passes_are_applied_on_top_of_a_recorded_graph(record):
+    first = record.sessions["graph 1, inference"]
+    first.add(fxlab.EliminateCommonSubexpressions())
+    first.apply("eliminate-common-subexpressions")
+    assert len(first.applied) == 4
+    first.remove("eliminate-common-subexpressions")
+    assert len(first.applied) == 3
+
+
 def test_a_report_is_written_of_a_recorded_graph(record, tmp_path):
     page = fxlab.report(record.sessions["graph 2, inference"], path=tmp_path / "a.html", measure=False)
-    assert "record_compile" in page.read_text()
+    text = page.read_text()
+    assert "record_compile" in text
+    data = json.loads(re.search(r'id="fxlab-session">(.*?)</script>', text, re.DOTALL)[1])
+    assert data["data"]["remarks"] == session_remarks(record.sessions["graph 2, inference"])
+
+
+def test_one_report_is_written_of_all_recorded_graphs(record, tmp_path):
+    text = fxlab.report(record.sessions, path=tmp_path / "a.html", measure=False).read_text()
+    first = json.loads(re.search(r'id="fxlab-contents">(.*?)</script>', text, re.DOTALL)[1])
+    assert [row["name"] for row in first["graphs"]] == list(record.sessions)
+    assert [row["verdict"] for row in first["graphs"]] == ["not judged", *["no pass changed it"] * 2]
+    assert [bool(row["ended"]) for row in first["graphs"]] == [False, True, False]
+    assert text.count('id="fxlab-session-') == 3
+
+
+def test_a_graph_break_is_a_remark_with_its_line_and_what_helps(record):
+    found = session_remarks(record.sessions["graph 2, inference"])
+    assert found["about"] == "A graph break ends this graph"
+    (told,) = found["list"]
+    assert told["what"].startswith("Graph break: ")
+    assert told["code"] == 'print("here")'
+    assert "test_record.py:" in told["place"]
+    assert told["advice"]
+    assert session_remarks(record.sessions["graph 1, inference"])["list"] == []
+
+
+def test_what_a_compile_could_not_tell_is_a_remark(record):
+    session = copy.copy(record.sessions["graph 3, inference"])
+    session.remarks = ("<b>Nothing</b> is seen\nof it",)
+    found = session_remarks(session)
+    assert found["about"] == "Parts of the compile are not shown"
+    assert [told["what"] for told in found["list"]] == ["<b>Nothing</b> is seen of it"]
+
+
+def test_no_sessions_and_what_is_none_are_refused_by_name(record, tmp_path):
+    path = tmp_path / "a.html"
+    with pytest.raises(ValueError, match="there is no session in this mapping"):
+        fxlab.report({}, path=path)
+    with pytest.raises(TypeError, match="expected a Session under 'a', got a Sequential"):
+        fxlab.report({"a": nn.Sequential()}, path=path)
+    with pytest.raises(TypeError, match="expected sessions by name, but 1 is the name of one"):
+        fxlab.report({1: record.sessions["graph 2, inference"]}, path=path)
+
+
+def without_code(graph_module, inputs):
+    eager = copy.deepcopy(graph_module)
+    compile_fx(graph_module, inputs, inner_compile=_without_code)
+    return eager
 
 
 def test_gradients_are_stacks_of_their_own():
-    def backend(graph_module, inputs):
-        eager = copy.deepcopy(graph_module)
-        compile_fx(graph_module, inputs, inner_compile=_without_code)
-        return eager
-
     model = nn.Sequential(nn.Linear(4, 4), nn.Tanh())
     with fxlab.record_compile() as record:
-        torch.compile(model, backend=backend)(torch.randn(2, 4)).sum().backward()
+        torch.compile(model, backend=without_code)(torch.randn(2, 4)).sum().backward()
     assert [name.partition(", ")[2] for name in record.sessions] == ["joint", "forward", "backward"]
     assert all(session.verdict().agrees for session in record.sessions.values())
+
+
+def run_eagerly(graph_module, example_inputs, **known):
+    _without_code(graph_module, example_inputs, **known)
+    return make_boxed_func(graph_module.forward)
+
+
+def test_backward_graphs_that_are_compiled_late_belong_to_their_own_graphs(monkeypatch):
+    def without_setting(place):
+        module = importlib.import_module(place)
+        is_it = place == "torch._functorch.config"
+        return types.SimpleNamespace(patch=module.patch, enable_autograd_cache=True) if is_it else module
+
+    monkeypatch.setattr(hooks, "import_module", without_setting)
+    backend = functools.partial(compile_fx, inner_compile=run_eagerly)
+    x, layer = torch.randn(2, 4, requires_grad=True), nn.Linear(4, 4)
+
+    def run(*models):
+        with fxlab.record_compile() as record:
+            sum(torch.compile(model, backend=backend)(x) for model in models).sum().backward()
+        assert record.remarks[0].startswith("Backward graphs are seen only if they run in the block")
+        assert all(session.verdict().agrees for session in record.sessions.values())
+        return record.remarks[1:], [name for name in record.sessions if "backward" in name]
+
+    remarks, backward = run(lambda x: torch.tanh(layer(x)), lambda x: torch.sigmoid(x) * 2)
+    assert (remarks, backward) == ((), ["graph 1, backward", "graph 2, backward"])
+    # Of which of two that are alike it is cannot be told.
+    remarks, backward = run(lambda x: torch.sigmoid(x) * 2, lambda x: torch.sigmoid(x) * 3)
+    assert remarks[0] == "A backward graph was compiled late, and it is not known of which graph."
+    assert backward == []
 
 
 @pytest.mark.parametrize("error", [Recorded, KeyboardInterrupt])

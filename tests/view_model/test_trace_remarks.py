@@ -117,5 +117,7 @@ def test_the_inspector_and_a_report_have_the_remarks_once():
     session.apply("fold-constants")
     session.revert("fold-constants")
     assert not any("remarks" in part for part in sent)
-    assert _data(session, False)["data"]["remarks"] == trace_remarks(session.original)
+    told = _data(session, False)["data"]["remarks"]
+    assert told["about"] == "The graph holds for less than the model"
+    assert told["list"] == trace_remarks(session.original)
     inspector.close()

@@ -248,7 +248,7 @@ export class App {
       stages: (stages) => Array.isArray(stages?.names) && this.showStages(stages),
       code: (code) => code?.state && this.code.show(code),
       selected: (selected) => selected?.shown && this.code.setSelected(selected),
-      remarks: (remarks) => Array.isArray(remarks) && this.remarks.show(remarks),
+      remarks: (remarks) => Array.isArray(remarks?.list) && this.remarks.show(remarks),
       found: (found) => this.showFound(isNodesFound(found) ? found : null),
       arrangement: () => this.graphs.toolbar.refresh(),
       height: (height) => (this.element.style.height = height ? `${height}px` : ""),

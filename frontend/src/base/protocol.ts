@@ -391,7 +391,13 @@ export interface SelectedNodes {
   before: string[];
 }
 
-/** Why the graph holds for less than the model. */
+/** What to know before the graph is taken for the whole model. */
+export interface Remarks {
+  /** One sentence for all of them. */
+  about: string;
+  list: Remark[];
+}
+
 export interface Remark {
   what: string;
   /** File and line of the model's code, and what stands there; empty where there is none. */
@@ -418,7 +424,7 @@ export interface State {
   /** In pixels; null follows the window. */
   height: number | null;
   panels: PanelState;
-  remarks: Remark[];
+  remarks: Remarks;
   code: Code;
   selected: SelectedNodes;
 }

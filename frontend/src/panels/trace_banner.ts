@@ -1,11 +1,11 @@
-/** Says in a line that the graph holds for less than the model, and opens to why; what was dismissed leaves a sign. */
+/** Says in a line that the graph is not the whole model, and opens to why; what was dismissed leaves a sign. */
 
 import { fill, focusedIn, h, icon, iconButton } from "../base/dom";
 import { counted } from "../base/format";
-import type { Remark } from "../base/protocol";
+import type { Remark, Remarks } from "../base/protocol";
 
 export class TraceBanner {
-  readonly element = h("section", { class: "fxi-remarks", "aria-label": "Trace", hidden: true });
+  readonly element = h("section", { class: "fxi-remarks", "aria-label": "Remarks", hidden: true });
   /** Brings the line back. */
   readonly sign: HTMLButtonElement;
   private readonly count = h("span", {});
@@ -19,27 +19,21 @@ export class TraceBanner {
     );
   }
 
-  show(remarks: Remark[]): void {
-    this.element.hidden = remarks.length === 0;
+  show({ about, list }: Remarks): void {
+    this.element.hidden = list.length === 0;
     this.sign.hidden = true;
-    if (remarks.length === 0) return fill(this.element);
-    const words = counted(remarks.length, "remark");
-    this.count.textContent = String(remarks.length);
-    this.sign.title = `The graph holds for less than the model: ${words}`;
-    this.sign.setAttribute("aria-label", `Show ${words} on the trace`);
+    if (list.length === 0) return fill(this.element);
+    const words = counted(list.length, "remark");
+    this.count.textContent = String(list.length);
+    this.sign.title = `${about}: ${words}`;
+    this.sign.setAttribute("aria-label", `Show ${words} on the graph`);
     fill(
       this.element,
       h(
         "details",
         {},
-        h(
-          "summary",
-          {},
-          icon("chevron"),
-          icon("alert"),
-          h("span", {}, "The graph holds for less than the model: ", h("b", {}, words)),
-        ),
-        h("ul", {}, remarks.map(item)),
+        h("summary", {}, icon("chevron"), icon("alert"), h("span", {}, `${about}: `, h("b", {}, words))),
+        h("ul", {}, list.map(remarkItem)),
       ),
       iconButton("close", "Dismiss the remarks", () => this.dismiss()),
     );
@@ -59,19 +53,21 @@ export class TraceBanner {
   }
 }
 
-function item({ what, place, code, means, advice }: Remark): HTMLElement {
+/** Returns a remark as an item of a list. */
+export function remarkItem({ what, place, code, means, advice }: Remark): HTMLElement {
   const short = place.split(/[\\/]/).slice(-2).join("/");
   return h(
     "li",
     {},
-    h(
-      "p",
-      { class: "fxi-remark-line" },
-      place && h("span", { class: "fxi-remark-place", title: place }, short),
-      code && h("code", {}, code),
-    ),
+    (place || code) &&
+      h(
+        "p",
+        { class: "fxi-remark-line" },
+        place && h("span", { class: "fxi-remark-place", title: place }, short),
+        code && h("code", {}, code),
+      ),
     h("p", {}, h("b", {}, what)),
-    h("p", {}, means),
-    h("p", { class: "fxi-muted" }, advice),
+    means && h("p", {}, means),
+    advice && h("p", { class: "fxi-muted" }, advice),
   );
 }

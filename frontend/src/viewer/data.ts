@@ -7,7 +7,7 @@ import type {
   Details,
   Overlay,
   Paints,
-  Remark,
+  Remarks,
   SourceFrame,
 } from "../base/protocol";
 import type { WrittenCode, WrittenDifference, WrittenLine } from "./codes";
@@ -182,7 +182,7 @@ export interface DataPart {
   /** The first part has these. */
   metrics?: Metrics;
   paints?: Paints;
-  remarks?: Remark[];
+  remarks?: Remarks;
   /** Signature of a pass -> names of the nodes of the last stage that it would change. */
   matches?: Record<string, string[]>;
 }
@@ -202,7 +202,7 @@ export class Data {
   readonly layouts: Record<string, string> = {};
   metrics!: Metrics;
   paints!: Paints;
-  remarks: Remark[] = [];
+  remarks: Remarks = { about: "", list: [] };
   matches: Record<string, string[]> = {};
   /** Numbers of graphs of which groups have arrived late, until somebody has looked at them anew. */
   readonly filled = new Set<number>();

@@ -4,7 +4,7 @@ import { PANELS_AT_FIRST, type PanelState, type Passes, type Tables, type ToKern
 import { objectWith } from "../base/read_message";
 import { Data, type DataPart } from "./data";
 import type { Answer, Kept, Kernel, KernelState, StagesKnown, ViewState } from "./kernel";
-import { fragmentOf, VIEW_AT_FIRST, viewOf } from "./view_link";
+import { fragmentOf, partsOf, VIEW_AT_FIRST, viewOf } from "./view_link";
 
 /** What is embedded in a report, as `fxlab/html_report/report.py` writes it. */
 export interface WrittenReport {
@@ -20,8 +20,13 @@ export class ReportKernel implements Kernel {
   readonly isFixed = true;
   readonly data = new Data();
   readonly state: KernelState;
+  private readonly closed = new AbortController();
 
-  constructor({ data, stages, passes, tables }: WrittenReport) {
+  /** `graph` is its number among several in one report, from 1, which the address then begins with. */
+  constructor(
+    { data, stages, passes, tables }: WrittenReport,
+    private readonly graph = 0,
+  ) {
     this.data.add(data);
     this.state = {
       ...{ stages, passes, tables },
@@ -39,11 +44,18 @@ export class ReportKernel implements Kernel {
 
   /** Another address that somebody has entered is another view. */
   follow(changed: (name: keyof KernelState, view?: Partial<ViewState>) => void): void {
-    window.addEventListener("hashchange", () => {
+    const follow = (): void => {
+      if (this.graph && partsOf(location.hash).graph !== this.graph) return;
       const view = this.viewOfAddress();
       if (view) changed("view", view);
       else changed("status");
-    });
+    };
+    window.addEventListener("hashchange", follow, { signal: this.closed.signal });
+  }
+
+  /** Leaves the address to others. */
+  dispose(): void {
+    this.closed.abort();
   }
 
   /** The view is kept in the address, how the panels stand in the browser. */
@@ -51,7 +63,7 @@ export class ReportKernel implements Kernel {
     this.state[name] = value;
     try {
       if (name === "panels") localStorage.setItem(PANELS, JSON.stringify(value));
-      if (name === "view") this.keepInAddress(value as ViewState);
+      if (name === "view" && !this.closed.signal.aborted) this.keepInAddress(value as ViewState);
     } catch {
       // Where a browser keeps nothing, the report is read as well.
     }
@@ -70,7 +82,8 @@ export class ReportKernel implements Kernel {
     const { names, alone } = this.state.stages;
     const usual = this.data.graphs[alone[names.length - 1]!]?.opened ?? [];
     const isUsual = [...usual].sort().join("\n") === [...(view.opened ?? usual)].sort().join("\n");
-    const fragment = fragmentOf({ ...view, opened: isUsual ? null : view.opened });
+    const fields = fragmentOf({ ...view, opened: isUsual ? null : view.opened });
+    const fragment = [this.graph && `graph=${this.graph}`, fields].filter(Boolean).join("&");
     if (fragment === location.hash.replace(/^#/, "")) return;
     const address = fragment ? `#${fragment}` : location.pathname + location.search;
     history.replaceState(history.state, "", address);
@@ -79,7 +92,8 @@ export class ReportKernel implements Kernel {
   /** Returns the view that the address holds; null after it was said that it holds none. */
   private viewOfAddress(): ViewState | null {
     try {
-      const view = viewOf(location.hash);
+      const parts = partsOf(location.hash);
+      const view = viewOf(parts.graph === this.graph ? parts.view : location.hash);
       const last = this.state.stages.names.length - 1;
       if (Math.max(view.stage ?? 0, Number(view.compared) || 0) > last)
         throw new Error(`This report has the stages 0 to ${last}.`);

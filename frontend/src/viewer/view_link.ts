@@ -26,6 +26,13 @@ const KEYS = [
 const BELOW = "below";
 const LONGEST = 20_000;
 
+/** Returns the number of a graph that a fragment begins with, 0 if with none, and what it says of the view. */
+export function partsOf(fragment: string): { graph: number; view: string } {
+  const text = fragment.replace(/^#/, "");
+  const found = /^graph=(\d{1,9})(?:&|$)/.exec(text);
+  return { graph: Number(found?.[1] ?? 0), view: text.slice(found?.[0].length ?? 0) };
+}
+
 /** Returns a view as a fragment without its `#`, with what differs from a first view; empty for that one. */
 export function fragmentOf(view: ViewState): string {
   const { stage, compared, beside, opened, query, overlay, selected } = view;

@@ -119,7 +119,7 @@ export class Viewer extends PageModel {
       overlays: { offered: [], overlay: null, paints: {} as State["overlays"]["paints"] },
       found: {},
       arrangement: PLAIN,
-      remarks: [],
+      remarks: { about: "", list: [] },
       code: NO_CODE,
       selected: { shown: [], before: [] },
     };

@@ -1,0 +1,94 @@
+"""``fxlab compile``: what ``torch.compile`` does inside of an unchanged script, as one HTML file."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import shlex
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from fxlab.command_line.answer import Answer
+from fxlab.command_line.exit_code import CommandError, ExitCode, ends_with
+from fxlab.command_line.plain_warnings import plain_warnings
+from fxlab.command_line.progress import Progress
+from fxlab.command_line.script_run import ScriptEnd, run_script
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from fxlab.compiler import CompileRecord
+
+
+def compile(options: argparse.Namespace) -> tuple[Answer, ExitCode]:
+    """Run a script, judge what it has compiled, and write the report."""
+    from fxlab.compiler import record_compile
+
+    if not options.module and not Path(options.script).is_file():
+        raise CommandError(f"there is no file {options.script} (with -m it is the name of a module)")
+    output = str(Path(options.output).absolute()) if options.output else None
+    # What a program reads of the command is not mixed with what the script prints.
+    is_read = options.format != "text"
+    printing = contextlib.redirect_stdout(sys.stderr) if is_read else contextlib.nullcontext()
+    with record_compile() as record, printing:
+        ended = run_script(options.script, options.arguments, is_module=options.module)
+    with plain_warnings(verbose=options.verbose):
+        return _answer(options, record, ended, output)
+
+
+def _answer(
+    options: argparse.Namespace, record: CompileRecord, ended: ScriptEnd, output: str | None
+) -> tuple[Answer, ExitCode]:
+    import torch
+
+    judge = not options.no_measure
+    command = shlex.join(["-m"] * options.module + [options.script, *options.arguments])
+    # The script may have left torch without gradients.
+    with torch.enable_grad(), Progress(len(record.sessions) + 1, verbose=options.verbose) as progress:
+        table, code = _judged(record, progress, judge=judge)
+        facts: dict[str, Any] = {
+            "script": command,
+            "ended": ended.words,
+            "graphs": len(record.sessions),
+            "report": None,
+            "remarks": list(record.remarks),
+        }
+        with progress.step("write"):
+            if output and record.sessions:
+                facts["report"] = _written(record, output, command, ended, judge=judge)
+    if not record.sessions:
+        facts["remarks"] += [
+            "Nothing was compiled and run" + (", so no report was written." if output else ".")
+        ]
+    return Answer(facts, {"graphs": table}), code if ended.code is ExitCode.DONE else ended.code
+
+
+def _judged(record: CompileRecord, progress: Progress, *, judge: bool) -> tuple[pd.DataFrame, ExitCode]:
+    """Return a row for each graph with its verdict, and the exit code that these ask for."""
+    from fxlab.html_report.contents import verdict_words
+
+    found = []
+    for name, session in record.sessions.items():
+        with progress.step(name):
+            found.append(verdict_words(session, judge=judge))
+    table = record.table()
+    table.insert(len(table.columns) - 2, "verdict", [words for words, _, _ in found])
+    table.insert(len(table.columns) - 2, "reason", ["" if agrees else reason for _, agrees, reason in found])
+    agree = [agrees for _, agrees, _ in found]
+    if False in agree:
+        return table, ExitCode.DIFFERENT
+    if not agree or (judge and None in agree):
+        return table, ExitCode.NOT_COMPARED
+    return table, ExitCode.DONE
+
+
+def _written(record: CompileRecord, output: str, command: str, ended: ScriptEnd, *, judge: bool) -> str:
+    from fxlab.html_report.report import report_several
+
+    notes = [f"torch.compile, recorded while this script ran: {command}"]
+    if ended.words != "done":
+        notes.append(f"The script {ended.words}. What it had compiled until then is shown.")
+    with ends_with(ExitCode.BAD_USAGE, OSError, ValueError, hint="(-o)"):
+        report_several(record.sessions, output, title=Path(command).name, notes=notes, measure=judge)
+    return output

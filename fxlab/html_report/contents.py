@@ -1,0 +1,83 @@
+"""The first page of a report on several sessions: a row for each, with its verdict and what has ended it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from fxlab.html_report.made import made_lines
+from fxlab.validation import Status
+from fxlab.view_model.pass_state import describe_error
+from fxlab.view_model.session_remarks import Compiled, break_remark
+from fxlab.view_model.session_state import model_name
+from fxlab.view_model.wire import clip
+
+if TYPE_CHECKING:
+    from fxlab.session import Session
+
+MOST_NAME = 200
+"""Characters of the name of a session."""
+NOT_JUDGED = "not judged"
+
+
+def contents(
+    sessions: Mapping[str, Session], title: str, notes: Iterable[str], *, judge: bool
+) -> dict[str, Any]:
+    """Return what the first page says of the sessions of a report.
+
+    Parameters
+    ----------
+    sessions
+        Sessions by name, at least one.
+    title
+        The heading.
+    notes
+        What is said of all of them, a paragraph each.
+    judge
+        Whether to run the models for verdicts that there are not yet.
+    """
+    remarks = dict.fromkeys(
+        words for one in sessions.values() if isinstance(one, Compiled) for words in one.remarks
+    )
+    return {
+        "title": clip(title, MOST_NAME),
+        "notes": [clip(words) for words in notes],
+        "remarks": [clip(words) for words in remarks],
+        "graphs": [_row(name, session, judge=judge) for name, session in sessions.items()],
+        "made": made_lines(next(iter(sessions.values())).original)[0],
+    }
+
+
+def verdict_words(session: Session, *, judge: bool) -> tuple[str, bool | None, str]:
+    """Return the verdict on a session in a few words, whether it agrees, and the reason in full.
+
+    ``None`` is for a session that was not judged.
+    """
+    if not session.applied:
+        return "no pass changed it", True, ""
+    if session.inputs is None:
+        return NOT_JUDGED, None, "Its inputs are not known."
+    try:
+        verdict = session.verdict() if judge else session.known_verdict()
+    except Exception as error:
+        return NOT_JUDGED, None, describe_error(error)
+    if verdict is None:
+        return NOT_JUDGED, None, "The models were not run for it."
+    agrees = None if verdict.status is Status.NOTHING_COMPARED else verdict.agrees
+    return str(verdict.status), agrees, str(verdict)
+
+
+def _row(name: str, session: Session, *, judge: bool) -> dict[str, Any]:
+    words, agrees, reason = verdict_words(session, judge=judge)
+    ended = session.graph_break if isinstance(session, Compiled) else None
+    return {
+        "name": clip(name, MOST_NAME),
+        "model": clip(model_name(session), MOST_NAME),
+        "stages": len(session.stages),
+        "nodesBefore": len(session.original.graph.nodes),
+        "nodesAfter": len(session.graph_module.graph.nodes),
+        "verdict": words,
+        "agrees": agrees,
+        "reason": clip(reason, 600),
+        "ended": None if ended is None else break_remark(ended),
+    }

@@ -1,0 +1,126 @@
+"""The page around the data of a report: one file in which nothing runs but its own scripts."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import html
+import json
+import os
+import uuid
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from fxlab._version import __version__
+from fxlab.checks import path_text
+from fxlab.html_report.front_end import FrontEndMissingError, front_end_file
+
+_SUFFIXES = (".html", ".htm")
+
+_PAGE = """<!DOCTYPE html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta http-equiv="Content-Security-Policy" content="{policy}">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<meta name="generator" content="fxlab {version}">
+<title>{title}</title>
+<style>{css}</style>
+</head>
+<body>
+<noscript>This report draws its graph with JavaScript, which is switched off.</noscript>
+{data}
+<script type="text/plain" id="fxlab-layout-worker">{worker}</script>
+<script>{script}</script>
+</body>
+</html>
+"""
+
+
+def checked_path(path: str | os.PathLike[str] | None) -> Path:
+    """Return the file that a report is written to, or raise what says why it cannot be."""
+    if path is None:
+        raise TypeError(
+            "path: expected the name of a file that ends in .html: report(session, path='a.html')."
+        )
+    path_text(path, "path")
+    file = Path(path)
+    if file.suffix.lower() not in _SUFFIXES:
+        raise ValueError(f"path: expected a file that ends in .html, got {file.name!r}.")
+    if file.is_dir():
+        raise IsADirectoryError(f"path: {file} is a folder; give the name of a file in it.")
+    if not file.parent.is_dir():
+        raise FileNotFoundError(f"path: there is no folder {file.parent}; make it first.")
+    return file
+
+
+def page(title: str, data: Mapping[str, Any]) -> str:
+    """Return the page of a report.
+
+    Parameters
+    ----------
+    title
+        What the browser calls it.
+    data
+        Id of an element -> what it holds, as JSON.
+
+    Raises
+    ------
+    FrontEndMissingError
+        If the package was installed without its front end.
+    """
+    files = ("report.js", "report.css", "layout_worker.js")
+    script, css, worker = texts = [front_end_file(name) for name in files]
+    for name, text in zip(files, texts, strict=True):
+        if not text:
+            raise FrontEndMissingError(name)
+    # Nothing is loaded from anywhere, and nothing runs but what is written here.
+    policy = "; ".join(
+        (
+            "default-src 'none'",
+            f"script-src {_digest(script)} 'wasm-unsafe-eval'",
+            f"style-src {_digest(css)}",
+            "worker-src blob:",
+            "img-src blob: data:",
+            "base-uri 'none'",
+            "form-action 'none'",
+        )
+    )
+    elements = (
+        f'<script type="application/json" id="{name}">{_embedded(value)}</script>'
+        for name, value in data.items()
+    )
+    return _PAGE.format(
+        policy=policy,
+        version=__version__,
+        title=html.escape(f"{title[:200]} · fxlab"),
+        css=css,
+        data="\n".join(elements),
+        worker=worker,
+        script=script,
+    )
+
+
+def write(file: Path, text: str) -> None:
+    """Write a file completely or not at all."""
+    unfinished = file.with_name(f".{file.name[:100]}.{uuid.uuid4().hex}")
+    try:
+        with unfinished.open("x", encoding="utf-8", newline="\n") as stream:
+            stream.write(text)
+            stream.flush()
+            os.fsync(stream.fileno())
+        unfinished.replace(file)
+    except BaseException:
+        unfinished.unlink(missing_ok=True)
+        raise
+
+
+def _digest(text: str) -> str:
+    return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
+
+
+def _embedded(data: Mapping[str, Any]) -> str:
+    """Return JSON in which no text can end the element around it."""
+    text = json.dumps(data, separators=(",", ":"), allow_nan=False)
+    return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")

@@ -1,0 +1,53 @@
+"""Remarks on a session: where its trace or its compile ends, and what could not be seen."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+
+from fxlab.view_model.trace_remarks import MOST_REMARKS, remark, trace_remarks
+from fxlab.view_model.wire import clip
+
+if TYPE_CHECKING:
+    from fxlab.session import Session
+    from fxlab.tracing import GraphBreak
+
+_OF_TRACE = "The graph holds for less than the model"
+_OF_BREAK = "A graph break ends this graph"
+_OF_COMPILE = "Parts of the compile are not shown"
+
+_BREAK_MEANS = "Dynamo ended this graph here. Python runs this line, and the code after it is another graph."
+_BREAK_ADVICE = "Write the line so that Dynamo can follow it, or move it out of the compiled code."
+_HINT = re.compile(r"^\s*Hint: (.+)$", flags=re.MULTILINE)
+
+
+@runtime_checkable
+class Compiled(Protocol):
+    """What sessions of compiled graphs have beside others; their package takes long to import."""
+
+    graph_break: GraphBreak | None
+    remarks: tuple[str, ...]
+
+
+def session_remarks(session: Session) -> dict[str, Any]:
+    """Return what to know before a session's graph is taken for the whole model.
+
+    Returns
+    -------
+    dict
+        ``about``: one sentence for all of them; ``list``: as :func:`trace_remarks` returns it.
+    """
+    if not isinstance(session, Compiled):
+        return {"about": _OF_TRACE, "list": trace_remarks(session.original)}
+    broken = [] if session.graph_break is None else [break_remark(session.graph_break)]
+    about = _OF_BREAK if broken else _OF_COMPILE
+    others = [remark(words, "", "", "") for words in session.remarks]
+    return {"about": about, "list": (broken + others)[:MOST_REMARKS]}
+
+
+def break_remark(found: GraphBreak) -> dict[str, str]:
+    """Return why Dynamo ended a graph, at which line, and what Dynamo says helps."""
+    hints = " ".join(dict.fromkeys(_HINT.findall(found.details)))
+    told = remark(f"Graph break: {found.reason}", found.place, _BREAK_MEANS, hints or _BREAK_ADVICE)
+    # As it was when it was compiled, should the file have changed since.
+    return told | ({"code": clip(found.code.strip(), 400)} if found.code else {})

@@ -1,0 +1,176 @@
+"""``fxlab compile``: a script runs as it does without, and what torch.compile made of it is reported."""
+
+import json
+import re
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore::DeprecationWarning")]
+
+BREAKS = """
+import sys
+import torch
+import beside
+
+def breaks(x):
+    y = torch.relu(x) + beside.ONE
+    print("<b>here</b>")
+    return torch.sigmoid(y)
+
+if __name__ == "__main__":
+    print(sys.argv, __file__)
+    with torch.no_grad():
+        torch.compile(breaks, backend="eager")(torch.ones(2, 3))
+    {end}
+"""
+
+WRONG = """
+import copy
+import torch
+from torch._inductor.compile_fx import compile_fx
+from fxlab.compiler.hooks import _without_code  # no C++ compiler is needed
+
+def careless(graph):
+    for node in graph.find_nodes(op="call_function", target=torch.ops.aten.relu.default):
+        node.target, node.args = torch.ops.aten.clamp_min.default, (*node.args, 0.5)
+
+def backend(graph_module, inputs):
+    eager = copy.deepcopy(graph_module)
+    patches = {"post_grad_custom_post_pass": careless}
+    compile_fx(graph_module, inputs, inner_compile=_without_code, config_patches=patches)
+    return eager
+
+with torch.no_grad():
+    model = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.ReLU())
+    torch.compile(model, backend=backend)(torch.ones(2, 4))
+"""
+
+
+@pytest.fixture
+def script(tmp_path):
+    """Return a function that writes a script with this as its last line."""
+
+    def write(end="pass", text=BREAKS):
+        torch._dynamo.reset()
+        (tmp_path / "beside.py").write_text("ONE = 1\n")
+        path = tmp_path / "script.py"
+        path.write_text(text.replace("{end}", end))
+        return path
+
+    yield write
+    sys.modules.pop("beside", None)
+
+
+def contents(page: Path):
+    text = page.read_text(encoding="utf-8")
+    found = re.search(r'id="fxlab-contents">(.*?)</script>', text, re.DOTALL)
+    assert text.count('id="fxlab-session-') == len(json.loads(found[1])["graphs"])
+    return json.loads(found[1])
+
+
+def test_each_graph_of_an_unchanged_script_is_in_the_report(fxlab, script, tmp_path):
+    path, page = script(), tmp_path / "report.html"
+    argv, modules = sys.argv, sys.modules["__main__"]
+    ended = fxlab("compile", path, "one", "-o", page, "--", "--two", "-o")
+    assert ended.code == 0, ended.err
+    assert f"{[str(path), 'one', '--two', '-o']} {path}\n<b>here</b>\n" in ended.out
+    first, second = contents(page)["graphs"]
+    assert [first["name"], second["name"]] == ["graph 1, inference", "graph 2, inference"]
+    assert (first["verdict"], first["agrees"], first["stages"]) == ("no pass changed it", True, 1)
+    assert first["ended"]["place"] == f"{path}:8"
+    assert first["ended"]["code"] == 'print("<b>here</b>")'
+    assert first["ended"]["what"].startswith("Graph break: ")
+    assert second["ended"] is None
+    assert (sys.argv, sys.modules["__main__"]) == (argv, modules)
+    assert str(tmp_path) not in sys.path
+
+
+def test_a_pass_that_breaks_the_numbers_ends_with_1(fxlab, script, tmp_path):
+    page = tmp_path / "report.html"
+    ended = fxlab("compile", script(text=WRONG), "-o", page, "--format", "json")
+    answer = json.loads(ended.out)
+    assert (ended.code, answer["ended"], answer["report"]) == (1, "done", str(page))
+    (row,) = answer["graphs"]
+    assert (row["graph"], row["verdict"], row["changed"]) == (1, "different", 2)
+    assert row["reason"]
+    (shown,) = contents(page)["graphs"]
+    assert (shown["verdict"], shown["agrees"]) == ("different", False)
+    torch._dynamo.reset()
+    quick = json.loads(fxlab("compile", script(text=WRONG), "--no-measure", "--format", "json").out)
+    assert [row["verdict"] for row in quick["graphs"]] == ["not judged"]
+    assert quick["report"] is None
+
+
+@pytest.mark.parametrize(
+    ("end", "code", "words", "printed"),
+    [
+        (
+            "raise ValueError('no <i>luck</i>')",
+            6,
+            "raised ValueError: no <i>luck</i>",
+            "ValueError: no <i>luck",
+        ),
+        ("raise KeyboardInterrupt", 130, "raised KeyboardInterrupt", "KeyboardInterrupt"),
+        ("sys.exit(3)", 6, "ended with status 3", ""),
+        ("sys.exit('bye')", 6, "ended: bye", "bye\n"),
+        ("sys.exit(0)", 0, "done", ""),
+    ],
+)
+def test_however_a_script_ends_what_it_had_compiled_is_reported(
+    fxlab, script, tmp_path, end, code, words, printed
+):
+    page = tmp_path / "report.html"
+    ended = fxlab("compile", script(end), "-o", page, "--no-measure", "--format", "json")
+    assert ended.code == code
+    answer = json.loads(ended.out)  # what the script prints is elsewhere
+    assert (answer["ended"], answer["report"]) == (words, str(page))
+    assert printed in ended.err
+    assert ("Traceback" in ended.err) == (end.startswith("raise"))
+    if end.startswith("raise"):  # as without fxlab: the frames of the script alone
+        shown = ended.err[ended.err.index("Traceback") :].splitlines()
+        assert shown[1].startswith(f'  File "{tmp_path / "script.py"}", line')
+    notes = contents(page)["notes"]
+    assert any(words in note for note in notes) == (words != "done")
+
+
+def test_what_compiles_nothing_has_no_report(fxlab, tmp_path):
+    (tmp_path / "script.py").write_text("print('nothing')\n")
+    ended = fxlab("compile", tmp_path / "script.py", "-o", tmp_path / "report.html")
+    assert ended.code == 5
+    assert "Nothing was compiled and run" in ended.out
+    assert not (tmp_path / "report.html").exists()
+
+
+def test_a_module_is_run_as_python_m_does(fxlab, tmp_path, monkeypatch):
+    (tmp_path / "run_me_as_main.py").write_text("import sys\nprint(__name__, sys.argv[1:])\nsys.exit(1)")
+    monkeypatch.chdir(tmp_path)
+    ended = fxlab("compile", "-m", "run_me_as_main", "--", "-x")
+    assert ended.code == 6
+    assert "__main__ ['-x']" in ended.out
+
+
+def test_a_script_that_is_no_python_is_shown_as_python_shows_it(fxlab, tmp_path):
+    (tmp_path / "script.py").write_text("def f(:\n")
+    ended = fxlab("compile", tmp_path / "script.py")
+    assert ended.code == 6
+    assert ended.err.lstrip().startswith(f'File "{tmp_path / "script.py"}", line 1')
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["no_such.py"], "there is no file no_such.py"),
+        (
+            ["script.py", "--epochs", "3"],
+            "unrecognized arguments: --epochs 3; put those of the script behind --",
+        ),
+        (["script.py", "-o", "report.pdf"], "ends in .html"),
+    ],
+)
+def test_wrong_arguments_are_said_before_anything_runs(fxlab, arguments, words):
+    ended = fxlab("compile", *arguments)
+    assert ended.code == 2
+    assert words in ended.err
