@@ -64,6 +64,7 @@ CALLS = [
     (fxlab.compile_session, {"model": Model(), "inputs": X}, {"model": NO_MODULE, "inputs": NO_INPUTS}),
     (fxlab.compile_session, {"model": Model(), "inputs": X}, {"options": [3, "a", ["a"], OBJECT, {"a": 1}]}),
     (fxlab.compile_session, {"model": Model(), "inputs": X}, {"training": [None, 1, "a", [], OBJECT]}),
+    (fxlab.compile_session, {"model": Model(), "inputs": X}, {"dynamic": [1, "a", [], OBJECT]}),
     (fxlab.draw, {"model": GRAPH}, {"model": NO_MODULE, "overlay": [3, OBJECT, "none of that name"]}),
     (fxlab.draw, {"model": GRAPH}, {"highlight": [3, OBJECT, MergeLinears, "no node", [3]]}),
     (fxlab.draw, {"model": GRAPH}, {"opened": [3, "a", OBJECT, [3], ["no group"]], "budget": NO_COUNT}),

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import difflib
 import os
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 import torch._inductor
 from torch import nn
+from torch.fx import Node
 
 from fxlab.checks import described
 from fxlab.compiler.compiler import Compiler, CompilerStack, Entries
-from fxlab.compiler.compiler_pass import CompilerPass, pass_of
+from fxlab.compiler.compiler_pass import CompilerPass, explain_unchanged, pass_of
+from fxlab.compiler.patterns import Tried, attempts_at, not_tried, patterns_table
 from fxlab.models.running import Inputs
 from fxlab.session import Session
 from fxlab.session.history import History, Switches
@@ -24,6 +27,9 @@ from fxlab.session.turns import in_turn
 from fxlab.transformations import Transformation
 from fxlab.transformations.journal.name_order import in_order
 from fxlab.validation import Reference, Variants, Verdict
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 
 class CompileSession(Session):
@@ -93,6 +99,112 @@ class CompileSession(Session):
         )
 
     @in_turn
+    def explain(self, pass_: PassOrName) -> pd.DataFrame:
+        """Tell where the patterns of a pass have matched, and where they have begun to and why they failed.
+
+        Takes the passes that have changed nothing as well; see :meth:`fxlab.Session.explain`.
+        """
+        if isinstance(pass_, str) and pass_ in self.unchanged:
+            return self._explained_unchanged(pass_)
+        return super().explain(pass_)
+
+    @in_turn
+    def explain_unchanged(self) -> dict[str, pd.DataFrame]:
+        """Return what :meth:`explain` says of each pass that has changed nothing, where that is anything."""
+        tables = {name: self._explained_unchanged(name) for name in self.unchanged}
+        return {name: table for name, table in tables.items() if len(table)}
+
+    @in_turn
+    def patterns(self, pass_: PassOrName | None = None) -> pd.DataFrame:
+        """List the patterns of the compiler's passes, as they are registered with this torch.
+
+        Parameters
+        ----------
+        pass_
+            One pass, also one that has changed nothing. Left out, all passes that have run.
+
+        Returns
+        -------
+        pandas.DataFrame
+            A row for each pattern of each pass, indexed by its name (``pattern``): the ``pass``; the number
+            of ``matches`` in this compile; at how many nodes it was ``tried``, which are those of its last
+            operator; what came of the match that came furthest (``nearest``); its ``operators``, inputs
+            first; the file and line where it is registered (``place``); and its ``code``, as torch writes
+            patterns. Passes of a phase or setting that is off are not there.
+
+        Raises
+        ------
+        ValueError
+            If there is no such pass.
+        """
+        return patterns_table(self._tried(pass_))
+
+    @in_turn
+    def why_not(
+        self, node: Node | str, pattern: str | None = None, *, pass_: PassOrName | None = None
+    ) -> pd.DataFrame:
+        """Tell how far patterns match at a node, and what fails, as the compiler found when the pass ran.
+
+        Parameters
+        ----------
+        node
+            A node of any stage, or its name.
+        pattern
+            The name of a pattern (see :meth:`patterns`). Left out, all.
+        pass_
+            One pass. Left out, all passes that have run.
+
+        Returns
+        -------
+        pandas.DataFrame
+            A row for each pattern that was tried at the node, or that has matched it on its way from a later
+            one; those that came furthest first. Indexed by ``pattern``: the ``pass``; whether it has
+            ``matched``; the ``reason`` in words, and its ``code``, which is empty where it has; how many of
+            its ``operators`` match (``reached``); the node that does not (``at``), and the node at which the
+            match begins (``begins_at``). A pattern that is asked for and was not tried there has a row that
+            says why.
+
+        Raises
+        ------
+        TypeError
+            If ``node`` or ``pattern`` is no name.
+        ValueError
+            If no stage has the node, or there is no such pattern or pass.
+        """
+        name = node.name if isinstance(node, Node) else node
+        if not isinstance(name, str):
+            raise TypeError(f"node: expected a torch.fx.Node or its name, got {described(node)}.")
+        if pattern is not None and not isinstance(pattern, str):
+            raise TypeError(f"pattern: expected the name of a pattern, got {described(pattern)}.")
+        tried = self._tried(pass_)
+        known = {known.name for one in tried for known in one.patterns}
+        if pattern is not None and pattern not in known:
+            close = difflib.get_close_matches(pattern, known)
+            hint = f" Did you mean {close[0]!r}?" if close else " session.patterns() lists them."
+            raise ValueError(f"pattern: no pass that has run has a pattern {pattern!r}.{hint}")
+        found = attempts_at(tried, name, pattern)
+        nodes = {other.name: other for stage in self.stages for other in stage.graph.nodes}
+        if name not in nodes and found.empty:
+            close = difflib.get_close_matches(name, nodes)
+            hint = f" Did you mean {close[0]!r}?" if close else ""
+            raise ValueError(f"node: no stage has a node {name!r}.{hint}")
+        if pattern is None or not found.empty:
+            return found
+        return not_tried(tried, nodes[name], pattern)
+
+    def _tried(self, pass_: PassOrName | None) -> list[Tried]:
+        tried = self._compiled.tried(self._entries(self._switches), self._off(self._switches))
+        if pass_ is None:
+            return tried
+        is_other = isinstance(pass_, str) and pass_ in self.unchanged
+        name = pass_ if is_other else self._find(pass_)
+        return [one for one in tried if one.pass_ == name]
+
+    def _explained_unchanged(self, name: str) -> pd.DataFrame:
+        entries, off = self._entries(self._switches), self._off(self._switches)
+        return explain_unchanged(self._compiled, self._compiled.step(entries, off, name))
+
+    @in_turn
     def revert(self, pass_: PassOrName) -> None:
         """Switch a pass off: the model is compiled again without it.
 
@@ -147,11 +259,19 @@ class CompileSession(Session):
 
     def to_python(self) -> str:
         """Return code that makes a session of ``model`` and ``inputs`` with what is on here."""
+        left_out = {"training": False, "options": {}, "dynamic": None}
+        given = {name: value for name, value in self._compiled.settings.items() if value != left_out[name]}
+        words = "".join(
+            f", {name}={'options' if name == 'options' else value}" for name, value in given.items()
+        )
+        own = "model, inputs and options are" if "options" in given else "model and inputs are"
+        name = next((name for name, session in self.graphs.items() if session is self), "")
+        which = f".graphs[{name!r}]" if name != next(iter(self.graphs), "") else ""
         lines = [
-            "# model and inputs are yours: what the session was made of.",
+            f"# {own} yours: what the session was made of.",
             "import fxlab",
             "",
-            "session = fxlab.compile_session(model, inputs)",
+            f"session = fxlab.compile_session(model, inputs{words}){which}",
         ]
         for pass_ in self.passes:
             if not self.is_on(pass_):
@@ -193,9 +313,11 @@ class CompileSession(Session):
 
     def _prepare(self, switches: Switches) -> list[str]:
         """Compile with what is on; return what has changed the graph beside it."""
+        return self._compiled.prepare(self._entries(switches), self._off(switches))
+
+    def _off(self, switches: Switches) -> list[str]:
         off = (name for name in switches.offered if name not in switches.on)
-        compilers = (name for name in off if isinstance(self._offer.limited(name, ()), CompilerPass))
-        return self._compiled.prepare(self._entries(switches), compilers)
+        return [name for name in off if isinstance(self._offer.limited(name, ()), CompilerPass)]
 
     def _entries(self, switches: Switches) -> Entries:
         passes = (self._offer.limited(name, excluded) for name, excluded in switches.stack())
@@ -216,6 +338,7 @@ def compile_session(
     *,
     training: bool = False,
     options: Mapping[str, Any] | None = None,
+    dynamic: bool | None = None,
 ) -> CompileSession:
     """Compile a model with ``torch.compile``'s Inductor, and record every pass over its graphs.
 
@@ -235,6 +358,8 @@ def compile_session(
         Whether gradients are compiled as well.
     options
         Settings of Inductor, as for ``torch.compile(options=...)``.
+    dynamic
+        Whether sizes are symbols, as for ``torch.compile(dynamic=...)``.
 
     Returns
     -------
@@ -245,7 +370,7 @@ def compile_session(
     ------
     TypeError
         If ``model`` is no module, ``inputs`` are nothing that it can be called with, ``training`` is no
-        bool, or ``options`` no mapping.
+        bool, ``options`` no mapping, or ``dynamic`` neither a bool nor ``None``.
     ValueError
         If Inductor has no such option, or Dynamo captures nothing.
     RuntimeError
@@ -268,6 +393,8 @@ def compile_session(
         raise TypeError(f"model: expected a torch.nn.Module, got {described(model)}.")
     if not isinstance(training, bool):
         raise TypeError(f"training: expected True or False, got {described(training)}.")
+    if not isinstance(dynamic, bool | None):
+        raise TypeError(f"dynamic: expected True, False or None, got {described(dynamic)}.")
     if options is not None and not isinstance(options, Mapping):
         raise TypeError(f"options: expected a mapping of Inductor's settings, got {described(options)}.")
     model = getattr(model, "_orig_mod", model)  # one that torch.compile has wrapped
@@ -280,7 +407,7 @@ def compile_session(
         from fxlab.tracing import example_inputs
 
         inputs = example_inputs(model)
-    compiler = Compiler(model, inputs, training=training, options=options or {})
+    compiler = Compiler(model, inputs, training=training, options=options or {}, dynamic=dynamic)
     if not compiler.frames:
         raise ValueError("model: Dynamo has captured no graph of it; does it compute anything with torch?")
     graphs = {

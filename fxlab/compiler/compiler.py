@@ -13,6 +13,7 @@ from torch.fx import GraphModule
 from fxlab.author_frames import author_line, error_words, from_author_on
 from fxlab.compiler.flat import Frame
 from fxlab.compiler.hooks import compile_once
+from fxlab.compiler.patterns import Tried
 from fxlab.compiler.recording import ATEN, Recorder, Stack, Step
 from fxlab.compiler.snapshot import Made, Snapshot
 from fxlab.models.graph_module import ensure_picklable
@@ -69,15 +70,25 @@ class Compiler:
         What it is called with.
     training
         Whether gradients are compiled as well.
-    options
+    options, dynamic
         Those of ``torch.compile``.
     """
 
     def __init__(
-        self, model: nn.Module, inputs: Inputs, *, training: bool, options: Mapping[str, Any]
+        self,
+        model: nn.Module,
+        inputs: Inputs,
+        *,
+        training: bool,
+        options: Mapping[str, Any],
+        dynamic: bool | None = None,
     ) -> None:
         self._model, self._inputs = model, inputs
-        self._training, self._options = training, dict(options)
+        self.settings: dict[str, Any] = {
+            "training": training,
+            "options": dict(options),
+            "dynamic": dynamic,
+        }
         self.remarks: list[str] = []
         self.frames: list[Frame] = []
         self.first = self.compile(0, "", frozenset(), {})
@@ -118,15 +129,13 @@ class Compiler:
                 return True
             return limit.why_not([self.frames[number].names.of(ATEN, anchor, made)]) is None
 
-        recorder = Recorder(may_run, may_match)
+        recorder = Recorder(may_run, may_match, runs_each=True)
         args, kwargs = call_arguments(self._inputs)
         # Dynamo would see a mode that watches writes, and capture another graph.
         try:
             with generators_kept(), state_kept(self._model, watch=False):
                 seed_generators(0)
-                remarks = compile_once(
-                    self._model, args, kwargs, recorder, training=self._training, options=self._options
-                )
+                remarks = compile_once(self._model, args, kwargs, recorder, **self.settings)
         except Exception as error:
             raise _failure(self._model, error) from error.with_traceback(from_author_on(error))
         recorder.finish()
@@ -175,6 +184,11 @@ class CompilerStack:
         return {slot.name: slot.value for slot in self._frame.inputs(self._kind)}
 
     @property
+    def settings(self) -> Mapping[str, Any]:
+        """What the compile was asked for: ``training``, ``options`` and ``dynamic``."""
+        return self._compiler.settings
+
+    @property
     def graph_break(self) -> GraphBreak | None:
         """Why Dynamo has ended the graph, and where; ``None`` if that is the end of the model."""
         return self._compiler.first.recorder.recordings[self._number].graph_break
@@ -194,11 +208,27 @@ class CompilerStack:
 
         A pass may find something to do only when another one is off.
         """
-        wanted, limits = frozenset(off), _limits(entries)
-        same = (done for done in self._compiles if (done.off, done.limits) == (wanted, limits))
-        done = next(same, None) or self._compile(wanted, limits)
+        done = self._with(entries, off)
         on = {name for name, _ in entries}
         return [step.name for step in self._steps(done) if step.is_change and step.name not in on]
+
+    def tried(self, entries: Entries, off: Iterable[str]) -> list[Tried]:
+        """Return the patterns of each pass that has any, and what came of them with passes on and off."""
+        return [self.tried_by(step) for step in self._steps(self._with(entries, off)) if step.patterns]
+
+    def step(self, entries: Entries, off: Iterable[str], name: str) -> Step | None:
+        """Return what a pass has done with passes on and off, if it ran."""
+        steps = self._steps(self._with(entries, off))
+        return next((step for step in steps if step.name == name), None)
+
+    def tried_by(self, step: Step) -> Tried:
+        """Return the patterns of a pass, and what came of them."""
+        inputs = self._frame.names_of_inputs(step.before)
+
+        def names_of(names: Iterable[str]) -> tuple[str, ...]:
+            return tuple(inputs.get(name) or self._frame.name_of(step.after, name) for name in names)
+
+        return Tried(step.name, step.patterns, step.attempts, names_of)
 
     def original(self) -> GraphModule:
         """Return the graph that the stack begins with."""
@@ -230,6 +260,12 @@ class CompilerStack:
         module.meta[KEY] = StageOf(self, entries)
         ensure_picklable(module)
         return module
+
+    def _with(self, entries: Entries, off: Iterable[str]) -> _Compile:
+        """Return the compile with passes on and off."""
+        wanted, limits = frozenset(off), _limits(entries)
+        same = (done for done in self._compiles if (done.off, done.limits) == (wanted, limits))
+        return next(same, None) or self._compile(wanted, limits)
 
     def _compile(self, off: frozenset[str], limits: Mapping[str, Limit]) -> _Compile:
         done = self._compiler.compile(self._number, self._kind, off, limits)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -11,6 +11,7 @@ from torch.fx import GraphModule
 
 from fxlab.compiler.compiler import KEY, CompilerStack, Entries, StageOf
 from fxlab.compiler.lineage import origins
+from fxlab.compiler.patterns import Attempt, near_misses
 from fxlab.compiler.recording import BORDER, Match, Step
 from fxlab.reasons import Reason
 from fxlab.transformations.base import Transformation, explanation
@@ -91,24 +92,18 @@ class CompilerPass(Transformation):
 
 @dataclass(frozen=True, eq=False)
 class MatchingPass(CompilerPass):
-    """A pass of torch's compiler that replaces what patterns match, as a compile has left it."""
+    """A pass of torch's compiler that tries patterns; it says where they match, and where not and why."""
 
     def explain(self, graph_module: GraphModule) -> pd.DataFrame:
-        """List the matches, and which are excluded; see :meth:`fxlab.Transformation.explain`."""
-        self._check_graph_module(graph_module)
-        excluded = Reason.EXCLUDED()
-        return explanation(
-            (name, True, f"replaced by {match.pattern}", "", number)
-            if match.is_applied
-            else (name, False, excluded.words, excluded.code, number)
-            for number, (names, match) in enumerate(self._matches(graph_module))
-            for name in names
-        )
+        """List the matches, which are excluded, and where a pattern begins to match and why it does not.
 
-    def _matches(self, graph_module: GraphModule) -> list[tuple[tuple[str, ...], Match]]:
+        Of the patterns that are tried at one node, that is the one that came furthest.
+        See :meth:`fxlab.Transformation.explain`.
+        """
+        self._check_graph_module(graph_module)
         stack, entries = _place(self, graph_module)
         _, step = stack.stage(entries)
-        return [] if step is None else list(_matches(stack, step))
+        return explanation(() if step is None else _candidates(stack, step, graph_module))
 
 
 @dataclass(frozen=True, eq=False)
@@ -117,14 +112,27 @@ class PatternPass(CandidatePass, MatchingPass):
 
     def candidates(self, graph_module: GraphModule) -> list[tuple[str, ...]]:
         """Return the matches, each by the names of its nodes, the one that it was found at first."""
-        return [names for names, _ in self._matches(graph_module)]
+        stack, entries = _place(self, graph_module)
+        _, step = stack.stage(entries)
+        return [] if step is None else [names for names, _ in _matches(stack, step)]
+
+    explain = MatchingPass.explain
+
+
+def explain_unchanged(stack: CompilerStack, step: Step | None) -> pd.DataFrame:
+    """Tell where the patterns of a pass that has changed nothing begin to match, and why they do not."""
+    if step is None:  # it does not run with what is on
+        return explanation(())
+    names = stack.names_of(step.before, [node.name for node in step.before.graph.nodes])
+    return explanation(_told(0, near_misses(stack.tried_by(step), set(names), ())))
 
 
 def pass_of(step: Step) -> CompilerPass:
     """Return the transformation that a step of a compile is."""
-    if not step.matches:
-        return CompilerPass(step.name, step.fixed)
-    return (PatternPass if step.can_exclude else MatchingPass)(step.name, step.fixed)
+    if step.matches and step.can_exclude:
+        return PatternPass(step.name, step.fixed)
+    kind = MatchingPass if step.matches or step.patterns else CompilerPass
+    return kind(step.name, step.fixed)
 
 
 def _place(pass_: CompilerPass, graph_module: GraphModule) -> tuple[CompilerStack, Entries]:
@@ -147,6 +155,38 @@ def _matches(stack: CompilerStack, step: Step) -> Iterator[tuple[tuple[str, ...]
         if match.anchor not in seen:
             seen.add(match.anchor)
             yield stack.names_of(step.after, own), match
+
+
+def _candidates(
+    stack: CompilerStack, step: Step, below: GraphModule
+) -> Iterator[tuple[str, bool, str, str, int]]:
+    """Yield a row for each node of each match, and of each near miss."""
+    excluded, number, taken = Reason.EXCLUDED(), -1, set()
+    if step.matches:
+        for number, (names, match) in enumerate(_matches(stack, step)):
+            for name in names:
+                taken.add(name)
+                if match.is_applied:
+                    yield name, True, f"replaced by {match.pattern}", "", number
+                else:
+                    yield name, False, excluded.words, excluded.code, number
+    else:  # of a script: only what was tried is known
+        matched = [attempt for attempt in step.attempts if attempt.is_matched]
+        for number, attempt in enumerate(matched):
+            for name in dict.fromkeys(stack.names_of(step.after, [attempt.node, *attempt.nodes])):
+                taken.add(name)
+                yield name, True, attempt.words, "", number
+    there = {node.name for node in below.graph.nodes}
+    yield from _told(number + 1, near_misses(stack.tried_by(step), there, taken))
+
+
+def _told(
+    first: int, misses: Iterable[tuple[tuple[str, ...], Attempt]]
+) -> Iterator[tuple[str, bool, str, str, int]]:
+    for number, (names, attempt) in enumerate(misses, first):
+        for name in names:
+            words = f"{attempt.pattern.name}: {attempt.words}"
+            yield name, False, words, attempt.outcome.code, number
 
 
 def _records(

@@ -84,6 +84,11 @@ class Frame:
         """Return what a node of the compiler is called in stages."""
         return self.names.of(snapshot.dialect, name, snapshot.made)
 
+    def names_of_inputs(self, snapshot: Snapshot) -> dict[str, str]:
+        """Return what the placeholders of the compiler are called in stages, those that are known."""
+        slots = {n.name: self._slot(n, snapshot) for n in snapshot.graph.find_nodes(op="placeholder")}
+        return {name: slot.name for name, slot in slots.items() if slot is not None}
+
     def module(self, snapshot: Snapshot, kind: str) -> GraphModule:
         """Return a snapshot of a stack as a graph module."""
         graph, held = Graph(), dict(snapshot.held)

@@ -1,4 +1,4 @@
-"""The private hooks of torch's compiler, all of them in this file.
+"""The private hooks of torch's compiler: those of its pattern matcher are in ``patterns/asking.py``.
 
 Each is looked up when a compile begins. What this torch does not have is left out, with a remark that says
 what cannot be seen without it; borders of phases remain. Patches hold for the whole process while something
@@ -22,6 +22,7 @@ import torch
 from torch import nn
 from torch.fx import Graph, GraphModule, Node
 
+from fxlab.compiler.patterns.asking import Asking, Hearer, pattern_name
 from fxlab.interrupts import RestoringStack
 
 PHASES = ("pre_grad", "joint", "post_grad")
@@ -34,7 +35,7 @@ SCRIPT_IS_HEARD = threading.Event()
 """Whether a script is listened to, whose compiles are not to be mixed with others."""
 
 
-class Listener(Protocol):
+class Listener(Hearer, Protocol):
     """What hears of a compile while it goes on, and decides which passes and matches run."""
 
     def called(self, values: Sequence[Any]) -> None:
@@ -119,7 +120,10 @@ def listening(listener: Listener) -> Iterator[list[str]]:
             "__exit__": around.left_pass,
         }.items():
             patches.around(f"{observer}.{name}", around_pass, "Passes are not told apart")
-        matcher = "torch._inductor.pattern_matcher"
+        matcher, asking = "torch._inductor.pattern_matcher", Asking(listener, lambda: around.is_in_pass)
+        lost = "Why patterns do not match is not known"
+        patches.around(f"{matcher}:PatternMatcherPass.apply", asking.pass_, lost)
+        patches.around(f"{matcher}:MatchContext.match", asking.step, lost)
         patches.around(
             f"{matcher}:PatternMatcherPass.apply", around.pattern_pass, "Passes are not told apart"
         )
@@ -140,6 +144,11 @@ class _Around:
     def _is_heard(self) -> bool:
         """Whether passes are told: not those over a graph inside of another."""
         return threading.get_ident() == self._thread and self._phases == 1
+
+    @property
+    def is_in_pass(self) -> bool:
+        """Whether a pass runs that is told."""
+        return self._is_heard and self._passes > 0
 
     def phase(self, phase: str, original: Any) -> Any:
         def run(graph_module: GraphModule, *args: Any, **kwargs: Any) -> Any:
@@ -162,7 +171,7 @@ class _Around:
         def run(observer: Any, function: Any) -> Any:
             name = pass_name(observer.passname, function)
             with self._one_pass(name, observer.gm) as may_run:
-                return original(observer, function) if may_run else None
+                return original(observer, _as_it_is_now(function)) if may_run else None
 
         return run
 
@@ -210,10 +219,10 @@ class _Around:
 
     def match(self, original: Any) -> Any:
         def run(entry: Any, match: Any, graph: Graph, node: Node) -> None:
-            if not self._is_heard or not self._passes:
+            if not self.is_in_pass:
                 original(entry, match, graph, node)
                 return
-            may_apply = self._listener.begin_match(_pattern_name(entry), node, tuple(match.nodes))
+            may_apply = self._listener.begin_match(pattern_name(entry), node, tuple(match.nodes))
             try:
                 if may_apply:
                     original(entry, match, graph, node)
@@ -237,13 +246,11 @@ def pass_name(name: str, function: Any) -> str:
     return name if own == "<lambda>" else str(own)
 
 
-def _pattern_name(entry: Any) -> str:
-    """Return what a pattern is called: by itself, or by the function that replaces it."""
-    handler = getattr(entry, "handler", None)
-    while isinstance(handler, functools.partial):
-        handler = handler.func
-    name = getattr(entry, "pattern_name", None) or getattr(handler, "__name__", "")
-    return str(name) or type(entry).__name__
+def _as_it_is_now(function: Any) -> Any:
+    """Return the method of a pass of patterns as it is patched now; it may have been taken before."""
+    owner: Any = getattr(function, "__self__", None)
+    is_apply = hasattr(owner, "patterns") and getattr(function, "__name__", "") == "apply"
+    return owner.apply if is_apply else function
 
 
 def inductor_lowering(target: Any) -> bool:
@@ -291,6 +298,7 @@ def compile_once(
     *,
     training: bool,
     options: Mapping[str, Any],
+    dynamic: bool | None,
 ) -> list[str]:
     """Compile a model with Inductor, without generating code, and tell a listener all of it.
 
@@ -329,7 +337,7 @@ def compile_once(
             patches.setting("torch._functorch.config", lost=lost, force_non_lazy_backward_lowering=True)
             remarks += patches.remarks
         try:
-            torch.compile(_fresh(model), backend=backend)(*args, **kwargs)
+            torch.compile(_fresh(model), backend=backend, dynamic=dynamic)(*args, **kwargs)
         except BackendCompilerFailed as error:
             raise error.inner_exception from None
     return remarks

@@ -11,6 +11,7 @@ from torch import nn
 from torch.fx import GraphModule, Node
 
 from fxlab.compiler.hooks import PHASES
+from fxlab.compiler.patterns import Attempt, Pattern
 from fxlab.compiler.snapshot import Made, Snapshot, State
 from fxlab.tracing.dynamo.hooks import GraphBreak, break_after
 
@@ -53,6 +54,10 @@ class Step:
     ran: bool = True
     can_exclude: bool = True
     """Whether it can be compiled again without one of its matches."""
+    patterns: list[Pattern] = field(default_factory=list)
+    """Those that it has tried."""
+    attempts: list[Attempt] = field(default_factory=list)
+    """What came of them."""
 
     @property
     def is_change(self) -> bool:
@@ -93,6 +98,7 @@ class Recording:
     """What they held then; parameters are not copied."""
     graph_break: GraphBreak | None = None
     """Why Dynamo has ended the graph, if that is not the end of the model."""
+    has_run: bool = False
 
 
 class Recorder:
@@ -105,18 +111,24 @@ class Recorder:
     may_match
         Tells whether a match of a pass may be applied, by the kind, the pass, the name of its anchor, and
         where nodes were made.
+    runs_each
+        Whether each graph runs before the next one is captured: one that does not is captured once more.
     """
 
     def __init__(
         self,
         may_run: Callable[[str, str], bool],
         may_match: Callable[[str, str, str, Mapping[str, Made]], bool],
+        *,
+        runs_each: bool = False,
     ) -> None:
         self.recordings: list[Recording] = []
+        self._runs_each = runs_each
         self._may_run, self._may_match = may_run, may_match
 
     def called(self, values: Sequence[Any]) -> None:
         """Note the values of the placeholders."""
+        self._recording.has_run = True
         self._recording.values = tuple(values)
         self._recording.copies = tuple(map(_copied, values))
 
@@ -179,8 +191,18 @@ class Recorder:
         """Forget a match that has changed nothing."""
         _unwatch(*self._watched)
 
+    def begin_patterns(self, patterns: Sequence[Pattern]) -> None:
+        """Note the patterns of the pass."""
+        self._step.patterns += [pattern for pattern in patterns if pattern not in self._step.patterns]
+
+    def tried(self, attempt: Attempt) -> None:
+        """Note what came of a pattern at a node."""
+        self._step.attempts.append(attempt)
+
     def _begin_graph(self, graph_module: GraphModule) -> None:
         """Begin with a graph that Dynamo has captured."""
+        if self._runs_each and self.recordings and not self.recordings[-1].has_run:
+            self.recordings.pop()
         self._recording = Recording()
         self.recordings.append(self._recording)
         self._made: dict[str, Made] = {}

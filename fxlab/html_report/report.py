@@ -20,8 +20,15 @@ from fxlab.session.session_of import session_of
 from fxlab.view_model.details import Describer
 from fxlab.view_model.graph_data.metrics import METRICS, PAINTS
 from fxlab.view_model.graph_data.session_graphs import SessionGraphs
-from fxlab.view_model.measurements import NODES_BY_STAGE, STAGES, summary_of_stages
-from fxlab.view_model.pass_state import describe_error, explain_all, matched_nodes, pass_states, readable_name
+from fxlab.view_model.measurements import NODES_BY_STAGE, PATTERNS, STAGES, summary_of_stages
+from fxlab.view_model.pass_state import (
+    describe_error,
+    explain_all,
+    explain_unchanged,
+    matched_nodes,
+    pass_states,
+    readable_name,
+)
 from fxlab.view_model.session_remarks import session_remarks
 from fxlab.view_model.session_state import changed_nodes_state, judgement_state, model_name, outputs_state
 from fxlab.view_model.table_state import table_state
@@ -146,7 +153,8 @@ def _one(sessions: Mapping[str, Session], name: str) -> Session:
 def _data(session: Session, measure: bool) -> dict[str, Any]:
     explained = explain_all(session)
     cards = pass_states(session, explained)
-    graphs = _graphs(session, explained, measure)
+    unchanged = explain_unchanged(session)
+    graphs = _graphs(session, explained | unchanged, measure)
     return {
         "data": graphs.data.take()
         | {"metrics": METRICS, "paints": PAINTS, "matches": matched_nodes(explained)}
@@ -160,7 +168,7 @@ def _data(session: Session, measure: bool) -> dict[str, Any]:
             "fixed": True,
             "made": made_lines(session.original),
         },
-        "tables": _tables(session, explained, measure),
+        "tables": _tables(session, explained, unchanged, measure),
     }
 
 
@@ -197,7 +205,12 @@ def _overlays(subject: Subject, measure: bool) -> list[Overlay]:
     return found
 
 
-def _tables(session: Session, explained: dict[str, pd.DataFrame | str], measure: bool) -> dict[str, Any]:
+def _tables(
+    session: Session,
+    explained: dict[str, pd.DataFrame | str],
+    unchanged: dict[str, pd.DataFrame | str],
+    measure: bool,
+) -> dict[str, Any]:
     outputs, more = outputs_state(session), []
     if outputs["state"] == "ready" and measure:
         try:
@@ -207,7 +220,10 @@ def _tables(session: Session, explained: dict[str, pd.DataFrame | str], measure:
         else:
             outputs = outputs_state(session)
             more.append(_table("verdict", "Verdict", judgement_state(found)["text"], found.table, "Output"))
-    more.append(_candidates(session, explained))
+    more.append(_candidates(session, explained, unchanged))
+    if PATTERNS.is_made_of(session):
+        frame, words = PATTERNS.make(session)
+        more.append(_table(PATTERNS.name, PATTERNS.title, words, frame, PATTERNS.index_title))
     if session.applied:
         made = (
             (STAGES, summary_of_stages(session, in_float64=measure)),
@@ -223,12 +239,17 @@ def _tables(session: Session, explained: dict[str, pd.DataFrame | str], measure:
     }
 
 
-def _candidates(session: Session, explained: dict[str, pd.DataFrame | str]) -> dict[str, Any]:
+def _candidates(
+    session: Session,
+    explained: dict[str, pd.DataFrame | str],
+    unchanged: dict[str, pd.DataFrame | str],
+) -> dict[str, Any]:
     """Return the ``explain`` frames of all passes as one table."""
+    named = [(readable_name(p), explained[p.signature]) for p in session.passes]
     parts = [
-        frame[["matched", "reason"]].assign(pass_=readable_name(p))
-        for p in session.passes
-        if isinstance(frame := explained[p.signature], pd.DataFrame) and len(frame)
+        frame[["matched", "reason"]].assign(pass_=name)
+        for name, frame in (*named, *unchanged.items())
+        if isinstance(frame, pd.DataFrame) and len(frame)
     ]
     if not parts:
         return _table("candidates", "Candidates", "No candidates.", None)

@@ -37,7 +37,8 @@ class MeasuredTables:
 
     def reset(self) -> None:
         """Forget the tables: the session has changed."""
-        self._states = [measurement.not_made() for measurement in MEASUREMENTS]
+        offered = (measurement for measurement in MEASUREMENTS if measurement.is_made_of(self._session))
+        self._states = [measurement.not_made() for measurement in offered]
         self._show(self._states)
 
     def make(self, name: str, busy: Callable[[str], AbstractContextManager[None]]) -> None:
@@ -51,7 +52,7 @@ class MeasuredTables:
             Shows what is going on as long as it does.
         """
         chosen = next((measurement for measurement in MEASUREMENTS if measurement.name == name), None)
-        if chosen is None:
+        if chosen is None or not chosen.is_made_of(self._session):
             raise MessageError(f"There is no table {clip(name, 200)!r} to measure.")
         before = next(state for state in self._states if state["name"] == name)
         shown = _cancelled(before if before["table"] else chosen.not_made())

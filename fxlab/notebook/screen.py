@@ -18,7 +18,13 @@ from fxlab.view_model.details import Describer
 from fxlab.view_model.graph_data.metrics import METRICS, PAINTS
 from fxlab.view_model.graph_data.session_graphs import SessionGraphs
 from fxlab.view_model.measured_overlays import MeasuredOverlays
-from fxlab.view_model.pass_state import explain, matched_nodes, pass_states, rewrites_of_node
+from fxlab.view_model.pass_state import (
+    explain,
+    explain_unchanged,
+    matched_nodes,
+    pass_states,
+    rewrites_of_node,
+)
 from fxlab.view_model.session_remarks import session_remarks
 from fxlab.view_model.session_state import NO_PASS_IS_ON, changed_nodes_state, outputs_state
 from fxlab.view_model.wire import clip
@@ -52,6 +58,7 @@ class Screen(PageWidget):
         self._overlays = MeasuredOverlays(session)
         self._measured = MeasuredTables(session, lambda states: setattr(self, "_shown_measured", states))
         self._explained: dict[str, pd.DataFrame | str] = {}
+        self._unchanged: dict[str, pd.DataFrame | str] = {}
         self._describers: dict[int, Describer] = {}
         self._pass_errors: dict[str, dict[str, Any]] = {}
         super().__init__(height=height)
@@ -91,7 +98,7 @@ class Screen(PageWidget):
     def _refresh(self) -> None:
         """Send everything as it is now, what a person looks at first first."""
         self._show_step("Drawing the graph", 1)
-        self._explained = {}
+        self._explained, self._unchanged = {}, {}
         self._describers.clear()
         self._graphs.reset()
         with self._reporting("Drawing the graph"):
@@ -231,6 +238,8 @@ class Screen(PageWidget):
             words = "Its candidates are unknown: the search was interrupted."
             self._explained |= {p.signature: words for p in unasked}
             unasked = []
+        if not unasked:
+            self._unchanged = explain_unchanged(self.session)
         self._describers.clear()
         self._show_passes()
         self._send_graphs(matches=matched_nodes(self._explained))
@@ -242,7 +251,7 @@ class Screen(PageWidget):
         if graph not in self._describers:
             self._describers[graph] = Describer(
                 data.hierarchy(graph),
-                self._explained,
+                self._explained | self._unchanged,
                 lambda node: rewrites_of_node(self.session, node, self._explained),
                 data.shown(graph).gone,
             )

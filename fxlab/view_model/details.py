@@ -31,7 +31,7 @@ class Describer:
     hierarchy
         The groups of the graph.
     explained
-        Signature of a pass -> what it says of its candidates.
+        Signature of a pass, or the name of one that is not on offer -> what it says of its candidates.
     rewrites_of
         Returns what can be excluded or included again at a node, as ``rewrites_of_node`` does.
     gone

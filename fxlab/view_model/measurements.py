@@ -47,6 +47,8 @@ class Measurement:
     make: Callable[[Session], Made]
     of_stages: bool = False
     """Whether the rows are the stages, and lead there."""
+    is_made_of: Callable[[Session], bool] = lambda session: True
+    """Tells whether a session has such a table."""
 
     def not_made(self) -> dict[str, Any]:
         """Describe the table before it is made."""
@@ -140,6 +142,17 @@ def _speed(session: Session) -> Made:
     return table, f"{last.name}: {last['ratio']:.2f} times the original's time ({spread}), {last['outcome']}."
 
 
+def _patterns(session: Session) -> Made:
+    table: pd.DataFrame = session.patterns()  # type: ignore[attr-defined]
+    found = int((table["matches"] > 0).sum())
+    near = int(((table["matches"] == 0) & (table["tried"] > 0)).sum())
+    table = table.sort_values(["matches", "tried"], ascending=False, kind="stable")
+    return table[["pass", "matches", "tried", "nearest", "operators", "place"]], (
+        f"{counted(found, 'pattern')} of {len(table):,} matched, and {near:,} were tried and did not match. "
+        "The details of a node say how far each came there."
+    )
+
+
 STAGES = Measurement(
     name="stages",
     title="Stages",
@@ -159,6 +172,16 @@ NODES_BY_STAGE = Measurement(
     busy="Following the nodes through the stages",
     index_title="Node",
     make=_nodes_by_stage,
+)
+PATTERNS = Measurement(
+    name="patterns",
+    title="Patterns",
+    about="Lists the patterns that the compiler's passes have tried, and how far each came. Nothing is run.",
+    action="List the patterns",
+    busy="Listing the patterns",
+    index_title="Pattern",
+    make=_patterns,
+    is_made_of=lambda session: hasattr(session, "patterns"),
 )
 MEASUREMENTS: tuple[Measurement, ...] = (
     STAGES,
@@ -202,5 +225,6 @@ MEASUREMENTS: tuple[Measurement, ...] = (
         index_title="Passes",
         make=_speed,
     ),
+    PATTERNS,
 )
 """In the order of their tabs."""

@@ -50,6 +50,18 @@ def explain_all(session: Session) -> dict[str, pd.DataFrame | str]:
     return {p.signature: explain(session, p) for p in session.passes}
 
 
+def explain_unchanged(session: Session) -> dict[str, pd.DataFrame | str]:
+    """Return, by its name, what passes that a session does not offer say of nodes.
+
+    They are those that torch's compiler has run and that have changed nothing.
+    """
+    ask = getattr(session, "explain_unchanged", None)
+    try:
+        return {} if ask is None else dict(ask())
+    except Exception:  # of a compile that fails now; its passes say so
+        return {}
+
+
 def explain(session: Session, p: Transformation) -> pd.DataFrame | str:
     """Return what a pass says of its candidates, or in words why it does not."""
     try:

@@ -33,7 +33,8 @@ _TITLES = {
     "share": "Share", "flops": "FLOPs", "bytes_in": "Bytes in", "bytes_out": "Bytes out",
     "peak_memory": "Peak memory", "ratio": "Ratio", "ratio_low": "From", "ratio_high": "To",
     "outcome": "Outcome", "nodes": "Nodes", "added": "Added", "removed": "Removed", "changed": "Changed",
-    "rewired": "Rewired", "changes": "Changes", "rewrites": "Rewrites",
+    "rewired": "Rewired", "changes": "Changes", "rewrites": "Rewrites", "pass": "Pass", "matches": "Matches",
+    "tried": "Tried at", "nearest": "Came furthest", "operators": "Operators", "place": "Registered at",
 }  # fmt: skip
 _KINDS = {
     "accumulated": "error", "introduced": "error", "time": "seconds", "share": "share", "bytes_in": "bytes",

@@ -135,3 +135,31 @@ def test_the_code_of_a_session_makes_it_again(session, blocks):
     exec(session.to_python(), made)
     again = made["session"]
     assert [pass_.name for pass_ in again.applied] == [pass_.name for pass_ in session.applied]
+
+
+class Flat(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(8, 8)
+
+    def forward(self, x):
+        rows, columns, size = x.shape
+        return self.linear(x).reshape(rows * columns, size).relu().view(rows, columns, size)
+
+
+@pytest.mark.parametrize("training", [False, True])
+def test_sizes_are_symbols_where_dynamic_shapes_are_asked_for(training):
+    session = fxlab.compile_session(Flat().eval(), torch.randn(2, 3, 8), dynamic=True, training=training)
+    sizes = {name: value for name, value in session.inputs.items() if isinstance(value, int)}
+    assert list(sizes.values()) == [2, 3]
+    # They are inputs of the graphs that compute with them.
+    assert any(node.users for node in session.stages[-1].graph.nodes if node.name in sizes)
+    assert all(stack.verdict().agrees for stack in session.graphs.values())
+    assert f"inputs{', training=True' * training}, dynamic=True)" in session.to_python()
+
+
+def test_the_code_of_a_backward_graph_makes_that_one_again():
+    session = fxlab.compile_session(Flat().eval(), torch.randn(2, 3, 8), training=True)
+    made = {"model": Flat().eval(), "inputs": torch.randn(2, 3, 8)}
+    exec(session.graphs["backward"].to_python(), made)
+    assert list(made["session"].inputs) == list(session.graphs["backward"].inputs)

@@ -14,7 +14,7 @@ from fxlab import Session
 from fxlab.notebook import Inspector, measuring
 from fxlab.view_model.measurements import MEASUREMENTS
 
-NAMES = [measurement.name for measurement in MEASUREMENTS]
+NAMES = [measurement.name for measurement in MEASUREMENTS if measurement.name != "patterns"]
 
 
 def shown(page: Page, name: str) -> dict:

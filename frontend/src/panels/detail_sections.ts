@@ -64,7 +64,8 @@ export function candidates(details: Details, passOf: PassOf): HTMLElement | null
           h(
             "span",
             {},
-            h("b", {}, found?.pass.name ?? signature.slice(0, 12)),
+            // A pass that is not on offer goes by its name.
+            h("b", {}, found?.pass.name ?? signature),
             ": ",
             reason || (matched ? "matches" : "refused"),
           ),

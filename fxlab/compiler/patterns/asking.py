@@ -1,0 +1,413 @@
+"""The private hooks of torch's pattern matcher, by which it tells of matches that fail; all in this file.
+
+While a pass of patterns runs, copies of its entries stand in their place that do what they do, and tell what
+came of it. The answers are the compiler's own, given at the moment that it asked, on the graph as it was.
+"""
+
+from __future__ import annotations
+
+import copy
+import functools
+import os
+import threading
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Protocol
+from unittest import mock
+
+import torch
+from torch.fx import Graph, Node
+
+from fxlab.compiler.patterns.attempt import Attempt, Outcome, Pattern, any_of
+from fxlab.interrupts import RestoringStack
+from fxlab.node_info import function_text, target_text
+from fxlab.units import counted
+
+_MOST_LETTERS = 80
+_NO_NAMES = {"fn", "_", "inner", "wrapper", "<lambda>"}
+_TORCH = os.path.dirname(os.path.dirname(torch.__file__))
+
+
+class Hearer(Protocol):
+    """What is told of patterns."""
+
+    def begin_patterns(self, patterns: Sequence[Pattern]) -> None:
+        """A pass tries patterns."""
+
+    def tried(self, attempt: Attempt) -> None:
+        """A pattern was tried at a node."""
+
+
+class Asking:
+    """Makes what takes the place of functions of torch's pattern matcher.
+
+    Parameters
+    ----------
+    hearer
+        What is told; only of what the thread that made this does.
+    is_heard
+        Tells whether a pass runs that is told of.
+    """
+
+    def __init__(self, hearer: Hearer, is_heard: Callable[[], bool]) -> None:
+        self._hearer, self._is_heard, self._thread = hearer, is_heard, threading.get_ident()
+        self._known: dict[int, tuple[Any, Pattern]] = {}
+        self._words = _Words()
+        self._asks = False
+        self._trial: _Trial | None = None
+        """The match that is going on."""
+        self._pending: _Pending | None = None
+        """The match that was found last, of which it is not known yet whether it is applied."""
+
+    def pass_(self, original: Any) -> Any:
+        """Make what takes the place of ``PatternMatcherPass.apply``."""
+
+        def run(patterns: Any, graph: Any) -> Any:
+            own = getattr(patterns, "patterns", None)
+            if not isinstance(own, dict) or self._asks or not self._is_heard():
+                return original(patterns, graph)
+            copies: dict[int, Any] = {}
+            asked: defaultdict[Any, list[Any]] = defaultdict(list)
+            for place, entries in own.items():
+                for entry in entries:
+                    if id(entry) not in copies:
+                        copies[id(entry)] = self._copy(entry)
+                    asked[place].append(copies[id(entry)])
+            self._hearer.begin_patterns([self._known[key][1] for key in copies if key in self._known])
+            self._asks = True
+            try:
+                with RestoringStack(mock.patch.object(patterns, "patterns", asked)):
+                    return original(patterns, graph)
+            finally:
+                self._settle()
+                self._asks = False
+
+        return run
+
+    def step(self, original: Any) -> Any:
+        """Make what takes the place of ``MatchContext.match``, which matches a part of a pattern."""
+
+        def run(context: Any, pattern: Any, node: Any) -> Any:
+            trial = self._trial
+            if trial is None or threading.get_ident() != self._thread:
+                return original(context, pattern, node)
+            trial.enter(pattern, node)
+            found = original(context, pattern, node)
+            trial.leave(pattern, node, found)
+            return found
+
+        return run
+
+    def _copy(self, entry: Any) -> Any:
+        """Return an entry that does what another one does, and tells of it."""
+        if id(entry) not in self._known:
+            self._known[id(entry)] = entry, _described(entry)
+        pattern = self._known[id(entry)][1]
+        try:
+            copied = copy.copy(entry)
+            copied.pattern = _Told(entry.pattern, functools.partial(self._match, pattern, entry.pattern))
+            copied.extra_check = functools.partial(self._check, entry.extra_check)
+            copied.apply = functools.partial(self._apply, entry)
+        except (AttributeError, TypeError):  # an entry of a class of somebody's own
+            return entry
+        return copied
+
+    def _match(self, pattern: Pattern, own: Any, node: Any) -> Any:
+        if threading.get_ident() != self._thread or not isinstance(node, Node):
+            return own.match(node)
+        self._settle()
+        trial = self._trial = _Trial(self._words)
+        try:
+            found = own.match(node)
+        finally:
+            self._trial = None
+        if found:
+            streams = {str((n.meta.get("custom") or {}).get("stream", 0)) for n in found.nodes}
+            nodes = trial.nodes or tuple(n.name for n in reversed(found.nodes))
+            self._pending = _Pending(pattern, node.name, nodes, len(streams) > 1)
+        else:
+            failure = trial.failure or _Failure(Outcome.OTHER, "", "", _clipped(str(found)))
+            self._tell(pattern, node.name, trial.reached, failure)
+        return found
+
+    def _check(self, own: Callable[[Any], Any], match: Any) -> Any:
+        pending = self._pending
+        if threading.get_ident() != self._thread or pending is None:
+            return own(match)
+        trial = self._trial = _Trial(self._words)
+        try:
+            answer = own(match)
+        finally:
+            self._trial = None
+        pending.is_checked = True
+        if isinstance(answer, bool | None) and not answer:
+            self._pending = None
+            self._tell(pending.pattern, pending.node, pending.nodes, _refusal(own, trial))
+        return answer
+
+    def _apply(self, entry: Any, match: Any, graph: Graph, node: Node) -> None:
+        pending, self._pending = self._pending, None
+        if threading.get_ident() == self._thread and pending is not None:
+            matched = _Failure(Outcome.MATCHED, "", "", "")
+            self._tell(pending.pattern, pending.node, pending.nodes, matched)
+        entry.apply(match, graph, node)
+
+    def _settle(self) -> None:
+        """Tell of a match that was found and not applied."""
+        pending, self._pending = self._pending, None
+        if pending is None:
+            return
+        # Without asking its check, torch discards what spans writes or streams.
+        outcome = Outcome.STREAM if pending.has_streams else Outcome.WRITE
+        found = ""
+        if pending.is_checked:
+            outcome, found = Outcome.OTHER, "its check depends on a size that is not known"
+        self._tell(pending.pattern, pending.node, pending.nodes, _Failure(outcome, "", "", found))
+
+    def _tell(self, pattern: Pattern, node: str, nodes: tuple[str, ...], failure: _Failure) -> None:
+        outcome, at, wanted, found = failure.outcome, failure.at, failure.wanted, failure.found
+        self._hearer.tried(Attempt(pattern, node, nodes, outcome, at, wanted, found))
+
+
+class _Told:
+    """A pattern whose ``match`` is another function."""
+
+    def __init__(self, pattern: Any, match: Callable[[Any], Any]) -> None:
+        self._pattern, self.match = pattern, match
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._pattern, name)
+
+    def __repr__(self) -> str:
+        return repr(self._pattern)
+
+
+class _Pending:
+    """A match that was found."""
+
+    def __init__(self, pattern: Pattern, node: str, nodes: tuple[str, ...], has_streams: bool) -> None:
+        self.pattern, self.node, self.nodes, self.has_streams = pattern, node, nodes, has_streams
+        self.is_checked = False
+
+
+class _Failure:
+    """What did not match, written down at once, as nodes change."""
+
+    __slots__ = ("at", "found", "outcome", "wanted")
+
+    def __init__(self, outcome: Outcome, at: str, wanted: str, found: str) -> None:
+        self.outcome, self.at, self.wanted, self.found = outcome, at, wanted, found
+
+
+class _Trial:
+    """How far one match comes: the parts of its pattern that match so far, and the first that does not."""
+
+    def __init__(self, words: _Words) -> None:
+        self._words = words
+        self.failure: _Failure | None = None
+        self.reached: tuple[str, ...] = ()
+        self._passed: dict[int, str] = {}
+        self._around: list[tuple[Any, Any]] = []
+        self._known: Any = None
+
+    @property
+    def nodes(self) -> tuple[str, ...]:
+        """The nodes whose operators match."""
+        return tuple(self._passed.values())
+
+    def enter(self, pattern: Any, node: Any) -> None:
+        """Begin with a part: what is around it has an operator, users and arguments that match."""
+        if self._around:
+            self._pass(*self._around[-1])
+        self._around.append((pattern, node))
+
+    def leave(self, pattern: Any, node: Any, found: Any) -> None:
+        """Note what has come of a part."""
+        self._around.pop()
+        if found:
+            self._pass(pattern, node)
+            return
+        wrapped = found.args[-1] if found.args else None  # that of an item, in that of a list
+        is_passed_on = self._known is not None and (found is self._known or wrapped is self._known)
+        if not is_passed_on and (self.failure is None or len(self._passed) > len(self.reached)):
+            self.failure, self.reached = self._words.failure(pattern, node, found), self.nodes
+        self._known = found
+
+    def _pass(self, pattern: Any, node: Any) -> None:
+        if hasattr(pattern, "users") and isinstance(node, Node):
+            self._passed.setdefault(id(pattern), node.name)
+
+
+class _Words:
+    """Writes down what has failed where a part of a pattern does not match; what repeats is written once."""
+
+    def __init__(self) -> None:
+        self._operators: dict[int, tuple[Any, str]] = {}
+        self._targets: dict[Any, str] = {}
+
+    def failure(self, pattern: Any, node: Any, failed: Any) -> _Failure:
+        """Return what has failed where a part of a pattern does not match a node."""
+        words = str(getattr(failed, "format_string", ""))
+        at = node.name if isinstance(node, Node) else ""
+        if words.startswith("function_mismatch"):
+            if not isinstance(node, Node) or not self._is_called(pattern, node):
+                return _Failure(Outcome.OPERATOR, at, self._operators_of(pattern), self._found(node))
+            if len(node.args) != len(pattern.args):
+                numbers = (counted(len(args), "positional argument") for args in (pattern.args, node.args))
+                return _Failure(Outcome.ARGUMENTS, at, *numbers)
+            return _Failure(Outcome.ARGUMENTS, at, "arguments by other names", str([*node.kwargs]))
+        if words.startswith("multiple_users"):
+            return _Failure(
+                Outcome.USERS, at, counted(int(pattern.users), "user"), counted(len(node.users), "user")
+            )
+        if words.startswith("args_structure"):
+            return _Failure(Outcome.ARGUMENTS, at, "arguments in another structure", "these")
+        if words.startswith("constant_args"):
+            came = failed.args[-1]
+            found = "a computed value" if isinstance(came, Node) else _clipped(repr(came))
+            return _Failure(Outcome.CONSTANT, at, _clipped(repr(failed.kwargs.get("pattern"))), found)
+        if words.startswith(("repeated pattern", "exclusive arg")):
+            return _Failure(Outcome.REPEATED, at, "", "")
+        if words.startswith("no anchor"):
+            names = dict.fromkeys(
+                self._operators_of(output) for output in pattern.outputs[1:] if output is not None
+            )
+            return _Failure(Outcome.OUTPUT, at, " or ".join(names), "")
+        if words.startswith(("non_list", "list:")):
+            return _Failure(Outcome.ARGUMENTS, at, "a list of such values", self._found(node))
+        return _Failure(Outcome.OTHER, at, "", f"torch says: {_clipped(str(failed))}")
+
+    @staticmethod
+    def _is_called(pattern: Any, node: Node) -> bool:
+        """Tell whether a node calls an operator of a pattern."""
+        own = getattr(pattern, "_match_fns", None)
+        return bool(own(node)) if own is not None else node.target in getattr(pattern, "fns", ())
+
+    def _found(self, node: Any) -> str:
+        if not isinstance(node, Node):
+            return "a list" if isinstance(node, list | tuple) else _clipped(repr(node))
+        if node.op in ("placeholder", "get_attr"):
+            return "an input or a weight" if node.op == "placeholder" else "a constant tensor"
+        if node.target not in self._targets:
+            self._targets[node.target] = _clipped(target_text(node))
+        return self._targets[node.target]
+
+    def _operators_of(self, pattern: Any) -> str:
+        """Return the operators that a part of a pattern takes, in words."""
+        known = self._operators.get(id(pattern))
+        if known is None:
+            # Held, so that no other one gets its identity.
+            known = self._operators[id(pattern)] = pattern, any_of(_names_of(pattern))
+        return known[1]
+
+
+def _refusal(check: Any, trial: _Trial) -> _Failure:
+    """Return why a check refuses a match."""
+    if trial.failure is not None:
+        # It has looked for the pattern once more, with the shapes that it found.
+        failure = trial.failure
+        return _Failure(Outcome.SHAPES, failure.at, failure.wanted, failure.found)
+    held = _held(check)
+    if getattr(check, "__qualname__", "").startswith("config_flag.") and isinstance(held.get("name"), str):
+        return _Failure(Outcome.SETTING, "", "", str(held["name"]))
+    own = held.get("extra_check", check)
+    name, place = _name_of(own), _place_of(own)
+    return _Failure(Outcome.CHECK, "", "", f"{name} ({place})" if place else name)
+
+
+def _described(entry: Any) -> Pattern:
+    """Return the pattern of an entry."""
+    parts = [part for part in _parts(entry.pattern) if hasattr(part, "users")]
+    operators = tuple(any_of(_names_of(part)) for part in parts)
+    searched = _held(entry.extra_check).get("search_fn") if hasattr(entry, "normalize_args") else None
+    registered = searched or getattr(entry, "handler", None) or entry.extra_check
+    begins = _names_of(entry.pattern) or operators[-1:]
+    own = functools.partial(_written, entry.pattern)
+    return Pattern(pattern_name(entry), begins, operators, _place_of(registered), own)
+
+
+def pattern_name(entry: Any) -> str:
+    """Return what a pattern is called: by itself, or by the function that it searches or that replaces it."""
+    searched = _held(getattr(entry, "extra_check", None)).get("search_fn")
+    function = getattr(entry, "handler", None) or searched
+    name = getattr(entry, "pattern_name", None) or (_name_of(function) if function is not None else "")
+    return str(name) or type(entry).__name__
+
+
+def _parts(pattern: Any) -> Iterator[Any]:
+    """Yield the parts of a pattern, each once, inputs first."""
+    seen: set[int] = set()
+
+    def walk(part: Any) -> Iterator[Any]:
+        if id(part) in seen or not hasattr(part, "pattern_eq"):
+            return
+        seen.add(id(part))
+        inner = [getattr(part, name, None) for name in ("pattern", "inner_pattern")]
+        flat = getattr(part, "flat_args_kwargs", ((),))[0]
+        for other in (*flat, *getattr(part, "outputs", ()), *inner):
+            yield from walk(other)
+        yield part
+
+    yield from walk(pattern)
+
+
+def _names_of(pattern: Any) -> tuple[str, ...]:
+    functions = [*getattr(pattern, "fns", ())]
+    packets = {id(function) for function in functions if isinstance(function, torch._ops.OpOverloadPacket)}
+    names = (
+        function if isinstance(function, str) else function_text(function)
+        for function in functions
+        if id(getattr(function, "overloadpacket", None)) not in packets
+    )
+    return tuple(dict.fromkeys(names))
+
+
+def _written(pattern: Any) -> str:
+    try:
+        from torch._inductor.pattern_matcher import PatternPrettyPrinter
+
+        run: Any = PatternPrettyPrinter.run
+        return str(getattr(run, "__wrapped__", run)(pattern))
+    except Exception:  # of a pattern that has no such text
+        return repr(pattern)
+
+
+def _held(function: Any) -> dict[str, Any]:
+    """Return what a function that was made inside of another one holds of it."""
+    code, cells = getattr(function, "__code__", None), getattr(function, "__closure__", None) or ()
+    held = {}
+    for name, cell in zip(getattr(code, "co_freevars", ()), cells, strict=False):
+        try:
+            held[name] = cell.cell_contents
+        except ValueError:  # not given a value yet
+            continue
+    return held
+
+
+def _inner(function: Any) -> Any:
+    while isinstance(function, functools.partial):
+        function = function.func
+    return getattr(function, "__wrapped__", function)
+
+
+def _name_of(function: Any) -> str:
+    """Return the name of a function; of one without a name of its own, that of the function that makes it."""
+    function = _inner(function)
+    name = str(getattr(function, "__name__", type(function).__name__))
+    maker = str(getattr(function, "__qualname__", "")).partition(".<locals>")[0]
+    return maker if maker and name in _NO_NAMES else name
+
+
+def _place_of(function: Any) -> str:
+    """Return the file and line where a function is written, seen from where torch is installed."""
+    code = getattr(_inner(function), "__code__", None)
+    if code is None:
+        return ""
+    file = str(code.co_filename)
+    is_of_torch = file.startswith(_TORCH + os.sep)
+    file = os.path.relpath(file, _TORCH) if is_of_torch else os.path.basename(file)
+    return f"{file}:{code.co_firstlineno}"
+
+
+def _clipped(text: str) -> str:
+    return text if len(text) <= _MOST_LETTERS else f"{text[: _MOST_LETTERS - 1]}…"

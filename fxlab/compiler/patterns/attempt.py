@@ -1,0 +1,118 @@
+"""One pattern tried at one node, and its outcome."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from enum import Enum, unique
+from functools import cached_property
+
+from fxlab.units import counted
+
+
+@unique
+class Outcome(Enum):
+    """Outcomes of a match: the name of each is its code, in kebab case, the value its words."""
+
+    MATCHED = "matched"
+    OPERATOR = "it takes the operator {wanted}, and finds {found}"
+    USERS = "it takes a value with {wanted}, and finds {found}"
+    ARGUMENTS = "it takes {wanted}, and finds {found}"
+    CONSTANT = "it takes the constant {wanted}, and finds {found}"
+    REPEATED = "it takes one value in two places, and finds two values"
+    OUTPUT = "it takes several outputs, and finds no {wanted} that reads the same values"
+    CHECK = "all operators match, and its check {found} refuses"
+    SETTING = "all operators match, and the setting {found} is off"
+    SHAPES = "all operators match, but with these shapes and dtypes it takes {wanted}, and finds {found}"
+    WRITE = "all operators match, but a value is written in place between them"
+    STREAM = "all operators match, but they run on several streams"
+    OTHER = "{found}"
+
+    @property
+    def code(self) -> str:
+        """The stable name of the outcome."""
+        return self.name.lower().replace("_", "-")
+
+
+def any_of(names: Sequence[str]) -> str:
+    """Write a choice of names, of many only the first.
+
+    Examples
+    --------
+    >>> any_of("abc"), any_of("abcdefg")
+    ('a or b or c', 'a or b or c or 4 others')
+    """
+    most = 5
+    shown, left = (names, 0) if len(names) <= most else (names[:3], len(names) - 3)
+    return " or ".join(shown) + (f" or {left} others" if left else "")
+
+
+@dataclass(frozen=True, eq=False)
+class Pattern:
+    """A pattern that is registered with a pass."""
+
+    name: str
+    """Its own name, or that of the function that is searched for or that replaces what it finds."""
+    begins: tuple[str, ...]
+    """The operators at which a match begins: the last ones of what it replaces."""
+    operators: tuple[str, ...]
+    """All its operators, inputs first."""
+    place: str
+    """The file and line where it is registered; empty if that is not known."""
+    write: Callable[[], str] = field(repr=False)
+
+    @property
+    def begins_at(self) -> str:
+        """The operators at which a match begins, in words."""
+        return any_of(self.begins)
+
+    @cached_property
+    def code(self) -> str:
+        """The pattern as torch writes patterns."""
+        return self.write()
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Attempt:
+    """A pattern that the compiler has tried at a node."""
+
+    pattern: Pattern
+    node: str
+    """The node at which the match begins."""
+    nodes: tuple[str, ...]
+    """The nodes whose operators match, the one at which it begins first."""
+    outcome: Outcome
+    at: str = ""
+    """The node that does not match; empty where all do, or where there is a constant or nothing."""
+    wanted: str = ""
+    found: str = ""
+
+    @property
+    def is_matched(self) -> bool:
+        """Whether the pattern has matched, and was or would have been replaced."""
+        return self.outcome is Outcome.MATCHED
+
+    @property
+    def is_near(self) -> bool:
+        """Whether several operators match, which are four or half of them, or all."""
+        reached = len(self.nodes)
+        return self.is_whole or (reached > 1 and reached >= min(4, len(self.pattern.operators) / 2))
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether all operators match."""
+        return len(self.nodes) >= len(self.pattern.operators)
+
+    @property
+    def words(self) -> str:
+        """The outcome in words."""
+        if self.is_matched:
+            return f"replaced by {self.pattern.name}"
+        reason = self.outcome.value.format(wanted=self.wanted, found=self.found)
+        if self.outcome in _OF_THE_WHOLE:
+            return reason
+        operators = counted(len(self.pattern.operators), "operator")
+        return f"{min(len(self.nodes), len(self.pattern.operators))} of {operators} match; then {reason}"
+
+
+_OF_THE_WHOLE = (Outcome.CHECK, Outcome.SETTING, Outcome.SHAPES, Outcome.WRITE, Outcome.STREAM)

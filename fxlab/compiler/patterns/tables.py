@@ -1,0 +1,131 @@
+"""Tables of patterns, and of the nodes at which they were tried."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from fxlab.compiler.patterns.attempt import Attempt, Pattern
+from fxlab.node_info import target_text
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from torch.fx import Node
+
+_NOT_CALLED = {"placeholder": "an input", "get_attr": "a weight or a constant", "output": "the output"}
+_COLUMNS = ["pattern", "pass", "matched", "reason", "code", "reached", "operators", "at", "begins_at"]
+
+
+@dataclass(frozen=True)
+class Tried:
+    """What a pass has tried."""
+
+    pass_: str
+    patterns: Sequence[Pattern]
+    attempts: Sequence[Attempt]
+    names_of: Callable[[Iterable[str]], tuple[str, ...]]
+    """Returns what nodes of the compiler are called in stages."""
+
+
+def patterns_table(tried: Iterable[Tried]) -> pd.DataFrame:
+    """Return a row for each pattern of each pass, indexed by the name of the pattern."""
+    import pandas as pd
+
+    rows = []
+    for one in tried:
+        counts = Counter(id(attempt.pattern) for attempt in one.attempts)
+        matches = Counter(id(attempt.pattern) for attempt in one.attempts if attempt.is_matched)
+        nearest: dict[int, Attempt] = {}
+        for attempt in one.attempts:
+            known = nearest.get(id(attempt.pattern))
+            if known is None or _progress(attempt) > _progress(known):
+                nearest[id(attempt.pattern)] = attempt
+        for pattern in one.patterns:
+            best = nearest.get(id(pattern))
+            words = f"no node of {pattern.begins_at}" if best is None else best.words
+            own = matches[id(pattern)], counts[id(pattern)], words, " → ".join(pattern.operators)
+            rows.append((pattern.name, one.pass_, *own, pattern.place, pattern.code))
+    columns = ["pattern", "pass", "matches", "tried", "nearest", "operators", "place", "code"]
+    return pd.DataFrame(rows, columns=columns).set_index("pattern")
+
+
+def attempts_at(tried: Iterable[Tried], node: str, pattern: str | None) -> pd.DataFrame:
+    """Return a row for each pattern that was tried at a node, or that has matched it on its way.
+
+    Those that came furthest stand first.
+    """
+    import pandas as pd
+
+    found = []
+    for one in tried:
+        for attempt in one.attempts:
+            if pattern in (None, attempt.pattern.name):
+                names = one.names_of(attempt.nodes)
+                if node in names or node in one.names_of([attempt.node]):
+                    found.append((one, attempt))
+    found.sort(key=lambda pair: _progress(pair[1]), reverse=True)
+    rows = []
+    for one, attempt in found:
+        begins, at = (one.names_of([name])[0] if name else "" for name in (attempt.node, attempt.at))
+        code = "" if attempt.is_matched else attempt.outcome.code
+        known = attempt.pattern.name, one.pass_, attempt.is_matched, attempt.words, code
+        rows.append((*known, len(attempt.nodes), len(attempt.pattern.operators), at, begins))
+    types = {"matched": bool, "reached": int, "operators": int}
+    return pd.DataFrame(rows, columns=_COLUMNS).astype(types).set_index("pattern")
+
+
+def not_tried(tried: Iterable[Tried], node: Node, pattern: str) -> pd.DataFrame:
+    """Return rows like those of :func:`attempts_at` for a pattern that was not tried at a node, and why."""
+    import pandas as pd
+
+    rows = []
+    target = _NOT_CALLED.get(node.op) or target_text(node)
+    for one in tried:
+        for own in one.patterns:
+            if own.name != pattern:
+                continue
+            fits = any(target == name or target.startswith(f"{name}.") for name in own.begins)
+            code, words = "operator", f"it begins at {own.begins_at}, and this is {target}"
+            if fits:
+                code = "not-tried"
+                words = "not tried: the node was not there when the pass ran, or a match had replaced it"
+            rows.append((own.name, one.pass_, False, words, code, 0, len(own.operators), node.name, ""))
+    return pd.DataFrame(rows, columns=_COLUMNS).set_index("pattern")
+
+
+def near_misses(
+    tried: Tried, there: Container[str], taken: Container[str]
+) -> Iterator[tuple[tuple[str, ...], Attempt]]:
+    """Yield the nodes at which a pattern came beyond its first operator and has not matched.
+
+    Of the patterns tried at one node, it is the one that came furthest, with the nodes that match it.
+
+    Parameters
+    ----------
+    tried
+        What the pass has tried.
+    there
+        The nodes of the graph below the pass.
+    taken
+        Those that are told of otherwise.
+    """
+    nearest: dict[str, Attempt] = {}
+    matched = {attempt.node for attempt in tried.attempts if attempt.is_matched}
+    for attempt in tried.attempts:
+        if attempt.is_near and attempt.node not in matched:
+            known = nearest.get(attempt.node)
+            if known is None or _progress(attempt) > _progress(known):
+                nearest[attempt.node] = attempt
+    for attempt in nearest.values():
+        begin, *rest = tried.names_of([attempt.node, *attempt.nodes])
+        names = tuple(dict.fromkeys([begin, *(name for name in rest if name in there)]))
+        if begin in there and begin not in taken:
+            yield names, attempt
+
+
+def _progress(attempt: Attempt) -> tuple[bool, bool, int, int]:
+    """Order attempts by how far they came."""
+    reached = len(attempt.nodes)
+    return attempt.is_matched, attempt.is_whole, reached, reached - len(attempt.pattern.operators)

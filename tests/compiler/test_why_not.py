@@ -1,0 +1,245 @@
+"""Patterns of the compiler: which there are, where they matched, and why they did not."""
+
+import functools
+
+import pytest
+import torch
+from tiny_models import aten
+from torch import nn
+from torch._inductor.pattern_matcher import (
+    CallFunction,
+    KeywordArg,
+    PatternMatcherPass,
+    config_flag,
+    fwd_only,
+    register_graph_pattern,
+    register_replacement,
+)
+
+import fxlab
+from fxlab.view_model.details import Describer
+from fxlab.view_model.measurements import PATTERNS
+from fxlab.view_model.pass_state import explain_all, explain_unchanged
+
+DOUBLED = "post_grad/doubled"
+
+
+class Doubles(nn.Module):
+    def forward(self, x, y):
+        shared = torch.relu(x + 1)
+        return (
+            torch.relu(x) * 2.0,
+            torch.sigmoid(x) * 2.0,
+            shared * 2.0 + shared,
+            torch.relu(x - 1) * 3.0,
+            torch.relu(y) * 2.0,
+            torch.tanh(torch.relu(x + 2) * 2.0),
+        )
+
+
+def wide_enough(match):
+    return match.kwargs["x"].meta["val"].shape[-1] > 4
+
+
+def doubled(patterns):
+    """Register patterns of a relu that is doubled, under two names."""
+    relu = CallFunction(aten.relu.default, KeywordArg("x"))
+
+    @register_graph_pattern(
+        CallFunction(aten.mul.Tensor, relu, 2.0), extra_check=wide_enough, pass_dict=patterns
+    )
+    def double_relu(match, x):
+        with match.graph.inserting_before(match.output_node()):
+            new = match.graph.call_function(aten.clamp_min.default, (x, 0.0))
+            new = match.graph.call_function(aten.add.Tensor, (new, new))
+        new.meta["val"] = match.output_node().meta["val"]
+        match.output_node().replace_all_uses_with(new)
+        match.erase_nodes()
+
+    @register_graph_pattern(
+        CallFunction(aten.tanh.default, CallFunction(aten.mul.Tensor, relu, 2.0)),
+        extra_check=config_flag("b2b_gemm_pass"),
+        pass_dict=patterns,
+    )
+    def never(match, x):
+        raise AssertionError("the setting is off")
+
+
+@pytest.fixture(scope="module")
+def patterns():
+    made = PatternMatcherPass("doubled")
+    doubled(made)
+    return made
+
+
+@pytest.fixture(scope="module")
+def session(patterns):
+    inputs = {"x": torch.randn(2, 8), "y": torch.randn(2, 4)}
+    return fxlab.compile_session(
+        Doubles().eval(), inputs, options={"post_grad_custom_pre_pass": patterns.apply}
+    )
+
+
+def test_patterns_are_listed_with_their_place_and_matches(session):
+    table = session.patterns(DOUBLED)
+    assert table.index.tolist() == ["double_relu", "never"]
+    row = table.loc["double_relu"]
+    assert row["operators"] == "aten.relu → aten.mul.Tensor"
+    assert (row["matches"], row["tried"]) == (2, 6)
+    assert row["place"].startswith("test_why_not.py:")
+    assert "CallFunction(aten.mul.Tensor, relu_default, 2.0)" in row["code"]
+    everything = session.patterns()
+    assert {"pass", "matches", "tried"} <= {*everything.columns}
+    # Torch's own, also of passes that have changed nothing.
+    own = everything[everything["place"].str.startswith("torch/_inductor/")]
+    assert len(own) > 100
+    assert "joint/pass_pattern_0" in session.unchanged
+    assert "joint/pass_pattern_0" in set(own["pass"])
+    assert any(name.startswith("_sfdp_pattern_1_") for name in own.index)
+
+
+@pytest.mark.parametrize(
+    ("node", "code", "at", "reason"),
+    [
+        (
+            "mul_1",
+            "operator",
+            "sigmoid",
+            "1 of 2 operators match; then it takes the operator aten.relu, and finds aten.sigmoid",
+        ),
+        ("mul_2", "users", "shared", "takes a value with 1 user, and finds 2 users"),
+        (
+            "mul_3",
+            "constant",
+            "mul_3",
+            "2 of 2 operators match; then it takes the constant 2.0, and finds 3.0",
+        ),
+        ("mul_4", "check", "", "all operators match, and its check wide_enough (test_why_not.py:"),
+    ],
+)
+def test_why_a_pattern_does_not_match(session, node, code, at, reason):
+    told = session.why_not(node, "double_relu").iloc[0]
+    assert (told["code"], told["at"], told["begins_at"]) == (code, at, node)
+    assert reason in told["reason"]
+    assert not told["matched"]
+
+
+def test_a_setting_that_is_off_is_named(session):
+    told = session.why_not("tanh", "never").iloc[0]
+    assert told["code"] == "setting"
+    assert "the setting b2b_gemm_pass is off" in told["reason"]
+    assert told["reached"] == told["operators"] == 3
+
+
+def test_a_match_is_told_as_such_and_seen_from_all_its_nodes(session):
+    for node in ("mul", "relu_1"):
+        told = session.why_not(node, "double_relu").iloc[0]
+        assert (told["matched"], told["reason"], told["begins_at"]) == (
+            True,
+            "replaced by double_relu",
+            "mul",
+        )
+
+
+def test_a_pattern_that_begins_at_another_operator_says_so(session):
+    told = session.why_not("sigmoid", "never").iloc[0]
+    assert told["reason"] == "it begins at aten.tanh, and this is aten.sigmoid"
+    assert told["code"] == "operator"
+
+
+def test_what_is_not_there_is_refused_with_the_nearest_name(session):
+    with pytest.raises(ValueError, match="Did you mean 'double_relu'"):
+        session.why_not("tanh", "double_rel")
+    with pytest.raises(ValueError, match=r"no stage has a node 'tang'\. Did you mean 'tanh'"):
+        session.why_not("tang")
+    with pytest.raises(TypeError, match=r"node: expected a torch.fx.Node or its name"):
+        session.why_not(3)
+    with pytest.raises(TypeError, match="pattern: expected the name of a pattern"):
+        session.why_not("tanh", 3)
+    with pytest.raises(ValueError, match="nonsense"):
+        session.patterns("nonsense")
+
+
+def test_explain_lists_near_misses_beside_matches(session):
+    table = session.explain(DOUBLED)
+    assert table["matched"].sum() == 4  # two nodes of each match
+    refused = table[~table["matched"]]
+    codes = {
+        "constant": ("mul_3", "relu_2"),
+        "check": ("mul_4", "relu_3"),
+        "setting": ("tanh", "mul_5", "relu_4"),
+    }
+    assert dict(refused["code"]) == {node: code for code, nodes in codes.items() for node in nodes}
+    assert refused.loc["mul_4", "reason"].startswith("double_relu: all operators match, and its check")
+
+
+def test_passes_that_changed_nothing_are_explained_as_well(session):
+    name = "joint/pass_pattern_1"
+    assert name in session.unchanged
+    assert {*session.explain_unchanged()} <= {*session.unchanged}
+    assert session.explain(name).columns.tolist() == session.explain(DOUBLED).columns.tolist()
+
+
+def test_with_a_pass_off_its_patterns_are_not_tried(session):
+    session.revert(DOUBLED)
+    assert DOUBLED not in set(session.patterns()["pass"])
+    session.undo()
+    session.exclude(DOUBLED, "mul")
+    assert not session.explain(DOUBLED).loc["mul", "matched"]
+    session.undo()
+
+
+def test_details_of_a_node_say_why_not(session):
+    explained = explain_all(session) | explain_unchanged(session)
+    assert "tanh" in {name for frame in explained.values() for name in frame.index}
+    hierarchy = fxlab.drawing.build_hierarchy(session.stages[1])
+    describer = Describer(hierarchy, explained)
+    node = next(node for node in session.stages[1].graph.nodes if node.name == "tanh")
+    reasons = [row["reason"] for row in describer.node(node)["candidates"]]
+    assert "never: all operators match, and the setting b2b_gemm_pass is off" in reasons
+
+
+def test_the_table_of_patterns_is_one_of_the_page(session):
+    frame, words = PATTERNS.make(session)
+    assert frame.index[0] == "double_relu"
+    assert words.startswith("1 pattern of ")
+    assert not PATTERNS.is_made_of(fxlab.Session(torch.fx.symbolic_trace(nn.ReLU())))
+
+
+def test_the_patterns_of_torch_are_as_they_were(patterns, session):
+    for entries in patterns.patterns.values():
+        for entry in entries:
+            assert "apply" not in vars(entry)
+            assert not isinstance(entry.extra_check, functools.partial)
+            assert isinstance(entry.pattern, CallFunction)
+
+
+def test_a_pattern_that_does_not_fit_the_shapes_says_so():
+    made = PatternMatcherPass("shaped")
+
+    def search(x):
+        return torch.ops.aten.expand.default(torch.ops.aten.relu.default(x), [3, 8])
+
+    def replace(x):
+        return torch.ops.aten.clamp_min.default(x, 0.0).expand(3, 8)
+
+    register_replacement(search, replace, [torch.randn(1, 8)], fwd_only, made)
+    model, x = _Expands().eval(), torch.randn(1, 8)
+    session = fxlab.compile_session(model, x, options={"post_grad_custom_pre_pass": made.apply})
+    table = session.why_not("expand", "search")
+    assert table["code"].tolist() == ["shapes"]
+    assert "with these shapes and dtypes it takes" in table["reason"].iloc[0]
+
+
+class _Expands(nn.Module):
+    def forward(self, x):
+        return torch.relu(x).expand(5, 8) + 1
+
+
+def test_without_the_hook_patterns_are_not_listed(monkeypatch):
+    from fxlab.compiler.patterns import asking
+
+    monkeypatch.setattr(asking.Asking, "_copy", lambda self, entry: entry)
+    session = fxlab.compile_session(Doubles().eval(), (torch.ones(2, 8), torch.ones(2, 4)))
+    assert session.patterns().empty
+    assert session.verdict().agrees
