@@ -2,6 +2,7 @@
 
 import { PANELS_AT_FIRST, type PanelState, type Passes, type Tables, type ToKernel } from "../base/protocol";
 import { objectWith } from "../base/read_message";
+import type { WrittenValues } from "../base/values";
 import { Data, type DataPart } from "./data";
 import type { Answer, Kept, Kernel, KernelState, StagesKnown, ViewState } from "./kernel";
 import { fragmentOf, VIEW_AT_FIRST, viewOf } from "./view_link";
@@ -12,6 +13,8 @@ export interface WrittenReport {
   stages: StagesKnown;
   passes: Passes;
   tables: Tables;
+  /** If they were asked for. */
+  values?: WrittenValues | null;
 }
 
 const PANELS = "fxlab.panels";
@@ -20,8 +23,10 @@ export class ReportKernel implements Kernel {
   readonly isFixed = true;
   readonly data = new Data();
   readonly state: KernelState;
+  readonly values: WrittenValues | null;
 
-  constructor({ data, stages, passes, tables }: WrittenReport) {
+  constructor({ data, stages, passes, tables, values = null }: WrittenReport) {
+    this.values = values;
     this.data.add(data);
     this.state = {
       ...{ stages, passes, tables },
