@@ -14,7 +14,9 @@ import {
   type ViewState,
 } from "../src/viewer/kernel";
 import { Viewer } from "../src/viewer/viewer";
+import type { WrittenValues } from "../src/base/values";
 import { dataOf, passesOf, vectorsOf, type Step, type Vectors } from "./golden";
+import { NODE_VALUE, partOf } from "./node_value";
 
 type Changed = (name: keyof KernelState, view?: Partial<ViewState>) => void;
 type Waiting = { message: ToKernel; resolve: (answer: Answer) => void; reject: (error: Error) => void };
@@ -32,6 +34,10 @@ export class FakeKernel implements Kernel {
   readonly failing = new Set<ToKernel["type"]>();
   /** Nobody is there to ask. */
   isGone = false;
+  /** What a report has of the values of nodes. */
+  values: WrittenValues | null = null;
+  /** What is answered to who asks for the values of a node. */
+  value: object = { state: "ready", value: NODE_VALUE, part: partOf(0) };
   private readonly steps: Step[];
   private readonly everything: StagesKnown;
   private readonly passes: Pass[];
@@ -256,6 +262,10 @@ export class FakeKernel implements Kernel {
         });
         return null;
       }
+      case "value":
+        return this.value;
+      case "value-part":
+        return { state: "ready", part: partOf(message.tensor, message.index[0]) };
       case "list-offers":
         return [];
       default:

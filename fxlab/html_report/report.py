@@ -14,6 +14,7 @@ from fxlab.checks import described
 from fxlab.html_report.contents import contents
 from fxlab.html_report.made import made_lines
 from fxlab.html_report.page import checked_path, page, write
+from fxlab.html_report.written_values import written_values
 from fxlab.overlays import SOURCES, Overlay, Subject
 from fxlab.session import Session
 from fxlab.session.session_of import session_of
@@ -50,6 +51,7 @@ def report(
     *,
     passes: Sequence[Transformation] | None = None,
     measure: bool = True,
+    values: bool = False,
 ) -> Path:
     """Write a session to one HTML file: the interactive graph of every stage, and the tables.
 
@@ -57,7 +59,8 @@ def report(
     opened and closed, nodes searched and looked at as in :func:`fxlab.inspect`; transformations cannot be
     switched, but each stage of the stack can be looked at, alone or beside another. It opens at what the
     passes have changed, and says when it was made (``SOURCE_DATE_EPOCH``, if that is set) and with which
-    versions. It holds the names, shapes and source lines of the model, and no weights.
+    versions. It holds the names, shapes and source lines of the model, and no weights unless ``values`` are
+    asked for.
 
     Parameters
     ----------
@@ -76,6 +79,10 @@ def report(
     measure
         Whether to run the model for what takes many runs: the verdict (see :func:`fxlab.verdict`), and what
         the nodes of each stage cost and how far off they are, by which the graph can be coloured.
+    values
+        Whether to write the values of the nodes that passes have changed and of those that read them, the
+        original's, their difference and the weights: statistics, a histogram and a map of at most 48 x 48
+        cells of each, of at most 24 nodes. It takes two runs or three for each node, and at most 2 MB.
 
     Returns
     -------
@@ -112,9 +119,9 @@ def report(
         sessions = {_name(name): session_of(_one(model, name), inputs, passes) for name in model}
         if not sessions:
             raise ValueError("model: there is no session in this mapping, so there is nothing to report.")
-        return report_several(sessions, file, measure=measure)
+        return report_several(sessions, file, measure=measure, values=values)
     session = session_of(model, inputs, passes)
-    write(file, page(model_name(session), {"fxlab-session": _data(session, measure)}))
+    write(file, page(model_name(session), {"fxlab-session": _data(session, measure, values)}))
     return file
 
 
@@ -125,11 +132,12 @@ def report_several(
     title: str = "",
     notes: Iterable[str] = (),
     measure: bool = True,
+    values: bool = False,
 ) -> Path:
     """Write sessions to one HTML file, which begins with a title, notes and a list of them."""
     file = checked_path(path)
     data = {
-        f"fxlab-session-{number}": _data(session, measure)
+        f"fxlab-session-{number}": _data(session, measure, values)
         for number, session in enumerate(sessions.values(), 1)
     }
     heading = title or " · ".join(dict.fromkeys(map(model_name, sessions.values())))
@@ -150,7 +158,7 @@ def _one(sessions: Mapping[str, Session], name: str) -> Session:
     raise TypeError(f"model: expected a Session under {name!r}, got {described(sessions[name])}.")
 
 
-def _data(session: Session, measure: bool) -> dict[str, Any]:
+def _data(session: Session, measure: bool, values: bool) -> dict[str, Any]:
     explained = explain_all(session)
     cards = pass_states(session, explained)
     unchanged = explain_unchanged(session)
@@ -169,7 +177,14 @@ def _data(session: Session, measure: bool) -> dict[str, Any]:
             "made": made_lines(session.original),
         },
         "tables": _tables(session, explained, unchanged, measure),
+        "values": written_values(session, _graphs_of_last(session, graphs)) if values else None,
     }
+
+
+def _graphs_of_last(session: Session, graphs: SessionGraphs) -> list[int]:
+    """Return the numbers of the graphs that show the last stage, alone and compared with the original."""
+    last = len(session.applied)
+    return [graphs.alone(last), *([graphs.merged(last, 0)] if last else [])]
 
 
 def _graphs(session: Session, explained: dict[str, pd.DataFrame | str], measure: bool) -> SessionGraphs:

@@ -13,6 +13,7 @@ from fxlab.notebook.stack_messages import StackScreen
 from fxlab.notebook.view_state import NOTHING, checked_comparison, checked_view
 from fxlab.overlays import Overlay, from_table
 from fxlab.validation.arguments import is_session
+from fxlab.view_model.node_value import Axes
 from fxlab.view_model.search.node_index import NodeSearch, names_of_passes
 from fxlab.view_model.session_state import model_name, outputs_state
 from fxlab.view_model.wire import clip
@@ -226,6 +227,26 @@ class Inspector(StackScreen):
     @answers("measure", "Measuring")
     def _measure(self, name: str) -> None:
         self._measured.make(name, self._busy)
+
+    @answers("value", "Computing the values")
+    def _value(self, graph: int, name: str, before: int | None) -> dict[str, Any]:
+        asked = self._values.asked(self._graphs.data.shown(graph), name, before)
+        return self._values.value(asked, self._busy)
+
+    @answers("value-part", "Reading the values")
+    def _value_part(
+        self,
+        graph: int,
+        name: str,
+        before: int | None,
+        tensor: int,
+        rows: int | None,
+        columns: int | None,
+        index: list[int],
+    ) -> dict[str, Any]:
+        """Answer with one of the tensors along other axes, or at another index."""
+        asked = self._values.asked(self._graphs.data.shown(graph), name, before)
+        return self._values.part(asked, tensor, Axes(rows, columns, index))
 
     def _names(self, number: int, kind: str) -> Any:
         hierarchy = self._graphs.data.hierarchy(number)

@@ -10,6 +10,9 @@ from typing import Any, TypeVar
 LONGEST_TEXT = 20_000
 """Characters of one text; a model's own names are shorter than this."""
 
+LONGEST_LIST = 100
+"""Items of one list; tensors of torch have at most 64 dimensions."""
+
 LONGEST_OUTLINE = 20_000_000
 """Characters of a graph to be laid out; that it is one is checked before it is."""
 
@@ -19,6 +22,7 @@ _TYPES = {
     "int": (int,),
     "int | None": (int, type(None)),
     "dict[str, str]": (dict,),
+    "list[int]": (list,),
 }
 """The types that fields may have, by how they are annotated."""
 
@@ -115,6 +119,11 @@ def _check(value: object, types: tuple[type, ...], what: str, longest: int = LON
     if isinstance(value, dict):
         for text in (*value, *value.values()):
             _check(text, (str,), what)
+    elif isinstance(value, list):
+        if len(value) > LONGEST_LIST:
+            raise MessageError(f"{what} is too long.")
+        for item in value:
+            _check(item, (int,), what)
     elif isinstance(value, str):
         if len(value) > longest:
             raise MessageError(f"{what} is too long.")

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from fxlab.drawing.rendering.layout import lay_out
 from fxlab.notebook.drawn_view import DrawnView
+from fxlab.notebook.looked_at_values import LookedAtValues
 from fxlab.notebook.measuring import MeasuredTables
 from fxlab.notebook.messages import answers
 from fxlab.notebook.page_outline import is_outline
@@ -57,6 +58,7 @@ class Screen(PageWidget):
         self._sent: GraphData | None = None
         self._overlays = MeasuredOverlays(session)
         self._measured = MeasuredTables(session, lambda states: setattr(self, "_shown_measured", states))
+        self._values = LookedAtValues(session)
         self._explained: dict[str, pd.DataFrame | str] = {}
         self._unchanged: dict[str, pd.DataFrame | str] = {}
         self._describers: dict[int, Describer] = {}
@@ -100,6 +102,7 @@ class Screen(PageWidget):
         self._show_step("Drawing the graph", 1)
         self._explained, self._unchanged = {}, {}
         self._describers.clear()
+        self._values.reset()
         self._graphs.reset()
         with self._reporting("Drawing the graph"):
             number = self._graphs.alone(len(self.session.applied))

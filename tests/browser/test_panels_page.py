@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 import pytest
@@ -26,6 +27,11 @@ OUTSIDE = """() => {
 FILLS = """root => {
     const { left, top, width, height } = root.getBoundingClientRect();
     return left === 0 && top === 0 && width === innerWidth && height === innerHeight;
+}"""
+
+COLOURS = """canvas => {
+    const { data } = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height);
+    return [new Set(new Uint32Array(data.buffer)).size, data.slice(0, 3).join()];
 }"""
 
 
@@ -226,3 +232,42 @@ def test_it_fills_the_window_where_the_screen_is_refused(page: LabPage, inspecto
     page.page.wait_for_timeout(300)
     assert inspector.bounding_box() == before
     expect(inspector.get_by_role("region", name="Details")).to_contain_text("Embedding")
+
+
+def test_the_values_of_a_node_are_computed_when_asked_for_and_read_with_the_keyboard(
+    page: LabPage, inspector: Locator
+) -> None:
+    keyboard = page.page.keyboard
+    box(inspector, "embedding").click()
+    page.settle(inspector)
+    details = inspector.get_by_role("region", name="Details")
+    details.get_by_role("button", name="Show values").focus()
+    keyboard.press("Enter")
+    page.settle(inspector)
+    expect(details.get_by_role("row", name="NaN 0")).to_be_visible()
+    field = details.get_by_role("application")
+    field.focus()
+    for key in ("ArrowDown", "ArrowDown", "End"):
+        keyboard.press(key)
+    reading = details.locator(".fxi-map-reading")
+    expect(reading).to_contain_text("[0, 1, 7] = ")
+    before = reading.inner_text()
+    details.get_by_role("slider", name="Index in dimension 0").focus()
+    keyboard.press("ArrowRight")
+    expect(reading).to_contain_text("[1, 1, 7] = ")
+    page.settle(inspector)
+    assert reading.inner_text().partition("=")[2] != before.partition("=")[2]
+    details.get_by_role("combobox", name="Tensor").select_option(label="weight")
+    expect(field).to_have_attribute("aria-label", re.compile("weight: 20 rows and 8 columns"))
+    field.scroll_into_view_if_needed()
+    colours = []
+    for theme in ("Light", "Dark"):
+        page.set_theme(f"JupyterLab {theme}")
+        page.settle(inspector)
+        page.screenshot(f"values-{theme.lower()}", inspector)
+        assert violations(page.page, ".fxi-details", without=("landmark-unique",)) == []
+        colours.append(details.locator("canvas").evaluate(COLOURS))
+    page.set_theme("JupyterLab Light")
+    (different, light), (_, dark) = colours
+    assert different > 50
+    assert light != dark

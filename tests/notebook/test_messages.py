@@ -37,6 +37,17 @@ GOOD: list[dict[str, Any]] = [
     {"type": "candidates"},
     {"type": "details", "graph": 0, "kind": "node", "name": "x"},
     {"type": "overlay", "graph": 0, "name": "flops"},
+    {"type": "value", "graph": 0, "name": "x", "before": 0},
+    {
+        "type": "value-part",
+        "graph": 0,
+        "name": "x",
+        "before": None,
+        "tensor": 0,
+        "rows": 1,
+        "columns": None,
+        "index": [3],
+    },
     {"type": "lay-out", "outline": "digraph {"},
     {"type": "pdf"},
     {"type": "page-code"},
@@ -46,7 +57,10 @@ HUGE = "x" * (LONGEST_TEXT + 1)
 WRONG: list[Any] = [None, 3, 1.5, float("nan"), "text", b"bytes", [], {}, [1, 2], True, HUGE, 10**5000]
 
 
-EITHER = {"before": (int, type(None))}
+EITHER = {
+    **dict.fromkeys(("before", "rows", "columns"), (int, type(None))),
+    "index": (list,),
+}
 """Fields that may be of several types."""
 
 

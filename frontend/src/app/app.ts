@@ -150,6 +150,12 @@ export class App {
         locate: (box) => this.graphs.panes.focus([box], false, this.selection.isBefore),
         limit: (signature, node, again) => this.limit(signature, node, again),
         clear: () => this.selection.clear(),
+        values: {
+          show: () => this.connection.send({ type: "show-values" }),
+          part: (tensor, axes) => this.connection.send({ type: "show-part", tensor, ...axes }),
+          cancel: () => this.busy.cancel(),
+          canCancel: () => this.busy.canCancel,
+        },
       },
       (signature) => {
         const number = this.state.passes.findIndex((pass) => pass.signature === signature);
@@ -247,6 +253,7 @@ export class App {
       overlays: () => this.graphs.showOverlays(),
       stages: (stages) => Array.isArray(stages?.names) && this.showStages(stages),
       code: (code) => code?.state && this.code.show(code),
+      values: (values) => values?.state && this.details.showValues(values),
       selected: (selected) => selected?.shown && this.code.setSelected(selected),
       remarks: (remarks) => Array.isArray(remarks?.list) && this.remarks.show(remarks),
       found: (found) => this.showFound(isNodesFound(found) ? found : null),

@@ -1,5 +1,7 @@
 /** What the panels show, and what they, the viewer and the kernel say to one another. */
 
+import type { Axes, ShownValues } from "./values";
+
 export type BoxKind = "op" | "group" | "repeat" | "placeholder" | "output" | "chip" | "cluster";
 
 export interface Box {
@@ -427,6 +429,8 @@ export interface State {
   remarks: Remarks;
   code: Code;
   selected: SelectedNodes;
+  /** Of the node that is selected. */
+  values: ShownValues;
 }
 
 /** What a person wants of the session; whoever has the model does it. */
@@ -456,7 +460,10 @@ export type ToViewer =
   | { type: "show-node"; name: string; stage: number }
   | { type: "show-overlay"; name: string }
   /** Whether somebody looks at the code. */
-  | { type: "show-code"; on: boolean };
+  | { type: "show-code"; on: boolean }
+  /** The values of the node that is selected, and which part of them. */
+  | { type: "show-values" }
+  | ({ type: "show-part"; tensor: number } & Axes);
 
 /** What the viewer asks of the kernel, which answers each. */
 export type ToKernel =
@@ -467,6 +474,8 @@ export type ToKernel =
   | { type: "rest"; graph: number }
   | { type: "details"; graph: number; kind: "node" | "group"; name: string }
   | { type: "overlay"; graph: number; name: string }
+  | { type: "value"; graph: number; name: string; before: number | null }
+  | ({ type: "value-part"; graph: number; name: string; before: number | null; tensor: number } & Axes)
   | { type: "lay-out"; outline: string };
 
 /** What the viewer tells the panels. */

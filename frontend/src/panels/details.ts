@@ -5,6 +5,8 @@ import { numbered } from "../base/format";
 import { shortNames } from "../base/names";
 import { markColour } from "../graph/live_picture";
 import type { Details, Link, Rewrite, Token } from "../base/protocol";
+import type { ShownValues } from "../base/values";
+import { ValueSection, type ValueActions } from "../values/value_section";
 import { elidedList } from "./elided_list";
 import { candidates, contents, parameters, section, source, type PassOf } from "./detail_sections";
 
@@ -18,6 +20,7 @@ export interface DetailActions {
   clear(): void;
   /** Takes one rewrite of a pass back, or makes it again. */
   limit(signature: string, node: string, again: boolean): void;
+  values: Omit<ValueActions, "jump">;
 }
 
 const ENDS = { first: 8, last: 3 };
@@ -27,11 +30,13 @@ export class DetailsPanel {
   private readonly body = h("div", { class: "fxi-panel-body" });
   /** Whether a rewrite was taken back or applied again here: then the way back gets the focus. */
   private wasPressed = false;
+  private readonly values: ValueSection;
 
   constructor(
     private readonly actions: DetailActions,
     private readonly passOf: PassOf,
   ) {
+    this.values = new ValueSection({ ...actions.values, jump: actions.jump });
     this.element = h(
       "section",
       { class: "fxi-panel fxi-details", "aria-label": "Details", tabindex: -1 },
@@ -71,6 +76,7 @@ export class DetailsPanel {
           ),
         ]),
       ),
+      details.kind === "node" && this.values.element,
       this.arguments(details),
       this.links(
         details.kind === "node" ? "Inputs" : details.kind === "group" ? "Group inputs" : "Model inputs",
@@ -99,10 +105,16 @@ export class DetailsPanel {
           ),
         ),
     );
+    if (focused && this.values.element.contains(focused)) focused.focus({ preventScroll: true });
     const next = this.body.querySelector<HTMLElement>(".fxi-rewrite button");
     if (!this.wasPressed || !next) return;
     this.wasPressed = false;
     if (focusedIn(this.element)) next.focus();
+  }
+
+  /** Shows the values of the node, as far as somebody has asked for them. */
+  showValues(values: ShownValues): void {
+    this.values.show(values);
   }
 
   private head(details: Details): HTMLElement {

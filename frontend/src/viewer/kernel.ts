@@ -1,6 +1,7 @@
 /** What the viewer needs of who has the model: a widget's kernel, or the data of a report, which answer less. */
 
 import type { Arrangement, Measured, PanelState, Passes, Status, Tables, ToKernel } from "../base/protocol";
+import type { WrittenValues } from "../base/values";
 import type { Data } from "./data";
 
 /** How the graph is looked at; a kernel keeps it, and may change it on behalf of a script. */
@@ -67,6 +68,8 @@ export interface Kernel {
   readonly data: Data;
   /** Whether it only has what was written down, and answers nothing. */
   readonly isFixed: boolean;
+  /** The values of nodes that were written down, if any were. */
+  readonly values?: WrittenValues | null;
   /** Is done when all that has arrived until now is read. */
   ready(): Promise<void>;
   /**

@@ -2,6 +2,7 @@
 
 import { PANELS_AT_FIRST, type PanelState, type Passes, type Tables, type ToKernel } from "../base/protocol";
 import { objectWith } from "../base/read_message";
+import type { WrittenValues } from "../base/values";
 import { Data, type DataPart } from "./data";
 import type { Answer, Kept, Kernel, KernelState, StagesKnown, ViewState } from "./kernel";
 import { fragmentOf, partsOf, VIEW_AT_FIRST, viewOf } from "./view_link";
@@ -12,6 +13,8 @@ export interface WrittenReport {
   stages: StagesKnown;
   passes: Passes;
   tables: Tables;
+  /** If they were asked for. */
+  values?: WrittenValues | null;
 }
 
 const PANELS = "fxlab.panels";
@@ -20,13 +23,15 @@ export class ReportKernel implements Kernel {
   readonly isFixed = true;
   readonly data = new Data();
   readonly state: KernelState;
+  readonly values: WrittenValues | null;
   private readonly closed = new AbortController();
 
   /** `graph` is its number among several in one report, from 1, which the address then begins with. */
   constructor(
-    { data, stages, passes, tables }: WrittenReport,
+    { data, stages, passes, tables, values = null }: WrittenReport,
     private readonly graph = 0,
   ) {
+    this.values = values;
     this.data.add(data);
     this.state = {
       ...{ stages, passes, tables },

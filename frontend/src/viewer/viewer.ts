@@ -15,6 +15,7 @@ import {
   type ToViewer,
 } from "../base/protocol";
 import { offersIn } from "../base/read_message";
+import { NO_VALUES } from "../base/values";
 import { paintings } from "../graph/saved_picture";
 import { possible, titleOfStage } from "../panels/stage_bar";
 import { arrangementIn, PLAIN, withBookkeeping } from "./arrangement";
@@ -28,6 +29,7 @@ import { matchesIn, pictureOf } from "./drawing/picture";
 import { Extras } from "./extras";
 import { Graphs } from "./graphs";
 import { ShownError, type Kernel, type KernelState, type StagesKnown, type ViewState } from "./kernel";
+import { NodeValues } from "./node_values";
 import { OverlayChoice } from "./overlay_choice";
 import { PageModel } from "./page_model";
 import { CHANGES, type Pane, type Panes, type Selection } from "./panes";
@@ -50,6 +52,8 @@ const DOING: Partial<Record<ToViewer["type"], string>> = {
   "show-node": "Showing the node",
   "show-overlay": "Showing the overlay",
   "show-code": "Showing the code",
+  "show-values": "Computing the values",
+  "show-part": "Reading the values",
 };
 
 /** More are not shown because somebody opens all groups at once. */
@@ -79,6 +83,7 @@ export class Viewer extends PageModel {
   private readonly overlay: OverlayChoice;
   private selection: Selection | null = null;
   private readonly extras: Extras;
+  private readonly values: NodeValues;
   /** The passes that are on, by their keys. */
   private applied = new Map<string, string>();
   private version = -1;
@@ -100,6 +105,7 @@ export class Viewer extends PageModel {
     this.graphs = this.freshGraphs();
     this.overlay = new OverlayChoice(kernel);
     this.extras = new Extras(kernel);
+    this.values = new NodeValues(kernel, (shown) => this.set("values", shown));
     this.state = {
       ...{ passes, tables, measured, status, height },
       panels: { ...PANELS_AT_FIRST, ...panels },
@@ -122,6 +128,7 @@ export class Viewer extends PageModel {
       remarks: { about: "", list: [] },
       code: NO_CODE,
       selected: { shown: [], before: [] },
+      values: NO_VALUES,
     };
     kernel.follow((name, view) => this.follow(name, view));
     this.enqueue("Drawing the graph", () => this.start());
@@ -158,6 +165,12 @@ export class Viewer extends PageModel {
       case "show-code":
         this.codeReaders += message.on ? 1 : -1;
         return void this.attempt(DOING[message.type]!, () => this.showCode()).then(done);
+      case "show-values":
+        return void this.attempt(DOING[message.type]!, () => this.values.look()).then(done);
+      case "show-part": {
+        const { type, tensor, ...axes } = message;
+        return void this.attempt(DOING[type]!, () => this.values.choose(tensor, axes)).then(done);
+      }
       default:
         if (isForSession(message)) return void this.kernel.ask(message).then(ignore, ignore).then(done);
         void this.enqueue(DOING[message.type] ?? "The request", () => this.answer(message)).then(done);
@@ -250,6 +263,7 @@ export class Viewer extends PageModel {
     if (isOther) {
       this.version = stages.version;
       this.extras.clear();
+      this.values.clear();
     }
     const last = stages.names.length - 1;
     const isNew = isOther || this.choice.preview?.graph !== stages.preview?.graph;
@@ -589,6 +603,7 @@ export class Viewer extends PageModel {
     const { panes, selection, data } = this;
     if (!panes) return;
     this.set("selected", selection ? panes.nodesOf(selection) : { shown: [], before: [] });
+    this.selectValues();
     if (!selection) {
       if (this.state.details !== this.state.model) this.set("details", this.state.model);
       return;
@@ -598,6 +613,17 @@ export class Viewer extends PageModel {
     this.set("details", describe(data, panes, selection, known, isComparison(this.choice)));
     if (!known)
       void this.extras.ask(scene, selection).then((isKnown) => isKnown && this.showDetails(), ignore);
+  }
+
+  private selectValues(): void {
+    const { panes, selection } = this;
+    if (selection?.kind !== "node") return this.values.select(null);
+    const { number } = panes!.pane(selection.before).scene;
+    this.values.select({
+      graph: number,
+      name: selection.name,
+      before: selection.before ? null : this.choice.before,
+    });
   }
 
   private focus(names: string[], before = false, gently = false): void {

@@ -13,6 +13,7 @@ from torch import fx, nn
 from fxlab.checks import described
 from fxlab.models.running import Inputs, call_arguments
 from fxlab.node_info import attribute_at
+from fxlab.units import counted
 from fxlab.validation.arguments import Model, graph_of, inputs_of, is_session, resolved
 from fxlab.validation.graphs.provenance import Provenance
 from fxlab.validation.module_tensors import tensors_of
@@ -177,7 +178,7 @@ def values_in(
     else:
         assert inputs is not None
         tensors += _results(graph_module, node, inputs, original, notes)
-    weights = _weights(graph_module, node)
+    weights = _weights(graph_module, node, is_run=bool(tensors))
     notes += [
         f"The weight {name} is on the meta device and has no values." for name, w in weights if w.is_meta
     ]
@@ -226,19 +227,22 @@ def _results(
     tensors = [TensorValue("value", path, tensor) for path, tensor in here.items()]
     if original is None or original is graph_module:
         return tensors
-    others = Provenance(original, graph_module).of(node)
-    if len(others) != 1:
+    provenance = Provenance(original, graph_module)
+    other = provenance.matching.originals.get(node)
+    if other is None:
+        others = provenance.of(node)
         names = ", ".join(other.name for other in others)
         notes.append(
-            f"It stands for {len(others)} nodes of the original ({names}), so there is no difference to show."
+            f"It stands for {counted(len(others), 'node')} of the graph it is compared with ({names}): no "
+            "difference to show."
             if others
-            else "No node of the original stands for it."
+            else "The graph it is compared with has no node that it stands for."
         )
         return tensors
-    there = _value(original, others[0], inputs, "original")
+    there = _value(original, other, inputs, "original")
     for path, tensor in here.items():
         if path not in there:
-            notes.append(f"{others[0].name} of the original has no {path}.")
+            notes.append(f"{other.name}, which it is compared with, has no {path}.")
             continue
         tensors.append(TensorValue("original", path, there[path]))
         if tensor.shape == there[path].shape and (difference := _difference(tensor, there[path])) is not None:
@@ -278,11 +282,16 @@ def _difference(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor | None:
     return torch.where(wide == other, torch.zeros((), dtype=dtype, device=wide.device), wide - other)
 
 
-def _weights(graph_module: fx.GraphModule, node: fx.Node) -> list[tuple[str, torch.Tensor]]:
-    """Return the parameters and buffers of the module that a node calls."""
-    if node.op != "call_module":
+def _weights(graph_module: fx.GraphModule, node: fx.Node, *, is_run: bool) -> list[tuple[str, torch.Tensor]]:
+    """Return the parameters and buffers of the module that a node calls, or the one that it gets.
+
+    After a run, what a node gets is its value.
+    """
+    if node.op not in ("call_module", "get_attr"):
         return []
-    module = attribute_at(graph_module, str(node.target), None)
-    if not isinstance(module, nn.Module):
+    held = attribute_at(graph_module, str(node.target), None)
+    if node.op == "get_attr":
+        return [(str(node.target), held)] if isinstance(held, torch.Tensor) and not is_run else []
+    if not isinstance(held, nn.Module):
         return []
-    return [*module.named_parameters(), *module.named_buffers()]
+    return [*held.named_parameters(), *held.named_buffers()]

@@ -8,6 +8,7 @@ from torch import nn
 
 import fxlab
 from fxlab.overlays import Subject, source
+from fxlab.validation.tensor_values.non_finite import FirstNonFinite, first_non_finite
 
 
 class Attends(nn.Module):
@@ -83,3 +84,33 @@ def test_colours_name_the_first_nan_and_infinity():
     assert values == {"x": "finite", "truediv": "first infinity", "sub": "first NaN", "mul": "finite"}
     subject = Subject(graph, inputs=torch.tensor([0.5, 3.0]))
     assert source("largest-value").overlay(subject).values["mul"] == 6.0
+
+
+def test_nan_and_infinity_are_followed_to_where_they_come_from():
+    class Breaks(nn.Module):
+        def forward(self, x, y):
+            aside = y / 0
+            return (x.log() - 1).sqrt() * 2, aside
+
+    graph = torch.fx.symbolic_trace(Breaks())
+    nodes = {node.name: node for node in graph.graph.nodes}
+    inputs = (torch.tensor([0.0, 1.0]), torch.ones(1))
+    assert first_non_finite(graph, nodes["mul"], inputs) == FirstNonFinite(nan="sqrt", inf="log")
+    assert first_non_finite(graph, nodes["log"], inputs) == FirstNonFinite(nan=None, inf="log")
+    assert first_non_finite(graph, nodes["x"], inputs) == FirstNonFinite(None, None)
+
+
+def test_a_weight_that_a_node_gets_is_there_without_a_run():
+    class Gets(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.scale = nn.Parameter(torch.ones(3))
+
+        def forward(self, x):
+            return x * self.scale
+
+    graph = torch.fx.symbolic_trace(Gets())
+    found = fxlab.node_values(graph, "scale")
+    assert torch.equal(found.of("weight", "scale").tensor, graph.scale)
+    ran = fxlab.node_values(graph, "scale", torch.ones(3))
+    assert [tensor.kind for tensor in ran.tensors] == ["value"]

@@ -1,0 +1,103 @@
+/** The values of a node, as `fxlab/view_model/node_value.py` describes them. */
+
+import type { Cell } from "./protocol";
+
+export type TensorKind = "value" | "original" | "difference" | "weight";
+
+export interface TensorInfo {
+  kind: TensorKind;
+  name: string;
+  shape: number[];
+  dtype: string;
+}
+
+export interface NodeValue {
+  /** The title of the stage that "original" is the value of. */
+  compared: string;
+  /** What is missing, and why. */
+  notes: string[];
+  /** The first nodes upstream that hold NaN and infinite elements. */
+  firstNan: string | null;
+  firstInf: string | null;
+  tensors: TensorInfo[];
+  /** How many there are; only the first are described. */
+  total: number;
+}
+
+/** Numbers that JSON cannot hold are texts. */
+export interface TensorStatistics {
+  /** Its place among the tensors of the node. */
+  tensor: number;
+  min: Cell;
+  max: Cell;
+  mean: Cell;
+  std: Cell;
+  zeros: Cell;
+  nan: number;
+  inf: number;
+  negativeInf: number;
+  firstNonFinite: number[] | null;
+}
+
+/** Two dimensions of a tensor; a cell stands for a block of elements. */
+export interface TensorMap {
+  rows: number | null;
+  columns: number | null;
+  /** The index in each dimension; null in those that are shown. */
+  index: (number | null)[];
+  shape: [rows: number, columns: number];
+  block: [rows: number, columns: number];
+  /** How many cells there are. */
+  size: [rows: number, columns: number];
+  /** Of four or eight bytes, in base64. */
+  numbers: "f4" | "f8";
+  cells: string;
+}
+
+/** One tensor, and the statistics of those that it is compared with. */
+export interface ValuePart {
+  tensor: number;
+  statistics: TensorStatistics[];
+  histogram: { edges: number[]; counts: number[] };
+  map: TensorMap;
+}
+
+/** Which part of a tensor somebody wants to see. */
+export interface Axes {
+  rows: number | null;
+  columns: number | null;
+  /** One for each dimension, or none. */
+  index: number[];
+}
+
+/** The values of the node that is selected. */
+export interface ShownValues {
+  /** Nobody has asked for them, they are computed, there, could not be computed, or there are none to ask for. */
+  state: "none" | "pending" | "ready" | "failed" | "absent";
+  /** Why they are not there. */
+  text: string;
+  value: NodeValue | null;
+  part: ValuePart | null;
+  /** There is nobody to ask for other axes. */
+  isFixed: boolean;
+}
+
+/** What a report has of the nodes that passes have changed. */
+export interface WrittenValues {
+  /** Which nodes those are, and how many were left out. */
+  text: string;
+  /** The numbers of the graphs whose nodes they are. */
+  graphs: number[];
+  nodes: Record<string, { value: NodeValue; parts: ValuePart[] }>;
+}
+
+export const NO_VALUES: ShownValues = { state: "absent", text: "", value: null, part: null, isFixed: false };
+
+/** Returns the cells of a map, row by row. */
+export function cellsOf({ cells, numbers }: TensorMap): Float32Array | Float64Array {
+  const bytes = Uint8Array.from(atob(cells), (letter) => letter.charCodeAt(0));
+  const view = new DataView(bytes.buffer);
+  if (numbers === "f8")
+    return Float64Array.from({ length: bytes.length / 8 }, (_, i) => view.getFloat64(i * 8, true));
+  return Float32Array.from({ length: bytes.length / 4 }, (_, i) => view.getFloat32(i * 4, true));
+}

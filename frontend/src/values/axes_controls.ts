@@ -1,0 +1,116 @@
+/** Which two dimensions of a tensor the map shows, and the index in each of the others. */
+
+import { fill, focusedIn, h } from "../base/dom";
+import type { Axes, TensorMap } from "../base/values";
+
+export class AxesControls {
+  readonly element = h("div", { class: "fxi-axes" });
+  private shape: number[] = [];
+  private axes: Axes = { rows: null, columns: null, index: [] };
+  /** By the dimension; of those that are not shown. */
+  private fields = new Map<number, { slider: HTMLInputElement; number: HTMLInputElement }>();
+  private made = "";
+
+  constructor(private readonly choose: (axes: Axes) => void) {}
+
+  /** Shows where a map lies in its tensor. */
+  show(shape: number[], map: TensorMap, isFixed: boolean): void {
+    const { rows, columns } = map;
+    const index = map.index.map((place, d) => place ?? this.axes.index[d] ?? 0);
+    const isOther = index.length !== this.axes.index.length;
+    this.axes = { rows, columns, index: isOther ? map.index.map((place) => place ?? 0) : index };
+    this.shape = shape;
+    const made = JSON.stringify([shape, rows, columns, isFixed]);
+    if (made !== this.made) {
+      this.made = made;
+      this.make(isFixed);
+    }
+    for (const [d, { slider, number }] of this.fields) {
+      const place = String(index[d]);
+      // What somebody is typing or dragging is newer.
+      for (const field of [slider, number]) if (focusedIn(field) === null) field.value = place;
+    }
+  }
+
+  private make(isFixed: boolean): void {
+    const { shape, axes } = this;
+    this.fields = new Map();
+    this.element.hidden = shape.length < 3;
+    if (this.element.hidden) return fill(this.element);
+    const focused = focusedIn(this.element)?.dataset["axis"];
+    const others = shape.flatMap((size, d) => (d === axes.rows || d === axes.columns || size < 2 ? [] : [d]));
+    fill(
+      this.element,
+      !isFixed && this.select("rows", "Rows"),
+      !isFixed && this.select("columns", "Columns"),
+      others.map((d) => (isFixed ? this.place(d) : this.field(d))),
+    );
+    if (focused) this.element.querySelector<HTMLElement>(`[data-axis="${focused}"]`)?.focus();
+  }
+
+  private select(which: "rows" | "columns", title: string): HTMLElement {
+    const select = h(
+      "select",
+      { "data-axis": which, onchange: () => this.turn(which, Number(select.value)) },
+      this.shape.map((size, d) =>
+        h("option", { value: d, selected: d === this.axes[which] }, `dim ${d} (${size})`),
+      ),
+    );
+    return h("label", { class: "fxi-axis" }, h("span", {}, title), select);
+  }
+
+  /** Shows a dimension as rows or columns; if it was the other, the two change places. */
+  private turn(which: "rows" | "columns", dimension: number): void {
+    const other = which === "rows" ? "columns" : "rows";
+    const axes = { ...this.axes, [which]: dimension };
+    if (axes[other] === dimension) axes[other] = this.axes[which];
+    this.ask(axes);
+  }
+
+  private field(dimension: number): HTMLElement {
+    const most = this.shape[dimension]! - 1;
+    const range = { min: 0, max: most, step: 1, value: this.axes.index[dimension] };
+    const choose = (field: HTMLInputElement): void => {
+      const place = Number(field.value);
+      if (field.value === "" || !Number.isInteger(place) || place < 0 || place > most) return;
+      const { slider, number } = this.fields.get(dimension)!;
+      slider.value = number.value = String(place);
+      this.ask({ ...this.axes, index: this.axes.index.with(dimension, place) });
+    };
+    const slider: HTMLInputElement = h("input", {
+      ...{ type: "range", ...range, "data-axis": `slider-${dimension}` },
+      "aria-label": `Index in dimension ${dimension}`,
+      oninput: () => choose(slider),
+    });
+    const number: HTMLInputElement = h("input", {
+      ...{ type: "number", ...range, "data-axis": `number-${dimension}` },
+      "aria-label": `Index in dimension ${dimension}, as a number`,
+      oninput: () => choose(number),
+      onchange: () => (number.value = slider.value),
+    });
+    this.fields.set(dimension, { slider, number });
+    return h(
+      "div",
+      { class: "fxi-axis fxi-axis-index" },
+      h("span", { "aria-hidden": "true" }, `dim ${dimension}`),
+      slider,
+      number,
+      h(
+        "span",
+        { class: "fxi-muted", "aria-hidden": "true" },
+        `of ${this.shape[dimension]!.toLocaleString("en-US")}`,
+      ),
+    );
+  }
+
+  /** Says an index that nobody can change. */
+  private place(dimension: number): HTMLElement {
+    const words = `dim ${dimension}: index ${this.axes.index[dimension]} of ${this.shape[dimension]}`;
+    return h("span", { class: "fxi-axis fxi-muted" }, words);
+  }
+
+  private ask(axes: Axes): void {
+    this.axes = axes;
+    this.choose(axes);
+  }
+}

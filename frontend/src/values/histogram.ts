@@ -1,0 +1,34 @@
+/** How the elements of a tensor are distributed, as bars. */
+
+import { h } from "../base/dom";
+import { counted, withUnit } from "../base/format";
+import type { ValuePart } from "../base/values";
+
+/** Returns a bar for each bin, which says its count. */
+export function histogram({ edges, counts }: ValuePart["histogram"]): HTMLElement {
+  if (counts.length === 0) return h("p", { class: "fxi-muted" }, "No finite elements.");
+  const most = Math.max(...counts);
+  const total = counts.reduce((sum, count) => sum + count, 0);
+  const range = (i: number): string => `${withUnit(edges[i]!)} to ${withUnit(edges[i + 1]!)}`;
+  const highest = counts.indexOf(most);
+  const words =
+    `Histogram of ${counted(total, "element")} from ${withUnit(edges[0]!)} to ${withUnit(edges.at(-1)!)}; ` +
+    `most, ${most.toLocaleString("en-US")}, lie from ${range(highest)}.`;
+  const bars = counts.map((count, i) => {
+    const title = `${range(i)}: ${counted(count, "element")}`;
+    const bar = h("span", { class: count ? "fxi-bin" : "fxi-bin fxi-bin-empty", title });
+    bar.style.setProperty("--share", String(most ? count / most : 0));
+    return bar;
+  });
+  return h(
+    "div",
+    { class: "fxi-histogram" },
+    h("div", { class: "fxi-bins", role: "img", "aria-label": words }, bars),
+    h(
+      "div",
+      { class: "fxi-ends", "aria-hidden": "true" },
+      h("span", {}, withUnit(edges[0]!)),
+      h("span", {}, withUnit(edges.at(-1)!)),
+    ),
+  );
+}

@@ -1,0 +1,87 @@
+/** The statistics of a tensor as a small table, beside those of what it is compared with. */
+
+import { h } from "../base/dom";
+import { cellText } from "../base/format";
+import type { Cell, ColumnKind } from "../base/protocol";
+import type { NodeValue, TensorInfo, TensorStatistics, ValuePart } from "../base/values";
+
+/** Shows an element of one of the tensors. */
+export type ShowElement = (tensor: number, index: number[]) => void;
+
+const ROWS: [title: string, kind: ColumnKind, of: (statistics: TensorStatistics) => Cell][] = [
+  ["Min", "number", ({ min }) => min],
+  ["Max", "number", ({ max }) => max],
+  ["Mean", "number", ({ mean }) => mean],
+  ["Std", "number", ({ std }) => std],
+  ["Zeros", "share", ({ zeros }) => zeros],
+  ["NaN", "integer", ({ nan }) => nan],
+  ["Infinity", "text", ({ inf, negativeInf }) => infinities(inf, negativeInf)],
+];
+
+/** Returns the table; `go` shows an element, where there is somebody to ask for it. */
+export function statisticsTable(part: ValuePart, value: NodeValue, go: ShowElement | null): HTMLElement {
+  const { statistics } = part;
+  const titles = statistics.map(({ tensor }) => titleOf(value.tensors[tensor]!, value));
+  const hasNonFinite = statistics.some(({ firstNonFinite }) => firstNonFinite !== null);
+  return h(
+    "table",
+    { class: "fxi-values-table" },
+    h("caption", { class: "fxi-sr" }, "Statistics"),
+    h(
+      "thead",
+      {},
+      h(
+        "tr",
+        {},
+        h("td", {}),
+        titles.map((title) => h("th", { scope: "col", title }, title)),
+      ),
+    ),
+    h(
+      "tbody",
+      {},
+      ROWS.map(([title, kind, of]) =>
+        h(
+          "tr",
+          {},
+          h("th", { scope: "row" }, title),
+          statistics.map((one) => cell(of(one), kind)),
+        ),
+      ),
+      hasNonFinite &&
+        h(
+          "tr",
+          {},
+          h("th", { scope: "row" }, "First at"),
+          statistics.map(({ tensor, firstNonFinite }) =>
+            h("td", {}, firstNonFinite && place(tensor, firstNonFinite, go)),
+          ),
+        ),
+    ),
+  );
+}
+
+/** What a tensor is called among those that it is compared with. */
+export function titleOf({ kind, name }: TensorInfo, { compared }: NodeValue): string {
+  if (kind === "weight") return name;
+  return { value: "Value", original: compared || "Original", difference: "Difference" }[kind];
+}
+
+function cell(value: Cell, kind: ColumnKind): HTMLElement {
+  const isBad = (kind === "integer" && value !== 0) || (kind === "text" && value !== "0");
+  const text = value === "nan" ? "—" : cellText(value, kind);
+  return h("td", { class: isBad ? "fxi-values-bad" : "", title: String(value) }, text);
+}
+
+function place(tensor: number, index: number[], go: ShowElement | null): HTMLElement | string {
+  const text = `[${index.join(", ")}]`;
+  if (!go) return text;
+  const title = `Show element ${text}`;
+  return h("button", { type: "button", class: "fxi-link", title, onclick: () => go(tensor, index) }, text);
+}
+
+function infinities(inf: number, negativeInf: number): string {
+  const count = (number: number, sign: string): string[] =>
+    number ? [`${number.toLocaleString("en-US")} × ${sign}∞`] : [];
+  return [...count(inf, "+"), ...count(negativeInf, "−")].join(", ") || "0";
+}

@@ -1,0 +1,222 @@
+/** A map of two dimensions of a tensor, in colours, with a cursor that reads its cells. */
+
+import { fill, h } from "../base/dom";
+import { withUnit } from "../base/format";
+import { cellsOf, type TensorInfo, type TensorMap } from "../base/values";
+import { colourOf, scaleOf, type Colours, type Scale } from "./colour_scale";
+
+const STEPS: Record<string, [down: number, right: number]> = {
+  ArrowUp: [-1, 0],
+  ArrowDown: [1, 0],
+  ArrowLeft: [0, -1],
+  ArrowRight: [0, 1],
+  PageUp: [-10, 0],
+  PageDown: [10, 0],
+};
+
+export class ValueMap {
+  readonly element: HTMLElement;
+  private readonly canvas = h("canvas", {});
+  private readonly cursor = h("div", { class: "fxi-map-cursor", hidden: true });
+  private readonly field: HTMLElement;
+  private readonly left = h("div", { class: "fxi-map-left", "aria-hidden": "true" });
+  private readonly below = h("div", { class: "fxi-map-below", "aria-hidden": "true" });
+  private readonly reading = h("output", { class: "fxi-map-reading", "aria-live": "polite" });
+  private readonly legend = h("div", { class: "fxi-map-legend" });
+  private readonly caption = h("p", { class: "fxi-muted" });
+  private map: TensorMap | null = null;
+  private cells: Float32Array | Float64Array = new Float32Array();
+  private scale: Scale | null = null;
+  private at: [row: number, column: number] | null = null;
+  /** An element that is to be read when its map is there. */
+  private next: number[] | null = null;
+  private isWatched = false;
+
+  constructor() {
+    this.field = h(
+      "div",
+      {
+        ...{ class: "fxi-map-field", role: "application", tabindex: 0, "aria-roledescription": "map" },
+        onkeydown: (event: KeyboardEvent) => this.onKey(event),
+        onpointermove: (event: PointerEvent) => this.point(event),
+        onpointerdown: (event: PointerEvent) => this.point(event),
+      },
+      this.canvas,
+      this.cursor,
+    );
+    this.element = h(
+      "figure",
+      { class: "fxi-map" },
+      h("div", { class: "fxi-map-frame" }, this.left, this.field, this.below),
+      this.reading,
+      this.legend,
+      this.caption,
+    );
+  }
+
+  /** Goes to an element once a map that has it is shown. */
+  markNext(index: number[]): void {
+    this.next = index;
+  }
+
+  /** Reads no cell any more: another node is looked at. */
+  forget(): void {
+    [this.at, this.next, this.map] = [null, null, null];
+  }
+
+  show(map: TensorMap, tensor: TensorInfo, title: string): void {
+    const [rows, columns] = map.size;
+    const before = this.map;
+    this.map = map;
+    this.cells = cellsOf(map);
+    this.scale = scaleOf(this.cells);
+    const isEmpty = this.cells.length === 0;
+    this.field.parentElement!.hidden = this.legend.hidden = this.reading.hidden = isEmpty;
+    if (isEmpty) return void (this.caption.textContent = "It has no elements.");
+    [this.canvas.width, this.canvas.height] = [columns, rows];
+    this.element.style.setProperty("--rows", String(rows));
+    this.element.style.setProperty("--columns", String(columns));
+    const isSame = before?.size[0] === rows && before.size[1] === columns;
+    if (!isSame) this.at = null;
+    if (this.next) this.at = this.cellOf(this.next);
+    this.next = null;
+    this.label(map, tensor, title);
+    this.draw();
+    this.read();
+    this.watch();
+  }
+
+  private label({ rows, columns, shape, block }: TensorMap, { dtype }: TensorInfo, title: string): void {
+    const last = (size: number): HTMLElement => h("span", {}, size > 1 && (size - 1).toLocaleString("en-US"));
+    const named = [rows !== null && `dim ${rows} ↓`, columns !== null && `dim ${columns} →`].filter(Boolean);
+    fill(this.left, rows === null ? null : [h("span", {}, "0"), last(shape[0])]);
+    fill(
+      this.below,
+      columns === null ? null : [h("span", {}, "0"), h("span", {}, named.join("  ")), last(shape[1])],
+    );
+    const { low, high, hasNonFinite, isSigned } = this.scale!;
+    const numbers = dtype === "bool" ? ["false", "true"] : [withUnit(low), withUnit(high)];
+    const ends = low === high ? [withUnit(low), ""] : numbers;
+    this.field.setAttribute(
+      "aria-label",
+      `${title}: ${shape[0]} rows and ${shape[1]} columns, from ${ends[0]} to ${ends[1] || ends[0]}. ` +
+        "Arrow keys read its cells.",
+    );
+    fill(
+      this.legend,
+      h("span", {}, ends[0]!),
+      low < high && h("span", { class: isSigned ? "fxi-map-bar fxi-map-signed" : this.barOf(high) }),
+      h("span", {}, ends[1]!),
+      hasNonFinite && h("span", { class: "fxi-map-nan" }, "NaN or ∞"),
+    );
+    const [down, right] = block;
+    this.caption.textContent =
+      down * right > 1
+        ? `Each cell stands for ${down.toLocaleString("en-US")} × ${right.toLocaleString("en-US")} elements: ` +
+          "the one with the largest absolute value."
+        : "";
+  }
+
+  private barOf(high: number): string {
+    return high <= 0 && this.scale!.low < 0 ? "fxi-map-bar fxi-map-negative" : "fxi-map-bar";
+  }
+
+  private draw(): void {
+    const { map, cells, scale } = this;
+    // Without a canvas, as in tests, the cells can still be read.
+    const context = this.canvas.getContext?.("2d");
+    if (!map || !scale || !context) return;
+    const colours = this.colours();
+    const image = context.createImageData(map.size[1], map.size[0]);
+    cells.forEach((cell, i) => image.data.set(colourOf(cell, scale, colours), i * 4));
+    context.putImageData(image, 0, 0);
+  }
+
+  private colours(): Colours {
+    const style = getComputedStyle(this.element);
+    const colour = (name: string): string => style.getPropertyValue(`--fxi-map-${name}`).trim();
+    return {
+      ...{ low: colour("low"), zero: colour("zero"), high: colour("high") },
+      nonFinite: colour("non-finite"),
+    };
+  }
+
+  /** Draws it anew in the colours of another theme. */
+  private watch(): void {
+    const root = this.element.closest(".fxlab-inspector");
+    if (this.isWatched || !root) return;
+    this.isWatched = true;
+    const attributeFilter = ["data-theme", "data-contrast"];
+    new MutationObserver(() => this.draw()).observe(root, { attributes: true, attributeFilter });
+  }
+
+  private onKey(event: KeyboardEvent): void {
+    const step = STEPS[event.key];
+    const { map } = this;
+    if (!map || event.ctrlKey || event.metaKey || event.altKey) return;
+    const [rows, columns] = map.size;
+    const [row, column] = this.at ?? [0, 0];
+    if (event.key === "Home") this.at = [row, 0];
+    else if (event.key === "End") this.at = [row, columns - 1];
+    else if (step && this.at)
+      this.at = [clamp(row + step[0], rows - 1), clamp(column + step[1], columns - 1)];
+    else if (step) this.at = [0, 0];
+    else return;
+    event.preventDefault();
+    event.stopPropagation();
+    this.read();
+  }
+
+  private point(event: PointerEvent): void {
+    if (!this.map) return;
+    const { left, top, width, height } = this.canvas.getBoundingClientRect();
+    const [rows, columns] = this.map.size;
+    const share = (at: number, size: number, count: number): number =>
+      clamp(Math.floor((at / size) * count), count - 1);
+    this.at = [share(event.clientY - top, height, rows), share(event.clientX - left, width, columns)];
+    this.read();
+  }
+
+  /** Says where the cursor is, and what is there. */
+  private read(): void {
+    const { map, at } = this;
+    this.cursor.hidden = !map || !at;
+    if (!map || !at) return void (this.reading.textContent = "");
+    const [row, column] = at;
+    const [rows, columns] = map.size;
+    const part = (share: number): string => `${100 * share}%`;
+    Object.assign(this.cursor.style, {
+      ...{ left: part(column / columns), top: part(row / rows) },
+      ...{ width: part(1 / columns), height: part(1 / rows) },
+    });
+    const places = map.index.map((place, d) =>
+      place !== null ? String(place) : span(at, map, d === map.columns ? 1 : 0),
+    );
+    const cell = this.cells[row * columns + column]!;
+    this.reading.textContent = `[${places.join(", ")}] = ${exact(cell)}`;
+  }
+
+  private cellOf(index: number[]): [row: number, column: number] | null {
+    const { rows, columns, block, size } = this.map!;
+    const place = (dimension: number | null, which: 0 | 1): number =>
+      dimension === null ? 0 : clamp(Math.floor(index[dimension]! / block[which]), size[which] - 1);
+    return [place(rows, 0), place(columns, 1)];
+  }
+}
+
+/** Returns the indices of the elements that a cell stands for, in one direction. */
+function span(at: [number, number], { block, shape }: TensorMap, which: 0 | 1): string {
+  const first = at[which] * block[which];
+  const last = Math.min(first + block[which], shape[which]) - 1;
+  return first === last ? String(first) : `${first}–${last}`;
+}
+
+function exact(cell: number): string {
+  if (Number.isNaN(cell)) return "NaN";
+  if (!Number.isFinite(cell)) return cell > 0 ? "∞" : "−∞";
+  return String(Number.isInteger(cell) ? cell : Number(cell.toPrecision(7)));
+}
+
+function clamp(place: number, last: number): number {
+  return Math.max(0, Math.min(last, place));
+}

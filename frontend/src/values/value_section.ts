@@ -1,0 +1,226 @@
+/** The values of the selected node: statistics, a histogram and a map of one of its tensors at a time. */
+
+import { fill, focusedIn, h, icon } from "../base/dom";
+import { counted } from "../base/format";
+import type { Axes, NodeValue, ShownValues, TensorInfo, TensorKind } from "../base/values";
+import { AxesControls } from "./axes_controls";
+import { histogram } from "./histogram";
+import { statisticsTable, titleOf } from "./statistics_table";
+import { ValueMap } from "./value_map";
+
+export interface ValueActions {
+  /** Computes the values. */
+  show(): void;
+  /** Shows a tensor along some axes. */
+  part(tensor: number, axes: Axes): void;
+  jump(node: string): void;
+  cancel(): void;
+  canCancel(): boolean;
+}
+
+/** Axes that leave the choice to the kernel. */
+const USUAL: Axes = { rows: null, columns: null, index: [] };
+const OF_NODE: TensorKind[] = ["value", "original", "difference"];
+
+export class ValueSection {
+  readonly element = h("div", { class: "fxi-section fxi-values", tabindex: -1, hidden: true });
+  private readonly map = new ValueMap();
+  private readonly axes: AxesControls;
+  private readonly numbers = h("div", { class: "fxi-values-numbers" });
+  private readonly choice = h("div", { class: "fxi-values-choice" });
+  private readonly problem = h("p", { class: "fxi-values-problem", role: "status" });
+  private shown: ShownValues | null = null;
+  private value: NodeValue | null = null;
+
+  constructor(private readonly actions: ValueActions) {
+    this.axes = new AxesControls((axes) => actions.part(this.shown!.part!.tensor, axes));
+  }
+
+  show(shown: ShownValues): void {
+    if (shown === this.shown) return;
+    this.shown = shown;
+    const isWritten = shown.isFixed && shown.text !== "";
+    this.element.hidden = shown.state === "absent" && !isWritten;
+    if (shown.state === "ready" && shown.value === this.value) return this.showPart();
+    this.value = shown.state === "ready" ? shown.value : null;
+    this.map.forget();
+    const hadFocus = focusedIn(this.element) !== null;
+    fill(this.element, this.head(shown), this.value && this.body(this.value));
+    if (this.value) this.showPart();
+    // What had the focus is gone, and JupyterLab would take it.
+    if (hadFocus) this.element.focus({ preventScroll: true });
+  }
+
+  /** Says how it stands, with what can be pressed. */
+  private head({ state, text, isFixed }: ShownValues): HTMLElement[] {
+    const isPending = state === "pending";
+    const press =
+      !isFixed &&
+      state !== "ready" &&
+      h(
+        "button",
+        {
+          ...{ type: "button", class: "fxi-button", disabled: isPending, onclick: () => this.actions.show() },
+          title: "Run the model up to this node, on the inputs of the session",
+        },
+        isPending && h("span", { class: "fxi-spinner", "aria-hidden": "true" }),
+        isPending ? "Computing …" : "Show values",
+      );
+    const cancel =
+      isPending &&
+      this.actions.canCancel() &&
+      h("button", { type: "button", class: "fxi-button", onclick: () => this.actions.cancel() }, "Cancel");
+    const words = state !== "ready" && text;
+    const kind = state === "failed" ? "fxi-values-problem" : "fxi-muted";
+    return [
+      h("div", { class: "fxi-values-head" }, h("h3", {}, "Values"), press, cancel),
+      ...(words ? [h("p", { class: kind, role: "status" }, state === "failed" && icon("alert"), words)] : []),
+    ];
+  }
+
+  private body(value: NodeValue): HTMLElement {
+    const { notes, tensors, total, compared } = value;
+    const isElsewhere = compared && !tensors.some(({ kind }) => kind === "original");
+    const isEmpty = tensors.length === 0;
+    return h(
+      "div",
+      { class: "fxi-values-body" },
+      isElsewhere && h("p", { class: "fxi-muted" }, `At ${compared}.`),
+      this.choice,
+      this.problem,
+      !isEmpty && this.numbers,
+      !isEmpty && h("div", { class: "fxi-values-map" }, this.axes.element, this.map.element),
+      this.origins(value),
+      notes.map((note) => h("p", { class: "fxi-values-note" }, note)),
+      total > tensors.length &&
+        h(
+          "p",
+          { class: "fxi-muted" },
+          `${(total - tensors.length).toLocaleString("en-US")} more tensors are not shown.`,
+        ),
+    );
+  }
+
+  /** Says where NaN and infinity come from, if there are any. */
+  private origins({ firstNan, firstInf }: NodeValue): HTMLElement[] {
+    const origin = (what: string, node: string | null): HTMLElement[] =>
+      node === null
+        ? []
+        : [
+            h(
+              "p",
+              { class: "fxi-values-origin" },
+              `${what} first appears in `,
+              h(
+                "button",
+                {
+                  ...{ type: "button", class: "fxi-link", title: `Go to ${node}`, "aria-label": node },
+                  onclick: () => this.actions.jump(node),
+                },
+                node,
+              ),
+            ),
+          ];
+    return [...origin("NaN", firstNan), ...origin("Infinity", firstInf)];
+  }
+
+  private showPart(): void {
+    const { part, text, isFixed } = this.shown!;
+    const value = this.value!;
+    this.problem.textContent = text;
+    this.problem.hidden = !text;
+    const tensor = value.tensors[part?.tensor ?? 0];
+    if (tensor) this.showChoice(value, tensor);
+    if (!part || !tensor) return void fill(this.numbers);
+    fill(
+      this.numbers,
+      statisticsTable(part, value, isFixed ? null : (place, index) => this.goTo(place, index)),
+      histogram(part.histogram),
+    );
+    this.axes.show(tensor.shape, part.map, isFixed);
+    this.map.show(part.map, tensor, titleOf(tensor, value));
+  }
+
+  /** Goes to an element of a tensor. */
+  private goTo(place: number, index: number[]): void {
+    const { part } = this.shown!;
+    this.map.markNext(index);
+    const { rows, columns } = part!.map;
+    const isSame = this.value!.tensors[place]!.shape.length === part!.map.index.length;
+    this.actions.part(place, isSame ? { rows, columns, index } : { ...USUAL, index });
+  }
+
+  /** Offers the other tensors of the node, and what each is compared with. */
+  private showChoice(value: NodeValue, chosen: TensorInfo): void {
+    const { tensors } = value;
+    const isOfNode = (tensor: TensorInfo): boolean => OF_NODE.includes(tensor.kind);
+    const isSame = (tensor: TensorInfo): boolean =>
+      isOfNode(tensor) === isOfNode(chosen) && tensor.name === chosen.name;
+    const firsts = tensors.flatMap((tensor, place) =>
+      tensor.kind === "value" || !isOfNode(tensor) ? [{ tensor, place }] : [],
+    );
+    const focused = focusedIn(this.choice)?.dataset["kind"];
+    const select =
+      firsts.length > 1 &&
+      h(
+        "select",
+        {
+          ...{ class: "fxi-values-tensor", "aria-label": "Tensor", "data-kind": "select" },
+          onchange: (event: Event) =>
+            this.actions.part(Number((event.target as HTMLSelectElement).value), USUAL),
+        },
+        firsts.map(({ tensor, place }) =>
+          h("option", { value: place, selected: isSame(tensor) }, nameOf(tensor)),
+        ),
+      );
+    const kinds = tensors.flatMap((tensor, place) => (isSame(tensor) ? [{ tensor, place }] : []));
+    const buttons =
+      kinds.length > 1 &&
+      h(
+        "div",
+        {
+          class: "fxi-ways fxi-values-kinds",
+          role: "group",
+          "aria-label": "Shown in the histogram and the map",
+        },
+        kinds.map(({ tensor, place }) =>
+          h(
+            "button",
+            {
+              ...{ type: "button", class: "fxi-way", "data-kind": tensor.kind },
+              "aria-pressed": String(tensor === chosen),
+              title: titleOf(tensor, value),
+              onclick: () => this.actions.part(place, this.axesFor(tensor)),
+            },
+            titleOf(tensor, value),
+          ),
+        ),
+      );
+    const shape = h(
+      "code",
+      { class: "fxi-muted" },
+      `(${chosen.shape.join(", ")}) ${chosen.dtype}${sizeOf(chosen)}`,
+    );
+    fill(this.choice, select, buttons, shape);
+    if (focused) this.choice.querySelector<HTMLElement>(`[data-kind="${focused}"]`)?.focus();
+  }
+
+  /** What is compared is shown along the same axes and at the same index, if it has them. */
+  private axesFor({ shape }: TensorInfo): Axes {
+    const { part } = this.shown!;
+    if (!part) return USUAL;
+    const { rows, columns, index } = part.map;
+    const before = this.value!.tensors[part.tensor]!.shape;
+    const isSame = shape.length === before.length && shape.every((size, d) => size === before[d]);
+    return isSame ? { rows, columns, index: index.map((place) => place ?? 0) } : USUAL;
+  }
+}
+
+function nameOf({ kind, name }: TensorInfo): string {
+  return kind === "weight" ? name : name === "output" ? "Value" : `Value: ${name}`;
+}
+
+function sizeOf({ shape }: TensorInfo): string {
+  const elements = shape.reduce((product, size) => product * size, 1);
+  return shape.length > 1 ? `, ${counted(elements, "element")}` : "";
+}

@@ -1,0 +1,140 @@
+"""The values of the node that a page looks at, kept until it looks at another."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from torch import fx
+
+from fxlab.interrupts import interrupts_noted
+from fxlab.models.tensor_state import ModuleState
+from fxlab.notebook.messages import MessageError
+from fxlab.validation import NodeValues
+from fxlab.validation.tensor_values.node_values import values_in
+from fxlab.validation.tensor_values.non_finite import first_non_finite
+from fxlab.view_model.graph_data import ShownGraph
+from fxlab.view_model.node_value import Axes, has_non_finite, part_state, value_state
+from fxlab.view_model.pass_state import describe_error
+from fxlab.view_model.session_state import stage_names
+from fxlab.view_model.wire import clip
+
+if TYPE_CHECKING:
+    from fxlab.session import Session
+
+MOST_KEPT = 2**30
+"""Bytes of a node's values that are kept; larger ones are computed again for each part that is looked at."""
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What somebody asks for.
+
+    Parameters
+    ----------
+    node
+        Its name.
+    stage
+        The stage whose value it is.
+    compared
+        The stage that it is compared with, and its title.
+    """
+
+    node: str
+    stage: fx.GraphModule
+    compared: fx.GraphModule | None = None
+    title: str = ""
+
+
+class LookedAtValues:
+    """Computes the values of one node at a time.
+
+    Parameters
+    ----------
+    session
+        Whose stages and inputs they are of.
+    """
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._kept: tuple[Asked, NodeValues, tuple[ModuleState, ...]] | None = None
+
+    def reset(self) -> None:
+        """Forget what is kept: the session has changed."""
+        self._kept = None
+
+    def asked(self, shown: ShownGraph, node: str, before: int | None) -> Asked:
+        """Return what a page asks for that shows a graph, alone or compared with the stage of a number."""
+        session = self._session
+        titles = stage_names(session.applied)
+        if before is not None and not 0 <= before < len(titles):
+            raise MessageError(f"There is no stage {before} to compare with: the last is {len(titles) - 1}.")
+        number = before or 0
+        if shown.stage not in session.stages:  # what a previewed pass would make of the last stage
+            number = len(titles) - 1
+        compared = session.stages[number]
+        title = f"{number}. {titles[number]}" if number else titles[0]
+        if node in shown.gone:
+            return Asked(node, compared, None, title)
+        if compared is shown.stage:
+            return Asked(node, shown.stage)
+        return Asked(node, shown.stage, compared, title)
+
+    def value(self, asked: Asked, busy: Callable[[str], AbstractContextManager[None]]) -> dict[str, Any]:
+        """Compute and describe the values of a node; why that failed is said in their place.
+
+        Parameters
+        ----------
+        asked
+            What to compute.
+        busy
+            Shows what is going on as long as it does.
+        """
+        self._kept = None
+        with interrupts_noted() as interrupted:
+            try:
+                with busy("Computing the values"):
+                    values = self._computed(asked)
+                    first = None
+                    if has_non_finite(values) and self._session.inputs is not None:
+                        node = next(node for node in asked.stage.graph.nodes if node.name == asked.node)
+                        first = first_non_finite(asked.stage, node, self._session.inputs)
+                    state = value_state(values, asked.title, first)
+                    part = self._part(values, 0, Axes())
+                    return {"text": "", **part, "state": "ready", "value": state}
+            except KeyboardInterrupt:
+                return {"state": "cancelled"}
+            except Exception as error:
+                if interrupted():
+                    return {"state": "cancelled"}
+                return {"state": "failed", "text": clip(describe_error(error), 600)}
+
+    def part(self, asked: Asked, place: int, axes: Axes) -> dict[str, Any]:
+        """Describe one of the tensors, along other axes."""
+        return self._part(self._values(asked), place, axes)
+
+    def _part(self, values: NodeValues, place: int, axes: Axes) -> dict[str, Any]:
+        if not values.tensors:
+            return {"state": "failed", "text": ""}
+        try:
+            return {"state": "ready", "part": part_state(values, place, axes)}
+        except (TypeError, ValueError) as error:
+            return {"state": "failed", "text": clip(f"Tensor {place}: {error}", 600)}
+
+    def _values(self, asked: Asked) -> NodeValues:
+        if self._kept is not None:
+            what, values, states = self._kept
+            # The original stays the same object when it is trained.
+            if what == asked and not any(state.changed() for state in states):
+                return values
+        return self._computed(asked)
+
+    def _computed(self, asked: Asked) -> NodeValues:
+        values = values_in(asked.stage, asked.node, self._session.inputs, asked.compared)
+        size = sum(t.tensor.numel() * t.tensor.element_size() for t in values.tensors if t.kind != "weight")
+        stages = [stage for stage in (asked.stage, asked.compared) if stage is not None]
+        states = tuple(map(ModuleState, stages))
+        self._kept = (asked, values, states) if size <= MOST_KEPT else None
+        return values

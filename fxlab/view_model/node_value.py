@@ -1,0 +1,164 @@
+"""The values of a node as a page receives them: statistics, a histogram and a map of each tensor."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from fxlab.validation import NodeValues, TensorValue
+from fxlab.validation.tensor_values.non_finite import FirstNonFinite
+from fxlab.validation.tensor_values.slices import Slice
+from fxlab.view_model.wire import clip, to_json
+
+MOST_CELLS = 128
+"""Of a map, in each direction: at most 87 KB, or twice that of numbers that float32 does not hold."""
+MOST_TENSORS = 60
+_OF_NODE = ("value", "original", "difference")
+
+
+@dataclass(frozen=True)
+class Axes:
+    """Two dimensions of a tensor, and an index in each dimension, which counts for the others alone.
+
+    Attributes
+    ----------
+    rows, columns : int or None
+        Left out, the last two that have more than one element.
+    index : sequence of int
+        As long as the tensor has dimensions; empty for zero in each.
+    """
+
+    rows: int | None = None
+    columns: int | None = None
+    index: Sequence[int] = ()
+
+
+USUAL = Axes()
+
+
+def value_state(values: NodeValues, compared: str, first: FirstNonFinite | None) -> dict[str, Any]:
+    """Describe the tensors of a node, without their elements.
+
+    Parameters
+    ----------
+    values
+        The tensors.
+    compared
+        The title of the stage that ``"original"`` is the value of.
+    first
+        Where NaN and infinity come from, if there are any.
+    """
+    return {
+        "compared": clip(compared, 200),
+        "notes": [clip(note, 600) for note in values.notes],
+        "firstNan": first and first.nan,
+        "firstInf": first and first.inf,
+        "tensors": [
+            {
+                "kind": tensor.kind,
+                "name": clip(tensor.name, 200),
+                "shape": list(tensor.tensor.shape),
+                "dtype": str(tensor.tensor.dtype).removeprefix("torch."),
+            }
+            for tensor in values.tensors[:MOST_TENSORS]
+        ],
+        "total": len(values.tensors),
+    }
+
+
+def part_state(values: NodeValues, place: int, axes: Axes = USUAL, most: int = MOST_CELLS) -> dict[str, Any]:
+    """Describe the elements of one of the tensors, and the statistics of those that it is compared with.
+
+    Raises
+    ------
+    ValueError
+        If there is no such tensor, or it has no such dimensions or elements.
+    """
+    if not 0 <= place < min(len(values.tensors), MOST_TENSORS):
+        raise ValueError(f"{values.node} has no tensor {place}.")
+    chosen = values.tensors[place]
+    try:
+        map_ = _map_state(chosen, axes, most)
+        histogram = chosen.histogram
+        beside = [_statistics(values, other) for other in _beside(values, chosen)]
+    except (RuntimeError, NotImplementedError) as error:  # an operator that a dtype or device lacks
+        raise ValueError(f"{chosen.name} cannot be read: {error}") from error
+    edges = histogram.edges
+    return {
+        "tensor": place,
+        "statistics": beside,
+        "histogram": {"edges": to_json(edges), "counts": list(histogram.counts)},
+        "map": map_,
+    }
+
+
+def _beside(values: NodeValues, chosen: TensorValue) -> list[TensorValue]:
+    """Return a tensor with those that it is compared with."""
+    if chosen.kind not in _OF_NODE:
+        return [chosen]
+    return [other for other in values.tensors if other.kind in _OF_NODE and other.name == chosen.name]
+
+
+def _statistics(values: NodeValues, tensor: TensorValue) -> dict[str, Any]:
+    found = tensor.statistics
+    place = next(i for i, other in enumerate(values.tensors) if other is tensor)
+    return {
+        "tensor": place,
+        **{name: to_json(getattr(found, name)) for name in ("min", "max", "mean", "std", "zeros", "nan")},
+        "inf": found.inf,
+        "negativeInf": found.negative_inf,
+        "firstNonFinite": to_json(found.first_non_finite),
+    }
+
+
+def _map_state(tensor: TensorValue, axes: Axes, most: int) -> dict[str, Any]:
+    shape = tensor.tensor.shape
+    rows, columns = axes.rows, axes.columns
+    if rows is None and columns is None:
+        wide = [d for d, size in enumerate(shape) if size != 1]
+        # Of fewer than two, the slice chooses the others.
+        columns = wide[-1] if wide else None
+        rows = wide[-2] if len(wide) > 1 else None
+    shown = {d % len(shape) for d in (rows, columns) if d is not None and shape}
+    if axes.index and len(axes.index) != len(shape):
+        raise ValueError(f"{tensor.name} has {len(shape)} dimensions, got {len(axes.index)} indices.")
+    index = {d: place for d, place in enumerate(axes.index) if d not in shown}
+    if len(shown) == 1 and len(shape) > 1:  # the slice takes one more
+        other = next(d for d in reversed(range(len(shape))) if d not in shown)
+        index.pop(other, None)
+    found = tensor.slice(rows, columns, index, most)
+    return {
+        "rows": found.rows,
+        "columns": found.columns,
+        "index": list(found.index),
+        "shape": list(found.shape),
+        "block": [found.row_block, found.column_block],
+        "size": list(found.cells.shape),
+        **_cells(found),
+    }
+
+
+def _cells(found: Slice) -> dict[str, str]:
+    """Return the cells as numbers of four bytes, or eight where four do not hold them."""
+    cells = found.cells.contiguous()
+    narrow = cells.to(torch.float32)
+    is_held = bool(((narrow.to(torch.float64) == cells) | cells.isnan()).all())
+    bytes_ = (narrow if is_held else cells).numpy().astype("<f4" if is_held else "<f8").tobytes()
+    return {"numbers": "f4" if is_held else "f8", "cells": base64.b64encode(bytes_).decode()}
+
+
+def has_non_finite(values: NodeValues) -> bool:
+    """Tell whether the value of a node has NaN or infinite elements; what cannot be read counts for none."""
+    for tensor in values.tensors:
+        if tensor.kind != "value" or not tensor.tensor.dtype.is_floating_point:
+            continue
+        try:
+            if tensor.statistics.first_non_finite is not None:
+                return True
+        except (ValueError, RuntimeError, NotImplementedError):
+            continue
+    return False
