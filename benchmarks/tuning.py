@@ -96,11 +96,13 @@ def main() -> None:
 
 def cases(device: str) -> Iterator[tuple[str, str, int, int]]:
     """Yield model, dtype, batch size and length."""
-    for dtype in DTYPES:
-        for name, (_, _, sizes) in MODELS.items():
-            few = dtype in ONLY_FIRST_SIZE and device == "cpu"
-            for batch, length in sizes[:1] if few else sizes:
-                yield name, dtype, batch, length
+    # One size of each model first: a run that is interrupted has something of all.
+    for place in range(max(len(sizes) for _, _, sizes in MODELS.values())):
+        for dtype in DTYPES:
+            for name, (_, _, sizes) in MODELS.items():
+                is_wanted = place == 0 or dtype not in ONLY_FIRST_SIZE or device != "cpu"
+                if place < len(sizes) and is_wanted:
+                    yield name, dtype, *sizes[place]
 
 
 def tuned(name: str, dtype: str, batch: int, length: int, options: argparse.Namespace) -> dict[str, Any]:
