@@ -21,6 +21,9 @@ if TYPE_CHECKING:
     from fxlab import transformations as transformations
     from fxlab import validation as validation
     from fxlab.compiler import *
+    from fxlab.deployment.files import ExportedFile as ExportedFile
+    from fxlab.deployment.files import ExportError as ExportError
+    from fxlab.deployment.files import export as export
     from fxlab.drawing import Drawing as Drawing
     from fxlab.drawing import draw as draw
     from fxlab.html_report import *
@@ -38,10 +41,11 @@ if TYPE_CHECKING:
 
 _EXPORTS = {
     "compiler": "CompileRecord CompileSession compile_session record_compile",
+    "deployment.files": "ExportError ExportedFile export",
     "drawing": "Drawing draw",
     "html_report": "report",
     "notebook": "Inspector inspect",
-    "session": "Session TransformationError load_session",
+    "session": "Session TransformationError Trial Tuning load_session tune",
     "tracing": """
         Capture CapturedGraph GraphBreak TraceError TraceReport TraceWarning capture example_inputs
         from_exported symbolic_trace

@@ -23,7 +23,7 @@ _EXIT_CODES = """\
 exit codes: 0 done, and the same up to rounding where models were compared; 1 different, or for `doctor`
 something that fxlab needs does not work; 2 bad arguments, or a file or model that is missing; 3 not
 traced; 4 a pass failed; 5 not compared, or nothing to compare (NaN, infinite or empty outputs); 6 the
-script of `compile` failed; 70 unexpected; 130 Ctrl-C
+script of `compile` failed; 7 not exported; 70 unexpected; 130 Ctrl-C
 """
 
 
@@ -115,13 +115,7 @@ def _parser() -> argparse.ArgumentParser:
 
     report = _add(commands, "report", "Apply passes to a model, tell whether it is the same, write a report.")
     _add_model(report)
-    report.add_argument(
-        "--passes",
-        default=None,
-        metavar="NAMES",
-        help="the passes to apply, separated by commas; the beginning of a name will do, `all` is all. They "
-        "are applied in the order in which `fxlab passes` lists them",
-    )
+    _add_passes(report)
     report.add_argument("-o", "--output", type=_page, metavar="FILE", help="the HTML file to write")
 
     report.add_argument(
@@ -144,6 +138,20 @@ def _parser() -> argparse.ArgumentParser:
         "--strict", action="store_true", help="fail also if graph, parameters or versions are not as saved"
     )
     check.add_argument("-o", "--output", type=_page, metavar="FILE", help="the HTML file to write")
+
+    export = _add(
+        commands, "export", "Apply passes to a model, write it as a file, and tell whether that is the same."
+    )
+    _add_model(export)
+    _add_passes(export)
+    export.add_argument(
+        "-o",
+        "--output",
+        type=_exported,
+        required=True,
+        metavar="FILE",
+        help="the file to write: .pt2 (a program of torch.export) or .onnx",
+    )
 
     trace = _add(commands, "trace", "Trace a model, and tell what its graph holds for.")
     _add_model(trace)
@@ -197,6 +205,16 @@ def _add(commands: Any, name: str, words: str, **more: Any) -> argparse.Argument
     )
     parser.add_argument("--traceback", action="store_true", help="show where an error came from")
     return parser
+
+
+def _add_passes(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--passes",
+        default=None,
+        metavar="NAMES",
+        help="the passes to apply, separated by commas; the beginning of a name will do, `all` is all. They "
+        "are applied in the order in which `fxlab passes` lists them",
+    )
 
 
 def _add_model(parser: argparse.ArgumentParser) -> None:
@@ -256,4 +274,10 @@ def _file(text: str) -> str:
 def _page(text: str) -> str:
     if Path(text).suffix.lower() not in (".html", ".htm"):
         raise argparse.ArgumentTypeError(f"expected a file that ends in .html, got {text!r}")
+    return _file(text)
+
+
+def _exported(text: str) -> str:
+    if Path(text).suffix not in (".pt2", ".onnx"):
+        raise argparse.ArgumentTypeError(f"expected a file that ends in .pt2 or .onnx, got {text!r}")
     return _file(text)

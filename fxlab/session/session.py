@@ -2,7 +2,7 @@
 
 import os
 import warnings
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -604,6 +604,15 @@ class Session:
     def _begin_with(self, switches: Switches) -> None:
         """Let choices that were made elsewhere be those that this session begins with."""
         self._settle(History((switches,)))
+
+    @in_turn
+    def _switch_to(self, chosen: Switches, *, among: Collection[str]) -> None:
+        """Take over what was chosen among some passes, as one change; all else stays as it is now."""
+        now = self._switches
+        offered, tuned = set(now.offered), set(among)
+        excluded = {entry for entry in chosen.excluded if entry[0] in tuned & offered}
+        on = (now.on - tuned) | (chosen.on & tuned & offered)
+        self._go_to(replace(now, on=frozenset(on), excluded=now.excluded | excluded))
 
     def _settle(self, history: History) -> None:
         """Build the stages of a history's entry and let it hold, or leave all as it was."""

@@ -1,16 +1,17 @@
 """The arguments that functions of this package have in common: models, sessions and inputs."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Protocol, TypeAlias, TypeGuard, cast
 
 import torch
 from torch.fx import Graph, GraphModule
 
-from fxlab.checks import described
+from fxlab.checks import described, items_of
 from fxlab.models.graph_module import check_lints
 from fxlab.models.running import Inputs, call_arguments
 from fxlab.tracing.sources import ModelLike, Source, source_of
 from fxlab.transformations import Transformation
+from fxlab.transformations.pass_names import find_name
 from fxlab.validation.module_tensors import tensors_of
 
 
@@ -151,3 +152,17 @@ def inputs_or_examples(inputs: Inputs | None, original: torch.nn.Module) -> Inpu
         return cast(Inputs, example_inputs(original))
     call_arguments(inputs)
     return inputs
+
+
+def passes_of(
+    offered: Sequence[Transformation], asked_for: Iterable[Transformation | str]
+) -> Iterator[Transformation]:
+    """Return those of the passes on offer that ``passes`` asks for, themselves or by name, in their order."""
+    given = items_of(asked_for, "passes", "transformations or their names")
+    for pass_ in given:
+        if not isinstance(pass_, Transformation | str):
+            raise TypeError(f"passes: expected transformations or their names, got {described(pass_)}.")
+    names = [str(pass_.name) for pass_ in offered]
+    asked = (pass_ if isinstance(pass_, str) else str(pass_.name) for pass_ in given)
+    wanted = {find_name(name, names, "passes") for name in asked}
+    return (pass_ for pass_ in offered if pass_.name in wanted)

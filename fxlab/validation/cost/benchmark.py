@@ -1,32 +1,25 @@
 """Time a model with each combination of passes."""
 
 import itertools
-import math
 import statistics
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-import torch
 from torch.fx import GraphModule
 
-from fxlab.checks import described, items_of, number, positive_int
-from fxlab.interrupts import RestoringStack
+from fxlab.checks import number, positive_int
 from fxlab.models.graph_module import changed_copy
-from fxlab.models.model_state import state_kept
-from fxlab.models.running import (
-    Inputs,
-    call_arguments,
-    generators_kept,
-    given_arguments,
-    gradients_for,
-    named_arguments,
-    seed_generators,
-)
+from fxlab.models.running import Inputs
 from fxlab.transformations import Transformation
-from fxlab.transformations.pass_names import find_name
-from fxlab.validation.arguments import SessionLike, check_runs, checked_session, inputs_or_examples
+from fxlab.validation.arguments import (
+    SessionLike,
+    check_runs,
+    checked_session,
+    inputs_or_examples,
+    passes_of,
+)
+from fxlab.validation.cost.in_turns import Spread, seconds_in_turns
 from fxlab.validation.graphs.graph_diff import graph_diff
-from fxlab.validation.outputs.computed_tensors import written_inputs
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -35,10 +28,6 @@ COLUMNS = ("time", "ratio", "ratio_low", "ratio_high", "outcome")
 
 MOST_PASSES = 5
 """With n passes there are 2 ** n combinations."""
-
-
-MOST_CALLS = 20
-"""How often a model that writes its own state, or its inputs, is called in a round at most."""
 
 
 def benchmark(
@@ -112,24 +101,11 @@ def benchmark(
     if passes is None:
         chosen = _that_change_something(original, session.passes)
     else:
-        chosen = _chosen(session.passes, passes)
+        chosen = passes_of(session.passes, passes)
     models = _combinations(original, list(chosen))
-    seconds = _times(models, inputs, rounds, min_seconds)
+    seconds = seconds_in_turns(models, inputs, rounds, min_seconds)
     rows = {name: _row(times, seconds["original"]) for name, times in seconds.items()}
     return pd.DataFrame.from_dict(rows, orient="index", columns=list(COLUMNS)).rename_axis("passes")
-
-
-def _chosen(
-    offered: Sequence[Transformation], asked_for: Iterable[Transformation | str]
-) -> Iterator[Transformation]:
-    given = items_of(asked_for, "passes", "transformations or their names")
-    for pass_ in given:
-        if not isinstance(pass_, Transformation | str):
-            raise TypeError(f"passes: expected transformations or their names, got {described(pass_)}.")
-    names = [str(pass_.name) for pass_ in offered]
-    asked = (pass_ if isinstance(pass_, str) else str(pass_.name) for pass_ in given)
-    wanted = {find_name(name, names, "passes") for name in asked}
-    return (pass_ for pass_ in offered if pass_.name in wanted)
 
 
 def _that_change_something(
@@ -165,63 +141,7 @@ def _applied(pass_: Transformation, graph_module: GraphModule) -> GraphModule:
     return changed_copy(graph_module, pass_, writes_tensors=not pass_.copies_on_write)
 
 
-def _times(
-    models: dict[str, GraphModule], inputs: Inputs, rounds: int, min_seconds: float
-) -> dict[str, list[float]]:
-    """Return the seconds that one call of each model took in each round."""
-    with RestoringStack(gradients_for(models["original"]), generators_kept()):
-        try:
-            timed = {name: _Timed(model, inputs) for name, model in models.items()}
-            for model in timed.values():
-                model.seconds(1)
-            once = timed["original"].seconds(1)
-        except Exception as error:  # whatever a model raises for inputs that it does not take
-            raise ValueError(f"session: its model does not run on these inputs: {error}") from error
-        calls = max(1, math.ceil(min_seconds / max(once, 1e-9)))
-        seconds: dict[str, list[float]] = {name: [] for name in models}
-        order = list(models)
-        for _ in range(rounds):
-            for name in order:
-                seconds[name].append(timed[name].seconds(calls))
-            order = [*order[1:], order[0]]
-        return seconds
-
-
-class _Timed:
-    """A model whose calls are timed, each from the same state, on the same inputs and random numbers."""
-
-    def __init__(self, model: GraphModule, inputs: Inputs) -> None:
-        self._model, self._inputs = model, inputs
-        with state_kept(model) as state:
-            args, kwargs = call_arguments(inputs)
-            model(*args, **kwargs)
-            before = named_arguments(model, *given_arguments(inputs))
-            self._written = state.copied_parameters
-            self._writes = bool(
-                state.written() or written_inputs(before, named_arguments(model, args, kwargs))
-            )
-
-    def seconds(self, calls: int) -> float:
-        """Return the seconds of one call, the mean of some."""
-        if self._writes:  # the call alone is timed, and then put back
-            return statistics.mean(self._once(1) for _ in range(min(calls, MOST_CALLS)))
-        return self._once(calls)
-
-    def _once(self, calls: int) -> float:
-        from torch.utils.benchmark import Timer
-
-        args, kwargs = call_arguments(self._inputs)
-        variables = {"model": self._model, "args": args, "kwargs": kwargs}
-        timer = Timer("model(*args, **kwargs)", globals=variables, num_threads=torch.get_num_threads())
-        seed_generators(0)
-        with state_kept(self._model, watch=False, parameters=self._written):
-            return float(timer.timeit(calls).mean)
-
-
 def _row(seconds: list[float], original: list[float]) -> list[Any]:
-    ratios = sorted(ours / theirs for ours, theirs in zip(seconds, original, strict=True))
-    low, high = (ratios[round(share * (len(ratios) - 1))] for share in (0.1, 0.9))
-    outcome = "faster" if high < 1 else "slower" if low > 1 else "no clear difference"
-    if seconds is original:
-        outcome = ""
-    return [statistics.median(seconds), statistics.median(ratios), low, high, outcome]
+    spread = Spread.of(seconds, original)
+    outcome = "" if seconds is original else spread.outcome
+    return [statistics.median(seconds), spread.ratio, spread.low, spread.high, outcome]

@@ -156,7 +156,7 @@ class Comparison:
 
     def _summary(self, judgements: dict[str, Judgement], in_own_dtype: tuple[str, ...] = ()) -> Verdict:
         outputs = {path: judgements[path] for path in self._paths if path in judgements}
-        found = _summary(outputs, in_own_dtype)
+        found = summary(outputs, in_own_dtype)
         if not self._original.has_gradients:
             return found
         apart, are_there = self._without_gradients, any(path.startswith(GRADIENT) for path in found.outputs)
@@ -252,7 +252,8 @@ def _all_same_function(judgements: dict[str, Judgement]) -> bool:
     return all(j.errors is None or j.errors.same_function for j in judgements.values())
 
 
-def _summary(outputs: dict[str, Judgement], in_own_dtype: tuple[str, ...] = ()) -> Verdict:
+def summary(outputs: dict[str, Judgement], in_own_dtype: tuple[str, ...] = ()) -> Verdict:
+    """Return the verdict that judgements of outputs come to; the worst decides."""
     order = list(Status)
     # What is written stands beside the outputs: that a counter counts says nothing of an output that is NaN.
     asked = {path for path in outputs if is_output(path)} or set(outputs)

@@ -1,0 +1,107 @@
+"""Write the graph of a session as a file, and judge the file by the model."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from fxlab.checks import described, path_text
+from fxlab.deployment.files.judge_file import file_verdict
+from fxlab.deployment.files.tensor_graph import tensor_graph
+from fxlab.deployment.files.write_file import SUFFIXES, missing_package, write_file
+from fxlab.validation import Verdict
+from fxlab.validation.arguments import SessionLike, check_runs, checked_session, inputs_or_examples
+
+
+@dataclass(frozen=True)
+class ExportedFile:
+    """A file that :func:`fxlab.export` has written."""
+
+    path: Path
+    verdict: Verdict | None
+    """The file, run on the session's inputs, beside the model without passes; ``None`` if it was not run, as
+    onnxruntime is not installed."""
+    inputs: tuple[str, ...]
+    """Its inputs in their order, such as ``input_ids: int64[s0, 7]``; a symbol is a size that may be any."""
+    outputs: tuple[str, ...]
+    """The names of its outputs."""
+    conditions: tuple[str, ...]
+    """What the graph refuses other inputs for, in words; the file takes them without a word."""
+
+
+def export(
+    session: SessionLike, path: str | os.PathLike[str], *, dynamic: bool = True, check: bool = True
+) -> ExportedFile:
+    """Write the present model of a session as a program of ``torch.export`` or as ONNX, and judge the file.
+
+    The file takes and returns tensors alone: caches and other objects are taken apart, with names such as
+    ``past_key_values_layers_0_keys``. Numbers and other arguments are held as they are in the session's
+    inputs.
+
+    Parameters
+    ----------
+    session
+        The session.
+    path
+        The file. Its suffix says what is written: ``.pt2`` or ``.onnx``.
+    dynamic
+        Whether sizes that the graph follows are followed by the file; if not, it is for the sizes of the
+        session's inputs alone.
+    check
+        Whether to run the file and judge it.
+
+    Returns
+    -------
+    ExportedFile
+        Its ``verdict`` is that of the file, run by torch or onnxruntime, against the model without passes.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If an argument is not what is expected, the model has no weights, or it writes into its inputs or
+        buffers.
+    ImportError
+        If ONNX is asked for and onnxscript is not installed.
+    ExportError
+        If torch's exporter refuses the graph.
+    OSError
+        If the file cannot be written.
+
+    Notes
+    -----
+    A graph refuses inputs that it was not traced for. In a file the conditions on sizes are left, as far as
+    the format knows them; those on data, modes and settings of torch are not, and are ``conditions`` here.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> import torch
+    >>> from torch import nn
+    >>> from fxlab import Session, export
+    >>> session = Session(nn.Sequential(nn.Linear(4, 4), nn.Dropout()).eval(), torch.ones(2, 4))
+    >>> session.apply("remove-identities")
+    >>> file = export(session, f"{tempfile.mkdtemp()}/model.pt2")
+    >>> file.verdict.agrees, file.outputs
+    (True, ('output',))
+    >>> (output,) = torch.export.load(file.path).module()(torch.ones(3, 4))
+    >>> output.shape
+    torch.Size([3, 4])
+    """
+    checked = checked_session(session)
+    path_text(path, "path")
+    target = Path(path)
+    if target.suffix not in SUFFIXES:
+        raise ValueError(f"path: expected a file that ends in .pt2 or .onnx, got {os.fspath(path)!r}.")
+    for name, value in (("dynamic", dynamic), ("check", check)):
+        if not isinstance(value, bool):
+            raise TypeError(f"{name}: expected True or False, got {described(value)}.")
+    if missing := missing_package(target.suffix):
+        raise ImportError(f"{missing}.")
+    transformed = checked.graph_module
+    check_runs(transformed, "session")
+    inputs = inputs_or_examples(checked.inputs, checked.original)
+    graph = tensor_graph(transformed, inputs)
+    words = write_file(graph, target, dynamic=dynamic)
+    verdict = file_verdict(checked, target) if check else None
+    return ExportedFile(target, verdict, words, graph.output_names, graph.conditions)

@@ -1,0 +1,195 @@
+"""A graph whose inputs and outputs are tensors alone, as formats of files want them."""
+
+from __future__ import annotations
+
+import operator
+import re
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch.fx import Graph, GraphModule, Node
+
+from fxlab.models.graph_module import share_tensors_copy
+from fxlab.models.modes import RequireModes
+from fxlab.models.running import Inputs, placeholder_values, run
+from fxlab.tracing.report import REFUSAL
+from fxlab.transformations import LintAndRecompile, RemoveDeadCode, compose
+from fxlab.validation.outputs.computed_tensors import observed
+from fxlab.values.nested import Path, map_tensors, name_of_part, parted, put_together
+from fxlab.values.tensors import tensors_by_path
+
+_SIZE_READS = ("size", "dim", "numel", "shape", "ndim", getattr, len)
+"""Calls that give sizes, and other facts of tensors that are no data."""
+
+
+@dataclass(frozen=True)
+class TensorGraph:
+    """A graph that takes tensors by place and returns a tuple of tensors.
+
+    Caches and other objects are taken apart, numbers and other constants are held.
+    """
+
+    module: GraphModule
+    inputs: tuple[torch.Tensor, ...]
+    """The tensors that it was made for."""
+    input_names: tuple[str, ...]
+    """Such as ``input_ids`` and ``past_key_values_layers_0_keys``."""
+    output_names: tuple[str, ...]
+    """Such as ``logits`` and ``past_key_values_layers_0_keys_out``; none is that of an input."""
+    conditions: tuple[str, ...]
+    """What the graph refuses in words, and a file takes without a word."""
+
+
+@dataclass(frozen=True, eq=False)
+class Rebuilt:
+    """The target of a node that puts an input together from its tensors."""
+
+    parts: Any
+    """What :func:`parted` gives for it."""
+    only_reads = True
+
+    @property
+    def __name__(self) -> str:
+        return "rebuilt"
+
+    def __call__(self, *tensors: torch.Tensor) -> Any:
+        """Return the input."""
+        left = iter(tensors)
+        return put_together(map_tensors(lambda *_: next(left), self.parts))
+
+
+@dataclass(frozen=True)
+class TensorsIn:
+    """The target of a node that returns the tensors of an output, in their order."""
+
+    only_reads = True
+
+    @property
+    def __name__(self) -> str:
+        return "tensors_in"
+
+    def __call__(self, output: Any) -> tuple[torch.Tensor, ...]:
+        """Return them."""
+        return tuple(tensors_by_path(output).values())
+
+
+def tensor_graph(graph_module: GraphModule, inputs: Inputs) -> TensorGraph:
+    """Return a graph with tensors alone at its border, and without guards that a file cannot hold.
+
+    Guards on sizes stay: exporters turn them into limits of dynamic sizes. Those on data, modes, settings and
+    the structure of inputs are left out, and are among the ``conditions``.
+
+    Raises
+    ------
+    ValueError
+        If the graph writes into its inputs or buffers, or does not run on the inputs.
+    """
+    written = observed(graph_module, "model", inputs).written
+    if written:
+        raise ValueError(
+            f"The model writes in place ({', '.join(sorted(written)[:3])}), which a file that returns "
+            "tensors does not show. Return what is written, or call the model in another mode."
+        )
+    module = share_tensors_copy(graph_module)
+    names = [str(node.target) for node in module.graph.find_nodes(op="placeholder")]
+    values = placeholder_values(graph_module, inputs)
+    tensors, input_names = _flatten_inputs(module.graph, dict(zip(names, values, strict=True)))
+    output_names = _flatten_outputs(module.graph, run(graph_module, inputs), input_names)
+    conditions = _without_guards(module)
+    compose(RemoveDeadCode(), LintAndRecompile())(module)
+    return TensorGraph(module, tuple(tensors), tuple(input_names), output_names, conditions)
+
+
+def _flatten_inputs(graph: Graph, values: dict[str, Any]) -> tuple[list[torch.Tensor], list[str]]:
+    tensors: list[torch.Tensor] = []
+    names: list[str] = []
+    for old in graph.find_nodes(op="placeholder"):
+        value = values[str(old.target)]
+        new: list[Node] = []
+
+        def take(path: Path, tensor: torch.Tensor, name: str = str(old.target), new: list[Node] = new) -> Any:
+            names.append(_identifier(name_of_part(name, path), names))
+            tensors.append(tensor)
+            new.append(graph.placeholder(names[-1]))
+            return tensor.new_empty(0)
+
+        with graph.inserting_before(old):
+            parts = map_tensors(take, parted(value))
+        if isinstance(value, torch.Tensor):
+            new[0].meta = dict(old.meta)
+            old.replace_all_uses_with(new[0])
+        elif new:
+            first = next(node for node in graph.nodes if node.op != "placeholder")
+            with graph.inserting_before(first):
+                old.replace_all_uses_with(graph.call_function(Rebuilt(parts), tuple(new)))
+        else:
+            _hold(old, value)
+        graph.erase_node(old)
+    return tensors, names
+
+
+def _hold(placeholder: Node, value: Any) -> None:
+    """Write a value without tensors into the arguments of who reads it."""
+    for user in list(placeholder.users):
+        user.args = torch.fx.map_arg(user.args, lambda node: value if node is placeholder else node)
+        user.kwargs = torch.fx.map_arg(user.kwargs, lambda node: value if node is placeholder else node)
+
+
+def _flatten_outputs(graph: Graph, output: Any, input_names: list[str]) -> tuple[str, ...]:
+    node = graph.output_node()
+    with graph.inserting_before(node):
+        node.args = (graph.call_function(TensorsIn(), (node.args[0],)),)
+    names: list[str] = []
+    for path in tensors_by_path(output):
+        name = _identifier(path, names)
+        names.append(name if name not in input_names else _identifier(f"{name}_out", [*names, *input_names]))
+    return tuple(names)
+
+
+def _without_guards(module: GraphModule) -> tuple[str, ...]:
+    """Take guards out that are not of sizes alone; return what they hold for."""
+    conditions: dict[str, None] = {}
+    for node in reversed(list(module.graph.nodes)):
+        is_assert = node.op == "call_function" and node.target is torch._assert
+        if is_assert and _is_of_sizes(node.args[0]):
+            continue
+        if is_assert:
+            conditions[str(node.args[1]).removeprefix(REFUSAL).strip()] = None
+        if is_assert or _is_required(node, module):
+            module.graph.erase_node(node)
+    return tuple(reversed(conditions))
+
+
+def _is_required(node: Node, module: GraphModule) -> bool:
+    if node.op == "call_module":
+        return isinstance(module.get_submodule(str(node.target)), RequireModes)
+    name = str(getattr(node.target, "__name__", ""))
+    return node.op == "call_function" and name.startswith("require_")
+
+
+def _is_of_sizes(condition: Any) -> bool:
+    """Tell whether a condition is computed of sizes of tensors, and of no data."""
+    pending, seen = [condition], set()
+    while pending:
+        node = pending.pop()
+        if not isinstance(node, Node) or node in seen:
+            continue
+        seen.add(node)
+        if node.op in ("call_function", "call_method") and node.target in _SIZE_READS:
+            continue
+        is_arithmetic = getattr(node.target, "__module__", "") in ("_operator", "math", "builtins", "torch")
+        if node.op != "call_function" or not is_arithmetic or node.target is operator.getitem:
+            return False
+        pending += node.all_input_nodes
+    return True
+
+
+def _identifier(text: str, taken: list[str]) -> str:
+    name = re.sub(r"\W+", "_", text, flags=re.ASCII).strip("_") or "output"
+    name = f"_{name}" if name[0].isdigit() else name
+    number, free = 1, name
+    while free in taken:
+        number += 1
+        free = f"{name}_{number}"
+    return free

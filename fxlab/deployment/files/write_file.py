@@ -1,0 +1,183 @@
+"""Graphs written as programs of ``torch.export`` and as ONNX, and run again from there."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import io
+import logging
+import os
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+from torch.export import Dim, ExportedProgram
+from torch.fx import GraphModule
+
+from fxlab.deployment.files.tensor_graph import TensorGraph
+from fxlab.node_info import dtype_name
+
+SUFFIXES = (".pt2", ".onnx")
+_LOGGERS = (
+    *("torch.export", "torch._export", "torch._export.non_strict_utils"),
+    *("torch.onnx", "onnxscript", "onnx_ir"),
+)
+_MOST_IN_ONE_FILE = 1_500_000_000
+"""Bytes of weights; protobuf holds less than 2 GB, so more of them are a file beside."""
+
+
+class ExportError(RuntimeError):
+    """An exporter of torch has refused a graph; the message has its first line."""
+
+    __module__ = "fxlab"
+
+
+def missing_package(suffix: str) -> str:
+    """Say which package has to be installed to write such files, and how; nothing if none has."""
+    if suffix != ".onnx" or importlib.util.find_spec("onnxscript") is not None:
+        return ""
+    return (
+        "writing ONNX needs the packages onnx and onnxscript, and checking it onnxruntime: "
+        "pip install onnx onnxscript onnxruntime"
+    )
+
+
+def write_file(graph: TensorGraph, path: str | os.PathLike[str], *, dynamic: bool = True) -> tuple[str, ...]:
+    """Write a graph as what the suffix of a path says, ``.pt2`` or ``.onnx``.
+
+    Parameters
+    ----------
+    graph
+        The graph.
+    path
+        The file.
+    dynamic
+        Whether sizes that the graph follows are followed by the file; if not, it is for the sizes of these
+        inputs alone.
+
+    Returns
+    -------
+    tuple of str
+        Its inputs in words, with symbols for sizes that may be any.
+
+    Raises
+    ------
+    ExportError
+        If torch's exporter refuses the graph.
+    OSError
+        If the file cannot be written.
+    """
+    program = exported(graph, dynamic=dynamic)
+    if Path(path).suffix == ".pt2":
+        with _silent():
+            torch.export.save(program, path)
+    else:
+        _write_onnx(program, graph, Path(path))
+    values = {node.name: node.meta["val"] for node in program.graph.find_nodes(op="placeholder")}
+    taken = [values[str(name)] for name in program.graph_signature.user_inputs]
+    return tuple(_in_words(name, value) for name, value in zip(graph.input_names, taken, strict=True))
+
+
+def exported(graph: TensorGraph, *, dynamic: bool = True) -> ExportedProgram:
+    """Return a graph as a program of ``torch.export``."""
+    sizes: Any = None
+    if dynamic:
+        sizes = tuple(dict.fromkeys(range(tensor.ndim), Dim.AUTO) for tensor in graph.inputs)
+    names = [str(node.target) for node in graph.module.graph.find_nodes(op="placeholder")]
+    shapes = dict(zip(names, sizes, strict=True)) if sizes else None
+    try:
+        with _silent(), torch.no_grad():
+            return torch.export.export(graph.module, graph.inputs, dynamic_shapes=shapes, strict=False)
+    except Exception as error:  # whatever torch's exporter comes to
+        raise ExportError(f"torch.export refuses it: {_first_line(error)}") from error
+
+
+def _write_onnx(program: ExportedProgram, graph: TensorGraph, path: Path) -> None:
+    weights = sum(tensor.nbytes for tensor in (*program.state_dict.values(), *program.constants.values()))
+    try:
+        with _silent(), torch.no_grad():
+            torch.onnx.export(
+                program,
+                f=path,
+                dynamo=True,
+                input_names=graph.input_names,
+                output_names=graph.output_names,
+                external_data=weights > _MOST_IN_ONE_FILE,
+                verbose=False,
+            )
+    except OSError:
+        raise
+    except Exception as error:
+        raise ExportError(f"torch.onnx refuses it: {_first_line(error)}") from error
+
+
+def read_file(path: str | os.PathLike[str], graph: TensorGraph) -> nn.Module | None:
+    """Return a module that runs a file; ``None`` if what runs it is not installed."""
+    if Path(path).suffix == ".pt2":
+        from fxlab.tracing import from_exported
+        from fxlab.tracing.exported.saved_program import load_program
+
+        module: GraphModule = from_exported(load_program(path, trusted=True))
+        return module
+    if importlib.util.find_spec("onnxruntime") is None:
+        return None
+    return OnnxModule(path, graph)
+
+
+class OnnxModule(nn.Module):
+    """Runs an ONNX file in onnxruntime, on the CPU.
+
+    Parameters
+    ----------
+    path
+        The file.
+    graph
+        What it was written of.
+    """
+
+    def __init__(self, path: str | os.PathLike[str], graph: TensorGraph) -> None:
+        super().__init__()
+        import onnxruntime
+
+        options = onnxruntime.SessionOptions()
+        options.log_severity_level = 3
+        providers = ["CPUExecutionProvider"]
+        self._session = onnxruntime.InferenceSession(os.fspath(path), options, providers=providers)
+        self._names, self._outputs = graph.input_names, graph.output_names
+
+    def forward(self, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        """Return the outputs."""
+        # An exporter leaves inputs out that nothing reads.
+        known = {value.name for value in self._session.get_inputs()}
+        given = dict(zip(self._names, tensors, strict=True))
+        feeds = {name: tensor.numpy(force=True) for name, tensor in given.items() if name in known}
+        found = self._session.run(list(self._outputs), feeds)
+        return tuple(torch.from_numpy(array) for array in found)
+
+
+def _in_words(name: str, value: torch.Tensor) -> str:
+    return f"{name}: {dtype_name(value.dtype)}[{', '.join(map(str, value.shape))}]"
+
+
+def _first_line(error: Exception) -> str:
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return f"{type(error).__name__}: {lines[0] if lines else ''}"[:300]
+
+
+@contextlib.contextmanager
+def _silent() -> Iterator[None]:
+    """Keep exporters from writing to the screen what is raised anyhow, or concerns torch alone."""
+    loggers = [logging.getLogger(name) for name in _LOGGERS]
+    levels = [logger.level for logger in loggers]
+    for logger in loggers:
+        logger.setLevel(logging.CRITICAL)
+    try:
+        with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        for logger, level in zip(loggers, levels, strict=True):
+            logger.setLevel(level)

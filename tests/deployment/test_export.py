@@ -1,0 +1,199 @@
+"""Sessions written as files: what the files compute, take and return."""
+
+import warnings
+
+import pytest
+import torch
+import transformers as hf
+from torch import nn
+
+import fxlab
+from fxlab import ChangeTrueDivToMulByInverse, MergeLinears, from_callable
+from fxlab.deployment.files import write_file
+from fxlab.deployment.files.tensor_graph import tensor_graph
+from fxlab.validation.verdicts.run_elsewhere import verdict_on_outputs
+
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.a, self.b = nn.Linear(4, 4), nn.Linear(4, 4)
+
+    def forward(self, x, scale=2.0, *, twice=False):
+        y = self.a(x) * self.b(x) / scale
+        return {"y": y + y if twice else y, "sizes": [x.sum(1)]}
+
+
+def session_of(model, inputs, *passes):
+    torch.manual_seed(0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", fxlab.TraceWarning)
+        session = fxlab.Session(model.eval(), inputs, passes=passes)
+    for pass_ in passes:
+        session.apply(pass_)
+    return session
+
+
+@pytest.fixture(scope="module")
+def session():
+    torch.manual_seed(0)
+    inputs = {"x": torch.randn(3, 4), "twice": True}
+    return session_of(Model(), inputs, MergeLinears(), ChangeTrueDivToMulByInverse())
+
+
+@pytest.fixture(scope="module")
+def file(session, tmp_path_factory):
+    return fxlab.export(session, tmp_path_factory.mktemp("files") / "model.pt2")
+
+
+def test_a_file_computes_what_the_model_does_at_other_sizes_too(session, file):
+    run = torch.export.load(file.path).module()
+    for size in (3, 7):
+        x = torch.randn(size, 4)
+        with torch.no_grad():
+            expected = session.graph_module(x=x, twice=True)
+            y, total = run(x)
+        assert torch.equal(y, expected["y"])
+        assert torch.equal(total, expected["sizes"][0])
+
+
+def test_it_is_judged_by_the_model_without_passes(file):
+    assert file.verdict.agrees
+    assert file.verdict.table.index.tolist() == ["y", "sizes_0"]
+    assert file.outputs == ("y", "sizes_0")
+
+
+def test_inputs_are_named_with_the_sizes_that_are_followed(session, file, tmp_path):
+    (words,) = file.inputs
+    assert words.startswith("x: float32[s")
+    assert words.endswith(", 4]")
+    fixed = fxlab.export(session, tmp_path / "fixed.pt2", dynamic=False, check=False)
+    assert fixed.inputs == ("x: float32[3, 4]",)
+    assert fixed.verdict is None
+    with pytest.raises(AssertionError, match="Guard failed"):
+        torch.export.load(fixed.path).module()(torch.randn(7, 4))
+
+
+def test_a_pass_that_changes_the_model_shows_in_the_verdict(tmp_path):
+    def shifts(graph_module):
+        output = graph_module.graph.output_node()
+        with graph_module.graph.inserting_before(output):
+            output.args = (graph_module.graph.call_function(torch.add, (output.args[0], 1)),)
+        return graph_module
+
+    session = session_of(nn.Linear(4, 4), torch.randn(3, 4), from_callable(shifts))
+    verdict = fxlab.export(session, tmp_path / "model.pt2").verdict
+    assert verdict.status is fxlab.Status.DIFFERENT
+    assert verdict.reason.startswith("output: ")
+
+
+class Decides(nn.Module):
+    def forward(self, x, states):
+        first, (second, _) = states["first"], states["rest"]
+        return x + first if x.sum() > 0 else x - second
+
+
+def test_conditions_on_data_are_said_and_nested_inputs_taken_apart(tmp_path):
+    states = {"first": torch.ones(2), "rest": (torch.ones(2), 3)}
+    session = session_of(Decides(), (torch.ones(2), states))
+    file = fxlab.export(session, tmp_path / "model.pt2")
+    assert [words.partition(":")[0] for words in file.inputs] == ["x", "states_first", "states_rest_0"]
+    (condition,) = file.conditions
+    assert condition.startswith("Eq(item, 1) only (decided at ")
+    with pytest.raises(AssertionError, match="traced for"):
+        session.graph_module(-torch.ones(2), states)
+    run = torch.export.load(file.path).module()
+    assert torch.equal(run(torch.ones(2), torch.ones(2), torch.ones(2))[0], torch.full((2,), 2.0))
+
+
+def test_a_cache_is_taken_apart_on_both_sides(tmp_path):
+    config = hf.LlamaConfig(
+        hidden_size=16, intermediate_size=24, num_hidden_layers=1, num_attention_heads=2, vocab_size=50
+    )
+    torch.manual_seed(0)
+    cache = hf.DynamicCache()
+    cache.update(torch.randn(2, 2, 5, 8), torch.randn(2, 2, 5, 8), 0)
+    inputs = {"input_ids": torch.ones(2, 1, dtype=torch.long), "past_key_values": cache, "use_cache": True}
+    session = session_of(hf.LlamaForCausalLM(config), inputs, MergeLinears())
+    file = fxlab.export(session, tmp_path / "step.pt2")
+    assert [words.partition(":")[0] for words in file.inputs] == [
+        "input_ids",
+        "past_key_values_layers_0_keys",
+        "past_key_values_layers_0_values",
+    ]
+    assert file.outputs == (
+        "logits",
+        "past_key_values_layers_0_keys_out",
+        "past_key_values_layers_0_values_out",
+    )
+    assert file.verdict.agrees
+    # Twice: the cache that comes out of one step goes into the next.
+    run, states = torch.export.load(file.path).module(), [layer.keys for layer in cache.layers]
+    tokens, states = inputs["input_ids"], [cache.layers[0].keys, cache.layers[0].values]
+    with torch.no_grad():
+        for _ in range(2):
+            expected = session.graph_module(
+                input_ids=tokens, past_key_values=cache_of(*states), use_cache=True
+            )
+            logits, *states = run(tokens, *states)
+            assert torch.allclose(logits, expected["logits"], atol=1e-6)
+    assert states[0].shape == (2, 2, 7, 8)
+
+
+def cache_of(keys, values):
+    cache = hf.DynamicCache()
+    cache.update(keys, values, 0)
+    return cache
+
+
+class Counts(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("calls", torch.zeros(()))
+
+    def forward(self, x):
+        self.calls += 1
+        return x * self.calls
+
+
+def test_a_model_that_writes_is_refused(tmp_path):
+    session = session_of(Counts(), torch.ones(3))
+    with pytest.raises(ValueError, match=r"writes in place \(written state calls\)"):
+        fxlab.export(session, tmp_path / "model.pt2")
+    assert not (tmp_path / "model.pt2").exists()
+
+
+def test_what_is_missing_for_onnx_is_said(session, tmp_path, monkeypatch):
+    monkeypatch.setattr(write_file.importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(ImportError, match="pip install onnx onnxscript onnxruntime"):
+        fxlab.export(session, tmp_path / "model.onnx")
+
+
+def test_the_model_is_as_it_was(session, file):
+    assert session.graph_module.graph.find_nodes(op="placeholder")[0].target == "x"
+    assert {node.target for node in session.graph_module.graph.nodes if node.op == "placeholder"} > {"twice"}
+
+
+@pytest.mark.parametrize(
+    ("change", "agrees"),
+    [
+        (lambda y: y, True),
+        (lambda y: y * (1 + 1e-7), True),
+        (lambda y: y * 1.001, False),
+        (lambda y: y[:2], False),
+        (lambda y: y.double(), False),
+    ],
+)
+def test_what_was_computed_elsewhere_is_judged_by_its_rounding(session, change, agrees):
+    graph = tensor_graph(session.original, session.inputs)
+    with torch.no_grad():
+        outputs = {str(place): tensor for place, tensor in enumerate(graph.module(*graph.inputs))}
+    outputs["0"] = change(outputs["0"])
+    assert verdict_on_outputs(graph.module, outputs, graph.inputs).agrees is agrees
+
+
+def test_an_output_that_is_missing_is_another_model(session):
+    graph = tensor_graph(session.original, session.inputs)
+    verdict = verdict_on_outputs(graph.module, {"0": graph.module(*graph.inputs)[0].detach()}, graph.inputs)
+    assert verdict.status is fxlab.Status.DIFFERENT
+    assert "only the original has it" in verdict.reason
