@@ -60,6 +60,9 @@ class Reason(Enum):
     BOTH_RETURNED = "the graph returns both it and {first}, which must stay two tensors"
     BOTH_ALIASED = "outputs of the graph may alias both it and {first}, which must stay two tensors"
 
+    BODY_WRITES_INPUTS = "the body writes its input {value} in place, of which the call may hold an alias"
+    BODY_RETURNS_INPUT = "the body would return {value} itself, and a body must return new tensors"
+
     # Side effects
     INPUT_OR_OUTPUT = "it is an {kind} of the graph"
     MAY_WRITE_INPUTS = "it may write its inputs in place"

@@ -20,6 +20,7 @@ from fxlab.drawing.view import BUDGET, View
 from fxlab.models.running import Inputs
 from fxlab.overlays import Overlay, Subject, from_table, source
 from fxlab.validation.arguments import Model, graph_of, inputs_of, resolved
+from fxlab.validation.graphs.unfolded import unfolded
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -191,9 +192,10 @@ def draw(
     given = inputs_of(found, inputs)
     graph_module = graph_of(found, "model", given)
     start_layout_worker()
-    marks = _marks(graph_module, highlight)
     coloured_by = _overlay(graph_module, overlay, given)
-    hierarchy = build_hierarchy(graph_module)
+    drawn = unfolded(graph_module)
+    marks = _marks(drawn, highlight)
+    hierarchy = build_hierarchy(drawn)
     if opened is None:
         view = View.default(hierarchy)
         if marks:

@@ -257,6 +257,9 @@ class _PicklesItsGraph:
                 "its name, so loading could not find it. Remove it; or, for a graph of torch.export, pickle "
                 "what fxlab.from_exported makes of the program, which needs no such functions."
             )
+        for part in graph_module.modules():
+            if isinstance(part, GraphModule):  # a body, whose names would be lost as well
+                ensure_picklable(part)
         base = next(
             cls
             for cls in type(self).__mro__

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from fxlab.interrupts import interrupts_noted
 from fxlab.notebook.messages import MessageError
+from fxlab.validation.graphs.unfolded import unfolded
 from fxlab.view_model.measurements import MEASUREMENTS, Measurement
 from fxlab.view_model.pass_state import located_error
 from fxlab.view_model.wire import clip
@@ -78,7 +79,7 @@ class MeasuredTables:
     def _made(self, measurement: Measurement) -> dict[str, Any]:
         frame, words = measurement.make(self._session)
         # Rows of other nodes lead nowhere.
-        nodes = {node.name for node in self._session.graph_module.graph.nodes}
+        nodes = {node.name for node in unfolded(self._session.graph_module).graph.nodes}
         return {"state": "ready", "text": clip(words, 600), "table": measurement.table(frame, nodes)}
 
     def _update(self, name: str, shown: dict[str, Any]) -> None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from fxlab.notebook.messages import MessageError, answers
 from fxlab.notebook.screen import Screen
 from fxlab.transformations import CandidatePass
+from fxlab.validation.graphs.unfolded import unfolded
 from fxlab.view_model import pass_offer
 from fxlab.view_model.pass_failure import failure_state
 from fxlab.view_model.pass_state import readable_name
@@ -99,7 +100,7 @@ class StackScreen(Screen):
 
     def _select_successor(self, node: str, names: Sequence[str]) -> None:
         """Select what a node has become, if it was selected."""
-        there = {other.name for other in self.session.graph_module.graph.nodes}
+        there = {other.name for other in unfolded(self.session.graph_module).graph.nodes}
         became = [name for name in names if name in there]
         if became and self._shown_view["selected"] == {"kind": "node", "name": node, "before": False}:
             self._look(selected={"kind": "node", "name": became[0], "before": False})

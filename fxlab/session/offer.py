@@ -13,6 +13,7 @@ from fxlab.session.history import Candidate, History, Switches
 from fxlab.transformations import CandidatePass, Transformation
 from fxlab.transformations.candidate_filter import listed, not_limitable
 from fxlab.transformations.pass_names import find_name
+from fxlab.validation.graphs.unfolded import unfolded
 
 PassOrName: TypeAlias = Transformation | str
 """A transformation of the session, or its name or signature."""
@@ -94,7 +95,7 @@ def candidates_by_node(
     """
     if not isinstance(pass_, CandidatePass):
         raise not_limitable(pass_, pass_.name)
-    changed = {node.name for node in pass_.get_transformed_nodes(above)}
+    changed = {node.name for node in pass_.get_transformed_nodes(unfolded(above))}
     rewrites = pass_.rewrites(above)
     candidates = {*pass_.candidates(below), *(record.candidate for record in rewrites)}
 

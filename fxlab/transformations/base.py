@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from torch.fx import GraphModule, Node
 
+from fxlab.models.bodies import graphs_of
 from fxlab.models.graph_module import check_lints, ensure_picklable
 from fxlab.transformations.candidate_filter import not_limitable
 from fxlab.transformations.marks import add_mark, marks, remove_mark
@@ -128,8 +129,9 @@ class Transformation(ABC):
         if any(map(marks, result.graph.nodes)):  # a new module, made of a graph that was marked before
             ensure_picklable(result)
         if lint_and_recompile:
-            result.graph.lint()
-            result.recompile()
+            for module in graphs_of(result).values():
+                module.graph.lint()
+                module.recompile()
         return result
 
     def named(self, name: str) -> Self:
@@ -256,10 +258,14 @@ class Transformation(ABC):
         return self.signature in marks(node)
 
     def get_transformed_nodes(self, graph_module: GraphModule) -> list[Node]:
-        """Return the nodes that were changed by this transformation, in the order of the graph."""
+        """Return the nodes that were changed by this transformation, in the order of the graph.
+
+        Those of bodies, such as the branches of a ``cond``, come after those of the graph that calls them.
+        """
         self._check_graph_module(graph_module)
         signature = self.signature
-        return [node for node in graph_module.graph.nodes if signature in marks(node)]
+        graphs = graphs_of(graph_module).values()
+        return [node for module in graphs for node in module.graph.nodes if signature in marks(node)]
 
     def explain(self, graph_module: GraphModule) -> "pd.DataFrame":
         """Tell what the transformation would change in a module, what it would not, and why. Changes nothing.

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from torch.fx import GraphModule, Node
 
 from fxlab.checks import described
+from fxlab.models.bodies import graphs_of
 from fxlab.models.graph_module import deep_copy
 from fxlab.transformations.base import ReversibleTransformation, Transformation
 from fxlab.transformations.journal.rollback import restored_on_failure
@@ -94,7 +95,8 @@ class Composition(Transformation):
         own = set(super().get_transformed_nodes(graph_module))
         for part in self.transformations:
             own.update(part.get_transformed_nodes(graph_module))
-        return [node for node in graph_module.graph.nodes if node in own]
+        graphs = graphs_of(graph_module).values()
+        return [node for module in graphs for node in module.graph.nodes if node in own]
 
     def _digest(self) -> str:
         cls = type(self)

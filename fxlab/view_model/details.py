@@ -15,6 +15,7 @@ from fxlab.node_info import attribute_at, modules_by_path, parameters_of, target
 from fxlab.transformations.marks import marks_of
 from fxlab.units import with_unit
 from fxlab.validation.cost.traced_flops import TracedFlops
+from fxlab.validation.graphs.unfolded import is_in_body, unfolded
 from fxlab.view_model.wire import clip
 
 MOST_LINKS = 100
@@ -94,8 +95,9 @@ class Describer:
 
 def model_details(gm: fx.GraphModule, name: str, applied: Iterable[str]) -> dict[str, Any]:
     """Describe the model as a whole; shown while nothing is selected."""
-    nodes = list(gm.graph.nodes)
-    changed = len(marks_of(gm))
+    graph = unfolded(gm)
+    nodes = list(graph.graph.nodes)
+    changed = len(marks_of(graph))
     parameters = {id(p): p for p in gm.parameters()}.values()
     fields = [
         _field("Nodes", f"{len(nodes):,}"),
@@ -107,8 +109,10 @@ def model_details(gm: fx.GraphModule, name: str, applied: Iterable[str]) -> dict
     return {
         "title": clip(name, 200),
         "fields": _filled(*fields),
-        "inputs": [node.name for node in nodes if node.op == "placeholder"][:MOST_LINKS],
-        "contents": _contents(nodes, modules_by_path(gm)),
+        "inputs": [node.name for node in nodes if node.op == "placeholder" and not is_in_body(node)][
+            :MOST_LINKS
+        ],
+        "contents": _contents(nodes, modules_by_path(graph)),
         "trace": _trace_lines(gm),
     }
 

@@ -16,6 +16,7 @@ from fxlab.validation import (
     nodes_by_stage,
     profile,
 )
+from fxlab.validation.graphs.unfolded import unfolded
 from fxlab.view_model.session_state import stage_names
 from fxlab.view_model.table_state import measured_state, stages_state
 
@@ -87,7 +88,9 @@ def summary_of_stages(session: Session, *, in_float64: bool = True) -> Made:
 
 def _nodes_by_stage(session: Session) -> Made:
     table = nodes_by_stage(session).set_axis(_titles(session), axis="columns")
-    everything = dict.fromkeys(node.name for stage in session.stages for node in stage.graph.nodes)
+    everything = dict.fromkeys(
+        node.name for stage in map(unfolded, session.stages) for node in stage.graph.nodes
+    )
     if table.empty:
         return table, "No node changes at any stage."
     same = len(everything) - len(table)

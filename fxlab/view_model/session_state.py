@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from fxlab.transformations.marks import marks_of
 from fxlab.validation import Status
+from fxlab.validation.graphs.unfolded import unfolded
 from fxlab.view_model.pass_state import describe_error, readable_name
 from fxlab.view_model.table_state import output_state, table_state
 from fxlab.view_model.wire import clip
@@ -39,7 +40,7 @@ def changed_nodes_state(session: Session) -> dict[str, Any]:
     """List the nodes that the passes of a session have changed, and by which of them."""
     nodes = session.transformed_nodes()
     names = {p.signature: readable_name(p) for p in session.passes}
-    marks = marks_of(session.graph_module)
+    marks = marks_of(unfolded(session.graph_module))
     words = [", ".join(names.get(s, s[:12]) for s in marks.get(str(n), ())) for n in nodes.index]
     shown = nodes.drop(columns=[n for n in nodes if str(n).endswith("_before") and n != "target_before"])
     for column in ("before", "target_before"):

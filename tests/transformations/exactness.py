@@ -12,6 +12,7 @@ from torch import fx, nn
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from fxlab.models.bodies import graphs_of
 from fxlab.transformations import ReversibleTransformation, Transformation
 from fxlab.values.tensors import bits_of
 
@@ -32,12 +33,16 @@ def snapshot(gm: fx.GraphModule) -> Snapshot:
     """Take everything down, module and tensor objects by identity."""
     tensors = gm.state_dict(keep_vars=True)
     return Snapshot(
-        [node_facts(node) for node in gm.graph.nodes],
+        [node_facts(node) for module in graphs_of(gm).values() for node in module.graph.nodes],
         [(name, id(m), type(m), m.training) for name, m in gm.named_modules() if name],
         [(name, id(tensor)) for name, tensor in tensors.items()],
         {name: tensor.detach().clone() for name, tensor in tensors.items()},
         {name: parameter.requires_grad for name, parameter in gm.named_parameters()},
-        {key: copy.copy(value) for key, value in gm.meta.items()},
+        {
+            f"{prefix}{key}": copy.copy(value)
+            for prefix, module in graphs_of(gm).items()
+            for key, value in module.meta.items()
+        },
     )
 
 
@@ -68,12 +73,17 @@ def assert_equals(gm: fx.GraphModule, before: Snapshot) -> None:
     """Check that a copy is equal to what a module was, without being the same objects."""
     now = snapshot(gm)
     assert [without_values(facts) for facts in now.nodes] == [without_values(facts) for facts in before.nodes]
-    assert [(name, cls, mode) for name, _, cls, mode in now.modules] == [
-        (name, cls, mode) for name, _, cls, mode in before.modules
+    assert [(name, plain(cls), mode) for name, _, cls, mode in now.modules] == [
+        (name, plain(cls), mode) for name, _, cls, mode in before.modules
     ]
     assert now.flags == before.flags
     assert_same_bits(now.bits, before.bits)
     gm.graph.lint()
+
+
+def plain(cls: type) -> type:
+    """Return the class of a module; every graph module has one of its own."""
+    return fx.GraphModule if issubclass(cls, fx.GraphModule) else cls
 
 
 def assert_same_bits(now: dict[str, torch.Tensor], before: dict[str, torch.Tensor]) -> None:

@@ -118,8 +118,9 @@ class Bookkeeping:
         return self._origins[node] == _NUMBER
 
     def _origin(self, node: fx.Node, graph_module: fx.GraphModule) -> int:
-        if node.op == "placeholder":
-            return _of_input(known_result(node))
+        if node.op == "placeholder":  # that of a body reads what the call passes to it
+            read = node.all_input_nodes
+            return self._origins[read[0]] if read else _of_input(known_result(node))
         if node.op == "get_attr":
             return _of_attribute(attribute_at(graph_module, str(node.target), None))
         if node.op == "output":

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from operator import attrgetter
-from typing import Any
-
 from torch import fx
 
 from fxlab.models.input_order import after_inputs
 from fxlab.transformations.journal.name_order import merged_order
 from fxlab.validation.graphs.graph_diff import changes_by_name
+from fxlab.validation.graphs.unfolded import held_by, to_look_at, unfolded
 
 CHANGES = ("added", "removed", "changed", "rewired")
 """The marks of a merged graph, in the order that numbers them."""
@@ -45,6 +43,7 @@ def merged_graph(
     >>> [node.name for node in merged.graph.nodes], changes["_1"]
     (['input_1', 'evaluation_mode', '_0', '_1', '_2', 'output'], ('removed',))
     """
+    before, after = unfolded(before), unfolded(after)
     old, new = ({node.name: node for node in graph_module.graph.nodes} for graph_module in (before, after))
     names = merged_order(list(old), list(new))
     known = {name: new.get(name) or old[name] for name in names}
@@ -60,18 +59,12 @@ def merged_graph(
     for name, node in sources.items():
         copies[name].args = fx.map_arg(node.args, lambda argument: copies[argument.name])
         copies[name].kwargs = fx.map_arg(node.kwargs, lambda argument: copies[argument.name])
-    merged = fx.GraphModule(_targets(before) | _targets(after), graph, type(after).__name__)
+    held = held_by(before.graph, before) | held_by(after.graph, after)
+    merged = to_look_at(graph, held, type(after).__name__)
     return merged, changes_between(before, after)
 
 
 def changes_between(before: fx.GraphModule, after: fx.GraphModule) -> dict[str, tuple[str, ...]]:
     """Return, by name, what became of the nodes in which two graphs differ, as marks are."""
-    return {name: (change,) for name, change in changes_by_name(before, after).items()}
-
-
-def _targets(graph_module: fx.GraphModule) -> dict[str, Any]:
-    """Return the modules, parameters and other attributes that nodes refer to."""
-    targets = {
-        str(node.target) for node in graph_module.graph.nodes if node.op in ("call_module", "get_attr")
-    }
-    return {target: attrgetter(target)(graph_module) for target in targets}
+    changes = changes_by_name(unfolded(before), unfolded(after))
+    return {name: (change,) for name, change in changes.items()}

@@ -235,7 +235,7 @@ def _plant(graph: fx.Graph, placement: Placement) -> tuple[Draft, dict[fx.Node, 
                 if key not in drafts:
                     number = taken[call.path] = taken.get(call.path, 0) + 1
                     path = call.path if number == 1 else f"{call.path}~{number}"
-                    drafts[key] = Draft(path=path, kind="module", class_name=call.class_name)
+                    drafts[key] = Draft(path, "module", call.class_name, call.label)
                     draft.children.append(drafts[key])
                 draft = drafts[key]
             by_chain[id(chain)] = draft

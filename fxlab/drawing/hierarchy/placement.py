@@ -8,6 +8,7 @@ from typing import Any
 from torch import fx, nn
 
 from fxlab.node_info import bare_class_name, module_stack, modules_by_path, stack_entry
+from fxlab.validation.graphs.unfolded import PLACE, BodyPlace
 
 CALLS = ("call_module", "call_function", "call_method")
 _CALL_NUMBER = re.compile(r"@\d+$")
@@ -20,6 +21,8 @@ class ModuleCall:
     path: str
     """The module's path, with ``@1`` and so on after it for its second and later calls."""
     class_name: str
+    label: str = ""
+    """What the group is called, if not by the end of its path."""
 
 
 Chain = tuple[ModuleCall, ...]
@@ -36,7 +39,7 @@ class Placement:
         """Key and path of an entry of a stack -> the call that it stands for."""
         self._from_path: dict[str, Chain] = {}
         self._has_stacks = False
-        self.chains: dict[fx.Node, Chain] = self._place(graph_module.graph)
+        self.chains: dict[fx.Node, Chain] = _in_bodies(self._place(graph_module.graph))
 
     def _place(self, graph: fx.Graph) -> dict[fx.Node, Chain]:
         known: dict[fx.Node, Chain] = {}
@@ -128,6 +131,19 @@ class Placement:
                 chain = (*chain, ModuleCall(path, _class_name(module)))
             self._from_path[path] = chain
         return chain
+
+
+def _in_bodies(chains: dict[fx.Node, Chain]) -> dict[fx.Node, Chain]:
+    """Put the nodes of bodies into groups of their own, inside the call around their caller."""
+    places = {node: node.meta[PLACE] for node in chains if isinstance(node.meta.get(PLACE), BodyPlace)}
+    around = {node.name: chains[node] for node, place in places.items() if place.caller == node.name}
+    known: dict[tuple[Chain, BodyPlace], Chain] = {}
+    for node, place in places.items():
+        outer, chain = around.get(place.caller, ()), chains[node]
+        own = chain[len(_common((outer, chain))) :]
+        calls = tuple(ModuleCall(path, kind, path.rpartition("/")[2]) for path, kind in place.calls)
+        chains[node] = known.setdefault((own, place), (*outer, *calls, *own))
+    return chains
 
 
 def _class_name(module: nn.Module | None) -> str:

@@ -14,6 +14,7 @@ from fxlab.drawing.hierarchy.folding import NUMBERED, short_name
 from fxlab.drawing.hierarchy.hierarchy import Group, Leaf
 from fxlab.node_info import result_text, target_text
 from fxlab.units import counted, short_count
+from fxlab.validation.graphs.unfolded import bare_name
 
 MOST_RUNS = 2
 """Of equal blocks that the box around them names."""
@@ -32,7 +33,7 @@ def title_of(item: Group | Leaf) -> str:
         return short_name(str(item.node.target))
     if item.node.op == "placeholder":
         return str(item.node.target)
-    return item.name
+    return bare_name(item.node)
 
 
 def lines_of(

@@ -12,8 +12,10 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch._ops import HigherOrderOperator
 from torch.fx import GraphModule, Node
 
+from fxlab.models.bodies import Body, bodies_called
 from fxlab.node_info import known_result
 from fxlab.operators import (
     computes,
@@ -65,6 +67,10 @@ class Writes:
     def is_written(self, value: Node) -> bool:
         """Tell whether a value, or what may share memory with it, is written anywhere in the graph."""
         return self._class_of(value) in self._writes
+
+    def may_share_memory(self, value: Node, other: Node) -> bool:
+        """Tell whether two values may share memory."""
+        return self._class_of(value) is self._class_of(other)
 
     @property
     def changes_state(self) -> bool:
@@ -176,11 +182,22 @@ def _may_be_sequence(value: Any) -> bool:
 
 
 def written_inputs(node: Node, graph_module: GraphModule) -> list[Node]:
-    """Return the inputs that a node may write in place."""
+    """Return the inputs that a node may write in place.
+
+    A higher-order operator of torch writes what its bodies write.
+    """
+    if node.op == "call_function" and isinstance(node.target, HigherOrderOperator):
+        bodies = bodies_called(node, graph_module)
+        is_of_torch = type(node.target).__module__.startswith("torch.")
+        return [] if is_of_torch and bodies and not any(map(_writes, bodies)) else node.all_input_nodes
     if node.op == "call_module":
         module = graph_module.get_submodule(str(node.target))
         return node.all_input_nodes if any(map(_may_write, module.modules())) else []
     return written_arguments(node) if node.op in ("call_method", "call_function") else []
+
+
+def _writes(body: Body) -> bool:
+    return any(written_inputs(node, body.module) for node in body.module.graph.nodes)
 
 
 def _storage(node: Node, graph_module: GraphModule) -> int | None:

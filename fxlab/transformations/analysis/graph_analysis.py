@@ -1,6 +1,7 @@
 """Facts about a whole graph module, computed once, so that each candidate costs a look-up."""
 
 from collections import Counter, defaultdict
+from collections.abc import Iterator
 from functools import cached_property
 from typing import Any
 
@@ -9,6 +10,7 @@ from torch import nn
 from torch.fx import GraphModule, Node
 
 from fxlab.node_info import attribute_at
+from fxlab.reasons import Reason, Refusal
 from fxlab.transformations.analysis.aliasing_and_writes import Writes
 from fxlab.transformations.analysis.node_shape import numbers
 from fxlab.transformations.analysis.rounding_sensitivity import rounding_readers
@@ -25,8 +27,34 @@ class GraphFacts:
         The module.
     """
 
+    prefix: str = ""
+    """What comes before the names of the nodes of a body: ``"true_graph_0/"``."""
+
     def __init__(self, graph_module: GraphModule) -> None:
         self.graph_module = graph_module
+        self._around = graph_module
+
+    @classmethod
+    def of_body(cls, body: GraphModule, prefix: str, around: GraphModule) -> "GraphFacts":
+        """Return what is known of a graph that a node of another one calls.
+
+        Parameters
+        ----------
+        body
+            The module.
+        prefix
+            What comes before the names of its nodes; empty for the outermost graph itself.
+        around
+            The outermost module.
+        """
+        facts = cls(body)
+        facts.prefix, facts._around = prefix, around
+        return facts
+
+    @property
+    def is_body(self) -> bool:
+        """Whether a node of another graph calls the graph."""
+        return self._around is not self.graph_module
 
     def module(self, node: Node) -> nn.Module | None:
         """Return the module that a node calls; ``None`` for a node that calls none."""
@@ -35,6 +63,16 @@ class GraphFacts:
     def attribute(self, node: Node) -> Any:
         """Return what a node reads from the module; ``None`` for a node that reads nothing, or is broken."""
         return attribute_at(self.graph_module, str(node.target), None) if node.op == "get_attr" else None
+
+    @cached_property
+    def why_body_stays(self) -> Refusal | None:
+        """Why nothing in the graph is rewritten: it is a body that writes what it is given.
+
+        A call may pass it one tensor twice, or two that share memory.
+        """
+        inputs = self.graph_module.graph.find_nodes(op="placeholder") if self.is_body else ()
+        written = next((node for node in inputs if self.writes.is_written(node)), None)
+        return None if written is None else Reason.BODY_WRITES_INPUTS(value=f"{self.prefix}{written.name}")
 
     @cached_property
     def unused_readings(self) -> dict[str, list[Node]]:
@@ -54,9 +92,18 @@ class GraphFacts:
     def paths(self) -> dict[nn.Module, list[str]]:
         """The paths of each module; more than one for a module that is shared."""
         paths: dict[nn.Module, list[str]] = defaultdict(list)
-        for path, module in self.graph_module.named_modules(remove_duplicate=False):
+        for path, module in self._modules_around(remove_duplicate=False):
             paths[module].append(path)
         return paths
+
+    def _modules_around(self, *, remove_duplicate: bool) -> Iterator[tuple[str, nn.Module]]:
+        """Yield the modules of the outermost module, those of the graph by their paths in it."""
+        own = {id(module): path for path, module in self.graph_module.named_modules()}
+        paths = Counter[int]()
+        for path, module in self._around.named_modules(remove_duplicate=remove_duplicate):
+            paths[id(module)] += 1
+            is_own = not self.is_body or (id(module) in own and paths[id(module)] == 1)
+            yield (path if not self.is_body else own[id(module)] if is_own else f"/{path}"), module
 
     @cached_property
     def writes(self) -> Writes:
@@ -115,7 +162,7 @@ class GraphFacts:
         attribute; or a node, and no name.
         """
         memory: dict[int, list[tuple[str, str, torch.Tensor]]] = defaultdict(list)
-        for path, module in self.graph_module.named_modules():
+        for path, module in self._modules_around(remove_duplicate=True):
             for attributes in (module._parameters, module._buffers, vars(module)):
                 for name, tensor in attributes.items():
                     if isinstance(tensor, torch.Tensor) and tensor.layout is torch.strided:

@@ -1,15 +1,19 @@
 """Transformations that write what they do to the journal of the module, and take it back from there."""
 
 import warnings
+from contextlib import nullcontext
 
 import torch
 from torch import nn
 from torch.fx import GraphModule, Node
 
 from fxlab.garbage import without_collecting
+from fxlab.models.bodies import graphs_of
 from fxlab.models.graph_module import ensure_picklable
 from fxlab.transformations.base import ReversibleTransformation
 from fxlab.transformations.journal.journal import Journal, Recorded
+from fxlab.transformations.journal.name_order import merged_order
+from fxlab.transformations.journal.rollback import restored_on_failure
 from fxlab.transformations.journal.undo import undo
 from fxlab.transformations.marks import marks
 
@@ -30,21 +34,32 @@ class JournaledTransformation(ReversibleTransformation):
             If the module has this pass's marks, but has lost what reversing needs; or if a later pass that
             built on it was lost, and cannot be applied again.
         """
+        graphs = graphs_of(graph_module).values()
+        above: dict[str, Recorded] = {}
+        with restored_on_failure(graph_module) if len(graphs) > 1 else nullcontext():
+            for module in graphs:
+                others = self._taken_back(module)
+                order = merged_order(list(above), list(others))
+                above = {signature: (above | others)[signature] for signature in order}
+            for transformation in above.values():
+                transformation.transform(graph_module)
+        return graph_module
+
+    def _taken_back(self, graph_module: GraphModule) -> dict[str, Recorded]:
+        """Take back what was done to one graph, and return what is to be applied again, by signatures."""
         journal = Journal.of(graph_module)
         signature = self.signature
         records = journal.depending_on(signature)
         if not records:
             self._check_no_marks(graph_module, signature)
-            return graph_module
+            return {}
         journal.transformations[signature] = self
-        above = [self._found(other, journal) for other in dict.fromkeys(r.signature for r in records)]
-        above.remove(self)
+        above = {record.signature: self._found(record.signature, journal) for record in records}
+        del above[signature]
         with torch.inference_mode(False), torch.no_grad(), without_collecting():
             undo(graph_module, journal, records)
         journal.keep_in(graph_module)
-        for transformation in above:
-            transformation.transform(graph_module)
-        return graph_module
+        return above
 
     def get_stale_nodes(self, graph_module: GraphModule) -> list[Node]:
         """Return the nodes whose new weights were computed from tensors that have changed since.
@@ -68,13 +83,8 @@ class JournaledTransformation(ReversibleTransformation):
         """
         self._check_graph_module(graph_module)
         signature = self.signature
-        stale = {
-            name
-            for record in Journal.of(graph_module).records
-            if record.signature == signature and any(source.has_changed for source in record.sources)
-            for name in record.marked
-        }
-        return [node for node in graph_module.graph.nodes if node.name in stale]
+        graphs = graphs_of(graph_module).values()
+        return [node for module in graphs for node in _stale_nodes(module, signature)]
 
     def update_originals(self, replacement: nn.Module, originals: list[nn.Module]) -> None:
         """Bring the values of a replacement, written since it was made, to the modules it stands in for."""
@@ -106,3 +116,13 @@ class JournaledTransformation(ReversibleTransformation):
                 "reversing needs, which lies in graph_module.meta. Copy modules with "
                 "copy.deepcopy, pickle or torch.save."
             )
+
+
+def _stale_nodes(graph_module: GraphModule, signature: str) -> list[Node]:
+    stale = {
+        name
+        for record in Journal.of(graph_module).records
+        if record.signature == signature and any(source.has_changed for source in record.sources)
+        for name in record.marked
+    }
+    return [node for node in graph_module.graph.nodes if node.name in stale]

@@ -6,6 +6,7 @@ from contextlib import contextmanager
 
 from torch.fx import GraphModule
 
+from fxlab.models.bodies import graphs_of
 from fxlab.models.graph_module import deep_copy
 from fxlab.transformations.journal.journal import Journal
 from fxlab.transformations.journal.module_tree import attributes_of
@@ -32,10 +33,12 @@ def restored_on_failure(graph_module: GraphModule) -> Iterator[None]:
 
 class _RestorePoint:
     def __init__(self, graph_module: GraphModule) -> None:
-        self._graph_module = graph_module
-        self._graph = deep_copy(graph_module.graph)
-        self._journal = copy.copy(Journal.of(graph_module))
-        roots = (graph_module, *self._journal.originals)
+        self._graphs = [
+            (module, deep_copy(module.graph), copy.copy(Journal.of(module)))
+            for module in graphs_of(graph_module).values()
+        ]
+        originals = (original for _, _, journal in self._graphs for original in journal.originals)
+        roots = (graph_module, *originals)
         modules = {module: None for root in roots for module in root.modules()}
         self._attributes = [(module, attributes_of(module)) for module in modules]
         self._trained = [(p, p.requires_grad) for root in roots for p in root.parameters()]
@@ -46,5 +49,6 @@ class _RestorePoint:
             vars(module).update(attributes)
         for parameter, is_trained in self._trained:
             parameter.requires_grad_(is_trained)
-        self._journal.keep_in(self._graph_module)
-        self._graph_module.graph = self._graph
+        for module, graph, journal in self._graphs:
+            journal.keep_in(module)
+            module.graph = graph

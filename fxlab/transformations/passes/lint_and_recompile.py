@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from torch.fx import GraphModule
 
+from fxlab.models.bodies import graphs_of
 from fxlab.transformations.base import ReversibleTransformation
 
 
@@ -24,8 +25,9 @@ class LintAndRecompile(ReversibleTransformation):
 
     def transform(self, graph_module: GraphModule) -> GraphModule:
         """Lint and recompile."""
-        graph_module.graph.lint()
-        graph_module.recompile()
+        for module in graphs_of(graph_module).values():
+            module.graph.lint()
+            module.recompile()
         return graph_module
 
     def reverse(self, graph_module: GraphModule) -> GraphModule:

@@ -75,7 +75,7 @@ class RemoveIdentities(RewritePass[Identity]):
 
     def refuse(self, candidate: Identity, facts: GraphFacts) -> Refusal | None:
         """Refuse dropouts that drop, modules that may do something else, and what returns a view."""
-        reason = why_no_identity(candidate, facts)
+        reason = why_no_identity(candidate, facts) or _why_returned(candidate.node, facts)
         return reason if reason or candidate.node.users else Reason.UNUSED()
 
     def behaves_by_mode(self, candidate: Identity, facts: GraphFacts) -> tuple[Node, ...]:
@@ -106,6 +106,17 @@ def why_no_identity(candidate: Identity, facts: GraphFacts) -> Refusal | None:
         return _why_copied(candidate, facts)
     reason = why_drops(node) if module is None else _why_module_is_no_identity(facts, module)
     return reason or _why_view(candidate, facts)
+
+
+def _why_returned(node: Node, facts: GraphFacts) -> Refusal | None:
+    """Return why a body would return one of its inputs, or a tensor twice; ``None`` if it would not."""
+    output = facts.graph_module.graph.output_node()
+    if not facts.is_body or output not in node.users:
+        return None
+    inputs = facts.graph_module.graph.find_nodes(op="placeholder")
+    others = [value for value in (*inputs, *output.all_input_nodes) if value is not node]
+    held = next((value for value in others if facts.writes.may_share_memory(node, value)), None)
+    return None if held is None else Reason.BODY_RETURNS_INPUT(value=held.name)
 
 
 def _is_copy(node: Node) -> bool:

@@ -9,7 +9,8 @@ from torch.fx import GraphModule, Node
 
 from fxlab.transformations.base import Transformation
 from fxlab.transformations.candidate_filter import Limit, node_names
-from fxlab.transformations.journal.journal import Journal, Record
+from fxlab.transformations.journal.journal import Record
+from fxlab.transformations.journal.records_in_bodies import records_of
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,7 +33,7 @@ class CandidatePass(Transformation):
         """Return what this pass has written to the journal of a module: a record for each rewrite."""
         self._check_graph_module(graph_module)
         signature = self.signature
-        return [record for record in Journal.of(graph_module).records if record.signature == signature]
+        return [record for record in records_of(graph_module) if record.signature == signature]
 
     def only(self, *nodes: Node | str, missing_ok: bool = False) -> Self:
         """Return this pass limited to some of its candidates, as :meth:`~fxlab.Transformation.only` says."""

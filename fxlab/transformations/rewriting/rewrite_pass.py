@@ -4,6 +4,7 @@ import copy
 import itertools
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
@@ -12,7 +13,8 @@ from torch import nn
 from torch.fx import GraphModule, Node
 
 from fxlab.garbage import without_collecting
-from fxlab.models.graph_module import check_lints
+from fxlab.models.bodies import graphs_of
+from fxlab.models.graph_module import check_lints, ensure_picklable
 from fxlab.models.modes import Mode, RequireModes, first_computing
 from fxlab.reasons import Refusal
 from fxlab.transformations.analysis.graph_analysis import GraphFacts
@@ -87,19 +89,33 @@ class RewritePass(CandidatePass, JournaledTransformation, Generic[C]):
 
         What :meth:`match` yields may depend on what is rewritten; it asks here then.
         """
-        reason = self.refuse(candidate, facts)
+        reason = facts.why_body_stays or self.refuse(candidate, facts)
         if not isinstance(reason, Refusal | None):
             raise TypeError(f"{self.name}.refuse must return a Refusal or None, got {type(reason).__name__}.")
-        return reason or (None if self.limited_to is None else self.limited_to.why_not(_names(candidate)))
+        if reason or self.limited_to is None:
+            return reason
+        return self.limited_to.why_not(_names(candidate, facts.prefix))
 
     def candidates(self, graph_module: GraphModule) -> list[tuple[str, ...]]:
         """Return the places at which the pass may apply, each by the names of its nodes. Changes nothing."""
+        return [
+            _names(candidate, facts.prefix)
+            for facts in self._facts_of(graph_module)
+            for candidate in self.match(facts)
+        ]
+
+    def _facts_of(self, graph_module: GraphModule) -> list[GraphFacts]:
+        """Return what is known of a graph, and of the bodies that it calls."""
         self._check_graph_module(graph_module)
-        check_lints(graph_module, "graph_module")
-        return [_names(candidate) for candidate in self.match(GraphFacts(graph_module))]
+        graphs = graphs_of(graph_module)
+        for module in graphs.values():
+            check_lints(module, "graph_module")
+        return [GraphFacts.of_body(module, prefix, graph_module) for prefix, module in graphs.items()]
 
     def transform(self, graph_module: GraphModule) -> GraphModule:
         """Rewrite every candidate that there is no reason against, or none if one of them fails.
+
+        Bodies of higher-order operators, and graphs that are called as modules, are rewritten as well.
 
         Raises
         ------
@@ -110,40 +126,47 @@ class RewritePass(CandidatePass, JournaledTransformation, Generic[C]):
             candidates = self._limited(Limit()).candidates(graph_module)
             self.limited_to.check(str(self.name), itertools.chain.from_iterable(candidates))
         # What is made can be trained wherever this runs.
-        with torch.inference_mode(False), torch.no_grad(), without_collecting():
-            self._rewrite_all(graph_module)
+        with torch.inference_mode(False), torch.no_grad(), without_collecting(), ExitStack() as undoing:
+            for prefix, module in graphs_of(graph_module).items():
+                is_changed = self._rewrite_all(GraphFacts.of_body(module, prefix, graph_module), undoing)
+                if prefix and is_changed:
+                    ensure_picklable(graph_module)
+            undoing.pop_all()
         return graph_module
 
-    def _rewrite_all(self, graph_module: GraphModule) -> None:
+    def _rewrite_all(self, facts: GraphFacts, undoing: ExitStack) -> bool:
+        """Rewrite the candidates of one graph, and return whether there are any."""
+        graph_module = facts.graph_module
         journal = Journal.of(graph_module)
         untouched = copy.copy(journal)
         signature = self.signature
-        facts = GraphFacts(graph_module)
         made: list[Record] = []
         in_evaluation: dict[str, nn.Module] = {}
-        try:
-            for candidate in self.match(facts):
-                if self.why_not(candidate, facts):
-                    continue
-                if not made:
-                    self._begin(graph_module, journal)
-                record = Record(signature, _names(candidate))
-                made.append(record)
-                journal.records.append(record)
-                journal.keep_in(graph_module)
-                for node in self.behaves_by_mode(candidate, facts):
-                    in_evaluation[str(node.target)] = facts.graph_module.get_submodule(str(node.target))
-                marked = self.rewrite(candidate, Editor(graph_module, journal, record))
-                nodes = marked if isinstance(marked, tuple) else (marked,)
-                record.marked = tuple(node.name for node in nodes)
-                for node in nodes:
-                    add_mark(node, signature)
-            if in_evaluation:
-                self._require_evaluation(in_evaluation, Editor(graph_module, journal, made[-1]))
-        except BaseException:
+
+        @undoing.callback
+        def undo_all() -> None:
             undo(graph_module, journal, made)
             untouched.keep_in(graph_module)
-            raise
+
+        for candidate in self.match(facts):
+            if self.why_not(candidate, facts):
+                continue
+            if not made:
+                self._begin(graph_module, journal)
+            record = Record(signature, _names(candidate))
+            made.append(record)
+            journal.records.append(record)
+            journal.keep_in(graph_module)
+            for node in self.behaves_by_mode(candidate, facts):
+                in_evaluation[str(node.target)] = graph_module.get_submodule(str(node.target))
+            marked = self.rewrite(candidate, Editor(graph_module, journal, record))
+            nodes = marked if isinstance(marked, tuple) else (marked,)
+            record.marked = tuple(node.name for node in nodes)
+            for node in nodes:
+                add_mark(node, signature)
+        if in_evaluation:
+            self._require_evaluation(in_evaluation, Editor(graph_module, journal, made[-1]))
+        return bool(made)
 
     def _require_evaluation(self, modules: Mapping[str, nn.Module], edit: Editor) -> None:
         graph_module = edit.graph_module
@@ -161,27 +184,26 @@ class RewritePass(CandidatePass, JournaledTransformation, Generic[C]):
         Returns
         -------
         pandas.DataFrame
-            A row for each node of each candidate, in columns ``node`` (its name), ``matched`` (whether it
-            would be changed), ``reason`` (what would be done with it, or why it is left alone), ``code``
-            (that of the :class:`~fxlab.reasons.Refusal`, empty where it matches) and ``candidate`` (the
-            number of the candidate: nodes of one are changed together).
+            A row for each node of each candidate, in columns ``node`` (its name; ``true_graph_0/mm`` for the
+            node ``mm`` of a body), ``matched`` (whether it would be changed), ``reason`` (what would be done
+            with it, or why it is left alone), ``code`` (that of the :class:`~fxlab.reasons.Refusal`, empty
+            where it matches) and ``candidate`` (the number of the candidate: nodes of one are changed
+            together).
         """
-        self._check_graph_module(graph_module)
-        check_lints(graph_module, "graph_module")
-        facts = GraphFacts(graph_module)
-        candidates = enumerate(self.match(facts))
-        return explanation(row for number, found in candidates for row in self._rows(found, facts, number))
+        found = ((facts, each) for facts in self._facts_of(graph_module) for each in self.match(facts))
+        rows = (self._rows(each, facts, number) for number, (facts, each) in enumerate(found))
+        return explanation(itertools.chain.from_iterable(rows))
 
     def _rows(
         self, candidate: C, facts: GraphFacts, number: int
     ) -> Iterator[tuple[str, bool, str, str, int]]:
         refusal = self.why_not(candidate, facts)
-        for node in candidate.nodes:
+        for name in _names(candidate, facts.prefix):
             if refusal is None:
-                yield node.name, True, self.describe(candidate), "", number
+                yield name, True, self.describe(candidate), "", number
             else:
-                yield node.name, False, refusal.words, refusal.code, number
+                yield name, False, refusal.words, refusal.code, number
 
 
-def _names(candidate: Candidate) -> tuple[str, ...]:
-    return tuple(node.name for node in candidate.nodes)
+def _names(candidate: Candidate, prefix: str = "") -> tuple[str, ...]:
+    return tuple(f"{prefix}{node.name}" for node in candidate.nodes)

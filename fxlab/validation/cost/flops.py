@@ -7,10 +7,12 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from torch.fx import GraphModule
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import flop_registry, sdpa_flop_count
 
+from fxlab.models.bodies import run_under
 from fxlab.operators import multiplies_no_matrices
 
 _aten = torch.ops.aten
@@ -70,6 +72,8 @@ class FlopCount(TorchDispatchMode):  # type: ignore[no-untyped-call]
                 result = func.decompose(*args, **kwargs)
             if result is not NotImplemented:
                 return result
+        if formula is None and any(isinstance(arg, GraphModule) for arg in args):  # its bodies are counted
+            return func(*run_under(self, args), **run_under(self, kwargs))
         result = func(*args, **kwargs)
         if formula is not None:
             self.known += int(formula(*args, **kwargs, out_val=result))

@@ -3,9 +3,12 @@
 from typing import Any
 
 import torch
+from torch._ops import HigherOrderOperator
 from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
+
+from fxlab.models.bodies import run_under
 
 
 class PeakMemory(TorchDispatchMode):  # type: ignore[no-untyped-call]
@@ -42,7 +45,10 @@ class PeakMemory(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         given = {_storage(tensor)._cdata for tensor in _tensors(args, kwargs)}
-        result = func(*args, **(kwargs or {}))
+        kwargs = kwargs or {}
+        if isinstance(func, HigherOrderOperator):
+            return func(*run_under(self, args), **run_under(self, kwargs))
+        result = func(*args, **kwargs)
         for tensor in _tensors(result):
             storage = _storage(tensor)
             if storage._cdata not in given:

@@ -12,6 +12,7 @@ from fxlab.transformations.journal.journal import Journal
 from fxlab.transformations.journal.journaled import JournaledTransformation
 from fxlab.units import counted
 from fxlab.validation.graphs.graph_diff import changes_by_name
+from fxlab.validation.graphs.unfolded import unfolded
 
 _MOST_KINDS = 3
 
@@ -91,6 +92,7 @@ def changes_made(below: GraphModule, above: GraphModule, pass_: Transformation) 
     >>> print(changes_made(torch.fx.symbolic_trace(model), merge(torch.fx.symbolic_trace(model)), merge))
     1 rewrite: 2 linears become 1
     """
+    below, above = unfolded(below), unfolded(above)
     rewrites: int | None = None
     if isinstance(pass_, JournaledTransformation | CandidatePass):
         # Only one pass of a signature can be on, so all of its records were made between the two.
@@ -108,6 +110,7 @@ def changes_made(below: GraphModule, above: GraphModule, pass_: Transformation) 
 
 def count_kinds(graph_module: GraphModule, names: Iterable[str]) -> dict[str, int]:
     """Count nodes of a graph by their kinds, the most frequent first; names of other nodes count nothing."""
+    graph_module = unfolded(graph_module)
     chosen, modules = set(names), modules_by_path(graph_module)
     nodes: list[Node] = [node for node in graph_module.graph.nodes if node.name in chosen]
     return dict(Counter(kind_text(node, modules) for node in nodes).most_common())

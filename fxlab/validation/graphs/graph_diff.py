@@ -17,6 +17,7 @@ from fxlab.validation.arguments import Model, compared_graphs
 from fxlab.validation.graphs.lineage import is_same_capture
 from fxlab.validation.graphs.matching import matched
 from fxlab.validation.graphs.node_difference import inputs_in_order, what_differs
+from fxlab.validation.graphs.unfolded import unfolded
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -89,7 +90,7 @@ def graph_diff(
     """
     import pandas as pd
 
-    before, after = compared_graphs(original, transformed, inputs)
+    before, after = map(unfolded, compared_graphs(original, transformed, inputs))
     rows = {difference.name: difference.row for difference in _differences(before, after)}
     table = pd.DataFrame.from_dict(rows, orient="index", columns=list(COLUMNS), dtype=object)
     return table.rename_axis("node")
@@ -144,7 +145,7 @@ def unmarked_changes(
     """
     if pass_ is not None and not isinstance(pass_, Transformation):
         raise TypeError(f"pass_: expected an fxlab.Transformation, got {described(pass_)}.")
-    before, after = compared_graphs(original, transformed, inputs)
+    before, after = map(unfolded, compared_graphs(original, transformed, inputs))
     table = graph_diff(before, after)
     owned = _owned(before, after, pass_)
     read = {node.name: _input_names(node) for node in after.graph.nodes}

@@ -6,8 +6,10 @@ from dataclasses import dataclass, field
 
 from torch.fx import GraphModule, Node
 
+from fxlab.node_info import attribute_at
 from fxlab.validation.graphs.lineage import Lineage, is_same_capture, lineage
 from fxlab.validation.graphs.node_difference import inputs_in_order, what_differs
+from fxlab.validation.graphs.unfolded import is_in_body
 
 
 @dataclass(frozen=True)
@@ -70,12 +72,18 @@ def matched(original: GraphModule, transformed: GraphModule) -> Matching:
         if len(others) == 1 and (other := next(iter(others))).name not in kept:
             originals[node] = other
     originals = _one_to_one(originals)
-    unchanged = frozenset(node for node in alike if _reads_the_same(node, originals))
+    other_bodies = {
+        user
+        for node in transformed.graph.find_nodes(op="get_attr")
+        if node not in alike and isinstance(attribute_at(transformed, str(node.target), None), GraphModule)
+        for user in node.users
+    }
+    unchanged = frozenset(node for node in alike - other_bodies if _reads_the_same(node, originals))
     return Matching(originals, unchanged, found.origins)
 
 
 def _placeholders(module: GraphModule) -> list[Node]:
-    return module.graph.find_nodes(op="placeholder")
+    return [node for node in module.graph.find_nodes(op="placeholder") if not is_in_body(node)]
 
 
 def _outputs(original: GraphModule, transformed: GraphModule) -> dict[Node, Node]:

@@ -11,6 +11,7 @@ from fxlab.transformations.journal.name_order import merged_order
 from fxlab.validation.arguments import SessionLike, checked_session
 from fxlab.validation.graphs.node_difference import inputs_in_order, what_differs
 from fxlab.validation.graphs.provenance import Provenance
+from fxlab.validation.graphs.unfolded import unfolded
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -152,7 +153,7 @@ class _Stage:
 def _rows(graph_modules: tuple[GraphModule, ...]) -> dict[str, list[NodeAtStage]]:
     stages: list[_Stage] = []
     order: list[str] = []
-    for graph_module in graph_modules:
+    for graph_module in map(unfolded, graph_modules):
         stages.append(_Stage(graph_module, stages[-1] if stages else None))
         order = merged_order(order, list(stages[-1].nodes))
     return {name: _row(name, stages) for name in order}

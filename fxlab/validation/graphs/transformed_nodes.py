@@ -17,6 +17,7 @@ from fxlab.node_info import (
 from fxlab.transformations.marks import marks
 from fxlab.validation.arguments import Model, graph_of, is_session
 from fxlab.validation.graphs.provenance import Provenance
+from fxlab.validation.graphs.unfolded import unfolded
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -77,7 +78,7 @@ def transformed_nodes(
     >>> transformed_nodes(fuse(torch.fx.symbolic_trace(module)), fuse)["parameters"].tolist()
     [224]
     """
-    graph_module = graph_of(model, "model")
+    graph_module = unfolded(graph_of(model, "model"))
     before = model.original if original is None and is_session(model) else original
     nodes: Iterable[Node]
     if pass_ is None:
@@ -90,7 +91,7 @@ def transformed_nodes(
     table = _table({node.name: node for node in nodes}, graph_module)
     if before is None:
         return table
-    return _side_by_side(table, nodes, graph_module, graph_of(before, "original"))
+    return _side_by_side(table, nodes, graph_module, unfolded(graph_of(before, "original")))
 
 
 def _table(nodes: Mapping[str, Node], graph_module: GraphModule) -> "pd.DataFrame":

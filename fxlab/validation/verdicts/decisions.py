@@ -6,10 +6,12 @@ from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 import torch
+from torch._ops import HigherOrderOperator
 from torch.fx import Node
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from fxlab.models.bodies import run_under
 from fxlab.operators import argument_of, operator_for, takes_steps
 
 Key: TypeAlias = tuple[str, str, int]
@@ -82,7 +84,9 @@ class Decisions:
 
 
 class DecisionMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Notes decisions, and changes nothing."""
+    """Notes decisions, also in bodies of higher-order operators, and changes nothing."""
+
+    supports_higher_order_operators = True
 
     def __init__(self, decisions: Decisions) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
@@ -92,6 +96,8 @@ class DecisionMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         kwargs = kwargs or {}
+        if isinstance(func, HigherOrderOperator):
+            return func(*run_under(self, args), **run_under(self, kwargs))
         return self._decisions.decided(func, args, kwargs, func(*args, **kwargs))
 
 

@@ -5,11 +5,13 @@ from dataclasses import dataclass, field
 from typing import Any, TypeAlias, cast
 
 import torch
+from torch._ops import HigherOrderOperator
 from torch.fx import GraphModule, Node
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from fxlab.interrupts import RestoringStack
+from fxlab.models.bodies import run_under
 from fxlab.models.model_state import state_kept, value_at
 from fxlab.models.running import (
     Inputs,
@@ -137,6 +139,8 @@ class Float64Mode(TorchDispatchMode):  # type: ignore[no-untyped-call]
         Where the decisions of operators are noted, or taken from.
     """
 
+    supports_higher_order_operators = True
+
     def __init__(self, decisions: Decisions | None = None) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self._decisions = decisions or Decisions()
@@ -147,7 +151,10 @@ class Float64Mode(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if func is torch.ops.aten.view.dtype:
             raise ValueError("it reads the bits of a tensor as another dtype")
         args, kwargs = widened((args, kwargs or {}))
-        result = self._decisions.decided(func, args, kwargs, func(*args, **kwargs))
+        if isinstance(func, HigherOrderOperator):
+            result = func(*run_under(self, args), **run_under(self, kwargs))
+        else:
+            result = self._decisions.decided(func, args, kwargs, func(*args, **kwargs))
         return pytree.tree_map_only(torch.Tensor, _wide, result)
 
 

@@ -9,6 +9,7 @@ from torch import fx
 
 from fxlab.drawing.hierarchy.changes import CHANGES, changes_between, merged_graph
 from fxlab.transformations.marks import marks_of
+from fxlab.validation.graphs.unfolded import unfolded
 from fxlab.view_model.wire import clip
 
 if TYPE_CHECKING:
@@ -26,7 +27,7 @@ class ShownGraph:
     stage: fx.GraphModule = field(repr=False)
     """The stage itself, which is what is measured."""
     graph: fx.GraphModule = field(repr=False)
-    """What is drawn."""
+    """What is drawn: the nodes of bodies are its own."""
     marks: Marks = field(repr=False)
     signatures: tuple[str, ...]
     """The marks in the order that numbers them."""
@@ -39,7 +40,8 @@ class ShownGraph:
     @classmethod
     def alone(cls, stage: fx.GraphModule, signatures: tuple[str, ...]) -> ShownGraph:
         """Return a stage with the marks of the passes of these signatures."""
-        return cls(stage, stage, marks_of(stage), signatures)
+        graph = unfolded(stage)
+        return cls(stage, graph, marks_of(graph), signatures)
 
     @classmethod
     def merged(cls, before: fx.GraphModule, after: fx.GraphModule) -> ShownGraph:

@@ -8,6 +8,7 @@ from fxlab.checks import described, items_of
 from fxlab.transformations import Transformation
 from fxlab.transformations.journal.journal import Journal
 from fxlab.validation.arguments import Model, graph_of, is_session
+from fxlab.validation.graphs.unfolded import unfolded
 from fxlab.view_model.search.node_index import NodeSearch, names_of_passes
 
 
@@ -77,7 +78,7 @@ def find_nodes(
     for pass_ in given:
         if not isinstance(pass_, Transformation):
             raise TypeError(f"passes: expected instances of fxlab.Transformation, got {described(pass_)}.")
-    graph_module = graph_of(model, "model")
+    graph_module = unfolded(graph_of(model, "model"))
     known = model.passes if is_session(model) else Journal.of(graph_module).transformations.values()
     names = names_of_passes([*(p for p in known if isinstance(p, Transformation)), *given])
     return NodeSearch(graph_module).names(query, names)

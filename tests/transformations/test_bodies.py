@@ -1,0 +1,230 @@
+"""Passes in the bodies of higher-order operators, and in graphs that are called as modules."""
+
+import copy
+from typing import Any
+
+import pytest
+import torch
+from exactness import COPIES, assert_equals, assert_is, check, reasons, snapshot
+from torch import fx, nn
+from torch.fx.experimental.proxy_tensor import make_fx
+from torch.nn import functional as F
+
+from fxlab import (
+    ChangeTrueDivToMulByInverse,
+    EliminateCommonSubexpressions,
+    RemoveDeadCode,
+    RemoveIdentities,
+    Session,
+    bisect,
+    compose,
+    from_exported,
+)
+from fxlab.models.bodies import graphs_of
+
+# What torch says of its own code when it writes a program down.
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:.*LeafSpec:FutureWarning"),
+    pytest.mark.filterwarnings("ignore:.*:DeprecationWarning"),
+]
+
+
+class Branches(nn.Module):
+    """A choice of two branches, which have something to do for several passes."""
+
+    def forward(self, x):
+        def first(x):
+            twice = x.sin() + x.sin()
+            x.cos()
+            return F.dropout(twice, 0.5, False) / 4
+
+        def second(x):
+            return torch.cond(x.sum() > 3, lambda x: x.exp() / 2 + x.exp(), lambda x: x / 8, (x,))
+
+        return torch.cond(x.sum() > 0, first, second, (x.relu() / 2,)) / 2
+
+
+def loop(x):
+    def is_less(count, _):
+        return count < 3
+
+    def body(count, x):
+        return count + 1, (x.sin() + x.sin()) / 2
+
+    return torch._higher_order_ops.while_loop(is_less, body, (torch.tensor(0), x))
+
+
+def scanned(x):
+    def add(total, value):
+        return total + value / 2 + value / 2, (total.sin() * total.sin())
+
+    return torch._higher_order_ops.scan(add, x[0].clone(), x)
+
+
+def mapped(x):
+    return torch._higher_order_ops.map(lambda row, by: (row * by / 2) * (row * by / 2), x, x.sum(0))
+
+
+class OfFunction(nn.Module):
+    """A module of a function."""
+
+    def __init__(self, function: Any):
+        super().__init__()
+        self.function = function
+
+    def forward(self, x):
+        return self.function(x)
+
+
+def exported(model: nn.Module, x: torch.Tensor) -> fx.GraphModule:
+    return from_exported(torch.export.export(model, (x,), strict=False))
+
+
+@pytest.fixture(scope="module")
+def branches() -> fx.GraphModule:
+    return exported(Branches(), torch.ones(2, 3))
+
+
+@pytest.fixture
+def gm(branches) -> fx.GraphModule:
+    return copy.deepcopy(branches)
+
+
+INPUTS = [torch.ones(2, 3), -torch.ones(2, 3), torch.full((2, 3), 9.0)]
+INNER = "false_graph_0/true_graph_0/"
+
+
+def test_candidates_in_bodies_are_told_apart_by_the_names_of_the_bodies(gm):
+    found = ChangeTrueDivToMulByInverse().explain(gm)
+    assert found.matched.all()
+    assert found.index.tolist() == [
+        *("div", "div_1", "true_graph_0/div_1", f"{INNER}div_1", "false_graph_0/false_graph_0/div_1"),
+    ]
+    assert found.candidate.tolist() == [0, 1, 2, 3, 4]
+
+
+@pytest.mark.parametrize(
+    ("pass_", "marked"),
+    [
+        (ChangeTrueDivToMulByInverse(), 5),
+        (EliminateCommonSubexpressions(), 2),
+        (RemoveIdentities(), 1),
+    ],
+    ids=lambda value: getattr(value, "name", ""),
+)
+def test_passes_rewrite_bodies_and_give_them_back(gm, pass_, marked):
+    check(pass_, Branches(), INPUTS[0], marked=marked, gm=gm)
+    for x in INPUTS:
+        assert torch.equal(gm(x), Branches()(x))
+
+
+def test_dead_code_goes_from_bodies(gm):
+    check(RemoveDeadCode(), Branches(), INPUTS[0], marked=0, gm=gm, removes=True)
+    assert "cos" not in {node.name for node in gm.true_graph_0.graph.nodes}
+
+
+@pytest.mark.parametrize("function", [loop, scanned, mapped], ids=lambda function: function.__name__)
+def test_bodies_of_loops_are_rewritten(function):
+    x = torch.rand(3, 3)
+    gm = exported(OfFunction(function), x)
+    passes = compose(EliminateCommonSubexpressions(), ChangeTrueDivToMulByInverse())
+    before, code = snapshot(gm), gm.code
+    expected = function(x)
+    passes(gm)
+    assert passes.get_transformed_nodes(gm)
+    torch.testing.assert_close(gm(x), expected)
+    passes(gm, reverse=True)
+    assert_is(gm, before)
+    assert gm.code == code
+
+
+def test_a_graph_that_is_called_as_a_module_is_rewritten():
+    class Tracer(fx.Tracer):
+        def is_leaf_module(self, module, path):
+            return isinstance(module, fx.GraphModule) or super().is_leaf_module(module, path)
+
+    inner = fx.symbolic_trace(OfFunction(lambda x: x.sin() / 2 + x.sin()))
+    outer = nn.Sequential(inner, nn.ReLU())
+    gm = fx.GraphModule(outer, Tracer().trace(outer))
+    check(EliminateCommonSubexpressions(), outer, INPUTS[0], marked=1, gm=gm)
+    assert EliminateCommonSubexpressions().rewrites(gm)[0].candidate == ("0/sin_1",)
+
+
+def test_candidates_in_bodies_are_excluded_and_included_in_a_session(branches):
+    session = Session(branches, INPUTS[0])
+    before = snapshot(session.original)
+    session.apply("change-true-div-to-mul-by-inverse")
+    assert str(session.changes("change-true-div-to-mul-by-inverse")) == "5 rewrites: 5 divs become 5 muls"
+    session.exclude("change-true-div-to-mul-by-inverse", f"{INNER}div_1")
+    assert session.transformed_nodes().index.tolist() == [
+        *("div", "true_graph_0/div_1", "false_graph_0/false_graph_0/div_1", "div_1"),
+    ]
+    assert session.excluded("change-true-div-to-mul-by-inverse") == ((f"{INNER}div_1",),)
+    assert session.verdict().agrees
+    session.include("change-true-div-to-mul-by-inverse", f"{INNER}div_1")
+    assert f"{INNER}div_1" in session.transformed_nodes().index
+    session.revert_all()
+    assert session.graph_module is session.original
+    assert_is(session.original, before)
+
+
+def test_a_mistake_in_a_body_is_found_by_its_rewrite(branches):
+    class Careless(ChangeTrueDivToMulByInverse):
+        def rewrite(self, candidate, edit):
+            node = super().rewrite(candidate, edit)
+            if node.args[1] == 0.25:
+                node.args = (node.args[0], 0.3)
+            return node
+
+    session = Session(branches, INPUTS[0], passes=[Careless()])
+    session.apply("careless")
+    assert not session.verdict().agrees
+    found = bisect(session)
+    assert found.rewrites == ("true_graph_0/div_1",)
+    assert found.divergence.node == "cond"
+
+
+def test_a_body_that_fails_leaves_all_graphs_as_they_were(gm):
+    class Failing(ChangeTrueDivToMulByInverse):
+        def rewrite(self, candidate, edit):
+            if len(edit.graph_module.graph.nodes) < 4:  # the innermost body
+                raise RuntimeError("on purpose")
+            return super().rewrite(candidate, edit)
+
+    before = snapshot(gm)
+    nodes = {prefix: [str(node) for node in body.graph.nodes] for prefix, body in graphs_of(gm).items()}
+    with pytest.raises(RuntimeError, match="on purpose"):
+        Failing()(gm)
+    assert_is(gm, before)
+    with pytest.raises(RuntimeError, match="on purpose"):
+        compose(EliminateCommonSubexpressions(), Failing())(gm)
+    restored = {prefix: [str(node) for node in body.graph.nodes] for prefix, body in graphs_of(gm).items()}
+    assert restored == nodes
+
+
+@pytest.mark.parametrize("kind", list(COPIES))
+def test_copies_of_rewritten_bodies_are_given_back(gm, kind):
+    before = snapshot(gm)
+    passes = compose(EliminateCommonSubexpressions(), ChangeTrueDivToMulByInverse(), RemoveIdentities())
+    other = COPIES[kind](passes(gm))
+    assert torch.equal(other(INPUTS[0]), gm(INPUTS[0]))
+    assert_equals(passes(other, reverse=True), before)
+    assert_is(passes(gm, reverse=True), before)
+
+
+def test_a_body_does_not_come_to_return_its_input():
+    def identity(x):
+        return torch.cond(x.sum() > 0, lambda x: F.dropout(x, 0.5, False), lambda x: x.sin(), (x,))
+
+    gm = make_fx(identity, tracing_mode="real", pre_dispatch=True)(torch.ones(2))
+    assert reasons(RemoveIdentities(), gm) == {"true_graph_0/dropout": "body-returns-input"}
+
+
+def test_a_body_that_writes_its_input_is_left_alone():
+    body = fx.symbolic_trace(lambda x, y: (x.sin() + x.sin() + y.add_(1),))
+    graph = fx.Graph()
+    x = graph.placeholder("x")
+    called = graph.get_attr("body")
+    graph.output(graph.call_function(torch.ops.higher_order.wrap, (called, x, x)))
+    gm = fx.GraphModule({"body": body}, graph)
+    assert reasons(EliminateCommonSubexpressions(), gm) == {"body/sin_1": "body-writes-inputs"}
