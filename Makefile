@@ -36,9 +36,12 @@ cover: $(VENV)/.test
 	$(BIN)/python -m pytest --cov --cov-report=term --cov-fail-under=92
 
 # Warnings are errors, and a link to a page or heading that is not there is a warning; nothing is fetched.
-# `make test` builds it as well, in tests/test_docs.py.
-docs: $(VENV)/.test
+# `make test` builds it as well, in tests/test_docs.py, without the gallery's reports and the notebooks' outputs.
+docs: $(VENV)/.test build/site/gallery
 	$(BIN)/python -m sphinx --fail-on-warning --keep-going --quiet -b html docs build/docs
+
+build/site/gallery: docs/make_gallery.py $(wildcard fxlab/*.py fxlab/*/*.py fxlab/*/*/*.py)
+	PYTHONPATH=. $(BIN)/python docs/make_gallery.py $@
 
 lint: $(VENV)/.test
 	$(BIN)/ruff check

@@ -1,17 +1,26 @@
 """How the site is built: `make docs`."""
 
+import sys
+from pathlib import Path
+
 import fxlab
+
+sys.path.append(str(Path(__file__).parent))
 
 project = "fxlab"
 version = release = fxlab.__version__
 copyright = "the authors of fxlab"
 
-extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
+extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "reference_pages"]
 # Every name that a docstring refers to is in the reference.
 nitpicky = True
 nitpick_ignore_regex = [("py:.*", r"torch\..*|collections\..*|Limit")]
 myst_heading_anchors = 3
-source_suffix = {".md": "markdown"}
+source_suffix = {".md": "myst-nb", ".ipynb": "myst-nb"}
+# Notebooks are stored without outputs; `make docs` runs them (`-D nb_execution_mode=off` does not).
+nb_execution_timeout = 600
+nb_execution_raise_on_error = True
+exclude_patterns = ["**/.ipynb_checkpoints"]
 
 autodoc_member_order = "bysource"
 autodoc_typehints = "none"  # the parameters of each docstring say more than the types of its signature
@@ -25,5 +34,7 @@ html_static_path = ["static"]
 html_css_files = ["site.css"]
 html_show_sphinx = False
 html_copy_source = False
+# The reports that gallery.md shows, which docs/make_gallery.py makes.
+html_extra_path = [str(path) for path in [Path(__file__).parents[1] / "build/site"] if path.exists()]
 pygments_style = "tango"
 pygments_dark_style = "github-dark"

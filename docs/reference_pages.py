@@ -1,0 +1,55 @@
+"""A page for each public name, from the one list of them: reference.md stays as it is read in the repository.
+
+On the site each block of that list becomes a table, which leads to the pages; they are written to
+``docs/reference``, and stay out of git.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from sphinx.application import Sphinx
+
+LIST = "reference"
+BLOCK = re.compile(r"^```\{eval-rst\}\n(.*?)^```$", flags=re.M | re.S)
+ENTRY = re.compile(r"^\.\. auto\w+:: ([\w.]+).*?(?=^\.\. |\Z)", flags=re.M | re.S)
+
+
+def write_pages(app: Sphinx) -> None:
+    """Write the pages that are not there or say something else, and remove those of names that are gone."""
+    folder = Path(app.srcdir) / LIST
+    folder.mkdir(exist_ok=True)
+    pages = {}
+    for block in BLOCK.findall((Path(app.srcdir) / f"{LIST}.md").read_text()):
+        for entry in ENTRY.finditer(block):
+            name = entry[1]
+            pages[folder / f"{name}.rst"] = f"{name}\n{'=' * len(name)}\n\n{entry[0]}"
+    for path in {*folder.iterdir()} - pages.keys():
+        path.unlink()
+    for path, text in pages.items():
+        if not path.exists() or path.read_text() != text:
+            path.write_text(text)
+
+
+def list_pages(app: Sphinx, name: str, source: list[str]) -> None:
+    """Put a table of the pages in the place of each block."""
+    if name == LIST:
+        source[0] = BLOCK.sub(lambda block: _table(re.findall(ENTRY, block[1])), source[0])
+
+
+def _table(names: list[str]) -> str:
+    listed = "\n".join(f"   {name}" for name in names)
+    pages = "\n".join(f"   {LIST}/{name}" for name in names)
+    return (
+        f"```{{eval-rst}}\n.. autosummary::\n   :nosignatures:\n\n{listed}\n\n"
+        f".. toctree::\n   :hidden:\n\n{pages}\n```"
+    )
+
+
+def setup(app: Sphinx) -> dict[str, bool]:
+    """Take part in the build."""
+    app.setup_extension("sphinx.ext.autosummary")
+    app.connect("builder-inited", write_pages)
+    app.connect("source-read", list_pages)
+    return {"parallel_read_safe": True}
