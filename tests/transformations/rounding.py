@@ -124,8 +124,10 @@ class RoundingBound(fx.Interpreter):
         if plain_class in _LAYERS:  # what it returns lies in memory as its own result does
             sample = module.forward(x.value.to(x.dtype))
             result = _LAYERS[plain_class](module, x).map(lambda tensor: laid_out_like(sample, tensor))
-        else:
+        elif plain_class in _OTHERS:
             result = _OTHERS[plain_class](module, x)
+        else:  # a part that the trace kept whole
+            result = RoundingBound(fx.symbolic_trace(module)).run(x)
         for _ in _doublings(module._forward_hooks):
             result = multiply(result, 2)
         return result
