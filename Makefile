@@ -25,7 +25,7 @@ test-alone:
 	$(BIN)/python -m pytest $(ALONE)
 
 test-others:
-	nice $(BIN)/python -m pytest --numprocesses 2 --dist loadfile $(ALONE:%=--ignore=%)
+	nice $(BIN)/python -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder $(ALONE:%=--ignore=%)
 
 # While working: everything that lints, and the tests that are not marked slow.
 quick: lint

@@ -4,18 +4,14 @@ import pytest
 import torch
 import torch.nn.functional as F
 from operator_calls import call
-from torch.utils import _pytree as pytree
 
 from fxlab.operators import (
     casts,
     computes,
     filled_with,
-    may_alias,
     moves_elements,
     operator_for,
-    operator_of,
     rounds,
-    takes_any_strides,
     takes_steps,
     told_dtype,
 )
@@ -24,66 +20,6 @@ pytestmark = pytest.mark.slow
 
 aten = torch.ops.aten
 X = torch.ones(2, 2)
-
-
-def elements(tensors):
-    """Return the elements of tensors, as texts so that a nan is one of them."""
-    return {str(complex(v)) for t in tensors for v in t.detach().resolve_conj().flatten().tolist()}
-
-
-def strided(values):
-    leaves = pytree.tree_leaves(values)
-    return [
-        v for v in leaves if isinstance(v, torch.Tensor) and v.layout is torch.strided and not v.is_nested
-    ]
-
-
-def test_what_moves_elements_returns_none_but_those_of_its_first_argument(runs):
-    moving = [run for run in runs if moves_elements(run.node)]
-    wrong = [
-        run.name
-        for run in moving
-        if not elements(strided(run.result)) <= elements(strided(run.args[0])) | {str(0j)}
-    ]
-    assert not wrong
-    assert len({run.name for run in moving}) > 50
-
-
-def test_a_dtype_that_is_told_is_that_of_the_result(runs):
-    told = [run for run in runs if told_dtype(run.node) is not None and isinstance(run.result, torch.Tensor)]
-    assert not [run.name for run in told if told_dtype(run.node) != run.result.dtype]
-    assert len({run.name for run in told}) > 20
-
-
-def test_every_pointwise_operator_that_returns_truth_values_of_numbers_is_known_for_it(runs):
-    missed = {
-        run.name
-        for run in runs
-        if operator_of(run.node).is_pointwise
-        and all(isinstance(t, torch.Tensor) and t.dtype == torch.bool for t in pytree.tree_leaves(run.result))
-        and any(t.is_floating_point() for t in strided(run.args))
-        and told_dtype(run.node) != torch.bool
-    }
-    assert not missed
-
-
-def with_other_strides(value):
-    if not isinstance(value, torch.Tensor) or not value.dim() or value.layout is not torch.strided:
-        return value
-    wide = torch.cat([value.detach(), value.detach()], -1)
-    return wide[..., : value.shape[-1]]
-
-
-@pytest.mark.filterwarnings("ignore")
-def test_what_takes_any_strides_returns_the_same_whatever_they_are(runs):
-    taking = [run for run in runs if may_alias(run.node) and takes_any_strides(operator_of(run.node))]
-    for run in taking:
-        if run.drew or run.written:
-            continue
-        again = run.function(with_other_strides(run.args[0]), *run.args[1:], **run.kwargs)
-        for expected, found in zip(strided(run.result), strided(again), strict=True):
-            assert torch.equal(expected, found), run.name
-    assert len({run.name for run in taking}) > 30
 
 
 def test_every_operator_of_one_number_whose_result_takes_few_values_takes_steps():
