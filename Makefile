@@ -17,7 +17,9 @@ lab: $(VENV)/.lab
 
 # Those that share a browser or measure the memory of their process run one after the other; beside them, with the
 # time that they leave, the others two at a time.
+# torch's threads would wait for each other on cores that others have: one for each process takes half of the time.
 ALONE := tests/browser tests/test_soak.py
+test-alone test-others quick: export OMP_NUM_THREADS := 1
 test: lint
 	$(MAKE) --jobs 2 --keep-going --no-print-directory test-alone test-others
 
