@@ -12,18 +12,22 @@ version = release = fxlab.__version__
 copyright = "the authors of fxlab"
 
 extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "reference_pages"]
-# Every name that a docstring refers to is in the reference.
+# Every name that a docstring refers to is in the reference. Types of signatures also come from inner modules, and are
+# written as these write them.
+_INNER = r"(fxlab\.\w+|collections|concurrent|os|pathlib|pd|t)\..*"
+_ALIASES = "Argument|Combine|Figure|Inputs|Limit|Model|ModelLike|Path"
 nitpicky = True
-nitpick_ignore_regex = [("py:.*", r"torch\..*|collections\..*|Limit")]
+nitpick_ignore_regex = [("py:.*", rf"torch\..*|tuple\[~torch.*|{_INNER}|{_ALIASES}")]
 myst_heading_anchors = 3
-source_suffix = {".md": "myst-nb", ".ipynb": "myst-nb"}
+source_suffix = {".md": "myst-nb", ".ipynb": "myst-nb", ".rst": "restructuredtext"}
 # Notebooks are stored without outputs; `make docs` runs them (`-D nb_execution_mode=off` does not).
 nb_execution_timeout = 600
 nb_execution_raise_on_error = True
 exclude_patterns = ["**/.ipynb_checkpoints"]
 
 autodoc_member_order = "bysource"
-autodoc_typehints = "none"  # the parameters of each docstring say more than the types of its signature
+autodoc_typehints_format = "short"
+maximum_signature_line_length = 80
 napoleon_google_docstring = False
 napoleon_use_rtype = False
 add_module_names = False

@@ -14,6 +14,8 @@ from sphinx.application import Sphinx
 LIST = "reference"
 BLOCK = re.compile(r"^```\{eval-rst\}\n(.*?)^```$", flags=re.M | re.S)
 ENTRY = re.compile(r"^\.\. auto\w+:: ([\w.]+).*?(?=^\.\. |\Z)", flags=re.M | re.S)
+SIGNATURE = re.compile(r"\(.*\)$", flags=re.M)
+"""What the pages write with its types."""
 
 
 def write_pages(app: Sphinx) -> None:
@@ -24,7 +26,7 @@ def write_pages(app: Sphinx) -> None:
     for block in BLOCK.findall((Path(app.srcdir) / f"{LIST}.md").read_text()):
         for entry in ENTRY.finditer(block):
             name = entry[1]
-            pages[folder / f"{name}.rst"] = f"{name}\n{'=' * len(name)}\n\n{entry[0]}"
+            pages[folder / f"{name}.rst"] = f"{name}\n{'=' * len(name)}\n\n{SIGNATURE.sub('', entry[0])}"
     for path in {*folder.iterdir()} - pages.keys():
         path.unlink()
     for path, text in pages.items():
@@ -39,10 +41,10 @@ def list_pages(app: Sphinx, name: str, source: list[str]) -> None:
 
 
 def _table(names: list[str]) -> str:
-    listed = "\n".join(f"   {name}" for name in names)
+    listed = "\n".join(f"   {name.removeprefix('fxlab.')}" for name in names)
     pages = "\n".join(f"   {LIST}/{name}" for name in names)
     return (
-        f"```{{eval-rst}}\n.. autosummary::\n   :nosignatures:\n\n{listed}\n\n"
+        f"```{{eval-rst}}\n.. currentmodule:: fxlab\n\n.. autosummary::\n   :nosignatures:\n\n{listed}\n\n"
         f".. toctree::\n   :hidden:\n\n{pages}\n```"
     )
 

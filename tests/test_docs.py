@@ -23,7 +23,7 @@ LOADED = re.compile(r"""<(?:script|img|link|iframe)\b[^>]*\b(?:src|href)=["'](?:
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     target = tmp_path_factory.mktemp("site")
-    options = ["--fail-on-warning", "--keep-going", "--quiet", "-b", "html"]
+    options = ["--fail-on-warning", "--keep-going", "--quiet", "-D", "nb_execution_mode=off", "-b", "html"]
     command = [sys.executable, "-m", "sphinx", *options, ROOT / "docs", target]
     built = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
     assert built.returncode == 0, built.stderr
@@ -42,10 +42,23 @@ def test_the_site_loads_nothing_from_elsewhere(site: Path) -> None:
         assert not re.search(r"@import|url\([\"']?(https?:)?//", sheet.read_text())
 
 
-def test_every_public_name_is_in_the_reference(site: Path) -> None:
+def test_every_public_name_has_a_page_in_the_reference(site: Path) -> None:
     reference = (site / "reference.html").read_text()
-    missing = [name for name in fxlab.__all__ if f'id="fxlab.{name}"' not in reference]
-    assert missing == ["__version__"]
+    names = [name for name in fxlab.__all__ if name != "__version__"]
+    for name in names:
+        assert f'href="reference/fxlab.{name}.html#' in reference
+        assert f'id="fxlab.{name}"' in (site / "reference" / f"fxlab.{name}.html").read_text()
+
+
+def test_every_notebook_is_in_the_site(site: Path) -> None:
+    for notebook in (ROOT / "notebooks").glob("*.ipynb"):
+        assert (site / "notebooks" / f"{notebook.stem}.html").exists()
+
+
+def test_the_gallery_shows_the_reports_that_are_made_for_it() -> None:
+    shown = re.findall(r'<iframe src="gallery/(\w+)\.html"', (ROOT / "docs/gallery.md").read_text())
+    made = re.findall(r'^    "(\w+)": ', (ROOT / "docs/make_gallery.py").read_text(), flags=re.M)
+    assert shown == made
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
