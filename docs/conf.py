@@ -12,10 +12,10 @@ version = release = fxlab.__version__
 copyright = "the authors of fxlab"
 
 extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "reference_pages"]
-# Every name that a docstring refers to is in the reference. Types of signatures also come from inner modules, and are
-# written as these write them.
+# Every name that a docstring refers to is in the reference. Types of signatures, also inner ones, are
+# written as the code writes them.
 _INNER = r"(fxlab\.\w+|collections|concurrent|os|pathlib|pd|t)\..*"
-_ALIASES = "Argument|Combine|Figure|Inputs|Limit|Model|ModelLike|Path"
+_ALIASES = "Argument|Combine|Figure|Inputs|Limit|Model|ModelLike|Node|PassOrName|Path"
 nitpicky = True
 nitpick_ignore_regex = [("py:.*", rf"torch\..*|tuple\[~torch.*|{_INNER}|{_ALIASES}")]
 myst_heading_anchors = 3
