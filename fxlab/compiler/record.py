@@ -212,7 +212,7 @@ def _saves(recording: Recording, names: set[str]) -> bool:
     return {getattr(value, "name", "") for value in returned[len(returned) - len(names) :]} == names
 
 
-class _Recorded(Compiler):
+class Recorded(Compiler):
     """What a script has compiled, in place of what compiles again."""
 
     def __init__(self, recorder: Recorder, frames: list[Frame], recordings: list[Recording]) -> None:
@@ -240,8 +240,9 @@ class RecordedSession(CompileSession):
         ValueError
             If it is a pass of the compiler.
         """
-        if isinstance(self.find(pass_), CompilerPass):
-            raise ValueError(f"pass_: no match of {self.find(pass_).name} can be excluded: {_ONCE}.")
+        found = self.find(pass_)
+        if isinstance(found, CompilerPass):
+            raise ValueError(f"pass_: no match of {found.name} can be excluded: {found.fixed}.")
         super().exclude(pass_, *nodes)
 
     def to_python(self) -> str:
@@ -267,7 +268,7 @@ def _complete(record: CompileRecord, recorder: _ScriptRecorder, remarks: list[st
             frames.append((f"graph {number}", _frame(recorder, recording), recording))
         except Exception as error:  # of a backend that gives on a graph of another kind
             told.append(f"graph {number}: its stages cannot be made: {error_words(error)}")
-    compiler = _Recorded(recorder, [frame for _, frame, _ in frames], [one for _, _, one in frames])
+    compiler = Recorded(recorder, [frame for _, frame, _ in frames], [one for _, _, one in frames])
     sessions: dict[str, CompileSession] = {}
     for place, (name, _, recording) in enumerate(frames):
         for kind, stack in recording.stacks.items():
