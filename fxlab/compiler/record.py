@@ -19,6 +19,7 @@ from fxlab.compiler.compile_session import CompileSession
 from fxlab.compiler.compiler import Compiler, CompilerStack, _Compile
 from fxlab.compiler.compiler_pass import CompilerPass
 from fxlab.compiler.flat import Frame
+from fxlab.compiler.guarded import Guarded
 from fxlab.compiler.hooks import PHASES
 from fxlab.compiler.record_hooks import listening_to_script
 from fxlab.compiler.recording import WHOLE, Recorder, Recording
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
 
 _ONCE = "it was recorded while a script ran; a session of fxlab.compile_session has switches"
 _ACTIVE = threading.Lock()
+_ANSWERS = {"begin_pass": True, "begin_match": True, "captured": lambda values: None}
+"""What a recorder that has raised would answer: the script goes on as without it."""
 
 
 @dataclass(eq=False)
@@ -123,7 +126,7 @@ def record_compile() -> Iterator[CompileRecord]:
         record, recorder = CompileRecord(MappingProxyType({}), ()), _ScriptRecorder()
         remarks: list[str] = []
         try:
-            with listening_to_script(recorder) as remarks:
+            with listening_to_script(Guarded(recorder, recorder.remarks, _ANSWERS)) as remarks:
                 yield record
         finally:
             recorder.finish()

@@ -15,6 +15,7 @@ from torch.fx import GraphModule
 from fxlab.author_frames import error_words
 from fxlab.compiler.compile_session import CompileSession
 from fxlab.compiler.compiler import CompilerStack, StageFrame
+from fxlab.compiler.guarded import Guarded
 from fxlab.compiler.pipelines.hooks import listening_to_passes
 from fxlab.compiler.pipelines.pipeline import Pipeline, PipelineFrame, known_values
 from fxlab.compiler.record import Recorded, RecordedSession
@@ -119,10 +120,10 @@ def record_passes(inputs: Inputs | ExportedProgram | None = None) -> Iterator[Pa
         record, recorder = PassRecord(MappingProxyType({}), ()), _PassRecorder()
         remarks: list[str] = []
         try:
-            with listening_to_passes(recorder) as remarks:
+            with listening_to_passes(Guarded(recorder, recorder.remarks, {})) as remarks:
                 yield record
         finally:
-            _complete(record, recorder.pipelines, remarks, inputs)
+            _complete(record, recorder.pipelines, [*remarks, *recorder.remarks], inputs)
     finally:
         _ACTIVE.release()
 
@@ -132,6 +133,7 @@ class _PassRecorder:
 
     def __init__(self) -> None:
         self.pipelines: list[Pipeline] = []
+        self.remarks: list[str] = []
 
     def begin_pass(self, name: str, graph_module: GraphModule, program: ExportedProgram | None) -> None:
         """Go on with the pipeline that has left this graph, or begin with another one."""

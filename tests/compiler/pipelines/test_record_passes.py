@@ -229,6 +229,19 @@ def test_a_pass_that_raises_is_no_stage_and_those_before_it_are():
     assert record.sessions["pipeline 1"].unchanged == ()
 
 
+def test_a_recording_that_fails_does_not_break_the_pipeline(monkeypatch):
+    def fails(*args):
+        raise AttributeError("weight")
+
+    monkeypatch.setattr("fxlab.compiler.pipelines.pipeline.Snapshot", fails)
+    with fxlab.record_passes() as record:
+        module = PassManager([pass_result_wrapper(relus_to_sigmoids)])(
+            fx.symbolic_trace(Scaled())
+        ).graph_module
+    assert torch.equal(module(X), X * 3)
+    assert record.remarks == ("Nothing was recorded any more when this was raised: AttributeError: weight",)
+
+
 def test_a_record_inside_of_another_is_refused():
     refused = pytest.raises(RuntimeError, match="another one records")
     with fxlab.record_passes(), refused, fxlab.record_passes():
