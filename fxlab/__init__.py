@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from fxlab.view_model import *
 
 _EXPORTS = {
-    "compiler": "CompileRecord CompileSession compile_session record_compile",
+    "compiler": "CompileRecord CompileSession PassRecord compile_session record_compile record_passes",
     "deployment.files": "ExportError ExportedFile export",
     "drawing": "Drawing draw",
     "html_report": "report",

@@ -56,7 +56,7 @@ def _answer(
         }
         with progress.step("write"):
             if output and record.sessions:
-                facts["report"] = _written(record, output, command, ended, judge=judge)
+                facts["report"] = _written(options, record, output, command, ended)
     if not record.sessions:
         facts["remarks"] += [
             "Nothing was compiled and run" + (", so no report was written." if output else ".")
@@ -83,12 +83,22 @@ def _judged(record: CompileRecord, progress: Progress, *, judge: bool) -> tuple[
     return table, ExitCode.DONE
 
 
-def _written(record: CompileRecord, output: str, command: str, ended: ScriptEnd, *, judge: bool) -> str:
+def _written(
+    options: argparse.Namespace, record: CompileRecord, output: str, command: str, ended: ScriptEnd
+) -> str:
     from fxlab.html_report.report import report_several
 
     notes = [f"torch.compile, recorded while this script ran: {command}"]
     if ended.words != "done":
         notes.append(f"The script {ended.words}. What it had compiled until then is shown.")
     with ends_with(ExitCode.BAD_USAGE, OSError, ValueError, hint="(-o)"):
-        report_several(record.sessions, output, title=Path(command).name, notes=notes, measure=judge)
+        title = Path(options.script).name
+        report_several(
+            record.sessions,
+            output,
+            title=title,
+            notes=notes,
+            measure=not options.no_measure,
+            skip_failing=True,
+        )
     return output

@@ -180,7 +180,9 @@ def _parser() -> argparse.ArgumentParser:
     )
     compiled.add_argument("-o", "--output", type=_page, metavar="FILE", help="the HTML file to write")
     compiled.add_argument(
-        "--no-measure", action="store_true", help="do not run the graphs for verdicts, costs and differences"
+        "--no-measure",
+        action="store_true",
+        help="no verdicts that take runs in float64, and no costs and errors of nodes",
     )
 
     _add(commands, "passes", "List the passes on offer, in the order in which they are applied.")

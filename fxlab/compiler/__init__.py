@@ -1,6 +1,14 @@
 """Stages of ``torch.compile``: every pass that its compiler has run, with a switch."""
 
 from fxlab.compiler.compile_session import CompileSession, compile_session
+from fxlab.compiler.pipelines.record import PassRecord, record_passes
 from fxlab.compiler.record import CompileRecord, record_compile
 
-__all__ = ["CompileRecord", "CompileSession", "compile_session", "record_compile"]
+__all__ = [
+    "CompileRecord",
+    "CompileSession",
+    "PassRecord",
+    "compile_session",
+    "record_compile",
+    "record_passes",
+]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NoReturn, TypeAlias
+from typing import Any, NoReturn, Protocol, TypeAlias
 
 from torch import nn
 from torch.fx import GraphModule
@@ -15,6 +15,7 @@ from fxlab.compiler.flat import Frame
 from fxlab.compiler.hooks import compile_once
 from fxlab.compiler.patterns import Tried
 from fxlab.compiler.recording import ATEN, Recorder, Stack, Step
+from fxlab.compiler.slots import Slot
 from fxlab.compiler.snapshot import Made, Snapshot
 from fxlab.models.graph_module import ensure_picklable
 from fxlab.models.model_state import state_kept
@@ -48,6 +49,19 @@ class StageOf:
 
     def __reduce__(self) -> NoReturn:
         raise TypeError("A compile cannot be pickled.")
+
+
+class StageFrame(Protocol):
+    """What all stages of one graph have in common."""
+
+    def inputs(self, kind: str) -> list[Slot]:
+        """Return the inputs of all stages of a stack."""
+
+    def name_of(self, snapshot: Snapshot, name: str) -> str:
+        """Return what a node of a recorded graph is called in stages."""
+
+    def module(self, snapshot: Snapshot, kind: str) -> GraphModule:
+        """Return a snapshot of a stack as a graph module."""
 
 
 @dataclass
@@ -92,6 +106,10 @@ class Compiler:
         self.remarks: list[str] = []
         self.frames: list[Frame] = []
         self.first = self.compile(0, "", frozenset(), {})
+
+    def frame_of(self, number: int) -> StageFrame:
+        """Return what the stages of a graph have in common."""
+        return self.frames[number]
 
     def stacks(self) -> dict[str, CompilerStack]:
         """Return the stacks of all graphs by name."""
@@ -172,15 +190,15 @@ class CompilerStack:
 
     def __init__(self, compiler: Compiler, number: int, kind: str) -> None:
         self._compiler, self._number, self._kind = compiler, number, kind
-        self._frame = compiler.frames[number]
+        self._frame = compiler.frame_of(number)
         self._compiles = [compiler.first]
         self._order: list[str] = []
         self._changing: dict[str, Step] = {}
         self._learn(compiler.first)
 
     @property
-    def inputs(self) -> dict[str, Any]:
-        """The inputs of all stages, by name."""
+    def inputs(self) -> dict[str, Any] | None:
+        """The inputs of all stages, by name; ``None`` if they are not known."""
         return {slot.name: slot.value for slot in self._frame.inputs(self._kind)}
 
     @property

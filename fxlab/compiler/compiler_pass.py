@@ -46,7 +46,7 @@ class CompilerPass(Transformation):
     def description(self) -> str:
         """Where the compiler runs it."""
         phase, _, own = self.name.partition("/")
-        words = f"{own}: runs in the {phase} phase of torch's compiler."
+        words = f"{own}: runs in the {phase} phase of torch's compiler." if own else "A pass of a pipeline."
         if self.name == BORDER:
             words = (
                 "AOTAutograd: decomposes functions into ATen operators, and writes in place into new values."

@@ -19,6 +19,7 @@ from fxlab.compiler.compile_session import CompileSession
 from fxlab.compiler.compiler import Compiler, CompilerStack, _Compile
 from fxlab.compiler.compiler_pass import CompilerPass
 from fxlab.compiler.flat import Frame
+from fxlab.compiler.guarded import Guarded
 from fxlab.compiler.hooks import PHASES
 from fxlab.compiler.record_hooks import listening_to_script
 from fxlab.compiler.recording import WHOLE, Recorder, Recording
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
 
 _ONCE = "it was recorded while a script ran; a session of fxlab.compile_session has switches"
 _ACTIVE = threading.Lock()
+_ANSWERS = {"begin_pass": True, "begin_match": True, "captured": lambda values: None}
+"""What a recorder that has raised would answer: the script goes on as without it."""
 
 
 @dataclass(eq=False)
@@ -123,7 +126,7 @@ def record_compile() -> Iterator[CompileRecord]:
         record, recorder = CompileRecord(MappingProxyType({}), ()), _ScriptRecorder()
         remarks: list[str] = []
         try:
-            with listening_to_script(recorder) as remarks:
+            with listening_to_script(Guarded(recorder, recorder.remarks, _ANSWERS)) as remarks:
                 yield record
         finally:
             recorder.finish()
@@ -212,7 +215,7 @@ def _saves(recording: Recording, names: set[str]) -> bool:
     return {getattr(value, "name", "") for value in returned[len(returned) - len(names) :]} == names
 
 
-class _Recorded(Compiler):
+class Recorded(Compiler):
     """What a script has compiled, in place of what compiles again."""
 
     def __init__(self, recorder: Recorder, frames: list[Frame], recordings: list[Recording]) -> None:
@@ -240,8 +243,9 @@ class RecordedSession(CompileSession):
         ValueError
             If it is a pass of the compiler.
         """
-        if isinstance(self.find(pass_), CompilerPass):
-            raise ValueError(f"pass_: no match of {self.find(pass_).name} can be excluded: {_ONCE}.")
+        found = self.find(pass_)
+        if isinstance(found, CompilerPass):
+            raise ValueError(f"pass_: no match of {found.name} can be excluded: {found.fixed}.")
         super().exclude(pass_, *nodes)
 
     def to_python(self) -> str:
@@ -267,7 +271,7 @@ def _complete(record: CompileRecord, recorder: _ScriptRecorder, remarks: list[st
             frames.append((f"graph {number}", _frame(recorder, recording), recording))
         except Exception as error:  # of a backend that gives on a graph of another kind
             told.append(f"graph {number}: its stages cannot be made: {error_words(error)}")
-    compiler = _Recorded(recorder, [frame for _, frame, _ in frames], [one for _, _, one in frames])
+    compiler = Recorded(recorder, [frame for _, frame, _ in frames], [one for _, _, one in frames])
     sessions: dict[str, CompileSession] = {}
     for place, (name, _, recording) in enumerate(frames):
         for kind, stack in recording.stacks.items():

@@ -23,7 +23,7 @@ class State:
     def __init__(self, graph_module: GraphModule) -> None:
         self._nodes = [(node, node.target, node.args, node.kwargs) for node in graph_module.graph.nodes]
         self._held = {
-            str(node.target): _version(_attribute(graph_module, str(node.target)))
+            str(node.target): _version(attribute(graph_module, str(node.target)))
             for node in graph_module.graph.find_nodes(op="get_attr")
         }
 
@@ -88,13 +88,14 @@ class Snapshot:
             inherited = made[node.name].meta if node.name in made else {}
             copies[node].meta = {**inherited, **node.meta}
         self.held = {
-            str(node.target): _attribute(graph_module, str(node.target))
+            str(node.target): attribute(graph_module, str(node.target))
             for node in self.graph.nodes
             if node.op in ("get_attr", "call_module")
         }
 
 
-def _attribute(graph_module: GraphModule, path: str) -> Any:
+def attribute(graph_module: GraphModule, path: str) -> Any:
+    """Return what a module holds at a path."""
     value: Any = graph_module
     for name in path.split("."):
         value = getattr(value, name)

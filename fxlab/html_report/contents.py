@@ -62,7 +62,7 @@ def verdict_words(session: Session, *, judge: bool) -> tuple[str, bool | None, s
     except Exception as error:
         return NOT_JUDGED, None, describe_error(error)
     if verdict is None:
-        return NOT_JUDGED, None, "The models were not run for it."
+        return NOT_JUDGED, None, "The outputs are not the same bits, and the models were not run in float64."
     agrees = None if verdict.status is Status.NOTHING_COMPARED else verdict.agrees
     return str(verdict.status), agrees, str(verdict)
 

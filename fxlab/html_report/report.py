@@ -133,16 +133,25 @@ def report_several(
     notes: Iterable[str] = (),
     measure: bool = True,
     values: bool = False,
+    skip_failing: bool = False,
 ) -> Path:
-    """Write sessions to one HTML file, which begins with a title, notes and a list of them."""
-    file = checked_path(path)
-    data = {
-        f"fxlab-session-{number}": _data(session, measure, values)
-        for number, session in enumerate(sessions.values(), 1)
-    }
-    heading = title or " · ".join(dict.fromkeys(map(model_name, sessions.values())))
-    first = contents(sessions, heading, notes, judge=measure)
-    write(file, page(heading, {"fxlab-contents": first, **data}))
+    """Write sessions to one HTML file, which begins with a title, notes and a list of them.
+
+    With ``skip_failing``, a session that cannot be written is a note, unless none can.
+    """
+    file, told, data = checked_path(path), [*notes], {}
+    for name, session in sessions.items():
+        try:
+            data[name] = _data(session, measure, values)
+        except Exception as error:
+            if not skip_failing or (not data and name == [*sessions][-1]):
+                raise
+            told.append(f"{name} is not shown: {describe_error(error)}")
+    shown = {name: sessions[name] for name in data}
+    heading = title or " · ".join(dict.fromkeys(map(model_name, shown.values())))
+    written = {f"fxlab-session-{number}": one for number, one in enumerate(data.values(), 1)}
+    first = contents(shown, heading, told, judge=measure)
+    write(file, page(heading, {"fxlab-contents": first, **written}))
     return file
 
 

@@ -19,6 +19,7 @@ from torch._inductor.compile_fx import compile_fx
 import fxlab
 from fxlab.compiler import hooks
 from fxlab.compiler.hooks import _without_code
+from fxlab.compiler.record import _ScriptRecorder
 from fxlab.view_model.session_remarks import session_remarks
 
 X = torch.randn(3, 8)
@@ -166,6 +167,13 @@ def test_no_sessions_and_what_is_none_are_refused_by_name(record, tmp_path):
         fxlab.report({1: record.sessions["graph 2, inference"]}, path=path)
 
 
+def with_clamps(graph_module, inputs):
+    eager = copy.deepcopy(graph_module)
+    patches = {"post_grad_custom_post_pass": relus_to_clamps()}
+    compile_fx(graph_module, inputs, inner_compile=_without_code, config_patches=patches)
+    return eager
+
+
 def without_code(graph_module, inputs):
     eager = copy.deepcopy(graph_module)
     compile_fx(graph_module, inputs, inner_compile=_without_code)
@@ -208,6 +216,23 @@ def test_backward_graphs_that_are_compiled_late_belong_to_their_own_graphs(monke
     remarks, backward = run(lambda x: torch.sigmoid(x) * 2, lambda x: torch.sigmoid(x) * 3)
     assert remarks[0] == "A backward graph was compiled late, and it is not known of which graph."
     assert backward == []
+
+
+@pytest.mark.parametrize("method", ["captured", "called", "begin_pass", "end_pass", "begin_match"])
+def test_a_recording_that_fails_does_not_break_the_script(monkeypatch, method):
+    def fails(*args, **kwargs):
+        raise Recorded("by a graph that nobody has thought of")
+
+    monkeypatch.setattr(_ScriptRecorder, method, fails)
+    torch._dynamo.reset()
+    with torch.no_grad(), fxlab.record_compile() as record:
+        y = torch.compile(lambda x: torch.relu(x) * 1, backend=with_clamps)(X)
+        z = torch.compile(lambda x: torch.sigmoid(x), backend="eager")(X)
+    assert torch.equal(y, torch.relu(X))
+    assert torch.equal(z, torch.sigmoid(X))
+    words = "Nothing was recorded any more when this was raised: Recorded: by a graph that nobody"
+    assert any(remark.startswith(words) for remark in record.remarks)
+    assert all(name.startswith("graph 1") for name in record.sessions)
 
 
 @pytest.mark.parametrize("error", [Recorded, KeyboardInterrupt])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import importlib
 import json
 import operator
 import platform
@@ -22,9 +23,10 @@ from fxlab import ChangeTrueDivToMulByInverse, MergeLinears, Session, Transforma
 from fxlab.drawing import LayoutError
 from fxlab.html_report import report as report_module_function
 from fxlab.html_report.made import made_lines
-from fxlab.html_report.report import ANY_TWO, _graphs
+from fxlab.html_report.report import ANY_TWO, _graphs, report_several
 from fxlab.overlays import SOURCES
 
+report_module = importlib.import_module("fxlab.html_report.report")
 HOSTILE = "</script><script>alert(1)</script><!-- <img src=x> ]]> \u202e\u2028 'quotes' & \U0001f600"
 
 
@@ -329,3 +331,28 @@ def test_a_missing_front_end_is_named(tmp_path: Path, monkeypatch: pytest.Monkey
 
 def test_the_public_name_stays_a_function_whatever_is_imported() -> None:
     assert fxlab.report is report_module_function
+
+
+def test_of_several_sessions_one_that_cannot_be_written_is_said_if_wanted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    good, bad = make_session(1), make_session(1)
+    data = report_module._data
+
+    def fails(session: Session, measure: bool, values: bool) -> dict[str, Any]:
+        if session is bad:
+            raise LayoutError("too large")
+        return data(session, measure, values)
+
+    monkeypatch.setattr(report_module, "_data", fails)
+    sessions, path = {"a": bad, "b": good}, tmp_path / "a.html"
+    report_several(sessions, path, measure=False, skip_failing=True)
+    page = Page(path.read_text(encoding="utf-8"))
+    first = json.loads(page.text_of("script", id="fxlab-contents"))
+    assert [row["name"] for row in first["graphs"]] == ["b"]
+    assert first["notes"] == ["a is not shown: too large"]
+    assert json.loads(page.text_of("script", id="fxlab-session-1"))["stages"]["names"][0] == "Original"
+    with pytest.raises(LayoutError):
+        fxlab.report(sessions, path=path, measure=False)
+    with pytest.raises(LayoutError):
+        report_several({"a": bad}, path, measure=False, skip_failing=True)

@@ -1,0 +1,1 @@
+"""Pipelines of passes that others have written, recorded while they run."""

@@ -1,0 +1,120 @@
+"""Hooks into pipelines of passes (``PassBase``, ``PassManager``, ``ExportedProgram``), all in this file."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, Protocol
+
+from torch.export import ExportedProgram
+from torch.fx import GraphModule
+from torch.fx.passes.infra.pass_base import PassBase
+
+from fxlab.compiler.hooks import _Patches
+from fxlab.interrupts import RestoringStack
+
+
+class PassListener(Protocol):
+    """What hears of the passes of pipelines."""
+
+    def begin_pass(self, name: str, graph_module: GraphModule, program: ExportedProgram | None) -> None:
+        """A pass begins with a graph, which is that of a program if one is given."""
+
+    def end_pass(self, graph_module: GraphModule | None) -> None:
+        """The pass that began last has left a graph so; ``None`` if it has raised."""
+
+
+@contextmanager
+def listening_to_passes(listener: PassListener) -> Iterator[list[str]]:
+    """Let a listener hear of all passes that this thread runs inside; of nested ones, of the outermost.
+
+    Yields
+    ------
+    list of str
+        What it cannot hear of with this torch, in words.
+    """
+    with RestoringStack() as stack:
+        patches, around = _Patches(stack), _Around(listener)
+        infra = "torch.fx.passes.infra"
+        patches.around(f"{infra}.pass_base:PassBase.__call__", around.called, "Passes are not seen")
+        patches.around(
+            f"{infra}.pass_manager:PassManager.__call__", around.managed, "Functions as passes are not seen"
+        )
+        patches.around(
+            "torch.export.exported_program:ExportedProgram.run_decompositions",
+            around.decomposed,
+            "run_decompositions is not seen",
+        )
+        yield patches.remarks
+
+
+class _Around:
+    """Makes what takes the place of torch's functions; only the thread that made it is heard."""
+
+    def __init__(self, listener: PassListener) -> None:
+        self._listener, self._thread = listener, threading.get_ident()
+        self._is_inside = False
+
+    @property
+    def _is_heard(self) -> bool:
+        return threading.get_ident() == self._thread and not self._is_inside
+
+    def called(self, original: Any) -> Any:
+        def run(pass_: Any, graph_module: Any, *args: Any, **kwargs: Any) -> Any:
+            call = functools.partial(original, pass_, graph_module, *args, **kwargs)
+            return self._one(type(pass_).__name__, graph_module, call)
+
+        return run
+
+    def managed(self, original: Any) -> Any:
+        def run(manager: Any, module: Any) -> Any:
+            if not self._is_heard:
+                return original(manager, module)
+            # Constraints know the passes themselves, which are exchanged below.
+            if not getattr(manager, "_validated", True):
+                manager.solve_constraints()
+            own = manager.passes
+            manager.passes = [pass_ if isinstance(pass_, PassBase) else self._told(pass_) for pass_ in own]
+            try:
+                return original(manager, module)
+            finally:
+                manager.passes = own
+
+        return run
+
+    def decomposed(self, original: Any) -> Any:
+        def run(program: Any, *args: Any, **kwargs: Any) -> Any:
+            call = functools.partial(original, program, *args, **kwargs)
+            return self._one("run_decompositions", program.graph_module, call, program)
+
+        return run
+
+    def _told(self, function: Callable[[Any], Any]) -> Callable[[Any], Any]:
+        """Return a pass that is a function, which is told of when it is called."""
+        is_function = inspect.isfunction(function)
+        name = function.__name__ if is_function else type(function).__name__
+
+        def run(module: Any) -> Any:
+            return self._one(name, module, functools.partial(function, module))
+
+        run.__name__ = name
+        return run
+
+    def _one(
+        self, name: str, given: Any, call: Callable[[], Any], program: ExportedProgram | None = None
+    ) -> Any:
+        if not self._is_heard or not isinstance(given, GraphModule):
+            return call()
+        self._listener.begin_pass(name, given, program)
+        self._is_inside, after = True, None
+        try:
+            result = call()
+            after = getattr(result, "graph_module", result)
+            after = after if isinstance(after, GraphModule) else given
+            return result
+        finally:
+            self._is_inside = False
+            self._listener.end_pass(after)

@@ -1,0 +1,263 @@
+"""A graph on its way through the passes of a pipeline, and its stages."""
+
+from __future__ import annotations
+
+import copy
+import weakref
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import nn
+from torch._subclasses.fake_tensor import FakeTensor
+from torch.export import ExportedProgram
+from torch.export.graph_signature import InputKind
+from torch.fx import Graph, GraphModule, Node
+from torch.utils._pytree import tree_leaves
+
+from fxlab.compiler.recording import TORCH, WHOLE, Recording, Stack, Step
+from fxlab.compiler.slots import Slot, random_like
+from fxlab.compiler.snapshot import Snapshot, State, attribute
+from fxlab.models.running import Inputs, bound_values, call_arguments
+from fxlab.values.tensors import known_number, same_bits
+
+BETWEEN = "between passes, after {}"
+
+
+class Pipeline:
+    """The passes that one graph has gone through.
+
+    Parameters
+    ----------
+    graph_module
+        The graph before the first of them.
+    why
+        Why none can be switched off.
+    """
+
+    def __init__(self, graph_module: GraphModule, why: str) -> None:
+        self._why = why
+        self._values = _Values()
+        self._numbers = Counter[str]()
+        self._at = weakref.ref(graph_module)
+        self._previous = "the beginning"
+        self.known: list[Known | None] = []
+        """What the placeholders of the first graph stand for, if a program has told."""
+        self.model_name = str(getattr(graph_module, "_get_name", lambda: "GraphModule")())
+        self.stack = Stack(WHOLE, self._taken(graph_module))
+
+    @property
+    def recording(self) -> Recording:
+        """What the session of a compile is made of."""
+        return Recording({WHOLE: self.stack})
+
+    @property
+    def remarks(self) -> list[str]:
+        """What could not be kept as it was."""
+        return self._values.remarks
+
+    def is_at(self, graph_module: GraphModule) -> bool:
+        """Tell whether its last pass has left this very module."""
+        return self._at() is graph_module
+
+    def is_copied_to(self, state: State) -> bool:
+        """Tell whether its last pass has left a graph like this one, which holds the same tensors."""
+        return state == self.stack.last.state
+
+    def begin_pass(self, name: str, graph_module: GraphModule) -> None:
+        """Note the graph before a pass."""
+        self._note(BETWEEN.format(self._previous), graph_module)
+        self._numbers[name] += 1
+        number = self._numbers[name]
+        self._previous = name + (f" ({number})" if number > 1 else "")
+
+    def end_pass(self, graph_module: GraphModule) -> None:
+        """Note the graph after the pass that began last."""
+        self._note(self._previous, graph_module, also_same=True)
+        self._at = weakref.ref(graph_module)
+
+    def finish(self) -> None:
+        """Let go of the graphs of others."""
+        for snapshot in (self.stack.first, *(step.after for step in self.stack.steps)):
+            snapshot.state.finish()
+        self._values = _Values(self._values.remarks)
+
+    def _note(self, name: str, graph_module: GraphModule, *, also_same: bool = False) -> None:
+        last = self.stack.last
+        is_same = State(graph_module) == last.state and all(
+            self._values.kept(path, attribute(graph_module, path)) is copied
+            for path, copied in last.held.items()
+        )
+        after = last if is_same else self._taken(graph_module)
+        if after is not last or also_same:
+            self.stack.steps.append(Step(name, last, after, self._why, can_exclude=False))
+
+    def _taken(self, graph_module: GraphModule) -> Snapshot:
+        snapshot = Snapshot(graph_module, TORCH, {})
+        snapshot.held = {path: self._values.kept(path, value) for path, value in snapshot.held.items()}
+        return snapshot
+
+
+class _Values:
+    """Copies of what graphs hold, one for each value that it has had: a later pass may write to it."""
+
+    def __init__(self, remarks: Sequence[str] = ()) -> None:
+        self.remarks = [*remarks]
+        self._copies: dict[int, tuple[Any, Any]] = {}
+        """By ``id``: the value, so that no other one is taken for it, and its last copy."""
+
+    def kept(self, path: str, value: Any) -> Any:
+        """Return a copy of a tensor or a module as it is now; the last one if it has not changed."""
+        if not isinstance(value, torch.Tensor | nn.Module):
+            return value
+        known = self._copies.get(id(value))
+        if known is None or not _is_same(value, known[1]):
+            known = self._copies[id(value)] = value, self._copied(path, value)
+        return known[1]
+
+    def _copied(self, path: str, value: Any) -> Any:
+        try:
+            if isinstance(value, nn.Module):
+                return copy.deepcopy(value)
+            copied = value.detach().clone().requires_grad_(value.requires_grad)
+            return nn.Parameter(copied, value.requires_grad) if isinstance(value, nn.Parameter) else copied
+        except Exception:
+            self.remarks.append(f"{path} cannot be copied: if a pass has written to it, all stages show so.")
+            return value
+
+
+def _is_same(value: Any, copied: Any) -> bool:
+    ours, theirs = _tensors(value), _tensors(copied)
+    if ours.keys() != theirs.keys():
+        return False
+    # Fake tensors have no bits.
+    return all(isinstance(ours[name], FakeTensor) or same_bits(ours[name], theirs[name]) for name in ours)
+
+
+def _tensors(value: Any) -> dict[str, torch.Tensor]:
+    if isinstance(value, torch.Tensor):
+        return {"": value}
+    return {**dict(value.named_parameters()), **dict(value.named_buffers())}
+
+
+class PipelineFrame:
+    """What all stages of a pipeline have in common: their inputs.
+
+    Parameters
+    ----------
+    pipeline
+        The pipeline.
+    inputs
+        What its first graph is called with, or the program that it is the graph of; ``None`` to make up what
+        the pipeline does not tell.
+    """
+
+    def __init__(self, pipeline: Pipeline, inputs: Inputs | ExportedProgram | None) -> None:
+        self.pipeline = pipeline
+        first = pipeline.stack.first
+        nodes = first.graph.find_nodes(op="placeholder")
+        known: list[Known | None] = pipeline.known or [None] * len(nodes)
+        if isinstance(inputs, ExportedProgram):
+            known = known_values(inputs)
+            if len(known) != len(nodes):
+                raise ValueError(
+                    f"the program has {len(known)} inputs and parameters, and it has {len(nodes)}"
+                )
+        elif inputs is not None:
+            places = [place for place, one in enumerate(known) if one is None or one.path is None]
+            values = bound_values(_called_with([nodes[place] for place in places]), *call_arguments(inputs))
+            for place, value in zip(places, values, strict=True):
+                known[place] = Known(None, value)
+        generator = torch.Generator().manual_seed(0)
+        made = {node.name: one or _made_up(node, generator) for node, one in zip(nodes, known, strict=True)}
+        self.is_runnable = all(made.values())
+        """Whether what all inputs are is known."""
+        self._slots = {
+            name: Slot(name, one.path, one.value) if one else Slot(name, None, None)
+            for name, one in made.items()
+        }
+
+    def inputs(self, kind: str) -> list[Slot]:
+        """Return the inputs of all stages."""
+        return [slot for slot in self._slots.values() if slot.path is None]
+
+    def name_of(self, snapshot: Snapshot, name: str) -> str:
+        """Return what a node is called in stages: as the pipeline calls it."""
+        return name
+
+    def module(self, snapshot: Snapshot, kind: str) -> GraphModule:
+        """Return a snapshot as a graph module that takes the inputs of the first one, before all others."""
+        graph, copies, held = Graph(), dict[Node, Node](), dict(snapshot.held)
+        placeholders = {node.name: node for node in snapshot.graph.find_nodes(op="placeholder")}
+        is_held = [name for name in placeholders if name in self._slots and self._slots[name].path]
+        for name in dict.fromkeys([*(slot.name for slot in self.inputs(kind)), *placeholders]):
+            if name in is_held:
+                continue
+            node = placeholders.get(name)  # unless a pass has removed it
+            # Its target is what it is called by, which may be another name.
+            new = graph.create_node("placeholder", name, node.args if node else (), name=name)
+            if node is not None:
+                copies[node] = new
+        for name in is_held:
+            path = str(self._slots[name].path)
+            copies[placeholders[name]] = graph.create_node("get_attr", path, name=name)
+            held[path] = self._slots[name].value
+        for node in snapshot.graph.nodes:
+            if node.op != "placeholder":
+                copies[node] = graph.node_copy(node, copies.__getitem__)
+        for node, copied in copies.items():
+            copied.meta = dict(node.meta)
+        module = GraphModule(held, graph, class_name=self.pipeline.model_name)
+        module.meta["class_name"] = self.pipeline.model_name
+        return module
+
+
+def _called_with(nodes: Sequence[Node]) -> GraphModule:
+    """Return a module that takes what some placeholders stand for."""
+    graph = Graph()
+    for node in nodes:
+        graph.create_node("placeholder", str(node.target), node.args, name=node.name)
+    graph.output(None)
+    return GraphModule(nn.Module(), graph)
+
+
+@dataclass(frozen=True)
+class Known:
+    """What a placeholder stands for."""
+
+    path: str | None
+    """Where the program holds it; ``None`` for an input."""
+    value: Any
+
+
+def known_values(program: ExportedProgram) -> list[Known | None]:
+    """Return what the placeholders of a program's graph stand for, in their order; ``None`` is not known."""
+    specs = program.graph_signature.input_specs
+    inputs: list[Any] = tree_leaves(program.example_inputs, is_leaf=lambda value: value is None)
+    of_user = [spec for spec in specs if spec.kind is InputKind.USER_INPUT]
+    are_known = len(of_user) == len(inputs)
+    values = iter(inputs)
+    held = {**program.constants, **program.state_dict}
+    known: list[Known | None] = []
+    for spec in specs:
+        if spec.kind is InputKind.USER_INPUT:
+            known.append(Known(None, next(values)) if are_known else None)
+        else:
+            known.append(Known(spec.target, held[spec.target]) if spec.target in held else None)
+    return known
+
+
+def _made_up(node: Node, generator: torch.Generator) -> Known | None:
+    """Return random numbers for an input of known shape, zeros for whole numbers; else ``None``."""
+    known = node.meta.get("val", node.meta.get("example_value"))
+    if isinstance(known, torch.Tensor):
+        try:
+            value = random_like(known, generator)
+        except (RuntimeError, TypeError, ValueError):
+            return None
+        is_real = known.is_floating_point() or known.is_complex()
+        return Known(None, value if is_real else torch.zeros_like(value))
+    number = known_number(known)
+    return Known(None, number) if isinstance(number, int | float | bool) else None

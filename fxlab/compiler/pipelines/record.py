@@ -1,0 +1,221 @@
+"""Records the passes of a pipeline inside of unchanged code."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+
+from torch.export import ExportedProgram
+from torch.fx import GraphModule
+
+from fxlab.author_frames import error_words
+from fxlab.compiler.compile_session import CompileSession
+from fxlab.compiler.compiler import CompilerStack, StageFrame
+from fxlab.compiler.guarded import Guarded
+from fxlab.compiler.pipelines.hooks import listening_to_passes
+from fxlab.compiler.pipelines.pipeline import Pipeline, PipelineFrame, known_values
+from fxlab.compiler.record import Recorded, RecordedSession
+from fxlab.compiler.recording import Recorder
+from fxlab.compiler.snapshot import State
+from fxlab.models.running import Inputs, given_arguments
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+_ONCE = "it was recorded while its pipeline ran; fxlab.from_callable makes a switch of a pass"
+_ACTIVE = threading.Lock()
+
+
+@dataclass(eq=False)
+class PassRecord:
+    """What :func:`fxlab.record_passes` has recorded; complete when its block has ended.
+
+    Attributes
+    ----------
+    sessions : Mapping
+        A :class:`fxlab.CompileSession` for each graph that passes were run on, by name: ``pipeline 1``, ...
+    remarks : tuple of str
+        What could not be recorded, in words.
+    """
+
+    sessions: Mapping[str, CompileSession]
+    remarks: tuple[str, ...]
+
+    def table(self) -> pd.DataFrame:
+        """List the graphs: a row for each.
+
+        Returns
+        -------
+        pandas.DataFrame
+            The name, how many passes have run and changed the graph, and its nodes before and after.
+        """
+        import pandas as pd
+
+        rows = []
+        for name, session in self.sessions.items():
+            changed = len(session.passes)
+            before, after = (len(module.graph.nodes) for module in (session.original, session.stages[-1]))
+            rows.append((name, changed + len(session.unchanged), changed, before, after))
+        columns = ["pipeline", "passes", "changed", "nodes_before", "nodes_after"]
+        return pd.DataFrame(rows, columns=columns)
+
+    def __repr__(self) -> str:
+        return f"<PassRecord: {', '.join(self.sessions) or 'no pass has run'}>"
+
+
+@contextmanager
+def record_passes(inputs: Inputs | ExportedProgram | None = None) -> Iterator[PassRecord]:
+    """Record the passes that the code of a block runs, which is not changed.
+
+    These are passes that derive from torch's ``PassBase``, those that a ``PassManager`` runs, functions too,
+    and ``ExportedProgram.run_decompositions``. Of passes inside of passes, the outermost is told. Each that
+    has changed a graph becomes a stage, under the name of its class; changes between passes are stages too.
+
+    Parameters
+    ----------
+    inputs
+        What the graphs are called with, to judge them, as for :class:`fxlab.Session`; or the exported program
+        that they are the graph of, which also has their parameters. A program that is decomposed in the block
+        tells both by itself. What is not known is made up of the shapes in ``meta["val"]``: random numbers,
+        and zeros for whole numbers. A graph without shapes has no inputs.
+
+    Yields
+    ------
+    PassRecord
+        Complete when the block has ended, also by an exception.
+
+    Raises
+    ------
+    TypeError
+        If ``inputs`` are nothing that a model can be called with.
+    RuntimeError
+        If another record is being made in this process.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from torch.fx.passes.infra.pass_base import PassBase, PassResult
+    >>> class ReplaceRelu(PassBase):
+    ...     def call(self, graph_module):
+    ...         for node in graph_module.graph.find_nodes(op="call_function", target=torch.relu):
+    ...             node.target = torch.sigmoid
+    ...         return PassResult(graph_module, True)
+    >>> with record_passes(torch.ones(2)) as record:
+    ...     _ = ReplaceRelu()(torch.fx.symbolic_trace(lambda x: torch.relu(x) + 1))
+    >>> print(record.sessions["pipeline 1"].verdict("ReplaceRelu").status)
+    different
+    """
+    if inputs is not None and not isinstance(inputs, ExportedProgram):
+        given_arguments(inputs)
+    if not _ACTIVE.acquire(blocking=False):
+        raise RuntimeError(
+            "record_passes: another one records in this process, and its patches are those of the process. "
+            "Begin this one when that has ended."
+        )
+    try:
+        record, recorder = PassRecord(MappingProxyType({}), ()), _PassRecorder()
+        remarks: list[str] = []
+        try:
+            with listening_to_passes(Guarded(recorder, recorder.remarks, {})) as remarks:
+                yield record
+        finally:
+            _complete(record, recorder.pipelines, [*remarks, *recorder.remarks], inputs)
+    finally:
+        _ACTIVE.release()
+
+
+class _PassRecorder:
+    """Finds the pipeline of each graph that a pass begins with."""
+
+    def __init__(self) -> None:
+        self.pipelines: list[Pipeline] = []
+        self.remarks: list[str] = []
+
+    def begin_pass(self, name: str, graph_module: GraphModule, program: ExportedProgram | None) -> None:
+        """Go on with the pipeline that has left this graph, or begin with another one."""
+        self._now = self._found(graph_module)
+        if program is not None and not self._now.stack.steps:
+            self._now.known = known_values(program)
+        self._now.begin_pass(name, graph_module)
+
+    def end_pass(self, graph_module: GraphModule | None) -> None:
+        """Note what the pass has done, if it has not raised."""
+        if graph_module is not None:
+            self._now.end_pass(graph_module)
+
+    def _found(self, graph_module: GraphModule) -> Pipeline:
+        latest = self.pipelines[::-1]
+        found = next((one for one in latest if one.is_at(graph_module)), None)
+        if found is None:
+            # A program that a pass has returned holds a copy of the module that the pass has left.
+            state = State(graph_module)
+            found = next((one for one in latest if one.is_copied_to(state)), None)
+        if found is None:
+            found = Pipeline(graph_module, _ONCE)
+            self.pipelines.append(found)
+        return found
+
+
+class _RecordedPipelines(Recorded):
+    """What pipelines have done, in place of what compiles again."""
+
+    def __init__(self, frames: list[PipelineFrame]) -> None:
+        recorder = Recorder(lambda kind, name: True, lambda kind, name, anchor, made: True)
+        super().__init__(recorder, [], [frame.pipeline.recording for frame in frames])
+        self._frames = frames
+
+    def frame_of(self, number: int) -> StageFrame:
+        """Return what the stages of a pipeline have in common."""
+        return self._frames[number]
+
+
+class _PipelineStack(CompilerStack):
+    @property
+    def inputs(self) -> dict[str, Any] | None:
+        frame = self._frame
+        return super().inputs if isinstance(frame, PipelineFrame) and frame.is_runnable else None
+
+
+class PipelineSession(RecordedSession):
+    """The session of a graph that a pipeline has changed."""
+
+    def to_python(self) -> str:
+        """Return code that records the session again."""
+        lines = "import fxlab\n\nwith fxlab.record_passes() as record:\n    run()  # the pipeline\n"
+        number = next((name for name, session in self.graphs.items() if session is self), "")
+        return f"{lines}session = record.sessions[{number!r}]\n"
+
+
+def _complete(
+    record: PassRecord,
+    pipelines: list[Pipeline],
+    remarks: list[str],
+    inputs: Inputs | ExportedProgram | None,
+) -> None:
+    told, sessions = list(dict.fromkeys(remarks)), dict[str, CompileSession]()
+    frames: dict[str, PipelineFrame] = {}
+    for number, pipeline in enumerate(pipelines, 1):
+        name = f"pipeline {number}"
+        pipeline.finish()
+        told += [f"{name}: {words}" for words in pipeline.remarks]
+        try:
+            try:
+                frames[name] = PipelineFrame(pipeline, inputs)
+            except ValueError as error:
+                told.append(f"{name}: its inputs are made up: {error}.")
+                frames[name] = PipelineFrame(pipeline, None)
+        except Exception as error:
+            told.append(f"{name}: its stages cannot be made: {error_words(error)}")
+    recorded = _RecordedPipelines([*frames.values()])
+    for place, name in enumerate(frames):
+        try:
+            sessions[name] = PipelineSession(_PipelineStack(recorded, place, "whole"), ())
+        except Exception as error:
+            told.append(f"{name}: its stages cannot be made: {error_words(error)}")
+    record.sessions, record.remarks = MappingProxyType(sessions), tuple(told)
+    for session in sessions.values():
+        session.graphs, session.remarks = record.sessions, record.remarks
