@@ -106,6 +106,7 @@ CALLS = [
     (fxlab.tune, {"session": SESSION}, {"session": NO_SESSION, "inputs": NO_INPUTS, "rounds": NO_COUNT}),
     (fxlab.tune, {"session": SESSION}, {"passes": [3, "a", PASS, [3], [None], ["a"]]}),
     (fxlab.tune, {"session": SESSION}, {"exclusions": [None, 1, "a", []], "min_seconds": NO_NUMBER}),
+    (fxlab.tune, {"session": SESSION}, {"clock": [3, "a", [], OBJECT]}),
     (fxlab.export, {"path": "a.pt2"}, {"session": NO_SESSION}),
     (fxlab.export, {"session": SESSION}, {"path": NO_PATH}),
     (fxlab.export, {"session": SESSION, "path": "a.pt2"}, {"dynamic": [None, 1, "a"], "check": [None, 1]}),

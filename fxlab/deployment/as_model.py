@@ -6,8 +6,10 @@ import copy
 import inspect
 from collections.abc import Callable
 from functools import cached_property
+from types import CodeType
 from typing import TYPE_CHECKING, Any
 
+import torch
 from torch import nn
 
 from fxlab.deployment.dispatch import Dispatch, Switched
@@ -58,6 +60,11 @@ class Forward:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Run the model."""
+        if torch.compiler.is_compiling() or torch._C._is_tracing():
+            # Whoever traces wants code, and no choice among graphs; Dynamo knows no bound methods made anew.
+            if self._own is not None:
+                return self._own(*args, **kwargs)
+            return type(self._module).forward(self._module, *args, **kwargs)
         return self._dispatch(args, kwargs)
 
     def graphs(self) -> pd.DataFrame:
@@ -76,6 +83,12 @@ class Forward:
     def eager(self) -> Callable[..., Any]:
         """The model's own ``forward``."""
         return eager_forward(self._module, self._own)
+
+    @property
+    def __code__(self) -> CodeType:
+        """The code of the model's own ``forward``, for which ``torch.export`` asks."""
+        code: CodeType = inspect.unwrap(getattr(self.eager, "__func__", self.eager)).__code__
+        return code
 
     @cached_property
     def __signature__(self) -> inspect.Signature:

@@ -76,8 +76,6 @@ class Dispatch:
 
     def __call__(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
         """Run the module."""
-        if torch.compiler.is_compiling() or torch._C._is_tracing():
-            return self._eager(*args, **kwargs)
         try:
             call = bound_call(self._signature, args, kwargs)
         except TypeError:

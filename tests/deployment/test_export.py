@@ -197,3 +197,33 @@ def test_an_output_that_is_missing_is_another_model(session):
     verdict = verdict_on_outputs(graph.module, {"0": graph.module(*graph.inputs)[0].detach()}, graph.inputs)
     assert verdict.status is fxlab.Status.DIFFERENT
     assert "only the original has it" in verdict.reason
+
+
+def test_whoever_compiles_or_exports_the_model_itself_gets_its_own_code(session_with_model):
+    session, model, x = session_with_model
+    fast = session.as_model()
+    with torch.no_grad():
+        expected = model(x)
+        assert torch.equal(torch.compile(fast, backend="eager", fullgraph=True)(x)["y"], expected["y"])
+        for strict in (False, True):
+            program = torch.export.export(fast, (x,), strict=strict)
+            assert torch.equal(program.module()(x)["y"], expected["y"])
+
+
+def test_a_graph_is_compiled_whole_and_traced(session_with_model):
+    session, _, x = session_with_model
+    graph = tensor_graph(session.graph_module, session.inputs)
+    with torch.no_grad():
+        expected = session.graph_module(x)
+        compiled = torch.compile(session.graph_module, backend="eager", fullgraph=True)
+        assert torch.equal(compiled(x)["y"], expected["y"])
+        with pytest.deprecated_call(match="torch.jit.trace"):
+            script = torch.jit.trace(graph.module, graph.inputs)
+        assert torch.equal(script(x)[0], expected["y"])
+
+
+@pytest.fixture(scope="module")
+def session_with_model():
+    torch.manual_seed(0)
+    model, x = Model().eval(), torch.randn(3, 4)
+    return session_of(model, (x,), MergeLinears()), model, x

@@ -68,7 +68,7 @@ class Clock:
         self.noise = (1.0,)
         self.measured = []
 
-    def __call__(self, models, inputs, rounds, min_seconds, on_timed):
+    def __call__(self, models, inputs, rounds, min_seconds, on_timed, clock):
         self.measured.append([*models])
         first = next(iter(models))
         return {
@@ -251,6 +251,12 @@ def test_an_interrupt_or_an_error_leaves_the_session_as_it_was(session_of, clock
     with pytest.raises(type(error)):
         fxlab.tune(session)
     assert session.graph_module is before
+
+
+def test_times_are_those_of_the_clock_that_is_given(session_of):
+    seconds = itertools.count()
+    tuning = fxlab.tune(session_of(MergeLinears()), rounds=3, exclusions=False, clock=lambda: next(seconds))
+    assert [(t.spread.ratio, str(t.reason)) for t in tuning.trials] == [(1.0, "no clear difference")]
 
 
 def test_a_session_of_another_kind_is_refused(traced):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 
 from torch.fx import GraphModule
@@ -26,6 +26,7 @@ def tune(
     exclusions: bool = True,
     rounds: int = 15,
     min_seconds: float = 0.02,
+    clock: Callable[[], float] | None = None,
 ) -> Tuning:
     """Switch on the passes that make a model faster beyond noise and compute the same, and say why.
 
@@ -54,6 +55,9 @@ def tune(
         How often each stack is timed.
     min_seconds
         How long a round runs the model at least; short models are called several times.
+    clock
+        A function that returns seconds. Left out, it is the time that passes. On one thread of a busy CPU
+        ``time.process_time`` tells more, which stands still while other processes run.
 
     Returns
     -------
@@ -95,6 +99,8 @@ def tune(
         raise TypeError(f"exclusions: expected True or False, got {described(exclusions)}.")
     positive_int(rounds, "rounds")
     number(min_seconds, "min_seconds", at_least=0)
+    if clock is not None and not callable(clock):
+        raise TypeError(f"clock: expected a function that returns seconds, got {described(clock)}.")
     check_runs(session.original, "session.original")
     given = inputs_or_examples(session.inputs if inputs is None else inputs, session.original)
     chosen_passes = session.passes if passes is None else passes_of(session.passes, passes)
@@ -104,7 +110,7 @@ def tune(
         def measure(words: str, models: Mapping[str, GraphModule]) -> dict[str, list[float]]:
             bar.total += rounds * len(models)
             bar.set_description_str(words)
-            return seconds_in_turns(models, given, rounds, min_seconds, bar.update)
+            return seconds_in_turns(models, given, rounds, min_seconds, bar.update, clock)
 
         switches = session._switches
         start = replace(switches, on=switches.on - {*names})

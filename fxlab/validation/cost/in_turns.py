@@ -6,6 +6,7 @@ import math
 import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch.fx import GraphModule
@@ -57,6 +58,7 @@ def seconds_in_turns(
     rounds: int,
     min_seconds: float,
     on_timed: Callable[[], object] = lambda: None,
+    clock: Callable[[], float] | None = None,
 ) -> dict[str, list[float]]:
     """Return the seconds that one call of each model took in each round, in which each has its turn.
 
@@ -70,6 +72,8 @@ def seconds_in_turns(
         As for :func:`fxlab.benchmark`.
     on_timed
         Called whenever a model has been timed.
+    clock
+        Returns seconds. Left out, the time that passes, up to the end of what a GPU has been given to do.
 
     Raises
     ------
@@ -79,7 +83,7 @@ def seconds_in_turns(
     first = next(iter(models))
     with RestoringStack(gradients_for(models[first]), generators_kept()):
         try:
-            timed = {name: _Timed(model, inputs) for name, model in models.items()}
+            timed = {name: _Timed(model, inputs, clock) for name, model in models.items()}
             for model in timed.values():
                 model.seconds(1)
             once = timed[first].seconds(1)
@@ -99,8 +103,9 @@ def seconds_in_turns(
 class _Timed:
     """A model whose calls are timed, each from the same state, on the same inputs and random numbers."""
 
-    def __init__(self, model: GraphModule, inputs: Inputs) -> None:
+    def __init__(self, model: GraphModule, inputs: Inputs, clock: Callable[[], float] | None) -> None:
         self._model, self._inputs = model, inputs
+        self._clock: dict[str, Any] = {} if clock is None else {"timer": clock}
         with state_kept(model) as state:
             args, kwargs = call_arguments(inputs)
             model(*args, **kwargs)
@@ -121,7 +126,8 @@ class _Timed:
 
         args, kwargs = call_arguments(self._inputs)
         variables = {"model": self._model, "args": args, "kwargs": kwargs}
-        timer = Timer("model(*args, **kwargs)", globals=variables, num_threads=torch.get_num_threads())
+        threads = torch.get_num_threads()
+        timer = Timer("model(*args, **kwargs)", globals=variables, num_threads=threads, **self._clock)
         seed_generators(0)
         with state_kept(self._model, watch=False, parameters=self._written):
             return float(timer.timeit(calls).mean)
