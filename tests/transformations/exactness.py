@@ -52,9 +52,9 @@ def node_facts(node: fx.Node) -> tuple[Any, ...]:
 
 
 def without_values(facts: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Leave out the fake tensors that stand for results: a pickle has others."""
+    """Leave out the fake tensors that stand for results, and operators: a pickle has others, or none."""
     *others, meta = facts
-    return (*others, {key: value for key, value in meta.items() if key != "val"})
+    return (*others, {key: value for key, value in meta.items() if key not in ("val", "original_aten")})
 
 
 def assert_is(gm: fx.GraphModule, before: Snapshot) -> None:

@@ -6,6 +6,7 @@ them, to fit the value that they are called on. A recipe is a plain expression: 
 example.
 """
 
+import functools
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -17,6 +18,10 @@ from torch.fx.passes.shape_prop import ShapeProp
 from torch.nn import functional as F
 
 import fxlab
+from fxlab.models.graph_module import deep_copy
+
+EXPORTED = ("export", "decomposed")
+"""The dialects of graphs that went through ``torch.export``."""
 
 # Layers
 
@@ -400,6 +405,8 @@ class Recipe:
         default_factory=list, init=False, compare=False, repr=False
     )
     """A module that was built and traced to see whether it can be, for the first who builds one."""
+    exported: dict[bool, fx.GraphModule] = field(default_factory=dict, init=False, compare=False, repr=False)
+    """What was exported of a module in training mode, and in evaluation mode."""
 
     def try_out(self) -> None:
         """Build, run and trace the module; raise what that raises."""
@@ -426,6 +433,8 @@ class Recipe:
 
     def trace(self, model: "RandomModule") -> fx.GraphModule:
         """Trace the module as a user does."""
+        if self.dialect in EXPORTED:
+            return self._exported(model)
         if self.ready and self.ready[-1][0] is model:
             _, gm = self.ready.pop()
             if gm.training == model.training:
@@ -445,6 +454,21 @@ class Recipe:
                 node.name = f"{node.name}_of_mine_07"
             gm.recompile()
         return gm
+
+    def _exported(self, model: "RandomModule") -> fx.GraphModule:
+        """Return a copy of what ``torch.export`` makes of the module, which takes a while."""
+        if model.training not in self.exported:
+            with kept_buffers(model):
+                program = torch.export.export(model, (self.input(),), strict=False)
+                if self.dialect == "decomposed":
+                    program = program.run_decompositions(_decompositions())
+            self.exported[model.training] = fxlab.from_exported(program)
+        return deep_copy(self.exported[model.training])
+
+
+@functools.cache
+def _decompositions() -> dict[Any, Any]:
+    return dict(torch.export.default_decompositions().items())
 
 
 class RandomModule(nn.Module):

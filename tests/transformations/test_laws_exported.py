@@ -1,0 +1,36 @@
+"""The laws of ``test_laws.py`` on graphs that went through ``torch.export``, also decomposed.
+
+To export a module takes longer than all else, so several laws are tried on each.
+"""
+
+import test_laws
+from hypothesis import Phase, event, given, settings
+from hypothesis import strategies as st
+from laws import EXAMPLES, LAWS
+from strategies import recipes
+
+pytestmark = test_laws.pytestmark
+
+GRAPHS = 15 if settings.get_current_profile_name() == "default" else settings.default.max_examples
+"""How many graphs there are; the profile ``fuzz`` takes as many as are asked for."""
+
+NAMES = st.lists(st.sampled_from(sorted(LAWS)), min_size=1, max_size=4, unique=True)
+
+
+@settings(max_examples=GRAPHS, phases=(Phase.generate,))  # to shrink one would take minutes
+@given(recipes(exported=True), NAMES, st.data())
+def test_laws_hold_for_graphs_of_torch_export(recipe, names, data):
+    event(recipe.dialect)
+    for name in names:
+        drawn, statement = LAWS[name]
+        statement(recipe, *(data if is_data(each) else data.draw(each) for each in drawn))
+        EXAMPLES[f"{name} ({recipe.dialect})"] += 1
+
+
+def is_data(strategy: st.SearchStrategy) -> bool:
+    """Tell whether a law draws by itself while it runs."""
+    return type(strategy) is type(st.data())
+
+
+def test_every_law_is_tried():
+    assert len(LAWS) == sum(name.startswith("test_") for name in vars(test_laws))
