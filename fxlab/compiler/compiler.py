@@ -60,6 +60,9 @@ class StageFrame(Protocol):
     def name_of(self, snapshot: Snapshot, name: str) -> str:
         """Return what a node of a recorded graph is called in stages."""
 
+    def names_of_inputs(self, snapshot: Snapshot) -> dict[str, str]:
+        """Return what placeholders of a recorded graph are called in stages, where that is another name."""
+
     def module(self, snapshot: Snapshot, kind: str) -> GraphModule:
         """Return a snapshot of a stack as a graph module."""
 

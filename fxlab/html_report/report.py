@@ -167,7 +167,7 @@ def _one(sessions: Mapping[str, Session], name: str) -> Session:
     raise TypeError(f"model: expected a Session under {name!r}, got {described(sessions[name])}.")
 
 
-def _data(session: Session, measure: bool, values: bool) -> dict[str, Any]:
+def _data(session: Session, measure: bool, values: bool = False) -> dict[str, Any]:
     explained = explain_all(session)
     cards = pass_states(session, explained)
     unchanged = explain_unchanged(session)

@@ -187,6 +187,10 @@ class PipelineFrame:
         """Return what a node is called in stages: as the pipeline calls it."""
         return name
 
+    def names_of_inputs(self, snapshot: Snapshot) -> dict[str, str]:
+        """Return no names: placeholders are called as in the pipeline."""
+        return {}
+
     def module(self, snapshot: Snapshot, kind: str) -> GraphModule:
         """Return a snapshot as a graph module that takes the inputs of the first one, before all others."""
         graph, copies, held = Graph(), dict[Node, Node](), dict(snapshot.held)
