@@ -106,6 +106,8 @@ def test_matches_of_a_recorded_pass_are_told_and_not_excluded():
     name = "post_grad/relus_to_clamps"
     assert list(session.explain(name)["matched"]) == [True] * 3
     assert str(session.changes(name)) == "3 relus become 3 clamp mins"
+    assert session.patterns(name)["matches"].tolist() == [3]
+    assert session.why_not("relu", pass_=name)["matched"].tolist() == [True]
     with pytest.raises(ValueError, match="no match of post_grad/relus_to_clamps can be excluded"):
         session.exclude(name, "relu")
     found = fxlab.bisect(session)
