@@ -3,7 +3,8 @@
 Run it with ``python -m benchmarks.inspector``. It traces Llama-3.1-405B's configuration on the meta device
 and builds a graph of 100,000 nodes. For each it prints how long it takes until all that the first picture is
 made of is written, how much is sent for it, how long the rest of the graph takes, and how long a node's
-details. Opening a group asks nothing of the kernel: ``python -m benchmarks.page`` measures that.
+details. Opening a group asks nothing of the kernel: ``python -m benchmarks.page`` measures that. Then the
+values of a node of ten million elements: until they are described, and until another index is.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from fxlab.drawing import start_layout_worker
 from fxlab.view_model.details import Describer
 from fxlab.view_model.graph_data import GraphData
 from fxlab.view_model.graph_data.session_graphs import SessionGraphs
+from fxlab.view_model.node_value import Axes, part_state
 
 SELECTIONS = 60
 LLAMA_405B = LlamaConfig(
@@ -96,9 +98,25 @@ def written(data: GraphData) -> int:
     return len(zlib.compress(json.dumps(data.take(), separators=(",", ":")).encode(), 1))
 
 
+def values_of_a_large_node() -> dict[str, object]:
+    """Return a row of seconds, and of what is sent for each part."""
+    values = fxlab.NodeValues("x", (fxlab.TensorValue("value", "output", torch.randn(10, 1000, 1000)),))
+    sent: list[int] = []
+
+    def describe(axes: Axes) -> None:
+        sent.append(len(json.dumps(part_state(values, 0, axes))))
+
+    return {
+        "values of 10,000,000 elements": seconds(partial(describe, Axes())),
+        "another index": seconds(partial(describe, Axes(1, 2, [3, 0, 0]))),
+        "sent for each, MB": max(sent) / 1e6,
+    }
+
+
 def main() -> None:
     """Measure and print."""
     start_layout_worker()
+    print(pd.DataFrame([values_of_a_large_node()]).round(3).to_string(index=False))
     print(pd.DataFrame([waits(name, gm) for name, gm in graphs()]).round(3).to_string(index=False))
 
 

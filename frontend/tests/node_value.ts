@@ -6,6 +6,7 @@ const shape = [4, 2, 2];
 
 export const NODE_VALUE: NodeValue = {
   compared: "Original",
+  at: "",
   notes: [],
   firstNan: null,
   firstInf: "log",

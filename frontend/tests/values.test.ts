@@ -137,7 +137,13 @@ describe("the section of the values", () => {
     expect(rows()[0]).toEqual(["", "Value", "Original", "Difference"]);
     expect(rows()).toContainEqual(["Min", "-1", "0", "—"]);
     expect(rows()).toContainEqual(["Zeros", "25.0 %", "0.0 %", ""]);
-    expect(rows()).toContainEqual(["Infinity", "2 × +∞, 1 × −∞", "0", "0"]);
+    expect(rows()).toContainEqual(["+∞", "2", "0", "0"]);
+    expect(rows()).toContainEqual(["−∞", "1", "0", "0"]);
+    expect(one(".fxi-ends").textContent).toBe("-11");
+    const histogram = { edges: [-0.5, 0.5, 1.5], counts: [3, 1] };
+    ready({ ...partOf(0), histogram });
+    expect(one(".fxi-ends").textContent).toBe("01");
+    expect(all(".fxi-bin").map(({ title }) => title)).toEqual(["0: 3 elements", "1: 1 element"]);
   });
 
   it("goes to the first element that is not finite, and to the node it comes from", () => {
@@ -214,6 +220,10 @@ describe("the section of the values", () => {
     show({ state: "ready", value: { ...NODE_VALUE, tensors: [], notes, firstNan: null }, part: null });
     expect(section.element.textContent).toContain("There are no inputs.");
     expect(all("table, canvas")).toEqual([]);
+    ready();
+    show({ state: "ready", value: { ...NODE_VALUE, at: "Original", tensors: [], notes }, part: null });
+    expect(all("select, .fxi-way")).toEqual([]);
+    expect(section.element.textContent).toContain("At the stage “Original”");
   });
 });
 

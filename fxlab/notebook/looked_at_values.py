@@ -39,7 +39,9 @@ class Asked:
     stage
         The stage whose value it is.
     compared
-        The stage that it is compared with, and its title.
+        The stage that it is compared with.
+    title
+        Of that stage; or, if there is none, of the one that alone has the node.
     """
 
     node: str
@@ -101,7 +103,8 @@ class LookedAtValues:
                     if has_non_finite(values) and self._session.inputs is not None:
                         node = next(node for node in asked.stage.graph.nodes if node.name == asked.node)
                         first = first_non_finite(asked.stage, node, self._session.inputs)
-                    state = value_state(values, asked.title, first)
+                    titles = ("", asked.title) if asked.compared is None else (asked.title, "")
+                    state = value_state(values, titles[0], first, titles[1])
                     part = self._part(values, 0, Axes())
                     return {"text": "", **part, "state": "ready", "value": state}
             except KeyboardInterrupt:

@@ -40,7 +40,9 @@ class Axes:
 USUAL = Axes()
 
 
-def value_state(values: NodeValues, compared: str, first: FirstNonFinite | None) -> dict[str, Any]:
+def value_state(
+    values: NodeValues, compared: str, first: FirstNonFinite | None, at: str = ""
+) -> dict[str, Any]:
     """Describe the tensors of a node, without their elements.
 
     Parameters
@@ -51,9 +53,12 @@ def value_state(values: NodeValues, compared: str, first: FirstNonFinite | None)
         The title of the stage that ``"original"`` is the value of.
     first
         Where NaN and infinity come from, if there are any.
+    at
+        The title of the stage that the values are of, if it is not the one that is shown.
     """
     return {
         "compared": clip(compared, 200),
+        "at": clip(at, 200),
         "notes": [clip(note, 600) for note in values.notes],
         "firstNan": first and first.nan,
         "firstInf": first and first.inf,

@@ -137,7 +137,7 @@ def test_a_value_is_compared_with_the_stage_that_the_page_compares_with(page: Pa
     graph = page.inspector._shown_stages["merged"]["2/0"]
     gone = value(page, "stem_norm", before=0, graph=graph)
     assert {t["kind"] for t in gone["value"]["tensors"]} == {"value", "weight"}
-    assert gone["value"]["compared"] == "Original"
+    assert (gone["value"]["compared"], gone["value"]["at"]) == ("", "Original")
     merged = value(page, "query_key_merged", before=0, graph=graph)
     assert "stands for 2 nodes" in merged["value"]["notes"][0]
 

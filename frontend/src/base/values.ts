@@ -14,6 +14,8 @@ export interface TensorInfo {
 export interface NodeValue {
   /** The title of the stage that "original" is the value of. */
   compared: string;
+  /** The title of the stage that the values are of, if it is not the one that is shown. */
+  at: string;
   /** What is missing, and why. */
   notes: string[];
   /** The first nodes upstream that hold NaN and infinite elements. */

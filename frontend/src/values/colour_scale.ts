@@ -9,7 +9,7 @@ export interface Colours {
 }
 
 export interface Scale {
-  /** Of the finite numbers, or as far below zero as above. */
+  /** Of the finite numbers, or as far below zero as above; NaN if there are none. */
   low: number;
   high: number;
   /** Whether there are numbers on both sides of zero. */
@@ -24,7 +24,7 @@ export function scaleOf(cells: Float32Array | Float64Array): Scale {
   for (const cell of cells)
     if (Number.isFinite(cell)) [low, high] = [Math.min(low, cell), Math.max(high, cell)];
     else hasNonFinite = true;
-  if (low > high) return { low: 0, high: 0, isSigned: false, hasNonFinite };
+  if (low > high) return { low: NaN, high: NaN, isSigned: false, hasNonFinite };
   const isSigned = low < 0 && high > 0;
   const largest = Math.max(-low, high);
   return isSigned

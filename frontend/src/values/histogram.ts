@@ -9,11 +9,16 @@ export function histogram({ edges, counts }: ValuePart["histogram"]): HTMLElemen
   if (counts.length === 0) return h("p", { class: "fxi-muted" }, "No finite elements.");
   const most = Math.max(...counts);
   const total = counts.reduce((sum, count) => sum + count, 0);
-  const range = (i: number): string => `${withUnit(edges[i]!)} to ${withUnit(edges[i + 1]!)}`;
+  // Few whole numbers have a bin each, around the number.
+  const isWhole = Math.abs(edges[0]! % 1) === 0.5 && edges[1]! - edges[0]! === 1;
+  const low = edges[0]! + (isWhole ? 0.5 : 0);
+  const high = edges.at(-1)! - (isWhole ? 0.5 : 0);
+  const range = (i: number): string =>
+    isWhole ? withUnit(low + i) : `${withUnit(edges[i]!)} to ${withUnit(edges[i + 1]!)}`;
   const highest = counts.indexOf(most);
   const words =
-    `Histogram of ${counted(total, "element")} from ${withUnit(edges[0]!)} to ${withUnit(edges.at(-1)!)}; ` +
-    `most, ${most.toLocaleString("en-US")}, lie from ${range(highest)}.`;
+    `Histogram of ${counted(total, "element")} from ${withUnit(low)} to ${withUnit(high)}; ` +
+    `most, ${most.toLocaleString("en-US")}, are ${range(highest)}.`;
   const bars = counts.map((count, i) => {
     const title = `${range(i)}: ${counted(count, "element")}`;
     const bar = h("span", { class: count ? "fxi-bin" : "fxi-bin fxi-bin-empty", title });
@@ -27,8 +32,8 @@ export function histogram({ edges, counts }: ValuePart["histogram"]): HTMLElemen
     h(
       "div",
       { class: "fxi-ends", "aria-hidden": "true" },
-      h("span", {}, withUnit(edges[0]!)),
-      h("span", {}, withUnit(edges.at(-1)!)),
+      h("span", {}, withUnit(low)),
+      h("span", {}, withUnit(high)),
     ),
   );
 }

@@ -15,7 +15,8 @@ const ROWS: [title: string, kind: ColumnKind, of: (statistics: TensorStatistics)
   ["Std", "number", ({ std }) => std],
   ["Zeros", "share", ({ zeros }) => zeros],
   ["NaN", "integer", ({ nan }) => nan],
-  ["Infinity", "text", ({ inf, negativeInf }) => infinities(inf, negativeInf)],
+  ["+∞", "integer", ({ inf }) => inf],
+  ["−∞", "integer", ({ negativeInf }) => negativeInf],
 ];
 
 /** Returns the table; `go` shows an element, where there is somebody to ask for it. */
@@ -68,8 +69,8 @@ export function titleOf({ kind, name }: TensorInfo, { compared }: NodeValue): st
 }
 
 function cell(value: Cell, kind: ColumnKind): HTMLElement {
-  const isBad = (kind === "integer" && value !== 0) || (kind === "text" && value !== "0");
-  const text = value === "nan" ? "—" : cellText(value, kind);
+  const isBad = kind === "integer" && value !== 0;
+  const text = value === "nan" ? "—" : typeof value === "boolean" ? String(value) : cellText(value, kind);
   return h("td", { class: isBad ? "fxi-values-bad" : "", title: String(value) }, text);
 }
 
@@ -78,10 +79,4 @@ function place(tensor: number, index: number[], go: ShowElement | null): HTMLEle
   if (!go) return text;
   const title = `Show element ${text}`;
   return h("button", { type: "button", class: "fxi-link", title, onclick: () => go(tensor, index) }, text);
-}
-
-function infinities(inf: number, negativeInf: number): string {
-  const count = (number: number, sign: string): string[] =>
-    number ? [`${number.toLocaleString("en-US")} × ${sign}∞`] : [];
-  return [...count(inf, "+"), ...count(negativeInf, "−")].join(", ") || "0";
 }

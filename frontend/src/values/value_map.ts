@@ -96,11 +96,11 @@ export class ValueMap {
     );
     const { low, high, hasNonFinite, isSigned } = this.scale!;
     const numbers = dtype === "bool" ? ["false", "true"] : [withUnit(low), withUnit(high)];
-    const ends = low === high ? [withUnit(low), ""] : numbers;
+    const ends = Number.isNaN(low) ? ["", ""] : low === high ? [withUnit(low), ""] : numbers;
+    const range = ends[0] ? `from ${ends[0]} to ${ends[1] || ends[0]}` : "none of them finite";
     this.field.setAttribute(
       "aria-label",
-      `${title}: ${shape[0]} rows and ${shape[1]} columns, from ${ends[0]} to ${ends[1] || ends[0]}. ` +
-        "Arrow keys read its cells.",
+      `${title}: ${shape[0]} rows and ${shape[1]} columns, ${range}. Arrow keys read its cells.`,
     );
     fill(
       this.legend,

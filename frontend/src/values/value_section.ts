@@ -79,13 +79,12 @@ export class ValueSection {
   }
 
   private body(value: NodeValue): HTMLElement {
-    const { notes, tensors, total, compared } = value;
-    const isElsewhere = compared && !tensors.some(({ kind }) => kind === "original");
+    const { notes, tensors, total, at } = value;
     const isEmpty = tensors.length === 0;
     return h(
       "div",
       { class: "fxi-values-body" },
-      isElsewhere && h("p", { class: "fxi-muted" }, `At ${compared}.`),
+      at && h("p", { class: "fxi-muted" }, `At the stage “${at}”, which alone has this node.`),
       this.choice,
       this.problem,
       !isEmpty && this.numbers,
@@ -131,6 +130,7 @@ export class ValueSection {
     this.problem.hidden = !text;
     const tensor = value.tensors[part?.tensor ?? 0];
     if (tensor) this.showChoice(value, tensor);
+    else fill(this.choice);
     if (!part || !tensor) return void fill(this.numbers);
     fill(
       this.numbers,
