@@ -17,7 +17,7 @@ from torch.nn import functional
 
 import fxlab
 from fxlab import node_info
-from fxlab.command_line.trace_command import _node_table
+from fxlab.command_line.commands.trace import _node_table
 from fxlab.drawing import build_hierarchy
 from fxlab.drawing.rendering.describe import lines_of
 from fxlab.transformations.marks import add_mark

@@ -65,7 +65,7 @@ _Command: TypeAlias = Callable[[argparse.Namespace], tuple[Answer | str, ExitCod
 
 def _command(name: str) -> _Command:
     # Imported on use: `fxlab --help` needs neither torch nor pandas.
-    command: _Command = getattr(import_module(f"fxlab.command_line.{name}_command"), name)
+    command: _Command = getattr(import_module(f"fxlab.command_line.commands.{name}"), name)
     return command
 
 

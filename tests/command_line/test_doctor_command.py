@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-from fxlab.command_line import doctor_command
+from fxlab.command_line.commands import doctor
 
 INSTALLED = importlib.metadata.version
 
@@ -16,7 +16,7 @@ def without(monkeypatch, *missing, **versions):
             raise importlib.metadata.PackageNotFoundError(name)
         return versions.get(name) or INSTALLED(name)
 
-    monkeypatch.setattr(doctor_command, "version", version)
+    monkeypatch.setattr(doctor, "version", version)
 
 
 def parts(fxlab, name):
@@ -37,7 +37,7 @@ def test_everything_works_here(fxlab):
 
 @pytest.fixture
 def without_trials(monkeypatch):
-    monkeypatch.setattr(doctor_command, "_TRIALS", ())
+    monkeypatch.setattr(doctor, "_TRIALS", ())
 
 
 @pytest.mark.usefixtures("without_trials")
@@ -65,7 +65,7 @@ def test_a_part_that_raises_is_told_in_its_words(fxlab, monkeypatch):
         raise OSError("no such library\n  a long story")
 
     for is_needed, code in ((True, 1), (False, 0)):
-        monkeypatch.setattr(doctor_command, "_TRIALS", (("draw", trial, is_needed, "reinstall it"),))
+        monkeypatch.setattr(doctor, "_TRIALS", (("draw", trial, is_needed, "reinstall it"),))
         found_code, rows = parts(fxlab, "parts")
         assert found_code == code
         assert (rows["draw"]["found"], rows["draw"]["what to do"]) == (

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import fxlab as package
-from fxlab.command_line import report_command, trace_command
+from fxlab.command_line.commands import report, trace
 from fxlab.command_line.exit_code import ExitCode
 
 pytestmark = pytest.mark.slow
@@ -108,7 +108,7 @@ def test_what_was_not_foreseen_ends_with_70_in_words(fxlab, config_file, monkeyp
     def broken(*_):
         raise RuntimeError("a bug")
 
-    monkeypatch.setattr(trace_command, "traced", broken)
+    monkeypatch.setattr(trace, "traced", broken)
     ended = fxlab("trace", config_file)
     assert ended.code == 70
     assert ended.err == "fxlab: RuntimeError: a bug (--traceback shows where)\n"
@@ -118,6 +118,6 @@ def test_ctrl_c_in_this_process_leaves_words(fxlab, config_file, monkeypatch):
     def interrupted(*_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(report_command, "traced", interrupted)
+    monkeypatch.setattr(report, "traced", interrupted)
     ended = fxlab("report", config_file)
     assert (ended.code, ended.err) == (130, "fxlab: interrupted\n")
