@@ -1,5 +1,7 @@
 import { beforeEach, describe, expect, it, vi } from "vitest";
 import { cellsOf, NO_VALUES, type NodeValue, type ShownValues, type ValuePart } from "../src/base/values";
+import type { Details } from "../src/base/protocol";
+import { DetailsPanel, type DetailActions } from "../src/panels/details";
 import { colourOf, scaleOf } from "../src/values/colour_scale";
 import { ValueSection, type ValueActions } from "../src/values/value_section";
 import { FakeKernel, Page, settled } from "./fake_kernel";
@@ -140,10 +142,11 @@ describe("the section of the values", () => {
     expect(rows()).toContainEqual(["+∞", "2", "0", "0"]);
     expect(rows()).toContainEqual(["−∞", "1", "0", "0"]);
     expect(one(".fxi-ends").textContent).toBe("-11");
-    const histogram = { edges: [-0.5, 0.5, 1.5], counts: [3, 1] };
+    const histogram = { edges: [-0.5, 0.49999999999999994, 1.5, 2.5], counts: [3, 1, 0] };
     ready({ ...partOf(0), histogram });
-    expect(one(".fxi-ends").textContent).toBe("01");
-    expect(all(".fxi-bin").map(({ title }) => title)).toEqual(["0: 3 elements", "1: 1 element"]);
+    expect(one(".fxi-ends").textContent).toBe("02");
+    const titles = ["0: 3 elements", "1: 1 element", "2: 0 elements"];
+    expect(all(".fxi-bin").map(({ title }) => title)).toEqual(titles);
   });
 
   it("goes to the first element that is not finite, and to the node it comes from", () => {
@@ -224,6 +227,29 @@ describe("the section of the values", () => {
     show({ state: "ready", value: { ...NODE_VALUE, at: "Original", tensors: [], notes }, part: null });
     expect(all("select, .fxi-way")).toEqual([]);
     expect(section.element.textContent).toContain("At the stage “Original”");
+  });
+});
+
+describe("the details around them", () => {
+  it("stay where somebody has scrolled to, and keep the focus, while more arrives", () => {
+    const values = { show: vi.fn(), part: vi.fn(), cancel: vi.fn(), canCancel: () => false };
+    const panel = new DetailsPanel({ values } as unknown as DetailActions, () => null);
+    document.body.replaceChildren(panel.element);
+    const details = (name: string): Details => ({
+      ...{ kind: "node", box: null, title: name, name, subtitle: "", crumbs: [], fields: [] },
+      ...{ inputs: [], users: [], marks: [] },
+    });
+    const body = panel.element.firstElementChild!;
+    panel.show(details("mul"));
+    panel.showValues({ ...NO_VALUES, state: "ready", value: NODE_VALUE, part: partOf(0) });
+    const slider = panel.element.querySelector<HTMLElement>("input")!;
+    slider.focus();
+    body.scrollTop = 40;
+    panel.show(details("mul"));
+    expect(body.scrollTop).toBe(40);
+    expect(document.activeElement).toBe(slider);
+    panel.show(details("add"));
+    expect(body.scrollTop).toBe(0);
   });
 });
 

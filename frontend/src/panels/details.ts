@@ -31,6 +31,8 @@ export class DetailsPanel {
   /** Whether a rewrite was taken back or applied again here: then the way back gets the focus. */
   private wasPressed = false;
   private readonly values: ValueSection;
+  /** What is shown, by its name. */
+  private shown = "";
 
   constructor(
     private readonly actions: DetailActions,
@@ -51,7 +53,11 @@ export class DetailsPanel {
       this.wasPressed ||= focused.closest(".fxi-rewrite") !== null;
       this.element.focus({ preventScroll: true });
     }
-    this.body.scrollTop = 0;
+    const { kind, name, path, before = false } = details;
+    const shown = JSON.stringify([kind, name ?? path, before]);
+    // Who reads something goes on reading it when more is known.
+    const scrolled = shown === this.shown ? this.body.scrollTop : 0;
+    this.shown = shown;
     fill(
       this.body,
       this.head(details),
@@ -105,6 +111,7 @@ export class DetailsPanel {
           ),
         ),
     );
+    this.body.scrollTop = scrolled;
     if (focused && this.values.element.contains(focused)) focused.focus({ preventScroll: true });
     const next = this.body.querySelector<HTMLElement>(".fxi-rewrite button");
     if (!this.wasPressed || !next) return;

@@ -10,7 +10,7 @@ export function histogram({ edges, counts }: ValuePart["histogram"]): HTMLElemen
   const most = Math.max(...counts);
   const total = counts.reduce((sum, count) => sum + count, 0);
   // Few whole numbers have a bin each, around the number.
-  const isWhole = Math.abs(edges[0]! % 1) === 0.5 && edges[1]! - edges[0]! === 1;
+  const isWhole = Math.abs(edges[0]! % 1) === 0.5 && edges.at(-1)! - edges[0]! === counts.length;
   const low = edges[0]! + (isWhole ? 0.5 : 0);
   const high = edges.at(-1)! - (isWhole ? 0.5 : 0);
   const range = (i: number): string =>
