@@ -23,6 +23,9 @@ source_suffix = {".md": "myst-nb", ".ipynb": "myst-nb", ".rst": "restructuredtex
 # Notebooks are stored without outputs; `make docs` runs them (`-D nb_execution_mode=off` does not).
 nb_execution_timeout = 600
 nb_execution_raise_on_error = True
+# Widgets show what they show without a kernel, and no code for them is fetched.
+nb_mime_priority_overrides = [("html", "application/vnd.jupyter.widget-view+json", None)]
+nb_ipywidgets_js = {}
 exclude_patterns = ["**/.ipynb_checkpoints"]
 
 autodoc_member_order = "bysource"
