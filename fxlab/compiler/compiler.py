@@ -12,7 +12,7 @@ from torch.fx import GraphModule
 
 from fxlab.author_frames import author_line, error_words, from_author_on
 from fxlab.compiler.flat import Frame
-from fxlab.compiler.hooks import compile_once
+from fxlab.compiler.hooks import compile_once, unfrozen
 from fxlab.compiler.patterns import Tried
 from fxlab.compiler.recording import ATEN, Recorder, Stack, Step
 from fxlab.compiler.slots import Slot
@@ -161,7 +161,8 @@ class Compiler:
             raise _failure(self._model, error) from error.with_traceback(from_author_on(error))
         recorder.finish()
         if not self.frames:
-            self.remarks += dict.fromkeys(remarks)
+            frozen = unfrozen(self.settings["options"], training=self.settings["training"])
+            self.remarks += dict.fromkeys([*remarks, frozen] if frozen else remarks)
             ran = named_arguments(self._model, args, kwargs)
             given = named_arguments(self._model, *call_arguments(self._inputs))
             for place, recording in enumerate(recorder.recordings):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -10,7 +11,14 @@ import torch
 from torch import nn
 from torch.fx import Graph, GraphModule, Node
 
-from fxlab.compiler.hooks import gradient_index, inductor_lowering, input_index, output_index, tangent_index
+from fxlab.compiler.hooks import (
+    gradient_index,
+    held_name,
+    inductor_lowering,
+    input_index,
+    output_index,
+    tangent_index,
+)
 from fxlab.compiler.lineage import class_paths, clean_meta, fill_module_stacks, same_values, stack_of_path
 from fxlab.compiler.names import Names
 from fxlab.compiler.recording import TORCH, WHOLE, Recording, Stack
@@ -59,6 +67,9 @@ class Frame:
         self._captured = whole.first
         self.names = Names()
         self._slots = slots_of(model, inputs, ran, recording, self.names)
+        self._paths = {id(value): path for path, value in model.named_buffers()}
+        self._paths |= {id(value): path for path, value in model.named_parameters()}
+        self._held = self._held_slots()
         for node in self._captured.graph.nodes:
             self.name_of(self._captured, node.name)
         self._tangents: dict[int, Slot] = {}
@@ -104,8 +115,13 @@ class Frame:
             target = NotRunnable(node.target.__name__) if inductor_lowering(node.target) else node.target
             args, kwargs = (torch.fx.map_arg(value, copies.__getitem__) for value in (node.args, node.kwargs))
             name = self.name_of(snapshot, node.name)
+            path = self._paths.get(id(held.get(str(target)))) if node.op == "get_attr" else None
+            if path is not None:
+                target, held[path] = path, held[str(target)]
             copies[node] = graph.create_node(node.op, target, args, kwargs, name, node.type)
-            copies[node].meta = clean_meta(node, self._classes)
+            copies[node].meta = clean_meta(node, self._classes) | (
+                self._stack_of(path) if path is not None else {}
+            )
         self._return(graph, snapshot, kind, copies, leaves)
         for node in graph.find_nodes(op="get_attr"):
             if not node.users:
@@ -136,10 +152,27 @@ class Frame:
             else:
                 new = graph.create_node("get_attr", path, name=name)
             new.meta = clean_meta(node, self._classes)
-            if path is not None and (stack := stack_of_path(path.rpartition(".")[0], self._classes)):
-                new.meta["nn_module_stack"] = stack
+            if path is not None:
+                new.meta |= self._stack_of(path)
             copies[node] = new
         return copies
+
+    def _stack_of(self, path: str) -> dict[str, Any]:
+        """Return the ``meta`` of what the model holds at a path that says which module it is of."""
+        stack = stack_of_path(path.rpartition(".")[0], self._classes)
+        return {"nn_module_stack": stack} if stack else {}
+
+    def _held_slots(self) -> dict[str, Slot]:
+        """Return what Dynamo has put into its graph itself, as it does with weights that are to be frozen."""
+        slots = {}
+        for node in self._captured.graph.find_nodes(op="get_attr"):
+            value = self._captured.held[str(node.target)]
+            if str(node.target) in slots or not isinstance(value, torch.Tensor):
+                continue
+            path = self._paths.get(id(value), f"constants.{node.name}")
+            name = self.names.give(TORCH, node.name, re.sub(r"\W+", "_", path).strip("_") or node.name)
+            slots[str(node.target)] = Slot(name, path, value)
+        return slots
 
     def _return(
         self,
@@ -199,6 +232,8 @@ class Frame:
         if not any("desc" in other.meta for other in placeholders):
             is_same = len(placeholders) == len(self._slots)
             return self._slots[placeholders.index(node)] if is_same else None
+        if (name := held_name(node.meta.get("desc"))) is not None:
+            return self._held.get(name)
         if (tangent := tangent_index(node.meta.get("desc"))) is not None:
             return self._tangents.get(tangent)
         place = input_index(node.meta.get("desc"))

@@ -274,6 +274,28 @@ def input_index(descriptor: Any) -> int | None:
     return descriptor.idx if type(descriptor).__name__ == "PlainAOTInput" else None
 
 
+def unfrozen(options: Mapping[str, Any], *, training: bool) -> str:
+    """Return why ``freezing`` folds no weights although it is asked for; empty if it does, or is not."""
+    from torch._inductor import config
+
+    if not options.get("freezing", config.freezing):
+        return ""
+    if training:
+        return "freezing: weights are folded for inference alone, and gradients are compiled here."
+    if config.freezing:
+        return ""
+    return (
+        "freezing: no weight is folded, here as by torch.compile: Dynamo does not know the option, and makes "
+        "weights inputs of its graph. Set torch._inductor.config.freezing = True instead."
+    )
+
+
+def held_name(descriptor: Any) -> str | None:
+    """Return what Dynamo's graph calls the parameter or buffer that one of AOTAutograd's placeholders is."""
+    is_held = type(descriptor).__name__ in ("ParamAOTInput", "BufferAOTInput")
+    return str(descriptor.target) if is_held else None
+
+
 def output_index(descriptor: Any) -> int | None:
     """Return which output of Dynamo's graph one of AOTAutograd's is, as its descriptor says."""
     return descriptor.idx if type(descriptor).__name__ == "PlainAOTOutput" else None

@@ -38,6 +38,7 @@ from fxlab.view_model.wire import to_json
 if TYPE_CHECKING:
     from fxlab.tracing.sources import ModelLike
     from fxlab.transformations import Transformation
+    from fxlab.validation.tensor_values.statistics import Statistics
 
 ANY_TWO = 9
 """Stages, the original included, of which any two can be compared. Of more, each can be compared with the
@@ -199,11 +200,12 @@ def _graphs_of_last(session: Session, graphs: SessionGraphs) -> list[int]:
 def _graphs(session: Session, explained: dict[str, pd.DataFrame | str], measure: bool) -> SessionGraphs:
     """Write every stage, and what is different from others, as one graph and as two."""
     graphs, last = SessionGraphs(session), len(session.applied)
+    weights: dict[tuple[Any, ...], Statistics] = {}
     data = graphs.data
     for number, stage in enumerate(session.stages):
         alone = graphs.alone(number)
         graphs.code(number)
-        for overlay in _overlays(Subject(stage, session.original, session.inputs), measure):
+        for overlay in _overlays(Subject(stage, session.original, session.inputs, weights), measure):
             data.add_overlay(alone, overlay)
         for before in _compared_with(number, last + 1):
             graphs.merged(number, before)

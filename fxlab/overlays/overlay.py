@@ -86,6 +86,8 @@ class Subject:
     graph_module: fx.GraphModule
     original: fx.GraphModule | None = None
     inputs: Inputs | None = None
+    weights: dict[tuple[Any, ...], Statistics] | None = None
+    """Statistics of weights that are known, for subjects that share them."""
 
     @property
     def can_run(self) -> bool:
@@ -102,7 +104,7 @@ class Subject:
         """Statistics of the tensors of each node, by its name; from one run for all overlays."""
         if self.inputs is None:
             raise ValueError("inputs: expected what the model is called with, got None.")
-        return statistics_by_node(self.graph_module, self.inputs)
+        return statistics_by_node(self.graph_module, self.inputs, self.weights)
 
     @cached_property
     def errors(self) -> pd.DataFrame:
@@ -112,6 +114,11 @@ class Subject:
                 "An error is the distance from another graph, and there is none here. "
                 "Compare them first: fxlab.compare_nodes(original, transformed, inputs)."
             )
+        if self.graph_module is self.original:
+            import pandas as pd
+
+            names = [name for name, tensors in self.statistics.items() if tensors]
+            return pd.DataFrame(0.0, index=names, columns=["accumulated", "introduced"])
         return compare_nodes(self.original, self.graph_module, self.inputs)
 
 

@@ -54,7 +54,7 @@ class Comparisons:
         self, stack: Stack, stage: GraphModule, inputs: Inputs | None
     ) -> tuple[pd.DataFrame, Verdict | None]:
         """Return how far the outputs are apart, and the verdict if bits tell it."""
-        reference = self._reference_on(inputs, "Outputs cannot be compared")
+        reference = self.reference_on(inputs)
 
         def compare() -> tuple[pd.DataFrame, Verdict | None]:
             comparison = reference.compare(stage)
@@ -73,7 +73,7 @@ class Comparisons:
         """Return the verdict on a stage; that on other inputs as well is not remembered."""
         failure = "There is no verdict"
         if variants is False and not gradients:
-            judge = self._reference_on(inputs, failure).verdict
+            judge = self.reference_on(inputs, failure).verdict
             return self.remembered("verdict", stack, lambda: judge(stage))
         asked = Reference(
             self._original, self._runnable(inputs, failure), variants=variants, gradients=gradients
@@ -82,7 +82,8 @@ class Comparisons:
             return asked.verdict(stage)
         return self.remembered("verdict with gradients", stack, lambda: asked.verdict(stage))
 
-    def _reference_on(self, inputs: Inputs | None, failure: str) -> Reference:
+    def reference_on(self, inputs: Inputs | None, failure: str = "Outputs cannot be compared") -> Reference:
+        """Return the original on inputs, which is run once; ``failure`` begins the error if it cannot be."""
         checked = self._runnable(inputs, failure)
         if self._reference is None:
             self._reference = Reference(self._original, checked)

@@ -24,7 +24,7 @@ from fxlab.session.turns import Turns, in_turn
 from fxlab.tracing.sources import ModelLike, Source, source_of
 from fxlab.transformations import Transformation, offered
 from fxlab.transformations.candidate_filter import listed, node_names
-from fxlab.validation import Changes, Variants, Verdict, changes_made, transformed_nodes
+from fxlab.validation import Changes, Reference, Variants, Verdict, changes_made, transformed_nodes
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -408,6 +408,17 @@ class Session:
             As for :meth:`compare_outputs`.
         """
         return self._comparisons.known_verdict(self._stack, self.graph_module, self.inputs)
+
+    @in_turn
+    def reference_run(self) -> Reference:
+        """Return the original as stages are judged against it; what it computes is computed once.
+
+        Raises
+        ------
+        ValueError
+            As for :meth:`compare_outputs`.
+        """
+        return self._comparisons.reference_on(self.inputs)
 
     @in_turn
     def transformed_nodes(self, pass_: PassOrName | None = None) -> "pd.DataFrame":

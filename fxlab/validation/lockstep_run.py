@@ -12,6 +12,7 @@ from torch.utils import _pytree as pytree
 
 from fxlab.interrupts import RestoringStack
 from fxlab.models.running import Inputs, placeholder_values, seed_generators, takes_derivatives
+from fxlab.operators import written_arguments
 from fxlab.validation.graphs.matching import matched
 from fxlab.validation.verdicts.float64_run import (
     Float64Interpreter,
@@ -157,9 +158,12 @@ class SideBySide:
             self._release_unread(current)
 
     def _on_originals(self, node: Node) -> Any:
-        """Run a node of the transformed graph on copies of the original's values."""
+        """Run a node of the transformed graph on the original's values, or copies where it may write."""
         values = {value: self._value_again(value) for value in node.all_input_nodes}
-        return self._again.computed(node, pytree.tree_map_only(torch.Tensor, torch.clone, values))
+        is_known = node.op in ("call_function", "call_method")
+        written = written_arguments(node) if is_known else node.all_input_nodes
+        copies = {value: pytree.tree_map_only(torch.Tensor, torch.clone, values[value]) for value in written}
+        return self._again.computed(node, values | copies)
 
     def _in_float64(self, node: Node) -> Exact:
         if self._exact is None:

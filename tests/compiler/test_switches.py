@@ -4,6 +4,7 @@ import pytest
 import torch
 from tiny_models import Blocks, plant_mistake, relus_to_clamps
 from torch import nn
+from torch._inductor import config as inductor_config
 
 import fxlab
 
@@ -163,3 +164,43 @@ def test_the_code_of_a_backward_graph_makes_that_one_again():
     made = {"model": Flat().eval(), "inputs": torch.randn(2, 3, 8)}
     exec(session.graphs["backward"].to_python(), made)
     assert list(made["session"].inputs) == list(session.graphs["backward"].inputs)
+
+
+class Normed(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.conv, self.norm = nn.Conv2d(2, 4, 3), nn.BatchNorm2d(4)
+
+    def forward(self, x):
+        return torch.relu(self.norm(self.conv(x)))
+
+
+def test_weights_that_are_frozen_are_folded_and_judged():
+    model, x = Normed().eval(), torch.randn(1, 2, 5, 5)
+    with inductor_config.patch(freezing=True):
+        session = fxlab.compile_session(model, x)
+    assert session.remarks == ()
+    assert list(session.inputs) == ["x"]
+    assert dict(session.original.named_parameters()).keys() == dict(model.named_parameters()).keys()
+    for stage in session.stages[:4]:
+        with torch.no_grad():
+            assert torch.allclose(stage(**session.inputs)[0], model(x), atol=1e-5)
+    folded = session.stages[session.passes.index(session.find("post_grad/before its passes")) + 1]
+    targets = [str(node.target) for node in folded.graph.nodes]
+    assert not any("batch_norm" in target or "sqrt" in target for target in targets)
+
+
+def test_freezing_as_an_option_says_why_it_folds_nothing():
+    model, x = Normed().eval(), torch.randn(1, 2, 5, 5)
+    (remark,) = fxlab.compile_session(model, x, options={"freezing": True}).remarks
+    assert remark.startswith("freezing: no weight is folded")
+    (remark,) = fxlab.compile_session(model, x, options={"freezing": True}, training=True).remarks
+    assert remark.startswith("freezing: weights are folded for inference alone")
+
+
+def test_settings_that_make_passes_are_switches(blocks):
+    without = fxlab.compile_session(blocks, torch.randn(3, 8), options={"pattern_matcher": False})
+    assert "post_grad/pass_pattern_1" not in {*without.unchanged, *names(without)}
+    assert without.patterns()["pass"].str.contains("pass_pattern").sum() == 0
+    with_b2b = fxlab.compile_session(blocks, torch.randn(3, 8), options={"b2b_gemm_pass": True})
+    assert any("b2b" in name for name in (*with_b2b.unchanged, *names(with_b2b)))

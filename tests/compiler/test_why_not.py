@@ -136,7 +136,7 @@ def test_a_match_is_told_as_such_and_seen_from_all_its_nodes(session):
         told = session.why_not(node, "double_relu").iloc[0]
         assert (told["matched"], told["reason"], told["begins_at"]) == (
             True,
-            "replaced by double_relu",
+            "it matches, and is handed to double_relu",
             "mul",
         )
 

@@ -18,6 +18,7 @@ from fxlab import (
     from_callable,
     graph_diff,
 )
+from fxlab.validation.verdicts import runs
 
 
 def adds_one(graph_module: fx.GraphModule) -> None:
@@ -102,3 +103,14 @@ def test_outputs_of_another_shape_are_noted():
 def test_what_is_no_session_is_refused():
     with pytest.raises(TypeError, match=r"expected an fxlab\.Session, got 3"):
         compare_stages(3)  # type: ignore[arg-type]
+
+
+def test_what_a_session_remembers_is_not_computed_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    session = session_of(torch.ones(2, 3), MergeLinears(), RemoveDeadCode())
+    expected = compare_stages(session).astype(str)
+    session.verdict()
+    run, count = runs.observed, []
+    monkeypatch.setattr(runs, "observed", lambda *given: count.append(given) or run(*given))
+    assert compare_stages(session).astype(str).equals(expected)
+    # The stages below the last; as what they are compared with, the original has run.
+    assert len(count) == 2

@@ -89,7 +89,7 @@ class Attempt:
 
     @property
     def is_matched(self) -> bool:
-        """Whether the pattern has matched, and was or would have been replaced."""
+        """Whether the pattern has matched. What replaces it may have left it as it was."""
         return self.outcome is Outcome.MATCHED
 
     @property
@@ -107,7 +107,7 @@ class Attempt:
     def words(self) -> str:
         """The outcome in words."""
         if self.is_matched:
-            return f"replaced by {self.pattern.name}"
+            return f"it matches, and is handed to {self.pattern.name}"
         reason = self.outcome.value.format(wanted=self.wanted, found=self.found)
         if self.outcome in _OF_THE_WHOLE:
             return reason

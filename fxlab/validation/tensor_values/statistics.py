@@ -120,7 +120,12 @@ def statistics_of(tensor: torch.Tensor) -> Statistics:
     >>> found.min, found.max, found.zeros, found.nan, found.first_non_finite
     (0.0, 3.0, 0.25, 1, (1, 0))
     """
-    values = readable(tensor)
+    # Somebody may watch all calls, and these are many.
+    with torch._C.DisableTorchFunction():
+        return _statistics_of(tensor, readable(tensor))
+
+
+def _statistics_of(tensor: torch.Tensor, values: torch.Tensor) -> Statistics:
     low, high = math.inf, -math.inf
     count, mean, squares = 0, 0.0, 0.0
     zeros = nan = inf = negative_inf = 0

@@ -230,7 +230,8 @@ class Float64Interpreter(OtherTensors):
 
     def _run_in_own_dtype(self, node: Node, reason: Exception) -> Any:
         """Run a node as the graph itself does, on values rounded to the dtypes that they have there."""
-        message = f"Node {node.name!r} cannot be run in float64: {reason}"
+        first_line = str(reason).partition("\n")[0]
+        message = f"Node {node.name!r} cannot be run in float64: {first_line}"
         if self._own_dtypes is None:
             raise ValueError(message) from reason
         narrowed = Narrowed()
@@ -300,7 +301,8 @@ def _wide_or_itself(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def _can_be_moved(tensor: torch.Tensor) -> bool:
-    return tensor.is_floating_point() and type(tensor) is torch.Tensor
+    is_plain = type(tensor) is torch.Tensor and tensor.layout is torch.strided
+    return tensor.is_floating_point() and is_plain
 
 
 def _differ(a: torch.Tensor, b: torch.Tensor) -> bool:

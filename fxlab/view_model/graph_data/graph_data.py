@@ -71,6 +71,8 @@ class GraphData:
         self._graphs, self._pairs, self._overlays, self._filled = (Table() for _ in range(4))
         self._written: dict[int, _Written] = {}
         self._layouts: dict[str, str] = {}
+        self._plain: dict[int, dict[str, tuple[int, int]]] = {}
+        """Of each graph, the looks of boxes without marks, closed and opened: alike beside all others."""
 
     def add(self, shown: ShownGraph, model: Mapping[str, Any]) -> int:
         """Add a graph and return its number.
@@ -110,6 +112,7 @@ class GraphData:
     def forget_others(self, kept: Collection[int]) -> int:
         """Let go of all graphs but these; return how many there are that the page still has."""
         self._written = {number: written for number, written in self._written.items() if number in kept}
+        self._plain = {number: plain for number, plain in self._plain.items() if number in kept}
         return len(self._graphs.values) - len(self._written)
 
     def fill(self, number: int) -> bool:
@@ -259,6 +262,7 @@ class _TreeWriter:
         self._index = {signature: number for number, signature in enumerate(shown.signatures)}
         self._number = number
         self._nodes = {node.name: node for node in shown.graph.graph.nodes}
+        self._plain = data._plain.setdefault(number, {})
         self.missing: list[tuple[int, Group]] = []
 
     def group(self, group: Group, opened: frozenset[str] | None = None) -> int:
@@ -302,12 +306,30 @@ class _TreeWriter:
         return self._data._leaves.number([leaf.id, *facts])
 
     def _group_looks(self, group: Group) -> tuple[int, int]:
+        is_marked = any(map(self._marks.get, self._hierarchy.names_in(group)))
+        found = None if is_marked else self._plain.get(group.id)
+        if found is None:
+            found = self._new_group_looks(group)
+            if not is_marked:
+                self._plain[group.id] = found
+        return found
+
+    def _new_group_looks(self, group: Group) -> tuple[int, int]:
         closed = box.make_box(group, self._hierarchy, self._marks, self._index)
         opened = box.make_box(group, self._hierarchy, self._marks, self._index, opened=True)
         number = self._data._looks.number
         return number(_look(closed)), number(_look(opened))
 
     def _leaf_look(self, leaf: Leaf) -> int:
+        is_marked = any(map(self._marks.get, leaf.names))
+        found = None if is_marked else self._plain.get(leaf.id)
+        if found is None:
+            found = (look := self._new_leaf_look(leaf)), look
+            if not is_marked:
+                self._plain[leaf.id] = found
+        return found[0]
+
+    def _new_leaf_look(self, leaf: Leaf) -> int:
         look = _look(box.make_box(leaf, self._hierarchy, self._marks, self._index))
         look["result"] = result_text(leaf.node)
         return self._data._looks.number(look)
