@@ -122,10 +122,11 @@ def tuned(name: str, dtype: str, batch: int, length: int, options: argparse.Name
     tuning = fxlab.tune(session, given, rounds=options.rounds, min_seconds=0.05, clock=clock)
     table = tuning.table()
     kept = table[table["kept"]]
-    others = table[~table["kept"] & (table["reason"] != "changes nothing")]
+    tried = (table["where"] == "everywhere") & (table["reason"] != "changes nothing")
+    others = table[~table["kept"] & tried]
     return {
         "model": name,
-        "inputs": f"{batch} x {length}" if length else f"{batch} images",
+        "inputs": f"{batch} x {length}" if length else f"{batch} image{'s' * (batch > 1)}",
         "dtype": dtype,
         "kept": [named(trial) for trial in kept.to_dict("records")],
         "ratio": [tuning.ratio, tuning.ratio_low, tuning.ratio_high],
@@ -171,7 +172,8 @@ def report(rows: list[dict[str, Any]]) -> list[str]:
         f"Made by `python -m benchmarks.tuning` with torch {torch.__version__.partition('+')[0]} and "
         f"transformers {hf.__version__}, random weights, no gradients, on {places}{busy if is_busy else ''}. "
         "*Ratio* is the median of the times of the chosen stack over those of the model's own graph; nine of "
-        "ten rounds are above the first number in brackets, nine of ten below the second.",
+        "ten rounds are above the first number in brackets, nine of ten below the second. Parts of "
+        "the candidates of a pass were tried as well, and are named where they are kept.",
         "",
         "| Model | Inputs | Dtype | Kept | Ratio | Verdict | Not kept |",
         "|---|---|---|---|---|---|---|",
