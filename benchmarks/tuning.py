@@ -111,22 +111,22 @@ def tuned(name: str, dtype: str, batch: int, length: int, options: argparse.Name
     build, inputs_of, _ = MODELS[name]
     torch.manual_seed(0)
     model = build().eval().to(options.device, DTYPES[dtype])
-    given = {
-        key: value.to(options.device, DTYPES[dtype] if value.is_floating_point() else None)
-        if isinstance(value, torch.Tensor)
-        else value
-        for key, value in inputs_of(batch, length).items()
-    }
-    session = fxlab.Session(model, given)
+    # Traced on two of each, as a graph holds sizes of one; and tuned on the size that is asked for.
+    traced, given = (
+        {key: placed(value, options.device, DTYPES[dtype]) for key, value in inputs_of(*size).items()}
+        for size in ((max(batch, 2), max(length, 2)), (batch, length))
+    )
+    session = fxlab.Session(model, traced)
     # On one thread, the time of other processes does not count.
     clock = time.process_time if options.device == "cpu" and options.threads == 1 else None
-    tuning = fxlab.tune(session, rounds=options.rounds, min_seconds=0.05, clock=clock)
+    tuning = fxlab.tune(session, given, rounds=options.rounds, min_seconds=0.05, clock=clock)
     table = tuning.table()
     kept = table[table["kept"]]
-    others = table[~table["kept"] & (table["reason"] != "changes nothing")]
+    tried = (table["where"] == "everywhere") & (table["reason"] != "changes nothing")
+    others = table[~table["kept"] & tried]
     return {
         "model": name,
-        "inputs": f"{batch} x {length}" if length else f"{batch} images",
+        "inputs": f"{batch} x {length}" if length else f"{batch} image{'s' * (batch > 1)}",
         "dtype": dtype,
         "kept": [named(trial) for trial in kept.to_dict("records")],
         "ratio": [tuning.ratio, tuning.ratio_low, tuning.ratio_high],
@@ -135,6 +135,13 @@ def tuned(name: str, dtype: str, batch: int, length: int, options: argparse.Name
         "load": os.getloadavg()[0] / (os.cpu_count() or 1),
         "where": device_words(options),
     }
+
+
+def placed(value: Any, device: str, dtype: torch.dtype) -> Any:
+    """Return an input where the model is, floating point in its dtype."""
+    if not isinstance(value, torch.Tensor):
+        return value
+    return value.to(device, dtype if value.is_floating_point() else None)
 
 
 def named(trial: dict[str, Any]) -> str:
@@ -165,7 +172,8 @@ def report(rows: list[dict[str, Any]]) -> list[str]:
         f"Made by `python -m benchmarks.tuning` with torch {torch.__version__.partition('+')[0]} and "
         f"transformers {hf.__version__}, random weights, no gradients, on {places}{busy if is_busy else ''}. "
         "*Ratio* is the median of the times of the chosen stack over those of the model's own graph; nine of "
-        "ten rounds are above the first number in brackets, nine of ten below the second.",
+        "ten rounds are above the first number in brackets, nine of ten below the second. Parts of "
+        "the candidates of a pass were tried as well, and are named where they are kept.",
         "",
         "| Model | Inputs | Dtype | Kept | Ratio | Verdict | Not kept |",
         "|---|---|---|---|---|---|---|",

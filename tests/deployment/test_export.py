@@ -9,7 +9,7 @@ from torch import nn
 
 import fxlab
 from fxlab import ChangeTrueDivToMulByInverse, MergeLinears, from_callable
-from fxlab.deployment.files import write_file
+from fxlab.deployment.files import file_verdict, judge_file, write_file
 from fxlab.deployment.files.tensor_graph import tensor_graph
 from fxlab.validation.verdicts.run_elsewhere import verdict_on_outputs
 
@@ -227,3 +227,20 @@ def session_with_model():
     torch.manual_seed(0)
     model, x = Model().eval(), torch.randn(3, 4)
     return session_of(model, (x,), MergeLinears()), model, x
+
+
+@pytest.mark.parametrize(("factor", "agrees"), [(1.0, True), (1.001, False)])
+def test_what_runs_elsewhere_is_judged_after_the_graph_that_was_written(session, monkeypatch, factor, agrees):
+    def elsewhere(path, graph):
+        return lambda *tensors: tuple(output * factor for output in graph.module(*tensors))
+
+    monkeypatch.setattr(judge_file, "read_file", elsewhere)
+    verdict = file_verdict(session, "model.onnx")
+    assert verdict.agrees is agrees
+    assert [*verdict.outputs] == ["y", "sizes_0"]
+    assert verdict.reason.endswith("in float64 the graph was judged that it was written of, not the file")
+
+
+def test_a_file_that_cannot_be_run_has_no_verdict(session, monkeypatch):
+    monkeypatch.setattr(write_file.importlib.util, "find_spec", lambda name: None)
+    assert file_verdict(session, "model.onnx") is None

@@ -184,6 +184,7 @@ def test_what_is_faster_but_another_model_is_not_kept(session_of, clock):
     clock.cost = lambda gm: 1.0 if "torch.add" in gm.code else 2.0
     table = fxlab.tune(session).table().set_index("pass")
     assert table.loc["shifts", "reason"].startswith("faster, but not the same model: ")
+    assert table.loc["shifts", "verdict"] == "different"
     assert table.loc["raises", "reason"] == "the pass raises: halfway"
     assert not session.can_undo
 
@@ -216,6 +217,21 @@ def test_a_pass_that_does_not_pay_everywhere_is_kept_at_one_kind_of_place(sessio
     assert kept(tuning) == [(MERGE, "only layers.*")]
     assert ("everywhere", "slower") in [(trial.where, str(trial.reason)) for trial in tuning.trials]
     assert len(session.excluded(MERGE)) == 2
+
+
+def test_parts_without_which_another_pass_raises_are_not_tried(session_of, clock):
+    def needs_all(graph_module):
+        if linears(graph_module) not in (4, 8):  # all merged, or none
+            raise RuntimeError("some are merged")
+        return graph_module
+
+    session = session_of(MergeLinears(), from_callable(needs_all))
+    session.apply("needs_all")
+    clock.cost = lambda gm: 50 + linears(gm)
+    tuning = fxlab.tune(session, passes=[MERGE])
+    assert kept(tuning) == [(MERGE, "everywhere")]
+    raised = {trial.where: str(trial.reason) for trial in tuning.trials if not trial.kept}
+    assert raised == dict.fromkeys(["without layers.*", "without layers.*.mlp"], "the pass raises")
 
 
 def test_what_the_session_excludes_stays_excluded(session_of, clock):

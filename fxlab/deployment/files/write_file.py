@@ -145,16 +145,31 @@ class OnnxModule(nn.Module):
         options = onnxruntime.SessionOptions()
         options.log_severity_level = 3
         providers = ["CPUExecutionProvider"]
-        self._session = onnxruntime.InferenceSession(os.fspath(path), options, providers=providers)
+        try:
+            self._session = onnxruntime.InferenceSession(os.fspath(path), options, providers=providers)
+        except Exception as error:  # classes of its own, for what it has no kernel for
+            raise ExportError(f"onnxruntime refuses the file: {_first_line(error)}") from error
         self._names, self._outputs = graph.input_names, graph.output_names
 
     def forward(self, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        """Return the outputs."""
+        """Return the outputs.
+
+        Raises
+        ------
+        ValueError
+            If onnxruntime does not run the file on them; NumPy, by which it is given them, has no bfloat16.
+        """
         # An exporter leaves inputs out that nothing reads.
         known = {value.name for value in self._session.get_inputs()}
         given = dict(zip(self._names, tensors, strict=True))
-        feeds = {name: tensor.numpy(force=True) for name, tensor in given.items() if name in known}
-        found = self._session.run(list(self._outputs), feeds)
+        try:
+            feeds = {name: tensor.numpy(force=True) for name, tensor in given.items() if name in known}
+            found = self._session.run(list(self._outputs), feeds)
+        except Exception as error:
+            raise ValueError(
+                f"The file was written, but onnxruntime does not run it: {_first_line(error)}. "
+                "check=False does not try."
+            ) from error
         return tuple(torch.from_numpy(array) for array in found)
 
 

@@ -15,7 +15,7 @@ from fxlab.session.stages import Stages
 from fxlab.session.tuning.candidate_groups import candidate_groups
 from fxlab.session.tuning.result import Reason, Trial, Tuning
 from fxlab.transformations import Transformation
-from fxlab.validation import Reference, graph_diff
+from fxlab.validation import Reference, Verdict, graph_diff
 from fxlab.validation.cost.in_turns import Spread
 
 EVERYWHERE = "everywhere"
@@ -134,7 +134,7 @@ class Search:
             self._note(choice, Reason.NO_VERDICT, spread, details=str(error))
             return False
         if not verdict.agrees:
-            self._note(choice, Reason.NOT_SAME, spread, details=verdict.reason)
+            self._note(choice, Reason.NOT_SAME, spread, details=verdict.reason, verdict=verdict)
             return False
         self._others.pop((choice.pass_, choice.where), None)
         self._kept.append(Trial(choice.pass_, choice.where, self._on(), Reason.FASTER, "", spread, verdict))
@@ -169,8 +169,14 @@ class Search:
                 excluded = {(name, candidate) for candidate in (candidates if is_on else others)}
                 refined = replace(switches, excluded=switches.excluded | excluded)
                 where = f"{'without' if is_on else 'only'} {place}"
-                if (name, where) not in self._others or self._others[name, where].on_top_of != self._on():
+                before = self._others.get((name, where))
+                if before is not None and before.on_top_of == self._on():
+                    continue
+                try:
                     yield _Choice(name, where, refined, self._module(refined))
+                except TransformationError as error:  # of a pass above, which needs the candidates
+                    raised = Trial(name, where, self._on(), Reason.FAILED, str(error.__cause__ or error))
+                    self._others[name, where] = raised
 
     def _groups(self, name: str, switches: Switches) -> dict[str, tuple[Candidate, ...]]:
         below = self._stages.built(switches.stack(below=name))[switches.stack(below=name)]
@@ -184,8 +190,16 @@ class Search:
     def _on(self) -> tuple[str, ...]:
         return tuple(name for name, _ in self._now.stack())
 
-    def _note(self, choice: _Choice, reason: Reason, spread: Spread, *, details: str = "") -> None:
-        trial = Trial(choice.pass_, choice.where, self._on(), reason, details, spread)
+    def _note(
+        self,
+        choice: _Choice,
+        reason: Reason,
+        spread: Spread,
+        *,
+        details: str = "",
+        verdict: Verdict | None = None,
+    ) -> None:
+        trial = Trial(choice.pass_, choice.where, self._on(), reason, details, spread, verdict)
         self._others[choice.pass_, choice.where] = trial
 
     def _note_untimed(self, name: str, reason: Reason, details: str = "") -> None:
