@@ -94,8 +94,8 @@ class RoundingBound(fx.Interpreter):
             return super().run_node(node)
         facts = GraphFacts(self.module)
         if node.target in _RETURN_STATISTICS:
-            (result,) = node.users
-            return (self._run_layer(as_batch_norm(result, facts)),)
+            results = (as_batch_norm(user, facts) for user in node.users)  # which others may read as well
+            return (self._run_layer(next(layer for layer in results if layer is not None)),)
         layer = as_linear(node, facts) or as_convolution(node, facts) or as_batch_norm(node, facts)
         return super().run_node(node) if layer is None or layer.call is not node else self._run_layer(layer)
 

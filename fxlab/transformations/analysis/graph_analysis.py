@@ -13,6 +13,7 @@ from fxlab.node_info import attribute_at
 from fxlab.reasons import Reason, Refusal
 from fxlab.transformations.analysis.aliasing_and_writes import Writes
 from fxlab.transformations.analysis.node_shape import numbers
+from fxlab.transformations.analysis.passed_tensors import Passing, passing
 from fxlab.transformations.analysis.rounding_sensitivity import rounding_readers
 from fxlab.transformations.journal.module_tree import find_module, parents_of, split_path
 from fxlab.values.tensors import storage_of
@@ -61,8 +62,31 @@ class GraphFacts:
         return find_module(self.graph_module, str(node.target)) if node.op == "call_module" else None
 
     def attribute(self, node: Node) -> Any:
-        """Return what a node reads from the module; ``None`` for a node that reads nothing, or is broken."""
-        return attribute_at(self.graph_module, str(node.target), None) if node.op == "get_attr" else None
+        """Return what a node reads from the module; ``None`` for a node that reads nothing, or is broken.
+
+        An input of a body may be a tensor of the model, which the call reads and passes on.
+        """
+        reading = self.reading(node)
+        if reading is None:
+            return None
+        owner = self.graph_module if reading is node else self._around
+        return attribute_at(owner, str(reading.target), None)
+
+    def reading(self, node: Node) -> Node | None:
+        """Return the node that reads an attribute: itself, or one of the graph around that passes it on."""
+        if node.op == "placeholder" and self.passing is not None:
+            return self.passing.readings.get(node)
+        return node if node.op == "get_attr" else None
+
+    @cached_property
+    def passing(self) -> Passing | None:
+        """How the graph is given tensors of the model, if it is a body of the outermost graph."""
+        return passing(self.graph_module, self._around) if self.is_body else None
+
+    @cached_property
+    def around(self) -> "GraphFacts":
+        """What is known of the outermost graph."""
+        return GraphFacts(self._around)
 
     @cached_property
     def why_body_stays(self) -> Refusal | None:

@@ -94,6 +94,40 @@ def why_tensors_not_replaceable(
     )
 
 
+def why_passed_not_replaceable(
+    facts: GraphFacts,
+    path: str,
+    expected: type[nn.Module],
+    tensors: Mapping[str, Node],
+    inner: Collection[Node],
+) -> Refusal | None:
+    """Return why tensors that are passed to a body cannot be replaced unnoticed; ``None`` if they can.
+
+    Parameters
+    ----------
+    facts
+        What is known of the body.
+    path, expected, tensors
+        As for :func:`why_tensors_not_replaceable`; the nodes are inputs of the body.
+    inner
+        The nodes between them and the call.
+    """
+    passing = facts.passing
+    readings = {name: facts.reading(node) for name, node in tensors.items()}
+    if passing is None or any(reading is None for reading in readings.values()):
+        return Reason.NO_MODULE(path=path)
+    for node in (*tensors.values(), *inner):
+        if len(node.users) > 1 or any(other.users for other in passing.counterparts.get(node, ())):
+            return Reason.OTHER_USERS(value=node.name)
+        if facts.writes.is_written(node):
+            return Reason.WRITTEN_IN_PLACE(value=node.name)
+    found = {name: reading for name, reading in readings.items() if reading is not None}
+    for reading in found.values():
+        if sum(value is reading for value in passing.operands) != 1:
+            return Reason.OTHER_USERS(value=reading.name)
+    return why_tensors_not_replaceable(facts.around, path, expected, found, tuple(found.values()))
+
+
 def why_not_plain(module: nn.Module, expected: type[nn.Module]) -> Refusal | None:
     """Return why a module may not compute what its class does; ``None`` if it does."""
     if torch.nn.utils.parametrize.is_parametrized(module):

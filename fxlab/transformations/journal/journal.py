@@ -9,7 +9,7 @@ modules are taken back before, and applied again after.
 """
 
 import copy
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -201,14 +201,14 @@ class Journal:
         """Note where the children of the module at a path stand."""
         self.child_order[parent] = child_names(graph_module, parent)
 
-    def depending_on(self, signature: str) -> list[Record]:
-        """Return the records of a signature, and those above that touch what they touch, first first."""
+    def depending_on(self, signatures: Collection[str]) -> list[Record]:
+        """Return the records of signatures, and those above that touch what they touch, first first."""
         touched: set[str] = set()
         result: list[Record] = []
         is_opaque = False
         for record in self.records:
             rests_on_others = result and (is_opaque or record.is_opaque)
-            if record.signature == signature or rests_on_others or not touched.isdisjoint(record.touched):
+            if record.signature in signatures or rests_on_others or not touched.isdisjoint(record.touched):
                 result.append(record)
                 touched.update(record.touched)
                 is_opaque |= record.is_opaque

@@ -1,6 +1,7 @@
 """Transformations that write what they do to the journal of the module, and take it back from there."""
 
 import warnings
+from collections.abc import Collection
 from contextlib import nullcontext
 
 import torch
@@ -37,25 +38,37 @@ class JournaledTransformation(ReversibleTransformation):
         graphs = graphs_of(graph_module).values()
         above: dict[str, Recorded] = {}
         with restored_on_failure(graph_module) if len(graphs) > 1 else nullcontext():
+            signatures = self._depending(graphs)
             for module in graphs:
-                others = self._taken_back(module)
+                others = self._taken_back(module, signatures)
                 order = merged_order(list(above), list(others))
                 above = {signature: (above | others)[signature] for signature in order}
             for transformation in above.values():
                 transformation.transform(graph_module)
         return graph_module
 
-    def _taken_back(self, graph_module: GraphModule) -> dict[str, Recorded]:
+    def _depending(self, graphs: Collection[GraphModule]) -> set[str]:
+        """Return the signatures of which all is taken back: of several graphs, one may rest on another."""
+        signatures = {self.signature}
+        journals = [Journal.of(module) for module in graphs]
+        while len(graphs) > 1:
+            found = {record.signature for journal in journals for record in journal.depending_on(signatures)}
+            if found <= signatures:
+                break
+            signatures |= found
+        return signatures
+
+    def _taken_back(self, graph_module: GraphModule, signatures: set[str]) -> dict[str, Recorded]:
         """Take back what was done to one graph, and return what is to be applied again, by signatures."""
         journal = Journal.of(graph_module)
         signature = self.signature
-        records = journal.depending_on(signature)
+        records = journal.depending_on(signatures)
         if not records:
             self._check_no_marks(graph_module, signature)
             return {}
         journal.transformations[signature] = self
         above = {record.signature: self._found(record.signature, journal) for record in records}
-        del above[signature]
+        above.pop(signature, None)
         with torch.inference_mode(False), torch.no_grad(), without_collecting():
             undo(graph_module, journal, records)
         journal.keep_in(graph_module)

@@ -33,7 +33,8 @@ class CandidatePass(Transformation):
         """Return what this pass has written to the journal of a module: a record for each rewrite."""
         self._check_graph_module(graph_module)
         signature = self.signature
-        return [record for record in records_of(graph_module) if record.signature == signature]
+        own = (record for record in records_of(graph_module) if record.signature == signature)
+        return [record for record in own if record.candidate or record.is_opaque]
 
     def only(self, *nodes: Node | str, missing_ok: bool = False) -> Self:
         """Return this pass limited to some of its candidates, as :meth:`~fxlab.Transformation.only` says."""

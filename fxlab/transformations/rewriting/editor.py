@@ -1,7 +1,8 @@
 """Changing a graph module so that every change can be taken back."""
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, cast
+import itertools
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Self, cast
 
 import torch
 from torch import nn
@@ -9,6 +10,7 @@ from torch.fx import GraphModule, Node
 from torch.fx.node import Argument, Target, map_arg
 
 from fxlab.models.modes import RequireModes, put_required
+from fxlab.transformations.analysis.passed_tensors import Passing
 from fxlab.transformations.journal.journal import (
     Absent,
     AttributeChange,
@@ -29,6 +31,7 @@ from fxlab.transformations.journal.module_tree import (
 )
 from fxlab.transformations.journal.node_state import NodeState
 from fxlab.transformations.journal.weight_sources import Source
+from fxlab.transformations.marks import add_mark
 from fxlab.transformations.views.layer import Layer
 
 
@@ -45,10 +48,29 @@ class Editor:
         What the changes are written to.
     """
 
+    _passing: Passing | None = None
+    """How tensors are passed to the graph, if it is a body."""
+    _beside: Callable[[GraphModule], "Editor"]
+    """Returns what changes another graph: the one around a body, or another body of its call."""
+
     def __init__(self, graph_module: GraphModule, journal: Journal, record: Record) -> None:
         self.graph_module = graph_module
         self._journal = journal
         self._record = record
+        self._others: dict[GraphModule, Editor] = {}
+
+    def in_body(self, passing: Passing | None, beside: Callable[[GraphModule], "Editor"]) -> Self:
+        """Return this editor, which may change graphs beside its own.
+
+        Parameters
+        ----------
+        passing
+            How tensors are passed to the graph, if it is a body that is given any.
+        beside
+            Returns what changes another graph: the one around the body, or another body of its call.
+        """
+        self._passing, self._beside = passing, beside
+        return self
 
     def insert_before(
         self,
@@ -145,23 +167,74 @@ class Editor:
         held = nn.Module()
         held._parameters.update({name: value for name, value in by._parameters.items() if value is not None})
         held.training = by.training
-        self._replace(paths, held, at, callers, seen_as)
-        first = min(layer.call for layer in layers)
-        return {
-            name: self.insert_before(
-                first,
-                "get_attr",
-                join_path(at, name),
-                name=join_path(at, name).replace(".", "_"),
-                meta=_meta_of(written_as.tensors["weight"], parameter),
-            )
+        known = {
+            name: _meta_of(written_as.tensors["weight"], parameter)
             for name, parameter in held.named_parameters()
         }
+        if written_as.is_passed and self._passing is not None:
+            readings = [self._passing.readings[node].name for la in layers for node in la.tensors.values()]
+            self._other(self._passing.around)._replace(paths, held, at, readings, seen_as)
+            return {name: self._pass_on(join_path(at, name), meta) for name, meta in known.items()}
+        self._replace(paths, held, at, callers, seen_as)
+        first = min(layer.call for layer in layers)
+        return {name: self._read(first, join_path(at, name), meta) for name, meta in known.items()}
+
+    def _read(self, before: Node, path: str, meta: Mapping[str, Any]) -> Node:
+        return self.insert_before(before, "get_attr", path, name=path.replace(".", "_"), meta=meta)
+
+    def _pass_on(self, path: str, meta: Mapping[str, Any]) -> Node:
+        """Let the call of the body pass on one tensor more, and return the input that is given it."""
+        passing = self._passing
+        assert passing is not None
+        around = self._other(passing.around)
+        reading = around._read(passing.call, path, meta)
+        around.change(passing.call, args=passing.arguments([*passing.operands, reading]))
+        around._mark(passing.call)
+        name = _free_input_name(path.replace(".", "_"), passing.bodies)
+        made: dict[GraphModule, Node] = {}
+        for body in passing.bodies:
+            first = next(node for node in body.graph.nodes if node.op != "placeholder")
+            editor = self._other(body)
+            made[body] = editor.insert_before(first, "placeholder", name, name=name, meta=meta)
+        return made[self.graph_module]
+
+    def _other(self, graph_module: GraphModule) -> "Editor":
+        """Return what changes a graph beside this one, or this one itself."""
+        if graph_module is self.graph_module:
+            return self
+        if graph_module not in self._others:
+            self._others[graph_module] = self._beside(graph_module)
+        return self._others[graph_module]
+
+    def _mark(self, node: Node) -> None:
+        self._record.marked = tuple(dict.fromkeys((*self._record.marked, node.name)))
+        add_mark(node, self._record.signature)
 
     def erase_tensors(self, layer: Layer[Any]) -> None:
         """Erase the nodes through which a call was given its tensors, once it is changed or erased."""
-        for node in (*layer.inner, *layer.tensors.values(), *layer.unused):
+        for node in layer.inner:
             self.erase(node)
+        for node in layer.tensors.values():
+            if node.op == "placeholder":
+                self._pass_no_more(node)
+            else:
+                self.erase(node)
+        for node in layer.unused:
+            self.erase(node)
+
+    def _pass_no_more(self, node: Node) -> None:
+        """Let the call of the body pass on one tensor less: that of an input, which goes."""
+        passing = self._passing
+        assert passing is not None
+        reading = passing.readings[node]
+        around = self._other(passing.around)
+        others = [value for value in passing.operands if value is not reading]
+        around.change(passing.call, args=passing.arguments(others))
+        around.erase(reading)
+        rest = [body for body in passing.bodies if body is not self.graph_module]
+        for body, other in zip(rest, passing.counterparts[node], strict=True):
+            self._other(body).erase(other)
+        self.erase(node)
 
     def _replace(
         self,
@@ -215,8 +288,21 @@ class Editor:
 
     def free_path(self, parent: str, name: str) -> str:
         """Return a path for a new child of the module at ``parent``: of that name, or a numbered variant."""
-        module = self.graph_module.get_submodule(parent)
-        return join_path(parent, unused_name(module, name))
+        modules = [self.graph_module, *([self._passing.around] if self._passing else [])]
+        parents = [found for module in modules if (found := find_module(module, parent)) is not None]
+        free = name
+        while any(hasattr(module, free) for module in parents):
+            free = next(other for module in parents if (other := unused_name(module, free)) != free)
+        return join_path(parent, free)
+
+
+def _free_input_name(wanted: str, bodies: Iterable[GraphModule]) -> str:
+    taken = {text for body in bodies for node in body.graph.nodes for text in (node.name, str(node.target))}
+    return next(
+        name
+        for name in itertools.chain([wanted], (f"{wanted}_{n}" for n in itertools.count(1)))
+        if name not in taken
+    )
 
 
 def place_of(node: Node) -> dict[str, Any]:

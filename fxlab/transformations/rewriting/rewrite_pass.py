@@ -1,6 +1,7 @@
 """The loop that fxlab's own passes share: match, refuse, rewrite."""
 
 import copy
+import functools
 import itertools
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
@@ -159,7 +160,10 @@ class RewritePass(CandidatePass, JournaledTransformation, Generic[C]):
             journal.keep_in(graph_module)
             for node in self.behaves_by_mode(candidate, facts):
                 in_evaluation[str(node.target)] = graph_module.get_submodule(str(node.target))
-            marked = self.rewrite(candidate, Editor(graph_module, journal, record))
+            beside = functools.partial(self._edit_beside, undoing)
+            marked = self.rewrite(
+                candidate, Editor(graph_module, journal, record).in_body(facts.passing, beside)
+            )
             nodes = marked if isinstance(marked, tuple) else (marked,)
             record.marked = tuple(node.name for node in nodes)
             for node in nodes:
@@ -167,6 +171,21 @@ class RewritePass(CandidatePass, JournaledTransformation, Generic[C]):
         if in_evaluation:
             self._require_evaluation(in_evaluation, Editor(graph_module, journal, made[-1]))
         return bool(made)
+
+    def _edit_beside(self, undoing: ExitStack, graph_module: GraphModule) -> Editor:
+        """Return what changes another graph for the sake of a candidate in a body."""
+        journal = Journal.of(graph_module)
+        untouched, record = copy.copy(journal), Record(self.signature)
+
+        @undoing.callback
+        def undo_it() -> None:
+            undo(graph_module, journal, [record])
+            untouched.keep_in(graph_module)
+
+        self._begin(graph_module, journal)
+        journal.records.append(record)
+        journal.keep_in(graph_module)
+        return Editor(graph_module, journal, record)
 
     def _require_evaluation(self, modules: Mapping[str, nn.Module], edit: Editor) -> None:
         graph_module = edit.graph_module

@@ -12,7 +12,11 @@ from torch.fx import Node
 from fxlab.operators import operator_of
 from fxlab.reasons import Refusal
 from fxlab.transformations.analysis.graph_analysis import GraphFacts
-from fxlab.transformations.analysis.module_safety import why_not_replaceable, why_tensors_not_replaceable
+from fxlab.transformations.analysis.module_safety import (
+    why_not_replaceable,
+    why_passed_not_replaceable,
+    why_tensors_not_replaceable,
+)
 from fxlab.transformations.analysis.node_arguments import only_input
 from fxlab.transformations.journal.module_tree import split_path
 
@@ -31,7 +35,10 @@ class Layer(Generic[M]):
     path: str
     """Where the module is, or the module that holds the tensors."""
     tensors: Mapping[str, Node] = field(default_factory=dict, compare=False)
-    """The ``get_attr`` nodes that the call is given, by the names of their tensors; empty for a module."""
+    """The nodes that the call is given, by the names of their tensors; empty for a module.
+
+    They are ``get_attr`` nodes, or inputs of a body that stand for such nodes of the graph around it.
+    """
     inner: tuple[Node, ...] = ()
     """Other nodes that belong to the layer alone, last first: the transposition of a weight."""
 
@@ -45,6 +52,11 @@ class Layer(Generic[M]):
     def is_module(self) -> bool:
         """Whether a module is called."""
         return not self.tensors
+
+    @property
+    def is_passed(self) -> bool:
+        """Whether the call is in a body, and given tensors that are passed to that."""
+        return any(node.op == "placeholder" for node in self.tensors.values())
 
     @property
     def call(self) -> Node:
@@ -63,6 +75,8 @@ class Layer(Generic[M]):
         """
         if self.is_module:
             return why_not_replaceable(facts, self.path, expected)
+        if self.is_passed:
+            return why_passed_not_replaceable(facts, self.path, expected, self.tensors, self.inner)
         given = [*self.tensors.values(), *self.inner, *([self.taken_from] if self.taken_from else [])]
         return why_tensors_not_replaceable(facts, self.path, expected, self.tensors, given, self.unused)
 
@@ -87,13 +101,13 @@ def layer_of_tensors(
 ) -> Layer[M]:
     """Return a call that is given the tensors of a module; ``module`` is made of them."""
     first = tensors.get("weight") or next(iter(tensors.values()))
-    path = split_path(str(first.target))[0]
+    path = split_path(str((facts.reading(first) or first).target))[0]
     unused = tuple(facts.unused_readings.get(path, ()))
     return Layer(node, value, module, path, tensors, inner, unused, taken_from)
 
 
 def tensors_given(facts: GraphFacts, **given: Any) -> dict[str, Node] | None:
-    """Return the ``get_attr`` nodes of tensors among arguments, by name; ``None`` if one is something else.
+    """Return the nodes of the model's tensors among arguments, by name; ``None`` if one is something else.
 
     Arguments that are ``None`` are left out.
     """
