@@ -2,7 +2,7 @@
 
 from fxlab.compiler.compile_session import CompileSession, compile_session
 from fxlab.compiler.pipelines.record import PassRecord, record_passes
-from fxlab.compiler.record import CompileRecord, record_compile
+from fxlab.compiler.scripts.record import CompileRecord, record_compile
 
 __all__ = [
     "CompileRecord",

@@ -11,12 +11,12 @@ from torch import nn
 from torch.fx import GraphModule
 
 from fxlab.author_frames import author_line, error_words, from_author_on
-from fxlab.compiler.flat import Frame
+from fxlab.compiler.graphs.flat import Frame
+from fxlab.compiler.graphs.slots import Slot
 from fxlab.compiler.hooks import compile_once, unfrozen
 from fxlab.compiler.patterns import Tried
-from fxlab.compiler.recording import ATEN, Recorder, Stack, Step
-from fxlab.compiler.slots import Slot
-from fxlab.compiler.snapshot import Made, Snapshot
+from fxlab.compiler.recording.recorder import ATEN, Recorder, Stack, Step
+from fxlab.compiler.recording.snapshot import Made, Snapshot
 from fxlab.models.graph_module import ensure_picklable
 from fxlab.models.model_state import state_kept
 from fxlab.models.running import (

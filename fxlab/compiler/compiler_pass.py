@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 from torch.fx import GraphModule
 
 from fxlab.compiler.compiler import KEY, CompilerStack, Entries, StageOf
-from fxlab.compiler.lineage import origins
+from fxlab.compiler.graphs.lineage import origins
 from fxlab.compiler.patterns import Attempt, near_misses
-from fxlab.compiler.recording import BORDER, Match, Step
+from fxlab.compiler.recording.recorder import BORDER, Match, Step
 from fxlab.reasons import Reason
 from fxlab.transformations.base import Transformation, explanation
 from fxlab.transformations.journal.journal import Journal, NodeChange, Record

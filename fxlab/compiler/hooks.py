@@ -63,7 +63,7 @@ class Listener(Hearer, Protocol):
         """The match that began last is done."""
 
 
-class _Patches:
+class Patches:
     """Exchanges functions of torch, and notes those that there are not."""
 
     def __init__(self, stack: RestoringStack) -> None:
@@ -107,7 +107,7 @@ def listening(listener: Listener) -> Iterator[list[str]]:
             "Nothing is compiled for a session while record_compile records; do it after its block."
         )
     with _LOCK, RestoringStack() as stack:
-        patches, around = _Patches(stack), _Around(listener)
+        patches, around = Patches(stack), _Around(listener)
         for phase in PHASES:
             border = f"torch._inductor.compile_fx:_recursive_{_BORDERS[phase]}"
             make = functools.partial(around.phase, phase)
@@ -354,7 +354,7 @@ def compile_once(
     with RestoringStack(_caches_kept(), gradients) as stack:
         remarks = stack.enter_context(listening(listener))
         if training:
-            patches = _Patches(stack)
+            patches = Patches(stack)
             lost = "The backward graph is not seen, as it is compiled when it first runs"
             patches.setting("torch._functorch.config", lost=lost, force_non_lazy_backward_lowering=True)
             remarks += patches.remarks
@@ -415,7 +415,7 @@ def _caches_kept() -> Iterator[None]:
 
     entries = _Entries()
     with RestoringStack() as stack:
-        patches = _Patches(stack)
+        patches = Patches(stack)
         patches.setting("torch._functorch.config", enable_autograd_cache=False)
         # What others have compiled of the same code counts towards the limit.
         limit = int(getattr(config, "recompile_limit", 8)) + 64

@@ -16,7 +16,7 @@ from torch.fx.passes.graph_transform_observer import GraphTransformObserver
 
 import fxlab
 from fxlab.compiler import hooks
-from fxlab.compiler.recording import Recorder
+from fxlab.compiler.recording.recorder import Recorder
 
 X = torch.randn(3, 8)
 

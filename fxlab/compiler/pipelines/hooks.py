@@ -13,7 +13,7 @@ from torch.export import ExportedProgram
 from torch.fx import GraphModule
 from torch.fx.passes.infra.pass_base import PassBase
 
-from fxlab.compiler.hooks import _Patches
+from fxlab.compiler.hooks import Patches
 from fxlab.interrupts import RestoringStack
 
 
@@ -37,7 +37,7 @@ def listening_to_passes(listener: PassListener) -> Iterator[list[str]]:
         What it cannot hear of with this torch, in words.
     """
     with RestoringStack() as stack:
-        patches, around = _Patches(stack), _Around(listener)
+        patches, around = Patches(stack), _Around(listener)
         infra = "torch.fx.passes.infra"
         patches.around(f"{infra}.pass_base:PassBase.__call__", around.called, "Passes are not seen")
         patches.around(

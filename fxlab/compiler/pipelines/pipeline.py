@@ -17,9 +17,9 @@ from torch.export.graph_signature import InputKind
 from torch.fx import Graph, GraphModule, Node
 from torch.utils._pytree import tree_leaves
 
-from fxlab.compiler.recording import TORCH, WHOLE, Recording, Stack, Step
-from fxlab.compiler.slots import Slot, random_like
-from fxlab.compiler.snapshot import Snapshot, State, attribute
+from fxlab.compiler.graphs.slots import Slot, random_like
+from fxlab.compiler.recording.recorder import TORCH, WHOLE, Recording, Stack, Step
+from fxlab.compiler.recording.snapshot import Snapshot, State, attribute
 from fxlab.models.running import Inputs, bound_values, call_arguments
 from fxlab.values.tensors import known_number, same_bits
 

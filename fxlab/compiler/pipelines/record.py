@@ -18,9 +18,9 @@ from fxlab.compiler.compiler import CompilerStack, StageFrame
 from fxlab.compiler.guarded import Guarded
 from fxlab.compiler.pipelines.hooks import listening_to_passes
 from fxlab.compiler.pipelines.pipeline import Pipeline, PipelineFrame, known_values
-from fxlab.compiler.record import Recorded, RecordedSession
-from fxlab.compiler.recording import Recorder
-from fxlab.compiler.snapshot import State
+from fxlab.compiler.recording.recorder import Recorder
+from fxlab.compiler.recording.snapshot import State
+from fxlab.compiler.scripts.record import Recorded, RecordedSession
 from fxlab.models.running import Inputs, given_arguments
 
 if TYPE_CHECKING:

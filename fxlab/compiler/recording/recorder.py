@@ -12,7 +12,7 @@ from torch.fx import GraphModule, Node
 
 from fxlab.compiler.hooks import PHASES
 from fxlab.compiler.patterns import Attempt, Pattern
-from fxlab.compiler.snapshot import Made, Snapshot, State
+from fxlab.compiler.recording.snapshot import Made, Snapshot, State
 from fxlab.tracing.dynamo.hooks import GraphBreak, break_after
 
 TORCH, ATEN = "torch", "aten"

@@ -11,6 +11,15 @@ import torch
 from torch import nn
 from torch.fx import Graph, GraphModule, Node
 
+from fxlab.compiler.graphs.lineage import (
+    class_paths,
+    clean_meta,
+    fill_module_stacks,
+    same_values,
+    stack_of_path,
+)
+from fxlab.compiler.graphs.names import Names
+from fxlab.compiler.graphs.slots import Slot, random_like, slots_of
 from fxlab.compiler.hooks import (
     gradient_index,
     held_name,
@@ -19,11 +28,8 @@ from fxlab.compiler.hooks import (
     output_index,
     tangent_index,
 )
-from fxlab.compiler.lineage import class_paths, clean_meta, fill_module_stacks, same_values, stack_of_path
-from fxlab.compiler.names import Names
-from fxlab.compiler.recording import TORCH, WHOLE, Recording, Stack
-from fxlab.compiler.slots import Slot, random_like, slots_of
-from fxlab.compiler.snapshot import Snapshot
+from fxlab.compiler.recording.recorder import TORCH, WHOLE, Recording, Stack
+from fxlab.compiler.recording.snapshot import Snapshot
 from fxlab.models.model_state import state_kept
 from fxlab.models.running import generators_kept
 

@@ -18,11 +18,11 @@ from fxlab.author_frames import error_words
 from fxlab.compiler.compile_session import CompileSession
 from fxlab.compiler.compiler import Compiler, CompilerStack, _Compile
 from fxlab.compiler.compiler_pass import CompilerPass
-from fxlab.compiler.flat import Frame
+from fxlab.compiler.graphs.flat import Frame
 from fxlab.compiler.guarded import Guarded
 from fxlab.compiler.hooks import PHASES
-from fxlab.compiler.record_hooks import listening_to_script
-from fxlab.compiler.recording import WHOLE, Recorder, Recording
+from fxlab.compiler.recording.recorder import WHOLE, Recorder, Recording
+from fxlab.compiler.scripts.hooks import listening_to_script
 from fxlab.session.offer import PassOrName
 from fxlab.tracing.dynamo.hooks import origin_of
 from fxlab.transformations.candidate_filter import Limit

@@ -10,8 +10,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from fxlab.compiler.names import Names
-from fxlab.compiler.recording import WHOLE, Recording
+from fxlab.compiler.graphs.names import Names
+from fxlab.compiler.recording.recorder import WHOLE, Recording
 from fxlab.values.nested import parted, tensors_inside
 from fxlab.values.tensors import known_number
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from torch.fx import Graph
 
-from fxlab.compiler.snapshot import Made
+from fxlab.compiler.recording.snapshot import Made
 
 
 class Names:

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 from torch import nn
 from torch.fx import GraphModule
 
-from fxlab.compiler.hooks import SCRIPT_IS_HEARD, Listener, _Patches, listening
+from fxlab.compiler.hooks import SCRIPT_IS_HEARD, Listener, Patches, listening
 from fxlab.interrupts import RestoringStack
 
 
@@ -40,7 +40,7 @@ def listening_to_script(listener: ScriptListener) -> Iterator[list[str]]:
         remarks = stack.enter_context(listening(listener))
         SCRIPT_IS_HEARD.set()
         stack.callback(SCRIPT_IS_HEARD.clear)
-        patches = _Patches(stack)
+        patches = Patches(stack)
         thread, is_over = threading.get_ident(), threading.Event()
 
         def around(original: Any) -> Any:

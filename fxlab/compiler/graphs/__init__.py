@@ -1,0 +1,1 @@
+"""Graphs of the compiler as stages: flat, under the names and with the weights of the model."""

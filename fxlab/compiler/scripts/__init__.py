@@ -1,0 +1,1 @@
+"""What unchanged scripts compile."""
