@@ -159,7 +159,7 @@ class LazyTensor(torch.Tensor):
         is_parameter = isinstance(self, torch.nn.Parameter)
         return _rebuilt, (self.snapshot(), self._like(), self.requires_grad, is_parameter)
 
-    def __repr__(self, **_: Any) -> str:
+    def __repr__(self, **_: Any) -> str:  # type: ignore[override]
         """Say what it is, without reading it."""
         return f"LazyTensor({tuple(self.shape)}, {self.dtype}, {self.text()})"
 
