@@ -25,6 +25,7 @@ from torch.fx import graph_module as graph_module_of_torch
 from torch.fx._graph_pickler import GraphPickler
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
+from fxlab.values.lazy import deferred
 from fxlab.values.pickling import for_protocol, is_picklable, picklable_entries
 from fxlab.values.tensors import same_bits
 
@@ -164,6 +165,13 @@ def changed_copy(
     torch.fx.GraphModule
         What ``change`` returned.
     """
+    with deferred():  # weights that are made of those in files wait until they are used
+        return _changed_copy(graph_module, change, writes_tensors)
+
+
+def _changed_copy(
+    graph_module: GraphModule, change: Callable[[GraphModule], GraphModule], writes_tensors: bool
+) -> GraphModule:
     if not writes_tensors:
         return change(share_tensors_copy(graph_module))
     originals = list(_tensors_of(graph_module))

@@ -23,7 +23,7 @@ from fxlab.operators import Operator, is_in_place, operator_for, written_values
 from fxlab.operators.python_functions import MEMORY
 from fxlab.values.containers import contents, is_a, put_back
 from fxlab.values.nested import is_object
-from fxlab.values.tensors import same_bits, storage_of
+from fxlab.values.tensors import is_plain, same_bits, storage_of
 
 _REGISTRIES = vars(nn.Module()).keys() - {"training"}
 """The attributes in which a module keeps parameters, buffers, submodules and hooks."""
@@ -88,7 +88,7 @@ class _Saved:
 
     def is_now(self, tensor: torch.Tensor) -> bool:
         """Tell whether a tensor has the bits that this one had."""
-        if not _is_plain(tensor) or not _is_plain(self.tensor):
+        if not is_plain(tensor) or not is_plain(self.tensor):
             return tensor is self.tensor and tensor._version == self.version
         return same_bits(tensor.detach(), self.values)
 
@@ -308,10 +308,6 @@ def _is_asked_to_write(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
 
 def _has_values(tensor: torch.Tensor) -> bool:
     return not (tensor.is_meta or isinstance(tensor, FakeTensor) or nn.parameter.is_lazy(tensor))
-
-
-def _is_plain(tensor: torch.Tensor) -> bool:
-    return type(tensor) in (torch.Tensor, nn.Parameter, nn.Buffer)
 
 
 def _geometry(tensor: torch.Tensor) -> tuple[object, ...]:

@@ -9,6 +9,7 @@ import torch
 from torch import nn
 from torch._subclasses.fake_tensor import FakeTensor
 
+from fxlab.values.lazy import LazyTensor
 from fxlab.values.tensors import bits_of, inner_tensors
 
 _SMALL = 1 << 14
@@ -32,7 +33,7 @@ class TensorState:
     def of(cls, tensor: torch.Tensor, *, keep_small: bool = False) -> TensorState:
         """Note the state of a tensor, with its bits if it is small and they are to be kept."""
         inner = tuple(cls.of(part, keep_small=keep_small) for part in inner_tensors(tensor).values())
-        has_bits = keep_small and not (inner or tensor.is_meta or isinstance(tensor, FakeTensor))
+        has_bits = keep_small and not (inner or tensor.is_meta or isinstance(tensor, FakeTensor | LazyTensor))
         is_small = has_bits and tensor.layout is torch.strided and tensor.numel() * tensor.itemsize <= _SMALL
         return cls(
             tensor, _version(tensor), _place(tensor), bits_of(tensor).clone() if is_small else None, inner
@@ -96,6 +97,8 @@ def _version(tensor: torch.Tensor) -> int:
 
 
 def _place(tensor: torch.Tensor) -> tuple[object, ...]:
+    if isinstance(tensor, LazyTensor):
+        return tensor.dtype, tuple(tensor.shape), tensor.requires_grad, tensor.place
     is_plain = tensor.layout is torch.strided and not tensor.is_meta and not isinstance(tensor, FakeTensor)
     memory = (tensor.data_ptr(), tensor.stride()) if is_plain and not inner_tensors(tensor) else None
     return tensor.device, tensor.dtype, tensor.layout, tuple(tensor.shape), tensor.requires_grad, memory

@@ -93,5 +93,8 @@ class Comparisons:
         if inputs is None:
             raise ValueError(f"{failure}: the session has no inputs. Give them: Session(model, inputs).")
         if any(parameter.is_meta for parameter in self._original.parameters()):
-            raise ValueError(f"{failure}: the model is on the meta device and has no weights.")
+            raise ValueError(
+                f"{failure}: the model is on the meta device and has no weights. "
+                "Name the folder that has them: Session(model, inputs, weights=folder)."
+            )
         return inputs

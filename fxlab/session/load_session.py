@@ -24,6 +24,7 @@ def load_session(
     inputs: Inputs | None = None,
     *,
     passes: Iterable[Transformation] | None = None,
+    weights: str | os.PathLike[str] | None = None,
 ) -> Session:
     """Make a session with the choices of one that was saved: what is on, in which order, what is excluded.
 
@@ -34,7 +35,7 @@ def load_session(
     ----------
     path
         A file that :meth:`fxlab.Session.save` wrote.
-    model, inputs, passes
+    model, inputs, passes, weights
         As for :class:`fxlab.Session`. Passes that are not fxlab's own, or have arguments, have to be given.
 
     Returns
@@ -71,7 +72,7 @@ def load_session(
     (['remove-identities'], False)
     """
     saved = saved_file.read(Path(path))
-    session = Session(model, inputs, passes=passes)
+    session = Session(model, inputs, passes=passes, weights=weights)
     rows: list[dict[str, Any]] = saved["passes"]
     known = {str(pass_.name): pass_ for pass_ in session.passes}
     _check_passes(rows, known, path)

@@ -14,6 +14,7 @@ from fxlab.checks import described, items_of
 from fxlab.interrupts import InterruptsHeld
 from fxlab.models.graph_module import check_lints
 from fxlab.models.running import Inputs, call_arguments
+from fxlab.models.weight_files import are_in_files, with_weights
 from fxlab.session import saved_file
 from fxlab.session.code import stack_code
 from fxlab.session.comparisons import Comparisons
@@ -50,13 +51,19 @@ class Session:
     passes
         The transformations on offer, lowest in the stack first. If left out, all that
         :func:`fxlab.transformations.offered` returns.
+    weights
+        For a model on the meta device: a folder of safetensors files (``model.safetensors``, or shards with
+        ``model.safetensors.index.json``) or one such file. The weights are named, converted and tied as
+        ``from_pretrained`` does it. Each is read when a node uses it and dropped after it, so is each that a
+        pass makes of them; the graph itself needs none of them.
 
     Raises
     ------
     TypeError
-        If ``model`` is none of these or one of ``passes`` no transformation.
+        If ``model`` is none of these, one of ``passes`` no transformation or ``weights`` no path.
     ValueError
-        If two of ``passes`` are the same, or a file is broken or could run code when it is loaded.
+        If two of ``passes`` are the same, or a file is broken or could run code when it is loaded; or if
+        a weight or shard is missing, or is of another shape or dtype than the model's.
 
     Examples
     --------
@@ -78,6 +85,7 @@ class Session:
         inputs: Inputs | None = None,
         *,
         passes: Iterable[Transformation] | None = None,
+        weights: str | os.PathLike[str] | None = None,
     ) -> None:
         source = source_of(model)
         self._offer = Offer()
@@ -89,6 +97,8 @@ class Session:
         self._model = None if isinstance(source.module, GraphModule) else source.module
         self.original, self.inputs = _traced(source, inputs)
         check_lints(self.original, "model")
+        if weights is not None:
+            self.original = with_weights(self.original, source.module, weights)
         self._stages = Stages(self.original, self._offer.limited)
         self._comparisons = Comparisons(self.original, self._stages.note_original)
         self._turns = Turns(self, self._look_for_changes)
@@ -554,7 +564,8 @@ class Session:
         Raises
         ------
         ValueError
-            If the session was made of a graph module, so that it does not know the model.
+            If the session was made of a graph module, so that it does not know the model; or if its weights
+            are in files.
 
         Examples
         --------
@@ -575,6 +586,11 @@ class Session:
             raise ValueError(
                 f"The session was made of a GraphModule ({type(self.original).__name__}), and does not know "
                 "the model, whose other calls have to be traced. Make it of that: Session(model, inputs)."
+            )
+        if are_in_files(self.original):
+            raise ValueError(
+                "The weights of the session are in files, and are read to judge the model. To run it, load "
+                "it (from_pretrained) and make a session of that."
             )
         from fxlab.deployment import Switched, as_model
 

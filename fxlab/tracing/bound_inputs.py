@@ -42,7 +42,7 @@ class Argument:
 
 
 def bound_arguments(model: nn.Module, inputs: Any) -> tuple[Argument, ...]:
-    """Bind inputs to the parameters of ``model.forward``.
+    """Bind inputs to the parameters of ``model.forward``; for a model on the meta device, without their data.
 
     Parameters
     ----------
@@ -85,13 +85,15 @@ def bound_arguments(model: nn.Module, inputs: Any) -> tuple[Argument, ...]:
     for argument in arguments:
         _check(argument)
     # By identity: one tensor given twice, as texts and as labels, would be one input.
-    seen = {id(tensor) for tensor in (*model.parameters(), *model.buffers())}
+    held = [*model.parameters(), *model.buffers()]
+    seen = {id(tensor) for tensor in held}
+    on_meta = bool(held) and all(tensor.is_meta for tensor in held)
 
     def own(_: Path, tensor: torch.Tensor) -> torch.Tensor:
         if id(tensor) in seen:
             tensor = tensor.detach().clone().requires_grad_(tensor.requires_grad)
         seen.add(id(tensor))
-        return tensor
+        return tensor.to("meta") if on_meta else tensor
 
     return tuple(replace(argument, value=map_tensors(own, argument.value)) for argument in arguments)
 

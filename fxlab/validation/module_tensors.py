@@ -6,6 +6,7 @@ import torch
 from torch.fx import GraphModule
 
 from fxlab.node_info import attribute_at
+from fxlab.values.lazy import LazyTensor
 
 
 def tensors_of(module: GraphModule) -> Iterator[torch.Tensor]:
@@ -20,4 +21,6 @@ def tensors_of(module: GraphModule) -> Iterator[torch.Tensor]:
 
 def place_of(tensor: torch.Tensor) -> tuple[object, ...]:
     """Return what two tensors have in common that are the same memory, seen in the same way."""
+    if isinstance(tensor, LazyTensor):
+        return (*tensor.place, tensor.dtype, tuple(tensor.shape))
     return tensor.device, tensor.data_ptr(), tensor.dtype, tuple(tensor.shape), tensor.stride()

@@ -7,6 +7,8 @@ from typing import Any, cast
 import torch
 from torch._subclasses.fake_tensor import FakeTensor
 
+from fxlab.values.lazy import LazyTensor, is_lazy
+
 _NUMBERS = (bool, int, float, complex)
 _PLAIN = (str, bytes, type(None), type, torch.dtype, torch.device)
 
@@ -43,6 +45,8 @@ def same_bits(a: torch.Tensor, b: torch.Tensor) -> bool:
         return False
     if (a.layout, a.is_quantized and a.qscheme()) != (b.layout, b.is_quantized and b.qscheme()):
         return False
+    if isinstance(a, LazyTensor) and isinstance(b, LazyTensor) and a.place == b.place:
+        return True
     if inner_tensors(a) or inner_tensors(b):
         return type(a) is type(b) and _settings(a) == _settings(b) and _same_inside(a, b)
     return a.is_meta or torch.equal(bits_of(a), bits_of(b))
@@ -58,6 +62,8 @@ def bits_of(tensor: torch.Tensor) -> torch.Tensor:
 
     Those of a wrapper, such as a quantized weight of torchao, are those of the tensors inside it.
     """
+    if isinstance(tensor, LazyTensor):
+        tensor = tensor.read()
     inner = inner_tensors(tensor)
     if inner:
         return torch.cat([bits_of(part).cpu() for part in inner.values()])
@@ -72,7 +78,7 @@ def inner_tensors(tensor: torch.Tensor) -> dict[str, torch.Tensor]:
     refuse any operation. Torch's protocol for them is ``__tensor_flatten__``; of one that lacks it, all
     attributes that are tensors count.
     """
-    if type(tensor) in (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer):
+    if is_plain(tensor):
         return {}
     flatten = getattr(tensor, "__tensor_flatten__", None)
     if flatten is not None:
@@ -81,6 +87,11 @@ def inner_tensors(tensor: torch.Tensor) -> dict[str, torch.Tensor]:
         return {}
     held = {name: value for name, value in vars(tensor).items() if isinstance(value, torch.Tensor)}
     return {name: value for name, value in held.items() if name != "grad"}
+
+
+def is_plain(tensor: torch.Tensor) -> bool:
+    """Tell whether a tensor is of no subclass that does something of its own; a lazy one computes as any."""
+    return type(tensor) in (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer) or is_lazy(tensor)
 
 
 def _has_memory(tensor: torch.Tensor) -> bool:

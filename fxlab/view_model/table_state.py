@@ -26,7 +26,7 @@ _TITLES = {
     "before": "Stands for", "target_before": "Target before", "pass_": "Pass", "matched": "Matched",
     "reason": "Reason", "status": "Status", "own_error": "Own error",
     "transformed_error": "Error", "function_error": "Error in float64",
-    "new_values_error": "Explained by rounding",
+    "new_values_error": "Explained by rounding", "hidden": "A mistake could hide below",
     "accumulated": "Error so far", "introduced": "Introduced here", "max_accumulated": "max |Δ| so far",
     "max_introduced": "max |Δ| introduced", "original": "Compared with", "change": "Change",
     "differs": "Differs in", "op_before": "Op before", "inputs_before": "Inputs before", "time": "Time",

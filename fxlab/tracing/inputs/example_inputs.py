@@ -53,8 +53,8 @@ def example_inputs(
     Returns
     -------
     dict of str to Any
-        Parameter name -> tensor, on the device of the model; ids and masks are ``int64``, the others have the
-        model's dtype.
+        Parameter name -> tensor, on the device of the model (on the CPU if that is the meta device); ids and
+        masks are ``int64``, the others have the model's dtype.
 
     Raises
     ------

@@ -47,7 +47,7 @@ class InputMaker:
     def __post_init__(self) -> None:
         self.config: Any = self.model.config
         first = next(iter(self.model.parameters()), torch.empty(0))
-        self.device = first.device
+        self.device = torch.device("cpu") if first.is_meta else first.device
         floating = (p.dtype for p in self.model.parameters() if p.is_floating_point())
         self.dtype = next(floating, torch.float32)
         self.random = torch.Generator()

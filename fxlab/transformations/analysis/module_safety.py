@@ -9,6 +9,7 @@ from torch.fx import Node
 from fxlab.reasons import Reason, Refusal
 from fxlab.transformations.analysis.graph_analysis import GraphFacts
 from fxlab.transformations.journal.module_tree import find_module, join_path
+from fxlab.values.tensors import is_plain
 
 _HOOKS = {
     "_forward_hooks": "a forward hook",
@@ -213,7 +214,7 @@ def _why_parameters_not_plain(module: nn.Module) -> Refusal | None:
     for name, parameter in module._parameters.items():
         if parameter is None:
             continue
-        if type(parameter) is not nn.Parameter or parameter.layout is not torch.strided:
+        if not is_plain(parameter) or parameter.layout is not torch.strided:
             return Reason.UNUSUAL_PARAMETER(parameter=name)
         if parameter.dtype not in _DTYPES:
             return Reason.DTYPE(value=f"its {name}", dtype=str(parameter.dtype).removeprefix("torch."))

@@ -19,7 +19,8 @@ from fxlab.transformations.journal.module_fingerprint import ModulePrint
 from fxlab.transformations.journal.module_tree import attributes_of, find_module, join_path
 from fxlab.transformations.journal.node_state import NodeState, same_argument
 from fxlab.transformations.signature import digest
-from fxlab.values.tensors import bits_of, inner_tensors
+from fxlab.values.lazy import LazyTensor
+from fxlab.values.tensors import inner_tensors, same_bits
 
 _OF_TORCH = {"_graph", "_code", "_lineno_map", "_prologue_start", "_modules", "meta", "shape_env"}
 """Attributes of a graph module that are no part of the model, or that are compared by themselves."""
@@ -168,7 +169,7 @@ class _TensorState:
         return (
             self.is_moved
             or any(part.is_written for part in self.inner)
-            or (self.values is not None and not torch.equal(bits_of(self.content), bits_of(self.values)))
+            or (self.values is not None and not same_bits(self.content, self.values))
         )
 
     @property
@@ -256,6 +257,8 @@ def _tensors_in(module: nn.Module) -> Iterator[torch.Tensor]:
 
 
 def _place(tensor: torch.Tensor) -> tuple[object, ...]:
+    if isinstance(tensor, LazyTensor):
+        return tensor.dtype, tuple(tensor.shape), tensor.place
     memory = tensor.data_ptr() if tensor.layout is torch.strided and not tensor.is_meta else None
     strides = tensor.stride() if tensor.layout is torch.strided else None
     return tensor.device, tensor.dtype, tensor.layout, tuple(tensor.shape), strides, memory

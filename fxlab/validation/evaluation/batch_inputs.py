@@ -10,6 +10,7 @@ from torch.utils import _pytree as pytree
 
 from fxlab.checks import described
 from fxlab.models.running import Inputs
+from fxlab.values.lazy import LazyTensor
 from fxlab.values.tensors import bits_of
 
 
@@ -54,7 +55,9 @@ def add_to(digest: Any, value: Any) -> None:
     """Add a tensor, or what ``repr`` tells apart, to a hash."""
     if isinstance(value, torch.Tensor):
         digest.update(f"{value.dtype}{tuple(value.shape)}".encode())
-        if not value.is_meta:
+        if isinstance(value, LazyTensor):
+            digest.update(value.text().encode())
+        elif not value.is_meta:
             digest.update(bits_of(value).cpu().contiguous().numpy().tobytes())
     else:
         digest.update(repr(value).encode())

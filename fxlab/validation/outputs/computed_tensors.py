@@ -71,6 +71,8 @@ def observed(model: torch.nn.Module, name: str, inputs: Inputs) -> Observed:
         raise ValueError(
             f"{name}: the {type(model).__name__} does not run on these inputs: {error}"
         ) from error
+    if on_meta := [path for path, tensor in returned.items() if tensor.is_meta]:
+        raise ValueError(f"{name}: what it returns as {on_meta[0]} is on the meta device and has no numbers.")
     before = named_arguments(model, *given_arguments(inputs))
     written = written_inputs(before, after)
     written |= {STATE + path: tensor for path, tensor in state_written.items()}

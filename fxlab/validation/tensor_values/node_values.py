@@ -20,6 +20,7 @@ from fxlab.validation.module_tensors import tensors_of
 from fxlab.validation.tensor_values.slices import MOST_CELLS, Slice, slice_of
 from fxlab.validation.tensor_values.statistics import Histogram, Statistics, histogram_of, statistics_of
 from fxlab.validation.tensor_values.visited_run import visit_values
+from fxlab.values.lazy import numbers_of
 from fxlab.values.tensors import tensors_by_path
 
 if TYPE_CHECKING:
@@ -182,7 +183,9 @@ def values_in(
     notes += [
         f"The weight {name} is on the meta device and has no values." for name, w in weights if w.is_meta
     ]
-    tensors += [TensorValue("weight", name, weight) for name, weight in weights if not weight.is_meta]
+    tensors += [
+        TensorValue("weight", name, numbers_of(weight)) for name, weight in weights if not weight.is_meta
+    ]
     return NodeValues(node.name, tuple(tensors), tuple(notes))
 
 

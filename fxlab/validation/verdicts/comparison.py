@@ -27,6 +27,7 @@ COLUMNS = (
     "transformed_error",
     "function_error",
     "new_values_error",
+    "hidden",
     "elements",
     "compared",
     "reason",
@@ -66,6 +67,15 @@ class Verdict:
         return self.status in (Status.SAME_BITS, Status.WITHIN_ROUNDING)
 
     @property
+    def hidden(self) -> float | None:
+        """How large a mistake could still hide in an output whose bits are not all the same; the largest.
+
+        Relative, as the errors in :attr:`table`; ``None`` if there is no such output, or no agreement.
+        """
+        known = [j.hidden for j in self.outputs.values() if j.hidden is not None]
+        return max(known, default=None) if self.agrees else None
+
+    @property
     def compared(self) -> int:
         """The number of elements that were compared, which are finite numbers in both models."""
         return sum(judgement.compared for path, judgement in self.outputs.items() if is_output(path))
@@ -76,7 +86,8 @@ class Verdict:
 
         ``own_error`` and ``transformed_error`` are those of the two models, ``ratio`` is how much larger the
         second is; ``function_error`` is how far apart the two are when both run in float64, and
-        ``new_values_error`` what rounding new weights once explains of that.
+        ``new_values_error`` what rounding new weights once explains of that. ``hidden`` is how large a
+        mistake could be without being seen, where it took a float64 run to tell that there is none.
         """
         import pandas as pd
 
@@ -337,4 +348,11 @@ def _row(judgement: Judgement) -> list[Any]:
         if errors is None
         else [errors.ratio, errors.own, errors.transformed, errors.function, errors.new_values]
     )
-    return [str(judgement.status), *measured, judgement.elements, judgement.compared, judgement.reason]
+    return [
+        str(judgement.status),
+        *measured,
+        judgement.hidden,
+        judgement.elements,
+        judgement.compared,
+        judgement.reason,
+    ]

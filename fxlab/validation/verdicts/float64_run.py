@@ -8,7 +8,7 @@ import torch
 from torch._ops import HigherOrderOperator
 from torch.fx import GraphModule, Node
 from torch.utils import _pytree as pytree
-from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 
 from fxlab.interrupts import RestoringStack
 from fxlab.models.bodies import run_under
@@ -226,7 +226,8 @@ class Float64Interpreter(OtherTensors):
         """Return a tensor in float64."""
         if (kept := self._kept.get(id(tensor))) is not None:
             return kept
-        return self._widen(tensor) if tensor.is_floating_point() else _wide_copy(tensor)
+        with _disable_current_modes():  # or the mode would widen it first, to be copied
+            return self._widen(tensor) if tensor.is_floating_point() else _wide_copy(tensor)
 
     def _run_in_own_dtype(self, node: Node, reason: Exception) -> Any:
         """Run a node as the graph itself does, on values rounded to the dtypes that they have there."""

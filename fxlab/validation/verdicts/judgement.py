@@ -153,14 +153,30 @@ class Errors:
     @property
     def new_values_are_rounded_well(self) -> bool:
         """Whether rounding new values about once explains how far the two are apart."""
-        explained = max(NEGLIGIBLE * self.usual, WORSE * self.float64, ROUNDINGS * self.new_values)
-        return self.function <= explained
+        return self.function <= self._explained_by_one_rounding
 
     @property
     def new_values_are_rounded_often(self) -> bool:
         """Whether rounding each step of their computation explains it."""
-        explained = ROUNDINGS_OF_VECTORS * math.hypot(self.new_values, self.replaced)
-        return self.new_values > 0 and self.replaced > 0 and self.function <= explained
+        return self.function <= self._explained_by_many
+
+    @property
+    def hidden(self) -> float:
+        """The largest mistake that would still be taken for rounding, relative as the errors are.
+
+        A mistake and what rounding explains add up to ``function``, or cancel in part. So where it is within
+        its limit, the mistake is no larger than ``function`` and that limit together.
+        """
+        return self.function + max(self._explained_by_one_rounding, self._explained_by_many)
+
+    @property
+    def _explained_by_one_rounding(self) -> float:
+        return max(NEGLIGIBLE * self.usual, WORSE * self.float64, ROUNDINGS * self.new_values)
+
+    @property
+    def _explained_by_many(self) -> float:
+        are_both_known = self.new_values > 0 and self.replaced > 0
+        return ROUNDINGS_OF_VECTORS * math.hypot(self.new_values, self.replaced) if are_both_known else 0.0
 
     def rounds_well(self, elements: int) -> bool:
         """Tell whether the transformed one's error is of the size of the original's.
@@ -183,6 +199,15 @@ class Judgement:
     """Where it took a float64 run to tell."""
     compared: int = 0
     """How many elements are numbers in both; NaN and infinities say nothing."""
+
+    @property
+    def hidden(self) -> float | None:
+        """How large a mistake could still hide, relative, where the two are the same up to rounding.
+
+        It is one of the function that is computed, on these inputs. Where every bit is the same it is not
+        known, as that takes no float64 run: what the output's own dtype rounds away is not seen.
+        """
+        return self.errors.hidden if self.errors and self.status is Status.WITHIN_ROUNDING else None
 
 
 def judged_by_bits(original: torch.Tensor | None, transformed: torch.Tensor | None) -> Judgement | None:
@@ -292,6 +317,7 @@ def judged(versions: Versions) -> Judgement:
         times = f"{with_unit(errors.function / errors.new_values)} times as much as rounding them once does"
         shown = "the output does not show it" if errors.ratio < SHOWN else "the output shows it"
         reason = f"its new values are rounded worse ({times}); {shown}: {reason}"
+    reason += f"; a mistake of more than {with_unit(errors.hidden)} would show"
     return Judgement(Status.WITHIN_ROUNDING, reason + rest, elements, errors, compared)
 
 

@@ -1,12 +1,18 @@
 """New weights of a transformed module, and the effect of rounding them to their dtype."""
 
+import math
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 
 import torch
 from torch.fx import GraphModule
 
 from fxlab.validation.module_tensors import place_of, tensors_of
-from fxlab.values.tensors import bits_of
+from fxlab.values.lazy import numbers_of
+from fxlab.values.tensors import bits_of, is_plain
+
+_BLOCK = 2**20
+"""How many numbers are moved at once."""
 
 TRIES = 3
 """How often new values are rounded anew: their effect is random, and this is to average over."""
@@ -41,17 +47,17 @@ class NewValues:
         replaced = [tensor for place, tensor in before.items() if place not in after]
         parts = {part for tensor in replaced for part in _part_hashes(tensor)}
         vectors = {(t.dtype, _bytes(t)) for t in replaced if t.dim() == 1 and t.numel() > 1}
-        self._new: dict[tuple[object, ...], torch.Tensor] = {}
+        self._new: dict[tuple[object, ...], _NewParts] = {}
         for place, tensor in after.items():
             if place in before or not tensor.is_floating_point():
                 continue
-            new = _new_parts(tensor, parts) if tensor.dim() > 1 else _new_elements(tensor, vectors)
-            if new.any():
+            new = _NewParts.of(numbers_of(tensor), parts, vectors)
+            if new.count:
                 self._new[place] = new
 
     def __len__(self) -> int:
         """How many numbers are new."""
-        return sum(int(new.sum()) for new in self._new.values())
+        return sum(new.count for new in self._new.values())
 
     def __contains__(self, tensor: torch.Tensor) -> bool:
         """Tell whether a tensor of the transformed module has new values."""
@@ -60,8 +66,12 @@ class NewValues:
     def rounded_anew(self, tensor: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
         """Return a tensor in float64, its new values moved as rounding them once more would move them."""
         new = self._new.get(place_of(tensor))
+        tensor = numbers_of(tensor)
         wide = tensor.detach().to(torch.float64, copy=True)
-        return wide if new is None else torch.where(new.to(wide.device), moved(tensor, generator), wide)
+        if new is None:
+            return wide
+        mask = new.mask().to(wide.device)
+        return torch.where(mask, moved(tensor, generator), wide, out=wide)
 
 
 class VectorsGone:
@@ -95,7 +105,7 @@ class VectorsGone:
     def rounded_anew(self, tensor: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
         """Return a tensor in float64, moved as rounding it once more would move it if it is one of them."""
         is_gone = place_of(tensor) in self._places
-        return self._values.rounded_anew(tensor, generator) if is_gone else tensor.double()
+        return self._values.rounded_anew(tensor, generator) if is_gone else tensor.detach().double()
 
 
 def _named(module: GraphModule) -> Iterator[tuple[str, torch.Tensor]]:
@@ -109,28 +119,57 @@ def moved(tensor: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
     That is what rounding to the tensor's dtype does to numbers in between (a uniform error, as is usual for
     significands; Higham, Accuracy and Stability of Numerical Algorithms, 2nd ed., section 2.8).
     """
-    wide = tensor.detach().to("cpu", torch.float64)
-    random = torch.rand(tensor.shape, generator=generator, dtype=torch.float64) - 0.5
-    if tensor.dtype == torch.float64:
-        # There is nothing in between: a whole unit, as seldom as gives the same variance (1/12).
-        random = random.sign() * (random.abs() < 1 / 24)
-    # frexp gives a significand in [1/2, 1); eps is the spacing of numbers in [1, 2).
-    unit = torch.ldexp(torch.full_like(wide, torch.finfo(tensor.dtype).eps / 2), wide.frexp()[1])
-    return torch.where(wide.isfinite() & (wide != 0), wide + random * unit, wide).to(tensor.device)
+    wide = numbers_of(tensor).detach().to("cpu", torch.float64, copy=True).contiguous()
+    for block in torch.split(wide.view(-1), _BLOCK):  # what it takes beside the result is small
+        random = torch.rand(block.shape, generator=generator, dtype=torch.float64) - 0.5
+        if tensor.dtype == torch.float64:
+            # There is nothing in between: a whole unit, as seldom as gives the same variance (1/12).
+            random = random.sign() * (random.abs() < 1 / 24)
+        # frexp gives a significand in [1/2, 1); eps is the spacing of numbers in [1, 2).
+        unit = torch.ldexp(torch.full_like(block, torch.finfo(tensor.dtype).eps / 2), block.frexp()[1])
+        block.copy_(torch.where(block.isfinite() & (block != 0), block + random * unit, block))
+    return wide.to(tensor.device)
 
 
 def _by_place(module: GraphModule) -> dict[tuple[object, ...], torch.Tensor]:
     """Return the tensors of a module; those of subclasses have no numbers to round anew."""
-    plain = (torch.Tensor, torch.nn.Parameter)
-    return {place_of(tensor): tensor for tensor in tensors_of(module) if type(tensor) in plain}
+    return {place_of(tensor): tensor for tensor in tensors_of(module) if is_plain(tensor)}
 
 
-def _new_parts(tensor: torch.Tensor, known: set[int]) -> torch.Tensor:
-    new = torch.ones(tensor.shape, dtype=torch.bool)
-    for dim in _part_dims(tensor):
-        known_here = torch.tensor([_hash(part) in known for part in tensor.unbind(dim)], dtype=torch.bool)
-        new.movedim(dim, 0)[known_here] = False
-    return new
+@dataclass(frozen=True)
+class _NewParts:
+    """The elements of a tensor that are new: those at which all of its dimensions have something new."""
+
+    shape: tuple[int, ...]
+    flags: tuple[torch.Tensor, ...]
+    """For its first dimensions, which indices are new: booleans of one dimension."""
+
+    @classmethod
+    def of(
+        cls, tensor: torch.Tensor, parts: set[int], vectors: Iterable[tuple[torch.dtype, bytes]]
+    ) -> "_NewParts":
+        """Find them, beside the parts and the vectors that are known."""
+        if tensor.dim() < 2:
+            return cls(tuple(tensor.shape), (_new_elements(tensor, vectors).reshape(-1),))
+        flags = [
+            torch.tensor([_hash(part) not in parts for part in _parts(tensor, dim)], dtype=torch.bool)
+            for dim in _part_dims(tensor)
+        ]
+        return cls(tuple(tensor.shape), tuple(flags))
+
+    @property
+    def count(self) -> int:
+        """How many there are."""
+        return math.prod(int(flags.sum()) for flags in self.flags) * math.prod(self.shape[len(self.flags) :])
+
+    def mask(self) -> torch.Tensor:
+        """Return booleans of the shape of the tensor."""
+        if not self.shape:
+            return self.flags[0].reshape(())
+        result = torch.ones((), dtype=torch.bool)
+        for dim, flags in enumerate(self.flags):
+            result = result & flags.reshape(-1, *(1,) * (len(self.shape) - dim - 1))
+        return result.expand(self.shape)
 
 
 def _new_elements(tensor: torch.Tensor, known: Iterable[tuple[torch.dtype, bytes]]) -> torch.Tensor:
@@ -148,10 +187,16 @@ def _new_elements(tensor: torch.Tensor, known: Iterable[tuple[torch.dtype, bytes
 
 
 def _part_hashes(tensor: torch.Tensor) -> Iterator[int]:
+    tensor = numbers_of(tensor)
     if tensor.dim() == 1:
         yield _hash(tensor)
     for dim in _part_dims(tensor):
-        yield from map(_hash, tensor.unbind(dim))
+        yield from map(_hash, _parts(tensor, dim))
+
+
+def _parts(tensor: torch.Tensor, dim: int) -> tuple[torch.Tensor, ...]:
+    """Return what lies at each index of a dimension; of the second, from a copy in which it lies together."""
+    return tensor.movedim(dim, 0).contiguous().unbind(0)
 
 
 def _part_dims(tensor: torch.Tensor) -> range:

@@ -6,6 +6,7 @@ from dataclasses import replace
 import torch
 
 from fxlab.models.running import Inputs
+from fxlab.models.weight_files import are_in_files
 from fxlab.validation.arguments import Model, as_graph, check_runs, compared_models
 from fxlab.validation.outputs.input_variants import Variants, named_inputs
 from fxlab.validation.verdicts.comparison import Comparison, Verdict
@@ -136,6 +137,8 @@ class Reference:
         gradients: bool = False,
     ) -> None:
         check_runs(original, "original")
+        if gradients and are_in_files(original):
+            raise ValueError("gradients: of weights that are read from files there are none. Load the model.")
         self.original = original
         self.inputs = named_inputs(original, inputs, variants)
         """What the models are run on, by name."""

@@ -1,0 +1,284 @@
+"""Weights of a model in safetensors files, read when they are used."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+from torch.fx import GraphModule
+from torch.fx.node import map_aggregate
+
+from fxlab.checks import described
+from fxlab.models.graph_module import share_tensors_copy
+from fxlab.models.running import generators_kept
+from fxlab.node_info import dtype_name
+from fxlab.values.lazy import LazyTensor, Source, as_parameter, deferred, is_lazy
+
+_ONE, _INDEX = "model.safetensors", "model.safetensors.index.json"
+_NAMED = 3
+"""How many names an error lists."""
+
+
+def with_weights(graph_module: GraphModule, model: nn.Module, path: str | os.PathLike[str]) -> GraphModule:
+    """Return a copy of a graph whose weights are read from files whenever they are used.
+
+    Parameters
+    ----------
+    graph_module
+        The graph.
+    model
+        The module on the meta device that it is of, whose tensors it holds; or the graph itself.
+    path
+        A folder with ``model.safetensors``, or with ``model.safetensors.index.json`` and the shards that it
+        names, or one such file.
+
+    Raises
+    ------
+    TypeError
+        If ``path`` is no path.
+    ValueError
+        If the model has numbers already; if a file is missing, broken or none of safetensors; or if a weight
+        is missing or is of another shape or dtype than the model's.
+    """
+    found = weights_of(model, path)
+    tensors = {id(tensor): found[name] for name, tensor in _named(model).items() if name in found}
+    result = share_tensors_copy(graph_module)
+    for module in result.modules():
+        holders: tuple[dict[str, Any], ...] = (module._parameters, module._buffers, vars(module))
+        for holder in holders:
+            for name, value in holder.items():
+                if isinstance(value, torch.Tensor):
+                    holder[name] = tensors.get(id(value), value)
+    for node in result.graph.nodes:
+        node.args, node.kwargs = map_aggregate((node.args, node.kwargs), _off_meta)
+    result.recompile()
+    rest = [name for name, tensor in _named(result).items() if tensor.is_meta]
+    if rest:
+        raise ValueError(f"weights: the graph holds tensors that the model does not name: {_listed(rest)}.")
+    return result
+
+
+def weights_of(model: nn.Module, path: str | os.PathLike[str]) -> dict[str, torch.Tensor]:
+    """Return lazy tensors for those that a model on the meta device holds, by their names in the model.
+
+    Parameters and errors are those of :func:`with_weights`. Buffers that transformers computes, such as
+    frequencies of rotary embeddings, are in memory.
+    """
+    if not isinstance(path, str | os.PathLike):
+        raise TypeError(f"weights: expected the path of a folder, got {described(path)}.")
+    held = {name: tensor for name, tensor in _named(model).items() if tensor.is_meta}
+    if not held:
+        raise ValueError(
+            "weights: the model has weights already. Make it without: with torch.device('meta'): model = ..."
+        )
+    in_files = _tensors_at(Path(path))
+    found = _as_pretrained(model, in_files, Path(path)) if _is_of_transformers(model) else in_files
+    _check(held, found, Path(path))
+    made: dict[int, torch.Tensor] = {}  # tied weights are one tensor in the model, and so they are here
+    return {name: made.setdefault(id(tensor), _like(found[name], tensor)) for name, tensor in held.items()}
+
+
+def _off_meta(value: Any) -> Any:
+    """Return a device that a call is given: that of the model, as it was traced, is the CPU when it runs."""
+    return torch.device("cpu") if isinstance(value, torch.device) and value.type == "meta" else value
+
+
+def are_in_files(graph_module: nn.Module) -> bool:
+    """Tell whether weights of a module are read from files."""
+    return any(map(is_lazy, _named(graph_module).values()))
+
+
+def _named(model: nn.Module) -> dict[str, torch.Tensor]:
+    return {
+        **dict(model.named_parameters(remove_duplicate=False)),
+        **dict(model.named_buffers(remove_duplicate=False)),
+    }
+
+
+def _like(value: torch.Tensor, tensor: torch.Tensor) -> torch.Tensor:
+    """Return a tensor as a parameter, or as none, like the one whose place it takes."""
+    if isinstance(tensor, nn.Parameter):
+        if isinstance(value, LazyTensor):
+            return as_parameter(value, requires_grad=tensor.requires_grad)
+        return nn.Parameter(value.detach(), tensor.requires_grad)
+    return value.detach()
+
+
+@dataclass(frozen=True)
+class _InFile(Source):
+    """A tensor in a file, as the file was when it was found."""
+
+    path: str
+    name: str
+    size: int
+    changed: int
+    """When the file was last written, in nanoseconds."""
+
+    def read(self) -> torch.Tensor:
+        """Read the bytes of this tensor."""
+        now = _stat(Path(self.path))
+        if (now.st_size, now.st_mtime_ns) != (self.size, self.changed):
+            raise ValueError(f"weights: {self.path} has changed since the session was made. Make a new one.")
+        with _opened(Path(self.path)) as file:
+            tensor: torch.Tensor = file.get_tensor(self.name)
+            return tensor
+
+    def text(self) -> str:
+        """Return the names, and which state of the file it is."""
+        return f"{Path(self.path).name}:{self.name}:{self.size}:{self.changed}"
+
+
+def _tensors_at(path: Path) -> dict[str, LazyTensor]:
+    """Return the tensors in the files of a folder, by name; none of their numbers is read."""
+    if path.is_file():
+        return _tensors_in(path)
+    if not path.is_dir():
+        raise ValueError(f"weights: {path} is neither a folder nor a file.")
+    index = path / _INDEX
+    if not index.exists():
+        if (path / _ONE).exists():
+            return _tensors_in(path / _ONE)
+        there = sorted(file.name for file in path.iterdir())
+        raise ValueError(
+            f"weights: {path} has neither {_ONE} nor {_INDEX}. It has: {_listed(there) or 'nothing'}. "
+            "Save weights with model.save_pretrained(folder), or safetensors.torch.save_model."
+        )
+    shard_of = _weight_map(index)
+    found: dict[str, LazyTensor] = {}
+    for shard in sorted({*shard_of.values()}):
+        if not (path / shard).exists():
+            names = [name for name, file in shard_of.items() if file == shard]
+            raise ValueError(
+                f"weights: the shard {shard} is missing in {path}. {_INDEX} lists in it {_listed(names)}."
+            )
+        found |= _tensors_in(path / shard)
+    if lost := [name for name in shard_of if name not in found]:
+        shards = sorted({shard_of[name] for name in lost})
+        raise ValueError(f"weights: {_listed(shards)} in {path} lacks {_listed(lost)}, which {_INDEX} names.")
+    return found
+
+
+def _weight_map(index: Path) -> dict[str, str]:
+    try:
+        found = json.loads(index.read_text(encoding="utf-8"))["weight_map"]
+        if not all(isinstance(shard, str) and Path(shard).name == shard for shard in found.values()):
+            raise ValueError("a shard is not the name of a file beside it")
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise ValueError(f"weights: {index} is no index of shards: {error}.") from error
+    return {str(name): shard for name, shard in found.items()}
+
+
+def _tensors_in(path: Path) -> dict[str, LazyTensor]:
+    state = _stat(path)
+    with _opened(path) as file:
+        return {
+            name: LazyTensor(
+                _InFile(str(path.absolute()), name, state.st_size, state.st_mtime_ns), _on_meta(file, name)
+            )
+            for name in file.keys()  # noqa: SIM118 - the handle is no mapping
+        }
+
+
+def _on_meta(file: Any, name: str) -> torch.Tensor:
+    """Return a tensor of the shape and dtype of one in a file; no more than a single number is read."""
+    part = file.get_slice(name)
+    shape = part.get_shape()
+    dtype = (part[:0] if shape and all(shape) else file.get_tensor(name)).dtype
+    return torch.empty(shape, dtype=dtype, device="meta")
+
+
+def _stat(path: Path) -> os.stat_result:
+    try:
+        return path.stat()
+    except OSError as error:
+        raise ValueError(f"weights: {path} cannot be read: {error.strerror}.") from error
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[Any]:
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        # Not mapped: a shard may be larger than the address space that the process may have.
+        with safe_open(path, framework="pt", backend="pread") as file:
+            yield file
+    except (SafetensorError, OSError) as error:
+        raise ValueError(
+            f"weights: {path} is broken, or no file of safetensors: {error}. Download or save it again."
+        ) from error
+
+
+def _is_of_transformers(model: nn.Module) -> bool:
+    transformers: Any = sys.modules.get("transformers")
+    return transformers is not None and isinstance(model, transformers.PreTrainedModel)
+
+
+def _as_pretrained(model: Any, in_files: Mapping[str, torch.Tensor], path: Path) -> dict[str, torch.Tensor]:
+    """Return weights by a model's names, as ``from_pretrained`` renames, converts, ties and computes them."""
+    try:
+        with deferred(), generators_kept(), _quiet():
+            loaded, info = type(model).from_pretrained(
+                None,
+                config=model.config,
+                state_dict=dict(in_files),
+                dtype=model.dtype,
+                ignore_mismatched_sizes=True,  # an error here, in the words of all others
+                output_loading_info=True,
+            )
+    except (RuntimeError, KeyError) as error:
+        raise ValueError(f"weights: transformers cannot convert those of {path}: {error}") from error
+    if other := sorted(info["mismatched_keys"]):
+        raise _other_shape(*other[0])
+    return {name: tensor for name, tensor in _named(loaded).items() if name not in info["missing_keys"]}
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Let transformers print no report and no progress: what is missing becomes an error here."""
+    from transformers.utils import logging
+
+    level, has_bar = logging.get_verbosity(), logging.is_progress_bar_enabled()
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        logging.set_verbosity(level)
+        if has_bar:
+            logging.enable_progress_bar()
+
+
+def _check(held: Mapping[str, torch.Tensor], found: Mapping[str, torch.Tensor], path: Path) -> None:
+    """Raise the ``ValueError`` that says which weight does not fit."""
+    if missing := [name for name in held if name not in found]:
+        raise ValueError(f"weights: {path} has no {_listed(missing)}. It has: {_listed(sorted(found))}.")
+    for name, tensor in held.items():
+        value = found[name]
+        if value.shape != tensor.shape:
+            raise _other_shape(name, value.shape, tensor.shape)
+        if value.dtype != tensor.dtype:
+            raise ValueError(
+                f"weights: {name} is {dtype_name(value.dtype)} in {path} and {dtype_name(tensor.dtype)} in "
+                "the model. Make the model with the dtypes that it has there; one of transformers with "
+                "from_config(config, dtype=...), and without .to(dtype)."
+            )
+
+
+def _other_shape(name: str, there: Sequence[int], here: Sequence[int]) -> ValueError:
+    return ValueError(
+        f"weights: {name} has the shape {tuple(there)} in the files and {tuple(here)} in the model. Make the "
+        "model from the configuration that the weights are of."
+    )
+
+
+def _listed(names: list[str]) -> str:
+    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+    return ", ".join(names[:_NAMED]) + more

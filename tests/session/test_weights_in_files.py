@@ -1,0 +1,365 @@
+"""Sessions of models on the meta device whose weights are read from files."""
+
+import copy
+import gc
+import json
+import pickle
+import shutil
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from torch import nn
+from transformers import LlamaConfig, LlamaForCausalLM, LlamaModel, MixtralConfig, MixtralForCausalLM
+
+import fxlab
+from fxlab import Session, load_session
+from fxlab.models.graph_module import share_tensors_copy
+from fxlab.models.weight_files import weights_of
+from fxlab.validation.evaluation.judge_batch import Work
+from fxlab.validation.evaluation.workers import _pickled
+from fxlab.values.lazy import is_lazy, numbers_of
+
+INDEX = "model.safetensors.index.json"
+LLAMA = {
+    "vocab_size": 64,
+    "hidden_size": 32,
+    "intermediate_size": 48,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "use_cache": False,
+}
+
+
+def on_meta(cls, config, dtype=torch.bfloat16):
+    with torch.device("meta"):
+        return cls._from_config(config, dtype=dtype).eval()
+
+
+class Wrong(fxlab.MergeLinears):
+    """Merges linears, and is 1% off in one of them."""
+
+    def rewrite(self, candidate, edit):
+        merged = super().rewrite(candidate, edit)
+        if "layers.1.mlp" in str(merged.target):
+            with torch.no_grad():
+                edit.graph_module.get_submodule(merged.target).weight[:48] *= 1.01
+        return merged
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    torch.manual_seed(0)
+    path = tmp_path_factory.mktemp("llama")
+    LlamaForCausalLM._from_config(LlamaConfig(**LLAMA), dtype=torch.bfloat16).save_pretrained(
+        path, max_shard_size="10KB"
+    )
+    assert len([*path.glob("*.safetensors")]) > 2
+    return path
+
+
+@pytest.fixture(scope="module")
+def inputs():
+    return fxlab.example_inputs(on_meta(LlamaForCausalLM, LlamaConfig(**LLAMA)))
+
+
+def in_memory(graph_module):
+    """Return a copy of a graph with the numbers of its weights in memory."""
+    result = share_tensors_copy(graph_module)
+    for module in result.modules():
+        for name, tensor in module._parameters.items():
+            if tensor is not None:
+                module._parameters[name] = nn.Parameter(numbers_of(tensor).clone())
+    return result
+
+
+PASSES = [fxlab.FuseRMSNorm(), fxlab.MergeLinears(), Wrong(), fxlab.FuseBiasInLinear()]
+
+
+@pytest.fixture(scope="module")
+def sessions(folder, inputs):
+    """Of the same graph: one with weights in files, one with loaded ones."""
+    model = on_meta(LlamaForCausalLM, LlamaConfig(**LLAMA))
+    in_files = Session(model, inputs, passes=PASSES, weights=folder)
+    assert all(map(is_lazy, in_files.original.parameters()))
+    return in_files, Session(in_memory(in_files.original), inputs, passes=PASSES)
+
+
+STACKS = {"right": ("fuse-rms-norm", "merge-linears"), "wrong": ("merge-linears", "wrong")}
+
+
+@pytest.fixture(params=STACKS)
+def stacks(sessions, request):
+    for session in sessions:
+        session.revert_all()
+        for name in STACKS[request.param]:
+            session.apply(name)
+    return sessions
+
+
+def test_a_session_computes_what_the_loaded_model_does(sessions, folder, inputs):
+    loaded = LlamaForCausalLM.from_pretrained(folder).eval()
+    with torch.no_grad():
+        assert torch.equal(sessions[0].original(**inputs).logits, loaded(**inputs).logits)
+
+
+def test_every_judgement_is_that_of_loaded_weights(stacks):
+    ours, theirs = stacks
+    assert str(ours.verdict()) == str(theirs.verdict())
+    assert ours.verdict().table.equals(theirs.verdict().table)
+    assert fxlab.compare_nodes(ours).equals(fxlab.compare_nodes(theirs))
+    assert fxlab.first_divergence(ours) == fxlab.first_divergence(theirs)
+    assert fxlab.graph_diff(*_graphs(ours)).equals(fxlab.graph_diff(*_graphs(theirs)))
+
+
+def _graphs(session):
+    return session.original, session.graph_module
+
+
+def test_a_planted_mistake_is_found_by_name(sessions):
+    for session in sessions:
+        session.revert_all()
+        session.apply("fuse-rms-norm")
+        session.apply("wrong")
+    found, expected = map(fxlab.bisect, sessions)
+    assert found.rewrites == expected.rewrites == ("gate_proj_up_proj_merged_1",)
+    assert str(found) == str(expected)
+    assert found.divergence.node == "model_layers_1_mlp_gate_proj"
+
+
+def test_values_and_batches_are_those_of_loaded_weights(sessions):
+    for session in sessions:
+        session.revert_all()
+        session.apply("merge-linears")
+    ours, theirs = sessions
+    node = next(node.name for node in ours.graph_module.graph.nodes if node.name.endswith("_merged"))
+    assert fxlab.node_values(ours, node).table().equals(fxlab.node_values(theirs, node).table())
+    batches = [{name: tensor[:size] for name, tensor in ours.inputs.items()} for size in (1, 2)]
+    ours, theirs = (fxlab.evaluate(session, batches).table() for session in sessions)
+    assert ours.equals(theirs)
+
+
+def test_what_passes_make_is_not_kept(sessions):
+    session = sessions[0]
+    session.revert_all()
+    session.apply("merge-linears")
+    merged = [p for p in session.graph_module.parameters() if p.shape == (96, 32)]
+    assert len(merged) == 2
+    assert all(map(is_lazy, merged))
+    session.verdict()
+    gc.collect()
+    sizes = [
+        o.numel()
+        for o in gc.get_objects()
+        if type(o) is torch.Tensor and not o.is_meta and o.shape == (96, 32)
+    ]
+    assert not sizes
+
+
+def test_work_for_other_processes_has_names_of_files_and_no_weights(sessions, inputs):
+    session = sessions[0]
+    session.revert_all()
+    session.apply("merge-linears")
+    work = pickle.loads(_pickled(Work(session.original, session.graph_module, {})))
+    assert all(map(is_lazy, work.transformed.parameters()))
+    assert fxlab.verdict(work.original, work.transformed, inputs).agrees
+
+
+def test_what_is_written_to_a_weight_counts(sessions, inputs):
+    session = Session(copy.deepcopy(sessions[0].original), inputs, passes=PASSES)
+    session.apply("merge-linears")
+    before = session.graph_module
+    with torch.no_grad():
+        session.original.get_parameter("model.layers.0.self_attn.q_proj.weight")[3] = 0
+    assert session.graph_module is not before
+    merged = next(p for name, p in session.graph_module.named_parameters() if "q_proj_k_proj_v_proj" in name)
+    assert not numbers_of(merged)[3].any()
+    assert session.verdict().agrees
+
+
+INPUT = torch.randn(64, 4, generator=torch.Generator().manual_seed(0))
+
+
+class Plain(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.a, self.b, self.norm = nn.Linear(4, 3), nn.Linear(4, 3), nn.BatchNorm1d(3)
+
+    def forward(self, x):
+        return self.norm(self.a(x)) + self.b(x)
+
+
+@pytest.fixture
+def plain(tmp_path):
+    """A model with random weights, and the folder that has them."""
+    torch.manual_seed(0)
+    model = Plain().eval()
+    with torch.no_grad():
+        model.norm.running_mean.normal_(), model.norm.running_var.uniform_(1, 2)
+    save_file(model.state_dict(), tmp_path / "model.safetensors")
+    return model, tmp_path
+
+
+def session_of(folder):
+    return Session(Plain().eval().to("meta"), INPUT, weights=folder)
+
+
+def test_a_plain_model_has_weights_by_their_own_names(plain):
+    model, folder = plain
+    session = session_of(folder)
+    with torch.no_grad():
+        assert torch.equal(session.original(torch.ones(2, 4)), model(torch.ones(2, 4)))
+    session.apply("fuse-batch-norm1d-in-linear")
+    loaded = Session(model, INPUT)
+    loaded.apply("fuse-batch-norm1d-in-linear")
+    assert session.verdict().table.equals(loaded.verdict().table)
+    assert session.verdict().table.new_values_error.item() > 0, session.verdict()
+
+
+def test_an_evaluation_goes_on_only_with_the_same_weights(plain):
+    model, folder = plain
+    kept, batches = folder / "kept.jsonl", [torch.ones(2, 4), torch.ones(3, 4)]
+    fxlab.evaluate(session_of(folder), batches, resume=kept)
+    assert fxlab.evaluate(session_of(folder), batches, resume=kept).agrees
+    save_file(model.state_dict() | {"a.bias": torch.ones(3)}, folder / "model.safetensors")
+    with pytest.raises(ValueError, match="of another evaluation"):
+        fxlab.evaluate(session_of(folder), batches, resume=kept)
+
+
+def test_a_saved_session_is_loaded_with_weights_in_files(plain):
+    _, folder = plain
+    session = session_of(folder)
+    session.apply("fuse-batch-norm1d-in-linear")
+    path = session.save(folder / "stack.json")
+    model = Plain().eval().to("meta")
+    again = load_session(path, model, INPUT, weights=folder)
+    assert again.is_on("fuse-batch-norm1d-in-linear")
+    assert again.verdict().agrees
+
+
+def test_weights_of_a_plain_model_are_not_cast(plain):
+    model, folder = plain
+    save_file(model.state_dict() | {"a.bias": torch.ones(3).half()}, folder / "model.safetensors")
+    with pytest.raises(ValueError, match=r"a.bias is float16 in .* and float32 in the model"):
+        session_of(folder)
+
+
+def test_a_session_of_files_is_no_model_and_has_no_gradients(sessions):
+    with pytest.raises(ValueError, match="from_pretrained"):
+        sessions[0].as_model()
+    with pytest.raises(ValueError, match="gradients: of weights that are read from files there are none"):
+        sessions[0].verdict(gradients=True)
+
+
+def test_tied_weights_and_those_of_a_base_model_are_named_as_from_pretrained_does(tmp_path):
+    config = LlamaConfig(**LLAMA, tie_word_embeddings=True)
+    torch.manual_seed(0)
+    LlamaModel._from_config(config, dtype=torch.float32).save_pretrained(tmp_path)
+    found = weights_of(on_meta(LlamaForCausalLM, config, torch.float32), tmp_path)
+    loaded = LlamaForCausalLM.from_pretrained(tmp_path)
+    assert found.keys() == {
+        *dict(loaded.named_parameters(remove_duplicate=False)),
+        *dict(loaded.named_buffers()),
+    }
+    assert all(torch.equal(numbers_of(found[name]), tensor) for name, tensor in loaded.named_parameters())
+    assert found["lm_head.weight"] is found["model.embed_tokens.weight"]
+
+
+def test_weights_that_transformers_merges_are_merged_when_they_are_used(tmp_path):
+    settings = LLAMA | {"num_hidden_layers": 1, "num_local_experts": 2, "vocab_size": 32}
+    config = MixtralConfig(**settings, experts_implementation="eager")
+    torch.manual_seed(0)
+    MixtralForCausalLM._from_config(config, dtype=torch.float32).save_pretrained(tmp_path)
+    found = weights_of(on_meta(MixtralForCausalLM, config, torch.float32), tmp_path)
+    loaded = dict(MixtralForCausalLM.from_pretrained(tmp_path).named_parameters())
+    assert any(len(tensor.shape) == 3 and is_lazy(tensor) for tensor in found.values())
+    assert all(torch.equal(numbers_of(found[name]), tensor) for name, tensor in loaded.items())
+
+
+def broken(folder, path, change):
+    copied = shutil.copytree(folder, path / "broken")
+    change(copied, sorted(copied.glob("*.safetensors"))[1])
+    return copied
+
+
+def _without_a_weight(folder, shard):
+    weights = load_file(shard)
+    del weights[min(weights)]
+    save_file(weights, shard, metadata={"format": "pt"})
+
+
+def _without_a_weight_that_the_index_names(folder, shard):
+    _without_a_weight(folder, shard)
+    index = folder / INDEX
+    data = json.loads(index.read_text())
+    there = {*load_file(shard)}
+    data["weight_map"] = {n: f for n, f in data["weight_map"].items() if f != shard.name or n in there}
+    index.write_text(json.dumps(data))
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda folder, shard: shard.unlink(), "shard model-00002-of-.* is missing"),
+        (lambda folder, shard: shard.write_bytes(shard.read_bytes()[:-5]), "model-00002-of-.* is broken"),
+        (lambda folder, shard: shard.write_bytes(b"no weights"), "model-00002-of-.* is broken"),
+        (_without_a_weight, "model-00002-of-.* lacks .*weight"),
+        (_without_a_weight_that_the_index_names, r"has no \S+weight"),
+        (
+            lambda folder, shard: (folder / INDEX).write_text("[]"),
+            "no index of shards",
+        ),
+        (
+            lambda folder, shard: (folder / INDEX).write_text('{"weight_map": {"a": "../a.safetensors"}}'),
+            "not the name of a file beside it",
+        ),
+        (
+            lambda folder, shard: (folder / INDEX).unlink(),
+            "has neither model.safetensors nor model.safetensors.index.json. It has: config.json",
+        ),
+    ],
+)
+def test_what_is_missing_or_broken_is_named(folder, tmp_path, change, words):
+    with pytest.raises(ValueError, match=f"weights: .*{words}"):
+        weights_of(on_meta(LlamaForCausalLM, LlamaConfig(**LLAMA)), broken(folder, tmp_path, change))
+
+
+def test_weights_of_another_shape_or_dtype_are_refused(folder):
+    wide = LlamaConfig(**LLAMA | {"intermediate_size": 64})
+    with pytest.raises(ValueError, match=r"shape \(32, 48\) in the files and \(32, 64\) in the model"):
+        weights_of(on_meta(LlamaForCausalLM, wide), folder)
+    narrow = on_meta(LlamaForCausalLM, LlamaConfig(**LLAMA)).to(torch.bfloat16)
+    with pytest.raises(ValueError, match=r"inv_freq is float32 in .* and bfloat16 in the model.*without .to"):
+        weights_of(narrow, folder)
+
+
+def test_weights_are_cast_as_from_pretrained_does(folder):
+    found = weights_of(on_meta(LlamaForCausalLM, LlamaConfig(**LLAMA), torch.float32), folder)
+    loaded = LlamaForCausalLM.from_pretrained(folder, dtype=torch.float32)
+    for name, tensor in loaded.named_parameters():
+        assert is_lazy(found[name])
+        assert found[name].dtype == torch.float32
+        assert torch.equal(numbers_of(found[name]), tensor)
+
+
+def test_a_model_with_weights_and_what_is_no_path_are_refused(folder):
+    graph = torch.fx.symbolic_trace(nn.Linear(2, 2))
+    with pytest.raises(ValueError, match="the model has weights already"):
+        Session(graph, weights=folder)
+    with pytest.raises(TypeError, match="weights: expected the path of a folder"):
+        Session(graph, weights=3)
+    with pytest.raises(ValueError, match="neither a folder nor a file"):
+        Session(graph.to("meta"), weights=folder / "nowhere")
+
+
+def test_a_file_that_changes_later_is_refused(tmp_path):
+    file = tmp_path / "model.safetensors"
+    save_file({"weight": torch.ones(2, 2), "bias": torch.ones(2)}, file)
+    session = Session(nn.Linear(2, 2, device="meta"), torch.ones(2, 2), weights=file)
+    save_file({"weight": torch.ones(3, 2), "bias": torch.ones(2)}, file)
+    with pytest.raises(ValueError, match=r"model\.safetensors has changed since"):
+        session.verdict()
+    file.unlink()
+    with pytest.raises(ValueError, match=r"model\.safetensors cannot be read"):
+        session.verdict()
