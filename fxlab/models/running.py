@@ -121,7 +121,7 @@ def takes_derivatives(node: Node) -> bool:
 
 def detached(value: Any) -> Any:
     """Return a nested value whose tensors have no history."""
-    return pytree.tree_map(_without_history, value)
+    return pytree.tree_map(_without_history, value, is_leaf=is_object)
 
 
 def call_arguments(inputs: Inputs) -> tuple[tuple[Any, ...], dict[str, Any]]:
@@ -136,7 +136,7 @@ def given_arguments(inputs: Inputs, *, copied: bool = False) -> tuple[tuple[Any,
             "inputs: expected a mapping of keyword arguments, a tuple of positional arguments or one tensor, "
             f"got {type(inputs).__name__}"
         )
-    given = pytree.tree_map(_copied, inputs) if copied else inputs
+    given = pytree.tree_map(_copied, inputs, is_leaf=is_object) if copied else inputs
     if isinstance(given, Mapping):
         return (), dict(given)
     return ((given,) if isinstance(given, torch.Tensor) else tuple(given)), {}

@@ -6,6 +6,7 @@ import pytest
 import torch
 import transformers as hf
 from torch import nn
+from torch.utils import _pytree as pytree
 
 import fxlab
 from fxlab import ChangeTrueDivToMulByInverse, MergeLinears, from_callable
@@ -244,3 +245,24 @@ def test_what_runs_elsewhere_is_judged_after_the_graph_that_was_written(session,
 def test_a_file_that_cannot_be_run_has_no_verdict(session, monkeypatch):
     monkeypatch.setattr(write_file.importlib.util, "find_spec", lambda name: None)
     assert file_verdict(session, "model.onnx") is None
+
+
+class Registered:
+    """An object that somebody has told ``torch.export`` how to take apart, with less than it holds."""
+
+    def __init__(self, states):
+        self.states, self.kind = states, "whole"
+
+
+class AddsStates(nn.Module):
+    def forward(self, x, states):
+        return x + states.states if states.kind == "whole" else x
+
+
+def test_objects_that_are_registered_as_pytrees_stay_whole():
+    pytree.register_pytree_node(
+        Registered, lambda value: ([value.states], None), lambda parts, _: object.__new__(Registered)
+    )
+    inputs = {"x": torch.ones(2), "states": Registered(torch.ones(2))}
+    graph = fxlab.symbolic_trace(AddsStates(), inputs)
+    assert fxlab.verdict(AddsStates(), graph, inputs).status is fxlab.Status.SAME_BITS
