@@ -93,7 +93,7 @@ $(VENV)-libraries/.made: constraints-libraries.txt
 # `make fuzz SEED=7` starts there.
 fuzz: $(VENV)/.test
 	seed=$(SEED); while echo "seed $$seed" && HYPOTHESIS_PROFILE=fuzz $(BIN)/python -m pytest --quiet --exitfirst \
-	    --hypothesis-seed=$$seed tests/transformations/test_laws.py; do seed=$$((seed + 1)); done; false
+	    --hypothesis-seed=$$seed tests/transformations/test_laws*.py; do seed=$$((seed + 1)); done; false
 
 clean:
 	rm -rf $(VENV) frontend/node_modules fxlab/html_report/static tests/browser/webviews/node_modules tests/browser/webviews/build

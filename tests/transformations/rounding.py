@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from random_modules import Doubled, Doubling
+from random_modules import Arithmetic, Doubled, Doubling, MatrixProduct
 from torch import fx, nn
 from torch.nn import functional as F
 from torch.nn.modules.batchnorm import _BatchNorm
@@ -460,6 +460,19 @@ def relu_module(module: nn.ReLU, x: Bounded) -> Bounded:
     return x
 
 
+def written_norm(module: Arithmetic, x: Bounded) -> Bounded:
+    """Bound a norm that a trace has kept whole."""
+    weight, bias = (None if t is None else Bounded.exact(t) for t in (module.weight, module.bias))
+    result = rms_norm(x, None, weight, 1e-3, centred=module.centred)
+    return result if bias is None else add(result, bias)
+
+
+def matrix_product(module: MatrixProduct, x: Bounded) -> Bounded:
+    """Bound a product that a trace has kept whole."""
+    result = matmul(x, Bounded.exact(module.weight))
+    return result if module.bias is None else add(result, Bounded.exact(module.bias))
+
+
 _LAYERS: dict[type[nn.Module], Callable[[Any, Bounded], Bounded]] = {
     **dict.fromkeys((nn.Linear, TransposedLinear), linear),
     Doubled: lambda module, x: multiply(linear(module, x), 2),
@@ -468,6 +481,8 @@ _LAYERS: dict[type[nn.Module], Callable[[Any, Bounded], Bounded]] = {
     **dict.fromkeys((nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d), batch_norm),
 }
 _OTHERS: dict[type[nn.Module], Callable[[Any, Bounded], Bounded]] = {
+    Arithmetic: written_norm,
+    MatrixProduct: matrix_product,
     nn.Identity: lambda module, x: x,
     nn.Dropout: dropout,
     nn.ReLU: relu_module,
