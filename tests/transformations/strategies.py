@@ -93,8 +93,7 @@ def recipes(draw: st.DrawFn, *, exported: bool = False) -> Recipe:
     start = Recipe(
         draw(shapes),
         (),
-        # What has no bound is judged in float64, which tells nothing of models that are in float64.
-        dtype=draw(st.sampled_from([dtype for dtype in DTYPES if not (exported and dtype is torch.float64)])),
+        dtype=draw(st.sampled_from(DTYPES)),
         shapes_known=draw(mostly),
         aliased=not exported and draw(rarely),
         renamed=not exported and draw(rarely),

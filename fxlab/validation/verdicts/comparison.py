@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import torch
 
-from fxlab.validation.module_tensors import tensors_of
 from fxlab.validation.outputs.compare_outputs import compared
 from fxlab.validation.outputs.computed_tensors import GRADIENT, is_output, is_written
 from fxlab.validation.verdicts.decisions import may_decide
@@ -99,6 +98,7 @@ class Verdict:
         return f"{self.status}{times}: {self.reason}"
 
 
+_WIDE = torch.float64, torch.complex128
 _Tries: TypeAlias = Sequence[dict[str, torch.Tensor]]
 """The outputs of a few runs with random changes."""
 
@@ -200,7 +200,7 @@ class Comparison:
                         transformed.exact.get(path, outputs[path]),
                         [run.get(path, outputs[path]) for run in new],
                         [run.get(path, expected[path]) for run in replaced],
-                        [moves[path] for moves in self._moved if path in moves],
+                        [[moves[path] for moves in tries if path in moves] for tries in self._moved],
                         original.moved_by_decisions.get(path),
                         transformed.moved_by_decisions.get(path),
                         original.has_unknown_decisions or transformed.has_unknown_decisions,
@@ -226,32 +226,25 @@ class Comparison:
         return _tries(self._original, gone.rounded_anew) if gone else ()
 
     @cached_property
-    def _moved(self) -> list[dict[str, torch.Tensor]]:
+    def _moved(self) -> list[_Tries]:
         """How far the float64 runs move if all that float64 does not make exact is rounded once more.
 
-        These are the float64 values of the original, as no wider dtype tells what their rounding does, and
-        results of nodes that have no float64, unless both models compute the same ones in the same way.
+        These are all numbers of models whose outputs are in float64, as no wider dtype tells what their
+        rounding does, and results of nodes that have no float64, unless both models compute the same ones
+        in the same way. A few runs of each model that has such numbers.
         """
         original, transformed = self._original, self._transformed
-        is_wide = any(tensor.dtype == torch.float64 for tensor in tensors_of(original.graph_module))
+        is_wide = any(tensor.dtype in _WIDE for tensor in self._expected.values())
         alike = original.targets_in_own_dtype == transformed.targets_in_own_dtype
-        if alike:
-            return [_moves(original)] if is_wide else []
-        return [_moves(original), _moves(transformed)]
+        if alike and not is_wide:
+            return []
+        return [_moves(runs, is_wide) for runs in ([original] if alike else [original, transformed])]
 
 
-def _moves(runs: Runs) -> dict[str, torch.Tensor]:
+def _moves(runs: Runs, is_wide: bool) -> _Tries:
     generator = torch.Generator().manual_seed(0)
-
-    def widen(tensor: torch.Tensor) -> torch.Tensor:
-        return moved(tensor, generator) if tensor.dtype == torch.float64 else tensor.double()
-
-    moves = runs.exact_with(widen, lambda tensor: moved(tensor, generator))
-    return {path: tensor - runs.exact[path] for path, tensor in moves.items() if _is_real(tensor)}
-
-
-def _is_real(tensor: torch.Tensor) -> bool:
-    return tensor.is_floating_point() or tensor.is_complex()
+    tries = range(TRIES if is_wide else 1)
+    return [runs.exact_moved(lambda tensor: moved(tensor, generator), everywhere=is_wide) for _ in tries]
 
 
 def _tries(runs: Runs, change: Callable[[torch.Tensor, torch.Generator], torch.Tensor]) -> _Tries:

@@ -26,7 +26,7 @@ from fxlab.models.running import (
 from fxlab.validation.outputs.computed_tensors import INPUT, STATE
 from fxlab.validation.verdicts.decisions import Decisions
 from fxlab.validation.verdicts.own_run import Dtypes, Narrowed, OtherTensors, OwnNode, OwnRun
-from fxlab.values.tensors import tensors_by_path
+from fxlab.values.tensors import storage_of, tensors_by_path
 
 Widen: TypeAlias = Callable[[torch.Tensor], torch.Tensor]
 """Takes a tensor that a module holds and returns its values in float64."""
@@ -51,6 +51,7 @@ def run_in_float64(
     own: OwnRun | None = None,
     decisions: Decisions | None = None,
     move: Widen | None = None,
+    everywhere: bool = False,
     written: Iterable[str] = (),
 ) -> Float64Result:
     """Run a graph with every floating-point number in float64.
@@ -76,6 +77,8 @@ def run_in_float64(
         Where the decisions of operators are noted, or taken from.
     move
         What is taken for a tensor that a node has computed in its own dtype. Left out, its values.
+    everywhere
+        Whether that is taken for inputs as well, and for each result of an operator.
     written
         Inputs, buffers and parameters that the graph writes, as
         :func:`~fxlab.validation.outputs.computed_tensors.observed` names them.
@@ -101,10 +104,12 @@ def run_in_float64(
     tensor([0.3333], dtype=torch.float64)
     """
     args, kwargs = widened(call_arguments(inputs))
+    if everywhere and move is not None:
+        args, kwargs = moved_tensors((args, kwargs), move)
     arguments = bound_values(graph_module, args, kwargs)
     own = own or OwnRun(graph_module, inputs)
     interpreter = Float64Interpreter(
-        graph_module, widen, own_dtypes=own.dtypes, decisions=decisions, move=move
+        graph_module, widen, own_dtypes=own.dtypes, decisions=decisions, move=move, everywhere=everywhere
     )
     written = tuple(written)
     state = interpreter.keep(path.removeprefix(STATE) for path in written if path.startswith(STATE))
@@ -137,13 +142,16 @@ class Float64Mode(TorchDispatchMode):  # type: ignore[no-untyped-call]
     ----------
     decisions
         Where the decisions of operators are noted, or taken from.
+    move
+        What is taken for each result. Left out, the result itself.
     """
 
     supports_higher_order_operators = True
 
-    def __init__(self, decisions: Decisions | None = None) -> None:
+    def __init__(self, decisions: Decisions | None = None, move: Widen | None = None) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self._decisions = decisions or Decisions()
+        self._move = move
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
@@ -155,7 +163,8 @@ class Float64Mode(TorchDispatchMode):  # type: ignore[no-untyped-call]
             result = func(*run_under(self, args), **run_under(self, kwargs))
         else:
             result = self._decisions.decided(func, args, kwargs, func(*args, **kwargs))
-        return pytree.tree_map_only(torch.Tensor, _wide, result)
+        result = pytree.tree_map_only(torch.Tensor, _wide, result)
+        return result if self._move is None else _moved_results(func, (args, kwargs), result, self._move)
 
 
 class Float64Interpreter(OtherTensors):
@@ -174,6 +183,8 @@ class Float64Interpreter(OtherTensors):
         As for :class:`Float64Mode`.
     move
         What is taken for a tensor that was computed in its own dtype. Left out, its values.
+    everywhere
+        Whether that is taken for each result of an operator in float64 as well.
     """
 
     def __init__(
@@ -184,13 +195,14 @@ class Float64Interpreter(OtherTensors):
         own_dtypes: Callable[[Node], Dtypes] | None = None,
         decisions: Decisions | None = None,
         move: Widen | None = None,
+        everywhere: bool = False,
     ) -> None:
         super().__init__(graph_module)
         self.extra_traceback = False
         self.in_own_dtype: list[str] = []
         """The nodes that had to run in their own dtypes."""
         self._decisions = decisions or Decisions()
-        self._mode = Float64Mode(self._decisions)
+        self._mode = Float64Mode(self._decisions, move if everywhere else None)
         self._widen, self._move = widen or _wide_copy, move or _wide
         self._own_dtypes = own_dtypes
         self._devices = cuda_devices_in_use()
@@ -276,6 +288,26 @@ def widened(value: Any) -> Any:
     return pytree.tree_map(_wide, value)
 
 
+def moved_tensors(value: Any, move: Widen) -> Any:
+    """Return a value with the tensors inside moved."""
+    return pytree.tree_map_only(torch.Tensor, lambda t: move(t) if _can_be_moved(t) else t, value)
+
+
+def _moved_results(func: Any, given: Any, result: Any, move: Widen) -> Any:
+    """Return what an operator has computed, moved; views of what it was given stay so."""
+    arguments = {storage_of(t) for t in pytree.tree_leaves(given) if _can_be_moved(t)}
+    writes = not isinstance(func, HigherOrderOperator) and func._schema.is_mutable
+
+    def one(tensor: torch.Tensor) -> torch.Tensor:
+        if not _can_be_moved(tensor):
+            return tensor
+        if storage_of(tensor) not in arguments:
+            return move(tensor)
+        return tensor.copy_(move(tensor)) if writes else tensor
+
+    return pytree.tree_map_only(torch.Tensor, one, result)
+
+
 def _wide_copy(tensor: torch.Tensor) -> torch.Tensor:
     """Return a copy, as a node may write into it."""
     return tensor.detach().to(_wide_dtype(tensor.dtype), copy=True)
@@ -301,9 +333,10 @@ def _wide_or_itself(tensor: torch.Tensor) -> torch.Tensor:
         return tensor
 
 
-def _can_be_moved(tensor: torch.Tensor) -> bool:
-    is_plain = type(tensor) is torch.Tensor and tensor.layout is torch.strided
-    return tensor.is_floating_point() and is_plain
+def _can_be_moved(value: Any) -> bool:
+    if type(value) is not torch.Tensor or value.layout is not torch.strided:
+        return False
+    return value.is_floating_point() or value.is_complex()
 
 
 def _differ(a: torch.Tensor, b: torch.Tensor) -> bool:

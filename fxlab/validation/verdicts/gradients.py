@@ -20,7 +20,7 @@ from fxlab.models.running import (
 from fxlab.validation.module_tensors import place_of
 from fxlab.validation.outputs.computed_tensors import GRADIENT
 from fxlab.validation.verdicts.decisions import Decisions
-from fxlab.validation.verdicts.float64_run import Float64Interpreter, Widen, widened
+from fxlab.validation.verdicts.float64_run import Float64Interpreter, Widen, moved_tensors, widened
 from fxlab.validation.verdicts.own_run import OwnRun
 from fxlab.values.tensors import same_bits, tensors_by_path
 
@@ -66,15 +66,19 @@ def gradients_in_float64(
     own: OwnRun | None = None,
     decisions: Decisions | None = None,
     move: Widen | None = None,
+    everywhere: bool = False,
 ) -> dict[str, torch.Tensor]:
     """Return the same where every floating-point number is one of float64.
 
     The parameters that are asked about are held in float64 at once, all of them. The other arguments are
     those of :func:`~fxlab.validation.verdicts.float64_run.run_in_float64`.
     """
-    args, kwargs = _leaves(widened(call_arguments(inputs)))
+    given = widened(call_arguments(inputs))
+    args, kwargs = _leaves(given if move is None or not everywhere else moved_tensors(given, move))
     own = own or OwnRun(module, inputs)
-    interpreter = Float64Interpreter(module, widen, own_dtypes=own.dtypes, decisions=decisions, move=move)
+    interpreter = Float64Interpreter(
+        module, widen, own_dtypes=own.dtypes, decisions=decisions, move=move, everywhere=everywhere
+    )
     kept = interpreter.keep(parameters)
     leaves = {label: kept[name].requires_grad_() for name, label in parameters.items()}
     leaves |= tensors_by_path(named_arguments(module, args, kwargs))

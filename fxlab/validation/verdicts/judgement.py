@@ -60,8 +60,8 @@ class Versions:
     """The transformed one in float64 with its new values rounded anew, as often as that was tried."""
     replaced_anew: Sequence[torch.Tensor] = ()
     """The original in float64 with the vectors rounded anew that the transformed one does not have."""
-    moved: Sequence[torch.Tensor] = ()
-    """How far the float64 runs move if what float64 does not make exact is rounded once more."""
+    moved: Sequence[Sequence[torch.Tensor]] = ()
+    """How far a float64 run moves if what float64 does not make exact is rounded once more: a few tries."""
     decided: torch.Tensor | None = None
     """What the original's own decisions (comparisons, choices) add to its float64 run."""
     decided_transformed: torch.Tensor | None = None
@@ -94,7 +94,7 @@ class Errors:
     last_rounding: float
     """What rounding a result once to its dtype costs: the least error that can be asked for."""
     float64: float
-    """Of the float64 runs themselves: of models in float64, and of nodes that have none."""
+    """Of the float64 runs themselves: of outputs in float64, and of nodes that have none."""
 
     @classmethod
     def of(cls, versions: Versions) -> "Errors":
@@ -123,7 +123,16 @@ class Errors:
                 errors = errors.sort().values[: math.ceil((1 - OTHER_CHOICES) * errors.numel())]
             return _root_mean_square(errors)
 
-        new = [error(_wide(x) - other + _wide(versions.exact_original)) for x in versions.rounded_anew]
+        whole = _wide(versions.exact_original)
+
+        def movement(tries: Sequence[torch.Tensor]) -> float:
+            return _root_mean_square(torch.tensor([error(_wide(x) + whole) for x in tries]))
+
+        last_rounding = _rounding_error(versions.original.dtype) * _root_mean_square(exact / scale)
+        float64 = math.hypot(*map(movement, versions.moved))
+        if versions.original.dtype in (torch.float64, torch.complex128):
+            float64 = math.hypot(float64, last_rounding) * _scatter(exact.numel())
+        new = [error(_wide(x) - other + whole) for x in versions.rounded_anew]
         replaced = [error(_wide(x)) for x in versions.replaced_anew]
         return cls(
             own=rounding_error(a),
@@ -131,8 +140,8 @@ class Errors:
             function=error(other),
             new_values=_root_mean_square(torch.tensor(new)),
             replaced=_root_mean_square(torch.tensor(replaced)),
-            last_rounding=_rounding_error(versions.original.dtype) * _root_mean_square(exact / scale),
-            float64=math.hypot(*(error(_wide(x) + _wide(versions.exact_original)) for x in versions.moved)),
+            last_rounding=last_rounding,
+            float64=float64,
         )
 
     @property
@@ -179,12 +188,8 @@ class Errors:
         return ROUNDINGS_OF_VECTORS * math.hypot(self.new_values, self.replaced) if are_both_known else 0.0
 
     def rounds_well(self, elements: int) -> bool:
-        """Tell whether the transformed one's error is of the size of the original's.
-
-        The ratio of two equally large errors of few elements scatters (Fisher's z: its logarithm has the
-        standard deviation ``1 / sqrt(elements)``), so few elements are allowed four of these more.
-        """
-        limit = WORSE * math.exp(4 / math.sqrt(max(elements, 1)))
+        """Tell whether the transformed one's error is of the size of the original's."""
+        limit = WORSE * _scatter(elements)
         return self.transformed <= limit * math.hypot(self.usual, self.new_values)
 
 
@@ -319,6 +324,15 @@ def judged(versions: Versions) -> Judgement:
         reason = f"its new values are rounded worse ({times}); {shown}: {reason}"
     reason += f"; a mistake of more than {with_unit(errors.hidden)} would show"
     return Judgement(Status.WITHIN_ROUNDING, reason + rest, elements, errors, compared)
+
+
+def _scatter(elements: int) -> float:
+    """Return how much larger one of two equal errors of few elements may happen to be.
+
+    The logarithm of their ratio has the standard deviation ``1 / sqrt(elements)`` (Fisher's z), of which four
+    are allowed.
+    """
+    return math.exp(4 / math.sqrt(max(elements, 1)))
 
 
 def _effect(difference: torch.Tensor | None) -> torch.Tensor:

@@ -119,6 +119,8 @@ def moved(tensor: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
     That is what rounding to the tensor's dtype does to numbers in between (a uniform error, as is usual for
     significands; Higham, Accuracy and Stability of Numerical Algorithms, 2nd ed., section 2.8).
     """
+    if tensor.is_complex():
+        return torch.view_as_complex(moved(torch.view_as_real(tensor.resolve_conj()), generator))
     wide = numbers_of(tensor).detach().to("cpu", torch.float64, copy=True).contiguous()
     for block in torch.split(wide.view(-1), _BLOCK):  # what it takes beside the result is small
         random = torch.rand(block.shape, generator=generator, dtype=torch.float64) - 0.5

@@ -98,7 +98,7 @@ class Runs:
         return {
             path: torch.where(with_own[path] == tensor, 0.0, with_own[path] - tensor)
             for path, tensor in exact.items()
-            if with_own is not exact and (tensor.is_floating_point() or tensor.is_complex())
+            if with_own is not exact and _is_real(tensor)
         }
 
     @property
@@ -111,10 +111,29 @@ class Runs:
         """Whether a float64 run could not take all decisions of its own."""
         return bool(self._with_own_decisions[1].not_given)
 
-    def exact_with(self, widen: Widen | None = None, move: Widen | None = None) -> dict[str, torch.Tensor]:
-        """Return what it computes in float64 with other values."""
+    def exact_with(self, widen: Widen) -> dict[str, torch.Tensor]:
+        """Return what it computes in float64 with other values of what the module holds."""
         given = self._own.decisions if self._decisions_shape_outputs else None
-        return self._tensors(given=given, widen=widen, move=move)
+        return self._tensors(given=given, widen=widen)
+
+    def exact_moved(self, move: Widen, *, everywhere: bool) -> dict[str, torch.Tensor]:
+        """Return what it computes in float64, with the same decisions, where float64 is not exact.
+
+        Parameters
+        ----------
+        move
+            What is taken for tensors that are computed in their own dtype and, if that is float64, held.
+        everywhere
+            Whether it is taken for inputs and for all results as well.
+        """
+        exact = self.exact  # whose decisions are noted now
+        given = self._own.decisions if self._decisions_shape_outputs else self._decisions
+
+        def widen(tensor: torch.Tensor) -> torch.Tensor:
+            return move(tensor) if tensor.dtype == torch.float64 else tensor.double()
+
+        found = self._tensors(given=given, widen=widen, move=move, everywhere=everywhere)
+        return {path: tensor - exact[path] for path, tensor in found.items() if _is_real(tensor)}
 
     @cached_property
     def _in_float64(self) -> Float64Result:
@@ -165,3 +184,7 @@ class Runs:
             raise
         except ValueError as error:
             raise ValueError(f"{self._name}: {error}") from error
+
+
+def _is_real(tensor: torch.Tensor) -> bool:
+    return tensor.is_floating_point() or tensor.is_complex()

@@ -167,6 +167,43 @@ def test_a_single_number_may_be_luckily_exact():
         assert found.agrees, found
 
 
+DOUBLES = {
+    "division": (lambda x: (x / 3).exp() / 7, lambda x: (x * (1 / 3)).exp() * (1 / 7)),
+    "order of a sum": (lambda x: (x + 1) + x.sin(), lambda x: x + (1 + x.sin())),
+    "in place": (lambda x: (x * 1).div_(3).add_(1), lambda x: (x * 1).mul_(1 / 3).add_(1)),
+    "mean": (lambda x: x.exp().mean(), lambda x: x.flip(0).exp().sum() / x.numel()),
+    "complex": (lambda x: torch.fft.fft(x) / 3, lambda x: torch.fft.fft(x / 3)),
+}
+
+
+@pytest.mark.parametrize("size", [1, 6, 500])
+@pytest.mark.parametrize("name", DOUBLES)
+def test_what_float64_rounds_is_no_other_function_though_no_wider_dtype_tells(name, size):
+    ours, theirs = DOUBLES[name]
+    for seed in range(10):
+        x = torch.randn(size, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
+        assert judged(ours, theirs, x).agrees
+        assert judged(ours, lambda x: theirs(x) * (1 + 1e-12), x).status == DIFFERENT
+        assert (
+            x == torch.randn(size, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
+        ).all()
+
+
+def test_models_in_float64_are_judged_by_what_moving_all_their_numbers_does():
+    torch.manual_seed(0)
+    layers = nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.ReLU(), nn.Conv2d(8, 4, 3), nn.BatchNorm2d(4)
+    model = nn.Sequential(*layers).double()
+    model(torch.randn(8, 3, 9, 9).double())
+    graph = fx.symbolic_trace(model.eval())
+    x = torch.randn(2, 3, 9, 9).double()
+    folded = transformed(graph, FuseBatchNorm2dInConv2d())
+    assert verdict(graph, folded, x).status == WITHIN
+    assert verdict(graph, folded, x, gradients=True).agrees
+    with torch.no_grad():
+        folded.get_submodule("3").weight.mul_(1 + 1e-13)
+    assert verdict(graph, folded, x).status == DIFFERENT
+
+
 def test_huge_elements_do_not_hide_mistakes_in_the_others():
     lowest = torch.finfo(torch.float32).min
 
