@@ -14,7 +14,8 @@ from report_page import ARTIFACTS, HOSTILE, checked, settle
 import fxlab
 from fxlab.html_report.report import report_several
 
-pytestmark = pytest.mark.browser
+# torch's compiler imports what torch deprecates.
+pytestmark = [pytest.mark.browser, pytest.mark.filterwarnings("ignore::DeprecationWarning")]
 
 
 def breaks(x: torch.Tensor) -> torch.Tensor:

@@ -82,6 +82,7 @@ def benchmark(
 
     Examples
     --------
+    >>> import torch
     >>> from fxlab import Session, ChangeTrueDivToMulByInverse
     >>> class Halve(torch.nn.Module):
     ...     def forward(self, x):
