@@ -144,6 +144,20 @@ def check_runs(module: torch.nn.Module, name: str) -> None:
         raise ValueError(f"{name}: it is on the meta device and has no weights to run with.")
 
 
+def check_runs_by_node(graph_module: GraphModule, name: str) -> None:
+    """Raise the ``ValueError`` that says why nodes cannot be run one by one.
+
+    Dynamo writes ``torch.vmap`` and ``torch.func.grad`` as nodes that begin and end a level of functorch,
+    outside of which there are no values of what stands between.
+    """
+    for node in graph_module.graph.nodes:
+        if str(getattr(node.target, "__name__", "")).endswith("_increment_nesting"):
+            raise ValueError(
+                f"{name}: node {node.name!r} begins a torch.vmap or a torch.func transform, in which nodes "
+                "cannot be run one by one. fxlab.verdict runs the graph as a whole."
+            )
+
+
 def inputs_or_examples(inputs: Inputs | None, original: torch.nn.Module) -> Inputs:
     """Return inputs that are some, or make them from the configuration of a module."""
     if inputs is None:

@@ -8,7 +8,14 @@ import torch
 
 from fxlab.models.running import Inputs, generators_kept
 from fxlab.node_info import module_path, shape_and_dtype, target_text
-from fxlab.validation.arguments import Model, check_runs, compared_models, graph_of, inputs_or_examples
+from fxlab.validation.arguments import (
+    Model,
+    check_runs,
+    check_runs_by_node,
+    compared_models,
+    graph_of,
+    inputs_or_examples,
+)
 from fxlab.validation.lockstep_run import Pair, SideBySide
 from fxlab.validation.verdicts.judgement import Judgement, Status, Versions, judged, judged_by_bits
 from fxlab.values.tensors import same_bits, tensors_by_path
@@ -156,6 +163,8 @@ def _pairs(
     check_runs(second, "transformed")
     given = inputs_or_examples(known, first)
     first, second = graph_of(first, "original", given), graph_of(second, "transformed", given)
+    check_runs_by_node(first, "original")
+    check_runs_by_node(second, "transformed")
     return SideBySide(first, second, given, in_float64=in_float64)
 
 

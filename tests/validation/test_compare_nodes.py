@@ -216,6 +216,19 @@ def test_copies_that_share_nothing_introduce_nothing():
     assert table["introduced"].max() == table["accumulated"].max() == 0
 
 
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+@pytest.mark.parametrize("ask", [fxlab.compare_nodes, fxlab.profile, lambda s: fxlab.node_values(s, "cos")])
+def test_inside_of_vmap_nodes_do_not_run_one_by_one(ask):
+    capture = fxlab.Capture()
+    torch.compile(lambda x: torch.vmap(lambda row: row.cos() / 3)(x) + 1, backend=capture)(torch.randn(2, 3))
+    session = fxlab.Session(capture.graphs[0])
+    session.apply("change-true-div-to-mul-by-inverse")
+    with pytest.raises(ValueError, match=r"begins a torch\.vmap"):
+        ask(session)
+    assert session.verdict().agrees
+    assert torch._C._functorch.maybe_current_level() is None
+
+
 def test_what_cannot_be_compared_is_said_in_words():
     graph, x = chain(), torch.randn(2, 4)
     for function in (compare_nodes, first_divergence):

@@ -26,6 +26,7 @@ from fxlab.node_info import module_path, parameter_counts, target_text
 from fxlab.validation.arguments import (
     Model,
     check_runs,
+    check_runs_by_node,
     graph_of,
     inputs_of,
     inputs_or_examples,
@@ -116,6 +117,7 @@ def profile(model: Model, inputs: Inputs | None = None, *, rounds: int = 5) -> "
     positive_int(rounds, "rounds")
     inputs = inputs_or_examples(inputs_of(found, inputs), module)
     graph_module = graph_of(module, "model", inputs)
+    check_runs_by_node(graph_module, "model")
     counted = _Counting(graph_module)
     with state_kept(graph_module) as state:
         # Inside of the other, the memory sees each call whole, and what it is taken apart into is counted.

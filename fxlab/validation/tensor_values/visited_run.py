@@ -8,6 +8,7 @@ from torch.fx import GraphModule, Interpreter, Node
 from fxlab.interrupts import RestoringStack
 from fxlab.models.model_state import state_kept
 from fxlab.models.running import Inputs, generators_kept, gradients_for, placeholder_values, seed_generators
+from fxlab.validation.arguments import check_runs_by_node
 
 
 def visit_values(
@@ -36,8 +37,9 @@ def visit_values(
     Raises
     ------
     ValueError
-        If it does not run on the inputs.
+        If it does not run on the inputs, or not node by node.
     """
+    check_runs_by_node(graph_module, name)
     arguments = placeholder_values(graph_module, inputs)
     interpreter = _Visiting(graph_module, visit, last)
     kept = generators_kept(), state_kept(graph_module)
