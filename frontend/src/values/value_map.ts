@@ -52,6 +52,8 @@ export class ValueMap {
       this.legend,
       this.caption,
     );
+    // Its colours are those of the place where it stands, which it may get after it was filled.
+    if (typeof ResizeObserver !== "undefined") new ResizeObserver(() => this.appear()).observe(this.field);
   }
 
   /** Goes to an element once a map that has it is shown. */
@@ -81,8 +83,13 @@ export class ValueMap {
     if (this.next) this.at = this.cellOf(this.next);
     this.next = null;
     this.label(map, tensor, title);
-    this.draw();
+    this.appear();
     this.read();
+  }
+
+  private appear(): void {
+    if (!this.element.isConnected) return;
+    this.draw();
     this.watch();
   }
 
