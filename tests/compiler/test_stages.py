@@ -125,3 +125,21 @@ def test_lowerings_of_inductor_say_why_they_cannot_run():
         session.graph_module(**session.inputs)
     with pytest.raises(ValueError, match="generated is a lowering of Inductor"):
         session.verdict()
+
+
+def test_what_the_outermost_forward_calls_is_inside_of_no_module():
+    class Outermost(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.linear = nn.Linear(4, 4)
+
+        def forward(self, x):
+            return self.linear(x).softmax(-1)
+
+    session = fxlab.compile_session(Outermost().eval(), torch.randn(2, 4))
+    assert len(session.stages) > 1
+    for stage in session.stages:
+        inside = {node.name for node in stage.graph.nodes if node.meta.get("nn_module_stack")}
+        after = stage.graph.find_nodes(op="output")[0].all_input_nodes[0]
+        assert after.name not in inside
+        assert "linear" in inside

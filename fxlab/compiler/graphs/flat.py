@@ -26,6 +26,7 @@ from fxlab.compiler.hooks import (
     inductor_lowering,
     input_index,
     output_index,
+    root_names,
     tangent_index,
 )
 from fxlab.compiler.recording.recorder import TORCH, WHOLE, Recording, Stack
@@ -132,7 +133,12 @@ class Frame:
         for node in graph.find_nodes(op="get_attr"):
             if not node.users:
                 graph.erase_node(node)
-        fill_module_stacks(graph)
+        captured = {node.name for node in self._captured.graph.nodes}
+        fill_module_stacks(
+            copy
+            for node, copy in copies.items()
+            if not (node.name in captured if snapshot.dialect == TORCH else root_names(node))
+        )
         targets = {str(node.target) for node in graph.nodes if node.op in ("get_attr", "call_module")}
         root = {path: value for path, value in held.items() if path in targets}
         module = GraphModule(root, graph, class_name=self._model_name)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import torch
@@ -44,11 +44,18 @@ def stack_of_path(path: str, classes: Mapping[str, str]) -> dict[str, tuple[str,
     return {outer: (outer, classes[outer]) for outer in paths if outer in classes}
 
 
-def fill_module_stacks(graph: Graph) -> None:
-    """Let nodes that no module is known of belong where the first of their users, or inputs, belongs."""
-    for nodes, others in ((reversed(graph.nodes), "users"), (graph.nodes, "all_input_nodes")):
+def fill_module_stacks(made: Iterable[Node]) -> None:
+    """Let nodes that the compiler has made of no other belong where their first users, or inputs, belong.
+
+    Parameters
+    ----------
+    made
+        These nodes, in the order of their graph.
+    """
+    calls = [node for node in made if node.op.startswith("call")]
+    for nodes, others in ((reversed(calls), "users"), (calls, "all_input_nodes")):
         for node in nodes:
-            if node.op.startswith("call") and "nn_module_stack" not in node.meta:
+            if "nn_module_stack" not in node.meta:
                 near = (other.meta.get("nn_module_stack") for other in getattr(node, others))
                 if stack := next(filter(None, near), None):
                     node.meta["nn_module_stack"] = stack
