@@ -162,20 +162,13 @@ def _candidates(
 ) -> Iterator[tuple[str, bool, str, str, int]]:
     """Yield a row for each node of each match, and of each near miss."""
     excluded, number, taken = Reason.EXCLUDED(), -1, set()
-    if step.matches:
-        for number, (names, match) in enumerate(_matches(stack, step)):
-            for name in names:
-                taken.add(name)
-                if match.is_applied:
-                    yield name, True, f"replaced by {match.pattern}", "", number
-                else:
-                    yield name, False, excluded.words, excluded.code, number
-    else:  # of a script: only what was tried is known
-        matched = [attempt for attempt in step.attempts if attempt.is_matched]
-        for number, attempt in enumerate(matched):
-            for name in dict.fromkeys(stack.names_of(step.after, [attempt.node, *attempt.nodes])):
-                taken.add(name)
-                yield name, True, attempt.words, "", number
+    for number, (names, match) in enumerate(_matches(stack, step)):
+        for name in names:
+            taken.add(name)
+            if match.is_applied:
+                yield name, True, f"replaced by {match.pattern}", "", number
+            else:
+                yield name, False, excluded.words, excluded.code, number
     there = {node.name for node in below.graph.nodes}
     yield from _told(number + 1, near_misses(stack.tried_by(step), there, taken))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from fxlab.compiler.patterns.attempt import Attempt, Pattern
 from fxlab.node_info import target_text
@@ -13,6 +13,8 @@ from fxlab.node_info import target_text
 if TYPE_CHECKING:
     import pandas as pd
     from torch.fx import Node
+
+K = TypeVar("K")
 
 _NOT_CALLED = {"placeholder": "an input", "get_attr": "a weight or a constant", "output": "the output"}
 _COLUMNS = ["pattern", "pass", "matched", "reason", "code", "reached", "operators", "at", "begins_at"]
@@ -37,11 +39,7 @@ def patterns_table(tried: Iterable[Tried]) -> pd.DataFrame:
     for one in tried:
         counts = Counter(id(attempt.pattern) for attempt in one.attempts)
         matches = Counter(id(attempt.pattern) for attempt in one.attempts if attempt.is_matched)
-        nearest: dict[int, Attempt] = {}
-        for attempt in one.attempts:
-            known = nearest.get(id(attempt.pattern))
-            if known is None or _progress(attempt) > _progress(known):
-                nearest[id(attempt.pattern)] = attempt
+        nearest = _furthest((id(attempt.pattern), attempt) for attempt in one.attempts)
         for pattern in one.patterns:
             best = nearest.get(id(pattern))
             words = f"no node of {pattern.begins_at}" if best is None else best.words
@@ -111,18 +109,22 @@ def near_misses(
     taken
         Those that are told of otherwise.
     """
-    nearest: dict[str, Attempt] = {}
     matched = {attempt.node for attempt in tried.attempts if attempt.is_matched}
-    for attempt in tried.attempts:
-        if attempt.is_near and attempt.node not in matched:
-            known = nearest.get(attempt.node)
-            if known is None or _progress(attempt) > _progress(known):
-                nearest[attempt.node] = attempt
-    for attempt in nearest.values():
+    missed = (a for a in tried.attempts if a.is_near and a.node not in matched)
+    for attempt in _furthest((attempt.node, attempt) for attempt in missed).values():
         begin, *rest = tried.names_of([attempt.node, *attempt.nodes])
         names = tuple(dict.fromkeys([begin, *(name for name in rest if name in there)]))
         if begin in there and begin not in taken:
             yield names, attempt
+
+
+def _furthest(attempts: Iterable[tuple[K, Attempt]]) -> dict[K, Attempt]:
+    """Return, of the attempts under each key, the first that came furthest."""
+    found: dict[K, Attempt] = {}
+    for key, attempt in attempts:
+        if key not in found or _progress(attempt) > _progress(found[key]):
+            found[key] = attempt
+    return found
 
 
 def _progress(attempt: Attempt) -> tuple[bool, bool, int, int]:

@@ -20,7 +20,7 @@ from fxlab.compiler.pipelines.hooks import listening_to_passes
 from fxlab.compiler.pipelines.pipeline import Pipeline, PipelineFrame, known_values
 from fxlab.compiler.recording.recorder import Recorder
 from fxlab.compiler.recording.snapshot import State
-from fxlab.compiler.scripts.record import Recorded, RecordedSession
+from fxlab.compiler.scripts.record import COUNTS, Recorded, RecordedSession, alone, counts_of, linked
 from fxlab.models.running import Inputs, given_arguments
 
 if TYPE_CHECKING:
@@ -55,13 +55,8 @@ class PassRecord:
         """
         import pandas as pd
 
-        rows = []
-        for name, session in self.sessions.items():
-            changed = len(session.passes)
-            before, after = (len(module.graph.nodes) for module in (session.original, session.stages[-1]))
-            rows.append((name, changed + len(session.unchanged), changed, before, after))
-        columns = ["pipeline", "passes", "changed", "nodes_before", "nodes_after"]
-        return pd.DataFrame(rows, columns=columns)
+        rows = [(name, *counts_of(session)) for name, session in self.sessions.items()]
+        return pd.DataFrame(rows, columns=["pipeline", *COUNTS])
 
     def __repr__(self) -> str:
         return f"<PassRecord: {', '.join(self.sessions) or 'no pass has run'}>"
@@ -111,12 +106,7 @@ def record_passes(inputs: Inputs | ExportedProgram | None = None) -> Iterator[Pa
     """
     if inputs is not None and not isinstance(inputs, ExportedProgram):
         given_arguments(inputs)
-    if not _ACTIVE.acquire(blocking=False):
-        raise RuntimeError(
-            "record_passes: another one records in this process, and its patches are those of the process. "
-            "Begin this one when that has ended."
-        )
-    try:
+    with alone(_ACTIVE, "record_passes"):
         record, recorder = PassRecord(MappingProxyType({}), ()), _PassRecorder()
         remarks: list[str] = []
         try:
@@ -124,8 +114,6 @@ def record_passes(inputs: Inputs | ExportedProgram | None = None) -> Iterator[Pa
                 yield record
         finally:
             _complete(record, recorder.pipelines, [*remarks, *recorder.remarks], inputs)
-    finally:
-        _ACTIVE.release()
 
 
 class _PassRecorder:
@@ -216,6 +204,4 @@ def _complete(
             sessions[name] = PipelineSession(_PipelineStack(recorded, place, "whole"), ())
         except Exception as error:
             told.append(f"{name}: its stages cannot be made: {error_words(error)}")
-    record.sessions, record.remarks = MappingProxyType(sessions), tuple(told)
-    for session in sessions.values():
-        session.graphs, session.remarks = record.sessions, record.remarks
+    record.sessions, record.remarks = linked(sessions, told)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import weakref
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -67,22 +67,10 @@ class CompileRecord:
         for name, session in self.sessions.items():
             graph, _, stack = name.partition(", ")
             reason = session.graph_break
-            changed = len(session.passes)
-            before, after = (len(module.graph.nodes) for module in (session.original, session.stages[-1]))
-            rows.append(
-                (
-                    int(graph.removeprefix("graph ")),
-                    stack,
-                    changed + len(session.unchanged),
-                    changed,
-                    before,
-                    after,
-                    reason.reason if reason else "",
-                    reason.place if reason else "",
-                )
-            )
-        columns = ["graph", "stack", "passes", "changed", "nodes_before", "nodes_after"]
-        return pd.DataFrame(rows, columns=[*columns, "break_reason", "break_line"])
+            ended = (reason.reason, reason.place) if reason else ("", "")
+            rows.append((int(graph.removeprefix("graph ")), stack, *counts_of(session), *ended))
+        columns = ["graph", "stack", *COUNTS, "break_reason", "break_line"]
+        return pd.DataFrame(rows, columns=columns)
 
     def __repr__(self) -> str:
         return f"<CompileRecord: {', '.join(self.sessions) or 'nothing was compiled and run'}>"
@@ -117,12 +105,7 @@ def record_compile() -> Iterator[CompileRecord]:
     >>> record.table()["nodes_before"].item()
     3
     """
-    if not _ACTIVE.acquire(blocking=False):
-        raise RuntimeError(
-            "record_compile: another one records in this process, and its patches are those of the process. "
-            "Begin this one when that has ended."
-        )
-    try:
+    with alone(_ACTIVE, "record_compile"):
         record, recorder = CompileRecord(MappingProxyType({}), ()), _ScriptRecorder()
         remarks: list[str] = []
         try:
@@ -131,8 +114,40 @@ def record_compile() -> Iterator[CompileRecord]:
         finally:
             recorder.finish()
             _complete(record, recorder, remarks)
+
+
+@contextmanager
+def alone(active: threading.Lock, function: str) -> Iterator[None]:
+    """Hold a lock while a function records, or raise the ``RuntimeError`` that another one does."""
+    if not active.acquire(blocking=False):
+        raise RuntimeError(
+            f"{function}: another one records in this process, and its patches are those of the process. "
+            "Begin this one when that has ended."
+        )
+    try:
+        yield
     finally:
-        _ACTIVE.release()
+        active.release()
+
+
+COUNTS = ("passes", "changed", "nodes_before", "nodes_after")
+
+
+def counts_of(session: CompileSession) -> tuple[int, int, int, int]:
+    """Return how many passes have run and how many changed the graph, and its nodes before and after."""
+    changed = len(session.passes)
+    before, after = (len(module.graph.nodes) for module in (session.original, session.stages[-1]))
+    return changed + len(session.unchanged), changed, before, after
+
+
+def linked(
+    sessions: dict[str, CompileSession], remarks: Iterable[str]
+) -> tuple[Mapping[str, CompileSession], tuple[str, ...]]:
+    """Return the sessions and remarks of a record, which each of the sessions has as well."""
+    known, told = MappingProxyType(sessions), tuple(remarks)
+    for session in sessions.values():
+        session.graphs, session.remarks = known, told
+    return known, told
 
 
 class _ScriptRecorder(Recorder):
@@ -281,9 +296,7 @@ def _complete(record: CompileRecord, recorder: _ScriptRecorder, remarks: list[st
                 told.append(f"{name}, {stack.name}: its stages cannot be made: {error_words(error)}")
                 continue
             sessions[f"{name}, {stack.name}"] = session
-    record.sessions, record.remarks = MappingProxyType(sessions), tuple(told)
-    for made in sessions.values():
-        made.graphs, made.remarks = record.sessions, record.remarks
+    record.sessions, record.remarks = linked(sessions, told)
 
 
 def _frame(recorder: _ScriptRecorder, recording: Recording) -> Frame:
