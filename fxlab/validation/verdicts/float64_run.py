@@ -103,9 +103,7 @@ def run_in_float64(
     >>> run_in_float64(torch.fx.symbolic_trace(Thirds()), torch.ones(1)).output
     tensor([0.3333], dtype=torch.float64)
     """
-    args, kwargs = widened(call_arguments(inputs))
-    if everywhere and move is not None:
-        args, kwargs = moved_tensors((args, kwargs), move)
+    args, kwargs = wide_arguments(inputs, move if everywhere else None)
     arguments = bound_values(graph_module, args, kwargs)
     own = own or OwnRun(graph_module, inputs)
     interpreter = Float64Interpreter(
@@ -288,9 +286,13 @@ def widened(value: Any) -> Any:
     return pytree.tree_map(_wide, value)
 
 
-def moved_tensors(value: Any, move: Widen) -> Any:
-    """Return a value with the tensors inside moved."""
-    return pytree.tree_map_only(torch.Tensor, lambda t: move(t) if _can_be_moved(t) else t, value)
+def wide_arguments(inputs: Inputs, move: Widen | None) -> tuple[Any, Any]:
+    """Return positional and keyword arguments in float64, moved if that is asked for."""
+    wide: tuple[Any, Any] = widened(call_arguments(inputs))
+    if move is None:
+        return wide
+    moved = pytree.tree_map_only(torch.Tensor, lambda t: move(t) if _can_be_moved(t) else t, wide)
+    return cast(tuple[Any, Any], moved)
 
 
 def _moved_results(func: Any, given: Any, result: Any, move: Widen) -> Any:

@@ -20,7 +20,7 @@ from fxlab.models.running import (
 from fxlab.validation.module_tensors import place_of
 from fxlab.validation.outputs.computed_tensors import GRADIENT
 from fxlab.validation.verdicts.decisions import Decisions
-from fxlab.validation.verdicts.float64_run import Float64Interpreter, Widen, moved_tensors, widened
+from fxlab.validation.verdicts.float64_run import Float64Interpreter, Widen, wide_arguments
 from fxlab.validation.verdicts.own_run import OwnRun
 from fxlab.values.tensors import same_bits, tensors_by_path
 
@@ -73,8 +73,7 @@ def gradients_in_float64(
     The parameters that are asked about are held in float64 at once, all of them. The other arguments are
     those of :func:`~fxlab.validation.verdicts.float64_run.run_in_float64`.
     """
-    given = widened(call_arguments(inputs))
-    args, kwargs = _leaves(given if move is None or not everywhere else moved_tensors(given, move))
+    args, kwargs = _leaves(wide_arguments(inputs, move if everywhere else None))
     own = own or OwnRun(module, inputs)
     interpreter = Float64Interpreter(
         module, widen, own_dtypes=own.dtypes, decisions=decisions, move=move, everywhere=everywhere
