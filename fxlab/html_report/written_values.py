@@ -12,8 +12,7 @@ from fxlab.transformations.marks import marks_of
 from fxlab.units import counted
 from fxlab.validation import NodeValues
 from fxlab.validation.tensor_values.node_values import values_in
-from fxlab.validation.tensor_values.non_finite import first_non_finite
-from fxlab.view_model.node_value import has_non_finite, part_state, value_state
+from fxlab.view_model.node_value import non_finite_origin, part_state, value_state
 from fxlab.view_model.pass_state import describe_error
 
 MOST_NODES = 24
@@ -65,10 +64,7 @@ def _words(written: int, changed: int) -> str:
 def _written(session: Session, stage: fx.GraphModule, name: str) -> dict[str, Any]:
     original = None if session.original is stage else session.original
     values = values_in(stage, name, session.inputs, original)
-    first = None
-    if has_non_finite(values) and session.inputs is not None:
-        node = next(node for node in stage.graph.nodes if node.name == name)
-        first = first_non_finite(stage, node, session.inputs)
+    first = non_finite_origin(values, stage, name, session.inputs)
     state = value_state(values, "Original", first)
     state["tensors"] = state["tensors"][:MOST_PARTS]
     return {"value": state, "parts": _parts(values, len(state["tensors"]), state["notes"])}

@@ -14,9 +14,8 @@ from fxlab.models.tensor_state import ModuleState
 from fxlab.notebook.messages import MessageError
 from fxlab.validation import NodeValues
 from fxlab.validation.tensor_values.node_values import values_in
-from fxlab.validation.tensor_values.non_finite import first_non_finite
 from fxlab.view_model.graph_data import ShownGraph
-from fxlab.view_model.node_value import Axes, has_non_finite, part_state, value_state
+from fxlab.view_model.node_value import Axes, non_finite_origin, part_state, value_state
 from fxlab.view_model.pass_state import describe_error
 from fxlab.view_model.session_state import stage_names
 from fxlab.view_model.wire import clip
@@ -99,10 +98,8 @@ class LookedAtValues:
             try:
                 with busy("Computing the values"):
                     values = self._computed(asked)
-                    first = None
-                    if has_non_finite(values) and self._session.inputs is not None:
-                        node = next(node for node in asked.stage.graph.nodes if node.name == asked.node)
-                        first = first_non_finite(asked.stage, node, self._session.inputs)
+                    inputs = self._session.inputs
+                    first = non_finite_origin(values, asked.stage, asked.node, inputs)
                     titles = ("", asked.title) if asked.compared is None else (asked.title, "")
                     state = value_state(values, titles[0], first, titles[1])
                     part = self._part(values, 0, Axes())

@@ -8,9 +8,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+from torch import fx
 
+from fxlab.models.running import Inputs
 from fxlab.validation import NodeValues, TensorValue
-from fxlab.validation.tensor_values.non_finite import FirstNonFinite
+from fxlab.validation.tensor_values.non_finite import FirstNonFinite, first_non_finite
 from fxlab.validation.tensor_values.slices import Slice
 from fxlab.view_model.wire import clip, to_json
 
@@ -156,7 +158,17 @@ def _cells(found: Slice) -> dict[str, str]:
     return {"numbers": "f4" if is_held else "f8", "cells": base64.b64encode(bytes_).decode()}
 
 
-def has_non_finite(values: NodeValues) -> bool:
+def non_finite_origin(
+    values: NodeValues, graph_module: fx.GraphModule, name: str, inputs: Inputs | None
+) -> FirstNonFinite | None:
+    """Return where NaN and infinity of a node come from; ``None`` if it has none, or there are no inputs."""
+    if inputs is None or not _has_non_finite(values):
+        return None
+    node = next(node for node in graph_module.graph.nodes if node.name == name)
+    return first_non_finite(graph_module, node, inputs)
+
+
+def _has_non_finite(values: NodeValues) -> bool:
     """Tell whether the value of a node has NaN or infinite elements; what cannot be read counts for none."""
     for tensor in values.tensors:
         if tensor.kind != "value" or not tensor.tensor.dtype.is_floating_point:
