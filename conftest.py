@@ -6,6 +6,7 @@ from doctest import ELLIPSIS, NORMALIZE_WHITESPACE
 from tempfile import TemporaryDirectory
 from typing import Any
 
+import pytest
 from sybil import Sybil
 from sybil.parsers.markdown import PythonCodeBlockParser
 
@@ -15,6 +16,15 @@ collect_ignore_glob = ["docs/*.py"]
 def pytest_configure() -> None:
     """Take interrupts, which some tests send: a shell ignores them for what it runs in the background."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.fixture(autouse=True)
+def same_numbers_each_time() -> None:
+    """Draw the same random weights and inputs in each run, on one thread: a test fails always or never."""
+    import torch
+
+    torch.manual_seed(0)
+    torch.set_num_threads(1)
 
 
 def into_a_folder_of_its_own(namespace: dict[str, Any]) -> None:

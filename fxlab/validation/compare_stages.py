@@ -65,7 +65,7 @@ def compare_stages(session: SessionLike, *, in_float64: bool = True) -> "pd.Data
     >>> from fxlab import FuseBatchNorm2dInConv2d, Session
     >>> layers = nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.ReLU()
     >>> graph = torch.fx.symbolic_trace(nn.Sequential(*layers).eval())
-    >>> session = Session(graph, torch.ones(1, 3, 8, 8))
+    >>> session = Session(graph, torch.randn(4, 3, 16, 16))
     >>> session.apply("fuse-batch-norm2d-in-conv2d")
     >>> compare_stages(session)[["nodes", "removed", "parameters", "status"]].values.tolist()
     [[5, 0, 240, 'same bits'], [5, 1, 224, "within the model's own rounding"]]

@@ -1,8 +1,6 @@
 import logging
 import os
 
-import pytest
-import torch
 from hypothesis import HealthCheck, Phase, settings
 from laws import EXAMPLES
 
@@ -20,12 +18,6 @@ settings.register_profile(
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
 
 logging.getLogger("torch.__trace").addFilter(lambda record: False)  # it logs every run of an Interpreter
-
-
-@pytest.fixture(autouse=True)
-def _seed():
-    torch.manual_seed(0)
-    torch.set_num_threads(1)
 
 
 def pytest_terminal_summary(terminalreporter):
