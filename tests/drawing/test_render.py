@@ -93,7 +93,7 @@ def test_hostile_names_are_shown_as_text(name):
 
 
 @given(st.text(st.characters(), max_size=60))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_any_text_gives_well_formed_svg(name):
     hierarchy = build_hierarchy(named_graph(name))
     check_is_safe(render(View(hierarchy)).svg)

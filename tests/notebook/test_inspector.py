@@ -392,7 +392,7 @@ anything = toggles | simple | previews | graphs | details | overlays | views
 
 
 @pytest.mark.slow
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=25, suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(anything, max_size=8))
 def test_whatever_is_done_the_screen_shows_the_session(messages):
     page = Page(Inspector(make_session()))

@@ -163,7 +163,6 @@ def test_any_json_is_either_a_message_or_refused(content):
 @pytest.mark.slow
 @settings(
     max_examples=60,
-    deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 @given(json_values | some_fields.map(lambda fields: {"type": "toggle", **fields}))

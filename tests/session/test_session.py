@@ -543,7 +543,7 @@ def test_a_name_is_free_again_once_nothing_can_bring_its_pass_back():
 
 
 @pytest.mark.slow
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(st.data())
 def test_any_order_gives_what_a_session_of_that_order_gives(data):
     passes = [MergeLinears(), ChangeTrueDivToMulByInverse(), MulToAdd()]

@@ -104,7 +104,7 @@ def test_what_was_computed_before_a_write_does_not_see_it_and_views_do():
         one.t_()
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(st.lists(st.sampled_from(["write", "view", "double", "read"]), max_size=6))
 def test_any_order_of_views_writes_and_reads_is_that_of_plain_tensors(steps):
     tensors = [(lazy(), real())]

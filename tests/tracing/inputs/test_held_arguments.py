@@ -35,7 +35,7 @@ def module_with(default):
     return Module()
 
 
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=12)
 @given(CONSTANTS, CONSTANTS, CONSTANTS)
 def test_a_graph_computes_what_the_model_does_or_refuses_whatever_is_left_out(default, held, other):
     model = module_with(default)

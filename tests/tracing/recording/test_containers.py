@@ -140,7 +140,7 @@ def test_a_wrapper_of_a_compiled_model_is_traced_itself():
 _ITEMS = st.lists(st.integers(0, 5) | st.text(max_size=1), max_size=4)
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(before=_ITEMS, after=_ITEMS, kind=st.sampled_from([list, deque, Frozen, dict]))
 def test_what_is_put_back_is_what_was_there_in_its_order(before, after, kind):
     def made(items):

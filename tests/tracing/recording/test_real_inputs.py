@@ -127,7 +127,7 @@ def test_other_data_is_tried_where_the_given_one_was_computed_with():
     assert checks["other data"] == "same bits as the model"
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     st.sampled_from(
         [torch.float32, torch.bfloat16, torch.complex64, torch.int64, torch.uint8, torch.bool, torch.float64]

@@ -165,7 +165,7 @@ class Layers(nn.Module):
         return x
 
 
-@settings(deadline=None, max_examples=6)
+@settings(max_examples=6)
 @given(LAYERS)
 def test_whatever_is_exported_each_call_leads_to_one_that_computes_the_same(kinds):
     with warnings.catch_warnings():

@@ -79,7 +79,7 @@ sessions = st.builds(
 
 
 @pytest.mark.slow
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(sessions)
 def test_from_stage_to_stage_nodes_become_what_their_provenance_says(session):
     table, stages = nodes_by_stage(session, unchanged=True), session.stages
@@ -100,7 +100,7 @@ def test_from_stage_to_stage_nodes_become_what_their_provenance_says(session):
 
 
 @pytest.mark.slow
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(sessions)
 def test_what_is_said_of_nodes_of_the_original_is_their_difference_from_it(session):
     table, stages = nodes_by_stage(session, unchanged=True), session.stages
@@ -119,7 +119,7 @@ def test_what_is_said_of_nodes_of_the_original_is_their_difference_from_it(sessi
 
 
 @pytest.mark.slow
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(sessions)
 def test_only_what_is_the_same_throughout_is_left_out(session):
     table, everything = nodes_by_stage(session), nodes_by_stage(session, unchanged=True)

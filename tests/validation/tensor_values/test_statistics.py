@@ -37,7 +37,7 @@ def tensors(draw, dtypes=(*FLOATS, *WHOLE)) -> torch.Tensor:
     return torch.tensor(values, dtype=dtype).reshape(shape)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(tensor=tensors(), chunk=st.integers(1, 50))
 def test_statistics_are_those_of_the_whole_tensor(tensor, chunk):
     with pytest.MonkeyPatch.context() as patch:
@@ -86,7 +86,7 @@ def test_a_tensor_without_readable_values_is_refused_in_words(tensor):
         statistics_of(tensor)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(tensor=tensors(), most=st.integers(1, 4))
 def test_cells_are_the_elements_of_largest_absolute_value(tensor, most):
     found = slice_of(tensor, most=most)

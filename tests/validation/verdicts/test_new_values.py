@@ -52,7 +52,7 @@ def test_only_new_values_are_rounded_anew():
     st.sampled_from(HALVES),
     st.integers(0, 1000),
 )
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 def test_a_moved_number_rounds_back_to_what_it_was(values, dtype, seed):
     tensor = torch.tensor(values, dtype=torch.float64).to(dtype)
     back = moved(tensor, torch.Generator().manual_seed(seed))
