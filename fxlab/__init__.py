@@ -52,10 +52,11 @@ _EXPORTS = {
     """,
     "transformations": "ReversibleTransformation Transformation compose from_callable from_pattern",
     "transformations.passes": """
-        ChangeTrueDivToMulByInverse DeepCopy EliminateCommonSubexpressions FoldConstants FuseAttention
-        FuseBatchNorm1dInConv1d FuseBatchNorm1dInLinear FuseBatchNorm2dInConv2d FuseBatchNorm3dInConv3d
-        FuseBatchNormBeforeConv FuseBatchNormInConvTranspose FuseBiasInLinear FuseLayerNorm FuseRMSNorm
-        FuseScale LintAndRecompile MergeLinears RemoveDeadCode RemoveIdentities
+        ChangeTrueDivToMulByInverse DeepCopy EliminateCommonSubexpressions FoldConstants FuseActivation
+        FuseAttention FuseBatchNorm1dInConv1d FuseBatchNorm1dInLinear FuseBatchNorm2dInConv2d
+        FuseBatchNorm3dInConv3d FuseBatchNormBeforeConv FuseBatchNormInConvTranspose FuseBiasInLinear
+        FuseLayerNorm FuseRMSNorm FuseScale LintAndRecompile MergeLinears RemoveDeadCode
+        RemoveIdentities
     """,
     "validation": """
         Bisection Changes CodeDiff Divergence Evaluation Histogram NodeAtStage NodeValues Reference Slice

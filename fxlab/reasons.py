@@ -125,6 +125,9 @@ class Reason(Enum):
     NOT_NORMAL_IN_SMALLEST = "the dtype of {value} is unknown, and {number} is not a normal number in {dtype}"
     ROUNDED_LATER = "{reader} rounds values computed from it to integers"
 
+    # Activations
+    CONSTANTS = "its constants are {error} (relative) away from those of {function}"
+
     # Constants
     NOT_A_TENSOR = "{attribute} is not a tensor"
     REQUIRES_GRAD = "{attribute} requires gradients"

@@ -7,6 +7,7 @@ example.
 """
 
 import functools
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -214,6 +215,7 @@ class Apply:
         return FUNCTIONS[self.name](values[self.of])
 
 
+ROOT = (2 / math.pi) ** 0.5
 FUNCTIONS: dict[str, Callable[[Any], Any]] = {
     "relu": torch.relu,
     "tanh": lambda x: x.tanh(),
@@ -233,6 +235,9 @@ FUNCTIONS: dict[str, Callable[[Any], Any]] = {
     "clone": torch.clone,
     "detach": lambda x: x.detach(),
     "dropout function in eval": lambda x: F.dropout(x, 0.5, training=False),
+    "silu written out": lambda x: x * torch.sigmoid(x),
+    "gelu written out": lambda x: 0.5 * x * (1 + torch.tanh(ROOT * (x + 0.044715 * torch.pow(x, 3.0)))),
+    "error function written out": lambda x: x * 0.5 * (1 + torch.erf(x / 2**0.5)),
     "sum": lambda x: x.sum(-1),
     "positive": lambda x: x > 0,
     "long": lambda x: x.long(),

@@ -7,6 +7,7 @@ comparison, an overflow or a batch norm in training could make anything of a sma
 (Higham 2002, Accuracy and Stability of Numerical Algorithms, section 3.3: running error analysis.)
 """
 
+import functools
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -302,8 +303,23 @@ def relu(x: Bounded) -> Bounded:
     return Bounded(x.value.relu(), x.error.clone(), x.dtype)
 
 
-def tanh(x: Bounded) -> Bounded:
-    return rounded(x.value.tanh(), x.error, x.dtype if is_inexact(x.dtype) else torch.get_default_dtype(), 4)
+def tanh(x: Bounded, function: Callable[[torch.Tensor], torch.Tensor] = torch.tanh) -> Bounded:
+    """Bound a function that nowhere rises faster than its argument, or hardly so."""
+    error = 1.2 * x.error
+    dtype = x.dtype if is_inexact(x.dtype) else torch.get_default_dtype()
+    return rounded(function(x.value), error, dtype, 4)
+
+
+def activation(x: Bounded, function: Callable[[torch.Tensor], torch.Tensor]) -> Bounded:
+    """Bound the product of a value with a function of it, of which differences may be computed."""
+    result = tanh(x, function)
+    error = result.error + 8 * epsilon(x.dtype) * x.value.abs()
+    return Bounded(result.value, torch.where(error.isnan(), torch.inf, error), result.dtype)
+
+
+def power(x: Bounded, exponent: float) -> Bounded:
+    square = multiply(x, x)
+    return square if exponent == 2 else multiply(square, x)
 
 
 def cast(x: Bounded, dtype: torch.dtype) -> Bounded:
@@ -343,7 +359,7 @@ _COMPUTES: dict[str, Callable[..., Bounded]] = {
     "sum": summed,
     "sub": subtract,
     "mean": mean,
-    "pow": lambda x, exponent: multiply(x, x),
+    "pow": power,
     "rsqrt": rsqrt,
     "rms_norm": rms_norm,
     "layer_norm": layer_norm,
@@ -356,6 +372,10 @@ _COMPUTES: dict[str, Callable[..., Bounded]] = {
     "zero": filled_with_zeros,
     "relu": relu,
     "tanh": tanh,
+    "sigmoid": lambda x: tanh(x, torch.sigmoid),
+    "erf": lambda x: tanh(x, torch.erf),
+    "silu": lambda x: activation(x, F.silu),
+    "gelu": lambda x, approximate="none": activation(x, functools.partial(F.gelu, approximate=approximate)),
     "long": lambda x: cast(x, torch.int64),
     "float": lambda x: cast(x, torch.float32),
     "bfloat16": lambda x: cast(x, torch.bfloat16),

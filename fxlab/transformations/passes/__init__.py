@@ -14,6 +14,7 @@ from fxlab.transformations.passes.eliminate_common_subexpressions import (
     EliminateCommonSubexpressions as EliminateCommonSubexpressions,
 )
 from fxlab.transformations.passes.fold_constants import FoldConstants as FoldConstants
+from fxlab.transformations.passes.fuse_activation import FuseActivation as FuseActivation
 from fxlab.transformations.passes.fuse_attention import FuseAttention as FuseAttention
 from fxlab.transformations.passes.fuse_batch_norm.before_conv import (
     FuseBatchNormBeforeConv as FuseBatchNormBeforeConv,
@@ -59,6 +60,7 @@ OFFERED: tuple[type[Transformation], ...] = (
     FuseAttention,
     FuseRMSNorm,
     FuseLayerNorm,
+    FuseActivation,
     ChangeTrueDivToMulByInverse,
 )
 """Those that sessions offer, in the order of their application."""
