@@ -17,9 +17,10 @@ from torch.fx import Node
 
 from fxlab.checks import described
 from fxlab.compiler.compiler import Compiler, CompilerStack, Entries
-from fxlab.compiler.compiler_pass import CompilerPass, explain_unchanged, pass_of
+from fxlab.compiler.compiler_pass import CODE, CodePass, CompilerPass, explain_unchanged, pass_of
 from fxlab.compiler.patterns import Tried, attempts_at, not_tried, patterns_table
 from fxlab.models.running import Inputs
+from fxlab.overlays import Overlay
 from fxlab.session import Session
 from fxlab.session.history import History, Switches
 from fxlab.session.offer import PassOrName
@@ -192,6 +193,78 @@ class CompileSession(Session):
             return found
         return not_tried(tried, nodes[name], pattern)
 
+    @in_turn
+    def generate_code(self) -> None:
+        """Let Inductor generate code for what is on, and put it on top of the stack, as ``compiled code``.
+
+        Its stage is one node, which runs the code on the inputs of the session. ``session.verdict()`` then
+        judges it against Dynamo's graph, and ``session.verdict("compiled code")`` against the stage below:
+        what scheduling, fusion and code generation add to the error. :meth:`kernels` tells which kernel each
+        node went into. It takes as long as ``torch.compile`` does, again after each change of what is on;
+        ``session.revert("compiled code")`` ends that.
+
+        Raises
+        ------
+        TransformationError
+            If there is no C++ compiler (for the CPU), or the compiler fails. The session is as it was.
+        ValueError
+            If there is no code of this graph: of ``forward`` and ``backward`` it is in the joint session, of
+            pipelines there is none.
+        """
+        if why := self._compiled.why_no_code():
+            raise ValueError(f"{CODE}: {why}.")
+        if CODE not in self._switches.offered:
+            switches = self._offer.add(CodePass(), self._history, "pass_")
+            self._go_to(replace(switches, on=switches.on | {CODE}))
+        else:
+            self.apply(CODE)
+
+    @in_turn
+    def kernels(self) -> pd.DataFrame:
+        """Tell which kernel of the generated code each node of the compiler's last graph went into.
+
+        Returns
+        -------
+        pandas.DataFrame
+            A row for each node that Inductor names, indexed by ``node``: the ``stack`` it is of, and its
+            ``kernel``; several where it is computed in each of them. A number tells calls of one kernel
+            apart. Views and other nodes that need no kernel have no row. A recorded script has rows if
+            ``INDUCTOR_PROVENANCE=1`` is in its environment.
+
+        Raises
+        ------
+        ValueError
+            If no code was generated: see :meth:`generate_code`.
+        """
+        import pandas as pd
+
+        if not self.has_code:
+            raise ValueError("kernels: no code was generated. Do that first: session.generate_code().")
+        found = self._compiled.kernels(self._entries(self._switches))
+        rows = [
+            (node, stack, ", ".join(kernels))
+            for stack, nodes in found.items()
+            for node, kernels in nodes.items()
+        ]
+        return pd.DataFrame(rows, columns=["node", "stack", "kernel"]).set_index("node")
+
+    def overlays(self) -> list[Overlay]:
+        """Return what its graphs can be coloured by beside what all sessions can: the kernels, by node."""
+        values: dict[str, str] = {}
+        for node, kernel in self.kernels()["kernel"].items() if self.has_code else ():
+            known = values.get(str(node))
+            values[str(node)] = f"{known}, {kernel}" if known else str(kernel)
+        return [Overlay("kernel", "Kernel", values)] if values else []
+
+    def addable(self) -> tuple[Transformation, ...]:
+        """Return what can be added to the stack beside what can be added to any."""
+        return () if self._compiled.why_no_code() else (CodePass(),)
+
+    @property
+    def has_code(self) -> bool:
+        """Whether code was generated for what is on."""
+        return CODE in self._switches.on
+
     def _tried(self, pass_: PassOrName | None) -> list[Tried]:
         tried = self._compiled.tried(self._entries(self._switches), self._off(self._switches))
         if pass_ is None:
@@ -274,7 +347,9 @@ class CompileSession(Session):
             f"session = fxlab.compile_session(model, inputs{words}){which}",
         ]
         for pass_ in self.passes:
-            if not self.is_on(pass_):
+            if pass_.name == CODE:
+                lines += ["session.generate_code()"] if self.is_on(pass_) else []
+            elif not self.is_on(pass_):
                 lines.append(f"session.revert({pass_.name!r})")
             lines += [
                 f"session.exclude({pass_.name!r}, {candidate[0]!r})" for candidate in self.excluded(pass_)

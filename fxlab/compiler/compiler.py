@@ -11,12 +11,14 @@ from torch import nn
 from torch.fx import GraphModule
 
 from fxlab.author_frames import author_line, error_words, from_author_on
+from fxlab.compiler.code.hooks import generating, why_no_code
 from fxlab.compiler.graphs.flat import Frame
 from fxlab.compiler.graphs.slots import Slot
 from fxlab.compiler.hooks import compile_once, unfrozen
 from fxlab.compiler.patterns import Tried
-from fxlab.compiler.recording.recorder import ATEN, Recorder, Stack, Step
+from fxlab.compiler.recording.recorder import ATEN, WHOLE, Recorder, Recording, Stack, Step
 from fxlab.compiler.recording.snapshot import Made, Snapshot
+from fxlab.interrupts import RestoringStack
 from fxlab.models.graph_module import ensure_picklable
 from fxlab.models.model_state import state_kept
 from fxlab.models.running import (
@@ -125,7 +127,15 @@ class Compiler:
             for kind, stack in recording.stacks.items()
         }
 
-    def compile(self, number: int, kind: str, off: frozenset[str], limits: Mapping[str, Limit]) -> _Compile:
+    def compile(
+        self,
+        number: int,
+        kind: str,
+        off: frozenset[str],
+        limits: Mapping[str, Limit],
+        *,
+        generates: bool = False,
+    ) -> _Compile:
         """Compile once, with passes of one stack of one graph off or limited.
 
         Parameters
@@ -136,6 +146,8 @@ class Compiler:
             The passes of that stack that are skipped.
         limits
             By pass, to which of its matches it is limited.
+        generates
+            Whether code is generated.
         """
 
         def is_meant(of: str) -> bool:
@@ -154,9 +166,12 @@ class Compiler:
         args, kwargs = call_arguments(self._inputs)
         # Dynamo would see a mode that watches writes, and capture another graph.
         try:
-            with generators_kept(), state_kept(self._model, watch=False):
+            with RestoringStack(generators_kept(), state_kept(self._model, watch=False)) as stack:
+                if generates:
+                    self.remarks += stack.enter_context(generating(recorder.kernels))
                 seed_generators(0)
-                remarks = compile_once(self._model, args, kwargs, recorder, **self.settings)
+                settings = self.settings | {"generates": generates}
+                remarks = compile_once(self._model, args, kwargs, recorder, **settings)
         except Exception as error:
             raise _failure(self._model, error) from error.with_traceback(from_author_on(error))
         recorder.finish()
@@ -196,6 +211,8 @@ class CompilerStack:
         self._compiler, self._number, self._kind = compiler, number, kind
         self._frame = compiler.frame_of(number)
         self._compiles = [compiler.first]
+        has_code = number < len(compiler.frames) and self._recorded.code is not None
+        self._with_code = [compiler.first] if has_code else []
         self._order: list[str] = []
         self._changing: dict[str, Step] = {}
         self._learn(compiler.first)
@@ -213,7 +230,11 @@ class CompilerStack:
     @property
     def graph_break(self) -> GraphBreak | None:
         """Why Dynamo has ended the graph, and where; ``None`` if that is the end of the model."""
-        return self._compiler.first.recorder.recordings[self._number].graph_break
+        return self._recorded.graph_break
+
+    @property
+    def _recorded(self) -> Recording:
+        return self._compiler.first.recorder.recordings[self._number]
 
     @property
     def changing(self) -> dict[str, Step]:
@@ -272,6 +293,55 @@ class CompilerStack:
         steps = self._steps(found)[: self._end(found, entries)]
         last = steps[-1] if steps and entries and steps[-1].name == entries[-1][0] else None
         return self._module(entries, steps[-1].after if steps else self._stack(found).first), last
+
+    def why_no_code(self) -> str:
+        """Return why no code can be generated for this graph, in words; empty if it can."""
+        if self._kind != WHOLE:
+            return f"there is none of the {self._kind} graph alone; it is part of that of the joint session"
+        if self._number >= len(self._compiler.frames):
+            return "the passes of a pipeline end with a graph"
+        is_there = bool(self._with_code)
+        return "" if is_there else why_no_code(self._compiler.frames[self._number].device_types)
+
+    def code(self, entries: Entries) -> GraphModule:
+        """Return a graph that calls the code that is generated for a stage.
+
+        Raises
+        ------
+        ValueError
+            If Dynamo captures another graph this time.
+        """
+        frame = self._compiler.frames[self._number]
+        module = frame.code(self._generated(entries, frame).recorder.recordings[self._number])
+        ensure_picklable(module)
+        return module
+
+    def kernels(self, entries: Entries) -> dict[str, dict[str, list[str]]]:
+        """Return, by stack and by the name of a node in stages, the kernels that it went into."""
+        done = self._generated(entries, self._compiler.frames[self._number])
+        recording = done.recorder.recordings[self._number]
+        found: dict[str, dict[str, list[str]]] = {}
+        for stack in recording.stacks.values():
+            into: dict[str, list[str]] = {node.name: [] for node in stack.last.graph.nodes}
+            names = {name: self._frame.name_of(stack.last, name) for name in into}
+            for kernel, nodes in stack.kernels.items():
+                for node in nodes:
+                    into.setdefault(node, []).append(kernel)
+            found[stack.name] = {names.get(n, n): kernels for n, kernels in into.items() if kernels}
+        return found
+
+    def _generated(self, entries: Entries, frame: Frame) -> _Compile:
+        """Return a compile with code, with some passes on and all others off."""
+        on = {name for name, _ in entries}
+        off = frozenset(name for name, step in self._changing.items() if name not in on and not step.fixed)
+        limits = _limits(entries)
+        same = (done for done in self._with_code if (done.off, done.limits) == (off, limits))
+        known = next(same, None)
+        if known is not None:
+            return known
+        done = self._compiler.compile(self._number, self._kind, off, limits, generates=True)
+        self._with_code.append(done)
+        return done
 
     def names_of(self, snapshot: Snapshot, names: Iterable[str]) -> tuple[str, ...]:
         """Return what nodes of one of the compiler's graphs are called in stages."""

@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING
 
 from torch.fx import GraphModule
 
-from fxlab.compiler.compiler import KEY, CompilerStack, Entries, StageOf
+from fxlab.compiler.compiler import KEY, CompilerStack, StageOf
 from fxlab.compiler.graphs.lineage import origins
 from fxlab.compiler.patterns import Attempt, near_misses
 from fxlab.compiler.recording.recorder import BORDER, Match, Step
+from fxlab.compiler.recording.snapshot import State
 from fxlab.reasons import Reason
 from fxlab.transformations.base import Transformation, explanation
 from fxlab.transformations.journal.journal import Journal, NodeChange, Record
@@ -23,6 +24,9 @@ from fxlab.transformations.rewriting.candidate_pass import CandidatePass
 
 if TYPE_CHECKING:
     import pandas as pd
+
+CODE = "compiled code"
+"""The name of the pass that generates code."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,8 +65,7 @@ class CompilerPass(Transformation):
         ValueError
             If the graph is no stage of a compile.
         """
-        stack, entries = _place(self, graph_module)
-        module, step = stack.stage(entries)
+        stack, module, step = _stage(self, graph_module)
         signature = self.signature
         # AOTAutograd writes all nodes anew. Its marks are in its own stage alone, as above they would hide
         # what the passes after it change.
@@ -101,8 +104,7 @@ class MatchingPass(CompilerPass):
         See :meth:`fxlab.Transformation.explain`.
         """
         self._check_graph_module(graph_module)
-        stack, entries = _place(self, graph_module)
-        _, step = stack.stage(entries)
+        stack, _, step = _stage(self, graph_module)
         return explanation(() if step is None else _candidates(stack, step, graph_module))
 
 
@@ -112,11 +114,40 @@ class PatternPass(CandidatePass, MatchingPass):
 
     def candidates(self, graph_module: GraphModule) -> list[tuple[str, ...]]:
         """Return the matches, each by the names of its nodes, the one that it was found at first."""
-        stack, entries = _place(self, graph_module)
-        _, step = stack.stage(entries)
+        stack, _, step = _stage(self, graph_module)
         return [] if step is None else [names for names, _ in _matches(stack, step)]
 
     explain = MatchingPass.explain
+
+
+@dataclass(frozen=True, eq=False)
+class CodePass(Transformation):
+    """Scheduling, fusion and code generation by Inductor: calls the generated code for all of the graph."""
+
+    name: str = CODE
+
+    copies_on_write = True
+
+    def transform(self, graph_module: GraphModule) -> GraphModule:
+        """Generate code for a stage, and return a graph that calls it.
+
+        Raises
+        ------
+        ValueError
+            If the graph is no stage of a compile, or another pass has changed it, or there is no compiler.
+        """
+        below = _stage_below(self, graph_module)
+        stage, _ = below.stack.stage(below.entries)
+        if State(stage).words != State(graph_module).words:
+            raise ValueError(
+                f"graph_module: {CODE} is generated for what torch's own passes have made. Switch off what "
+                "else is on below it."
+            )
+        module = below.stack.code(below.entries)
+        for node in module.graph.nodes:
+            if getattr(node.target, "is_generated_code", False):
+                self.mark_as_transformed(node)
+        return module
 
 
 def explain_unchanged(stack: CompilerStack, step: Step | None) -> pd.DataFrame:
@@ -135,14 +166,22 @@ def pass_of(step: Step) -> CompilerPass:
     return kind(step.name, step.fixed)
 
 
-def _place(pass_: CompilerPass, graph_module: GraphModule) -> tuple[CompilerStack, Entries]:
+def _stage_below(pass_: Transformation, graph_module: GraphModule) -> StageOf:
+    """Return what stage of which compile a pass of a compile is given; ``ValueError`` if it is none."""
     below = graph_module.meta.get(KEY)
     if not isinstance(below, StageOf):
         raise ValueError(
             f"graph_module: {pass_.name} is a pass of torch's compiler and takes stages of a CompileSession "
             "only. Make one: fxlab.compile_session(model, inputs)."
         )
-    return below.stack, (*below.entries, (str(pass_.name), getattr(pass_, "limited_to", None)))
+    return below
+
+
+def _stage(pass_: CompilerPass, graph_module: GraphModule) -> tuple[CompilerStack, GraphModule, Step | None]:
+    """Return the stage that a pass makes of the one below, whose stack it is of, and what the pass did."""
+    below = _stage_below(pass_, graph_module)
+    entry = str(pass_.name), getattr(pass_, "limited_to", None)
+    return below.stack, *below.stack.stage((*below.entries, entry))
 
 
 def _matches(stack: CompilerStack, step: Step) -> Iterator[tuple[tuple[str, ...], Match]]:

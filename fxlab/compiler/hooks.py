@@ -29,7 +29,7 @@ PHASES = ("pre_grad", "joint", "post_grad")
 """The phases of Inductor that run passes over an FX graph, in their order."""
 _BORDERS = {phase: f"{phase}_{'graph_' * (phase == 'joint')}passes" for phase in PHASES}
 
-_LOCK = threading.RLock()
+LOCK = threading.RLock()
 """Patches are those of the process, so that one thread compiles at a time."""
 SCRIPT_IS_HEARD = threading.Event()
 """Whether a script is listened to, whose compiles are not to be mixed with others."""
@@ -61,6 +61,12 @@ class Listener(Hearer, Protocol):
 
     def end_match(self) -> None:
         """The match that began last is done."""
+
+    def generated(self, code: Callable[..., Any]) -> None:
+        """A backend has made this of the graph that Dynamo captured last."""
+
+    def kernels(self, found: Mapping[str, Sequence[str]]) -> None:
+        """The nodes, by the kernels that they went into, of the graph whose passes ran last."""
 
 
 class Patches:
@@ -106,7 +112,7 @@ def listening(listener: Listener) -> Iterator[list[str]]:
         raise RuntimeError(
             "Nothing is compiled for a session while record_compile records; do it after its block."
         )
-    with _LOCK, RestoringStack() as stack:
+    with LOCK, RestoringStack() as stack:
         patches, around = Patches(stack), _Around(listener)
         for phase in PHASES:
             border = f"torch._inductor.compile_fx:_recursive_{_BORDERS[phase]}"
@@ -321,8 +327,9 @@ def compile_once(
     training: bool,
     options: Mapping[str, Any],
     dynamic: bool | None,
+    generates: bool = False,
 ) -> list[str]:
-    """Compile a model with Inductor, without generating code, and tell a listener all of it.
+    """Compile a model with Inductor, without generating code unless asked to, and tell a listener all of it.
 
     Caches are neither read nor written, and what Dynamo has compiled for others stays. The model runs once,
     eagerly, on the inputs.
@@ -340,9 +347,12 @@ def compile_once(
 
     def backend(graph_module: GraphModule, example_inputs: list[Any]) -> Callable[..., Any]:
         eager = GraphModule(graph_module, copy.deepcopy(graph_module.graph))
-        compile_fx.compile_fx(
-            graph_module, example_inputs, inner_compile=_without_code, config_patches=dict(options) or None
+        inner = compile_fx.compile_fx_inner if generates else _without_code
+        code: Any = compile_fx.compile_fx(
+            graph_module, example_inputs, inner_compile=inner, config_patches=dict(options) or None
         )
+        if generates:
+            listener.generated(code)
 
         def run(*values: Any) -> Any:
             listener.called(values)

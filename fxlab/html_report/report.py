@@ -21,7 +21,7 @@ from fxlab.session.session_of import session_of
 from fxlab.view_model.details import Describer
 from fxlab.view_model.graph_data.metrics import METRICS, PAINTS
 from fxlab.view_model.graph_data.session_graphs import SessionGraphs
-from fxlab.view_model.measurements import NODES_BY_STAGE, PATTERNS, STAGES, summary_of_stages
+from fxlab.view_model.measurements import KERNELS, NODES_BY_STAGE, PATTERNS, STAGES, summary_of_stages
 from fxlab.view_model.pass_state import (
     describe_error,
     explain_all,
@@ -205,7 +205,8 @@ def _graphs(session: Session, explained: dict[str, pd.DataFrame | str], measure:
     for number, stage in enumerate(session.stages):
         alone = graphs.alone(number)
         graphs.code(number)
-        for overlay in _overlays(Subject(stage, session.original, session.inputs, weights), measure):
+        measured = _overlays(Subject(stage, session.original, session.inputs, weights), measure)
+        for overlay in (*measured, *getattr(session, "overlays", list)()):
             data.add_overlay(alone, overlay)
         for before in _compared_with(number, last + 1):
             graphs.merged(number, before)
@@ -247,9 +248,11 @@ def _tables(
             outputs = outputs_state(session)
             more.append(_table("verdict", "Verdict", judgement_state(found)["text"], found.table, "Output"))
     more.append(_candidates(session, explained, unchanged))
-    if PATTERNS.is_made_of(session):
-        frame, words = PATTERNS.make(session)
-        more.append(_table(PATTERNS.name, PATTERNS.title, words, frame, PATTERNS.index_title))
+    for known in (PATTERNS, KERNELS):
+        if known.is_made_of(session):
+            frame, words = known.make(session)
+            jumps = known is KERNELS
+            more.append(_table(known.name, known.title, words, frame, known.index_title, jumps=jumps))
     if session.applied:
         made = (
             (STAGES, summary_of_stages(session, in_float64=measure)),

@@ -35,7 +35,7 @@ class MeasuredOverlays:
 
     def offered(self) -> list[dict[str, str]]:
         """Return name and title of each overlay there is."""
-        known: list[Source | Overlay] = [*SOURCES, *self._own.values()]
+        known: list[Source | Overlay] = [*SOURCES, *self._known().values()]
         return [{"name": overlay.name, "title": clip(overlay.title, 80)} for overlay in known]
 
     def of(self, stage: fx.GraphModule, name: str) -> Overlay:
@@ -46,8 +46,8 @@ class MeasuredOverlays:
         ValueError
             If there is no overlay of that name, or it cannot be measured.
         """
-        if name in self._own:
-            return self._own[name]
+        if (known := self._known().get(name)) is not None:
+            return known
         stages = set(self._session.stages)
         # The original stays the same object when it is trained.
         self._subjects = {
@@ -59,3 +59,8 @@ class MeasuredOverlays:
             subject = Subject(stage, self._session.original, self._session.inputs)
             self._subjects[stage] = subject, ModuleState(stage)
         return source(name).overlay(self._subjects[stage][0])
+
+    def _known(self) -> dict[str, Overlay]:
+        """Return what a person has made, and what the session knows by itself."""
+        own: list[Overlay] = getattr(self._session, "overlays", list)()
+        return {overlay.name: overlay for overlay in own} | self._own

@@ -156,6 +156,20 @@ def _patterns(session: Session) -> Made:
     )
 
 
+def _kernels(session: Session) -> Made:
+    table: pd.DataFrame = session.kernels()  # type: ignore[attr-defined]
+    if table.empty:
+        return table, (
+            "The compiler has not noted which kernel a node went into. For a script that is recorded, it "
+            "does with INDUCTOR_PROVENANCE=1 in the environment."
+        )
+    count = len({kernel for cell in table["kernel"] for kernel in cell.split(", ")})
+    return table, (
+        f"{counted(len(table), 'node')} of the compiler's last graph went into {counted(count, 'call')} of "
+        "kernels. A number tells calls apart. Views need no kernel."
+    )
+
+
 STAGES = Measurement(
     name="stages",
     title="Stages",
@@ -185,6 +199,16 @@ PATTERNS = Measurement(
     index_title="Pattern",
     make=_patterns,
     is_made_of=lambda session: hasattr(session, "patterns"),
+)
+KERNELS = Measurement(
+    name="kernels",
+    title="Kernels",
+    about="Lists which kernel of the generated code each node went into. The overlay Kernel shows the same.",
+    action="List the kernels",
+    busy="Listing the kernels",
+    index_title="Node",
+    make=_kernels,
+    is_made_of=lambda session: bool(getattr(session, "has_code", False)),
 )
 MEASUREMENTS: tuple[Measurement, ...] = (
     STAGES,
@@ -229,5 +253,6 @@ MEASUREMENTS: tuple[Measurement, ...] = (
         make=_speed,
     ),
     PATTERNS,
+    KERNELS,
 )
 """In the order of their tabs."""

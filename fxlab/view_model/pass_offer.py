@@ -94,7 +94,7 @@ def offers(session: Session) -> list[Offer]:
         The session. What it offers already is left out, unless it can be made with other arguments.
     """
     taken = {p.signature for p in session.passes}
-    found = {offer.key: offer for offer in (*_own_classes(taken), *_instances(taken))}
+    found = {offer.key: offer for offer in (*_own_classes(taken), *_instances(session, taken))}
     return sorted(found.values(), key=lambda offer: (offer.key.startswith("fxlab."), offer.title.lower()))
 
 
@@ -117,9 +117,10 @@ def add(session: Session, key: str, texts: Mapping[str, str]) -> Transformation:
     return made
 
 
-def _instances(taken: set[str]) -> Iterator[Offer]:
-    """Yield what is offered by default, and what a notebook holds in variables."""
-    made = [(f"{type(p).__module__}.{p.name}", readable_name(p), p) for p in offered()]
+def _instances(session: Session, taken: set[str]) -> Iterator[Offer]:
+    """Yield what is offered by default, what the session adds, and what a notebook holds in variables."""
+    known = (*offered(), *getattr(session, "addable", tuple)())
+    made = [(f"{type(p).__module__}.{p.name}", readable_name(p), p) for p in known]
     for variable, value in list(vars(sys.modules[_NOTEBOOK]).items()):
         if isinstance(value, Transformation) and not variable.startswith("_"):
             title = f"{readable_name(value)} ({clip(variable, 60)})"

@@ -11,6 +11,7 @@ import torch
 from torch import nn
 from torch.fx import Graph, GraphModule, Node
 
+from fxlab.compiler.code.compiled_code import CompiledCode
 from fxlab.compiler.graphs.lineage import (
     class_paths,
     clean_meta,
@@ -144,6 +145,27 @@ class Frame:
         module = GraphModule(root, graph, class_name=self._model_name)
         module.meta["class_name"] = self._model_name
         return module
+
+    @property
+    def device_types(self) -> set[str]:
+        """The types of device that the graph computes on."""
+        return {v.device.type for v in self._recording.values if isinstance(v, torch.Tensor)} or {"cpu"}
+
+    def code(self, recording: Recording) -> GraphModule:
+        """Return a graph module that calls the code that was generated for Dynamo's graph."""
+        placeholders = self._captured.graph.find_nodes(op="placeholder")
+        now = recording.stacks[WHOLE].first.graph.find_nodes(op="placeholder")
+        if recording.code is None or [n.name for n in now] != [n.name for n in placeholders]:
+            raise ValueError("compiled code: Dynamo has captured another graph than in the first compile.")
+        graph = Graph()
+        values = [graph.create_node("placeholder", node.name, name=node.name) for node in placeholders]
+        for value, node in zip(values, placeholders, strict=True):
+            value.meta = dict(node.meta)
+        run = CompiledCode(recording.code, recording.values, has_gradients=bool(self._gradients))
+        results = graph.call_function(run, tuple(values))
+        count = len(_returned(self._captured.graph))
+        graph.output(tuple(graph.call_function(operator.getitem, (results, place)) for place in range(count)))
+        return self.module(Snapshot(GraphModule(nn.Module(), graph), TORCH, {}), WHOLE)
 
     def _copied_placeholders(
         self, graph: Graph, snapshot: Snapshot, kind: str, slots: Mapping[Node, Slot | None]

@@ -75,6 +75,8 @@ class Stack:
     steps: list[Step] = field(default_factory=list)
     has_gradients: bool = False
     """Whether it ends with the graph of outputs and gradients, which is then split."""
+    kernels: dict[str, Sequence[str]] = field(default_factory=dict)
+    """By the name of a kernel of the generated code, the nodes of the last graph that went into it."""
 
     @property
     def name(self) -> str:
@@ -99,6 +101,8 @@ class Recording:
     graph_break: GraphBreak | None = None
     """Why Dynamo has ended the graph, if that is not the end of the model."""
     has_run: bool = False
+    code: Callable[..., Any] | None = None
+    """What the backend has made of Dynamo's graph, where code was generated."""
 
 
 class Recorder:
@@ -190,6 +194,14 @@ class Recorder:
     def end_match(self) -> None:
         """Forget a match that has changed nothing."""
         _unwatch(*self._watched)
+
+    def generated(self, code: Callable[..., Any]) -> None:
+        """Note the code of the graph that Dynamo captured last."""
+        self._recording.code = code
+
+    def kernels(self, found: Mapping[str, Sequence[str]]) -> None:
+        """Note what kernels the graph has become whose passes ran last."""
+        self._now.kernels.update(found)
 
     def begin_patterns(self, patterns: Sequence[Pattern]) -> None:
         """Note the patterns of the pass."""

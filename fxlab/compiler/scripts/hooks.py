@@ -10,6 +10,7 @@ from typing import Any, Protocol
 from torch import nn
 from torch.fx import GraphModule
 
+from fxlab.compiler.code.hooks import hear_kernels
 from fxlab.compiler.hooks import SCRIPT_IS_HEARD, Listener, Patches, listening
 from fxlab.interrupts import RestoringStack
 
@@ -50,6 +51,7 @@ def listening_to_script(listener: ScriptListener) -> Iterator[list[str]]:
                 pending = [listener.captured(graph_module, _model(output))]
                 try:
                     compiled = original(output, graph_module, example_inputs)
+                    listener.generated(compiled)
                 finally:
                     listener.compiled()
 
@@ -66,6 +68,7 @@ def listening_to_script(listener: ScriptListener) -> Iterator[list[str]]:
 
         place = "torch._dynamo.output_graph:OutputGraph.call_user_compiler"
         patches.around(place, around, "The graphs of Dynamo are not seen")
+        hear_kernels(patches, listener.kernels, lost="Kernels are not told")
         config = "torch._functorch.config"
         patches.setting(config, enable_autograd_cache=False)
         lost = "Backward graphs are seen only if they run in the block, as they are compiled then"

@@ -164,7 +164,7 @@ class _ScriptRecorder(Recorder):
         """Begin with a graph of Dynamo; returns what notes the values that it runs on."""
         super()._begin_graph(graph_module)
         self._waits, self._compiles, self._given = True, True, weakref.ref(graph_module)
-        recording = self._recording
+        recording = self._captured = self._recording
         self.models[id(recording)] = nn.Module() if model is None else model
         names = self.inputs[id(recording)] = {}
         for place, node in enumerate(graph_module.graph.find_nodes(op="placeholder")):
@@ -178,6 +178,10 @@ class _ScriptRecorder(Recorder):
             self._recording = current
 
         return note
+
+    def generated(self, code: Callable[..., Any]) -> None:
+        """Note what the backend has returned for the graph that was captured last."""
+        self._captured.code = code
 
     def compiled(self) -> None:
         """Note that the backend has done its work."""
@@ -238,7 +242,15 @@ class Recorded(Compiler):
         self.frames, self.remarks = frames, []
         self.first = _Compile(frozenset(), {}, recorder)
 
-    def compile(self, number: int, kind: str, off: frozenset[str], limits: Mapping[str, Limit]) -> NoReturn:
+    def compile(
+        self,
+        number: int,
+        kind: str,
+        off: frozenset[str],
+        limits: Mapping[str, Limit],
+        *,
+        generates: bool = False,
+    ) -> NoReturn:
         """Refuse: what the script did between its compiles is not done again."""
         raise ValueError(f"The passes of this session cannot be switched: {_ONCE}.")
 

@@ -204,6 +204,7 @@ class Comparison:
                         original.moved_by_decisions.get(path),
                         transformed.moved_by_decisions.get(path),
                         original.has_unknown_decisions or transformed.has_unknown_decisions,
+                        transformed.is_generated and not original.is_generated,
                     )
                 )
                 for path in paths
@@ -234,6 +235,8 @@ class Comparison:
         in the same way. A few runs of each model that has such numbers.
         """
         original, transformed = self._original, self._transformed
+        if original.is_generated != transformed.is_generated:
+            return []
         is_wide = any(tensor.dtype in _WIDE for tensor in self._expected.values())
         alike = original.targets_in_own_dtype == transformed.targets_in_own_dtype
         if alike and not is_wide:

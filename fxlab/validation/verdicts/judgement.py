@@ -68,6 +68,8 @@ class Versions:
     """What those of the transformed one add to its own."""
     decisions_unknown: bool = False
     """Whether there are other decisions that float64 runs could not take."""
+    is_generated: bool = False
+    """Whether the transformed one is generated code, of which there is no float64 run."""
 
 
 @dataclass(frozen=True)
@@ -95,6 +97,8 @@ class Errors:
     """What rounding a result once to its dtype costs: the least error that can be asked for."""
     float64: float
     """Of the float64 runs themselves: of outputs in float64, and of nodes that have none."""
+    is_generated: bool = False
+    """Whether the transformed one is generated code: how well it rounds is then all that is known of it."""
 
     @classmethod
     def of(cls, versions: Versions) -> "Errors":
@@ -142,6 +146,7 @@ class Errors:
             replaced=_root_mean_square(torch.tensor(replaced)),
             last_rounding=last_rounding,
             float64=float64,
+            is_generated=versions.is_generated,
         )
 
     @property
@@ -162,7 +167,7 @@ class Errors:
     @property
     def new_values_are_rounded_well(self) -> bool:
         """Whether rounding new values about once explains how far the two are apart."""
-        return self.function <= self._explained_by_one_rounding
+        return self.is_generated or self.function <= self._explained_by_one_rounding
 
     @property
     def new_values_are_rounded_often(self) -> bool:
@@ -176,6 +181,8 @@ class Errors:
         A mistake and what rounding explains add up to ``function``, or cancel in part. So where it is within
         its limit, the mistake is no larger than ``function`` and that limit together.
         """
+        if self.is_generated:
+            return self.transformed + WORSE * self.usual
         return self.function + max(self._explained_by_one_rounding, self._explained_by_many)
 
     @property
@@ -311,8 +318,9 @@ def judged(versions: Versions) -> Judgement:
         reason = f"it computes something else: {away} (relative) away in float64, {explained}"
         return Judgement(Status.DIFFERENT, reason + rest, elements, errors, compared)
     if not errors.rounds_well(elements):
+        what = "it computes something else, or" if errors.is_generated else "it computes the same, but"
         reason = (
-            "it computes the same, but rounds worse: its error is "
+            f"{what} rounds worse: its error is "
             f"{with_unit(errors.transformed)} (relative), {with_unit(errors.ratio)} times the original's"
         )
         return Judgement(Status.DIFFERENT, reason + rest, elements, errors, compared)

@@ -1,0 +1,65 @@
+"""The private hooks of Inductor by which its generated code is heard of; all in this file."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from importlib import import_module
+from typing import Any
+
+from fxlab.compiler.hooks import LOCK, Patches
+from fxlab.interrupts import RestoringStack
+
+_DEBUG = "torch._inductor.debug"
+_LOST = "Which kernel a node went into is not known"
+
+
+@contextmanager
+def generating(told: Callable[[Mapping[str, Sequence[str]]], None]) -> Iterator[list[str]]:
+    """Let Inductor generate code anew, and tell of the kernels of each graph.
+
+    Files of compiled kernels are kept on disk by their content, as always; graphs are not read from caches.
+
+    Parameters
+    ----------
+    told
+        Is called after the code of a graph is there: by the name of a kernel, the nodes that went into it.
+
+    Yields
+    ------
+    list of str
+        What cannot be told with this torch, in words.
+    """
+    with LOCK, RestoringStack() as stack:
+        patches = Patches(stack)
+        patches.setting("torch._inductor.config", fx_graph_cache=False, fx_graph_remote_cache=False)
+        # Level 1 notes more than the kernels, for which it compares graphs.
+        patches.setting("torch._inductor.config", lost=_LOST, **{"trace.provenance_tracking_level": 2})
+        hear_kernels(patches, told, lost=_LOST)
+        yield patches.remarks
+
+
+def hear_kernels(patches: Patches, told: Callable[[Mapping[str, Sequence[str]]], None], *, lost: str) -> None:
+    """Tell of the kernels of each graph where Inductor notes them; ``lost`` is said where it cannot."""
+
+    def around(original: Any) -> Any:
+        def run(*args: Any, **kwargs: Any) -> Any:
+            found = getattr(import_module(_DEBUG), "_inductor_triton_kernel_to_post_grad_node_info", {})
+            told({str(kernel): [str(name) for name in names] for kernel, names in found.items()})
+            return original(*args, **kwargs)
+
+        return run
+
+    patches.around(f"{_DEBUG}:dump_inductor_provenance_info", around, lost)
+
+
+def why_no_code(device_types: set[str]) -> str:
+    """Return why Inductor can generate no code for some devices; empty if nothing is known against it."""
+    if "cpu" not in device_types:
+        return ""
+    try:
+        import_module("torch._inductor.cpp_builder").get_cpp_compiler()
+    except Exception as error:
+        words = str(error).strip().partition("\n")[0] or type(error).__name__
+        return f"there is no C++ compiler ({words}); install g++ or clang, or set CXX"
+    return ""

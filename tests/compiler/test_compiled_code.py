@@ -1,0 +1,145 @@
+"""The code that Inductor generates, as the last stage: one kernel each, as C++ is slow to compile."""
+
+from unittest import mock
+
+import pytest
+import torch
+import torch._inductor.lowering as lowering
+from torch import nn
+
+import fxlab
+from fxlab.compiler.code.compiled_code import CompiledCode
+from fxlab.compiler.code.hooks import why_no_code
+from fxlab.view_model.measured_overlays import MeasuredOverlays
+from fxlab.view_model.measurements import KERNELS
+from fxlab.view_model.pass_offer import add, offers
+
+CODE = "compiled code"
+aten = torch.ops.aten
+pytestmark = pytest.mark.skipif(bool(why_no_code({"cpu"})), reason="no C++ compiler")
+
+
+def a_model():
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(8, 8), nn.ReLU()).eval(), torch.randn(4, 8)
+
+
+@pytest.fixture(scope="module")
+def generated():
+    session = fxlab.compile_session(*a_model())
+    session.generate_code()
+    return session
+
+
+def test_generated_code_is_the_last_stage_and_is_judged_against_model_and_stage_below(generated):
+    assert [pass_.name for pass_ in generated.applied] == ["aot", CODE]
+    with torch.no_grad():
+        (expected,) = generated.original(**generated.inputs)
+        (found,) = generated.graph_module(**generated.inputs)
+    assert torch.allclose(found, expected)
+    assert generated.verdict().agrees
+    assert generated.verdict(CODE).agrees
+    assert "session.generate_code()" in generated.to_python()
+
+
+def test_kernels_name_each_node_and_colour_the_graph(generated):
+    kernels = generated.kernels()
+    assert kernels["stack"].unique().tolist() == ["inference"]
+    nodes = {node.name for node in generated.stages[1].graph.nodes}
+    assert {*kernels.index} <= nodes
+    assert kernels["kernel"].str.startswith("cpp_fused").sum() == 1
+    overlays = MeasuredOverlays(generated)
+    assert "kernel" in [offered["name"] for offered in overlays.offered()]
+    assert overlays.of(generated.stages[1], "kernel").values == kernels["kernel"].to_dict()
+    frame, words = KERNELS.make(generated)
+    assert len(frame) == len(kernels)
+    assert words.startswith("2 nodes of the compiler's last graph went into 2 calls of kernels.")
+
+
+def test_code_is_taken_off_and_offered_again(generated):
+    generated.revert(CODE)
+    try:
+        assert not generated.has_code
+        assert not KERNELS.is_made_of(generated)
+        assert generated.overlays() == []
+        with pytest.raises(ValueError, match="no code was generated"):
+            generated.kernels()
+        assert "generate_code" not in generated.to_python()
+    finally:
+        generated.undo()
+
+
+def test_a_mistake_of_code_generation_is_found_by_name():
+    relu, mul = lowering.lowerings[aten.relu.default], lowering.lowerings[aten.mul.Tensor]
+    with mock.patch.dict(lowering.lowerings, {aten.relu.default: lambda x: mul(relu(x), 1.001)}):
+        session = fxlab.compile_session(*a_model())
+        session.generate_code()
+    found = session.verdict(CODE)
+    assert found.status == "different"
+    assert "rounds worse" in found.reason
+    assert session.verdict("aot").agrees
+    assert fxlab.bisect(session).pass_.name == CODE
+
+
+def test_gradients_of_compiled_code_are_judged_with_the_joint_graph():
+    session = fxlab.compile_session(*a_model(), training=True)
+    session.generate_code()
+    assert session.verdict().agrees
+    assert len(session.verdict().outputs) == 3
+    assert {*session.kernels()["stack"]} == {"forward", "backward"}
+    with pytest.raises(ValueError, match="none of the backward graph alone"):
+        session.graphs["backward"].generate_code()
+
+
+def test_what_a_backend_has_returned_is_a_stage_of_a_recorded_script():
+    model, x = a_model()
+
+    def wrong(graph_module, example_inputs):
+        return lambda *values: [value * 1.01 for value in graph_module(*values)]
+
+    with fxlab.record_compile() as record, torch.no_grad():
+        torch.compile(model, backend=wrong)(x)
+    (session,) = record.sessions.values()
+    session.generate_code()
+    assert session.verdict(CODE).status == "different"
+    assert session.kernels().empty
+    assert "INDUCTOR_PROVENANCE" in KERNELS.make(session)[1]
+
+
+def test_code_runs_on_what_it_was_generated_for_and_nothing_else():
+    weight = torch.ones(3, requires_grad=True)
+    code = CompiledCode(lambda x, y: [x * y], [torch.ones(3), 2], has_gradients=False)
+    with torch.no_grad():
+        assert code(weight, 2)[0].tolist() == [2, 2, 2]
+        for values in ((torch.ones(4), 2), (torch.ones(3, dtype=torch.float64), 2), (torch.ones(3), 3)):
+            with pytest.raises(ValueError, match="it was generated for"):
+                code(*values)
+    with pytest.raises(ValueError, match="training=True"):
+        code(weight, 2)
+
+
+def test_without_a_compiler_it_says_so_and_nothing_changes():
+    session = fxlab.compile_session(*a_model())
+    with mock.patch("torch._inductor.cpp_builder.get_cpp_compiler", side_effect=OSError("No c++ here")):
+        assert CODE.capitalize() not in [offer.title for offer in offers(session)]
+        with pytest.raises(ValueError, match=r"compiled code: there is no C\+\+ compiler \(No c\+\+ here\)"):
+            session.generate_code()
+    assert [pass_.name for pass_ in session.passes] == ["aot"]
+    (offer,) = [offer for offer in offers(session) if offer.title == CODE.capitalize()]
+    add(session, offer.key, {})
+    assert not session.is_on(CODE)
+
+
+def test_code_is_refused_above_passes_of_others():
+    session = fxlab.compile_session(*a_model())
+    session.add(fxlab.from_callable(_doubled, name="doubled"))
+    session.apply("doubled")
+    with pytest.raises(fxlab.TransformationError, match="what torch's own passes have made"):
+        session.generate_code()
+    assert not session.has_code
+
+
+def _doubled(graph_module):
+    for node in graph_module.graph.find_nodes(op="call_function", target=aten.relu.default):
+        node.target = aten.sigmoid.default
+    return graph_module
