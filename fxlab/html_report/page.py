@@ -8,7 +8,7 @@ import html
 import json
 import os
 import uuid
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -29,13 +29,14 @@ _PAGE = """<!DOCTYPE html>
 <style>{css}</style>
 </head>
 <body>
-<noscript>This report draws its graph with JavaScript, which is switched off.</noscript>
-{data}
-<script type="text/plain" id="fxlab-layout-worker">{worker}</script>
-<script>{script}</script>
+{body}
 </body>
 </html>
 """
+_BODY = """<noscript>This report draws its graph with JavaScript, which is switched off.</noscript>
+{data}
+<script type="text/plain" id="fxlab-layout-worker">{worker}</script>
+<script>{script}</script>"""
 
 
 def checked_path(path: str | os.PathLike[str] | None) -> Path:
@@ -76,29 +77,28 @@ def page(title: str, data: Mapping[str, Any]) -> str:
         if not text:
             raise FrontEndMissingError(name)
     # Nothing is loaded from anywhere, and nothing runs but what is written here.
-    policy = "; ".join(
-        (
-            "default-src 'none'",
-            f"script-src {_digest(script)} 'wasm-unsafe-eval'",
-            f"style-src {_digest(css)}",
-            "worker-src blob:",
-            "img-src blob: data:",
-            "base-uri 'none'",
-            "form-action 'none'",
-        )
+    sources = (
+        f"script-src {_digest(script)} 'wasm-unsafe-eval'",
+        "worker-src blob:",
+        "img-src blob: data:",
     )
     elements = (
         f'<script type="application/json" id="{name}">{_embedded(value)}</script>'
         for name, value in data.items()
     )
+    body = _BODY.format(data="\n".join(elements), worker=worker, script=script)
+    return plain_page(title, body, css, sources)
+
+
+def plain_page(title: str, body: str, css: str, sources: Iterable[str] = ()) -> str:
+    """Return a page of HTML and styles; ``sources`` are what its policy allows beside these."""
+    fixed = ("default-src 'none'", f"style-src {_digest(css)}", "base-uri 'none'", "form-action 'none'")
     return _PAGE.format(
-        policy=policy,
+        policy="; ".join((*fixed, *sources)),
         version=__version__,
         title=html.escape(f"{title[:200]} · fxlab"),
         css=css,
-        data="\n".join(elements),
-        worker=worker,
-        script=script,
+        body=body,
     )
 
 

@@ -71,11 +71,30 @@ def load_session(
     >>> [pass_.name for pass_ in again.applied], again.can_undo
     (['remove-identities'], False)
     """
-    saved = saved_file.read(Path(path))
     session = Session(model, inputs, passes=passes, weights=weights)
+    found = take_over(session, saved_file.read(Path(path)), os.fspath(path))
+    if found:
+        warnings.warn(
+            f"{path}: not the session that was saved: {'; '.join(found)}. session.verdict() judges this one.",
+            RuntimeWarning,
+            stacklevel=2,
+        )
+    return session
+
+
+def take_over(session: Session, saved: Mapping[str, Any], name: str) -> list[str]:
+    """Let the choices of a saved session be those that a new one begins with; return what is different.
+
+    Raises
+    ------
+    ValueError
+        If a pass is missing or has other arguments; ``name`` is that of the file.
+    TransformationError
+        If a pass raises on this model.
+    """
     rows: list[dict[str, Any]] = saved["passes"]
     known = {str(pass_.name): pass_ for pass_ in session.passes}
-    _check_passes(rows, known, path)
+    _check_passes(rows, known, name)
     names = [row["name"] for row in rows if row["name"] in known]
     excluded = {(row["name"], tuple(candidate)) for row in rows for candidate in row["excluded"]}
     switches = Switches(
@@ -85,14 +104,7 @@ def load_session(
     )
     session._begin_with(switches)
     now = saved_file.facts_of(session.original, session.graph_module)
-    found = [*_differences(saved, now), *_excluded_in_vain(session)]
-    if found:
-        warnings.warn(
-            f"{path}: not the session that was saved: {'; '.join(found)}. session.verdict() judges this one.",
-            RuntimeWarning,
-            stacklevel=2,
-        )
-    return session
+    return [*_differences(saved, now), *_excluded_in_vain(session)]
 
 
 def _differences(saved: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
@@ -111,19 +123,17 @@ def _differences(saved: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
     return found
 
 
-def _check_passes(
-    rows: list[dict[str, Any]], known: Mapping[str, Transformation], path: str | os.PathLike[str]
-) -> None:
+def _check_passes(rows: list[dict[str, Any]], known: Mapping[str, Transformation], path: str) -> None:
     missing = [row["name"] for row in rows if row["name"] not in known]
     if missing:
         raise ValueError(
-            f"{os.fspath(path)}: the session had passes that are not on offer: {listed(missing)}. "
+            f"{path}: the session had passes that are not on offer: {listed(missing)}. "
             "Give them: fxlab.load_session(path, model, inputs, passes=[...])."
         )
     other = [row["name"] for row in rows if known[row["name"]].signature != row["signature"]]
     if other:
         raise ValueError(
-            f"{os.fspath(path)}: passes of the same name that have other arguments or are of another class: "
+            f"{path}: passes of the same name that have other arguments or are of another class: "
             f"{listed(other)}. Give those of the session: passes=[...]."
         )
 

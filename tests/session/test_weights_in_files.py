@@ -16,8 +16,7 @@ import fxlab
 from fxlab import Session, load_session
 from fxlab.models.graph_module import share_tensors_copy
 from fxlab.models.weight_files import weights_of
-from fxlab.validation.evaluation.judge_batch import Work
-from fxlab.validation.evaluation.workers import _pickled
+from fxlab.validation.evaluation.judge_batch import Work, pickled_work
 from fxlab.values.lazy import is_lazy, numbers_of
 
 INDEX = "model.safetensors.index.json"
@@ -161,7 +160,7 @@ def test_work_for_other_processes_has_names_of_files_and_no_weights(sessions, in
     session = sessions[0]
     session.revert_all()
     session.apply("merge-linears")
-    work = pickle.loads(_pickled(Work(session.original, session.graph_module, {})))
+    work = pickle.loads(pickled_work(Work(session.original, session.graph_module, {})))
     assert all(map(is_lazy, work.transformed.parameters()))
     assert fxlab.verdict(work.original, work.transformed, inputs).agrees
 

@@ -15,9 +15,17 @@ from fxlab.validation.arguments import SessionLike, check_runs, checked_session
 from fxlab.validation.evaluation.agreement import Metric, predicts_next_token
 from fxlab.validation.evaluation.batch_inputs import batch_print, check_batch, inputs_of_batch
 from fxlab.validation.evaluation.evaluation import Evaluation, Row, WorstBatch, badness, verdict_over
-from fxlab.validation.evaluation.judge_batch import FAILED, REFUSED, BatchResult, Work
+from fxlab.validation.evaluation.judge_batch import (
+    FAILED,
+    REFUSED,
+    BatchResult,
+    Work,
+    died_with,
+    judged_item,
+    pickled_work,
+)
 from fxlab.validation.evaluation.kept_file import KeptFile
-from fxlab.validation.evaluation.workers import judged_batches
+from fxlab.workers import checked_executor, worked_on
 
 
 def evaluate(
@@ -98,12 +106,8 @@ def evaluate(
     check_runs(original, "session")
     check_runs(transformed, "session")
     _check_batches(batches)
-    own = _checked_metrics(metrics)
-    if executor is not None and not isinstance(executor, Executor):
-        raise TypeError(
-            f"executor: expected a concurrent.futures.Executor, got {described(executor)}. "
-            "Give one, such as ProcessPoolExecutor(4)."
-        )
+    own = checked_metrics(metrics)
+    checked_executor(executor)
     positive_int(keep, "keep")
     kept_file = None
     if resume is not None:
@@ -119,7 +123,9 @@ def evaluate(
             first = source.first()
             predicts = first is not None and _predicts_next_token(original, first)
             work = Work(original, transformed, own, predicts)
-            for result, batch in judged_batches(work, source, executor):
+            for result, (_, batch) in worked_on(
+                judged_item, work, source, executor, died=died_with, pickled=pickled_work
+            ):
                 gathered.add(result, batch)
                 if kept_file is not None:
                     kept_file.add(result, source.prints.pop(result.number))
@@ -226,7 +232,8 @@ def _check_batches(batches: Any) -> None:
         )
 
 
-def _checked_metrics(metrics: Any) -> dict[str, Metric]:
+def checked_metrics(metrics: Any) -> dict[str, Metric]:
+    """Return metrics by name, or raise the ``TypeError`` that says what is none."""
     if metrics is None:
         return {}
     if not isinstance(metrics, Mapping):

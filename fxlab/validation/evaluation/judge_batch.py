@@ -2,14 +2,13 @@
 
 import math
 import pickle
-import threading
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from pathlib import Path
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from torch.fx import GraphModule
 
+from fxlab.models.graph_module import ensure_picklable, share_tensors_copy
 from fxlab.validation.evaluation.agreement import Measured, Metric, decisions, next_tokens, own_metrics
 from fxlab.validation.evaluation.batch_inputs import elements_of, inputs_of_batch
 from fxlab.validation.verdicts.comparison import Comparison, Verdict
@@ -103,26 +102,27 @@ def _largest_difference(comparison: Comparison) -> tuple[float, str, tuple[int, 
     return largest
 
 
-_lock = threading.Lock()
-"""Random generators, and the state of a module that a run puts back, are one for all threads."""
-_held: dict[str, Work] = {}
+def judged_item(work: Work, item: tuple[int, Any]) -> BatchResult:
+    """Judge a numbered batch."""
+    return judged_batch(work, *item)
 
 
-def hold(key: str, work: Work) -> None:
-    """Let threads of this process find the work."""
-    _held[key] = work
+def died_with(item: tuple[int, Any], reason: str) -> BatchResult:
+    """Return what is known of a batch whose workers died."""
+    return BatchResult(item[0], FAILED, reason, 0)
 
 
-def let_go(key: str) -> None:
-    """Forget it."""
-    _held.pop(key, None)
-
-
-def judged_in_worker(key: str, source: str | bytes | None, number: int, batch: Any) -> BatchResult:
-    """Judge a batch in a worker, which reads the work once: pickled, or from a file."""
-    with _lock:
-        if key not in _held:
-            assert source is not None
-            _held.clear()
-            _held[key] = pickle.loads(source if isinstance(source, bytes) else Path(source).read_bytes())
-        return judged_batch(_held[key], number, batch)
+def pickled_work(work: Work) -> bytes:
+    """Pickle what every batch is judged with; the ``ValueError`` names a metric that cannot be."""
+    original, transformed = share_tensors_copy(work.original), share_tensors_copy(work.transformed)
+    for graph_module in (original, transformed):
+        ensure_picklable(graph_module)
+    for name, metric in work.metrics.items():
+        try:
+            pickle.dumps(metric)
+        except Exception as error:
+            raise ValueError(
+                f"metrics: {name!r} cannot be sent to another process: {error}. Define it with def at the "
+                "top of a module, or use no executor."
+            ) from error
+    return pickle.dumps(replace(work, original=original, transformed=transformed))
