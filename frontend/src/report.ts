@@ -5,7 +5,7 @@ import { Several, type Opened } from "./app/several";
 import { h } from "./base/dom";
 import type { WrittenContents } from "./panels/contents";
 import { Layouts } from "./viewer/drawing/layout";
-import { ReportKernel, type WrittenReport } from "./viewer/report_kernel";
+import { ReportKernel, type WrittenReport } from "./viewer/kernels/report_kernel";
 import { Viewer } from "./viewer/viewer";
 
 function textOf(id: string): string {

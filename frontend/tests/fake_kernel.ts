@@ -2,7 +2,7 @@
 
 import { PANELS_AT_FIRST, type Pass, type State, type ToApp, type ToKernel } from "../src/base/protocol";
 import { VIEW_AT_FIRST } from "../src/viewer/view_link";
-import { Data, type Extra, type OverlayData } from "../src/viewer/data";
+import { Data, type Extra, type OverlayData } from "../src/viewer/graphs/data";
 import type { Layouts } from "../src/viewer/drawing/layout";
 import {
   ShownError,
@@ -12,7 +12,7 @@ import {
   type KernelState,
   type StagesKnown,
   type ViewState,
-} from "../src/viewer/kernel";
+} from "../src/viewer/kernels/kernel";
 import { Viewer } from "../src/viewer/viewer";
 import type { WrittenValues } from "../src/base/values";
 import { dataOf, passesOf, vectorsOf, type Step, type Vectors } from "./golden";

@@ -2,14 +2,14 @@
 
 import { describe, expect, it } from "vitest";
 import { cellText, percent, withUnit } from "../src/base/format";
-import { PLAIN } from "../src/viewer/arrangement";
-import { Data } from "../src/viewer/data";
+import { PLAIN } from "../src/viewer/graphs/arrangement";
+import { Data } from "../src/viewer/graphs/data";
 import { placeBoxes } from "../src/viewer/drawing/boxes";
 import { outline } from "../src/viewer/drawing/dot";
-import { Graphs } from "../src/viewer/graphs";
-import type { Hierarchy } from "../src/viewer/hierarchy";
-import { overlayOn } from "../src/viewer/overlays";
-import { View } from "../src/viewer/view";
+import { Graphs } from "../src/viewer/graphs/graphs";
+import type { Hierarchy } from "../src/viewer/graphs/hierarchy";
+import { overlayOn } from "../src/viewer/overlays/overlays";
+import { View } from "../src/viewer/graphs/view";
 import {
   dataOf,
   MODELS,

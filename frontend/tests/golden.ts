@@ -2,10 +2,10 @@
 /** The golden vectors that `tests/golden/make.py` writes: graphs as data, and what Python says of them. */
 
 import type { Cell, Pass } from "../src/base/protocol";
-import { Data, type DataPart } from "../src/viewer/data";
-import type { Group, Leaf } from "../src/viewer/hierarchy";
-import type { Hierarchy } from "../src/viewer/hierarchy";
-import type { StagesKnown } from "../src/viewer/kernel";
+import { Data, type DataPart } from "../src/viewer/graphs/data";
+import type { Group, Leaf } from "../src/viewer/graphs/hierarchy";
+import type { Hierarchy } from "../src/viewer/graphs/hierarchy";
+import type { StagesKnown } from "../src/viewer/kernels/kernel";
 
 export interface Step {
   do: string;

@@ -1,6 +1,6 @@
 import { beforeEach, describe, expect, it, vi } from "vitest";
 import { PANELS_AT_FIRST } from "../src/base/protocol";
-import { ReportKernel, type WrittenReport } from "../src/viewer/report_kernel";
+import { ReportKernel, type WrittenReport } from "../src/viewer/kernels/report_kernel";
 import { VIEW_AT_FIRST } from "../src/viewer/view_link";
 import { vectorsOf } from "./golden";
 

@@ -1,7 +1,7 @@
 /** The results of a search that Python has no twin of: their order, and how many there are. */
 
 import { describe, expect, it } from "vitest";
-import type { Facts } from "../src/viewer/data";
+import type { Facts } from "../src/viewer/graphs/data";
 import { Search } from "../src/viewer/search/search";
 
 const node = (name: string, target: string): Facts => ({

@@ -1,5 +1,5 @@
 import { describe, expect, it } from "vitest";
-import type { ViewState } from "../src/viewer/kernel";
+import type { ViewState } from "../src/viewer/kernels/kernel";
 import { fragmentOf, VIEW_AT_FIRST, viewOf } from "../src/viewer/view_link";
 
 const VIEWS: [words: string, view: Partial<ViewState>][] = [

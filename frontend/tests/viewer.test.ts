@@ -1,10 +1,10 @@
 /** How the viewer behaves, with a kernel that answers from golden vectors, late, or not at all. */
 
-import { PLAIN } from "../src/viewer/arrangement";
+import { PLAIN } from "../src/viewer/graphs/arrangement";
 import { beforeEach, describe, expect, it } from "vitest";
 import type { ToApp } from "../src/base/protocol";
-import { Data } from "../src/viewer/data";
-import { Scene } from "../src/viewer/scene";
+import { Data } from "../src/viewer/graphs/data";
+import { Scene } from "../src/viewer/graphs/scene";
 import { FakeKernel, Page, settled } from "./fake_kernel";
 import { vectorsOf } from "./golden";
 

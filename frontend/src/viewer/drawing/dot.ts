@@ -3,8 +3,8 @@
 import type { Arrangement } from "../../base/protocol";
 import type { Legend, Painting } from "../../graph/saved_picture";
 import type { PlacedBox } from "./boxes";
-import { Group } from "../hierarchy";
-import type { View } from "../view";
+import { Group } from "../graphs/hierarchy";
+import type { View } from "../graphs/view";
 
 const POINTS = 72;
 /** What decides where things lie; the twin of `Arrangement` of `fxlab.drawing.rendering.dot`. */

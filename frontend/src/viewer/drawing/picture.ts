@@ -1,10 +1,10 @@
 /** The picture of a graph, with what is said of its boxes and edges. */
 
 import type { Arrangement, Box, Edge, Picture } from "../../base/protocol";
-import type { Data } from "../data";
-import type { Group, Leaf } from "../hierarchy";
-import type { Pane } from "../panes";
-import type { View } from "../view";
+import type { Data } from "../graphs/data";
+import type { Group, Leaf } from "../graphs/hierarchy";
+import type { Pane } from "../graphs/panes";
+import type { View } from "../graphs/view";
 import { placeBoxes } from "./boxes";
 import { outline } from "./dot";
 import type { Layouts } from "./layout";

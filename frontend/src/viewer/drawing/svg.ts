@@ -6,7 +6,7 @@
 import type { Edge } from "../../base/protocol";
 import { holds, type Rectangle } from "../../graph/viewport";
 import type { PlacedBox, PlacedChip } from "./boxes";
-import type { Metrics, Word } from "../data";
+import type { Metrics, Word } from "../graphs/data";
 import { escaped } from "./dot";
 
 interface Layout {

@@ -1,8 +1,8 @@
 /** The nodes that a query lights up in the graphs on the screen. */
 
 import type { NodesFound } from "../../base/protocol";
-import { FOUND, type Panes } from "../panes";
-import type { Scene } from "../scene";
+import { FOUND, type Panes } from "../graphs/panes";
+import type { Scene } from "../graphs/scene";
 import { QueryError } from "./query";
 
 interface Names {

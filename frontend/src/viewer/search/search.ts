@@ -4,8 +4,8 @@
  */
 
 import type { Pass, SearchAnswer, SearchResult, SourceFrame } from "../../base/protocol";
-import type { Facts } from "../data";
-import type { Hierarchy } from "../hierarchy";
+import type { Facts } from "../graphs/data";
+import type { Hierarchy } from "../graphs/hierarchy";
 import { OF_GROUPS, parseQuery, QueryError, quoted, type Term } from "./query";
 import { reachable } from "./reachability";
 

@@ -1,9 +1,9 @@
 /** The kernel of a widget: traits that carry what it says, and messages that it answers. */
 
 import type { AnyModel } from "@anywidget/types";
-import type { ToKernel } from "../base/protocol";
-import { objectWith } from "../base/read_message";
-import { Data, type DataPart } from "./data";
+import type { ToKernel } from "../../base/protocol";
+import { objectWith } from "../../base/read_message";
+import { Data, type DataPart } from "../graphs/data";
 import { ShownError, type Answer, type Kept, type Kernel, type KernelState, type ViewState } from "./kernel";
 
 type Buffers = DataView<ArrayBuffer>[];

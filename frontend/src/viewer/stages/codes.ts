@@ -1,8 +1,8 @@
 /** The generated Python of stages, read from what `fxlab/view_model/graph_data/codes.py` writes. */
 
-import type { Code, CodeChange, CodeLine } from "../base/protocol";
-import type { Data } from "./data";
-import type { StagesKnown } from "./kernel";
+import type { Code, CodeChange, CodeLine } from "../../base/protocol";
+import type { Data } from "../graphs/data";
+import type { StagesKnown } from "../kernels/kernel";
 
 /** A line: its text, and the numbers of the names of its nodes. */
 export type WrittenLine = [text: string, ...names: number[]];

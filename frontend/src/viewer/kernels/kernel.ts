@@ -1,8 +1,8 @@
 /** What the viewer needs of who has the model: a widget's kernel, or the data of a report, which answer less. */
 
-import type { Arrangement, Measured, PanelState, Passes, Status, Tables, ToKernel } from "../base/protocol";
-import type { WrittenValues } from "../base/values";
-import type { Data } from "./data";
+import type { Arrangement, Measured, PanelState, Passes, Status, Tables, ToKernel } from "../../base/protocol";
+import type { WrittenValues } from "../../base/values";
+import type { Data } from "../graphs/data";
 
 /** How the graph is looked at; a kernel keeps it, and may change it on behalf of a script. */
 export interface ViewState extends Arrangement {

@@ -1,10 +1,10 @@
 /** Overlays: a value for each box, worked out of those of its nodes. */
 
-import type { Cell, Overlay } from "../base/protocol";
-import type { OverlayData } from "./data";
-import { Group } from "./hierarchy";
-import type { Pane } from "./panes";
-import type { Scene } from "./scene";
+import type { Cell, Overlay } from "../../base/protocol";
+import type { OverlayData } from "../graphs/data";
+import { Group } from "../graphs/hierarchy";
+import type { Pane } from "../graphs/panes";
+import type { Scene } from "../graphs/scene";
 
 const MIXED = "mixed";
 

@@ -9,8 +9,8 @@ import type {
   Paints,
   Remarks,
   SourceFrame,
-} from "../base/protocol";
-import type { WrittenCode, WrittenDifference, WrittenLine } from "./codes";
+} from "../../base/protocol";
+import type { WrittenCode, WrittenDifference, WrittenLine } from "../stages/codes";
 
 /** A text and its width; null where the width is a guess. */
 export type Word = [text: string, width: number | null];

@@ -2,8 +2,8 @@
 
 import type { Data, Facts, GraphData } from "./data";
 import { Hierarchy } from "./hierarchy";
-import { Search } from "./search/search";
-import type { Pass } from "../base/protocol";
+import { Search } from "../search/search";
+import type { Pass } from "../../base/protocol";
 
 export class Scene {
   readonly hierarchy: Hierarchy;

@@ -1,6 +1,6 @@
 /** The graphs on the screen: one, or two in which the same groups are open. */
 
-import type { SelectedNodes } from "../base/protocol";
+import type { SelectedNodes } from "../../base/protocol";
 import type { Counterparts } from "./counterparts";
 import type { Metrics } from "./data";
 import { Group } from "./hierarchy";

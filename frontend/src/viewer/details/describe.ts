@@ -1,10 +1,10 @@
 /** The details of a node, a group or the model: what is known here, and what the kernel says beyond that. */
 
-import type { Details, Link } from "../base/protocol";
-import type { Data, Extra, Facts } from "./data";
-import type { Group } from "./hierarchy";
-import type { Panes, Selection } from "./panes";
-import type { Scene } from "./scene";
+import type { Details, Link } from "../../base/protocol";
+import type { Data, Extra, Facts } from "../graphs/data";
+import type { Group } from "../graphs/hierarchy";
+import type { Panes, Selection } from "../graphs/panes";
+import type { Scene } from "../graphs/scene";
 
 const MOST_LINKS = 100;
 const LONGEST_LINK = 120;

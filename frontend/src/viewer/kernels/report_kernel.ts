@@ -1,11 +1,11 @@
 /** What there is of a session where there is no kernel: the data of a report. */
 
-import { PANELS_AT_FIRST, type PanelState, type Passes, type Tables, type ToKernel } from "../base/protocol";
-import { objectWith } from "../base/read_message";
-import type { WrittenValues } from "../base/values";
-import { Data, type DataPart } from "./data";
+import { PANELS_AT_FIRST, type PanelState, type Passes, type Tables, type ToKernel } from "../../base/protocol";
+import { objectWith } from "../../base/read_message";
+import type { WrittenValues } from "../../base/values";
+import { Data, type DataPart } from "../graphs/data";
 import type { Answer, Kept, Kernel, KernelState, StagesKnown, ViewState } from "./kernel";
-import { fragmentOf, partsOf, VIEW_AT_FIRST, viewOf } from "./view_link";
+import { fragmentOf, partsOf, VIEW_AT_FIRST, viewOf } from "../view_link";
 
 /** What is embedded in a report, as `fxlab/html_report/report.py` writes it. */
 export interface WrittenReport {
