@@ -17,7 +17,7 @@ LONGEST_LINE = 10_000
 
 
 class Codes:
-    """Writes code; the page reads it in ``frontend/src/viewer/code.ts``.
+    """Writes code; the page reads it in ``frontend/src/viewer/stages/codes.ts``.
 
     A line is its text and the numbers of the names of its nodes. A code is ranges of lines: where each begins
     in the table and how long it is. A stage that differs from another in few lines adds these, and ranges.

@@ -22,7 +22,7 @@ from fxlab.view_model.wire import LONGEST_CLASSES, clip
 
 
 class Facts:
-    """Writes facts about nodes; the page reads them in ``frontend/src/viewer/data.ts``.
+    """Writes facts about nodes; the page reads them in ``frontend/src/viewer/graphs/data.ts``.
 
     A row has the numbers of texts: name, op, target, module, class of the module, classes of all modules
     around; then shape and dtype of each result, numbers of source frames, names of inputs, and marks.

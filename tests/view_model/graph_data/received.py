@@ -1,4 +1,4 @@
-"""What a page reads out of the parts that it was sent: the twin of ``frontend/src/viewer/data.ts``."""
+"""What a page reads out of the parts that it was sent: the twin of ``frontend/src/viewer/graphs/data.ts``."""
 
 from __future__ import annotations
 

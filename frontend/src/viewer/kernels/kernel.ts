@@ -1,6 +1,14 @@
 /** What the viewer needs of who has the model: a widget's kernel, or the data of a report, which answer less. */
 
-import type { Arrangement, Measured, PanelState, Passes, Status, Tables, ToKernel } from "../../base/protocol";
+import type {
+  Arrangement,
+  Measured,
+  PanelState,
+  Passes,
+  Status,
+  Tables,
+  ToKernel,
+} from "../../base/protocol";
 import type { WrittenValues } from "../../base/values";
 import type { Data } from "../graphs/data";
 

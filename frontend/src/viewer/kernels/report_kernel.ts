@@ -1,6 +1,12 @@
 /** What there is of a session where there is no kernel: the data of a report. */
 
-import { PANELS_AT_FIRST, type PanelState, type Passes, type Tables, type ToKernel } from "../../base/protocol";
+import {
+  PANELS_AT_FIRST,
+  type PanelState,
+  type Passes,
+  type Tables,
+  type ToKernel,
+} from "../../base/protocol";
 import { objectWith } from "../../base/read_message";
 import type { WrittenValues } from "../../base/values";
 import { Data, type DataPart } from "../graphs/data";

@@ -1,0 +1,326 @@
+/** The screen: draws stages, keeps what is open, found, coloured and selected in them, and lets the kernel know. */
+
+import { PANELS_AT_FIRST, type Arrangement, type Details, type Picture, type State } from "../base/protocol";
+import { NO_VALUES } from "../base/values";
+import { titleOfStage } from "../panels/stage_bar";
+import { describe } from "./details/describe";
+import { Extras } from "./details/extras";
+import { NodeValues } from "./details/node_values";
+import type { Layouts } from "./drawing/layout";
+import { matchesIn, pictureOf } from "./drawing/picture";
+import { savedDot } from "./drawing/saved_dot";
+import { arrangementIn, PLAIN, withBookkeeping } from "./graphs/arrangement";
+import type { Data } from "./graphs/data";
+import { Graphs } from "./graphs/graphs";
+import type { Panes, Selection } from "./graphs/panes";
+import { ShownError, type Kernel, type ViewState } from "./kernels/kernel";
+import { OverlayChoice } from "./overlays/overlay_choice";
+import { PageModel } from "./page_model";
+import { NodeFilter } from "./search/node_filter";
+import { changedBy } from "./stages/applied_passes";
+import { NO_CODE } from "./stages/codes";
+import { isComparison, lastStage, NOTHING, stagesShown } from "./stages/stage_choice";
+
+export abstract class Screen extends PageModel {
+  protected readonly state: State;
+  protected data: Data;
+  protected graphs: Graphs;
+  protected choice = NOTHING;
+  /** Null until the first graph has arrived. */
+  protected panes: Panes | null = null;
+  protected filter = new NodeFilter();
+  private readonly overlay: OverlayChoice;
+  private selection: Selection | null = null;
+  protected readonly extras: Extras;
+  protected readonly values: NodeValues;
+  private queue: Promise<void> = Promise.resolve();
+  private errors = 0;
+
+  constructor(
+    protected readonly kernel: Kernel,
+    private readonly layouts: Layouts,
+  ) {
+    super();
+    const { passes, tables, measured, status, height, panels } = kernel.state;
+    this.data = kernel.data;
+    this.graphs = this.freshGraphs();
+    this.overlay = new OverlayChoice(kernel);
+    this.extras = new Extras(kernel);
+    this.values = new NodeValues(kernel, (shown) => this.set("values", shown));
+    this.state = {
+      ...{ passes, tables, measured, status, height },
+      panels: { ...PANELS_AT_FIRST, ...panels },
+      picture: {} as Picture,
+      before: {},
+      details: {} as Details,
+      model: {} as Details,
+      stages: {
+        names: [],
+        changes: [],
+        shown: 0,
+        compared: "",
+        before: null,
+        beside: false,
+        comparisons: [],
+      },
+      overlays: { offered: [], overlay: null, paints: {} as State["overlays"]["paints"] },
+      found: {},
+      arrangement: PLAIN,
+      remarks: { about: "", list: [] },
+      code: NO_CODE,
+      selected: { shown: [], before: [] },
+      values: NO_VALUES,
+    };
+  }
+
+  override set<K extends keyof State>(name: K, value: State[K]): void {
+    super.set(name, value);
+    if (name === "height" || name === "panels") this.kernel.keep(name, value as never);
+  }
+
+  /** Does one thing after another: each may need the picture that the one before it makes. */
+  protected enqueue(doing: string, action: () => Promise<void> | void): Promise<void> {
+    this.queue = this.queue.then(() => this.attempt(doing, action));
+    return this.queue;
+  }
+
+  protected async attempt(doing: string, action: () => Promise<void> | void): Promise<void> {
+    try {
+      await action();
+    } catch (error) {
+      if (error instanceof ShownError) return;
+      const text = error instanceof Error ? error.message : String(error);
+      this.set("status", {
+        busy: this.state.status.busy,
+        error: { number: (this.errors -= 1), title: `${doing} failed`, text },
+      });
+    }
+  }
+
+  // What is opened, found and coloured.
+
+  protected async open(path: string): Promise<void> {
+    const group = this.panes!.all.map(({ scene }) => scene.hierarchy.groups.get(path)).find(Boolean);
+    if (group?.isMissing) throw new Error("This group has not arrived yet: the kernel is still sending it.");
+    return this.redraw(this.panes!.open(path));
+  }
+
+  protected async arrange(wanted: Arrangement): Promise<void> {
+    const was = this.state.arrangement;
+    const isOther = wanted.bookkeeping !== was.bookkeeping;
+    const panes = isOther ? withBookkeeping(this.panes!, wanted.bookkeeping) : this.panes!;
+    this.set("arrangement", wanted);
+    try {
+      await this.redraw(panes);
+    } catch (error) {
+      this.set("arrangement", was);
+      throw error;
+    }
+  }
+
+  protected async lightUp(query: string): Promise<void> {
+    const before = this.filter;
+    this.filter = new NodeFilter(query);
+    try {
+      await this.redraw(this.filter.uncovered(this.panes!));
+    } catch (error) {
+      this.filter = before;
+      throw error;
+    }
+    this.keepView();
+    const found = this.filter.first(this.panes!);
+    // Who has selected something is looking at it.
+    if (found) this.focus(found.names, found.before, this.selection !== null);
+  }
+
+  protected async revealPass(signature: string): Promise<void> {
+    const names = changedBy(signature, this.panes!);
+    const key = this.state.passes.passes.find((pass) => pass.signature === signature)?.key ?? "";
+    await this.draw(this.panes!.revealFor(key, names, false));
+    this.focus(names);
+  }
+
+  protected async chooseOverlay(name: string): Promise<void> {
+    const before = this.overlay.name;
+    this.overlay.name = name;
+    try {
+      await this.overlay.measure(this.choice.alone);
+    } catch (error) {
+      this.overlay.name = before;
+      throw error;
+    } finally {
+      this.showOverlay();
+    }
+    this.keepView();
+  }
+
+  /** Keeps the colours true after the graph has changed; an overlay that cannot be measured goes. */
+  private async measureAnew(): Promise<void> {
+    const { overlay, choice } = this;
+    const { name } = overlay;
+    if (!choice.alone.some((graph) => overlay.isMissing(graph))) return;
+    try {
+      await overlay.measure(choice.alone);
+    } catch (error) {
+      if (overlay.name === name) overlay.name = "";
+      throw error;
+    } finally {
+      this.showOverlay();
+    }
+  }
+
+  protected showOverlay(): void {
+    const { panes, data, graphs } = this;
+    if (panes) this.set("overlays", this.overlay.state(data, graphs, panes, this.choice.alone));
+  }
+
+  // What is selected.
+
+  protected async selectNode(selection: Selection, show: boolean): Promise<void> {
+    if (show && !this.panes!.isVisible(selection)) await this.draw(this.panes!.uncover(selection));
+    this.select(selection);
+    if (show) this.focus([selection.name], selection.before);
+  }
+
+  protected select(selection: Selection | null): void {
+    if (selection && !this.panes!.holds(selection))
+      throw new Error(`This stage has no ${selection.kind} named ${selection.name.slice(0, 200)}.`);
+    this.selection = selection;
+    this.showDetails();
+    this.keepView();
+  }
+
+  protected keepWhatIsThere(): void {
+    if (this.selection && !this.panes!.holds(this.selection)) this.selection = null;
+    this.showDetails();
+  }
+
+  /** Shows what is known of the selection here, and once the kernel has answered what it says. */
+  protected showDetails(): void {
+    const { panes, selection, data } = this;
+    if (!panes) return;
+    this.set("selected", selection ? panes.nodesOf(selection) : { shown: [], before: [] });
+    this.selectValues();
+    if (!selection) {
+      if (this.state.details !== this.state.model) this.set("details", this.state.model);
+      return;
+    }
+    const { scene } = panes.pane(selection.before);
+    const known = this.extras.of(data, scene, selection);
+    this.set("details", describe(data, panes, selection, known, isComparison(this.choice)));
+    if (!known)
+      void this.extras.ask(scene, selection).then((isKnown) => isKnown && this.showDetails(), ignore);
+  }
+
+  private selectValues(): void {
+    const { panes, selection } = this;
+    if (selection?.kind !== "node") return this.values.select(null);
+    const { number } = panes!.pane(selection.before).scene;
+    this.values.select({
+      graph: number,
+      name: selection.name,
+      before: selection.before ? null : this.choice.before,
+    });
+  }
+
+  protected focus(names: string[], before = false, gently = false): void {
+    const { view } = this.panes!.pane(before);
+    const boxes = new Set(names.flatMap((name) => view.boxOf(name) ?? []));
+    this.tell({ type: "focus", boxes: [...boxes].slice(0, 500), gently, before });
+  }
+
+  // Drawing.
+
+  protected async redraw(panes: Panes): Promise<void> {
+    await this.draw(panes);
+    this.showDetails();
+    this.keepView();
+  }
+
+  /** Shows other graphs, or other groups of them opened; if that fails, everything stays as it was. */
+  protected async draw(panes: Panes, choice = this.choice): Promise<void> {
+    const how = {
+      compared: isComparison(choice),
+      preview: choice.preview !== null,
+      arrangement: this.state.arrangement,
+    };
+    const matches = matchesIn(this.data, panes.shown.view);
+    const picture = await pictureOf(this.data, this.layouts, panes.shown, { ...how, matches });
+    const before =
+      panes.before && (await pictureOf(this.data, this.layouts, panes.before, { ...how, matches: {} }));
+    this.panes = panes;
+    if (choice !== this.choice) {
+      this.choice = choice;
+      this.set("stages", stagesShown(this.kernel, choice));
+      this.set("model", describe(this.data, panes, null));
+    }
+    this.set("picture", picture);
+    this.set("before", before ? { picture: before } : {});
+    this.set("found", this.filter.state(panes));
+    this.showOverlay();
+    void this.attempt("Measuring the overlay", () => this.measureAnew());
+  }
+
+  protected dot(panes: Panes): string {
+    const { names } = this.kernel.state.stages;
+    const { stage, before } = this.choice;
+    return savedDot(
+      this.data,
+      panes,
+      this.state,
+      [stage, before ?? 0].map((number) => titleOfStage(names, number)),
+    );
+  }
+
+  /** Lets the kernel know how the graph is looked at, so that scripts can ask, and pages opened later show it. */
+  protected keepView(): void {
+    const { stage, compared, beside, preview } = this.choice;
+    if (preview || !this.panes) return;
+    const last = lastStage(this.kernel);
+    this.kernel.keep("view", {
+      stage: stage === last ? null : stage,
+      compared,
+      beside,
+      opened: [...this.panes.opened.keys()],
+      query: this.filter.query,
+      overlay: this.overlay.name,
+      selected: this.selection,
+      ...this.state.arrangement,
+    });
+  }
+
+  protected freshGraphs(): Graphs {
+    return new Graphs(this.data, () => this.kernel.state.passes.passes);
+  }
+
+  /** Shows what a script wants of these stages; what it has not named stays as it is. */
+  protected async takeOver(wish: Partial<ViewState>): Promise<void> {
+    const { opened, query, overlay, selected } = wish;
+    if (!this.panes) return;
+    const wanted = arrangementIn(wish, this.state.arrangement);
+    if (JSON.stringify(wanted) !== JSON.stringify(this.state.arrangement)) await this.arrange(wanted);
+    const { panes } = this;
+    const is = new Set(opened ?? panes.opened.keys());
+    const isSame = is.size === panes.opened.size && [...is].every((path) => panes.opened.has(path));
+    if (!isSame) await this.redraw(panes.showingPaths([...is]));
+    if (query !== undefined && query !== this.filter.query) await this.lightUp(query);
+    if (overlay !== undefined && overlay !== this.overlay.name) await this.chooseOverlay(overlay);
+    const { selection } = this;
+    if (selected === undefined || JSON.stringify(selected) === JSON.stringify(selection)) return;
+    if (selected === null) return this.select(null);
+    if (!this.panes!.holds(selected)) {
+      // Of a widget the session has changed since; a link is of another report.
+      if (this.kernel.isFixed)
+        throw new Error(`This stage has no ${selected.kind} named ${selected.name.slice(0, 200)}.`);
+      return;
+    }
+    if (selected.kind === "node") return this.selectNode(selected, true);
+    this.select(selected);
+  }
+}
+
+export function byPerson(paths: string[]): Map<string, string> {
+  return new Map(paths.map((path) => [path, ""]));
+}
+
+function ignore(): void {}

@@ -1,0 +1,36 @@
+/** The passes that are on, and the nodes of a graph that they have changed. */
+
+import type { Pass } from "../../base/protocol";
+import type { Panes } from "../graphs/panes";
+import type { Kernel } from "../kernels/kernel";
+
+export class AppliedPasses {
+  /** Keys of passes that were on -> their signatures. */
+  private applied = new Map<string, string>();
+
+  constructor(private readonly kernel: Kernel) {}
+
+  /** Returns which passes were switched on, or do something else now, and which off, since this was asked last. */
+  switched(): { on: Pass[]; off: string[] } {
+    const was = this.applied;
+    const now = this.kernel.state.passes.passes.filter((pass) => pass.on);
+    this.applied = new Map(now.map(({ key, signature }) => [key, signature]));
+    return {
+      on: now.filter(({ key, signature }) => was.get(key) !== signature),
+      off: [...was.keys()].filter((key) => !this.applied.has(key)),
+    };
+  }
+
+  /** Returns the nodes of the highest pass that has some in a graph; none if no pass has. */
+  lastChanged(panes: Panes): string[] {
+    const names = this.kernel.state.passes.passes
+      .filter(({ on }) => on)
+      .map(({ signature }) => changedBy(signature, panes));
+    return names.findLast(({ length }) => length > 0) ?? [];
+  }
+}
+
+/** Returns the nodes that a pass has made or changed. */
+export function changedBy(signature: string, panes: Panes): string[] {
+  return panes.scene.hierarchy.nodes.filter(({ marks }) => marks.includes(signature)).map(({ name }) => name);
+}
