@@ -5,14 +5,18 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeAlias
 
 import torch
 from torch import nn
 
-from fxlab.values.nested import ObjectParts, Path, has_parts, map_tensors, parted, put_together
+from fxlab.values.nested import ObjectParts, Path, has_parts, map_tensors, name_of_part, parted, put_together
 
 _CONSTANT = (type(None), bool, int, float, complex, str, torch.dtype, torch.device)
+_CHANNELS_LAST = {4: torch.channels_last, 5: torch.channels_last_3d}
+
+Size: TypeAlias = tuple[str, Path, int]
+"""A dimension of an input: the argument, the way to the tensor inside, and the dimension."""
 
 
 @dataclass(frozen=True)
@@ -122,6 +126,52 @@ def mapped_tensors(
         return map_tensors(lambda path, tensor: change(argument.name, path, tensor), argument.value)
 
     return {argument.name: of(argument) for argument in arguments}
+
+
+def name_of_size(size: Size) -> str:
+    """Write a size the way Python would read it off the input."""
+    name, path, dim = size
+    return f"{name_of_part(name, path)}.shape[{dim}]"
+
+
+def resized(
+    arguments: tuple[Argument, ...], sizes: Mapping[Size, int], *, from_end: bool = False
+) -> dict[str, Any]:
+    """Return inputs of other sizes, filled by repeating what the given ones hold.
+
+    Parameters
+    ----------
+    arguments
+        The inputs.
+    sizes
+        Those sizes that are to change.
+    from_end
+        Whether to repeat from the end backward: at the front of a text there may be the places of an image.
+    """
+
+    def resize(name: str, path: Path, tensor: torch.Tensor) -> torch.Tensor:
+        given = tensor
+        for dim, old in enumerate(tensor.shape):
+            new = sizes.get((name, path, dim), old)
+            if new != old and old:
+                index = torch.arange(new, device=tensor.device)
+                repeated = old - 1 - index % old if from_end else index % old
+                tensor = tensor.index_select(dim, torch.where(index < old, index, repeated))
+            elif new != old:
+                tensor = tensor.new_zeros(*tensor.shape[:dim], new, *tensor.shape[dim + 1 :])
+        return tensor if tensor is given else _like_in_memory(tensor, given)
+
+    with torch.no_grad():
+        return mapped_tensors(arguments, resize)
+
+
+def _like_in_memory(tensor: torch.Tensor, given: torch.Tensor) -> torch.Tensor:
+    """Return a new tensor with the channels last, and with a gradient, where a given one has them so."""
+    layout = _CHANNELS_LAST.get(given.dim(), torch.contiguous_format)
+    is_first = given.layout is not torch.strided or given.is_contiguous()
+    if not is_first and given.is_contiguous(memory_format=layout):
+        tensor = tensor.contiguous(memory_format=layout)
+    return tensor.requires_grad_(given.requires_grad)
 
 
 def _is_constant(value: Any) -> bool:

@@ -29,6 +29,7 @@ from fxlab.tracing.recording.opaque_search import with_parts_whole
 from fxlab.tracing.recording.run import Run
 from fxlab.tracing.recording.rungs import LADDER, Rung, record_on
 from fxlab.tracing.report import DATA, DYNAMIC, THOUGH, WHOLE, Finding, TraceError, TraceReport
+from fxlab.tracing.sizes_of_one import SizesOfOne
 from fxlab.tracing.verification.compare_with_eager import check_against_eager, check_second_run
 from fxlab.tracing.verification.eager import Eager
 from fxlab.tracing.verification.size_guards import guard_sizes
@@ -152,6 +153,8 @@ class _Pipeline:
         self._has_data = has_data(model)
         self._eager = Eager(model, arguments, has_data=self._has_data)
         self._check = check
+        # What stands in for ones has to be compared on these.
+        self._ones = SizesOfOne(arguments) if check and self._has_data else None
         self._gradients = True
 
     def climb_down(self, dynamic: bool, interrupted: Callable[[], bool]) -> GraphModule:
@@ -182,7 +185,10 @@ class _Pipeline:
         return self._after_failure(failure, rung, dynamic, interrupted)
 
     def _traced(self, rung: Rung) -> _Traced:
-        """Take the model through the pipeline once."""
+        """Take the model through the pipeline; more than once if there are sizes of one."""
+        return self._traced_on(rung) if self._ones is None else self._ones.trace(rung, self._traced_on)
+
+    def _traced_on(self, rung: Rung) -> _Traced:
         run, eager = self._recorded(rung)
         nodes = run.nodes() if run.mode_reads.places else {}
         module = assemble(self._model, run.recording.graph, run.recording.constants)

@@ -26,10 +26,10 @@ def assert_right_or_refused(traced, model, x):
         assert failed or same_bits(actual, expected)
 
 
-def outcome(module, x):
-    """Return what a module gives for an input, and the error it raised instead."""
+def outcome(module, *inputs):
+    """Return what a module gives for inputs, and the error it raised instead."""
     try:
-        return module(x), None
+        return module(*inputs), None
     except (AssertionError, RuntimeError) as error:
         return None, error
 

@@ -34,6 +34,8 @@ class Reason:
     """Whether that is how many numbers were read out of a tensor: of images in a batch, say."""
     is_remainder: bool = False
     """Whether Python decides on the remainder of a size, as on whether a length is to be padded."""
+    is_of_torch: bool = False
+    """Whether torch has decided on it, and not the model's own code."""
 
     @property
     def candidates(self) -> tuple[Part, ...]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 from torch import nn
@@ -12,7 +12,7 @@ from torch._dispatch.python import enable_python_dispatcher
 
 from fxlab.interrupts import RestoringStack
 from fxlab.models.model_state import state_kept
-from fxlab.tracing.bound_inputs import Argument, mapped_tensors
+from fxlab.tracing.bound_inputs import Argument, Size, mapped_tensors
 from fxlab.tracing.leaf_modules import LeafModules
 from fxlab.tracing.model_code.caches import caches_bypassed
 from fxlab.tracing.model_code.created_tensors import TensorsMade
@@ -48,6 +48,10 @@ class Rung:
     """The parts of the model that stay whole, and why."""
     most_operations: int = MOST_OPERATIONS
     """How complicated a size may be."""
+    stand_ins: Mapping[Size, int] = field(default_factory=dict)
+    """What to record on in place of given sizes of one."""
+    keeps_ones: bool = True
+    """Whether torch may decide that a given size of one is one."""
 
     @property
     def computes(self) -> bool:
@@ -97,7 +101,14 @@ def record_on(
     """
     if rung.is_real:
         return _on_real_tensors(model, arguments, leaves, gradients)
-    fakes = FakeInputs(arguments, dynamic=rung.dynamic, batch_only=rung.batch_only, with_data=rung.with_data)
+    fakes = FakeInputs(
+        arguments,
+        dynamic=rung.dynamic,
+        batch_only=rung.batch_only,
+        with_data=rung.with_data,
+        stand_ins=rung.stand_ins,
+        keeps_ones=rung.keeps_ones,
+    )
     one_thread = fakes.mode.one_thread = OneThread()
     made = TensorsMade()
     kept = state_kept(model, values=False), caches_bypassed(model, made), sizes_in_builtins(model)
@@ -119,6 +130,8 @@ def record_on(
         )
         with RestoringStack(_random_numbers_of_checks(enabled=rung.with_data), made, fakes.mode):
             record(run, arguments, fakes.values, gradients=gradients)
+    fakes.require_given()
+    fakes.put_given(run.recording.graph)
     if fakes.given_up:
         run.recording.put_numbers_for({fakes.symbols[size] for size in fakes.given_up})
         run.recording.remove_unused()

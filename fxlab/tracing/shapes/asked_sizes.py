@@ -174,7 +174,8 @@ class ModelSizes(ShapeEnv):
             is_count = is_count or frame.f_code in _COUNTING
             frame = frame.f_back
         place = "" if frame is None else f"{frame.f_code.co_filename}:{frame.f_lineno}"
-        reason = Reason(parts_running(frame), what, place, is_number, is_count, is_remainder)
+        is_of_torch = not self.is_asked_by_model
+        reason = Reason(parts_running(frame), what, place, is_number, is_count, is_remainder, is_of_torch)
         self.fixed.append((frozenset(symbols), reason))
 
 

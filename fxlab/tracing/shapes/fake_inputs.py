@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
+from dataclasses import replace
 from typing import Any
 
 import sympy
@@ -10,20 +11,33 @@ import torch
 import torch._functorch.config
 from torch._dynamo.source import ConstantSource
 from torch._subclasses.fake_tensor import FakeTensor, in_kernel_invocation_manager
+from torch.fx import Graph
 from torch.fx.experimental.symbolic_shapes import DimDynamic, StatelessSymbolicContext
 
-from fxlab.tracing.bound_inputs import Argument, mapped_tensors
+from fxlab.tracing.bound_inputs import Argument, Size, mapped_tensors, name_of_size, resized
 from fxlab.tracing.model_code.running_calls import Reason
+from fxlab.tracing.report import TraceError
 from fxlab.tracing.shapes.asked_sizes import ModelSizes
 from fxlab.tracing.shapes.fake_mode import FakeMode
-from fxlab.tracing.shapes.symbolic_sizes import expression_of
+from fxlab.tracing.shapes.symbolic_sizes import expression_of, holds, put_hints
 from fxlab.values.nested import Path, map_tensors, name_of_part, tensors_inside
 
 FREE_OPERATIONS, OPERATIONS_PER_CALL = 1500, 10
 """The costly arithmetic on symbolic sizes that a trace may take before sizes are given up."""
 
-Size = tuple[str, Path, int]
-"""A dimension of an input: the argument, the way to the tensor inside, and the dimension."""
+
+class StandInError(TraceError):
+    """What is recorded does not hold for a given size of one.
+
+    Attributes
+    ----------
+    sizes : set of Size
+        The sizes that have to stay ones, or that others may stand in for.
+    """
+
+    def __init__(self, sizes: set[Size]) -> None:
+        super().__init__(f"A size of one is decided on: {', '.join(sorted(map(name_of_size, sizes)))}")
+        self.sizes = sizes
 
 
 class FakeInputs:
@@ -39,6 +53,10 @@ class FakeInputs:
         Whether only the first dimensions are symbols.
     with_data
         Whether data comes along with the fake tensors, for a model to decide on.
+    stand_ins
+        What to record on in place of given sizes of one, which torch makes exceptions of.
+    keeps_ones
+        Whether torch may decide that a size of one is one.
 
     Attributes
     ----------
@@ -50,6 +68,8 @@ class FakeInputs:
         Whether data comes along.
     given : dict of Size to int
         The sizes of the real inputs.
+    recorded : dict of Size to int
+        The sizes that the run is recorded on.
     work : SizeWork
         Counts the arithmetic on symbolic sizes.
     given_up : set of Size
@@ -65,6 +85,8 @@ class FakeInputs:
         dynamic: bool,
         batch_only: bool = False,
         with_data: bool = False,
+        stand_ins: Mapping[Size, int] | None = None,
+        keeps_ones: bool = True,
     ) -> None:
         # Each size has a symbol of its own until a run shows that two must be equal: two inputs may well
         # agree in a size by chance. Zero and one are no exceptions, so that a branch on them is seen.
@@ -87,10 +109,14 @@ class FakeInputs:
             for path, tensor in tensors_inside(argument.value)
             for dim, size in enumerate(tensor.shape)
         }
+        self.recorded: dict[Size, int] = self.given | dict(stand_ins or {})
         self.symbols: dict[Size, sympy.Symbol] = {}
         self.has_data = with_data
         self._batch_only = batch_only
+        self._keeps_ones, self._stand_ins, self._asked = keeps_ones, {*(stand_ins or ())}, (0, 0)
         make = self._symbolic if dynamic else self._fixed
+        values = resized(arguments, stand_ins or {})
+        arguments = tuple(replace(argument, value=values[argument.name]) for argument in arguments)
         self.values: dict[str, Any] = mapped_tensors(arguments, make)
 
     def as_fake(self, value: Any) -> Any:
@@ -119,6 +145,7 @@ class FakeInputs:
         dimensions of texts and signals, and sizes that take little part in the arithmetic.
         """
         self._calls += 1
+        self.require_given()
         if self.work.operations <= FREE_OPERATIONS + OPERATIONS_PER_CALL * self._calls or self.given_up:
             return
         free = [size for size in self.symbols if isinstance(self.expression(size), sympy.Symbol)]
@@ -128,6 +155,52 @@ class FakeInputs:
             if can_be_height and 4 * self.work.of_symbol[self.expression(size)] > self.work.operations:
                 self.shape_env.give_up(self.symbols[size], self.given[size])
         self.given_up = {size for size in free if self.expression(size).is_number}
+
+    def require_given(self) -> None:
+        """Raise :class:`StandInError` if what was recorded till now does not hold for given sizes of one.
+
+        That is, if the model has decided otherwise on what stands in for one. Where ones are not to be kept
+        and torch has decided on one, it names those that another size may stand in for.
+        """
+        fixed, held = self.shape_env.fixed, self.shape_env.held
+        if (self._keeps_ones and not self._stand_ins) or (len(fixed), len(held)) == self._asked:
+            return
+        before, self._asked = self._asked, (len(fixed), len(held))
+        if not self._stand_ins:
+            self._require_no_ones(fixed[before[0] :])
+            return
+        values = self._given_by_symbol()
+        decided = {size for size in self._stand_ins if self.expression(size).is_number}
+        for condition in [*held][before[1] :]:
+            if not holds(condition, values):
+                symbols = {found for s in condition.free_symbols for found in self._free_symbols_of(s)}
+                decided |= {
+                    size for size in self._stand_ins if symbols & self._free_symbols_of(self.symbols[size])
+                }
+        if decided:
+            raise StandInError(decided)
+
+    def _require_no_ones(self, fixed: list[tuple[frozenset[sympy.Symbol], Reason]]) -> None:
+        ones = {symbol: size for size, symbol in self.symbols.items() if self.given[size] == 1}
+        by_torch = {s for symbols, reason in fixed if reason.is_of_torch for s in symbols & ones.keys()}
+        if by_torch:
+            by_model = {s for symbols, why in self.shape_env.fixed if not why.is_of_torch for s in symbols}
+            raise StandInError({size for symbol, size in ones.items() if symbol not in by_model})
+
+    def _free_symbols_of(self, symbol: sympy.Symbol) -> set[sympy.Symbol]:
+        return set(self.shape_env.replace(symbol).free_symbols)
+
+    def _given_by_symbol(self) -> dict[sympy.Symbol, int]:
+        return {symbol: self.given[size] for size, symbol in self.symbols.items()}
+
+    def put_given(self, graph: Graph) -> None:
+        """Let the values in a recorded graph say the given sizes where others stood in for them."""
+        if not self._stand_ins:
+            return
+        numbers = {symbol: sympy.Integer(size) for symbol, size in self._given_by_symbol().items()}
+        self.shape_env.backed_var_to_val.update(numbers)
+        for node in graph.nodes:
+            put_hints(node.meta.get("val"), numbers)
 
     def reasons(self, needless: Collection[str], *, numbers: bool) -> list[Reason]:
         """Return why the run holds for no other sizes or data.
@@ -178,9 +251,9 @@ class FakeInputs:
         )
 
     def free_symbols(self) -> dict[sympy.Symbol, int]:
-        """Return each symbol that is still free, with the size that it has in the given inputs."""
+        """Return each symbol that is still free, with the size that the run was recorded on."""
         return {
-            expression: self.given[size]
+            expression: self.recorded[size]
             for size in self.symbols
             if isinstance(expression := self.expression(size), sympy.Symbol)
         }
@@ -207,9 +280,3 @@ class FakeInputs:
             if self._is_followed(dim, size):
                 self.symbols[name, path, dim] = expression_of(fake.shape[dim])
         return fake
-
-
-def name_of_size(size: Size) -> str:
-    """Write a size the way Python would read it off the input."""
-    name, path, dim = size
-    return f"{name_of_part(name, path)}.shape[{dim}]"

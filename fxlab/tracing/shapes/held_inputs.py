@@ -11,8 +11,8 @@ import torch
 from torch.fx import Graph, GraphModule, Node
 
 from fxlab.models.modes import Mode, RequireModes, first_computing, put_required
+from fxlab.tracing.bound_inputs import name_of_size
 from fxlab.tracing.report import REFUSAL, Finding
-from fxlab.tracing.shapes.fake_inputs import name_of_size
 from fxlab.tracing.shapes.symbolic_sizes import SizeNodes, expression_of
 from fxlab.values.nested import RequireParts, part_of, tensors_inside
 

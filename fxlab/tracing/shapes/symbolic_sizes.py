@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import math
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import sympy
@@ -21,6 +21,36 @@ SymbolicNumber = torch.SymInt | torch.SymFloat | torch.SymBool
 def expression_of(number: Any) -> Any:
     """Return the sympy expression of a symbolic or plain number, as far as it is known by now."""
     return number.node.expr if isinstance(number, SymbolicNumber) else sympy.sympify(number)
+
+
+def holds(condition: Any, values: Mapping[sympy.Symbol, int]) -> bool:
+    """Tell whether a condition on symbols holds for their values, as far as these decide on it."""
+    asked = {symbol: values[symbol] for symbol in condition.free_symbols if symbol in values}
+    try:
+        return condition.subs(asked) not in (sympy.false, False)
+    except (ZeroDivisionError, AssertionError):  # a remainder by zero, or one of a negative number
+        return False
+
+
+def put_hints(value: Any, numbers: Mapping[sympy.Symbol, int]) -> None:
+    """Let the sizes inside of a traced value say what they are for other numbers than they were made with.
+
+    Parameters
+    ----------
+    value
+        Fake tensors and symbolic numbers, alone or in lists, tuples and mappings.
+    numbers
+        What the symbols stand for.
+    """
+    if isinstance(value, SymbolicNumber):
+        node = value.node
+        if node.has_hint() and (known := node.expr.xreplace(numbers)).is_number:
+            node._hint = node.pytype(known)
+    elif isinstance(value, torch.Tensor):
+        put_hints((*value.shape, *value.stride()), numbers)
+    elif isinstance(value, list | tuple | Mapping):
+        for part in value.values() if isinstance(value, Mapping) else value:
+            put_hints(part, numbers)
 
 
 class SizeNodes:

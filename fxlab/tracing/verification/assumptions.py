@@ -7,16 +7,18 @@ run where a condition does not hold, and checks it if it then computes something
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import suppress
 from typing import Any
 
 import sympy
 from torch.fx import GraphModule
 
-from fxlab.tracing.shapes.fake_inputs import FakeInputs, Size
+from fxlab.tracing.bound_inputs import Size, resized
+from fxlab.tracing.shapes.fake_inputs import FakeInputs
+from fxlab.tracing.shapes.symbolic_sizes import holds
 from fxlab.tracing.verification.distinct_values import varied
 from fxlab.tracing.verification.eager import Eager, EagerError, RefusalError
-from fxlab.tracing.verification.other_sizes import holds, resized
 
 _MOST_SIZES = 4
 """How many times as large an input may get."""
@@ -41,12 +43,12 @@ def unsafe_assumptions(
     assumed = _assumed(fakes)
     if eager is None or not eager.has_data or not assumed:
         return []
-    given = {symbol: fakes.given[size] for size, symbol in fakes.symbols.items()}
+    recorded = {symbol: fakes.recorded[size] for size, symbol in fakes.symbols.items()}
     found: list[Any] = []
     for sizes, equality in _other_sizes(fakes):
         changed = {fakes.symbols[size]: number for size, number in sizes.items() if size in fakes.symbols}
-        values = given | changed
-        # The others hold as they do in the given inputs.
+        values = recorded | changed
+        # The others hold as they did when the model was recorded.
         asked = (condition for condition in assumed if not condition.free_symbols.isdisjoint(changed))
         broken = [condition for condition in asked if not holds(condition, values)]
         # Beside an equality torch asks many times whether a size is one, mostly to no effect.
@@ -55,11 +57,39 @@ def unsafe_assumptions(
         if not broken or not all(holds(condition, values) for condition in (*checked, *found)):
             continue
         try:
-            is_same = not eager.varied.difference(traced, varied(resized(eager.arguments, sizes)))
+            others = varied(resized(eager.arguments, fakes.recorded | dict(sizes)))
+            is_same = not eager.varied.difference(traced, others)
         except (EagerError, RefusalError):
             continue
         if not is_same:
             found.append(min(broken, key=_generality) if equality is None else equality)
+    return found
+
+
+def wrong_at_one(
+    fixed: Collection[Size], traced: GraphModule, fakes: FakeInputs, eager: Eager | None
+) -> set[Size]:
+    """Return the fixed sizes in place of which the model broadcasts one, and the graph goes wrong.
+
+    Parameters
+    ----------
+    fixed
+        The sizes that are fixed.
+    traced, fakes, eager
+        As for :func:`unsafe_assumptions`.
+    """
+    larger = [size for size in fixed if fakes.given[size] > 1]
+    if eager is None or not eager.has_data:
+        return set()
+    equal = [
+        {size for size in larger if fakes.given[size] == number} for number in {*map(fakes.given.get, larger)}
+    ]
+    found: set[Size] = set()
+    for sizes in (*equal, *({size} for together in equal if len(together) > 1 for size in together)):
+        ones = resized(eager.arguments, fakes.recorded | dict.fromkeys(sizes, 1))
+        with suppress(EagerError, RefusalError):
+            if eager.varied.difference(traced, varied(ones)):
+                found |= sizes
     return found
 
 
@@ -83,7 +113,7 @@ def _other_sizes(fakes: FakeInputs) -> Iterator[tuple[Mapping[Size, int], Any]]:
         if isinstance(expression, sympy.Symbol):
             classes.setdefault(expression, []).append(size)
     for sizes in classes.values():
-        before = fakes.given[sizes[0]]
+        before = fakes.recorded[sizes[0]]
         for number in dict.fromkeys((1, before + 1, 2 * before, _MOST_SIZES * before)):
             if number != before:
                 yield dict.fromkeys(sizes, number), None

@@ -14,11 +14,9 @@ from torch.fx import GraphModule
 from fxlab.interrupts import RestoringStack
 from fxlab.models.model_state import state_kept
 from fxlab.models.running import call_arguments, generators_kept, run
-from fxlab.tracing.bound_inputs import Argument, inputs_of
+from fxlab.tracing.bound_inputs import Argument, Size, inputs_of, resized
 from fxlab.tracing.report import REFUSAL
-from fxlab.tracing.shapes.fake_inputs import Size
 from fxlab.tracing.verification.distinct_values import varied_state
-from fxlab.tracing.verification.other_sizes import resized
 from fxlab.values.nested import tensors_inside
 from fxlab.values.tensors import same_bits, tensors_by_path
 

@@ -1,4 +1,4 @@
-"""Other sizes to compare at, and inputs that have them."""
+"""Other sizes to compare at."""
 
 from __future__ import annotations
 
@@ -7,11 +7,10 @@ from collections.abc import Iterable, Mapping
 from typing import Any, TypeAlias
 
 import sympy
-import torch
 
-from fxlab.tracing.bound_inputs import Argument, mapped_tensors
-from fxlab.tracing.shapes.fake_inputs import FakeInputs, Size, name_of_size
-from fxlab.values.nested import Path
+from fxlab.tracing.bound_inputs import Size, name_of_size
+from fxlab.tracing.shapes.fake_inputs import FakeInputs
+from fxlab.tracing.shapes.symbolic_sizes import holds
 
 _SMALL = 33, 40, 64, 96, 128
 """Sizes that take little time to compare at, where the given ones are large."""
@@ -20,56 +19,18 @@ Change: TypeAlias = tuple[str, dict[Size, int]]
 """Other sizes to compare at, and words for them."""
 
 
-def resized(
-    arguments: tuple[Argument, ...], sizes: Mapping[Size, int], *, from_end: bool = False
-) -> dict[str, Any]:
-    """Return inputs of other sizes, filled by repeating what the given ones hold.
-
-    Parameters
-    ----------
-    arguments
-        The inputs.
-    sizes
-        Those sizes that are to change.
-    from_end
-        Whether to repeat from the end backward: at the front of a text there may be the places of an image.
-    """
-
-    def resize(name: str, path: Path, tensor: torch.Tensor) -> torch.Tensor:
-        for dim, old in enumerate(tensor.shape):
-            new = sizes.get((name, path, dim), old)
-            if new != old and old:
-                index = torch.arange(new, device=tensor.device)
-                repeated = old - 1 - index % old if from_end else index % old
-                tensor = tensor.index_select(dim, torch.where(index < old, index, repeated))
-            elif new != old:
-                tensor = tensor.new_zeros(*tensor.shape[:dim], new, *tensor.shape[dim + 1 :])
-        return tensor
-
-    return mapped_tensors(arguments, resize)
-
-
 def sizes_at(fakes: FakeInputs, values: Mapping[sympy.Symbol, int]) -> dict[Size, int]:
-    """Return the sizes that inputs have if symbols take other values than in the given inputs."""
+    """Return the sizes that inputs have if symbols take other values than in the recorded run."""
     values = fakes.free_symbols() | dict(values)
     sizes = {size: fakes.expression(size).subs(values) for size in fakes.symbols}
     # A size may have turned out to be that of something which depends on data.
-    return {size: int(value) if value.is_number else fakes.given[size] for size, value in sizes.items()}
-
-
-def holds(condition: Any, values: Mapping[sympy.Symbol, int]) -> bool:
-    """Tell whether a condition on symbols holds for their values, as far as these decide on it."""
-    asked = {symbol: values[symbol] for symbol in condition.free_symbols if symbol in values}
-    try:
-        return condition.subs(asked) not in (sympy.false, False)
-    except (ZeroDivisionError, AssertionError):  # a remainder by zero, or one of a negative number
-        return False
+    return {size: int(value) if value.is_number else fakes.recorded[size] for size, value in sizes.items()}
 
 
 def other_sizes(fakes: FakeInputs) -> tuple[list[Change], list[list[Change]]]:
     """Return changes of all sizes at once, the smallest first, and the same for each size alone.
 
-    Sizes that are equal in the given inputs change together, as those of a text and of its mask must.
+    Sizes that were equal in the recorded run change together, as those of a text and of its mask must.
     """
     symbols = fakes.free_symbols()
     guards = [_in_free_symbols(guard.expr, fakes) for guard in fakes.shape_env.guards]

@@ -8,13 +8,15 @@ from typing import Any
 import sympy
 from torch.fx import GraphModule
 
+from fxlab.tracing.bound_inputs import Size, name_of_size, resized
 from fxlab.tracing.recording.guards import Conditions
-from fxlab.tracing.report import COSTLY, REFUSAL, THOUGH, Finding
-from fxlab.tracing.shapes.fake_inputs import FakeInputs, Size, name_of_size
-from fxlab.tracing.verification.assumptions import unsafe_assumptions
+from fxlab.tracing.report import COSTLY, REFUSAL, THOUGH, Finding, TraceError
+from fxlab.tracing.shapes.fake_inputs import FakeInputs
+from fxlab.tracing.shapes.symbolic_sizes import holds
+from fxlab.tracing.verification.assumptions import unsafe_assumptions, wrong_at_one
 from fxlab.tracing.verification.distinct_values import varied
 from fxlab.tracing.verification.eager import Eager, EagerError, RefusalError
-from fxlab.tracing.verification.other_sizes import holds, larger_batch, resized, sizes_at
+from fxlab.tracing.verification.other_sizes import larger_batch, sizes_at
 
 _BY_TORCH = "torch computed the shapes of the branch taken, which is held"
 
@@ -48,17 +50,22 @@ def guard_sizes(
             conditions.require_sizes(condition, f"{REFUSAL} {words} (decided at {where})")
     assumed = unsafe_assumptions(traced, fakes, eager, [condition for condition, _ in branches])
     for condition in assumed:
+        if not holds(condition, {symbol: fakes.given[size] for size, symbol in fakes.symbols.items()}):
+            raise TraceError(f"The graph would refuse its inputs: it is right for {condition} only")
         conditions.require_sizes(condition, f"{REFUSAL} {_in_words(condition, fakes)} only")
     decided = {condition.lhs for condition, _ in branches if _gives_a_number(condition)}
     fixed = [size for size in fakes.given if isinstance(fakes.expression(size), sympy.Integer)]
     needless = _accepted_otherwise([size for size in fixed if size not in fakes.given_up], fakes, eager)
     # Whether the model takes other sizes cannot be told for sure without data, nor where data decides.
     can_tell = eager is not None and eager.has_data and not fakes.has_data
+    broadcast = wrong_at_one(fixed, traced, fakes, eager)
     for size in fixed:
         # Of a size that was never a symbol no operator of the run has asked anything.
         is_needless = size in needless or size in fakes.given_up
         is_unasked = not can_tell or size not in fakes.symbols
-        if (is_needless or is_unasked) and fakes.symbols.get(size) not in decided:
+        # Operators raise for other sizes, but for those that one is broadcast to.
+        may_be_broadcast = fakes.given[size] == 1 or size in broadcast
+        if (is_needless or is_unasked or may_be_broadcast) and fakes.symbols.get(size) not in decided:
             conditions.require_size(size, fakes.given[size])
     held = "the branch taken is held"
     return [

@@ -31,6 +31,17 @@ class Broadcast(nn.Module):
         return z.reshape(z.shape[0], -1)
 
 
+class Scaled(nn.Module):
+    """Is broadcast to three columns, and then reads how many there were."""
+
+    def __init__(self):
+        super().__init__()
+        self.scale = nn.Parameter(torch.randn(3))
+
+    def forward(self, x):
+        return x * self.scale / x.shape[1]
+
+
 class Elementwise(nn.Module):
     def forward(self, x, y):
         return (x + y).flatten(1)
@@ -61,6 +72,22 @@ def test_inputs_that_agreed_in_a_size_are_not_broadcast_where_that_size_is_used(
     x, y = torch.randn(rows, 3), torch.randn(others, 3)
     with pytest.raises(AssertionError, match=r"traced for Eq\(.\.shape\[0\], .\.shape\[0\]\) only"):
         traced(x, y)
+
+
+@pytest.mark.parametrize(("columns", "others"), [(3, 1), (1, 3)])
+@pytest.mark.parametrize("check", [True, False])
+def test_a_size_that_a_parameter_is_broadcast_to_is_checked(columns, others, check):
+    model = Scaled()
+    traced = symbolic_trace(model, torch.randn(2, columns), check=check)
+    assert_agree(traced, model, (torch.randn(5, columns),))
+    with pytest.raises(AssertionError, match=rf"traced for x.shape\[1\] = {columns} only"):
+        traced(torch.randn(2, others))
+
+
+def test_a_size_that_is_only_multiplied_needs_no_check():
+    model = nn.Sequential(nn.BatchNorm1d(3), nn.Linear(3, 2)).eval()
+    traced = symbolic_trace(model, torch.randn(2, 3))
+    assert not traced.graph.find_nodes(op="call_function", target=torch._assert)
 
 
 def test_inputs_are_broadcast_where_that_changes_nothing_else():
