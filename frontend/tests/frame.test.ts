@@ -37,7 +37,14 @@ beforeEach(() => {
   details = h("section", {}, h("button", {}, "Inside"));
   graph = h("div", { tabindex: 0 });
   const actions = {
-    ...{ jump: vi.fn(), showStage: vi.fn(), retry: vi.fn(), judge: vi.fn(), measure: vi.fn() },
+    ...{
+      jump: vi.fn(),
+      showStage: vi.fn(),
+      openBatch: vi.fn(),
+      retry: vi.fn(),
+      judge: vi.fn(),
+      measure: vi.fn(),
+    },
     ...{ cancel: vi.fn(), canCancel: () => false },
     unfold: () => save.panels({ ...PANELS_AT_FIRST, tables: "open" }),
     toggle: () => frame.toggle("tables"),

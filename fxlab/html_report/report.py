@@ -21,7 +21,15 @@ from fxlab.session.session_of import session_of
 from fxlab.view_model.details import Describer
 from fxlab.view_model.graph_data.metrics import METRICS, PAINTS
 from fxlab.view_model.graph_data.session_graphs import SessionGraphs
-from fxlab.view_model.measurements import KERNELS, NODES_BY_STAGE, PATTERNS, STAGES, summary_of_stages
+from fxlab.view_model.measurements import (
+    DATA,
+    KERNELS,
+    NODES_BY_STAGE,
+    PATTERNS,
+    STAGES,
+    WORST_BATCHES,
+    summary_of_stages,
+)
 from fxlab.view_model.pass_state import (
     describe_error,
     explain_all,
@@ -253,13 +261,17 @@ def _tables(
             frame, words = known.make(session)
             jumps = known is KERNELS
             more.append(_table(known.name, known.title, words, frame, known.index_title, jumps=jumps))
+    if session.evaluation is not None:
+        for kind in (DATA, WORST_BATCHES):
+            frame, words = kind.make(session)
+            more.append(_table(kind.name, kind.title, words, frame, kind.index_title))
     if session.applied:
         made = (
             (STAGES, summary_of_stages(session, in_float64=measure)),
             (NODES_BY_STAGE, NODES_BY_STAGE.make(session)),
         )
         for kind, (frame, words) in made:
-            table = _table(kind.name, kind.title, words, None, jumps=not kind.of_stages)
+            table = _table(kind.name, kind.title, words, None, jumps=kind.leads != "stages")
             more.append(table | {"table": kind.table(frame, ())})
     return {
         "outputs": outputs | {"isFinal": True},

@@ -8,11 +8,12 @@ import traitlets
 
 from fxlab.checks import described, positive_int
 from fxlab.html_report.static_view import static_view
-from fxlab.notebook.messages import answers
+from fxlab.notebook.messages import MessageError, answers
 from fxlab.notebook.stack_messages import StackScreen
 from fxlab.notebook.view_state import NOTHING, checked_comparison, checked_view
 from fxlab.overlays import Overlay, from_table
 from fxlab.validation.arguments import is_session
+from fxlab.view_model.measurements import WORST_BATCHES
 from fxlab.view_model.node_value import Axes
 from fxlab.view_model.search.node_index import NodeSearch, names_of_passes
 from fxlab.view_model.session_state import model_name, outputs_state
@@ -227,6 +228,19 @@ class Inspector(StackScreen):
     @answers("measure", "Measuring")
     def _measure(self, name: str) -> None:
         self._measured.make(name, self._busy)
+
+    @answers("open-batch", "Opening the batch", is_slow=True)
+    def _open_batch(self, number: int) -> None:
+        """Look at a worst batch; at the session's own inputs if it is open already."""
+        evaluation = self.session.evaluation
+        worst = {} if evaluation is None else {one.number: one.inputs for one in evaluation.worst}
+        if number not in worst:
+            raise MessageError(f"Batch {number} is not among the worst that were kept.")
+        now = self.session.inputs
+        if all(now is not inputs for inputs in worst.values()):
+            self._own_inputs = now
+        self.session.inputs = self._own_inputs if now is worst[number] else worst[number]
+        self._measured.make(WORST_BATCHES.name, self._busy)
 
     @answers("value", "Computing the values")
     def _value(self, graph: int, name: str, before: int | None) -> dict[str, Any]:

@@ -9,12 +9,15 @@ from torch.fx import GraphModule
 
 from fxlab.models.running import Inputs
 from fxlab.session.history import Stack
-from fxlab.validation import Reference, Variants, Verdict
+from fxlab.validation import Evaluation, Reference, Variants, Verdict
 
 if TYPE_CHECKING:
     import pandas as pd
 
 T = TypeVar("T")
+
+_ON_INPUTS = ("outputs", "verdict", "verdict with gradients")
+"""Kinds of results that are of the session's inputs."""
 
 
 class Comparisons:
@@ -37,6 +40,11 @@ class Comparisons:
         self._results: dict[tuple[Any, ...], Any] = {}
         self._reference: Reference | None = None
 
+    def forget_inputs(self) -> None:
+        """Forget what was found on the session's inputs."""
+        self._results = {key: result for key, result in self._results.items() if key[0] not in _ON_INPUTS}
+        self._reference = None
+
     def keep(self, stacks: Container[Stack]) -> None:
         """Forget the results about other stacks."""
         self._results = {key: result for key, result in self._results.items() if key[1] in stacks}
@@ -49,6 +57,15 @@ class Comparisons:
             self._after_run()
         result: T = self._results[key]
         return result
+
+    def evaluation(self, stack: Stack) -> Evaluation | None:
+        """Return what a data set has told of a stage, if it is known."""
+        return self._results.get(("evaluation", stack, ""))
+
+    def note_evaluation(self, stack: Stack, found: Evaluation) -> None:
+        """Keep what a data set has told of a stage."""
+        self._results["evaluation", stack, ""] = found
+        self._after_run()
 
     def outputs(
         self, stack: Stack, stage: GraphModule, inputs: Inputs | None

@@ -2,10 +2,11 @@
 
 import os
 import warnings
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from concurrent.futures import Executor
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from torch import nn
 from torch.fx import GraphModule, Node
@@ -25,7 +26,17 @@ from fxlab.session.turns import Turns, in_turn
 from fxlab.tracing.sources import ModelLike, Source, source_of
 from fxlab.transformations import Transformation, offered
 from fxlab.transformations.candidate_filter import listed, node_names
-from fxlab.validation import Changes, Reference, Variants, Verdict, changes_made, transformed_nodes
+from fxlab.validation import (
+    Changes,
+    Evaluation,
+    Reference,
+    Variants,
+    Verdict,
+    changes_made,
+    evaluate,
+    transformed_nodes,
+)
+from fxlab.validation.evaluation.agreement import Metric
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -95,13 +106,25 @@ class Session:
             self._history = History((self._offer.add(pass_, self._history, "passes"),))
         # A graph taken as it is has no model; a program or a file stands for its own graph.
         self._model = None if isinstance(source.module, GraphModule) else source.module
-        self.original, self.inputs = _traced(source, inputs)
+        self.original, self._inputs = _traced(source, inputs)
+        self._data: tuple[Iterable[Any], Mapping[str, Metric] | None] | None = None
         check_lints(self.original, "model")
         if weights is not None:
             self.original = with_weights(self.original, source.module, weights)
         self._stages = Stages(self.original, self._offer.limited)
         self._comparisons = Comparisons(self.original, self._stages.note_original)
         self._turns = Turns(self, self._look_for_changes)
+
+    @property
+    def inputs(self) -> Inputs | None:
+        """What outputs are compared on. Set it to look at other inputs, such as those of a worst batch."""
+        return self._inputs
+
+    @inputs.setter
+    def inputs(self, inputs: Inputs | None) -> None:
+        if inputs is not None:
+            call_arguments(inputs)
+        self._turns.take(lambda: self._look_at(inputs))
 
     @property
     @in_turn
@@ -420,6 +443,54 @@ class Session:
         return self._comparisons.known_verdict(self._stack, self.graph_module, self.inputs)
 
     @in_turn
+    def evaluate(
+        self,
+        batches: Iterable[Any] | None = None,
+        metrics: Mapping[str, Metric] | None = None,
+        executor: Executor | None = None,
+        *,
+        keep: int = 5,
+        resume: str | os.PathLike[str] | None = None,
+    ) -> Evaluation:
+        """Judge the present model on a data set, as :func:`evaluate` does.
+
+        The inspector shows the result in its tab *Data*, opens the worst batches, and judges other stacks on
+        the same data when it is asked to.
+
+        Parameters
+        ----------
+        batches, metrics, executor, keep, resume
+            As for :func:`evaluate`. Left out, batches and metrics are those that were given last.
+
+        Raises
+        ------
+        ValueError
+            If no batches were given, or those that were can be read only once; or as :func:`evaluate`.
+        """
+        if batches is None and self._data is None:
+            raise ValueError("The session has no data. Give some: session.evaluate(batches).")
+        chosen, own = self._data if batches is None and self._data else (batches, metrics)
+        if batches is None and isinstance(chosen, Iterator):
+            raise ValueError("The batches were an iterator, which is read. Give them as a list.")
+        found = evaluate(self, chosen or (), own, executor, keep=keep, resume=resume)
+        if batches is not None:
+            self._data = batches, metrics
+            self._turns.is_changed = True
+        self._comparisons.note_evaluation(self._stack, found)
+        return found
+
+    @property
+    def has_data(self) -> bool:
+        """Whether it was evaluated on a data set."""
+        return self._data is not None
+
+    @property
+    @in_turn
+    def evaluation(self) -> Evaluation | None:
+        """What :meth:`evaluate` last found of the present model, if it did; ``None`` for another one."""
+        return self._comparisons.evaluation(self._stack)
+
+    @in_turn
     def reference_run(self) -> Reference:
         """Return the original as stages are judged against it; what it computes is computed once.
 
@@ -650,6 +721,11 @@ class Session:
             self._comparisons.keep(stages)
             self._turns.is_changed = True
         self._stages.note_state()
+
+    def _look_at(self, inputs: Inputs | None) -> None:
+        self._inputs = inputs
+        self._comparisons.forget_inputs()
+        self._turns.is_changed = True
 
     def _look_for_changes(self) -> None:
         """Forget all that was computed from tensors of the original which others have changed since."""

@@ -26,6 +26,7 @@ td { min-width: 150px; max-width: 340px; overflow-wrap: anywhere; }
 a { color: var(--link); }
 .good { color: var(--good); font-weight: 600; }
 .bad { color: var(--bad); font-weight: 600; }
+.good a, .bad a { color: inherit; }
 .muted { color: var(--muted); }
 td > div + div { margin-top: 2px; }
 """

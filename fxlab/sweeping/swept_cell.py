@@ -25,7 +25,6 @@ from fxlab.validation.cost.in_turns import Spread, seconds_in_turns
 from fxlab.validation.cost.peak_memory import PeakMemory
 from fxlab.validation.evaluation.agreement import Metric
 from fxlab.validation.evaluation.batch_inputs import check_batch, inputs_of_batch
-from fxlab.validation.evaluation.evaluate import evaluate
 from fxlab.validation.evaluation.evaluation import Evaluation
 
 FAILED = "failed"
@@ -132,7 +131,7 @@ def _swept(shared: Shared, model: str, stack: str, folder: Path | None) -> Swept
     session = session_with(shared.models[model], first)
     notes = shared.stacks[stack].put_on(session)
     resume = None if folder is None else folder / "batches.jsonl"
-    evaluation = evaluate(session, batches, shared.metrics, keep=1, resume=resume)
+    evaluation = session.evaluate(batches, shared.metrics, resume=resume)
     if evaluation.stopped:
         raise KeyboardInterrupt
     cell = SweptCell(
@@ -226,7 +225,6 @@ def _reported(cell: SweptCell, session: Session, evaluation: Evaluation, folder:
     """Write the report, on the worst batch."""
     if evaluation.worst:
         session.inputs = evaluation.worst[0].inputs
-        session.refresh()
     try:
         file = report(session, path=folder / "report.html")
     except Exception as error:  # a model whose graph cannot be drawn has a row all the same

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from fxlab.units import counted, percent
 from fxlab.validation import (
+    Evaluation,
     benchmark,
     compare_nodes,
     compare_stages,
@@ -18,7 +19,7 @@ from fxlab.validation import (
 )
 from fxlab.validation.graphs.unfolded import unfolded
 from fxlab.view_model.session_state import stage_names
-from fxlab.view_model.table_state import measured_state, stages_state
+from fxlab.view_model.table_state import batches_state, measured_state, stages_state
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -46,8 +47,8 @@ class Measurement:
     index_title: str
     """The title of the first column. Rows that are nodes of the graph lead there."""
     make: Callable[[Session], Made]
-    of_stages: bool = False
-    """Whether the rows are the stages, and lead there."""
+    leads: str = "nodes"
+    """Where rows lead: to ``nodes``, to ``stages``, which they are, or to ``batches``."""
     is_made_of: Callable[[Session], bool] = lambda session: True
     """Tells whether a session has such a table."""
 
@@ -64,8 +65,10 @@ class Measurement:
 
     def table(self, frame: pd.DataFrame, nodes: Container[str]) -> dict[str, Any]:
         """Describe the table that was made; ``nodes`` are the names in the present graph."""
-        if self.of_stages:
+        if self.leads == "stages":
             return stages_state(frame, self.index_title)
+        if self.leads == "batches":
+            return batches_state(frame, self.index_title)
         return measured_state(frame, self.index_title, nodes)
 
 
@@ -170,6 +173,45 @@ def _kernels(session: Session) -> Made:
     )
 
 
+def _on_data(session: Session) -> Made:
+    found = _evaluation(session)
+    table = found.table().astype(object)
+    return table.where(table.notna(), None), found.words
+
+
+def _worst_batches(session: Session) -> Made:
+    import pandas as pd
+
+    found = _evaluation(session)
+    rows = [
+        {
+            "batch": f"batch {one.number}",
+            "status": str(one.verdict.status),
+            "looked_at": "open" if one.inputs is session.inputs else "",
+            "max_abs_diff": one.max_abs_diff,
+            "ratio": one.verdict.ratio,
+            "output": one.output,
+            "worst_index": str(one.index) if one.index else "",
+            "reason": one.verdict.reason,
+        }
+        for one in found.worst
+    ]
+    shown = next((row["batch"] for row in rows if row["looked_at"]), None)
+    words = (
+        "A batch opens the session on it: outputs, values and comparisons are then of that batch."
+        if shown is None
+        else f"The session is open on {shown}. Press it again for the session's own inputs."
+    )
+    columns = ["batch", "status", "looked_at", "max_abs_diff", "ratio", "output", "worst_index", "reason"]
+    return pd.DataFrame(rows, columns=columns).set_index("batch"), words
+
+
+def _evaluation(session: Session) -> Evaluation:
+    """Return what is known of the data, or judge the present model on it."""
+    known = session.evaluation
+    return session.evaluate() if known is None or known.stopped else known
+
+
 STAGES = Measurement(
     name="stages",
     title="Stages",
@@ -178,7 +220,7 @@ STAGES = Measurement(
     busy="Comparing the stages",
     index_title="Stage",
     make=summary_of_stages,
-    of_stages=True,
+    leads="stages",
 )
 NODES_BY_STAGE = Measurement(
     name="nodes-by-stage",
@@ -209,9 +251,34 @@ KERNELS = Measurement(
     index_title="Node",
     make=_kernels,
     is_made_of=lambda session: bool(getattr(session, "has_code", False)),
+
+
+DATA = Measurement(
+    name="data",
+    title="Data",
+    about="Judges the present model on all batches of session.evaluate, and counts how often both decide "
+    "alike.",
+    action="Judge on the data",
+    busy="Judging each batch",
+    index_title="Measure",
+    make=_on_data,
+    is_made_of=lambda session: session.has_data,
+)
+WORST_BATCHES = Measurement(
+    name="worst-batches",
+    title="Worst batches",
+    about="Lists the batches on which both are furthest apart, to be looked into.",
+    action="Find the worst batches",
+    busy="Judging each batch",
+    index_title="Batch",
+    make=_worst_batches,
+    leads="batches",
+    is_made_of=lambda session: session.has_data,
 )
 MEASUREMENTS: tuple[Measurement, ...] = (
     STAGES,
+    DATA,
+    WORST_BATCHES,
     NODES_BY_STAGE,
     Measurement(
         name="node-differences",

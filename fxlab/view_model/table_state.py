@@ -34,6 +34,8 @@ _TITLES = {
     "peak_memory": "Peak memory", "ratio": "Ratio", "ratio_low": "From", "ratio_high": "To",
     "outcome": "Outcome", "nodes": "Nodes", "added": "Added", "removed": "Removed", "changed": "Changed",
     "rewired": "Rewired", "changes": "Changes", "rewrites": "Rewrites", "pass": "Pass", "matches": "Matches",
+    "value": "Value", "low": "From", "high": "To", "interval": "Interval at 95 %", "n": "Of",
+    "looked_at": "Open", "output": "Output",
     "tried": "Tried at", "nearest": "Came furthest", "operators": "Operators", "place": "Registered at",
 }  # fmt: skip
 _KINDS = {
@@ -76,6 +78,13 @@ def stages_state(frame: pd.DataFrame, index_title: str) -> dict[str, Any]:
     table = table_state(frame, index_title)
     stages = {row[0]: number for number, row in enumerate(table["rows"])}
     return table | {"stages": stages, "leads": "stages"}
+
+
+def batches_state(frame: pd.DataFrame, index_title: str) -> dict[str, Any]:
+    """Describe a table with a row for each batch, by "batch" and its number, which leads there."""
+    table = table_state(frame, index_title)
+    numbers = {row[0]: int(row[0].removeprefix("batch ")) for row in table["rows"]}
+    return table | {"numbers": numbers, "leads": "batches"}
 
 
 def output_state(frame: pd.DataFrame, verdict: Verdict | None) -> dict[str, Any]:

@@ -14,7 +14,8 @@ from fxlab import Session
 from fxlab.notebook import Inspector, measuring
 from fxlab.view_model.measurements import MEASUREMENTS
 
-NAMES = [measurement.name for measurement in MEASUREMENTS if measurement.name != "patterns"]
+NOT_OF_ALL = ("patterns", "kernels", "data", "worst-batches")
+NAMES = [measurement.name for measurement in MEASUREMENTS if measurement.name not in NOT_OF_ALL]
 
 
 def shown(page: Page, name: str) -> dict:

@@ -173,6 +173,7 @@ export class App {
         showStage: (stage) => this.stages.goTo(stage),
         retry: () => this.connection.send({ type: "refresh" }),
         judge: () => this.connection.send({ type: "judge" }),
+        openBatch: (number) => this.connection.send({ type: "open-batch", number }),
         measure: (name) => this.connection.send({ type: "measure", name }),
         cancel: () => this.busy.cancel(),
         canCancel: () => this.busy.canCancel,

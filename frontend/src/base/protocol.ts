@@ -264,9 +264,11 @@ export interface Table {
   /** The first cells of rows that lead nowhere. */
   unlinked?: string[];
   /** Rows lead to stages, or to nodes that may not be in the graph that is shown. */
-  leads?: "stages" | "nodes";
+  leads?: "stages" | "nodes" | "batches";
   /** First cell of a row -> the number of the stage that it leads to. */
   stages?: Record<string, number>;
+  /** First cell of a row -> the number of the batch that it leads to. */
+  numbers?: Record<string, number>;
 }
 
 export interface Judgement {
@@ -442,7 +444,8 @@ export type ToSession =
   | { type: "add"; key: string; arguments: Record<string, string> }
   | { type: "remove"; signature: string }
   | { type: "undo" | "redo" | "reset" | "refresh" | "judge" | "end-preview" }
-  | { type: "measure"; name: string };
+  | { type: "measure"; name: string }
+  | { type: "open-batch"; number: number };
 
 /** What a person wants to see; the page does it. */
 export type ToViewer =

@@ -238,11 +238,12 @@ export class DataTable {
   }
 
   private row(row: Cell[]): HTMLElement {
-    const { columns, unlinked, stages } = this.table!;
+    const { columns, unlinked, stages, numbers } = this.table!;
     const name = String(row[0] ?? "");
     const firstStage = columns.findIndex(({ kind }) => kind === "stage");
     const goTo = this.jump;
-    const jump = goTo && !unlinked?.includes(name) ? (): void => goTo(name, stages?.[name]) : null;
+    const jump =
+      goTo && !unlinked?.includes(name) ? (): void => goTo(name, (stages ?? numbers)?.[name]) : null;
     const cells = row.map((cell, i) => {
       const { kind } = columns[i]!;
       const text = cellText(cell, kind);

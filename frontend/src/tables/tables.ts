@@ -10,6 +10,8 @@ export interface TableActions {
   /** Goes to a node: in the graph that is shown, or at a stage that has it. */
   jump(node: string, stage?: number): void;
   showStage(stage: number): void;
+  /** Lets the session look at a batch. */
+  openBatch(number: number): void;
   retry(): void;
   judge(): void;
   measure(name: string): void;
@@ -187,7 +189,9 @@ export class TablesPanel {
 
   /** Returns what a click on a row of a table does. */
   private leading(table: Table | null): TableActions["jump"] {
-    return table?.leads === "stages" ? (_, stage) => this.actions.showStage(stage!) : this.actions.jump;
+    if (table?.leads === "stages") return (_, stage) => this.actions.showStage(stage!);
+    if (table?.leads === "batches") return (_, number) => this.actions.openBatch(number!);
+    return this.actions.jump;
   }
 
   /** Marks the row of a node in all tables. */

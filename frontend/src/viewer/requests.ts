@@ -43,6 +43,7 @@ const FOR_SESSION: Record<ToSession["type"], true> = {
   judge: true,
   "end-preview": true,
   measure: true,
+  "open-batch": true,
 };
 
 export function isForSession(message: ToViewer): message is ToSession {

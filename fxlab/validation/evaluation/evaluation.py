@@ -159,7 +159,9 @@ class Evaluation:
     def _measures(self) -> list[str]:
         return list(dict.fromkeys(name for row in self.rows for name in row.measures))
 
-    def __str__(self) -> str:
+    @property
+    def words(self) -> str:
+        """The verdict, and which batches were refused, failed or are not done: ``str()`` without measures."""
         lines = [str(self.verdict)]
         if self.stopped:
             of = "" if self.total is None else f" of {self.total}"
@@ -171,6 +173,10 @@ class Evaluation:
                 named = ", ".join(map(str, numbers[:_SHOWN])) + more
                 first = next(row.reason for row in self.rows if row.status == status)
                 lines.append(f"{status}: {counted(len(numbers), 'batch')} ({named}): {first}")
+        return "\n".join(lines)
+
+    def __str__(self) -> str:
+        lines = [self.words]
         for name, row in self.table().iterrows():
             if row["interval"] == "Wilson":
                 ends = f"{percent(row['low'])} to {percent(row['high'])}"

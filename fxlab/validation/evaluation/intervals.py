@@ -18,13 +18,16 @@ def wilson(successes: float, count: float) -> tuple[float, float]:
     --------
     >>> [round(end, 4) for end in wilson(100, 100)], [round(end, 4) for end in wilson(5, 10)]
     ([0.963, 1.0], [0.2366, 0.7634])
+    >>> wilson(0, 20)[0], wilson(20, 20)[1]
+    (0.0, 1.0)
     """
     if not count:
         return 0.0, 1.0
     share, spread = successes / count, _Z**2 / count
     middle = share + spread / 2
     half = _Z * math.sqrt(share * (1 - share) / count + spread / (4 * count))
-    return max(0.0, (middle - half) / (1 + spread)), min(1.0, (middle + half) / (1 + spread))
+    low = (middle - half) / (1 + spread) if successes else 0.0
+    return low, (middle + half) / (1 + spread) if successes < count else 1.0
 
 
 def normal(values: Sequence[float], weights: Sequence[float]) -> tuple[float, float, float]:
