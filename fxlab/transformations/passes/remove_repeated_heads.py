@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 from torch.fx import Node
-from torch.fx.experimental.symbolic_shapes import is_concrete_int
+from torch.fx.experimental.symbolic_shapes import statically_known_true
 
 from fxlab.node_info import known_result, known_shape
 from fxlab.operators import argument
@@ -119,17 +119,18 @@ class RemoveRepeatedHeads(RewritePass[GroupedAttention]):
 
 def _are_repeated_alike(candidate: GroupedAttention) -> bool:
     """Tell whether keys and values have equally many heads, each of which is repeated for the queries."""
-    node = candidate.node
-    heads = [_heads(argument(node, name)) for name in ("query", "key", "value")]
-    before = {_heads(each.value) for each in candidate.repeated}
-    is_both = {each.node for each in candidate.repeated} == {argument(node, "key"), argument(node, "value")}
-    return is_both and None not in before and len(before) == len(set(heads)) == 1
+    query, key, value = (argument(candidate.node, name) for name in ("query", "key", "value"))
+    if {each.node for each in candidate.repeated} != {key, value}:
+        return False
+    sources = [each.value for each in candidate.repeated]
+    pairs = [(query, key), (query, value), (sources[0], sources[-1])]
+    return all(_have_as_many_heads(*pair) for pair in pairs)
 
 
-def _heads(value: Any) -> int | None:
-    shape = known_shape(value) if isinstance(value, Node) else None
-    is_known = shape is not None and len(shape) == 4 and is_concrete_int(shape[1])
-    return int(shape[1]) if shape is not None and is_known else None
+def _have_as_many_heads(value: Any, other: Any) -> bool:
+    shapes = [known_shape(each) if isinstance(each, Node) else None for each in (value, other)]
+    heads = [shape[1] for shape in shapes if shape is not None and len(shape) == 4]
+    return len(heads) == 2 and bool(statically_known_true(heads[0] == heads[1]))
 
 
 def _why_no_kernel(node: Node) -> Refusal | None:
