@@ -147,6 +147,8 @@ class Reason(Enum):
     NO_MASK = "{value} adds something other than a mask to scores"
     NOT_SCALED_PRODUCT = "the softmax does not read a matrix product, scaled and masked"
     SCALE = "the scale is {scale}"
+    NOT_BOTH_REPEATED = "keys and values are not repeated alike, or not for each query"
+    NO_KERNEL = "no kernel for {device} takes fewer keys than queries with a mask, or in {dtype}"
     UNEQUAL_SHAPES = "the shapes of query, keys and values are broadcast, or not known to agree"
     LARGER_MASK = "the mask is larger than the scores, or not known to fit"
     INFINITE_MASK = "the mask may exclude a whole row by infinities, where the softmax returns NaN"

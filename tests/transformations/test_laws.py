@@ -194,7 +194,8 @@ def test_outputs_are_those_of_eager_within_rounding(recipe, passes):
 def test_what_can_be_trained_through_a_module_still_can(recipe, passes):
     model = recipe.build()
     gm = recipe.trace(model)
-    expected = trains(model, recipe)
+    # What torch decomposes is functional, and it forgets there what was detached.
+    expected = trains(gm if recipe.dialect in EXPORTED else model, recipe)
     assert trains(compose(*passes)(gm), recipe) == expected
 
 

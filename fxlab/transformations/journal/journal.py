@@ -104,6 +104,8 @@ class Record:
     nodes: list[NodeChange] = field(default_factory=list)
     modules: list[ModuleChange] = field(default_factory=list)
     attributes: list[AttributeChange] = field(default_factory=list)
+    read: dict[str, NodeState] = field(default_factory=dict)
+    """The readings of attributes that changed or erased nodes gave up, which may be removed as dead code."""
     sources: list[Source] = field(default_factory=list)
     """The tensors that new weights were computed from."""
     order: tuple[str, ...] = ()

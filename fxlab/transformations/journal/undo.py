@@ -88,9 +88,13 @@ class _Undoing:
                         )
 
     def know_erased(self, records: list[Record]) -> None:
-        """Remember the nodes that records have erased."""
-        changes = [change for record in records for change in record.nodes if change.after is None]
-        self._erased = {change.name: change.before for change in changes if change.before is not None}
+        """Remember the nodes that records have changed or erased, or no longer read."""
+        for record in records:
+            for change in record.nodes:
+                if change.before is not None:
+                    self._erased.setdefault(change.name, change.before)
+            for name, state in record.read.items():
+                self._erased.setdefault(name, state)
 
     def take_back(self, record: Record) -> None:
         """Take one record back."""
@@ -178,7 +182,7 @@ class _Undoing:
             self._recreate(before, change)
 
     def _bring_back(self, name: str) -> None:
-        """Build a node again that another rewrite has erased, and that has lost what that rewrite marked."""
+        """Build a node again that others have removed, as they thought that nothing reads it."""
         state = self._erased.get(name)
         if name in self._nodes or state is None:
             return

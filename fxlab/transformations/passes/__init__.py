@@ -42,6 +42,7 @@ from fxlab.transformations.passes.lint_and_recompile import LintAndRecompile as 
 from fxlab.transformations.passes.merge_linears import MergeLinears as MergeLinears
 from fxlab.transformations.passes.remove_dead_code import RemoveDeadCode as RemoveDeadCode
 from fxlab.transformations.passes.remove_identities import RemoveIdentities as RemoveIdentities
+from fxlab.transformations.passes.remove_repeated_heads import RemoveRepeatedHeads as RemoveRepeatedHeads
 
 OFFERED: tuple[type[Transformation], ...] = (
     RemoveDeadCode,
@@ -58,6 +59,7 @@ OFFERED: tuple[type[Transformation], ...] = (
     MergeLinears,
     FuseBiasInLinear,
     FuseAttention,
+    RemoveRepeatedHeads,
     FuseRMSNorm,
     FuseLayerNorm,
     FuseActivation,

@@ -102,6 +102,7 @@ class Editor:
     ) -> None:
         """Change what a node does; its name, place and ``meta`` stay."""
         before = NodeState.of(node)
+        self._note_readings(node)
         if op is not None and op != node.op:  # each assignment indexes the node anew
             node.op = op
         if target is not None and target is not node.target:
@@ -124,12 +125,18 @@ class Editor:
     def erase(self, node: Node, *, pass_on_to: Node | None = None) -> None:
         """Erase a node; its users read ``pass_on_to`` instead, which nobody else has read before."""
         before = NodeState.of(node)
+        self._note_readings(node)
         if pass_on_to is not None:
             node.replace_all_uses_with(pass_on_to)
         self.graph_module.graph.erase_node(node)
         self._record.nodes.append(
             NodeChange(before.name, before, None, pass_on_to.name if pass_on_to is not None else None)
         )
+
+    def _note_readings(self, node: Node) -> None:
+        for value in node.all_input_nodes:
+            if value.op == "get_attr" and value.name not in self._record.read:
+                self._record.read[value.name] = NodeState.of(value)
 
     def replace_modules(self, nodes: Sequence[Node], by: nn.Module, at: str) -> None:
         """Take the modules that nodes call out of the tree, and put one in, at their path or a free one."""

@@ -248,3 +248,19 @@ def test_what_a_constant_was_computed_from_comes_back_when_another_that_read_it_
     gm = FOLD(gm, reverse=True)
     assert_close(gm(x), model(x), 0.0)
     assert FOLD.get_transformed_nodes(gm) == []
+
+
+def test_a_constant_is_unfolded_although_what_it_was_computed_of_is_dead_code_by_then():
+    def function(m, x):
+        m.norm(x)
+        return x * m.norm.running_mean.sum()
+
+    model = Apply(function, norm=nn.BatchNorm1d(4))
+    gm = fxlab.from_exported(torch.export.export(model, (torch.randn(3, 4),)))
+    FOLD(gm)
+    gm.graph.eliminate_dead_code()
+    gm.recompile()
+    FOLD(gm, reverse=True)
+    assert [node.name for node in gm.graph.find_nodes(op="get_attr")] == ["norm_running_mean"]
+    x = torch.randn(3, 4)
+    assert torch.equal(gm(x), model(x))

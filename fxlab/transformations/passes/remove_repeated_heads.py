@@ -1,0 +1,142 @@
+"""Let attention share heads of keys and values, instead of repeating them for each query."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch.fx import Node
+from torch.fx.experimental.symbolic_shapes import statically_known_true
+
+from fxlab.node_info import known_result, known_shape
+from fxlab.operators import argument
+from fxlab.reasons import Reason, Refusal
+from fxlab.transformations.analysis.graph_analysis import GraphFacts
+from fxlab.transformations.analysis.node_shape import known_dtype
+from fxlab.transformations.analysis.same_values import why_not_the_same
+from fxlab.transformations.rewriting.editor import Editor
+from fxlab.transformations.rewriting.rewrite_pass import RewritePass
+from fxlab.transformations.views.layer import computed_by
+from fxlab.transformations.views.repeated_heads import RepeatedHeads, as_repeated_heads
+
+
+@dataclass(frozen=True)
+class GroupedAttention:
+    """Attention of which keys or values are repeated."""
+
+    node: Node
+    repeated: tuple[RepeatedHeads, ...]
+    """The keys and the values, as far as they are."""
+
+    @property
+    def nodes(self) -> tuple[Node, ...]:
+        """The attention."""
+        return (self.node,)
+
+    @property
+    def inner(self) -> tuple[Node, ...]:
+        """What would go, last first."""
+        found = {node for each in self.repeated for node in (each.node, *each.inner)}
+        return tuple(sorted(found, reverse=True))
+
+
+@dataclass(frozen=True)
+class RemoveRepeatedHeads(RewritePass[GroupedAttention]):
+    """Let ``scaled_dot_product_attention`` share heads of keys and values instead of copies of them.
+
+    Llama, Mistral, Qwen and others have fewer keys and values than queries (Ainslie et al. 2023), and repeat
+    both for each query: copies of the whole cache for each token. With ``enable_gqa=True`` the function
+    reads them as they are, and returns the same bits. Attention that is written as products is first to be
+    fused by :class:`FuseAttention`. On GPUs the pass applies to half precision without a mask, as no other
+    kernel there takes fewer keys than queries. Shapes must be known: trace with ``fxlab.symbolic_trace``, or
+    run ``ShapeProp``. The attention is the node that is marked.
+
+    Examples
+    --------
+    >>> from torch.fx.passes.shape_prop import ShapeProp
+    >>> class Attention(torch.nn.Module):
+    ...     def forward(self, q, k, v):
+    ...         k, v = k.repeat_interleave(4, dim=1), v.repeat_interleave(4, dim=1)
+    ...         return torch.nn.functional.scaled_dot_product_attention(q, k, v)
+    >>> traced = torch.fx.symbolic_trace(Attention())
+    >>> inputs = torch.randn(1, 8, 5, 16), torch.randn(1, 2, 5, 16), torch.randn(1, 2, 5, 16)
+    >>> _ = ShapeProp(traced).propagate(*inputs)
+    >>> remove = RemoveRepeatedHeads()
+    >>> [node.name for node in remove(traced).graph.nodes]
+    ['q', 'k', 'v', 'scaled_dot_product_attention', 'output']
+    >>> remove.get_transformed_nodes(traced)[0].kwargs
+    {'enable_gqa': True}
+    """
+
+    def match(self, facts: GraphFacts) -> Iterator[GroupedAttention]:
+        """Yield the attentions of which keys or values are repeated."""
+        for node in list(facts.graph_module.graph.nodes):
+            if computed_by(node) != "scaled_dot_product_attention" or argument(node, "enable_gqa"):
+                continue
+            read = (argument(node, name) for name in ("key", "value"))
+            found = (as_repeated_heads(each) for each in read if isinstance(each, Node))
+            repeated = tuple(each for each in found if each is not None)
+            if repeated:
+                yield GroupedAttention(node, repeated)
+
+    def refuse(self, candidate: GroupedAttention, facts: GraphFacts) -> Refusal | None:
+        """Refuse what others read, what is written in between, and where no kernel would gain."""
+        node, own = candidate.node, {candidate.node, *candidate.inner}
+        if not _are_repeated_alike(candidate):
+            return Reason.NOT_BOTH_REPEATED()
+        for value in candidate.inner:
+            if not value.users.keys() <= own:
+                return Reason.OTHER_USERS(value=value.name)
+            if facts.writes.is_written(value):
+                return Reason.WRITTEN_IN_PLACE(value=value.name)
+        readers = {
+            each.value: min(reader for reader in own if each.value in reader.all_input_nodes)
+            for each in candidate.repeated
+        }
+        return why_not_the_same(readers, node, facts.writes) or _why_no_kernel(node)
+
+    def describe(self, candidate: GroupedAttention) -> str:
+        """Name what is read instead."""
+        names = ", ".join(dict.fromkeys(each.value.name for each in candidate.repeated))
+        return f"{names} read as they are, without {len(candidate.inner)} nodes that repeat them"
+
+    def rewrite(self, candidate: GroupedAttention, edit: Editor) -> Node:
+        """Let the attention read what was repeated."""
+        node = candidate.node
+        reads = {each.node: each.value for each in candidate.repeated}
+        args: Any = tuple(
+            reads.get(value, value) if isinstance(value, Node) else value for value in node.args
+        )
+        kwargs: dict[str, Any] = {
+            name: reads.get(value, value) if isinstance(value, Node) else value
+            for name, value in node.kwargs.items()
+        }
+        edit.change(node, args=args, kwargs=kwargs | {"enable_gqa": True})
+        for inner in candidate.inner:
+            edit.erase(inner)
+        return node
+
+
+def _are_repeated_alike(candidate: GroupedAttention) -> bool:
+    """Tell whether keys and values have equally many heads, each of which is repeated for the queries."""
+    query, key, value = (argument(candidate.node, name) for name in ("query", "key", "value"))
+    if {each.node for each in candidate.repeated} != {key, value}:
+        return False
+    sources = [each.value for each in candidate.repeated]
+    pairs = [(query, key), (query, value), (sources[0], sources[-1])]
+    return all(_have_as_many_heads(*pair) for pair in pairs)
+
+
+def _have_as_many_heads(value: Any, other: Any) -> bool:
+    shapes = [known_shape(each) if isinstance(each, Node) else None for each in (value, other)]
+    heads = [shape[1] for shape in shapes if shape is not None and len(shape) == 4]
+    return len(heads) == 2 and bool(statically_known_true(heads[0] == heads[1]))
+
+
+def _why_no_kernel(node: Node) -> Refusal | None:
+    query: Any = argument(node, "query")
+    device, dtype = getattr(known_result(query), "device", None), known_dtype(query)
+    is_half = dtype in (torch.float16, torch.bfloat16)
+    if device is None or device.type in ("cpu", "meta") or (is_half and argument(node, "attn_mask") is None):
+        return None
+    return Reason.NO_KERNEL(device=device.type, dtype=str(dtype).removeprefix("torch."))
