@@ -251,8 +251,7 @@ KERNELS = Measurement(
     index_title="Node",
     make=_kernels,
     is_made_of=lambda session: bool(getattr(session, "has_code", False)),
-
-
+)
 DATA = Measurement(
     name="data",
     title="Data",
