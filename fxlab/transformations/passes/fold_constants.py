@@ -93,7 +93,7 @@ class FoldConstants(RewritePass[Constant]):
     def refuse(self, candidate: Constant, facts: GraphFacts) -> Refusal | None:
         """Refuse what is trained, written or returned, what does not run, and results that are no tensors."""
         node = candidate.node
-        for user in node.users:
+        for user in _next(node, 4):
             linear = as_linear(user, facts)
             if linear is not None and node in linear.inner:
                 return Reason.TRANSPOSED_WEIGHT(linear=user.name)
@@ -136,6 +136,14 @@ class FoldConstants(RewritePass[Constant]):
         for inner in candidate.inner:
             edit.erase(inner)
         return node
+
+
+def _next(node: Node, steps: int) -> Iterator[Node]:
+    """Yield what reads a node, and what alone reads that."""
+    for user in node.users:
+        yield user
+        if steps > 1 and len(user.users) == 1:
+            yield from _next(user, steps - 1)
 
 
 def _constant_nodes(facts: GraphFacts) -> dict[Node, bool]:

@@ -11,7 +11,7 @@ from torch import nn
 from torch.fx import Node
 from torch.fx.node import Argument, Target
 
-from fxlab.node_info import stack_entry
+from fxlab.node_info import known_shape, stack_entry
 from fxlab.reasons import Reason, Refusal
 from fxlab.transformations.analysis.graph_analysis import GraphFacts
 from fxlab.transformations.analysis.module_safety import why_mixed
@@ -25,6 +25,8 @@ from fxlab.transformations.rewriting.new_modules import new_linear
 from fxlab.transformations.rewriting.rewrite_pass import RewritePass
 from fxlab.transformations.views.layer import Layer
 from fxlab.transformations.views.linear import as_linear, output_dimension
+
+_VIEWS = (torch.ops.aten.view.default, torch.ops.aten.expand.default)
 
 
 @dataclass(frozen=True)
@@ -122,8 +124,10 @@ class MergeLinears(RewritePass[LinearGroup]):
             _take_part(layer, merged, start, stop, contiguous, edit)
         for layer in layers:
             edit.erase_tensors(layer)
-            if not layer.input.users:  # the same view once more
-                edit.erase(layer.input)
+            value: object = layer.input
+            while isinstance(value, Node) and value.target in _VIEWS and not value.users:
+                unused, value = value, value.args[0]  # the same view once more
+                edit.erase(unused)
         return merged
 
     def update_originals(self, replacement: nn.Module, originals: list[nn.Module]) -> None:
@@ -141,10 +145,12 @@ def _value_read(value: Node) -> Hashable:
 
     A decomposed linear layer reads a view of its own.
     """
-    if value.target is not torch.ops.aten.view.default:
+    if value.target not in _VIEWS:
         return value
     sizes: Any = value.args[1]
-    return (value.args[0], *sizes)
+    of: Any = value.args[0]
+    shape = known_shape(value)
+    return _value_read(of) if shape is not None and shape == known_shape(of) else (_value_read(of), *sizes)
 
 
 def _agreement(facts: GraphFacts, layer: Layer[nn.Linear]) -> object:

@@ -35,6 +35,9 @@ def layer_call(layer: Layer[Any], value: Node, tensors: Mapping[str, Node], edit
     edit
         What a transposition of the weight is inserted with, if the dialect has one.
     """
+    if layer.inner and computed_by(layer.node) not in _PRODUCTS:  # a product of batches
+        given = [tensors[name] for name in ("weight", "bias") if name in tensors]
+        return _ATEN.linear.default, (value, *given), {}
     if computed_by(layer.node) not in _PRODUCTS:
         return _called_with(layer.node, {"input": value, "bias": None, **tensors})
     weight, bias = tensors["weight"], tensors.get("bias")

@@ -6,6 +6,7 @@ import torch
 from torch import nn
 from torch.fx import Node
 
+from fxlab.node_info import known_shape
 from fxlab.operators import argument
 from fxlab.transformations.analysis.graph_analysis import GraphFacts
 from fxlab.transformations.views.layer import (
@@ -18,6 +19,7 @@ from fxlab.transformations.views.layer import (
 )
 
 _ATEN = torch.ops.aten
+_VIEWS = (_ATEN.view.default, _ATEN.expand.default)
 
 
 class TransposedLinear(nn.Linear):
@@ -39,7 +41,8 @@ def as_linear(node: Node, facts: GraphFacts) -> Layer[nn.Linear] | None:
     A product of matrices with a transposed weight, ``addmm(bias, x, weight.t())`` or ``mm(x, weight.t())``,
     is what a linear layer is decomposed to. With a weight that is not transposed it is an ``nn.Linear`` of
     the class ``TransposedLinear``, whose weight is ``(in_features, out_features)``. A weight that is no
-    parameter or buffer of the model makes none.
+    parameter or buffer of the model makes none. Of an input that is a transposed view, a linear layer is
+    decomposed to a product of batches, ``bmm(x, weight.t().expand(...)) + bias``.
 
     Examples
     --------
@@ -64,7 +67,7 @@ def as_linear(node: Node, facts: GraphFacts) -> Layer[nn.Linear] | None:
     value: object
     if name == "linear":
         value, weight, bias = (argument(node, each) for each in ("input", "weight", "bias"))
-    elif name in ("addmm", "mm") and (product := _product(node, name)) is not None:
+    elif (product := _product(node, name) or _batched(node, facts)) is not None:
         value, weight, bias, inner = product
     else:
         return None
@@ -95,6 +98,8 @@ def transposed_matrix(node: Node) -> Any:
 
 def _product(node: Node, name: str) -> tuple[object, object, object, tuple[Node, ...]] | None:
     """Return the input, the weight and the bias of a product, and the transposition of the weight, if any."""
+    if name not in ("addmm", "mm"):
+        return None
     count = 3 if name == "addmm" else 2
     if node.op != "call_function" or node.kwargs or len(node.args) != count:  # others are factors
         return None
@@ -103,3 +108,54 @@ def _product(node: Node, name: str) -> tuple[object, object, object, tuple[Node,
         return None
     weight = transposed_matrix(matrix)
     return (value, matrix, bias, ()) if weight is None else (value, weight, bias, (matrix,))
+
+
+def _batched(node: Node, facts: GraphFacts) -> tuple[object, object, object, tuple[Node, ...]] | None:
+    """Return the same of a product of batches, each of which is multiplied by one matrix."""
+    bias: object = None
+    product: object = node
+    if _adds_tensor(node, facts):
+        product, bias = node.args
+    elif len(node.users) == 1:
+        (user,) = node.users
+        if _adds_tensor(user, facts) or _shows_all(user):
+            return None  # a part of another
+    inner = list[Node]()
+    bmm = _unviewed(product, inner)
+    if not isinstance(bmm, Node) or bmm.target is not _ATEN.bmm.default:
+        return None
+    value, matrices = bmm.args
+    inner.append(bmm)
+    matrix = _unviewed(matrices, inner)
+    if not isinstance(matrix, Node) or matrix.target is not _ATEN.expand.default:
+        return None
+    transposition = matrix.args[0]
+    weight = transposed_matrix(transposition) if isinstance(transposition, Node) else None
+    if not isinstance(transposition, Node) or weight is None:
+        return None
+    own = [each for each in (*inner, matrix, transposition) if each is not node]
+    return value, weight, bias, tuple(own)
+
+
+def _unviewed(value: Any, inner: list[Node]) -> Any:
+    """Return what a value shows in its own shape, and add the views to ``inner``."""
+    while isinstance(value, Node) and _shows_all(value):
+        inner.append(value)
+        value = value.args[0]
+    return value
+
+
+def _shows_all(node: Node) -> bool:
+    """Tell whether a node shows a tensor in its own shape."""
+    if node.target not in _VIEWS or not isinstance(node.args[0], Node):
+        return False
+    shape = known_shape(node)
+    return shape is not None and shape == known_shape(node.args[0])
+
+
+def _adds_tensor(node: Node, facts: GraphFacts) -> bool:
+    """Tell whether a node adds a tensor of the model, as a linear layer adds its bias."""
+    if node.target is not _ATEN.add.Tensor or node.kwargs or len(node.args) != 2:
+        return False
+    bias = node.args[1]
+    return isinstance(bias, Node) and isinstance(facts.attribute(bias), torch.Tensor)
