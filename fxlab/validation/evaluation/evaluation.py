@@ -161,7 +161,7 @@ class Evaluation:
 
     @property
     def words(self) -> str:
-        """The verdict, and which batches were refused, failed or are not done: ``str()`` without measures."""
+        """What ``str()`` says without measures, such as which batches were refused, failed or are not done."""
         lines = [str(self.verdict)]
         if self.stopped:
             of = "" if self.total is None else f" of {self.total}"
