@@ -70,7 +70,7 @@ class Eager:
         self.recipe = recipe
         self.model = recipe.build()
         self.gm = recipe.trace(self.model)
-        # What torch decomposes writes no dropout's input in place, for one: a pass is to keep what it is given.
+        # What torch decomposes writes no dropout's input in place, for one: a pass is to keep what it gets.
         self.outputs = self.run(self.gm if recipe.dialect in EXPORTED else self.model)
         self.reference = copy.deepcopy(self.gm) if recipe.dialect in EXPORTED else None
         """A graph to compare with where bounds do not know its operators."""

@@ -161,7 +161,7 @@ class Evaluation:
 
     @property
     def words(self) -> str:
-        """What ``str()`` says without measures, such as which batches were refused, failed or are not done."""
+        """What ``str()`` says without measures, with what was refused, failed or is not done."""
         lines = [str(self.verdict)]
         if self.stopped:
             of = "" if self.total is None else f" of {self.total}"
