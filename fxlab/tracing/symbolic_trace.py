@@ -30,7 +30,11 @@ from fxlab.tracing.recording.run import Run
 from fxlab.tracing.recording.rungs import LADDER, Rung, record_on
 from fxlab.tracing.report import DATA, DYNAMIC, THOUGH, WHOLE, Finding, TraceError, TraceReport
 from fxlab.tracing.sizes_of_one import SizesOfOne
-from fxlab.tracing.verification.compare_with_eager import check_against_eager, check_second_run
+from fxlab.tracing.verification.compare_with_eager import (
+    DifferenceError,
+    check_against_eager,
+    check_second_run,
+)
 from fxlab.tracing.verification.eager import Eager
 from fxlab.tracing.verification.size_guards import guard_sizes
 
@@ -156,6 +160,7 @@ class _Pipeline:
         # What stands in for ones has to be compared on these.
         self._ones = SizesOfOne(arguments) if check and self._has_data else None
         self._gradients = True
+        self._hides_fakes = False
 
     def climb_down(self, dynamic: bool, interrupted: Callable[[], bool]) -> GraphModule:
         """Trace the model in the most general way that succeeds."""
@@ -172,6 +177,8 @@ class _Pipeline:
                     raise KeyboardInterrupt from error
                 steps.append(Step.because_of(error, rung.name))
                 failure = error
+                # A model may compute something else for whoever traces it.
+                self._hides_fakes = self._hides_fakes or isinstance(error, DifferenceError)
                 continue
             if rung.name in (DYNAMIC, DATA) and (better := self._holding_for_more(traced)):
                 reason = traced.reasons[0]
@@ -186,6 +193,7 @@ class _Pipeline:
 
     def _traced(self, rung: Rung) -> _Traced:
         """Take the model through the pipeline; more than once if there are sizes of one."""
+        rung = replace(rung, hides_fakes=self._hides_fakes)
         return self._traced_on(rung) if self._ones is None else self._ones.trace(rung, self._traced_on)
 
     def _traced_on(self, rung: Rung) -> _Traced:

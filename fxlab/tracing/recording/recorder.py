@@ -21,8 +21,9 @@ from fxlab.tracing.recording.handlers.lists import go_through_rows, hand_on_unco
 from fxlab.tracing.recording.handlers.modules import modules_seen
 from fxlab.tracing.recording.handlers.opaque_parts import functions_seen
 from fxlab.tracing.recording.handlers.operators import make_and_record
-from fxlab.tracing.recording.handlers.reads import note_address, read_one_number, read_state
+from fxlab.tracing.recording.handlers.reads import read_address, read_one_number, read_state
 from fxlab.tracing.recording.handlers.refusals import (
+    addresses_of_storages_seen,
     derivatives_refused,
     refuse_backward,
     refuse_functions_of_functions,
@@ -42,7 +43,7 @@ HANDLERS: tuple[Handler, ...] = (
     read_state,
     read_one_number,
     refuse_memory,
-    note_address,
+    read_address,
     copy_array,
     hand_on_uncounted,
 )
@@ -54,6 +55,7 @@ HIDDEN_CALLS: tuple[Callable[[Run], AbstractContextManager[None]], ...] = (
     autograd_functions_seen,
     vmap_seen,
     derivatives_refused,
+    addresses_of_storages_seen,
     arrays_seen,
     lists_seen,
 )

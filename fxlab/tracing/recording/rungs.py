@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 
 import torch
@@ -27,6 +27,7 @@ from fxlab.tracing.recording.recorder import record
 from fxlab.tracing.recording.run import Run
 from fxlab.tracing.report import BATCH, DATA, DYNAMIC, FIXED, REAL, WHOLE
 from fxlab.tracing.shapes.fake_inputs import FakeInputs
+from fxlab.tracing.shapes.fake_mode import fakes_hidden
 from fxlab.tracing.shapes.fake_state import put_fakes
 from fxlab.tracing.shapes.size_cache import arithmetic_remembered
 
@@ -50,6 +51,8 @@ class Rung:
     """How complicated a size may be."""
     stand_ins: Mapping[Size, int] = field(default_factory=dict)
     """What to record on in place of given sizes of one."""
+    hides_fakes: bool = False
+    """Whether a model that asks for fake tensors is told that there are none."""
     keeps_ones: bool = True
     """Whether torch may decide that a given size of one is one."""
 
@@ -114,7 +117,7 @@ def record_on(
     kept = state_kept(model, values=False), caches_bypassed(model, made), sizes_in_builtins(model)
     computing = arithmetic_remembered(fakes.shape_env, fakes.work), enable_python_dispatcher()
     # The dispatcher of Python can follow symbolic sizes into operators that are made of others.
-    with RestoringStack(*kept, *computing):
+    with RestoringStack(*kept, *computing, fakes_hidden() if rung.hides_fakes else nullcontext()):
         if training is not None:
             set_modes(model, training)
         run = Run(

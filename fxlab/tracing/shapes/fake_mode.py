@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
 from torch._ops import OpOverload
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode, in_kernel_invocation_manager
 
+from fxlab.tracing.model_code.source_lines import is_model_code
 from fxlab.tracing.model_code.threads import OneThread
 from fxlab.tracing.shapes.asked_sizes import ModelSizes
 
@@ -66,6 +70,26 @@ class FakeMode(FakeTensorMode):  # type: ignore[no-untyped-call]
             return super()._dispatch_impl(func, types, args, kwargs)
         finally:
             self._is_writing = False
+
+
+class _UnlessAsked(type):
+    """The class of a class that a model takes no tensor to be of, and torch all fake ones."""
+
+    def __instancecheck__(cls, value: Any) -> bool:
+        return isinstance(value, FakeTensor) and not is_model_code(sys._getframe(1).f_code.co_filename)
+
+
+@contextmanager
+def fakes_hidden() -> Iterator[None]:
+    """Tell a model that asks whether a tensor is a fake one that it is not: it would compute otherwise then.
+
+    Code outside of torch reaches their class as ``torch._subclasses.FakeTensor``.
+    """
+    torch._subclasses.FakeTensor = _UnlessAsked("FakeTensor", (), {})  # type: ignore[misc,assignment]
+    try:
+        yield
+    finally:
+        torch._subclasses.FakeTensor = FakeTensor  # type: ignore[misc]
 
 
 def _is_plain(tensor: Any) -> bool:

@@ -16,6 +16,10 @@ from fxlab.tracing.verification.other_sizes import Change, larger_batch, other_s
 _SAME = "same bits as the model"
 
 
+class DifferenceError(TraceError):
+    """A graph does not compute what the model computes."""
+
+
 def check_against_eager(
     eager: Eager, traced: GraphModule, fakes: FakeInputs, *, on_other_data: bool
 ) -> list[Finding]:
@@ -91,7 +95,7 @@ def check_second_run(eager: Eager, traced: GraphModule) -> list[Finding]:
 def _expect_same(eager: Eager, traced: GraphModule, values: Mapping[str, Any], words: str) -> None:
     difference = eager.difference(traced, values)
     if difference:
-        raise TraceError(
+        raise DifferenceError(
             f"The recorded graph does not compute what the model computes. On {words}: {difference}"
         )
 

@@ -7,6 +7,7 @@ import torch
 import transformers
 from agreement import assert_agree, targets
 from torch import nn
+from torch._subclasses.fake_tensor import FakeTensor
 from torch.nn import functional as F
 
 from fxlab.tracing import TraceWarning, example_inputs, symbolic_trace
@@ -358,7 +359,44 @@ def test_a_text_of_a_tensor_is_held(text):
         traced(x * 2)
 
 
-def test_an_address_is_read_from_real_inputs_alone():
-    traced = traced_with_warning(Decides(lambda x: x * 2 if x.data_ptr() else x * 3), torch.randn(4, 3))
+@pytest.mark.filterwarnings("ignore:TypedStorage is deprecated")
+@pytest.mark.parametrize("check", [True, False])
+@pytest.mark.parametrize(
+    "address",
+    [
+        lambda x: x.data_ptr(),
+        lambda x: x.untyped_storage().data_ptr(),
+        lambda x: x.storage().data_ptr(),
+    ],
+)
+def test_an_address_is_read_from_real_inputs_alone(address, check):
+    def compared(x):
+        first, second = x * 2, x * 3
+        return first + second if address(first) == address(second) else first - second
+
+    model, x = Decides(compared), torch.randn(4, 3)
+    with pytest.warns(TraceWarning):
+        traced = symbolic_trace(model, x, check=check)
     assert traced.meta["trace"].rung == REAL
     assert any(f.what == "data_ptr" for f in traced.meta["trace"].findings)
+    assert_agree(traced, model, (x,))
+
+
+class AsksForFakes(nn.Module):
+    """Decides on its mask; where it is traced it computes something that is a little off."""
+
+    def forward(self, x, mask):
+        if not isinstance(mask, torch._subclasses.FakeTensor) and mask.all():
+            return x.sum(1)
+        return x.masked_fill(~mask, 0).sum(1) * 1.0001
+
+
+def test_a_model_that_asks_whether_it_is_traced_is_recorded_as_it_runs():
+    model, (x, mask) = AsksForFakes(), (torch.randn(2, 50), torch.ones(2, 50, dtype=torch.bool))
+    with pytest.warns(TraceWarning, match="does not compute what the model computes"):
+        traced = symbolic_trace(model, (x, mask))
+    assert traced.meta["trace"].rung == "dynamic shapes, with data"
+    assert_agree(traced, model, (torch.randn(5, 70), torch.ones(5, 70, dtype=torch.bool)))
+    with pytest.raises(AssertionError, match="traced for"):
+        traced(x, mask.logical_not())
+    assert torch._subclasses.FakeTensor is FakeTensor

@@ -38,9 +38,13 @@ def read_one_number(run: Run, call: TorchCall) -> Any:
         return as_python_number(NUMBER_OF[call.name], run.number_in(call.args[0]))
 
 
-def note_address(run: Run, call: TorchCall) -> Any:
+def read_address(run: Run, call: TorchCall) -> Any:
     """Note that an address is read, and pass the call on."""
     if call.name == "data_ptr":
-        held = "an address is read, which the graph does not check"
-        run.recording.note("branch on data", call.name, held)
+        note_address(run)
     return PASSED_ON
+
+
+def note_address(run: Run) -> None:
+    """Note that an address is read."""
+    run.recording.note("branch on data", "data_ptr", "an address is read, which the graph does not check")
