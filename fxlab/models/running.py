@@ -96,10 +96,22 @@ def run(model: Callable[..., Any], inputs: Inputs, *, seed: int = 0, gradients: 
     return with_gradients_if_needed(model, once)
 
 
-def with_gradients_if_needed(model: Any, call: Callable[[AbstractContextManager[Any]], T]) -> T:
-    """Call something that runs a model without gradients, and anew with them if it turns out to need them."""
+def with_gradients_if_needed(
+    model: Any, call: Callable[[AbstractContextManager[Any]], T], beside: Any = None
+) -> T:
+    """Call something that runs a model without gradients, and anew with them if it turns out to need them.
+
+    Parameters
+    ----------
+    model
+        The model.
+    call
+        Runs it in a context.
+    beside
+        What it is compared with, which may need gradients: Python may compute something else with them.
+    """
     try:
-        return call(gradients_for(model))
+        return call(gradients_for(model, beside))
     except RuntimeError as error:
         if "does not require grad" not in str(error):
             raise
@@ -107,11 +119,15 @@ def with_gradients_if_needed(model: Any, call: Callable[[AbstractContextManager[
     return call(torch.enable_grad())
 
 
-def gradients_for(model: Any) -> AbstractContextManager[Any]:
-    """Return a context without gradients, or with them if a graph needs them."""
+def gradients_for(*models: Any) -> AbstractContextManager[Any]:
+    """Return a context without gradients, or with them if one of the models that are compared needs them."""
+    return torch.enable_grad() if any(map(needs_gradients, models)) else torch.no_grad()
+
+
+def needs_gradients(model: Any) -> bool:
+    """Tell whether a model is a graph that takes derivatives, or refuses to run without gradients."""
     nodes = model.graph.nodes if isinstance(model, GraphModule) else ()
-    are_needed = any(takes_derivatives(node) or requires_gradients(node) for node in nodes)
-    return torch.enable_grad() if are_needed else torch.no_grad()
+    return any(takes_derivatives(node) or requires_gradients(node) for node in nodes)
 
 
 def takes_derivatives(node: Node) -> bool:

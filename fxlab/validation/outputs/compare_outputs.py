@@ -46,9 +46,10 @@ def compare_outputs(
 ) -> "pd.DataFrame":
     """Run two models on the same inputs and measure how far apart their outputs are.
 
-    Both run without gradients, on copies of the inputs and with the same random seed, and are left as they
-    were. Differences are taken in float64 (complex128 for complex outputs). Whether a difference matters is
-    another question, which :func:`verdict` answers without a tolerance.
+    Both run without gradients (with them, if one is a graph that needs these), on copies of the inputs and
+    with the same random seed, and are left as they were. Differences are taken in float64 (complex128 for
+    complex outputs). Whether a difference matters is another question, which :func:`verdict` answers
+    without a tolerance.
 
     Parameters
     ----------
@@ -117,7 +118,8 @@ def compare_outputs(
     for name, tolerance in (("atol", atol), ("rtol", rtol)):
         number(tolerance, name, at_least=0)
     inputs = inputs_or_examples(inputs, first)
-    ours, theirs = observed(first, "original", inputs), observed(second, "transformed", inputs)
+    ours = observed(first, "original", inputs, beside=second)
+    theirs = observed(second, "transformed", inputs, beside=first)
     return compared(ours.beside(theirs), theirs.beside(ours), atol, rtol)
 
 

@@ -47,8 +47,21 @@ class Observed:
         return self.everything | {path: tensor for path, tensor in there.items() if tensor is not None}
 
 
-def observed(model: torch.nn.Module, name: str, inputs: Inputs) -> Observed:
+def observed(
+    model: torch.nn.Module, name: str, inputs: Inputs, beside: torch.nn.Module | None = None
+) -> Observed:
     """Run a model and tell what came of it; the model and the inputs are afterwards as they were.
+
+    Parameters
+    ----------
+    model
+        The model.
+    name
+        What it is called in errors.
+    inputs
+        What it is called with.
+    beside
+        What it is compared with: both run with gradients if one of them needs these.
 
     Raises
     ------
@@ -66,7 +79,7 @@ def observed(model: torch.nn.Module, name: str, inputs: Inputs) -> Observed:
         return returned, state_written, tensors_by_path(detached(after))
 
     try:
-        returned, state_written, after = with_gradients_if_needed(model, run)
+        returned, state_written, after = with_gradients_if_needed(model, run, beside)
     except Exception as error:  # whatever a model raises for inputs that it does not take
         raise ValueError(
             f"{name}: the {type(model).__name__} does not run on these inputs: {error}"

@@ -20,7 +20,6 @@ from fxlab.models.running import (
     cuda_devices_in_use,
     detached,
     generators_kept,
-    gradients_for,
     named_arguments,
 )
 from fxlab.validation.outputs.computed_tensors import INPUT, STATE
@@ -112,7 +111,7 @@ def run_in_float64(
     written = tuple(written)
     state = interpreter.keep(path.removeprefix(STATE) for path in written if path.startswith(STATE))
     kept = generators_kept(), state_kept(graph_module, watch=False)
-    with RestoringStack(gradients_for(graph_module), *kept):
+    with RestoringStack(own.setting(), *kept):
         output = detached(interpreter.run(*arguments))
     now = {STATE + name: tensor for name, tensor in state.items()}
     if written:

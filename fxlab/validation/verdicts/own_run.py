@@ -1,6 +1,7 @@
 """Running a graph as it is, node by node, to learn what a float64 run cannot tell."""
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from functools import cached_property
 from typing import Any, TypeAlias, cast
 
@@ -20,8 +21,12 @@ Dtypes: TypeAlias = dict[Path, torch.dtype]
 class OwnRun:
     """What a graph does in its own dtypes, found out in one run when it is first asked for."""
 
-    def __init__(self, graph_module: GraphModule, inputs: Inputs) -> None:
-        self._graph_module, self._inputs = graph_module, inputs
+    def __init__(self, graph_module: GraphModule, inputs: Inputs, beside: GraphModule | None = None) -> None:
+        self._graph_module, self._inputs, self._beside = graph_module, inputs, beside
+
+    def setting(self) -> AbstractContextManager[Any]:
+        """Return a context with gradients, if the graph needs them or the one that it is compared with."""
+        return gradients_for(self._graph_module, self._beside)
 
     def dtypes(self, node: Node) -> Dtypes:
         """Return the dtypes of the tensors that a node makes."""
@@ -37,7 +42,7 @@ class OwnRun:
         interpreter = OwnInterpreter(self._graph_module)
         arguments = placeholder_values(self._graph_module, self._inputs)
         kept = generators_kept(), state_kept(self._graph_module)
-        with RestoringStack(gradients_for(self._graph_module), *kept):
+        with RestoringStack(self.setting(), *kept):
             seed_generators(0)
             interpreter.run(*arguments)
         return interpreter

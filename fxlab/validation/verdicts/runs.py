@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 import torch
 from torch.fx import GraphModule
 
-from fxlab.models.running import Inputs
+from fxlab.models.running import Inputs, needs_gradients
 from fxlab.validation.outputs.computed_tensors import Observed, observed
 from fxlab.validation.verdicts.decisions import Decisions
 from fxlab.validation.verdicts.float64_run import (
@@ -38,6 +38,8 @@ class Runs:
     parameters
         Names of the parameters whose gradients are asked for, with those of inputs, and what they are called
         in the result. Left out, no gradients are.
+    beside
+        What it is compared with: both run with gradients if one of them needs these.
     """
 
     def __init__(
@@ -46,16 +48,23 @@ class Runs:
         name: str,
         inputs: Inputs,
         parameters: Mapping[str, str] | None = None,
+        beside: GraphModule | None = None,
     ) -> None:
-        self.graph_module, self._name, self._inputs = graph_module, name, inputs
+        self.graph_module, self._name, self._inputs, self._beside = graph_module, name, inputs, beside
         self._parameters = parameters
-        self._own = OwnRun(graph_module, inputs)
+        self._own = OwnRun(graph_module, inputs, beside)
         self._decisions = Decisions()
+
+    def beside(self, other: GraphModule) -> "Runs":
+        """Return the runs for a comparison with another graph: others, if only one needs gradients."""
+        if needs_gradients(other) == needs_gradients(self.graph_module):
+            return self
+        return Runs(self.graph_module, self._name, self._inputs, self._parameters, other)
 
     @cached_property
     def observed(self) -> Observed:
         """What it computes as it is, and what it writes."""
-        return observed(self.graph_module, self._name, self._inputs)
+        return observed(self.graph_module, self._name, self._inputs, self._beside)
 
     @property
     def is_generated(self) -> bool:

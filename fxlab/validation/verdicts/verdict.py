@@ -182,7 +182,8 @@ class Reference:
     def _comparison(self, name: str, transformed: torch.nn.Module) -> Comparison:
         runs, graph = self._runs[name], as_graph(transformed, self.inputs[name])
         shared = shared_parameters(runs.graph_module, graph) if self._compares_gradients else None
-        return Comparison(runs, Runs(graph, "transformed", self.inputs[name], shared))
+        ours = Runs(graph, "transformed", self.inputs[name], shared).beside(runs.graph_module)
+        return Comparison(runs.beside(graph), ours)
 
 
 def _worst(found: dict[str, Verdict], refused: dict[str, str]) -> Verdict:

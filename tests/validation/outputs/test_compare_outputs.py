@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from fxlab import compare_outputs
+from fxlab import compare_outputs, symbolic_trace, verdict
 from fxlab.values.tensors import tensors_by_path
 
 Pair = namedtuple("Pair", "left right")
@@ -188,3 +188,21 @@ def test_distance_in_units_in_the_last_place():
     b = torch.tensor([1.0 + 3 / 128, -3.0], dtype=torch.bfloat16)
     assert row(a, b)["max_ulp_diff"] == 3
     assert math.isnan(row(a, b.float())["max_ulp_diff"])
+
+
+class ReadsGradients(nn.Module):
+    """Computes something else where gradients are on."""
+
+    def forward(self, x):
+        return x * 2 if torch.is_grad_enabled() else x * 3
+
+
+@pytest.mark.filterwarnings("ignore::fxlab.tracing.TraceWarning")
+@pytest.mark.parametrize("enabled", [True, False])
+def test_a_model_and_a_graph_that_requires_gradients_run_alike(enabled):
+    model, x = ReadsGradients(), torch.randn(2, 3)
+    with torch.set_grad_enabled(enabled):
+        traced = symbolic_trace(model, x)
+    for first, second in [(model, traced), (traced, model)]:
+        assert compare_outputs(first, second, x)["same_bits"].all()
+        assert verdict(first, second, x).status.value == "same bits"
