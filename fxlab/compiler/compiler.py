@@ -285,14 +285,22 @@ class CompilerStack:
         entries
             The passes. Those that the compiler runs below the last of them, and that are not given, are off.
         """
+        found, steps = self._gone_through(entries)
+        snapshot = steps[-1].after if steps else self._stack(found).first
+        return self._module(entries, snapshot), _done_by_last(steps, entries)
+
+    def done_by_last(self, entries: Entries) -> Step | None:
+        """Return what the last of some passes did, if it was there; see :meth:`stage`."""
+        return _done_by_last(self._gone_through(entries)[1], entries)
+
+    def _gone_through(self, entries: Entries) -> tuple[_Compile, Sequence[Step]]:
+        """Return a compile that has gone through some passes, and its steps up to the last of them."""
         while (found := self._covering(entries)) is None:
             known = len(self._changing)
             self._compile(self._off_below(entries), _limits(entries))
             if len(self._changing) == known and self._covering(entries) is None:
                 raise RuntimeError(f"{entries[-1][0]}: the compiler does not come to it as it is asked to.")
-        steps = self._steps(found)[: self._end(found, entries)]
-        last = steps[-1] if steps and entries and steps[-1].name == entries[-1][0] else None
-        return self._module(entries, steps[-1].after if steps else self._stack(found).first), last
+        return found, self._steps(found)[: self._end(found, entries)]
 
     def why_no_code(self) -> str:
         """Return why no code can be generated for this graph, in words; empty if it can."""
@@ -418,3 +426,7 @@ class CompilerStack:
 
 def _limits(entries: Entries) -> dict[str, Limit]:
     return {name: limit for name, limit in entries if limit is not None}
+
+
+def _done_by_last(steps: Sequence[Step], entries: Entries) -> Step | None:
+    return steps[-1] if steps and entries and steps[-1].name == entries[-1][0] else None

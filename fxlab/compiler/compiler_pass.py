@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from torch.fx import GraphModule
 
-from fxlab.compiler.compiler import KEY, CompilerStack, StageOf
+from fxlab.compiler.compiler import KEY, CompilerStack, Entries, StageOf
 from fxlab.compiler.graphs.lineage import origins
 from fxlab.compiler.patterns import Attempt, near_misses
 from fxlab.compiler.recording.recorder import BORDER, Match, Step
@@ -44,7 +44,7 @@ class CompilerPass(Transformation):
     name: str
     fixed: str = field(default="", compare=False)
 
-    copies_on_write = True
+    copies_on_write = makes_new_module = True
 
     @property
     def description(self) -> str:
@@ -65,7 +65,8 @@ class CompilerPass(Transformation):
         ValueError
             If the graph is no stage of a compile.
         """
-        stack, module, step = _stage(self, graph_module)
+        stack, entries = _above(self, graph_module)
+        module, step = stack.stage(entries)
         signature = self.signature
         # AOTAutograd writes all nodes anew. Its marks are in its own stage alone, as above they would hide
         # what the passes after it change.
@@ -104,7 +105,8 @@ class MatchingPass(CompilerPass):
         See :meth:`fxlab.Transformation.explain`.
         """
         self._check_graph_module(graph_module)
-        stack, _, step = _stage(self, graph_module)
+        stack, entries = _above(self, graph_module)
+        step = stack.done_by_last(entries)
         return explanation(() if step is None else _candidates(stack, step, graph_module))
 
 
@@ -114,7 +116,8 @@ class PatternPass(CandidatePass, MatchingPass):
 
     def candidates(self, graph_module: GraphModule) -> list[tuple[str, ...]]:
         """Return the matches, each by the names of its nodes, the one that it was found at first."""
-        stack, _, step = _stage(self, graph_module)
+        stack, entries = _above(self, graph_module)
+        step = stack.done_by_last(entries)
         return [] if step is None else [names for names, _ in _matches(stack, step)]
 
     explain = MatchingPass.explain
@@ -126,7 +129,7 @@ class CodePass(Transformation):
 
     name: str = CODE
 
-    copies_on_write = True
+    copies_on_write = makes_new_module = True
 
     def transform(self, graph_module: GraphModule) -> GraphModule:
         """Generate code for a stage, and return a graph that calls it.
@@ -177,11 +180,10 @@ def _stage_below(pass_: Transformation, graph_module: GraphModule) -> StageOf:
     return below
 
 
-def _stage(pass_: CompilerPass, graph_module: GraphModule) -> tuple[CompilerStack, GraphModule, Step | None]:
-    """Return the stage that a pass makes of the one below, whose stack it is of, and what the pass did."""
+def _above(pass_: CompilerPass, graph_module: GraphModule) -> tuple[CompilerStack, Entries]:
+    """Return the stack of the stage below a pass, and the passes of the stage above it."""
     below = _stage_below(pass_, graph_module)
-    entry = str(pass_.name), getattr(pass_, "limited_to", None)
-    return below.stack, *below.stack.stage((*below.entries, entry))
+    return below.stack, (*below.entries, (str(pass_.name), getattr(pass_, "limited_to", None)))
 
 
 def _matches(stack: CompilerStack, step: Step) -> Iterator[tuple[tuple[str, ...], Match]]:

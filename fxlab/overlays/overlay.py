@@ -97,7 +97,7 @@ class Subject:
     @cached_property
     def profile(self) -> pd.DataFrame:
         """What each node costs; measured once for all overlays."""
-        return profile(self.graph_module, self.inputs)
+        return profile(self.graph_module, self.inputs, rounds=3)  # colours need no more
 
     @cached_property
     def statistics(self) -> dict[str, list[Statistics]]:

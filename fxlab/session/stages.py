@@ -84,6 +84,8 @@ class Stages:
     def _applied_to(self, below: GraphModule, name: str, excluded: tuple[Candidate, ...]) -> GraphModule:
         pass_ = self._limited(name, excluded)
         try:
+            if pass_.makes_new_module:
+                return pass_(below)
             return changed_copy(below, pass_, writes_tensors=not pass_.copies_on_write)
         except Exception as error:
             failure = TransformationError(pass_, error)

@@ -52,6 +52,8 @@ class Transformation(ABC):
         Whether the transformed module computes the same, up to rounding. ``False`` unless a subclass says so.
     copies_on_write : bool
         Whether the transformation promises never to write into a tensor or a module that exists already.
+    makes_new_module : bool
+        Whether it promises to leave the module that it is given as it is, and to return another one.
     name : str
         A short name for people: that of the class, in kebab case, unless a subclass or an instance has its
         own.
@@ -75,6 +77,7 @@ class Transformation(ABC):
 
     preserves_computation: bool = False
     copies_on_write: bool = False
+    makes_new_module: bool = False
     name: Any = _OfClass(_kebab_case)
     description: Any = _OfClass(_documentation)
 

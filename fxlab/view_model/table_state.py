@@ -37,6 +37,7 @@ _TITLES = {
     "value": "Value", "low": "From", "high": "To", "interval": "Interval at 95 %", "n": "Of",
     "looked_at": "Open", "output": "Output",
     "tried": "Tried at", "nearest": "Came furthest", "operators": "Operators", "place": "Registered at",
+    "stack": "Stack", "kernel": "Kernel",
 }  # fmt: skip
 _KINDS = {
     "accumulated": "error", "introduced": "error", "time": "seconds", "share": "share", "bytes_in": "bytes",

@@ -139,6 +139,7 @@ class Frame:
             copy
             for node, copy in copies.items()
             if not (node.name in captured if snapshot.dialect == TORCH else root_names(node))
+            and not getattr(node.target, "is_generated_code", False)  # of no module, but of all
         )
         targets = {str(node.target) for node in graph.nodes if node.op in ("get_attr", "call_module")}
         root = {path: value for path, value in held.items() if path in targets}

@@ -5,7 +5,8 @@ from __future__ import annotations
 import functools
 import inspect
 import threading
-from collections.abc import Callable, Iterator
+import types
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Protocol
 
@@ -15,6 +16,7 @@ from torch.fx.passes.infra.pass_base import PassBase
 
 from fxlab.compiler.hooks import Patches
 from fxlab.interrupts import RestoringStack
+from fxlab.tracing.model_code.exchanged_code import code_that_calls
 
 
 class PassListener(Protocol):
@@ -28,8 +30,17 @@ class PassListener(Protocol):
 
 
 @contextmanager
-def listening_to_passes(listener: PassListener) -> Iterator[list[str]]:
+def listening_to_passes(
+    listener: PassListener, functions: Sequence[types.FunctionType] = ()
+) -> Iterator[list[str]]:
     """Let a listener hear of all passes that this thread runs inside; of nested ones, of the outermost.
+
+    Parameters
+    ----------
+    listener
+        The listener.
+    functions
+        Functions of a graph module that are passes as well.
 
     Yields
     ------
@@ -48,6 +59,9 @@ def listening_to_passes(listener: PassListener) -> Iterator[list[str]]:
             around.decomposed,
             "run_decompositions is not seen",
         )
+        for function in functions:
+            stack.callback(setattr, function, "__code__", function.__code__)
+            function.__code__ = code_that_calls(around.function, function)
         yield patches.remarks
 
 
@@ -84,6 +98,12 @@ class _Around:
                 manager.passes = own
 
         return run
+
+    def function(
+        self, function: types.FunctionType, original: Any, args: Sequence[Any], kwargs: Mapping[str, Any]
+    ) -> Any:
+        given = next(iter((*args, *kwargs.values())), None)
+        return self._one(function.__name__, given, functools.partial(original, *args, **kwargs))
 
     def decomposed(self, original: Any) -> Any:
         def run(program: Any, *args: Any, **kwargs: Any) -> Any:

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from types import MappingProxyType
+from types import FunctionType, MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from torch.export import ExportedProgram
 from torch.fx import GraphModule
 
 from fxlab.author_frames import error_words
+from fxlab.checks import described, items_of
 from fxlab.compiler.compile_session import CompileSession
 from fxlab.compiler.compiler import CompilerStack, StageFrame
 from fxlab.compiler.guarded import Guarded
@@ -63,12 +64,15 @@ class PassRecord:
 
 
 @contextmanager
-def record_passes(inputs: Inputs | ExportedProgram | None = None) -> Iterator[PassRecord]:
+def record_passes(
+    inputs: Inputs | ExportedProgram | None = None, *, functions: Iterable[FunctionType] = ()
+) -> Iterator[PassRecord]:
     """Record the passes that the code of a block runs, which is not changed.
 
     These are passes that derive from torch's ``PassBase``, those that a ``PassManager`` runs, functions too,
-    and ``ExportedProgram.run_decompositions``. Of passes inside of passes, the outermost is told. Each that
-    has changed a graph becomes a stage, under the name of its class; changes between passes are stages too.
+    ``ExportedProgram.run_decompositions``, and what ``functions`` names. Of passes inside of passes, the
+    outermost is told. Each that has changed a graph becomes a stage, under the name of its class or function;
+    changes between passes are stages too.
 
     Parameters
     ----------
@@ -77,6 +81,9 @@ def record_passes(inputs: Inputs | ExportedProgram | None = None) -> Iterator[Pa
         that they are the graph of, which also has their parameters. A program that is decomposed in the block
         tells both by itself. What is not known is made up of the shapes in ``meta["val"]``: random numbers,
         and zeros for whole numbers. A graph without shapes has no inputs.
+    functions
+        Plain functions whose first argument is a graph module, such as PT2E's ``prepare_pt2e`` and
+        ``convert_pt2e``: each call of one in the block is a pass, whatever name it is called by.
 
     Yields
     ------
@@ -86,7 +93,8 @@ def record_passes(inputs: Inputs | ExportedProgram | None = None) -> Iterator[Pa
     Raises
     ------
     TypeError
-        If ``inputs`` are nothing that a model can be called with.
+        If ``inputs`` are nothing that a model can be called with, or one of ``functions`` is no function
+        that is written in Python.
     RuntimeError
         If another record is being made in this process.
 
@@ -106,11 +114,17 @@ def record_passes(inputs: Inputs | ExportedProgram | None = None) -> Iterator[Pa
     """
     if inputs is not None and not isinstance(inputs, ExportedProgram):
         given_arguments(inputs)
+    passes = items_of(functions, "functions", "functions of a graph module")
+    for function in passes:
+        if not isinstance(function, FunctionType):
+            raise TypeError(
+                f"functions: expected functions that are written in Python, got {described(function)}."
+            )
     with alone(_ACTIVE, "record_passes"):
         record, recorder = PassRecord(MappingProxyType({}), ()), _PassRecorder()
         remarks: list[str] = []
         try:
-            with listening_to_passes(Guarded(recorder, recorder.remarks, {})) as remarks:
+            with listening_to_passes(Guarded(recorder, recorder.remarks, {}), passes) as remarks:
                 yield record
         finally:
             _complete(record, recorder.pipelines, [*remarks, *recorder.remarks], inputs)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -23,6 +24,12 @@ class ScriptListener(Listener, Protocol):
 
     def compiled(self) -> None:
         """The backend has compiled the graph that was captured last, or has failed to."""
+
+    def begin_part(self) -> None:
+        """AOTAutograd begins with a graph: the one that Dynamo gave, or a part that a backend made of it."""
+
+    def end_part(self, code: Callable[..., Any]) -> Callable[..., None] | None:
+        """It has made this of it; returns what is called with the values that a part first runs on."""
 
 
 @contextmanager
@@ -55,19 +62,42 @@ def listening_to_script(listener: ScriptListener) -> Iterator[list[str]]:
                 finally:
                     listener.compiled()
 
-                def first_noted(*values: Any) -> Any:
-                    if pending:
-                        note = pending.pop()
-                        if not is_over.is_set():
-                            note(values)
-                    return compiled(*values)
-
-                return first_noted
+                return noted(compiled, pending)
 
             return run
 
+        def noted(compiled: Any, pending: list[Callable[..., None]]) -> Any:
+            def first_noted(*values: Any) -> Any:
+                if pending:
+                    note = pending.pop()
+                    if not is_over.is_set():
+                        note(values)
+                return compiled(*values)
+
+            vars(first_noted).update(getattr(compiled, "__dict__", {}))
+            return first_noted
+
+        def around_parts(original: Any) -> Any:
+            def make(*args: Any, **kwargs: Any) -> Any:
+                compile_part = original(*args, **kwargs)
+
+                @functools.wraps(compile_part, assigned=())
+                def run(*graph_and_inputs: Any, **known: Any) -> Any:
+                    if threading.get_ident() != thread or is_over.is_set():
+                        return compile_part(*graph_and_inputs, **known)
+                    listener.begin_part()
+                    compiled = compile_part(*graph_and_inputs, **known)
+                    note = listener.end_part(compiled)
+                    return compiled if note is None else noted(compiled, [note])
+
+                return run
+
+            return make
+
         place = "torch._dynamo.output_graph:OutputGraph.call_user_compiler"
         patches.around(place, around, "The graphs of Dynamo are not seen")
+        lost = "Parts that a backend makes of a graph have no inputs"
+        patches.around("torch._dynamo.backends.common:aot_autograd", around_parts, lost)
         hear_kernels(patches, listener.kernels, lost="Kernels are not told")
         config = "torch._functorch.config"
         patches.setting(config, enable_autograd_cache=False)

@@ -159,6 +159,7 @@ class _ScriptRecorder(Recorder):
         self.inputs: dict[int, dict[str, int]] = {}
         self.remarks: list[str] = []
         self._waits = self._compiles = False
+        self._captured: Recording | None = None
 
     def captured(self, graph_module: GraphModule, model: nn.Module | None) -> Callable[..., None]:
         """Begin with a graph of Dynamo; returns what notes the values that it runs on."""
@@ -172,6 +173,11 @@ class _ScriptRecorder(Recorder):
             if origin is not None and not origin.in_module:
                 names["_".join((origin.root, *origin.steps))] = place
 
+        return self._noting(recording)
+
+    def _noting(self, recording: Recording) -> Callable[..., None]:
+        """Return what notes the values that a graph runs on."""
+
         def note(values: tuple[Any, ...]) -> None:
             current, self._recording = self._recording, recording
             self.called(values)
@@ -179,9 +185,24 @@ class _ScriptRecorder(Recorder):
 
         return note
 
+    def begin_part(self) -> None:
+        """Note which graph was compiled before."""
+        self._before = len(self.recordings)
+
+    def end_part(self, code: Callable[..., Any]) -> Callable[..., None] | None:
+        """Return what notes the values of a part of Dynamo's graph; it belongs to the same model."""
+        if len(self.recordings) == self._before:
+            return None
+        recording = self.recordings[-1]
+        recording.code = code
+        if self._captured is not None:
+            self.models[id(recording)] = self.models[id(self._captured)]
+        return self._noting(recording)
+
     def generated(self, code: Callable[..., Any]) -> None:
         """Note what the backend has returned for the graph that was captured last."""
-        self._captured.code = code
+        if self._captured is not None:
+            self._captured.code = code
 
     def compiled(self) -> None:
         """Note that the backend has done its work."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Container, Iterator, Mapping
 from contextlib import contextmanager
 from itertools import starmap
-from types import CodeType, FunctionType
+from types import FunctionType
 from typing import Any
 
 import torch
@@ -20,6 +20,7 @@ from torch.fx.node import has_side_effect
 from torch.utils._pytree import tree_structure
 
 from fxlab.interrupts import RestoringStack
+from fxlab.tracing.model_code.exchanged_code import code_that_calls
 from fxlab.tracing.model_code.running_calls import Part, Reason
 from fxlab.tracing.recording.bound_methods import NeedsModuleError
 from fxlab.tracing.report import REFUSAL, TraceError
@@ -75,7 +76,7 @@ class WholeParts:
             for function in self._functions:
                 # Its code is exchanged, as there is no telling by which names a model knows it.
                 stack.callback(setattr, function, "__code__", function.__code__)
-                function.__code__ = _code_that_calls(call, function)
+                function.__code__ = code_that_calls(call, function)
             yield
 
     def run(
@@ -248,26 +249,3 @@ def _is_as_expected(result: Any, expected: Any) -> bool:
         is_any = shape is not None and len(shape) == len(expected)
         return is_any and all(e is ... or n == e for n, e in zip(shape or (), expected, strict=True))
     return type(result) is int if expected is ... else result is None
-
-
-def _code_that_calls(call: Callable[..., Any], function: FunctionType) -> CodeType:
-    """Return code for a function that hands what it is called with to another."""
-    code, defaults, closure = function.__code__, function.__defaults__, function.__closure__
-    original = FunctionType(code, function.__globals__, function.__name__, defaults, closure)
-    original.__kwdefaults__ = function.__kwdefaults__
-
-    def called(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        return call(function, original, args, kwargs)
-
-    template = _template.__code__
-    constants = tuple(called if constant == _CALLED else constant for constant in template.co_consts)
-    # A function can only be given code that takes as many variables from outside.
-    return template.replace(co_consts=constants, co_freevars=code.co_freevars)
-
-
-_CALLED = "what is called"
-
-
-def _template(*args: Any, **kwargs: Any) -> Any:
-    called: Any = "what is called"  # a constant of the code, which is replaced
-    return called(args, kwargs)

@@ -56,9 +56,9 @@ COLUMNS = (
 def profile(model: Model, inputs: Inputs | None = None, *, rounds: int = 5) -> "pd.DataFrame":
     """Measure what each node of a graph costs: time, operations and memory.
 
-    The graph is run node by node without gradients: once to warm up, once to count, and ``rounds`` times to
-    take the time. Node by node means that small nodes take longer than in the compiled code; compare whole
-    models with :func:`benchmark`.
+    The graph is run node by node without gradients: once to count, which warms up as well, and ``rounds``
+    times to take the time. Node by node means that small nodes take longer than in the compiled code;
+    compare whole models with :func:`benchmark`.
 
     Parameters
     ----------
@@ -130,10 +130,10 @@ def profile(model: Model, inputs: Inputs | None = None, *, rounds: int = 5) -> "
     # Each round begins with the state that the first has found, if there is any that changes.
     kept = functools.partial(state_kept, graph_module, watch=False, parameters=written)
     with nullcontext() if has_state else kept():
-        for _ in range(rounds + 1):
+        for _ in range(rounds):
             with kept() if has_state else nullcontext():
                 _run(timed, inputs)
-    times = {node: statistics.median(seconds[1:]) for node, seconds in timed.seconds.items()}
+    times = {node: statistics.median(seconds) for node, seconds in timed.seconds.items()}
     total = sum(times.values())
     parameters = parameter_counts(graph_module)
     rows = {

@@ -262,3 +262,28 @@ def test_a_report_is_written_of_all_pipelines(record, tmp_path):
     text = fxlab.report(record.sessions, path=tmp_path / "a.html", measure=False).read_text()
     (row,) = json.loads(re.search(r'id="fxlab-contents">(.*?)</script>', text, re.DOTALL)[1])["graphs"]
     assert (row["name"], row["stages"], row["ended"]) == ("pipeline 1", 3, None)
+
+
+def prepare(graph_module, note):
+    """Stand for a function such as PT2E's, which is imported before the block."""
+    for node in graph_module.graph.find_nodes(op="call_function", target=torch.relu):
+        node.target = torch.sigmoid
+    graph_module.recompile()
+    note.append(graph_module)
+    return graph_module
+
+
+def test_functions_that_are_named_are_passes_whatever_name_they_are_called_by():
+    code, known_by_another_name, called = prepare.__code__, prepare, []
+    with fxlab.record_passes(torch.ones(2), functions=[prepare]) as record:
+        returned = known_by_another_name(
+            graph_module=torch.fx.symbolic_trace(lambda x: torch.relu(x) + 1), note=called
+        )
+    assert called == [returned]
+    assert prepare.__code__ is code
+    (session,) = record.sessions.values()
+    assert [pass_.name for pass_ in session.passes] == ["prepare"]
+    assert session.verdict("prepare").status == "different"
+    refused = pytest.raises(TypeError, match="functions: expected functions that are written in Python, got")
+    with refused, fxlab.record_passes(functions=[torch.relu]):
+        pass
