@@ -127,6 +127,19 @@ describe("the tables", () => {
     expect(main()["tables"]).toBe("folded");
   });
 
+  it("leave the room to the details where there is little, unless somebody looks at them", () => {
+    width = 1280;
+    tables.show(FULL);
+    expect(main()["tables"]).toBe("open");
+    frame.setSelected("node");
+    expect([main()["details"], main()["tables"]]).toEqual(["open", "folded"]);
+    frame.setSelected(null);
+    expect(main()["tables"]).toBe("open");
+    tab("nodes").focus();
+    frame.setSelected("node");
+    expect([main()["details"], main()["tables"]]).toEqual(["open", "open"]);
+  });
+
   it("open with a click on a tab, and stay as a person wants them", () => {
     tab("nodes").click();
     expect(main()["tables"]).toBe("open");

@@ -16,8 +16,8 @@ FIRST_BUDGET = 40
 """Boxes of a first picture."""
 MOST_ROWS, MOST_COLUMNS = 13.0, 8
 """Boxes below and beside one another in a first picture, which is to be read without zooming."""
-HEADING_ROWS = 0.7
-"""Room that the heading of an opened group takes, in rows of boxes."""
+HEADING_ROWS, CHIP_ROWS = 0.7, 0.3
+"""Room that the heading of an opened group takes, and a row of chips, in rows of boxes."""
 MOST_TRIES = 5
 BUDGET = 150
 """Boxes of a picture that somebody asked to see more in."""
@@ -182,8 +182,9 @@ class View:
         rows = [0] * len(self.boxes)
         for source, target in self._steps:
             rows[target] = max(rows[target], rows[source] + 1)
-        columns = max(Counter(rows).values())
-        return columns <= MOST_COLUMNS and max(rows) + 1 + HEADING_ROWS * len(self.clusters) <= MOST_ROWS
+        with_chips = {row for row, box in zip(rows, self.boxes, strict=True) if box.id in self.chips}
+        height = max(rows) + 1 + CHIP_ROWS * len(with_chips) + HEADING_ROWS * len(self.clusters)
+        return max(Counter(rows).values()) <= MOST_COLUMNS and height <= MOST_ROWS
 
     @cached_property
     def boxes(self) -> tuple[Group | Leaf, ...]:

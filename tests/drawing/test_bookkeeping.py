@@ -15,8 +15,10 @@ from torch import fx, nn
 from torch.nn import functional
 
 import fxlab
-from fxlab.drawing import Group, View, build_hierarchy
+from fxlab.drawing import View, build_hierarchy
 from fxlab.drawing.hierarchy.bookkeeping import Bookkeeping
+from fxlab.drawing.rendering.box import make_boxes
+from fxlab.drawing.rendering.describe import title_of
 from fxlab.node_info import modules_by_path
 
 
@@ -192,12 +194,56 @@ def test_without_results_sizes_are_known_by_what_is_called() -> None:
     assert kinds == dict.fromkeys(["size", "getattr_1", "getitem", "mul"], "sizes")
 
 
-def test_objects_that_are_returned_are_put_together_in_one_box(bert_with_cache: fx.GraphModule) -> None:
+def test_objects_that_are_returned_are_drawn_with_the_output(bert_with_cache: fx.GraphModule) -> None:
     hierarchy = build_hierarchy(bert_with_cache)
-    (results,) = [group for group in hierarchy.groups.values() if group.path == "#results"]
-    assert results.nodes > 2
+    output = hierarchy.groups["#output"]
+    assert output.host is hierarchy.leaves[-1]
+    assert output.host.node.op == "output"
+    assert {leaf.bookkeeping for leaf in output.children[:-1]} == {"results"}
+    box = make_boxes(View(hierarchy), {}, ())[output.id]
+    assert (box.info.kind, box.title) == ("output", "output")
+    assert box.lines[0].startswith("logits")
+    assert "fx-bookkeeping" not in box.classes
+
+
+def test_what_is_made_of_one_input_is_drawn_with_it() -> None:
+    class Model(nn.Module):
+        def forward(self, x: torch.Tensor, keep: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
+            first = x.masked_fill((keep == 0)[:, None].expand(x.size(0), x.size(1)), 0.0)
+            return first + x.masked_fill((keep == 0) & (other == 0), 1.0).mean(0)
+
+    graph_module = fxlab.symbolic_trace(
+        Model(), (torch.ones(3, 3), torch.ones(3, dtype=torch.int64), torch.ones(3, dtype=torch.int64))
+    )
+    hierarchy = build_hierarchy(graph_module)
     view = View(hierarchy)
-    assert [edge.target.id for edge in view.edges if edge.source is results] == [view.boxes[-1].id]
+    boxes = make_boxes(view, {}, ())
+    served = [group.path for group in hierarchy.groups.values() if group.kind == "bookkeeping"]
+    assert "#x" in served, "its sizes"
+    assert boxes[hierarchy.groups["#x"].id].lines[0].endswith(" f32 · 2 sizes")
+    assert "#" in served, "a mask of two inputs is a box"
+    assert title_of(hierarchy.groups["#"]).startswith("mask")
+    ends = {(edge.source.id, edge.target.id) for edge in view.edges}
+    assert {source for source, target in ends if target == hierarchy.groups["#"].id} == {
+        view.box_of["keep"],
+        view.box_of["other"],
+    }
+
+
+def test_a_mask_of_one_input_has_no_box_of_its_own() -> None:
+    class Model(nn.Module):
+        def forward(self, x: torch.Tensor, keep: torch.Tensor) -> torch.Tensor:
+            return x.masked_fill(keep[:, None] == 0, 0.0)
+
+    graph_module = fxlab.symbolic_trace(Model(), (torch.ones(3, 4), torch.ones(3, dtype=torch.int64)))
+    hierarchy = build_hierarchy(graph_module)
+    view = View(hierarchy)
+    assert "mask of 2" in make_boxes(view, {}, ())[view.box_of["keep"]].lines[0]
+    assert view.box_of["eq"] == view.box_of["keep"]
+    assert (view.box_of["keep"], view.box_of["masked_fill"]) in {
+        (e.source.id, e.target.id) for e in view.edges
+    }
+    assert view.open("#keep").box_of["eq"] != view.open("#keep").box_of["keep"]
 
 
 @pytest.fixture(scope="module")
@@ -211,11 +257,13 @@ def bert_with_cache() -> fx.GraphModule:
 def test_closed_bookkeeping_draws_no_lines_of_sizes(bert_with_cache: fx.GraphModule) -> None:
     hierarchy = build_hierarchy(bert_with_cache)
     closed = View(hierarchy)
-    assert "#sizes" in hierarchy.groups
-    ends = {end.path for edge in closed.edges for end in (edge.source, edge.target) if isinstance(end, Group)}
-    assert not {"#sizes", "#guards"} & ends
-    opened = closed.open("#sizes")
-    assert any(edge.source.path == "#sizes" for edge in opened.edges)
+    kinds = {leaf.bookkeeping for leaf in hierarchy.groups["#input_ids"].children}
+    assert {"sizes", "guards"} <= kinds
+    drawn = {source.name for edge in closed.edges for source in edge.leaves}
+    assert "input_ids" in drawn
+    assert not any(leaf.bookkeeping == "sizes" for leaf in hierarchy.leaves if leaf.name in drawn)
+    opened = closed.open("#input_ids")
+    assert any(leaf.bookkeeping == "sizes" for edge in opened.edges for leaf in edge.leaves)
 
 
 def test_a_module_that_only_serves_is_one_box_and_stays_closed() -> None:

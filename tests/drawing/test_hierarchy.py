@@ -7,6 +7,7 @@ from drawing_models import Bert, Convolutions, Llama, flat_chain
 from torch import fx, nn
 
 from fxlab.drawing import Group, build_hierarchy
+from fxlab.drawing.rendering.describe import lines_of
 
 
 def traced(model: nn.Module) -> fx.GraphModule:
@@ -217,6 +218,48 @@ def test_odd_stacks_break_nothing(stack):
     for node in gm.graph.nodes:
         node.meta["nn_module_stack"] = stack
     assert names_in(build_hierarchy(gm)) == every_name(gm)
+
+
+class Block(nn.Module):
+    def __init__(self, depth: int) -> None:
+        super().__init__()
+        self.parts = nn.Sequential(*(nn.Linear(4, 4) for _ in range(depth)), nn.ReLU())
+
+    def forward(self, x):
+        return self.parts(x)
+
+
+class Lists(nn.Module):
+    """Blocks of other sizes each, between single operations."""
+
+    def __init__(self, operations: int) -> None:
+        super().__init__()
+        self.down = nn.ModuleList(Block(depth) for depth in (1, 2, 3, 4))
+        self.up = nn.ModuleList(Block(depth) for depth in (2, 1))
+        self.operations = operations
+
+    def forward(self, x):
+        for block in self.down:
+            x = block(x)
+        for _ in range(self.operations):
+            x = torch.neg(x)
+        for block in self.up:
+            x = block(x)
+        return x
+
+
+def test_blocks_of_one_list_are_one_box_where_the_graph_has_too_many():
+    long, short = (build_hierarchy(fx.symbolic_trace(Lists(operations))) for operations in (12, 2))
+    down = next(child for child in long.root.children if isinstance(child, Group))
+    assert (down.label, down.kind, [child.path for child in down.children]) == (
+        "down",
+        "segment",
+        [f"down.{i}" for i in range(4)],
+    )
+    assert lines_of(down, long.modules)[-1].startswith("Block ")
+    assert [child.path for child in long.root.children if isinstance(child, Group)][1:] == ["up.0", "up.1"]
+    assert "down.0" in [child.path for child in short.root.children if isinstance(child, Group)]
+    assert names_in(long) == every_name(traced(Lists(12)))
 
 
 def test_a_list_of_thousands_is_cut_into_stretches_of_shown_size():

@@ -9,6 +9,8 @@ import type { TablesPanel } from "../tables/tables";
 
 /** JupyterLab and Notebook would take the arrow keys for their own. */
 const NO_SHORTCUTS = "data-lm-suppress-shortcuts";
+/** Below this there is room for details or for tables beside the passes, but hardly for a graph between both. */
+const ROOMY = 1400;
 const WIDE = 1080;
 const MEDIUM = 740;
 /** A second click on a group opens it: until then its details leave it where it is. */
@@ -186,7 +188,10 @@ export class Frame {
     const { layout } = this.element.dataset;
     if (name === "passes") return layout !== "narrow";
     if (name === "details") return this.selected !== null;
-    return this.parts.tables.hasContent || (layout !== "wide" && this.selected !== null);
+    if (layout !== "wide") return this.parts.tables.hasContent || this.selected !== null;
+    const isCramped = this.selected !== null && this.element.clientWidth < ROOMY;
+    // Who looks at a table goes on looking at it.
+    return this.parts.tables.hasContent && (!isCramped || focusedIn(this.parts.tables.element) !== null);
   }
 
   private layOut(): HTMLElement {

@@ -102,7 +102,7 @@ export class GraphArea {
     const lit = Object.entries(this.picture.boxes).filter(
       ([, box]) => box.marks.includes(number) && box.kind !== "cluster",
     );
-    if (lit.length > 0 && lit.every(([, box]) => box.node === null)) return false;
+    if (lit.length > 0 && lit.every(([, box]) => box.openable)) return false;
     const would = Object.keys(this.picture.matches[signature] ?? {});
     this.graph.camera.focus(lit.length > 0 ? lit.map(([id]) => id) : would, true);
     return true;

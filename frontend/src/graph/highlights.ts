@@ -126,7 +126,7 @@ export class Highlights {
     const { source, target } = live.picture.edges[id]!;
     const isGhost = [source, target].some((end) => {
       const box = live.box(end);
-      return box?.node && box.marks.some((mark) => mark === ADDED || mark === REMOVED);
+      return box?.node && !box.openable && box.marks.some((mark) => mark === ADDED || mark === REMOVED);
     });
     toggle(element, {
       "fxi-ghost": live.picture.preview === true && isGhost,
@@ -149,7 +149,7 @@ export class Highlights {
       "fxi-near": isNear,
       "fxi-lit": isLit,
       "fxi-would": mark !== null && !isLit && (matches[id] ?? 0) > 0 && !isCluster,
-      "fxi-gone": isGone && !isCluster && box.node !== null,
+      "fxi-gone": isGone && !box.openable,
     });
     live.setCount(id, box.openable && !isCluster ? this.countIn(id) : 0);
     this.paintBox(element, id, box);

@@ -25,7 +25,7 @@ export const SMALLEST_SCALE = 0.02;
 export const LARGEST_SCALE = 6;
 /** Below this, words cannot be read: a first picture starts at its top instead of showing all of itself. */
 export const READABLE_SCALE = 0.62;
-const MARGIN = 24;
+const MARGIN = 12;
 const NEAR = 40;
 /** As much of a picture is always in sight, in pixels of the window. */
 const IN_SIGHT = 64;

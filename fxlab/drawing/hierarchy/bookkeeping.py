@@ -28,7 +28,7 @@ from fxlab.operators import (
 SIZES, GUARDS, MASK, POSITIONS = "sizes", "guards", "mask", "positions"
 CONSTANTS, RESULTS = "constants", "results"
 """What bookkeeping is for; the words on its boxes."""
-_BY_RANK = (MASK, POSITIONS, CONSTANTS, SIZES, GUARDS)
+ORDER = (MASK, POSITIONS, CONSTANTS, SIZES, GUARDS, RESULTS)
 """Of a node that serves several, the first counts."""
 
 _CALLS = ("call_module", "call_function", "call_method")
@@ -210,7 +210,7 @@ class Bookkeeping:
             if leads_on or is_returned or self._leads_to_data(node, origin):
                 return None
             served.add(_purpose(node, origin))
-        return min((kind for kind in served if kind), key=_BY_RANK.index)
+        return min((kind for kind in served if kind), key=ORDER.index)
 
     def _leads_to_data(self, node: fx.Node, origin: int) -> bool:
         """Whether a value that the main path reads is the model's data, or chooses among them."""

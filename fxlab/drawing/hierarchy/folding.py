@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import numpy as np
 from torch import fx, nn
 
-from fxlab.drawing.hierarchy.bookkeeping import GUARDS, RESULTS, SIZES
+from fxlab.drawing.hierarchy.bookkeeping import GUARDS, ORDER, RESULTS, SIZES, Bookkeeping
 from fxlab.drawing.hierarchy.wiring import Wiring
 from fxlab.node_info import known_result, parameters_in
 
@@ -22,6 +22,8 @@ LONGEST_RUN, SHORTER_RUN = 48, 32
 """A run of more equal blocks than the first is cut into runs of the second."""
 ALWAYS_FOLDED = (SIZES, GUARDS, RESULTS)
 """Bookkeeping that is folded even if it is a single node."""
+MOST_IN_SIGHT, FEWEST_BLOCKS = 16, 3
+"""Where the graph itself has more children than the first, as many blocks of one list are one box."""
 FEWEST_EQUAL_NODES = 8
 """Fewer equal nodes side by side are drawn one by one."""
 
@@ -31,7 +33,8 @@ _WORDY = (float, str)
 """Arguments that two equal nodes share."""
 _Signature = tuple[str, bytes, bytes, bytes]
 _INDEXED = re.compile(r"^(?P<prefix>(?:.*\.)?)(?P<index>\d+)(?P<call>(?:@\d+)?(?:~\d+)?)$", re.DOTALL)
-
+_BLOCK = re.compile(r"^(?P<prefix>.*\.)(?P<index>\d+|\[\d+-\d+\])$", re.DOTALL)
+"""A block of a list, or a run of equal ones."""
 
 GroupKind = Literal["root", "module", "repeat", "segment", "bookkeeping"]
 
@@ -71,35 +74,72 @@ def hoist_single_nodes(draft: Draft) -> None:
             draft.owners[node] = child.owners.get(node, child)
 
 
-def fold_bookkeeping(draft: Draft, kinds: Mapping[fx.Node, str]) -> bool:
-    """Fold the nodes of each group that only serve others, by what they are for.
+def fold_bookkeeping(draft: Draft, found: Bookkeeping) -> bool:
+    """Fold the nodes of each group that only serve others: at an input or the output, or into one box.
 
     Returns whether all nodes in the group are such: it is one box as it is.
     """
     inner = [child for child in draft.children if isinstance(child, Draft)]
-    are_whole = [fold_bookkeeping(child, kinds) for child in inner]
-    by_kind: dict[str, list[fx.Node]] = {}
-    for child in draft.children:
-        if isinstance(child, fx.Node) and child in kinds:
-            by_kind.setdefault(kinds[child], []).append(child)
-    if all(are_whole) and sum(map(len, by_kind.values())) == len(draft.children) - len(inner):
+    are_whole = [fold_bookkeeping(child, found) for child in inner]
+    serving = [child for child in draft.children if isinstance(child, fx.Node) and child in found.kinds]
+    if all(are_whole) and len(serving) == len(draft.children) - len(inner):
         return True
-    folded = {
-        nodes[0]: _bookkeeping_draft(draft, kind, nodes)
-        for kind, nodes in by_kind.items()
-        if len(nodes) > 1 or kind in ALWAYS_FOLDED
-    }
-    gone = {node for made in folded.values() for node in made.children}
+    hosted = _hosted(draft, serving, found) if draft.kind == "root" else {}
+    folded = {host: _bookkeeping_draft(draft, host.name, nodes, host) for host, nodes in hosted.items()}
+    gone = {node for nodes in hosted.values() for node in nodes}
+    others = [node for node in serving if node not in gone]
+    kinds = sorted({found.kinds[node] for node in others}, key=ORDER.index)
+    if len(others) > 1 or any(kind in ALWAYS_FOLDED for kind in kinds):
+        folded[others[0]] = _bookkeeping_draft(draft, ", ".join(kinds), others)
+        gone |= {*others[1:]}
     draft.children = [
         made if (made := folded.get(child)) else child  # type: ignore[arg-type]
         for child in draft.children
-        if child in folded or child not in gone
+        if child not in gone
     ]
     return False
 
 
-def _bookkeeping_draft(draft: Draft, kind: str, nodes: Sequence[fx.Node]) -> Draft:
-    made = Draft(f"{draft.path}#{kind}", "bookkeeping", class_name="", label=kind, children=[*nodes])
+def _hosted(draft: Draft, serving: Sequence[fx.Node], found: Bookkeeping) -> dict[fx.Node, list[fx.Node]]:
+    """Return the nodes that are drawn with an input that they alone are made of, or with the output."""
+    ends = {child: child.op for child in draft.children if isinstance(child, fx.Node)}
+    inputs = [node for node, op in ends.items() if op == "placeholder"]
+    outputs = [node for node, op in ends.items() if op == "output"]
+    by_kind: dict[str, list[fx.Node]] = {}
+    for node in serving:
+        by_kind.setdefault(found.kinds[node], []).append(node)
+    hosted: dict[fx.Node, list[fx.Node]] = {}
+    for kind, nodes in by_kind.items():
+        hosts = outputs if kind == RESULTS else _made_of(kind, nodes, inputs, found)
+        if hosts:
+            hosted.setdefault(hosts[0], []).extend(nodes)
+    order = {node: place for place, node in enumerate(serving)}
+    return {host: sorted(nodes, key=order.__getitem__) for host, nodes in hosted.items()}
+
+
+def _made_of(
+    kind: str, nodes: Sequence[fx.Node], inputs: Sequence[fx.Node], found: Bookkeeping
+) -> Sequence[fx.Node]:
+    """Return the input that nodes are made of, if there is one; sizes and checks are drawn with any."""
+    read = {source: None for node in nodes for source in node.all_input_nodes}
+    if kind in (SIZES, GUARDS):
+        return [node for node in inputs if node in read] or inputs
+    data = {
+        source: None
+        for node in nodes
+        for source in node.all_input_nodes
+        if source.op != "get_attr" and found.kinds.get(source) != kind and not found.is_aside(source, node)
+    }
+    return [node for node in inputs if node in data] if len(data) == 1 else ()
+
+
+def _bookkeeping_draft(
+    draft: Draft, label: str, nodes: Sequence[fx.Node], host: fx.Node | None = None
+) -> Draft:
+    """Return a group of bookkeeping: its path is the same in stages in which it holds other kinds."""
+    path = f"{draft.path}#{host.name if host else ''}"
+    children = [*nodes] if host is None else [host, *nodes] if host.op == "placeholder" else [*nodes, host]
+    made = Draft(path, "bookkeeping", class_name="", label=label, children=[*children])
     made.owners = _owners(draft, nodes)
     return made
 
@@ -311,6 +351,39 @@ def _row_draft(draft: Draft, nodes: Sequence[fx.Node]) -> Draft:
     made.kind, made.members = "repeat", len(nodes)
     made.class_name = NUMBERED.sub("", nodes[0].name)
     return made
+
+
+def fold_lists_of_blocks(root: Draft) -> None:
+    """Fold numbered blocks of one list that follow one another, such as ``down_blocks.0`` to ``.3``.
+
+    A first picture shows all children of the root, however many they are.
+    """
+    if len(root.children) <= MOST_IN_SIGHT:
+        return
+    arranged: list[Draft | fx.Node] = []
+    for prefix, grouped in itertools.groupby(root.children, _list_of):
+        row = list(grouped)
+        blocks = [child for child in row if isinstance(child, Draft)]
+        if not prefix or len(row) < FEWEST_BLOCKS:
+            arranged += row
+            continue
+        first, last = blocks[0].path, blocks[-1].path
+        name = short_name(prefix.rstrip("."))
+        made = Draft(f"{prefix}[{_number(first)}…{_number(last)}]", "segment", class_name="", label=name)
+        made.children = [*blocks]
+        arranged.append(made)
+    root.children = arranged
+
+
+def _list_of(child: Draft | fx.Node) -> str:
+    """Return the path of the list that a block is in, with a dot at its end."""
+    found = _BLOCK.match(child.path) if isinstance(child, Draft) else None
+    return found["prefix"] if found else ""
+
+
+def _number(path: str) -> str:
+    found = _BLOCK.match(path)
+    return found["index"] if found else ""
 
 
 def segment_long_lists(draft: Draft) -> None:

@@ -18,6 +18,7 @@ from fxlab.drawing.hierarchy.folding import (
     GroupKind,
     fold_bookkeeping,
     fold_equal_nodes,
+    fold_lists_of_blocks,
     fold_repeats,
     hoist_single_nodes,
     segment_long_lists,
@@ -85,6 +86,14 @@ class Group:
     def id(self) -> str:
         """Id of the box or cluster: derived from the path."""
         return f"g-{_digest(self.path)}"
+
+    @property
+    def host(self) -> Leaf | None:
+        """Of bookkeeping: the input or output that it is drawn with, if there is one."""
+        if self.kind != "bookkeeping":
+            return None
+        ends = (self.children[0], self.children[-1])
+        return next((end for end in ends if isinstance(end, Leaf) and not end.bookkeeping), None)
 
 
 @dataclass(frozen=True)
@@ -182,9 +191,10 @@ def build_hierarchy(graph_module: fx.GraphModule) -> Hierarchy:
         root, folded = _plant(graph_module.graph, placement)
         hoist_single_nodes(root)
         found = Bookkeeping(graph_module, placement.modules)
-        fold_bookkeeping(root, found.kinds)
+        fold_bookkeeping(root, found)
         wiring = fold_repeats(root, placement.modules)
         fold_equal_nodes(root, placement.modules)
+        fold_lists_of_blocks(root)
         segment_long_lists(root)
         freezer = _Freezer(folded, placement.modules, found.kinds)
         frozen, _ = freezer.group(root)

@@ -27,7 +27,7 @@ TOGGLE_ROOM = 18.0
 CLUSTER_MARGIN = 30.0
 """Room beside a cluster's title for its sign and its rounded corner."""
 LONGEST_TITLE, LONGEST_LINE, LONGEST_CHIP = 32, 40, 22
-WIDEST_JOINED = 230.0
+WIDEST_JOINED = 250.0
 """Two lines under a title are one if that is no wider: pictures are higher than windows are."""
 CHIPS_PER_ROW, MOST_CHIPS = 3, 6
 
@@ -132,7 +132,9 @@ def _sign_room(info: BoxInfo) -> float:
 
 def is_light(item: Group | Leaf) -> bool:
     """Whether a box only serves others."""
-    return item.kind == "bookkeeping" if isinstance(item, Group) else item.bookkeeping != ""
+    if isinstance(item, Group):
+        return item.kind == "bookkeeping" and item.host is None
+    return item.bookkeeping != ""
 
 
 def _badge(marked: int, index: Mapping[str, int]) -> str:
@@ -165,6 +167,8 @@ def _kind(item: Group | Leaf, opened: bool) -> BoxKind:
     if isinstance(item, Group):
         if opened:
             return "cluster"
+        if item.host:
+            return _kind(item.host, opened)
         return "repeat" if item.kind == "repeat" else "group"
     if item.node.op == "placeholder":
         return "placeholder"
@@ -178,7 +182,7 @@ def _classes(item: Group | Leaf, info: BoxInfo) -> str:
             words.append("fx-group")
         if is_light(item):
             words.append("fx-bookkeeping")
-        elif item.kind != "module":
+        elif item.kind not in ("module", "bookkeeping"):
             words.append(f"fx-{item.kind}-group")
     else:
         words = ["node", "fx-op" if info.kind == "op" else f"fx-{info.kind}"]

@@ -10,6 +10,7 @@ from typing import Any
 
 from torch import fx, nn
 
+from fxlab.drawing.hierarchy.bookkeeping import MASK, ORDER, RESULTS
 from fxlab.drawing.hierarchy.folding import NUMBERED, short_name
 from fxlab.drawing.hierarchy.hierarchy import Group, Leaf
 from fxlab.node_info import result_text, target_text
@@ -26,6 +27,8 @@ def title_of(item: Group | Leaf) -> str:
     if isinstance(item, Group):
         if item.kind == "repeat":
             return _times(item.class_name, item.members)
+        if item.host:
+            return title_of(item.host)
         return f"{item.label} · {item.nodes}" if item.kind == "bookkeeping" else item.label
     if item.owner:
         return short_name(item.owner)
@@ -42,7 +45,7 @@ def lines_of(
     """Return the lines under a box's title, complete; a group that is ``opened`` shows what is in it."""
     if isinstance(item, Group):
         if item.kind == "bookkeeping":
-            return ()
+            return () if item.host is None else _hosted_lines(item, item.host, modules)
         return _group_lines(item) + (() if opened else _runs_in(item))
     lines = [
         _operation(item, modules),
@@ -50,6 +53,17 @@ def lines_of(
         result_text(item.node),
     ]
     return tuple(line for line in lines if line)
+
+
+def _hosted_lines(group: Group, host: Leaf, modules: Mapping[str, nn.Module]) -> tuple[str, ...]:
+    """Return the lines of an input or output, and what is drawn with it."""
+    kinds = Counter(child.bookkeeping for child in group.children if isinstance(child, Leaf))
+    words = [
+        f"{kind} of {kinds[kind]}" if kind == MASK else counted(kinds[kind], kind.removesuffix("s"))
+        for kind in ORDER
+        if kinds[kind] and kind != RESULTS
+    ]
+    return (*lines_of(host, modules), *([", ".join(words)] if words else []))
 
 
 def says_what_the_title_says(line: str, title: str) -> bool:
@@ -76,7 +90,7 @@ def _group_lines(group: Group) -> tuple[str, ...]:
 
 
 def _runs_in(group: Group) -> tuple[str, ...]:
-    """Return the repeated blocks in a group of modules, by which people know a model.
+    """Return the repeated blocks in a group of modules, by which people know a model, or those of a list.
 
     A block that differs from the run, as the first one of a T5 that holds the biases of all, counts as well.
     """
@@ -84,13 +98,14 @@ def _runs_in(group: Group) -> tuple[str, ...]:
     blocks: Counter[str] = Counter()
     for child in groups:
         blocks[child.class_name] += child.members
-    runs = dict.fromkeys(child.class_name for child in groups if child.kind == "repeat")
-    texts = [_times(name, blocks[name]) for name in runs]
-    return (", ".join(texts[:MOST_RUNS]),) if texts and group.kind == "module" else ()
+    is_list = group.kind == "segment"
+    runs = dict.fromkeys(child.class_name for child in groups if child.kind == "repeat" or is_list)
+    texts = [_times(name, blocks[name]) for name in runs if name or not is_list]
+    return (", ".join(texts[:MOST_RUNS]),) if texts and group.kind in ("module", "segment") else ()
 
 
 def _times(class_name: str, members: int) -> str:
-    return f"{class_name or 'block'} × {members}"  # noqa: RUF001
+    return f"{class_name or 'block'} × {members}" if members > 1 else class_name  # noqa: RUF001
 
 
 def _operation(leaf: Leaf, modules: Mapping[str, nn.Module]) -> str:

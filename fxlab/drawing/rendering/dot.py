@@ -61,7 +61,7 @@ class Arrangement:
         return {
             "rankdir": "TB" if is_down else "LR", "nodesep": "0.28",
             "ranksep": with_words if self.shapes else bare, "splines": "true",
-            "nslimit": "2", "nslimit1": "1", "maxiter": "8", "mclimit": "0.6", "pad": "0.15",
+            "nslimit": "2", "nslimit1": "1", "maxiter": "8", "mclimit": "0.6", "pad": "0.08",
         }  # fmt: skip
 
 

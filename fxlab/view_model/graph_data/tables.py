@@ -41,7 +41,7 @@ class Looks(Table):
         self._firsts: dict[str, tuple[int, dict[str, Any]]] = {}
 
     def _written(self, value: dict[str, Any]) -> dict[str, Any]:
-        words = json.dumps([value["kind"], value["label"], value["details"]])
+        words = json.dumps([value[part] for part in ("kind", "label", "details", "openable")])
         if words not in self._firsts:
             self._firsts[words] = len(self.values), value
             return value

@@ -36,7 +36,7 @@ export function placeBoxes(view: View, looks: Look[], metrics: Metrics): Map<str
       kind: look.kind,
       label: look.label,
       path: isGroup ? item.path : item.parent.path,
-      node: isGroup ? null : item.name,
+      node: isGroup ? hostOf(item, look) : item.name,
       count: isGroup ? item.data.count : item.facts.length,
       details: look.details,
       openable: look.openable,
@@ -58,6 +58,12 @@ export function placeBoxes(view: View, looks: Look[], metrics: Metrics): Map<str
     placed.set(item.id, chips ? withChips(bare, chips, view, metrics) : bare);
   }
   return placed;
+}
+
+/** An input or output with what is drawn with it is known by its own name. */
+function hostOf({ children }: Group, { kind }: Look): string | null {
+  const host = kind === "placeholder" ? children[0] : kind === "output" ? children.at(-1) : null;
+  return host && !(host instanceof Group) ? host.name : null;
 }
 
 function withChips(bare: PlacedBox, chips: Chip[], view: View, m: Metrics): PlacedBox {

@@ -12,7 +12,7 @@ function layout({ direction, shapes }: Arrangement): string[] {
   const isDown = direction === "down";
   const ranksep = shapes ? (isDown ? "0.45" : "1.1") : isDown ? "0.27" : "0.4";
   return [
-    `graph [rankdir="${isDown ? "TB" : "LR"}" nodesep="0.28" ranksep="${ranksep}" splines="true" nslimit="2" nslimit1="1" maxiter="8" mclimit="0.6" pad="0.15"]`,
+    `graph [rankdir="${isDown ? "TB" : "LR"}" nodesep="0.28" ranksep="${ranksep}" splines="true" nslimit="2" nslimit1="1" maxiter="8" mclimit="0.6" pad="0.08"]`,
     'node [shape="box" fixedsize="true" margin="0" penwidth="1"]',
     'edge [arrowsize="0.55" penwidth="1.1"]',
   ];
