@@ -177,6 +177,28 @@ describe("the section of the values", () => {
     expect(section.element.textContent).toContain("Each cell stands for 3 × 1 elements");
   });
 
+  it("shows small maps of all indices of a dimension, and the one that is pressed", () => {
+    ready();
+    expect(one(".fxi-small-maps").hidden).toBe(true);
+    const cells = btoa(String.fromCharCode(...new Uint8Array(new Float32Array(8).buffer)));
+    const small = {
+      dimension: 0,
+      first: 2,
+      count: 2,
+      size: [2, 2] as [number, number],
+      numbers: "f4" as const,
+      cells,
+    };
+    ready({ ...partOf(0, 2), map: { ...partOf(0, 2).map, small } });
+    const maps = all(".fxi-small-map");
+    expect(maps.map((map) => [map.textContent, map.getAttribute("aria-pressed")])).toEqual([
+      ["2", "true"],
+      ["3", "false"],
+    ]);
+    maps[1]!.click();
+    expect(actions.part).toHaveBeenCalledWith(0, { rows: 1, columns: 2, index: [3, 0, 0] });
+  });
+
   it("has a slider and a field for each dimension that is not shown", () => {
     ready();
     const [slider, number] = all<HTMLInputElement>("input");

@@ -18,6 +18,8 @@ from fxlab.view_model.wire import clip, to_json
 
 MOST_CELLS = 128
 """Of a map, in each direction: at most 87 KB, or twice that of numbers that float32 does not hold."""
+MOST_SMALL, MOST_SMALL_CELLS = 32, 20
+"""Small maps beside each other, and their cells in each direction: at most 68 KB, or twice that."""
 MOST_TENSORS = 60
 _OF_NODE = ("value", "original", "difference")
 
@@ -145,13 +147,35 @@ def _map_state(tensor: TensorValue, axes: Axes, most: int) -> dict[str, Any]:
         "shape": list(found.shape),
         "block": [found.row_block, found.column_block],
         "size": list(found.cells.shape),
-        **_cells(found),
+        **_cells(found.cells),
+        "small": _small_maps(tensor, found) if most == MOST_CELLS else None,
     }
 
 
-def _cells(found: Slice) -> dict[str, str]:
-    """Return the cells as numbers of four bytes, or eight where four do not hold them."""
-    cells = found.cells.contiguous()
+def _small_maps(tensor: TensorValue, shown: Slice) -> dict[str, Any] | None:
+    """Describe maps at other indices of the last dimension that is not shown, such as heads; in windows.
+
+    ``None`` if no dimension has others, or fewer than two are shown.
+    """
+    shape, index = tensor.tensor.shape, dict(enumerate(shown.index))
+    others = [d for d, place in index.items() if place is not None and shape[d] > 1]
+    if not others or shown.rows is None or shown.columns is None:
+        return None
+    dimension, fixed = others[-1], {d: place for d, place in index.items() if place is not None}
+    first = fixed[dimension] // MOST_SMALL * MOST_SMALL
+    maps = [
+        tensor.slice(shown.rows, shown.columns, fixed | {dimension: place}, MOST_SMALL_CELLS).cells
+        for place in range(first, min(first + MOST_SMALL, shape[dimension]))
+    ]
+    if not maps[0].numel():
+        return None
+    facts = {"dimension": dimension, "first": first, "count": len(maps), "size": list(maps[0].shape)}
+    return facts | _cells(torch.stack(maps))
+
+
+def _cells(cells: torch.Tensor) -> dict[str, str]:
+    """Return cells as numbers of four bytes, or eight where four do not hold them."""
+    cells = cells.contiguous()
     narrow = cells.to(torch.float32)
     is_held = bool(((narrow.to(torch.float64) == cells) | cells.isnan()).all())
     bytes_ = (narrow if is_held else cells).numpy().astype("<f4" if is_held else "<f8").tobytes()

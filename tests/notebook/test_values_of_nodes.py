@@ -72,6 +72,25 @@ def test_a_value_is_what_the_node_computes_on_the_inputs_of_the_session(attendin
     assert answer["part"]["statistics"][0]["nan"] == 0
 
 
+def test_all_heads_are_beside_each_other_as_small_maps(attending: Page):
+    small = value(attending, "softmax")["part"]["map"]["small"]
+    expected, _ = attending.inspector.session.graph_module(attending.inspector.session.inputs)
+    numbers = np.frombuffer(base64.b64decode(small["cells"]), "<f4").reshape(small["count"], *small["size"])
+    assert (small["dimension"], small["first"]) == (1, 0)
+    np.testing.assert_array_equal(numbers, expected[0].detach().numpy())
+    along = part(attending, "softmax", rows=1, columns=3, index=[1, 0, 4, 0])["part"]["map"]["small"]
+    assert (along["dimension"], along["count"], along["size"]) == (2, 5, [3, 5])
+    assert part(attending, "linear", tensor=1)["part"]["map"]["small"] is None
+
+
+def test_small_maps_are_few_and_small():
+    model = fx.symbolic_trace(nn.Sequential(nn.Conv2d(3, 50, 1)).eval())
+    page = Page(Inspector(Session(model, torch.ones(1, 3, 90, 30))))
+    value(page, "_0")
+    small = part(page, "_0", index=[0, 40, 0, 0])["part"]["map"]["small"]
+    assert (small["dimension"], small["first"], small["count"], small["size"]) == (1, 32, 18, [18, 15])
+
+
 def test_another_head_and_other_axes_are_read_without_another_run(attending: Page, monkeypatch: Any):
     value(attending, "softmax")
     session = attending.inspector.session

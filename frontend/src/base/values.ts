@@ -54,6 +54,19 @@ export interface TensorMap {
   /** Of four or eight bytes, in base64. */
   numbers: "f4" | "f8";
   cells: string;
+  /** Maps of the same two dimensions, smaller, at indices in one of the others; one after another. */
+  small?: SmallCells | null;
+}
+
+export interface SmallCells {
+  dimension: number;
+  /** The first index, and how many there are. */
+  first: number;
+  count: number;
+  /** Of each. */
+  size: [rows: number, columns: number];
+  numbers: "f4" | "f8";
+  cells: string;
 }
 
 /** One tensor, and the statistics of those that it is compared with. */
@@ -97,6 +110,11 @@ export const NO_VALUES: ShownValues = { state: "absent", text: "", value: null, 
 
 /** Returns the cells of a map, row by row. */
 export function cellsOf({ cells, numbers }: TensorMap): Float32Array | Float64Array {
+  return numbersOf(numbers, cells);
+}
+
+/** Returns numbers of four or eight bytes. */
+export function numbersOf(numbers: "f4" | "f8", cells: string): Float32Array | Float64Array {
   const bytes = Uint8Array.from(atob(cells), (letter) => letter.charCodeAt(0));
   const view = new DataView(bytes.buffer);
   if (numbers === "f8")

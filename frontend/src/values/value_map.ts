@@ -4,6 +4,7 @@ import { fill, h } from "../base/dom";
 import { withUnit } from "../base/format";
 import { cellsOf, type TensorInfo, type TensorMap } from "../base/values";
 import { colourOf, scaleOf, type Colours, type Scale } from "./colour_scale";
+import { SmallMaps } from "./small_maps";
 
 const STEPS: Record<string, [down: number, right: number]> = {
   ArrowUp: [-1, 0],
@@ -17,6 +18,7 @@ const STEPS: Record<string, [down: number, right: number]> = {
 export class ValueMap {
   readonly element: HTMLElement;
   private readonly canvas = h("canvas", {});
+  private readonly small: SmallMaps;
   private readonly cursor = h("div", { class: "fxi-map-cursor", hidden: true });
   private readonly field: HTMLElement;
   private readonly left = h("div", { class: "fxi-map-left", "aria-hidden": "true" });
@@ -32,7 +34,9 @@ export class ValueMap {
   private next: number[] | null = null;
   private isWatched = false;
 
-  constructor() {
+  /** `choose` is called with the index of a small map that is pressed. */
+  constructor(choose: (index: number[]) => void) {
+    this.small = new SmallMaps(choose);
     this.field = h(
       "div",
       {
@@ -47,6 +51,7 @@ export class ValueMap {
     this.element = h(
       "figure",
       { class: "fxi-map" },
+      this.small.element,
       h("div", { class: "fxi-map-frame" }, this.left, this.field, this.below),
       this.reading,
       this.legend,
@@ -72,6 +77,7 @@ export class ValueMap {
     this.map = map;
     this.cells = cellsOf(map);
     this.scale = scaleOf(this.cells);
+    this.small.show(map);
     const isEmpty = this.cells.length === 0;
     this.field.parentElement!.hidden = this.legend.hidden = this.reading.hidden = isEmpty;
     if (isEmpty) return void (this.caption.textContent = "It has no elements.");
@@ -137,6 +143,7 @@ export class ValueMap {
     const image = context.createImageData(map.size[1], map.size[0]);
     cells.forEach((cell, i) => image.data.set(colourOf(cell, scale, colours), i * 4));
     context.putImageData(image, 0, 0);
+    this.small.draw(colours);
   }
 
   private colours(): Colours {

@@ -24,7 +24,7 @@ const OF_NODE: TensorKind[] = ["value", "original", "difference"];
 
 export class ValueSection {
   readonly element = h("div", { class: "fxi-section fxi-values", tabindex: -1, hidden: true });
-  private readonly map = new ValueMap();
+  private readonly map = new ValueMap((index) => this.lookAt(index));
   private readonly axes: AxesControls;
   private readonly numbers = h("div", { class: "fxi-values-numbers" });
   private readonly choice = h("div", { class: "fxi-values-choice" });
@@ -139,6 +139,12 @@ export class ValueSection {
     );
     this.axes.show(tensor.shape, part.map, isFixed);
     this.map.show(part.map, tensor, titleOf(tensor, value));
+  }
+
+  /** Shows the same tensor at another index. */
+  private lookAt(index: number[]): void {
+    const { tensor, map } = this.shown!.part!;
+    this.actions.part(tensor, { rows: map.rows, columns: map.columns, index });
   }
 
   /** Goes to an element of a tensor. */
