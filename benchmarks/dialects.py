@@ -217,7 +217,8 @@ def _verdicts(rows: pd.DataFrame) -> list[str]:
 
 def _cell(row: pd.Series) -> str:
     rewritten, candidates = row["rewritten"], row["candidates"]
-    return f"{rewritten}" if rewritten == candidates else f"{rewritten} of {candidates}"
+    # Rewriting some candidates may make others.
+    return f"{rewritten}" if rewritten >= candidates else f"{rewritten} of {candidates}"
 
 
 def _reasons(rows: pd.DataFrame) -> list[str]:

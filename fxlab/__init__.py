@@ -58,7 +58,7 @@ _EXPORTS = {
         FuseAttention FuseBatchNorm1dInConv1d FuseBatchNorm1dInLinear FuseBatchNorm2dInConv2d
         FuseBatchNorm3dInConv3d FuseBatchNormBeforeConv FuseBatchNormInConvTranspose FuseBiasInLinear
         FuseLayerNorm FuseRMSNorm FuseScale LintAndRecompile MergeLinears RemoveDeadCode
-        RemoveIdentities RemoveRepeatedHeads
+        RemoveIdentities RemoveRedundantViews RemoveRepeatedHeads
     """,
     "validation": """
         Bisection Changes CodeDiff Divergence Evaluation Histogram NodeAtStage NodeValues Reference Slice

@@ -42,6 +42,9 @@ from fxlab.transformations.passes.lint_and_recompile import LintAndRecompile as 
 from fxlab.transformations.passes.merge_linears import MergeLinears as MergeLinears
 from fxlab.transformations.passes.remove_dead_code import RemoveDeadCode as RemoveDeadCode
 from fxlab.transformations.passes.remove_identities import RemoveIdentities as RemoveIdentities
+from fxlab.transformations.passes.remove_redundant_views import (
+    RemoveRedundantViews as RemoveRedundantViews,
+)
 from fxlab.transformations.passes.remove_repeated_heads import RemoveRepeatedHeads as RemoveRepeatedHeads
 
 OFFERED: tuple[type[Transformation], ...] = (
@@ -64,6 +67,7 @@ OFFERED: tuple[type[Transformation], ...] = (
     FuseLayerNorm,
     FuseActivation,
     ChangeTrueDivToMulByInverse,
+    RemoveRedundantViews,
 )
 """Those that sessions offer, in the order of their application."""
 

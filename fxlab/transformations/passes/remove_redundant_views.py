@@ -1,0 +1,204 @@
+"""Views and casts that change nothing, alone or together with the one before."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch.fx import Node
+from torch.fx.experimental.symbolic_shapes import statically_known_true
+
+from fxlab.operators import told_dtype
+from fxlab.reasons import Reason, Refusal
+from fxlab.transformations.analysis.graph_analysis import GraphFacts
+from fxlab.transformations.rewriting.editor import Editor
+from fxlab.transformations.rewriting.rewrite_pass import RewritePass
+from fxlab.transformations.views.casts import is_cast
+from fxlab.transformations.views.layer import computed_by
+
+_RESHAPES = frozenset({"view", "unsqueeze", "squeeze", "alias"})
+"""Views that show all elements in their order; they never copy."""
+_SHOW_ALL = _RESHAPES | {"reshape", "expand", "slice"}
+"""Calls that return a view of all elements if the shape stays."""
+
+
+@dataclass(frozen=True)
+class RedundantView:
+    """A call that shows a tensor as it is, or as its input could be shown at once."""
+
+    node: Node
+    source: Node
+    """What could be read instead."""
+    inner: tuple[Node, ...]
+    """Views between the two, last first."""
+    is_whole: bool
+    """Whether the source is read instead of the call; otherwise the call reads it."""
+
+    @property
+    def nodes(self) -> tuple[Node, ...]:
+        """The call."""
+        return (self.node,)
+
+
+@dataclass(frozen=True)
+class RemoveRedundantViews(RewritePass[RedundantView]):
+    """Remove views and casts that change nothing: their users read what is shown.
+
+    That is ``view``, ``reshape``, ``expand`` or a slice to the shape that there is, a view back to it, two
+    transpositions that undo each other, and a cast to the dtype that a cast has just made. A view of a view
+    reads what the first one shows. Exported and decomposed graphs are full of them: each product of batches
+    comes with two. Not a bit changes; a call without Python takes a microsecond, so it makes graphs shorter
+    rather than faster. Other passes recognise attention by such views, so this one comes last. Shapes must be
+    those that the graph was made for, as in those of ``fxlab.symbolic_trace`` and ``torch.export``;
+    ``ShapeProp`` does not say that. The nodes that read another one now are marked.
+
+    Examples
+    --------
+    >>> class Twice(torch.nn.Module):
+    ...     def forward(self, x):
+    ...         return x.transpose(1, 2).transpose(2, 1).relu()
+    >>> import fxlab
+    >>> remove = RemoveRedundantViews()
+    >>> removed = remove(fxlab.symbolic_trace(Twice(), (torch.ones(2, 3, 4),)))
+    >>> [node.name for node in removed.graph.nodes]
+    ['x', 'relu', 'output']
+    >>> [node.name for node in remove(removed, reverse=True).graph.nodes]
+    ['x', 'transpose', 'transpose_1', 'relu', 'output']
+    """
+
+    def match(self, facts: GraphFacts) -> Iterator[RedundantView]:
+        """Yield the calls that change nothing."""
+        for node in list(facts.graph_module.graph.nodes):
+            found = _restored(node) or _recast(node) or _shown_at_once(node)
+            if found is not None:
+                yield found
+
+    def refuse(self, candidate: RedundantView, facts: GraphFacts) -> Refusal | None:
+        """Refuse what is written or returned, and casts that are none under autocast."""
+        node, writes = candidate.node, facts.writes
+        if writes.changes_state:
+            return Reason.MODE_CHANGES()
+        for value in (node, candidate.source):
+            if writes.is_written(value):
+                return Reason.WRITTEN_IN_PLACE(value=value.name)
+        if not candidate.is_whole:
+            (inner,) = candidate.inner
+            return Reason.OTHER_USERS(value=inner.name) if len(inner.users) > 1 else None
+        if not node.users:
+            return Reason.UNUSED()
+        if facts.graph_module.graph.output_node() in node.users:
+            return Reason.RETURNED()
+        if is_cast(node) and told_dtype(candidate.source) is None:
+            return Reason.AUTOCAST_DTYPE()
+        return None
+
+    def describe(self, candidate: RedundantView) -> str:
+        """Name what is read instead."""
+        source = candidate.source.name
+        return f"removed; {source} is read instead" if candidate.is_whole else f"reads {source} itself"
+
+    def rewrite(self, candidate: RedundantView, edit: Editor) -> Node | tuple[Node, ...]:
+        """Let the source be read."""
+        node, source = candidate.node, candidate.source
+        marked: Node | tuple[Node, ...] = node
+        if candidate.is_whole:
+            marked = edit.read_instead(node, source)
+            edit.erase(node)
+        else:
+            edit.change(node, args=(source, *node.args[1:]))
+        for inner in candidate.inner:
+            if not inner.users:
+                edit.erase(inner)
+        return marked
+
+
+def _restored(node: Node) -> RedundantView | None:
+    """Return a call that shows what it reads, or what that is a view of, as it is."""
+    value = _input(node)
+    if value is None:
+        return None
+    dims = _permutation(node)
+    if dims is not None:
+        before = _permutation(value)
+        if dims == sorted(dims):
+            return RedundantView(node, value, (), is_whole=True)
+        source = _input(value)
+        if before is None or source is None or [before[dim] for dim in dims] != sorted(dims):
+            return None
+        return RedundantView(node, source, (value,), is_whole=True)
+    if computed_by(node) not in _SHOW_ALL:
+        return None
+    if _is_alike(node, value):
+        return RedundantView(node, value, (), is_whole=True)
+    inner: list[Node] = []
+    while computed_by(node) in _RESHAPES and computed_by(value) in _RESHAPES:
+        source = _input(value)
+        if source is None:
+            return None
+        inner.append(value)
+        if _is_alike(node, source):
+            return RedundantView(node, source, tuple(inner), is_whole=True)
+        value = source
+    return None
+
+
+def _recast(node: Node) -> RedundantView | None:
+    """Return a cast to the dtype that there is."""
+    value = _input(node)
+    if value is None or not is_cast(node) or not _is_alike(node, value):
+        return None
+    return RedundantView(node, value, (), is_whole=True)
+
+
+def _shown_at_once(node: Node) -> RedundantView | None:
+    """Return a view of a view."""
+    value = _input(node)
+    if value is None or computed_by(node) != "view" or computed_by(value) != "view":
+        return None
+    source = _input(value)
+    if source is None or not _is_of_one_dtype(node, value, source):
+        return None
+    return RedundantView(node, source, (value,), is_whole=False)
+
+
+def _input(node: Node) -> Node | None:
+    value = node.args[0] if node.args else None
+    return value if isinstance(value, Node) and node.op in ("call_function", "call_method") else None
+
+
+def _permutation(node: Node) -> list[int] | None:
+    """Return which dimension of its input each dimension of a node is, if it permutes them."""
+    value, name = node.meta.get("val"), computed_by(node)
+    if not isinstance(value, torch.Tensor) or name not in ("permute", "transpose", "t"):
+        return None
+    count = value.dim()
+    order = list(range(count))
+    if name == "t":
+        return order[::-1]
+    given: list[Any] = [*node.args[1:], *node.kwargs.values()]
+    dims = [*given[0]] if len(given) == 1 and isinstance(given[0], list | tuple) else given
+    if not count or not all(type(dim) is int for dim in dims):
+        return None
+    dims = [dim % count for dim in dims]
+    if name == "permute":
+        return dims
+    if len(dims) != 2:
+        return None
+    first, second = dims
+    order[first], order[second] = second, first
+    return order
+
+
+def _is_alike(node: Node, other: Node) -> bool:
+    """Tell whether two nodes are known to return tensors of one shape, dtype and device."""
+    a, b = (each.meta.get("val") for each in (node, other))
+    if not isinstance(a, torch.Tensor) or not isinstance(b, torch.Tensor):
+        return False
+    if (a.dtype, a.device, a.dim()) != (b.dtype, b.device, b.dim()):
+        return False
+    return all(x is y or statically_known_true(x == y) for x, y in zip(a.shape, b.shape, strict=True))
+
+
+def _is_of_one_dtype(*nodes: Node) -> bool:
+    dtypes = {getattr(node.meta.get("val"), "dtype", None) for node in nodes}
+    return len(dtypes) == 1 and None not in dtypes
