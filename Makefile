@@ -8,7 +8,7 @@ INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --co
 SEED ?= 1
 TASK ?= base
 
-.PHONY: lab test test-alone test-others quick lint docs cover bench compat coverage fuzz clean
+.PHONY: lab test test-alone test-others quick lint docs cover mutants bench compat coverage fuzz clean
 
 # JupyterLab refuses to run as root unless told to, which is what containers are.
 lab: $(VENV)/.lab
@@ -36,6 +36,15 @@ quick: lint
 # How much of fxlab the tests run, lines and branches. Not part of `make test`: measuring takes half as long again.
 cover: $(VENV)/.test
 	$(BIN)/python -m pytest --cov --cov-report=term --cov-fail-under=92
+
+# How many small mistakes, planted one at a time, the tests notice: the map takes as long as the tests, each mutant seconds.
+# A run that was interrupted goes on where it was; after a change of the code, remove build/mutants.
+mutants: export OMP_NUM_THREADS := 1
+mutants: $(VENV)/.test
+	$(INSTALL) --group mutants
+	test -f build/mutants/tests.json || $(BIN)/python -m benchmarks.mutants map -m "not slow"
+	$(BIN)/python -W ignore -m benchmarks.mutants run
+	$(BIN)/python -m benchmarks.mutants survivors
 
 # Warnings are errors, and a link to a page or heading that is not there is a warning; nothing is fetched.
 # `make test` builds it as well, in tests/test_docs.py, without the gallery's reports and the notebooks' outputs.

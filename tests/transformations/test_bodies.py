@@ -327,3 +327,13 @@ def test_gradients_reach_weights_that_were_merged_in_a_body():
     merged = next(p for name, p in session.graph_module.named_parameters() if "merged.weight" in name)
     session.graph_module(x).sum().backward()
     assert merged.grad is not None
+
+
+def test_an_identity_whose_value_a_body_makes_goes_though_the_body_returns_it():
+    def identity(x):
+        return torch.cond(x.sum() > 0, lambda x: F.dropout(x.cos(), 0.5, False), lambda x: x.sin(), (x,))
+
+    gm = RemoveIdentities()(make_fx(identity, tracing_mode="real", pre_dispatch=True)(torch.ones(2)))
+    names = [node.name for node in gm.true_graph_0.graph.nodes]
+    assert "cos" in names
+    assert "dropout" not in names

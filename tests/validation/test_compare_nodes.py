@@ -245,3 +245,10 @@ def test_what_cannot_be_compared_is_said_in_words():
     empty = fx.GraphModule(nn.Module(), fx.Graph())
     assert compare_nodes(empty, empty, ()).empty
     assert first_divergence(empty, empty, ()) is None
+
+
+def test_numbers_that_are_nan_in_both_count_for_nothing():
+    first = fx.symbolic_trace(lambda x: x * 1.0)
+    second = fx.symbolic_trace(lambda x: x * torch.tensor([1.0, 1.0, 2.0]))
+    table = compare_nodes(first, second, torch.tensor([math.nan, 3.0, 4.0]))
+    assert table["accumulated"].iloc[-1] == pytest.approx(4 / 5)

@@ -136,3 +136,16 @@ def test_what_cannot_be_compared_is_said_in_words():
         compare_on_variants(model, model, variants={})
     with pytest.raises(ValueError, match="atol: expected a number that is not negative"):
         compare_on_variants(model, model, torch.ones(1, 2), atol=-1)
+
+
+@pytest.mark.parametrize(
+    ("tokens", "is_drawn"),
+    [([[5, 6, 7]], True), ([[5]], False), ([[5, 40, 7]], False), ([[1, 0, 1]], False)],
+    ids=["tokens", "one token", "beyond the vocabulary", "mask"],
+)
+def test_other_tokens_are_drawn_where_there_are_tokens_of_the_vocabulary(tokens, is_drawn):
+    variants = input_variants({"input_ids": torch.tensor(tokens)}, vocabulary=40)
+    assert ("other tokens" in variants) is is_drawn
+    if is_drawn:
+        drawn = variants["other tokens"]["input_ids"]
+        assert (int(drawn.min()), int(drawn.max())) == (0, 39)

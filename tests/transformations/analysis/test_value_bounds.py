@@ -73,3 +73,11 @@ def test_smallest_whole_number_of_a_buffer() -> None:
     graph_module = arithmetic([torch.tensor([-128], dtype=torch.int8)], [(len(BINARY), 0, 0)])
     buffer = next(iter(graph_module.graph.nodes))
     assert largest_magnitude(buffer, GraphFacts(graph_module)) == 128.0
+
+
+def test_the_negative_of_a_number_without_a_sign_has_no_bound():
+    ones = torch.ones(2, dtype=torch.uint8)
+    gm = arithmetic([ones, ones], [(len(BINARY), 0, 0)])
+    Run(gm).run()
+    (negative,) = gm.graph.output_node().all_input_nodes
+    assert largest_magnitude(negative, GraphFacts(gm)) >= float(negative.meta["val"].max()) == 255

@@ -182,3 +182,62 @@ def test_a_quantized_model_is_judged_by_its_bits():
     for pass_ in session.passes:
         session.apply(pass_)
     assert session.verdict().status is Status.SAME_BITS
+
+
+@pytest.mark.parametrize("cls", [Int8Weight, WithoutFlatten])
+def test_a_quantized_weight_that_a_function_leaves_alone_stays_the_same_object(cls):
+    model = nn.Sequential(nn.Linear(4, 4))
+    quantize(model, cls)
+    graph_module = torch.fx.symbolic_trace(model)
+    weight = graph_module.get_submodule("0").weight
+    transformation = from_callable(lambda module: None, name="nothing")
+    transformation(graph_module)
+    assert transformation.get_transformed_nodes(graph_module) == []
+    assert graph_module.get_submodule("0").weight is weight
+
+
+def freeze(graph_module):
+    graph_module.get_submodule("0").requires_grad_(False)
+
+
+def test_a_weight_that_is_only_frozen_is_not_copied():
+    graph_module = torch.fx.symbolic_trace(nn.Sequential(nn.Linear(4, 4)))
+    weight = graph_module.get_submodule("0").weight
+    from_callable(freeze)(graph_module)
+    frozen = graph_module.get_submodule("0").weight
+    assert (frozen.requires_grad, weight.requires_grad) == (False, True)
+    assert frozen.data_ptr() == weight.data_ptr()
+
+
+def note_and_fail(graph_module):
+    graph_module.get_submodule("0").note = "new"
+    raise RuntimeError("on purpose")
+
+
+def note(graph_module):
+    graph_module.get_submodule("0").note = "new"
+
+
+def test_an_attribute_that_a_function_adds_to_a_module_is_gone_when_it_is_reversed_or_fails():
+    graph_module = torch.fx.symbolic_trace(nn.Sequential(nn.Linear(4, 4)))
+    layer = graph_module.get_submodule("0")
+    transformation = from_callable(note)
+    transformation(graph_module)
+    assert graph_module.get_submodule("0").note == "new"
+    assert not hasattr(layer, "note")
+    transformation(graph_module, reverse=True)
+    assert graph_module.get_submodule("0") is layer
+    assert not hasattr(layer, "note")
+    with pytest.raises(RuntimeError, match="on purpose"):
+        from_callable(note_and_fail)(graph_module)
+    assert not hasattr(graph_module.get_submodule("0"), "note")
+
+
+def test_a_broken_graph_is_refused_before_anything_is_done_with_it():
+    graph_module = torch.fx.symbolic_trace(nn.Sequential(nn.Linear(4, 4)))
+    placeholder, layer, _ = graph_module.graph.nodes
+    placeholder.prepend(layer)
+    done = []
+    with pytest.raises(ValueError, match="graph_module"):
+        from_callable(done.append)(graph_module)
+    assert done == []

@@ -460,3 +460,20 @@ def test_an_attention_of_aten_operators_is_found_like_one_of_functions():
     FUSE(gm)
     assert len(FUSE.get_transformed_nodes(gm)) == 1
     assert_close(gm(*given), model(*given))
+
+
+def test_keys_that_are_transposed_back_stand_in_the_module_of_the_attention():
+    class Model(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.attention = Attends(lambda _, q, transposed, v, mask: (q @ transposed).softmax(-1) @ v)
+
+        def forward(self, q, transposed, v, mask):
+            return self.attention(q, transposed, v, mask) + 1
+
+    q, k, v, mask = inputs()
+    gm = FUSE(fxlab.symbolic_trace(Model(), (q, k.mT.contiguous(), v, mask)))
+    keys = next(node for node in gm.graph.nodes if node.name.endswith("_keys"))
+    (made,) = FUSE.get_transformed_nodes(gm)
+    assert "attention" in keys.meta["nn_module_stack"]
+    assert keys.meta["nn_module_stack"] == made.meta["nn_module_stack"]

@@ -258,3 +258,23 @@ def test_copies_are_reversed_exactly_and_independently(copied):
 def test_explain_says_what_would_be_done():
     (row,) = FuseBiasInLinear().explain(traced(Layer())).itertuples()
     assert (row.Index, row.matched, row.reason) == ("linear", True, "its bias becomes column 6 of its weight")
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda x, weight, bias: nn.functional.linear(x, weight, bias=bias),
+        lambda x, weight, bias: nn.functional.linear(input=x, weight=weight, bias=bias),
+    ],
+    ids=["bias", "all"],
+)
+def test_arguments_given_by_name_become_those_of_the_wider_product(call):
+    class Named(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.linear = nn.Linear(6, 4)
+
+        def forward(self, x):
+            return call(x, self.linear.weight, self.linear.bias)
+
+    check(FuseBiasInLinear(), Named(), torch.randn(2, 6), marked=1)

@@ -781,3 +781,20 @@ def test_statistics_that_a_batch_norm_in_training_writes_in_between_are_read_twi
     before = snapshot(gm)
     MergeLinears()(gm)
     assert_is(gm, before)
+
+
+@pytest.mark.parametrize(
+    ("count", "name"), [(4, "at_0_at_1_at_2_at_3_merged"), (5, "at_0_and_4_more_merged")]
+)
+def test_the_name_of_many_linears_stays_short(count, name):
+    class Many(nn.Module):
+        def __init__(self):
+            super().__init__()
+            for i in range(count):
+                self.add_module(f"at_{i}", nn.Linear(3, 2))
+
+        def forward(self, x):
+            return [getattr(self, f"at_{i}")(x) for i in range(count)]
+
+    (node,) = MergeLinears().get_transformed_nodes(MergeLinears()(traced(Many())))
+    assert node.target == name

@@ -7,6 +7,7 @@ import torch
 from dialects import DIALECTS, in_dialect
 from torch import fx, nn
 from torch.fx.passes.shape_prop import ShapeProp
+from torch.nn import functional as F
 
 from fxlab.transformations.analysis.graph_analysis import GraphFacts
 from fxlab.transformations.views.batch_norm import as_batch_norm
@@ -104,3 +105,24 @@ def test_a_batch_norm_that_normalises_by_the_batch_is_seen_in_training():
     (call,) = gm.graph.find_nodes(op="call_function", target=ATEN.batch_norm.default)
     call.args = (*call.args[:5], True, *call.args[6:])
     assert layer_of(gm).module.training
+
+
+COMPUTED = {
+    "linear": (F.linear, ATEN.linear.default, (4, 4)),
+    "convolution": (F.conv1d, ATEN.conv1d.default, (4, 4, 1)),
+}
+
+
+@pytest.mark.parametrize("name", COMPUTED)
+@pytest.mark.parametrize("dialect", ["function", "operator"])
+@pytest.mark.parametrize("source", ["input", "number"])
+def test_a_call_whose_weight_is_no_attribute_is_no_layer(name, dialect, source):
+    function, operator_, shape = COMPUTED[name]
+    graph = fx.Graph()
+    x, weight = graph.placeholder("x"), graph.placeholder("weight")
+    weight.meta["val"] = torch.ones(shape)
+    given = weight if source == "input" else graph.call_function(torch.ones, (shape,))
+    graph.output(graph.call_function(function if dialect == "function" else operator_, (x, given)))
+    gm = fx.GraphModule(nn.Module(), graph)
+    facts = GraphFacts(gm)
+    assert not any(view(node, facts) for node in gm.graph.nodes for view in (as_linear, as_convolution))

@@ -14,6 +14,7 @@ from torch import fx, nn
 
 import fxlab
 from fxlab import Session, evaluate, from_callable, verdict
+from fxlab.validation.evaluation.agreement import next_tokens
 
 
 def rows(count, size=4, seed=0, width=8):
@@ -258,3 +259,20 @@ def test_a_worker_that_dies_costs_its_batches_once_more_and_nothing_else(session
 def test_a_metric_that_cannot_be_sent_is_named(session):
     with ProcessPoolExecutor(1) as executor, pytest.raises(ValueError, match="'a' cannot be sent"):
         evaluate(session, rows(1), {"a": lambda outputs, batch: 0}, executor)
+
+
+@pytest.mark.parametrize(
+    "shape", [(2, 5, 4), (2, 4, 30), (2, 5, 30, 1)], ids=["hidden", "rows", "dimensions"]
+)
+def test_outputs_that_are_no_numbers_of_a_vocabulary_predict_no_tokens(shape):
+    outputs = {"logits": torch.zeros(shape)}
+    assert next_tokens(outputs, outputs, {"input_ids": torch.arange(10).reshape(2, 5)}) == {}
+
+
+@pytest.mark.parametrize(
+    ("mask", "count"), [([1, 1, 1, 1, 1], 4), ([0, 0, 1, 1, 1], 2), ([1, 1, 1, 1, 0], 3)]
+)
+def test_padding_and_what_is_read_of_it_are_no_tokens(mask, count):
+    outputs = {"logits": torch.zeros(1, 5, 30)}
+    batch = {"input_ids": torch.arange(5)[None], "attention_mask": torch.tensor([mask])}
+    assert next_tokens(outputs, outputs, batch)["next token"].count == count

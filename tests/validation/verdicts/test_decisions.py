@@ -5,6 +5,7 @@ import torch
 from torch import fx, nn
 
 from fxlab import verdict
+from fxlab.validation.verdicts.decisions import DecisionMode, Decisions
 
 
 class Calls(nn.Module):
@@ -103,3 +104,26 @@ def test_numbers_that_were_chosen_otherwise_are_judged_by_their_rounding(choose)
     assert found.agrees, found
     coarse = judged(lambda x: choose(x * 7.3), lambda x: choose(x * 7.3).to(torch.float8_e5m2).bfloat16(), x)
     assert not coarse.agrees
+
+
+CHOICES = {
+    "topk": lambda x: x.topk(2),
+    "sort": lambda x: x.sort(-1, descending=True),
+    "max": lambda x: x.max(-1),
+    "cummax": lambda x: x.cummax(-1),
+    "max_pool": lambda x: nn.functional.max_pool2d(x[None], 2, return_indices=True),
+}
+
+
+@pytest.mark.parametrize("choose", CHOICES.values(), ids=CHOICES)
+def test_the_choices_of_another_run_come_with_the_numbers_at_their_places(choose):
+    x, other = random(4, 4), random(4, 4).flip(0)
+    with DecisionMode(own := Decisions()):
+        values, places = choose(x)
+    with DecisionMode(Decisions(given=own)):
+        found, found_places = choose(other)
+    assert torch.equal(found_places, places)
+    assert not torch.equal(found, choose(other)[0])
+    # At the places where the first run found its numbers, the second has those that it must give.
+    rank = {number: place for place, number in enumerate(x.flatten().tolist())}
+    assert [other.flatten()[rank[number]] for number in values.flatten().tolist()] == found.flatten().tolist()

@@ -16,6 +16,7 @@ import fxlab
 from fxlab import FuseBatchNorm2dInConv2d, FuseBiasInLinear, MergeLinears, verdict
 from fxlab.models.graph_module import share_tensors_copy
 from fxlab.validation import Status
+from fxlab.validation.verdicts.judgement import judged_by_bits
 from fxlab.values.tensors import bits_of
 
 DTYPES = [torch.float32, torch.bfloat16, torch.float16]
@@ -513,3 +514,10 @@ def test_weights_that_were_quantized_have_a_verdict_and_node_differences():
     assert (introduced[["_0", "_2"]] > 0).all()
     assert introduced["_1"] == 0
     assert str(fxlab.bisect(session)).startswith("quantize makes it different")
+
+
+def test_nan_of_other_bits_is_nothing_to_compare():
+    nan = torch.full((3,), math.nan)
+    found = judged_by_bits(nan, -nan)
+    assert found is not None
+    assert (found.status, found.elements) == (Status.NOTHING_COMPARED, 3)

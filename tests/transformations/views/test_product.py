@@ -1,0 +1,30 @@
+"""Products of matrices in the operators that `torch.export` decomposes them to."""
+
+import pytest
+import torch
+from torch import nn
+
+from fxlab.transformations.views.product import as_product
+
+pytestmark = pytest.mark.filterwarnings("ignore:.*LeafSpec:FutureWarning")
+
+
+class Multiply(nn.Module):
+    def forward(self, a, b):
+        return a @ b
+
+
+def operands(*shapes):
+    program = torch.export.export(Multiply(), tuple(map(torch.ones, shapes))).run_decompositions()
+    return [
+        (str(found.left), str(found.right)) for node in program.graph.nodes if (found := as_product(node))
+    ]
+
+
+def test_a_product_of_batches_reads_them_whole():
+    assert operands((2, 3, 4, 5), (2, 3, 5, 6))[-1] == ("a", "b")
+
+
+@pytest.mark.parametrize("shapes", [((4, 5), (2, 5, 6)), ((2, 1, 4, 5), (2, 3, 5, 6))])
+def test_a_product_that_repeats_an_operand_does_not_read_it_whole(shapes):
+    assert "a" not in {name for names in operands(*shapes) for name in names}
