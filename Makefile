@@ -8,7 +8,7 @@ INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --co
 SEED ?= 1
 TASK ?= base
 
-.PHONY: lab test test-alone test-others quick lint docs cover mutants bench compat coverage fuzz clean
+.PHONY: lab test test-alone test-others quick lint docs notebooks stranger cover mutants bench compat coverage fuzz clean
 
 # JupyterLab refuses to run as root unless told to, which is what containers are.
 lab: $(VENV)/.lab
@@ -50,6 +50,14 @@ mutants: $(VENV)/.test
 # `make test` builds it as well, in tests/test_docs.py, without the gallery's reports and the notebooks' outputs.
 docs: $(VENV)/.test build/site/gallery
 	$(BIN)/python -m sphinx --fail-on-warning --keep-going --quiet -b html docs build/docs
+
+# What GitHub shows of the notebooks: text, tables and pictures. Needs Chromium, and takes some minutes.
+notebooks: $(VENV)/.test
+	PYTHONPATH=. $(BIN)/python docs/make_notebooks.py
+
+# As somebody who has no clone: the wheel in an environment of its own, every example of README and docs, the notebooks.
+stranger: $(VENV)/.test
+	$(BIN)/python tests/stranger.py
 
 build/site/gallery: docs/make_gallery.py $(wildcard fxlab/*.py fxlab/*/*.py fxlab/*/*/*.py)
 	PYTHONPATH=. $(BIN)/python docs/make_gallery.py $@

@@ -20,7 +20,8 @@ nitpicky = True
 nitpick_ignore_regex = [("py:.*", rf"torch\..*|tuple\[~torch.*|{_INNER}|{_ALIASES}")]
 myst_heading_anchors = 3
 source_suffix = {".md": "myst-nb", ".ipynb": "myst-nb", ".rst": "restructuredtext"}
-# Notebooks are stored without outputs; `make docs` runs them (`-D nb_execution_mode=off` does not).
+# Notebooks are stored with pictures in place of widgets, so `make docs` runs them anew.
+nb_execution_mode = "force"
 nb_execution_timeout = 600
 nb_execution_raise_on_error = True
 # Widgets show what they show without a kernel, and no code for them is fetched.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 import subprocess
 import sys
@@ -76,3 +77,16 @@ def test_every_block_of_code_is_python_that_is_run_or_toml_that_is_valid(page: P
         assert language in ("python", "toml") or language.startswith("{"), language
         if language == "toml":
             tomllib.loads(code)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_what_a_reader_does_not_see_is_nothing_that_examples_need(page: Path) -> None:
+    """Whoever copies the blocks of a page in order runs what the tests run."""
+    hidden = re.findall(
+        r"^<!--- invisible-code-block: python\n(.*?)^--->$", page.read_text(), flags=re.M | re.S
+    )
+    for block in hidden:
+        for statement in ast.parse(block).body:
+            assert isinstance(statement, ast.Assert | ast.Expr | ast.With | ast.Import), block
+            names = [alias.name for alias in statement.names] if isinstance(statement, ast.Import) else []
+            assert set(names) <= {"torch", "warnings"}, block

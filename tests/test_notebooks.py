@@ -1,5 +1,6 @@
-"""Every notebook runs from top to bottom."""
+"""Every notebook runs from top to bottom, and is stored with what it shows."""
 
+import re
 from pathlib import Path
 
 import nbformat
@@ -8,6 +9,11 @@ from nbclient import NotebookClient
 
 pytestmark = pytest.mark.slow
 
+MOST_BYTES = 300_000
+MACHINE = re.compile(
+    r"/(?:home|root|tmp|work|Users|usr|var)/\S*| at 0x\w+|\b20\d\d-\d\d-\d\d\b|\b\d\d:\d\d:\d\d\b"
+)
+"""Folders and addresses of a process, days and times."""
 NOTEBOOKS = sorted((Path(__file__).parents[1] / "notebooks").glob("*.ipynb"))
 
 
@@ -25,7 +31,33 @@ def test_there_is_a_quickstart():
     assert "quickstart" in [path.stem for path in NOTEBOOKS]
 
 
-@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
-def test_the_notebook_is_stored_without_outputs(path):
+def stored_outputs(path: Path) -> list[nbformat.NotebookNode]:
     cells = nbformat.read(path, as_version=4).cells
-    assert not any(cell.get("outputs") or cell.get("execution_count") for cell in cells)
+    return [output for cell in cells for output in cell.get("outputs", ())]
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_the_notebook_is_stored_as_it_was_run_from_top_to_bottom(path):
+    cells = [cell for cell in nbformat.read(path, as_version=4).cells if cell.cell_type == "code"]
+    assert [cell.execution_count for cell in cells] == list(range(1, len(cells) + 1))
+    assert not any("error" in (output.output_type, output.get("name")) for output in stored_outputs(path))
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_what_is_stored_is_shown_without_a_kernel_and_small(path):
+    kinds = {kind for output in stored_outputs(path) for kind in output.get("data", ())}
+    assert kinds <= {"text/plain", "text/html", "image/png"}
+    assert path.stat().st_size <= MOST_BYTES
+    assert "widgets" not in nbformat.read(path, as_version=4).metadata
+    shows = any(
+        re.search(r"inspect\(|draw\(", cell.source) for cell in nbformat.read(path, as_version=4).cells
+    )
+    assert shows == ("image/png" in kinds)
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_what_is_stored_says_nothing_of_a_machine_or_a_day(path):
+    for output in stored_outputs(path):
+        data = output.get("data", {})
+        for text in (output.get("text", ""), data.get("text/plain", ""), data.get("text/html", "")):
+            assert not MACHINE.findall(text)

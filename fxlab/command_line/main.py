@@ -6,7 +6,7 @@ import argparse
 import os
 import sys
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from importlib import import_module
 from pathlib import Path
@@ -18,6 +18,7 @@ from fxlab.command_line.exit_code import CommandError, ExitCode
 from fxlab.command_line.model_source import DTYPES
 from fxlab.command_line.plain_warnings import plain_warnings
 
+SHELLS = ("bash", "zsh", "fish")
 _DESCRIPTION = "See what graph transformations do to a PyTorch model, and whether it matters."
 _EXIT_CODES = """\
 exit codes: 0 done, and the same up to rounding where models were compared; 1 different, or for `doctor`
@@ -189,7 +190,22 @@ def _parser() -> argparse.ArgumentParser:
     _add(
         commands, "doctor", "Tell what is installed, what of fxlab works here, and what to do about the rest."
     )
+    completion = _add(commands, "completion", "Print a script with which a shell completes these words.")
+    completion.add_argument("shell", choices=SHELLS, help="source <(fxlab completion bash)")
+    completion.set_defaults(words=lambda: _words(commands.choices))
     return parser
+
+
+def _words(parsers: Mapping[str, argparse.ArgumentParser]) -> dict[str, list[str]]:
+    """Return what may follow each command: its options, and words of which it takes one."""
+    return {
+        name: [
+            word
+            for action in parser._actions
+            for word in action.option_strings or map(str, action.choices or ())
+        ]
+        for name, parser in parsers.items()
+    }
 
 
 class _Help(argparse.RawDescriptionHelpFormatter):
