@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from types import FunctionType, MappingProxyType
@@ -65,7 +65,7 @@ class PassRecord:
 
 @contextmanager
 def record_passes(
-    inputs: Inputs | ExportedProgram | None = None, *, functions: Iterable[FunctionType] = ()
+    inputs: Inputs | ExportedProgram | None = None, *, functions: Iterable[Callable[..., Any]] = ()
 ) -> Iterator[PassRecord]:
     """Record the passes that the code of a block runs, which is not changed.
 
