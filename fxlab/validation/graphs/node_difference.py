@@ -114,7 +114,8 @@ def _settings(module: torch.nn.Module) -> list[Any]:
         settings += [name, type(part)]
         for key, value in vars(part).items():
             if key not in ("_parameters", "_buffers", "_modules"):
-                plain = pytree.tree_map_only(torch.nn.Module, type, value)
+                # Not `type` itself: pytree wraps it, which Python 3.12.1 cannot do.
+                plain = pytree.tree_map_only(torch.nn.Module, lambda module: type(module), value)
                 settings.append((key, plain if equal(plain, plain) else _Differing()))
     return settings
 
