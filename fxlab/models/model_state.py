@@ -73,12 +73,14 @@ class _Saved:
     """The same memory, also where ``.data`` is given other memory."""
     values: torch.Tensor
     version: int | None
+    has_history: bool
+    """Whether gradients flow through it, as through a buffer that was written while they were recorded."""
 
     @classmethod
     def of(cls, tensor: torch.Tensor) -> _Saved:
         with torch.no_grad(), _disable_current_modes():
             version = None if tensor.is_inference() else tensor._version
-            return cls(tensor, tensor.detach(), tensor.detach().clone(), version)
+            return cls(tensor, tensor.detach(), tensor.detach().clone(), version, tensor.grad_fn is not None)
 
     @property
     def is_moved(self) -> bool:
@@ -99,6 +101,8 @@ class _Saved:
         # Batch norm writes without counting a new version.
         if not self.is_now(self.tensor):
             self.alias.copy_(self.values)
+        if self.tensor.grad_fn is not None and not self.has_history and not self.tensor._is_view():
+            self.tensor.detach_()
         if self.version is not None and self.tensor._version != self.version:
             torch._C._autograd._unsafe_set_version_counter((self.tensor,), (self.version,))
 

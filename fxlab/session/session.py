@@ -1,31 +1,26 @@
 """One traced model and its switchable stack of transformations, without a screen."""
 
 import os
-import warnings
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Executor
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from torch import nn
-from torch.fx import GraphModule, Node
+from torch.fx import GraphModule
 
-from fxlab.checks import described, items_of
-from fxlab.interrupts import InterruptsHeld
+from fxlab.checks import items_of
 from fxlab.models.graph_module import check_lints
 from fxlab.models.running import Inputs, call_arguments
 from fxlab.models.weight_files import are_in_files, with_weights
 from fxlab.session import saved_file
 from fxlab.session.code import stack_code
-from fxlab.session.comparisons import Comparisons
-from fxlab.session.history import History, Stack, Switches
-from fxlab.session.offer import Offer, PassOrName, candidates_by_node
-from fxlab.session.stages import Stages, prefixes
-from fxlab.session.turns import Turns, in_turn
+from fxlab.session.history import History
+from fxlab.session.offer import Offer, PassOrName
+from fxlab.session.pass_stack import PassStack
+from fxlab.session.turns import in_turn
 from fxlab.tracing.sources import ModelLike, Source, source_of
 from fxlab.transformations import Transformation, offered
-from fxlab.transformations.candidate_filter import listed, node_names
 from fxlab.validation import (
     Changes,
     Evaluation,
@@ -42,7 +37,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
-class Session:
+class Session(PassStack):
     """A traced model and transformations that are switched on and off, in any order and exactly.
 
     Each transformation that is on works on a copy of the stage below it, which shares that stage's tensors.
@@ -99,21 +94,17 @@ class Session:
         weights: str | os.PathLike[str] | None = None,
     ) -> None:
         source = source_of(model)
-        self._offer = Offer()
-        self._history = History()
-        given = offered() if passes is None else items_of(passes, "passes", "transformations")
-        for pass_ in given:
-            self._history = History((self._offer.add(pass_, self._history, "passes"),))
+        offer, history = Offer(), History()
+        for pass_ in offered() if passes is None else items_of(passes, "passes", "transformations"):
+            history = History((offer.add(pass_, history, "passes"),))
         # A graph taken as it is has no model; a program or a file stands for its own graph.
         self._model = None if isinstance(source.module, GraphModule) else source.module
-        self.original, self._inputs = _traced(source, inputs)
+        original, self._inputs = _traced(source, inputs)
         self._data: tuple[Iterable[Any], Mapping[str, Metric] | None] | None = None
-        check_lints(self.original, "model")
+        check_lints(original, "model")
         if weights is not None:
-            self.original = with_weights(self.original, source.module, weights)
-        self._stages = Stages(self.original, self._offer.limited)
-        self._comparisons = Comparisons(self.original, self._stages.note_original)
-        self._turns = Turns(self, self._look_for_changes)
+            original = with_weights(original, source.module, weights)
+        super().__init__(original, offer, history)
 
     @property
     def inputs(self) -> Inputs | None:
@@ -125,279 +116,6 @@ class Session:
         if inputs is not None:
             call_arguments(inputs)
         self._turns.take(lambda: self._look_at(inputs))
-
-    @property
-    @in_turn
-    def graph_module(self) -> GraphModule:
-        """The model with all transformations that are on."""
-        return self._stages.of(self._stack)[self._stack]
-
-    @property
-    def passes(self) -> tuple[Transformation, ...]:
-        """The transformations on offer, lowest in the stack first, each with its exclusions."""
-        return tuple(self._limited(name) for name in self._switches.offered)
-
-    @property
-    def applied(self) -> tuple[Transformation, ...]:
-        """The transformations that are on, lowest in the stack first, each with its exclusions."""
-        return tuple(self._limited(name) for name, _ in self._stack)
-
-    @property
-    @in_turn
-    def stages(self) -> tuple[GraphModule, ...]:
-        """The original, and the module after each transformation that is on."""
-        stages = self._stages.of(self._stack)
-        return tuple(stages[prefix] for prefix in prefixes(self._stack))
-
-    @property
-    def can_undo(self) -> bool:
-        """Whether there is a change to take back."""
-        return self._history.position > 0
-
-    @property
-    def can_redo(self) -> bool:
-        """Whether there is a change that was taken back."""
-        return self._history.position + 1 < len(self._history.entries)
-
-    @in_turn
-    def add(self, pass_: Transformation) -> None:
-        """Offer one more transformation, above the others in the stack; :meth:`undo` takes it from the offer.
-
-        Raises
-        ------
-        TypeError
-            If it is no transformation.
-        ValueError
-            If the session offers it already, or another of the same name.
-        """
-        self._go_to(self._offer.add(pass_, self._history, "pass_"))
-
-    @in_turn
-    def remove(self, pass_: PassOrName) -> None:
-        """Offer a transformation no longer; if it is on, it is switched off. :meth:`undo` brings it back.
-
-        Raises
-        ------
-        ValueError
-            If the session does not offer it.
-        TransformationError
-            If one above it raises on the module without it. The session is as it was.
-        """
-        self._go_to(self._switches.without(self._find(pass_)))
-
-    @in_turn
-    def move(self, pass_: PassOrName, place: int) -> None:
-        """Give a transformation another place in the stack; what is on is applied in the new order.
-
-        Parameters
-        ----------
-        pass_
-            The transformation.
-        place
-            Its index among :attr:`passes` afterwards; 0 is the lowest, which is applied first.
-
-        Raises
-        ------
-        TypeError
-            If ``place`` is no integer.
-        ValueError
-            If there is no such place, or the session does not offer the transformation.
-        TransformationError
-            If one of those that are on raises in the new order. The session is as it was.
-
-        Examples
-        --------
-        >>> import torch
-        >>> from fxlab import ChangeTrueDivToMulByInverse, RemoveDeadCode
-        >>> traced = torch.fx.symbolic_trace(lambda x: x / 2)
-        >>> session = Session(traced, passes=[ChangeTrueDivToMulByInverse(), RemoveDeadCode()])
-        >>> session.move("remove-dead-code", 0)
-        >>> [pass_.name for pass_ in session.passes]
-        ['remove-dead-code', 'change-true-div-to-mul-by-inverse']
-        """
-        name, offered_names = self._find(pass_), self._switches.offered
-        if type(place) is not int:
-            raise TypeError(f"place: expected an int, got {described(place)}")
-        if not 0 <= place < len(offered_names):
-            raise ValueError(f"place: expected an index from 0 to {len(offered_names) - 1}, got {place}.")
-        order = [other for other in offered_names if other != name]
-        order.insert(place, name)
-        self._go_to(replace(self._switches, offered=tuple(order)))
-
-    def find(self, pass_: PassOrName) -> Transformation:
-        """Return a transformation on offer, with its exclusions.
-
-        Raises
-        ------
-        ValueError
-            If the session does not offer it.
-        """
-        return self._limited(self._find(pass_))
-
-    def is_on(self, pass_: PassOrName) -> bool:
-        """Tell whether a transformation is on."""
-        return self._find(pass_) in self._switches.on
-
-    @in_turn
-    def apply(self, pass_: PassOrName) -> None:
-        """Switch a transformation on, in its place in the stack. Nothing happens if it is on.
-
-        Raises
-        ------
-        TransformationError
-            If it, or one above it that has to be applied anew, raises. The session is as it was.
-        """
-        self._go_to(replace(self._switches, on=self._switches.on | {self._find(pass_)}))
-
-    @in_turn
-    def preview(self, pass_: PassOrName) -> GraphModule:
-        """Return the module that there would be if a transformation was switched on; nothing is switched.
-
-        It is made in the same way and shares the tensors of the present one: a module to look at.
-
-        Raises
-        ------
-        TransformationError
-            If it, or one above it that has to be applied anew, raises.
-
-        Examples
-        --------
-        >>> import torch
-        >>> from fxlab import ChangeTrueDivToMulByInverse
-        >>> traced = torch.fx.symbolic_trace(lambda x: x / 2)
-        >>> session = Session(traced, passes=[ChangeTrueDivToMulByInverse()])
-        >>> [str(node.target) for node in session.preview("change-true-div-to-mul-by-inverse").graph.nodes]
-        ['x', '<built-in function mul>', 'output']
-        >>> session.graph_module is session.original, session.can_undo
-        (True, False)
-        """
-        stack = replace(self._switches, on=self._switches.on | {self._find(pass_)}).stack()
-        return self._stages.built(stack)[stack]
-
-    @in_turn
-    def revert(self, pass_: PassOrName) -> None:
-        """Switch a transformation off; those above it are applied anew. Nothing happens if it is off.
-
-        Raises
-        ------
-        TransformationError
-            If one above it raises on the module without it. The session is as it was.
-        """
-        self._go_to(replace(self._switches, on=self._switches.on - {self._find(pass_)}))
-
-    @in_turn
-    def exclude(self, pass_: PassOrName, *nodes: Node | str) -> None:
-        """Exclude some candidates of a transformation; if it is on, they are reverted.
-
-        The transformation keeps its name and its place. Exclusions are remembered while it is off, and are
-        ended by :meth:`include`, or by :meth:`undo` as every change.
-
-        Parameters
-        ----------
-        pass_
-            The transformation.
-        *nodes
-            Nodes of the present model that it has changed, or its candidates, as :meth:`explain` names them.
-            What was changed together is excluded together.
-
-        Raises
-        ------
-        TypeError
-            If it does not tell its candidates apart; see :meth:`~fxlab.Transformation.exclude`.
-        ValueError
-            If one of the nodes is neither.
-        TransformationError
-            If a transformation above it raises on the module without it. The session is as it was.
-
-        Examples
-        --------
-        >>> import torch
-        >>> from fxlab import ChangeTrueDivToMulByInverse
-        >>> traced = torch.fx.symbolic_trace(lambda x: (x / 2) + (x / 3))
-        >>> session = Session(traced, passes=[ChangeTrueDivToMulByInverse()])
-        >>> session.apply("change-true-div-to-mul-by-inverse")
-        >>> session.exclude("change-true-div-to-mul-by-inverse", "truediv")
-        >>> session.transformed_nodes().index.tolist()
-        ['truediv_1']
-        """
-        name = self._find(pass_)
-        below = self._stages.of(self._stack)[self._switches.stack(below=name)]
-        found = candidates_by_node(self._limited(name), below, self.graph_module)
-        chosen = {(name, candidate) for node in sorted(node_names(nodes)) for candidate in found(node)}
-        self._go_to(replace(self._switches, excluded=self._switches.excluded | chosen))
-
-    @in_turn
-    def include(self, pass_: PassOrName, *nodes: Node | str) -> None:
-        """Include candidates again that :meth:`exclude` has excluded.
-
-        Raises
-        ------
-        ValueError
-            If one of the nodes is of no excluded candidate.
-        TransformationError
-            If it, or one above it, raises. The session is as it was.
-        """
-        name, names = self._find(pass_), node_names(nodes)
-        excluded = self._switches.excluded_from(name)
-        known = [node for candidate in excluded for node in candidate]
-        unknown = sorted(names - set(known))
-        if unknown:
-            raise ValueError(f"{name} does not exclude {unknown[0]!r}. It excludes: {listed(known)}.")
-        again = {(name, candidate) for candidate in excluded if not names.isdisjoint(candidate)}
-        self._go_to(replace(self._switches, excluded=self._switches.excluded - again))
-
-    def excluded(self, pass_: PassOrName) -> tuple[tuple[str, ...], ...]:
-        """Return the excluded candidates of a transformation, each by the names of its nodes."""
-        return self._switches.excluded_from(self._find(pass_))
-
-    @in_turn
-    def toggle(self, pass_: PassOrName) -> None:
-        """Switch a transformation on if it is off, and off if it is on."""
-        if self.is_on(pass_):
-            self.revert(pass_)
-        else:
-            self.apply(pass_)
-
-    @in_turn
-    def revert_all(self) -> None:
-        """Switch everything off; this can be undone."""
-        self._go_to(replace(self._switches, on=frozenset()))
-
-    @in_turn
-    def undo(self) -> None:
-        """Take the last change back. Raises ``ValueError`` if there is none."""
-        if not self.can_undo:
-            raise ValueError("There is nothing to undo: no transformation was switched yet.")
-        self._settle(self._history.at(self._history.position - 1))
-
-    @in_turn
-    def redo(self) -> None:
-        """Make the change again that was last taken back. Raises ``ValueError`` if there is none."""
-        if not self.can_redo:
-            raise ValueError("There is nothing to redo: no change was undone.")
-        self._settle(self._history.at(self._history.position + 1))
-
-    @in_turn
-    def refresh(self) -> None:
-        """Build all stages anew from the original.
-
-        A session does so by itself when it sees that the original has changed: when it is used next after
-        ``load_state_dict``, a step of an optimizer, another write in place, a parameter that was replaced or
-        moved, or a change of mode. Torch does not count what is written through ``parameter.data`` or a
-        NumPy array that shares memory; after such a write, call this.
-
-        Examples
-        --------
-        >>> import torch
-        >>> from torch import nn
-        >>> session = Session(torch.fx.symbolic_trace(nn.Sequential(nn.Linear(2, 2))))
-        >>> session.apply("fuse-bias-in-linear")
-        >>> _ = session.original.get_submodule("0").bias.data.fill_(3)
-        >>> session.refresh()
-        >>> session.graph_module.get_submodule("0").weight[:, -1].tolist()
-        [3.0, 3.0]
-        """
-        self._forget()
 
     @in_turn
     def compare_outputs(self) -> "pd.DataFrame":
@@ -679,72 +397,9 @@ class Session:
         switches = ", ".join(f"{pass_.name} {'on' if self.is_on(pass_) else 'off'}" for pass_ in self.passes)
         return f"<Session of {type(self.original).__name__}: {switches}>"
 
-    @property
-    def _switches(self) -> Switches:
-        return self._history.now
-
-    @property
-    def _stack(self) -> Stack:
-        return self._switches.stack()
-
-    def _find(self, pass_: PassOrName) -> str:
-        return self._offer.find(pass_, self._switches)
-
-    def _limited(self, name: str) -> Transformation:
-        return self._offer.limited(name, self._switches.excluded_from(name))
-
-    def _go_to(self, switches: Switches) -> None:
-        """Make a new entry of the history."""
-        if switches != self._switches:
-            self._settle(self._history.then(switches))
-
-    @in_turn
-    def _begin_with(self, switches: Switches) -> None:
-        """Let choices that were made elsewhere be those that this session begins with."""
-        self._settle(History((switches,)))
-
-    @in_turn
-    def _switch_to(self, chosen: Switches, *, among: Collection[str]) -> None:
-        """Take over what was chosen among some passes, as one change; all else stays as it is now."""
-        now = self._switches
-        offered, tuned = set(now.offered), set(among)
-        excluded = {entry for entry in chosen.excluded if entry[0] in tuned & offered}
-        on = (now.on - tuned) | (chosen.on & tuned & offered)
-        self._go_to(replace(now, on=frozenset(on), excluded=now.excluded | excluded))
-
-    def _settle(self, history: History) -> None:
-        """Build the stages of a history's entry and let it hold, or leave all as it was."""
-        stages = self._stages.built(history.now.stack())
-        with InterruptsHeld():
-            self._history = history
-            self._stages.keep(stages)
-            self._comparisons.keep(stages)
-            self._turns.is_changed = True
-        self._stages.note_state()
-
     def _look_at(self, inputs: Inputs | None) -> None:
         self._inputs = inputs
         self._comparisons.forget_inputs()
-        self._turns.is_changed = True
-
-    def _look_for_changes(self) -> None:
-        """Forget all that was computed from tensors of the original which others have changed since."""
-        if not self._stages.are_stale():
-            return
-        lost = self._stages.written()
-        self._forget()
-        if lost:
-            warnings.warn(
-                f"The original has changed, so the session builds {len(lost)} weights anew that passes have "
-                f"made of it. What was written to them since is lost to the session: {listed(lost)}. "
-                "Modules that it gave before are as they were.",
-                RuntimeWarning,
-                stacklevel=4,
-            )
-
-    def _forget(self) -> None:
-        self._stages.forget()
-        self._comparisons.forget()
         self._turns.is_changed = True
 
 

@@ -56,6 +56,16 @@ def test_whatever_a_run_writes_is_put_back():
     assert torch.equal(model.generator.get_state(), draws)
 
 
+def test_a_buffer_has_no_history_after_a_run_with_gradients():
+    model = nn.BatchNorm1d(3)
+    with torch.enable_grad(), state_kept(model):
+        model.running_mean.copy_(model.weight * 2)
+        assert model.running_mean.requires_grad
+    assert model.running_mean.grad_fn is None
+    assert not model.running_mean.requires_grad
+    assert model.running_mean.tolist() == [0, 0, 0]
+
+
 def test_a_parameter_that_nothing_writes_is_not_copied():
     model = nn.Sequential(
         nn.Linear(3, 3), nn.ReLU(inplace=True), nn.LayerNorm(3), nn.MultiheadAttention(3, 1)

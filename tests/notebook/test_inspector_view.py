@@ -286,7 +286,8 @@ def test_a_stage_is_measured_once(beside: Page, monkeypatch: pytest.MonkeyPatch)
     measured = []
     profile = fxlab.overlays.overlay.profile
     monkeypatch.setattr(
-        "fxlab.overlays.overlay.profile", lambda gm, *rest: measured.append(gm) or profile(gm, *rest)
+        "fxlab.overlays.overlay.profile",
+        lambda gm, *rest, **options: measured.append(gm) or profile(gm, *rest, **options),
     )
     stages = beside.inspector.session.stages
     for name in ("flops", "memory", "flops"):

@@ -30,6 +30,7 @@ GOOD: list[dict[str, Any]] = [
     {"type": "refresh"},
     {"type": "judge"},
     {"type": "measure", "name": "speed"},
+    {"type": "open-batch", "number": 3},
     {"type": "graph", "version": 1, "stage": 1, "before": 0, "beside": True},
     {"type": "graph", "version": 1, "stage": 1, "before": None, "beside": False},
     {"type": "code", "version": 1, "stage": 1, "before": None},
