@@ -40,9 +40,10 @@ html_theme = "furo"
 html_title = "fxlab"
 html_static_path = ["static"]
 html_css_files = ["site.css"]
+html_js_files = ["site.js"]
 html_show_sphinx = False
 html_copy_source = False
 # The reports that gallery.md shows, which docs/make_gallery.py makes.
 html_extra_path = [str(path) for path in [Path(__file__).parents[1] / "build/site"] if path.exists()]
-pygments_style = "tango"
+pygments_style = "a11y-high-contrast-light"
 pygments_dark_style = "github-dark"
