@@ -1,6 +1,5 @@
 // What the theme leaves out for those who use a keyboard or hear the page: levels of headings, names of side
-// panels, parts that scroll sideways, and
-// corners of tables, which are no headings.
+// panels, parts that scroll sideways, and corners of tables, which are no headings.
 document.addEventListener("DOMContentLoaded", () => {
   for (const caption of document.querySelectorAll(".caption[role=heading]")) caption.ariaLevel = "2";
   for (const [panel, name] of [[".sidebar-drawer", "Site"], [".toc-drawer", "On this page"]])
