@@ -10,8 +10,10 @@ from typing import Any
 import torch
 from torch import fx, nn
 from torch._subclasses.fake_tensor import FakeTensor
+from torch.fx.passes.shape_prop import ShapeProp
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from fxlab import from_exported, symbolic_trace
 from fxlab.models.bodies import graphs_of
 from fxlab.transformations import ReversibleTransformation, Transformation
 from fxlab.values.tensors import bits_of
@@ -114,6 +116,23 @@ class Apply(nn.Module):
 def traced(model: nn.Module) -> fx.GraphModule:
     """Trace as a user of plain torch.fx does."""
     return fx.symbolic_trace(model)
+
+
+def shapes_known(model: Any, *inputs: torch.Tensor) -> fx.GraphModule:
+    """Trace a model symbolically, and note the shapes of its values."""
+    gm = fx.symbolic_trace(model)
+    ShapeProp(gm).propagate(*inputs)
+    return gm
+
+
+def captured(source: str, model: nn.Module, *inputs: Any, sizes: Any = None) -> fx.GraphModule:
+    """Return the graph of a model as ``fx``, ``trace``, ``export`` or ``decomposed`` gives it."""
+    if source == "fx":
+        return shapes_known(model, *inputs)
+    if source == "trace":
+        return symbolic_trace(model, inputs)
+    program = torch.export.export(model, inputs, dynamic_shapes=sizes)
+    return from_exported(program.run_decompositions() if source == "decomposed" else program)
 
 
 def check(

@@ -1,12 +1,11 @@
 """Passes on graphs of ``torch.export``, also decomposed: the same places as in a trace, the same refusals."""
 
 import copy
-from typing import Any
 
 import pytest
 import torch
-from exactness import COPIES, check, check_copies, reasons
-from torch import fx, nn
+from exactness import COPIES, captured, check, check_copies, reasons
+from torch import nn
 from torch.export import Dim
 from torch.nn import functional as F
 
@@ -25,8 +24,6 @@ from fxlab import (
     RemoveIdentities,
     Session,
     compose,
-    from_exported,
-    symbolic_trace,
 )
 
 # What torch says of its own code when it writes a program down.
@@ -34,14 +31,6 @@ pytestmark = pytest.mark.filterwarnings("ignore:.*LeafSpec:FutureWarning")
 
 EXPORTED = ("export", "decomposed")
 SOURCES = ("trace", *EXPORTED)
-
-
-def captured(source: str, model: nn.Module, *inputs: Any, sizes: Any = None) -> fx.GraphModule:
-    """Return the graph of a model in a dialect."""
-    if source == "trace":
-        return symbolic_trace(model, inputs)
-    program = torch.export.export(model, inputs, dynamic_shapes=sizes)
-    return from_exported(program.run_decompositions() if source == "decomposed" else program)
 
 
 class Heads(nn.Module):

@@ -1,6 +1,6 @@
-"""Whether values are still the same at a later place of a graph."""
+"""Whether values are still the same at a later place of a graph, and of use to nobody else."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 from torch.fx import Node
 
@@ -26,4 +26,33 @@ def why_not_the_same(readers: Mapping[Node, Node], last: Node, writes: Writes) -
             return Reason.MODE_CHANGES_IN_BETWEEN(**between)
         if writes.epoch(value, reader) != writes.epoch(value, last):
             return Reason.WRITTEN_IN_BETWEEN(value=value.name, **between)
+    return None
+
+
+def first_readers(values: Iterable[Node | None], nodes: Collection[Node]) -> dict[Node, Node]:
+    """Return for each value the first of some nodes that reads it."""
+    return {
+        value: min(node for node in nodes if value in node.all_input_nodes)
+        for value in dict.fromkeys(values)
+        if value is not None
+    }
+
+
+def why_of_use_elsewhere(inner: Iterable[Node], own: Collection[Node], writes: Writes) -> Refusal | None:
+    """Return why nodes cannot go with the others of a pattern; ``None`` if nobody else needs them.
+
+    Parameters
+    ----------
+    inner
+        The nodes that would be erased.
+    own
+        All nodes of the pattern.
+    writes
+        The writes of the graph.
+    """
+    for value in inner:
+        if not all(user in own for user in value.users):
+            return Reason.OTHER_USERS(value=value.name)
+        if writes.is_written(value):
+            return Reason.WRITTEN_IN_PLACE(value=value.name)
     return None

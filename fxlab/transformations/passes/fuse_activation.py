@@ -11,11 +11,11 @@ from torch.nn import functional
 
 from fxlab.operators import told_dtype
 from fxlab.reasons import Reason, Refusal
-from fxlab.transformations.analysis.autocast import require_no_autocast
 from fxlab.transformations.analysis.graph_analysis import GraphFacts
 from fxlab.transformations.analysis.node_shape import known_dtype
-from fxlab.transformations.analysis.same_values import why_not_the_same
-from fxlab.transformations.rewriting.editor import Editor, place_of
+from fxlab.transformations.analysis.same_values import first_readers, why_not_the_same, why_of_use_elsewhere
+from fxlab.transformations.rewriting.dtype_checks import refuse_autocast
+from fxlab.transformations.rewriting.editor import Editor
 from fxlab.transformations.rewriting.rewrite_pass import RewritePass
 from fxlab.transformations.views.activation import Activation, as_activation
 from fxlab.transformations.views.layer import computed_by, is_aten
@@ -83,13 +83,9 @@ class FuseActivation(RewritePass[WrittenActivation]):
         if activation.error > _TOLERANCE:
             return Reason.CONSTANTS(function=activation.kind, error=f"{activation.error:.1g}")
         node, value, own = activation.node, activation.value, {*activation.inner, activation.node}
-        for inner in activation.inner:
-            if not inner.users.keys() <= own:
-                return Reason.OTHER_USERS(value=inner.name)
-            if writes.is_written(inner):
-                return Reason.WRITTEN_IN_PLACE(value=inner.name)
-        first = min(each for each in own if value in each.all_input_nodes)
-        if reason := why_not_the_same({value: first}, node, writes):
+        if reason := why_of_use_elsewhere(activation.inner, own, writes):
+            return reason
+        if reason := why_not_the_same(first_readers([value], own), node, writes):
             return reason
         if (reader := facts.rounding_readers.get(node)) is not None:
             return Reason.ROUNDED_LATER(reader=reader.name)
@@ -107,14 +103,7 @@ class FuseActivation(RewritePass[WrittenActivation]):
         function, overload, kwargs = _FUNCTIONS[activation.kind]
         has_power = any(computed_by(each) in ("pow", "square") for each in activation.inner)
         if has_power and told_dtype(value) not in (torch.float32, torch.float64):
-            edit.insert_before(
-                node,
-                "call_function",
-                require_no_autocast,
-                (node.name, type(self).__name__, "where powers have another dtype"),
-                name=f"{node.name}_autocast",
-                meta=place_of(node),
-            )
+            refuse_autocast(node, edit, type(self).__name__, "where powers have another dtype")
         target: Any = overload if is_aten(node) else function
         edit.change(node, op="call_function", target=target, args=(value,), kwargs=kwargs)
         for inner in reversed(activation.inner):

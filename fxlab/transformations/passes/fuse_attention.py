@@ -14,17 +14,17 @@ from torch.nn import functional
 
 from fxlab.node_info import known_shape
 from fxlab.reasons import Reason, Refusal
-from fxlab.transformations.analysis.autocast import LARGEST, require_no_autocast
+from fxlab.transformations.analysis.autocast import LARGEST
 from fxlab.transformations.analysis.dropout import DROPOUT_MODULES, is_dropout_call
 from fxlab.transformations.analysis.graph_analysis import GraphFacts
 from fxlab.transformations.analysis.module_safety import why_hooked, why_not_plain
 from fxlab.transformations.analysis.node_shape import known_dtype
-from fxlab.transformations.analysis.same_values import why_not_the_same
+from fxlab.transformations.analysis.same_values import first_readers, why_not_the_same
 from fxlab.transformations.analysis.strides import layout_matters
 from fxlab.transformations.analysis.value_bounds import largest_magnitude
 from fxlab.transformations.passes.remove_identities import Identity, why_no_identity
 from fxlab.transformations.rewriting.dialects import contiguous_call
-from fxlab.transformations.rewriting.dtype_checks import dtype_checks, move_dtype_checks
+from fxlab.transformations.rewriting.dtype_checks import dtype_checks, move_dtype_checks, refuse_autocast
 from fxlab.transformations.rewriting.editor import Editor, place_of
 from fxlab.transformations.rewriting.rewrite_pass import RewritePass
 from fxlab.transformations.views.casts import is_cast
@@ -154,14 +154,7 @@ class FuseAttention(RewritePass[Attention]):
         if is_aten(node):
             function = _ATEN.scaled_dot_product_attention.default
         if candidate.is_infinite_under_autocast:
-            edit.insert_before(
-                node,
-                "call_function",
-                require_no_autocast,
-                (node.name,),
-                name=f"{node.name}_autocast",
-                meta=place_of(node),
-            )
+            refuse_autocast(node, edit)
         if candidate.is_written or layout_matters(node, edit.graph_module):
             fused = edit.insert_before(
                 node,
@@ -308,12 +301,8 @@ def _scaling(node: Node) -> tuple[Node, float] | None:
 
 def _why_other_state(attention: Attention, facts: GraphFacts) -> Refusal | None:
     """Return why what is read may have changed when the last product is computed; ``None`` if it has not."""
-    nodes = (*attention.inner, attention.node)
-    readers = {
-        value: min(node for node in nodes if value in node.all_input_nodes)
-        for value in (attention.query, attention.keys, attention.values, attention.mask)
-        if value is not None
-    }
+    read = (attention.query, attention.keys, attention.values, attention.mask)
+    readers = first_readers(read, (*attention.inner, attention.node))
     if attention.keys is not None and (plain := transposed(attention.keys)) is not None:
         readers[plain] = attention.keys
     return why_not_the_same(readers, attention.node, facts.writes)

@@ -13,7 +13,7 @@ from fxlab.operators import argument
 from fxlab.reasons import Reason, Refusal
 from fxlab.transformations.analysis.graph_analysis import GraphFacts
 from fxlab.transformations.analysis.node_shape import known_dtype
-from fxlab.transformations.analysis.same_values import why_not_the_same
+from fxlab.transformations.analysis.same_values import first_readers, why_not_the_same, why_of_use_elsewhere
 from fxlab.transformations.rewriting.editor import Editor
 from fxlab.transformations.rewriting.rewrite_pass import RewritePass
 from fxlab.transformations.views.layer import computed_by
@@ -84,15 +84,9 @@ class RemoveRepeatedHeads(RewritePass[GroupedAttention]):
         node, own = candidate.node, {candidate.node, *candidate.inner}
         if not _are_repeated_alike(candidate):
             return Reason.NOT_BOTH_REPEATED()
-        for value in candidate.inner:
-            if not value.users.keys() <= own:
-                return Reason.OTHER_USERS(value=value.name)
-            if facts.writes.is_written(value):
-                return Reason.WRITTEN_IN_PLACE(value=value.name)
-        readers = {
-            each.value: min(reader for reader in own if each.value in reader.all_input_nodes)
-            for each in candidate.repeated
-        }
+        if reason := why_of_use_elsewhere(candidate.inner, own, facts.writes):
+            return reason
+        readers = first_readers((each.value for each in candidate.repeated), own)
         return why_not_the_same(readers, node, facts.writes) or _why_no_kernel(node)
 
     def describe(self, candidate: GroupedAttention) -> str:

@@ -1,4 +1,4 @@
-"""Nodes of exported graphs that check dtypes, where what they check goes."""
+"""Nodes that check dtypes, where what they check goes, and that refuse those of autocast."""
 
 from collections.abc import Iterable
 
@@ -6,6 +6,7 @@ import torch
 from torch.fx import Node
 
 from fxlab.operators import argument
+from fxlab.transformations.analysis.autocast import require_no_autocast
 from fxlab.transformations.analysis.node_shape import known_dtype
 from fxlab.transformations.rewriting.editor import Editor, place_of
 
@@ -60,3 +61,15 @@ def move_dtype_checks(checks: Iterable[Node], node: Node, edit: Editor) -> None:
             meta=place_of(check),
         )
         edit.erase(check)
+
+
+def refuse_autocast(node: Node, edit: Editor, *words: str) -> None:
+    """Let the graph raise under autocast, in the words that :func:`require_no_autocast` is given."""
+    edit.insert_before(
+        node,
+        "call_function",
+        require_no_autocast,
+        (node.name, *words),
+        name=f"{node.name}_autocast",
+        meta=place_of(node),
+    )

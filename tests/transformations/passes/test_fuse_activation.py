@@ -5,10 +5,18 @@ import math
 
 import pytest
 import torch
-from exactness import COPIES, assert_close, before_and_after, check, check_copies, refused
+from exactness import (
+    COPIES,
+    assert_close,
+    before_and_after,
+    captured,
+    check,
+    check_copies,
+    refused,
+    shapes_known,
+)
 from expecttest import assert_expected_inline
 from torch import fx, nn
-from torch.fx.passes.shape_prop import ShapeProp
 from torch.nn import functional as F
 
 import fxlab
@@ -71,21 +79,6 @@ FUNCTIONS = {
     swish: "silu",
     swish_method: "silu",
 }
-
-
-def shapes_known(model, x):
-    gm = fx.symbolic_trace(model)
-    ShapeProp(gm).propagate(x)
-    return gm
-
-
-def captured(source, model, x):
-    if source == "fx":
-        return shapes_known(model, x)
-    if source == "trace":
-        return fxlab.symbolic_trace(model, (x,))
-    program = torch.export.export(model, (x,))
-    return fxlab.from_exported(program.run_decompositions() if source == "decomposed" else program)
 
 
 @pytest.mark.parametrize(

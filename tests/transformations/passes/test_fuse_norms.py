@@ -4,7 +4,16 @@ import copy
 
 import pytest
 import torch
-from exactness import COPIES, assert_close, before_and_after, check, check_copies, refused
+from exactness import (
+    COPIES,
+    assert_close,
+    before_and_after,
+    captured,
+    check,
+    check_copies,
+    refused,
+    shapes_known,
+)
 from expecttest import assert_expected_inline
 from torch import fx, nn
 from torch.fx.passes.shape_prop import ShapeProp
@@ -77,21 +86,6 @@ def without_bias(m, x):
 
 RMS_NORMS = [llama, t5, gemma, divided]
 LAYER_NORMS = [textbook, by_var, by_unbiased, without_bias]
-
-
-def shapes_known(model, x):
-    gm = fx.symbolic_trace(model)
-    ShapeProp(gm).propagate(x)
-    return gm
-
-
-def captured(source, model, x):
-    if source == "fx":
-        return shapes_known(model, x)
-    if source == "trace":
-        return fxlab.symbolic_trace(model, (x,))
-    program = torch.export.export(model, (x,))
-    return fxlab.from_exported(program.run_decompositions() if source == "decomposed" else program)
 
 
 @pytest.mark.parametrize("source", ["fx", "trace", "export", "decomposed"])

@@ -2,10 +2,9 @@
 
 import pytest
 import torch
-from exactness import COPIES, before_and_after, check, check_copies, refused
+from exactness import COPIES, before_and_after, captured, check, check_copies, refused, shapes_known
 from expecttest import assert_expected_inline
-from torch import fx, nn
-from torch.fx.passes.shape_prop import ShapeProp
+from torch import nn
 from torch.nn import functional as F
 
 import fxlab
@@ -51,20 +50,6 @@ class Attention(nn.Module):
 def eager(query, key, value, mask):
     scores = query @ key.transpose(-1, -2) * 8**-0.5
     return (scores if mask is None else scores + mask).softmax(-1) @ value
-
-
-def shapes_known(model, *inputs):
-    gm = fx.symbolic_trace(model)
-    ShapeProp(gm).propagate(*inputs)
-    return gm
-
-
-def captured(source, model, x):
-    if source == "fx":
-        return shapes_known(model, x)
-    if source == "trace":
-        return fxlab.symbolic_trace(model, (x,))
-    return fxlab.from_exported(torch.export.export(model, (x,)))
 
 
 @pytest.mark.parametrize(

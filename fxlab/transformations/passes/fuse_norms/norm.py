@@ -14,18 +14,18 @@ from torch.fx.experimental.symbolic_shapes import is_concrete_int, statically_kn
 from fxlab.node_info import known_shape
 from fxlab.operators import computes, told_dtype
 from fxlab.reasons import Reason, Refusal
-from fxlab.transformations.analysis.autocast import require_no_autocast
 from fxlab.transformations.analysis.graph_analysis import GraphFacts
 from fxlab.transformations.analysis.node_shape import known_dtype
-from fxlab.transformations.analysis.same_values import why_not_the_same
+from fxlab.transformations.analysis.same_values import first_readers, why_not_the_same, why_of_use_elsewhere
 from fxlab.transformations.analysis.strides import is_known_contiguous, layout_matters
 from fxlab.transformations.rewriting.dtype_checks import (
     all_dtype_checks,
     dtype_checks,
     is_dtype_checked,
     move_dtype_checks,
+    refuse_autocast,
 )
-from fxlab.transformations.rewriting.editor import Editor, place_of
+from fxlab.transformations.rewriting.editor import Editor
 from fxlab.transformations.rewriting.rewrite_pass import RewritePass
 from fxlab.transformations.views.casts import is_cast
 from fxlab.transformations.views.layer import computed_by, is_aten
@@ -87,18 +87,10 @@ class FuseNorm(RewritePass[WrittenNorm]):
         if candidate.misfit is not None:
             return candidate.misfit
         node, own = candidate.node, {candidate.node, *candidate.inner, *candidate.checks}
-        for value in candidate.inner:
-            if not value.users.keys() <= own:
-                return Reason.OTHER_USERS(value=value.name)
-            if facts.writes.is_written(value):
-                return Reason.WRITTEN_IN_PLACE(value=value.name)
-        nodes = (*candidate.inner, *candidate.norm.casts, node)
+        if reason := why_of_use_elsewhere(candidate.inner, own, facts.writes):
+            return reason
         read = (candidate.norm.value, candidate.value, candidate.weight, candidate.bias)
-        readers = {
-            value: min(reader for reader in nodes if value in reader.all_input_nodes)
-            for value in dict.fromkeys(read)
-            if value is not None
-        }
+        readers = first_readers(read, (*candidate.inner, *candidate.norm.casts, node))
         if reason := why_not_the_same(readers, node, facts.writes):
             return reason
         if (reader := facts.rounding_readers.get(node)) is not None:
@@ -117,14 +109,7 @@ class FuseNorm(RewritePass[WrittenNorm]):
         if value is None:
             raise ValueError("A normalisation has a value.")
         if told_dtype(value) is None and not is_dtype_checked(value):
-            edit.insert_before(
-                node,
-                "call_function",
-                require_no_autocast,
-                (node.name, type(self).__name__, "where its dtypes may be others"),
-                name=f"{node.name}_autocast",
-                meta=place_of(node),
-            )
+            refuse_autocast(node, edit, type(self).__name__, "where its dtypes may be others")
         target = self.overload if is_aten(candidate.norm.node) else self.function
         edit.change(node, op="call_function", target=target, args=self.arguments(candidate), kwargs={})
         moved = dtype_checks(node, candidate.inner)
