@@ -7,7 +7,7 @@ import pickle
 import tempfile
 import threading
 import uuid
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import (
     FIRST_COMPLETED,
     BrokenExecutor,
@@ -41,6 +41,18 @@ def checked_executor(executor: Any) -> None:
             f"executor: expected a concurrent.futures.Executor, got {described(executor)}. "
             "Give one, such as ProcessPoolExecutor(4)."
         )
+
+
+def check_picklable(values: Mapping[str, Any], argument: str) -> None:
+    """Raise the ``ValueError`` that names what cannot be sent to another process."""
+    for name, value in values.items():
+        try:
+            pickle.dumps(value)
+        except Exception as error:
+            raise ValueError(
+                f"{argument}: {name!r} cannot be sent to another process: {error}. Give a function that is "
+                "defined with def at the top of a module, or use no executor."
+            ) from error
 
 
 def worked_on(

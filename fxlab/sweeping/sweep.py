@@ -22,7 +22,7 @@ from fxlab.transformations import Transformation
 from fxlab.units import counted
 from fxlab.validation.evaluation.agreement import Metric
 from fxlab.validation.evaluation.evaluate import checked_metrics
-from fxlab.workers import checked_executor, worked_on
+from fxlab.workers import check_picklable, checked_executor, worked_on
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -194,12 +194,5 @@ def _stack(name: str, stack: Any) -> Stack:
 
 def _pickled(shared: Shared) -> bytes:
     for argument in ("models", "stacks", "batches", "metrics"):
-        for name, value in getattr(shared, argument).items():
-            try:
-                pickle.dumps(value)
-            except Exception as error:
-                raise ValueError(
-                    f"{argument}: {name!r} cannot be sent to another process: {error}. Give a function that "
-                    "is defined with def at the top of a module, or use no executor."
-                ) from error
+        check_picklable(getattr(shared, argument), argument)
     return pickle.dumps(shared)

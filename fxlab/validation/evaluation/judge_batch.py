@@ -14,6 +14,7 @@ from fxlab.validation.evaluation.batch_inputs import elements_of, inputs_of_batc
 from fxlab.validation.verdicts.comparison import Comparison, Verdict
 from fxlab.validation.verdicts.judgement import Status
 from fxlab.validation.verdicts.verdict import Reference
+from fxlab.workers import check_picklable
 
 REFUSED, FAILED = "refused", "failed"
 """A batch that the original's graph refuses; and one on which nothing can be told, for an error."""
@@ -117,12 +118,5 @@ def pickled_work(work: Work) -> bytes:
     original, transformed = share_tensors_copy(work.original), share_tensors_copy(work.transformed)
     for graph_module in (original, transformed):
         ensure_picklable(graph_module)
-    for name, metric in work.metrics.items():
-        try:
-            pickle.dumps(metric)
-        except Exception as error:
-            raise ValueError(
-                f"metrics: {name!r} cannot be sent to another process: {error}. Define it with def at the "
-                "top of a module, or use no executor."
-            ) from error
+    check_picklable(work.metrics, "metrics")
     return pickle.dumps(replace(work, original=original, transformed=transformed))
