@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from torch.fx import GraphModule
 
-from fxlab.compiler.compiler import KEY, CompilerStack, Entries, StageOf
+from fxlab.compiler.compiling.stack import KEY, CompilerStack, Entries, StageOf
 from fxlab.compiler.graphs.lineage import origins
 from fxlab.compiler.patterns import Attempt, near_misses
 from fxlab.compiler.recording.recorder import BORDER, Match, Step

@@ -31,7 +31,7 @@ WRONG = """
 import copy
 import torch
 from torch._inductor.compile_fx import compile_fx
-from fxlab.compiler.hooks import _without_code  # no C++ compiler is needed
+from fxlab.compiler.compiling.hooks import _without_code  # no C++ compiler is needed
 
 def careless(graph):
     for node in graph.find_nodes(op="call_function", target=torch.ops.aten.relu.default):

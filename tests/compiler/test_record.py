@@ -18,7 +18,7 @@ from torch._inductor.compile_fx import compile_fx
 
 import fxlab
 from fxlab.compiler import hooks
-from fxlab.compiler.hooks import _without_code
+from fxlab.compiler.compiling.hooks import _without_code
 from fxlab.compiler.scripts.record import _ScriptRecorder
 from fxlab.view_model.session_remarks import session_remarks
 

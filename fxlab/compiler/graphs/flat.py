@@ -12,6 +12,15 @@ from torch import nn
 from torch.fx import Graph, GraphModule, Node
 
 from fxlab.compiler.code.compiled_code import CompiledCode
+from fxlab.compiler.graphs.hooks import (
+    gradient_index,
+    held_name,
+    inductor_lowering,
+    input_index,
+    output_index,
+    root_names,
+    tangent_index,
+)
 from fxlab.compiler.graphs.lineage import (
     class_paths,
     clean_meta,
@@ -21,15 +30,6 @@ from fxlab.compiler.graphs.lineage import (
 )
 from fxlab.compiler.graphs.names import Names
 from fxlab.compiler.graphs.slots import Slot, random_like, slots_of
-from fxlab.compiler.hooks import (
-    gradient_index,
-    held_name,
-    inductor_lowering,
-    input_index,
-    output_index,
-    root_names,
-    tangent_index,
-)
 from fxlab.compiler.recording.recorder import TORCH, WHOLE, Recording, Stack
 from fxlab.compiler.recording.snapshot import Snapshot
 from fxlab.models.model_state import state_kept

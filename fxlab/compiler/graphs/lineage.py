@@ -11,7 +11,7 @@ import torch
 from torch import nn
 from torch.fx import Graph, Node
 
-from fxlab.compiler.hooks import root_names
+from fxlab.compiler.graphs.hooks import root_names
 
 _ROOT = re.compile(r"^L\[(['\"])\w+\1\]\.?")
 _ITEM = re.compile(r"(?:\._modules)?\[(['\"]?)(\w+)\1\]")

@@ -14,14 +14,15 @@ from torch.fx import GraphModule
 
 from fxlab.author_frames import error_words
 from fxlab.checks import described, items_of
-from fxlab.compiler.compile_session import CompileSession
-from fxlab.compiler.compiler import CompilerStack, StageFrame
+from fxlab.compiler.compiling.compiler import StageFrame
+from fxlab.compiler.compiling.stack import CompilerStack
 from fxlab.compiler.guarded import Guarded
 from fxlab.compiler.pipelines.hooks import listening_to_passes
 from fxlab.compiler.pipelines.pipeline import Pipeline, PipelineFrame, known_values
 from fxlab.compiler.recording.recorder import Recorder
 from fxlab.compiler.recording.snapshot import State
 from fxlab.compiler.scripts.record import COUNTS, Recorded, RecordedSession, alone, counts_of, linked
+from fxlab.compiler.sessions.compile_session import CompileSession
 from fxlab.models.running import Inputs, given_arguments
 
 if TYPE_CHECKING:

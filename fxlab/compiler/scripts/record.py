@@ -15,14 +15,15 @@ from torch import nn
 from torch.fx import GraphModule, Node
 
 from fxlab.author_frames import error_words
-from fxlab.compiler.compile_session import CompileSession
-from fxlab.compiler.compiler import Compiler, CompilerStack, _Compile
 from fxlab.compiler.compiler_pass import CompilerPass
+from fxlab.compiler.compiling.compiler import Compile, Compiler
+from fxlab.compiler.compiling.stack import CompilerStack
 from fxlab.compiler.graphs.flat import Frame
 from fxlab.compiler.guarded import Guarded
 from fxlab.compiler.hooks import PHASES
 from fxlab.compiler.recording.recorder import WHOLE, Recorder, Recording
 from fxlab.compiler.scripts.hooks import listening_to_script
+from fxlab.compiler.sessions.compile_session import CompileSession
 from fxlab.session.offer import PassOrName
 from fxlab.tracing.dynamo.hooks import origin_of
 from fxlab.transformations.candidate_filter import Limit
@@ -261,7 +262,7 @@ class Recorded(Compiler):
     def __init__(self, recorder: Recorder, frames: list[Frame], recordings: list[Recording]) -> None:
         recorder.recordings = recordings
         self.frames, self.remarks = frames, []
-        self.first = _Compile(frozenset(), {}, recorder)
+        self.first = Compile(frozenset(), {}, recorder)
 
     def compile(
         self,

@@ -1,33 +1,21 @@
-"""Compiles a model with some of the compiler's passes off, and keeps what was compiled."""
+"""The passes that one graph goes through: any of them on or off, and what was compiled is kept."""
 
 from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NoReturn, Protocol, TypeAlias
+from typing import Any, NoReturn, TypeAlias
 
-from torch import nn
 from torch.fx import GraphModule
 
-from fxlab.author_frames import author_line, error_words, from_author_on
-from fxlab.compiler.code.hooks import generating, why_no_code
+from fxlab.compiler.code.hooks import why_no_code
+from fxlab.compiler.compiling.compiler import Compile, Compiler
 from fxlab.compiler.graphs.flat import Frame
-from fxlab.compiler.graphs.slots import Slot
-from fxlab.compiler.hooks import compile_once, unfrozen
 from fxlab.compiler.patterns import Tried
-from fxlab.compiler.recording.recorder import ATEN, WHOLE, Recorder, Recording, Stack, Step
-from fxlab.compiler.recording.snapshot import Made, Snapshot
-from fxlab.interrupts import RestoringStack
+from fxlab.compiler.recording.recorder import WHOLE, Recording, Stack, Step
+from fxlab.compiler.recording.snapshot import Snapshot
 from fxlab.models.graph_module import ensure_picklable
-from fxlab.models.model_state import state_kept
-from fxlab.models.running import (
-    Inputs,
-    call_arguments,
-    generators_kept,
-    named_arguments,
-    seed_generators,
-)
 from fxlab.tracing.dynamo.hooks import GraphBreak
 from fxlab.transformations.candidate_filter import Limit
 from fxlab.transformations.journal.name_order import merged_order
@@ -51,147 +39,6 @@ class StageOf:
 
     def __reduce__(self) -> NoReturn:
         raise TypeError("A compile cannot be pickled.")
-
-
-class StageFrame(Protocol):
-    """What all stages of one graph have in common."""
-
-    def inputs(self, kind: str) -> list[Slot]:
-        """Return the inputs of all stages of a stack."""
-
-    def name_of(self, snapshot: Snapshot, name: str) -> str:
-        """Return what a node of a recorded graph is called in stages."""
-
-    def names_of_inputs(self, snapshot: Snapshot) -> dict[str, str]:
-        """Return what placeholders of a recorded graph are called in stages, where that is another name."""
-
-    def module(self, snapshot: Snapshot, kind: str) -> GraphModule:
-        """Return a snapshot of a stack as a graph module."""
-
-
-@dataclass
-class _Compile:
-    """A compile, and what it was asked for."""
-
-    off: frozenset[str]
-    limits: Mapping[str, Limit]
-    recorder: Recorder
-
-
-class Compiler:
-    """Compiles one model on its inputs, without generating code.
-
-    Parameters
-    ----------
-    model
-        The model, which is left as it is.
-    inputs
-        What it is called with.
-    training
-        Whether gradients are compiled as well.
-    options, dynamic
-        Those of ``torch.compile``.
-    """
-
-    def __init__(
-        self,
-        model: nn.Module,
-        inputs: Inputs,
-        *,
-        training: bool,
-        options: Mapping[str, Any],
-        dynamic: bool | None = None,
-    ) -> None:
-        self._model, self._inputs = model, inputs
-        self.settings: dict[str, Any] = {
-            "training": training,
-            "options": dict(options),
-            "dynamic": dynamic,
-        }
-        self.remarks: list[str] = []
-        self.frames: list[Frame] = []
-        self.first = self.compile(0, "", frozenset(), {})
-
-    def frame_of(self, number: int) -> StageFrame:
-        """Return what the stages of a graph have in common."""
-        return self.frames[number]
-
-    def stacks(self) -> dict[str, CompilerStack]:
-        """Return the stacks of all graphs by name."""
-        recordings = self.first.recorder.recordings
-        return {
-            stack.name if len(recordings) == 1 else f"graph {number + 1}, {stack.name}": CompilerStack(
-                self, number, kind
-            )
-            for number, recording in enumerate(recordings)
-            for kind, stack in recording.stacks.items()
-        }
-
-    def compile(
-        self,
-        number: int,
-        kind: str,
-        off: frozenset[str],
-        limits: Mapping[str, Limit],
-        *,
-        generates: bool = False,
-    ) -> _Compile:
-        """Compile once, with passes of one stack of one graph off or limited.
-
-        Parameters
-        ----------
-        number, kind
-            Which graph of the model, and which of its stacks.
-        off
-            The passes of that stack that are skipped.
-        limits
-            By pass, to which of its matches it is limited.
-        generates
-            Whether code is generated.
-        """
-
-        def is_meant(of: str) -> bool:
-            return of == kind and len(recorder.recordings) == number + 1
-
-        def may_run(of: str, name: str) -> bool:
-            return not (is_meant(of) and name in off)
-
-        def may_match(of: str, name: str, anchor: str, made: Mapping[str, Made]) -> bool:
-            limit = limits.get(name) if is_meant(of) else None
-            if limit is None:
-                return True
-            return limit.why_not([self.frames[number].names.of(ATEN, anchor, made)]) is None
-
-        recorder = Recorder(may_run, may_match, runs_each=True)
-        args, kwargs = call_arguments(self._inputs)
-        # Dynamo would see a mode that watches writes, and capture another graph.
-        try:
-            with RestoringStack(generators_kept(), state_kept(self._model, watch=False)) as stack:
-                if generates:
-                    self.remarks += stack.enter_context(generating(recorder.kernels))
-                seed_generators(0)
-                settings = self.settings | {"generates": generates}
-                remarks = compile_once(self._model, args, kwargs, recorder, **settings)
-        except Exception as error:
-            raise _failure(self._model, error) from error.with_traceback(from_author_on(error))
-        recorder.finish()
-        if not self.frames:
-            frozen = unfrozen(self.settings["options"], training=self.settings["training"])
-            self.remarks += dict.fromkeys([*remarks, frozen] if frozen else remarks)
-            ran = named_arguments(self._model, args, kwargs)
-            given = named_arguments(self._model, *call_arguments(self._inputs))
-            for place, recording in enumerate(recorder.recordings):
-                # A later graph of the model takes what the graphs before it and Python have computed.
-                known = ({}, {}) if place else (given, ran)
-                self.frames.append(Frame(self._model, *known, recording))
-        return _Compile(off, dict(limits), recorder)
-
-
-def _failure(model: nn.Module, error: Exception) -> RuntimeError:
-    line = author_line(error)
-    place = f" ({line.place})" if line else ""
-    words = f"Compiling {type(model).__name__} failed, and nothing was changed."
-    return RuntimeError(f"{words} {error_words(error)}{place}")
 
 
 class CompilerStack:
@@ -293,7 +140,7 @@ class CompilerStack:
         """Return what the last of some passes did, if it was there; see :meth:`stage`."""
         return _done_by_last(self._gone_through(entries)[1], entries)
 
-    def _gone_through(self, entries: Entries) -> tuple[_Compile, Sequence[Step]]:
+    def _gone_through(self, entries: Entries) -> tuple[Compile, Sequence[Step]]:
         """Return a compile that has gone through some passes, and its steps up to the last of them."""
         while (found := self._covering(entries)) is None:
             known = len(self._changing)
@@ -338,7 +185,7 @@ class CompilerStack:
             found[stack.name] = {names.get(n, n): kernels for n, kernels in into.items() if kernels}
         return found
 
-    def _generated(self, entries: Entries, frame: Frame) -> _Compile:
+    def _generated(self, entries: Entries, frame: Frame) -> Compile:
         """Return a compile with code, with some passes on and all others off."""
         on = {name for name, _ in entries}
         off = frozenset(name for name, step in self._changing.items() if name not in on and not step.fixed)
@@ -361,33 +208,33 @@ class CompilerStack:
         ensure_picklable(module)
         return module
 
-    def _with(self, entries: Entries, off: Iterable[str]) -> _Compile:
+    def _with(self, entries: Entries, off: Iterable[str]) -> Compile:
         """Return the compile with passes on and off."""
         wanted, limits = frozenset(off), _limits(entries)
         same = (done for done in self._compiles if (done.off, done.limits) == (wanted, limits))
         return next(same, None) or self._compile(wanted, limits)
 
-    def _compile(self, off: frozenset[str], limits: Mapping[str, Limit]) -> _Compile:
+    def _compile(self, off: frozenset[str], limits: Mapping[str, Limit]) -> Compile:
         done = self._compiler.compile(self._number, self._kind, off, limits)
         self._compiles.append(done)
         self._learn(done)
         return done
 
-    def _learn(self, done: _Compile) -> None:
+    def _learn(self, done: Compile) -> None:
         steps = self._steps(done)
         self._order = merged_order(self._order, [step.name for step in steps])
         self._changing |= {
             step.name: step for step in steps if step.is_change and step.name not in self._changing
         }
 
-    def _stack(self, done: _Compile) -> Stack:
+    def _stack(self, done: Compile) -> Stack:
         recordings = done.recorder.recordings
         stack = recordings[self._number].stacks.get(self._kind) if self._number < len(recordings) else None
         if stack is None:
             raise RuntimeError(f"The compiler has made no {self._kind} graph this time.")
         return stack
 
-    def _steps(self, done: _Compile) -> Sequence[Step]:
+    def _steps(self, done: Compile) -> Sequence[Step]:
         return self._stack(done).steps
 
     def _off_below(self, entries: Entries) -> frozenset[str]:
@@ -399,11 +246,11 @@ class CompilerStack:
             name for name in below if name in changing and name not in on and not changing[name].fixed
         )
 
-    def _covering(self, entries: Entries) -> _Compile | None:
+    def _covering(self, entries: Entries) -> Compile | None:
         """Return a compile that has gone through some passes, and through no others below the last."""
         return next((done for done in self._compiles if self._covers(done, entries)), None)
 
-    def _covers(self, done: _Compile, entries: Entries) -> bool:
+    def _covers(self, done: Compile, entries: Entries) -> bool:
         wanted = dict(entries)
         steps = self._steps(done)[: self._end(done, entries)]
         for step in steps:
@@ -414,7 +261,7 @@ class CompilerStack:
                 return False
         return True
 
-    def _end(self, done: _Compile, entries: Entries) -> int:
+    def _end(self, done: Compile, entries: Entries) -> int:
         """Return how many steps of a compile a stack has gone through."""
         if not entries:
             return 0
@@ -422,6 +269,18 @@ class CompilerStack:
         passed = set(self._order[: last + 1])
         places = (place for place, step in enumerate(self._steps(done), 1) if step.name in passed)
         return max(places, default=0)
+
+
+def stacks_of(compiler: Compiler) -> dict[str, CompilerStack]:
+    """Return the stacks of all graphs of a model by name."""
+    recordings = compiler.first.recorder.recordings
+    return {
+        stack.name if len(recordings) == 1 else f"graph {number + 1}, {stack.name}": CompilerStack(
+            compiler, number, kind
+        )
+        for number, recording in enumerate(recordings)
+        for kind, stack in recording.stacks.items()
+    }
 
 
 def _limits(entries: Entries) -> dict[str, Limit]:

@@ -1,0 +1,158 @@
+"""Compiles a model with some of the compiler's passes off."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from torch import nn
+from torch.fx import GraphModule
+
+from fxlab.author_frames import author_line, error_words, from_author_on
+from fxlab.compiler.code.hooks import generating
+from fxlab.compiler.compiling.hooks import compile_once, unfrozen
+from fxlab.compiler.graphs.flat import Frame
+from fxlab.compiler.graphs.slots import Slot
+from fxlab.compiler.recording.recorder import ATEN, Recorder
+from fxlab.compiler.recording.snapshot import Made, Snapshot
+from fxlab.interrupts import RestoringStack
+from fxlab.models.model_state import state_kept
+from fxlab.models.running import (
+    Inputs,
+    call_arguments,
+    generators_kept,
+    named_arguments,
+    seed_generators,
+)
+from fxlab.transformations.candidate_filter import Limit
+
+
+class StageFrame(Protocol):
+    """What all stages of one graph have in common."""
+
+    def inputs(self, kind: str) -> list[Slot]:
+        """Return the inputs of all stages of a stack."""
+
+    def name_of(self, snapshot: Snapshot, name: str) -> str:
+        """Return what a node of a recorded graph is called in stages."""
+
+    def names_of_inputs(self, snapshot: Snapshot) -> dict[str, str]:
+        """Return what placeholders of a recorded graph are called in stages, where that is another name."""
+
+    def module(self, snapshot: Snapshot, kind: str) -> GraphModule:
+        """Return a snapshot of a stack as a graph module."""
+
+
+@dataclass
+class Compile:
+    """A compile, and what it was asked for."""
+
+    off: frozenset[str]
+    limits: Mapping[str, Limit]
+    recorder: Recorder
+
+
+class Compiler:
+    """Compiles one model on its inputs, without generating code.
+
+    Parameters
+    ----------
+    model
+        The model, which is left as it is.
+    inputs
+        What it is called with.
+    training
+        Whether gradients are compiled as well.
+    options, dynamic
+        Those of ``torch.compile``.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        inputs: Inputs,
+        *,
+        training: bool,
+        options: Mapping[str, Any],
+        dynamic: bool | None = None,
+    ) -> None:
+        self._model, self._inputs = model, inputs
+        self.settings: dict[str, Any] = {
+            "training": training,
+            "options": dict(options),
+            "dynamic": dynamic,
+        }
+        self.remarks: list[str] = []
+        self.frames: list[Frame] = []
+        self.first = self.compile(0, "", frozenset(), {})
+
+    def frame_of(self, number: int) -> StageFrame:
+        """Return what the stages of a graph have in common."""
+        return self.frames[number]
+
+    def compile(
+        self,
+        number: int,
+        kind: str,
+        off: frozenset[str],
+        limits: Mapping[str, Limit],
+        *,
+        generates: bool = False,
+    ) -> Compile:
+        """Compile once, with passes of one stack of one graph off or limited.
+
+        Parameters
+        ----------
+        number, kind
+            Which graph of the model, and which of its stacks.
+        off
+            The passes of that stack that are skipped.
+        limits
+            By pass, to which of its matches it is limited.
+        generates
+            Whether code is generated.
+        """
+
+        def is_meant(of: str) -> bool:
+            return of == kind and len(recorder.recordings) == number + 1
+
+        def may_run(of: str, name: str) -> bool:
+            return not (is_meant(of) and name in off)
+
+        def may_match(of: str, name: str, anchor: str, made: Mapping[str, Made]) -> bool:
+            limit = limits.get(name) if is_meant(of) else None
+            if limit is None:
+                return True
+            return limit.why_not([self.frames[number].names.of(ATEN, anchor, made)]) is None
+
+        recorder = Recorder(may_run, may_match, runs_each=True)
+        args, kwargs = call_arguments(self._inputs)
+        # Dynamo would see a mode that watches writes, and capture another graph.
+        try:
+            with RestoringStack(generators_kept(), state_kept(self._model, watch=False)) as stack:
+                if generates:
+                    self.remarks += stack.enter_context(generating(recorder.kernels))
+                seed_generators(0)
+                settings = self.settings | {"generates": generates}
+                remarks = compile_once(self._model, args, kwargs, recorder, **settings)
+        except Exception as error:
+            raise _failure(self._model, error) from error.with_traceback(from_author_on(error))
+        recorder.finish()
+        if not self.frames:
+            frozen = unfrozen(self.settings["options"], training=self.settings["training"])
+            self.remarks += dict.fromkeys([*remarks, frozen] if frozen else remarks)
+            ran = named_arguments(self._model, args, kwargs)
+            given = named_arguments(self._model, *call_arguments(self._inputs))
+            for place, recording in enumerate(recorder.recordings):
+                # A later graph of the model takes what the graphs before it and Python have computed.
+                known = ({}, {}) if place else (given, ran)
+                self.frames.append(Frame(self._model, *known, recording))
+        return Compile(off, dict(limits), recorder)
+
+
+def _failure(model: nn.Module, error: Exception) -> RuntimeError:
+    line = author_line(error)
+    place = f" ({line.place})" if line else ""
+    words = f"Compiling {type(model).__name__} failed, and nothing was changed."
+    return RuntimeError(f"{words} {error_words(error)}{place}")

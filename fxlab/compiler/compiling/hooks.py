@@ -1,0 +1,212 @@
+"""The private hooks by which a model is compiled, without code and without leaving anything behind."""
+
+from __future__ import annotations
+
+import copy
+import types
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from importlib import import_module
+from typing import Any
+
+import torch
+from torch import nn
+from torch.fx import GraphModule
+
+from fxlab.compiler.hooks import Listener, Patches, listening
+from fxlab.interrupts import RestoringStack
+
+
+def unfrozen(options: Mapping[str, Any], *, training: bool) -> str:
+    """Return why ``freezing`` folds no weights although it is asked for; empty if it does, or is not."""
+    from torch._inductor import config
+
+    if not options.get("freezing", config.freezing):
+        return ""
+    if training:
+        return "freezing: weights are folded for inference alone, and gradients are compiled here."
+    if config.freezing:
+        return ""
+    return (
+        "freezing: no weight is folded, here as by torch.compile: Dynamo does not know the option, and makes "
+        "weights inputs of its graph. Set torch._inductor.config.freezing = True instead."
+    )
+
+
+def compile_once(
+    model: nn.Module,
+    args: tuple[Any, ...],
+    kwargs: Mapping[str, Any],
+    listener: Listener,
+    *,
+    training: bool,
+    options: Mapping[str, Any],
+    dynamic: bool | None,
+    generates: bool = False,
+) -> list[str]:
+    """Compile a model with Inductor, without generating code unless asked to, and tell a listener all of it.
+
+    Caches are neither read nor written, and what Dynamo has compiled for others stays. The model runs once,
+    eagerly, on the inputs.
+
+    Returns
+    -------
+    list of str
+        What the listener could not hear of, in words.
+    """
+    with warnings.catch_warnings():
+        # Of torch about itself.
+        warnings.simplefilter("ignore", DeprecationWarning)
+        from torch._dynamo.exc import BackendCompilerFailed
+        from torch._inductor import compile_fx
+
+    def backend(graph_module: GraphModule, example_inputs: list[Any]) -> Callable[..., Any]:
+        eager = GraphModule(graph_module, copy.deepcopy(graph_module.graph))
+        inner = compile_fx.compile_fx_inner if generates else _without_code
+        code: Any = compile_fx.compile_fx(
+            graph_module, example_inputs, inner_compile=inner, config_patches=dict(options) or None
+        )
+        if generates:
+            listener.generated(code)
+
+        def run(*values: Any) -> Any:
+            listener.called(values)
+            return eager(*values)
+
+        return run
+
+    gradients = torch.enable_grad() if training else torch.no_grad()
+    with RestoringStack(_caches_kept(), gradients) as stack:
+        remarks = stack.enter_context(listening(listener))
+        if training:
+            patches = Patches(stack)
+            lost = "The backward graph is not seen, as it is compiled when it first runs"
+            patches.setting("torch._functorch.config", lost=lost, force_non_lazy_backward_lowering=True)
+            remarks += patches.remarks
+        try:
+            torch.compile(_fresh(model), backend=backend, dynamic=dynamic)(*args, **kwargs)
+        except BackendCompilerFailed as error:
+            raise error.inner_exception from None
+    return remarks
+
+
+def _fresh(model: nn.Module) -> Callable[..., Any]:
+    """Return a function that calls a model, with code of its own, of which Dynamo knows nothing yet.
+
+    What it decides of code, such as that there is nothing in it to compile, it never forgets.
+    """
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        return model(*args, **kwargs)
+
+    return types.FunctionType(
+        call.__code__.replace(), globals(), model.__class__.__name__, None, call.__closure__
+    )
+
+
+def _without_code(graph_module: GraphModule, example_inputs: Sequence[Any], **known: Any) -> Any:
+    """Do what Inductor does with a graph before it generates code."""
+    from torch._inductor import compile_fx
+    from torch._inductor.virtualized import V
+    from torch.utils._python_dispatch import _disable_current_modes
+
+    if any(node.op.startswith("call") for node in graph_module.graph.nodes):
+        with _disable_current_modes():
+            _if_there(compile_fx, "view_to_reshape", graph_module)
+            with torch.no_grad():
+                fake_mode = compile_fx.fake_tensor_prop(graph_module, example_inputs)
+            _if_there(compile_fx, "_recursive_record_original_output_strides", graph_module)
+            with V.set_fake_mode(fake_mode):
+                is_inference = bool(known.get("is_inference", False))
+                compile_fx._recursive_post_grad_passes(graph_module, is_inference=is_inference)
+
+    def no_code(arguments: list[Any]) -> Any:
+        raise RuntimeError("This graph was compiled to be looked at, and has no code.")
+
+    no_code._boxed_call = True  # type: ignore[attr-defined]
+    return no_code
+
+
+def _if_there(module: Any, name: str, graph_module: GraphModule) -> None:
+    function = getattr(module, name, None)
+    if function is not None:
+        function(graph_module)
+
+
+@contextmanager
+def _caches_kept() -> Iterator[None]:
+    """Compile anew, and leave nothing behind of it: no entries of caches, counters or observed sizes."""
+    from torch._dynamo import config, convert_frame, output_graph, utils
+
+    entries = _Entries()
+    with RestoringStack() as stack:
+        patches = Patches(stack)
+        patches.setting("torch._functorch.config", enable_autograd_cache=False)
+        # What others have compiled of the same code counts towards the limit.
+        limit = int(getattr(config, "recompile_limit", 8)) + 64
+        patches.setting("torch._dynamo.config", suppress_errors=False, recompile_limit=limit)
+        stack.enter_context(_put_back("torch._dynamo.pgo", "_CODE_STATE"))
+        counted = {name: counter.copy() for name, counter in utils.counters.items()}
+        reasons = getattr(output_graph, "graph_break_reasons", [])
+        known = len(reasons)
+        hook = convert_frame.register_bytecode_hook(entries.note)
+        try:
+            yield
+        finally:
+            hook.remove()
+            entries.remove_new()
+            del reasons[known:]
+            utils.counters.clear()
+            utils.counters.update(counted)
+
+
+@contextmanager
+def _put_back(place: str, name: str) -> Iterator[None]:
+    """Give a variable of a module of torch the value that it has now, at the end."""
+    try:
+        module = import_module(place)
+        value = copy.deepcopy(getattr(module, name))
+    except (ImportError, AttributeError):
+        yield
+        return
+    try:
+        yield
+    finally:
+        setattr(module, name, value)
+
+
+class _Entries:
+    """The entries of Dynamo's cache of the code that is compiled."""
+
+    def __init__(self) -> None:
+        self._known: dict[types.CodeType, list[Any]] = {}
+
+    def note(self, code: types.CodeType, new_code: types.CodeType) -> None:
+        """Note the entries that there are, when one more is about to be added."""
+        self._known.setdefault(code, _cached(code))
+
+    def remove_new(self) -> None:
+        """Remove the entries that were added since."""
+        for code, known in self._known.items():
+            if not known:
+                torch._C._dynamo.eval_frame.reset_code(code)
+                continue
+            managers = {id(entry.guard_manager) for entry in known}
+            for entry in _cached(code):
+                if id(entry.guard_manager) not in managers:
+                    _remove(entry)
+
+
+def _cached(code: types.CodeType) -> list[Any]:
+    listed = getattr(torch._C._dynamo.eval_frame, "_debug_get_cache_entry_list", None)
+    return [] if listed is None else list(listed(code))
+
+
+def _remove(entry: Any) -> None:
+    from torch._dynamo.guards import DeletedGuardManagerWrapper
+
+    manager = entry.guard_manager
+    state = getattr(manager, "extra_state", None)
+    if state is not None:
+        state.invalidate(entry, DeletedGuardManagerWrapper("it was compiled to be looked at"))

@@ -1,0 +1,50 @@
+"""Private facts of torch about the graphs of its compiler: origins of nodes, descriptors of AOTAutograd."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch.fx import Node
+
+
+def inductor_lowering(target: Any) -> bool:
+    """Tell whether the target of a node is a lowering of Inductor, which exists in generated code alone."""
+    return hasattr(target, "_inductor_lowering_function")
+
+
+def root_names(node: Node) -> tuple[str, ...]:
+    """Return the nodes of Dynamo's graph that a node was made from, by name."""
+    names: dict[str, None] = {}
+    for source in node.meta.get("from_node") or ():
+        while getattr(source, "from_node", None):
+            source = source.from_node[0]
+        if getattr(source, "node_info", None) is not None:
+            names[str(source.name)] = None
+    return tuple(names)
+
+
+def input_index(descriptor: Any) -> int | None:
+    """Return which placeholder of Dynamo's graph one of AOTAutograd's is, as its descriptor says."""
+    return descriptor.idx if type(descriptor).__name__ == "PlainAOTInput" else None
+
+
+def held_name(descriptor: Any) -> str | None:
+    """Return what Dynamo's graph calls the parameter or buffer that one of AOTAutograd's placeholders is."""
+    is_held = type(descriptor).__name__ in ("ParamAOTInput", "BufferAOTInput")
+    return str(descriptor.target) if is_held else None
+
+
+def output_index(descriptor: Any) -> int | None:
+    """Return which output of Dynamo's graph one of AOTAutograd's is, as its descriptor says."""
+    return descriptor.idx if type(descriptor).__name__ == "PlainAOTOutput" else None
+
+
+def tangent_index(descriptor: Any) -> int | None:
+    """Return of which output of Dynamo's graph a placeholder of AOTAutograd's is the gradient."""
+    is_tangent = type(descriptor).__name__ == "TangentAOTInput"
+    return output_index(descriptor.output) if is_tangent else None
+
+
+def gradient_index(descriptor: Any) -> int | None:
+    """Return of which placeholder of Dynamo's graph an output of AOTAutograd's is the gradient."""
+    return input_index(descriptor.grad_of) if type(descriptor).__name__ == "GradAOTOutput" else None

@@ -1,0 +1,1 @@
+"""Sessions whose stages are those of torch's compiler."""

@@ -1,0 +1,184 @@
+"""A session whose stages are those of ``torch.compile``."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from fxlab.compiler.compiler_pass import CODE, CodePass
+from fxlab.compiler.sessions.pattern_questions import PatternQuestions
+from fxlab.overlays import Overlay
+from fxlab.session.offer import PassOrName
+from fxlab.session.turns import in_turn
+from fxlab.transformations import Transformation
+from fxlab.validation import Reference, Variants, Verdict
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+class CompileSession(PatternQuestions):
+    """The passes of ``torch.compile`` on one graph of a model, which are switched by compiling again.
+
+    Made by :func:`fxlab.compile_session`. It is a :class:`fxlab.Session`: all that takes one takes this too.
+
+    Parameters
+    ----------
+    stack
+        The recorded compile of the graph.
+    remarks
+        What could not be recorded with this torch, in words.
+
+    Attributes
+    ----------
+    graphs : dict
+        The sessions of all graphs that the model was compiled to, by name: ``inference``, or ``joint``,
+        ``forward`` and ``backward``; with the number of the graph if there are several.
+    graph_break : GraphBreak or None
+        Why Dynamo has ended the graph, and at which line; ``None`` at the end of the model.
+    remarks : tuple
+        As given.
+    """
+
+    @in_turn
+    def verdict(
+        self, pass_: PassOrName | None = None, *, variants: Variants = False, gradients: bool = False
+    ) -> Verdict:
+        """Tell whether the present stage is the model up to rounding, or one pass alone changes nothing.
+
+        Parameters
+        ----------
+        pass_
+            A pass: then its stage is judged against the one below. Left out, the present stage is judged
+            against the graph as Dynamo captured it.
+        variants, gradients
+            As for :meth:`fxlab.Session.verdict`.
+        """
+        if pass_ is None:
+            return super().verdict(variants=variants, gradients=gradients)
+        name = self._find(pass_)
+        if name not in self._switches.on:
+            raise ValueError(f"pass_: {name} is off. Switch it on first: session.apply({name!r}).")
+        below = self._switches.stack(below=name)
+        stages = self._stages.of(self._stack)
+        above = (*below, (name, self._switches.excluded_from(name)))
+        reference = Reference(stages[below], self.inputs, variants=variants, gradients=gradients)
+        if variants is not False or gradients:
+            return reference.verdict(stages[above])
+        return self._comparisons.remembered(
+            "verdict of a pass", above, lambda: reference.verdict(stages[above])
+        )
+
+    @in_turn
+    def generate_code(self) -> None:
+        """Let Inductor generate code for what is on, and put it on top of the stack, as ``compiled code``.
+
+        Its stage is one node, which runs the code on the inputs of the session. ``session.verdict()`` then
+        judges it against Dynamo's graph, and ``session.verdict("compiled code")`` against the stage below:
+        what scheduling, fusion and code generation add to the error. :meth:`kernels` tells which kernel each
+        node went into. It takes as long as ``torch.compile`` does, again after each change of what is on;
+        ``session.revert("compiled code")`` ends that.
+
+        Raises
+        ------
+        TransformationError
+            If there is no C++ compiler (for the CPU), or the compiler fails. The session is as it was.
+        ValueError
+            If there is no code of this graph: of ``forward`` and ``backward`` it is in the joint session, of
+            pipelines there is none.
+        """
+        if why := self._compiled.why_no_code():
+            raise ValueError(f"{CODE}: {why}.")
+        if CODE not in self._switches.offered:
+            switches = self._offer.add(CodePass(), self._history, "pass_")
+            self._go_to(replace(switches, on=switches.on | {CODE}))
+        else:
+            self.apply(CODE)
+
+    @in_turn
+    def kernels(self) -> pd.DataFrame:
+        """Tell which kernel of the generated code each node of the compiler's last graph went into.
+
+        Returns
+        -------
+        pandas.DataFrame
+            A row for each node that Inductor names, indexed by ``node``: the ``stack`` it is of, and its
+            ``kernel``; several where it is computed in each of them. A number tells calls of one kernel
+            apart. Views and other nodes that need no kernel have no row. A recorded script has rows if
+            ``INDUCTOR_PROVENANCE=1`` is in its environment.
+
+        Raises
+        ------
+        ValueError
+            If no code was generated: see :meth:`generate_code`.
+        """
+        import pandas as pd
+
+        if not self.has_code:
+            raise ValueError("kernels: no code was generated. Do that first: session.generate_code().")
+        found = self._compiled.kernels(self._entries(self._switches))
+        rows = [
+            (node, stack, ", ".join(kernels))
+            for stack, nodes in found.items()
+            for node, kernels in nodes.items()
+        ]
+        return pd.DataFrame(rows, columns=["node", "stack", "kernel"]).set_index("node")
+
+    def overlays(self) -> list[Overlay]:
+        """Return what its graphs can be coloured by beside what all sessions can: the kernels, by node."""
+        values: dict[str, str] = {}
+        for node, kernel in self.kernels()["kernel"].items() if self.has_code else ():
+            known = values.get(str(node))
+            values[str(node)] = f"{known}, {kernel}" if known else str(kernel)
+        return [Overlay("kernel", "Kernel", values)] if values else []
+
+    def addable(self) -> tuple[Transformation, ...]:
+        """Return what can be added to the stack beside what can be added to any."""
+        return () if self._compiled.why_no_code() else (CodePass(),)
+
+    @property
+    def has_code(self) -> bool:
+        """Whether code was generated for what is on."""
+        return CODE in self._switches.on
+
+    def save(self, path: str | os.PathLike[str]) -> Path:
+        """Refuse: a compile depends on the compiler, and is made again by :meth:`to_python`.
+
+        Raises
+        ------
+        ValueError
+            Always.
+        """
+        raise ValueError("A compile session cannot be saved. Its code can: session.to_python().")
+
+    def to_python(self) -> str:
+        """Return code that makes a session of ``model`` and ``inputs`` with what is on here."""
+        left_out = {"training": False, "options": {}, "dynamic": None}
+        given = {name: value for name, value in self._compiled.settings.items() if value != left_out[name]}
+        words = "".join(
+            f", {name}={'options' if name == 'options' else value}" for name, value in given.items()
+        )
+        own = "model, inputs and options are" if "options" in given else "model and inputs are"
+        name = next((name for name, session in self.graphs.items() if session is self), "")
+        which = f".graphs[{name!r}]" if name != next(iter(self.graphs), "") else ""
+        lines = [
+            f"# {own} yours: what the session was made of.",
+            "import fxlab",
+            "",
+            f"session = fxlab.compile_session(model, inputs{words}){which}",
+        ]
+        for pass_ in self.passes:
+            if pass_.name == CODE:
+                lines += ["session.generate_code()"] if self.is_on(pass_) else []
+            elif not self.is_on(pass_):
+                lines.append(f"session.revert({pass_.name!r})")
+            lines += [
+                f"session.exclude({pass_.name!r}, {candidate[0]!r})" for candidate in self.excluded(pass_)
+            ]
+        return "\n".join([*lines, ""])
+
+    def __repr__(self) -> str:
+        on = sum(map(self.is_on, self.passes))
+        return f"<CompileSession of {type(self.original).__name__}: {on} of {len(self.passes)} passes on>"
