@@ -25,6 +25,8 @@ class Answer:
     """Name -> string, number, ``None`` or a list of these."""
     tables: dict[str, pd.DataFrame] = field(default_factory=dict)
     """Name -> table, whose index, if it has a name, is its first column."""
+    in_text: dict[str, list[str]] = field(default_factory=dict)
+    """Name of a table -> the columns that text has room for; all of a table that is not named."""
 
     def write(self, file: TextIO, format: str) -> None:
         """Write it in one of the ``FORMATS``."""
@@ -42,7 +44,8 @@ class Answer:
         known = {name: value for name, value in self.facts.items() if value not in (None, [])}
         width = max((len(name) for name in known), default=0)
         facts = [f"{_words(name):{width}}  {_value(value)}\n" for name, value in known.items()]
-        tables = [f"{_words(name)}\n{_table_text(table)}\n" for name, table in self.tables.items()]
+        shown = {name: table[self.in_text.get(name, table.columns)] for name, table in self.tables.items()}
+        tables = [f"{_words(name)}\n{_table_text(table)}\n" for name, table in shown.items()]
         return "\n".join(part for part in ("".join(facts), *tables) if part)
 
 

@@ -8,7 +8,7 @@ import logging
 import pickle
 import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -48,11 +48,16 @@ class Source:
 
 def loaded(options: argparse.Namespace) -> Source:
     """Return the model that ``options.model`` names; ``CommandError`` if there is none."""
+    return loader(options)(Path(options.model), options)
+
+
+def loader(options: argparse.Namespace) -> Callable[[Path, argparse.Namespace], Source]:
+    """Return what loads the model that ``options.model`` names; ``CommandError`` if it names nothing."""
     path = Path(options.model)
     if path.suffix == ".pt2" and path.is_file():
-        return _exported_program(path, options)
+        return _exported_program
     if path.suffix in _PICKLES and path.is_file():
-        return _pickled(path, options)
+        return _pickled
     if path.is_dir() and not (path / "config.json").is_file():
         raise CommandError(f"{path}: there is no config.json in this directory.")
     if path.is_file() and path.suffix != ".json":
@@ -60,9 +65,10 @@ def loaded(options: argparse.Namespace) -> Source:
             f"{path}: expected a config.json, a directory with one, a program saved by torch.export.save "
             "(.pt2), or the name of a model on the Hugging Face hub."
         )
-    if not path.exists() and (path.suffix == ".json" or not _HUB_NAME.fullmatch(options.model)):
+    is_file_name = path.suffix in (".json", ".pt2", *_PICKLES)
+    if not path.exists() and (is_file_name or not _HUB_NAME.fullmatch(options.model)):
         raise CommandError(f"{path}: there is no such file or directory.")
-    return _of_transformers(path, options)
+    return _of_transformers
 
 
 def given_inputs(path: Path, device: torch.device, option: str = "--inputs") -> Any:
@@ -94,6 +100,14 @@ def given_inputs(path: Path, device: torch.device, option: str = "--inputs") -> 
             f"got {type(inputs).__name__}."
         )
     return pytree.tree_map_only(torch.Tensor, lambda tensor: tensor.to(device), inputs)
+
+
+def given_batches(path: Path, device: torch.device) -> Any:
+    """Read the list of batches that ``--data`` names."""
+    batches = given_inputs(path, device, "--data")
+    if not isinstance(batches, list | tuple):
+        raise CommandError(f"--data {path}: expected a list of batches, got a {type(batches).__name__}.")
+    return batches
 
 
 def _refuse_changes(kind: str, options: argparse.Namespace) -> None:
@@ -158,7 +172,7 @@ def _of_transformers(path: Path, options: argparse.Namespace) -> Source:
     if options.attention:
         config._attn_implementation = options.attention
     dtype = getattr(torch, options.dtype) if options.dtype else None
-    device = _device(options.device)
+    device = device_of(options)
     is_local = path.exists()
     has_weights = not is_local or (path.is_dir() and any(any(path.glob(name)) for name in _WEIGHTS))
     words = f"{cls.__name__}, {options.model}"
@@ -214,11 +228,12 @@ def _model_class(config: Any, name: str | None) -> Any:
     return transformers.AutoModel
 
 
-def _device(name: str | None) -> torch.device:
+def device_of(options: argparse.Namespace) -> torch.device:
+    """Return the device of ``--device``, on which a tensor can be made."""
     import torch
 
-    with ends_with(ExitCode.BAD_USAGE, RuntimeError, AssertionError, hint=f"(--device {name})"):
-        device = torch.device(name or "cpu")
+    with ends_with(ExitCode.BAD_USAGE, RuntimeError, AssertionError, hint=f"(--device {options.device})"):
+        device = torch.device(options.device or "cpu")
         torch.empty(0, device=device)
     return device
 

@@ -9,7 +9,7 @@ from fxlab.command_line.exit_code import CommandError, ExitCode, ends_with
 ALL = "all"
 
 
-def chosen_names(words: str, offered: Sequence[str]) -> list[str]:
+def chosen_names(words: str, offered: Sequence[str], option: str = "--passes") -> list[str]:
     """Return the names of passes that a list, separated by commas, means.
 
     Parameters
@@ -19,6 +19,8 @@ def chosen_names(words: str, offered: Sequence[str]) -> list[str]:
         ``fuse-bias-in-linear``); ``all`` for every pass.
     offered
         All names.
+    option
+        Where the words were given, for errors.
 
     Returns
     -------
@@ -39,11 +41,11 @@ def chosen_names(words: str, offered: Sequence[str]) -> list[str]:
         return list(offered)
     if not words.replace(",", " ").strip():
         raise CommandError(
-            f"--passes: expected names of passes or `{ALL}`, got {words!r}. Leave it out for none."
+            f"{option}: expected names of passes or `{ALL}`, got {words!r}. Leave it out for none."
         )
     from fxlab.transformations.pass_names import find_name
 
     given = [word.strip() for word in words.split(",") if word.strip()]
     with ends_with(ExitCode.BAD_USAGE, ValueError):
-        chosen = {find_name(word, offered, "--passes", by_prefix=True) for word in given}
+        chosen = {find_name(word, offered, option, by_prefix=True) for word in given}
     return [name for name in offered if name in chosen]

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fxlab.command_line.answer import Answer
-from fxlab.command_line.exit_code import CommandError, ExitCode, ends_with
+from fxlab.command_line.exit_code import ExitCode, ends_with
 from fxlab.command_line.judged import code_of, facts_of, judged, of_graphs, pass_table, write_page
-from fxlab.command_line.model_source import given_inputs, loaded
+from fxlab.command_line.model_source import given_batches, loaded
 from fxlab.command_line.progress import Progress
 from fxlab.command_line.traced_model import traced
 
@@ -63,9 +63,7 @@ def _evaluated(session: Session, path: Path) -> tuple[dict[str, Any], dict[str, 
     from fxlab.validation import evaluate
 
     first = next(session.original.parameters(), None)
-    batches = given_inputs(path, torch.device("cpu") if first is None else first.device, "--data")
-    if not isinstance(batches, list | tuple):
-        raise CommandError(f"--data {path}: expected a list of batches, got a {type(batches).__name__}.")
+    batches = given_batches(path, torch.device("cpu") if first is None else first.device)
     with ends_with(ExitCode.NOT_COMPARED, TypeError, ValueError, hint="(--data)"):
         evaluation = evaluate(session, batches)
     facts = {**facts_of(evaluation.verdict), "batches_judged": len(evaluation.batches)}
