@@ -9,7 +9,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from fxlab.tracing import symbolic_trace
-from fxlab.tracing.shapes import dense_results
+from fxlab.tracing.shapes.kernels import dense_results
 
 CALLS = {
     "gelu": F.gelu,
