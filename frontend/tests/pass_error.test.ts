@@ -1,5 +1,5 @@
 import { describe, expect, it } from "vitest";
-import { PassErrors } from "../src/panels/pass_error";
+import { PassErrors } from "../src/panels/passes/pass_error";
 import type { PassError } from "../src/base/protocol";
 
 const ERROR: PassError = {

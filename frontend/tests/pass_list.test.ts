@@ -1,5 +1,5 @@
 import { beforeEach, describe, expect, it, vi } from "vitest";
-import { PassList, type PassActions } from "../src/panels/pass_list";
+import { PassList, type PassActions } from "../src/panels/passes/pass_list";
 import type { Pass } from "../src/base/protocol";
 import { pass } from "./passes";
 

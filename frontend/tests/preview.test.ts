@@ -1,6 +1,6 @@
 import { beforeEach, describe, expect, it, vi } from "vitest";
-import { PassList, type PassActions } from "../src/panels/pass_list";
-import { PreviewBar } from "../src/panels/preview_bar";
+import { PassList, type PassActions } from "../src/panels/passes/pass_list";
+import { PreviewBar } from "../src/panels/passes/preview_bar";
 import type { Pass } from "../src/base/protocol";
 import { GraphView, type GraphActions } from "../src/graph/graph_view";
 import { pass } from "./passes";

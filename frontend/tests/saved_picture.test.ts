@@ -1,7 +1,7 @@
 import { describe, expect, it } from "vitest";
 
 import type { Cell, Overlay, Paints, Picture } from "../src/base/protocol";
-import { savedPicture, type Side } from "../src/graph/saved_picture";
+import { savedPicture, type Side } from "../src/graph/saving/saved_picture";
 import { column } from "./pictures";
 
 const PAINTS: Paints = {

@@ -1,6 +1,6 @@
 import { describe, expect, it, vi } from "vitest";
-import { Legend } from "../src/graph/legend";
-import { paintTogether } from "../src/graph/overlay";
+import { Legend } from "../src/graph/overlays/legend";
+import { paintTogether } from "../src/graph/overlays/overlay";
 import { Toolbar } from "../src/graph/toolbar";
 import type { Overlay, Overlays } from "../src/base/protocol";
 import { column } from "./pictures";

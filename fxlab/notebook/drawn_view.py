@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from fxlab.drawing import View, render, to_digraph
 from fxlab.drawing.rendering.dot import Arrangement, Side, side_by_side
-from fxlab.notebook.view_state import BELOW
+from fxlab.notebook.page.view_state import BELOW
 from fxlab.overlays import Overlay
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ class DrawnView:
     session, graphs, overlays
         What is shown.
     view
-        How: see :mod:`fxlab.notebook.view_state`.
+        How: see :mod:`fxlab.notebook.page.view_state`.
     """
 
     def __init__(

@@ -8,9 +8,9 @@ import traitlets
 
 from fxlab.checks import described, positive_int
 from fxlab.html_report.static_view import static_view
-from fxlab.notebook.messages import MessageError, answers
+from fxlab.notebook.page.messages import MessageError, answers
+from fxlab.notebook.page.view_state import NOTHING, checked_comparison, checked_view
 from fxlab.notebook.stack_messages import StackScreen
-from fxlab.notebook.view_state import NOTHING, checked_comparison, checked_view
 from fxlab.overlays import Overlay, from_table
 from fxlab.validation.arguments import is_session
 from fxlab.view_model.measurements import WORST_BATCHES

@@ -11,7 +11,7 @@ from torch import fx
 
 from fxlab.interrupts import interrupts_noted
 from fxlab.models.tensor_state import ModuleState
-from fxlab.notebook.messages import MessageError
+from fxlab.notebook.page.messages import MessageError
 from fxlab.validation import NodeValues
 from fxlab.validation.tensor_values.node_values import values_in
 from fxlab.view_model.graph_data import ShownGraph

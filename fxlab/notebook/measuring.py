@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
 from fxlab.interrupts import interrupts_noted
-from fxlab.notebook.messages import MessageError
+from fxlab.notebook.page.messages import MessageError
 from fxlab.validation.graphs.unfolded import unfolded
 from fxlab.view_model.measurements import MEASUREMENTS, Measurement
 from fxlab.view_model.pass_state import located_error

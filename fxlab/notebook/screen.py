@@ -11,10 +11,10 @@ from fxlab.drawing.rendering.layout import lay_out
 from fxlab.notebook.drawn_view import DrawnView
 from fxlab.notebook.looked_at_values import LookedAtValues
 from fxlab.notebook.measuring import MeasuredTables
-from fxlab.notebook.messages import answers
-from fxlab.notebook.page_outline import is_outline
-from fxlab.notebook.page_widget import PageWidget
-from fxlab.notebook.view_state import BELOW, NOTHING, checked_view
+from fxlab.notebook.page.messages import answers
+from fxlab.notebook.page.outline import is_outline
+from fxlab.notebook.page.view_state import BELOW, NOTHING, checked_view
+from fxlab.notebook.page.widget import PageWidget
 from fxlab.view_model.details import Describer
 from fxlab.view_model.graph_data.metrics import METRICS, PAINTS
 from fxlab.view_model.graph_data.session_graphs import SessionGraphs

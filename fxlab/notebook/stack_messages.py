@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from fxlab.notebook.messages import MessageError, answers
+from fxlab.notebook.page.messages import MessageError, answers
 from fxlab.notebook.screen import Screen
 from fxlab.transformations import CandidatePass
 from fxlab.validation.graphs.unfolded import unfolded

@@ -14,7 +14,7 @@ from typing import TypeVar
 from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 
 from fxlab.tracing.bound_inputs import Argument, Size
-from fxlab.tracing.recording.opaque_calls import CannotBeWholeError
+from fxlab.tracing.recording.opaque.opaque_calls import CannotBeWholeError
 from fxlab.tracing.recording.rungs import Rung
 from fxlab.tracing.shapes.fake_inputs import StandInError
 from fxlab.values.nested import tensors_inside

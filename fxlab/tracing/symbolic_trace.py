@@ -25,7 +25,7 @@ from fxlab.tracing.model_code.mode_reads import require_modes
 from fxlab.tracing.model_code.running_calls import Part, Reason
 from fxlab.tracing.model_code.torch_logs import torch_logs_silent
 from fxlab.tracing.recording.graph_builder import RecordedNodes, SizeError
-from fxlab.tracing.recording.opaque_search import with_parts_whole
+from fxlab.tracing.recording.opaque.opaque_search import with_parts_whole
 from fxlab.tracing.recording.run import Run
 from fxlab.tracing.recording.rungs import LADDER, Rung, record_on
 from fxlab.tracing.report import DATA, DYNAMIC, THOUGH, WHOLE, Finding, TraceError, TraceReport

@@ -16,8 +16,8 @@ from torch import fx, nn
 
 from fxlab import FuseAttention, Session
 from fxlab.notebook import Inspector
-from fxlab.notebook.panel_state import AT_FIRST as PANELS_AT_FIRST
-from fxlab.notebook.view_state import AT_FIRST
+from fxlab.notebook.page.panel_state import AT_FIRST as PANELS_AT_FIRST
+from fxlab.notebook.page.view_state import AT_FIRST
 
 TRAITS = tuple(
     f"_shown_{name}" for name in ("view", "passes", "tables", "stages", "overlays", "measured", "status")

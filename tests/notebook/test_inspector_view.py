@@ -14,7 +14,7 @@ from inspected import FUSE, MERGE, MUL_TO_ADD, Page, make_session
 import fxlab.overlays.overlay
 from fxlab import Session
 from fxlab.notebook import Inspector
-from fxlab.notebook.view_state import AT_FIRST, LONGEST, MOST_OPENED
+from fxlab.notebook.page.view_state import AT_FIRST, LONGEST, MOST_OPENED
 
 RELU = {"kind": "node", "name": "relu", "before": False}
 

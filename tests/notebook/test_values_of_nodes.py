@@ -15,7 +15,7 @@ from torch import fx, nn
 
 from fxlab import Session
 from fxlab.notebook import Inspector, looked_at_values
-from fxlab.notebook.messages import LONGEST_LIST, MessageError, parse_message
+from fxlab.notebook.page.messages import LONGEST_LIST, MessageError, parse_message
 
 WIRE = 200_000
 

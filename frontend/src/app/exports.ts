@@ -2,8 +2,8 @@
 
 import { download, h } from "../base/dom";
 import { closeMenu, menu } from "../base/menu";
-import { rasterised } from "../graph/png";
-import type { Drawing } from "../graph/saved_picture";
+import { rasterised } from "../graph/saving/png";
+import type { Drawing } from "../graph/saving/saved_picture";
 
 export interface ExportActions {
   /** The graph as it is saved; null as long as there is none. */

@@ -5,10 +5,10 @@ import type { Model } from "../base/model";
 import type { Overlay, Pass, Picture } from "../base/protocol";
 import { isNodesFound, isPicture } from "../base/read_message";
 import type { GraphView } from "../graph/graph_view";
-import { Legend } from "../graph/legend";
-import { paintTogether } from "../graph/overlay";
+import { Legend } from "../graph/overlays/legend";
+import { paintTogether } from "../graph/overlays/overlay";
 import { Panes, type PaneActions } from "../graph/panes";
-import { savedPicture, type Drawing, type Side } from "../graph/saved_picture";
+import { savedPicture, type Drawing, type Side } from "../graph/saving/saved_picture";
 import { Toolbar, type Tool } from "../graph/toolbar";
 
 export class GraphArea {

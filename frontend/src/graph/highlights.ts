@@ -3,7 +3,7 @@
 import { counted } from "../base/format";
 import type { Box } from "../base/protocol";
 import { markColour, type LivePicture } from "./live_picture";
-import { NUMBER_OF_KINDS, type Painted } from "./overlay";
+import { NUMBER_OF_KINDS, type Painted } from "./overlays/overlay";
 
 export interface Emphasis {
   /** Number of the pass whose nodes stand out; null for none. */

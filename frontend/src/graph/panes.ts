@@ -2,7 +2,7 @@
 
 import { focusedIn, h } from "../base/dom";
 import { GraphView } from "./graph_view";
-import type { Painted } from "./overlay";
+import type { Painted } from "./overlays/overlay";
 import type { Box, Details, NodesFound, Picture, Stages } from "../base/protocol";
 import { splitter } from "../base/splitter";
 import { titleOfStage } from "../panels/stage_bar";

@@ -1,6 +1,6 @@
 """An overlay in colours: what each box of a view is filled with, and what that means.
 
-The twin of ``frontend/src/graph/overlay.ts``, which paints the live picture.
+The twin of ``frontend/src/graph/overlays/overlay.ts``, which paints the live picture.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ from fxlab.tracing.bound_inputs import Size, name_of_size
 from fxlab.tracing.model_code.source_lines import where
 from fxlab.tracing.recording.autocast_regions import AutocastState, require_autocast
 from fxlab.tracing.recording.graph_builder import Recording
-from fxlab.tracing.recording.opaque_calls import expected_of, require_result
+from fxlab.tracing.recording.opaque.opaque_calls import expected_of, require_result
 from fxlab.tracing.recording.real_tensors import is_told_by_shapes
 from fxlab.tracing.recording.torch_calls import NUMBER_OF, TEXT_READS, as_call, name_of
 from fxlab.tracing.report import REFUSAL, Finding, TraceError

@@ -22,13 +22,13 @@ from fxlab.tracing.model_code.threads import OneThread
 from fxlab.tracing.recording.autocast_regions import UnderAutocast, autocast_state
 from fxlab.tracing.recording.graph_builder import MOST_OPERATIONS, RecordedNodes, Recording, is_one_of
 from fxlab.tracing.recording.guards import Conditions
-from fxlab.tracing.recording.opaque_calls import WholeParts
+from fxlab.tracing.recording.opaque.opaque_calls import WholeParts
 from fxlab.tracing.recording.real_tensors import RealTensors, Unknown
 from fxlab.tracing.recording.sdpa_backends import WithAttentionBackends, attention_backends
 from fxlab.tracing.recording.torch_calls import Call, name_of
 from fxlab.tracing.shapes.fake_inputs import FakeInputs
-from fxlab.tracing.shapes.fake_kernels import fake_result
 from fxlab.tracing.shapes.fake_state import Originals
+from fxlab.tracing.shapes.kernels.fake_kernels import fake_result
 from fxlab.tracing.shapes.symbolic_sizes import SymbolicNumber
 from fxlab.values.nested import tensors_inside
 

@@ -21,7 +21,7 @@ from fxlab.tracing.model_code.python_builtins import sizes_in_builtins
 from fxlab.tracing.model_code.running_calls import Part, Reason
 from fxlab.tracing.model_code.threads import OneThread
 from fxlab.tracing.recording.graph_builder import MOST_OPERATIONS, RecordedNodes
-from fxlab.tracing.recording.opaque_calls import WholeParts
+from fxlab.tracing.recording.opaque.opaque_calls import WholeParts
 from fxlab.tracing.recording.real_tensors import RealTensors
 from fxlab.tracing.recording.recorder import record
 from fxlab.tracing.recording.run import Run

@@ -1,7 +1,7 @@
 /** A view in the DOT language; boxes have fixed sizes, so that words and fonts cannot move anything. */
 
 import type { Arrangement } from "../../base/protocol";
-import type { Legend, Painting } from "../../graph/saved_picture";
+import type { Legend, Painting } from "../../graph/saving/saved_picture";
 import type { PlacedBox } from "./boxes";
 import { Group } from "../graphs/hierarchy";
 import type { View } from "../graphs/view";

@@ -1,7 +1,7 @@
 /** What is on the screen in the DOT language, two stages from left to right. */
 
 import type { Overlay, Picture, State } from "../../base/protocol";
-import { paintings } from "../../graph/saved_picture";
+import { paintings } from "../../graph/saving/saved_picture";
 import type { Data } from "../graphs/data";
 import type { Pane, Panes } from "../graphs/panes";
 import { placeBoxes } from "./boxes";

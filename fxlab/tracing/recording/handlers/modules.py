@@ -15,8 +15,8 @@ from fxlab.tracing.recording.handlers.replaced import replaced
 from fxlab.tracing.recording.run import Run
 from fxlab.tracing.recording.torch_calls import Call
 from fxlab.tracing.report import TraceError
-from fxlab.tracing.shapes.recurrent import is_recurrent_on_fakes, recurrent_results
-from fxlab.tracing.shapes.transformer_modules import transformer_result
+from fxlab.tracing.shapes.kernels.recurrent import is_recurrent_on_fakes, recurrent_results
+from fxlab.tracing.shapes.kernels.transformer_modules import transformer_result
 
 
 @contextmanager

@@ -10,8 +10,8 @@ from typing import Any
 from torch import nn
 
 from fxlab.tracing.model_code.running_calls import Part, is_method
-from fxlab.tracing.recording.bound_methods import method_of
-from fxlab.tracing.recording.opaque_calls import CannotBeWholeError
+from fxlab.tracing.recording.opaque.bound_methods import method_of
+from fxlab.tracing.recording.opaque.opaque_calls import CannotBeWholeError
 from fxlab.tracing.recording.run import Run
 from fxlab.tracing.recording.torch_calls import Call
 from fxlab.tracing.report import Finding, TraceError

@@ -14,7 +14,7 @@ from torch import fx, nn
 from fxlab.drawing import View, build_hierarchy
 from fxlab.drawing.rendering.box import make_boxes
 from fxlab.drawing.rendering.dot import RIGHT, Arrangement, outline, outline_head
-from fxlab.notebook.page_outline import is_outline
+from fxlab.notebook.page.outline import is_outline
 
 
 def outlines(gm: fx.GraphModule) -> list[str]:

@@ -1,9 +1,9 @@
 /** A picture as it is saved: with the colours of an overlay, those of paper, and what they mean. */
 
-import { s } from "../base/dom";
-import { paintTogether, type Paint, type Painted } from "./overlay";
-import type { Overlay, Paints, Picture } from "../base/protocol";
-import type { Size } from "./viewport";
+import { s } from "../../base/dom";
+import { paintTogether, type Paint, type Painted } from "../overlays/overlay";
+import type { Overlay, Paints, Picture } from "../../base/protocol";
+import type { Size } from "../viewport";
 
 // As in `fxlab.drawing.rendering.svg`.
 const [WIDTH, MARGIN, ROW, STEPS, HEIGHT, SWATCH] = [240, 14, 19, 30, 12, 18];

@@ -9,7 +9,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from fxlab.tracing import symbolic_trace
-from fxlab.tracing.shapes import dense_results
+from fxlab.tracing.shapes.kernels import dense_results
 
 CALLS = {
     "gelu": F.gelu,
@@ -82,7 +82,7 @@ def test_no_question_is_asked_about_sizes(monkeypatch):
 
     asked = conditions()
     monkeypatch.setattr(dense_results, "DENSE_RESULTS", {})
-    monkeypatch.setattr("fxlab.tracing.shapes.fake_kernels.DENSE_RESULTS", {})
+    monkeypatch.setattr("fxlab.tracing.shapes.kernels.fake_kernels.DENSE_RESULTS", {})
     assert asked < conditions()
 
 

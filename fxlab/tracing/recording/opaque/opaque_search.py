@@ -11,7 +11,7 @@ from fxlab.tracing.messages import first_line, place_of
 from fxlab.tracing.model_code.attributes import attribute_of
 from fxlab.tracing.model_code.running_calls import Part, Reason, parts_raising
 from fxlab.tracing.recording.graph_builder import FEW_OPERATIONS, MOST_OPERATIONS, SizeError
-from fxlab.tracing.recording.opaque_calls import CannotBeWholeError
+from fxlab.tracing.recording.opaque.opaque_calls import CannotBeWholeError
 from fxlab.tracing.report import TraceError
 
 _MOST_RUNS = 12

@@ -14,7 +14,7 @@ from inspected import MERGE, Page
 from test_interrupts import Interrupter, lines_of
 from tornado.ioloop import IOLoop
 
-from fxlab.notebook.main_thread import run_in_main_thread
+from fxlab.notebook.page.main_thread import run_in_main_thread
 
 
 @pytest.fixture

@@ -1,9 +1,9 @@
 /** What the colours of the graph mean: only those that the picture has; and the choice of other colours. */
 
-import { fill, h } from "../base/dom";
-import { markColour, markSign } from "./live_picture";
+import { fill, h } from "../../base/dom";
+import { markColour, markSign } from "../live_picture";
 import type { Painted } from "./overlay";
-import type { Overlay, Overlays, Pass, Picture } from "../base/protocol";
+import type { Overlay, Overlays, Pass, Picture } from "../../base/protocol";
 
 const KINDS: [className: string, words: string][] = [
   ["fx-call_module", "Module"],

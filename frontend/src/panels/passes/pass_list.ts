@@ -3,14 +3,14 @@
  * find nothing are folded below the others.
  */
 
-import { fill, focusedIn, h, icon, iconButton, type IconName } from "../base/dom";
-import { counted } from "../base/format";
-import { markColour } from "../graph/live_picture";
+import { fill, focusedIn, h, icon, iconButton, type IconName } from "../../base/dom";
+import { counted } from "../../base/format";
+import { markColour } from "../../graph/live_picture";
 import { dragCard } from "./card_drag";
 import { PassErrors } from "./pass_error";
 import { PassOffers, type OfferActions } from "./pass_offers";
 import { PassSummaries } from "./pass_summary";
-import type { Offer, Pass, Passes } from "../base/protocol";
+import type { Offer, Pass, Passes } from "../../base/protocol";
 
 export interface PassActions extends OfferActions {
   toggle(pass: Pass, on: boolean): void;

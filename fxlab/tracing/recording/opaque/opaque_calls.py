@@ -22,7 +22,7 @@ from torch.utils._pytree import tree_structure
 from fxlab.interrupts import RestoringStack
 from fxlab.tracing.model_code.exchanged_code import code_that_calls
 from fxlab.tracing.model_code.running_calls import Part, Reason
-from fxlab.tracing.recording.bound_methods import NeedsModuleError
+from fxlab.tracing.recording.opaque.bound_methods import NeedsModuleError
 from fxlab.tracing.report import REFUSAL, TraceError
 from fxlab.tracing.shapes.fake_data import data_of, give_data
 from fxlab.tracing.shapes.fake_inputs import FakeInputs

@@ -15,7 +15,7 @@ import torch
 from torch import nn
 from torch._subclasses.fake_tensor import FakeTensor
 
-from fxlab.tracing.shapes.made_tensors import are_equal, are_plain, made, spreads_over
+from fxlab.tracing.shapes.kernels.made_tensors import are_equal, are_plain, made, spreads_over
 from fxlab.tracing.shapes.symbolic_sizes import expression_of
 
 

@@ -1,8 +1,8 @@
 /** What a pass has raised, at its switch: the line of its author, and the whole traceback on request. */
 
-import { h, icon } from "../base/dom";
-import { counted } from "../base/format";
-import type { PassError } from "../base/protocol";
+import { h, icon } from "../../base/dom";
+import { counted } from "../../base/format";
+import type { PassError } from "../../base/protocol";
 
 export class PassErrors {
   /** The keys of the passes whose traceback is shown; the cards are drawn anew whenever something changes. */

@@ -13,12 +13,12 @@ import ipywidgets
 import traitlets
 
 from fxlab.html_report.front_end import FrontEndMissingError, front_end_file
-from fxlab.notebook.main_thread import run_in_main_thread
-from fxlab.notebook.messages import MessageError, answers, parse_message, request_of
-from fxlab.notebook.page_code import CODE_VERSION, PageCode
-from fxlab.notebook.panel_state import AT_FIRST as PANELS_AT_FIRST
-from fxlab.notebook.panel_state import checked_panels
-from fxlab.notebook.view_state import AT_FIRST, checked_view
+from fxlab.notebook.page.code import CODE_VERSION, PageCode
+from fxlab.notebook.page.main_thread import run_in_main_thread
+from fxlab.notebook.page.messages import MessageError, answers, parse_message, request_of
+from fxlab.notebook.page.panel_state import AT_FIRST as PANELS_AT_FIRST
+from fxlab.notebook.page.panel_state import checked_panels
+from fxlab.notebook.page.view_state import AT_FIRST, checked_view
 from fxlab.view_model.pass_state import describe_error
 
 _WRITABLE = frozenset({"height", "_shown_view", "_shown_panels"})

@@ -15,9 +15,9 @@ from torch import nn
 from torch._subclasses.fake_tensor import FakeTensor
 
 from fxlab.tracing.report import TraceError
-from fxlab.tracing.shapes.dense_results import DENSE_RESULTS
 from fxlab.tracing.shapes.fake_data import call_on_data, give_data, has_data
-from fxlab.tracing.shapes.made_tensors import (
+from fxlab.tracing.shapes.kernels.dense_results import DENSE_RESULTS
+from fxlab.tracing.shapes.kernels.made_tensors import (
     are_contiguous,
     are_equal,
     are_plain,

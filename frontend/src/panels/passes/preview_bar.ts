@@ -1,7 +1,7 @@
 /** Says that what is shown is a preview of a pass, which can be applied or left. */
 
-import { fill, h } from "../base/dom";
-import type { Preview } from "../base/protocol";
+import { fill, h } from "../../base/dom";
+import type { Preview } from "../../base/protocol";
 
 export interface PreviewActions {
   apply(signature: string): void;

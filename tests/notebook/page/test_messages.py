@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from inspected import MERGE, Page, state_of
 from test_interrupts import Interrupter, lines_of
 
-from fxlab.notebook.messages import LONGEST_TEXT, MESSAGES, MessageError, parse_message
+from fxlab.notebook.page.messages import LONGEST_TEXT, MESSAGES, MessageError, parse_message
 
 GOOD: list[dict[str, Any]] = [
     {"type": "toggle", "signature": "s", "on": True},

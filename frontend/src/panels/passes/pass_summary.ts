@@ -1,9 +1,9 @@
 /** What a pass would change or has changed, and why it leaves other candidates alone. */
 
-import { h, icon, iconButton } from "../base/dom";
-import { shortNames } from "../base/names";
-import type { Pass, Reason } from "../base/protocol";
-import { elidedList } from "./elided_list";
+import { h, icon, iconButton } from "../../base/dom";
+import { shortNames } from "../../base/names";
+import type { Pass, Reason } from "../../base/protocol";
+import { elidedList } from "../elided_list";
 
 const ENDS = { first: 6, last: 2 };
 const REASON_ENDS = { first: 4, last: 1 };

@@ -1,7 +1,7 @@
 /** What an overlay means in colours and words: costs, errors or kinds, painted on the boxes of a picture. */
 
-import type { Cell, Overlay, Picture } from "../base/protocol";
-import { percent, withUnit } from "../base/format";
+import type { Cell, Overlay, Picture } from "../../base/protocol";
+import { percent, withUnit } from "../../base/format";
 
 export const NUMBER_OF_KINDS = 8;
 

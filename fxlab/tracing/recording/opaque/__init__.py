@@ -1,0 +1,1 @@
+"""Parts of a model that become one call of its graph: found, and recorded as opaque."""
