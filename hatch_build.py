@@ -4,23 +4,33 @@
 ``python hatch_build.py --check`` checks the formatting and the types and runs the tests of the front end;
 ``python hatch_build.py --format`` formats it.
 An sdist holds the built files, so installing one needs no Node.
+
+A release names its repository: with ``FXLAB_REPOSITORY`` in the environment, the metadata has its addresses,
+and links and pictures of the README lead into the tree of that version.
 """
 
 from __future__ import annotations
 
 import hashlib
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
+from hatchling.metadata.plugin.interface import MetadataHookInterface
 
 STATIC = Path("fxlab", "html_report", "static")
 BUNDLE = ("loader.js", "inspector.js", "inspector.css", "report.js", "report.css", "layout_worker.js")
 BUILT_FROM = "built-from.txt"
 """Lies beside the bundle and says which sources it was built from."""
+
+REPOSITORY = "FXLAB_REPOSITORY"
+"""The environment variable that holds the address of the repository that a release is made of."""
+_PICTURE = re.compile(r"(!\[[^]]*\]\()(?!https?:|#)")
+_LINK = re.compile(r"((?<!!)\[[^]]*\]\()(?!https?:|#)")
 
 
 class FrontendBuildHook(BuildHookInterface[Any]):
@@ -33,6 +43,36 @@ class FrontendBuildHook(BuildHookInterface[Any]):
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
         """Build what is missing or out of date."""
         build_frontend(Path(self.root))
+
+
+class AddressesHook(MetadataHookInterface):
+    """Adds what only the repository that makes a release knows: where it is."""
+
+    def update(self, metadata: dict[str, Any]) -> None:
+        """Set the README, and the addresses if there are any."""
+        readme = Path(self.root, "README.md").read_text(encoding="utf-8")
+        if repository := os.environ.get(REPOSITORY, "").rstrip("/"):
+            tag = f"v{metadata['version']}"
+            readme = readable_elsewhere(readme, repository, tag)
+            metadata["urls"] = {
+                "Source": repository,
+                "Documentation": f"{repository}/tree/{tag}/docs",
+                "Changelog": f"{repository}/blob/{tag}/CHANGELOG.md",
+                "Issues": f"{repository}/issues",
+            }
+        metadata["readme"] = {"content-type": "text/markdown", "text": readme}
+
+
+def readable_elsewhere(text: str, repository: str, tag: str) -> str:
+    """Return a page of the repository's root with absolute links and pictures.
+
+    Examples
+    --------
+    >>> readable_elsewhere("![a](b.png) [c](d.md) [e](#f)", "https://host/me/fxlab", "v1.0")
+    '![a](https://host/me/fxlab/raw/v1.0/b.png) [c](https://host/me/fxlab/blob/v1.0/d.md) [e](#f)'
+    """
+    text = _PICTURE.sub(rf"\g<1>{repository}/raw/{tag}/", text)
+    return _LINK.sub(rf"\g<1>{repository}/blob/{tag}/", text)
 
 
 def build_frontend(root: Path, *, force: bool = False) -> bool:

@@ -1,7 +1,11 @@
-"""What GitHub and citation tools read of the repository is what they expect."""
+"""What GitHub, package indexes and citation tools read of the repository is what they expect."""
 
+import json
+import os
+import re
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -28,5 +32,48 @@ def test_files_are_of_their_schemas(schema: str) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def test_the_citation_names_this_version() -> None:
+def test_nothing_is_wrong_with_the_workflows() -> None:
+    """Injection by templates, wide permissions, tokens left behind, actions that may change unseen."""
+    program = Path(sys.executable).with_name("zizmor")
+    if not program.exists() and "CI" not in os.environ:
+        pytest.skip("zizmor is not installed: run `make lint`.")
+    command = [program, "--offline", "--quiet", "--no-progress", ROOT / ".github"]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_citation_and_changelog_have_this_version() -> None:
     assert f"\nversion: {fxlab.__version__}\n" in (ROOT / "CITATION.cff").read_text()
+    newest, *_ = re.findall(
+        r"^## \[(\d.*?)\] - (\d{4}-\d\d-\d\d)$", (ROOT / "CHANGELOG.md").read_text(), re.M
+    )
+    assert newest[0] == fxlab.__version__
+
+
+def test_every_python_that_is_named_is_tested() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    named = re.findall(r":: Python :: (3\.\d+)", "\n".join(project["classifiers"]))
+    (tested,) = re.findall(
+        r"^        python: (\[.*\])$", (ROOT / ".github/workflows/test.yml").read_text(), re.M
+    )
+    assert named == json.loads(tested)
+    assert project["requires-python"] == f">={named[0]}"
+
+
+def test_a_package_leads_to_the_repository_that_released_it() -> None:
+    address = "https://example.org/me/fxlab"
+    done = subprocess.run(
+        [sys.executable, "-m", "hatchling", "metadata"],
+        env=os.environ | {"FXLAB_REPOSITORY": address},
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    made = json.loads(done.stdout)
+    tag = f"v{fxlab.__version__}"
+    assert made["urls"]["Changelog"] == f"{address}/blob/{tag}/CHANGELOG.md"
+    readme = made["readme"]["text"]
+    assert f"]({address}/raw/{tag}/docs/images/inspector.webp)" in readme
+    assert f"]({address}/blob/{tag}/docs/start.md)" in readme
+    assert re.findall(r"\]\((?!https://)[^)]*", readme) == []
