@@ -30,6 +30,7 @@ from fxlab.view_model.measurements import (
     WORST_BATCHES,
     summary_of_stages,
 )
+from fxlab.view_model.option_state import option_states
 from fxlab.view_model.pass_state import (
     describe_error,
     explain_all,
@@ -188,6 +189,7 @@ def _data(session: Session, measure: bool, values: bool = False) -> dict[str, An
         "stages": graphs.state(),
         "passes": {
             "passes": [card | {"error": None} for card in cards],
+            "options": option_states(session),
             "canUndo": False,
             "canRedo": False,
             "code": session.to_python(),

@@ -19,6 +19,7 @@ from fxlab.view_model.details import Describer
 from fxlab.view_model.graph_data.metrics import METRICS, PAINTS
 from fxlab.view_model.graph_data.session_graphs import SessionGraphs
 from fxlab.view_model.measured_overlays import MeasuredOverlays
+from fxlab.view_model.option_state import option_states
 from fxlab.view_model.pass_state import (
     explain,
     explain_unchanged,
@@ -157,6 +158,7 @@ class Screen(PageWidget):
             card["note"] = "" if card["error"] else card["note"]
         self._shown_passes = {
             "passes": cards,
+            "options": option_states(self.session),
             "canUndo": bool(self.session.can_undo),
             "canRedo": bool(self.session.can_redo),
             "code": clip(self.session.to_python(), 100_000),

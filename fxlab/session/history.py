@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from dataclasses import dataclass, replace
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 Candidate: TypeAlias = tuple[str, ...]
 """A place that a transformation may change, by the names of its nodes."""
@@ -23,12 +23,14 @@ class Switches:
     """The names of those that are on."""
     excluded: frozenset[tuple[str, Candidate]] = frozenset()
     """Names of transformations, and candidates that they exclude."""
+    options: tuple[tuple[str, Any], ...] = ()
+    """Settings of what makes the stages that are other than at first, where there is such a thing."""
 
     def without(self, name: str) -> Switches:
         """Return the same without a transformation."""
         offered = tuple(other for other in self.offered if other != name)
         excluded = frozenset(entry for entry in self.excluded if entry[0] != name)
-        return Switches(offered, self.on - {name}, excluded)
+        return replace(self, offered=offered, on=self.on - {name}, excluded=excluded)
 
     def excluded_from(self, name: str) -> tuple[Candidate, ...]:
         """Return the candidates that a transformation excludes."""

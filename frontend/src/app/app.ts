@@ -128,6 +128,7 @@ export class App {
     );
     this.passes = new PassList({
       toggle: (pass, on) => this.connection.send({ type: "toggle", signature: pass.signature, on }),
+      setOption: (name, on) => this.connection.send({ type: "set-option", name, on }),
       preview: (signature) =>
         this.connection.send(signature === null ? { type: "end-preview" } : { type: "preview", signature }),
       choose: (signature) => this.choose(signature, true),

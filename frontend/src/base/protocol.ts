@@ -94,8 +94,21 @@ export interface PassError {
   traceback: { hides: number; text: string }[];
 }
 
+/** An option of a compiler that its passes read. */
+export interface Option {
+  name: string;
+  on: boolean;
+  /** Whether it is other than at first. */
+  isChanged: boolean;
+  phases: string;
+  description: string;
+  /** Why it cannot be switched; empty if it can. */
+  fixed: string;
+}
+
 export interface Passes {
   passes: Pass[];
+  options?: Option[];
   canUndo: boolean;
   canRedo: boolean;
   /** Python code that makes the stack again. */
@@ -438,6 +451,7 @@ export interface State {
 /** What a person wants of the session; whoever has the model does it. */
 export type ToSession =
   | { type: "toggle"; signature: string; on: boolean }
+  | { type: "set-option"; name: string; on: boolean }
   | { type: "preview"; signature: string }
   | { type: "exclude" | "include"; signature: string; node: string }
   | { type: "move"; signature: string; place: number }

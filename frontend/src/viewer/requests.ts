@@ -30,6 +30,7 @@ export function doing(type: ToViewer["type"]): string {
 /** By type, so that a message that is new has to be put on one side. */
 const FOR_SESSION: Record<ToSession["type"], true> = {
   toggle: true,
+  "set-option": true,
   preview: true,
   exclude: true,
   include: true,

@@ -50,6 +50,8 @@ class Compile:
 
     off: frozenset[str]
     limits: Mapping[str, Limit]
+    options: Mapping[str, Any]
+    """Options that were other than those of the compiler."""
     recorder: Recorder
 
 
@@ -80,12 +82,15 @@ class Compiler:
         self._model, self._inputs = model, inputs
         self.settings: dict[str, Any] = {
             "training": training,
-            "options": dict(options),
+            "options": {name.replace("-", "_"): value for name, value in options.items()},
             "dynamic": dynamic,
         }
         self.remarks: list[str] = []
         self.frames: list[Frame] = []
-        self.first = self.compile(0, "", frozenset(), {})
+        self.first = self.compile(0, "", frozenset(), {}, {})
+
+    why_no_options = ""
+    """Why options cannot be changed; empty if they can."""
 
     def frame_of(self, number: int) -> StageFrame:
         """Return what the stages of a graph have in common."""
@@ -97,10 +102,11 @@ class Compiler:
         kind: str,
         off: frozenset[str],
         limits: Mapping[str, Limit],
+        options: Mapping[str, Any],
         *,
         generates: bool = False,
     ) -> Compile:
-        """Compile once, with passes of one stack of one graph off or limited.
+        """Compile once, with passes of one stack of one graph off or limited, and with options changed.
 
         Parameters
         ----------
@@ -110,6 +116,8 @@ class Compiler:
             The passes of that stack that are skipped.
         limits
             By pass, to which of its matches it is limited.
+        options
+            Options of Inductor that are other than those given at first.
         generates
             Whether code is generated.
         """
@@ -135,6 +143,7 @@ class Compiler:
                     self.remarks += stack.enter_context(generating(recorder.kernels))
                 seed_generators(0)
                 settings = self.settings | {"generates": generates}
+                settings["options"] = {**settings["options"], **options}
                 remarks = compile_once(self._model, args, kwargs, recorder, **settings)
         except Exception as error:
             raise _failure(self._model, error) from error.with_traceback(from_author_on(error))
@@ -148,7 +157,7 @@ class Compiler:
                 # A later graph of the model takes what the graphs before it and Python have computed.
                 known = ({}, {}) if place else (given, ran)
                 self.frames.append(Frame(self._model, *known, recording))
-        return Compile(off, dict(limits), recorder)
+        return Compile(off, dict(limits), dict(options), recorder)
 
 
 def _failure(model: nn.Module, error: Exception) -> RuntimeError:

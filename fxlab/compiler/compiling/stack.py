@@ -33,6 +33,8 @@ class StageOf:
 
     stack: CompilerStack
     entries: Entries
+    options: Mapping[str, Any]
+    """Those that were changed when it was made."""
 
     def __deepcopy__(self, memo: dict[int, Any]) -> StageOf:
         return self
@@ -60,6 +62,8 @@ class CompilerStack:
         self._compiles = [compiler.first]
         has_code = number < len(compiler.frames) and self._recorded.code is not None
         self._with_code = [compiler.first] if has_code else []
+        self.options: Mapping[str, Any] = {}
+        """Those that are other than at first, for all that is asked from now on."""
         self._order: list[str] = []
         self._changing: dict[str, Step] = {}
         self._learn(compiler.first)
@@ -90,8 +94,20 @@ class CompilerStack:
 
     @property
     def unchanged(self) -> list[str]:
-        """The passes that have changed nothing so far, in their order."""
-        return [name for name in self._order if name not in self._changing]
+        """The passes that have changed nothing so far, in their order; those that run with the options."""
+        return [name for name in self._order if name not in self._changing and name in self.running]
+
+    @property
+    def running(self) -> set[str]:
+        """The passes that run with the options, by name, whether they change anything or not."""
+        return {step.name for done in self._compiles if self._is_asked(done) for step in self._steps(done)}
+
+    @property
+    def why_no_options(self) -> str:
+        """Why options cannot be changed, in words; empty if they can."""
+        if self._kind != WHOLE:
+            return "they are those of the whole compile, and are changed in its joint session"
+        return self._compiler.why_no_options
 
     def prepare(self, entries: Entries, off: Iterable[str]) -> list[str]:
         """Compile with passes on and off; return what has changed the graph beside those that are on.
@@ -190,11 +206,12 @@ class CompilerStack:
         on = {name for name, _ in entries}
         off = frozenset(name for name, step in self._changing.items() if name not in on and not step.fixed)
         limits = _limits(entries)
-        same = (done for done in self._with_code if (done.off, done.limits) == (off, limits))
-        known = next(same, None)
+        same = (done for done in self._with_code if self._is_asked(done) and done.off == off)
+        known = next((done for done in same if done.limits == limits), None)
         if known is not None:
             return known
-        done = self._compiler.compile(self._number, self._kind, off, limits, generates=True)
+        asked = self._number, self._kind, off, limits, self.options
+        done = self._compiler.compile(*asked, generates=True)
         self._with_code.append(done)
         return done
 
@@ -204,18 +221,22 @@ class CompilerStack:
 
     def _module(self, entries: Entries, snapshot: Snapshot) -> GraphModule:
         module = self._frame.module(snapshot, self._kind)
-        module.meta[KEY] = StageOf(self, entries)
+        module.meta[KEY] = StageOf(self, entries, self.options)
         ensure_picklable(module)
         return module
 
     def _with(self, entries: Entries, off: Iterable[str]) -> Compile:
         """Return the compile with passes on and off."""
         wanted, limits = frozenset(off), _limits(entries)
-        same = (done for done in self._compiles if (done.off, done.limits) == (wanted, limits))
-        return next(same, None) or self._compile(wanted, limits)
+        same = (done for done in self._compiles if self._is_asked(done) and done.off == wanted)
+        return next((done for done in same if done.limits == limits), None) or self._compile(wanted, limits)
+
+    def _is_asked(self, done: Compile) -> bool:
+        """Tell whether a compile was made with the options that hold now."""
+        return done.options == self.options
 
     def _compile(self, off: frozenset[str], limits: Mapping[str, Limit]) -> Compile:
-        done = self._compiler.compile(self._number, self._kind, off, limits)
+        done = self._compiler.compile(self._number, self._kind, off, limits, self.options)
         self._compiles.append(done)
         self._learn(done)
         return done
@@ -251,6 +272,8 @@ class CompilerStack:
         return next((done for done in self._compiles if self._covers(done, entries)), None)
 
     def _covers(self, done: Compile, entries: Entries) -> bool:
+        if not self._is_asked(done):
+            return False
         wanted = dict(entries)
         steps = self._steps(done)[: self._end(done, entries)]
         for step in steps:

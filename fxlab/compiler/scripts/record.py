@@ -259,10 +259,12 @@ def _saves(recording: Recording, names: set[str]) -> bool:
 class Recorded(Compiler):
     """What a script has compiled, in place of what compiles again."""
 
+    why_no_options = _ONCE
+
     def __init__(self, recorder: Recorder, frames: list[Frame], recordings: list[Recording]) -> None:
         recorder.recordings = recordings
         self.frames, self.remarks = frames, []
-        self.first = Compile(frozenset(), {}, recorder)
+        self.first = Compile(frozenset(), {}, {}, recorder)
 
     def compile(
         self,
@@ -270,6 +272,7 @@ class Recorded(Compiler):
         kind: str,
         off: frozenset[str],
         limits: Mapping[str, Limit],
+        options: Mapping[str, Any],
         *,
         generates: bool = False,
     ) -> NoReturn:

@@ -169,6 +169,7 @@ class CompileSession(PatternQuestions):
             "",
             f"session = fxlab.compile_session(model, inputs{words}){which}",
         ]
+        lines += [f"session.set_option({name!r}, {value!r})" for name, value in self._switches.options]
         for pass_ in self.passes:
             if pass_.name == CODE:
                 lines += ["session.generate_code()"] if self.is_on(pass_) else []

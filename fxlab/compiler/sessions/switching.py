@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from fxlab.compiler.compiler_pass import CompilerPass, pass_of
 from fxlab.compiler.compiling.stack import CompilerStack, Entries
+from fxlab.compiler.options.hooks import values
+from fxlab.compiler.options.table import check_option, options_table
 from fxlab.session import Session
+from fxlab.session.comparisons import Comparisons
 from fxlab.session.history import History, Switches
 from fxlab.session.offer import PassOrName
+from fxlab.session.stages import Stages
 from fxlab.session.turns import in_turn
 from fxlab.transformations import Transformation
 from fxlab.transformations.journal.name_order import in_order
 
 if TYPE_CHECKING:
-    pass
+    import pandas as pd
 
 
 class SwitchedCompile(Session):
@@ -76,6 +81,79 @@ class SwitchedCompile(Session):
         raise ValueError("place: the compiler decides on the order of its passes, which cannot be changed.")
 
     @in_turn
+    def options(self) -> pd.DataFrame:
+        """List the options of Inductor that switch its passes on and off, with torch's own words for each.
+
+        Returns
+        -------
+        pandas.DataFrame
+            A row for each option of on and off that the passes over FX graphs read in the source of this
+            torch, and for each other one that was changed here. Indexed by ``option``: its ``value`` now and
+            ``at_first``, the ``phases`` whose passes read it, the file and line where that is (``place``),
+            the comment above it in ``torch._inductor.config`` (``description``; empty if there is none), and
+            why it cannot be switched (``fixed``).
+
+        Raises
+        ------
+        ValueError
+            If options cannot be changed: those of ``forward`` and ``backward`` are those of the joint
+            session, and what was recorded is not compiled again.
+        """
+        self._check_options()
+        return options_table(self._compiled.settings["options"], dict(self._switches.options))
+
+    @in_turn
+    def set_option(self, name: str, value: Any) -> None:
+        """Change an option of Inductor: the model is compiled again with it, which can be undone.
+
+        Passes that run only with it are offered, and are on; those that do not run any more are not offered.
+
+        Parameters
+        ----------
+        name
+            One of :meth:`options`, or any other of ``torch._inductor.list_options()``.
+        value
+            Its value.
+
+        Raises
+        ------
+        TypeError
+            If the value is of another type than the option.
+        ValueError
+            If there is no such option, or it cannot be changed here; see :meth:`options`.
+        RuntimeError
+            If the compiler fails with it. The session is as it was.
+
+        Examples
+        --------
+        >>> import fxlab, torch
+        >>> from torch import nn
+        >>> model = nn.Sequential(nn.Linear(4, 4), nn.Dropout(), nn.Softmax(-1)).eval()
+        >>> session = fxlab.compile_session(model, torch.ones(2, 4))
+        >>> "joint/pass_pattern_0" in session.unchanged
+        True
+        >>> session.set_option("pattern_matcher", False)
+        >>> "joint/pass_pattern_0" in session.unchanged
+        False
+        >>> session.undo()
+        """
+        self._check_options()
+        name = check_option(name, value)
+        changed = {**dict(self._switches.options), name: value}
+        if {**values(), **self._compiled.settings["options"]}[name] == value:
+            del changed[name]
+        self._go_to(replace(self._switches, options=tuple(sorted(changed.items()))))
+
+    @property
+    def has_options(self) -> bool:
+        """Whether options can be changed."""
+        return not self._compiled.why_no_options
+
+    def _check_options(self) -> None:
+        if why := self._compiled.why_no_options:
+            raise ValueError(f"Options cannot be changed in this session: {why}.")
+
+    @in_turn
     def revert_all(self) -> None:
         """Switch everything off that can be; this can be undone."""
         fixed = {pass_.name for pass_ in self.passes if _fixed(pass_)}
@@ -87,16 +165,38 @@ class SwitchedCompile(Session):
             raise ValueError(f"pass_: {found.name} cannot be switched off: {why}.")
 
     def _go_to(self, switches: Switches) -> None:
-        super()._go_to(self._with_new_passes(switches))
+        with self._options_of(switches):
+            super()._go_to(self._with_new_passes(switches))
 
     def _settle(self, history: History) -> None:
-        self._prepare(history.now)
-        super()._settle(history)
+        with self._options_of(history.now):
+            self._prepare(history.now)
+            super()._settle(history)
+
+    @contextmanager
+    def _options_of(self, switches: Switches) -> Iterator[None]:
+        """Let all stages be those of some options from now on; after an error they are as they were."""
+        options = dict(switches.options)
+        if options == self._compiled.options:
+            yield
+            return
+        before = self._compiled.options, self._stages, self._comparisons
+        self._compiled.options = options
+        self._stages = Stages(self.original, self._offer.limited)
+        self._comparisons = Comparisons(self.original, self._stages.note_original)
+        try:
+            yield
+        except BaseException:
+            self._compiled.options, self._stages, self._comparisons = before
+            raise
 
     def _with_new_passes(self, switches: Switches) -> Switches:
         """Offer what changes the graph only now that other passes are on or off."""
         while True:
             new = self._prepare(switches)
+            if switches.options != self._switches.options:
+                for name in self._not_run(switches):
+                    switches = switches.without(name)
             if not new:
                 return switches
             changing = self._compiled.changing
@@ -106,6 +206,12 @@ class SwitchedCompile(Session):
             own = {*new, *(name for name in switches.offered if name in changing)}
             order = [*in_order(own, list(changing)), *(n for n in switches.offered if n not in changing)]
             switches = replace(switches, offered=tuple(order), on=switches.on | {*new})
+
+    def _not_run(self, switches: Switches) -> list[str]:
+        """Return the passes of the compiler on offer that do not run with the options."""
+        running = self._compiled.running
+        own = (name for name in switches.offered if isinstance(self._offer.limited(name, ()), CompilerPass))
+        return [name for name in own if name not in running]
 
     def _prepare(self, switches: Switches) -> list[str]:
         """Compile with what is on; return what has changed the graph beside it."""

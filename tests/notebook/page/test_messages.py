@@ -18,6 +18,7 @@ GOOD: list[dict[str, Any]] = [
     {"type": "toggle", "signature": "s", "on": True},
     {"type": "preview", "signature": "s"},
     {"type": "end-preview"},
+    {"type": "set-option", "name": "dce", "on": True},
     {"type": "exclude", "signature": "s", "node": "x"},
     {"type": "include", "signature": "s", "node": "x"},
     {"type": "move", "signature": "s", "place": 0},

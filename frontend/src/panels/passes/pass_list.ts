@@ -7,6 +7,7 @@ import { fill, focusedIn, h, icon, iconButton, type IconName } from "../../base/
 import { counted } from "../../base/format";
 import { markColour } from "../../graph/live_picture";
 import { dragCard } from "./card_drag";
+import { OptionSwitches } from "./option_switches";
 import { PassErrors } from "./pass_error";
 import { PassOffers, type OfferActions } from "./pass_offers";
 import { PassSummaries } from "./pass_summary";
@@ -14,6 +15,7 @@ import type { Offer, Pass, Passes } from "../../base/protocol";
 
 export interface PassActions extends OfferActions {
   toggle(pass: Pass, on: boolean): void;
+  setOption(name: string, on: boolean): void;
   /** Shows what a pass would do; null to show it no longer. */
   preview(signature: string | null): void;
   choose(signature: string | null): void;
@@ -36,6 +38,7 @@ export class PassList {
   private readonly reset: HTMLButtonElement;
   private readonly offers: PassOffers;
   private readonly summaries: PassSummaries;
+  private readonly options: OptionSwitches;
   private readonly errors = new PassErrors();
   private state: Passes = { passes: [], canUndo: false, canRedo: false };
   private chosen: string | null = null;
@@ -55,6 +58,7 @@ export class PassList {
     this.reset = iconButton("reset", "Switch all passes off", actions.reset);
     this.offers = new PassOffers(actions);
     this.summaries = new PassSummaries(actions);
+    this.options = new OptionSwitches((name, on) => actions.setOption(name, on));
     this.element = h(
       "section",
       { class: "fxi-panel fxi-passes", "aria-label": "Passes" },
@@ -84,6 +88,7 @@ export class PassList {
     );
     this.state = state;
     this.pending = null;
+    this.options.settle();
     if (!state.passes.some(({ isLooking }) => isLooking))
       this.idle = new Set(state.passes.filter(({ matched }) => matched === 0).map(({ key }) => key));
     this.showMade();
@@ -119,7 +124,10 @@ export class PassList {
   setBusy(busy: boolean): void {
     if (busy === this.busy && (busy || this.pending === null)) return;
     this.busy = busy;
-    if (!busy) this.pending = null;
+    if (!busy) {
+      this.pending = null;
+      this.options.settle();
+    }
     this.render();
   }
 
@@ -140,6 +148,7 @@ export class PassList {
       passes.length > 0 && h("h3", { class: "fxi-cards-head", "aria-live": "polite" }, this.heading()),
       shown.length > 0 && this.cards(shown, shown),
       folded.length > 0 && this.fold(folded),
+      this.options.of(this.state, this.busy),
     );
     if (this.focused) this.find(this.focused)?.focus({ preventScroll: true });
   }

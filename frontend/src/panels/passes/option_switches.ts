@@ -1,0 +1,76 @@
+/** The options that a compiler's passes read, folded below the passes: a switch for each. */
+
+import { h, icon } from "../../base/dom";
+import type { Option, Passes } from "../../base/protocol";
+
+export class OptionSwitches {
+  private isUnfolded = false;
+  private pending: string | null = null;
+
+  constructor(private readonly set: (name: string, on: boolean) => void) {}
+
+  /** Called when the session has answered: what was pending is so, or is not. */
+  settle(): void {
+    this.pending = null;
+  }
+
+  of(state: Passes, busy: boolean): HTMLElement | null {
+    const { options = [] } = state;
+    if (options.length === 0) return null;
+    const changed = options.filter(({ isChanged }) => isChanged).length;
+    const on = options.filter(({ on }) => on).length;
+    const words = `${on} of ${options.length} options of the compiler on${changed > 0 ? `, ${changed} changed` : ""}`;
+    return h(
+      "details",
+      {
+        class: "fxi-reasons fxi-options",
+        open: this.isUnfolded,
+        ontoggle: (event: Event) => (this.isUnfolded = (event.target as HTMLDetailsElement).open),
+      },
+      h("summary", { "data-focus": "options" }, icon("chevron"), h("span", {}, words)),
+      h(
+        "ul",
+        { class: "fxi-card-list", "aria-label": "Options of the compiler" },
+        options.map((option) => this.card(option, busy, state.fixed === true)),
+      ),
+    );
+  }
+
+  private card({ name, on, ...option }: Option, busy: boolean, fixed: boolean): HTMLElement {
+    const isPending = name === this.pending;
+    return h(
+      "li",
+      { class: `fxi-card fxi-option${on ? " fxi-on" : ""}` },
+      h(
+        "div",
+        { class: "fxi-card-head" },
+        h("code", { class: "fxi-card-name" }, name),
+        h("button", {
+          type: "button",
+          role: "switch",
+          class: `fxi-switch${isPending ? " fxi-pending" : ""}`,
+          "aria-checked": String(isPending ? !on : on),
+          "aria-label": name,
+          "data-focus": `option-${name}`,
+          title:
+            option.fixed ||
+            (fixed
+              ? `${name} is ${on ? "on" : "off"}`
+              : `Compile again with ${name}=${on ? "False" : "True"}`),
+          disabled: busy || fixed || option.fixed !== "",
+          onclick: (event: Event) => {
+            this.pending = name;
+            (event.currentTarget as Element).classList.add("fxi-pending");
+            this.set(name, !on);
+          },
+        }),
+      ),
+      option.description && h("p", { class: "fxi-card-text" }, option.description),
+      h(
+        "p",
+        { class: "fxi-card-text" },
+        `${option.phases.replaceAll("_", "-")}${option.isChanged ? ": changed" : ""}${option.fixed ? `. ${option.fixed}` : ""}`,
+      ),
+    );
+  }
+}

@@ -1,0 +1,1 @@
+"""Options of Inductor that its passes read."""

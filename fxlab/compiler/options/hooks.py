@@ -1,0 +1,125 @@
+"""Options that Inductor's passes read, and what torch says of them: both from the source of this torch.
+
+The private facts are where passes and options stand: ``torch._inductor.fx_passes`` and ``config.py``.
+"""
+
+from __future__ import annotations
+
+import ast
+import functools
+from collections.abc import Iterator
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from fxlab.compiler.hooks import PHASES
+
+_FILES = {phase: f"{phase}{'_graph' * (phase == 'joint')}.py" for phase in PHASES}
+_CONFIGS = ("config", "inductor_config", "torch._inductor.config")
+_ELSEWHERE = {"freezing": "Dynamo reads it too. Set torch._inductor.config.freezing before the compile"}
+"""Options that more than passes read, and why they are no switches."""
+
+
+@dataclass(frozen=True)
+class Option:
+    """An option that passes read."""
+
+    name: str
+    phases: tuple[str, ...]
+    """Those whose passes read it."""
+    place: str
+    """The file and line where it is read first."""
+    description: str
+    """What the comment above it says; empty if there is none."""
+    fixed: str
+    """Why it cannot be switched; empty if it can."""
+
+
+@functools.cache
+def options_of_passes() -> dict[str, Option]:
+    """Return the options of on and off that passes over FX graphs read, by name.
+
+    They are found in the files of the phases, and in those beside them that these import.
+    """
+    folder, comments = _package() / "fx_passes", _comments(_package() / "config.py")
+    if not folder.is_dir():
+        return {}
+    known = values()
+    found: dict[str, tuple[list[str], str]] = {}
+    for phase, name in _FILES.items():
+        own = folder / name
+        if not own.exists():
+            continue
+        imported = sorted(folder / f"{other}.py" for other in _imported(_tree(own)))
+        for file in (own, *(file for file in imported if file.exists() and file.name not in _FILES.values())):
+            for option, line in _reads(_tree(file)):
+                if isinstance(known.get(option), bool):
+                    phases, _ = found.setdefault(option, ([], f"{file.name}:{line}"))
+                    phases += [phase] if phase not in phases else []
+    return {
+        name: Option(name, tuple(phases), place, comments.get(name, ""), _ELSEWHERE.get(name, ""))
+        for name, (phases, place) in sorted(found.items())
+    }
+
+
+def values() -> dict[str, Any]:
+    """Return all options of Inductor as they are now."""
+    from torch._inductor import config
+
+    return dict(config.get_config_copy())
+
+
+def _package() -> Path:
+    spec = find_spec("torch._inductor")
+    return Path(spec.origin).parent if spec is not None and spec.origin else Path()
+
+
+@functools.cache
+def _tree(file: Path) -> ast.Module:
+    return ast.parse(file.read_text(encoding="utf-8"))
+
+
+def _imported(tree: ast.Module) -> set[str]:
+    """Return the names of files of the same folder that a file imports anywhere."""
+    nodes = [node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and node.level == 1]
+    whole = {node.module.partition(".")[0] for node in nodes if node.module}
+    return whole | {alias.name for node in nodes if not node.module for alias in node.names}
+
+
+def _reads(tree: ast.Module) -> Iterator[tuple[str, int]]:
+    """Yield each read of an option, and its line, in the order of lines."""
+    nodes = (node for node in ast.walk(tree) if isinstance(node, ast.Attribute))
+    for node in sorted(nodes, key=lambda node: node.lineno):
+        words = ast.unparse(node)
+        for config in _CONFIGS:
+            if words.startswith(f"{config}."):
+                yield words.removeprefix(f"{config}."), node.lineno
+
+
+def _comments(file: Path) -> dict[str, str]:
+    """Return the comment above each option: those of one group, without a line between, have one."""
+    if not file.exists():
+        return {}
+    lines = file.read_text(encoding="utf-8").splitlines()
+    found: dict[str, str] = {}
+
+    def collect(body: list[ast.stmt], prefix: str) -> None:
+        for node in body:
+            if isinstance(node, ast.ClassDef):
+                collect(node.body, f"{prefix}{node.name}.")
+            targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
+            for target in targets:
+                if isinstance(target, ast.Name):
+                    found[f"{prefix}{target.id}"] = _above(lines, node.lineno - 1)
+
+    collect(_tree(file).body, "")
+    return found
+
+
+def _above(lines: list[str], line: int) -> str:
+    words: list[str] = []
+    while line > 0 and lines[line - 1].lstrip().startswith("#"):
+        line -= 1
+        words.insert(0, lines[line].strip().lstrip("#").strip())
+    return " ".join(word for word in words if word)

@@ -1,0 +1,33 @@
+"""Options that passes of a compiler read, as switches beside the passes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from fxlab.view_model.wire import clip
+
+if TYPE_CHECKING:
+    from fxlab.session import Session
+
+
+def option_states(session: Session) -> list[dict[str, Any]]:
+    """Describe the options of on and off that a session can change; none if it is of no compiler.
+
+    Those that were changed come first, then those that are on.
+    """
+    if not getattr(session, "has_options", False):
+        return []
+    table = session.options()  # type: ignore[attr-defined]
+    states = [
+        {
+            "name": clip(str(name)),
+            "on": row["value"],
+            "isChanged": bool(row["value"] != row["at_first"]),
+            "phases": row["phases"],
+            "description": clip(row["description"], 600),
+            "fixed": row["fixed"],
+        }
+        for name, row in table.iterrows()
+        if isinstance(row["value"], bool)
+    ]
+    return sorted(states, key=lambda state: (not state["isChanged"], not state["on"], state["name"]))
