@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 import torch
 import transformers as hf
-from make_pictures import IMAGES, ROOT, chromium
+from make_pictures import IMAGES, ROOT, launched
 from make_screens import save
 from playwright.sync_api import Browser, Page
 from torch import nn
@@ -81,7 +81,7 @@ class Row(NamedTuple):
 def main(names: list[str]) -> None:
     """Record and measure all models, or look at those that are named."""
     FOLDER.mkdir(exist_ok=True)
-    with tempfile.TemporaryDirectory() as folder, chromium() as browser:
+    with tempfile.TemporaryDirectory() as folder, launched() as browser:
         rows = []
         for name in names or MODELS:
             for row in record(name, Path(folder), browser):
@@ -116,7 +116,7 @@ def record(name: str, folder: Path, browser: Browser) -> Iterator[Row]:
 
 def record_others(names: list[str]) -> None:
     """Show all models, or those that are named, in two other tools, as they show them by themselves."""
-    with tempfile.TemporaryDirectory() as folder, chromium() as browser:
+    with tempfile.TemporaryDirectory() as folder, launched() as browser:
         for number, name in enumerate(names or MODELS):
             torch.manual_seed(0)
             model, given = MODELS[name]()

@@ -13,7 +13,7 @@ import sys
 import time
 
 import nbformat
-from make_pictures import ROOT, chromium
+from make_pictures import ROOT, launched
 from nbclient import NotebookClient
 from PIL import Image
 from playwright.sync_api import Browser
@@ -31,7 +31,7 @@ OF_THIS_MACHINE = re.compile(r" at 0x[0-9a-f]+|/[^\s<>\"']*?/(?:site-packages|li
 
 def main(names: list[str]) -> None:
     """Run all notebooks, or those that are named."""
-    with chromium() as browser:
+    with launched() as browser:
         for path in sorted(NOTEBOOKS.glob("*.ipynb")):
             if names and path.stem not in names:
                 continue

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import io
 import re
-import shutil
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -21,19 +20,18 @@ from pathlib import Path
 import pygraphviz
 import torch
 from PIL import Image
-from playwright.sync_api import Browser, Locator, sync_playwright
+from playwright.sync_api import Locator
 
 import fxlab
 
 ROOT = Path(__file__).parents[1]
 IMAGES = ROOT / "docs" / "images"
-sys.path[:0] = [str(ROOT / "tests" / "browser"), str(ROOT / "tests" / "drawing")]
+sys.path[:0] = [str(ROOT / "tests" / part) for part in ("", "browser", "drawing")]
 
 from drawing_models import Bert  # noqa: E402
+from headless_chromium import launched  # noqa: E402
 from jupyter_lab import JupyterLab  # noqa: E402
 from lab_page import LabPage  # noqa: E402
-
-from conftest import CHROMIUM_ARGUMENTS  # noqa: E402
 
 CELL = """
 import torch
@@ -64,19 +62,9 @@ def draw_parts() -> None:
 
 
 @contextmanager
-def chromium() -> Iterator[Browser]:
-    """Start the browser of the tests."""
-    found = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))))
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=found, args=CHROMIUM_ARGUMENTS)
-        yield browser
-        browser.close()
-
-
-@contextmanager
 def notebook(cell: str) -> Iterator[LabPage]:
     """Run a cell in a JupyterLab in headless Chromium, until its inspector is there."""
-    with tempfile.TemporaryDirectory() as folder, chromium() as browser:
+    with tempfile.TemporaryDirectory() as folder, launched() as browser:
         notebooks, state = Path(folder, "notebooks"), Path(folder, "state")
         notebooks.mkdir()
         state.mkdir()
@@ -124,7 +112,7 @@ def record_report() -> None:
     session = fxlab.Session(fxlab.symbolic_trace(Bert().eval(), (tokens, mask)), (tokens, mask))
     session.apply("merge-linears")
     session.apply("change-true-div-to-mul-by-inverse")
-    with tempfile.TemporaryDirectory() as folder, chromium() as browser:
+    with tempfile.TemporaryDirectory() as folder, launched() as browser:
         page = browser.new_page(viewport={"width": 1400, "height": 860})
         page.goto(fxlab.report(session, path=Path(folder, "report.html")).as_uri())
         page.get_by_role("combobox", name="Compare with").select_option("0")

@@ -20,6 +20,14 @@ PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").g
 LOADED = re.compile(r"""<(?:script|img|link|iframe)\b[^>]*\b(?:src|href)=["'](?:https?:)?//[^"']+""")
 """Elements for which a browser would ask another host. A link that is clicked is not among them."""
 
+KINDS = (
+    "index.html", "start.html", "gallery.html", "real_data.html", "notebooks/quickstart.html",
+    "reference/fxlab.Session.html", "search.html",
+)  # fmt: skip
+"""A page of each kind that the site has."""
+OF_SPHINX = ("definition-list",)
+"""Rules that Sphinx's own markup breaks: it writes the parameters of a long signature as a list of terms."""
+
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -41,6 +49,29 @@ def test_the_site_loads_nothing_from_elsewhere(site: Path) -> None:
         assert not LOADED.findall(page.read_text())
     for sheet in site.rglob("*.css"):
         assert not re.search(r"@import|url\([\"']?(https?:)?//", sheet.read_text())
+
+
+def test_axe_finds_nothing_wrong_with_a_page_of_each_kind(site: Path) -> None:
+    """Light and dark, wide and narrow: two of the four for each page, so that neighbours have all."""
+    from accessibility import violations
+    from headless_chromium import launched
+
+    wide, narrow = ("light", "dark"), ("dark", "light")
+    found = {}
+    with launched() as browser:
+        for number, name in enumerate(KINDS):
+            for width, schemes in ((1280, wide), (390, narrow)):
+                scheme = schemes[number % 2]
+                viewport = {"width": width, "height": 800}
+                page = browser.new_page(viewport=viewport, color_scheme=scheme)
+                page.goto((site / name).as_uri())
+                wrong = violations(page, "body", without=OF_SPHINX)
+                if page.evaluate("document.documentElement.scrollWidth") > width:
+                    wrong.append("scrolls sideways")
+                if wrong:
+                    found[name, scheme, width] = wrong
+                page.close()
+    assert found == {}
 
 
 def test_every_public_name_has_a_page_in_the_reference(site: Path) -> None:
