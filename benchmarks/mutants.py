@@ -139,8 +139,8 @@ def is_worth_it(node: Any, new: Any) -> bool:
     if isinstance(node, cst.Call) and isinstance(new, cst.Call):
         # An argument that goes, or is None: where its place alone says which it is, the next line stumbles.
         places = [sum(arg.keyword is None for arg in call.args) for call in (node, new)]
-        kept = zip(node.args, new.args, strict=False)
-        return places[0] == places[1] and all(a is b or a.keyword is not None for a, b in kept)
+        gone = [arg.keyword for arg in node.args if all(arg is not kept for kept in new.args)]
+        return places[0] == places[1] and all(keyword and keyword.value != "strict" for keyword in gone)
     if isinstance(node, cst.SimpleString):
         # A name of something; in other letters it is the same mistake once more.
         text = node.evaluated_value

@@ -20,6 +20,7 @@ from fxlab import (
     first_divergence,
 )
 from fxlab.models.graph_module import share_tensors_copy
+from fxlab.validation.compare_nodes import _difference
 from fxlab.validation.lockstep_run import SideBySide
 
 
@@ -252,3 +253,9 @@ def test_numbers_that_are_nan_in_both_count_for_nothing():
     second = fx.symbolic_trace(lambda x: x * torch.tensor([1.0, 1.0, 2.0]))
     table = compare_nodes(first, second, torch.tensor([math.nan, 3.0, 4.0]))
     assert table["accumulated"].iloc[-1] == pytest.approx(4 / 5)
+
+
+def test_numbers_are_compared_relative_to_those_that_are_no_nan():
+    expected, value = torch.tensor([math.nan, 3.0]), torch.tensor([math.nan, 4.0])
+    relative, largest = _difference(expected, value)
+    assert (relative, largest) == (1 / 3, 1)

@@ -81,3 +81,11 @@ def test_the_negative_of_a_number_without_a_sign_has_no_bound():
     Run(gm).run()
     (negative,) = gm.graph.output_node().all_input_nodes
     assert largest_magnitude(negative, GraphFacts(gm)) >= float(negative.meta["val"].max()) == 255
+
+
+def test_a_negative_number_as_one_without_a_sign_has_no_bound():
+    root, graph = nn.Module(), fx.Graph()
+    root.register_buffer("signed", torch.tensor([-1, 0, 1], dtype=torch.int8))
+    node = graph.call_method("to", (graph.get_attr("signed"), torch.uint8))
+    graph.output(node)
+    assert largest_magnitude(node, GraphFacts(fx.GraphModule(root, graph))) >= 255

@@ -798,3 +798,17 @@ def test_the_name_of_many_linears_stays_short(count, name):
 
     (node,) = MergeLinears().get_transformed_nodes(MergeLinears()(traced(Many())))
     assert node.target == name
+
+
+def test_a_merged_linear_of_many_is_named_after_the_first():
+    class Many(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.parts = nn.ModuleDict({name: nn.Linear(3, 2) for name in "abcde"})
+
+        def forward(self, x):
+            return [part(x) for part in self.parts.values()]
+
+    merged = MergeLinears()(fx.symbolic_trace(Many()))
+    linears = [node for node in merged.graph.nodes if node.op == "call_module"]
+    assert [node.target for node in linears] == ["parts.a_and_4_more_merged"]

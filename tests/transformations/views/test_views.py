@@ -126,3 +126,10 @@ def test_a_call_whose_weight_is_no_attribute_is_no_layer(name, dialect, source):
     gm = fx.GraphModule(nn.Module(), graph)
     facts = GraphFacts(gm)
     assert not any(view(node, facts) for node in gm.graph.nodes for view in (as_linear, as_convolution))
+
+
+def test_a_convolution_by_a_weight_that_is_an_input_is_no_layer():
+    graph = fx.Graph()
+    graph.output(graph.call_function(F.conv2d, (graph.placeholder("x"), graph.placeholder("weight"))))
+    facts = GraphFacts(fx.GraphModule(nn.Module(), graph))
+    assert [as_convolution(node, facts) for node in graph.nodes] == [None] * 4

@@ -81,3 +81,9 @@ def test_tied_parameters_count_once():
     held = sum(parameter.numel() for parameter in graph.parameters())
     assert profile(graph, torch.arange(3), rounds=1)["parameters"].sum() == held
     assert sum(parameter_counts(graph).values()) == held
+
+
+def test_columns_that_are_divided_among_groups_are_counted():
+    matrices, rows = torch.ones(4, 8, 16, dtype=torch.bfloat16), torch.ones(16, 32, dtype=torch.bfloat16)
+    offsets = torch.tensor([8, 16, 24, 32], dtype=torch.int32)
+    assert count(lambda: torch._grouped_mm(matrices, rows, offs=offsets)).total == 2 * 8 * 16 * 32

@@ -276,3 +276,19 @@ def test_padding_and_what_is_read_of_it_are_no_tokens(mask, count):
     outputs = {"logits": torch.zeros(1, 5, 30)}
     batch = {"input_ids": torch.arange(5)[None], "attention_mask": torch.tensor([mask])}
     assert next_tokens(outputs, outputs, batch)["next token"].count == count
+
+
+class Divides(nn.Module):
+    def forward(self, x):
+        return x / 3.0
+
+
+def test_a_table_has_the_largest_ratio_to_rounding_of_all_batches():
+    session = Session(fx.symbolic_trace(Divides()), torch.ones(4, 8))
+    session.apply("change-true-div-to-mul-by-inverse")
+    batches = rows(3)
+    table = evaluate(session, batches).table()
+    assert table.index.name == "measure"
+    ratios = [verdict(session.original, session.graph_module, batch).ratio for batch in batches]
+    assert None not in ratios
+    assert dict(table.loc["largest ratio to rounding", ["value", "n"]]) == {"value": max(ratios), "n": 3}

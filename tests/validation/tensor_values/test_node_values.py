@@ -114,3 +114,16 @@ def test_a_weight_that_a_node_gets_is_there_without_a_run():
     assert torch.equal(found.of("weight", "scale").tensor, graph.scale)
     ran = fxlab.node_values(graph, "scale", torch.ones(3))
     assert [tensor.kind for tensor in ran.tensors] == ["value"]
+
+
+def test_a_buffer_that_is_written_before_it_is_read_again_is_shown_as_it_was_read():
+    root, graph = nn.Module(), torch.fx.Graph()
+    root.register_buffer("count", torch.zeros(2))
+    x, before = graph.placeholder("x"), graph.get_attr("count")
+    written = graph.call_method("add_", (before, 3.0))
+    after = graph.get_attr("count")
+    graph.output(graph.call_function(torch.add, (x, after)))
+    module = torch.fx.GraphModule(root, graph)
+    assert written.users == {}
+    assert fxlab.node_values(module, after.name, torch.ones(2)).of().tensor.tolist() == [3, 3]
+    assert module.count.tolist() == [0, 0]

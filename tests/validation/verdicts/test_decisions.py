@@ -5,7 +5,7 @@ import torch
 from torch import fx, nn
 
 from fxlab import verdict
-from fxlab.validation.verdicts.decisions import DecisionMode, Decisions
+from fxlab.validation.verdicts.decisions import DecisionMode, Decisions, _read_at
 
 
 class Calls(nn.Module):
@@ -127,3 +127,12 @@ def test_the_choices_of_another_run_come_with_the_numbers_at_their_places(choose
     # At the places where the first run found its numbers, the second has those that it must give.
     rank = {number: place for place, number in enumerate(x.flatten().tolist())}
     assert [other.flatten()[rank[number]] for number in values.flatten().tolist()] == found.flatten().tolist()
+
+
+@pytest.mark.parametrize("dims", [2, 3])
+def test_numbers_at_the_places_of_a_pooling_are_read_there(dims):
+    x = random(2, 3, *[4] * dims)
+    pool = getattr(torch.nn.functional, f"max_pool{dims}d")
+    values, places = pool(x, 2, return_indices=True)
+    operator = getattr(torch.ops.aten, f"max_pool{dims}d_with_indices").default
+    assert torch.equal(_read_at(operator, (x, [2] * dims), {}, places), values)

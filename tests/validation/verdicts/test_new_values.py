@@ -76,3 +76,11 @@ def test_moves_have_the_variance_of_rounding(dtype):
 def test_zeros_and_what_is_not_finite_stay():
     values = torch.tensor([0.0, -0.0, math.inf, -math.inf])
     assert torch.equal(moved(values, torch.Generator()), values.double())
+
+
+def test_float64_is_moved_as_far_as_rounding_moves_other_dtypes():
+    numbers = torch.linspace(1, 2, 2**18, dtype=torch.float64)[:-1]
+    steps = (moved(numbers, torch.Generator().manual_seed(0)) - numbers) / torch.finfo(torch.float64).eps
+    assert set(steps.tolist()) == {-1, 0, 1}
+    # The variance of a uniform error of up to half a unit; half a percent is one standard error.
+    assert abs(float(steps.square().mean()) * 12 - 1) < 0.02

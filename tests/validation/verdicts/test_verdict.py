@@ -17,6 +17,7 @@ from fxlab import FuseBatchNorm2dInConv2d, FuseBiasInLinear, MergeLinears, verdi
 from fxlab.models.graph_module import share_tensors_copy
 from fxlab.validation import Status
 from fxlab.validation.verdicts.judgement import judged_by_bits
+from fxlab.validation.verdicts.runs import Runs
 from fxlab.values.tensors import bits_of
 
 DTYPES = [torch.float32, torch.bfloat16, torch.float16]
@@ -521,3 +522,52 @@ def test_nan_of_other_bits_is_nothing_to_compare():
     found = judged_by_bits(nan, -nan)
     assert found is not None
     assert (found.status, found.elements) == (Status.NOTHING_COMPARED, 3)
+
+
+def test_outputs_that_differ_in_bits_decide_although_others_need_a_float64_run():
+    x = torch.randn(64, generator=torch.Generator().manual_seed(0))
+    ours = fxlab.Session(
+        graph_of(lambda x: (x.exp() * 3, x.argsort())),
+        x,
+        passes=[fxlab.from_callable(sorted_the_other_way, name="other order")],
+    )
+    ours.apply("other order")
+    known = ours.known_verdict()
+    assert known is not None
+    assert known.status is Status.DIFFERENT
+
+
+def sorted_the_other_way(graph_module):
+    for node in graph_module.graph.nodes:
+        if node.target == "argsort":
+            node.kwargs = {"descending": True}
+        if node.target == operator.mul:
+            node.args = (node.args[0], 3 + 2**-22)
+    graph_module.recompile()
+
+
+@pytest.mark.parametrize("writes", [False, True])
+def test_others_that_differ_as_well_are_counted_among_outputs_and_written_tensors(writes):
+    def both(scale):
+        def function(x):
+            y = (x * scale, x - scale)
+            return (*y, x.mul_(scale)) if writes else y
+
+        return function
+
+    found = judged(both(2), both(3))
+    assert found.status is Status.DIFFERENT
+    assert ("tensors likewise" in found.reason) == writes
+    assert ("outputs likewise" in found.reason) == (not writes)
+
+
+def test_numbers_that_float64_holds_are_moved_where_they_are_held():
+    x = torch.randn(3, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    runs = Runs(fx.symbolic_trace(nn.Linear(4, 2, bias=False, dtype=torch.float64)), "original", x)
+    moved = runs.exact_moved(lambda tensor: 2 * tensor, everywhere=False)
+    assert {path: torch.equal(moved[path], value) for path, value in runs.exact.items()} == {"output": True}
+
+
+def test_nan_in_other_bits_is_nothing_to_compare():
+    nan = torch.tensor([math.nan])
+    assert judged_by_bits(nan, -nan).status is Status.NOTHING_COMPARED

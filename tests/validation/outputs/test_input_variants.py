@@ -1,0 +1,35 @@
+"""Other inputs that are made of those given: token ids stay in the vocabulary."""
+
+import torch
+from torch import fx, nn
+
+from fxlab.validation.outputs.input_variants import input_variants, vocabulary_of
+
+
+class Positions(nn.Module):
+    """Looks up its input in one table, and numbers that it computes in a smaller one."""
+
+    def __init__(self):
+        super().__init__()
+        self.words, self.places = nn.Embedding(11, 4), nn.Embedding(5, 4)
+
+    def forward(self, ids):
+        return self.words(ids) + self.places(torch.cumsum(torch.ones_like(ids), 1) - 1)
+
+
+def test_a_vocabulary_is_that_of_the_embedding_which_the_input_is_looked_up_in():
+    assert vocabulary_of(fx.symbolic_trace(Positions())) == 11
+
+
+def test_other_tokens_go_from_the_first_to_the_last_of_the_vocabulary():
+    ids = torch.tensor([[1, 2, 3, 4]])
+    drawn = [x for x in input_variants(ids, vocabulary=11).values() if x.shape == ids.shape]
+    assert {0, 10} in [{int(x.min()), int(x.max())} for x in drawn]
+    assert all(int(x.max()) < 11 and int(x.min()) >= 0 for x in drawn)
+
+
+def test_ids_beyond_the_vocabulary_are_no_tokens_of_it():
+    ids = torch.tensor([[1, 2, 3, 20]])
+    variants = input_variants(ids, vocabulary=11)
+    same_length = [x for x in variants.values() if x.shape == ids.shape]
+    assert all(20 in x for x in same_length)
