@@ -100,7 +100,7 @@ def worked_on(
 
 @dataclass(frozen=True)
 class _Task:
-    """Where a worker finds what is shared."""
+    """The place where a worker finds shared data."""
 
     key: str
     path: str | None = None
@@ -140,7 +140,7 @@ class _Answer(Enum):
 
 @dataclass(frozen=True)
 class _Raised:
-    """What the function raised: not the executor, which raises when a worker is lost."""
+    """An exception of the function: not of the executor, which raises when a worker is lost."""
 
     error: BaseException
 
@@ -160,7 +160,7 @@ def _in_worker(function: Callable[[Any, Any], Any], task: _Task, item: Any, atte
 
 @dataclass(frozen=True)
 class _Call(Generic[T, R]):
-    """What is submitted for an item."""
+    """The call that is submitted for an item."""
 
     function: Callable[[Any, T], R]
     tasks: tuple[_Task, ...]

@@ -35,7 +35,7 @@ class ExitCode(enum.IntEnum):
 
 
 class CommandError(Exception):
-    """What ends a command, in words for the person who gave it."""
+    """The error that ends a command, in words for the person who gave it."""
 
     def __init__(self, message: str, code: ExitCode = ExitCode.BAD_USAGE) -> None:
         super().__init__(message)

@@ -1,4 +1,4 @@
-"""What a command says of a session: whether the model is still the same, and what each pass has done."""
+"""The answer of a command about a session: its verdict, and the rewrites of each pass."""
 
 from __future__ import annotations
 

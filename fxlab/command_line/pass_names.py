@@ -1,4 +1,4 @@
-"""Which passes the words of a person mean."""
+"""Names of passes as people write them, and the passes that they mean."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ _RUNNERS = (os.path.abspath(__file__), "<frozen runpy>")
 
 @dataclass(frozen=True)
 class ScriptEnd:
-    """How a script has ended."""
+    """The end of a script: its exit code or its exception."""
 
     words: str
     code: ExitCode

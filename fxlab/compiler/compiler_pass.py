@@ -48,7 +48,7 @@ class CompilerPass(Transformation):
 
     @property
     def description(self) -> str:
-        """Where the compiler runs it."""
+        """The place in the compiler where it runs."""
         phase, _, own = self.name.partition("/")
         words = f"{own}: runs in the {phase} phase of torch's compiler." if own else "A pass of a pipeline."
         if self.name == BORDER:

@@ -33,7 +33,7 @@ SCRIPT_IS_HEARD = threading.Event()
 
 
 class Listener(Hearer, Protocol):
-    """What hears of a compile while it goes on, and decides which passes and matches run."""
+    """A listener to a compile, which decides on the passes and matches that run."""
 
     def called(self, values: Sequence[Any]) -> None:
         """The graph that was compiled last runs on these values of its placeholders."""

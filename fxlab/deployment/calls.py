@@ -44,7 +44,7 @@ class Call:
 
     @property
     def pattern(self) -> Hashable:
-        """Where sizes are zero or one, which torch treats as exceptions."""
+        """The places of sizes of zero or one, which torch treats as exceptions."""
         return tuple(min(size, 2) for tensor in self.tensors for size in tensor.shape)
 
     def versions(self) -> tuple[int, ...]:

@@ -46,7 +46,7 @@ def has_effects(graph_module: GraphModule) -> bool:
 
 
 class EffectsWatch:
-    """What a call may change, noted before it runs.
+    """Side effects of a call: the state it may change, noted before it runs.
 
     Parameters
     ----------

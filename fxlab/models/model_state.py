@@ -66,7 +66,7 @@ def state_kept(
 
 @dataclass(frozen=True)
 class _Saved:
-    """What a tensor was."""
+    """A tensor's earlier contents, memory and shape."""
 
     tensor: torch.Tensor
     alias: torch.Tensor
@@ -108,7 +108,7 @@ class _Saved:
 
 
 class ModelState:
-    """What a model was when this was made; see :func:`state_kept`."""
+    """The state of a model when this was made; see :func:`state_kept`."""
 
     def __init__(self, model: nn.Module, *, values: bool, parameters: Iterable[torch.Tensor]) -> None:
         self._model = model

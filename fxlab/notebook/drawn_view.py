@@ -1,4 +1,4 @@
-"""What a page shows, drawn without it: for saved notebooks, for PDF, and for scripts."""
+"""The view of a page, drawn without it: for saved notebooks, for PDF, and for scripts."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class DrawnView:
 
     @property
     def opened(self) -> View:
-        """What is open of the graph that is shown."""
+        """The groups that are open in the graph that is shown."""
         return self._opened(self.number)
 
     @property

@@ -29,7 +29,7 @@ MOST_KEPT = 2**30
 
 @dataclass(frozen=True)
 class Asked:
-    """What somebody asks for.
+    """A request for the values of a node.
 
     Parameters
     ----------

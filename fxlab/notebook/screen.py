@@ -43,7 +43,7 @@ _LOOKS_FOR_S = 0.1
 
 
 class Screen(PageWidget):
-    """What a page needs of a session, and hears of its changes. The page itself decides what it shows.
+    """A session as a page needs it, kept up to date. The page itself decides on its view.
 
     Parameters
     ----------
@@ -180,7 +180,7 @@ class Screen(PageWidget):
 
     @property
     def _drawn(self) -> DrawnView:
-        """What the page shows, for pictures that are drawn without it."""
+        """The view of the page, for pictures that are drawn without it."""
         return DrawnView(self.session, self._graphs, self._overlays, self._shown_view)
 
     # What a page asks for because it has not been sent.

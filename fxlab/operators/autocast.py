@@ -1,4 +1,4 @@
-"""Which operators autocast computes in its own dtype, found by trying them: torch has no list to ask."""
+"""Operators that autocast computes in its own dtype, found by trying them: torch has no list to ask."""
 
 import warnings
 from functools import lru_cache

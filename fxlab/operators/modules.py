@@ -1,4 +1,4 @@
-"""Which function a module of torch computes, so that what is known of functions is known of modules."""
+"""Functions that modules of torch compute, so that facts about functions hold for modules."""
 
 from functools import lru_cache
 from typing import Any

@@ -1,4 +1,4 @@
-"""Which operators multiply no matrices: they compute element by element, or reduce, move, select or fill."""
+"""Operators that multiply no matrices: they compute element by element, or reduce, move, select or fill."""
 
 from functools import lru_cache
 

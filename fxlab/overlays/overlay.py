@@ -81,7 +81,7 @@ class Overlay:
 
 @dataclass(frozen=True)
 class Subject:
-    """What an overlay is measured on."""
+    """The graph, session and inputs that an overlay is measured on."""
 
     graph_module: fx.GraphModule
     original: fx.GraphModule | None = None
@@ -96,7 +96,7 @@ class Subject:
 
     @cached_property
     def profile(self) -> pd.DataFrame:
-        """What each node costs; measured once for all overlays."""
+        """The cost of each node; measured once for all overlays."""
         return profile(self.graph_module, self.inputs, rounds=3)  # colours need no more
 
     @cached_property
@@ -108,7 +108,7 @@ class Subject:
 
     @cached_property
     def errors(self) -> pd.DataFrame:
-        """How far each node is from the original's."""
+        """The distance of each node from the original's."""
         if self.original is None:
             raise ValueError(
                 "An error is the distance from another graph, and there is none here. "

@@ -23,7 +23,7 @@ for transformation in passes:
 
 
 class _Imports:
-    """What the code imports."""
+    """The imports of generated code."""
 
     def __init__(self) -> None:
         self.needs_torch = False

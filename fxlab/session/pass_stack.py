@@ -18,7 +18,7 @@ from fxlab.transformations.candidate_filter import listed, node_names
 
 
 class PassStack:
-    """What is on, what was, and the stages that come of it; the part of a session that switches.
+    """The stack of a session, its history and its stages; the part of a session that switches.
 
     Parameters
     ----------

@@ -108,7 +108,7 @@ class Session(PassStack):
 
     @property
     def inputs(self) -> Inputs | None:
-        """What outputs are compared on. Set it to look at other inputs, such as those of a worst batch."""
+        """The inputs that outputs are compared on. Set it to look at others, such as a worst batch."""
         return self._inputs
 
     @inputs.setter
@@ -205,7 +205,7 @@ class Session(PassStack):
     @property
     @in_turn
     def evaluation(self) -> Evaluation | None:
-        """What :meth:`evaluate` last found of the present model, if it did; ``None`` for another one."""
+        """The last result of :meth:`evaluate` for the present model; ``None`` for another one."""
         return self._comparisons.evaluation(self._stack)
 
     @in_turn

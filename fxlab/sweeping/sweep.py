@@ -35,7 +35,7 @@ SavedStack: TypeAlias = str | os.PathLike[str] | Iterable[Transformation | str]
 
 @dataclass(frozen=True, repr=False)
 class Sweep:
-    """What :func:`sweep` found."""
+    """The result of :func:`sweep`."""
 
     cells: tuple[SweptCell, ...]
     """Each model with each stack, in their order."""

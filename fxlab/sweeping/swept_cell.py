@@ -55,7 +55,7 @@ class Stack:
 
 @dataclass(frozen=True)
 class Shared:
-    """What a worker needs for all cells."""
+    """Data that a worker needs for all cells."""
 
     models: Mapping[str, Any]
     stacks: Mapping[str, Stack]
@@ -68,7 +68,7 @@ class Shared:
 
 @dataclass(frozen=True)
 class SweptCell:
-    """What a sweep found of one model with one stack."""
+    """The result of a sweep for one model with one stack."""
 
     model: str
     stack: str

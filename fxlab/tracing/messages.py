@@ -1,4 +1,4 @@
-"""What is said of rungs that were left, of a graph that holds for less than the model, and of a failure."""
+"""Messages about abandoned rungs, about a specialised graph, and about a failure."""
 
 from __future__ import annotations
 

@@ -85,7 +85,7 @@ class Finding:
 
 @dataclass(frozen=True)
 class TraceReport:
-    """How a graph module was traced; found in ``graph_module.meta["trace"]``.
+    """The record of how a graph module was traced; found in ``graph_module.meta["trace"]``.
 
     Examples
     --------

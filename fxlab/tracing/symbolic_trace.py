@@ -117,7 +117,7 @@ def symbolic_trace(
 
 @dataclass(frozen=True)
 class _Traced:
-    """What has come out of the pipeline on a rung."""
+    """The result of the pipeline on a rung."""
 
     rung: Rung
     run: Run

@@ -14,7 +14,7 @@ MOST_NAMES = 50
 
 @dataclass(frozen=True)
 class Limit:
-    """Which candidates a pass rewrites, by the names of their nodes.
+    """The candidates that a pass rewrites, by the names of their nodes.
 
     A candidate of several nodes is named by any of them.
     """

@@ -27,7 +27,7 @@ from fxlab.values.tensors import tensors_by_path
 
 @dataclass(frozen=True)
 class Exact:
-    """What a pair of nodes computes in float64 from the original's inputs."""
+    """The float64 results of a pair of nodes on the original's inputs."""
 
     original: Any
     transformed: Any

@@ -19,7 +19,7 @@ _depth = 0
 
 
 class Source(ABC):
-    """Where the numbers of a lazy tensor come from."""
+    """The source of a lazy tensor's numbers."""
 
     @abstractmethod
     def read(self) -> torch.Tensor:
@@ -118,7 +118,7 @@ class LazyTensor(torch.Tensor):
 
     @property
     def place(self) -> tuple[object, ...]:
-        """What it has in common with tensors of the same numbers, seen in the same way, and no others."""
+        """A key shared by tensors of the same numbers, seen in the same way, and no others."""
         if self._whole is None:
             return (self._source,)
         assert isinstance(self._source, _Computed)

@@ -1,4 +1,4 @@
-"""What pages show of a session, as data: the widget, or a report. Nothing here knows Jupyter."""
+"""A session as data for pages: the widget, or a report. Nothing here knows Jupyter."""
 
 from fxlab.view_model.search.find_nodes import find_nodes
 

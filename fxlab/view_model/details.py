@@ -1,4 +1,4 @@
-"""What is said of a node, a group or the whole model that takes the model itself to know."""
+"""Details of a node, a group or the whole model that take the model itself to know."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ class Describer:
 
     @cached_property
     def _candidates(self) -> dict[str, list[dict[str, Any]]]:
-        """What each pass says of the nodes, by their names."""
+        """The candidates and reasons of each pass, by the names of nodes."""
         found: dict[str, list[dict[str, Any]]] = {}
         for signature, frame in self._explained.items():
             if not isinstance(frame, pd.DataFrame):

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class MeasuredOverlays:
-    """What graphs can be coloured by.
+    """The overlays that graphs can be coloured by.
 
     Parameters
     ----------

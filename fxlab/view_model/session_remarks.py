@@ -23,7 +23,7 @@ _HINT = re.compile(r"^\s*Hint: (.+)$", flags=re.MULTILINE)
 
 @runtime_checkable
 class Compiled(Protocol):
-    """What sessions of compiled graphs have beside others; their package takes long to import."""
+    """The additions of sessions of compiled graphs; their package takes long to import."""
 
     graph_break: GraphBreak | None
     remarks: tuple[str, ...]

@@ -13,7 +13,7 @@ from fxlab.checks import described
 
 @dataclass(frozen=True)
 class _Given:
-    """What an argument was when the code was generated, which does not ask again."""
+    """An argument as it was when the code was generated, which does not ask again."""
 
     shape: torch.Size
     stride: tuple[int, ...]

@@ -29,7 +29,7 @@ from fxlab.transformations.candidate_filter import Limit
 
 
 class StageFrame(Protocol):
-    """What all stages of one graph have in common."""
+    """The part that all stages of one graph have in common."""
 
     def inputs(self, kind: str) -> list[Slot]:
         """Return the inputs of all stages of a stack."""

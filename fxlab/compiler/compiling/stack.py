@@ -29,7 +29,7 @@ Entries: TypeAlias = tuple[tuple[str, Limit | None], ...]
 
 @dataclass(frozen=True)
 class StageOf:
-    """What stage of which compile a graph module is."""
+    """The compile and the stage that a graph module belongs to."""
 
     stack: CompilerStack
     entries: Entries
@@ -75,7 +75,7 @@ class CompilerStack:
 
     @property
     def settings(self) -> Mapping[str, Any]:
-        """What the compile was asked for: ``training``, ``options`` and ``dynamic``."""
+        """The settings of the compile: ``training``, ``options`` and ``dynamic``."""
         return self._compiler.settings
 
     @property

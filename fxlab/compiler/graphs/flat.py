@@ -51,7 +51,7 @@ class NotRunnable:
 
 
 class Frame:
-    """What all stages of one graph have in common: inputs, parameters, names, modules.
+    """The part that all stages of one graph have in common: inputs, parameters, names, modules.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Where nodes of the compiler's graphs come from: modules, source lines, and nodes of Dynamo's graph."""
+"""Provenance of nodes in the compiler's graphs: modules, source lines, and nodes of Dynamo's graph."""
 
 from __future__ import annotations
 

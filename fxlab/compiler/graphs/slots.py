@@ -1,4 +1,4 @@
-"""What the placeholders of a flat graph stand for: inputs, and what the model holds."""
+"""Placeholders of a flat graph: inputs, parameters and buffers."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ _TORCH = os.path.dirname(os.path.dirname(torch.__file__))
 
 
 class Hearer(Protocol):
-    """What is told of patterns."""
+    """A listener to patterns as they are tried."""
 
     def begin_patterns(self, patterns: Sequence[Pattern]) -> None:
         """A pass tries patterns."""
@@ -191,7 +191,7 @@ class _Pending:
 
 
 class _Failure:
-    """What did not match, written down at once, as nodes change."""
+    """A failed part of a match, written down at once, as nodes change."""
 
     __slots__ = ("at", "found", "outcome", "wanted")
 
@@ -200,7 +200,7 @@ class _Failure:
 
 
 class _Trial:
-    """How far one match comes: the parts of its pattern that match so far, and the first that does not."""
+    """The progress of one match: the parts of its pattern that match so far, and the first that does not."""
 
     def __init__(self, words: _Words) -> None:
         self._words = words

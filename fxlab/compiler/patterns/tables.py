@@ -22,7 +22,7 @@ _COLUMNS = ["pattern", "pass", "matched", "reason", "code", "reached", "operator
 
 @dataclass(frozen=True)
 class Tried:
-    """What a pass has tried."""
+    """The patterns that a pass has tried."""
 
     pass_: str
     patterns: Sequence[Pattern]

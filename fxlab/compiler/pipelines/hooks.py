@@ -20,7 +20,7 @@ from fxlab.tracing.model_code.exchanged_code import code_that_calls
 
 
 class PassListener(Protocol):
-    """What hears of the passes of pipelines."""
+    """A listener to the passes of pipelines."""
 
     def begin_pass(self, name: str, graph_module: GraphModule, program: ExportedProgram | None) -> None:
         """A pass begins with a graph, which is that of a program if one is given."""

@@ -50,12 +50,12 @@ class Pipeline:
 
     @property
     def recording(self) -> Recording:
-        """What the session of a compile is made of."""
+        """The recording that the session of a compile is made of."""
         return Recording({WHOLE: self.stack})
 
     @property
     def remarks(self) -> list[str]:
-        """What could not be kept as it was."""
+        """Notes on anything that could not be kept as it was."""
         return self._values.remarks
 
     def is_at(self, graph_module: GraphModule) -> bool:
@@ -143,7 +143,7 @@ def _tensors(value: Any) -> dict[str, torch.Tensor]:
 
 
 class PipelineFrame:
-    """What all stages of a pipeline have in common: their inputs.
+    """The part that all stages of a pipeline have in common: their inputs.
 
     Parameters
     ----------
@@ -229,7 +229,7 @@ def _called_with(nodes: Sequence[Node]) -> GraphModule:
 
 @dataclass(frozen=True)
 class Known:
-    """What a placeholder stands for."""
+    """The meaning of a placeholder."""
 
     path: str | None
     """Where the program holds it; ``None`` for an input."""

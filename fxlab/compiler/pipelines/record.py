@@ -34,7 +34,7 @@ _ACTIVE = threading.Lock()
 
 @dataclass(eq=False)
 class PassRecord:
-    """What :func:`fxlab.record_passes` has recorded; complete when its block has ended.
+    """The result of :func:`fxlab.record_passes`; complete when its block has ended.
 
     Attributes
     ----------
@@ -164,7 +164,7 @@ class _PassRecorder:
 
 
 class _RecordedPipelines(Recorded):
-    """What pipelines have done, in place of what compiles again."""
+    """Recorded pipelines, in place of a compiler."""
 
     def __init__(self, frames: list[PipelineFrame]) -> None:
         recorder = Recorder(lambda kind, name: True, lambda kind, name, anchor, made: True)

@@ -1,1 +1,1 @@
-"""What a compile has done to each graph, pass by pass, and the graphs as they stood."""
+"""Changes of a compile to each graph, pass by pass, and the graphs as they stood."""

@@ -27,7 +27,7 @@ _META = ("nn_module_stack", "fwd_nn_module_stack", "stack_trace", "from_node")
 
 @dataclass
 class Match:
-    """What was done where a pattern has matched."""
+    """A match of a pattern, and the rewrite made there."""
 
     pattern: str
     """The name of the pattern, or of the function that replaces what it finds."""
@@ -80,7 +80,7 @@ class Stack:
 
     @property
     def name(self) -> str:
-        """What people call it."""
+        """Its name for people."""
         return ("joint" if self.has_gradients else "inference") if self.kind == WHOLE else self.kind
 
     @property

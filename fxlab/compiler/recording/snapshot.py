@@ -14,7 +14,7 @@ from fxlab.models.input_order import after_inputs
 
 
 class State:
-    """What a graph computes at a moment, kept by reference: cheap to take and to compare.
+    """The state of a graph at a moment, kept by reference: cheap to take and to compare.
 
     Arguments of a node are never changed in place, so that the objects that they were tell whether they are
     the same. Names tell nodes apart, and their order counts for nothing.
@@ -56,7 +56,7 @@ class State:
 
 @dataclass(frozen=True)
 class Made:
-    """Where a pass has made a node: in place of what, as which of the nodes made there."""
+    """The origin of a node that a pass has made: the nodes it replaces, and its number there."""
 
     pass_: str
     anchor: str

@@ -1,1 +1,1 @@
-"""What unchanged scripts compile."""
+"""Compiles of unchanged scripts."""

@@ -17,7 +17,7 @@ from fxlab.interrupts import RestoringStack
 
 
 class ScriptListener(Listener, Protocol):
-    """What hears of the compiles of a script."""
+    """A listener to the compiles of a script."""
 
     def captured(self, graph_module: GraphModule, model: nn.Module | None) -> Callable[..., None]:
         """Dynamo gives a graph to a backend; returns what is called with the values it first runs on."""

@@ -39,7 +39,7 @@ _ANSWERS = {"begin_pass": True, "begin_match": True, "captured": lambda values: 
 
 @dataclass(eq=False)
 class CompileRecord:
-    """What :func:`fxlab.record_compile` has recorded; complete when its block has ended.
+    """The result of :func:`fxlab.record_compile`; complete when its block has ended.
 
     Attributes
     ----------
@@ -257,7 +257,7 @@ def _saves(recording: Recording, names: set[str]) -> bool:
 
 
 class Recorded(Compiler):
-    """What a script has compiled, in place of what compiles again."""
+    """Recorded compiles of a script, in place of a compiler."""
 
     why_no_options = _ONCE
 

@@ -1,4 +1,4 @@
-"""Where the patterns of torch's compiler match, and where not and why."""
+"""Matches of the compiler's patterns, and the reasons where one does not match."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class PatternQuestions(SwitchedCompile):
-    """What the patterns of a compile have found; see :class:`fxlab.CompileSession`."""
+    """Questions about the patterns of a compile; see :class:`fxlab.CompileSession`."""
 
     @in_turn
     def explain(self, pass_: PassOrName) -> pd.DataFrame:

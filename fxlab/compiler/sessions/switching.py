@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class SwitchedCompile(Session):
-    """What is on of a compile; see :class:`fxlab.CompileSession`."""
+    """A compile whose passes are switched; see :class:`fxlab.CompileSession`."""
 
     graphs: Mapping[str, SwitchedCompile]
 

@@ -36,7 +36,7 @@ DOWN, RIGHT = "down", "right"
 
 @dataclass(frozen=True, slots=True)
 class Arrangement:
-    """How boxes are arranged.
+    """The arrangement of boxes.
 
     Parameters
     ----------

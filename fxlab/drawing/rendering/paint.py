@@ -24,7 +24,7 @@ _SMALLEST_LEVEL = 0.12
 
 @dataclass(frozen=True, slots=True)
 class Legend:
-    """What the colours of a painting mean."""
+    """The meaning of the colours in a painting."""
 
     title: str
     ends: tuple[str, str] | None

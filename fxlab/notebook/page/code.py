@@ -1,4 +1,4 @@
-"""What every inspector of a notebook runs in its page, sent once and not with each of them."""
+"""The code that every inspector of a notebook runs in its page, sent once and not with each of them."""
 
 from __future__ import annotations
 

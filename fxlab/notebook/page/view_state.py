@@ -1,4 +1,4 @@
-"""How the page looks at the graph: what Python may set, and what the page says that a person chose."""
+"""The view of the page on the graph, set by Python or chosen by a person."""
 
 from __future__ import annotations
 

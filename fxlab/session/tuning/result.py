@@ -1,4 +1,4 @@
-"""What tuning has decided, and why."""
+"""The decisions of tuning, and the reasons."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class Trial:
 
 @dataclass(frozen=True)
 class Tuning:
-    """What :func:`fxlab.tune` has found. ``str()`` of it is one line for people."""
+    """The result of :func:`fxlab.tune`. ``str()`` of it is one line for people."""
 
     trials: tuple[Trial, ...]
     """All that was tried: what is kept, in the order in which it was chosen, and then the others."""

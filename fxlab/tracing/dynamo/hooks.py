@@ -25,7 +25,7 @@ _COMPILED = "torch._dynamo.eval_frame"
 
 @dataclass(frozen=True)
 class Origin:
-    """Where Dynamo has taken the value of a placeholder from."""
+    """The source that Dynamo has taken the value of a placeholder from."""
 
     text: str
     """Its expression, such as ``L['self']._modules['0']._parameters['weight']``."""

@@ -1,4 +1,4 @@
-"""Whether an archive of ``torch.export.save`` is data alone, so that loading it runs no code of the file."""
+"""Check that an archive of ``torch.export.save`` is data alone, so that loading it runs no code."""
 
 from __future__ import annotations
 

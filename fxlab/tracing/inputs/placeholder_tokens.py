@@ -18,7 +18,7 @@ from fxlab.tracing.inputs.input_trials import run_on_data, run_on_fakes
 
 @dataclass(frozen=True)
 class FeatureMaker:
-    """What of a model makes features that take the places of tokens."""
+    """The part of a model that makes features in the places of tokens."""
 
     method: Callable[..., Any] | None
     """Makes them; ``None`` if that is a part of ``forward``."""

@@ -52,7 +52,7 @@ class UnderAutocast:
 
 
 class AutocastUse:
-    """Whether a model would do something else if autocast were set otherwise around it."""
+    """Use of autocast by a model: it may compute something else if autocast is set otherwise around it."""
 
     def __init__(self) -> None:
         self.depends = False

@@ -162,7 +162,7 @@ def _make_placeholders(run: Run, arguments: tuple[Argument, ...], values: Mappin
 
 
 def _write_replaced_buffers(run: Run, buffers: Mapping[str, torch.Tensor]) -> None:
-    """Where the model has put another tensor in the place of a buffer, write its data into the buffer."""
+    """Write the data of tensors that the model has put in the place of buffers into these buffers."""
     recording = run.recording
     for name, now in run.model.named_buffers():
         before = buffers.get(name)

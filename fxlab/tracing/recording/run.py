@@ -34,7 +34,7 @@ from fxlab.values.nested import tensors_inside
 
 
 class Run:
-    """What is known while a model runs, which the handlers of its calls share.
+    """The state of a run while a model is recorded, which the handlers of its calls share.
 
     Parameters
     ----------

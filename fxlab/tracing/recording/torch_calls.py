@@ -116,7 +116,7 @@ class AutogradFunction:
 
 @dataclass(frozen=True)
 class Call:
-    """What a node is made of, with the values of the run in place of nodes."""
+    """The parts of a node, with the values of the run in place of nodes."""
 
     op: str
     target: Any

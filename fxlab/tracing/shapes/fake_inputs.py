@@ -27,7 +27,7 @@ FREE_OPERATIONS, OPERATIONS_PER_CALL = 1500, 10
 
 
 class StandInError(TraceError):
-    """What is recorded does not hold for a given size of one.
+    """A given size of one that the recorded graph does not hold for.
 
     Attributes
     ----------
@@ -227,7 +227,7 @@ class FakeInputs:
 
     @property
     def remainders(self) -> list[Reason]:
-        """Where the model's own Python has decided on the remainder of a size."""
+        """Remainders of sizes that the model's own Python has decided on."""
         return [reason for _, reason in self.shape_env.fixed if reason.is_remainder]
 
     @property

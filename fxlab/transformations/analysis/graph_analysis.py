@@ -80,12 +80,12 @@ class GraphFacts:
 
     @cached_property
     def passing(self) -> Passing | None:
-        """How the graph is given tensors of the model, if it is a body of the outermost graph."""
+        """The way the graph is given tensors of the model, if it is a body of the outermost graph."""
         return passing(self.graph_module, self._around) if self.is_body else None
 
     @cached_property
     def around(self) -> "GraphFacts":
-        """What is known of the outermost graph."""
+        """The facts about the outermost graph."""
         return GraphFacts(self._around)
 
     @cached_property
@@ -109,7 +109,7 @@ class GraphFacts:
 
     @cached_property
     def calls(self) -> Counter[str]:
-        """How often the module at each path is called."""
+        """The number of calls of the module at each path."""
         return Counter(str(node.target) for node in self.graph_module.graph.nodes if node.op == "call_module")
 
     @cached_property
@@ -131,7 +131,7 @@ class GraphFacts:
 
     @cached_property
     def writes(self) -> Writes:
-        """Where the values of the graph are written in place."""
+        """The places where values of the graph are written."""
         return Writes(self.graph_module)
 
     @cached_property

@@ -34,7 +34,7 @@ class Passing:
 
     @property
     def operands(self) -> tuple[Any, ...]:
-        """What the call passes on to all runs alike."""
+        """The operands that the call passes on to all runs alike."""
         return _operands(self.call) or ()
 
     def arguments(self, operands: list[Any]) -> tuple[Any, ...]:

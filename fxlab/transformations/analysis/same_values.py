@@ -1,4 +1,4 @@
-"""Whether values are still the same at a later place of a graph, and of use to nobody else."""
+"""Values that are still the same at a later place of a graph, and have no other users."""
 
 from collections.abc import Collection, Iterable, Mapping
 

@@ -116,7 +116,7 @@ class CallableTransformation(OpaqueTransformation):
 
     @property
     def description(self) -> str:
-        """What the function says of itself."""
+        """The docstring of the function."""
         return self.function.__doc__ or ""
 
     def apply(self, graph_module: GraphModule) -> Any:

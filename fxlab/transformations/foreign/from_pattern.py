@@ -31,7 +31,7 @@ class PatternTransformation(OpaqueTransformation):
 
     @property
     def description(self) -> str:
-        """What it replaces by what."""
+        """The names of the pattern and of its replacement."""
         words = f"Replace {name_of(self.pattern)} by {name_of(self.replacement)}."
         return self.replacement.__doc__ or self.pattern.__doc__ or words
 

@@ -28,7 +28,7 @@ _TENSORS = ("_parameters", "_buffers")
 
 
 class Snapshot:
-    """What a graph module is now.
+    """The state of a graph module.
 
     Parameters
     ----------

@@ -32,7 +32,7 @@ class Recorded(Protocol):
 
     @property
     def signature(self) -> str:
-        """What its records are known by."""
+        """The signature that its records are known by."""
 
     def transform(self, graph_module: GraphModule) -> GraphModule:
         """Apply it again."""

@@ -13,7 +13,7 @@ from fxlab.values.tensors import bits_of
 
 @dataclass(frozen=True)
 class TensorPrint:
-    """What tells whether a tensor was written, moved or cast."""
+    """A fingerprint of a tensor: it changes when the tensor is written, moved or cast."""
 
     dtype: torch.dtype
     device: str
@@ -29,7 +29,7 @@ class TensorPrint:
 
 @dataclass(frozen=True)
 class ModulePrint:
-    """What tells what was done to a module: its tensors, flags and mode."""
+    """A fingerprint of a module: its tensors, flags and mode."""
 
     tensors: dict[str, TensorPrint]
     requires_grad: dict[str, bool]

@@ -35,7 +35,7 @@ class Constant:
 
     @cached_property
     def value(self) -> Any:
-        """What it computes outside of autocast; an exception if it raises."""
+        """Its value outside of autocast; an exception if it raises."""
         with without_autocast():
             return self._computed()
 

@@ -35,7 +35,7 @@ class GroupedAttention:
 
     @property
     def inner(self) -> tuple[Node, ...]:
-        """What would go, last first."""
+        """The nodes that would go, last first."""
         found = {node for each in self.repeated for node in (each.node, *each.inner)}
         return tuple(sorted(found, reverse=True))
 

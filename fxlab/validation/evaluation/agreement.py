@@ -1,4 +1,4 @@
-"""Whether two models decide alike on a batch: counts that can be added up."""
+"""Agreement of two models on a batch: counts that can be added up."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass

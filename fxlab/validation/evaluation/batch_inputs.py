@@ -1,4 +1,4 @@
-"""What of a batch a graph is called with, and what only metrics read."""
+"""Parts of a batch: the inputs of a graph, and labels that only metrics read."""
 
 import hashlib
 from collections.abc import Mapping

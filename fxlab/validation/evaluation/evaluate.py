@@ -136,7 +136,7 @@ def evaluate(
 
 
 class _Gathered:
-    """What is kept while batches come."""
+    """Results gathered while batches come."""
 
     def __init__(self, original: torch.fx.GraphModule, keep: int) -> None:
         self._original, self._keep = original, keep

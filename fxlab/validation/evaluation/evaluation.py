@@ -1,4 +1,4 @@
-"""What an evaluation over many batches comes to."""
+"""The result of an evaluation over many batches."""
 
 import math
 from collections.abc import Iterable
@@ -48,7 +48,7 @@ class WorstBatch:
 
 @dataclass(frozen=True)
 class Row:
-    """What is kept of every batch."""
+    """The facts that are kept of every batch."""
 
     number: int
     status: str
@@ -78,7 +78,7 @@ class Row:
 
 @dataclass(frozen=True, repr=False)
 class Evaluation:
-    """What :func:`evaluate` found. ``str()`` of it is a few lines for people."""
+    """The result of :func:`evaluate`. ``str()`` of it is a few lines for people."""
 
     verdict: Verdict
     """The verdict over all batches: that on the worst, with words on the others."""
@@ -161,7 +161,7 @@ class Evaluation:
 
     @property
     def words(self) -> str:
-        """What ``str()`` says without measures, with what was refused, failed or is not done."""
+        """The lines of ``str()`` without measures, with refusals, failures and batches that are not done."""
         lines = [str(self.verdict)]
         if self.stopped:
             of = "" if self.total is None else f" of {self.total}"

@@ -22,7 +22,7 @@ REFUSED, FAILED = "refused", "failed"
 
 @dataclass(frozen=True)
 class Work:
-    """What every batch is judged with."""
+    """The models and settings that every batch is judged with."""
 
     original: GraphModule
     transformed: GraphModule
@@ -32,7 +32,7 @@ class Work:
 
 @dataclass(frozen=True)
 class BatchResult:
-    """What was found of one batch."""
+    """The result for one batch."""
 
     number: int
     """From 1 on."""

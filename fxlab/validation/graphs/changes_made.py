@@ -19,7 +19,7 @@ _MOST_KINDS = 3
 
 @dataclass(frozen=True)
 class Changes:
-    """How often a pass has rewritten a graph, and which nodes became which; as text, one sentence.
+    """The rewrites of a pass: their number, and the nodes before and after; as text, one sentence.
 
     Every screen, table, report and command says it in these words.
 
@@ -47,7 +47,7 @@ class Changes:
 
     @property
     def nodes(self) -> str:
-        """Which nodes became which, without the number of rewrites."""
+        """The nodes before and after, without the number of rewrites."""
         before, after = counted_kinds(self.before), counted_kinds(self.after)
         if self.before == self.after:
             return f"{before} changed" if before else ""

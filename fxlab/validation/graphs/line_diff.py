@@ -25,7 +25,7 @@ class Run(NamedTuple):
 
     @property
     def steps(self) -> tuple[int, int]:
-        """How many lines of the text before and of that after it takes."""
+        """The number of lines that it takes of the text before, and of that after."""
         return (0 if self.kind == "added" else self.length, 0 if self.kind == "removed" else self.length)
 
 

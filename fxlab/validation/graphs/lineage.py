@@ -22,7 +22,7 @@ _SAME_CAPTURE = 0.5
 
 @dataclass
 class Lineage:
-    """Which nodes of one graph come from which of another."""
+    """The nodes of one graph by those of another that they come from."""
 
     origins: dict[Node, list[Node]] = field(default_factory=dict)
     """Node of the second graph -> those of the first that it comes from, in their order."""

@@ -23,7 +23,7 @@ _SIGNS = {"": "", "same": "·", "added": "+", "changed": "≠", "rewired": "⇄"
 
 @dataclass(frozen=True, slots=True)
 class NodeAtStage:
-    """What a node is at a stage; as text, the sign that the inspector has for it and names.
+    """A node at a stage; as text, the sign that the inspector has for it and names.
 
     Examples
     --------

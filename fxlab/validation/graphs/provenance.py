@@ -76,5 +76,5 @@ class Provenance:
 
     @cached_property
     def matching(self) -> Matching:
-        """Which nodes match, whatever the journals say."""
+        """The nodes that match, whatever the journals say."""
         return matched(self._original, self._transformed)

@@ -29,7 +29,7 @@ BESIDE = ("op", "target", "shape", "dtype", "parameters", "inputs")
 
 
 class MarksNodes(Protocol):
-    """What :func:`transformed_nodes` asks of a transformation."""
+    """The interface that :func:`transformed_nodes` asks of a transformation."""
 
     def get_transformed_nodes(self, graph_module: GraphModule) -> list[Node]:
         """Return the nodes that it has changed."""

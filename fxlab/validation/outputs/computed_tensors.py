@@ -27,7 +27,7 @@ INPUT, STATE, GRADIENT = "written input ", "written state ", "gradient of "
 
 @dataclass(frozen=True)
 class Observed:
-    """What a run has returned, and what it has written in place."""
+    """The outputs of a run, and the tensors it has written in place."""
 
     returned: dict[str, torch.Tensor]
     """Outputs by path."""

@@ -55,7 +55,7 @@ class TensorValue:
 
     @cached_property
     def histogram(self) -> Histogram:
-        """How its finite elements are distributed."""
+        """The distribution of its finite elements."""
         return histogram_of(self.tensor, self.statistics)
 
     def slice(
@@ -71,7 +71,7 @@ class TensorValue:
 
 @dataclass(frozen=True, eq=False)
 class NodeValues:
-    """What :func:`node_values` has found.
+    """The result of :func:`node_values`.
 
     Attributes
     ----------

@@ -1,4 +1,4 @@
-"""Where NaN and infinity come from: the first nodes, upstream of one, whose values hold them."""
+"""Origins of NaN and infinity: the first nodes, upstream of one, whose values hold them."""
 
 from __future__ import annotations
 

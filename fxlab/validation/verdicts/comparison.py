@@ -38,7 +38,7 @@ _NAMED = 3
 
 @dataclass(frozen=True)
 class Verdict:
-    """What :func:`verdict` found. ``str()`` of it is one line for people."""
+    """The result of :func:`verdict`. ``str()`` of it is one line for people."""
 
     status: Status
     """``same bits``, ``within the model's own rounding``, ``nothing compared`` or ``different``; a
@@ -67,7 +67,7 @@ class Verdict:
 
     @property
     def hidden(self) -> float | None:
-        """How large a mistake could still hide in an output whose bits are not all the same; the largest.
+        """The largest mistake that could still hide in an output whose bits are not all the same.
 
         Relative, as the errors in :attr:`table`; ``None`` if there is no such output, or no agreement.
         """
@@ -127,7 +127,7 @@ class Comparison:
 
     @property
     def table(self) -> "pd.DataFrame":
-        """How far the outputs are apart, as :func:`compare_outputs` tells it."""
+        """The distances of the outputs, as :func:`compare_outputs` tells them."""
         return compared(self._expected, self._outputs)
 
     def verdict(self) -> Verdict:
@@ -228,7 +228,7 @@ class Comparison:
 
     @cached_property
     def _moved(self) -> list[_Tries]:
-        """How far the float64 runs move if all that float64 does not make exact is rounded once more.
+        """The distances by which float64 runs move if all numbers that are not exact are rounded anew.
 
         These are all numbers of models whose outputs are in float64, as no wider dtype tells what their
         rounding does, and results of nodes that have no float64, unless both models compute the same ones

@@ -79,7 +79,7 @@ class Decisions:
 
     @property
     def count(self) -> int:
-        """How many results there are."""
+        """The number of results."""
         return sum(tensor.numel() for tensors in self.taken.values() for tensor in tensors)
 
 

@@ -33,7 +33,7 @@ Widen: TypeAlias = Callable[[torch.Tensor], torch.Tensor]
 
 @dataclass(frozen=True)
 class Float64Result:
-    """What :func:`run_in_float64` computed."""
+    """The result of :func:`run_in_float64`."""
 
     output: Any
     in_own_dtype: tuple[str, ...]

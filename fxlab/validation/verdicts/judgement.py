@@ -40,7 +40,7 @@ _SAMPLES = 2**20
 
 
 class Status(enum.StrEnum):
-    """What a comparison comes to, best first."""
+    """The outcomes of a comparison, best first."""
 
     SAME_BITS = "same bits"
     WITHIN_ROUNDING = "within the model's own rounding"
@@ -156,7 +156,7 @@ class Errors:
 
     @property
     def ratio(self) -> float:
-        """How much larger the transformed one's error is than the original's."""
+        """The error of the transformed model over that of the original."""
         return self.transformed / self.usual if self.usual else math.nan
 
     @property
@@ -202,7 +202,7 @@ class Errors:
 
 @dataclass(frozen=True)
 class Judgement:
-    """What was found of one tensor, with the reason."""
+    """The judgement of one tensor, with the reason."""
 
     status: Status
     reason: str
@@ -214,7 +214,7 @@ class Judgement:
 
     @property
     def hidden(self) -> float | None:
-        """How large a mistake could still hide, relative, where the two are the same up to rounding.
+        """The largest relative mistake that could still hide where the two are the same up to rounding.
 
         It is one of the function that is computed, on these inputs. Where every bit is the same it is not
         known, as that takes no float64 run: what the output's own dtype rounds away is not seen.

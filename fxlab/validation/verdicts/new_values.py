@@ -56,7 +56,7 @@ class NewValues:
                 self._new[place] = new
 
     def __len__(self) -> int:
-        """How many numbers are new."""
+        """The number of new values."""
         return sum(new.count for new in self._new.values())
 
     def __contains__(self, tensor: torch.Tensor) -> bool:
@@ -99,7 +99,7 @@ class VectorsGone:
         }
 
     def __len__(self) -> int:
-        """How many vectors are gone."""
+        """The number of vectors that are gone."""
         return len(self._places)
 
     def rounded_anew(self, tensor: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
@@ -161,7 +161,7 @@ class _NewParts:
 
     @property
     def count(self) -> int:
-        """How many there are."""
+        """Their number."""
         return math.prod(int(flags.sum()) for flags in self.flags) * math.prod(self.shape[len(self.flags) :])
 
     def mask(self) -> torch.Tensor:

@@ -19,7 +19,7 @@ Dtypes: TypeAlias = dict[Path, torch.dtype]
 
 
 class OwnRun:
-    """What a graph does in its own dtypes, found out in one run when it is first asked for."""
+    """The run of a graph in its own dtypes, made when it is first asked for."""
 
     def __init__(self, graph_module: GraphModule, inputs: Inputs, beside: GraphModule | None = None) -> None:
         self._graph_module, self._inputs, self._beside = graph_module, inputs, beside
@@ -34,7 +34,7 @@ class OwnRun:
 
     @property
     def decisions(self) -> Decisions:
-        """What its operators make of comparing floating-point numbers."""
+        """The decisions of its operators on floating-point numbers."""
         return self._noted.decisions
 
     @cached_property

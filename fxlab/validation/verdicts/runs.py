@@ -63,7 +63,7 @@ class Runs:
 
     @cached_property
     def observed(self) -> Observed:
-        """What it computes as it is, and what it writes."""
+        """The results in its own dtypes, and the tensors it writes."""
         return observed(self.graph_module, self._name, self._inputs, self._beside)
 
     @property
@@ -93,7 +93,7 @@ class Runs:
 
     @property
     def exact(self) -> dict[str, torch.Tensor]:
-        """What it computes and writes in float64, and the gradients that are asked for.
+        """The results and written tensors in float64, and the gradients that are asked for.
 
         With its own decisions, if the shapes of outputs depend on them.
         """
@@ -106,13 +106,13 @@ class Runs:
 
     @property
     def targets_in_own_dtype(self) -> Counter[str]:
-        """What these nodes call, and how often."""
+        """The targets of these nodes, and their number."""
         called = set(self.in_own_dtype)
         return Counter(str(node.target) for node in self.graph_module.graph.nodes if node.name in called)
 
     @cached_property
     def moved_by_decisions(self) -> dict[str, torch.Tensor]:
-        """How far its own decisions move what it computes in float64, where they are other ones."""
+        """The distance by which its own decisions move the results in float64, where they are other ones."""
         exact, with_own = self.exact, self._with_own_decisions[0]
         return {
             path: torch.where(with_own[path] == tensor, 0.0, with_own[path] - tensor)
@@ -122,7 +122,7 @@ class Runs:
 
     @property
     def decides_otherwise(self) -> int:
-        """How many of its decisions are others than those of float64 in the same place."""
+        """The number of its decisions that are others than those of float64 in the same place."""
         return self._with_own_decisions[1].otherwise
 
     @property

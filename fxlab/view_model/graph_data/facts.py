@@ -1,4 +1,4 @@
-"""What a page knows of every node: enough to search, and to show a node while the kernel is busy."""
+"""Facts about every node in the page: enough to search, and to show a node while the kernel is busy."""
 
 from __future__ import annotations
 

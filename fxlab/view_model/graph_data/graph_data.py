@@ -54,7 +54,7 @@ class _Written:
 
     @cached_property
     def overview(self) -> View:
-        """What is open at first, without regard to marks."""
+        """The groups that are open at first, without regard to marks."""
         return View.default(self.hierarchy)
 
 

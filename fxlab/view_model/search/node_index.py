@@ -44,7 +44,7 @@ Holds = Callable[[int], bool]
 
 @dataclass(frozen=True, slots=True)
 class _Facts:
-    """What is known of a node, in small letters."""
+    """The searchable facts about a node, in lower case."""
 
     name: str
     op: str

@@ -1,1 +1,1 @@
-"""What is done about each kind of call that a model makes while it is recorded."""
+"""Handlers, one for each kind of call that a model makes while it is recorded."""

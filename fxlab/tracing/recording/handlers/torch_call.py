@@ -12,7 +12,7 @@ from fxlab.tracing.recording.torch_calls import name_of
 
 
 class PassedOn:
-    """What a handler returns that leaves a call to the next one."""
+    """The result of a handler that leaves a call to the next one."""
 
 
 PASSED_ON = PassedOn()

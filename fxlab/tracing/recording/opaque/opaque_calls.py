@@ -162,7 +162,7 @@ class WholeParts:
 
 
 class _Numbers:
-    """What symbolic numbers are in this run."""
+    """The values of symbolic numbers in this run."""
 
     def __init__(self, fakes: FakeInputs) -> None:
         self._env = fakes.shape_env

@@ -1,4 +1,4 @@
-"""Which parts of a model are to stay whole, found by recording it again and again."""
+"""Search for the parts of a model that are to stay whole, by recording it again and again."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the passes that fuse a batch norm into the layer before or behind it have in common."""
+"""The base of passes that fuse a batch norm into the layer before or behind it."""
 
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping

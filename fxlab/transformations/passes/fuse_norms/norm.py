@@ -1,4 +1,4 @@
-"""What the passes that compute a normalisation by one function have in common."""
+"""The base of passes that compute a normalisation by one function."""
 
 from abc import abstractmethod
 from collections.abc import Callable, Iterator
