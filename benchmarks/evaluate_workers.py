@@ -2,7 +2,8 @@
 
 ``evaluate`` on many batches of a tiny model, in one process and on one, two and four workers: a process pool,
 Dask's local cluster and Ray. In one more run each, a worker is killed midway. Every table has to be that of
-one process. Dask and Ray are no dependencies of fxlab; what is not installed is left out.
+one process. Dask and Ray are no dependencies of fxlab; what is not installed is left out. Processor time is
+that of all processes, with starting the workers; of Ray's, which are nobody's children, it is not known.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import argparse
 import importlib.util
 import multiprocessing
 import os
+import resource
 import signal
 import time
 from collections.abc import Callable, Iterator
@@ -36,18 +38,23 @@ def main() -> None:
     options = parser.parse_args()
     torch.set_num_threads(1)
     session, batches = _session(), _batches(options.batches)
-    started = time.perf_counter()
-    expected = fxlab.evaluate(session, batches)
-    alone = time.perf_counter() - started
     print(
-        "| Engine | Workers | Killed | Batches judged | Table of one process | Seconds | Times one process |"
+        "| Engine | Workers | Killed | Batches judged | Table of one process | Seconds | Times one process | "
+        "Processor seconds | Load |"
     )
-    print("|---|---|---|---|---|---|---|")
-    print(f"| none, one process | | | {len(expected.rows):,} | | {alone:.1f} | 1.00 |", flush=True)
+    print("|---|---|---|---|---|---|---|---|---|", flush=True)
+    before, started = _processor_seconds(), time.perf_counter()
+    expected = fxlab.evaluate(session, batches)
+    alone, used = time.perf_counter() - started, _processor_seconds() - before
+    print(
+        f"| none, one process | | | {len(expected.rows):,} | | {alone:.1f} | 1.00 | {used:.0f} | {_load()} |",
+        flush=True,
+    )
     for engine in options.engines:
         if engine != "processes" and importlib.util.find_spec(engine) is None:
             continue
-        for workers, is_killed in [*((n, False) for n in WORKERS), (WORKERS[-1], True)]:
+        for workers, is_killed in [(WORKERS[-1], True), *((n, False) for n in reversed(WORKERS))]:
+            before = _processor_seconds()
             with ENGINES[engine](workers) as (executor, pids):
                 # Workers import torch and fxlab before they are timed.
                 fxlab.evaluate(session, batches[: 8 * workers], executor=executor)
@@ -59,11 +66,22 @@ def main() -> None:
             pd.testing.assert_frame_equal(found.batches, expected.batches)
             pd.testing.assert_frame_equal(found.table(), expected.table())
             assert bool(killed) is is_killed
+            spent = "" if engine == "ray" else f"{_processor_seconds() - before:.0f}"
             print(
                 f"| {engine} | {workers} | {'one' if killed else ''} | {len(found.rows):,} | the same | "
-                f"{seconds:.1f} | {seconds / alone:.2f} |",
+                f"{seconds:.1f} | {seconds / alone:.2f} | {spent} | {_load()} |",
                 flush=True,
             )
+
+
+def _processor_seconds() -> float:
+    """Return the processor time of this process and of those of its children that have ended."""
+    usages = map(resource.getrusage, (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+    return sum(usage.ru_utime + usage.ru_stime for usage in usages)
+
+
+def _load() -> str:
+    return f"{os.getloadavg()[1]:.1f}"
 
 
 def _session() -> fxlab.Session:

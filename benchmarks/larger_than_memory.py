@@ -48,10 +48,11 @@ def main() -> None:
     parser.add_argument("--hidden", type=int, default=4096)
     parser.add_argument("--folder", type=Path, help="where the weights are, or are written and kept")
     parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--mistake-alone", action="store_true", help="do not judge it without the mistake")
     parser.add_argument("--judge", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.judge:
-        judge(options.folder, options.limit, options.threads)
+        judge(options.folder, options.limit, options.threads, mistake_alone=options.mistake_alone)
         return
     folder = options.folder or Path(tempfile.mkdtemp(prefix="fxlab-"))
     try:
@@ -62,6 +63,7 @@ def main() -> None:
         print(f"{size / GB:.1f} GB in {len(files)} files, read once in {read:.1f} s")
         command = [sys.executable, "-m", "benchmarks.larger_than_memory", "--judge", "--folder", str(folder)]
         command += ["--limit", str(options.limit), "--threads", str(options.threads)]
+        command += ["--mistake-alone"] if options.mistake_alone else []
         with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
             assert process.stdout is not None
             for line in process.stdout:
@@ -152,7 +154,7 @@ def forget(files: list[Path]) -> None:
             os.posix_fadvise(stream.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
 
 
-def judge(folder: Path, limit: float, threads: int) -> None:
+def judge(folder: Path, limit: float, threads: int, *, mistake_alone: bool) -> None:
     """Judge the model in this process, and print a line of JSON for each thing that is measured."""
     resource.setrlimit(resource.RLIMIT_DATA, (int(limit * GB), int(limit * GB)))
     import torch
@@ -197,19 +199,20 @@ def judge(folder: Path, limit: float, threads: int) -> None:
             "session", lambda: fxlab.Session(model, inputs, passes=passes, weights=folder), lambda s: ""
         )
         session.apply("fuse-rms-norm")
-        timed("merged", lambda: session.apply("merge-linears"), lambda _: "")
-        assert timed("verdict", session.verdict).agrees
-        nodes = len(session.graph_module.graph.nodes)
-        timed(
-            "compare_nodes",
-            lambda: fxlab.compare_nodes(session),
-            lambda t: f"{len(t)} of {nodes} nodes",
-        )
-        session.revert("merge-linears")
+        if not mistake_alone:
+            timed("merged", lambda: session.apply("merge-linears"), lambda _: "")
+            assert timed("verdict", session.verdict).agrees
+            nodes = len(session.graph_module.graph.nodes)
+            timed(
+                "compare_nodes",
+                lambda: fxlab.compare_nodes(session),
+                lambda t: f"{len(t)} of {nodes} nodes",
+            )
+            session.revert("merge-linears")
         session.apply("wrong-merge")
-        assert not timed("verdict with a mistake of 1%", session.verdict).agrees
         found = timed("first_divergence", lambda: fxlab.first_divergence(session))
         assert re.search(rf"layers_{wrong.split('.')[1]}_mlp", found.node), found
+        assert not timed("verdict with a mistake of 1%", session.verdict).agrees
     print(json.dumps(["largest", 0, f"{memory.largest / GB:.2f} GB of memory, with what is mapped"]))
 
 

@@ -1,6 +1,6 @@
 /** The values of a node as a kernel describes them: of shape (4, 2, 2), compared with the original's, and a weight. */
 
-import type { NodeValue, TensorStatistics, ValuePart } from "../src/base/values";
+import type { InputChoices, NodeValue, TensorStatistics, ValuePart } from "../src/base/values";
 
 const shape = [4, 2, 2];
 
@@ -8,6 +8,7 @@ export const NODE_VALUE: NodeValue = {
   compared: "Original",
   at: "",
   notes: [],
+  inputs: null,
   firstNan: null,
   firstInf: "log",
   tensors: [
@@ -17,6 +18,15 @@ export const NODE_VALUE: NodeValue = {
     { kind: "weight", name: "weight", shape: [2, 2], dtype: "float32" },
   ],
   total: 4,
+};
+
+export const INPUTS: InputChoices = {
+  chosen: "",
+  choices: [
+    { name: "", title: "the session's inputs" },
+    { name: "batch 7", title: "worst batch 7: different" },
+  ],
+  batches: 9,
 };
 
 const STATISTICS: TensorStatistics = {

@@ -5,7 +5,7 @@ import { DetailsPanel, type DetailActions } from "../src/panels/details";
 import { colourOf, scaleOf } from "../src/values/colour_scale";
 import { ValueSection, type ValueActions } from "../src/values/value_section";
 import { FakeKernel, Page, settled } from "./fake_kernel";
-import { NODE_VALUE, partOf } from "./node_value";
+import { INPUTS, NODE_VALUE, partOf } from "./node_value";
 
 async function selected(kernel = new FakeKernel(), name = "stem_conv"): Promise<Page> {
   const page = await Page.of(kernel);
@@ -20,7 +20,8 @@ describe("the values of a node", () => {
     expect(page.get("values").state).toBe("none");
     expect(kernel.askedFor("value")).toEqual([]);
     await page.sends({ type: "show-values" });
-    expect(kernel.askedFor("value")).toEqual([{ type: "value", graph: 0, name: "stem_conv", before: null }]);
+    const place = { graph: 0, name: "stem_conv", before: null, inputs: "" };
+    expect(kernel.askedFor("value")).toEqual([{ type: "value", ...place }]);
     expect(page.get("values")).toMatchObject({ state: "ready", value: NODE_VALUE, part: partOf(0) });
   });
 
@@ -37,6 +38,28 @@ describe("the values of a node", () => {
     expect(page.get("values")).toMatchObject({ state: "none", value: null });
     await page.sends({ type: "clear-selection" });
     expect(page.get("values").state).toBe("absent");
+  });
+
+  it("are computed on other inputs, which stay until the session changes or they are gone", async () => {
+    const kernel = new FakeKernel();
+    const page = await selected(kernel);
+    await page.sends({ type: "show-values", inputs: "batch 7" });
+    await page.sends({ type: "show-part", tensor: 1, rows: null, columns: null, index: [] });
+    await page.sends({ type: "select-node", name: "stem_norm", show: true, before: false });
+    await page.sends({ type: "show-values" });
+    expect(kernel.askedFor("value")).toMatchObject([{ inputs: "batch 7" }, { inputs: "batch 7" }]);
+    expect(kernel.askedFor("value-part")).toMatchObject([{ inputs: "batch 7" }]);
+    kernel.value = { state: "failed", text: "There are no inputs." };
+    await page.sends({ type: "show-values", inputs: "batch 99" });
+    expect(page.get("values")).toMatchObject({ state: "failed", text: "There are no inputs." });
+    await page.sends({ type: "show-values" });
+    expect(kernel.askedFor("value").at(-1)).toMatchObject({ inputs: "" });
+    await page.sends({ type: "show-values", inputs: "batch 7" });
+    kernel.switchTo(1);
+    await settled();
+    await page.sends({ type: "select-node", name: "stem_conv", show: true, before: false });
+    await page.sends({ type: "show-values" });
+    expect(kernel.askedFor("value").at(-1)).toMatchObject({ inputs: "" });
   });
 
   it("go when the session changes", async () => {
@@ -95,7 +118,14 @@ describe("the values of a node", () => {
 });
 
 describe("the section of the values", () => {
-  const actions = { show: vi.fn(), part: vi.fn(), jump: vi.fn(), cancel: vi.fn(), canCancel: () => true };
+  const actions = {
+    show: vi.fn(),
+    on: vi.fn(),
+    part: vi.fn(),
+    jump: vi.fn(),
+    cancel: vi.fn(),
+    canCancel: () => true,
+  };
   let section: ValueSection;
 
   beforeEach(() => {
@@ -147,6 +177,36 @@ describe("the section of the values", () => {
     expect(one(".fxi-ends").textContent).toBe("02");
     const titles = ["0: 3 elements", "1: 1 element", "2: 0 elements"];
     expect(all(".fxi-bin").map(({ title }) => title)).toEqual(titles);
+  });
+
+  it("offers other inputs, and any batch of the data by its number", () => {
+    ready(partOf(0), { ...NODE_VALUE, inputs: INPUTS });
+    const select = one<HTMLSelectElement>(".fxi-values-inputs select");
+    expect([...select.options].map(({ text }) => text)).toEqual([
+      "the session's inputs",
+      "worst batch 7: different",
+    ]);
+    expect(select.value).toBe("");
+    select.value = "batch 7";
+    select.dispatchEvent(new Event("change"));
+    expect(actions.on).toHaveBeenLastCalledWith("batch 7");
+    const number = one<HTMLInputElement>(".fxi-values-inputs input");
+    for (const wrong of ["", "0", "10", "1.5"]) {
+      number.value = wrong;
+      number.dispatchEvent(new Event("change"));
+      expect(number.value).toBe("");
+    }
+    expect(actions.on).toHaveBeenCalledOnce();
+    number.value = "9";
+    number.dispatchEvent(new Event("change"));
+    expect(actions.on).toHaveBeenLastCalledWith("batch 9");
+    ready(partOf(0), { ...NODE_VALUE, inputs: { ...INPUTS, chosen: "batch 3" } });
+    expect(one<HTMLSelectElement>(".fxi-values-inputs select").value).toBe("batch 3");
+    expect(one<HTMLInputElement>(".fxi-values-inputs input").value).toBe("3");
+    for (const inputs of [null, { chosen: "", choices: INPUTS.choices.slice(0, 1), batches: 0 }]) {
+      ready(partOf(0), { ...NODE_VALUE, inputs });
+      expect(all(".fxi-values-inputs")).toEqual([]);
+    }
   });
 
   it("goes to the first element that is not finite, and to the node it comes from", () => {

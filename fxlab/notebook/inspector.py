@@ -243,8 +243,8 @@ class Inspector(StackScreen):
         self._measured.make(WORST_BATCHES.name, self._busy)
 
     @answers("value", "Computing the values")
-    def _value(self, graph: int, name: str, before: int | None) -> dict[str, Any]:
-        asked = self._values.asked(self._graphs.data.shown(graph), name, before)
+    def _value(self, graph: int, name: str, before: int | None, inputs: str) -> dict[str, Any]:
+        asked = self._values.asked(self._graphs.data.shown(graph), name, before, inputs)
         return self._values.value(asked, self._busy)
 
     @answers("value-part", "Reading the values")
@@ -253,13 +253,14 @@ class Inspector(StackScreen):
         graph: int,
         name: str,
         before: int | None,
+        inputs: str,
         tensor: int,
         rows: int | None,
         columns: int | None,
         index: list[int],
     ) -> dict[str, Any]:
         """Answer with one of the tensors along other axes, or at another index."""
-        asked = self._values.asked(self._graphs.data.shown(graph), name, before)
+        asked = self._values.asked(self._graphs.data.shown(graph), name, before, inputs)
         return self._values.part(asked, tensor, Axes(rows, columns, index))
 
     def _names(self, number: int, kind: str) -> Any:

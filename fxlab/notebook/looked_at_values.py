@@ -10,11 +10,13 @@ from typing import TYPE_CHECKING, Any
 from torch import fx
 
 from fxlab.interrupts import interrupts_noted
+from fxlab.models.running import Inputs
 from fxlab.models.tensor_state import ModuleState
 from fxlab.notebook.page.messages import MessageError
 from fxlab.validation import NodeValues
 from fxlab.validation.tensor_values.node_values import values_in
 from fxlab.view_model.graph_data import ShownGraph
+from fxlab.view_model.input_choices import OF_SESSION, chosen_inputs, inputs_state
 from fxlab.view_model.node_value import Axes, non_finite_origin, part_state, value_state
 from fxlab.view_model.pass_state import describe_error
 from fxlab.view_model.session_state import stage_names
@@ -41,12 +43,15 @@ class Asked:
         The stage that it is compared with.
     title
         Of that stage; or, if there is none, of the one that alone has the node.
+    inputs
+        The name of the inputs, by which :func:`~fxlab.view_model.input_choices.chosen_inputs` knows them.
     """
 
     node: str
     stage: fx.GraphModule
     compared: fx.GraphModule | None = None
     title: str = ""
+    inputs: str = OF_SESSION
 
 
 class LookedAtValues:
@@ -66,7 +71,7 @@ class LookedAtValues:
         """Forget what is kept: the session has changed."""
         self._kept = None
 
-    def asked(self, shown: ShownGraph, node: str, before: int | None) -> Asked:
+    def asked(self, shown: ShownGraph, node: str, before: int | None, inputs: str) -> Asked:
         """Return what a page asks for that shows a graph, alone or compared with the stage of a number."""
         session = self._session
         titles = stage_names(session.applied)
@@ -78,10 +83,10 @@ class LookedAtValues:
         compared = session.stages[number]
         title = f"{number}. {titles[number]}" if number else titles[0]
         if node in shown.gone:
-            return Asked(node, compared, None, title)
+            return Asked(node, compared, None, title, inputs)
         if compared is shown.stage:
-            return Asked(node, shown.stage)
-        return Asked(node, shown.stage, compared, title)
+            return Asked(node, shown.stage, inputs=inputs)
+        return Asked(node, shown.stage, compared, title, inputs)
 
     def value(self, asked: Asked, busy: Callable[[str], AbstractContextManager[None]]) -> dict[str, Any]:
         """Compute and describe the values of a node; why that failed is said in their place.
@@ -97,11 +102,12 @@ class LookedAtValues:
         with interrupts_noted() as interrupted:
             try:
                 with busy("Computing the values"):
-                    values = self._computed(asked)
-                    inputs = self._session.inputs
+                    inputs = chosen_inputs(self._session, asked.inputs)
+                    values = self._computed(asked, inputs)
                     first = non_finite_origin(values, asked.stage, asked.node, inputs)
                     titles = ("", asked.title) if asked.compared is None else (asked.title, "")
                     state = value_state(values, titles[0], first, titles[1])
+                    state["inputs"] = inputs_state(self._session, asked.inputs)
                     part = self._part(values, 0, Axes())
                     return {"text": "", **part, "state": "ready", "value": state}
             except KeyboardInterrupt:
@@ -129,10 +135,10 @@ class LookedAtValues:
             # The original stays the same object when it is trained.
             if what == asked and not any(state.changed() for state in states):
                 return values
-        return self._computed(asked)
+        return self._computed(asked, chosen_inputs(self._session, asked.inputs))
 
-    def _computed(self, asked: Asked) -> NodeValues:
-        values = values_in(asked.stage, asked.node, self._session.inputs, asked.compared)
+    def _computed(self, asked: Asked, inputs: Inputs | None) -> NodeValues:
+        values = values_in(asked.stage, asked.node, inputs, asked.compared)
         size = sum(t.tensor.numel() * t.tensor.element_size() for t in values.tensors if t.kind != "weight")
         stages = [stage for stage in (asked.stage, asked.compared) if stage is not None]
         states = tuple(map(ModuleState, stages))

@@ -203,6 +203,11 @@ class Session(PassStack):
         return self._data is not None
 
     @property
+    def batches(self) -> Iterable[Any] | None:
+        """The data set that :meth:`evaluate` was given last; ``None`` if there was none."""
+        return None if self._data is None else self._data[0]
+
+    @property
     @in_turn
     def evaluation(self) -> Evaluation | None:
         """The last result of :meth:`evaluate` for the present model; ``None`` for another one."""

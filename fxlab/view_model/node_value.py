@@ -64,6 +64,7 @@ def value_state(
         "compared": clip(compared, 200),
         "at": clip(at, 200),
         "notes": [clip(note, 600) for note in values.notes],
+        "inputs": None,
         "firstNan": first and first.nan,
         "firstInf": first and first.inf,
         "tensors": [

@@ -40,15 +40,19 @@ def attending() -> Page:
     return Page(Inspector(session))
 
 
-def value(page: Page, name: str, before: int | None = None, graph: int | None = None) -> dict[str, Any]:
+def value(
+    page: Page, name: str, before: int | None = None, graph: int | None = None, inputs: str = ""
+) -> dict[str, Any]:
     number = page.number if graph is None else graph
-    found: dict[str, Any] = page.asks({"type": "value", "graph": number, "name": name, "before": before})
+    message = {"type": "value", "graph": number, "name": name, "before": before, "inputs": inputs}
+    found: dict[str, Any] = page.asks(message)
     return found
 
 
-def part(page: Page, name: str, tensor: int = 0, **axes: Any) -> dict[str, Any]:
+def part(page: Page, name: str, tensor: int = 0, inputs: str = "", **axes: Any) -> dict[str, Any]:
     axes = {"rows": None, "columns": None, "index": [], **axes}
-    message = {"type": "value-part", "graph": page.number, "name": name, "before": None, "tensor": tensor}
+    place = {"graph": page.number, "name": name, "before": None, "inputs": inputs}
+    message = {"type": "value-part", **place, "tensor": tensor}
     found: dict[str, Any] = page.asks({**message, **axes})
     return found
 
@@ -212,18 +216,56 @@ def test_a_part_that_there_is_not_is_refused_in_words(attending: Page, wrong: di
 def test_a_stage_that_there_is_not_is_refused(attending: Page, before: int):
     assert value(attending, "softmax", before=before) is None
     assert "no stage" in attending.error["text"]
-    assert attending.asks({"type": "value", "graph": 99, "name": "x", "before": None}) is None
+    assert value(attending, "x", graph=99) is None
 
 
 def test_a_list_of_indices_is_checked():
     good = {
-        "type": "value-part", "graph": 0, "name": "x", "before": None,
+        "type": "value-part", "graph": 0, "name": "x", "before": None, "inputs": "",
         "tensor": 0, "rows": None, "columns": None, "index": [0, 1],
     }  # fmt: skip
     assert parse_message(good)[1]["index"] == [0, 1]
     for index in ([True], ["0"], [1.0], [[0]], [0] * (LONGEST_LIST + 1), (0,)):
         with pytest.raises(MessageError):
             parse_message({**good, "index": index})
+
+
+def test_a_value_is_shown_on_other_inputs_and_the_session_stays_on_its_own(monkeypatch: Any):
+    torch.manual_seed(0)
+    inputs = torch.randn(2, 4)
+    session = Session(fx.symbolic_trace(nn.Sequential(nn.Linear(4, 4), nn.ReLU()).eval()), inputs)
+    page = Page(Inspector(session))
+    choices = value(page, "_1")["value"]["inputs"]
+    assert (choices["chosen"], choices["batches"]) == ("", 0)
+    assert {"name": "variant batch of 17", "title": "made: batch of 17"} in choices["choices"]
+    assert value(page, "_1", inputs="variant batch of 17")["value"]["tensors"][0]["shape"] == [17, 4]
+
+    batches = [torch.randn(3, 4), (torch.randn(5, 4), "a label")]
+    session.evaluate(batches, keep=1)
+    for number, batch in ((1, batches[0]), (2, batches[1][0])):
+        answer = value(page, "_1", inputs=f"batch {number}")
+        expected = session.graph_module(batch).detach().numpy()
+        np.testing.assert_array_equal(cells(answer["part"]), expected)
+        monkeypatch.setattr(looked_at_values, "values_in", None)
+        again = part(page, "_1", inputs=f"batch {number}")["part"]
+        np.testing.assert_array_equal(cells(again), expected)
+        monkeypatch.undo()
+    worst = session.evaluation.worst[0].number
+    choices = answer["value"]["inputs"]
+    assert (choices["chosen"], choices["batches"]) == ("batch 2", 2)
+    assert choices["choices"][1] == {"name": f"batch {worst}", "title": f"worst batch {worst}: same bits"}
+    assert session.inputs is inputs
+    for wrong in ("batch 3", "batch 0", "batch x", "batch " + "9" * 5000, "variant none", "no such"):
+        answer = value(page, "_1", inputs=wrong)
+        assert (answer["state"], answer["text"] != "") == ("failed", True)
+    session.evaluate(iter(batches), keep=1)
+    assert value(page, "_1")["value"]["inputs"]["batches"] == 0
+
+
+def test_no_variants_are_made_of_large_inputs():
+    session = Session(fx.symbolic_trace(nn.ReLU()), torch.zeros(2, 2**19 + 1))
+    page = Page(Inspector(session))
+    assert len(value(page, "input_1")["value"]["inputs"]["choices"]) == 1
 
 
 def test_little_crosses_the_wire_whatever_the_size(page: Page):

@@ -153,6 +153,7 @@ export class App {
         clear: () => this.selection.clear(),
         values: {
           show: () => this.connection.send({ type: "show-values" }),
+          on: (inputs) => this.connection.send({ type: "show-values", inputs }),
           part: (tensor, axes) => this.connection.send({ type: "show-part", tensor, ...axes }),
           cancel: () => this.busy.cancel(),
           canCancel: () => this.busy.canCancel,

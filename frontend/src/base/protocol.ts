@@ -1,6 +1,6 @@
 /** What the panels show, and what they, the viewer and the kernel say to one another. */
 
-import type { Axes, ShownValues } from "./values";
+import type { Axes, ShownValues, ValuePlace } from "./values";
 
 export type BoxKind = "op" | "group" | "repeat" | "placeholder" | "output" | "chip" | "cluster";
 
@@ -479,7 +479,7 @@ export type ToViewer =
   /** Whether somebody looks at the code. */
   | { type: "show-code"; on: boolean }
   /** The values of the node that is selected, and which part of them. */
-  | { type: "show-values" }
+  | { type: "show-values"; inputs?: string }
   | ({ type: "show-part"; tensor: number } & Axes);
 
 /** What the viewer asks of the kernel, which answers each. */
@@ -491,8 +491,8 @@ export type ToKernel =
   | { type: "rest"; graph: number }
   | { type: "details"; graph: number; kind: "node" | "group"; name: string }
   | { type: "overlay"; graph: number; name: string }
-  | { type: "value"; graph: number; name: string; before: number | null }
-  | ({ type: "value-part"; graph: number; name: string; before: number | null; tensor: number } & Axes)
+  | ({ type: "value" } & ValuePlace)
+  | ({ type: "value-part"; tensor: number } & ValuePlace & Axes)
   | { type: "lay-out"; outline: string };
 
 /** What the viewer tells the panels. */

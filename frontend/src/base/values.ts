@@ -11,6 +11,15 @@ export interface TensorInfo {
   dtype: string;
 }
 
+/** The inputs that a value can be looked at on. */
+export interface InputChoices {
+  /** The name of those that it is of; "" for the session's. */
+  chosen: string;
+  choices: { name: string; title: string }[];
+  /** How many batches of the session's data can be asked for, by "batch " and a number from 1 on. */
+  batches: number;
+}
+
 export interface NodeValue {
   /** The title of the stage that "original" is the value of. */
   compared: string;
@@ -18,6 +27,8 @@ export interface NodeValue {
   at: string;
   /** What is missing, and why. */
   notes: string[];
+  /** Null where there is nobody to ask for others. */
+  inputs: InputChoices | null;
   /** The first nodes upstream that hold NaN and infinite elements. */
   firstNan: string | null;
   firstInf: string | null;
@@ -75,6 +86,14 @@ export interface ValuePart {
   statistics: TensorStatistics[];
   histogram: { edges: number[]; counts: number[] };
   map: TensorMap;
+}
+
+/** A node of a graph, the number of the stage that the graph is compared with, and the name of inputs. */
+export interface ValuePlace {
+  graph: number;
+  name: string;
+  before: number | null;
+  inputs: string;
 }
 
 /** Which part of a tensor somebody wants to see. */

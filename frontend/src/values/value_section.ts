@@ -5,12 +5,15 @@ import { counted } from "../base/format";
 import type { Axes, NodeValue, ShownValues, TensorInfo, TensorKind } from "../base/values";
 import { AxesControls } from "./axes_controls";
 import { histogram } from "./histogram";
+import { inputChoices } from "./input_choices";
 import { statisticsTable, titleOf } from "./statistics_table";
 import { ValueMap } from "./value_map";
 
 export interface ValueActions {
   /** Computes the values. */
   show(): void;
+  /** Computes them on the inputs of a name. */
+  on(inputs: string): void;
   /** Shows a tensor along some axes. */
   part(tensor: number, axes: Axes): void;
   jump(node: string): void;
@@ -79,12 +82,13 @@ export class ValueSection {
   }
 
   private body(value: NodeValue): HTMLElement {
-    const { notes, tensors, total, at } = value;
+    const { notes, tensors, total, at, inputs } = value;
     const isEmpty = tensors.length === 0;
     return h(
       "div",
       { class: "fxi-values-body" },
       at && h("p", { class: "fxi-muted" }, `At the stage “${at}”, which alone has this node.`),
+      inputs && inputChoices(inputs, (name) => this.actions.on(name)),
       this.choice,
       this.problem,
       !isEmpty && this.numbers,

@@ -74,7 +74,7 @@ export class Viewer extends Screen {
       case "show-code":
         return attempt(() => this.code.look(message.on));
       case "show-values":
-        return attempt(() => this.values.look());
+        return attempt(() => this.values.look(message.inputs));
       case "show-part": {
         const { type: _, tensor, ...axes } = message;
         return attempt(() => this.values.choose(tensor, axes));

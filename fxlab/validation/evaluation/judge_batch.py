@@ -94,12 +94,12 @@ def _measures(work: Work, comparison: Comparison, batch: Any, elements: int) -> 
 
 def _largest_difference(comparison: Comparison) -> tuple[float, str, tuple[int, ...]]:
     largest: tuple[float, str, tuple[int, ...]] = math.nan, "", ()
-    for output, row in comparison.table.iterrows():
-        index: Any = row["worst_index"]
+    for output, row in comparison.rows.items():
+        index = row["worst_index"]
         distance = float(row["max_abs_diff"])
         if distance > largest[0] or (math.isnan(largest[0]) and not math.isnan(distance)):
             place = tuple(map(int, index)) if isinstance(index, tuple | list) else ()
-            largest = distance, str(output), place
+            largest = distance, output, place
     return largest
 
 

@@ -130,9 +130,18 @@ def compared(
     rtol: float = 0.0,
 ) -> "pd.DataFrame":
     """Return the table of :func:`compare_outputs` for outputs by path."""
+    return _as_table(compared_rows(original, transformed, atol, rtol))
+
+
+def compared_rows(
+    original: Mapping[str, torch.Tensor],
+    transformed: Mapping[str, torch.Tensor],
+    atol: float = 0.0,
+    rtol: float = 0.0,
+) -> dict[str, dict[str, Any]]:
+    """Return the rows of that table, by path: a frame takes longer than comparing small outputs."""
     paths = sorted(dict.fromkeys([*original, *transformed]), key=is_written)
-    rows = {path: _row(path, original.get(path), transformed.get(path), atol, rtol) for path in paths}
-    return _as_table(rows)
+    return {path: _row(path, original.get(path), transformed.get(path), atol, rtol) for path in paths}
 
 
 def not_compared(outputs: Mapping[str, torch.Tensor], note: str) -> "pd.DataFrame":

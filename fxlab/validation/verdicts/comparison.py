@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import torch
 
-from fxlab.validation.outputs.compare_outputs import compared
+from fxlab.validation.outputs.compare_outputs import compared, compared_rows
 from fxlab.validation.outputs.computed_tensors import GRADIENT, is_output, is_written
 from fxlab.validation.verdicts.decisions import may_decide
 from fxlab.validation.verdicts.float64_run import DrawsRandomNumbersError
@@ -129,6 +129,11 @@ class Comparison:
     def table(self) -> "pd.DataFrame":
         """The distances of the outputs, as :func:`compare_outputs` tells them."""
         return compared(self._expected, self._outputs)
+
+    @property
+    def rows(self) -> dict[str, dict[str, Any]]:
+        """The rows of :attr:`table`."""
+        return compared_rows(self._expected, self._outputs)
 
     def verdict(self) -> Verdict:
         """Judge every output, with as few runs as it takes."""

@@ -17,6 +17,8 @@ const NO_ANSWER = "The kernel did not answer.";
 export class NodeValues {
   private place: Place | null = null;
   private shown = NO_VALUES;
+  /** The name of the inputs, which stays while the session does. */
+  private inputs = "";
   /** What was asked for while another part was on its way; only the last counts. */
   private wanted: { tensor: number; axes: Axes } | null = null;
   private isAsking = false;
@@ -29,6 +31,7 @@ export class NodeValues {
   /** Forgets everything: the session has changed. */
   clear(): void {
     this.place = null;
+    this.inputs = "";
   }
 
   /** Turns to another node, whose values nobody has asked for; null turns to none. */
@@ -45,11 +48,13 @@ export class NodeValues {
     this.set({ state: "ready", text: "", value, part: parts[0] ?? null, isFixed: true });
   }
 
-  /** Asks for the values, and shows what comes of it. */
-  async look(): Promise<void> {
+  /** Asks for the values, perhaps on other inputs, and shows what comes of it. */
+  async look(inputs = this.inputs): Promise<void> {
     const { place } = this;
     if (!place || this.kernel.isFixed || this.shown.state === "pending") return;
-    const asked = this.kernel.ask({ type: "value", ...place });
+    this.inputs = inputs;
+    this.wanted = null;
+    const asked = this.kernel.ask({ type: "value", ...place, inputs });
     this.set({ ...NO_VALUES, state: "pending" });
     const answer = await asked.then(
       ({ value }) => objectWith(value, "state"),
@@ -66,7 +71,11 @@ export class NodeValues {
         value: answer!["value"] as NodeValue,
         part: part.part,
       });
-    } else if (state === "failed") this.set({ ...NO_VALUES, state, text });
+      return;
+    }
+    // The button asks for those of the session again.
+    this.inputs = "";
+    if (state === "failed") this.set({ ...NO_VALUES, state, text });
     else this.set({ ...NO_VALUES, state: "none", text: state === "cancelled" ? CANCELLED : NO_ANSWER });
   }
 
@@ -90,12 +99,12 @@ export class NodeValues {
   }
 
   private async ask(): Promise<void> {
-    const { place, wanted } = this;
+    const { place, wanted, inputs } = this;
     this.wanted = null;
     if (!place || !wanted) return;
     const { tensor, axes } = wanted;
-    const { value } = await this.kernel.ask({ type: "value-part", ...place, tensor, ...axes });
-    if (place !== this.place || this.shown.state !== "ready") return;
+    const { value } = await this.kernel.ask({ type: "value-part", ...place, inputs, tensor, ...axes });
+    if (place !== this.place || inputs !== this.inputs || this.shown.state !== "ready") return;
     const { part, text } = partOf(value);
     this.set({ ...this.shown, text, part: part ?? this.shown.part });
   }

@@ -1,0 +1,91 @@
+"""Inputs that the values of a node can be looked at on: the session's, batches of its data, other sizes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch.utils import _pytree as pytree
+
+from fxlab.models.running import Inputs
+from fxlab.units import counted
+from fxlab.validation.evaluation.batch_inputs import check_batch, inputs_of_batch
+from fxlab.validation.outputs.input_variants import named_inputs
+from fxlab.view_model.wire import clip
+
+if TYPE_CHECKING:
+    from fxlab.session import Session
+
+OF_SESSION = ""
+"""The name of the session's inputs."""
+BATCH, VARIANT = "batch ", "variant "
+"""How the names of others begin; a number or the name of a variant follows."""
+MOST_VARIED = 2**20
+"""Elements of the session's inputs up to which variants are offered: the largest has eight times as many."""
+
+
+def inputs_state(session: Session, chosen: str) -> dict[str, Any]:
+    """Describe the inputs on offer.
+
+    Parameters
+    ----------
+    session
+        Whose inputs and data they are.
+    chosen
+        The name of those that are looked at.
+    """
+    offered = {OF_SESSION: "the session's inputs"}
+    evaluation = session.evaluation
+    for one in () if evaluation is None else evaluation.worst:
+        offered[f"{BATCH}{one.number}"] = f"worst batch {one.number}: {one.verdict.status}"
+    offered |= {f"{VARIANT}{name}": f"made: {name}" for name in _variants(session)}
+    choices = [{"name": name, "title": clip(title, 200)} for name, title in offered.items()]
+    return {"chosen": chosen, "choices": choices, "batches": len(_batches(session))}
+
+
+def chosen_inputs(session: Session, name: str) -> Inputs | None:
+    """Return the inputs of a name.
+
+    Raises
+    ------
+    ValueError
+        If there are none of this name any more.
+    """
+    if name == OF_SESSION:
+        return session.inputs
+    if name.startswith(VARIANT) and (made := _variants(session).get(name.removeprefix(VARIANT))) is not None:
+        return made
+    if name.startswith(BATCH) and (number := name.removeprefix(BATCH)).isdecimal() and len(number) < 10:
+        return _batch(session, int(number))
+    raise ValueError(f"There are no inputs {clip(name, 200)!r}. Choose others.")
+
+
+def _batch(session: Session, number: int) -> Inputs:
+    evaluation = session.evaluation
+    for one in () if evaluation is None else evaluation.worst:
+        if one.number == number:
+            return one.inputs
+    batches = _batches(session)
+    if not 1 <= number <= len(batches):
+        raise ValueError(f"There is no batch {number}: the data have {counted(len(batches), 'batch')}.")
+    batch = batches[number - 1]
+    check_batch(batch, number)
+    return inputs_of_batch(session.original, batch)[0]
+
+
+def _batches(session: Session) -> Sequence[Any]:
+    """Return the batches of the session's data if any of them can be had alone, such as those of a list."""
+    batches = session.batches
+    can_be_had = hasattr(batches, "__getitem__") and hasattr(batches, "__len__")
+    return batches if can_be_had else ()  # type: ignore[return-value]
+
+
+def _variants(session: Session) -> dict[str, Inputs]:
+    inputs = session.inputs
+    if inputs is None:
+        return {}
+    tensors = [leaf for leaf in pytree.tree_leaves(inputs) if isinstance(leaf, torch.Tensor)]
+    if sum(tensor.numel() for tensor in tensors) > MOST_VARIED or any(tensor.is_meta for tensor in tensors):
+        return {}
+    return dict(list(named_inputs(session.original, inputs, True).items())[1:])
