@@ -49,10 +49,13 @@ def main() -> None:
     parser.add_argument("--folder", type=Path, help="where the weights are, or are written and kept")
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--mistake-alone", action="store_true", help="do not judge it without the mistake")
+    parser.add_argument(
+        "--wrong-layer", type=int, help="the layer with a mistake, the middle one if left out"
+    )
     parser.add_argument("--judge", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.judge:
-        judge(options.folder, options.limit, options.threads, mistake_alone=options.mistake_alone)
+        judge(options)
         return
     folder = options.folder or Path(tempfile.mkdtemp(prefix="fxlab-"))
     try:
@@ -64,6 +67,7 @@ def main() -> None:
         command = [sys.executable, "-m", "benchmarks.larger_than_memory", "--judge", "--folder", str(folder)]
         command += ["--limit", str(options.limit), "--threads", str(options.threads)]
         command += ["--mistake-alone"] if options.mistake_alone else []
+        command += [] if options.wrong_layer is None else ["--wrong-layer", str(options.wrong_layer)]
         with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
             assert process.stdout is not None
             for line in process.stdout:
@@ -154,9 +158,10 @@ def forget(files: list[Path]) -> None:
             os.posix_fadvise(stream.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
 
 
-def judge(folder: Path, limit: float, threads: int, *, mistake_alone: bool) -> None:
+def judge(options: argparse.Namespace) -> None:
     """Judge the model in this process, and print a line of JSON for each thing that is measured."""
-    resource.setrlimit(resource.RLIMIT_DATA, (int(limit * GB), int(limit * GB)))
+    folder, limit = options.folder, int(options.limit * GB)
+    resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))
     import torch
     from transformers import LlamaConfig, LlamaForCausalLM
     from transformers.utils import logging
@@ -164,7 +169,7 @@ def judge(folder: Path, limit: float, threads: int, *, mistake_alone: bool) -> N
     import fxlab
 
     logging.set_verbosity_error()
-    torch.set_num_threads(threads)
+    torch.set_num_threads(options.threads)
     files = sorted(folder.glob("*.safetensors"))
 
     class WrongMerge(fxlab.MergeLinears):
@@ -192,14 +197,15 @@ def judge(folder: Path, limit: float, threads: int, *, mistake_alone: bool) -> N
     with Memory() as memory:
         with torch.device("meta"):
             model = LlamaForCausalLM._from_config(LlamaConfig.from_pretrained(folder), dtype=torch.bfloat16)
-        wrong = WRONG.format(model.config.num_hidden_layers // 2)
+        layer = options.wrong_layer
+        wrong = WRONG.format(model.config.num_hidden_layers // 2 if layer is None else layer)
         inputs = fxlab.example_inputs(model.eval(), batch_size=1, sequence_length=4)
         passes = [fxlab.FuseRMSNorm(), fxlab.MergeLinears(), WrongMerge()]
         session = timed(
             "session", lambda: fxlab.Session(model, inputs, passes=passes, weights=folder), lambda s: ""
         )
         session.apply("fuse-rms-norm")
-        if not mistake_alone:
+        if not options.mistake_alone:
             timed("merged", lambda: session.apply("merge-linears"), lambda _: "")
             assert timed("verdict", session.verdict).agrees
             nodes = len(session.graph_module.graph.nodes)
