@@ -89,6 +89,10 @@ class Reason(Enum):
     UNUSUAL_PARAMETER = "its {parameter} is not a plain dense parameter"
     SHARED_PARAMETER = "its {parameter} is also used by {holder}"
     UNEXPECTED_HOLDER = "its {parameter} is {path!r}, not the {parameter} of the module that holds its weight"
+    WEIGHT_IS_INPUT = (
+        "its {parameter} is the input {value} of the graph; give a graph that holds its weights, "
+        "such as that of torch.export or fxlab.capture"
+    )
     HOLDS_MORE = "the module that holds its weight also holds {attribute}"
     TRAINING_MODE = "{module} is in training mode; call eval() first"
     WEIGHT_SHAPE = "the shape of its weight is not (out_features, in_features)"
@@ -109,6 +113,12 @@ class Reason(Enum):
     FEATURES_DIFFER = "the batch norm has shape {features}, the layer {channels} channels"
     NOT_FINITE = "the folded weights are not finite in {dtype}"
     ONLY_NORM_TRAINED = "the batch norm requires gradients, but the layer it would be fused into does not"
+
+    # Scales and shifts
+    NOT_PER_CHANNEL = (
+        "{value} of shape {shape} does not hold one number for each of the {channels} channels of {layer}"
+    )
+    ONLY_OPERAND_TRAINED = "{value} requires gradients, but the {parameter} of {layer} does not"
     ZERO_PADDING = "the convolution pads with zeros, which the batch norm does not shift"
 
     # Identities

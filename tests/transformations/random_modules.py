@@ -106,6 +106,20 @@ class WrittenNorm:
 
 
 @dataclass(frozen=True)
+class Channels:
+    """A product or sum with a parameter of one number for each channel, or of another shape."""
+
+    added: bool = False
+    dimension: int = -1
+    first: bool = False
+    """Whether the parameter is the first factor."""
+
+    def make(self, x: torch.Tensor) -> nn.Module:
+        behind = [1] * (-self.dimension - 1)
+        return ForEachChannel([x.shape[self.dimension], *behind], self.added, self.first)
+
+
+@dataclass(frozen=True)
 class Other:
     """A layer that no pass replaces."""
 
@@ -137,6 +151,19 @@ class Arithmetic(nn.Module):
         if self.weight is not None:
             result = self.weight * result
         return result if self.bias is None else result + self.bias
+
+
+class ForEachChannel(nn.Module):
+    """A layer scale, or a bias that is kept beside its layer; it is traced through."""
+
+    def __init__(self, shape: list[int], added: bool, first: bool):
+        super().__init__()
+        self.numbers = nn.Parameter(torch.randn(shape))
+        self.added, self.first = added, first
+
+    def forward(self, input):
+        a, b = (self.numbers, input) if self.first else (input, self.numbers)
+        return a + b if self.added else a * b
 
 
 class MatrixProduct(nn.Module):
@@ -378,7 +405,8 @@ class Parametrize:
 
     def __call__(self, model: nn.Module) -> None:
         module = model.get_submodule(self.path)
-        is_traced_through = isinstance(module, MatrixProduct | Arithmetic)  # it would be called as a whole
+        # As a whole it would be called.
+        is_traced_through = isinstance(module, MatrixProduct | Arithmetic | ForEachChannel)
         if not is_traced_through and not nn.utils.parametrize.is_parametrized(module):
             nn.utils.parametrize.register_parametrization(module, "weight", nn.Tanh())
 

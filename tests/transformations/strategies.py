@@ -17,6 +17,7 @@ from random_modules import (
     Apply,
     Builder,
     Call,
+    Channels,
     Conv,
     Divide,
     Freeze,
@@ -188,6 +189,19 @@ def conv_and_norm(draw: st.DrawFn, builder: Builder, of: int, count: int) -> lis
 
 
 @st.composite
+def layer_and_channels(draw: st.DrawFn, builder: Builder, of: int, count: int) -> list[Any]:
+    """Multiply the channels of a layer, or add to them, perhaps after a view."""
+    is_conv = builder.values[of].dim() > 3
+    layer = Call(draw(path_of(f"layer{count}")), draw(convs if is_conv else linears), of)
+    view = [Apply(draw(st.sampled_from(VIEWS)), count)] if draw(rarely) else []
+    dimension = (
+        1 - builder.values[of].dim() if is_conv and draw(mostly) else draw(st.sampled_from([-1, -1, -2]))
+    )
+    kind = Channels(draw(st.booleans()), dimension, draw(st.booleans()))
+    return [layer, *view, Call(draw(path_of(f"channels{count}")), kind, count + len(view))]
+
+
+@st.composite
 def chains(draw: st.DrawFn, layers: dict[str, Any], of: int, count: int) -> list[Any]:
     """Call each layer on the result of the one before."""
     inputs = [of, *range(count, count + len(layers) - 1)]
@@ -300,6 +314,7 @@ def second_use(draw: st.DrawFn, builder: Builder, of: int, count: int) -> list[A
 _OTHER_GROUPS = [
     norm,
     written_norm,
+    layer_and_channels,
     norm_and_reading,
     function,
     join,

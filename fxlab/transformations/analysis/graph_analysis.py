@@ -72,6 +72,15 @@ class GraphFacts:
         owner = self.graph_module if reading is node else self._around
         return attribute_at(owner, str(reading.target), None)
 
+    def tensor(self, node: Node) -> torch.Tensor | None:
+        """Return the tensor that a node reads, or what is known of one of fixed sizes that is an input."""
+        value = self.attribute(node)
+        if value is None and node.op == "placeholder":
+            value = node.meta.get("val")
+            is_fixed = isinstance(value, torch.Tensor) and all(type(size) is int for size in value.shape)
+            value = value if is_fixed else None
+        return value if isinstance(value, torch.Tensor) else None
+
     def reading(self, node: Node) -> Node | None:
         """Return the node that reads an attribute: itself, or one of the graph around that passes it on."""
         if node.op == "placeholder" and self.passing is not None:

@@ -8,7 +8,7 @@ from torch.fx import Node
 
 from fxlab.reasons import Reason, Refusal
 from fxlab.transformations.analysis.graph_analysis import GraphFacts
-from fxlab.transformations.journal.module_tree import find_module, join_path
+from fxlab.transformations.journal.module_tree import find_module, join_path, split_path
 from fxlab.values.tensors import is_plain
 
 _HOOKS = {
@@ -17,6 +17,7 @@ _HOOKS = {
     "_backward_hooks": "a backward hook",
     "_backward_pre_hooks": "a backward-pre hook",
 }
+_PARAMETERS = ("weight", "bias")
 _DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
 
@@ -75,11 +76,8 @@ def why_tensors_not_replaceable(
     for name, node in tensors.items():
         if str(node.target) != join_path(path, name):
             return Reason.UNEXPECTED_HOLDER(parameter=name, path=node.target)
-    for node in given:
-        if len(node.users) > 1:
-            return Reason.OTHER_USERS(value=node.name)
-        if facts.writes.is_written(node):
-            return Reason.WRITTEN_IN_PLACE(value=node.name)
+    if reason := _why_used_or_written(facts, given):
+        return reason
     if torch.nn.utils.parametrize.is_parametrized(holder):
         return Reason.PARAMETRIZED()
     if type(holder) not in (nn.Module, expected):
@@ -93,6 +91,35 @@ def why_tensors_not_replaceable(
         or _why_parameters_not_plain(holder)
         or _why_tensors_shared(facts, holder, path, {f"node {node.name}" for node in (*given, *unused)})
     )
+
+
+def why_tensors_not_copied(
+    facts: GraphFacts, tensors: Mapping[str, Node], given: Collection[Node]
+) -> Refusal | None:
+    """Return why a call cannot be given new tensors beside those that stay; ``None`` if it can.
+
+    Parameters
+    ----------
+    facts
+        What is known of the graph module.
+    tensors, given
+        As for :func:`why_tensors_not_replaceable`.
+    """
+    if reason := _why_used_or_written(facts, given):
+        return reason
+    if facts.has_global_hooks:
+        return Reason.GLOBAL_HOOKS()
+    for name, node in tensors.items():
+        tensor, (path, attribute) = facts.attribute(node), split_path(str(node.target))
+        if name in _PARAMETERS and not isinstance(tensor, nn.Parameter):
+            return Reason.UNUSUAL_PARAMETER(parameter=name)
+        if reason := _why_tensor_not_plain(name, tensor) or _why_tensor_hooked(name, tensor):
+            return reason
+        own = {f"node {each.name}" for each in given}
+        others = [holder for holder in facts.holders(tensor, path, attribute) if holder not in own]
+        if others:
+            return Reason.SHARED_PARAMETER(parameter=name, holder=others[0].lstrip("."))
+    return None
 
 
 def why_passed_not_replaceable(
@@ -115,8 +142,10 @@ def why_passed_not_replaceable(
     """
     passing = facts.passing
     readings = {name: facts.reading(node) for name, node in tensors.items()}
-    if passing is None or any(reading is None for reading in readings.values()):
-        return Reason.NO_MODULE(path=path)
+    for name, node in tensors.items():
+        if passing is None or readings[name] is None:
+            return Reason.WEIGHT_IS_INPUT(parameter=name, value=node.name)
+    assert passing is not None
     for node in (*tensors.values(), *inner):
         if len(node.users) > 1 or any(other.users for other in passing.counterparts.get(node, ())):
             return Reason.OTHER_USERS(value=node.name)
@@ -157,6 +186,15 @@ def why_mixed(*modules: nn.Module) -> Refusal | None:
     return None
 
 
+def _why_used_or_written(facts: GraphFacts, given: Collection[Node]) -> Refusal | None:
+    for node in given:
+        if len(node.users) > 1:
+            return Reason.OTHER_USERS(value=node.name)
+        if facts.writes.is_written(node):
+            return Reason.WRITTEN_IN_PLACE(value=node.name)
+    return None
+
+
 def _why_not_alone(facts: GraphFacts, module: nn.Module, path: str) -> Refusal | None:
     calls = facts.calls[path]
     if calls > 1:
@@ -180,9 +218,13 @@ def why_hooked(facts: GraphFacts, module: nn.Module) -> Refusal | None:
     for attribute, hook in _HOOKS.items():
         if getattr(module, attribute, None):
             return Reason.HOOKED(hook=hook)
-    for name, parameter in module.named_parameters():
-        if parameter._backward_hooks or getattr(parameter, "_post_accumulate_grad_hooks", None):
-            return Reason.HOOKED(hook=f"a gradient hook on its {name}")
+    hooked = (_why_tensor_hooked(name, parameter) for name, parameter in module.named_parameters())
+    return next((reason for reason in hooked if reason is not None), None)
+
+
+def _why_tensor_hooked(name: str, tensor: torch.Tensor) -> Refusal | None:
+    if tensor._backward_hooks or getattr(tensor, "_post_accumulate_grad_hooks", None):
+        return Reason.HOOKED(hook=f"a gradient hook on its {name}")
     return None
 
 
@@ -212,15 +254,19 @@ def _why_holds_more(holder: nn.Module, tensors: Collection[str]) -> Refusal | No
 
 def _why_parameters_not_plain(module: nn.Module) -> Refusal | None:
     for name, parameter in module._parameters.items():
-        if parameter is None:
-            continue
-        if not is_plain(parameter) or parameter.layout is not torch.strided:
-            return Reason.UNUSUAL_PARAMETER(parameter=name)
-        if parameter.dtype not in _DTYPES:
-            return Reason.DTYPE(value=f"its {name}", dtype=str(parameter.dtype).removeprefix("torch."))
-    for name in ("weight", "bias"):
+        if parameter is not None and (reason := _why_tensor_not_plain(name, parameter)):
+            return reason
+    for name in _PARAMETERS:
         if name in module._buffers:
             return Reason.UNUSUAL_PARAMETER(parameter=name)
+    return None
+
+
+def _why_tensor_not_plain(name: str, tensor: torch.Tensor) -> Refusal | None:
+    if not is_plain(tensor) or tensor.layout is not torch.strided:
+        return Reason.UNUSUAL_PARAMETER(parameter=name)
+    if tensor.dtype not in _DTYPES and (name in _PARAMETERS or tensor.is_floating_point()):
+        return Reason.DTYPE(value=f"its {name}", dtype=str(tensor.dtype).removeprefix("torch."))
     return None
 
 

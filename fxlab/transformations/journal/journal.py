@@ -74,6 +74,13 @@ class ModuleChange:
     """The nodes that called the originals."""
     seen_as: dict[str, nn.Module] = field(default_factory=dict)
     """For originals that only hold the tensors of an operator: modules of ``torch.nn`` that share them."""
+    order: tuple[str, ...] = ()
+    """The paths of :attr:`seen`, where tensors of an operator have stayed and no original was taken out."""
+
+    @property
+    def seen(self) -> list[nn.Module]:
+        """The modules that new values go back to."""
+        return [self.seen_as.get(path) or self.originals[path] for path in self.order or self.originals]
 
 
 @dataclass(frozen=True)

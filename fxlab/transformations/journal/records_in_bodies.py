@@ -57,6 +57,7 @@ def _under(record: Record, prefix: str) -> Record:
             change.made,
             named(change.callers),
             {join_path(path, at): module for at, module in change.seen_as.items()},
+            tuple(join_path(path, at) for at in change.order),
         )
         for change in record.modules
     ]

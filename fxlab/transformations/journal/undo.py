@@ -232,13 +232,13 @@ class _Undoing:
         now = ModulePrint.of(current, change.made.tensors)
         if now.requires_grad.keys() != change.made.requires_grad.keys():
             return  # another module stands there by now
-        originals = list(change.originals.values())
         if now.tensors != change.made.tensors:
-            seen = [change.seen_as.get(path, original) for path, original in change.originals.items()]
-            self._journal.transformations[signature].update_originals(current, seen)
-            for path, stand_in in change.seen_as.items():
-                _hold_again(change.originals[path], stand_in)
-        carry_flags(current, change.made, iter(originals))
+            self._journal.transformations[signature].update_originals(current, change.seen)
+            for path, original in change.originals.items():
+                if path in change.seen_as:
+                    _hold_again(original, change.seen_as[path])
+        stayed = [change.seen_as[path] for path in change.order if path not in change.originals]
+        carry_flags(current, change.made, iter([*change.originals.values(), *stayed]))
 
 
 def _hold_again(original: torch.nn.Module, stand_in: torch.nn.Module) -> None:

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch.fx import Node
@@ -15,6 +14,7 @@ from fxlab.transformations.rewriting.editor import Editor
 from fxlab.transformations.rewriting.rewrite_pass import RewritePass
 from fxlab.transformations.views.casts import is_cast
 from fxlab.transformations.views.layer import computed_by
+from fxlab.transformations.views.permutation import permutation
 
 _RESHAPES = frozenset({"view", "unsqueeze", "squeeze", "alias"})
 """Views that show all elements in their order; they never copy."""
@@ -117,9 +117,9 @@ def _restored(node: Node) -> RedundantView | None:
     value = _input(node)
     if value is None:
         return None
-    dims = _permutation(node)
+    dims = permutation(node)
     if dims is not None:
-        before = _permutation(value)
+        before = permutation(value)
         if dims == sorted(dims):
             return RedundantView(node, value, (), is_whole=True)
         source = _input(value)
@@ -164,29 +164,6 @@ def _shown_at_once(node: Node) -> RedundantView | None:
 def _input(node: Node) -> Node | None:
     value = node.args[0] if node.args else None
     return value if isinstance(value, Node) and node.op in ("call_function", "call_method") else None
-
-
-def _permutation(node: Node) -> list[int] | None:
-    """Return which dimension of its input each dimension of a node is, if it permutes them."""
-    value, name = node.meta.get("val"), computed_by(node)
-    if not isinstance(value, torch.Tensor) or name not in ("permute", "transpose", "t"):
-        return None
-    count = value.dim()
-    order = list(range(count))
-    if name == "t":
-        return order[::-1]
-    given: list[Any] = [*node.args[1:], *node.kwargs.values()]
-    dims = [*given[0]] if len(given) == 1 and isinstance(given[0], list | tuple) else given
-    if not count or not all(type(dim) is int for dim in dims):
-        return None
-    dims = [dim % count for dim in dims]
-    if name == "permute":
-        return dims
-    if len(dims) != 2:
-        return None
-    first, second = dims
-    order[first], order[second] = second, first
-    return order
 
 
 def _is_alike(node: Node, other: Node) -> bool:

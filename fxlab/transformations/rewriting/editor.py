@@ -153,23 +153,25 @@ class Editor:
         """Take the modules of layers out of the tree, and put one in, at their path or a free one.
 
         Of layers that are given tensors, these are the modules that hold them, and one takes their place that
-        holds the tensors of ``by``. The calls are to be changed or erased by the pass, and
-        :meth:`erase_tensors` says that they are. What ``update_originals`` is given for a layer is its
-        module, or what ``seen_as`` has for its path: one that holds the same parameters, and what else a pass
-        must know to bring new values back.
+        holds the tensors of ``by``; tensors that stay have it beside them. The calls are to be changed or
+        erased by the pass, and :meth:`erase_tensors` says that they are. What ``update_originals`` is given
+        for a layer is its module, or what ``seen_as`` has for its path: one that holds the same parameters,
+        and what else a pass must know to bring new values back.
 
         Returns
         -------
         dict of str to Node
             For layers that are given tensors: nodes that read the new ones, by their names, before the first.
         """
-        paths = [layer.path for layer in layers]
+        order = tuple(layer.path for layer in layers)
+        paths = [layer.path for layer in layers if not layer.tensors_stay]
+        self.note_sources(node for layer in layers if layer.tensors_stay for node in layer.tensors.values())
         callers = [node.name for layer in layers for node in (layer.call, *layer.tensors.values())]
         views = {layer.path: layer.module for layer in layers if not layer.is_module}
         seen_as = views | dict(seen_as or {})
-        written_as = next(layer for layer in layers if layer.path == at) if at in paths else layers[0]
+        written_as = next(layer for layer in layers if layer.path == at) if at in order else layers[0]
         if written_as.is_module:
-            self._replace(paths, by, at, callers, seen_as)
+            self._replace(paths, by, at, callers, seen_as, order)
             return {}
         held = nn.Module()
         held._parameters.update({name: value for name, value in by._parameters.items() if value is not None})
@@ -180,9 +182,9 @@ class Editor:
         }
         if written_as.is_passed and self._passing is not None:
             readings = [self._passing.readings[node].name for la in layers for node in la.tensors.values()]
-            self._other(self._passing.around)._replace(paths, held, at, readings, seen_as)
+            self._other(self._passing.around)._replace(paths, held, at, readings, seen_as, order)
             return {name: self._pass_on(join_path(at, name), meta) for name, meta in known.items()}
-        self._replace(paths, held, at, callers, seen_as)
+        self._replace(paths, held, at, callers, seen_as, order)
         first = min(layer.call for layer in layers)
         return {name: self._read(first, join_path(at, name), meta) for name, meta in known.items()}
 
@@ -250,6 +252,7 @@ class Editor:
         at: str,
         callers: Iterable[str],
         seen_as: Mapping[str, nn.Module] | None = None,
+        order: tuple[str, ...] = (),
     ) -> None:
         for path in dict.fromkeys((at, *paths)):
             for parent in parents_of(path):
@@ -262,7 +265,7 @@ class Editor:
             for name, tensor in (*module._parameters.items(), *module._buffers.items())
             if tensor is not None
         ]
-        change = ModuleChange(originals, at, ModulePrint.of(by), tuple(callers), dict(seen_as or {}))
+        change = ModuleChange(originals, at, ModulePrint.of(by), tuple(callers), dict(seen_as or {}), order)
         self._record.modules.append(change)
         for path in paths:
             if path != at:
@@ -279,13 +282,23 @@ class Editor:
         computed_from
             The nodes that read the tensors of the model which the value depends on.
         """
-        for node in computed_from:
-            parent, attribute = split_path(str(node.target))
-            holder = find_module(self.graph_module, parent)
-            if holder is not None:
-                self._record.sources.append(Source(holder, attribute))
+        self.note_sources(computed_from)
         self._record.attributes.append(AttributeChange("_buffers", name, Absent()))
         self.graph_module.register_buffer(name, value)
+
+    def note_sources(self, readings: Iterable[Node]) -> None:
+        """Note that new values were computed from tensors of the model, by the nodes that read them.
+
+        They are ``get_attr`` nodes, or inputs of a body that stand for such nodes of the graph around it.
+        """
+        for node in readings:
+            root = self.graph_module
+            if node.op == "placeholder" and self._passing is not None:
+                node, root = self._passing.readings[node], self._passing.around
+            parent, attribute = split_path(str(node.target))
+            holder = find_module(root, parent)
+            if holder is not None:
+                self._record.sources.append(Source(holder, attribute))
 
     def add_check(self, required: RequireModes) -> str:
         """Give the graph module one that checks modes, which goes on reversal; return its name."""

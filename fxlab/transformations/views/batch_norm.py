@@ -16,6 +16,7 @@ from fxlab.transformations.views.layer import (
     layer_of_module,
     layer_of_tensors,
     made_of_tensors,
+    tensor_shape,
     tensors_given,
 )
 
@@ -64,7 +65,7 @@ def as_batch_norm(node: Node, facts: GraphFacts) -> Layer[_BatchNorm] | None:
         return None
     shapes = [known_shape(each) for each in (value, node)]
     dimensions = next((len(shape) for shape in shapes if shape is not None), 0)
-    features = facts.attribute(next(iter(tensors.values()))).shape[0]
+    features = tensor_shape(next(iter(tensors.values())), facts)[0]
     module = made_of_tensors(
         _CLASSES.get(dimensions, nn.BatchNorm1d),
         facts,

@@ -15,6 +15,7 @@ from fxlab.transformations.views.layer import (
     layer_of_module,
     layer_of_tensors,
     made_of_tensors,
+    tensor_shape,
     tensors_given,
 )
 
@@ -32,7 +33,8 @@ _NAME = re.compile(r"conv(?P<transposed>_transpose)?(?P<dimensions>[123])d|convo
 def as_convolution(node: Node, facts: GraphFacts) -> Layer[_ConvNd] | None:
     """Return a call of a convolution, in any dialect; ``None`` for any other node.
 
-    One that is given tensors pads with zeros, if at all. Its weight is a parameter or buffer of the model.
+    One that is given tensors pads with zeros, if at all. Its weight is a parameter or buffer of the
+    model, or an input of the graph, with which it cannot be replaced.
 
     Examples
     --------
@@ -54,24 +56,24 @@ def as_convolution(node: Node, facts: GraphFacts) -> Layer[_ConvNd] | None:
     tensors = tensors_given(facts, weight=argument(node, "weight"), bias=argument(node, "bias"))
     if not isinstance(value, Node) or tensors is None or "weight" not in tensors:
         return None
-    weight = facts.attribute(tensors["weight"])
+    shape = tensor_shape(tensors["weight"], facts)
     transposed = argument(node, "transposed") if name[0] == "convolution" else bool(name["transposed"])
-    dimensions = weight.dim() - 2
+    dimensions = len(shape) - 2
     module_class = _CLASSES.get((transposed, dimensions))
     settings = _settings(node, dimensions)
     if module_class is None or settings is None or name["dimensions"] not in (None, str(dimensions)):
         return None
-    first, second = weight.shape[0], weight.shape[1] * settings["groups"]
+    first, second = shape[0], shape[1] * settings["groups"]
     module = made_of_tensors(
         module_class,
         facts,
         tensors,
         in_channels=first if transposed else second,
         out_channels=second if transposed else first,
-        kernel_size=tuple(weight.shape[2:]),
+        kernel_size=tuple(shape[2:]),
         transposed=transposed,
         padding_mode="zeros",
-        _reversed_padding_repeated_twice=_padding_twice(settings["padding"], weight.shape[2:], settings),
+        _reversed_padding_repeated_twice=_padding_twice(settings["padding"], shape[2:], settings),
         **settings,
     )
     return layer_of_tensors(node, value, module, tensors, facts)

@@ -15,10 +15,11 @@ from fxlab.transformations.analysis.graph_analysis import GraphFacts
 from fxlab.transformations.analysis.module_safety import (
     why_not_replaceable,
     why_passed_not_replaceable,
+    why_tensors_not_copied,
     why_tensors_not_replaceable,
 )
 from fxlab.transformations.analysis.node_arguments import only_input
-from fxlab.transformations.journal.module_tree import split_path
+from fxlab.transformations.journal.module_tree import split_path, unused_name
 
 M = TypeVar("M", bound=nn.Module)
 
@@ -44,6 +45,12 @@ class Layer(Generic[M]):
 
     unused: tuple[Node, ...] = ()
     """The ``get_attr`` nodes of other tensors in the same place, which nothing reads."""
+
+    tensors_stay: bool = False
+    """Whether the tensors stay attributes of the outermost module, which holds others as well.
+
+    What replaces the layer is put beside them then, at :attr:`path`, and reads them no more.
+    """
 
     taken_from: Node | None = None
     """The call, if :attr:`node` takes the result out of the several that it returns."""
@@ -78,6 +85,8 @@ class Layer(Generic[M]):
         if self.is_passed:
             return why_passed_not_replaceable(facts, self.path, expected, self.tensors, self.inner)
         given = [*self.tensors.values(), *self.inner, *([self.taken_from] if self.taken_from else [])]
+        if self.tensors_stay:
+            return why_tensors_not_copied(facts, self.tensors, given)
         return why_tensors_not_replaceable(facts, self.path, expected, self.tensors, given, self.unused)
 
 
@@ -101,21 +110,32 @@ def layer_of_tensors(
 ) -> Layer[M]:
     """Return a call that is given the tensors of a module; ``module`` is made of them."""
     first = tensors.get("weight") or next(iter(tensors.values()))
-    path = split_path(str((facts.reading(first) or first).target))[0]
+    target = str((facts.reading(first) or first).target)
+    path = split_path(target)[0]
+    tensors_stay = not path and first.op == "get_attr"  # as make_fx and tracers lift weights
+    if tensors_stay:
+        path = unused_name(facts.graph_module, f"{target}_layer")
     unused = tuple(facts.unused_readings.get(path, ()))
-    return Layer(node, value, module, path, tensors, inner, unused, taken_from)
+    return Layer(node, value, module, path, tensors, inner, unused, tensors_stay, taken_from)
 
 
 def tensors_given(facts: GraphFacts, **given: Any) -> dict[str, Node] | None:
     """Return the nodes of the model's tensors among arguments, by name; ``None`` if one is something else.
 
-    Arguments that are ``None`` are left out.
+    Inputs of the graph may be such tensors, as AOTAutograd lifts them. Arguments that are ``None`` are left
+    out.
     """
     tensors = {name: value for name, value in given.items() if value is not None}
     for value in tensors.values():
-        if not isinstance(value, Node) or not isinstance(facts.attribute(value), torch.Tensor):
+        if not isinstance(value, Node) or not isinstance(facts.tensor(value), torch.Tensor):
             return None
     return tensors
+
+
+def tensor_shape(node: Node, facts: GraphFacts) -> tuple[int, ...]:
+    """Return the shape of one of the tensors that :func:`tensors_given` returns."""
+    tensor = facts.tensor(node)
+    return () if tensor is None else tuple(tensor.shape)
 
 
 def made_of_tensors(
@@ -150,7 +170,7 @@ def made_of_tensors(
     nn.Module.__init__(module)
     for name in ("weight", "bias", *buffers):
         held: dict[str, Any] = vars(module)["_buffers" if name in buffers else "_parameters"]
-        held[name] = facts.attribute(tensors[name]) if name in tensors else None
+        held[name] = facts.tensor(tensors[name]) if name in tensors else None
     vars(module).update(settings)
     module.training = training
     return module

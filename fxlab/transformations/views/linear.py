@@ -15,6 +15,7 @@ from fxlab.transformations.views.layer import (
     layer_of_module,
     layer_of_tensors,
     made_of_tensors,
+    tensor_shape,
     tensors_given,
 )
 
@@ -40,9 +41,10 @@ def as_linear(node: Node, facts: GraphFacts) -> Layer[nn.Linear] | None:
 
     A product of matrices with a transposed weight, ``addmm(bias, x, weight.t())`` or ``mm(x, weight.t())``,
     is what a linear layer is decomposed to. With a weight that is not transposed it is an ``nn.Linear`` of
-    the class ``TransposedLinear``, whose weight is ``(in_features, out_features)``. A weight that is no
-    parameter or buffer of the model makes none. Of an input that is a transposed view, a linear layer is
-    decomposed to a product of batches, ``bmm(x, weight.t().expand(...)) + bias``.
+    the class ``TransposedLinear``, whose weight is ``(in_features, out_features)``. A weight that is computed
+    makes none; one that is an input of the graph makes one that cannot be replaced. Of an input that is a
+    transposed view, a linear layer is decomposed to a product of batches,
+    ``bmm(x, weight.t().expand(...)) + bias``.
 
     Examples
     --------
@@ -74,15 +76,15 @@ def as_linear(node: Node, facts: GraphFacts) -> Layer[nn.Linear] | None:
     tensors = tensors_given(facts, weight=weight, bias=bias)
     if not isinstance(value, Node) or tensors is None or "weight" not in tensors:
         return None
-    shape = facts.attribute(tensors["weight"]).shape
+    shape = tensor_shape(tensors["weight"], facts)
     is_transposed = name != "linear" and not inner
     if len(shape) != 2:
         return None
     out_features, in_features = reversed(shape) if is_transposed else shape
-    if bias is not None and facts.attribute(bias).shape != (out_features,):
+    if "bias" in tensors and tensor_shape(tensors["bias"], facts) != (out_features,):
         return None
     module_class = TransposedLinear if is_transposed else nn.Linear
-    sizes = {"out_features": out_features, "in_features": in_features}
+    sizes: dict[str, Any] = {"out_features": out_features, "in_features": in_features}
     module = made_of_tensors(module_class, facts, tensors, **sizes)
     return layer_of_tensors(node, value, module, tensors, facts, inner=inner)
 

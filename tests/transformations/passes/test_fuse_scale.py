@@ -5,7 +5,7 @@ import copy
 import pytest
 import torch
 from dialects import DIALECTS, in_dialect
-from exactness import COPIES, before_and_after, check, check_copies, refused, snapshot, traced
+from exactness import COPIES, before_and_after, captured, check, check_copies, refused, snapshot, traced
 from expecttest import assert_expected_inline
 from torch import fx, nn
 
@@ -96,6 +96,113 @@ def test_queries_are_scaled_by_their_weights(source):
         gm = fxlab.from_exported(program.run_decompositions() if source == "decomposed" else program)
     gm = check(FUSE, model, x, marked=2 if source == "decomposed" else 1, gm=gm, tolerance=1e-5)
     torch.testing.assert_close(gm.get_parameter("query.bias").detach(), model.query.bias.detach() * 0.3)
+
+
+class LayerScale(nn.Module):
+    """A layer, and one trained number for each of its channels."""
+
+    def __init__(self, layer, shape, function):
+        super().__init__()
+        self.layer, self.gamma = layer, nn.Parameter(torch.rand(shape) + 0.5)
+        self.function = function
+
+    def forward(self, x):
+        return self.function(self.layer(x), self.gamma)
+
+
+SCALED = {
+    "linear": (nn.Linear(4, 6), (3, 4), (6,), lambda y, gamma: gamma * y),
+    "quotient": (nn.Linear(4, 6), (3, 4), (6,), lambda y, gamma: y / gamma),
+    "one for all": (nn.Linear(4, 6), (3, 4), (1,), lambda y, gamma: y * gamma),
+    "rows": (nn.Linear(4, 6), (2, 3, 4), (6, 1), lambda y, gamma: y.transpose(1, 2) * gamma),
+    "heads": (nn.Linear(4, 6), (2, 3, 4), (6,), lambda y, gamma: y.view(3, 2, 6) * gamma),
+    "conv": (nn.Conv2d(4, 6, 3), (1, 4, 5, 5), (6, 1, 1), lambda y, gamma: y * gamma),
+    "flat": (nn.Conv1d(4, 6, 1), (2, 4, 5), (6,), lambda y, gamma: y * gamma.view(1, -1, 1)),
+    "index": (nn.Conv1d(4, 6, 1), (2, 4, 5), (6,), lambda y, gamma: y * gamma[:, None]),
+    "groups": (nn.ConvTranspose1d(4, 6, 2, groups=2), (2, 4, 5), (6, 1), lambda y, gamma: gamma * y),
+    "permuted": (
+        *(nn.Linear(4, 6), (2, 3, 3, 4), (6,)),
+        lambda y, gamma: y.permute(0, 3, 1, 2).mul(gamma.reshape(1, -1, 1, 1)),
+    ),
+}
+
+
+@pytest.mark.parametrize("source", ["trace", "export", "decomposed"])
+@pytest.mark.parametrize("name", SCALED)
+def test_numbers_of_channels_go_into_the_weights_and_come_out(name, source):
+    layer, size, shape, function = SCALED[name]
+    model, x = LayerScale(copy.deepcopy(layer), shape, function).eval(), torch.randn(size)
+    graph = captured(source, model, x)
+    ((node,),) = FUSE.candidates(graph)
+    marked = len(FUSE.get_transformed_nodes(FUSE(copy.deepcopy(graph))))
+    fused = check(FUSE, model, x, marked=marked, gm=graph, tolerance=1e-5)
+    assert node not in [each.name for each in fused.graph.nodes]
+    assert not any("gamma" in str(node.target) for node in fused.graph.nodes)
+    with pytest.raises(AssertionError, match="FuseScale"), torch.autocast("cpu", torch.bfloat16):
+        fused(x)
+
+
+def test_weights_that_were_trained_are_divided_by_the_numbers():
+    model, x = LayerScale(nn.Linear(4, 6), (6,), lambda y, gamma: y * gamma), torch.randn(3, 4)
+    gm = FUSE(traced(model))
+    with torch.no_grad():
+        gm.layer.weight.mul_(1.5)
+    expected = gm(x)
+    torch.testing.assert_close(FUSE(gm, reverse=True)(x), expected)
+    assert gm.layer.weight is model.layer.weight
+
+
+def test_a_write_into_the_numbers_makes_the_layer_stale():
+    model = LayerScale(nn.Linear(4, 6), (6,), lambda y, gamma: y * gamma)
+    gm = FUSE(traced(model))
+    assert FUSE.get_stale_nodes(gm) == []
+    nn.init.ones_(model.gamma)
+    assert [node.name for node in FUSE.get_stale_nodes(gm)] == ["layer"]
+
+
+def test_numbers_go_into_the_weights_of_a_body():
+    class Either(LayerScale):
+        def forward(self, x):
+            def scaled(x):
+                return self.function(self.layer(x), self.gamma)
+
+            return torch.cond(x.sum() > 0, scaled, lambda x: x.cos(), (x,))
+
+    model, x = Either(nn.Linear(4, 4), (4,), lambda y, gamma: y * gamma), torch.ones(3, 4)
+    gm = fxlab.from_exported(torch.export.export(model, (x,)))
+    assert FUSE.explain(gm)["matched"].tolist() == [True]
+    before = gm(x)
+    torch.testing.assert_close(FUSE(gm)(x), before)
+    nn.init.ones_(model.gamma)
+    assert len(FUSE.get_stale_nodes(gm)) == 1
+    assert torch.equal(FUSE(gm, reverse=True)(x), model(x))
+
+
+@pytest.mark.parametrize(
+    ("name", "shape", "code"),
+    [
+        ("other places", (2, 1), "not-per-channel"),
+        ("zero", (4,), "scale"),
+        ("frozen layer", (4,), "only-operand-trained"),
+        ("double", (4,), "mixed-dtypes"),
+        ("meta", (4,), "no-data"),
+        ("more dimensions", (1, 1, 1, 4), "unknown-shape"),
+        ("unknown view", (4,), "unknown-shape"),
+    ],
+)
+def test_numbers_that_are_not_those_of_channels_stay(name, shape, code):
+    model = LayerScale(nn.Linear(4, 4), shape, lambda y, gamma: y * gamma)
+    if name == "zero":
+        nn.init.zeros_(model.gamma)
+    elif name == "frozen layer":
+        model.layer.requires_grad_(False)
+    elif name == "double":
+        model.gamma = nn.Parameter(model.gamma.double())
+    elif name == "meta":
+        model.gamma = nn.Parameter(model.gamma.to("meta"))
+    elif name == "unknown view":
+        model.function = lambda y, gamma: y.view(-1, 4) * gamma
+    assert refused(FUSE, traced(model)) == code
 
 
 def test_powers_of_two_keep_every_bit():

@@ -116,7 +116,7 @@ COMPUTED = {
 @pytest.mark.parametrize("name", COMPUTED)
 @pytest.mark.parametrize("dialect", ["function", "operator"])
 @pytest.mark.parametrize("source", ["input", "number"])
-def test_a_call_whose_weight_is_no_attribute_is_no_layer(name, dialect, source):
+def test_a_call_whose_weight_is_no_attribute_is_no_layer_or_says_why(name, dialect, source):
     function, operator_, shape = COMPUTED[name]
     graph = fx.Graph()
     x, weight = graph.placeholder("x"), graph.placeholder("weight")
@@ -125,10 +125,13 @@ def test_a_call_whose_weight_is_no_attribute_is_no_layer(name, dialect, source):
     graph.output(graph.call_function(function if dialect == "function" else operator_, (x, given)))
     gm = fx.GraphModule(nn.Module(), graph)
     facts = GraphFacts(gm)
-    assert not any(view(node, facts) for node in gm.graph.nodes for view in (as_linear, as_convolution))
+    layers = [view(node, facts) for node in gm.graph.nodes for view in (as_linear, as_convolution)]
+    found = [layer for layer in layers if layer is not None]
+    assert len(found) == (1 if source == "input" else 0)
+    assert all(layer.why_not_replaceable(facts, nn.Linear).code == "weight-is-input" for layer in found)
 
 
-def test_a_convolution_by_a_weight_that_is_an_input_is_no_layer():
+def test_a_convolution_by_a_weight_of_unknown_shape_is_no_layer():
     graph = fx.Graph()
     graph.output(graph.call_function(F.conv2d, (graph.placeholder("x"), graph.placeholder("weight"))))
     facts = GraphFacts(fx.GraphModule(nn.Module(), graph))

@@ -12,6 +12,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from fxlab.reasons import Reason, Refusal
 from fxlab.transformations.journal.module_fingerprint import carry_tensor, same_bits
+from fxlab.transformations.views.channels import precise
 
 
 @dataclass(frozen=True)
@@ -33,11 +34,6 @@ class ScaleAndShift:
             if batch_norm.bias is not None:
                 shift = shift + precise(batch_norm.bias)
         return cls(scale, shift)
-
-
-def precise(tensor: torch.Tensor) -> torch.Tensor:
-    """Return a tensor in double precision, or in single precision where its device has none."""
-    return tensor.detach().to(torch.float32 if tensor.device.type == "mps" else torch.float64)
 
 
 def running_statistics(batch_norm: _BatchNorm) -> tuple[torch.Tensor, torch.Tensor]:

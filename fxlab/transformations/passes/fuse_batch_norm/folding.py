@@ -22,25 +22,25 @@ from fxlab.transformations.passes.fuse_batch_norm.batch_norm import (
     carry_bias,
     is_cast_of,
     move_like,
-    precise,
     precise_bias,
     why_not_constant,
     why_not_finite,
     why_not_per_channel,
     why_only_norm_is_trained,
 )
-from fxlab.transformations.passes.fuse_batch_norm.channels import (
-    LayerModule,
-    input_channels,
-    output_channels,
-    per_input,
-    per_output,
-)
 from fxlab.transformations.rewriting.dialects import layer_call
 from fxlab.transformations.rewriting.editor import Editor
 from fxlab.transformations.rewriting.new_modules import new_layer
 from fxlab.transformations.rewriting.rewrite_pass import RewritePass
 from fxlab.transformations.views.batch_norm import as_batch_norm
+from fxlab.transformations.views.channels import (
+    LayerModule,
+    input_channels,
+    output_channels,
+    per_input,
+    per_output,
+    precise,
+)
 from fxlab.transformations.views.convolution import as_convolution
 from fxlab.transformations.views.layer import Layer
 from fxlab.transformations.views.linear import TransposedLinear, as_linear

@@ -54,3 +54,8 @@ def _second(layer: LayerModule, values: torch.Tensor) -> torch.Tensor:
     groups = _groups(layer)
     grouped = values.reshape(groups, 1, columns).expand(-1, rows // groups, -1)
     return grouped.reshape(rows, columns, *[1] * len(kernel))
+
+
+def precise(tensor: torch.Tensor) -> torch.Tensor:
+    """Return a tensor in double precision, or in single precision where its device has none."""
+    return tensor.detach().to(torch.float32 if tensor.device.type == "mps" else torch.float64)

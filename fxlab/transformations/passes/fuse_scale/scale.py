@@ -1,0 +1,164 @@
+"""Fuse what a linear layer or a convolution is multiplied by into its weights."""
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+from torch import nn
+from torch.fx import Node
+from torch.nn.modules.conv import _ConvNd
+
+from fxlab.reasons import Reason, Refusal
+from fxlab.transformations.analysis.graph_analysis import GraphFacts
+from fxlab.transformations.journal.module_fingerprint import carry_tensor, same_bits
+from fxlab.transformations.passes.fuse_scale.after_layer import AfterLayer, after_layers
+from fxlab.transformations.rewriting.dialects import layer_call
+from fxlab.transformations.rewriting.editor import Editor
+from fxlab.transformations.rewriting.new_modules import new_layer
+from fxlab.transformations.rewriting.rewrite_pass import RewritePass
+from fxlab.transformations.views.channels import per_output, precise
+from fxlab.transformations.views.layer import computed_by
+
+
+class Scaled(nn.Module):
+    """The very parameters of a layer, and the numbers that its channels are multiplied by."""
+
+    def __init__(self, layer: nn.Linear | _ConvNd, scale: torch.Tensor) -> None:
+        super().__init__()
+        self._parameters.update(layer._parameters)
+        self.scales = {"weight": per_output(layer, scale), "bias": scale}
+
+    def folded(self) -> dict[str, torch.Tensor]:
+        """Return the parameters multiplied by the numbers, each rounded once."""
+        with torch.no_grad():
+            return {
+                name: (precise(tensor) * self._scale(name, tensor)).to(tensor.dtype)
+                for name, tensor in self.named_parameters()
+            }
+
+    def carry(self, replacement: nn.Module) -> None:
+        """Take over what was written to the folded parameters since, and where they were moved."""
+        now = dict(replacement.named_parameters())
+        is_only_cast = all(
+            same_bits(now[name], then.to(now[name].device, now[name].dtype))
+            for name, then in self.folded().items()
+        )
+        for name, tensor in now.items():
+            if is_only_cast:
+                value = self.get_parameter(name).detach().to(tensor.device, tensor.dtype)
+            else:
+                value = (precise(tensor) / self._scale(name, tensor)).to(tensor.dtype)
+            carry_tensor(self, name, value)
+
+    def _scale(self, name: str, like: torch.Tensor) -> torch.Tensor:
+        wide = precise(like.new_empty(()))
+        return self.scales[name].to(wide.device, wide.dtype)
+
+
+@dataclass(frozen=True)
+class FuseScale(RewritePass[AfterLayer]):
+    """Fuse what a linear layer or a convolution is multiplied by into its weights.
+
+    That is a number, or a tensor of the model with one number for each channel: ``linear(x) * 0.125`` is the
+    linear layer with a weight and a bias of an eighth, as queries are scaled in Whisper and BART, and
+    ``gamma * linear(x)`` scales each row of the weight, as the layer scale of ConvNeXt, DINOv2 and CaiT does
+    (Touvron et al. 2021). Views may stand between the two. The result is equal up to rounding, and bit for
+    bit for powers of two. Where the weights would lose bits because they get too small for their dtype, or
+    the result is rounded to integers later on, the product stays. A tensor that scaled channels stays an
+    attribute of the model, which nothing reads; the graph refuses to run under autocast then, where
+    the product had the dtype of that tensor. The layer's node is marked, and the nodes that read a view of
+    it now.
+
+    Examples
+    --------
+    >>> class Query(torch.nn.Module):
+    ...     def __init__(self):
+    ...         super().__init__()
+    ...         self.linear = torch.nn.Linear(4, 4)
+    ...
+    ...     def forward(self, x):
+    ...         return self.linear(x) * 0.5
+    >>> model, fuse = Query(), FuseScale()
+    >>> fused = fuse(torch.fx.symbolic_trace(model))
+    >>> [node.name for node in fused.graph.nodes]
+    ['x', 'linear', 'output']
+    >>> bool((fused.linear.weight == model.linear.weight / 2).all())
+    True
+    >>> fuse(fused, reverse=True).linear.weight is model.linear.weight
+    True
+    """
+
+    def match(self, facts: GraphFacts) -> Iterator[AfterLayer]:
+        """Yield the products and quotients of a layer and a number, or a tensor of the model."""
+        return after_layers(facts, ("mul", "div"))
+
+    def refuse(self, candidate: AfterLayer, facts: GraphFacts) -> Refusal | None:
+        """Refuse what others read, what is written, and weights that cannot be replaced or get too small."""
+        if candidate.misfit is not None:
+            return candidate.misfit
+        scale = _scale(candidate)
+        usable = scale.isfinite() & (scale != 0) & (1 / scale).isfinite()
+        if not bool(usable.all()):
+            return Reason.SCALE(scale=float(scale[~usable][0]))
+        if reason := candidate.why_not_fused(facts, "weight"):
+            return reason
+        reader = facts.rounding_readers.get(candidate.node)
+        if reader is not None and not bool((torch.frexp(scale).mantissa.abs() == 0.5).all()):
+            return Reason.ROUNDED_LATER(reader=reader.name)
+        return _why_too_small_or_large(candidate, scale)
+
+    def describe(self, candidate: AfterLayer) -> str:
+        """Name the layer and the number."""
+        return f"its factor {_factor_text(candidate)} goes into the weights of {candidate.layer.node.name}"
+
+    def rewrite(self, candidate: AfterLayer, edit: Editor) -> tuple[Node, ...]:
+        """Put a layer with the folded weights in place, and erase the product."""
+        layer = candidate.layer
+        scaled = Scaled(layer.module, _scale(candidate))
+        folded = scaled.folded()
+        fused = new_layer(folded["weight"], folded.get("bias"), like=layer.module)
+        seen_as: dict[str, nn.Module] = {layer.path: scaled}
+        tensors = edit.replace_layers([layer], fused, layer.path, seen_as)
+        if not layer.is_module:
+            target, args, kwargs = layer_call(layer, layer.input, tensors, edit)
+            edit.change(layer.node, target=target, args=args, kwargs=kwargs)
+            edit.erase_tensors(layer)
+        return candidate.erase(edit, type(self).__name__)
+
+    def update_originals(self, replacement: nn.Module, originals: list[nn.Module]) -> None:
+        """Divide weights that were trained since by the number; move what was moved."""
+        for original in originals:
+            if isinstance(original, Scaled):
+                original.carry(replacement)
+
+
+def _scale(candidate: AfterLayer) -> torch.Tensor:
+    """Return the factors of the channels of a layer."""
+    values = candidate.values
+    return 1 / values if computed_by(candidate.node) == "div" else values
+
+
+def _factor_text(candidate: AfterLayer) -> str:
+    if candidate.operand.tensor is None:
+        return repr(float(_scale(candidate)[0]))
+    return f"1 / {candidate.operand.name}" if computed_by(candidate.node) == "div" else candidate.operand.name
+
+
+def _why_too_small_or_large(candidate: AfterLayer, scale: torch.Tensor) -> Refusal | None:
+    """Return why the folded weights would not be those times the number, up to rounding."""
+    parameters = dict(candidate.layer.module.named_parameters())
+    for name, folded in Scaled(candidate.layer.module, scale).folded().items():
+        parameter, limits = parameters[name], torch.finfo(folded.dtype)
+        dtype = str(folded.dtype).removeprefix("torch.")
+        if parameter.is_meta:
+            continue
+        if not bool(folded.isfinite().all()):
+            return Reason.NOT_FINITE(dtype=dtype)
+        largest = float(scale.abs().max())
+        if largest > 1 and bool((folded.abs() > math.sqrt(limits.max)).any()):
+            return Reason.SCALE(scale=largest)  # sums may overflow that did not before
+        lost = (folded.abs() < limits.tiny) & (parameter.abs() >= limits.tiny)
+        if bool(lost.any()):
+            return Reason.NOT_NORMAL(number=f"a number in the folded {name}", dtype=dtype)
+    return None
