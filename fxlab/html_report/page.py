@@ -14,6 +14,7 @@ from typing import Any
 
 from fxlab._version import __version__
 from fxlab.checks import path_text
+from fxlab.drawing.rendering.typography import printable
 from fxlab.html_report.front_end import FrontEndMissingError, front_end_file
 
 _SUFFIXES = (".html", ".htm")
@@ -96,7 +97,7 @@ def plain_page(title: str, body: str, css: str, sources: Iterable[str] = ()) -> 
     return _PAGE.format(
         policy="; ".join((*fixed, *sources)),
         version=__version__,
-        title=html.escape(f"{title[:200]} · fxlab"),
+        title=html.escape(f"{printable(title[:200])} · fxlab"),
         css=css,
         body=body,
     )

@@ -107,15 +107,20 @@ def take_over(session: Session, saved: Mapping[str, Any], name: str) -> list[str
     return [*_differences(saved, now), *_excluded_in_vain(session)]
 
 
+def _shown(text: str | None) -> str:
+    """Return a text of the file; one that would move a cursor or turn the direction of writing, escaped."""
+    return str(text) if str(text).isprintable() else ascii(text)
+
+
 def _differences(saved: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
     found = [
-        f"{key} {saved['made_with'].get(key)} in the file, {version} here"
+        f"{key} {_shown(saved['made_with'].get(key))} in the file, {version} here"
         for key, version in now["made_with"].items()
         if version != saved["made_with"].get(key)
     ]
     model = saved["model"]
     if (was := model.get("class")) != now["model"]["class"]:
-        found.append(f"a {was} in the file, a {now['model']['class']} here")
+        found.append(f"a {_shown(was)} in the file, a {now['model']['class']} here")
     words = {"parameters": "names, shapes or dtypes of parameters and buffers", "graph": "the graph"}
     found += [f"{what} differ" for key, what in words.items() if model.get(key) != now["model"][key]]
     if model.get("graph") == now["model"]["graph"] and saved["transformed"] != now["transformed"]:

@@ -241,6 +241,11 @@ def test_names_from_a_model_are_words_and_never_markup(page: Page) -> None:
     settle(page)
     expect(page.get_by_role("region", name="Details")).to_contain_text("<img src=x")
     expect(page.locator("img")).to_have_count(0)
+    turned = page.locator(".fxlab-inspector :not(svg *):not(wbr)").evaluate_all(
+        """all => all.filter(e => [...e.childNodes].some(n => n.nodeType === 3 && n.data.includes("\\u202e")))
+              .map(e => getComputedStyle(e).unicodeBidi)"""
+    )
+    assert set(turned) == {"isolate"}
     assert page.evaluate("window.hacked") is None
 
 

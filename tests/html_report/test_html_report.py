@@ -17,6 +17,7 @@ import pytest
 import torch
 from received import Received
 from torch import fx, nn
+from torch.fx.passes.shape_prop import TensorMetadata
 
 import fxlab
 from fxlab import ChangeTrueDivToMulByInverse, MergeLinears, Session, Transformation, from_callable
@@ -54,7 +55,10 @@ class Blocks(nn.Module):
 def make_session(count: int = 3) -> Session:
     torch.manual_seed(0)
     passes = [MergeLinears(), ChangeTrueDivToMulByInverse()]
-    session = Session(fx.symbolic_trace(Blocks(count)), (torch.randn(2, 4),), passes=passes)
+    traced = fx.symbolic_trace(Blocks(count))
+    for node in traced.graph.nodes:
+        node.meta["tensor_meta"] = TensorMetadata(torch.Size([2, 4]), HOSTILE, False, (4, 1), None, False, {})
+    session = Session(traced, (torch.randn(2, 4),), passes=passes)
     session.apply("merge-linears")
     session.apply("change-true-div-to-mul-by-inverse")
     return session
@@ -175,6 +179,14 @@ def test_the_title_is_escaped(tmp_path: Path) -> None:
     page = Page(fxlab.report(session, path=tmp_path / "session.html").read_text(encoding="utf-8"))
     assert page.text_of("title") == "</title><img src=x> · fxlab"
     assert "img" not in [tag for tag, *_ in page.elements]
+
+
+def test_the_title_holds_no_mark_that_turns_what_follows(tmp_path: Path) -> None:
+    graph_module = fx.symbolic_trace(nn.ReLU())
+    graph_module.meta["class_name"] = "\u202egnp.\u2066exe\u2069"
+    session = Session(graph_module, (torch.ones(2),), passes=[])
+    page = Page(fxlab.report(session, path=tmp_path / "session.html").read_text(encoding="utf-8"))
+    assert page.text_of("title") == "gnp.exe · fxlab"
 
 
 def test_nothing_runs_or_loads_but_what_the_file_holds(page: Page) -> None:

@@ -9,6 +9,7 @@ import pytest
 import torch
 from inspected import MulToAdd, Page
 from torch import fx, nn
+from torch.fx.passes.shape_prop import TensorMetadata
 
 from fxlab import Session
 from fxlab.notebook import Inspector
@@ -78,6 +79,7 @@ def inspected(name: str) -> Page:
     traced = fx.symbolic_trace(Root())
     traced.meta["class_name"] = name
     for node in traced.graph.nodes:
+        node.meta["tensor_meta"] = TensorMetadata(torch.Size([2, 3]), name, False, (3, 1), None, False, {})
         node.meta["stack_trace"] = f'File "{name}", line 1, in {name}\n    {name}'
         if node.op == "call_module":
             inside = f"{name}.{node.name}"
@@ -119,6 +121,16 @@ def test_all_that_is_shown_can_be_sent_and_stays_data(hostile: Page):
         sendable(getattr(hostile.inspector, trait))
     nodes = {node.name for node in hostile.inspector.session.graph_module.graph.nodes}
     assert hostile.names() == nodes, "compressed JSON, whatever the names"
+
+
+def test_colours_and_tables_by_a_hostile_dtype_can_be_sent(hostile: Page):
+    hostile.asks({"type": "overlay", "graph": hostile.number, "name": "dtype"})
+    assert hostile.error is None
+    for trait in ("_shown_view", "_shown_tables", "_shown_status"):
+        sendable(getattr(hostile.inspector, trait))
+    hostile.inspector.overlay("dtype")
+    root = ET.fromstring(hostile.inspector.svg)
+    assert {element.tag.removeprefix("{http://www.w3.org/2000/svg}") for element in root.iter()} <= ELEMENTS
 
 
 def test_a_view_of_it_can_be_exported(hostile: Page):

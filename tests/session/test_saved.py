@@ -143,6 +143,24 @@ def test_a_file_that_is_none_is_refused_in_words(tmp_path_factory, content):
         load_session(file, MODEL, INPUTS)
 
 
+@pytest.mark.parametrize("text", ["torch.__import__('os')._exit(1)", "\u202e23taolf", "\x1b[2J"])
+def test_texts_of_a_file_are_told_and_never_evaluated(tmp_path, text):
+    """Whether they stand for a version, for digests of dtypes or for the arguments of a pass."""
+    file = session_of_blocks().save(tmp_path / "stack.json")
+    saved = json.loads(file.read_text())
+    saved["made_with"]["torch"] = saved["model"]["parameters"] = saved["model"]["class"] = text
+    file.write_text(json.dumps(saved))
+    with pytest.warns(RuntimeWarning, match="dtypes of parameters and buffers differ") as warned:
+        load_session(file, MODEL, INPUTS)
+    (words,) = (str(warning.message) for warning in warned)
+    assert words.isprintable()
+    assert words.count(text if text.isprintable() else ascii(text)) == 2
+    saved["passes"][0]["signature"] = text
+    file.write_text(json.dumps(saved))
+    with pytest.raises(ValueError, match="other arguments"):
+        load_session(file, MODEL, INPUTS)
+
+
 def test_what_is_no_json_and_no_file_is_said(tmp_path):
     file = tmp_path / "stack.json"
     file.write_text("[" * 100_000)
