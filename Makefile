@@ -8,7 +8,7 @@ INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --co
 SEED ?= 1
 TASK ?= base
 
-.PHONY: lab test test-alone test-others quick lint docs notebooks stranger cover mutants bench compat coverage fuzz clean
+.PHONY: lab test test-alone test-others quick lint docs notebooks stranger cover mutants bench compat compat-newest coverage fuzz clean
 
 # JupyterLab refuses to run as root unless told to, which is what containers are.
 lab: $(VENV)/.lab
@@ -85,6 +85,18 @@ compat:
 	    --deselect "tests/transformations/passes/test_fuse_attention.py::test_models_of_transformers[gpt2]" \
 	    --deselect "tests/tracing/test_architectures.py::test_no_weights_are_needed[llama]" --deselect \
 	    tests/tracing/test_architectures.py::test_a_model_of_hundreds_of_billions_of_parameters_is_traced_without_them
+	-PYTHONPATH=. $(VENV)-oldest/bin/python -m pytest -W ignore tests/compiler
+
+# The stages of torch.compile with the newest torch: its hooks are private to torch. It brings gigabytes along too.
+# What is expected to fail with each torch stands in docs/torch_compile.md.
+compat-newest: NEWEST := torch==2.15.0
+compat-newest:
+	$(PYTHON) -m venv $(VENV)-newest
+	grep -v "^torch==" constraints.txt > $(VENV)-newest/constraints.txt
+	$(VENV)-newest/bin/python -m pip install --quiet --constraint $(VENV)-newest/constraints.txt "$(NEWEST)" \
+	    transformers pandas numpy graphviz pygraphviz tqdm packaging ipywidgets anywidget pytest hypothesis pillow \
+	    psutil sybil matplotlib
+	-PYTHONPATH=. $(VENV)-newest/bin/python -m pytest -W ignore tests/compiler
 
 # Which of transformers' architectures trace; takes half an hour and writes docs/coverage.md.
 # `make coverage TASK=heads`: those with a head for each task, which takes twice as long.

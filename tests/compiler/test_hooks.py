@@ -16,6 +16,7 @@ from torch.fx.passes.graph_transform_observer import GraphTransformObserver
 
 import fxlab
 from fxlab.compiler import hooks
+from fxlab.compiler.graphs import hooks as graph_hooks
 from fxlab.compiler.recording.recorder import Recorder
 
 X = torch.randn(3, 8)
@@ -171,3 +172,9 @@ def test_wrong_arguments_are_refused_in_words():
         fxlab.compile_session(Blocks(), X, options={"nonsense": 1})
     with pytest.raises(ValueError, match="Dynamo has captured no graph"):
         fxlab.compile_session(nn.Identity(), X)
+
+
+def test_a_torch_that_does_not_say_what_nodes_were_made_of_is_a_remark(monkeypatch):
+    monkeypatch.setattr(graph_hooks, "root_names", lambda node: ())
+    (remark,) = fxlab.compile_session(Blocks().eval(), X).remarks
+    assert remark.startswith("Nodes of ATen operators have neither modules nor names of Dynamo's nodes: this")

@@ -13,8 +13,9 @@ from fxlab.author_frames import author_line, error_words, from_author_on
 from fxlab.compiler.code.hooks import generating
 from fxlab.compiler.compiling.hooks import compile_once, unfrozen
 from fxlab.compiler.graphs.flat import Frame
+from fxlab.compiler.graphs.hooks import lost_origins
 from fxlab.compiler.graphs.slots import Slot
-from fxlab.compiler.recording.recorder import ATEN, Recorder
+from fxlab.compiler.recording.recorder import ATEN, BORDER, WHOLE, Recorder
 from fxlab.compiler.recording.snapshot import Made, Snapshot
 from fxlab.interrupts import RestoringStack
 from fxlab.models.model_state import state_kept
@@ -150,7 +151,9 @@ class Compiler:
         recorder.finish()
         if not self.frames:
             frozen = unfrozen(self.settings["options"], training=self.settings["training"])
-            self.remarks += dict.fromkeys([*remarks, frozen] if frozen else remarks)
+            steps = (step for one in recorder.recordings for step in one.stacks[WHOLE].steps)
+            lost = [lost_origins(step.after.graph) for step in steps if step.name == BORDER]
+            self.remarks += dict.fromkeys(filter(None, [*remarks, frozen, *lost]))
             ran = named_arguments(self._model, args, kwargs)
             given = named_arguments(self._model, *call_arguments(self._inputs))
             for place, recording in enumerate(recorder.recordings):

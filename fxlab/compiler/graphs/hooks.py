@@ -4,12 +4,24 @@ from __future__ import annotations
 
 from typing import Any
 
-from torch.fx import Node
+import torch
+from torch.fx import Graph, Node
 
 
 def inductor_lowering(target: Any) -> bool:
     """Tell whether the target of a node is a lowering of Inductor, which exists in generated code alone."""
     return hasattr(target, "_inductor_lowering_function")
+
+
+def lost_origins(graph: Graph) -> str:
+    """Return a remark if no node of a graph of ATen operators says what it was made of; else empty words."""
+    calls = [node for node in graph.nodes if node.op.startswith("call")]
+    if not calls or any(map(root_names, calls)):
+        return ""
+    return (
+        "Nodes of ATen operators have neither modules nor names of Dynamo's nodes: this torch "
+        f"({torch.__version__}) does not note what it made them of."
+    )
 
 
 def root_names(node: Node) -> tuple[str, ...]:
