@@ -38,6 +38,8 @@ class RealTensors(TorchDispatchMode):  # type: ignore[no-untyped-call]
         Is told of each call with one of these tensors.
     """
 
+    supports_higher_order_operators = True
+
     def __init__(self, fakes: FakeInputs, one_thread: OneThread) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self._fakes = fakes

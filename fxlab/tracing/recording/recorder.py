@@ -18,16 +18,20 @@ from fxlab.tracing.model_code.source_lines import is_asked_by_fakes
 from fxlab.tracing.recording.autocast_regions import AutocastUse
 from fxlab.tracing.recording.handlers.constants import allow_numbers, arrays_seen, copy_array
 from fxlab.tracing.recording.handlers.lists import go_through_rows, hand_on_uncounted, lists_seen
+from fxlab.tracing.recording.handlers.memory import (
+    addresses_of_storages_seen,
+    refuse_memory,
+    require_own_storages,
+    storages_seen,
+)
 from fxlab.tracing.recording.handlers.modules import modules_seen
 from fxlab.tracing.recording.handlers.opaque_parts import functions_seen
 from fxlab.tracing.recording.handlers.operators import make_and_record
 from fxlab.tracing.recording.handlers.reads import read_address, read_one_number, read_state
 from fxlab.tracing.recording.handlers.refusals import (
-    addresses_of_storages_seen,
     derivatives_refused,
     refuse_backward,
     refuse_functions_of_functions,
-    refuse_memory,
 )
 from fxlab.tracing.recording.handlers.torch_call import PASSED_ON, Handler, TorchCall
 from fxlab.tracing.recording.handlers.transforms import autograd_functions_seen, vmap_seen
@@ -43,6 +47,7 @@ HANDLERS: tuple[Handler, ...] = (
     read_state,
     read_one_number,
     refuse_memory,
+    require_own_storages,
     read_address,
     copy_array,
     hand_on_uncounted,
@@ -56,6 +61,7 @@ HIDDEN_CALLS: tuple[Callable[[Run], AbstractContextManager[None]], ...] = (
     vmap_seen,
     derivatives_refused,
     addresses_of_storages_seen,
+    storages_seen,
     arrays_seen,
     lists_seen,
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import nn
@@ -21,6 +21,7 @@ from fxlab.tracing.model_code.python_builtins import sizes_in_builtins
 from fxlab.tracing.model_code.running_calls import Part, Reason
 from fxlab.tracing.model_code.threads import OneThread
 from fxlab.tracing.recording.graph_builder import MOST_OPERATIONS, RecordedNodes
+from fxlab.tracing.recording.handlers.memory import StoragesComparedError
 from fxlab.tracing.recording.opaque.opaque_calls import WholeParts
 from fxlab.tracing.recording.real_tensors import RealTensors
 from fxlab.tracing.recording.recorder import record
@@ -53,6 +54,8 @@ class Rung:
     """What to record on in place of given sizes of one."""
     hides_fakes: bool = False
     """Whether a model that asks for fake tensors is told that there are none."""
+    own_storages: bool = False
+    """Whether each fake tensor has a storage of its own, for a model that compares them."""
     keeps_ones: bool = True
     """Whether torch may decide that a given size of one is one."""
 
@@ -104,6 +107,22 @@ def record_on(
     """
     if rung.is_real:
         return _on_real_tensors(model, arguments, leaves, gradients)
+    ways = arguments, leaves, gradients, training, expected
+    try:
+        return _on_fake_tensors(rung, model, *ways)
+    except StoragesComparedError:
+        return _on_fake_tensors(replace(rung, own_storages=True), model, *ways)
+
+
+def _on_fake_tensors(
+    rung: Rung,
+    model: nn.Module,
+    arguments: tuple[Argument, ...],
+    leaves: LeafModules,
+    gradients: bool,
+    training: bool | None,
+    expected: RecordedNodes | None,
+) -> Run:
     fakes = FakeInputs(
         arguments,
         dynamic=rung.dynamic,
@@ -111,6 +130,7 @@ def record_on(
         with_data=rung.with_data,
         stand_ins=rung.stand_ins,
         keeps_ones=rung.keeps_ones,
+        own_storages=rung.own_storages,
     )
     one_thread = fakes.mode.one_thread = OneThread()
     made = TensorsMade()

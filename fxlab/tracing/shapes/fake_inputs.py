@@ -87,6 +87,7 @@ class FakeInputs:
         with_data: bool = False,
         stand_ins: Mapping[Size, int] | None = None,
         keeps_ones: bool = True,
+        own_storages: bool = False,
     ) -> None:
         # Each size has a symbol of its own until a run shows that two must be equal: two inputs may well
         # agree in a size by chance. Zero and one are no exceptions, so that a branch on them is seen.
@@ -100,6 +101,7 @@ class FakeInputs:
             self.mode = FakeMode(shape_env=self.shape_env, allow_non_fake_inputs=True)
         # To remember a view, torch computes again how much memory it spans: with symbols, the costliest part.
         self.mode.remembers_views = not dynamic
+        self.mode.shares_storages = not own_storages
         self.work = self.shape_env.work
         self.given_up: set[Size] = set()
         self._calls = 0

@@ -8,7 +8,8 @@ from contextlib import contextmanager
 from typing import Any
 
 import torch
-from torch._ops import OpOverload
+from torch._higher_order_ops.utils import registered_hop_fake_fns
+from torch._ops import HigherOrderOperator, OpOverload
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode, in_kernel_invocation_manager
 
 from fxlab.tracing.model_code.source_lines import is_model_code
@@ -23,12 +24,24 @@ class FakeMode(FakeTensorMode):  # type: ignore[no-untyped-call]
     """Is told of each operator on these tensors, in whichever thread."""
     of_shape: dict[Any, torch.Tensor]
     """A tensor for each dtype and shape of which one was made."""
+    supports_higher_order_operators = True
     _is_writing = False
     remembers_views = True
+    shares_storages = True
+    """Whether tensors of one shape may lie in one storage, as long as nobody asks."""
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
         self.of_shape = {}
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Make a call; one that is given functions, by the rule that torch has for its own class of modes."""
+        rules: dict[Any, Any] = registered_hop_fake_fns
+        if not isinstance(func, HigherOrderOperator) or func in rules:
+            return super().__torch_dispatch__(func, types, args, kwargs)
+        if (rule := func.python_key_table.get(FakeTensorMode)) is None:
+            raise NotImplementedError(f"torch has no fake results of {func._name}")
+        return rule(self, *args, **(kwargs or {}))
 
     def _cached_dispatch_impl(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
         """Make each view anew if asked to, and an alias without asking about sizes."""

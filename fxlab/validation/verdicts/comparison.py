@@ -12,7 +12,14 @@ from fxlab.validation.outputs.computed_tensors import GRADIENT, is_output, is_wr
 from fxlab.validation.verdicts.decisions import may_decide
 from fxlab.validation.verdicts.float64_run import DrawsRandomNumbersError
 from fxlab.validation.verdicts.gradients import parameters_apart
-from fxlab.validation.verdicts.judgement import Judgement, Status, Versions, judged, judged_by_bits
+from fxlab.validation.verdicts.judgement import (
+    OTHER_CHOICES,
+    Judgement,
+    Status,
+    Versions,
+    judged,
+    judged_by_bits,
+)
 from fxlab.validation.verdicts.new_values import TRIES, NewValues, VectorsGone, moved
 from fxlab.validation.verdicts.runs import Runs
 
@@ -148,7 +155,11 @@ class Comparison:
         except DrawsRandomNumbersError as error:
             reason = f"node {error.node!r} draws random numbers, which the original does not"
             judged_now = {path: self._different(path, reason) for path in unsettled}
-        return self._summary(found | judged_now, tuple(dict.fromkeys(in_own_dtype)))
+        verdict = self._summary(found | judged_now, tuple(dict.fromkeys(in_own_dtype)))
+        # Without float64 errors nothing was excused, and there may be no float64 run to ask.
+        if all(j.errors is None for j in judged_now.values()) or not self._unknown_decisions:
+            return verdict
+        return replace(verdict, reason=verdict.reason + _excused(self._unknown_decisions))
 
     def known_verdict(self) -> Verdict | None:
         """Return the verdict if it takes no float64 run."""
@@ -166,6 +177,11 @@ class Comparison:
         ours, theirs = self._expected, self._outputs
         found = {path: _judged_by_bits(path, ours.get(path), theirs.get(path)) for path in self._paths}
         return {path: judgement for path, judgement in found.items() if judgement is not None}
+
+    @property
+    def _unknown_decisions(self) -> dict[str, str]:
+        """Nodes that choose otherwise than in float64, where no float64 run can choose so, and why."""
+        return self._original.unknown_decisions | self._transformed.unknown_decisions
 
     def _different(self, path: str, reason: str) -> Judgement:
         return Judgement(Status.DIFFERENT, reason, self._expected[path].numel())
@@ -208,7 +224,7 @@ class Comparison:
                         [[moves[path] for moves in tries if path in moves] for tries in self._moved],
                         original.moved_by_decisions.get(path),
                         transformed.moved_by_decisions.get(path),
-                        original.has_unknown_decisions or transformed.has_unknown_decisions,
+                        bool(self._unknown_decisions),
                         transformed.is_generated and not original.is_generated,
                     )
                 )
@@ -336,6 +352,16 @@ def _without_float64(nodes: tuple[str, ...]) -> str:
     if len(nodes) == 1:
         return f"; 1 node has no float64 and ran in its own dtype ({named})"
     return f"; {len(nodes)} nodes have no float64 and ran in their own dtypes ({named})"
+
+
+def _excused(nodes: dict[str, str]) -> str:
+    """Say which choices float64 runs could not take, and that some errors are not judged for that."""
+    node, why = next(iter(nodes.items()))
+    more = f" and {len(nodes) - 1} more" if len(nodes) > 1 else ""
+    return (
+        f"; not judged: the largest {OTHER_CHOICES:.0%} of the errors, since node {node}{more} chooses "
+        f"otherwise than in float64, where its choices could not be taken ({why})"
+    )
 
 
 def _listed(names: tuple[str, ...]) -> str:

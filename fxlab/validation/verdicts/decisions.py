@@ -36,8 +36,8 @@ class Decisions:
     """The integer and boolean results of each operator that decides."""
     otherwise: int = 0
     """How many results of operators were others than those that were given for them."""
-    not_given: set[str] = field(default_factory=set)
-    """Nodes with other decisions than those given that could not be taken in their place."""
+    not_given: dict[str, str] = field(default_factory=dict)
+    """Nodes with other decisions than those given that could not be taken in their place -> why."""
     _node: str = ""
     _calls: Counter[str] = field(default_factory=Counter)
 
@@ -58,15 +58,20 @@ class Decisions:
             return result
         given = self.given.taken.get(key)
         if given is None or len(given) != len(own):
-            self.not_given.add(self._node)
+            self.not_given.setdefault(self._node, f"{func._opname} was not called there")
             return result
         unequal = sum(map(_unequal, own, given))
         if not unequal:
             return result
         self.otherwise += unequal
-        replaced = _with(func, args, kwargs, result, own, given)
+        why = f"{func._opname} computes numbers beside its choices"
+        try:
+            replaced = _with(func, args, kwargs, result, own, given)
+        except Exception as error:  # the node itself has run: it is not one that has no float64
+            first_line = str(error).partition("\n")[0]
+            replaced, why = None, f"{func._opname}: {type(error).__name__}: {first_line}"
         if replaced is None:
-            self.not_given.add(self._node)
+            self.not_given.setdefault(self._node, why)
             return result
         return replaced
 

@@ -126,9 +126,9 @@ class Runs:
         return self._with_own_decisions[1].otherwise
 
     @property
-    def has_unknown_decisions(self) -> bool:
-        """Whether a float64 run could not take all decisions of its own."""
-        return bool(self._with_own_decisions[1].not_given)
+    def unknown_decisions(self) -> dict[str, str]:
+        """The nodes whose own decisions a float64 run could not take, and why."""
+        return self._with_own_decisions[1].not_given
 
     def exact_with(self, widen: Widen) -> dict[str, torch.Tensor]:
         """Return what it computes in float64 with other values of what the module holds."""

@@ -3,6 +3,7 @@
 import pytest
 import torch
 from torch import nn
+from torch.nn.attention.flex_attention import flex_attention
 from torch.utils.checkpoint import checkpoint
 
 import fxlab
@@ -99,6 +100,32 @@ def test_a_leaf_module_may_take_derivatives_by_torch_func():
     model = nn.Sequential(OfFunction(), nn.ReLU())
     traced = fxlab.symbolic_trace(model, POSITIONS, leaf_modules=[OfFunction])
     assert torch.equal(traced(POSITIONS), model(POSITIONS))
+
+
+@pytest.mark.filterwarnings("ignore::fxlab.TraceWarning")
+@pytest.mark.parametrize("leaf_modules", [[Conditional], None], ids=["named", "found"])
+def test_a_part_may_be_given_functions_by_torch_cond(leaf_modules):
+    model = nn.Sequential(Conditional(), nn.ReLU())
+    traced = fxlab.symbolic_trace(model, POSITIONS, leaf_modules=leaf_modules)
+    assert "dynamic shapes" in traced.meta["trace"].rung
+    for other in (POSITIONS[:4] - 5, POSITIONS + 5):
+        assert torch.equal(traced(other), model(other))
+
+
+class Flexible(nn.Module):
+    def forward(self, x):
+        heads = x.unflatten(-1, (2, -1)).transpose(1, 2)
+        return flex_attention(heads, heads, heads).transpose(1, 2).flatten(2)
+
+
+@pytest.mark.filterwarnings("ignore:flex_attention called without")
+def test_flex_attention_in_a_leaf_module_is_traced_at_any_size():
+    model = nn.Sequential(nn.Linear(8, 8), Flexible(), nn.Linear(8, 8))
+    with torch.no_grad():
+        traced = fxlab.symbolic_trace(model, torch.randn(2, 128, 8), leaf_modules=[Flexible])
+        assert traced.meta["trace"].rung == "dynamic shapes"
+        other = torch.randn(3, 256, 8)
+        assert torch.equal(traced(other), model(other))
 
 
 class WithoutGradient(nn.Module):

@@ -136,3 +136,26 @@ def test_numbers_at_the_places_of_a_pooling_are_read_there(dims):
     values, places = pool(x, 2, return_indices=True)
     operator = getattr(torch.ops.aten, f"max_pool{dims}d_with_indices").default
     assert torch.equal(_read_at(operator, (x, [2] * dims), {}, places), values)
+
+
+def ranked(y):
+    """Return the rank of each number among those that differ, which rounding makes fewer."""
+    return y + y.unique(return_inverse=True)[1]
+
+
+def test_choices_that_float64_cannot_take_are_named_with_what_they_excuse():
+    x = random(40, 5, dtype=torch.bfloat16)
+    found = judged(lambda x: ranked(x * 1.1) * 1.7 / 3, lambda x: ranked(x * 1.1) * (1.7 / 3), x)
+    assert "not judged: the largest 25% of the errors, since node unique" in found.reason
+    assert "(_unique2 computes numbers beside its choices)" in found.reason
+
+
+def test_an_error_while_choices_are_taken_is_named_and_the_node_stays_in_float64(monkeypatch):
+    def broken(*_):
+        raise RuntimeError("no such place\nand more")
+
+    monkeypatch.setattr("fxlab.validation.verdicts.decisions._read_at", broken)
+    x = random(40, 40, dtype=torch.bfloat16)
+    found = judged(lambda x: (x * 7.3 / 3).topk(30).values, lambda x: (x * (7.3 / 3)).topk(30).values, x)
+    assert "(topk: RuntimeError: no such place)" in found.reason
+    assert not found.in_own_dtype

@@ -9,11 +9,8 @@ from typing import Any
 
 import torch
 from torch._functorch import eager_transforms
-from torch._subclasses.fake_tensor import FakeTensor
 
 from fxlab.interrupts import RestoringStack
-from fxlab.operators.python_functions import ADDRESSES
-from fxlab.tracing.recording.handlers.reads import note_address
 from fxlab.tracing.recording.handlers.replaced import replaced
 from fxlab.tracing.recording.handlers.torch_call import PASSED_ON, TorchCall
 from fxlab.tracing.recording.run import Run
@@ -38,35 +35,6 @@ def refuse_backward(run: Run, call: TorchCall) -> Any:
             "them. torch.autograd.grad, which returns them, can be recorded."
         )
     return PASSED_ON
-
-
-def refuse_memory(run: Run, call: TorchCall) -> Any:
-    """Refuse to go to the memory of a fake tensor, which has none."""
-    if call.name in ADDRESSES and isinstance(call.args[0], FakeTensor):
-        raise TraceError(f"The model reads memory ({call.name}), which only real inputs have")
-    return PASSED_ON
-
-
-@contextmanager
-def addresses_of_storages_seen(run: Run) -> Iterator[None]:
-    """Refuse to tell where the storage of a fake tensor begins, and note where a real one does."""
-    # Python calls it on this class, which inherits it.
-    original = torch.UntypedStorage.data_ptr
-
-    def address(storage: torch.UntypedStorage) -> int:
-        if run.is_seen():
-            if storage.device.type == "meta" and run.real is None:
-                raise TraceError(
-                    "The model reads where a storage begins (data_ptr), which only real inputs tell"
-                )
-            note_address(run)
-        return original(storage)
-
-    torch.UntypedStorage.data_ptr = address  # type: ignore[assignment, method-assign]
-    try:
-        yield
-    finally:
-        del torch.UntypedStorage.data_ptr
 
 
 @contextmanager

@@ -33,10 +33,11 @@ def _empty(shape: tuple[Any, ...], like: torch.Tensor) -> torch.Tensor:
 
     How many elements there are and whether they are contiguous takes some thirty questions about symbolic
     sizes. The copies share a storage, which has no data; each has a version of its own.
+    A model that asks which tensors share one is recorded anew, with storages of their own.
     """
     assert isinstance(like, FakeTensor)
     mode, device = like.fake_mode, like.fake_device
-    if not isinstance(mode, FakeMode):
+    if not isinstance(mode, FakeMode) or not mode.shares_storages:
         return like.new_empty(shape)
     key = like.dtype, *map(expression_of, shape)
     with in_kernel_invocation_manager(mode):

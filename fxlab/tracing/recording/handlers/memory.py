@@ -1,0 +1,89 @@
+"""Questions about the memory of tensors: fake ones have none, and may share a storage."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from typing import Any
+
+import torch
+from torch._subclasses.fake_tensor import FakeTensor
+
+from fxlab.interrupts import RestoringStack
+from fxlab.operators.python_functions import ADDRESSES
+from fxlab.tracing.recording.handlers.reads import note_address
+from fxlab.tracing.recording.handlers.replaced import replaced
+from fxlab.tracing.recording.handlers.torch_call import PASSED_ON, TorchCall
+from fxlab.tracing.recording.run import Run
+from fxlab.tracing.report import TraceError
+from fxlab.tracing.shapes.fake_mode import FakeMode
+
+_STORAGES = frozenset({"storage", "untyped_storage", "_typed_storage"})
+_COMPARED = ("_is_alias_of", "_overlaps", "_storage_address", "_storage_id")
+"""Functions of ``torch._C`` that tell which tensors lie in one storage, and that modes do not see."""
+
+
+class StoragesComparedError(BaseException):
+    """The model asks which tensors share a storage, while fake ones of one shape do.
+
+    Not an ``Exception``, after which a model may go on.
+    """
+
+
+def refuse_memory(run: Run, call: TorchCall) -> Any:
+    """Refuse to go to the memory of a fake tensor, which has none."""
+    if call.name in ADDRESSES and isinstance(call.args[0], FakeTensor):
+        raise TraceError(f"The model reads memory ({call.name}), which only real inputs have")
+    return PASSED_ON
+
+
+@contextmanager
+def addresses_of_storages_seen(run: Run) -> Iterator[None]:
+    """Refuse to tell where the storage of a fake tensor begins, and note where a real one does."""
+    # Python calls it on this class, which inherits it.
+    original = torch.UntypedStorage.data_ptr
+
+    def address(storage: torch.UntypedStorage) -> int:
+        if run.is_seen():
+            if storage.device.type == "meta" and run.real is None:
+                raise TraceError(
+                    "The model reads where a storage begins (data_ptr), which only real inputs tell"
+                )
+            note_address(run)
+        return original(storage)
+
+    torch.UntypedStorage.data_ptr = address  # type: ignore[assignment, method-assign]
+    try:
+        yield
+    finally:
+        del torch.UntypedStorage.data_ptr
+
+
+def require_own_storages(run: Run, call: TorchCall) -> Any:
+    """End the run if a model asks for the storage of a fake tensor that may be that of others."""
+    if call.name in _STORAGES and call.is_told:
+        _require_own(call.args)
+    return PASSED_ON
+
+
+@contextmanager
+def storages_seen(run: Run) -> Iterator[None]:
+    """Do so where the model calls what torch does not show."""
+
+    def compared(original: Any, *tensors: Any) -> Any:
+        if run.is_seen():
+            _require_own(tensors)
+        return original(*tensors)
+
+    own = {name: vars(torch._C)[name] for name in _COMPARED if name in vars(torch._C)}
+    with RestoringStack(*(replaced(torch._C, n, partial(compared, f)) for n, f in own.items())):
+        yield
+
+
+def _require_own(tensors: Any) -> None:
+    for tensor in tensors:
+        if isinstance(tensor, FakeTensor):
+            mode = tensor.fake_mode
+            if isinstance(mode, FakeMode) and mode.shares_storages and mode.of_shape:
+                raise StoragesComparedError
