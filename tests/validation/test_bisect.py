@@ -211,3 +211,8 @@ def test_outputs_without_numbers_are_no_agreement():
     session.apply("change-true-div-to-mul-by-inverse")
     with pytest.raises(ValueError, match="nothing can be compared: output: all 2 elements are NaN"):
         fxlab.bisect(session)
+
+
+@pytest.mark.parametrize("needed", [{3}, {1, 4}, {0, 2, 5}])
+def test_all_items_that_are_needed_together_are_found(needed):
+    assert set(_needed(list(range(6)), lambda some: needed <= set(some))) == needed

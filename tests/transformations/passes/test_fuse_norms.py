@@ -247,6 +247,15 @@ def shifted_deviation(m, x):
     return (x - x.mean(-1, keepdim=True)) / (x.std(-1, unbiased=False, keepdim=True) + 1e-6)
 
 
+def of_a_product(m, x):
+    return x * torch.rsqrt((x * m.weight).mean(-1, keepdim=True) + 1e-6)
+
+
+def corrected(m, x):
+    variance, mean = torch.var_mean(x, -1, correction=1, keepdim=True)
+    return (x - mean) * (variance + 1e-6).rsqrt()
+
+
 def inverted(m, x):
     return x * torch.sqrt(x.pow(2).mean(-1, keepdim=True) + 1e-6)
 
@@ -258,7 +267,17 @@ def in_another_order(m, x):
 @pytest.mark.parametrize(
     "function",
     [
-        *(of_another, of_another_mean, root_of_sum, unbiased, shifted_deviation, inverted, in_another_order),
+        *(
+            of_a_product,
+            corrected,
+            of_another,
+            of_another_mean,
+            root_of_sum,
+            unbiased,
+            shifted_deviation,
+            inverted,
+            in_another_order,
+        ),
         lambda m, x: product(x, dim=0),
         lambda m, x: product(x, dim=(-1, -2)),
         lambda m, x: product(x, power=4),

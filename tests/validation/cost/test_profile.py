@@ -76,3 +76,10 @@ def test_what_cannot_be_measured_is_said_in_words():
     with pytest.raises(ValueError, match="rounds: expected a positive number, got 0"):
         profile(graph, torch.ones(1, 4), rounds=0)
     assert profile(fx.GraphModule(nn.Module(), fx.Graph()), ()).empty
+
+
+def test_a_graph_that_computes_nothing_has_no_shares():
+    graph = fx.Graph()
+    graph.output(graph.placeholder("x"))
+    table = profile(fx.GraphModule(nn.Module(), graph), torch.ones(2), rounds=1)
+    assert table["share"].between(0, 1).all()

@@ -292,3 +292,12 @@ def test_a_table_has_the_largest_ratio_to_rounding_of_all_batches():
     ratios = [verdict(session.original, session.graph_module, batch).ratio for batch in batches]
     assert None not in ratios
     assert dict(table.loc["largest ratio to rounding", ["value", "n"]]) == {"value": max(ratios), "n": 3}
+
+
+def test_a_refusal_names_all_batches_only_where_they_are_few():
+    session = Session(fx.symbolic_trace(nn.Linear(8, 2)), torch.ones(4, 8))
+    some = str(evaluate(session, [torch.ones(2, 7)] * 2 + rows(1)))
+    many = str(evaluate(session, [torch.ones(2, 7)] * 30 + rows(1)))
+    assert "(1, 2)" in some
+    assert "…" not in some
+    assert ", …)" in many
