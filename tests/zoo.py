@@ -24,6 +24,17 @@ _SIZES = {
 _TEXT = {**_SIZES, "vocab_size": 100}
 _IMAGE = {**_SIZES, "image_size": 32, "patch_size": 8}
 
+
+def bert_config(layers: int, **settings: Any) -> hf.BertConfig:
+    """Return the configuration of a tiny BERT."""
+    return hf.BertConfig(**{**_TEXT, "num_hidden_layers": layers, **settings})
+
+
+def bert(layers: int, **settings: Any) -> nn.Module:
+    """Return a tiny BERT that is not trained."""
+    return hf.BertModel(bert_config(layers, **settings)).eval()
+
+
 TEN: dict[str, Callable[[], nn.Module]] = {
     "bert": lambda: hf.BertModel(hf.BertConfig(**_TEXT)),
     "roberta": lambda: hf.RobertaModel(hf.RobertaConfig(**_TEXT)),

@@ -7,7 +7,8 @@ import pytest
 import torch
 from installed_passes import install_passes
 from torch import nn
-from transformers import BertConfig, BertModel
+from transformers import BertModel
+from zoo import bert_config
 
 from fxlab.command_line import main
 
@@ -30,9 +31,7 @@ class Raising(Transformation):
         raise KeyError("no such layer")
 """
 
-CONFIG = BertConfig(
-    hidden_size=32, num_hidden_layers=1, num_attention_heads=2, intermediate_size=48, vocab_size=100
-)
+CONFIG = bert_config(1)
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+import zoo
 from agreement import assert_agree, targets
 from torch import nn
 
@@ -53,11 +54,9 @@ def test_a_module_that_is_traced_into_shows_its_parameters(model):
 
 @pytest.mark.slow
 def test_whole_layers_of_a_model_of_transformers():
-    from transformers import BertConfig, BertModel
     from transformers.models.bert.modeling_bert import BertLayer
 
-    sizes = {"hidden_size": 32, "num_attention_heads": 2, "intermediate_size": 48, "vocab_size": 100}
-    model = BertModel(BertConfig(**sizes, num_hidden_layers=2)).eval()
+    model = zoo.bert(2)
     traced = symbolic_trace(model, leaf_modules=[BertLayer])
     assert [t for t in targets(traced, "call_module") if "layer." in t] == [
         "encoder.layer.0",

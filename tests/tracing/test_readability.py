@@ -5,11 +5,12 @@ import re
 
 import pytest
 import torch
+import zoo
 from agreement import targets
 from torch.fx import Interpreter
 from torch.fx.passes.shape_prop import ShapeProp
 from torch.fx.passes.split_module import split_module
-from transformers import BertConfig, BertModel, LlamaConfig, LlamaModel
+from transformers import LlamaConfig, LlamaModel
 
 from fxlab.tracing import example_inputs, symbolic_trace
 
@@ -17,10 +18,7 @@ from fxlab.tracing import example_inputs, symbolic_trace
 @pytest.fixture(scope="module")
 def bert():
     torch.manual_seed(0)
-    sizes = {"hidden_size": 32, "num_attention_heads": 2, "intermediate_size": 48, "vocab_size": 100}
-    config = BertConfig(**sizes, num_hidden_layers=2)
-    config._attn_implementation = "eager"
-    return BertModel(config).eval()
+    return zoo.bert(2, attn_implementation="eager")
 
 
 @pytest.fixture(scope="module")

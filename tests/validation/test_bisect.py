@@ -5,7 +5,6 @@ from dataclasses import dataclass
 
 import pytest
 import torch
-import transformers as hf
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import fx, nn
@@ -52,14 +51,6 @@ class CutShapes(Transformation):
         for node in graph_module.graph.find_nodes(op="call_function", target=operator.add):
             node.target = torch.matmul
         return graph_module
-
-
-@pytest.fixture(scope="module")
-def twelve_layers():
-    sizes = {"hidden_size": 32, "num_attention_heads": 2, "intermediate_size": 48, "vocab_size": 50}
-    torch.manual_seed(0)
-    model = hf.BertModel(hf.BertConfig(num_hidden_layers=12, **sizes)).eval()
-    return fxlab.symbolic_trace(model, check=False), fxlab.example_inputs(model)
 
 
 def session_of(graph, inputs, *passes):

@@ -6,7 +6,6 @@ import weakref
 
 import pytest
 import torch
-import transformers as hf
 from planted import scaled, traced, transformed
 from torch import fx, nn
 
@@ -26,14 +25,6 @@ from fxlab.validation.lockstep_run import SideBySide
 
 def chain(length=3):
     return fx.symbolic_trace(nn.Sequential(*(nn.Linear(4, 4) for _ in range(length))).eval())
-
-
-@pytest.fixture(scope="module")
-def twelve_layers():
-    sizes = {"hidden_size": 32, "num_attention_heads": 2, "intermediate_size": 48, "vocab_size": 50}
-    torch.manual_seed(0)
-    model = hf.BertModel(hf.BertConfig(num_hidden_layers=12, **sizes)).eval()
-    return fxlab.symbolic_trace(model, check=False), fxlab.example_inputs(model)
 
 
 def test_a_difference_is_introduced_at_one_node_and_accumulates_after_it():

@@ -5,6 +5,7 @@ import pickle
 
 import pytest
 import torch
+import zoo
 from agreement import assert_agree
 from torch import nn
 from torch.export import Dim, export
@@ -136,10 +137,7 @@ def test_copies_pickles_sessions_and_passes_take_it(model):
 
 
 def test_a_model_of_transformers():
-    from transformers import BertConfig, BertModel
-
-    sizes = {"hidden_size": 32, "num_attention_heads": 2, "intermediate_size": 48, "vocab_size": 100}
-    model = BertModel(BertConfig(**sizes, num_hidden_layers=1)).eval()
+    model = zoo.bert(1)
     given = example_inputs(model)
     batch, length = Dim("batch"), Dim("length", max=512)
     shapes = {name: {0: batch, 1: length} for name in given}
