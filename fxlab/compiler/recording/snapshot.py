@@ -48,11 +48,6 @@ class State:
         """By the name of a node: its target and its arguments."""
         return {node.name: (target, f"{args} {kwargs}") for node, target, args, kwargs in self._nodes}
 
-    def changed_since(self, other: State) -> tuple[set[str], set[str]]:
-        """Return the nodes that are new or do something else than before, and those that are gone."""
-        now, before = self.words, other.words
-        return {name for name in now if now[name] != before.get(name)}, before.keys() - now.keys()
-
 
 @dataclass(frozen=True)
 class Made:
