@@ -65,3 +65,7 @@ def test_nodes_keep_their_names_after_others_are_gone():
             node.name = f"{node.name}_07"
     before = snapshot(gm)
     assert_equals(DeepCopy()(gm), before)
+
+
+def test_a_copy_promises_to_compute_the_same():
+    assert DeepCopy().preserves_computation
