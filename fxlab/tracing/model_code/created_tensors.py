@@ -35,7 +35,8 @@ class TensorsMade:
 
     def __enter__(self) -> TensorsMade:
         if gc.get_freeze_count():  # somebody has put objects aside, and is to find them there
-            self._others += [o for o in gc.get_objects() if isinstance(o, torch.Tensor)]
+            # By its type: a weak proxy is asked for its class, and may have lost what it stands for.
+            self._others += [o for o in gc.get_objects() if issubclass(type(o), torch.Tensor)]
         else:
             gc.freeze()
             self._is_frozen = True

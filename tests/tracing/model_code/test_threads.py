@@ -8,6 +8,7 @@ import pickle
 import queue
 import threading
 import warnings
+import weakref
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -220,16 +221,35 @@ def test_what_torch_does_not_show_is_refused(work):
 def test_what_a_model_is_given_is_left_as_it_was():
     model = Elsewhere(lambda work: work(), lambda model, x: torch.from_numpy(np.sin(x.numpy())) + model.count)
     before = dict(model.named_parameters()) | dict(model.named_buffers())
+    frozen = gc.get_freeze_count()  # some Pythons begin with a few hundred
     traced = symbolic_trace(model, X)
     after = dict(model.named_parameters()) | dict(model.named_buffers())
     assert all(after[name] is tensor for name, tensor in before.items())
     held = [X, *after.values(), *traced.buffers()]
     assert {type(tensor) for tensor in held} <= {torch.Tensor, nn.Parameter}
-    assert gc.get_freeze_count() == 0
+    assert gc.get_freeze_count() == frozen
+
+
+class Anything:
+    """What a weak proxy may stand for."""
+
+
+def test_a_weak_proxy_of_nothing_is_no_tensor():
+    gc.freeze()  # by somebody else, so that objects are looked at one by one
+    proxy = weakref.proxy(Anything())
+    try:
+        with TensorsMade() as made:
+            assert torch.ones(2) in made
+            assert X not in made
+    finally:
+        gc.unfreeze()
+    with pytest.raises(ReferenceError):
+        isinstance(proxy, torch.Tensor)
 
 
 def test_tensors_are_young_however_they_are_made_and_whoever_has_put_others_aside():
     before = torch.ones(2)
+    gc.unfreeze()  # what Python itself may begin with
     for is_frozen in (False, True):
         if is_frozen:
             gc.freeze()
