@@ -35,10 +35,15 @@ COLUMNS = (
     "introduced",
     "max_introduced",
 )
+JUDGED = "status", "hidden", "reason"
 
 
 def compare_nodes(
-    original: Model, transformed: Model | None = None, inputs: Inputs | None = None
+    original: Model,
+    transformed: Model | None = None,
+    inputs: Inputs | None = None,
+    *,
+    judge: bool = False,
 ) -> "pd.DataFrame":
     """Run two graphs in step and compare what their nodes compute.
 
@@ -52,6 +57,9 @@ def compare_nodes(
     ----------
     original, transformed, inputs
         As for :func:`compare_outputs`. A module that is not traced yet is traced on the inputs.
+    judge
+        Whether to say of each node whether it differs by more than rounding, as :func:`first_divergence`
+        does of the first. Nodes that introduce something run in float64 as well.
 
     Returns
     -------
@@ -65,6 +73,9 @@ def compare_nodes(
             largest absolute difference of an element.
         ``introduced``, ``max_introduced``
             The same where the node runs on the original's values.
+        ``status``, ``hidden``, ``reason``
+            With ``judge``: what :func:`verdict` would say of the node by itself, and the largest relative
+            mistake of it that could be taken for rounding (missing where every bit is the same).
 
         Elements that are NaN or infinite in one of the two only make a difference infinite.
 
@@ -73,7 +84,8 @@ def compare_nodes(
     TypeError
         If a model is no module or session, or ``inputs`` nothing that a model can be called with.
     ValueError
-        If a node does not run on the inputs, or a module has no weights (the meta device).
+        If a node does not run on the inputs, or a module has no weights (the meta device); with ``judge``
+        also if a node does not run in float64.
 
     Examples
     --------
@@ -88,10 +100,15 @@ def compare_nodes(
     """
     import pandas as pd
 
-    pairs = _pairs(original, transformed, inputs)
+    pairs = _pairs(original, transformed, inputs, in_float64=judge)
     with generators_kept():
-        rows = {pair.node.name: _row(pair) for pair in pairs.pairs() if tensors_by_path(pair.expected)}
-    return pd.DataFrame.from_dict(rows, orient="index", columns=list(COLUMNS)).rename_axis("node")
+        rows = {
+            pair.node.name: _row(pair) + (_judged_row(pair) if judge else [])
+            for pair in pairs.pairs()
+            if tensors_by_path(pair.expected)
+        }
+    columns = [*COLUMNS, *(JUDGED if judge else ())]
+    return pd.DataFrame.from_dict(rows, orient="index", columns=columns).rename_axis("node")
 
 
 @dataclass(frozen=True)
@@ -149,7 +166,7 @@ def first_divergence(
     pairs = _pairs(original, transformed, inputs, in_float64=True)
     with generators_kept():
         for pair in pairs.pairs():
-            judgement = _judgement(pair)
+            judgement = _worst(_judgements(pair))
             if judgement is not None and judgement.status is Status.DIFFERENT:
                 return Divergence(pair.node.name, pair.original.name, judgement)
     return None
@@ -168,10 +185,10 @@ def _pairs(
     return SideBySide(first, second, given, in_float64=in_float64)
 
 
-def _judgement(pair: Pair) -> Judgement | None:
-    """Return the worst that is found of the tensors of a pair; nothing if it has none."""
+def _judgements(pair: Pair) -> list[Judgement]:
+    """Judge each tensor of a pair, if the node introduces anything."""
     if pair.introduced is pair.expected:
-        return None
+        return []
     ours, theirs = tensors_by_path(pair.expected), tensors_by_path(pair.introduced)
     found = {path: judged_by_bits(ours.get(path), theirs.get(path)) for path in {**ours, **theirs}}
     result = [judgement for judgement in found.values() if judgement is not None]
@@ -192,7 +209,22 @@ def _judgement(pair: Pair) -> Judgement | None:
             for path, judgement in found.items()
             if judgement is None
         ]
-    return max(result, key=lambda judgement: list(Status).index(judgement.status), default=None)
+    return result
+
+
+def _worst(judgements: list[Judgement]) -> Judgement | None:
+    return max(judgements, key=lambda judgement: list(Status).index(judgement.status), default=None)
+
+
+def _judged_row(pair: Pair) -> list[Any]:
+    """Return the status, what could hide and the reason; of all the tensors of a node the worst."""
+    judgements = _judgements(pair)
+    worst = _worst(judgements)
+    if worst is None:
+        return [str(Status.SAME_BITS), None, ""]
+    known = [judgement.hidden for judgement in judgements if judgement.hidden is not None]
+    is_known = worst.status is Status.WITHIN_ROUNDING
+    return [str(worst.status), max(known, default=None) if is_known else None, worst.reason]
 
 
 def _row(pair: Pair) -> list[Any]:

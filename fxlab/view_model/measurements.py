@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 from fxlab.units import counted, percent
 from fxlab.validation import (
     Evaluation,
+    Status,
     benchmark,
     compare_nodes,
     compare_stages,
-    first_divergence,
     graph_diff,
     nodes_by_stage,
     profile,
@@ -111,12 +111,13 @@ def _titles(session: Session) -> list[str]:
 
 def _node_differences(session: Session) -> Made:
     compared = session.original, session.graph_module, session.inputs
-    table, found = compare_nodes(*compared), first_divergence(*compared)
+    judged = compare_nodes(*compared, judge=True)
+    wrong = judged[judged["status"] == Status.DIFFERENT]
     errors = ["accumulated", "introduced", "max_accumulated", "max_introduced"]
-    table = table[[*errors, "original", "target", "shape"]]
-    if found is None:
+    table = judged[["status", *errors, "hidden", "original", "target", "shape"]]
+    if wrong.empty:
         return table, "No node differs by more than rounding."
-    return table, f"The first wrong node is {found}."
+    return table, f"The first wrong node is {wrong.index[0]}: {wrong['reason'].iloc[0]}."
 
 
 def _graph_difference(session: Session) -> Made:

@@ -143,3 +143,25 @@ def test_the_worst_of_the_outputs_with_other_bits_counts():
     assert "hidden" not in asdict(found)
     same = verdict(graph_of(torch.sin), graph_of(torch.sin), x)
     assert same.hidden is None
+
+
+@pytest.mark.parametrize("pair", range(len(PAIRS)))
+def test_each_node_has_its_own(pair):
+    original, right, x = PAIRS[pair]
+    table = fxlab.compare_nodes(original, right, x, judge=True)
+    assert list(table)[:-3] == list(fxlab.compare_nodes(original, right, x))
+    assert set(table["status"]) <= {Status.SAME_BITS, Status.WITHIN_ROUNDING}
+    rounded = table["status"] == Status.WITHIN_ROUNDING
+    assert (table.loc[rounded, "hidden"] > 0).all()
+    assert table.loc[~rounded, "hidden"].isna().all()
+    assert (table.loc[table["introduced"] == 0, "status"] == Status.SAME_BITS).all()
+
+
+def test_the_first_node_that_is_different_is_where_the_models_diverge():
+    original, right, x = PAIRS[0]
+    wrong = _with_mistake(right, 0, 0.5, 1)
+    found = fxlab.first_divergence(original, wrong, x)
+    table = fxlab.compare_nodes(original, wrong, x, judge=True)
+    different = table[table["status"] == Status.DIFFERENT]
+    assert (different.index[0], different["reason"].iloc[0]) == (found.node, found.judgement.reason)
+    assert different["hidden"].isna().all()
