@@ -152,6 +152,30 @@ def test_weights_that_were_trained_are_divided_by_the_numbers():
     assert gm.layer.weight is model.layer.weight
 
 
+@pytest.mark.parametrize("function", [lambda y, gamma: y * gamma, lambda y, gamma: y / gamma])
+@pytest.mark.parametrize(
+    "layer", [nn.Linear(4, 6), nn.ConvTranspose1d(4, 6, 2, groups=2)], ids=["linear", "groups"]
+)
+def test_weights_are_divided_by_the_numbers_as_they_are_then(layer, function):
+    is_linear = isinstance(layer, nn.Linear)
+    model = LayerScale(copy.deepcopy(layer), (6,) if is_linear else (6, 1), function)
+    gm, x = FUSE(traced(model)), torch.randn((3, 4) if is_linear else (2, 4, 5))
+    with torch.no_grad():
+        for place, parameter in enumerate(gm.parameters()):
+            parameter.mul_(1.5 + place)
+    expected = gm(x)
+    torch.testing.assert_close(FUSE(gm, reverse=True)(x), expected)
+
+
+def test_weights_that_zeros_cannot_divide_are_named():
+    gm = FUSE(traced(LayerScale(nn.Linear(4, 6), (6,), lambda y, gamma: y * gamma)))
+    with torch.no_grad():
+        gm.layer.weight.mul_(1.5)
+        gm.gamma.zero_()
+    with pytest.warns(UserWarning, match="cannot bring"):
+        FUSE(gm, reverse=True)
+
+
 def test_a_write_into_the_numbers_makes_the_layer_stale():
     model = LayerScale(nn.Linear(4, 6), (6,), lambda y, gamma: y * gamma)
     gm = FUSE(traced(model))

@@ -59,11 +59,14 @@ def test_a_new_bias_is_trained_if_what_was_added_is():
 
 @pytest.mark.parametrize("function", [lambda y, beta: y + beta, lambda y, beta: y - beta])
 @pytest.mark.parametrize("bias", [True, False])
-def test_a_bias_that_was_trained_goes_back_to_where_there_is_one(bias, function):
+@pytest.mark.parametrize("is_written", [False, True], ids=["", "what was added is written too"])
+def test_a_bias_that_was_trained_goes_back_to_where_there_is_one(bias, function, is_written):
     model, x = Head(function, nn.Linear(4, 6, bias=bias)), torch.randn(3, 4)
     gm = FUSE(traced(model))
     with torch.no_grad():
         gm.layer.bias.mul_(1.5)
+        if is_written:
+            gm.beta.add_(1)
     expected = gm(x)
     torch.testing.assert_close(FUSE(gm, reverse=True)(x), expected)
     assert gm.beta is model.beta

@@ -16,6 +16,7 @@ from fxlab.operators import computes
 from fxlab.reasons import Reason, Refusal
 from fxlab.transformations.analysis.graph_analysis import GraphFacts
 from fxlab.transformations.analysis.module_safety import why_mixed
+from fxlab.transformations.journal.module_fingerprint import same_bits
 from fxlab.transformations.rewriting.dtype_checks import refuse_autocast
 from fxlab.transformations.rewriting.editor import Editor
 from fxlab.transformations.views.channels import output_channels, precise
@@ -148,6 +149,37 @@ class AfterLayer:
             if not value.users and value.op != "placeholder":
                 edit.erase(value)
         return tuple(dict.fromkeys((layer.node, *readers)))
+
+
+class Fused(nn.Module):
+    """The very parameters of a layer and the operand, as they go on in what has taken their place."""
+
+    def __init__(self, candidate: AfterLayer) -> None:
+        super().__init__()
+        self._parameters.update(candidate.layer.module._parameters)
+        tensor = candidate.operand.tensor
+        held = self._parameters if isinstance(tensor, nn.Parameter) else self._buffers
+        held["operand"] = tensor  # type: ignore[assignment]
+        self.values, self.channels = candidate.operand.values, candidate.values.numel()
+
+    @property
+    def operand(self) -> torch.Tensor | None:
+        """The tensor as it is now; ``None`` for a number."""
+        return self._parameters.get("operand", self._buffers.get("operand"))
+
+    @property
+    def is_written(self) -> bool:
+        """Whether other numbers were written into the operand since."""
+        tensor = self.operand
+        if tensor is None or tensor.is_meta:
+            return False
+        then = self.values.to(tensor.device, tensor.dtype)
+        return not same_bits(tensor.detach().reshape(-1), then)
+
+    def values_now(self) -> torch.Tensor:
+        """Return the operand's numbers for the channels, those of now where it was written."""
+        values = self.values if self.operand is None or not self.is_written else precise(self.operand)
+        return values.reshape(-1).expand(self.channels)
 
 
 def after_layers(facts: GraphFacts, names: Collection[str]) -> Iterator[AfterLayer]:

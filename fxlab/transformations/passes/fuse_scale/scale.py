@@ -7,12 +7,11 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 from torch.fx import Node
-from torch.nn.modules.conv import _ConvNd
 
 from fxlab.reasons import Reason, Refusal
 from fxlab.transformations.analysis.graph_analysis import GraphFacts
 from fxlab.transformations.journal.module_fingerprint import carry_tensor, same_bits
-from fxlab.transformations.passes.fuse_scale.after_layer import AfterLayer, after_layers
+from fxlab.transformations.passes.fuse_scale.after_layer import AfterLayer, Fused, after_layers
 from fxlab.transformations.rewriting.dialects import layer_call
 from fxlab.transformations.rewriting.editor import Editor
 from fxlab.transformations.rewriting.new_modules import new_layer
@@ -21,39 +20,51 @@ from fxlab.transformations.views.channels import per_output, precise
 from fxlab.transformations.views.layer import computed_by
 
 
-class Scaled(nn.Module):
+class Scaled(Fused):
     """The very parameters of a layer, and the numbers that its channels are multiplied by."""
 
-    def __init__(self, layer: nn.Linear | _ConvNd, scale: torch.Tensor) -> None:
-        super().__init__()
-        self._parameters.update(layer._parameters)
-        self.scales = {"weight": per_output(layer, scale), "bias": scale}
+    def __init__(self, candidate: AfterLayer) -> None:
+        super().__init__(candidate)
+        self.scale, self.divides = _scale(candidate), computed_by(candidate.node) == "div"
+        self.places = per_output(candidate.layer.module, torch.arange(self.channels))
+        """The channel that each row, or column, of the weight belongs to."""
 
     def folded(self) -> dict[str, torch.Tensor]:
         """Return the parameters multiplied by the numbers, each rounded once."""
+        named = {name: tensor for name, tensor in self.named_parameters() if name != "operand"}
         with torch.no_grad():
             return {
-                name: (precise(tensor) * self._scale(name, tensor)).to(tensor.dtype)
-                for name, tensor in self.named_parameters()
+                name: (precise(tensor) * self._of(name, tensor, self.scale)).to(tensor.dtype)
+                for name, tensor in named.items()
             }
 
-    def carry(self, replacement: nn.Module) -> None:
-        """Take over what was written to the folded parameters since, and where they were moved."""
+    def carry(self, replacement: nn.Module) -> bool:
+        """Take over what was written to the folded parameters since, and where they were moved.
+
+        The numbers may have been written as well; tell whether weights can be divided by them.
+        """
         now = dict(replacement.named_parameters())
-        is_only_cast = all(
+        is_only_cast = not self.is_written and all(
             same_bits(now[name], then.to(now[name].device, now[name].dtype))
             for name, then in self.folded().items()
         )
+        values = self.values_now()
+        scale = 1 / values if self.divides else values
+        if not bool(_usable(scale).all()):
+            return False
         for name, tensor in now.items():
             if is_only_cast:
                 value = self.get_parameter(name).detach().to(tensor.device, tensor.dtype)
             else:
-                value = (precise(tensor) / self._scale(name, tensor)).to(tensor.dtype)
+                value = (precise(tensor) / self._of(name, tensor, scale)).to(tensor.dtype)
             carry_tensor(self, name, value)
+        return True
 
-    def _scale(self, name: str, like: torch.Tensor) -> torch.Tensor:
-        wide = precise(like.new_empty(()))
-        return self.scales[name].to(wide.device, wide.dtype)
+    def _of(self, name: str, tensor: torch.Tensor, scale: torch.Tensor) -> torch.Tensor:
+        """Return the factors of a parameter."""
+        wide = precise(tensor.new_empty(()))
+        placed = scale[self.places.to(scale.device)] if name == "weight" else scale
+        return placed.to(wide.device, wide.dtype)
 
 
 @dataclass(frozen=True)
@@ -98,7 +109,7 @@ class FuseScale(RewritePass[AfterLayer]):
         if candidate.misfit is not None:
             return candidate.misfit
         scale = _scale(candidate)
-        usable = scale.isfinite() & (scale != 0) & (1 / scale).isfinite()
+        usable = _usable(scale)
         if not bool(usable.all()):
             return Reason.SCALE(scale=float(scale[~usable][0]))
         if reason := candidate.why_not_fused(facts, "weight"):
@@ -115,7 +126,7 @@ class FuseScale(RewritePass[AfterLayer]):
     def rewrite(self, candidate: AfterLayer, edit: Editor) -> tuple[Node, ...]:
         """Put a layer with the folded weights in place, and erase the product."""
         layer = candidate.layer
-        scaled = Scaled(layer.module, _scale(candidate))
+        scaled = Scaled(candidate)
         folded = scaled.folded()
         fused = new_layer(folded["weight"], folded.get("bias"), like=layer.module)
         seen_as: dict[str, nn.Module] = {layer.path: scaled}
@@ -129,8 +140,13 @@ class FuseScale(RewritePass[AfterLayer]):
     def update_originals(self, replacement: nn.Module, originals: list[nn.Module]) -> None:
         """Divide weights that were trained since by the number; move what was moved."""
         for original in originals:
-            if isinstance(original, Scaled):
-                original.carry(replacement)
+            if isinstance(original, Scaled) and not original.carry(replacement):
+                super().update_originals(replacement, originals)
+
+
+def _usable(scale: torch.Tensor) -> torch.Tensor:
+    """Return of each number whether it can be multiplied and divided by."""
+    return scale.isfinite() & (scale != 0) & (1 / scale).isfinite()
 
 
 def _scale(candidate: AfterLayer) -> torch.Tensor:
@@ -148,7 +164,7 @@ def _factor_text(candidate: AfterLayer) -> str:
 def _why_too_small_or_large(candidate: AfterLayer, scale: torch.Tensor) -> Refusal | None:
     """Return why the folded weights would not be those times the number, up to rounding."""
     parameters = dict(candidate.layer.module.named_parameters())
-    for name, folded in Scaled(candidate.layer.module, scale).folded().items():
+    for name, folded in Scaled(candidate).folded().items():
         parameter, limits = parameters[name], torch.finfo(folded.dtype)
         dtype = str(folded.dtype).removeprefix("torch.")
         if parameter.is_meta:

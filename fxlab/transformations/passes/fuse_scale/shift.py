@@ -6,12 +6,11 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 from torch.fx import Node
-from torch.nn.modules.conv import _ConvNd
 
 from fxlab.reasons import Reason, Refusal
 from fxlab.transformations.analysis.graph_analysis import GraphFacts
 from fxlab.transformations.journal.module_fingerprint import carry_tensor, same_bits
-from fxlab.transformations.passes.fuse_scale.after_layer import AfterLayer, after_layers
+from fxlab.transformations.passes.fuse_scale.after_layer import AfterLayer, Fused, after_layers
 from fxlab.transformations.rewriting.dialects import layer_call
 from fxlab.transformations.rewriting.editor import Editor
 from fxlab.transformations.rewriting.new_modules import new_layer
@@ -20,18 +19,14 @@ from fxlab.transformations.views.channels import precise
 from fxlab.transformations.views.layer import computed_by
 
 
-class Shifted(nn.Module):
+class Shifted(Fused):
     """The very parameters of a layer, and the numbers that are added to its channels."""
 
-    def __init__(
-        self, layer: nn.Linear | _ConvNd, shift: torch.Tensor, tensor: torch.Tensor | None, *, negated: bool
-    ) -> None:
-        super().__init__()
-        self._parameters.update(layer._parameters)
-        self.shift, self.negated = shift, negated
-        held = self._parameters if isinstance(tensor, nn.Parameter) else self._buffers
-        held["added"] = tensor  # type: ignore[assignment]
-        self.dtype = layer.weight.dtype
+    def __init__(self, candidate: AfterLayer) -> None:
+        super().__init__(candidate)
+        self.negated = computed_by(candidate.node) == "sub"
+        self.shift = self._shift(candidate.values).to(candidate.layer.module.weight.device)
+        self.dtype = candidate.layer.module.weight.dtype
 
     def folded(self) -> torch.Tensor:
         """Return the bias with the numbers added, rounded once."""
@@ -43,16 +38,19 @@ class Shifted(nn.Module):
     def carry(self, replacement: nn.Module) -> bool:
         """Take over what was written to the new bias since; tell whether there was a place for it."""
         weight, now = replacement.get_parameter("weight"), replacement.get_parameter("bias")
-        is_only_cast = same_bits(now, self.folded().to(now.device, now.dtype))
+        is_only_cast = not self.is_written and same_bits(now, self.folded().to(now.device, now.dtype))
         carry_tensor(self, "weight", weight)
-        bias, added = self._parameters["bias"], self._parameters.get("added")
+        bias, added = self._parameters["bias"], self._parameters.get("operand")
         if bias is not None:
-            value = precise(now) - self.shift.to(precise(now))
+            value = precise(now) - self._shift(self.values_now()).to(precise(now))
             carry_tensor(self, "bias", (bias if is_only_cast else value).to(now.device, now.dtype))
         elif added is not None and not is_only_cast and added.numel() == now.numel():
             value = -precise(now) if self.negated else precise(now)
-            carry_tensor(self, "added", value.to(now.dtype).reshape(added.shape))
+            carry_tensor(self, "operand", value.to(now.dtype).reshape(added.shape))
         return is_only_cast or bias is not None or (added is not None and added.numel() == now.numel())
+
+    def _shift(self, values: torch.Tensor) -> torch.Tensor:
+        return -values if self.negated else values
 
 
 @dataclass(frozen=True)
@@ -95,7 +93,7 @@ class FuseShift(RewritePass[AfterLayer]):
             return reason
         if (reader := facts.rounding_readers.get(candidate.node)) is not None:
             return Reason.ROUNDED_LATER(reader=reader.name)
-        bias = _shifted(candidate).folded()
+        bias = Shifted(candidate).folded()
         if not bias.is_meta and not bool(bias.isfinite().all()):
             return Reason.NOT_FINITE(dtype=str(bias.dtype).removeprefix("torch."))
         return None
@@ -107,7 +105,7 @@ class FuseShift(RewritePass[AfterLayer]):
     def rewrite(self, candidate: AfterLayer, edit: Editor) -> tuple[Node, ...]:
         """Put a layer with the new bias in place, and erase the sum."""
         layer = candidate.layer
-        shifted, old = _shifted(candidate), layer.module._parameters["bias"]
+        shifted, old = Shifted(candidate), layer.module._parameters["bias"]
         fused = new_layer(layer.module.weight, shifted.folded(), like=layer.module)
         fused._parameters["weight"] = layer.module._parameters["weight"]
         if old is None:
@@ -125,10 +123,3 @@ class FuseShift(RewritePass[AfterLayer]):
         for original in originals:
             if isinstance(original, Shifted) and not original.carry(replacement):
                 super().update_originals(replacement, originals)
-
-
-def _shifted(candidate: AfterLayer) -> Shifted:
-    values, module = candidate.values, candidate.layer.module
-    negated = computed_by(candidate.node) == "sub"
-    shift = (-values if negated else values).to(module.weight.device)
-    return Shifted(module, shift, candidate.operand.tensor, negated=negated)
