@@ -98,7 +98,7 @@ def test_the_pass_that_the_notebook_names_is_in_sight_on_a_small_screen(page: La
 
 def test_a_pass_that_raises_says_so_and_changes_nothing(page: LabPage, bert: Locator) -> None:
     switch(bert, "Breaks").click()
-    expect(bert.get_by_text("something went wrong halfway").first).to_be_visible()
+    expect(bert.get_by_text("something went wrong halfway").first).to_be_visible(timeout=30_000)
     expect(switch(bert, "Breaks")).to_have_attribute("aria-checked", "false")
     expect(bert.locator(".fxi-header").get_by_text("341 nodes")).to_be_visible()
     page.screenshot("breaks", bert)
