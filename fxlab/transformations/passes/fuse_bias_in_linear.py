@@ -12,7 +12,7 @@ from fxlab.transformations.analysis.graph_analysis import GraphFacts
 from fxlab.transformations.analysis.module_safety import why_mixed
 from fxlab.transformations.analysis.node_shape import with_last_size
 from fxlab.transformations.journal.module_fingerprint import carry_tensor
-from fxlab.transformations.rewriting.dialects import layer_call, pad_call
+from fxlab.transformations.rewriting.dialects import change_layer, pad_call
 from fxlab.transformations.rewriting.editor import Editor, place_of
 from fxlab.transformations.rewriting.new_modules import new_linear
 from fxlab.transformations.rewriting.rewrite_pass import RewritePass
@@ -89,12 +89,7 @@ class FuseBiasInLinear(RewritePass[BiasedLinear]):
             name=f"{node.name}_input_and_one",
             meta=_padded_meta(layer),
         )
-        if layer.is_module:
-            edit.change(node, args=(padded,), kwargs={})
-        else:
-            target, args, kwargs = layer_call(layer, padded, tensors, edit)
-            edit.change(node, target=target, args=args, kwargs=kwargs)
-            edit.erase_tensors(layer)
+        change_layer(layer, padded, tensors, edit)
         return node
 
     def update_originals(self, replacement: nn.Module, originals: list[nn.Module]) -> None:

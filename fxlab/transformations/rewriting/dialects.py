@@ -56,6 +56,16 @@ def layer_call(layer: Layer[Any], value: Node, tensors: Mapping[str, Node], edit
     return (without, (value, weight), {}) if bias is None else (with_bias, (bias, value, weight), {})
 
 
+def change_layer(layer: Layer[Any], value: Node, tensors: Mapping[str, Node], edit: Editor) -> None:
+    """Let a layer read a value, and the tensors that :meth:`Editor.replace_layers` has put in place."""
+    if not layer.is_module:
+        target, args, kwargs = layer_call(layer, value, tensors, edit)
+        edit.change(layer.node, target=target, args=args, kwargs=kwargs)
+        edit.erase_tensors(layer)
+    elif value is not layer.input:
+        edit.change(layer.node, args=(value,), kwargs={})
+
+
 def slice_call(node: Node, value: Node, start: int, stop: int) -> Call:
     """Return the call that takes a part out of the last dimension of a value, as ``node`` would write it."""
     if is_aten(node):

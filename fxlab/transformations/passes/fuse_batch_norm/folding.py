@@ -28,7 +28,7 @@ from fxlab.transformations.passes.fuse_batch_norm.batch_norm import (
     why_not_per_channel,
     why_only_norm_is_trained,
 )
-from fxlab.transformations.rewriting.dialects import layer_call
+from fxlab.transformations.rewriting.dialects import change_layer
 from fxlab.transformations.rewriting.editor import Editor
 from fxlab.transformations.rewriting.new_modules import new_layer
 from fxlab.transformations.rewriting.rewrite_pass import RewritePass
@@ -143,12 +143,7 @@ class FuseBatchNorm(RewritePass[LayerAndNorm]):
         fused = new_layer(*candidate.folded, like=layer.module)
         tensors = edit.replace_layers(layers, fused, layer.path)
         value = norm.input if candidate.norm_first else layer.input
-        if not layer.is_module:
-            target, args, kwargs = layer_call(layer, value, tensors, edit)
-            edit.change(layer.node, target=target, args=args, kwargs=kwargs)
-            edit.erase_tensors(layer)
-        elif candidate.norm_first:
-            edit.change(layer.node, args=(value,), kwargs={})
+        change_layer(layer, value, tensors, edit)
         _erase(norm, None if candidate.norm_first else layer.node, edit)
         return layer.node
 

@@ -12,7 +12,7 @@ from fxlab.reasons import Reason, Refusal
 from fxlab.transformations.analysis.graph_analysis import GraphFacts
 from fxlab.transformations.journal.module_fingerprint import carry_tensor, same_bits
 from fxlab.transformations.passes.fuse_scale.after_layer import AfterLayer, Fused, after_layers
-from fxlab.transformations.rewriting.dialects import layer_call
+from fxlab.transformations.rewriting.dialects import change_layer
 from fxlab.transformations.rewriting.editor import Editor
 from fxlab.transformations.rewriting.new_modules import new_layer
 from fxlab.transformations.rewriting.rewrite_pass import RewritePass
@@ -129,12 +129,8 @@ class FuseScale(RewritePass[AfterLayer]):
         scaled = Scaled(candidate)
         folded = scaled.folded()
         fused = new_layer(folded["weight"], folded.get("bias"), like=layer.module)
-        seen_as: dict[str, nn.Module] = {layer.path: scaled}
-        tensors = edit.replace_layers([layer], fused, layer.path, seen_as)
-        if not layer.is_module:
-            target, args, kwargs = layer_call(layer, layer.input, tensors, edit)
-            edit.change(layer.node, target=target, args=args, kwargs=kwargs)
-            edit.erase_tensors(layer)
+        tensors = edit.replace_layers([layer], fused, layer.path, {layer.path: scaled})
+        change_layer(layer, layer.input, tensors, edit)
         return candidate.erase(edit, type(self).__name__)
 
     def update_originals(self, replacement: nn.Module, originals: list[nn.Module]) -> None:

@@ -11,7 +11,7 @@ from fxlab.reasons import Reason, Refusal
 from fxlab.transformations.analysis.graph_analysis import GraphFacts
 from fxlab.transformations.journal.module_fingerprint import carry_tensor, same_bits
 from fxlab.transformations.passes.fuse_scale.after_layer import AfterLayer, Fused, after_layers
-from fxlab.transformations.rewriting.dialects import layer_call
+from fxlab.transformations.rewriting.dialects import change_layer
 from fxlab.transformations.rewriting.editor import Editor
 from fxlab.transformations.rewriting.new_modules import new_layer
 from fxlab.transformations.rewriting.rewrite_pass import RewritePass
@@ -110,12 +110,8 @@ class FuseShift(RewritePass[AfterLayer]):
         fused._parameters["weight"] = layer.module._parameters["weight"]
         if old is None:
             fused.get_parameter("bias").requires_grad_(candidate.operand.is_trained)
-        seen_as: dict[str, nn.Module] = {layer.path: shifted}
-        tensors = edit.replace_layers([layer], fused, layer.path, seen_as)
-        if not layer.is_module:
-            target, args, kwargs = layer_call(layer, layer.input, tensors, edit)
-            edit.change(layer.node, target=target, args=args, kwargs=kwargs)
-            edit.erase_tensors(layer)
+        tensors = edit.replace_layers([layer], fused, layer.path, {layer.path: shifted})
+        change_layer(layer, layer.input, tensors, edit)
         return candidate.erase(edit, type(self).__name__)
 
     def update_originals(self, replacement: nn.Module, originals: list[nn.Module]) -> None:
