@@ -46,7 +46,7 @@ class Result:
 
     @property
     def is_limited(self) -> bool:
-        """Whether the graph holds for less than the model does, or could not be traced at its best."""
+        """Whether the graph is specialised, or could not be traced at its best."""
         is_partial = bool(self.checks) and not self.is_right_everywhere
         return is_partial or self.outcome not in (*NOT_TRIED, DYNAMIC)
 

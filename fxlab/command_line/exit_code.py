@@ -13,7 +13,7 @@ class ExitCode(enum.IntEnum):
     DONE = 0
     """Done; if models were compared, they are the same up to rounding."""
     DIFFERENT = 1
-    """The model with the passes computes something else, or rounds worse."""
+    """The model with the passes is a different function, or rounds worse."""
     FAULTY = 1
     """`fxlab doctor`: something that fxlab needs is not there or does not work."""
     BAD_USAGE = 2

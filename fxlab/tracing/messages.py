@@ -32,7 +32,7 @@ class Step:
 
 
 def warn_of_limits(report: TraceReport, steps: Sequence[Step], stacklevel: int) -> None:
-    """Warn if a graph holds for less than the model does."""
+    """Warn if a traced graph is specialised."""
     # Everybody knows that a model is in a mode; a graph that needs it says so when it runs.
     limits = [f"{f.what} {f.detail} {f.where}" for f in report.limits() if f.kind not in ("mode", "setting")]
     if len(limits) > _MOST_LIMITS:
@@ -45,7 +45,7 @@ def warn_of_limits(report: TraceReport, steps: Sequence[Step], stacklevel: int) 
         limits[1:1] = [f"  {'; '.join(names)}: {cause}" for cause, names in rungs.items()]
     if limits:
         lines = "\n  ".join(limits)
-        text = f"The graph holds for less than the model:\n  {lines}"
+        text = f"The traced graph is specialised:\n  {lines}"
         warnings.warn(text, TraceWarning, stacklevel=stacklevel + 1)
 
 

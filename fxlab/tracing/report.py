@@ -41,7 +41,7 @@ class TraceError(RuntimeError):
 
 
 class TraceWarning(UserWarning):
-    """A trace is right, but holds for less than the model does: a size or a branch was fixed.
+    """A trace is right, but specialised: a size or a branch was fixed.
 
     Examples
     --------
@@ -58,7 +58,7 @@ class TraceWarning(UserWarning):
     ...     warnings.simplefilter("always")
     ...     traced = symbolic_trace(SumOfRows(), torch.ones(3, 2))
     >>> print(caught[0].message)
-    The graph holds for less than the model:
+    The traced graph is specialised:
       x.shape[0] fixed at 3, though the model takes other sizes
     """
 
@@ -127,7 +127,7 @@ class TraceReport:
         return tuple(finding for finding in self.findings if finding.kind == kind)
 
     def limits(self) -> tuple[Finding, ...]:
-        """Return the findings for which the graph holds for less than the model does.
+        """Return the findings that specialise the graph.
 
         They are decisions on data, sizes that the model would take otherwise, settings of torch that the
         model's Python has read, and gradients and state that are not in the graph. Conditions on sizes are

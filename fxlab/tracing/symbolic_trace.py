@@ -95,7 +95,7 @@ def symbolic_trace(
     Warns
     -----
     TraceWarning
-        If the graph holds for less than the model does: a size or a decision on data was fixed.
+        If the graph is specialised: a size or a decision on data was fixed.
 
     Examples
     --------
@@ -124,7 +124,7 @@ class _Traced:
     module: GraphModule
     findings: tuple[Finding, ...]
     reasons: list[Reason]
-    """Why it holds for less than the model does."""
+    """Why it is specialised."""
     nodes: RecordedNodes
     """What was recorded, if the model has read its mode."""
 
@@ -326,7 +326,7 @@ def _inputs_for(model: nn.Module, inputs: Any, names: tuple[str, ...] | None) ->
 
 
 def _reported(traced: _Traced, more: list[Finding], steps: list[Step]) -> GraphModule:
-    """Return a graph module with its report; warn if it holds for less than the model."""
+    """Return a graph module with its report; warn if it is specialised."""
     report = TraceReport(
         traced.rung.name,
         (*traced.findings, *more),

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from fxlab.session import Session
     from fxlab.tracing import GraphBreak
 
-_OF_TRACE = "The graph holds for less than the model"
+_OF_TRACE = "The traced graph is specialised"
 _OF_BREAK = "A graph break ends this graph"
 _OF_COMPILE = "Parts of the compile are not shown"
 

@@ -1,4 +1,4 @@
-"""Why a trace holds for less than its model: each with its line, what it means and what one can do."""
+"""Reasons why a trace is specialised: each with its line, what it means and what one can do."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ _PLACE = re.compile(r" ?\(at (?P<place>.+?:\d+): .*\)$", flags=re.DOTALL)
 
 
 def trace_remarks(graph_module: fx.GraphModule) -> list[dict[str, str]]:
-    """Return why a traced module holds for less than its model; nothing for one that was not traced by fxlab.
+    """Return why a traced module is specialised; nothing for one that was not traced by fxlab.
 
     Returns
     -------

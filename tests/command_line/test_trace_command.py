@@ -65,7 +65,7 @@ def test_what_a_trace_warns_of_is_on_stderr(fxlab, tmp_path):
     torch.save((torch.ones(2),), tmp_path / "inputs.pt")
     ended = fxlab("trace", tmp_path / "model.pt", "--trust", "--inputs", tmp_path / "inputs.pt")
     assert ended.code == 0
-    assert ended.err.startswith("warning: The graph holds for less than the model")
+    assert ended.err.startswith("warning: The traced graph is specialised")
     assert "warning" not in ended.out
 
 

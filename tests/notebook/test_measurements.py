@@ -58,7 +58,7 @@ def test_the_first_node_that_goes_wrong_is_named(page: Page):
     assert measured(page, "node-differences")["text"] == "No node differs by more than rounding."
     page.switches(MUL_TO_ADD, True)
     state = measured(page, "node-differences")
-    assert state["text"].startswith("The first wrong node is mul: it computes something else")
+    assert state["text"].startswith("The first wrong node is mul: a different function")
     introduced = column(state, "introduced")
     assert introduced["mul"] > 0.1
     assert introduced["relu"] == 0

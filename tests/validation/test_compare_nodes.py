@@ -62,7 +62,7 @@ def test_a_scaled_weight_in_layer_7_of_12_is_found_by_name(twelve_layers):
         assert table.index[table["introduced"] > 0].tolist() == [name]
         found = first_divergence(graph, wrong, inputs)
         assert (found.node, found.original) == (name, name)
-        assert str(found).startswith(f"{name}: it computes something else")
+        assert str(found).startswith(f"{name}: a different function")
 
 
 @pytest.mark.slow

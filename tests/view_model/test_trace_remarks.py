@@ -1,4 +1,4 @@
-"""A trace that holds for less than its model says so in lines; one that holds for all says nothing."""
+"""A specialised trace says so in lines; one that holds for all inputs says nothing."""
 
 from __future__ import annotations
 
@@ -118,6 +118,6 @@ def test_the_inspector_and_a_report_have_the_remarks_once():
     session.revert("fold-constants")
     assert not any("remarks" in part for part in sent)
     told = _data(session, False)["data"]["remarks"]
-    assert told["about"] == "The graph holds for less than the model"
+    assert told["about"] == "The traced graph is specialised"
     assert told["list"] == trace_remarks(session.original)
     inspector.close()

@@ -53,7 +53,7 @@ def report(results: Sequence[Result]) -> str:
         "|---|---|---|---|---|---|---|---|",
         *(_line(library, of) for library in LIBRARIES if (of := _of(library, results))),
         "",
-        "## Where a graph holds for less than the model does",
+        "## Where a traced graph is specialised",
         "",
         "| Model | Traced on | Checked | Why |",
         "|---|---|---|---|",

@@ -20,7 +20,7 @@ Part: TypeAlias = type[nn.Module] | FunctionType
 
 @dataclass(frozen=True)
 class Reason:
-    """Why a graph holds for less than the model does."""
+    """Why a graph is specialised."""
 
     running: tuple[Part, ...]
     """The parts of the model that were running, innermost first."""

@@ -310,15 +310,15 @@ def judged(versions: Versions) -> Judgement:
     rest = _left_aside(elements, compared)
     if not errors.same_function:
         explained = (
-            f"{with_unit(errors.function / errors.new_values)} times what rounding its new values explains"
+            f"{with_unit(errors.function / errors.new_values)} times the rounding error of its new values"
             if errors.new_values
-            else "and it has no new values whose rounding could explain that"
+            else "and no new values whose rounding could explain it"
         )
         away = with_unit(errors.function)
-        reason = f"it computes something else: {away} (relative) away in float64, {explained}"
+        reason = f"a different function: relative error {away} in float64, {explained}"
         return Judgement(Status.DIFFERENT, reason + rest, elements, errors, compared)
     if not errors.rounds_well(elements):
-        what = "it computes something else, or" if errors.is_generated else "it computes the same, but"
+        what = "a different function, or" if errors.is_generated else "it computes the same, but"
         reason = (
             f"{what} rounds worse: its error is "
             f"{with_unit(errors.transformed)} (relative), {with_unit(errors.ratio)} times the original's"

@@ -22,7 +22,7 @@ from fxlab.tracing.model_code.created_tensors import TensorsMade
 from fxlab.tracing.report import TraceError
 
 X = torch.linspace(-1, 2, 12).reshape(3, 4)
-pytestmark = pytest.mark.filterwarnings("ignore:The graph holds for less")
+pytestmark = pytest.mark.filterwarnings("ignore:The traced graph is specialised")
 
 
 def in_a_thread(function):

@@ -16,7 +16,7 @@ from fxlab.tracing.bound_inputs import Argument
 from fxlab.tracing.report import REAL, TraceError
 from fxlab.tracing.verification.distinct_values import other_data
 
-pytestmark = pytest.mark.filterwarnings("ignore:The graph holds for less")
+pytestmark = pytest.mark.filterwarnings("ignore:The traced graph is specialised")
 GIVEN = torch.tensor([2, 0, 1])
 
 

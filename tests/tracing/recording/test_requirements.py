@@ -64,7 +64,7 @@ DATA_REQUIREMENTS = {
 }
 
 
-@pytest.mark.filterwarnings("ignore:The graph holds for less")
+@pytest.mark.filterwarnings("ignore:The traced graph is specialised")
 @pytest.mark.parametrize("require", DATA_REQUIREMENTS.values(), ids=DATA_REQUIREMENTS)
 def test_a_requirement_on_data_stays(require):
     def forward(x):

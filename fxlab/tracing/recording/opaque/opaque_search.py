@@ -20,7 +20,7 @@ _MOST_RUNS = 12
 class _HasReasons(Protocol):
     @property
     def reasons(self) -> list[Reason]:
-        """Why it holds for less than the model does."""
+        """Why it is specialised."""
 
 
 _Trace = TypeVar("_Trace", bound=_HasReasons)
@@ -43,7 +43,7 @@ def with_parts_whole(
     failure
         What the run before has raised, which tells the first parts.
     reasons
-        Why its graph holds for less than the model does, if it has raised nothing.
+        Why its graph is specialised, if it has raised nothing.
     """
     parts: dict[Part, Reason] = {}
     # Nothing would be left of a model of which all but the head is one node.
