@@ -357,7 +357,7 @@ def page(
         "",
         "## Compiled code",
         "",
-        "What scheduling, fusion and code generation add: the generated code, run on the CPU, judged against "
+        "Errors that scheduling, fusion and code generation add: the generated code, run on the CPU, judged against "
         "Dynamo's graph run by eager and against the last stage. *Nodes* are those of the last graph that "
         "went into a kernel.",
         "",
