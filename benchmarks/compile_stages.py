@@ -357,9 +357,9 @@ def page(
         "",
         "## Compiled code",
         "",
-        "Errors that scheduling, fusion and code generation add: the generated code, run on the CPU, judged against "
-        "Dynamo's graph run by eager and against the last stage. *Nodes* are those of the last graph that "
-        "went into a kernel.",
+        "Errors that scheduling, fusion and code generation add: the generated code, run on the CPU, judged "
+        "against Dynamo's graph run by eager and against the last stage. *Nodes* are those of the last graph "
+        "that went into a kernel.",
         "",
         *table(code),
         "",

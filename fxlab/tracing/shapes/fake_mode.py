@@ -31,7 +31,9 @@ class FakeMode(FakeTensorMode):  # type: ignore[no-untyped-call]
     """Whether tensors of one shape may lie in one storage, as long as nobody asks."""
 
     def __init__(self, **options: Any) -> None:
-        super().__init__(**options)
+        # The number in an input of no dimensions is data. Without ``export`` it would be a symbol with a
+        # hint, which ``int`` and branches fix by a guard of torch's that no graph checks.
+        super().__init__(export=True, **options)
         self.of_shape = {}
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:

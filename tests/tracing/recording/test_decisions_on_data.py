@@ -80,6 +80,50 @@ def test_a_decision_is_held_at_every_size_and_checked(function, values, others):
         traced(torch.full((3, 4), others))
 
 
+class OfOneNumber:
+    """Numbers that Python takes out of an input without dimensions."""
+
+    @staticmethod
+    def as_factor(x, n):
+        return x * int(n)
+
+    @staticmethod
+    def as_float(x, n):
+        return x * float(n)
+
+    @staticmethod
+    def as_bound(x, n):
+        return x[:, int(n) :]
+
+    @staticmethod
+    def as_index(x, n):
+        return x * [1, 2, 3, 5][n.long()]
+
+    @staticmethod
+    def as_branch(x, n):
+        return x * 2 if int(n) > 2 else x
+
+
+@pytest.mark.parametrize("dtype", [torch.int64, torch.int32, torch.float64])
+@pytest.mark.parametrize("check", [True, False])
+@pytest.mark.parametrize(
+    "function",
+    [value.__func__ for name, value in vars(OfOneNumber).items() if name.startswith("as_")],
+    ids=lambda function: function.__name__,
+)
+def test_the_number_in_an_input_without_dimensions_is_data(function, dtype, check):
+    class Reads(nn.Module):
+        def forward(self, x, n):
+            return function(x, n)
+
+    module, x = Reads(), torch.randn(2, 4, generator=torch.manual_seed(0))
+    with pytest.warns(TraceWarning, match="the branch taken is held"):
+        traced = symbolic_trace(module, (x, torch.tensor(2, dtype=dtype)), check=check)
+    assert_agree(traced, module, (x, torch.tensor(2, dtype=dtype)))
+    with pytest.raises(AssertionError, match="traced for"):
+        traced(x, torch.tensor(3, dtype=dtype))
+
+
 class Reading:
     """The same, by numpy."""
 
