@@ -185,6 +185,6 @@ def _writes_or_tells(operator: OpOverload[..., Any]) -> bool:
 
 def _condition(expression: Any, answer: Any) -> Any:
     """Return what holds if a question about sizes has this answer."""
-    if answer in (sympy.true, True):
-        return expression
-    return sympy.Not(expression) if answer in (sympy.false, False) else sympy.Eq(expression, answer)
+    if not isinstance(answer, BooleanAtom | bool):  # the numbers 1 and 0 are equal to True and False
+        return sympy.Eq(expression, answer)
+    return expression if answer else sympy.Not(expression)

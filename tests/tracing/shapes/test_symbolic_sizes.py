@@ -55,6 +55,17 @@ def test_arithmetic_on_sizes_is_followed(name):
         assert_agree(traced, model, (torch.randn(2, length),))
 
 
+@pytest.mark.parametrize(("length", "other"), [(6, 8), (6, 12), (2, 5)])
+@pytest.mark.filterwarnings("ignore::fxlab.tracing.TraceWarning")
+def test_a_number_that_is_one_or_zero_is_held_as_a_number(length, other):
+    # As numbers 1 and 0 are equal to True and False, but not every length gives a quotient of 1 or 0.
+    model = Sized(lambda n: int(n / 4))
+    traced = symbolic_trace(model, (torch.randn(3, length),), check=False)
+    assert_agree(traced, model, (torch.randn(2, length),))
+    with pytest.raises(AssertionError, match=r"traced for Eq\(TruncToInt"):
+        traced(torch.randn(3, other))
+
+
 @pytest.mark.parametrize("name", FIXED_BY_PYTHON)
 @pytest.mark.filterwarnings("ignore::fxlab.tracing.TraceWarning")
 def test_arithmetic_that_fixes_a_size_is_right_or_refused(name):
