@@ -120,7 +120,7 @@ def _dask(workers: int) -> Iterator[tuple[Executor, Pids]]:
     from distributed import Client, LocalCluster
 
     with (
-        LocalCluster(n_workers=workers, threads_per_worker=1, dashboard_address=None) as cluster,
+        LocalCluster(n_workers=workers, threads_per_worker=1, dashboard_address=":0") as cluster,
         Client(cluster) as client,
     ):
         yield client.get_executor(), lambda: list(client.run(os.getpid).values())

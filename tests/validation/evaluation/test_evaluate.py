@@ -5,11 +5,13 @@ import math
 import multiprocessing
 import os
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 
 import pandas as pd
 import pytest
 import torch
+from distributed import Client, LocalCluster
 from torch import fx, nn
 
 import fxlab
@@ -242,13 +244,28 @@ def test_threads_give_the_same_table(session):
     pd.testing.assert_frame_equal(found.batches, evaluate(session, rows(6)).batches)
 
 
+@contextmanager
+def one_process():
+    with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as executor:
+        yield executor
+
+
+@contextmanager
+def two_dask_workers():
+    workers = {"n_workers": 2, "threads_per_worker": 1, "dashboard_address": ":0"}
+    with LocalCluster(**workers, silence_logs="CRITICAL") as cluster, Client(cluster) as client:
+        yield client.get_executor()
+
+
 @pytest.mark.slow
-def test_a_worker_that_dies_costs_its_batches_once_more_and_nothing_else(session, tmp_path, monkeypatch):
+@pytest.mark.parametrize("engine", [one_process, two_dask_workers])
+def test_a_worker_that_dies_costs_its_batches_once_more_and_nothing_else(
+    session, tmp_path, monkeypatch, engine
+):
     data = rows(6)
     data[2][0, 0] = 99
     monkeypatch.setenv("FXLAB_TEST_FLAG", str(tmp_path / "died"))
-    context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(1, mp_context=context) as executor:
+    with engine() as executor:
         found = evaluate(session, data, {"none": dies_once}, executor)
     assert (tmp_path / "died").exists()
     expected = evaluate(session, data, {"none": dies_once})
