@@ -57,6 +57,11 @@ def storage_of(tensor: torch.Tensor) -> int:
     return int(tensor.untyped_storage()._cdata)
 
 
+def is_floating(tensor: torch.Tensor) -> bool:
+    """Tell whether the elements of a tensor are floating-point or complex numbers."""
+    return tensor.is_floating_point() or tensor.is_complex()
+
+
 def bits_of(tensor: torch.Tensor) -> torch.Tensor:
     """Return what a tensor holds as bytes, in the order of its elements: uint8, in one dimension.
 

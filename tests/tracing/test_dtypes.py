@@ -51,6 +51,24 @@ def test_where_python_reads_a_number_of_bytes_another_dtype_is_refused():
         traced(torch.randn(4, 3, dtype=torch.float64))
 
 
+class Masked(nn.Module):
+    """A model that takes masks of two kinds, as many do."""
+
+    def forward(self, x, mask):
+        return x.masked_fill(mask.logical_not(), 0) if mask.dtype == torch.bool else x + mask
+
+
+@pytest.mark.parametrize(("recorded", "other"), [(torch.bool, torch.int64), (torch.int64, torch.float32)])
+def test_the_dtype_of_a_mask_that_python_reads_is_held(recorded, other):
+    model, x = Masked(), torch.randn(2, 3, generator=torch.manual_seed(0))
+    mask = torch.tensor([1, 0, 1])
+    traced = symbolic_trace(model, (x, mask.to(recorded)))
+    assert_agree(traced, model, (x, mask.to(recorded)))
+    assert_agree(traced, model, (x.double(), mask.to(recorded)))
+    with pytest.raises(AssertionError, match=rf"traced for mask of dtype {recorded} only"):
+        traced(x, mask.to(other))
+
+
 @pytest.mark.parametrize("name", OTHERS)
 def test_elsewhere_any_dtype_is_taken(name):
     model = Function(OTHERS[name])

@@ -6,6 +6,7 @@ import operator
 from collections.abc import Callable, Collection, Container, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import sympy
@@ -34,7 +35,7 @@ from fxlab.values.nested import (
     part_of,
     tensors_inside,
 )
-from fxlab.values.tensors import bits_of
+from fxlab.values.tensors import bits_of, is_floating
 
 
 class Conditions:
@@ -86,22 +87,27 @@ class Conditions:
                     actual = self._graph.call_function(getattr, (part_of(placeholder, path), "shape"))
                     self._require(operator.eq, actual, shape, f"{REFUSAL} {name} of shape {shape} only")
 
-    def require_dtypes(self) -> None:
-        """Make the graph raise ``AssertionError`` unless floating-point and complex inputs have their dtypes.
+    def require_dtypes(self, kinds: Collection[bool]) -> None:
+        """Make the graph raise ``AssertionError`` unless inputs have their dtypes.
 
         Where the model's Python reads a dtype, the graph has the one that it read.
+
+        Parameters
+        ----------
+        kinds
+            Whether those that were read are of floating-point (or complex) numbers: such inputs are checked.
         """
         for placeholder in self._graph.find_nodes(op="placeholder"):
             value = placeholder.meta["val"]
             fixed = [
-                (path, tensor.dtype) for path, tensor in tensors_inside(value) if _has_fixed_dtype(tensor)
+                (path, tensor.dtype) for path, tensor in tensors_inside(value) if is_floating(tensor) in kinds
             ]
             for path, dtype in fixed:
                 detail = f"fixed at {dtype}: the model's Python reads dtypes"
                 self._recording.note("fixed dtype", name_of_part(placeholder.name, path), detail)
             if not isinstance(value, torch.Tensor):  # there is a node already that checks its parts
                 check = next(user for user in placeholder.users if isinstance(user.target, RequireParts))
-                check.target = replace(check.target, parts=map_tensors(_with_dtype, value))
+                check.target = replace(check.target, parts=map_tensors(partial(_with_dtype, kinds), value))
                 continue
             for path, dtype in fixed:
                 with self._before_computing():
@@ -324,12 +330,8 @@ def _is_of_numbers(value: Any) -> bool:
     return isinstance(value, _NUMBERS)
 
 
-def _has_fixed_dtype(tensor: torch.Tensor) -> bool:
-    return tensor.is_floating_point() or tensor.is_complex()
-
-
-def _with_dtype(_: Path, tensor: torch.Tensor) -> TensorOf:
-    return TensorOf(tensor.dtype if _has_fixed_dtype(tensor) else None)
+def _with_dtype(kinds: Collection[bool], _: Path, tensor: torch.Tensor) -> TensorOf:
+    return TensorOf(tensor.dtype if is_floating(tensor) in kinds else None)
 
 
 _QUESTIONS = ("size", getattr, len, torch._assert)

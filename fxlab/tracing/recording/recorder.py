@@ -148,8 +148,8 @@ def record(
     conditions.require_settings(run.setting_reads.held.values())
     if autocast.depends or run.setting_reads.reads_autocast:
         conditions.require_autocast(run.autocast)
-    if run.reads_dtypes:
-        conditions.require_dtypes()
+    if run.dtypes_read:
+        conditions.require_dtypes(run.dtypes_read)
     recording.remove_unused()
 
 

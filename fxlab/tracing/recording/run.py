@@ -77,8 +77,8 @@ class Run:
         Whether the model runs with gradients.
     is_paused : bool
         Whether something is running that is one node, or none.
-    reads_dtypes : bool
-        Whether the model has asked for the dtype of what it computes with.
+    dtypes_read : set of bool
+        Of which tensors the model has asked for the dtype: floating-point or complex ones, others.
     """
 
     mode: TorchFunctionMode
@@ -111,7 +111,7 @@ class Run:
         self.mode_reads = ModeReads(model, lambda: where(self.recording.frames()))
         self.setting_reads = SettingReads(model, self.is_seen)
         self.is_paused = False
-        self.reads_dtypes = False
+        self.dtypes_read: set[bool] = set()
         self.autocast = autocast_state()
         self._attention_backends = attention_backends()
 

@@ -19,7 +19,7 @@ from fxlab.validation.verdicts.float64_run import (
 )
 from fxlab.validation.verdicts.gradients import gradients_in_float64, gradients_of
 from fxlab.validation.verdicts.own_run import OwnRun
-from fxlab.values.tensors import tensors_by_path
+from fxlab.values.tensors import is_floating, tensors_by_path
 
 T = TypeVar("T")
 
@@ -117,7 +117,7 @@ class Runs:
         return {
             path: torch.where(with_own[path] == tensor, 0.0, with_own[path] - tensor)
             for path, tensor in exact.items()
-            if with_own is not exact and _is_real(tensor)
+            if with_own is not exact and is_floating(tensor)
         }
 
     @property
@@ -152,7 +152,7 @@ class Runs:
             return move(tensor) if tensor.dtype == torch.float64 else tensor.double()
 
         found = self._tensors(given=given, widen=widen, move=move, everywhere=everywhere)
-        return {path: tensor - exact[path] for path, tensor in found.items() if _is_real(tensor)}
+        return {path: tensor - exact[path] for path, tensor in found.items() if is_floating(tensor)}
 
     @cached_property
     def _in_float64(self) -> Float64Result:
@@ -205,7 +205,3 @@ class Runs:
             raise
         except ValueError as error:
             raise ValueError(f"{self._name}: {error}") from error
-
-
-def _is_real(tensor: torch.Tensor) -> bool:
-    return tensor.is_floating_point() or tensor.is_complex()

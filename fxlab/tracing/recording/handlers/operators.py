@@ -32,6 +32,7 @@ from fxlab.tracing.recording.torch_calls import (
 from fxlab.tracing.shapes.symbolic_sizes import SymbolicNumber, expression_of
 from fxlab.tracing.shapes.uncounted_lists import all_read
 from fxlab.values.nested import tensors_inside
+from fxlab.values.tensors import is_floating
 
 
 @dataclass(frozen=True)
@@ -112,8 +113,9 @@ def _recorded(run: Run, made: _Made, parted: Any) -> Any:
 def _note_told(run: Run, call: TorchCall, result: Any) -> None:
     """Note what the model's Python is told of tensors, besides their numbers."""
     recording = run.recording
-    if _tells_a_dtype(call.func, result) and not run.reads_dtypes:
-        run.reads_dtypes = not all(recording.is_state(t) for _, t in tensors_inside(call.args))
+    if _tells_a_dtype(call.func, result):
+        read = (tensor for _, tensor in tensors_inside(call.args) if not recording.is_state(tensor))
+        run.dtypes_read.update(map(is_floating, read))
     if call.name in LAYOUT_READS and not recording.is_state(call.args[0]):
         run.conditions.hold_layout(call.func, call.args, call.kwargs, result)
     if call.name in TEXT_READS and run.real is None:
