@@ -213,7 +213,7 @@ def _configuration(path: Path, options: argparse.Namespace) -> Any:
         with ends_with(ExitCode.BAD_USAGE, OSError, ValueError, hint=f"({options.model})"):
             return AutoConfig.from_pretrained(options.model, trust_remote_code=False)
     file = path / "config.json" if path.is_dir() else path
-    with ends_with(ExitCode.BAD_USAGE, ValueError, OSError, hint=f"({file})"):
+    with ends_with(ExitCode.BAD_USAGE, ValueError, OSError, RecursionError, hint=f"({file})"):
         values = json.loads(file.read_text(encoding="utf-8"))
     if not isinstance(values, dict) or not isinstance(values.get("model_type"), str):
         raise CommandError(f"{file}: expected a configuration of transformers, with a model_type.")

@@ -58,12 +58,16 @@ def read(path: Path) -> dict[str, Any]:
         saved = json.loads(path.read_text(encoding="utf-8"))
     except (ValueError, RecursionError) as error:
         raise ValueError(f"{path}: expected a saved session, which is JSON, got: {error}") from error
-    if not isinstance(saved, dict) or saved.get("format") != FORMAT:
-        version = saved.get("format") if isinstance(saved, dict) else described(saved)
-        raise ValueError(f"{path}: expected a saved session of format {FORMAT}, got {version!r}.")
+    version = saved.get("format") if isinstance(saved, dict) else saved
+    if not isinstance(saved, dict) or type(version) is not int or version != FORMAT:
+        raise ValueError(
+            f"{path}: expected a saved session of format {FORMAT}, got {described(version):.80}."
+        )
     for key, kind in (("made_with", dict), ("model", dict), ("passes", list), ("transformed", str)):
         if not isinstance(saved.get(key), kind):
-            raise ValueError(f"{path}: {key}: expected a {kind.__name__}, got {described(saved.get(key))}.")
+            raise ValueError(
+                f"{path}: {key}: expected a {kind.__name__}, got {described(saved.get(key)):.80}."
+            )
     for key in ("made_with", "model"):
         if not all(isinstance(value, str) for value in saved[key].values()):
             raise ValueError(f"{path}: {key}: expected strings, got {described(saved[key])}.")
