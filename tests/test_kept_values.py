@@ -111,7 +111,7 @@ def test_each_field_of_a_kept_evaluation(in_a_folder):
     assert 0 < len(read) < len(places(data)) * len(HOSTILE) / 3
     for path, value in read[::25]:
         file.write_text(f"{header}\n{json.dumps(with_another(data, path, value))}\n")
-        found = session.evaluate(batches(), resume=file) if ("batch",) != path else whole
+        found = session.evaluate(batches(), resume=file) if path[0] == "result" else whole
         assert len(found.table().columns)
         assert str(found)
     file.write_text(f"{header}\n{line}\n")
@@ -161,7 +161,7 @@ def test_each_field_of_a_swept_cell(in_a_folder):
     measured = dataclasses.replace(cell, time=0.5, memory=1.0, report="cell/report.html", notes=("new",))
     data = {"batches": "digest", "cell": dataclasses.asdict(measured)}
     known.write_text(json.dumps(data))
-    assert swept_cell._read(known, "digest", cell) == measured
+    assert repr(swept_cell._read(known, "digest", cell)) == repr(measured)
     taken = 0
     for name, old in json.loads(json.dumps(data))["cell"].items():
         for value in (*HOSTILE, "../cell/report.html", "/etc/passwd"):

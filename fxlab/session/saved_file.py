@@ -60,14 +60,12 @@ def read(path: Path) -> dict[str, Any]:
         raise ValueError(f"{path}: expected a saved session, which is JSON, got: {error}") from error
     version = saved.get("format") if isinstance(saved, dict) else saved
     if not isinstance(saved, dict) or type(version) is not int or version != FORMAT:
-        raise ValueError(
-            f"{path}: expected a saved session of format {FORMAT}, got {described(version):.80}."
-        )
+        came = f"{described(version):.80}"
+        raise ValueError(f"{path}: expected a saved session of format {FORMAT}, got {came}.")
     for key, kind in (("made_with", dict), ("model", dict), ("passes", list), ("transformed", str)):
         if not isinstance(saved.get(key), kind):
-            raise ValueError(
-                f"{path}: {key}: expected a {kind.__name__}, got {described(saved.get(key)):.80}."
-            )
+            came = f"{described(saved.get(key)):.80}"
+            raise ValueError(f"{path}: {key}: expected a {kind.__name__}, got {came}.")
     for key in ("made_with", "model"):
         if not all(isinstance(value, str) for value in saved[key].values()):
             raise ValueError(f"{path}: {key}: expected strings, got {described(saved[key])}.")
@@ -79,8 +77,13 @@ def read(path: Path) -> dict[str, Any]:
             )
     names = [row["name"] for row in saved["passes"]]
     if len({*names}) < len(names):
-        raise ValueError(f"{path}: passes: a name is there twice: {listed(names)}.")
+        raise ValueError(f"{path}: passes: a name is there twice: {listed([*map(shown, names)])}.")
     return saved
+
+
+def shown(text: str | None) -> str:
+    """Return a text of the file; one that would move a cursor or turn the direction of writing, escaped."""
+    return str(text) if str(text).isprintable() else ascii(text)
 
 
 def _tensors(module: nn.Module) -> list[tuple[str, torch.Tensor]]:
