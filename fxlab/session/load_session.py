@@ -145,7 +145,6 @@ def _excluded_in_vain(session: Session) -> list[str]:
             candidates = {*session.explain(pass_).index}
             gone = sorted(name for candidate in excluded for name in candidate if name not in candidates)
             if gone:
-                found.append(
-                    f"{pass_.name} excluded {listed([*map(saved_file.shown, gone)])}, which are no candidates here"
-                )
+                names = listed([*map(saved_file.shown, gone)])
+                found.append(f"{pass_.name} excluded {names}, which are no candidates here")
     return found
