@@ -136,7 +136,7 @@ $(VENV)/.python:
 	touch $@
 
 $(VENV)/.lab: $(VENV)/.python pyproject.toml constraints.txt
-	$(INSTALL) --group lab --editable ".[notebook]"
+	$(INSTALL) --group lab --editable ".[notebook,transformers]"
 	touch $@
 
 $(VENV)/.test: $(VENV)/.lab

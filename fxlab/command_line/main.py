@@ -309,7 +309,8 @@ def _add_building(parser: argparse.ArgumentParser, *, can_be_meta: bool) -> None
     model.add_argument(
         "--trust",
         action="store_true",
-        help="load files that can run code: .pt, and .pt2 that hold more than tensors and operators",
+        help="load files whatever code they run as you, with weights_only=False: .pt, and .pt2 that hold "
+        "more than tensors and operators",
     )
 
 

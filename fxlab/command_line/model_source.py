@@ -142,7 +142,13 @@ def _pickled(path: Path, options: argparse.Namespace) -> Source:
         raise CommandError(_MAY_RUN_CODE.format(path=path, kind="a pickled module", why=why))
     _refuse_changes("a pickled module", options)
     with ends_with(ExitCode.BAD_USAGE, Exception, hint=f"({path})"):
-        model = torch.load(path, weights_only=False)
+        try:
+            model = torch.load(path, weights_only=False)
+        except ModuleNotFoundError as error:
+            raise CommandError(
+                f"{path}: what is pickled there needs {error.name}, which is not installed here. "
+                "Install it first."
+            ) from error
     if not isinstance(model, nn.Module):
         kind = type(model).__name__
         raise CommandError(
@@ -160,8 +166,14 @@ def _refuse(why: str, options: argparse.Namespace, *names: str) -> None:
 
 def _of_transformers(path: Path, options: argparse.Namespace) -> Source:
     import torch
-    import transformers
 
+    try:
+        import transformers
+    except ModuleNotFoundError as error:
+        raise CommandError(
+            f"{options.model}: a configuration, or the name of a model, needs {error.name}. Install it with: "
+            "pip install 'fxlab[transformers]'"
+        ) from error
     if not options.verbose:
         transformers.utils.logging.set_verbosity_error()
         logging.getLogger("huggingface_hub").setLevel(logging.ERROR)
@@ -201,7 +213,7 @@ def _configuration(path: Path, options: argparse.Namespace) -> Any:
         with ends_with(ExitCode.BAD_USAGE, OSError, ValueError, hint=f"({options.model})"):
             return AutoConfig.from_pretrained(options.model, trust_remote_code=False)
     file = path / "config.json" if path.is_dir() else path
-    with ends_with(ExitCode.BAD_USAGE, ValueError, OSError, hint=f"({file})"):
+    with ends_with(ExitCode.BAD_USAGE, ValueError, OSError, RecursionError, hint=f"({file})"):
         values = json.loads(file.read_text(encoding="utf-8"))
     if not isinstance(values, dict) or not isinstance(values.get("model_type"), str):
         raise CommandError(f"{file}: expected a configuration of transformers, with a model_type.")

@@ -107,20 +107,15 @@ def take_over(session: Session, saved: Mapping[str, Any], name: str) -> list[str
     return [*_differences(saved, now), *_excluded_in_vain(session)]
 
 
-def _shown(text: str | None) -> str:
-    """Return a text of the file; one that would move a cursor or turn the direction of writing, escaped."""
-    return str(text) if str(text).isprintable() else ascii(text)
-
-
 def _differences(saved: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
     found = [
-        f"{key} {_shown(saved['made_with'].get(key))} in the file, {version} here"
+        f"{key} {saved_file.shown(saved['made_with'].get(key))} in the file, {version} here"
         for key, version in now["made_with"].items()
         if version != saved["made_with"].get(key)
     ]
     model = saved["model"]
     if (was := model.get("class")) != now["model"]["class"]:
-        found.append(f"a {_shown(was)} in the file, a {now['model']['class']} here")
+        found.append(f"a {saved_file.shown(was)} in the file, a {now['model']['class']} here")
     words = {"parameters": "names, shapes or dtypes of parameters and buffers", "graph": "the graph"}
     found += [f"{what} differ" for key, what in words.items() if model.get(key) != now["model"][key]]
     if model.get("graph") == now["model"]["graph"] and saved["transformed"] != now["transformed"]:
@@ -129,7 +124,7 @@ def _differences(saved: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
 
 
 def _check_passes(rows: list[dict[str, Any]], known: Mapping[str, Transformation], path: str) -> None:
-    missing = [row["name"] for row in rows if row["name"] not in known]
+    missing = [saved_file.shown(row["name"]) for row in rows if row["name"] not in known]
     if missing:
         raise ValueError(
             f"{path}: the session had passes that are not on offer: {listed(missing)}. "
@@ -150,5 +145,6 @@ def _excluded_in_vain(session: Session) -> list[str]:
             candidates = {*session.explain(pass_).index}
             gone = sorted(name for candidate in excluded for name in candidate if name not in candidates)
             if gone:
-                found.append(f"{pass_.name} excluded {listed(gone)}, which are no candidates here")
+                names = listed([*map(saved_file.shown, gone)])
+                found.append(f"{pass_.name} excluded {names}, which are no candidates here")
     return found

@@ -58,12 +58,14 @@ def read(path: Path) -> dict[str, Any]:
         saved = json.loads(path.read_text(encoding="utf-8"))
     except (ValueError, RecursionError) as error:
         raise ValueError(f"{path}: expected a saved session, which is JSON, got: {error}") from error
-    if not isinstance(saved, dict) or saved.get("format") != FORMAT:
-        version = saved.get("format") if isinstance(saved, dict) else described(saved)
-        raise ValueError(f"{path}: expected a saved session of format {FORMAT}, got {version!r}.")
+    version = saved.get("format") if isinstance(saved, dict) else saved
+    if not isinstance(saved, dict) or type(version) is not int or version != FORMAT:
+        came = f"{described(version):.80}"
+        raise ValueError(f"{path}: expected a saved session of format {FORMAT}, got {came}.")
     for key, kind in (("made_with", dict), ("model", dict), ("passes", list), ("transformed", str)):
         if not isinstance(saved.get(key), kind):
-            raise ValueError(f"{path}: {key}: expected a {kind.__name__}, got {described(saved.get(key))}.")
+            came = f"{described(saved.get(key)):.80}"
+            raise ValueError(f"{path}: {key}: expected a {kind.__name__}, got {came}.")
     for key in ("made_with", "model"):
         if not all(isinstance(value, str) for value in saved[key].values()):
             raise ValueError(f"{path}: {key}: expected strings, got {described(saved[key])}.")
@@ -75,8 +77,13 @@ def read(path: Path) -> dict[str, Any]:
             )
     names = [row["name"] for row in saved["passes"]]
     if len({*names}) < len(names):
-        raise ValueError(f"{path}: passes: a name is there twice: {listed(names)}.")
+        raise ValueError(f"{path}: passes: a name is there twice: {listed([*map(shown, names)])}.")
     return saved
+
+
+def shown(text: str | None) -> str:
+    """Return a text of the file; one that would move a cursor or turn the direction of writing, escaped."""
+    return str(text) if str(text).isprintable() else ascii(text)
 
 
 def _tensors(module: nn.Module) -> list[tuple[str, torch.Tensor]]:

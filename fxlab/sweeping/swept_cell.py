@@ -17,6 +17,7 @@ from torch.fx import GraphModule
 
 from fxlab.html_report.page import write
 from fxlab.html_report.report import report
+from fxlab.kept_values import read_as
 from fxlab.models.running import Inputs, run
 from fxlab.session import Session
 from fxlab.session.load_session import take_over
@@ -28,6 +29,9 @@ from fxlab.validation.evaluation.batch_inputs import check_batch, inputs_of_batc
 from fxlab.validation.evaluation.evaluation import Evaluation
 
 FAILED = "failed"
+_REPORT = "report.html"
+_MEASURED = ("time", "time_low", "time_high", "memory", "report", "notes")
+"""The fields of a cell that the file of one adds to what its batches say."""
 ROUNDS, SECONDS = 7, 0.02
 """How often models are timed in turns, and how long a turn takes at least."""
 
@@ -226,10 +230,14 @@ def _reported(cell: SweptCell, session: Session, evaluation: Evaluation, folder:
     if evaluation.worst:
         session.inputs = evaluation.worst[0].inputs
     try:
-        file = report(session, path=folder / "report.html")
+        report(session, path=folder / _REPORT)
     except Exception as error:  # a model whose graph cannot be drawn has a row all the same
         return replace(cell, notes=(*cell.notes, f"no report: {error}"))
-    return replace(cell, report=f"{folder.name}/{file.name}")
+    return replace(cell, report=_report_of(folder))
+
+
+def _report_of(folder: Path) -> str:
+    return f"{folder.name}/{_REPORT}"
 
 
 def _read(known: Path, judged: str, cell: SweptCell) -> SweptCell | None:
@@ -238,11 +246,13 @@ def _read(known: Path, judged: str, cell: SweptCell) -> SweptCell | None:
         data = json.loads(known.read_text(encoding="utf-8"))
         if data["batches"] != judged:
             return None
-        found = SweptCell(**data["cell"] | {"notes": tuple(data["cell"]["notes"])})
-    except (OSError, ValueError, TypeError, KeyError):
+        found = read_as(SweptCell, data["cell"])
+    except (OSError, ValueError, TypeError, KeyError, RecursionError):
         return None
-    is_same = (found.model, found.stack, found.status) == (cell.model, cell.stack, cell.status)
-    return found if is_same and (known.parent.parent / found.report).is_file() else None
+    if found.report != _report_of(known.parent) or not (known.parent / _REPORT).is_file():
+        return None
+    # Only what is not known without measuring: what the lines say is said by the lines.
+    return replace(cell, **{name: getattr(found, name) for name in _MEASURED})
 
 
 def checked_batches(batches: Any, models: Iterable[str]) -> dict[str, Any]:

@@ -159,6 +159,21 @@ def test_texts_of_a_file_are_told_and_never_evaluated(tmp_path, text):
     file.write_text(json.dumps(saved))
     with pytest.raises(ValueError, match="other arguments"):
         load_session(file, MODEL, INPUTS)
+    for others, words in (([text], "not on offer"), ([text, text], "a name is there twice")):
+        rows = [{"name": name, "signature": "", "on": True, "excluded": []} for name in others]
+        file.write_text(json.dumps(saved | {"passes": rows}))
+        with pytest.raises(ValueError, match=words) as raised:
+            load_session(file, MODEL, INPUTS)
+        assert str(raised.value).isprintable()
+
+
+@pytest.mark.parametrize("version", [True, 1.0, "1" * 1000, None, [1]])
+def test_another_format_is_told_in_few_words(tmp_path, version):
+    file = tmp_path / "stack.json"
+    file.write_text(json.dumps(SAVED | {"format": version}))
+    with pytest.raises(ValueError, match="expected a saved session of format 1, got") as raised:
+        load_session(file, MODEL, INPUTS)
+    assert len(str(raised.value)) < 150 + len(str(file))
 
 
 def test_what_is_no_json_and_no_file_is_said(tmp_path):

@@ -142,12 +142,16 @@ def _devices() -> str:
     return ", ".join(["cpu", *names])
 
 
-_EXTRAS = {"notebook": "the inspector", "plots": "plots of benchmarks and differences"}
+_EXTRAS = {
+    "notebook": "the inspector",
+    "plots": "plots of benchmarks and differences",
+    "transformers": "configurations and names of models",
+}
 """Extras of fxlab, and what they are for."""
 
 _TRIALS: tuple[tuple[str, Callable[[], str], bool, str], ...] = (
     ("trace, apply a pass, judge", _trace_and_judge, True, "reinstall torch and fxlab"),
-    ("models of transformers", _trace_bert, False, 'pip install --upgrade "transformers>=5.0"'),
+    ("models of transformers", _trace_bert, False, 'pip install --upgrade "fxlab[transformers]"'),
     ("draw", _draw, True, "pip install --force-reinstall pygraphviz"),
     ("report", _report, True, "pip install --force-reinstall fxlab"),
     ("inspector", _inspect, False, 'pip install "fxlab[notebook]", and restart Jupyter'),

@@ -12,14 +12,14 @@ import torch
 from torch.fx import GraphModule
 
 from fxlab._version import __version__
-from fxlab.validation.evaluation.agreement import Measured
+from fxlab.kept_values import read_as
+from fxlab.validation.evaluation.agreement import LOSS, MEAN, SHARE
 from fxlab.validation.evaluation.batch_inputs import add_to
-from fxlab.validation.evaluation.judge_batch import BatchResult
+from fxlab.validation.evaluation.judge_batch import FAILED, REFUSED, BatchResult
 from fxlab.validation.module_tensors import tensors_of
-from fxlab.validation.verdicts.comparison import Verdict
-from fxlab.validation.verdicts.judgement import Errors, Judgement, Status
+from fxlab.validation.verdicts.judgement import Status
 
-_FORMAT = 1
+_FORMAT = 2
 _WORDS = {
     "format": "the format of the file",
     "fxlab": "the version of fxlab",
@@ -28,6 +28,13 @@ _WORDS = {
     "transformed": "the stack of passes (the graph or weights that they give)",
     "metrics": "the metrics",
 }
+
+
+@dataclasses.dataclass(frozen=True)
+class _Line:
+    result: BatchResult
+    batch: str
+    """What tells the batch from others."""
 
 
 class KeptFile:
@@ -71,7 +78,7 @@ class KeptFile:
 
     def add(self, result: BatchResult, batch: str) -> None:
         """Write a line; it is on the disk when this returns."""
-        data = dataclasses.asdict(result) | {"batch": batch}
+        data = dataclasses.asdict(_Line(result, batch))
         with self._path.open("a", encoding="utf-8") as file:
             file.write(json.dumps(data) + "\n")
 
@@ -86,15 +93,15 @@ class KeptFile:
         try:
             return whole.decode().splitlines() or ([data.decode()] if data else [])
         except UnicodeDecodeError as error:
-            raise self._broken(1) from error
+            raise self._broken(1, "no text") from error
 
     def _check_header(self, line: str, header: Mapping[str, Any]) -> None:
         try:
             found = json.loads(line)
-        except ValueError as error:
-            raise self._broken(1) from error
+        except (ValueError, RecursionError) as error:
+            raise self._broken(1, "no JSON") from error
         if not isinstance(found, dict) or found.keys() != header.keys():
-            raise self._broken(1)
+            raise self._broken(1, f"expected {', '.join(header)}")
         other = [words for key, words in _WORDS.items() if found[key] != header[key]]
         if other:
             raise ValueError(
@@ -104,36 +111,36 @@ class KeptFile:
 
     def _read(self, line: str, place: int) -> tuple[BatchResult, str]:
         try:
-            data = json.loads(line)
-            batch = data.pop("batch")
-            verdict = data.pop("verdict")
-            data["measures"] = {name: Measured(**value) for name, value in data["measures"].items()}
-            for name in ("worst_index", "left"):
-                data[name] = tuple(data[name])
-            result = BatchResult(**data, verdict=None if verdict is None else _verdict(verdict))
-            if type(result.number) is not int or not isinstance(batch, str) or math.isnan(result.elements):
-                raise ValueError("not a result")
-        except (ValueError, TypeError, KeyError, AttributeError) as error:
-            raise self._broken(place) from error
-        return result, batch
+            line_read = read_as(_Line, json.loads(line))
+            _check_result(line_read.result)
+            if line_read.result.number in self.results:
+                raise ValueError(f"batch {line_read.result.number} is there twice")
+        except (ValueError, RecursionError) as error:
+            raise self._broken(place, str(error)) from error
+        return line_read.result, line_read.batch
 
-    def _broken(self, place: int) -> ValueError:
+    def _broken(self, place: int, why: str) -> ValueError:
         return ValueError(
-            f"resume: line {place} of {self._path} is none that an evaluation writes. "
+            f"resume: line {place} of {self._path} is none that an evaluation writes: {why:.200}. "
             "Give another file, or delete this one to start anew."
         )
 
 
-def _verdict(data: dict[str, Any]) -> Verdict:
-    outputs = {}
-    for path, judgement in data.pop("outputs").items():
-        errors = judgement.pop("errors")
-        status = Status(judgement.pop("status"))
-        outputs[path] = Judgement(
-            status=status, errors=None if errors is None else Errors(**errors), **judgement
-        )
-    lists: dict[str, Any] = {name: tuple(data.pop(name)) for name in ("without_gradients", "in_own_dtype")}
-    return Verdict(status=Status(data.pop("status")), outputs=outputs, **lists, **data)
+def _check_result(result: BatchResult) -> None:
+    """Raise the ``ValueError`` that says what no batch can give, whatever the types are."""
+    verdict, is_judged = result.verdict, result.status in {*Status}
+    if not is_judged and result.status not in (REFUSED, FAILED):
+        raise ValueError(f"status: {result.status!a:.40} is none")
+    if is_judged != (verdict is not None) or (verdict and verdict.status != result.status):
+        raise ValueError("status: the verdict has another one")
+    if result.number < 1 or result.elements < 0:
+        raise ValueError("number, elements: expected a positive one, and one that is not negative")
+    for name, measure in result.measures.items():
+        is_share = measure.kind == SHARE
+        if measure.kind not in (SHARE, LOSS, MEAN) or not measure.count >= 0:
+            raise ValueError(f"measures[{name!a:.40}]: no kind of measure, or of less than nothing")
+        if is_share and not 0 <= measure.total <= measure.count < math.inf:
+            raise ValueError(f"measures[{name!a:.40}]: a share is of a part")
 
 
 def _model_print(graph_module: GraphModule) -> str:
