@@ -2,6 +2,7 @@
 
 import math
 import operator
+from abc import abstractmethod
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -19,6 +20,7 @@ from fxlab.transformations.analysis.module_safety import why_mixed
 from fxlab.transformations.journal.module_fingerprint import same_bits
 from fxlab.transformations.rewriting.dtype_checks import refuse_autocast
 from fxlab.transformations.rewriting.editor import Editor
+from fxlab.transformations.rewriting.rewrite_pass import RewritePass
 from fxlab.transformations.views.channels import output_channels, precise
 from fxlab.transformations.views.convolution import as_convolution
 from fxlab.transformations.views.layer import Layer, computed_by
@@ -180,6 +182,23 @@ class Fused(nn.Module):
         """Return the operand's numbers for the channels, those of now where it was written."""
         values = self.values if self.operand is None or not self.is_written else precise(self.operand)
         return values.reshape(-1).expand(self.channels)
+
+    @abstractmethod
+    def carry(self, replacement: nn.Module) -> bool:
+        """Take over what was written to the new parameters since, and where they were moved.
+
+        The operand may have been written as well; tell whether it can be taken out of them.
+        """
+
+
+class FuseAfterLayer(RewritePass[AfterLayer]):
+    """A pass that fuses what the result of a layer is combined with into its parameters."""
+
+    def update_originals(self, replacement: nn.Module, originals: list[nn.Module]) -> None:
+        """Take the operand out of parameters that were trained since; move what was moved."""
+        for original in originals:
+            if isinstance(original, Fused) and not original.carry(replacement):
+                super().update_originals(replacement, originals)
 
 
 def after_layers(facts: GraphFacts, names: Collection[str]) -> Iterator[AfterLayer]:

@@ -11,11 +11,15 @@ from torch.fx import Node
 from fxlab.reasons import Reason, Refusal
 from fxlab.transformations.analysis.graph_analysis import GraphFacts
 from fxlab.transformations.journal.module_fingerprint import carry_tensor, same_bits
-from fxlab.transformations.passes.fuse_scale.after_layer import AfterLayer, Fused, after_layers
+from fxlab.transformations.passes.fuse_scale.after_layer import (
+    AfterLayer,
+    FuseAfterLayer,
+    Fused,
+    after_layers,
+)
 from fxlab.transformations.rewriting.dialects import change_layer
 from fxlab.transformations.rewriting.editor import Editor
 from fxlab.transformations.rewriting.new_modules import new_layer
-from fxlab.transformations.rewriting.rewrite_pass import RewritePass
 from fxlab.transformations.views.channels import per_output, precise
 from fxlab.transformations.views.layer import computed_by
 
@@ -68,7 +72,7 @@ class Scaled(Fused):
 
 
 @dataclass(frozen=True)
-class FuseScale(RewritePass[AfterLayer]):
+class FuseScale(FuseAfterLayer):
     """Fuse what a linear layer or a convolution is multiplied by into its weights.
 
     That is a number, or a tensor of the model with one number for each channel: ``linear(x) * 0.125`` is the
@@ -132,12 +136,6 @@ class FuseScale(RewritePass[AfterLayer]):
         tensors = edit.replace_layers([layer], fused, layer.path, {layer.path: scaled})
         change_layer(layer, layer.input, tensors, edit)
         return candidate.erase(edit, type(self).__name__)
-
-    def update_originals(self, replacement: nn.Module, originals: list[nn.Module]) -> None:
-        """Divide weights that were trained since by the number; move what was moved."""
-        for original in originals:
-            if isinstance(original, Scaled) and not original.carry(replacement):
-                super().update_originals(replacement, originals)
 
 
 def _usable(scale: torch.Tensor) -> torch.Tensor:

@@ -10,11 +10,15 @@ from torch.fx import Node
 from fxlab.reasons import Reason, Refusal
 from fxlab.transformations.analysis.graph_analysis import GraphFacts
 from fxlab.transformations.journal.module_fingerprint import carry_tensor, same_bits
-from fxlab.transformations.passes.fuse_scale.after_layer import AfterLayer, Fused, after_layers
+from fxlab.transformations.passes.fuse_scale.after_layer import (
+    AfterLayer,
+    FuseAfterLayer,
+    Fused,
+    after_layers,
+)
 from fxlab.transformations.rewriting.dialects import change_layer
 from fxlab.transformations.rewriting.editor import Editor
 from fxlab.transformations.rewriting.new_modules import new_layer
-from fxlab.transformations.rewriting.rewrite_pass import RewritePass
 from fxlab.transformations.views.channels import precise
 from fxlab.transformations.views.layer import computed_by
 
@@ -54,7 +58,7 @@ class Shifted(Fused):
 
 
 @dataclass(frozen=True)
-class FuseShift(RewritePass[AfterLayer]):
+class FuseShift(FuseAfterLayer):
     """Fuse what is added to the result of a linear layer or a convolution into its bias.
 
     That is a number, or a tensor of the model with one number for each channel, as heads that keep their bias
@@ -113,9 +117,3 @@ class FuseShift(RewritePass[AfterLayer]):
         tensors = edit.replace_layers([layer], fused, layer.path, {layer.path: shifted})
         change_layer(layer, layer.input, tensors, edit)
         return candidate.erase(edit, type(self).__name__)
-
-    def update_originals(self, replacement: nn.Module, originals: list[nn.Module]) -> None:
-        """Take what is added from biases that were trained since; move what was moved."""
-        for original in originals:
-            if isinstance(original, Shifted) and not original.carry(replacement):
-                super().update_originals(replacement, originals)
