@@ -26,7 +26,6 @@ from torch import nn
 
 import fxlab
 
-WORKERS = 1, 2, 4
 Pids = Callable[[], list[int]]
 
 
@@ -35,6 +34,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--batches", type=int, default=10_000)
     parser.add_argument("--engines", nargs="+", choices=sorted(ENGINES), default=sorted(ENGINES))
+    parser.add_argument("--workers", nargs="+", type=int, default=[1, 2, 4])
     options = parser.parse_args()
     torch.set_num_threads(1)
     session, batches = _session(), _batches(options.batches)
@@ -53,7 +53,10 @@ def main() -> None:
     for engine in options.engines:
         if engine != "processes" and importlib.util.find_spec(engine) is None:
             continue
-        for workers, is_killed in [(WORKERS[-1], True), *((n, False) for n in reversed(WORKERS))]:
+        for workers, is_killed in [
+            (options.workers[-1], True),
+            *((n, False) for n in reversed(options.workers)),
+        ]:
             before = _processor_seconds()
             with ENGINES[engine](workers) as (executor, pids):
                 # Workers import torch and fxlab before they are timed.

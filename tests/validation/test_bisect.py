@@ -69,7 +69,8 @@ def test_a_wrong_merge_in_layer_7_of_12_is_found_by_name_in_logarithmic_time(twe
     assert found.divergence.node.startswith("encoder_layer_7_attention_self_")
     assert found.runs <= 12
     assert str(found).startswith(
-        "careless-merge makes it different, by rewriting query_key_value_merged_7: last_hidden_state: it"
+        "careless-merge makes it different, by rewriting query_key_value_merged_7: "
+        "last_hidden_state: a different function"
     )
     assert "The first node that goes wrong is encoder_layer_7_attention_self_" in str(found)
 
