@@ -27,6 +27,7 @@ from fxlab.tracing.shapes.fake_state import Originals
 from fxlab.tracing.shapes.symbolic_sizes import SizeNodes, SymbolicNumber, expression_of
 from fxlab.tracing.shapes.uncounted_lists import is_unread
 from fxlab.values.nested import Path, steps_of, taken, tensors_inside
+from fxlab.values.tensors import is_floating
 
 MOST_OPERATIONS, FEW_OPERATIONS = 64, 16
 """In the expression of a size; few, to find soon what has to stay whole where sizes get too complicated."""
@@ -419,7 +420,7 @@ def _called(node: Node) -> tuple[Any, ...]:
 
 
 def _can_have_gradient(value: Any) -> bool:
-    return isinstance(value, torch.Tensor) and (value.is_floating_point() or value.is_complex())
+    return isinstance(value, torch.Tensor) and is_floating(value)
 
 
 def is_one_of(value: Any, inputs: Any) -> bool:

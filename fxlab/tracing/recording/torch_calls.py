@@ -11,6 +11,7 @@ import torch
 
 from fxlab.operators import is_in_place
 from fxlab.operators.python_functions import ADDRESSES, DATA, LAYOUT, OPERATOR_NAMES
+from fxlab.values.tensors import is_floating
 
 _SYNTAX_TEXT = "add sub mul div matmul neg pow remainder gt ge lt le eq ne"
 """Methods that torch reports for ``a + b`` and the like: whether Python's syntax was used cannot be told."""
@@ -184,7 +185,7 @@ def with_numbers_for_sizes(
         is_whole_number = (
             isinstance(value, torch.Tensor)
             and value.dim() == 0
-            and not (value.is_floating_point() or value.is_complex() or value.dtype == torch.bool)
+            and not (is_floating(value) or value.dtype == torch.bool)
         )
         return number_in(value) if is_whole_number else value
 

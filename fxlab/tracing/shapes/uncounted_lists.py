@@ -16,6 +16,7 @@ from torch.fx.experimental.symbolic_shapes import ShapeEnv, _constrain_range_for
 
 from fxlab.tracing.shapes.fake_data import call_on_data, give_data, has_data
 from fxlab.tracing.shapes.symbolic_sizes import expression_of
+from fxlab.values.tensors import is_floating
 
 Count = Callable[[Any], bool]
 """Fixes the size that says how many items there are; tells whether it is the model that has read them."""
@@ -128,7 +129,7 @@ def uncounted_result(
 
 
 def _numbers_in(tensor: torch.Tensor, count: Count) -> Uncounted | None:
-    is_whole = not (tensor.is_floating_point() or tensor.is_complex() or tensor.dtype == torch.bool)
+    is_whole = not (is_floating(tensor) or tensor.dtype == torch.bool)
     if not isinstance(tensor, FakeTensor) or not tensor.dim() or not is_whole:
         return None
     size: Any

@@ -14,6 +14,7 @@ from torch import nn
 
 from fxlab.tracing.bound_inputs import Argument, mapped_tensors
 from fxlab.values.nested import Path, map_tensors, tensors_inside
+from fxlab.values.tensors import is_floating
 
 _FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 _WHOLE = (torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
@@ -42,11 +43,11 @@ def other_data(arguments: tuple[Argument, ...]) -> Iterator[dict[str, Any]]:
     def other(tensor: torch.Tensor) -> torch.Tensor:
         return _other(tensor, generator)
 
-    kinds = [t.is_floating_point() or t.is_complex() for a in arguments for _, t in tensors_inside(a.value)]
+    kinds = [is_floating(t) for a in arguments for _, t in tensors_inside(a.value)]
     yield _changed(arguments, other)
     if any(kinds) and not all(kinds):
-        yield _changed(arguments, lambda t: other(t) if t.is_floating_point() or t.is_complex() else t)
-        yield _changed(arguments, lambda t: t if t.is_floating_point() or t.is_complex() else other(t))
+        yield _changed(arguments, lambda t: other(t) if is_floating(t) else t)
+        yield _changed(arguments, lambda t: t if is_floating(t) else other(t))
 
 
 def with_padding(arguments: tuple[Argument, ...]) -> dict[str, Any] | None:
@@ -55,7 +56,7 @@ def with_padding(arguments: tuple[Argument, ...]) -> dict[str, Any] | None:
 
     def pad(name: str, path: Path, tensor: torch.Tensor) -> torch.Tensor:
         nonlocal changed
-        is_number = tensor.is_floating_point() or tensor.is_complex()
+        is_number = is_floating(tensor)
         if is_number or tensor.dim() != 2 or tensor.shape[-1] < 2 or not bool((tensor == 1).all()):
             return tensor
         changed = True

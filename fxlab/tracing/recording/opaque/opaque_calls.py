@@ -30,6 +30,7 @@ from fxlab.tracing.shapes.fake_state import data_in_place
 from fxlab.tracing.shapes.symbolic_sizes import SymbolicNumber, expression_of
 from fxlab.tracing.shapes.uncounted_lists import Uncounted, items_of
 from fxlab.values.nested import tensors_inside
+from fxlab.values.tensors import is_floating
 
 
 class CannotBeWholeError(TraceError):
@@ -155,7 +156,7 @@ class WholeParts:
         with self._mode:
             fake = torch.empty_strided(shape, strides, dtype=real.dtype, device=real.device)
             give_data(fake, real)
-            if requires_grad and (real.is_floating_point() or real.is_complex()):
+            if requires_grad and is_floating(real):
                 fake = fake.requires_grad_().clone()  # which may be written to, as a view of a leaf may not
                 give_data(fake, real)
         return fake
