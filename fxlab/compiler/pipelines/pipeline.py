@@ -21,7 +21,7 @@ from fxlab.compiler.graphs.slots import Slot, random_like
 from fxlab.compiler.recording.recorder import TORCH, WHOLE, Recording, Stack, Step
 from fxlab.compiler.recording.snapshot import Snapshot, State, attribute
 from fxlab.models.running import Inputs, bound_values, call_arguments
-from fxlab.values.tensors import known_number, same_bits
+from fxlab.values.tensors import is_floating, known_number, same_bits
 
 BETWEEN = "between passes, after {}"
 
@@ -261,7 +261,7 @@ def _made_up(node: Node, generator: torch.Generator) -> Known | None:
             value = random_like(known, generator)
         except (RuntimeError, TypeError, ValueError):
             return None
-        is_real = known.is_floating_point() or known.is_complex()
+        is_real = is_floating(known)
         return Known(None, value if is_real else torch.zeros_like(value))
     number = known_number(known)
     return Known(None, number) if isinstance(number, int | float | bool) else None

@@ -14,6 +14,7 @@ from torch.utils.flop_counter import flop_registry, sdpa_flop_count
 
 from fxlab.models.bodies import run_under
 from fxlab.operators import multiplies_no_matrices
+from fxlab.values.tensors import is_floating
 
 _aten = torch.ops.aten
 
@@ -87,7 +88,7 @@ def _makes_none(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> boo
     if not isinstance(func, torch._ops.OpOverload):
         return False
     tensors = [leaf for leaf in pytree.tree_leaves((args, kwargs)) if isinstance(leaf, torch.Tensor)]
-    if not any(tensor.is_floating_point() or tensor.is_complex() for tensor in tensors):
+    if not any(is_floating(tensor) for tensor in tensors):
         return func.namespace in _OF_TORCH and not any(tensor.is_quantized for tensor in tensors)
     return multiplies_no_matrices(func)
 

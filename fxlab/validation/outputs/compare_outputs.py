@@ -12,7 +12,7 @@ from fxlab.node_info import dtype_name
 from fxlab.validation.arguments import Model, compared_models, inputs_or_examples
 from fxlab.validation.outputs.computed_tensors import is_written, observed
 from fxlab.validation.outputs.ulp import max_ulp_distance
-from fxlab.values.tensors import same_bits
+from fxlab.values.tensors import is_floating, same_bits
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -171,7 +171,7 @@ def _row(
     note = "" if a.dtype == b.dtype else f"dtypes differ: {dtype_name(a.dtype)} and {dtype_name(b.dtype)}"
     wide = torch.complex128 if a.is_complex() or b.is_complex() else torch.float64
     x, y = (tensor.detach().to("cpu", wide) for tensor in (a, b))
-    exact = not any(tensor.is_floating_point() or tensor.is_complex() for tensor in (a, b))
+    exact = not any(is_floating(tensor) for tensor in (a, b))
     # Two large integers may be one number in float64.
     same = a.detach().cpu() == b.detach().cpu() if exact else (x == y) | (x.isnan() & y.isnan())
     finite = x.isfinite() & y.isfinite()

@@ -25,7 +25,7 @@ from fxlab.models.running import (
 from fxlab.validation.outputs.computed_tensors import INPUT, STATE
 from fxlab.validation.verdicts.decisions import Decisions
 from fxlab.validation.verdicts.own_run import Dtypes, Narrowed, OtherTensors, OwnNode, OwnRun
-from fxlab.values.tensors import storage_of, tensors_by_path
+from fxlab.values.tensors import is_floating, storage_of, tensors_by_path
 
 Widen: TypeAlias = Callable[[torch.Tensor], torch.Tensor]
 """Takes a tensor that a module holds and returns its values in float64."""
@@ -337,7 +337,7 @@ def _wide_or_itself(tensor: torch.Tensor) -> torch.Tensor:
 def _can_be_moved(value: Any) -> bool:
     if type(value) is not torch.Tensor or value.layout is not torch.strided:
         return False
-    return value.is_floating_point() or value.is_complex()
+    return is_floating(value)
 
 
 def _differ(a: torch.Tensor, b: torch.Tensor) -> bool:

@@ -22,7 +22,7 @@ from fxlab.validation.outputs.computed_tensors import GRADIENT
 from fxlab.validation.verdicts.decisions import Decisions
 from fxlab.validation.verdicts.float64_run import Float64Interpreter, Widen, wide_arguments
 from fxlab.validation.verdicts.own_run import OwnRun
-from fxlab.values.tensors import same_bits, tensors_by_path
+from fxlab.values.tensors import is_floating, same_bits, tensors_by_path
 
 
 def gradients_of(
@@ -133,7 +133,7 @@ def _not_leaves(value: Any) -> Any:
 
 
 def _asked(tensor: torch.Tensor) -> torch.Tensor:
-    return tensor.requires_grad_() if tensor.is_floating_point() or tensor.is_complex() else tensor
+    return tensor.requires_grad_() if is_floating(tensor) else tensor
 
 
 def _gradients(

@@ -9,7 +9,7 @@ import torch
 
 from fxlab.node_info import dtype_name
 from fxlab.units import with_unit
-from fxlab.values.tensors import same_bits
+from fxlab.values.tensors import is_floating, same_bits
 
 ROUNDINGS = 3.0
 """How many times as far as rounding new values once takes them two equal functions may be apart."""
@@ -245,7 +245,7 @@ def judged_by_bits(original: torch.Tensor | None, transformed: torch.Tensor | No
             return _nothing_compared(elements)
         reason = f"every bit is the same{_left_aside(elements, compared)}{_constant(a)}"
         return Judgement(Status.SAME_BITS, reason, elements, compared=compared)
-    if not (a.is_floating_point() or a.is_complex()):
+    if not is_floating(a):
         unequal = int((a != b).sum())
         return Judgement(
             Status.DIFFERENT,
@@ -263,7 +263,7 @@ def judged_by_bits(original: torch.Tensor | None, transformed: torch.Tensor | No
 
 def compared_elements(a: torch.Tensor, b: torch.Tensor) -> int:
     """Return how many elements are numbers in both of two tensors of the same shape and dtype."""
-    if not (a.is_floating_point() or a.is_complex()):
+    if not is_floating(a):
         return a.numel()
     return int((_finite(a) & _finite(b)).sum())
 
