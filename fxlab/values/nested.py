@@ -172,10 +172,25 @@ class PartOf:
 
 @dataclass(frozen=True)
 class TensorOf:
-    """Stands for a tensor."""
+    """Stands for a tensor.
+
+    Attributes
+    ----------
+    dtype : torch.dtype or None
+        What it has to be of, if that matters.
+    dimensions : int or None
+        How many it has to have, if that matters.
+    """
 
     dtype: torch.dtype | None = None
-    """What it has to be of, if that matters."""
+    dimensions: int | None = None
+
+    def required(self) -> Iterator[tuple[str, Any, str]]:
+        """Yield what matters: the name of an attribute, its value, and words for a tensor that has it."""
+        if self.dtype is not None:
+            yield "dtype", self.dtype, f"of dtype {self.dtype}"
+        if self.dimensions is not None:
+            yield "ndim", self.dimensions, f"with ndim = {self.dimensions}"
 
 
 def is_same_constant(value: Any, other: Any) -> bool:
@@ -214,16 +229,19 @@ class RequireParts:
     def __name__(self) -> str:
         return "require_parts"
 
-    def __call__(self, value: Any) -> None:
-        """Compare, and raise."""
+    def __call__(self, value: Any) -> bool:
+        """Compare, and raise; return ``True``, for an assertion that keeps the node where unused ones go."""
         self._require(value, self.parts, ())
+        return True
 
     def _require(self, value: Any, parts: Any, path: Path) -> None:
         items: Iterable[tuple[Any, Any, Any]] = ()
         if isinstance(parts, TensorOf):
-            is_tensor = isinstance(value, torch.Tensor)
-            is_same = is_tensor and parts.dtype in (None, value.dtype)
-            words = f"of dtype {parts.dtype}" if is_tensor else "as a tensor"
+            is_same, words = isinstance(value, torch.Tensor), "as a tensor"
+            for name, expected, of_such in parts.required() if is_same else ():
+                if getattr(value, name) != expected:
+                    is_same, words = False, of_such
+                    break
         elif isinstance(parts, ObjectParts):
             words = f"of class {parts.cls.__name__}"
             if is_same := type(value) is parts.cls:

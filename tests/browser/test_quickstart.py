@@ -41,7 +41,7 @@ def switch(inspector: Locator, name: str) -> Locator:
 
 def test_a_pass_is_switched_on_seen_and_switched_off_again(page: LabPage, bert: Locator) -> None:
     marked = bert.locator(".fxi-layer svg .fx-changed")
-    nodes = bert.locator(".fxi-header").get_by_text("341 nodes")
+    nodes = bert.locator(".fxi-header").get_by_text("350 nodes")
     expect(nodes).to_be_visible()
     expect(marked).to_have_count(0)
 
@@ -100,7 +100,7 @@ def test_a_pass_that_raises_says_so_and_changes_nothing(page: LabPage, bert: Loc
     switch(bert, "Breaks").click()
     expect(bert.get_by_text("something went wrong halfway").first).to_be_visible(timeout=30_000)
     expect(switch(bert, "Breaks")).to_have_attribute("aria-checked", "false")
-    expect(bert.locator(".fxi-header").get_by_text("341 nodes")).to_be_visible()
+    expect(bert.locator(".fxi-header").get_by_text("350 nodes")).to_be_visible()
     page.screenshot("breaks", bert)
 
 

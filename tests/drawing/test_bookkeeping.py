@@ -153,7 +153,7 @@ def test_decisions_on_data_and_random_numbers_are_no_bookkeeping() -> None:
     graph_module = traced(forward, {"x": torch.ones(2, 3)})
     kinds = kinds_of(graph_module)
     assert "rand" in {node.name for node in graph_module.graph.nodes}
-    assert set(kinds.values()) == {"sizes"}
+    assert set(kinds.values()) == {"sizes", "guards"}
 
 
 def test_small_integers_may_be_quantized_weights_and_a_table_of_floats_is_one() -> None:
@@ -219,8 +219,8 @@ def test_what_is_made_of_one_input_is_drawn_with_it() -> None:
     view = View(hierarchy)
     boxes = make_boxes(view, {}, ())
     served = [group.path for group in hierarchy.groups.values() if group.kind == "bookkeeping"]
-    assert "#x" in served, "its sizes"
-    assert boxes[hierarchy.groups["#x"].id].lines[0].endswith(" f32 · 2 sizes")
+    assert "#x" in served, "its sizes, and the checks of all inputs"
+    assert boxes[hierarchy.groups["#x"].id].lines[0].endswith(" f32 · 2 sizes, 9 guards")
     assert "#" in served, "a mask of two inputs is a box"
     assert title_of(hierarchy.groups["#"]).startswith("mask")
     ends = {(edge.source.id, edge.target.id) for edge in view.edges}

@@ -154,7 +154,7 @@ def _without_guards(module: GraphModule) -> tuple[str, ...]:
         is_assert = node.op == "call_function" and node.target is torch._assert
         if is_assert and _is_of_sizes(node.args[0]):
             continue
-        if is_assert:
+        if is_assert and not _is_required(node.args[0], module):
             conditions[str(node.args[1]).removeprefix(REFUSAL).strip()] = None
         if is_assert or _is_required(node, module):
             module.graph.erase_node(node)
@@ -162,6 +162,7 @@ def _without_guards(module: GraphModule) -> tuple[str, ...]:
 
 
 def _is_required(node: Node, module: GraphModule) -> bool:
+    """Tell whether a node compares modes, settings or parts of inputs."""
     if node.op == "call_module":
         return isinstance(module.get_submodule(str(node.target)), RequireModes)
     name = str(getattr(node.target, "__name__", ""))

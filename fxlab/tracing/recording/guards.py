@@ -6,7 +6,6 @@ import operator
 from collections.abc import Callable, Collection, Container, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any
 
 import sympy
@@ -87,33 +86,37 @@ class Conditions:
                     actual = self._graph.call_function(getattr, (part_of(placeholder, path), "shape"))
                     self._require(operator.eq, actual, shape, f"{REFUSAL} {name} of shape {shape} only")
 
-    def require_dtypes(self, kinds: Collection[bool]) -> None:
-        """Make the graph raise ``AssertionError`` unless inputs have their dtypes.
+    def require_kinds(self, dtypes: Collection[bool], *, dimensions: bool) -> None:
+        """Make the graph raise ``AssertionError``, before all else, unless inputs are of the kinds it read.
 
-        Where the model's Python reads a dtype, the graph has the one that it read.
+        Where the model's Python reads a dtype, the graph has that one; where it reads a shape, the graph has
+        sizes of so many dimensions.
 
         Parameters
         ----------
-        kinds
+        dtypes
             Whether those that were read are of floating-point (or complex) numbers: such inputs are checked.
+        dimensions
+            Whether the numbers of dimensions are checked.
         """
-        for placeholder in self._graph.find_nodes(op="placeholder"):
-            value = placeholder.meta["val"]
-            fixed = [
-                (path, tensor.dtype) for path, tensor in tensors_inside(value) if is_floating(tensor) in kinds
-            ]
-            for path, dtype in fixed:
+
+        def kind(path: Path, tensor: torch.Tensor) -> TensorOf:
+            dtype = tensor.dtype if is_floating(tensor) in dtypes else None
+            if dtype is not None:
                 detail = f"fixed at {dtype}: the model's Python reads dtypes"
                 self._recording.note("fixed dtype", name_of_part(placeholder.name, path), detail)
-            if not isinstance(value, torch.Tensor):  # there is a node already that checks its parts
+            return TensorOf(dtype, tensor.dim() if dimensions else None)
+
+        for placeholder in reversed(self._graph.find_nodes(op="placeholder")):  # each is put before the last
+            parts = map_tensors(kind, placeholder.meta["val"])
+            if not isinstance(parts, TensorOf):  # there is a node already that checks its parts
                 check = next(user for user in placeholder.users if isinstance(user.target, RequireParts))
-                check.target = replace(check.target, parts=map_tensors(partial(_with_dtype, kinds), value))
+                check.target = replace(check.target, parts=parts)
                 continue
-            for path, dtype in fixed:
-                with self._before_computing():
-                    actual = self._graph.call_function(getattr, (part_of(placeholder, path), "dtype"))
-                    message = f"{REFUSAL} {name_of_part(placeholder.name, path)} of dtype {dtype} only"
-                    self._require(operator.eq, actual, dtype, message)
+            with self._recording.checking(placeholder):
+                for name, value, words in parts.required():
+                    actual = self._graph.call_function(getattr, (placeholder, name))
+                    self._require(operator.eq, actual, value, f"{REFUSAL} {placeholder.name} {words} only")
 
     def require_autocast(self, state: AutocastState) -> None:
         """Make the graph raise ``AssertionError`` unless autocast is set as it was."""
@@ -137,7 +140,7 @@ class Conditions:
             parts = map_tensors(lambda *_: TensorOf(), value)
             with self._recording.checking(node):
                 check = self._graph.call_function(RequireParts(name, parts, REFUSAL), (node,))
-            self._recording.impure.add(check)
+                self._assert(check, f"{REFUSAL} the parts of {name} only")
 
     def hold_read(self, func: Callable[..., Any], args: tuple[Any, ...], kwargs: Any, result: Any) -> None:
         """Make the graph check that it reads the same out of a tensor."""
@@ -328,10 +331,6 @@ def _is_of_numbers(value: Any) -> bool:
     if isinstance(value, list | tuple):
         return all(map(_is_of_numbers, value)) and value == value
     return isinstance(value, _NUMBERS)
-
-
-def _with_dtype(kinds: Collection[bool], _: Path, tensor: torch.Tensor) -> TensorOf:
-    return TensorOf(tensor.dtype if is_floating(tensor) in kinds else None)
 
 
 _QUESTIONS = ("size", getattr, len, torch._assert)

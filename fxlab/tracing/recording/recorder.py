@@ -148,8 +148,7 @@ def record(
     conditions.require_settings(run.setting_reads.held.values())
     if autocast.depends or run.setting_reads.reads_autocast:
         conditions.require_autocast(run.autocast)
-    if run.dtypes_read:
-        conditions.require_dtypes(run.dtypes_read)
+    conditions.require_kinds(run.dtypes_read, dimensions=run.reads_shapes)
     recording.remove_unused()
 
 

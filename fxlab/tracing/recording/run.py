@@ -79,6 +79,8 @@ class Run:
         Whether something is running that is one node, or none.
     dtypes_read : set of bool
         Of which tensors the model has asked for the dtype: floating-point or complex ones, others.
+    reads_shapes : bool
+        Whether the model has asked for the shape of a tensor, or for something of it.
     """
 
     mode: TorchFunctionMode
@@ -112,6 +114,7 @@ class Run:
         self.setting_reads = SettingReads(model, self.is_seen)
         self.is_paused = False
         self.dtypes_read: set[bool] = set()
+        self.reads_shapes = False
         self.autocast = autocast_state()
         self._attention_backends = attention_backends()
 
@@ -183,7 +186,8 @@ class Run:
         self.conditions.hold_decisions()
         if self.real is not None:
             result = self.real.watch(result)
-        result = self.recording.add(call, result, written, impure)
+        with self.unseen():
+            result = self.recording.add(call, result, written, impure)
         self.fakes.after_call()
         return result
 
@@ -201,10 +205,10 @@ class Run:
 
         What modules of torch give is of the shape that follows from their inputs.
         """
-        versions = versions_of(call.args, call.kwargs)
         with self.unseen():
+            versions = versions_of(call.args, call.kwargs)
             result = run()
-        written = versions != versions_of(call.args, call.kwargs)
+            written = versions != versions_of(call.args, call.kwargs)
         result = result if written else self.distinct(result, (call.args, dict(call.kwargs)))
         result = self.recorded(call, result, written, impure)
         if self.real is not None and not is_of_torch:

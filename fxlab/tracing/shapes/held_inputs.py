@@ -97,7 +97,9 @@ def hold_inputs(
     with graph.inserting_before(next(node for node in graph.nodes if node.op != "placeholder")):
         for node in placeholders:
             if not _has_tensors(node) and not isinstance(node.meta.get("val"), torch.SymInt):
-                graph.call_function(RequireParts(node.name, node.meta.get("val"), REFUSAL), (node,))
+                check = RequireParts(node.name, node.meta.get("val"), REFUSAL)
+                message = f"{REFUSAL} the parts of {node.name} only"
+                graph.call_function(torch._assert, (graph.call_function(check, (node,)), message))
         nodes = SizeNodes(graph, size_of, lambda node: None)
         for condition in conditions:
             holds = nodes.of_expression(condition).node

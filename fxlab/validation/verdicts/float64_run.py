@@ -25,6 +25,7 @@ from fxlab.models.running import (
 from fxlab.validation.outputs.computed_tensors import INPUT, STATE
 from fxlab.validation.verdicts.decisions import Decisions
 from fxlab.validation.verdicts.own_run import Dtypes, Narrowed, OtherTensors, OwnNode, OwnRun
+from fxlab.values.nested import RequireParts
 from fxlab.values.tensors import is_floating, storage_of, tensors_by_path
 
 Widen: TypeAlias = Callable[[torch.Tensor], torch.Tensor]
@@ -220,6 +221,8 @@ class Float64Interpreter(OtherTensors):
 
     def call_function(self, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Call a function, to which dtypes are float64 too: the graph may ask for that of an input."""
+        if isinstance(target, RequireParts):  # of inputs, which had the dtypes that it asks for
+            return True
         # Lists and dictionaries are handed on as they are, as a function may write into them.
         dtypes_wide = tuple(_wide(arg) if isinstance(arg, torch.dtype) else arg for arg in args)
         return super().call_function(target, dtypes_wide, kwargs)

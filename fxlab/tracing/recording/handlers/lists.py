@@ -56,6 +56,7 @@ def lists_seen(run: Run) -> Iterator[None]:
 
     def call_tolist(tensor: FakeTensor) -> Any:
         is_seen = run.is_seen() and not run.recording.bodies
+        run.reads_shapes |= is_seen
         result = _uncounted(run, torch.Tensor.tolist, (tensor,), {}) if is_seen else None
         return tolist(tensor) if result is None else result
 

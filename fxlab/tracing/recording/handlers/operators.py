@@ -113,9 +113,11 @@ def _recorded(run: Run, made: _Made, parted: Any) -> Any:
 def _note_told(run: Run, call: TorchCall, result: Any) -> None:
     """Note what the model's Python is told of tensors, besides their numbers."""
     recording = run.recording
+    read = [tensor for _, tensor in tensors_inside(call.args) if not recording.is_state(tensor)]
     if _tells_a_dtype(call.func, result):
-        read = (tensor for _, tensor in tensors_inside(call.args) if not recording.is_state(tensor))
         run.dtypes_read.update(map(is_floating, read))
+    if read and _may_tell_a_shape(result):
+        run.reads_shapes = True
     if call.name in LAYOUT_READS and not recording.is_state(call.args[0]):
         run.conditions.hold_layout(call.func, call.args, call.kwargs, result)
     if call.name in TEXT_READS and run.real is None:
@@ -129,6 +131,12 @@ def _tells_a_dtype(func: Callable[..., Any], result: Any) -> bool:
     name = name_of(func)
     is_type = name == "type" and isinstance(result, str)  # with an argument it is a cast
     return isinstance(result, torch.dtype) or is_type or not DTYPE_READS.isdisjoint((func, name))
+
+
+def _may_tell_a_shape(result: Any) -> bool:
+    """Tell whether a result may be of the number of dimensions: it is a size, or there are several things."""
+    is_number = isinstance(result, int | SymbolicNumber) and not isinstance(result, bool)
+    return is_number or type(result) in (torch.Size, tuple, list)
 
 
 def _has_nodes(argument: Any) -> bool:
