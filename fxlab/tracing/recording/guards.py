@@ -221,8 +221,8 @@ class Conditions:
 
     def hold_layout(self, func: Callable[..., Any], args: tuple[Any, ...], kwargs: Any, result: Any) -> None:
         """Make the graph check that a tensor lies in memory as it did, for which the model has asked."""
-        name, place = name_of(func), where(self._recording.frames())
-        read = self._same_call(func, args, kwargs)
+        read, place = self._same_call(func, args, kwargs), where(self._recording.frames())
+        name = str(read.args[1]) if read.target is getattr else name_of(func)
         self._recording.describe_place(read)
         self._recording.note("branch on data", name, "the graph holds for tensors that lie in memory alike")
         expected = self._recording.argument(result)

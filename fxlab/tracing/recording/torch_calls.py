@@ -39,16 +39,28 @@ _REFLECTED: dict[str, Callable[..., Any]] = {
 _OPERANDS = {"__invert__": 1, "neg": 1, "__setitem__": 3}
 """How many operands there are, where there are not two."""
 
-LAYOUT_READS = LAYOUT - DATA - ADDRESSES
-"""Calls that tell how a tensor lies in memory, in numbers that the model may compute with."""
+
+def _getters(*names: str) -> Mapping[Any, str]:
+    """Return what reads attributes of tensors, each with the name."""
+    return {getattr(torch.Tensor, name).__get__: name for name in names}
+
+
+LAYOUT_READS = frozenset(
+    {
+        *(LAYOUT - DATA - ADDRESSES),
+        *("is_conj", "is_neg"),
+        *_getters("layout", "is_sparse", "is_sparse_csr"),
+    }
+)
+"""Calls that tell how a tensor lies in memory, on which the model may decide: names, or getters."""
 
 DTYPE_READS = frozenset(
     {
         *("is_floating_point", "is_complex", "element_size", "untyped_storage"),
-        *(torch.Tensor.itemsize.__get__, torch.Tensor.nbytes.__get__),  # type: ignore[attr-defined]
+        *_getters("itemsize", "nbytes"),
     }
 )
-"""Calls that tell something of a dtype, beside those that return one: names, and attributes' getters."""
+"""Calls that tell something of a dtype, beside those that return one: names, or getters."""
 
 TEXT_READS = frozenset({"__repr__", "__format__"})
 """Calls that make a text of numbers."""
@@ -56,11 +68,8 @@ TEXT_READS = frozenset({"__repr__", "__format__"})
 LEAF_MAKERS = frozenset({"requires_grad_", "retain_grad"})
 """Calls that let a tensor have a gradient, in place."""
 
-GRADIENT_READS: Mapping[Any, str] = {
-    getattr(torch.Tensor, name).__get__: name for name in ("requires_grad", "is_leaf", "grad_fn")
-}
+GRADIENT_READS = _getters("requires_grad", "is_leaf", "grad_fn")
 """What tells whether gradients are computed: attribute of a tensor -> its name."""
-
 
 TELL_NO_DATA = DATA | LAYOUT_READS | {"data_ptr", "__hash__", "__dir__"}
 """Calls that give something else than tensors, and either no data or data that is held by other means."""

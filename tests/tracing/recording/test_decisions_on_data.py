@@ -356,10 +356,13 @@ def transposed() -> torch.Tensor:
         (lambda x: x.as_strided(x.size(), x.stride()) * 2, transposed()),
         (lambda x: (x + 1).as_strided(x.size(), (x + 1).stride()) * 2, transposed()),
         (lambda x: x * 2 if x.storage_offset() == 0 else x * 3, torch.randn(13)[1:].view(4, 3)),
+        (lambda x: x * 2 if x.layout is torch.strided else x * 3, torch.randn(4, 3).to_sparse()),
+        (lambda x: x * 3 if x.is_sparse else x * 2, torch.randn(4, 3).to_sparse()),
+        (lambda x: x * 3 if x.is_neg() else x * 2, torch.randn(4, 3, dtype=torch.complex64).conj().imag),
     ],
-    ids=["one", "all", "of what was computed", "offset"],
+    ids=["one", "all", "of what was computed", "offset", "layout", "sparse", "negated lazily"],
 )
-def test_where_python_reads_strides_tensors_that_lie_otherwise_are_refused(function, other):
+def test_where_python_reads_strides_or_layouts_tensors_that_lie_otherwise_are_refused(function, other):
     traced = traced_with_warning(Decides(function), torch.randn(4, 3))
     assert traced.meta["trace"].rung == DYNAMIC
     assert_agree(traced, Decides(function), (torch.randn(7, 2),))

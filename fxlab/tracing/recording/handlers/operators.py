@@ -118,7 +118,7 @@ def _note_told(run: Run, call: TorchCall, result: Any) -> None:
         run.dtypes_read.update(map(is_floating, read))
     if read and _may_tell_a_shape(result):
         run.reads_shapes = True
-    if call.name in LAYOUT_READS and not recording.is_state(call.args[0]):
+    if not LAYOUT_READS.isdisjoint((call.func, call.name)) and not recording.is_state(call.args[0]):
         run.conditions.hold_layout(call.func, call.args, call.kwargs, result)
     if call.name in TEXT_READS and run.real is None:
         recording.note("branch on data", call.name, "a text of a tensor, which the graph does not check")
