@@ -220,7 +220,7 @@ def test_what_is_made_of_one_input_is_drawn_with_it() -> None:
     boxes = make_boxes(view, {}, ())
     served = [group.path for group in hierarchy.groups.values() if group.kind == "bookkeeping"]
     assert "#x" in served, "its sizes, and the checks of all inputs"
-    assert boxes[hierarchy.groups["#x"].id].lines[0].endswith(" f32 · 2 sizes, 9 guards")
+    assert boxes[hierarchy.groups["#x"].id].lines[0].endswith(" f32 · 2 sizes, 3 guards")
     assert "#" in served, "a mask of two inputs is a box"
     assert title_of(hierarchy.groups["#"]).startswith("mask")
     ends = {(edge.source.id, edge.target.id) for edge in view.edges}

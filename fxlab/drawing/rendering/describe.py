@@ -10,7 +10,7 @@ from typing import Any
 
 from torch import fx, nn
 
-from fxlab.drawing.hierarchy.bookkeeping import MASK, ORDER, RESULTS
+from fxlab.drawing.hierarchy.bookkeeping import GUARDS, MASK, ORDER, RESULTS
 from fxlab.drawing.hierarchy.folding import NUMBERED, short_name
 from fxlab.drawing.hierarchy.hierarchy import Group, Leaf
 from fxlab.node_info import result_text, target_text
@@ -56,8 +56,12 @@ def lines_of(
 
 
 def _hosted_lines(group: Group, host: Leaf, modules: Mapping[str, nn.Module]) -> tuple[str, ...]:
-    """Return the lines of an input or output, and what is drawn with it."""
-    kinds = Counter(child.bookkeeping for child in group.children if isinstance(child, Leaf))
+    """Return the lines of an input or output, and what is drawn with it; checks count as guards."""
+    kinds = Counter(
+        leaf.bookkeeping
+        for leaf in group.children
+        if isinstance(leaf, Leaf) and not (leaf.bookkeeping == GUARDS and leaf.node.users)
+    )
     words = [
         f"{kind} of {kinds[kind]}" if kind == MASK else counted(kinds[kind], kind.removesuffix("s"))
         for kind in ORDER
