@@ -2,7 +2,7 @@
 
 import { PLAIN } from "../src/viewer/graphs/arrangement";
 import { beforeEach, describe, expect, it } from "vitest";
-import type { ToApp } from "../src/base/protocol";
+import type { Box, ToApp } from "../src/base/protocol";
 import { Data } from "../src/viewer/graphs/data";
 import { Scene } from "../src/viewer/graphs/scene";
 import { FakeKernel, Page, settled } from "./fake_kernel";
@@ -197,6 +197,23 @@ describe("passes", () => {
 
 describe("what is selected", () => {
   beforeEach(() => start());
+
+  it("is seen in the closed box of an input or output that holds what serves it", async () => {
+    await start({}, "llama");
+    const boxes = (): [string, Box][] => Object.entries(page.get("picture").boxes);
+    const hosted = boxes().filter(([, { kind, openable }]) => kind === "placeholder" && openable);
+    expect(hosted.length).toBeGreaterThan(0);
+    for (const [id, { node, path }] of hosted) {
+      const { opened } = page;
+      await page.sends(select(node!));
+      expect(page.opened).toEqual(opened);
+      expect(page.get("details").box).toBe(id);
+      await page.sends({ type: "open", path });
+      const inside = boxes().find(([, box]) => box.path === path && box.node && box.node !== node)!;
+      await page.sends({ type: "close", path }, select(inside[1].node!));
+      expect(page.opened).toContain(path);
+    }
+  });
 
   it("is described at once as far as that is known, and completely when the kernel answers", async () => {
     kernel.held.add("details");

@@ -137,6 +137,8 @@ class View:
     def reveal(self, node_names: Iterable[str], budget: int = BUDGET) -> View:
         """Open as many of the groups that hold these nodes as the budget allows, in the order of the graph.
 
+        An input or output whose box holds what serves it is seen while that box is closed.
+
         Parameters
         ----------
         node_names
@@ -158,9 +160,10 @@ class View:
         boxes = len(self.boxes)
         for name in sorted(set(names), key=positions.__getitem__):
             for path in self.hierarchy.ancestors(name):
-                if path in opened:
+                group = self.hierarchy.groups[path]
+                if path in opened or (group.host is not None and name in group.host.names):
                     continue
-                more = len(self.hierarchy.groups[path].children) - 1
+                more = len(group.children) - 1
                 if boxes + more > budget:
                     break
                 opened.add(path)

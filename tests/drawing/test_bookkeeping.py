@@ -203,6 +203,8 @@ def test_objects_that_are_returned_are_drawn_with_the_output(bert_with_cache: fx
     box = make_boxes(View(hierarchy), {}, ())[output.id]
     assert (box.info.kind, box.title) == ("output", "output")
     assert box.lines[0].startswith("logits")
+    assert View(hierarchy).reveal(["output"]).opened == View(hierarchy).opened  # its box bears its name
+    assert View(hierarchy).reveal(output.children[0].names).opened == View(hierarchy).opened | {output.path}
     assert "fx-bookkeeping" not in box.classes
 
 

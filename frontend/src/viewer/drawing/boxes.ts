@@ -36,7 +36,8 @@ export function placeBoxes(view: View, looks: Look[], metrics: Metrics): Map<str
       kind: look.kind,
       label: look.label,
       path: isGroup ? item.path : item.parent.path,
-      node: isGroup ? hostOf(item, look) : item.name,
+      // An input or output with what is drawn with it is known by its own name.
+      node: isGroup ? (view.isCluster(item) ? null : (item.host?.name ?? null)) : item.name,
       count: isGroup ? item.data.count : item.facts.length,
       details: look.details,
       openable: look.openable,
@@ -58,12 +59,6 @@ export function placeBoxes(view: View, looks: Look[], metrics: Metrics): Map<str
     placed.set(item.id, chips ? withChips(bare, chips, view, metrics) : bare);
   }
   return placed;
-}
-
-/** An input or output with what is drawn with it is known by its own name. */
-function hostOf({ children }: Group, { kind }: Look): string | null {
-  const host = kind === "placeholder" ? children[0] : kind === "output" ? children.at(-1) : null;
-  return host && !(host instanceof Group) ? host.name : null;
 }
 
 function withChips(bare: PlacedBox, chips: Chip[], view: View, m: Metrics): PlacedBox {

@@ -2,6 +2,8 @@
 
 import type { Data, Facts, GraphData, GroupData } from "./data";
 
+const HOSTS: ReadonlySet<string> = new Set(["placeholder", "output"]);
+
 export class Group {
   readonly children: (Group | Leaf)[] = [];
   start = 0;
@@ -20,6 +22,13 @@ export class Group {
 
   get path(): string {
     return this.data.path;
+  }
+
+  /** Of bookkeeping: the input or output that it is drawn with, if there is one. */
+  get host(): Leaf | null {
+    if (this.data.kind !== "bookkeeping") return null;
+    const ends = [this.children[0], this.children.at(-1)];
+    return ends.find((end): end is Leaf => end instanceof Leaf && HOSTS.has(end.facts[0]?.op ?? "")) ?? null;
   }
 
   /** Whether what is in it has not arrived yet. */

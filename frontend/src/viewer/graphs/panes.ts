@@ -144,7 +144,7 @@ export class Panes {
     let boxes = view.boxes.length;
     for (const name of inOrder(names, scene)) {
       for (const group of scene.hierarchy.around(name)) {
-        if (opened.has(group.path)) continue;
+        if (opened.has(group.path) || group.host?.names.includes(name)) continue;
         if (boxes + group.children.length - 1 > budget) break;
         opened.set(group.path, why);
         boxes += group.children.length - 1;
@@ -180,10 +180,11 @@ export class Panes {
     return kind === "group" ? groups.has(name) : leafOf.has(name);
   }
 
-  /** Whether a selected node has a box of its own on the screen. */
+  /** Whether a selected node has a box of its own on the screen, or one that bears its name. */
   isVisible({ name, before }: Selection): boolean {
     const { scene, view } = this.pane(before);
-    return view.boxOf(name) === scene.hierarchy.leafOf.get(name)!.id;
+    const [box, leaf] = [view.boxOf(name), scene.hierarchy.leafOf.get(name)!];
+    return box === leaf.id || (leaf.parent.host === leaf && box === leaf.parent.id);
   }
 
   /** Returns the visible box that stands for a selection. */
