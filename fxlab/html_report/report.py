@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 
 from fxlab.checks import described
+from fxlab.garbage import only_new_garbage
 from fxlab.html_report.contents import contents
 from fxlab.html_report.made import made_lines
 from fxlab.html_report.page import checked_path, page, write
@@ -177,6 +178,7 @@ def _one(sessions: Mapping[str, Session], name: str) -> Session:
     raise TypeError(f"model: expected a Session under {name!r}, got {described(sessions[name])}.")
 
 
+@only_new_garbage()
 def _data(session: Session, measure: bool, values: bool = False) -> dict[str, Any]:
     explained = explain_all(session)
     cards = pass_states(session, explained)

@@ -1,0 +1,51 @@
+"""Sparing Python's search for cyclic garbage."""
+
+import gc
+import weakref
+from collections.abc import Iterator
+
+import pytest
+
+from fxlab.garbage import only_new_garbage
+
+
+class _Cycle:
+    def __init__(self) -> None:
+        self.itself = self
+
+
+@pytest.fixture(autouse=True)
+def _as_before() -> Iterator[None]:
+    yield
+    gc.unfreeze()
+
+
+def test_new_garbage_is_found_and_old_garbage_waits() -> None:
+    old = weakref.ref(_Cycle())
+    gc_was = gc.isenabled()
+    gc.disable()
+    try:
+        with only_new_garbage():
+            new = weakref.ref(_Cycle())
+            gc.collect()
+            assert new() is None
+            assert old() is not None
+        assert gc.get_freeze_count() == 0
+        gc.collect()
+        assert old() is None
+    finally:
+        if gc_was:
+            gc.enable()
+
+
+def test_an_error_ends_it() -> None:
+    with pytest.raises(ZeroDivisionError), only_new_garbage():
+        raise ZeroDivisionError
+    assert gc.get_freeze_count() == 0
+
+
+def test_what_somebody_else_has_frozen_stays_frozen() -> None:
+    gc.freeze()
+    with only_new_garbage():
+        pass
+    assert gc.get_freeze_count() > 0
