@@ -131,10 +131,6 @@ class GraphData:
                 written.missing[:0], writer.missing = writer.missing, []
         return not written.missing
 
-    def is_complete(self, number: int) -> bool:
-        """Return whether all of a graph is written."""
-        return not self._of(number).missing
-
     def add_pair(self, after: int, before: int, marks: Marks, signatures: tuple[str, ...]) -> int:
         """Add what two graphs side by side have that they do not have alone, and return its number.
 
