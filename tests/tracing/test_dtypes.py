@@ -1,21 +1,11 @@
 import pytest
 import torch
 from agreement import assert_agree
+from function_module import Function
 from torch import nn
 
 from fxlab.tracing import symbolic_trace
 from fxlab.validation.verdicts.float64_run import run_in_float64
-
-
-class Function(nn.Module):
-    def __init__(self, function):
-        super().__init__()
-        self.function = function
-        self.weight = nn.Parameter(torch.ones(3))
-
-    def forward(self, x):
-        return self.function(self, x)
-
 
 READS = {
     "dtype": lambda self, x: (x.float() * 2).to(x.dtype),

@@ -80,11 +80,12 @@ export class Hierarchy {
     this.nodes = this.placed.sort(([a], [b]) => a - b).map(([, facts]) => facts);
   }
 
-  /** The groups around a node, outermost first, without the root. */
+  /** The groups around a node, outermost first, without the root and one whose box bears the node's name. */
   around(name: string): Group[] {
     const chain: Group[] = [];
-    for (let group = this.leafOf.get(name)?.parent ?? null; group?.parent; group = group.parent)
-      chain.unshift(group);
+    const leaf = this.leafOf.get(name);
+    for (let group = leaf?.parent ?? null; group?.parent; group = group.parent)
+      if (group.host !== leaf) chain.unshift(group);
     return chain;
   }
 

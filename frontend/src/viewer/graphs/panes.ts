@@ -144,7 +144,7 @@ export class Panes {
     let boxes = view.boxes.length;
     for (const name of inOrder(names, scene)) {
       for (const group of scene.hierarchy.around(name)) {
-        if (opened.has(group.path) || group.host?.names.includes(name)) continue;
+        if (opened.has(group.path)) continue;
         if (boxes + group.children.length - 1 > budget) break;
         opened.set(group.path, why);
         boxes += group.children.length - 1;
@@ -183,8 +183,7 @@ export class Panes {
   /** Whether a selected node has a box of its own on the screen, or one that bears its name. */
   isVisible({ name, before }: Selection): boolean {
     const { scene, view } = this.pane(before);
-    const [box, leaf] = [view.boxOf(name), scene.hierarchy.leafOf.get(name)!];
-    return box === leaf.id || (leaf.parent.host === leaf && box === leaf.parent.id);
+    return scene.hierarchy.around(name).every((group) => view.isCluster(group));
   }
 
   /** Returns the visible box that stands for a selection. */

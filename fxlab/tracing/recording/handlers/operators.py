@@ -113,11 +113,12 @@ def _recorded(run: Run, made: _Made, parted: Any) -> Any:
 def _note_told(run: Run, call: TorchCall, result: Any) -> None:
     """Note what the model's Python is told of tensors, besides their numbers."""
     recording = run.recording
-    read = [tensor for _, tensor in tensors_inside(call.args) if not recording.is_state(tensor)]
-    if _tells_a_dtype(call.func, result):
-        run.dtypes_read.update(map(is_floating, read))
-    if read and _may_tell_a_shape(result):
-        run.reads_shapes = True
+    tells_dtype, tells_shape = _tells_a_dtype(call.func, result), _may_tell_a_shape(result)
+    if tells_dtype or tells_shape:
+        read = [tensor for _, tensor in tensors_inside(call.args) if not recording.is_state(tensor)]
+        if tells_dtype:
+            run.dtypes_read.update(map(is_floating, read))
+        run.reads_shapes |= tells_shape and bool(read)
     if not LAYOUT_READS.isdisjoint((call.func, call.name)) and not recording.is_state(call.args[0]):
         run.conditions.hold_layout(call.func, call.args, call.kwargs, result)
     if call.name in TEXT_READS and run.real is None:
