@@ -56,7 +56,7 @@ def traced(model: nn.Module) -> fx.GraphModule:
 @pytest.mark.parametrize(
     ("model", "code", "what"),
     [
-        (DecidesOnData(), "if x.sum() > 0:", "Eq(item, 1): the branch taken is held"),
+        (DecidesOnData(), "if x.sum() > 0:", "item == 1: the branch taken is held"),
         (LoopsOverRows(), "", "x.shape[0]: fixed at 3, though the model takes other sizes"),
         (ReadsASetting(), "return x + 1 if torch.is_grad_enabled() else x", "the graph holds for True"),
         (LeavesTorch(), "return x * float(x.numpy().sum())", "Traced on real inputs"),

@@ -24,7 +24,7 @@ class CapturedGraph:
     --------
     >>> import torch
     >>> model, capture = torch.nn.Linear(4, 2), Capture()
-    >>> output = torch.compile(model, backend=capture)(torch.ones(3, 4))
+    >>> output = torch.compile(model, backend=capture, dynamic=False)(torch.ones(3, 4))
     >>> capture.graphs[0]
     <CapturedGraph: 11 nodes, 1 input, no graph break>
     """

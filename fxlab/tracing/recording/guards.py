@@ -8,7 +8,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
-import sympy
 import torch
 from torch.fx import Node
 from torch.utils.hooks import RemovableHandle
@@ -23,6 +22,7 @@ from fxlab.tracing.recording.real_tensors import is_told_by_shapes
 from fxlab.tracing.recording.torch_calls import NUMBER_OF, TEXT_READS, as_call, name_of
 from fxlab.tracing.report import REFUSAL, Finding, TraceError
 from fxlab.tracing.shapes.asked_sizes import ModelSizes
+from fxlab.tracing.shapes.condition_text import condition_text
 from fxlab.tracing.shapes.symbolic_sizes import SizeNodes
 from fxlab.values.nested import (
     PartOf,
@@ -274,7 +274,7 @@ class Conditions:
         decisions, self._asked.decisions = self._asked.decisions, []
         for decision in decisions:
             sources = {s: self._recording.source_of(s).name for s in decision.condition.free_symbols}
-            words = str(decision.condition.xreplace({s: sympy.Symbol(n) for s, n in sources.items()}))
+            words = condition_text(decision.condition, sources)
             made = self._recording.sizes.of_expression(decision.condition)
             self._assert(made.node, f"{REFUSAL} {words} only (decided at {decision.where})")
             kind = "requirement" if decision.is_required else "branch on data"

@@ -22,6 +22,7 @@ from torch.utils._sympy import functions
 from fxlab.tracing.model_code.running_calls import Reason, parts_running
 from fxlab.tracing.model_code.source_lines import is_model_code, where_asked
 from fxlab.tracing.report import TraceError
+from fxlab.tracing.shapes.condition_text import condition_text
 from fxlab.tracing.shapes.size_cache import SizeWork
 from fxlab.tracing.shapes.uncounted_lists import Uncounted
 
@@ -56,6 +57,8 @@ class ModelSizes(ShapeEnv):
         What the model was told about sizes, or required of them -> ``file:line``.
     decisions : list of Decision
         What it has decided on data, or required of it.
+    names : dict of sympy.Symbol to str
+        What sizes are called, for people.
     work : SizeWork
         Counts the costly arithmetic on symbols.
     """
@@ -63,6 +66,7 @@ class ModelSizes(ShapeEnv):
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
         self.work = SizeWork()
+        self.names: dict[sympy.Symbol, str] = {}
         self._is_giving_up = False
         self.fixed: list[tuple[frozenset[sympy.Symbol], Reason]] = []
         self.is_asked_by_model = False
@@ -157,12 +161,16 @@ class ModelSizes(ShapeEnv):
         guards = len(self.guards)
         answer = super()._evaluate_expr(orig_expr, *args, **kwargs)
         fixed = [symbol for symbol in unknown if self.replace(symbol).is_number]
+
+        def words() -> str:
+            return f"decides on {condition_text(orig_expr, self.names)}"
+
         if unknown and not isinstance(answer, BooleanAtom | bool):
             self._note_fixed(unknown, f"makes a plain number, {answer}, of a size or of data", True)
         elif fixed:
-            self._note_fixed(fixed, f"decides on {orig_expr}", False)
+            self._note_fixed(fixed, words(), False)
         elif self.is_asked_by_model and len(self.guards) > guards and orig_expr.has(*_REMAINDERS):
-            self._note_fixed(unknown, f"decides on {orig_expr}", False, is_remainder=True)
+            self._note_fixed(unknown, words(), False, is_remainder=True)
         return answer
 
     def _note_fixed(

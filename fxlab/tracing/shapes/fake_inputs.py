@@ -280,5 +280,6 @@ class FakeInputs:
         )
         for dim, size in enumerate(tensor.shape):
             if self._is_followed(dim, size):
-                self.symbols[name, path, dim] = expression_of(fake.shape[dim])
+                symbol = self.symbols[name, path, dim] = expression_of(fake.shape[dim])
+                self.shape_env.names[symbol] = name_of_size((name, path, dim))
         return fake

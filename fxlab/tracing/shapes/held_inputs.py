@@ -13,6 +13,7 @@ from torch.fx import Graph, GraphModule, Node
 from fxlab.models.modes import Mode, RequireModes, first_computing, put_required
 from fxlab.tracing.bound_inputs import name_of_size
 from fxlab.tracing.report import REFUSAL, Finding
+from fxlab.tracing.shapes.condition_text import condition_text
 from fxlab.tracing.shapes.symbolic_sizes import SizeNodes, expression_of
 from fxlab.values.nested import RequireParts, part_of, tensors_inside
 
@@ -84,7 +85,7 @@ def hold_inputs(
         if expected.free_symbols <= sizes.keys():  # else it is of a size that no input has
             conditions.append(sympy.Eq(name, expected, evaluate=False))
         kind, words = ("fixed size", "fixed at") if size.is_number else ("symbolic size", "same as")
-        findings.append(Finding(kind, str(name), f"{words} {expected}"))
+        findings.append(Finding(kind, str(name), f"{words} {condition_text(expected)}"))
     for guard in guards:
         renamed = guard.xreplace(known)
         if renamed.free_symbols and renamed.free_symbols <= sizes.keys():
@@ -103,7 +104,7 @@ def hold_inputs(
         nodes = SizeNodes(graph, size_of, lambda node: None)
         for condition in conditions:
             holds = nodes.of_expression(condition).node
-            graph.call_function(torch._assert, (holds, f"{REFUSAL} {condition} only"))
+            graph.call_function(torch._assert, (holds, f"{REFUSAL} {condition_text(condition)} only"))
     return findings
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from functools import partial
 from typing import Any
 
 import sympy
@@ -11,6 +12,7 @@ from torch.fx import GraphModule
 from fxlab.tracing.bound_inputs import Size, name_of_size, resized
 from fxlab.tracing.recording.guards import Conditions
 from fxlab.tracing.report import COSTLY, REFUSAL, THOUGH, Finding, TraceError
+from fxlab.tracing.shapes.condition_text import condition_text
 from fxlab.tracing.shapes.fake_inputs import FakeInputs
 from fxlab.tracing.shapes.symbolic_sizes import holds
 from fxlab.tracing.verification.assumptions import unsafe_assumptions, wrong_at_one
@@ -43,16 +45,16 @@ def guard_sizes(
     if not fakes.symbols:
         conditions.require_shapes()
         return [Finding("fixed size", name_of_size(size), f"fixed at {n}") for size, n in fakes.given.items()]
+    words = partial(condition_text, names=fakes.shape_env.names)
     branches = fakes.branches
     for condition, where in branches:
         if not _holds_anyway(condition, traced, fakes, eager):
-            words = _in_words(condition, fakes)
-            conditions.require_sizes(condition, f"{REFUSAL} {words} (decided at {where})")
+            conditions.require_sizes(condition, f"{REFUSAL} {words(condition)} (decided at {where})")
     assumed = unsafe_assumptions(traced, fakes, eager, [condition for condition, _ in branches])
     for condition in assumed:
         if not holds(condition, {symbol: fakes.given[size] for size, symbol in fakes.symbols.items()}):
-            raise TraceError(f"The graph would refuse its inputs: it is right for {condition} only")
-        conditions.require_sizes(condition, f"{REFUSAL} {_in_words(condition, fakes)} only")
+            raise TraceError(f"The graph would refuse its inputs: it is right for {words(condition)} only")
+        conditions.require_sizes(condition, f"{REFUSAL} {words(condition)} only")
     decided = {condition.lhs for condition, _ in branches if _gives_a_number(condition)}
     fixed = [size for size in fakes.given if isinstance(fakes.expression(size), sympy.Integer)]
     needless = _accepted_otherwise([size for size in fixed if size not in fakes.given_up], fakes, eager)
@@ -69,8 +71,8 @@ def guard_sizes(
             conditions.require_size(size, fakes.given[size])
     held = "the branch taken is held"
     return [
-        *(Finding("branch on a size", _in_words(condition, fakes), held, w) for condition, w in branches),
-        *(Finding("branch on a size", _in_words(condition, fakes), _BY_TORCH) for condition in assumed),
+        *(Finding("branch on a size", words(condition), held, w) for condition, w in branches),
+        *(Finding("branch on a size", words(condition), _BY_TORCH) for condition in assumed),
         *(_finding(size, fakes, needless if eager else ()) for size in fakes.given),
     ]
 
@@ -125,8 +127,3 @@ def _accepted_otherwise(fixed: list[Size], fakes: FakeInputs, eager: Eager | Non
     if larger.keys() & set(fixed) - found and eager.accepts(larger):
         found.update(larger)
     return [size for size in fixed if size in found]
-
-
-def _in_words(condition: Any, fakes: FakeInputs) -> str:
-    names = {symbol: sympy.Symbol(name_of_size(size)) for size, symbol in fakes.symbols.items()}
-    return str(condition.xreplace(names))

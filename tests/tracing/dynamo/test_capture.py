@@ -110,7 +110,7 @@ def test_sizes_follow_the_inputs_where_dynamo_let_them():
     graph = capture.graphs[0].graph_module
     assert [str(node.target) for node in graph.graph.find_nodes(op="placeholder")] == ["x"]
     assert graph(torch.randn(7, 4))[0].shape == (7, 4)
-    with pytest.raises(AssertionError, match=r"traced for Eq\(x\.shape\[1\], 4\) only"):
+    with pytest.raises(AssertionError, match=r"traced for x\.shape\[1\] == 4 only"):
         graph(torch.randn(7, 5))
 
 

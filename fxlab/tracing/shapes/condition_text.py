@@ -1,0 +1,75 @@
+"""Conditions on sizes as a reader writes them in Python."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import sympy
+from sympy.printing.precedence import PRECEDENCE
+from sympy.printing.str import StrPrinter
+
+_FUNCTIONS = {
+    "TruncToInt": "int",
+    "CeilToInt": "ceil",
+    "FloorToInt": "floor",
+    "RoundToInt": "round",
+    "Max": "max",
+    "Min": "min",
+}
+"""What Python calls the functions that sympy and torch have for sizes."""
+_OPERATORS = {
+    "Mod": "%",
+    "PythonMod": "%",
+    "FloorDiv": "//",
+    "IntTrueDiv": "/",
+    "FloatTrueDiv": "/",
+    "And": "and",
+    "Or": "or",
+}
+
+
+def condition_text(condition: Any, names: Mapping[sympy.Symbol, str] | None = None) -> str:
+    """Return a condition on sizes, or a size, as text.
+
+    Parameters
+    ----------
+    condition
+        A sympy expression, in which torch's own functions of sizes may stand.
+    names
+        How symbols are to be called, where they are not to be called as sympy calls them.
+
+    Examples
+    --------
+    >>> length = sympy.Symbol("s0")
+    >>> condition_text(sympy.Eq(length, 4), {length: "x.shape[1]"})
+    'x.shape[1] == 4'
+    """
+    renamed = condition.xreplace({symbol: sympy.Symbol(name) for symbol, name in (names or {}).items()})
+    return str(_ConditionPrinter({"full_prec": False}).doprint(renamed))
+
+
+class _ConditionPrinter(StrPrinter):  # type: ignore[misc]
+    """Writes operators where sympy and torch write calls: ``a == b``, ``a % b``, ``int(a)``."""
+
+    printmethod = "_condition_text"  # torch's functions have a text of their own for sympy's printer
+
+    def _print_Relational(self, expression: Any) -> str:  # noqa: N802
+        return self._joined(expression, expression.rel_op, PRECEDENCE["Relational"])
+
+    def _print_Function(self, expression: Any) -> str:  # noqa: N802
+        name = expression.func.__name__
+        if operator := _OPERATORS.get(name):
+            return self._joined(expression, operator, PRECEDENCE.get(name, PRECEDENCE["Func"]))
+        name = _FUNCTIONS.get(name, name.removeprefix("OpaqueUnaryFn_"))
+        return f"{name}({self.stringify(expression.args, ', ')})"
+
+    # sympy asks for these before it asks for a function.
+    _print_Mod = _print_And = _print_Or = _print_Max = _print_Min = _print_Function  # noqa: N815
+
+    def _print_Not(self, expression: Any) -> str:  # noqa: N802
+        return f"not ({self._print(expression.args[0])})"
+
+    def _joined(self, expression: Any, operator: str, level: int) -> str:
+        parts = (self.parenthesize(part, level, strict=not part.is_Boolean) for part in expression.args)
+        return f" {operator} ".join(parts)
