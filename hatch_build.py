@@ -29,6 +29,9 @@ BUILT_FROM = "built-from.txt"
 
 REPOSITORY = "FXLAB_REPOSITORY"
 """The environment variable that holds the address of the repository that a release is made of."""
+GALLERY = "docs/gallery.md"
+"""Its reports are alive on the site alone."""
+_ON_GITHUB = re.compile(r"https://github\.com/(?P<owner>[^/]+)/(?P<name>[^/]+)")
 _PICTURE = re.compile(r"(!\[[^]]*\]\()(?!https?:|#)")
 _LINK = re.compile(r"((?<!!)\[[^]]*\]\()(?!https?:|#)")
 
@@ -56,7 +59,7 @@ class AddressesHook(MetadataHookInterface):
             readme = readable_elsewhere(readme, repository, tag)
             metadata["urls"] = {
                 "Source": repository,
-                "Documentation": f"{repository}/tree/{tag}/docs",
+                "Documentation": site_of(repository) or f"{repository}/tree/{tag}/docs",
                 "Changelog": f"{repository}/blob/{tag}/CHANGELOG.md",
                 "Issues": f"{repository}/issues",
             }
@@ -72,7 +75,21 @@ def readable_elsewhere(text: str, repository: str, tag: str) -> str:
     '![a](https://host/me/fxlab/raw/v1.0/b.png) [c](https://host/me/fxlab/blob/v1.0/d.md) [e](#f)'
     """
     text = _PICTURE.sub(rf"\g<1>{repository}/raw/{tag}/", text)
+    if site := site_of(repository):
+        text = text.replace(f"]({GALLERY})", f"]({site}{Path(GALLERY).stem}.html)")
     return _LINK.sub(rf"\g<1>{repository}/blob/{tag}/", text)
+
+
+def site_of(repository: str) -> str:
+    """Return where the workflow *Docs* puts the site of a repository; nothing if that has no such pages.
+
+    Examples
+    --------
+    >>> site_of("https://github.com/me/fxlab")
+    'https://me.github.io/fxlab/'
+    """
+    found = _ON_GITHUB.fullmatch(repository)
+    return f"https://{found['owner'].lower()}.github.io/{found['name']}/" if found else ""
 
 
 def build_frontend(root: Path, *, force: bool = False) -> bool:

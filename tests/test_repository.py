@@ -7,6 +7,7 @@ import subprocess
 import sys
 import tomllib
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -60,8 +61,7 @@ def test_every_python_that_is_named_is_tested() -> None:
     assert project["requires-python"] == f">={named[0]}"
 
 
-def test_a_package_leads_to_the_repository_that_released_it() -> None:
-    address = "https://example.org/me/fxlab"
+def _metadata(address: str) -> dict[str, Any]:
     done = subprocess.run(
         [sys.executable, "-m", "hatchling", "metadata"],
         env=os.environ | {"FXLAB_REPOSITORY": address},
@@ -70,10 +70,22 @@ def test_a_package_leads_to_the_repository_that_released_it() -> None:
         text=True,
     )
     assert done.returncode == 0, done.stderr
-    made = json.loads(done.stdout)
+    return json.loads(done.stdout)
+
+
+def test_a_package_leads_to_the_repository_that_released_it() -> None:
+    address = "https://example.org/me/fxlab"
+    made = _metadata(address)
     tag = f"v{fxlab.__version__}"
     assert made["urls"]["Changelog"] == f"{address}/blob/{tag}/CHANGELOG.md"
     readme = made["readme"]["text"]
     assert f"]({address}/raw/{tag}/docs/images/inspector.webp)" in readme
     assert f"]({address}/blob/{tag}/docs/start.md)" in readme
+    assert f"]({address}/blob/{tag}/docs/gallery.md)" in readme
     assert re.findall(r"\]\((?!https://)[^)]*", readme) == []
+
+
+def test_where_there_is_a_site_live_reports_and_documentation_are_there() -> None:
+    made = _metadata("https://github.com/Me/fxlab")
+    assert made["urls"]["Documentation"] == "https://me.github.io/fxlab/"
+    assert "](https://me.github.io/fxlab/gallery.html)" in made["readme"]["text"]
