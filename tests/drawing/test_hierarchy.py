@@ -178,6 +178,19 @@ def test_a_node_made_by_a_pass_joins_its_neighbours():
     assert build_hierarchy(gm).ancestors(new.name)[-1] == "encoder.layer.1.attention"
 
 
+def test_a_constant_lies_with_what_is_made_of_it_not_where_that_is_read():
+    gm = traced(Bert())
+    given = gm.graph.find_nodes(op="placeholder")[-1]
+    layer = next(n for n in gm.graph.nodes if n.target == "encoder.layer.1.attention.query")
+    with gm.graph.inserting_after(given):
+        zeros = gm.graph.call_function(torch.zeros, ((),))
+    with gm.graph.inserting_after(zeros):
+        mask = gm.graph.call_function(torch.where, (given, zeros, -1.0))
+    layer.args = (mask,)
+    hierarchy = build_hierarchy(gm)
+    assert hierarchy.ancestors(zeros.name) == hierarchy.ancestors(mask.name) == []
+
+
 def test_a_module_called_twice_makes_two_groups():
     class Twice(nn.Module):
         def __init__(self):

@@ -92,11 +92,12 @@ class Placement:
         for node in reversed(graph.nodes):
             if node not in below and (chains := [below[u] for u in node.users if u in below]):
                 below[node] = _common(chains)
-        settled = {}
-        for node in graph.nodes:
-            sides = [side[node] for side in (above, below) if node in side]
-            settled[node] = _common(sides) if sides else ()
-        return settled
+        settled: dict[fx.Node, Chain] = {}
+        for node in reversed(graph.nodes):
+            # What is made of no other node lies where it is read.
+            reads = [above[node]] if node in above else [settled[user] for user in node.users]
+            settled[node] = _common([*reads, below[node]]) if node in below else _common(reads)
+        return {node: settled[node] for node in graph.nodes}
 
     def _stack_chain(self, node: fx.Node) -> Chain | None:
         stack = module_stack(node)
