@@ -22,7 +22,8 @@ SHELLS = ("bash", "zsh", "fish")
 _DESCRIPTION = "See what graph transformations do to a PyTorch model, and whether it matters."
 _MODEL = (
     "a config.json of transformers; a directory with one, and weights; the name of a model on the Hugging "
-    "Face hub; a program saved by torch.export.save (.pt2); a pickled module (.pt)"
+    "Face hub; a program saved by torch.export.save (.pt2); a pickled module (.pt); package.module:name or "
+    "file.py:name, a model in Python code or a function there that returns one, or one and its inputs"
 )
 _EXIT_CODES = """\
 exit codes: 0 done, and the same up to rounding where models were compared; 1 different, or for `doctor`

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fxlab.command_line.exit_code import CommandError, ExitCode, ends_with
+from fxlab.command_line.python_model import is_named_in_code, made_in_code
 
 if TYPE_CHECKING:
     import torch
@@ -54,6 +55,8 @@ def loaded(options: argparse.Namespace) -> Source:
 def loader(options: argparse.Namespace) -> Callable[[Path, argparse.Namespace], Source]:
     """Return what loads the model that ``options.model`` names; ``CommandError`` if it names nothing."""
     path = Path(options.model)
+    if is_named_in_code(options.model) and not path.exists():
+        return _of_python
     if path.suffix == ".pt2" and path.is_file():
         return _exported_program
     if path.suffix in _PICKLES and path.is_file():
@@ -63,7 +66,7 @@ def loader(options: argparse.Namespace) -> Callable[[Path, argparse.Namespace], 
     if path.is_file() and path.suffix != ".json":
         raise CommandError(
             f"{path}: expected a config.json, a directory with one, a program saved by torch.export.save "
-            "(.pt2), or the name of a model on the Hugging Face hub."
+            "(.pt2), the name of a model on the Hugging Face hub, or file.py:name for one that Python makes."
         )
     is_file_name = path.suffix in (".json", ".pt2", *_PICKLES)
     if not path.exists() and (is_file_name or not _HUB_NAME.fullmatch(options.model)):
@@ -113,6 +116,26 @@ def given_batches(path: Path, device: torch.device) -> Any:
 def _refuse_changes(kind: str, options: argparse.Namespace) -> None:
     """Refuse options that would change what is in a file."""
     _refuse(f"{kind} is taken as it is", options, "dtype", "device", "meta", "random_weights")
+
+
+def _of_python(path: Path, options: argparse.Namespace) -> Source:
+    import torch
+
+    from fxlab.tracing.sources import source_of
+
+    _refuse(
+        "code that makes a model chooses this itself", options, "architecture", "attention", "random_weights"
+    )
+    device = torch.device("meta") if options.meta else device_of(options)
+    with torch.random.fork_rng(), device:
+        made = made_in_code(options.model, options.seed)
+    model, inputs = made if isinstance(made, tuple) and len(made) == 2 else (made, None)
+    with ends_with(ExitCode.BAD_USAGE, Exception, hint=f"({options.model})"):
+        found = source_of(model)
+        dtype = getattr(torch, options.dtype) if options.dtype else None
+        module = found.module.to(device=None if options.meta else device, dtype=dtype)
+    words = f"{type(module).__name__}, {options.model}"
+    return Source(module, words, found.inputs if inputs is None else inputs)
 
 
 def _exported_program(path: Path, options: argparse.Namespace) -> Source:
