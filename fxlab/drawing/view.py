@@ -22,9 +22,9 @@ MOST_TRIES = 5
 BUDGET = 150
 """Boxes of a picture that somebody asked to see more in."""
 CHIP_READERS = 5
-"""A value read by this many visible boxes is shown as a chip beside each."""
-CHIP_CLUSTERS = 3
-"""So is one that is read in this many opened groups."""
+"""A value read by this many visible boxes has a line to the first of them, and a chip beside each other one."""
+CHIP_CLUSTERS, CHIP_SPAN = 3, 40
+"""So has one that is read in this many opened groups, the last of which is more than this many boxes away."""
 
 
 _Integers = npt.NDArray[np.int64]
@@ -264,32 +264,36 @@ class View:
         asides = hierarchy.asides
         crossing[asides] &= ~(closed[made_in[asides]] | closed[read_in[asides]])
         reads = _distinct_pairs(hierarchy.edge_sources[crossing], read_in[crossing], len(boxes))
-        far = self._far_sources(reads)
+        owner = np.searchsorted(starts, reads[:, 0], side="right") - 1
+        far = self._far_sources(reads, owner)
         chips: dict[str, list[Chip]] = {}
         values: dict[tuple[int, int], list[Leaf]] = {}
-        owner = np.searchsorted(starts, reads[:, 0], side="right") - 1
+        joined: set[int] = set()
         for (position, reader), box in zip(reads.tolist(), owner.tolist(), strict=True):
             leaf = hierarchy.leaves[position]
-            if position in far:
+            if position in far and position in joined:
                 chips.setdefault(boxes[reader].id, []).append(Chip(leaf, boxes[box]))
             else:
                 values.setdefault((box, reader), []).append(leaf)
+                joined.add(position)
         edges = tuple(
             VisibleEdge(boxes[source], boxes[target], tuple(leaves))
             for (source, target), leaves in values.items()
         )
         return edges, {reader: tuple(read) for reader, read in chips.items()}
 
-    def _far_sources(self, reads: _Integers) -> set[int]:
+    def _far_sources(self, reads: _Integers, owner: _Integers) -> set[int]:
         """Return positions of the leaves that are read in so many places that edges would hide the rest."""
         numbers: dict[str, int] = {}
         around = [path for item, path in self._visible if not self.is_cluster(item)]
         cluster = np.array([numbers.setdefault(path, len(numbers)) for path in around])
-        sources, counts = np.unique(reads[:, 0], return_counts=True)
+        sources, first, counts = np.unique(reads[:, 0], return_index=True, return_counts=True)
         far = set(sources[counts >= CHIP_READERS].tolist())
+        spans = reads[first + counts - 1, 1] - owner[first]
+        wide = set(sources[spans > CHIP_SPAN].tolist())
         spread = _distinct_pairs(reads[:, 0], cluster[reads[:, 1]], len(numbers))
         sources, counts = np.unique(spread[:, 0], return_counts=True)
-        return far | set(sources[counts >= CHIP_CLUSTERS].tolist())
+        return far | wide & set(sources[counts >= CHIP_CLUSTERS].tolist())
 
 
 def _distinct_pairs(first: _Integers, second: _Integers, below: int) -> _Integers:

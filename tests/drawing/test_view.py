@@ -1,3 +1,5 @@
+from itertools import pairwise
+
 import pytest
 import torch
 from drawing_models import Bert, Llama, flat_chain
@@ -75,13 +77,29 @@ def test_values_of_several_nodes_merge_into_one_edge(llama):
     assert sorted(leaf.name for leaf in edge.leaves) == ["cos", "sin"]
 
 
-def test_a_value_read_by_every_layer_becomes_a_chip_beside_each(llama):
+def test_a_value_read_by_every_layer_has_a_line_to_the_first_and_a_chip_beside_each_other(llama):
     view = View(llama).open("layers.[0-7]")
-    layers = {box.id for box in view.boxes if getattr(box, "path", "").startswith("layers.")}
-    assert len(layers) == 8
-    for layer in layers:
+    first, *others = (box.id for box in view.boxes if getattr(box, "path", "").startswith("layers."))
+    assert len(others) == 7
+    for layer in others:
         assert {"cos", "sin", "mask"} <= {chip.source.name for chip in view.chips[layer]}
-    assert not [e for e in view.edges if getattr(e.source, "path", "") == "rotary_emb"]
+    assert first not in view.chips
+    (edge,) = [e for e in view.edges if getattr(e.source, "path", "") == "rotary_emb"]
+    assert edge.target.id == first
+
+
+def test_where_every_block_reads_all_before_it_lines_lead_from_block_to_block():
+    class Dense(nn.Module):
+        def forward(self, x):
+            made = [x]
+            for _ in range(8):
+                made.append(torch.cat(made).sum(0, keepdim=True))
+            return made[-1]
+
+    view = View(build_hierarchy(fx.symbolic_trace(Dense())))
+    assert view.chips
+    steps = {(edge.source.name, edge.target.name) for edge in view.edges}
+    assert set(pairwise(box.name for box in view.boxes)) <= steps
 
 
 def fanned_out(readers: int, values: int = 1) -> Hierarchy:
@@ -103,31 +121,36 @@ def test_a_value_that_five_boxes_read_is_a_chip(readers, is_chip):
         {"value_0"} if is_chip else set()
     )
     assert sum(leaf.name == "value_0" for edge in view.edges for leaf in edge.leaves) == (
-        0 if is_chip else readers
+        1 if is_chip else readers
     )
 
 
-@pytest.mark.parametrize(("groups", "is_chip"), [(2, False), (3, True)])
-def test_a_value_that_is_read_in_three_opened_groups_is_a_chip(groups, is_chip):
+@pytest.mark.parametrize(
+    ("groups", "nodes", "is_chip"), [(2, 30, False), (3, 30, True), (3, 18, False), (4, 3, False)]
+)
+def test_a_value_that_is_read_in_three_opened_groups_far_away_is_a_chip(groups, nodes, is_chip):
     class Reads(nn.Module):
         def forward(self, x, value):
-            return (x + value).tanh()
+            x = x + value
+            for step in range(nodes - 1):
+                x = x.tanh() if step % 2 else x.exp()
+            return x
 
     class Model(nn.Module):
         def __init__(self):
             super().__init__()
-            for name in "abc"[:groups]:
+            for name in "abcd"[:groups]:
                 self.add_module(name, Reads())
 
         def forward(self, x):
             value = x.cos()
-            for name in "abc"[:groups]:
+            for name in "abcd"[:groups]:
                 x = self.get_submodule(name)(x, value)
             return x
 
     view = View(build_hierarchy(fxlab.symbolic_trace(Model(), (torch.ones(2),))))
     assert not view.chips
-    for name in "abc"[:groups]:
+    for name in "abcd"[:groups]:
         view = view.open(name)
     assert {chip.source.name for chips in view.chips.values() for chip in chips} == (
         {"cos"} if is_chip else set()

@@ -147,6 +147,7 @@ export interface Metrics {
   mostChips: number;
   chipReaders: number;
   chipClusters: number;
+  chipSpan: number;
   revealBudget: number;
   sheet: number;
   ink: string;

@@ -61,7 +61,7 @@ export class View {
     }
   }
 
-  private connect({ chipReaders, chipClusters }: Metrics): void {
+  private connect({ chipReaders, chipClusters, chipSpan }: Metrics): void {
     const { sources, targets, asides } = this.hierarchy.data;
     const { leaves } = this.hierarchy;
     const isFolded = (position: number): boolean => {
@@ -86,10 +86,11 @@ export class View {
       const reading = [...readers.get(position)!].sort((a, b) => a - b);
       const isFar =
         reading.length >= chipReaders ||
-        new Set(reading.map((reader) => this.boxes[reader]!.parent!.path)).size >= chipClusters;
+        (reading.at(-1)! - this.boxAt[position]! > chipSpan &&
+          new Set(reading.map((reader) => this.boxes[reader]!.parent!.path)).size >= chipClusters);
       for (const reader of reading) {
         const target = this.boxes[reader]!;
-        if (isFar) {
+        if (isFar && reader !== reading[0]) {
           const chips = this.chips.get(target.id);
           if (chips) chips.push({ source: leaf, box });
           else this.chips.set(target.id, [{ source: leaf, box }]);
