@@ -46,10 +46,9 @@ def llama() -> fxlab.Session:
         num_key_value_heads=8,
         max_position_embeddings=8192,
         rope_parameters={"rope_type": "default", "rope_theta": 500_000.0},
-        dtype="bfloat16",
     )
     with torch.device("meta"):
-        model = LlamaForCausalLM(config).eval()
+        model = LlamaForCausalLM(config).to(torch.bfloat16).eval()
     session = fxlab.Session(model)
     session.apply("merge-linears")
     return session

@@ -22,7 +22,7 @@ MOST_TRIES = 5
 BUDGET = 150
 """Boxes of a picture that somebody asked to see more in."""
 CHIP_READERS = 5
-"""A value read by this many visible boxes has a line to the first of them, and a chip beside each other one."""
+"""A value read by this many visible boxes has a line to the first of them, and a chip beside the others."""
 CHIP_CLUSTERS, CHIP_SPAN = 3, 40
 """So has one that is read in this many opened groups, the last of which is more than this many boxes away."""
 

@@ -20,6 +20,10 @@ _ON_INPUTS = ("outputs", "verdict", "verdict with gradients")
 """Kinds of results that are of the session's inputs."""
 
 
+class NothingToRunError(ValueError):
+    """An original that cannot be run: it has no weights, or there are no inputs."""
+
+
 class Comparisons:
     """Results about stages.
 
@@ -108,9 +112,11 @@ class Comparisons:
 
     def _runnable(self, inputs: Inputs | None, failure: str) -> Inputs:
         if inputs is None:
-            raise ValueError(f"{failure}: the session has no inputs. Give them: Session(model, inputs).")
+            raise NothingToRunError(
+                f"{failure}: the session has no inputs. Give them: Session(model, inputs)."
+            )
         if any(parameter.is_meta for parameter in self._original.parameters()):
-            raise ValueError(
+            raise NothingToRunError(
                 f"{failure}: the model is on the meta device and has no weights. "
                 "Name the folder that has them: Session(model, inputs, weights=folder)."
             )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
+from fxlab.session.comparisons import NothingToRunError
 from fxlab.transformations.marks import marks_of
 from fxlab.validation import Status
 from fxlab.validation.graphs.unfolded import unfolded
@@ -32,7 +33,7 @@ def outputs_state(session: Session) -> dict[str, Any]:
             shown["judgement"] = judgement_state(found)
         return shown
     except Exception as error:
-        state = "none" if session.inputs is None else "failed"
+        state = "none" if isinstance(error, NothingToRunError) else "failed"
         return {"state": state, "text": _why_not_compared(error), "table": None}
 
 

@@ -26,7 +26,7 @@ from fxlab.tracing.recording.handlers.memory import (
 )
 from fxlab.tracing.recording.handlers.modules import modules_seen
 from fxlab.tracing.recording.handlers.opaque_parts import functions_seen
-from fxlab.tracing.recording.handlers.operators import make_and_record
+from fxlab.tracing.recording.handlers.operators import make_and_record, require_of_data
 from fxlab.tracing.recording.handlers.reads import read_address, read_one_number, read_state
 from fxlab.tracing.recording.handlers.refusals import (
     derivatives_refused,
@@ -44,6 +44,7 @@ HANDLERS: tuple[Handler, ...] = (
     allow_numbers,
     refuse_functions_of_functions,
     refuse_backward,
+    require_of_data,
     read_state,
     read_one_number,
     refuse_memory,

@@ -84,6 +84,22 @@ def test_a_requirement_is_no_limit_of_the_graph(recwarn):
     assert traced.meta["trace"].of_kind("requirement")
 
 
+@pytest.mark.parametrize(
+    "require",
+    [
+        lambda x: torch._assert((x > 0).all(), "positive"),
+        lambda x: torch._assert(message="positive", condition=x.sum() > 0),
+    ],
+)
+def test_a_requirement_of_a_tensor_that_torch_asserts_fixes_no_size(require, recwarn):
+    model = of(lambda x: (require(x), x + 1)[1])
+    traced = symbolic_trace(model, torch.rand(3, 4) + 0.1)
+    assert not recwarn.list
+    assert_agree(traced, model, torch.rand(5, 2) + 0.1)
+    with pytest.raises(AssertionError, match="positive"):
+        traced(-torch.ones(5, 2))
+
+
 TOLD = {
     "whether shapes are the same": lambda x, y: x * 2 if x.is_same_size(y) else x - 1,
     "the shape that two make": lambda x, y: x.sum() * torch.broadcast_shapes(x.shape, y.shape)[0],

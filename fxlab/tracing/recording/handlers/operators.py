@@ -12,7 +12,7 @@ from torch.fx import Node
 from torch.utils._pytree import tree_leaves
 
 from fxlab.operators.python_functions import DATA
-from fxlab.tracing.recording.handlers.torch_call import TorchCall
+from fxlab.tracing.recording.handlers.torch_call import PASSED_ON, TorchCall
 from fxlab.tracing.recording.run import Run, versions_of
 from fxlab.tracing.recording.torch_calls import (
     DROP_DIMENSIONS,
@@ -69,6 +69,17 @@ def make_and_record(run: Run, call: TorchCall) -> Any:
     if call.name in LEAF_MAKERS:
         return run.recorded(made.node, made.result, False, True)
     return _recorded(run, made, parted)
+
+
+def require_of_data(run: Run, call: TorchCall) -> Any:
+    """Record a requirement on the elements of a tensor as it stands: the graph asks them when it runs."""
+    if call.func is not torch._assert:
+        return PASSED_ON
+    condition = call.args[0] if call.args else call.kwargs["condition"]
+    if not isinstance(condition, torch.Tensor) or run.recording.is_state(condition):
+        return PASSED_ON
+    _record_requirement(run, as_call(call.func, call.args, call.kwargs))
+    return None
 
 
 def _made(run: Run, call: TorchCall) -> _Made:

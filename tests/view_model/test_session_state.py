@@ -1,0 +1,47 @@
+import pytest
+import torch
+from torch import fx, nn
+
+from fxlab import Session
+from fxlab.view_model.session_state import outputs_state
+
+
+class Doubled(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.a, self.b = nn.Linear(3, 2), nn.Linear(3, 2)
+
+    def forward(self, x):
+        return self.a(x) + self.b(x)
+
+
+def test_that_nothing_can_be_run_is_no_failure():
+    with torch.device("meta"):
+        weightless = Doubled()
+    session = Session(fx.symbolic_trace(weightless), torch.ones(2, 3))
+    session.apply("merge-linears")
+    state = outputs_state(session)
+    assert state["state"] == "none"
+    assert "has no weights" in state["text"]
+
+
+def test_a_model_that_raises_is_a_failure():
+    class Refuses(Doubled):
+        def forward(self, x):
+            torch._assert(x.sum() > 0, "no light")
+            return super().forward(x)
+
+    session = Session(Refuses(), torch.ones(2, 3))
+    session.apply("merge-linears")
+    session.inputs = -torch.ones(2, 3)
+    state = outputs_state(session)
+    assert state["state"] == "failed"
+    assert "no light" in state["text"]
+
+
+@pytest.mark.parametrize("name", ["merge-linears", None])
+def test_outputs_are_compared_where_a_pass_is_on(name):
+    session = Session(Doubled(), torch.ones(2, 3))
+    if name:
+        session.apply(name)
+    assert outputs_state(session)["state"] == ("ready" if name else "none")
