@@ -9,6 +9,7 @@ from fxlab.operators.autocast import is_lowered_by_autocast
 from fxlab.operators.effects import (
     argument,
     argument_of,
+    describes,
     draws_random_numbers,
     may_alias,
     reads_layout,
@@ -45,6 +46,7 @@ __all__ = [
     "argument_of",
     "casts",
     "computes",
+    "describes",
     "draws_random_numbers",
     "filled_with",
     "function_of",

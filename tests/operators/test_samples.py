@@ -122,3 +122,43 @@ def test_what_takes_any_strides_returns_the_same_whatever_they_are(runs):
         for expected, found in zip(strided(run.result), strided(again), strict=True):
             assert torch.equal(expected, found), run.name
     assert len({run.name for run in taking}) > 30
+
+
+def test_a_number_that_an_operator_takes_may_be_in_a_tensor(runs):
+    taking = set()
+    for run in runs:
+        operator = operator_of(run.node)
+        places = [p for p, value in enumerate(run.args) if type(value) is int and operator.takes_number(p)]
+        if run.drew or run.written or not places or "empty" in run.name:
+            continue
+        args = [torch.tensor(value) if p in places else value for p, value in enumerate(run.args)]
+        try:
+            found = run.function(*args, **run.kwargs)
+        except TypeError:  # a function in Python that wants a number as it is
+            continue
+        for expected, other in zip(strided(run.result), strided(found), strict=True):
+            assert torch.equal(expected.nan_to_num(), other.nan_to_num()), run.name
+        taking.add(run.name)
+    assert len(taking) > 40
+
+
+def test_where_an_operator_takes_a_tensor_it_takes_no_number_alone(runs):
+    wrong = {
+        run.name
+        for run in runs
+        for place, value in enumerate(run.args)
+        if isinstance(value, torch.Tensor) and operator_of(run.node).takes_number(place)
+    }
+    assert not wrong
+
+
+def test_operators_that_take_indices_are_given_whole_numbers_or_a_mask_in_torchs_samples(runs):
+    taking = [run for run in runs if operator_of(run.node).takes_indices]
+    assert {run.name for run in taking} >= {"index_select", "gather", "take", "take_along_dim", "scatter_add"}
+    for run in taking:
+        dtypes = {
+            tensor.dtype
+            for tensor in pytree.tree_leaves((run.args[1:], run.kwargs))
+            if isinstance(tensor, torch.Tensor)
+        }
+        assert dtypes & {torch.int64, torch.int32, torch.bool} or not dtypes, run.name

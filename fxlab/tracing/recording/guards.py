@@ -14,13 +14,14 @@ from torch.fx import Node
 from torch.utils.hooks import RemovableHandle
 
 from fxlab.models.settings import Setting, require_settings
+from fxlab.operators.tensor_reads import NUMBER_OF, TEXT_READS
 from fxlab.tracing.bound_inputs import Size, name_of_size
 from fxlab.tracing.model_code.source_lines import where
 from fxlab.tracing.recording.autocast_regions import AutocastState, require_autocast
 from fxlab.tracing.recording.graph_builder import Recording
 from fxlab.tracing.recording.opaque.opaque_calls import expected_of, require_result
 from fxlab.tracing.recording.real_tensors import is_told_by_shapes
-from fxlab.tracing.recording.torch_calls import NUMBER_OF, TEXT_READS, as_call, name_of
+from fxlab.tracing.recording.torch_calls import as_call, name_of
 from fxlab.tracing.report import REFUSAL, Finding, TraceError
 from fxlab.tracing.shapes.asked_sizes import ModelSizes
 from fxlab.tracing.shapes.symbolic_sizes import SizeNodes

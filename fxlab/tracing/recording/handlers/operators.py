@@ -12,18 +12,14 @@ from torch.fx import Node
 from torch.utils._pytree import tree_leaves
 
 from fxlab.operators.python_functions import DATA
+from fxlab.operators.tensor_reads import DTYPE_READS, GRADIENT_READS, LAYOUT_READS, TELL_NO_DATA, TEXT_READS
 from fxlab.tracing.recording.handlers.torch_call import TorchCall
 from fxlab.tracing.recording.run import Run, versions_of
 from fxlab.tracing.recording.torch_calls import (
-    DROP_DIMENSIONS,
-    DTYPE_READS,
-    GRADIENT_READS,
-    LAYOUT_READS,
     LEAF_MAKERS,
-    TELL_NO_DATA,
-    TEXT_READS,
     Call,
     as_call,
+    may_drop_dimensions,
     name_of,
     size_that_is_parted,
     with_numbers_for_sizes,
@@ -56,8 +52,8 @@ class _Made:
 def make_and_record(run: Run, call: TorchCall) -> Any:
     """Make a call, and record it or what the graph has to check in its place."""
     args, kwargs = all_read((call.args, dict(call.kwargs)))
-    args = with_numbers_for_sizes(call.name, args, run.number_in)
-    parted = expression_of(size_that_is_parted(call.name, args, kwargs))
+    args = with_numbers_for_sizes(call.func, args, run.number_in)
+    parted = expression_of(size_that_is_parted(call.func, args, kwargs))
     made = _made(run, TorchCall(call.func, args, kwargs, call.is_told))
     if call.name in DATA and not isinstance(made.result, SymbolicNumber | torch.Tensor):
         run.conditions.hold_read(call.func, args, kwargs, made.result)
@@ -105,7 +101,7 @@ def _recorded(run: Run, made: _Made, parted: Any) -> Any:
         run.conditions.hold_given(call.name, result, made.by_shapes)
     elif not parted.is_number or type(result) is list:
         run.conditions.hold_count(call.name, result)
-    if call.name in DROP_DIMENSIONS:
+    if may_drop_dimensions(call.func):
         run.sizes.hold_since(made.asked)
     return result
 

@@ -7,10 +7,10 @@ from typing import Any
 from torch._subclasses.fake_tensor import FakeTensor, unset_fake_temporarily
 
 from fxlab.operators.python_functions import DATA
+from fxlab.operators.tensor_reads import NUMBER_OF
 from fxlab.tracing.model_code.python_builtins import as_python_number
 from fxlab.tracing.recording.handlers.torch_call import PASSED_ON, TorchCall
 from fxlab.tracing.recording.run import Run
-from fxlab.tracing.recording.torch_calls import NUMBER_OF
 from fxlab.values.nested import map_tensors, tensors_inside
 
 
