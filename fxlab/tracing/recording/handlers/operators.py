@@ -13,6 +13,7 @@ from torch.utils._pytree import tree_leaves
 
 from fxlab.operators.python_functions import DATA
 from fxlab.operators.tensor_reads import DTYPE_READS, GRADIENT_READS, LAYOUT_READS, TELL_NO_DATA, TEXT_READS
+from fxlab.tracing.findings import Found
 from fxlab.tracing.recording.handlers.torch_call import TorchCall
 from fxlab.tracing.recording.run import Run, versions_of
 from fxlab.tracing.recording.torch_calls import (
@@ -118,10 +119,9 @@ def _note_told(run: Run, call: TorchCall, result: Any) -> None:
     if not LAYOUT_READS.isdisjoint((call.func, call.name)) and not recording.is_state(call.args[0]):
         run.conditions.hold_layout(call.func, call.args, call.kwargs, result)
     if call.name in TEXT_READS and run.real is None:
-        recording.note("branch on data", call.name, "a text of a tensor, which the graph does not check")
+        recording.note(Found.TEXT_READ, call.name)
     if call.func in GRADIENT_READS:
-        held = f"the graph holds for {str(result)[:60]}, and does not check it"
-        recording.note("gradient", GRADIENT_READS[call.func], held)
+        recording.note(Found.GRADIENT_READ, GRADIENT_READS[call.func], value=result)
 
 
 def _tells_a_dtype(func: Callable[..., Any], result: Any) -> bool:
