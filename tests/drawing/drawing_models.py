@@ -5,6 +5,8 @@ from __future__ import annotations
 import torch
 from torch import fx, nn
 
+from fxlab.drawing import View
+
 
 class Attention(nn.Module):
     def __init__(self, size: int) -> None:
@@ -142,3 +144,8 @@ def flat_chain(length: int) -> fx.GraphModule:
         node = graph.call_function(torch.relu, (node,))
     graph.output(node)
     return fx.GraphModule(nn.Module(), graph)
+
+
+def boxes_of(view: View) -> dict[str, str]:
+    """Return node name -> id of the visible box that draws it."""
+    return {name: box.id for box in view.boxes for name in view.hierarchy.names_in(box)}

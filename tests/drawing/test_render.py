@@ -4,7 +4,7 @@ from itertools import pairwise
 
 import pytest
 import torch
-from drawing_models import Bert, Convolutions, Llama
+from drawing_models import Bert, Convolutions, Llama, boxes_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import fx, nn
@@ -203,7 +203,7 @@ def test_values_that_many_read_are_named_in_chips_above_the_title():
         assert title.text == f"layers.{number}"
         assert max(float(chip.attrib["y"]) for chip in chips) < float(title.attrib["y"]) - TITLE_HEIGHT / 2
     arrows = {edge.source.id for edge in view.edges}
-    assert not arrows & {view.box_of[name] for name in ("mask", "cos", "sin")} - {view.box_of["cos"]}
+    assert not arrows & {boxes_of(view)[name] for name in ("mask", "cos", "sin")} - {boxes_of(view)["cos"]}
 
 
 def test_the_same_view_gives_the_same_svg_and_ids_survive_a_change_of_the_graph():

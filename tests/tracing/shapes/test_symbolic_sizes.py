@@ -177,7 +177,7 @@ def test_where_a_model_takes_no_small_sizes_near_ones_are_compared():
             return x[:, 70:].contiguous().view(x.shape[0], -1, 2)
 
     traced = symbolic_trace(Large(), torch.randn(2, 100))
-    assert set(findings(traced, "check").values()) == {"same bits as the model"}
+    assert set(findings(traced, "check").values()) == {"same-bits"}
     assert any("x.shape[1] = 200" in what for what in findings(traced, "check"))
 
 
@@ -253,10 +253,8 @@ class Marked(nn.Module):
 def test_where_a_longer_text_must_not_begin_anew_it_goes_on_from_its_end():
     ids = torch.tensor([[1, 1, 7, 8, 9, 6], [1, 1, 5, 6, 7, 8]])
     traced = symbolic_trace(Marked(), (ids, torch.randn(2, 2, 3)))
-    outcomes = {
-        what: detail for what, detail in findings(traced, "check").items() if "ids.shape[1] = 7" in what
-    }
-    assert set(outcomes.values()) == {"same bits as the model"}
+    outcomes = {what: code for what, code in findings(traced, "check").items() if "ids.shape[1] = 7" in what}
+    assert set(outcomes.values()) == {"same-bits"}
 
 
 class Biased(nn.Module):
