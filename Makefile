@@ -8,7 +8,7 @@ INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --co
 SEED ?= 1
 TASK ?= base
 
-.PHONY: lab test test-alone test-others quick lint docs notebooks stranger cover mutants bench compat compat-newest coverage fuzz clean
+.PHONY: lab test test-alone test-others quick quick-tests lint docs notebooks stranger cover mutants bench compat compat-newest coverage fuzz clean
 
 # JupyterLab refuses to run as root unless told to, which is what containers are.
 lab: $(VENV)/.lab
@@ -19,7 +19,7 @@ lab: $(VENV)/.lab
 # time that they leave, the others two at a time.
 # torch's threads would wait for each other on cores that others have: one for each process takes half of the time.
 ALONE := tests/browser tests/test_soak.py
-test-alone test-others quick: export OMP_NUM_THREADS := 1
+test-alone test-others quick-tests: export OMP_NUM_THREADS := 1
 test: lint
 	$(MAKE) --jobs 2 --keep-going --no-print-directory test-alone test-others
 
@@ -29,8 +29,11 @@ test-alone:
 test-others:
 	nice $(BIN)/python -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder $(ALONE:%=--ignore=%)
 
-# While working: everything that lints, and the tests that are not marked slow.
-quick: lint
+# While working: everything that lints, and beside it the tests that are not marked slow.
+quick: $(VENV)/.test
+	$(MAKE) --jobs 2 --keep-going --no-print-directory lint quick-tests
+
+quick-tests:
 	$(BIN)/python -m pytest --quiet --numprocesses 2 --dist loadfile -m "not slow" fxlab tests $(ALONE:%=--ignore=%)
 
 # How much of fxlab the tests run, lines and branches. Not part of `make test`: measuring takes half as long again.

@@ -34,8 +34,17 @@ class Refusal:
         return replace(self, words=f"{words}: {self.words}")
 
 
+class Coded(Enum):
+    """Words for people, each with a code that stays when they are improved."""
+
+    @property
+    def code(self) -> str:
+        """The name in kebab case, such as ``called-repeatedly``."""
+        return self.name.lower().replace("_", "-")
+
+
 @unique
-class Reason(Enum):
+class Reason(Coded):
     """The reasons of fxlab's own passes: the name of each is its code, in kebab case, the value its words.
 
     Calling a reason with the details that its words name makes a :class:`Refusal`.
@@ -162,11 +171,6 @@ class Reason(Enum):
     UNEQUAL_SHAPES = "the shapes of query, keys and values are broadcast, or not known to agree"
     LARGER_MASK = "the mask is larger than the scores, or not known to fit"
     INFINITE_MASK = "the mask may exclude a whole row by infinities, where the softmax returns NaN"
-
-    @property
-    def code(self) -> str:
-        """The name in kebab case, such as ``called-repeatedly``."""
-        return self.name.lower().replace("_", "-")
 
     def __call__(self, **details: object) -> Refusal:
         """Return the reason with its details."""

@@ -23,6 +23,7 @@ FILES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("schema", FILES)
 def test_files_are_of_their_schemas(schema: str) -> None:
     folder, names = FILES[schema]

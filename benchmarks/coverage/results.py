@@ -14,7 +14,8 @@ from torch import nn
 
 import fxlab
 from fxlab.models.running import run
-from fxlab.tracing.report import BATCH, DATA, DYNAMIC, FIXED, REAL, REFUSAL, THOUGH, WHOLE
+from fxlab.tracing.findings import Found
+from fxlab.tracing.report import BATCH, DATA, DYNAMIC, FIXED, REAL, REFUSAL, WHOLE
 from fxlab.values.tensors import same_bits, tensors_by_path
 
 RIGHT, REFUSED, WRONG = _HOW = "right", "refused", "wrong"
@@ -54,7 +55,8 @@ class Result:
         """Note what a trace says of itself."""
         report = traced.meta["trace"]
         self.outcome, self.nodes = report.rung, len(traced.graph.nodes)
-        limits = [f"{f.what} {f.detail} {f.where}" for f in report.findings if THOUGH in f.detail]
+        needless = [f for f in report.findings if f.code == Found.NEEDLESSLY_FIXED_SIZE.code]
+        limits = [f"{f.what} {f.detail} {f.where}" for f in needless]
         self.reason = one_line(reasons[0]) if (reasons := [*report.steps_down, *limits]) else ""
 
 

@@ -23,7 +23,7 @@ import {
   type GoldenView,
   type Vectors,
 } from "./golden";
-import type { Cell } from "../src/base/protocol";
+import type { Cell } from "../src/base/table";
 
 const DIGITS = 9;
 

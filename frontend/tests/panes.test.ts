@@ -1,7 +1,8 @@
 import { afterAll, afterEach, beforeEach, describe, expect, it, vi } from "vitest";
 import { Panes, type PaneActions } from "../src/graph/panes";
 import { paintTogether } from "../src/graph/overlays/overlay";
-import type { Cell, Overlay, Stages } from "../src/base/protocol";
+import type { Overlay, Stages } from "../src/base/protocol";
+import type { Cell } from "../src/base/table";
 import { Legend } from "../src/graph/overlays/legend";
 import { column } from "./pictures";
 

@@ -1,6 +1,7 @@
 import { describe, expect, it } from "vitest";
 
-import type { Cell, Overlay, Paints, Picture } from "../src/base/protocol";
+import type { Overlay, Paints, Picture } from "../src/base/protocol";
+import type { Cell } from "../src/base/table";
 import { savedPicture, type Side } from "../src/graph/saving/saved_picture";
 import { column } from "./pictures";
 

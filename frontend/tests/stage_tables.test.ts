@@ -1,6 +1,6 @@
 import { beforeEach, describe, expect, it, vi } from "vitest";
 import { DataTable } from "../src/tables/data_table";
-import type { Table } from "../src/base/protocol";
+import type { Table } from "../src/base/table";
 
 const NODES: Table = {
   columns: [

@@ -17,6 +17,7 @@ from fxlab.deployment.calls import Call, NoKindError, is_changeable
 from fxlab.deployment.effects import why_not_repeatable
 from fxlab.models.graph_module import HOOKS
 from fxlab.tracing import TraceReport, TraceWarning, symbolic_trace
+from fxlab.tracing.findings import Found
 from fxlab.values.nested import Path
 
 NUMBER = "followed_number_{}"
@@ -114,7 +115,7 @@ class TracedCall:
     @property
     def holds_values(self) -> bool:
         """Whether numbers of parameters or buffers are written into the graph."""
-        return any("held fixed" in finding.detail for finding in self._report.of_kind("constant"))
+        return any(finding.code == Found.VALUE_OF_STATE.code for finding in self._report.findings)
 
     @property
     def _report(self) -> TraceReport:

@@ -200,11 +200,6 @@ class View:
         return tuple(item for item, _ in self._visible if isinstance(item, Group) and self.is_cluster(item))
 
     @cached_property
-    def box_of(self) -> dict[str, str]:
-        """Node name -> id of the visible box that draws it."""
-        return {name: box.id for box in self.boxes for name in self.hierarchy.names_in(box)}
-
-    @cached_property
     def edges(self) -> tuple[VisibleEdge, ...]:
         """The edges between visible boxes, merged; values shown as chips are left out."""
         return self._flow[0]

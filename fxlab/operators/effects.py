@@ -10,6 +10,7 @@ from fxlab.operators.exceptions import UNINITIALISED, WRITES_STATE
 from fxlab.operators.operator import Operator, operator_of
 from fxlab.operators.python_functions import (
     CONTAINER_WRITES,
+    DESCRIPTIONS,
     FACTS,
     LAYOUT,
     NUMBER_ATTRIBUTES,
@@ -66,6 +67,14 @@ def returns_number(node: Node) -> bool:
         return _attribute(node) in NUMBER_ATTRIBUTES
     operator = operator_of(node)
     return operator is not None and operator.name in NUMBERS
+
+
+def describes(node: Node) -> bool:
+    """Tell whether a call tells the shape or dtype of a tensor, its device and the like, and nothing else."""
+    if node.target is getattr:
+        return _attribute(node) in FACTS
+    operator = operator_of(node)
+    return operator is not None and operator.name in DESCRIPTIONS
 
 
 def reads_layout(node: Node) -> bool:

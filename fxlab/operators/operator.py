@@ -2,6 +2,7 @@
 
 import builtins
 import inspect
+import itertools
 import math
 import operator
 from collections.abc import Callable, Mapping
@@ -30,6 +31,10 @@ _NAMESPACES: tuple[Any, ...] = (
     *(getattr(torch._C, name, None) for name in ("_nn", "_linalg", "_special", "_fft")),
 )
 """Where functions that are named like their operators are found."""
+
+_LISTS = frozenset({"List[int]", "Optional[List[int]]"})
+_NUMBERS = _LISTS | {"int", "Optional[int]", "number", "Optional[number]"}
+"""Types of arguments in schemas."""
 
 
 @dataclass(frozen=True)
@@ -133,6 +138,30 @@ class Operator:
                 return {p.name: None if p.default is p.empty else p.default for p in named}
         longest = max(self.overloads, key=lambda o: len(o._schema.arguments), default=None)
         return {} if longest is None else {a.name: a.default_value for a in longest._schema.arguments}
+
+    def takes_number(self, place: int) -> bool:
+        """Tell whether a positional argument can be nothing but a number, or a list of numbers.
+
+        Torch takes the number out of a tensor that it is given there.
+        """
+        types = self._types_by_place[place : place + 1]
+        if not types and self._types_by_place and self._types_by_place[-1] & _LISTS:
+            types = self._types_by_place[-1:]  # x.view(2, 3) is x.view((2, 3))
+        return any(t & _NUMBERS and not any("Tensor" in name for name in t) for t in types)
+
+    @cached_property
+    def takes_indices(self) -> bool:
+        """Whether an argument behind the first holds indices of elements of the first."""
+        behind = [argument for overload in self.overloads for argument in overload._schema.arguments[1:]]
+        has_indices = any(a.name in ("index", "indices") and "Tensor" in str(a.type) for a in behind)
+        return has_indices or self.computes == "getitem"
+
+    @cached_property
+    def _types_by_place(self) -> list[set[str]]:
+        """The types that torch's schemas have for each positional argument."""
+        positional = [[a for a in o._schema.arguments if not a.kwarg_only] for o in self.overloads]
+        places = itertools.zip_longest(*positional)
+        return [{str(argument.type) for argument in place if argument is not None} for place in places]
 
     @property
     def _only_computes(self) -> bool:

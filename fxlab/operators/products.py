@@ -12,6 +12,9 @@ from fxlab.operators.result_tables import FILLED, INTEGERS, MOVES, STEPS
 _TAG_NAMES = ("pointwise", "reduction", "view_copy", "inplace_view")
 _TAGS = {getattr(torch.Tag, name) for name in _TAG_NAMES if hasattr(torch.Tag, name)}
 
+TORCH_NAMESPACES = ("aten", "prims", "prim", "_c10d_functional")
+"""Where operators of torch are registered that graphs call."""
+
 _FAMILIES = (
     *("adaptive_avg_pool", "adaptive_max_pool", "avg_pool", "max_pool", "max_unpool", "fractional_max_pool"),
     *("upsample_", "grid_sampler_", "reflection_pad", "replication_pad", "constant_pad_nd", "pixel_"),
@@ -37,7 +40,7 @@ _NAMES = frozenset(_NAMES_TEXT.split()) | _MOVES | FILLED.keys() | INTEGERS | ST
 
 def multiplies_no_matrices(overload: OpOverload) -> bool:
     """Tell whether an operator is known to make no products of matrices, convolutions or the like."""
-    if overload.namespace not in ("aten", "prims", "prim", "_c10d_functional"):
+    if overload.namespace not in TORCH_NAMESPACES:
         return False
     if _TAGS.intersection(overload.tags) or overload.is_view:
         return True

@@ -67,15 +67,24 @@ DATA = frozenset(
 )
 """Calls that take numbers out of a tensor, or how it lies in memory; Python may then decide on them."""
 
-LAYOUT = frozenset({"stride", "storage_offset", "is_contiguous", "data_ptr"})
+LAYOUT = frozenset({"stride", "dim_order", "storage_offset", "is_contiguous", "data_ptr"})
 """Methods that tell how a tensor lies in memory."""
+
+DESCRIPTIONS = frozenset(
+    {
+        *("size", "dim", "ndimension", "numel", "nelement", "__len__", "is_floating_point", "is_complex"),
+        "builtins.len",
+    }
+)
+"""Functions and methods that tell the shape or dtype of a tensor by a number."""
 
 NUMBERS = frozenset(
     {
-        *("size", "dim", "ndimension", "numel", "nelement", "item", "tolist", "__len__", *LAYOUT),
-        *("is_floating_point", "is_complex", "not_", "is_", "is_not", "truth", "contains"),
+        *DESCRIPTIONS,
+        *LAYOUT,
+        *("item", "tolist", "not_", "is_", "is_not", "truth", "contains"),
         *("sym_int", "sym_float", "sym_max", "sym_min", "sym_sqrt", "sym_not", "sym_sum", "sym_ite"),
-        *(f"builtins.{name}" for name in ("len", "int", "float", "bool", "isinstance", "range", "slice")),
+        *(f"builtins.{name}" for name in ("int", "float", "bool", "isinstance", "range", "slice")),
     }
 )
 """Functions and methods that return numbers or truth values, and hold no memory of a tensor."""

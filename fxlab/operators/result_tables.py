@@ -10,6 +10,14 @@ MOVES = frozenset(
 )
 """Operators that are no views, and return elements of their first argument, or zeros."""
 
+RESHAPES = frozenset(
+    {
+        *("view", "_unsafe_view", "view_as", "reshape", "reshape_as", "flatten", "unflatten", "ravel"),
+        *("squeeze", "unsqueeze", "alias", "detach", "contiguous", "clone"),
+    }
+)
+"""Operators that return all elements of their first argument in their order, as views or as copies."""
+
 NO_ELEMENTS = frozenset(
     {
         *("conj", "adjoint", "mH", "matrix_H", "imag", "real", "view_as_complex", "view_as_real"),

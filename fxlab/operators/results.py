@@ -16,6 +16,7 @@ from fxlab.operators.result_tables import (
     MOVES,
     NEEDS_STRIDES,
     NO_ELEMENTS,
+    RESHAPES,
     STEPS,
     TRUTH_VALUES,
     WHOLE_NUMBERS,
@@ -28,6 +29,14 @@ def moves_elements(node: Node) -> bool:
     if operator is None or any(isinstance(value, torch.dtype) for value in _values(node)):
         return False  # a view with a dtype reads other numbers from the same bits
     return operator.computes in MOVES or (_is_view(operator) and not _has_no_elements(operator.computes))
+
+
+def reshapes(node: Node) -> bool:
+    """Tell whether a call's result holds all elements of its first argument, in their order."""
+    operator = operator_of(node)
+    if operator is None or any(isinstance(value, torch.dtype) for value in _values(node)):
+        return False  # a view with a dtype reads other numbers from the same bits
+    return operator.computes in RESHAPES
 
 
 def casts(node: Node) -> bool:

@@ -71,8 +71,9 @@ def load_session(
     >>> [pass_.name for pass_ in again.applied], again.can_undo
     (['remove-identities'], False)
     """
+    saved = saved_file.read(Path(path))  # first: tracing the model may take long
     session = Session(model, inputs, passes=passes, weights=weights)
-    found = take_over(session, saved_file.read(Path(path)), os.fspath(path))
+    found = take_over(session, saved, os.fspath(path))
     if found:
         warnings.warn(
             f"{path}: not the session that was saved: {'; '.join(found)}. session.verdict() judges this one.",

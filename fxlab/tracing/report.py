@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from fxlab.tracing.findings import Finding, Found
+
 if TYPE_CHECKING:
     import pandas as pd
 
@@ -20,11 +22,6 @@ CAPTURED = "a graph of torch.compile"
 REFUSAL = "traced for"
 """How the message begins with which a graph refuses inputs that it does not hold for."""
 
-THOUGH = "though the model takes other sizes"
-"""Ends the detail of a size that was fixed without need."""
-COSTLY = "following it takes too much arithmetic; the model may take other sizes"
-"""Ends the detail of a size that was given up."""
-
 
 class TraceError(RuntimeError):
     """A model could not be recorded. The message names the line of the model and what would help.
@@ -38,6 +35,9 @@ class TraceError(RuntimeError):
         ...
     fxlab.tracing.report.TraceError: Linear itself raises RuntimeError on these inputs: ...
     """
+
+    code = "other"
+    """Tells causes apart, for programs and tests; it stays when the words are improved."""
 
 
 class TraceWarning(UserWarning):
@@ -65,22 +65,7 @@ class TraceWarning(UserWarning):
 
 _REASSURING = ("check", "symbolic size")
 _LIMITING = ("branch on data", "gradient", "state", "setting")
-
-
-@dataclass(frozen=True)
-class Finding:
-    """One thing that a trace follows, fixed or checked."""
-
-    kind: str
-    """``symbolic size``, ``fixed size``, ``fixed dtype``, ``branch on a size``, ``branch on data``,
-    ``requirement``, ``kept whole``, ``constant``, ``mode``, ``setting``, ``gradient``, ``attribute``,
-    ``state`` or ``check``."""
-    what: str
-    """The dimension, condition, call or tensor that it is about."""
-    detail: str = ""
-    """What was done about it."""
-    where: str = ""
-    """``file:line`` of the model's code, where there is one."""
+_NEEDLESS = (Found.NEEDLESSLY_FIXED_SIZE.code, Found.COSTLY_SIZE.code)
 
 
 @dataclass(frozen=True)
@@ -134,13 +119,11 @@ class TraceReport:
         not among them, as a model may require what they say, nor is the mode: most models compute something
         else in training.
         """
-        return tuple(
-            f for f in self.findings if f.kind in _LIMITING or THOUGH in f.detail or COSTLY in f.detail
-        )
+        return tuple(f for f in self.findings if f.kind in _LIMITING or f.code in _NEEDLESS)
 
     def table(self) -> pd.DataFrame:
-        """Return the findings as a table with columns ``kind``, ``what``, ``detail`` and ``where``."""
+        """Return the findings as a table: ``kind``, ``what``, ``detail``, ``where`` and ``code``."""
         import pandas as pd
 
         rows = [vars(finding) for finding in self.findings]
-        return pd.DataFrame(rows, columns=["kind", "what", "detail", "where"])
+        return pd.DataFrame(rows, columns=["kind", "what", "detail", "where", "code"])

@@ -17,6 +17,7 @@ from fxlab.interrupts import interrupts_noted
 from fxlab.models.settings import GRADIENTS
 from fxlab.tracing.assemble import assemble
 from fxlab.tracing.bound_inputs import Argument, bound_arguments
+from fxlab.tracing.findings import Finding, Found
 from fxlab.tracing.inputs.example_inputs import example_inputs
 from fxlab.tracing.leaf_modules import Choice, LeafModules
 from fxlab.tracing.messages import Step, first_line, place_of, warn_of_limits
@@ -24,11 +25,12 @@ from fxlab.tracing.model_code.attributes import has_data, traceable
 from fxlab.tracing.model_code.mode_reads import require_modes
 from fxlab.tracing.model_code.running_calls import Part, Reason
 from fxlab.tracing.model_code.torch_logs import torch_logs_silent
+from fxlab.tracing.obstacles import Obstacle
 from fxlab.tracing.recording.graph_builder import RecordedNodes, SizeError
 from fxlab.tracing.recording.opaque.opaque_search import with_parts_whole
 from fxlab.tracing.recording.run import Run
 from fxlab.tracing.recording.rungs import LADDER, Rung, record_on
-from fxlab.tracing.report import DATA, DYNAMIC, THOUGH, WHOLE, Finding, TraceError, TraceReport
+from fxlab.tracing.report import DATA, DYNAMIC, WHOLE, TraceError, TraceReport
 from fxlab.tracing.sizes_of_one import SizesOfOne
 from fxlab.tracing.verification.compare_with_eager import (
     DifferenceError,
@@ -37,8 +39,6 @@ from fxlab.tracing.verification.compare_with_eager import (
 )
 from fxlab.tracing.verification.eager import Eager
 from fxlab.tracing.verification.size_guards import guard_sizes
-
-_NOT_TRIED = "and so is what torch assumes where sizes are not one"
 
 
 def symbolic_trace(
@@ -203,7 +203,7 @@ class _Pipeline:
         findings = [*run.recording.findings, *self._compare(module, run, eager)]
         findings += guard_sizes(run.conditions, module, run.fakes, eager if self._check else None)
         module.recompile()
-        needless = {finding.what for finding in findings if THOUGH in finding.detail}
+        needless = {finding.what for finding in findings if finding.code == Found.NEEDLESSLY_FIXED_SIZE.code}
         reasons = run.fakes.reasons(needless, numbers=rung.parts is not None)
         return _Traced(rung, run, module, tuple(findings), reasons, nodes)
 
@@ -241,7 +241,7 @@ class _Pipeline:
         """Compare a graph with the model, if there is data and the caller wants to."""
         if not self._check or not self._has_data:
             why = "the model has no data" if self._check else "check=False"
-            return [Finding("check", "the model", f"left out, {_NOT_TRIED}: {why}")]
+            return [Found.NOT_COMPARED("the model", reason=why)]
         computes = run.fakes.has_data or run.real is not None
         findings = check_against_eager(eager, module, run.fakes, on_other_data=computes)
         if any(finding.kind == "attribute" for finding in run.recording.findings):
@@ -295,23 +295,22 @@ class _Pipeline:
         self, failure: Exception, last: Rung, dynamic: bool, interrupted: Callable[[], bool]
     ) -> GraphModule:
         """Try once more without gradients, if the model does not run with them, or say what went wrong."""
-        given = {argument.name: argument.value for argument in self._arguments}
+        given, model = (
+            {argument.name: argument.value for argument in self._arguments},
+            type(self._model).__name__,
+        )
         own = self._eager.why_not(given) if self._has_data else None
         if own is not None:
-            raise TraceError(
-                f"{type(self._model).__name__} itself raises {type(own).__name__} on these inputs: "
-                f"{first_line(own)} {place_of(own)}".strip()
-            ) from own
+            message = f"{first_line(own)} {place_of(own)}".strip()
+            raise Obstacle.MODEL_RAISES(model=model, error=type(own).__name__, message=message) from own
         if self._has_data and self._gradients and not self._eager.runs_with_gradients(given):
             self._gradients = False
             return self.climb_down(dynamic, interrupted)
         if isinstance(failure, TraceError):
             raise failure
-        raise TraceError(
-            f"{type(self._model).__name__} could not be traced. Run on {last.name}, it raised "
-            f"{type(failure).__name__}: {first_line(failure)} {place_of(failure)}\n"
-            "A module that cannot be recorded can be named in leaf_modules."
-        ) from failure
+        message = f"{first_line(failure)} {place_of(failure)}"
+        raised = type(failure).__name__
+        raise Obstacle.UNTRACEABLE(model=model, rung=last.name, error=raised, message=message) from failure
 
 
 def _inputs_for(model: nn.Module, inputs: Any, names: tuple[str, ...] | None) -> Any:

@@ -12,7 +12,8 @@ from fxlab.view_model.wire import clip
 if TYPE_CHECKING:
     from torch import fx
 
-    from fxlab.tracing.report import Finding, TraceReport
+    from fxlab.tracing.findings import Finding
+    from fxlab.tracing.report import TraceReport
 
 MOST_REMARKS = 100
 

@@ -31,6 +31,7 @@ def generated():
     return session
 
 
+@pytest.mark.slow
 def test_generated_code_is_the_last_stage_and_is_judged_against_model_and_stage_below(generated):
     assert [pass_.name for pass_ in generated.applied] == ["aot", CODE]
     with torch.no_grad():
@@ -42,6 +43,7 @@ def test_generated_code_is_the_last_stage_and_is_judged_against_model_and_stage_
     assert "session.generate_code()" in generated.to_python()
 
 
+@pytest.mark.slow
 def test_kernels_name_each_node_and_colour_the_graph(generated):
     kernels = generated.kernels()
     assert kernels["stack"].unique().tolist() == ["inference"]
@@ -56,6 +58,7 @@ def test_kernels_name_each_node_and_colour_the_graph(generated):
     assert words.startswith("2 nodes of the compiler's last graph went into 2 calls of kernels.")
 
 
+@pytest.mark.slow
 def test_code_is_taken_off_and_offered_again(generated):
     generated.revert(CODE)
     try:
@@ -69,6 +72,7 @@ def test_code_is_taken_off_and_offered_again(generated):
         generated.undo()
 
 
+@pytest.mark.slow
 def test_a_mistake_of_code_generation_is_found_by_name():
     relu, mul = lowering.lowerings[aten.relu.default], lowering.lowerings[aten.mul.Tensor]
     with mock.patch.dict(lowering.lowerings, {aten.relu.default: lambda x: mul(relu(x), 1.001)}):
@@ -81,6 +85,7 @@ def test_a_mistake_of_code_generation_is_found_by_name():
     assert fxlab.bisect(session).pass_.name == CODE
 
 
+@pytest.mark.slow
 def test_gradients_of_compiled_code_are_judged_with_the_joint_graph():
     session = fxlab.compile_session(*a_model(), training=True)
     session.generate_code()

@@ -104,6 +104,7 @@ def test_assisted_generation(fast, model):
     assert set(fast.graphs()["runs"]) == {"graph"}
 
 
+@pytest.mark.slow
 def test_a_static_cache():
     model = llama()
     fast = session_of(model).as_model()
@@ -111,6 +112,7 @@ def test_a_static_cache():
     assert fast.graphs()[["runs", "hits"]].values.tolist() == [["graph", 1], ["graph", 5]]
 
 
+@pytest.mark.slow
 def test_a_sliding_window_whose_counters_are_followed():
     config = {**TINY, **TOKENS, "num_hidden_layers": 1, "num_key_value_heads": 1, "head_dim": 16}
     torch.manual_seed(0)
@@ -125,6 +127,7 @@ def test_a_sliding_window_whose_counters_are_followed():
     assert table["hits"].sum() == 12
 
 
+@pytest.mark.slow
 def test_an_encoder_and_a_decoder():
     torch.manual_seed(0)
     config = hf.T5Config(

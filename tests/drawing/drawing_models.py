@@ -5,6 +5,9 @@ from __future__ import annotations
 import torch
 from torch import fx, nn
 
+from fxlab import Session, Transformation
+from fxlab.drawing import View
+
 
 class Attention(nn.Module):
     def __init__(self, size: int) -> None:
@@ -142,3 +145,17 @@ def flat_chain(length: int) -> fx.GraphModule:
         node = graph.call_function(torch.relu, (node,))
     graph.output(node)
     return fx.GraphModule(nn.Module(), graph)
+
+
+def boxes_of(view: View) -> dict[str, str]:
+    """Return node name -> id of the visible box that draws it."""
+    return {name: box.id for box in view.boxes for name in view.hierarchy.names_in(box)}
+
+
+def bert_session(*passes: Transformation) -> Session:
+    """Return a session of two layers with passes on."""
+    torch.manual_seed(0)
+    session = Session(fx.symbolic_trace(Bert(layers=2)), passes=passes)
+    for pass_ in passes:
+        session.apply(pass_)
+    return session

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import torch
+from drawing_models import boxes_of
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import fx, nn
@@ -227,8 +228,8 @@ def test_what_is_made_of_one_input_is_drawn_with_it() -> None:
     assert title_of(hierarchy.groups["#"]).startswith("mask")
     ends = {(edge.source.id, edge.target.id) for edge in view.edges}
     assert {source for source, target in ends if target == hierarchy.groups["#"].id} == {
-        view.box_of["keep"],
-        view.box_of["other"],
+        boxes_of(view)["keep"],
+        boxes_of(view)["other"],
     }
 
 
@@ -240,12 +241,12 @@ def test_a_mask_of_one_input_has_no_box_of_its_own() -> None:
     graph_module = fxlab.symbolic_trace(Model(), (torch.ones(3, 4), torch.ones(3, dtype=torch.int64)))
     hierarchy = build_hierarchy(graph_module)
     view = View(hierarchy)
-    assert "mask of 2" in make_boxes(view, {}, ())[view.box_of["keep"]].lines[0]
-    assert view.box_of["eq"] == view.box_of["keep"]
-    assert (view.box_of["keep"], view.box_of["masked_fill"]) in {
+    assert "mask of 2" in make_boxes(view, {}, ())[boxes_of(view)["keep"]].lines[0]
+    assert boxes_of(view)["eq"] == boxes_of(view)["keep"]
+    assert (boxes_of(view)["keep"], boxes_of(view)["masked_fill"]) in {
         (e.source.id, e.target.id) for e in view.edges
     }
-    assert view.open("#keep").box_of["eq"] != view.open("#keep").box_of["keep"]
+    assert boxes_of(view.open("#keep"))["eq"] != boxes_of(view.open("#keep"))["keep"]
 
 
 @pytest.fixture(scope="module")

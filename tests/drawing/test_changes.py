@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import pytest
-import torch
-from drawing_models import Bert
-from torch import fx
+from drawing_models import bert_session
 
 from fxlab import ChangeTrueDivToMulByInverse, MergeLinears, Session, graph_diff
 from fxlab.drawing import View, build_hierarchy, render
@@ -16,11 +14,7 @@ MERGE, DIVIDE = MergeLinears(), ChangeTrueDivToMulByInverse()
 
 @pytest.fixture
 def session() -> Session:
-    torch.manual_seed(0)
-    session = Session(fx.symbolic_trace(Bert(layers=2)), passes=[MERGE, DIVIDE])
-    session.apply(MERGE)
-    session.apply(DIVIDE)
-    return session
+    return bert_session(MERGE, DIVIDE)
 
 
 def test_two_graphs_as_one_hold_the_nodes_of_both_with_what_became_of_them(session: Session) -> None:

@@ -4,7 +4,7 @@ from itertools import pairwise
 
 import pytest
 import torch
-from drawing_models import Bert, Convolutions, Llama
+from drawing_models import Bert, Convolutions, Llama, boxes_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import fx, nn
@@ -202,7 +202,7 @@ def test_values_that_many_read_are_named_in_chips_above_the_title():
         assert sorted(chip.text for chip in chips) == ["cos", "mask", "sin"]
         assert title.text == f"layers.{number}"
         assert max(float(chip.attrib["y"]) for chip in chips) < float(title.attrib["y"]) - TITLE_HEIGHT / 2
-    (first,) = {edge.target.path for edge in view.edges if edge.source.id == view.box_of["mask"]}
+    (first,) = {edge.target.path for edge in view.edges if edge.source.id == boxes_of(view)["mask"]}
     assert first == "layers.0"
 
 

@@ -2,7 +2,7 @@ from itertools import pairwise
 
 import pytest
 import torch
-from drawing_models import Bert, Llama, flat_chain
+from drawing_models import Bert, Llama, boxes_of, flat_chain
 from torch import fx, nn
 
 import fxlab
@@ -55,18 +55,18 @@ def test_opening_shows_the_inside_and_closing_takes_it_back(bert):
 def test_every_node_has_one_visible_box(bert):
     for view in (View(bert), View.default(bert), View(bert).open("encoder.layer.0")):
         ids = {box.id for box in view.boxes}
-        assert set(view.box_of) == {name for leaf in bert.leaves for name in leaf.names}
-        assert set(view.box_of.values()) == ids
+        assert set(boxes_of(view)) == {name for leaf in bert.leaves for name in leaf.names}
+        assert set(boxes_of(view).values()) == ids
 
 
 def test_edges_between_visible_boxes_are_the_graphs_edges(bert):
     view = View(bert).open("encoder.layer.0")
     shown = {(e.source.id, e.target.id) for e in view.edges}
     shown |= {(chip.box.id, reader) for reader, chips in view.chips.items() for chip in chips}
-    expected = set()
+    expected, boxes = set(), boxes_of(view)
     for leaf in bert.leaves:
         for source in leaf.node.all_input_nodes:
-            pair = view.box_of[source.name], view.box_of[leaf.name]
+            pair = boxes[source.name], boxes[leaf.name]
             if pair[0] != pair[1]:
                 expected.add(pair)
     assert shown == expected

@@ -10,11 +10,13 @@ from fxlab.operators import (
     may_alias,
     moves_elements,
     operator_of,
+    reshapes,
     takes_any_strides,
     told_dtype,
     why_not_pure,
     written_arguments,
 )
+from fxlab.operators.result_tables import RESHAPES
 from fxlab.values.tensors import storage_of
 
 pytestmark = pytest.mark.slow
@@ -87,6 +89,27 @@ def test_what_moves_elements_returns_none_but_those_of_its_first_argument(runs):
     assert len({run.name for run in moving}) > 50
 
 
+def test_what_reshapes_returns_the_elements_of_its_first_argument_in_their_order(runs):
+    reshaping = [run for run in runs if reshapes(run.node)]
+    for run in reshaping:
+        (given, *_), (result, *_) = strided(run.args[0]), strided(run.result)
+        assert torch.equal(given.reshape(-1), result.reshape(-1)), run.name
+    seen = {run.name for run in reshaping}
+    aten, x, y = torch.ops.aten, torch.rand(3, 2), torch.rand(2, 3)
+    for function, args in (
+        *((function, (x, [2, 3])) for function in (aten.view.default, aten._unsafe_view.default)),
+        *((function, (x, y)) for function in (aten.view_as.default, aten.reshape_as.default)),
+        *((function, (y.t(),)) for function in (aten.alias.default, aten.detach.default)),
+        (aten.contiguous.default, (y.t(),)),
+    ):
+        node, _ = call(function, *args)
+        assert reshapes(node)
+        assert torch.equal(function(*args).reshape(-1), args[0].reshape(-1))
+        seen.add(operator_of(node).name)
+    assert seen >= RESHAPES
+    assert not reshapes(call(aten.view.dtype, x, torch.int32)[0])
+
+
 def test_a_dtype_that_is_told_is_that_of_the_result(runs):
     told = [run for run in runs if told_dtype(run.node) is not None and isinstance(run.result, torch.Tensor)]
     assert not [run.name for run in told if told_dtype(run.node) != run.result.dtype]
@@ -122,3 +145,43 @@ def test_what_takes_any_strides_returns_the_same_whatever_they_are(runs):
         for expected, found in zip(strided(run.result), strided(again), strict=True):
             assert torch.equal(expected, found), run.name
     assert len({run.name for run in taking}) > 30
+
+
+def test_a_number_that_an_operator_takes_may_be_in_a_tensor(runs):
+    taking = set()
+    for run in runs:
+        operator = operator_of(run.node)
+        places = [p for p, value in enumerate(run.args) if type(value) is int and operator.takes_number(p)]
+        if run.drew or run.written or not places or "empty" in run.name:
+            continue
+        args = [torch.tensor(value) if p in places else value for p, value in enumerate(run.args)]
+        try:
+            found = run.function(*args, **run.kwargs)
+        except TypeError:  # a function in Python that wants a number as it is
+            continue
+        for expected, other in zip(strided(run.result), strided(found), strict=True):
+            assert torch.equal(expected.nan_to_num(), other.nan_to_num()), run.name
+        taking.add(run.name)
+    assert len(taking) > 40
+
+
+def test_where_an_operator_takes_a_tensor_it_takes_no_number_alone(runs):
+    wrong = {
+        run.name
+        for run in runs
+        for place, value in enumerate(run.args)
+        if isinstance(value, torch.Tensor) and operator_of(run.node).takes_number(place)
+    }
+    assert not wrong
+
+
+def test_operators_that_take_indices_are_given_whole_numbers_or_a_mask_in_torchs_samples(runs):
+    taking = [run for run in runs if operator_of(run.node).takes_indices]
+    assert {run.name for run in taking} >= {"index_select", "gather", "take", "take_along_dim", "scatter_add"}
+    for run in taking:
+        dtypes = {
+            tensor.dtype
+            for tensor in pytree.tree_leaves((run.args[1:], run.kwargs))
+            if isinstance(tensor, torch.Tensor)
+        }
+        assert dtypes & {torch.int64, torch.int32, torch.bool} or not dtypes, run.name

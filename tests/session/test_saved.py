@@ -1,8 +1,10 @@
 """A saved session is made again: the same stack, exclusions and graph, also in another process."""
 
 import json
+import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 import torch
@@ -12,19 +14,6 @@ from torch import nn
 
 import fxlab
 from fxlab import Session, load_session
-
-CODE = """
-import warnings
-warnings.simplefilter("error")
-import torch
-from transformers import LlamaConfig, LlamaForCausalLM
-import fxlab
-
-config = LlamaConfig(
-    hidden_size=16, intermediate_size=16, num_hidden_layers=2, num_attention_heads=2, vocab_size=50
-)
-model = LlamaForCausalLM(config).eval()
-"""
 
 
 class Blocks(nn.Module):
@@ -67,19 +56,21 @@ def test_stack_order_and_exclusions_come_back(tmp_path):
     assert again.save(tmp_path / "again.json").read_text() == (tmp_path / "stack.json").read_text()
 
 
+@pytest.mark.slow
 def test_another_process_makes_the_same_graph(tmp_path):
-    file = tmp_path / "stack.json"
-    code = {
-        "saves": f"s = fxlab.Session(model); s.apply('merge-linears'); s.save({str(file)!r})",
-        "loads": f"s = fxlab.load_session({str(file)!r}, model); print(s.applied[0].name)",
-    }
-    for seed, lines in enumerate(code.values()):
-        environment = {"PYTHONHASHSEED": str(seed), "OMP_NUM_THREADS": "1"}
-        done = subprocess.run(
-            [sys.executable, "-c", CODE + lines], env=environment, capture_output=True, text=True
-        )
-        assert done.returncode == 0, done.stderr
-    assert done.stdout.strip() == "merge-linears"
+    session = session_of_blocks()
+    file = session.save(tmp_path / "stack.json")
+    code = f"""
+from test_saved import INPUTS, MODEL, load_session, names
+again = load_session({str(file)!r}, MODEL, INPUTS)
+print(*(pass_.name for pass_ in again.applied))
+print(*names(again))
+"""
+    environment = os.environ | {"PYTHONHASHSEED": "7"}
+    command = [sys.executable, "-W", "error", "-c", code]
+    done = subprocess.run(command, env=environment, cwd=Path(__file__).parent, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines() == ["merge-linears remove-identities", " ".join(names(session))]
 
 
 def test_another_model_is_said(tmp_path):
@@ -141,6 +132,17 @@ def test_a_file_that_is_none_is_refused_in_words(tmp_path_factory, content):
     file.write_text(json.dumps(content))
     with pytest.raises(ValueError, match=r"anything\.json"):
         load_session(file, MODEL, INPUTS)
+
+
+def test_a_file_that_is_none_is_refused_before_the_model_is_traced(tmp_path):
+    class Broken(nn.Module):
+        def forward(self, x):
+            raise AssertionError("the model is run")
+
+    file = tmp_path / "stack.json"
+    file.write_text("{}")
+    with pytest.raises(ValueError, match="expected a saved session"):
+        load_session(file, Broken(), INPUTS)
 
 
 @pytest.mark.parametrize("text", ["torch.__import__('os')._exit(1)", "\u202e23taolf", "\x1b[2J"])

@@ -45,6 +45,7 @@ def without_times(found):
     return found.table().drop(columns=["time", "time_low", "time_high"])
 
 
+@pytest.mark.slow
 def test_a_table_of_models_and_stacks(tmp_path):
     saved = Session(small(), torch.ones(2, 8))
     saved.apply("fuse-bias-in-linear")

@@ -118,6 +118,17 @@ def traced(model: nn.Module) -> fx.GraphModule:
     return fx.symbolic_trace(model)
 
 
+def with_statistics(norm: Any, shift: bool = True) -> Any:
+    """Return a batch norm in evaluation mode, with statistics and parameters that are not trivial."""
+    with torch.no_grad():
+        if norm.running_var is not None:
+            norm.running_var.uniform_(0.5, 2.0)
+        for tensor in (norm.running_mean, norm.weight, norm.bias) if shift else ():
+            if tensor is not None:
+                tensor.normal_()
+    return norm.eval()
+
+
 def shapes_known(model: Any, *inputs: torch.Tensor) -> fx.GraphModule:
     """Trace a model symbolically, and note the shapes of its values."""
     gm = fx.symbolic_trace(model)

@@ -1,6 +1,6 @@
 /** Numbers and names as people read them. */
 
-import type { Cell, ColumnKind } from "./protocol";
+import type { Cell, ColumnKind } from "./table";
 
 const MULTIPLES: Record<string, [size: number, unit: string][]> = {
   s: [

@@ -1,5 +1,6 @@
 /** What the panels show, and what they, the viewer and the kernel say to one another. */
 
+import type { Cell, Table } from "./table";
 import type { Axes, ShownValues, ValuePlace } from "./values";
 
 export type BoxKind = "op" | "group" | "repeat" | "placeholder" | "output" | "chip" | "cluster";
@@ -250,38 +251,6 @@ export interface Details {
   trace?: string[];
   /** The kernel has not answered yet. */
   isPartial?: boolean;
-}
-
-export type Cell = null | boolean | number | string | Cell[];
-export type ColumnKind =
-  | "text"
-  | "number"
-  | "integer"
-  | "bool"
-  | "shape"
-  | "nodes"
-  | "error"
-  | "share"
-  | "seconds"
-  | "bytes"
-  | "stage";
-
-/**
- * In a column of kind "stage", which is a stage, cells have a sign and words, and then the names of nodes of
- * that stage.
- */
-export interface Table {
-  columns: { name: string; title: string; kind: ColumnKind }[];
-  rows: Cell[][];
-  total: number;
-  /** The first cells of rows that lead nowhere. */
-  unlinked?: string[];
-  /** Rows lead to stages, or to nodes that may not be in the graph that is shown. */
-  leads?: "stages" | "nodes" | "batches";
-  /** First cell of a row -> the number of the stage that it leads to. */
-  stages?: Record<string, number>;
-  /** First cell of a row -> the number of the batch that it leads to. */
-  numbers?: Record<string, number>;
 }
 
 export interface Judgement {

@@ -1,6 +1,6 @@
 /** The values of a node, as `fxlab/view_model/node_value.py` describes them. */
 
-import type { Cell } from "./protocol";
+import type { Cell } from "./table";
 
 export type TensorKind = "value" | "original" | "difference" | "weight";
 

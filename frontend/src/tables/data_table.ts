@@ -17,7 +17,7 @@ import { storeReactivityBindings } from "@tanstack/table-core/store-reactivity-b
 
 import { debounce, fill, h, icon } from "../base/dom";
 import { barLength, cellText, cellValue, compareCells, counted, isNumeric } from "../base/format";
-import type { Cell, Table } from "../base/protocol";
+import type { Cell, Table } from "../base/table";
 
 const FIRST_ROWS = 200;
 /** Shorter tables are seen at a glance. */

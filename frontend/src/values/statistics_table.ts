@@ -2,7 +2,7 @@
 
 import { h } from "../base/dom";
 import { cellText } from "../base/format";
-import type { Cell, ColumnKind } from "../base/protocol";
+import type { Cell, ColumnKind } from "../base/table";
 import type { NodeValue, TensorInfo, TensorStatistics, ValuePart } from "../base/values";
 
 /** Shows an element of one of the tensors. */

@@ -13,14 +13,12 @@ from torch.fx import Graph, GraphModule, Node
 from fxlab.models.graph_module import share_tensors_copy
 from fxlab.models.modes import RequireModes
 from fxlab.models.running import Inputs, placeholder_values, run
+from fxlab.operators import describes
 from fxlab.tracing.report import REFUSAL
 from fxlab.transformations import LintAndRecompile, RemoveDeadCode, compose
 from fxlab.validation.outputs.computed_tensors import observed
 from fxlab.values.nested import Path, map_tensors, name_of_part, parted, put_together
 from fxlab.values.tensors import tensors_by_path
-
-_SIZE_READS = ("size", "dim", "numel", "shape", "ndim", getattr, len)
-"""Calls that give sizes, and other facts of tensors that are no data."""
 
 
 @dataclass(frozen=True)
@@ -177,7 +175,7 @@ def _is_of_sizes(condition: Any) -> bool:
         if not isinstance(node, Node) or node in seen:
             continue
         seen.add(node)
-        if node.op in ("call_function", "call_method") and node.target in _SIZE_READS:
+        if describes(node):
             continue
         is_arithmetic = getattr(node.target, "__module__", "") in ("_operator", "math", "builtins", "torch")
         if node.op != "call_function" or not is_arithmetic or node.target is operator.getitem:

@@ -18,12 +18,14 @@ from fxlab.node_info import attribute_at, known_result
 from fxlab.operators import (
     casts,
     computes,
+    describes,
     draws_random_numbers,
     is_of_python,
     moves_elements,
     operator_of,
     returns_number,
 )
+from fxlab.operators.python_functions import DATA, LAYOUT
 
 SIZES, GUARDS, MASK, POSITIONS = "sizes", "guards", "mask", "positions"
 CONSTANTS, RESULTS = "constants", "results"
@@ -36,15 +38,7 @@ _CHECKS = ("assert", "sym_constrain_range")
 _WHOLE = (torch.int32, torch.int64)
 _INDICES = (torch.bool, *_WHOLE)
 _NUMBERS = (bool, int, float, torch.SymInt, torch.SymFloat, torch.SymBool, torch.Size)
-_DESCRIPTIONS = ("shape", "dtype", "device", "ndim")
-_READS = ("item", "tolist", "is_nonzero")
 _COUNTS = ("one_hot", "bincount")
-_LOOKUPS = (
-    *("getitem", "index", "index_select", "gather", "take", "take_along_dim", "embedding"),
-    *("index_put", "index_add", "index_copy", "index_reduce", "put"),
-    *("scatter", "scatter_add", "scatter_reduce"),
-)
-"""Operators with indices, none of which is their first argument."""
 _PRODUCTS = ("matmul", "mm", "bmm", "mv", "einsum", "linear")
 
 
@@ -159,10 +153,12 @@ class Bookkeeping:
             return False
         if origin & _TOUCHED and not _computes_by_element(node):
             return any(map(self._may_be_data, node.all_input_nodes))
-        called = computes(node)
-        if getattr(known_result(node), "dtype", None) is torch.bool or called not in _LOOKUPS + _COUNTS:
+        called = operator_of(node)
+        chooses = called is not None and called.takes_indices
+        is_condition = getattr(known_result(node), "dtype", None) is torch.bool
+        if is_condition or not (chooses or computes(node) in _COUNTS):
             return False
-        chosen = node.args[:1] if called in _LOOKUPS else ()
+        chosen = node.args[:1] if chooses else ()
         indices = [source for source in node.all_input_nodes if source not in chosen]
         return any(self._origins[source] & _CONTENT for source in indices)
 
@@ -292,9 +288,5 @@ def _is_of_fxlab(target: Any) -> bool:
 
 
 def _describes(node: fx.Node) -> bool:
-    """Whether a node tells what does not depend on elements, such as a size."""
-    if node.op == "call_function" and node.target is getattr:
-        return len(node.args) > 1 and node.args[1] in _DESCRIPTIONS
-    return (
-        node.op in ("call_function", "call_method") and returns_number(node) and computes(node) not in _READS
-    )
+    """Whether a node returns numbers, and takes none out of a tensor."""
+    return describes(node) or (returns_number(node) and computes(node) not in DATA - LAYOUT)

@@ -10,7 +10,8 @@ from torch import nn
 from torch.fx import GraphModule
 
 from fxlab.models.modes import Mode, RequireModes, first_computing, put_required
-from fxlab.tracing.report import REFUSAL, Finding
+from fxlab.tracing.findings import Finding, Found
+from fxlab.tracing.report import REFUSAL
 
 
 class ModeReads:
@@ -126,10 +127,10 @@ def require_modes(graph_module: GraphModule, model: nn.Module, reads: ModeReads)
     check = put_required(graph_module, RequireModes(required, REFUSAL, advice))
     with graph_module.graph.inserting_before(first_computing(graph_module.graph)):
         graph_module.graph.call_module(check)
-    words = {True: "the graph holds for training mode", False: "the graph holds for evaluation mode"}
+    words = {True: "training mode", False: "evaluation mode"}
     read_at = {place: path for path, place in reversed(reads.places.items())}
     return [
-        Finding("mode", read_at[place] or "the model", words[reads.modes[read_at[place]]], place)
+        Found.MODE(read_at[place] or "the model", place, mode=words[reads.modes[read_at[place]]])
         for place in places
     ]
 

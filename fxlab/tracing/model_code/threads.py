@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 
 from fxlab.tracing.model_code.source_lines import where_asked
-from fxlab.tracing.report import TraceError
+from fxlab.tracing.obstacles import Obstacle
 
 
 class OneThread:
@@ -36,7 +36,4 @@ class OneThread:
     def require(self) -> None:
         """Raise :class:`TraceError` if another thread has worked on tensors of the run."""
         if self._noticed:
-            raise TraceError(
-                f"The model computes in another thread, which cannot be followed, at {self._noticed}. Name "
-                "the module that does this in leaf_modules."
-            )
+            raise Obstacle.OTHER_THREAD(where=self._noticed)

@@ -19,10 +19,12 @@ from torch.fx.node import base_types
 from torch.utils.weak import WeakTensorKeyDictionary
 
 from fxlab.operators import draws_random_numbers
+from fxlab.tracing.findings import Finding, Found
 from fxlab.tracing.model_code.source_lines import model_frames, stack_trace, where
+from fxlab.tracing.obstacles import Obstacle
 from fxlab.tracing.recording.torch_calls import Call
 from fxlab.tracing.recording.vmap import VmapBody
-from fxlab.tracing.report import Finding, TraceError
+from fxlab.tracing.report import TraceError
 from fxlab.tracing.shapes.fake_state import Originals
 from fxlab.tracing.shapes.symbolic_sizes import SizeNodes, SymbolicNumber, expression_of
 from fxlab.tracing.shapes.uncounted_lists import is_unread
@@ -44,9 +46,13 @@ RecordedNodes: TypeAlias = Mapping[str, Any]
 class OtherRecordingError(TraceError):
     """Something else is recorded than before."""
 
+    code = "other-recording"
+
 
 class SizeError(TraceError):
     """A size is too complicated to follow."""
+
+    code = "costly-size"
 
 
 class Recording:
@@ -220,10 +226,7 @@ class Recording:
     def source_of(self, symbol: sympy.Symbol) -> Node:
         """Return the node that gives a symbol."""
         if symbol not in self.symbols:
-            raise TraceError(
-                "A number was read out of a tensor by a call that torch does not show, at "
-                f"{where(self.frames()) or 'an unknown line'}"
-            )
+            raise Obstacle.HIDDEN_NUMBER(where=self._place())
         node, dim = self.symbols[symbol]
         if dim is None:
             return node
@@ -290,12 +293,7 @@ class Recording:
         original = self._originals.of(tensor)
         name = self._names.get(id(original))
         if name is None and (isinstance(original, FakeTensor) or original in self._made):
-            raise TraceError(
-                "A tensor was made by a call that torch does not show (in another thread, in the memory of "
-                "numpy, inside torch.vmap, a compiled or a scripted function), at "
-                f"{where(self.frames()) or 'an unknown line'}. Name the module that does this in "
-                "leaf_modules."
-            )
+            raise Obstacle.HIDDEN_TENSOR(where=self._place())
         node = self.constant_node(original) if name is None else self._get_attr(name)
         self.describe(node, tensor)
         self.nodes[tensor] = node
@@ -318,7 +316,7 @@ class Recording:
         """Return the node of a tensor that is kept with the graph."""
         name = f"_tensor_constant{len(self.constants)}"
         self.constants[name] = value
-        self.note("constant", name, f"{tuple(value.shape)} {value.dtype}, kept with the graph")
+        self.note(Found.CONSTANT_TENSOR, name, shape=tuple(value.shape), dtype=value.dtype)
         return self._get_attr(name)
 
     def _get_attr(self, name: str) -> Node:
@@ -355,10 +353,7 @@ class Recording:
         if isinstance(value, list | tuple):
             return (list if isinstance(value, list) else tuple)(self.argument(item) for item in value)
         name = f"{type(value).__module__}.{type(value).__qualname__}"
-        raise TraceError(
-            f"A call takes a {name}, which a graph cannot hold, at "
-            f"{where(self.frames()) or 'an unknown line'}. Name the module that does this in leaf_modules."
-        )
+        raise Obstacle.UNUSUAL_ARGUMENT(type=name, where=self._place())
 
     # What a node says of itself.
 
@@ -377,11 +372,14 @@ class Recording:
         node.meta["stack_trace"] = stack_trace(tuple(self.frames()))
         node.meta["nn_module_stack"] = {path: (path, cls) for path, cls in self.scopes if path}
 
-    def note(self, kind: str, what: str, detail: str) -> None:
+    def note(self, found: Found, what: str, **details: object) -> None:
         """Add a finding about the line that is running, unless it is there already."""
-        finding = Finding(kind, what, detail, where(self.frames()))
+        finding = found(what, where(self.frames()), **details)
         if finding not in self.findings[-_RECENT:]:
             self.findings.append(finding)
+
+    def _place(self) -> str:
+        return where(self.frames()) or "an unknown line"
 
     def nodes_by_name(self) -> dict[str, Any]:
         """Return what each node calls."""

@@ -13,14 +13,17 @@ from torch.fx import Node
 from torch.utils.hooks import RemovableHandle
 
 from fxlab.models.settings import Setting, require_settings
+from fxlab.operators.tensor_reads import NUMBER_OF, TEXT_READS
 from fxlab.tracing.bound_inputs import Size, name_of_size
+from fxlab.tracing.findings import Found
 from fxlab.tracing.model_code.source_lines import where
+from fxlab.tracing.obstacles import Obstacle
 from fxlab.tracing.recording.autocast_regions import AutocastState, require_autocast
 from fxlab.tracing.recording.graph_builder import Recording
 from fxlab.tracing.recording.opaque.opaque_calls import expected_of, require_result
 from fxlab.tracing.recording.real_tensors import is_told_by_shapes
-from fxlab.tracing.recording.torch_calls import NUMBER_OF, TEXT_READS, as_call, name_of
-from fxlab.tracing.report import REFUSAL, Finding, TraceError
+from fxlab.tracing.recording.torch_calls import as_call, name_of
+from fxlab.tracing.report import REFUSAL
 from fxlab.tracing.shapes.asked_sizes import ModelSizes
 from fxlab.tracing.shapes.condition_text import condition_text
 from fxlab.tracing.shapes.symbolic_sizes import SizeNodes
@@ -103,8 +106,7 @@ class Conditions:
         def kind(path: Path, tensor: torch.Tensor) -> TensorOf:
             dtype = tensor.dtype if is_floating(tensor) in dtypes else None
             if dtype is not None:
-                detail = f"fixed at {dtype}: the model's Python reads dtypes"
-                self._recording.note("fixed dtype", name_of_part(placeholder.name, path), detail)
+                self._recording.note(Found.FIXED_DTYPE, name_of_part(placeholder.name, path), dtype=dtype)
             return TensorOf(dtype, tensor.dim() if dimensions else None)
 
         for placeholder in reversed(self._graph.find_nodes(op="placeholder")):  # each is put before the last
@@ -131,8 +133,7 @@ class Conditions:
             check = self._graph.call_function(require_settings, (tuple(settings), REFUSAL))
         self._recording.impure.add(check)
         for name, value, place in settings:
-            held = f"the graph holds for {value}"
-            self._recording.findings.append(Finding("setting", name, held, place))
+            self._recording.findings.append(Found.SETTING(name, place, value=value))
 
     def require_structure(self, node: Node, name: str, value: Any) -> None:
         """Make the graph check what is not a tensor in an input: numbers, and how many tensors there are."""
@@ -189,12 +190,12 @@ class Conditions:
         elif isinstance(value, _NUMBERS):
             self._hold_number(name, part_of(node, path), value)
         else:
-            raise TraceError(f"{name} gives a {type(value).__name__}, which a graph cannot check")
+            raise Obstacle.UNUSUAL_RESULT(called=name, type=type(value).__name__)
 
     def _hold_number(self, name: str, read: Node, result: Any) -> None:
         held, place = f"{result!r:.60} only", where(self._recording.frames())
         self._recording.describe_place(read)
-        self._recording.note("branch on data", name, f"the graph holds for {held}")
+        self._recording.note(Found.VALUE_READ, name, value=result)
         message = f"{REFUSAL} {name} giving {held} (at {place})"
         if result != result:  # NaN, which is not equal to itself
             self._require(operator.ne, read, read, message)
@@ -204,7 +205,7 @@ class Conditions:
     def _hold_data(self, name: str, values: Any, result: Any) -> None:
         """Make the graph check that tensors have the data that they had, all of which was handed out."""
         held, place = f"{result!r:.60} only", where(self._recording.frames())
-        self._recording.note("branch on data", name, f"the graph holds for {held}")
+        self._recording.note(Found.VALUE_READ, name, value=result)
         for _, tensor in tensors_inside(values):
             data = tensor.detach().clone()
             self._handed_out.append((tensor, tensor._version, data))
@@ -217,14 +218,14 @@ class Conditions:
         """Raise :class:`TraceError` if something else than torch has written into what was handed out."""
         for tensor, version, data in self._handed_out:
             if tensor._version == version and not SameData()(tensor, data):
-                raise TraceError("Something else than torch, numpy maybe, writes into a tensor of the model")
+                raise Obstacle.WRITTEN_UNSEEN()
 
     def hold_layout(self, func: Callable[..., Any], args: tuple[Any, ...], kwargs: Any, result: Any) -> None:
         """Make the graph check that a tensor lies in memory as it did, for which the model has asked."""
         read, place = self._same_call(func, args, kwargs), where(self._recording.frames())
         name = str(read.args[1]) if read.target is getattr else name_of(func)
         self._recording.describe_place(read)
-        self._recording.note("branch on data", name, "the graph holds for tensors that lie in memory alike")
+        self._recording.note(Found.LAYOUT_READ, name)
         expected = self._recording.argument(result)
         message = f"{REFUSAL} tensors that lie in memory as they did ({name} is read at {place})"
         self._require(operator.eq, read, expected, message)
@@ -237,7 +238,7 @@ class Conditions:
     def _hold_shape(self, name: str, tensor: torch.Tensor) -> None:
         """Make the graph check the shape of a real tensor that depends on data, as Python may read it."""
         shape, place = tuple(tensor.shape), where(self._recording.frames())
-        self._recording.note("branch on data", name, f"the graph holds for its shape {shape} only")
+        self._recording.note(Found.SHAPE_READ, name, shape=shape)
         actual = self._graph.call_function(getattr, (self._recording.node_of(tensor), "shape"))
         self._require(operator.eq, actual, shape, f"{REFUSAL} {name} of shape {shape} only (at {place})")
 
@@ -277,9 +278,8 @@ class Conditions:
             words = condition_text(decision.condition, sources)
             made = self._recording.sizes.of_expression(decision.condition)
             self._assert(made.node, f"{REFUSAL} {words} only (decided at {decision.where})")
-            kind = "requirement" if decision.is_required else "branch on data"
-            held = "the model requires it" if decision.is_required else "the branch taken is held"
-            self._recording.findings.append(Finding(kind, words, held, decision.where))
+            found = Found.REQUIREMENT if decision.is_required else Found.BRANCH_ON_DATA
+            self._recording.findings.append(found(words, decision.where))
 
     def _require(self, same: Callable[..., Any], node: Node, value: Any, message: str) -> None:
         self._assert(self._graph.call_function(same, (node, value)), message)

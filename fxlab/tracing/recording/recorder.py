@@ -13,6 +13,7 @@ from torch.overrides import TorchFunctionMode
 
 from fxlab.interrupts import RestoringStack
 from fxlab.tracing.bound_inputs import Argument, inputs_of
+from fxlab.tracing.findings import Found
 from fxlab.tracing.model_code.attributes import attributes_of, changed_attributes
 from fxlab.tracing.model_code.source_lines import is_asked_by_fakes
 from fxlab.tracing.recording.autocast_regions import AutocastUse
@@ -142,7 +143,7 @@ def record(
     with torch.enable_grad():
         _write_replaced_buffers(run, buffers)
     for name in changed_attributes(attributes, run.model):
-        recording.note("attribute", name, "is changed when the model runs, not when the graph does")
+        recording.note(Found.ATTRIBUTE_CHANGED, name)
     conditions.hold_decisions()
     conditions.require_unwritten()
     recording.graph.output(output_argument(output, recording.graph, recording.node_of_output))
@@ -175,9 +176,7 @@ def _write_replaced_buffers(run: Run, buffers: Mapping[str, torch.Tensor]) -> No
         if before is None or now is before or _same_memory(now, before):
             continue
         if (now.shape, now.dtype) != (before.shape, before.dtype):
-            recording.note(
-                "state", name, "the model replaces it by another shape or dtype, the graph does not"
-            )
+            recording.note(Found.BUFFER_REPLACED, name)
             continue
         value = recording.detached(recording.node_of(now))
         node = recording.graph.call_method("copy_", (recording.node_of(before), value))

@@ -9,8 +9,8 @@ from typing import Any
 
 import torch
 
-from fxlab.operators import is_in_place
-from fxlab.operators.python_functions import ADDRESSES, DATA, LAYOUT, OPERATOR_NAMES
+from fxlab.operators import argument_of, is_in_place, operator_for
+from fxlab.operators.python_functions import DATA, OPERATOR_NAMES
 from fxlab.values.tensors import is_floating
 
 _SYNTAX_TEXT = "add sub mul div matmul neg pow remainder gt ge lt le eq ne"
@@ -39,62 +39,8 @@ _REFLECTED: dict[str, Callable[..., Any]] = {
 _OPERANDS = {"__invert__": 1, "neg": 1, "__setitem__": 3}
 """How many operands there are, where there are not two."""
 
-
-def _getters(*names: str) -> Mapping[Any, str]:
-    """Return what reads attributes of tensors, each with the name."""
-    return {getattr(torch.Tensor, name).__get__: name for name in names}
-
-
-LAYOUT_READS = frozenset(
-    {
-        *(LAYOUT - DATA - ADDRESSES),
-        *("is_conj", "is_neg"),
-        *_getters("layout", "is_sparse", "is_sparse_csr"),
-    }
-)
-"""Calls that tell how a tensor lies in memory, on which the model may decide: names, or getters."""
-
-DTYPE_READS = frozenset(
-    {
-        *("is_floating_point", "is_complex", "element_size", "untyped_storage"),
-        *_getters("itemsize", "nbytes"),
-    }
-)
-"""Calls that tell something of a dtype, beside those that return one: names, or getters."""
-
-TEXT_READS = frozenset({"__repr__", "__format__"})
-"""Calls that make a text of numbers."""
-
 LEAF_MAKERS = frozenset({"requires_grad_", "retain_grad"})
 """Calls that let a tensor have a gradient, in place."""
-
-GRADIENT_READS = _getters("requires_grad", "is_leaf", "grad_fn")
-"""What tells whether gradients are computed: attribute of a tensor -> its name."""
-
-TELL_NO_DATA = DATA | LAYOUT_READS | {"data_ptr", "__hash__", "__dir__"}
-"""Calls that give something else than tensors, and either no data or data that is held by other means."""
-
-NUMBER_OF: dict[str, Callable[[Any], Any]] = {
-    "__bool__": bool,
-    "__int__": int,
-    "__float__": float,
-    "__index__": operator.index,
-}
-"""Calls by which Python takes the one number out of a tensor, and what Python makes of it."""
-
-_TAKE_SIZES = frozenset(
-    {
-        *("pad", "view", "reshape", "expand", "repeat", "tile", "broadcast_to", "narrow", "unflatten"),
-        *("zeros", "ones", "empty", "full", "arange", "linspace", "eye"),
-        *("new_zeros", "new_ones", "new_empty", "new_full"),
-    }
-)
-
-_GIVE_PARTS = {"unbind": 1, "split": 2, "chunk": 2, "tensor_split": 2}
-"""Calls that give as many tensors as a size says, and where among the arguments its dimension stands."""
-
-DROP_DIMENSIONS = frozenset({"squeeze", "squeeze_", "squeeze_copy"})
-"""Calls that give another number of dimensions if a size is one, which Python may read."""
 
 _METHODS: dict[Any, str] = {
     method: name
@@ -164,7 +110,7 @@ def as_call(func: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str
 
 
 def with_numbers_for_sizes(
-    name: str, args: tuple[Any, ...], number_in: Callable[[torch.Tensor], Any]
+    func: Callable[..., Any], args: tuple[Any, ...], number_in: Callable[[torch.Tensor], Any]
 ) -> tuple[Any, ...]:
     """Return arguments with numbers in the place of tensors that stand for sizes or bounds of slices.
 
@@ -172,10 +118,8 @@ def with_numbers_for_sizes(
 
     Parameters
     ----------
-    name
-        The name that the call goes by.
-    args
-        Its positional arguments.
+    func, args
+        What is called, and its positional arguments.
     number_in
         Takes the number out of a tensor with one.
     """
@@ -198,20 +142,28 @@ def with_numbers_for_sizes(
         )
         return number_in(value) if is_whole_number else value
 
-    if name in ("__getitem__", "__setitem__"):
+    if name_of(func) in ("__getitem__", "__setitem__"):
         return (args[0], with_bounds(args[1]), *args[2:])
-    if name in _TAKE_SIZES:
-        first = args[:1] if hasattr(torch.Tensor, name) or name == "pad" else ()
-        return (*first, *map(size, args[len(first) :]))
-    return args
+    called = operator_for(func)
+    if called is None:
+        return args
+    return tuple(size(value) if called.takes_number(place) else value for place, value in enumerate(args))
 
 
-def size_that_is_parted(name: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+def size_that_is_parted(func: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
     """Return the size that decides on how many tensors a call gives; 0 for other calls."""
-    if name not in _GIVE_PARTS or not isinstance(args[0], torch.Tensor) or not args[0].dim():
+    called = operator_for(func)
+    if called is None or not called.returns_sequence or "dim" not in called.parameters:
         return 0
-    given = args[_GIVE_PARTS[name]] if len(args) > _GIVE_PARTS[name] else kwargs.get("dim", 0)
-    return args[0].shape[given]
+    if not isinstance(args[0], torch.Tensor) or not args[0].dim():
+        return 0
+    return args[0].shape[argument_of(called, args, kwargs, "dim")]
+
+
+def may_drop_dimensions(func: Callable[..., Any]) -> bool:
+    """Tell whether a call gives another number of dimensions if a size is one, which Python may read."""
+    called = operator_for(func)
+    return called is not None and called.computes.removesuffix("_copy") == "squeeze"
 
 
 def writes(name: str, kwargs: Mapping[str, Any]) -> bool:

@@ -21,7 +21,7 @@ from torch.utils._sympy import functions
 
 from fxlab.tracing.model_code.running_calls import Reason, parts_running
 from fxlab.tracing.model_code.source_lines import is_model_code, where_asked
-from fxlab.tracing.report import TraceError
+from fxlab.tracing.obstacles import Obstacle
 from fxlab.tracing.shapes.condition_text import condition_text
 from fxlab.tracing.shapes.size_cache import SizeWork
 from fxlab.tracing.shapes.uncounted_lists import Uncounted
@@ -86,10 +86,7 @@ class ModelSizes(ShapeEnv):
     def require_shown(self, operator: Any) -> None:
         """Raise :class:`TraceError` if no recorded call runs an operator that writes or reads data."""
         if self.is_asked_by_model and isinstance(operator, OpOverload) and _writes_or_tells(operator):
-            raise TraceError(
-                f"{operator} is called by what torch does not show (a compiled or a scripted function), at "
-                f"{where_asked() or 'an unknown line'}. Name the module that does this in leaf_modules."
-            )
+            raise Obstacle.HIDDEN_OPERATOR(called=operator, where=where_asked() or "an unknown line")
 
     def progress(self) -> tuple[int, int, int]:
         """Return how much has been asked, required and decided, for :meth:`hold_since`."""

@@ -35,6 +35,8 @@ class StandInError(TraceError):
         The sizes that have to stay ones, or that others may stand in for.
     """
 
+    code = "size-of-one"
+
     def __init__(self, sizes: set[Size]) -> None:
         super().__init__(f"A size of one is decided on: {', '.join(sorted(map(name_of_size, sizes)))}")
         self.sizes = sizes

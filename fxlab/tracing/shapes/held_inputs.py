@@ -12,7 +12,8 @@ from torch.fx import Graph, GraphModule, Node
 
 from fxlab.models.modes import Mode, RequireModes, first_computing, put_required
 from fxlab.tracing.bound_inputs import name_of_size
-from fxlab.tracing.report import REFUSAL, Finding
+from fxlab.tracing.findings import Finding, Found
+from fxlab.tracing.report import REFUSAL
 from fxlab.tracing.shapes.condition_text import condition_text
 from fxlab.tracing.shapes.symbolic_sizes import SizeNodes, expression_of
 from fxlab.values.nested import RequireParts, part_of, tensors_inside
@@ -29,7 +30,7 @@ def hold_mode(graph_module: GraphModule, advice: str) -> list[Finding]:
     with graph_module.graph.inserting_before(first_computing(graph_module.graph)):
         graph_module.graph.call_module(check)
     held = " and ".join("training mode" if training else "evaluation mode" for training in sorted(modes))
-    return [Finding("mode", "the module", f"the graph holds for {held}")]
+    return [Found.MODE("the module", mode=held)]
 
 
 def _training_flag(node: Node) -> bool | None:
@@ -79,13 +80,14 @@ def hold_inputs(
         if isinstance(size, sympy.Symbol) and size not in known:
             known[size] = name
             conditions += _range(ranges.get(size), name)
-            findings.append(Finding("symbolic size", str(name)))
+            findings.append(Found.FOLLOWED_SIZE(str(name)))
             continue
         expected = size.xreplace(known)
         if expected.free_symbols <= sizes.keys():  # else it is of a size that no input has
             conditions.append(sympy.Eq(name, expected, evaluate=False))
-        kind, words = ("fixed size", "fixed at") if size.is_number else ("symbolic size", "same as")
-        findings.append(Finding(kind, str(name), f"{words} {condition_text(expected)}"))
+        words = condition_text(expected)
+        is_fixed = Found.FIXED_SIZE(str(name), size=words)
+        findings.append(is_fixed if size.is_number else Found.SAME_SIZE(str(name), other=words))
     for guard in guards:
         renamed = guard.xreplace(known)
         if renamed.free_symbols and renamed.free_symbols <= sizes.keys():

@@ -7,17 +7,19 @@ from typing import Any
 
 from torch.fx import GraphModule
 
-from fxlab.tracing.report import Finding, TraceError
+from fxlab.tracing.findings import Finding, Found
+from fxlab.tracing.obstacles import Obstacle
+from fxlab.tracing.report import TraceError
 from fxlab.tracing.shapes.fake_inputs import FakeInputs
 from fxlab.tracing.verification.distinct_values import other_data, with_padding
 from fxlab.tracing.verification.eager import Eager, EagerError, RefusalError
 from fxlab.tracing.verification.other_sizes import Change, larger_batch, other_sizes
 
-_SAME = "same bits as the model"
-
 
 class DifferenceError(TraceError):
     """A graph does not compute what the model computes."""
+
+    code = "other-results"
 
 
 def check_against_eager(
@@ -46,15 +48,14 @@ def check_against_eager(
     try:
         _expect_same(eager, traced, given, "the inputs")
     except RefusalError as error:
-        raise TraceError(f"The graph refuses the inputs that it was made of: {error}") from error
+        raise Obstacle.INPUTS_REFUSED(error=error) from error
     except EagerError as error:
-        raise TraceError("The model does not run on these inputs") from error.__cause__
-    findings = [Finding("check", "the inputs", _SAME)]
+        raise Obstacle.MODEL_DOES_NOT_RUN() from error.__cause__
+    findings = [Found.SAME_BITS("the inputs")]
     if on_other_data:
-        findings.append(Finding("check", "other data", _outcome_on_other_data(eager, traced)))
+        findings.append(_outcome_on_other_data(eager, traced))
     if (padded := with_padding(eager.arguments)) is not None:
-        outcome = _outcome(eager, traced, iter([padded]), "padded masks")
-        findings.append(Finding("check", "padded masks", outcome))
+        findings.append(_outcome(eager, traced, iter([padded]), "padded masks"))
     return findings + _check_other_sizes(eager, traced, fakes)
 
 
@@ -63,14 +64,14 @@ def _check_other_sizes(eager: Eager, traced: GraphModule, fakes: FakeInputs) -> 
 
     def first_taken(changes: list[Change]) -> Finding:
         for words, sizes in changes:
-            finding = Finding("check", words, _outcome(eager, traced, eager.resized(sizes), words))
-            if finding.detail == _SAME:
+            finding = _outcome(eager, traced, eager.resized(sizes), words)
+            if finding.code == Found.SAME_BITS.code:
                 break
         return finding
 
     together, one_by_one = other_sizes(fakes)
     findings = [first_taken(together)] if together else []
-    if not findings or findings[0].detail != _SAME:
+    if not findings or findings[0].code != Found.SAME_BITS.code:
         findings += map(first_taken, one_by_one)
     larger = larger_batch(fakes)
     if len(set(larger.values())) > 1 and not any(fakes.expression(size).is_number for size in larger):
@@ -86,10 +87,8 @@ def check_second_run(eager: Eager, traced: GraphModule) -> list[Finding]:
     except (EagerError, RefusalError) as error:
         difference = str(error)
     if not difference:
-        return [Finding("check", "a second run", _SAME)]
-    return [
-        Finding("state", "a second run", f"the model has changed what the graph has not: {difference[:200]}")
-    ]
+        return [Found.SAME_BITS("a second run")]
+    return [Found.SECOND_RUN_DIFFERS("a second run", difference=difference)]
 
 
 def _expect_same(eager: Eager, traced: GraphModule, values: Mapping[str, Any], words: str) -> None:
@@ -100,31 +99,32 @@ def _expect_same(eager: Eager, traced: GraphModule, values: Mapping[str, Any], w
         )
 
 
-def _outcome(eager: Eager, traced: GraphModule, ways: Iterator[dict[str, Any]], words: str) -> str:
+def _outcome(eager: Eager, traced: GraphModule, ways: Iterator[dict[str, Any]], words: str) -> Finding:
     """Return what comes of a comparison on the first of several inputs that the model takes."""
-    left_out = ""
+    left_out = None
     for values in ways:
         try:
             _expect_same(eager, traced, values, words)
         except EagerError as error:
-            left_out = left_out or f"left out: the model raises {str(error)[:200]}"
+            left_out = left_out or Found.MODEL_RAISES(words, error=error)
         except RefusalError as error:
-            return f"refused: {str(error)[:200]}"
+            return Found.GRAPH_REFUSES(words, error=error)
         else:
-            return _SAME
-    return left_out
+            return Found.SAME_BITS(words)
+    return left_out or Found.NO_SUCH_INPUTS(words)
 
 
-def _outcome_on_other_data(eager: Eager, traced: GraphModule) -> str:
+def _outcome_on_other_data(eager: Eager, traced: GraphModule) -> Finding:
     """Return what comes of a comparison on the first other data that both take."""
-    left_out = "left out: there is no other data"
+    words = "other data"
+    left_out = Found.NO_SUCH_INPUTS(words)
     for values in other_data(eager.arguments):
         try:
-            _expect_same(eager, traced, values, "other data")
+            _expect_same(eager, traced, values, words)
         except EagerError as error:
-            left_out = f"left out: the model raises {str(error)[:200]}"
+            left_out = Found.MODEL_RAISES(words, error=error)
         except RefusalError as error:
-            left_out = f"refused: {str(error)[:200]}"
+            left_out = Found.GRAPH_REFUSES(words, error=error)
         else:
-            return _SAME
+            return Found.SAME_BITS(words)
     return left_out

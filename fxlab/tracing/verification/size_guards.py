@@ -10,8 +10,10 @@ import sympy
 from torch.fx import GraphModule
 
 from fxlab.tracing.bound_inputs import Size, name_of_size, resized
+from fxlab.tracing.findings import Finding, Found
+from fxlab.tracing.obstacles import Obstacle
 from fxlab.tracing.recording.guards import Conditions
-from fxlab.tracing.report import COSTLY, REFUSAL, THOUGH, Finding, TraceError
+from fxlab.tracing.report import REFUSAL
 from fxlab.tracing.shapes.condition_text import condition_text
 from fxlab.tracing.shapes.fake_inputs import FakeInputs
 from fxlab.tracing.shapes.symbolic_sizes import holds
@@ -19,8 +21,6 @@ from fxlab.tracing.verification.assumptions import unsafe_assumptions, wrong_at_
 from fxlab.tracing.verification.distinct_values import varied
 from fxlab.tracing.verification.eager import Eager, EagerError, RefusalError
 from fxlab.tracing.verification.other_sizes import larger_batch, sizes_at
-
-_BY_TORCH = "torch computed the shapes of the branch taken, which is held"
 
 
 def guard_sizes(
@@ -44,7 +44,7 @@ def guard_sizes(
     """
     if not fakes.symbols:
         conditions.require_shapes()
-        return [Finding("fixed size", name_of_size(size), f"fixed at {n}") for size, n in fakes.given.items()]
+        return [Found.FIXED_SIZE(name_of_size(size), size=n) for size, n in fakes.given.items()]
     words = partial(condition_text, names=fakes.shape_env.names)
     branches = fakes.branches
     for condition, where in branches:
@@ -53,7 +53,7 @@ def guard_sizes(
     assumed = unsafe_assumptions(traced, fakes, eager, [condition for condition, _ in branches])
     for condition in assumed:
         if not holds(condition, {symbol: fakes.given[size] for size, symbol in fakes.symbols.items()}):
-            raise TraceError(f"The graph would refuse its inputs: it is right for {words(condition)} only")
+            raise Obstacle.WOULD_BE_REFUSED(condition=words(condition))
         conditions.require_sizes(condition, f"{REFUSAL} {words(condition)} only")
     decided = {condition.lhs for condition, _ in branches if _gives_a_number(condition)}
     fixed = [size for size in fakes.given if isinstance(fakes.expression(size), sympy.Integer)]
@@ -69,23 +69,21 @@ def guard_sizes(
         may_be_broadcast = fakes.given[size] == 1 or size in broadcast
         if (is_needless or is_unasked or may_be_broadcast) and fakes.symbols.get(size) not in decided:
             conditions.require_size(size, fakes.given[size])
-    held = "the branch taken is held"
     return [
-        *(Finding("branch on a size", words(condition), held, w) for condition, w in branches),
-        *(Finding("branch on a size", words(condition), _BY_TORCH) for condition in assumed),
+        *(Found.BRANCH_ON_SIZE(words(condition), where) for condition, where in branches),
+        *(Found.SHAPES_OF_BRANCH(words(condition)) for condition in assumed),
         *(_finding(size, fakes, needless if eager else ()) for size in fakes.given),
     ]
 
 
 def _finding(size: Size, fakes: FakeInputs, needless: Collection[Size]) -> Finding:
-    expression = fakes.expression(size)
+    expression, name = fakes.expression(size), name_of_size(size)
     if isinstance(expression, sympy.Integer):
-        though = f", {THOUGH}" if size in needless else f": {COSTLY}" if size in fakes.given_up else ""
-        return Finding("fixed size", name_of_size(size), f"fixed at {expression}{though}")
+        if size in needless:
+            return Found.NEEDLESSLY_FIXED_SIZE(name, size=expression)
+        return (Found.COSTLY_SIZE if size in fakes.given_up else Found.FIXED_SIZE)(name, size=expression)
     same = next(other for other in fakes.symbols if fakes.expression(other) == expression)
-    return Finding(
-        "symbolic size", name_of_size(size), "" if same == size else f"same as {name_of_size(same)}"
-    )
+    return Found.FOLLOWED_SIZE(name) if same == size else Found.SAME_SIZE(name, other=name_of_size(same))
 
 
 def _gives_a_number(condition: Any) -> bool:

@@ -8,11 +8,10 @@ from torch.fx import Node
 from torch.fx.experimental.symbolic_shapes import is_concrete_int, statically_known_true
 
 from fxlab.node_info import known_shape
-from fxlab.operators import argument, computes
+from fxlab.operators import argument, reshapes
 from fxlab.transformations.views.layer import computed_by
 
 _ALL = slice(None, None, None)
-_KEEP_ELEMENTS = frozenset({"view", "reshape", "_unsafe_view", "clone", "contiguous"})
 
 
 @dataclass(frozen=True)
@@ -49,7 +48,7 @@ def as_repeated_heads(node: Node) -> RepeatedHeads | None:
     if computed_by(node) == "repeat_interleave":
         return _interleaved(node, shape)
     expanded, inner = node, list[Node]()
-    while computes(expanded) in _KEEP_ELEMENTS and isinstance(expanded.args[0], Node):
+    while reshapes(expanded) and isinstance(expanded.args[0], Node):
         inner.append(expanded)
         expanded = expanded.args[0]
     single = expanded.args[0] if computed_by(expanded) == "expand" else None

@@ -14,6 +14,7 @@ from torch.utils.flop_counter import flop_registry, sdpa_flop_count
 
 from fxlab.models.bodies import run_under
 from fxlab.operators import multiplies_no_matrices
+from fxlab.operators.products import TORCH_NAMESPACES
 from fxlab.values.tensors import is_floating
 
 _aten = torch.ops.aten
@@ -89,11 +90,9 @@ def _makes_none(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> boo
         return False
     tensors = [leaf for leaf in pytree.tree_leaves((args, kwargs)) if isinstance(leaf, torch.Tensor)]
     if not any(is_floating(tensor) for tensor in tensors):
-        return func.namespace in _OF_TORCH and not any(tensor.is_quantized for tensor in tensors)
+        return func.namespace in TORCH_NAMESPACES and not any(tensor.is_quantized for tensor in tensors)
     return multiplies_no_matrices(func)
 
-
-_OF_TORCH = ("aten", "prims", "prim", "_c10d_functional")
 
 _ASKED_OF_TENSORS = {
     _aten.sym_is_contiguous.default,

@@ -10,6 +10,7 @@ from torch.fx import GraphModule, Node
 from fxlab.checks import positive_int
 from fxlab.models.running import Inputs, call_arguments
 from fxlab.node_info import modules_by_path
+from fxlab.operators import casts, moves_elements
 from fxlab.validation.arguments import inputs_or_examples
 from fxlab.values.nested import map_tensors, parted, put_together, tensors_inside
 
@@ -23,9 +24,6 @@ LARGE, VERY_LARGE = 100.0, 10_000.0
 
 PAST_INT8 = 130
 """A length whose positions are no 8-bit integers."""
-
-_KEEP_INDICES = ("to", "long", "int", "view", "reshape", "clone", "contiguous")
-"""Methods whose result holds the same indices."""
 
 
 def named_inputs(
@@ -145,8 +143,8 @@ def vocabulary_of(model: torch.nn.Module) -> int | None:
 
 
 def _is_input(value: Any) -> bool:
-    """Tell whether a node is a placeholder, or one in another shape or integer dtype."""
-    while isinstance(value, Node) and value.op == "call_method" and value.target in _KEEP_INDICES:
+    """Tell whether a node is a placeholder, or elements of one, in any shape or dtype."""
+    while isinstance(value, Node) and value.args and (moves_elements(value) or casts(value)):
         value = value.args[0]
     return isinstance(value, Node) and value.op == "placeholder"
 

@@ -24,8 +24,6 @@ FIELDS = {
     "path": "path:input_ids..output",
 }
 """What can be asked for, each with an example."""
-OF_GROUPS = frozenset({"", "module", "class"})
-"""Fields that a group has too; a query for any other finds nodes alone. A bare word has no field."""
 MOST_TERMS = 50
 LONGEST_QUOTE = 60
 

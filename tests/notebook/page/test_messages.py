@@ -148,6 +148,7 @@ some_fields = st.dictionaries(
 )
 
 
+@pytest.mark.slow
 @given(
     json_values
     | st.builds(

@@ -115,12 +115,12 @@ class Windows(nn.Module):
 
 @pytest.mark.slow
 def test_sizes_that_take_too_much_arithmetic_are_given_up_and_said():
-    message = r"x.shape\[1\] fixed at 40: following it takes too much arithmetic"
-    with pytest.warns(TraceWarning, match=message):
+    with pytest.warns(TraceWarning, match=r"x.shape\[1\] fixed at 40"):
         traced = symbolic_trace(Windows(), (torch.randn(2, 40, 33, 4),))
     report = traced.meta["trace"]
     assert (report.rung, report.steps_down) == ("dynamic shapes", ())
-    assert "following it takes" in findings(traced, "fixed size")["x.shape[2]"]
+    fixed = findings(traced, "fixed size")
+    assert (fixed["x.shape[1]"], fixed["x.shape[2]"]) == ("costly-size", "costly-size")
     assert not report.of_kind("branch on a size"), "what is decided on fixed sizes needs no check"
     assert_agree(traced, Windows(), (torch.randn(5, 40, 33, 4),))
     for shape in ((2, 41, 33, 4), (2, 40, 34, 4)):
@@ -142,9 +142,9 @@ def test_the_graph_has_numbers_for_the_sizes_that_were_given_up(soon_given_up):
             x = x.unflatten(1, (height, 2)).flatten(1, 2)
             return x[:, ::3, 1::2].softmax(1) * width
 
-    with pytest.warns(TraceWarning, match="too much arithmetic"):
+    with pytest.warns(TraceWarning, match="fixed at 34"):
         traced = symbolic_trace(Grid(), (torch.randn(2, 40, 34, 4),))
-    assert "fixed at 34" in findings(traced, "fixed size")["x.shape[2]"]
+    assert findings(traced, "fixed size")["x.shape[2]"] == "costly-size"
     (unflatten,) = traced.graph.find_nodes(op="call_method", target="unflatten")
     assert unflatten.args[2] == (20, 2)
     (product,) = traced.graph.find_nodes(op="call_function", target=operator.mul)
@@ -177,7 +177,7 @@ def test_where_a_model_takes_no_small_sizes_near_ones_are_compared():
             return x[:, 70:].contiguous().view(x.shape[0], -1, 2)
 
     traced = symbolic_trace(Large(), torch.randn(2, 100))
-    assert set(findings(traced, "check").values()) == {"same bits as the model"}
+    assert set(findings(traced, "check").values()) == {"same-bits"}
     assert any("x.shape[1] = 200" in what for what in findings(traced, "check"))
 
 
@@ -222,19 +222,20 @@ class Beside(nn.Module):
 
 
 def findings(traced, kind):
-    return {f.what: f.detail for f in traced.meta["trace"].findings if f.kind == kind}
+    return {f.what: f.code for f in traced.meta["trace"].findings if f.kind == kind}
 
 
 def test_inputs_with_several_rows_for_each_item_are_checked_at_a_larger_batch():
     traced = symbolic_trace(Beside(one_by_one=False), (torch.randn(3, 5), torch.randn(6, 4)))
-    assert findings(traced, "check")["a larger batch"] == "same bits as the model"
+    assert findings(traced, "check")["a larger batch"] == "same-bits"
     assert_agree(traced, Beside(one_by_one=False), (torch.randn(4, 5), torch.randn(8, 4)))
 
 
 def test_a_batch_that_is_fixed_is_known_to_be_so_without_need():
     inputs = torch.randn(3, 5), torch.randn(6, 4)
-    with pytest.warns(TraceWarning, match=r"fixed at \d, though the model takes other sizes"):
+    with pytest.warns(TraceWarning):
         traced = symbolic_trace(Beside(one_by_one=True), inputs)
+    assert "needlessly-fixed-size" in findings(traced, "fixed size").values()
     with pytest.raises(AssertionError, match="traced for"):
         traced(torch.randn(4, 5), torch.randn(8, 4))
 
@@ -252,10 +253,8 @@ class Marked(nn.Module):
 def test_where_a_longer_text_must_not_begin_anew_it_goes_on_from_its_end():
     ids = torch.tensor([[1, 1, 7, 8, 9, 6], [1, 1, 5, 6, 7, 8]])
     traced = symbolic_trace(Marked(), (ids, torch.randn(2, 2, 3)))
-    outcomes = {
-        what: detail for what, detail in findings(traced, "check").items() if "ids.shape[1] = 7" in what
-    }
-    assert set(outcomes.values()) == {"same bits as the model"}
+    outcomes = {what: code for what, code in findings(traced, "check").items() if "ids.shape[1] = 7" in what}
+    assert set(outcomes.values()) == {"same-bits"}
 
 
 class Biased(nn.Module):

@@ -15,6 +15,7 @@ from exactness import (
     refused,
     snapshot,
     traced,
+    with_statistics,
 )
 from expecttest import assert_expected_inline
 from torch import fx, nn
@@ -32,12 +33,7 @@ class Pair(nn.Module):
         self.linear = nn.Linear(6, 4) if linear is None else linear
         self.norm = nn.BatchNorm1d(self.features) if norm is None else norm
         self.eval().to(dtype)
-        with torch.no_grad():
-            for tensor in (self.norm.running_mean, self.norm.weight, self.norm.bias):
-                if tensor is not None:
-                    tensor.normal_()
-            if self.norm.running_var is not None:
-                self.norm.running_var.uniform_(0.5, 2.0)
+        with_statistics(self.norm)
 
 
 class NormLast(Pair):

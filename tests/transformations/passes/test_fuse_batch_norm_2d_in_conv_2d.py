@@ -14,6 +14,7 @@ from exactness import (
     refused,
     snapshot,
     traced,
+    with_statistics,
 )
 from expecttest import assert_expected_inline
 from torch import fx, nn
@@ -31,12 +32,7 @@ class ConvNorm(nn.Module):
         self.conv = nn.Conv2d(3, 4, 3) if conv is None else conv
         self.norm = nn.BatchNorm2d(4) if norm is None else norm
         self.eval().to(dtype)
-        with torch.no_grad():
-            for tensor in (self.norm.running_mean, self.norm.weight, self.norm.bias):
-                if tensor is not None:
-                    tensor.normal_()
-            if self.norm.running_var is not None:
-                self.norm.running_var.uniform_(0.5, 2.0)
+        with_statistics(self.norm)
 
     def forward(self, x):
         return self.norm(self.conv(x))

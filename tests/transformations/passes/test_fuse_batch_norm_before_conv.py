@@ -10,12 +10,13 @@ from exactness import (
     check,
     check_copies,
     refused,
+    shapes_known,
     snapshot,
     traced,
+    with_statistics,
 )
 from expecttest import assert_expected_inline
 from torch import nn
-from torch.fx.passes.shape_prop import ShapeProp
 
 from fxlab.transformations import FuseBatchNorm2dInConv2d, FuseBatchNormBeforeConv
 
@@ -28,22 +29,11 @@ class NormConv(nn.Module):
 
     def __init__(self, conv, shift=True, **arguments):
         super().__init__()
-        self.norm = NORMS[conv.weight.dim() - 2](conv.in_channels, **arguments).eval()
+        self.norm = with_statistics(NORMS[conv.weight.dim() - 2](conv.in_channels, **arguments), shift)
         self.conv = conv
-        with torch.no_grad():
-            self.norm.running_var.uniform_(0.5, 2.0)
-            for tensor in (self.norm.running_mean, *self.norm.parameters()) if shift else ():
-                tensor.normal_()
 
     def forward(self, x):
         return self.conv(self.norm(x))
-
-
-def shaped(model, x):
-    gm = traced(model)
-    with torch.no_grad():
-        ShapeProp(gm).propagate(x)
-    return gm
 
 
 def sample(conv, dtype=None):
@@ -52,7 +42,7 @@ def sample(conv, dtype=None):
 
 def why_not(model, gm=None):
     x = sample(model.conv, model.conv.weight.dtype)
-    return refused(FUSE, shaped(model, x) if gm is None else gm)
+    return refused(FUSE, shapes_known(model, x) if gm is None else gm)
 
 
 CONVS = [
@@ -93,7 +83,7 @@ return conv
 @pytest.mark.parametrize("affine", [True, False])
 def test_the_batch_norm_is_folded_into_weight_and_bias(conv, affine):
     model, x = NormConv(conv, affine=affine), sample(conv)
-    gm = check(FUSE, model, x, marked=1, gm=shaped(model, x), tolerance=1e-4)
+    gm = check(FUSE, model, x, marked=1, gm=shapes_known(model, x), tolerance=1e-4)
     assert [node.op for node in gm.graph.nodes] == ["placeholder", "call_module", "call_module", "output"]
     assert not hasattr(gm, "norm")
     assert repr(gm.conv).replace(", bias=False", "") == repr(conv).replace(", bias=False", "")
@@ -118,7 +108,7 @@ def test_zeros_that_are_padded_are_not_shifted(conv):
 @pytest.mark.parametrize("conv", PADDED, ids=str)
 def test_without_a_shift_padding_is_of_no_concern(conv):
     model, x = NormConv(conv, shift=False), sample(conv)
-    check(FUSE, model, x, marked=1, gm=shaped(model, x))
+    check(FUSE, model, x, marked=1, gm=shapes_known(model, x))
 
 
 def test_padding_that_was_set_after_the_convolution_was_made_counts():
@@ -145,7 +135,7 @@ def test_dtypes_are_kept(dtype):
 def test_a_single_sample_and_an_unknown_shape_are_left_alone():
     model = NormConv(nn.Conv1d(3, 4, 3))
     x = torch.randn(3, 3)  # a batch of three vectors to the norm, three channels to the convolution
-    assert why_not(model, shaped(model, x)) == "dimensions"
+    assert why_not(model, shapes_known(model, x)) == "dimensions"
     assert why_not(model, traced(model)) == "unknown-shape"
 
 
@@ -218,7 +208,7 @@ def test_a_norm_between_two_convolutions_goes_into_one_of_them():
 @pytest.mark.parametrize("conv", [conv for conv in CONVS if conv.bias is not None], ids=str)
 def test_weights_trained_since_are_brought_back(conv):
     model, x = NormConv(conv), sample(conv)
-    gm = FUSE(shaped(model, x))
+    gm = FUSE(shapes_known(model, x))
     with torch.no_grad():
         gm.conv.weight.add_(0.1)
         gm.conv.bias.add_(0.2)

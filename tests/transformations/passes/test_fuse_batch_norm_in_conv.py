@@ -13,12 +13,13 @@ from exactness import (
     check,
     check_copies,
     refused,
+    shapes_known,
     snapshot,
     traced,
+    with_statistics,
 )
 from expecttest import assert_expected_inline
 from torch import nn
-from torch.fx.passes.shape_prop import ShapeProp
 
 import fxlab
 from fxlab.transformations import (
@@ -38,22 +39,11 @@ class ConvNorm(nn.Module):
     def __init__(self, conv, features=None, **arguments):
         super().__init__()
         self.conv = conv
-        self.norm = NORMS[conv.weight.dim() - 2](features or conv.out_channels, **arguments).eval()
-        with torch.no_grad():
-            for tensor in self.norm.parameters():
-                tensor.normal_()
-            self.norm.running_mean.normal_()
-            self.norm.running_var.uniform_(0.5, 2.0)
+        norm = NORMS[conv.weight.dim() - 2](features or conv.out_channels, **arguments)
+        self.norm = with_statistics(norm)
 
     def forward(self, x):
         return self.norm(self.conv(x))
-
-
-def shaped(model, x):
-    gm = traced(model)
-    with torch.no_grad():
-        ShapeProp(gm).propagate(x)
-    return gm
 
 
 def sample(conv, dtype=None):
@@ -67,10 +57,10 @@ def pass_for(conv):
     return {3: FuseBatchNorm1dInConv1d(), 5: FuseBatchNorm3dInConv3d()}[conv.weight.dim()]
 
 
-def why_not(model, x, shapes_known=True):
+def why_not(model, x, shapes=True):
     """Check that a model is left alone; return the code of the reason."""
     pass_ = pass_for(model.conv)
-    gm = shaped(model, x) if shapes_known else traced(model)
+    gm = shapes_known(model, x) if shapes else traced(model)
     check(pass_, model, x, marked=0, gm=gm)
     return refused(pass_, gm)
 
@@ -115,7 +105,7 @@ return conv
 @pytest.mark.parametrize("affine", [True, False])
 def test_the_batch_norm_is_folded_into_weight_and_bias(conv, affine):
     model, x = ConvNorm(conv, affine=affine), sample(conv)
-    gm = check(pass_for(conv), model, x, marked=1, gm=shaped(model, x), tolerance=1e-4)
+    gm = check(pass_for(conv), model, x, marked=1, gm=shapes_known(model, x), tolerance=1e-4)
     assert [node.op for node in gm.graph.nodes] == ["placeholder", "call_module", "call_module", "output"]
     assert type(gm.conv) is type(conv)
     assert repr(gm.conv).replace(", bias=False", "") == repr(conv).replace(", bias=False", "")
@@ -128,7 +118,7 @@ def test_the_batch_norm_is_folded_into_weight_and_bias(conv, affine):
 def test_dtypes_are_kept(conv, dtype):
     model = ConvNorm(conv(3, 4, 2)).to(dtype)
     x = sample(model.conv, dtype)
-    gm = check(pass_for(model.conv), model, x, marked=1, gm=shaped(model, x))
+    gm = check(pass_for(model.conv), model, x, marked=1, gm=shapes_known(model, x))
     assert {parameter.dtype for parameter in gm.parameters()} == {dtype}
 
 
@@ -142,7 +132,7 @@ def test_a_single_sample_is_a_batch_to_the_norm_and_left_alone(conv):
 
 def test_an_unknown_shape_may_be_that_of_a_single_sample_and_is_left_alone():
     model = ConvNorm(nn.Conv1d(3, 5, 3))
-    assert why_not(model, sample(model.conv), shapes_known=False) == "unknown-shape"
+    assert why_not(model, sample(model.conv), shapes=False) == "unknown-shape"
 
 
 def test_images_and_volumes_need_no_shape():
@@ -172,9 +162,7 @@ def test_what_cannot_be_replaced_is_left_alone(conv, hostile):
 
     cls = Reads if hostile in ("read", "twice") else ConvNorm
     model, x = cls(conv), sample(conv)
-    gm = traced(model)
-    with torch.no_grad():
-        ShapeProp(gm).propagate(x)
+    gm = shapes_known(model, x)
     if hostile == "training":
         gm.norm.train()
     elif hostile == "hook":
@@ -201,7 +189,7 @@ def test_a_batch_norm_that_alone_is_trained_is_left_alone(model):
     pair = nn.Sequential(model, norm).eval()
     model.requires_grad_(False)
     x = torch.randn(2, 3) if isinstance(model, nn.Linear) else torch.randn(2, 3, 4, 4)
-    gm = shaped(pair, x)
+    gm = shapes_known(pair, x)
     for pass_ in (FuseBatchNorm2dInConv2d(), FuseBatchNormInConvTranspose(), FuseBatchNorm1dInLinear()):
         pass_(gm)
     assert gm(x).requires_grad
@@ -215,7 +203,7 @@ def test_a_batch_norm_that_alone_is_trained_is_left_alone(model):
 def test_weights_trained_since_are_brought_back(conv):
     model, x = ConvNorm(conv), sample(conv)
     pass_ = pass_for(conv)
-    gm = pass_(shaped(model, x))
+    gm = pass_(shapes_known(model, x))
     with torch.no_grad():
         gm.conv.weight.add_(0.1)
         gm.conv.bias.add_(0.2)
@@ -226,7 +214,7 @@ def test_weights_trained_since_are_brought_back(conv):
 @pytest.mark.parametrize("copied", COPIES.values(), ids=COPIES.keys())
 @pytest.mark.parametrize("conv", [nn.Conv1d(3, 4, 3), nn.ConvTranspose3d(4, 6, 2, groups=2)], ids=str)
 def test_copies_are_reversed_exactly_and_independently(copied, conv):
-    gm = shaped(ConvNorm(conv), sample(conv))
+    gm = shapes_known(ConvNorm(conv), sample(conv))
     check_copies(pass_for(conv), gm, copied, ["conv"])
 
 

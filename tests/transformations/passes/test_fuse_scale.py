@@ -116,6 +116,7 @@ SCALED = {
     "one for all": (nn.Linear(4, 6), (3, 4), (1,), lambda y, gamma: y * gamma),
     "rows": (nn.Linear(4, 6), (2, 3, 4), (6, 1), lambda y, gamma: y.transpose(1, 2) * gamma),
     "heads": (nn.Linear(4, 6), (2, 3, 4), (6,), lambda y, gamma: y.view(3, 2, 6) * gamma),
+    "copied": (nn.Linear(4, 6), (2, 3, 4), (6,), lambda y, gamma: y.flatten(0, 1).clone() * gamma),
     "conv": (nn.Conv2d(4, 6, 3), (1, 4, 5, 5), (6, 1, 1), lambda y, gamma: y * gamma),
     "flat": (nn.Conv1d(4, 6, 1), (2, 4, 5), (6,), lambda y, gamma: y * gamma.view(1, -1, 1)),
     "index": (nn.Conv1d(4, 6, 1), (2, 4, 5), (6,), lambda y, gamma: y * gamma[:, None]),

@@ -2,13 +2,14 @@
 
 import pytest
 import torch
-from exactness import COPIES, before_and_after, captured, check, check_copies, refused, shapes_known
+from exactness import COPIES, Apply, before_and_after, captured, check, check_copies, refused, shapes_known
 from expecttest import assert_expected_inline
 from torch import nn
 from torch.nn import functional as F
 
 import fxlab
 from fxlab import FuseAttention, RemoveRepeatedHeads
+from fxlab.transformations.views.repeated_heads import as_repeated_heads
 
 REMOVE = RemoveRepeatedHeads()
 
@@ -140,6 +141,18 @@ def test_gradients_are_those_of_the_copies():
 
 def reversed_heads(x):
     return x.unsqueeze(1).expand(-1, 2, -1, -1, -1).reshape(x.size(0), 4, -1, 8)  # 0 1 0 1, not 0 0 1 1
+
+
+def as_other_bits(x):
+    """Heads that are repeated, and read as another dtype of the same size."""
+    batch, heads, length, size = x.shape
+    x = x[:, :, None].expand(batch, heads, 2, length, size).view(torch.bfloat16)
+    return x.reshape(batch, 2 * heads, length, size).float()
+
+
+def test_heads_that_are_read_as_another_dtype_are_none():
+    gm = shapes_known(Apply(lambda _, x: as_other_bits(x)), torch.randn(1, 2, 3, 8).half())
+    assert not [node for node in gm.graph.nodes if as_repeated_heads(node)]
 
 
 @pytest.mark.parametrize("repeat", [reversed_heads, lambda x: x.repeat(1, 2, 1, 1)])

@@ -165,6 +165,7 @@ class Layers(nn.Module):
         return x
 
 
+@pytest.mark.slow
 @settings(max_examples=6)
 @given(LAYERS)
 def test_whatever_is_exported_each_call_leads_to_one_that_computes_the_same(kinds):

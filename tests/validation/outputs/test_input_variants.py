@@ -21,6 +21,18 @@ def test_a_vocabulary_is_that_of_the_embedding_which_the_input_is_looked_up_in()
     assert vocabulary_of(fx.symbolic_trace(Positions())) == 11
 
 
+def test_ids_that_are_looked_up_in_part_or_by_the_compilers_operators_are_of_a_vocabulary():
+    class Parts(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.words = nn.Embedding(7, 4)
+
+        def forward(self, ids):
+            return self.words(torch.ops.aten.view.default(ids[:, 1:], [-1]))
+
+    assert vocabulary_of(fx.symbolic_trace(Parts())) == 7
+
+
 def test_other_tokens_go_from_the_first_to_the_last_of_the_vocabulary():
     ids = torch.tensor([[1, 2, 3, 4]])
     drawn = [x for x in input_variants(ids, vocabulary=11).values() if x.shape == ids.shape]

@@ -8,8 +8,7 @@ import weakref
 from typing import Any
 
 import pytest
-import torch
-from drawing_models import Bert
+from drawing_models import bert_session
 from received import Received
 from torch import fx, nn
 
@@ -24,11 +23,7 @@ HOSTILE = "</script><b>\u202e\udc00"
 
 @pytest.fixture
 def session() -> Session:
-    torch.manual_seed(0)
-    session = Session(fx.symbolic_trace(Bert(layers=2)), passes=[MERGE, DIVIDE])
-    session.apply(MERGE)
-    session.apply(DIVIDE)
-    return session
+    return bert_session(MERGE, DIVIDE)
 
 
 def lines_of(page: Received, code: int) -> list[tuple[str, list[str]]]:

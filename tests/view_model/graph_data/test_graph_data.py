@@ -7,8 +7,7 @@ from typing import Any
 
 import pandas as pd
 import pytest
-import torch
-from drawing_models import Bert
+from drawing_models import bert_session
 from received import Received
 from torch import fx, nn
 
@@ -26,11 +25,7 @@ MERGE, DIVIDE = MergeLinears(), ChangeTrueDivToMulByInverse()
 
 @pytest.fixture(scope="module")
 def session() -> Session:
-    torch.manual_seed(0)
-    session = Session(fx.symbolic_trace(Bert(layers=2)), passes=[MERGE, DIVIDE])
-    session.apply(MERGE)
-    session.apply(DIVIDE)
-    return session
+    return bert_session(MERGE, DIVIDE)
 
 
 def add(data: GraphData, session: Session, stage: int) -> int:

@@ -1,15 +1,7 @@
 /** What is known of the graphs, as `fxlab/view_model/graph_data` writes it: parts that add to one another. */
 
-import type {
-  BoxKind,
-  Cell,
-  CodeLine,
-  Details,
-  Overlay,
-  Paints,
-  Remarks,
-  SourceFrame,
-} from "../../base/protocol";
+import type { BoxKind, CodeLine, Details, Overlay, Paints, Remarks, SourceFrame } from "../../base/protocol";
+import type { Cell } from "../../base/table";
 import type { WrittenCode, WrittenDifference, WrittenLine } from "../stages/codes";
 
 /** A text and its width; null where the width is a guess. */

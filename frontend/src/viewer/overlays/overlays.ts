@@ -1,6 +1,7 @@
 /** Overlays: a value for each box, worked out of those of its nodes. */
 
-import type { Cell, Overlay } from "../../base/protocol";
+import type { Overlay } from "../../base/protocol";
+import type { Cell } from "../../base/table";
 import type { OverlayData } from "../graphs/data";
 import { Group } from "../graphs/hierarchy";
 import type { Pane } from "../graphs/panes";

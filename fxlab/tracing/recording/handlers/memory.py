@@ -12,11 +12,11 @@ from torch._subclasses.fake_tensor import FakeTensor
 
 from fxlab.interrupts import RestoringStack
 from fxlab.operators.python_functions import ADDRESSES
+from fxlab.tracing.obstacles import Obstacle
 from fxlab.tracing.recording.handlers.reads import note_address
 from fxlab.tracing.recording.handlers.replaced import replaced
 from fxlab.tracing.recording.handlers.torch_call import PASSED_ON, TorchCall
 from fxlab.tracing.recording.run import Run
-from fxlab.tracing.report import TraceError
 from fxlab.tracing.shapes.fake_mode import FakeMode
 
 _STORAGES = frozenset({"storage", "untyped_storage", "_typed_storage"})
@@ -34,7 +34,7 @@ class StoragesComparedError(BaseException):
 def refuse_memory(run: Run, call: TorchCall) -> Any:
     """Refuse to go to the memory of a fake tensor, which has none."""
     if call.name in ADDRESSES and isinstance(call.args[0], FakeTensor):
-        raise TraceError(f"The model reads memory ({call.name}), which only real inputs have")
+        raise Obstacle.MEMORY_READ(called=call.name)
     return PASSED_ON
 
 
@@ -47,9 +47,7 @@ def addresses_of_storages_seen(run: Run) -> Iterator[None]:
     def address(storage: torch.UntypedStorage) -> int:
         if run.is_seen():
             if storage.device.type == "meta" and run.real is None:
-                raise TraceError(
-                    "The model reads where a storage begins (data_ptr), which only real inputs tell"
-                )
+                raise Obstacle.ADDRESS_READ()
             note_address(run)
         return original(storage)
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from torch import nn
 
+from fxlab.tracing.findings import Found
 from fxlab.tracing.recording.autocast_regions import autocast_state
 from fxlab.tracing.recording.handlers.opaque_parts import call_part
 from fxlab.tracing.recording.handlers.replaced import replaced
@@ -71,7 +72,7 @@ def _called(run: Run, call: _ModuleCall) -> Any:
                 run, type(module), lambda *a, **k: call.original(module, *a, **k), call.node, module
             )
     if module._backward_hooks or module._backward_pre_hooks:
-        run.recording.note("gradient", call.path or "the model", "its backward hooks are not in the graph")
+        run.recording.note(Found.BACKWARD_HOOKS, call.path or "the model")
     return call.made()
 
 

@@ -9,12 +9,13 @@ from typing import Any
 
 from torch import nn
 
+from fxlab.tracing.findings import Found
 from fxlab.tracing.model_code.running_calls import Part, is_method
 from fxlab.tracing.recording.opaque.bound_methods import method_of
 from fxlab.tracing.recording.opaque.opaque_calls import CannotBeWholeError
 from fxlab.tracing.recording.run import Run
 from fxlab.tracing.recording.torch_calls import Call
-from fxlab.tracing.report import Finding, TraceError
+from fxlab.tracing.report import TraceError
 
 
 @contextmanager
@@ -71,5 +72,5 @@ def call_part(
         run.conditions.hold_result(part.__name__, result, known)
     reason = run.whole.reasons[part]
     what = part.__name__ if module is None else f"{run.recording.scopes[-1][0]} ({part.__name__})"
-    run.recording.findings.append(Finding("kept whole", what, f"it {reason.what}", reason.where))
+    run.recording.findings.append(Found.KEPT_WHOLE(what, reason.where, reason=reason.what))
     return result

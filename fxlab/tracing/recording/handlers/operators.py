@@ -12,18 +12,15 @@ from torch.fx import Node
 from torch.utils._pytree import tree_leaves
 
 from fxlab.operators.python_functions import DATA
+from fxlab.operators.tensor_reads import DTYPE_READS, GRADIENT_READS, LAYOUT_READS, TELL_NO_DATA, TEXT_READS
+from fxlab.tracing.findings import Found
 from fxlab.tracing.recording.handlers.torch_call import PASSED_ON, TorchCall
 from fxlab.tracing.recording.run import Run, versions_of
 from fxlab.tracing.recording.torch_calls import (
-    DROP_DIMENSIONS,
-    DTYPE_READS,
-    GRADIENT_READS,
-    LAYOUT_READS,
     LEAF_MAKERS,
-    TELL_NO_DATA,
-    TEXT_READS,
     Call,
     as_call,
+    may_drop_dimensions,
     name_of,
     size_that_is_parted,
     with_numbers_for_sizes,
@@ -56,8 +53,8 @@ class _Made:
 def make_and_record(run: Run, call: TorchCall) -> Any:
     """Make a call, and record it or what the graph has to check in its place."""
     args, kwargs = all_read((call.args, dict(call.kwargs)))
-    args = with_numbers_for_sizes(call.name, args, run.number_in)
-    parted = expression_of(size_that_is_parted(call.name, args, kwargs))
+    args = with_numbers_for_sizes(call.func, args, run.number_in)
+    parted = expression_of(size_that_is_parted(call.func, args, kwargs))
     made = _made(run, TorchCall(call.func, args, kwargs, call.is_told))
     if call.name in DATA and not isinstance(made.result, SymbolicNumber | torch.Tensor):
         run.conditions.hold_read(call.func, args, kwargs, made.result)
@@ -116,7 +113,7 @@ def _recorded(run: Run, made: _Made, parted: Any) -> Any:
         run.conditions.hold_given(call.name, result, made.by_shapes)
     elif not parted.is_number or type(result) is list:
         run.conditions.hold_count(call.name, result)
-    if call.name in DROP_DIMENSIONS:
+    if may_drop_dimensions(call.func):
         run.sizes.hold_since(made.asked)
     return result
 
@@ -133,10 +130,9 @@ def _note_told(run: Run, call: TorchCall, result: Any) -> None:
     if not LAYOUT_READS.isdisjoint((call.func, call.name)) and not recording.is_state(call.args[0]):
         run.conditions.hold_layout(call.func, call.args, call.kwargs, result)
     if call.name in TEXT_READS and run.real is None:
-        recording.note("branch on data", call.name, "a text of a tensor, which the graph does not check")
+        recording.note(Found.TEXT_READ, call.name)
     if call.func in GRADIENT_READS:
-        held = f"the graph holds for {str(result)[:60]}, and does not check it"
-        recording.note("gradient", GRADIENT_READS[call.func], held)
+        recording.note(Found.GRADIENT_READ, GRADIENT_READS[call.func], value=result)
 
 
 def _tells_a_dtype(func: Callable[..., Any], result: Any) -> bool:

@@ -7,10 +7,11 @@ from typing import Any
 from torch._subclasses.fake_tensor import FakeTensor, unset_fake_temporarily
 
 from fxlab.operators.python_functions import DATA
+from fxlab.operators.tensor_reads import NUMBER_OF
+from fxlab.tracing.findings import Found
 from fxlab.tracing.model_code.python_builtins import as_python_number
 from fxlab.tracing.recording.handlers.torch_call import PASSED_ON, TorchCall
 from fxlab.tracing.recording.run import Run
-from fxlab.tracing.recording.torch_calls import NUMBER_OF
 from fxlab.values.nested import map_tensors, tensors_inside
 
 
@@ -26,7 +27,7 @@ def read_state(run: Run, call: TorchCall) -> Any:
     with unset_fake_temporarily():
         value = call.func(*map_tensors(lambda _, tensor: originals[id(tensor)], call.args), **call.kwargs)
     names = ", ".join(name for name, _ in state)
-    run.recording.note("constant", names, f"its value is held fixed: {value!r:.60}")
+    run.recording.note(Found.VALUE_OF_STATE, names, value=value)
     return value
 
 
@@ -47,4 +48,4 @@ def read_address(run: Run, call: TorchCall) -> Any:
 
 def note_address(run: Run) -> None:
     """Note that an address is read."""
-    run.recording.note("branch on data", "data_ptr", "an address is read, which the graph does not check")
+    run.recording.note(Found.ADDRESS_READ, "data_ptr")

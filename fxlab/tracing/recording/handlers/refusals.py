@@ -11,10 +11,10 @@ import torch
 from torch._functorch import eager_transforms
 
 from fxlab.interrupts import RestoringStack
+from fxlab.tracing.obstacles import Obstacle
 from fxlab.tracing.recording.handlers.replaced import replaced
 from fxlab.tracing.recording.handlers.torch_call import PASSED_ON, TorchCall
 from fxlab.tracing.recording.run import Run
-from fxlab.tracing.report import TraceError
 
 _DERIVATIVES = ("grad_increment_nesting", "jvp_increment_nesting")
 """What each derivative of ``torch.func`` goes through."""
@@ -23,17 +23,15 @@ _DERIVATIVES = ("grad_increment_nesting", "jvp_increment_nesting")
 def refuse_functions_of_functions(run: Run, call: TorchCall) -> Any:
     """Refuse operators that are given functions, such as ``torch.cond``."""
     if isinstance(call.func, torch._ops.HigherOrderOperator):
-        raise _hidden(f"torch's operator {call.func.__name__}, which is given functions")
+        called = f"torch's operator {call.func.__name__}, which is given functions"
+        raise Obstacle.HIDDEN_BY_TORCH(called=called)
     return PASSED_ON
 
 
 def refuse_backward(run: Run, call: TorchCall) -> Any:
     """Refuse ``backward``, which leaves its results in tensors."""
     if call.name == "backward":
-        raise TraceError(
-            "The model calls backward(), which leaves gradients in tensors, where a graph cannot read "
-            "them. torch.autograd.grad, which returns them, can be recorded."
-        )
+        raise Obstacle.BACKWARD()
     return PASSED_ON
 
 
@@ -44,15 +42,9 @@ def derivatives_refused(run: Run) -> Iterator[None]:
     def nested(original: Any) -> Any:
         if not run.is_seen():
             return original()
-        raise _hidden("a derivative of torch.func (grad, vjp, jvp, jacrev, jacfwd, hessian)")
+        called = "a derivative of torch.func (grad, vjp, jvp, jacrev, jacfwd, hessian)"
+        raise Obstacle.HIDDEN_BY_TORCH(called=called)
 
     own = {name: vars(eager_transforms)[name] for name in _DERIVATIVES}
     with RestoringStack(*(replaced(eager_transforms, n, partial(nested, f)) for n, f in own.items())):
         yield
-
-
-def _hidden(what: str) -> TraceError:
-    return TraceError(
-        f"The model uses {what}. Torch hides what is computed inside, so it cannot be recorded. Name the "
-        "module that does this in leaf_modules."
-    )

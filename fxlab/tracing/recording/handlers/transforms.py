@@ -10,6 +10,7 @@ from torch._functorch import apis
 from torch.autograd import Function
 from torch.utils.checkpoint import CheckpointFunction
 
+from fxlab.tracing.findings import Found
 from fxlab.tracing.recording.handlers.replaced import replaced
 from fxlab.tracing.recording.run import Run
 from fxlab.tracing.recording.torch_calls import AutogradFunction, Call
@@ -41,7 +42,7 @@ def _apply(
     try:
         run.recording.argument((args, kwargs))
     except TraceError:
-        run.recording.note("gradient", function.__name__, "its own backward is not in the graph")
+        run.recording.note(Found.OWN_BACKWARD, function.__name__)
         return apply(*args, **kwargs)
     call = Call("call_function", AutogradFunction(function), args, kwargs)
     return run.recorded_whole(call, lambda: apply(*args, **kwargs), False)

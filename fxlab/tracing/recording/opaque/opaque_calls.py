@@ -42,6 +42,8 @@ class CannotBeWholeError(TraceError):
         The part.
     """
 
+    code = "part-not-whole"
+
     def __init__(self, part: Part, why: str) -> None:
         super().__init__(f"{part.__qualname__} cannot be kept whole: {why}")
         self.part = part

@@ -10,9 +10,9 @@ from torch import nn
 from fxlab.tracing.messages import first_line, place_of
 from fxlab.tracing.model_code.attributes import attribute_of
 from fxlab.tracing.model_code.running_calls import Part, Reason, parts_raising
+from fxlab.tracing.obstacles import Obstacle
 from fxlab.tracing.recording.graph_builder import FEW_OPERATIONS, MOST_OPERATIONS, SizeError
 from fxlab.tracing.recording.opaque.opaque_calls import CannotBeWholeError
-from fxlab.tracing.report import TraceError
 
 _MOST_RUNS = 12
 
@@ -65,12 +65,12 @@ def with_parts_whole(
             elif failure is not None:
                 raise failure
             elif reason.is_number and result is not None and (has_other or not reason.is_count):
-                raise TraceError(f"The model itself {reason.what}")
+                raise Obstacle.DECIDED_OUTSIDE(reason=reason.what)
         if result is not None and not chosen:
             return result
         parts |= chosen
         if not parts:
-            raise TraceError("There is no part that would hold for more if it stayed whole")
+            raise Obstacle.NO_PART()
         result = failure = None
         try:
             result = trace(dict(parts), most_operations)
@@ -80,4 +80,4 @@ def with_parts_whole(
             reasons = [parts.pop(error.part)]
         except Exception as error:  # the model's own code runs here, and may raise anything
             failure = error
-    raise TraceError(f"After {_MOST_RUNS} runs there are still parts that cannot be followed")
+    raise Obstacle.TOO_MANY_PARTS(runs=_MOST_RUNS)

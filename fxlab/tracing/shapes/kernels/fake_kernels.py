@@ -14,7 +14,7 @@ import torch
 from torch import nn
 from torch._subclasses.fake_tensor import FakeTensor
 
-from fxlab.tracing.report import TraceError
+from fxlab.tracing.obstacles import Obstacle
 from fxlab.tracing.shapes.fake_data import call_on_data, give_data, has_data
 from fxlab.tracing.shapes.kernels.dense_results import DENSE_RESULTS
 from fxlab.tracing.shapes.kernels.made_tensors import (
@@ -71,7 +71,7 @@ def _grad(
         return None  # an error of torch's own
     unused = allow_unused and not materialize_grads
     if unused or is_grads_batched or any(map(has_data, inputs)):
-        raise TraceError("Derivatives that may be None, in batches or decided on need real inputs")
+        raise Obstacle.DERIVATIVE_OF_DATA()
     made = tuple(torch.empty_like(tensor).requires_grad_(create_graph) for tensor in inputs)
     return tuple(map(torch.ops.aten.alias, made)) if create_graph else made
 

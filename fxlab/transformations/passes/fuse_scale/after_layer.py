@@ -13,7 +13,7 @@ from torch.fx import Node
 from torch.fx.experimental.symbolic_shapes import statically_known_true
 from torch.nn.modules.conv import _ConvNd
 
-from fxlab.operators import computes
+from fxlab.operators import computes, reshapes
 from fxlab.reasons import Reason, Refusal
 from fxlab.transformations.analysis.graph_analysis import GraphFacts
 from fxlab.transformations.analysis.module_safety import why_mixed
@@ -31,10 +31,6 @@ _CLASSES: tuple[type[nn.Module], ...] = (
     *(nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d),
     *(nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d),
 )
-_RESHAPES = frozenset({"view", "reshape", "unsqueeze", "squeeze"})
-_VIEWS = frozenset({"view", "transpose", "permute", "unsqueeze", "squeeze"})
-"""Views that show each element once."""
-_OF_OPERAND = _VIEWS | _RESHAPES
 _KEEPS_ALL = (None, Ellipsis, slice(None))
 """What an index may be made of that shows all elements."""
 
@@ -226,7 +222,7 @@ def _found(node: Node, value: Any, other: Any, facts: GraphFacts) -> AfterLayer 
     if not isinstance(value, Node) or operand is None or isinstance(facts.attribute(value), torch.Tensor):
         return None
     views: list[Node] = []
-    while computes(value) in _VIEWS and isinstance(value.args[0], Node) and _is_of_shape(value):
+    while _shows_each_once(value) and isinstance(value.args[0], Node):
         views.append(value)
         value = value.args[0]
     layer = as_linear(value, facts) or as_convolution(value, facts)
@@ -265,7 +261,7 @@ def _shows_tensor(node: Node) -> bool:
     if node.target is operator.getitem:
         index = node.args[1] if isinstance(node.args[1], tuple) else (node.args[1],)
         return all(any(each is known or each == known for known in _KEEPS_ALL) for each in index)
-    return computed_by(node) in _OF_OPERAND and _is_of_shape(node)
+    return bool(computed_by(node)) and _shows_each_once(node)
 
 
 def _shape_of(nodes: list[Node], tensor: torch.Tensor) -> tuple[int, ...] | None:
@@ -323,7 +319,7 @@ def _moved(
     order = permutation(view)
     if order is not None:
         return order.index(len(before) + place) - len(shape)
-    if computes(view) not in _RESHAPES:
+    if not reshapes(view):
         return None
     rest = math.prod(before[len(before) + place + 1 :])
     for moved in range(-1, -len(shape) - 1, -1):
@@ -333,6 +329,6 @@ def _moved(
     return None
 
 
-def _is_of_shape(view: Node) -> bool:
-    """Tell whether a view is one of sizes, and not of bits as another dtype."""
-    return not any(isinstance(value, torch.dtype) for value in (*view.args, *view.kwargs.values()))
+def _shows_each_once(node: Node) -> bool:
+    """Tell whether a call returns each element of its first argument once, in another shape or order."""
+    return reshapes(node) or computes(node) in ("transpose", "permute")

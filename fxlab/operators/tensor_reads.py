@@ -1,0 +1,52 @@
+"""Calls by which Python learns of a tensor: its numbers, its dtype, its layout in memory, its gradients.
+
+Methods stand by their names, attributes as the getters that torch reports.
+"""
+
+import operator
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+
+from fxlab.operators.python_functions import ADDRESSES, DATA, LAYOUT
+
+
+def _getters(*names: str) -> Mapping[Any, str]:
+    """Return what reads attributes of tensors, each with the name."""
+    return {getattr(torch.Tensor, name).__get__: name for name in names}
+
+
+LAYOUT_READS = frozenset(
+    {
+        *(LAYOUT - DATA - ADDRESSES),
+        *("is_conj", "is_neg"),
+        *_getters("layout", "is_sparse", "is_sparse_csr"),
+    }
+)
+"""Calls that tell how a tensor lies in memory, on which the model may decide."""
+
+DTYPE_READS = frozenset(
+    {
+        *("is_floating_point", "is_complex", "element_size", "untyped_storage"),
+        *_getters("itemsize", "nbytes"),
+    }
+)
+"""Calls that tell something of a dtype, beside those that return one."""
+
+GRADIENT_READS = _getters("requires_grad", "is_leaf", "grad_fn")
+"""What tells whether gradients are computed, and the name of each."""
+
+TEXT_READS = frozenset({"__repr__", "__format__"})
+"""Calls that make a text of numbers."""
+
+NUMBER_OF: dict[str, Callable[[Any], Any]] = {
+    "__bool__": bool,
+    "__int__": int,
+    "__float__": float,
+    "__index__": operator.index,
+}
+"""Calls by which Python takes the one number out of a tensor, and what Python makes of it."""
+
+TELL_NO_DATA = DATA | LAYOUT_READS | {"data_ptr", "__hash__", "__dir__"}
+"""Calls that give something else than tensors, and either no data or data that is held by other means."""

@@ -1,0 +1,46 @@
+"""Codes of findings and of errors of a trace, by which programs tell them apart."""
+
+import copy
+import pickle
+import re
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+import fxlab
+from fxlab.reasons import Reason
+from fxlab.tracing.findings import Found
+from fxlab.tracing.obstacles import Obstacle
+
+DOCS = Path(__file__).parent.parent.parent / "docs"
+
+
+@pytest.mark.parametrize("table", [Found, Obstacle, Reason])
+def test_codes_are_in_kebab_case_and_each_stands_for_one_thing(table):
+    codes = [entry.code for entry in table]
+    assert len({*codes}) == len(codes)
+    assert all(re.fullmatch(r"[a-z]+(-[a-z]+)*", code) for code in codes)
+
+
+def test_each_kind_of_finding_is_explained_in_the_docs():
+    explained = (DOCS / "tracing.md").read_text()
+    assert not [found.code for found in Found if f"`{found.value[0]}`" not in explained]
+
+
+def test_findings_are_a_table_with_their_codes():
+    traced = fxlab.symbolic_trace(nn.Linear(2, 3), torch.ones(4, 2))
+    table = traced.meta["trace"].table()
+    assert table["kind"].tolist() == ["check", "check", "symbolic size", "fixed size"]
+    assert table["code"].tolist() == ["same-bits", "same-bits", "followed-size", "fixed-size"]
+
+
+@pytest.mark.parametrize("again", [copy.copy, lambda error: pickle.loads(pickle.dumps(error))])
+def test_the_code_of_an_error_survives_a_copy(again):
+    error = again(Obstacle.MEMORY_READ(called="data_ptr"))
+    assert (type(error), error.code, str(error)) == (
+        fxlab.TraceError,
+        "memory-read",
+        "The model reads memory (data_ptr), which only real inputs have",
+    )
