@@ -305,14 +305,20 @@ def parameter_counts(graph_module: fx.GraphModule) -> dict[fx.Node, int]:
 
 def frames_of(node: fx.Node) -> list[dict[str, Any]]:
     """Return the source lines that made a node, the innermost first."""
-    text = str(node.meta.get("stack_trace") or "")
+    frames = _frames_in(str(node.meta.get("stack_trace") or ""))
+    keys = ("file", "line", "function", "code")
+    return [dict(zip(keys, frame, strict=True)) for frame in frames]
+
+
+@lru_cache(maxsize=4096)  # copies of a graph have the same texts
+def _frames_in(text: str) -> tuple[tuple[str, int, str, str], ...]:
     frames = []
     for found in list(_FRAME.finditer(text))[-MOST_FRAMES:]:
         code = text[found.end() :].lstrip("\n").split("\n", 1)[0].strip()
         line = int(found["line"])
         code = "" if code.startswith("File ") else code
-        frames.append({"file": found["file"], "line": line, "function": found["function"], "code": code})
-    return frames[::-1]
+        frames.append((found["file"], line, found["function"], code))
+    return tuple(frames[::-1])
 
 
 def excerpt(file: str, line: int) -> list[dict[str, Any]]:

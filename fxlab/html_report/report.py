@@ -224,8 +224,10 @@ def _graphs(session: Session, explained: dict[str, pd.DataFrame | str], measure:
             graphs.merged(number, before)
             graphs.pair(number, before)
             graphs.code(number, before)
+    flops: dict[Any, float | None] = {}
     for number in data.numbers:
-        data.add_extras(number, Describer(data.hierarchy(number), explained, gone=data.shown(number).gone))
+        gone = data.shown(number).gone
+        data.add_extras(number, Describer(data.hierarchy(number), explained, gone=gone, flops=flops))
     data.lay_out(graphs.alone(last))
     return graphs
 
@@ -250,7 +252,21 @@ def _tables(
     unchanged: dict[str, pd.DataFrame | str],
     measure: bool,
 ) -> dict[str, Any]:
-    outputs, more = outputs_state(session), []
+    outputs = outputs_state(session)
+    if outputs["state"] != "ready" or not measure:
+        return _written_tables(session, outputs, explained, unchanged, measure)
+    with session.reference_run().weights_kept():  # of which the verdicts on all stages run copies
+        return _written_tables(session, outputs, explained, unchanged, measure)
+
+
+def _written_tables(
+    session: Session,
+    outputs: dict[str, Any],
+    explained: dict[str, pd.DataFrame | str],
+    unchanged: dict[str, pd.DataFrame | str],
+    measure: bool,
+) -> dict[str, Any]:
+    more = []
     if outputs["state"] == "ready" and measure:
         try:
             found = session.verdict()

@@ -10,6 +10,7 @@ from torch.fx import GraphModule
 from fxlab.models.running import Inputs
 from fxlab.session.history import Stack
 from fxlab.validation import Evaluation, Reference, Variants, Verdict
+from fxlab.validation.verdicts.comparison import Comparison
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -43,15 +44,19 @@ class Comparisons:
         """Forget all results."""
         self._results: dict[tuple[Any, ...], Any] = {}
         self._reference: Reference | None = None
+        self._latest: tuple[Stack, Comparison] | None = None
+        """The stage whose outputs were compared last, to be judged without another run."""
 
     def forget_inputs(self) -> None:
         """Forget what was found on the session's inputs."""
         self._results = {key: result for key, result in self._results.items() if key[0] not in _ON_INPUTS}
-        self._reference = None
+        self._reference = self._latest = None
 
     def keep(self, stacks: Container[Stack]) -> None:
         """Forget the results about other stacks."""
         self._results = {key: result for key, result in self._results.items() if key[1] in stacks}
+        if self._latest is not None and self._latest[0] not in stacks:
+            self._latest = None
 
     def remembered(self, kind: str, stack: Stack, make: Callable[[], T], detail: str = "") -> T:
         """Return the result of a kind about a stack, which is made if there is none."""
@@ -79,6 +84,7 @@ class Comparisons:
 
         def compare() -> tuple[pd.DataFrame, Verdict | None]:
             comparison = reference.compare(stage)
+            self._latest = stack, comparison
             return comparison.table, comparison.known_verdict()
 
         return self.remembered("outputs", stack, compare)
@@ -94,8 +100,10 @@ class Comparisons:
         """Return the verdict on a stage; that on other inputs as well is not remembered."""
         failure = "There is no verdict"
         if variants is False and not gradients:
-            judge = self.reference_on(inputs, failure).verdict
-            return self.remembered("verdict", stack, lambda: judge(stage))
+            reference, latest = self.reference_on(inputs, failure), self._latest
+            if latest is not None and latest[0] == stack:
+                return self.remembered("verdict", stack, latest[1].verdict)
+            return self.remembered("verdict", stack, lambda: reference.verdict(stage))
         asked = Reference(
             self._original, self._runnable(inputs, failure), variants=variants, gradients=gradients
         )

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
 from torch.fx import GraphModule
@@ -72,13 +73,16 @@ def compare_stages(session: SessionLike, *, in_float64: bool = True) -> "pd.Data
     """
     import pandas as pd
 
-    stages, compare = checked_session(session).stages, _comparison(session, in_float64)
+    stages = checked_session(session).stages
+    reference = _reference(session)
+    compare = _comparison(session, reference, in_float64)
     steps = zip(stages, stages[1:], session.applied, strict=False)
     changes = ["", *(str(changes_made(below, above, pass_)) for below, above, pass_ in steps)]
-    rows = [
-        [words, len(stage.graph.nodes), *_changes(below, stage), _parameters(stage), *compare(stage)]
-        for words, below, stage in zip(changes, (None, *stages), stages, strict=False)
-    ]
+    with nullcontext() if reference is None else reference.weights_kept():
+        rows = [
+            [words, len(stage.graph.nodes), *_changes(below, stage), _parameters(stage), *compare(stage)]
+            for words, below, stage in zip(changes, (None, *stages), stages, strict=False)
+        ]
     index = pd.Index(stage_names(session), name="stage", dtype=object)
     table = pd.DataFrame(rows, index=index, columns=list(COLUMNS))
     statuses = [row[COLUMNS.index("status")] for row in rows]
@@ -97,15 +101,23 @@ def _parameters(stage: GraphModule) -> int:
     return sum(parameter.numel() for parameter in stage.parameters())
 
 
-def _comparison(session: SessionLike, in_float64: bool) -> Callable[[GraphModule], list[Any]]:
-    """Return a function that compares the outputs of a stage with those of the original."""
+def _reference(session: SessionLike) -> Reference | None:
+    """Return the original, which is run once; ``None`` if it has no inputs or no weights."""
     inputs, original = session.inputs, session.stages[0]
-    if inputs is None:
-        return lambda stage: _not_compared("the session has no inputs")
-    if any(tensor.is_meta for tensor in tensors_of(original)):
-        return lambda stage: _not_compared("the model has no weights")
+    if inputs is None or any(tensor.is_meta for tensor in tensors_of(original)):
+        return None
     known: Any = session if hasattr(session, "reference_run") else None
-    reference = Reference(original, inputs) if known is None else known.reference_run()
+    return Reference(original, inputs) if known is None else known.reference_run()
+
+
+def _comparison(
+    session: SessionLike, reference: Reference | None, in_float64: bool
+) -> Callable[[GraphModule], list[Any]]:
+    """Return a function that compares the outputs of a stage with those of the original."""
+    if reference is None:
+        lacks = "the session has no inputs" if session.inputs is None else "the model has no weights"
+        return lambda stage: _not_compared(lacks)
+    known: Any = session if hasattr(session, "reference_run") else None
 
     def compare(stage: GraphModule) -> list[Any]:
         is_present = known is not None and stage is known.graph_module

@@ -37,6 +37,8 @@ class Describer:
         Returns what can be excluded or included again at a node, as ``rewrites_of_node`` does.
     gone
         Names of nodes that are shown and no longer there: a group is described without them.
+    flops
+        As ``known`` of :class:`TracedFlops`, for graphs that have calls in common.
     """
 
     def __init__(
@@ -45,10 +47,11 @@ class Describer:
         explained: Mapping[str, pd.DataFrame | str],
         rewrites_of: Callable[[fx.Node], list[dict[str, Any]]] = lambda _: [],
         gone: Container[str] = (),
+        flops: dict[Any, float | None] | None = None,
     ) -> None:
         self._hierarchy, self._explained, self._rewrites_of = hierarchy, explained, rewrites_of
         self._gone = gone
-        self._flops = TracedFlops(hierarchy.modules)
+        self._flops = TracedFlops(hierarchy.modules, flops)
 
     def node(self, node: fx.Node) -> dict[str, Any]:
         """Describe a node: what it is called on, what it holds, and what passes say of it."""

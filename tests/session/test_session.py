@@ -824,3 +824,24 @@ def test_what_was_explained_is_not_said_of_another_pass_of_the_same_name():
         session.add(Named(size))
         assert session.explain("named")["size"].tolist() == [size]
         session.undo()
+
+
+CALLS = []
+
+
+def noted_relu(x):
+    CALLS.append(x.dtype)
+    return torch.relu(x)
+
+
+def test_a_stage_whose_outputs_were_compared_is_judged_without_another_run():
+    graph = torch.fx.Graph()
+    x = graph.placeholder("x")
+    graph.output(graph.call_function(torch.mul, (graph.call_function(noted_relu, (x,)), 2)))
+    original = torch.fx.GraphModule(nn.Module(), graph)
+    session = Session(original, torch.tensor([1.0, -2.0]), passes=[from_callable(lambda gm: gm, name="same")])
+    session.apply("same")
+    session.compare_outputs()
+    CALLS.clear()
+    assert session.verdict().status is Status.SAME_BITS
+    assert not CALLS

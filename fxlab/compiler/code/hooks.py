@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import functools
+import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib import import_module
 from typing import Any
+
+import torch
 
 from fxlab.compiler.hooks import LOCK, Patches
 from fxlab.interrupts import RestoringStack
@@ -51,6 +55,37 @@ def hear_kernels(patches: Patches, told: Callable[[Mapping[str, Sequence[str]]],
         return run
 
     patches.around(f"{_DEBUG}:dump_inductor_provenance_info", around, lost)
+
+
+def ahead_of_time_code(made: Any, inputs: Sequence[Any]) -> Callable[..., Any]:
+    """Return a function that runs what AOTInductor has made, which is loaded when it is first called.
+
+    Parameters
+    ----------
+    made
+        The name of a shared library, or the list of files of a package.
+    inputs
+        What it was compiled for.
+    """
+
+    @functools.cache
+    def loaded() -> Callable[[list[torch.Tensor]], Any]:
+        device = next((str(v.device) for v in inputs if isinstance(v, torch.Tensor)), "cpu")
+        if isinstance(made, str):
+            kind = device.partition(":")[0].capitalize()
+            runner: Any = getattr(torch._C._aoti, f"AOTIModelContainerRunner{kind}")
+            run: Callable[..., Any] = runner(made, 1, *([] if kind == "Cpu" else [device])).run
+            return run
+        package = import_module("torch._inductor.package")
+        with tempfile.TemporaryDirectory() as folder:
+            # The loader unpacks it to a folder of its own.
+            path = package.package_aoti(f"{folder}/model.pt2", made)
+            return package.load_package(path).loader.run  # type: ignore[no-any-return]
+
+    def run(*values: Any) -> Any:
+        return loaded()([value for value in values if isinstance(value, torch.Tensor)])
+
+    return run
 
 
 def why_no_code(device_types: set[str]) -> str:

@@ -68,8 +68,8 @@ class Frame:
     def __init__(
         self, model: nn.Module, inputs: Mapping[str, Any], ran: Mapping[str, Any], recording: Recording
     ) -> None:
-        self._model_name = type(model).__name__
         self._classes = class_paths(model)
+        self._model_name = self._classes[""].rpartition(".")[2]
         self._recording = recording
         whole = recording.stacks[WHOLE]
         self._captured = whole.first
@@ -84,6 +84,8 @@ class Frame:
         self._saved: dict[str, Slot] = {}
         self._gradients: list[int] = []
         """Of which placeholders of Dynamo's graph there are gradients."""
+        self._places: dict[int, int] = {}
+        """The placeholders of Dynamo's graph by the numbers that AOTAutograd gives them."""
         aten = next((s.after for s in whole.steps if s.after.dialect != TORCH), None)
         if aten is not None:
             self._join(aten)
@@ -272,14 +274,23 @@ class Frame:
         if (tangent := tangent_index(node.meta.get("desc"))) is not None:
             return self._tangents.get(tangent)
         place = input_index(node.meta.get("desc"))
-        return None if place is None else self._slots[place]
+        return None if place is None else self._slots[self._places.get(place, place)]
 
     def _join(self, aten: Snapshot) -> None:
         """Name nodes of ATen operators after those that they stand for, and know what gradients there are."""
         for name, known in same_values(self._captured.graph, aten.graph).items():
             self.names.share(aten.dialect, name, self.name_of(self._captured, known))
         generator = torch.Generator().manual_seed(0)
-        for node in aten.graph.find_nodes(op="placeholder"):
+        held = {slot.path: slot.name for slot in self._held.values()}
+        for node in aten.graph.find_nodes(op="get_attr"):
+            if (path := self._paths.get(id(aten.held[str(node.target)]))) in held:
+                self.names.share(aten.dialect, node.name, held[path])
+        placeholders = aten.graph.find_nodes(op="placeholder")
+        numbers = {input_index(node.meta.get("desc")) for node in placeholders} - {None}
+        if len(numbers) == len(self._slots):
+            # AOTInductor's count parameters first, which are no placeholders.
+            self._places = {number: place for place, number in enumerate(sorted(numbers))}
+        for node in placeholders:
             place = tangent_index(node.meta.get("desc"))
             if place is not None:
                 value = random_like(node.meta["val"], generator)

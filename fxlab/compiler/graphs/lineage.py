@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch.fx import Graph, Node
+from torch.fx import Graph, GraphModule, Node
 
 from fxlab.compiler.graphs.hooks import root_names
 
@@ -18,9 +18,14 @@ _ITEM = re.compile(r"(?:\._modules)?\[(['\"]?)(\w+)\1\]")
 
 
 def class_paths(model: nn.Module) -> dict[str, str]:
-    """Return the qualified class of each module of a model, by its path."""
+    """Return the qualified class of each module of a model, by its path; an exported one notes them."""
+    noted: dict[str, str] = {}
+    if isinstance(model, GraphModule):
+        for node in model.graph.nodes:
+            stack = node.meta.get("nn_module_stack") or {}
+            noted |= {path: name for path, name in stack.values() if isinstance(name, str)}
     return {
-        path: f"{type(module).__module__}.{type(module).__qualname__}"
+        path: noted.get(path, f"{type(module).__module__}.{type(module).__qualname__}")
         for path, module in model.named_modules(remove_duplicate=False)
     }
 
@@ -86,7 +91,7 @@ def same_values(captured: Graph, graph: Graph) -> dict[str, str]:
     found = {}
     for node in captured.nodes:
         members = set(became.get(node.name, ()))
-        kind = _kind(node.meta.get("example_value"))
+        kind = _kind(node.meta.get("example_value", node.meta.get("val")))  # of an exported graph
         for name in reversed(became.get(node.name, ())):
             is_read = any(user.name not in members for user in nodes[name].users)
             if kind and is_read and kind == _kind(nodes[name].meta.get("val")) and name not in found:

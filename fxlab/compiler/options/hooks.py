@@ -17,6 +17,7 @@ from fxlab.compiler.hooks import PHASES
 
 _FILES = {phase: f"{phase}{'_graph' * (phase == 'joint')}.py" for phase in PHASES}
 _CONFIGS = ("config", "inductor_config", "torch._inductor.config")
+_ROOTS = {name.partition(".")[0] for name in _CONFIGS}
 _ELSEWHERE = {"freezing": "Dynamo reads it too. Set torch._inductor.config.freezing before the compile"}
 """Options that more than passes read, and why they are no switches."""
 
@@ -89,12 +90,19 @@ def _imported(tree: ast.Module) -> set[str]:
 
 def _reads(tree: ast.Module) -> Iterator[tuple[str, int]]:
     """Yield each read of an option, and its line, in the order of lines."""
-    nodes = (node for node in ast.walk(tree) if isinstance(node, ast.Attribute))
+    nodes = [node for node in ast.walk(tree) if isinstance(node, ast.Attribute) and _root(node) in _ROOTS]
     for node in sorted(nodes, key=lambda node: node.lineno):
         words = ast.unparse(node)
         for config in _CONFIGS:
             if words.startswith(f"{config}."):
                 yield words.removeprefix(f"{config}."), node.lineno
+
+
+def _root(node: ast.expr) -> str:
+    """Return the name that an expression with dots begins with; empty if it begins with something else."""
+    while isinstance(node, ast.Attribute):
+        node = node.value
+    return node.id if isinstance(node, ast.Name) else ""
 
 
 def _comments(file: Path) -> dict[str, str]:

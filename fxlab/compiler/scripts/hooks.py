@@ -11,7 +11,7 @@ from typing import Any, Protocol
 from torch import nn
 from torch.fx import GraphModule
 
-from fxlab.compiler.code.hooks import hear_kernels
+from fxlab.compiler.code.hooks import ahead_of_time_code, hear_kernels
 from fxlab.compiler.hooks import SCRIPT_IS_HEARD, Listener, Patches, listening
 from fxlab.interrupts import RestoringStack
 
@@ -94,10 +94,26 @@ def listening_to_script(listener: ScriptListener) -> Iterator[list[str]]:
 
             return make
 
+        def around_ahead_of_time(original: Any) -> Any:
+            def run(graph_module: GraphModule, example_inputs: Any, *args: Any, **kwargs: Any) -> Any:
+                if threading.get_ident() != thread or is_over.is_set():
+                    return original(graph_module, example_inputs, *args, **kwargs)
+                listener.captured(graph_module, graph_module)(tuple(example_inputs))
+                try:
+                    made = original(graph_module, example_inputs, *args, **kwargs)
+                    listener.generated(ahead_of_time_code(made, example_inputs))
+                    return made
+                finally:
+                    listener.compiled()
+
+            return run
+
         place = "torch._dynamo.output_graph:OutputGraph.call_user_compiler"
         patches.around(place, around, "The graphs of Dynamo are not seen")
         lost = "Parts that a backend makes of a graph have no inputs"
         patches.around("torch._dynamo.backends.common:aot_autograd", around_parts, lost)
+        lost = "What AOTInductor compiles is not seen"
+        patches.around("torch._inductor.compile_fx:compile_fx_aot", around_ahead_of_time, lost)
         hear_kernels(patches, listener.kernels, lost="Kernels are not told")
         config = "torch._functorch.config"
         patches.setting(config, enable_autograd_cache=False)

@@ -31,6 +31,7 @@ def text_width(text: str, size: float, *, bold: bool = False) -> float:
     return round(sum(_advance(character, widths) for character in text) * size / 1000, 2)
 
 
+@lru_cache(4096)
 def has_known_width(text: str) -> bool:
     """Whether every character's width is a metric of the font and not a guess."""
     return all(" " <= c <= "~" or c in _OWN_SYMBOLS for c in text)

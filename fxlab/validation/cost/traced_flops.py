@@ -28,6 +28,8 @@ class TracedFlops:
     ----------
     modules
         The graph's modules by their paths.
+    known
+        Operations of calls that are known, to which others are added: for graphs that have calls in common.
 
     Examples
     --------
@@ -38,10 +40,12 @@ class TracedFlops:
     128
     """
 
-    def __init__(self, modules: Mapping[str, nn.Module]) -> None:
+    def __init__(
+        self, modules: Mapping[str, nn.Module], known: dict[Any, float | None] | None = None
+    ) -> None:
         self._modules = modules
         self._by_node: dict[fx.Node, float | None] = {}
-        self._by_call: dict[Any, float | None] = {}
+        self._by_call = {} if known is None else known
 
     def of(self, nodes: Iterable[fx.Node]) -> int | None:
         """Return the known operations of nodes together; ``None`` if those of none of them are known."""

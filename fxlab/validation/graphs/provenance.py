@@ -36,6 +36,8 @@ class Provenance:
         self._nodes = {node.name: node for node in original.graph.nodes}
         self._positions = {name: position for position, name in enumerate(self._nodes)}
         self._records: dict[str, list[Record]] = {}
+        self._replaced: dict[int, set[str]] = {}
+        """What records have replaced, by their ``id``: the journals do not change meanwhile."""
         done_before = {(record.signature, record.marked) for record in Journal.of(original).records}
         for record in Journal.of(transformed).records:
             if (record.signature, record.marked) in done_before:
@@ -53,7 +55,7 @@ class Provenance:
             if name in seen:
                 continue
             seen.add(name)
-            replaced = {other for record in self._records_of(name) for other in record.replaced}
+            replaced = {other for record in self._records_of(name) for other in self._replaced_by(record)}
             if name in self._nodes and (name != node.name or name in replaced):
                 found.add(name)
             pending += replaced
@@ -62,6 +64,11 @@ class Provenance:
         elif not found and node in self.matching.originals:
             found = {self.matching.originals[node].name}
         return [self._nodes[name] for name in sorted(found, key=self._positions.__getitem__)]
+
+    def _replaced_by(self, record: Record) -> set[str]:
+        if id(record) not in self._replaced:
+            self._replaced[id(record)] = record.replaced
+        return self._replaced[id(record)]
 
     def _records_of(self, name: str) -> list[Record]:
         """Return what was done to a node; what is opaque says less than a match does, if there is one."""

@@ -111,7 +111,8 @@ def _side_by_side(
     result = table.copy()
     result.insert(0, "before", [[other.name for other in others] for others in before])
     for column in BESIDE:
-        values = [[then.at[other.name, column] for other in others] for others in before]
+        known = dict(zip(then.index, then[column], strict=True))
+        values = [[known[other.name] for other in others] for others in before]
         result.insert(list(result).index(column), f"{column}_before", values)
     return result
 

@@ -19,6 +19,7 @@ from fxlab.validation.verdicts.float64_run import (
 )
 from fxlab.validation.verdicts.gradients import gradients_in_float64, gradients_of
 from fxlab.validation.verdicts.own_run import OwnRun
+from fxlab.validation.verdicts.wide_weights import WideWeights
 from fxlab.values.tensors import is_floating, tensors_by_path
 
 T = TypeVar("T")
@@ -40,6 +41,8 @@ class Runs:
         in the result. Left out, no gradients are.
     beside
         What it is compared with: both run with gradients if one of them needs these.
+    weights
+        Float64 copies of weights, for graphs that have some in common.
     """
 
     def __init__(
@@ -49,17 +52,19 @@ class Runs:
         inputs: Inputs,
         parameters: Mapping[str, str] | None = None,
         beside: GraphModule | None = None,
+        weights: WideWeights | None = None,
     ) -> None:
         self.graph_module, self._name, self._inputs, self._beside = graph_module, name, inputs, beside
         self._parameters = parameters
         self._own = OwnRun(graph_module, inputs, beside)
         self._decisions = Decisions()
+        self._weights = weights or WideWeights()
 
     def beside(self, other: GraphModule) -> "Runs":
         """Return the runs for a comparison with another graph: others, if only one needs gradients."""
         if needs_gradients(other) == needs_gradients(self.graph_module):
             return self
-        return Runs(self.graph_module, self._name, self._inputs, self._parameters, other)
+        return Runs(self.graph_module, self._name, self._inputs, self._parameters, other, self._weights)
 
     @cached_property
     def observed(self) -> Observed:
@@ -156,7 +161,9 @@ class Runs:
 
     @cached_property
     def _in_float64(self) -> Float64Result:
-        return self._run(decisions=self._decisions)
+        # What a graph writes into is a copy of its own.
+        widen = None if self.observed.written else self._weights.of
+        return self._run(decisions=self._decisions, widen=widen)
 
     @cached_property
     def _exact(self) -> dict[str, torch.Tensor]:

