@@ -19,13 +19,13 @@ from fxlab.transformations.analysis.graph_analysis import GraphFacts
 from fxlab.transformations.analysis.module_safety import why_mixed
 from fxlab.transformations.journal.module_fingerprint import same_bits
 from fxlab.transformations.rewriting.editor import Editor
-from fxlab.transformations.rewriting.rewrite_pass import RewritePass
+from fxlab.transformations.rewriting.rewrite_pass import Candidate, RewritePass
 from fxlab.transformations.views.channels import precise
 from fxlab.transformations.views.layer import Layer, computed_by
 from fxlab.transformations.views.permutation import permutation
 
 AnyLayer: TypeAlias = Layer[nn.Linear] | Layer[_ConvNd]
-C = TypeVar("C")
+C = TypeVar("C", bound=Candidate)
 
 _CLASSES: tuple[type[nn.Module], ...] = (
     *(nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d),
