@@ -57,8 +57,8 @@ _EXPORTS = {
         ChangeTrueDivToMulByInverse DeepCopy EliminateCommonSubexpressions FoldConstants FuseActivation
         FuseAttention FuseBatchNorm1dInConv1d FuseBatchNorm1dInLinear FuseBatchNorm2dInConv2d
         FuseBatchNorm3dInConv3d FuseBatchNormBeforeConv FuseBatchNormInConvTranspose FuseBiasInLinear
-        FuseLayerNorm FuseRMSNorm FuseScale FuseShift LintAndRecompile MergeLinears RemoveDeadCode
-        RemoveIdentities RemoveRedundantViews RemoveRepeatedHeads
+        FuseLayerNorm FuseRMSNorm FuseScale FuseScaleBeforeLayer FuseShift LintAndRecompile MergeLinears
+        RemoveDeadCode RemoveIdentities RemoveRedundantViews RemoveRepeatedHeads
     """,
     "validation": """
         Bisection Changes CodeDiff Divergence Evaluation Histogram NodeAtStage NodeValues Reference Slice

@@ -15,7 +15,8 @@ def described(value: object) -> str:
         return f"the class {value.__name__} (call it)"
     if isinstance(value, int | float | str | None):
         return repr(value)
-    return f"a {type(value).__name__}"
+    name = type(value).__name__
+    return f"{'an' if name[0] in 'AEIO' else 'a'} {name}"
 
 
 def names_in(values: Any, argument: str) -> tuple[str, ...]:

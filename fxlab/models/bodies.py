@@ -68,7 +68,7 @@ def all_bodies(graph_module: GraphModule) -> dict[str, GraphModule]:
     The node ``mm`` of the body ``true_graph_0`` is called ``true_graph_0/mm``. A body that several nodes call
     is there once.
     """
-    if graph_module.meta.get(UNFOLDED) or not _holds_graphs(graph_module):
+    if not _holds_graphs(graph_module) or graph_module.meta.get(UNFOLDED):
         return {}
     return dict(_found_in(graph_module, "", {id(graph_module)}))
 

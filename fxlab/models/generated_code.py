@@ -12,10 +12,12 @@ from typing import Any
 
 from torch.fx import GraphModule
 
+from fxlab.models.bodies import all_bodies
+
 
 @dataclass(frozen=True)
 class GeneratedCode:
-    """The ``forward`` of a graph module, in lines."""
+    """The ``forward`` of a graph module in lines, and those of its bodies, below a line with the path."""
 
     lines: tuple[str, ...]
     nodes: tuple[tuple[str, ...], ...]
@@ -26,6 +28,8 @@ class GeneratedCode:
 
 def generated_code(graph_module: GraphModule) -> GeneratedCode:
     """Return the Python of a graph as it is now; ``graph_module.code`` is that of its last ``recompile``.
+
+    That of its bodies follows. Their nodes are called as everywhere, such as ``true_graph_0/mul``.
 
     Examples
     --------
@@ -38,6 +42,17 @@ def generated_code(graph_module: GraphModule) -> GeneratedCode:
         add = relu + 1;  relu = None         ('add',)
         return add                           ('output',)
     """
+    found = _code_of_graph(graph_module, "")
+    lines, nodes, is_linked = list(found.lines), list(found.nodes), found.is_linked
+    for prefix, body in all_bodies(graph_module).items():
+        code = _code_of_graph(body, prefix)
+        lines += ["", f"# {prefix.removesuffix('/')}", *code.lines]
+        nodes += [(), (), *code.nodes]
+        is_linked = is_linked and code.is_linked
+    return GeneratedCode(tuple(lines), tuple(nodes), is_linked)
+
+
+def _code_of_graph(graph_module: GraphModule, prefix: str) -> GeneratedCode:
     written = graph_module.graph.python_code("self")
     lines = written.src.split("\n")
     nodes = _nodes_of_lines(written, len(lines), list(graph_module.graph.nodes))
@@ -46,7 +61,8 @@ def generated_code(graph_module: GraphModule) -> GeneratedCode:
     shown = tuple(lines[span])
     if nodes is None:
         return GeneratedCode(shown, ((),) * len(shown), is_linked=False)
-    return GeneratedCode(shown, tuple(nodes[span]), is_linked=True)
+    named = tuple(tuple(f"{prefix}{name}" for name in names) for names in nodes[span])
+    return GeneratedCode(shown, named, is_linked=True)
 
 
 def _nodes_of_lines(written: Any, count: int, nodes: Sequence[Any]) -> list[tuple[str, ...]] | None:

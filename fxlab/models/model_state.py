@@ -148,10 +148,11 @@ class ModelState:
 
     def apart(self, tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
         """Return tensors, of those that lie in memory that will be written back copies."""
-        kept = {memory_of(saved.tensor) for saved in self._saved.values()}
-        return {
-            path: tensor.clone() if memory_of(tensor) in kept else tensor for path, tensor in tensors.items()
-        }
+        # To be asked for its memory is no write: the mode that looks for writes would save what shares it.
+        with torch._C.DisableTorchFunction():
+            kept = {memory_of(saved.tensor) for saved in self._saved.values()}
+            shared = {path for path, tensor in tensors.items() if memory_of(tensor) in kept}
+        return {path: tensor.clone() if path in shared else tensor for path, tensor in tensors.items()}
 
     def put_back(self) -> None:
         """Put everything back that is not what it was."""

@@ -14,6 +14,7 @@ from torch.utils import _pytree as pytree
 from fxlab.interrupts import RestoringStack
 from fxlab.models.settings import requires_gradients
 from fxlab.values.nested import is_object, map_tensors, parted, put_together
+from fxlab.values.tensors import refuse_fake
 
 _DERIVATIVES = (torch.autograd.grad, torch.autograd.backward, "backward", "requires_grad_")
 
@@ -200,4 +201,9 @@ def _copied(leaf: Any) -> Any:
     """Return a copy of a tensor, or of an object such as a cache, which a model may write into."""
     if not isinstance(leaf, torch.Tensor) and not is_object(leaf):
         return leaf
-    return put_together(map_tensors(lambda _, tensor: tensor.clone(), parted(leaf)))
+    return put_together(map_tensors(lambda _, tensor: _clone(tensor), parted(leaf)))
+
+
+def _clone(tensor: torch.Tensor) -> torch.Tensor:
+    refuse_fake(tensor)
+    return tensor.clone()

@@ -11,6 +11,7 @@ import torch
 from torch import nn
 
 from fxlab.values.nested import ObjectParts, Path, has_parts, map_tensors, name_of_part, parted, put_together
+from fxlab.values.tensors import refuse_fake
 
 _CONSTANT = (type(None), bool, int, float, complex, str, torch.dtype, torch.device)
 _CHANNELS_LAST = {4: torch.channels_last, 5: torch.channels_last_3d}
@@ -59,6 +60,8 @@ def bound_arguments(model: nn.Module, inputs: Any) -> tuple[Argument, ...]:
     ------
     TypeError
         If inputs are none of these, do not fit the signature, or hold what a graph cannot take apart.
+    ValueError
+        If they are fake tensors, which have no numbers.
     """
     if isinstance(inputs, torch.Tensor):
         inputs = (inputs,)
@@ -94,6 +97,7 @@ def bound_arguments(model: nn.Module, inputs: Any) -> tuple[Argument, ...]:
     on_meta = bool(held) and all(tensor.is_meta for tensor in held)
 
     def own(_: Path, tensor: torch.Tensor) -> torch.Tensor:
+        refuse_fake(tensor)
         if id(tensor) in seen:
             tensor = tensor.detach().clone().requires_grad_(tensor.requires_grad)
         seen.add(id(tensor))

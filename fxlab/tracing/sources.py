@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
+from inspect import isroutine
 from typing import Any, TypeAlias
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.export import ExportedProgram
+from torch.fx import Graph
 from torch.utils import _pytree as pytree
 
 from fxlab.checks import described
 from fxlab.models.running import Inputs, named_arguments
-from fxlab.tracing.dynamo.capture import CapturedGraph
+from fxlab.tracing.dynamo.capture import Capture, CapturedGraph
 from fxlab.tracing.exported.from_exported import from_exported
 from fxlab.tracing.exported.saved_program import SUFFIX, load_program
 from fxlab.tracing.model_code.attributes import refuse_torch_script
@@ -84,8 +86,15 @@ def of_program(program: ExportedProgram) -> Source:
 
 def no_model(value: object, name: str) -> TypeError:
     """Return the error of an argument that is no model in any form."""
+    advice = "Load or build the model first."
+    if isinstance(value, Capture):
+        advice = f"Give one of its graphs: {name}.graphs[0]."
+    elif isinstance(value, Graph):
+        advice = f"Give its module, or make one: torch.fx.GraphModule(root, {name})."
+    elif isroutine(value):
+        advice = f"Give a graph of it: torch.fx.experimental.proxy_tensor.make_fx({name})(*inputs)."
     return TypeError(
         f"{name}: expected a torch.nn.Module, a torch.fx.GraphModule, a torch.export.ExportedProgram, "
         "the path of a "
-        f"{SUFFIX} file or an fxlab.Session, got {described(value)}. Load or build the model first."
+        f"{SUFFIX} file or an fxlab.Session, got {described(value)}. {advice}"
     )

@@ -13,6 +13,7 @@ from torch.utils import _pytree as pytree
 from fxlab.interrupts import RestoringStack
 from fxlab.models.running import Inputs, placeholder_values, seed_generators, takes_derivatives
 from fxlab.operators import written_arguments
+from fxlab.validation.body_runs import BodyRuns, body_names, matching_bodies
 from fxlab.validation.graphs.matching import matched
 from fxlab.validation.verdicts.float64_run import (
     Float64Interpreter,
@@ -49,6 +50,34 @@ class Pair:
     """What the node of the transformed graph computes from the original's values."""
     exact: Callable[[], Exact]
     """Computes both in float64, from the original's values, as long as this is the latest pair."""
+    bodies: tuple[str, str] = ("", "")
+    """What comes before the names of nodes in the bodies that the two are in."""
+
+    @property
+    def name(self) -> str:
+        """The name of the node, such as ``true_graph_0/mul`` in a body."""
+        return f"{self.bodies[0]}{self.node.name}"
+
+    @property
+    def original_name(self) -> str:
+        """The name of the original."""
+        return f"{self.bodies[1]}{self.original.name}"
+
+
+@dataclass(frozen=True)
+class BodyRun:
+    """One run of two bodies that match: what each is called with in its own graph."""
+
+    expected: tuple[Any, ...]
+    accumulated: tuple[Any, ...]
+    inputs: dict[Node, Node]
+    """The inputs of the two that match."""
+    prefixes: tuple[str, str]
+    """What comes before the names of the nodes, of the transformed one first."""
+    names: tuple[dict[int, str], dict[int, str]]
+    """The same for all bodies of the two outermost graphs, by the ``id`` of each."""
+    new: NewValues | None
+    """The new weights of the whole model, if it runs in float64."""
 
 
 class SideBySide:
@@ -68,20 +97,35 @@ class SideBySide:
         Keyword arguments (a mapping), positional arguments (a tuple) or one tensor.
     in_float64
         Whether :attr:`Pair.exact` will be asked for, which costs further runs of what has no match.
+    body
+        The run to repeat, if the two are bodies that nodes of other graphs call; ``inputs`` do not count.
     """
 
     def __init__(
-        self, original: GraphModule, transformed: GraphModule, inputs: Inputs, *, in_float64: bool = False
+        self,
+        original: GraphModule,
+        transformed: GraphModule,
+        inputs: Inputs,
+        *,
+        in_float64: bool = False,
+        body: BodyRun | None = None,
     ) -> None:
-        self._matching = matched(original, transformed)
+        self._matching = matched(original, transformed, body.inputs if body else None)
         self._takes_derivatives = any(
             takes_derivatives(node) for graph in (original, transformed) for node in graph.graph.nodes
         )
-        self._first = _Lane(original, "original", inputs)
-        self._second = _Lane(transformed, "transformed", inputs)
-        self._again = _Lane(transformed, "transformed", inputs)
+        expected, accumulated = (body.expected, body.accumulated) if body else (None, None)
+        self._first = _Lane(original, "original", inputs, expected)
+        self._second = _Lane(transformed, "transformed", inputs, accumulated)
+        self._again = _Lane(transformed, "transformed", inputs, accumulated)
         """Nodes of the transformed graph on the original's values; holds those without an original."""
-        self._exact = _ExactLanes(self._first, self._second) if in_float64 else None
+        self._exact = (
+            _ExactLanes(self._first, self._second, body.new if body else None) if in_float64 else None
+        )
+        self._prefixes = body.prefixes if body else ("", "")
+        self._names = body.names if body else (body_names(transformed), body_names(original))
+        if self._exact is not None:
+            self._second.runs.keeps_object = self._exact.is_new
         self._partners = {other: node for node, other in self._matching.originals.items()}
         self._rest = iter(original.graph.nodes)
         self._incomparable: set[Node] = set()
@@ -92,7 +136,11 @@ class SideBySide:
             self._needed[other] += 1 + len(node.users)
 
     def pairs(self) -> Iterator[Pair]:
-        """Yield the pairs in the order of the transformed graph; not those of ``output`` nodes."""
+        """Yield the pairs in the order of the transformed graph; not those of ``output`` nodes.
+
+        Those in the bodies of a call come before it, once for each run of the body. In a branch that is not
+        taken there are none, nor in bodies that run on many values at once, as in ``flex_attention``.
+        """
         finished = None
         for node in self._second.graph.nodes:
             # Not around the yield: the mode is the caller's there.
@@ -102,7 +150,23 @@ class SideBySide:
                 pair = self._step(node)
             finished = node
             if pair is not None:
+                yield from self._inside(pair)
                 yield pair
+
+    def _inside(self, pair: Pair) -> Iterator[Pair]:
+        """Yield the pairs in the bodies that both nodes of a pair call."""
+        modules = self._first.module, self._second.module
+        for bodies in matching_bodies((pair.original, pair.node), modules, self._matching.originals):
+            original, transformed = bodies.original.module, bodies.transformed.module
+            expected = self._first.runs.inputs[bodies.original.path]
+            accumulated = self._second.runs.inputs[bodies.transformed.path]
+            prefixes = (self._names[0].get(id(transformed), ""), self._names[1].get(id(original), ""))
+            new = self._exact.new if self._exact is not None else None
+            for given in zip(expected, accumulated, strict=False):  # a loop may take another number of steps
+                run = BodyRun(*given, bodies.inputs, prefixes, self._names, new)
+                yield from SideBySide(
+                    original, transformed, (), in_float64=self._exact is not None, body=run
+                ).pairs()
 
     def _step(self, node: Node) -> Pair | None:
         if node.op == "output":
@@ -114,7 +178,11 @@ class SideBySide:
             expected, accumulated = self._first.values[other], self._second.values[node]
             if _comparable(expected, accumulated):
                 introduced = expected if self._is_same_step(node) else self._on_originals(node)
-                return Pair(node, other, expected, accumulated, introduced, lambda: self._in_float64(node))
+                return Pair(
+                    *(node, other, expected, accumulated, introduced),
+                    lambda: self._in_float64(node),
+                    self._prefixes,
+                )
             self._incomparable.update((node, other))
         return None
 
@@ -207,8 +275,12 @@ _NOT_THERE = object()
 class _Lane:
     """Runs nodes of a graph one at a time."""
 
-    def __init__(self, module: GraphModule, name: str, inputs: Inputs) -> None:
+    def __init__(
+        self, module: GraphModule, name: str, inputs: Inputs, given: tuple[Any, ...] | None = None
+    ) -> None:
         self.module, self.graph = module, module.graph
+        self.runs = BodyRuns()
+        """The runs of the bodies that the latest node of this lane calls."""
         self.values: dict[Node, Any] = {}
         self.dtypes: dict[Node, Dtypes] = {}
         self._name = name
@@ -216,18 +288,22 @@ class _Lane:
         self._interpreter = Interpreter(own, garbage_collect_values=False, graph=module.graph)
         self._interpreter.extra_traceback = False
         try:
-            arguments = placeholder_values(module, inputs)
+            arguments = placeholder_values(module, inputs) if given is None else given
         except ValueError as error:
             raise ValueError(f"{name}: {error}") from error
         self._interpreter.args_iter = iter(module.graph.process_inputs(*arguments))
+        inputs_of_graph = [node for node in module.graph.nodes if node.op == "placeholder"]
+        self.given = {node: self._interpreter.run_node(node) for node in inputs_of_graph}
 
     def run(self, node: Node, values: dict[Node, Any]) -> None:
-        """Run a node and keep its value."""
-        self.values[node] = self.computed(node, values)
+        """Run a node and keep its value, and what the bodies that it calls are given."""
+        self.values[node] = self.computed(node, self.runs.noted(node, self.module, values))
         self.dtypes[node] = dtypes_of(self.values[node])
 
     def computed(self, node: Node, values: Mapping[Node, Any]) -> Any:
         """Run a node. Random numbers are the same for every node, so that both graphs draw the same."""
+        if node.op == "placeholder":
+            return self.given[node]
         seed_generators(0)
         self._interpreter.env = values  # type: ignore[assignment]
         try:
@@ -246,15 +322,19 @@ def _exact_interpreter(module: GraphModule, lane: _Lane, widen: Widen | None = N
 class _ExactLanes:
     """Runs nodes of both graphs in float64, on the original's values and on what it has kept."""
 
-    def __init__(self, original: _Lane, transformed: _Lane) -> None:
-        self._new = NewValues(original.module, transformed.module)
+    def __init__(self, original: _Lane, transformed: _Lane, new: NewValues | None = None) -> None:
+        self.new = NewValues(original.module, transformed.module) if new is None else new
+        self._given = {**original.given, **transformed.given}
         first, second = with_own_state(original.module), with_own_state(transformed.module)
         generator = torch.Generator().manual_seed(0)
+
+        def rounded_anew(tensor: torch.Tensor) -> torch.Tensor:
+            return self.new.rounded_anew(tensor, generator)
+
+        self._rounded_anew = rounded_anew
         self._original = _exact_interpreter(first, original)
         self._transformed = _exact_interpreter(second, transformed)
-        self._rounding = _exact_interpreter(
-            second, transformed, lambda tensor: self._new.rounded_anew(tensor, generator)
-        )
+        self._rounding = _exact_interpreter(second, transformed, rounded_anew)
         self._kept: dict[Node, list[Any]] = {}
         """Of nodes without a match: the value, and those with new values rounded anew."""
 
@@ -278,6 +358,9 @@ class _ExactLanes:
         self._kept.pop(node, None)
 
     def _run(self, interpreter: Float64Interpreter, node: Node, start: Callable[[Node], Any], k: int) -> Any:
+        if node.op == "placeholder":
+            move = self._rounded_anew if k else widened
+            return pytree.tree_map_only(torch.Tensor, move, self._given[node])
         values: dict[Node, Any] = {}
         for value in node.all_input_nodes:
             given = start(value)
@@ -289,14 +372,20 @@ class _ExactLanes:
         return interpreter.run_node(node)
 
     def _holds_new_values(self, node: Node) -> bool:
-        if node.op == "get_attr":
+        if node.op == "placeholder":
+            held = pytree.tree_leaves(self._given[node])
+        elif node.op == "get_attr":
             held = [self._transformed.fetch_attr(str(node.target))]
         elif node.op == "call_module":
             module = self._transformed.fetch_attr(str(node.target))
             held = [*module.parameters(), *module.buffers()]
         else:
             return False
-        return any(isinstance(tensor, torch.Tensor) and tensor in self._new for tensor in held)
+        return any(isinstance(tensor, torch.Tensor) and self.is_new(tensor) for tensor in held)
+
+    def is_new(self, tensor: torch.Tensor) -> bool:
+        """Tell whether a tensor has new values of the transformed graph."""
+        return tensor in self.new
 
 
 def _comparable(a: Any, b: Any) -> bool:

@@ -52,6 +52,15 @@ def same_bits(a: torch.Tensor, b: torch.Tensor) -> bool:
     return a.is_meta or torch.equal(bits_of(a), bits_of(b))
 
 
+def refuse_fake(tensor: torch.Tensor) -> None:
+    """Raise the ``ValueError`` for an input without numbers, such as those that a compiler's backend gets."""
+    if isinstance(tensor, FakeTensor):
+        raise ValueError(
+            f"inputs: expected tensors with numbers, got a fake one of shape {tuple(tensor.shape)}, as "
+            "AOTAutograd gives to compilers. Give real ones, or none to look at the graph alone."
+        )
+
+
 def storage_of(tensor: torch.Tensor) -> int:
     """Return a number that tensors have in common if they lie in the same memory."""
     return int(tensor.untyped_storage()._cdata)

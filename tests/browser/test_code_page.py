@@ -6,12 +6,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import torch
 from accessibility import violations
 from blocks_page import open_blocks, put_back, switch
 from jupyter_lab import JupyterLab
 from lab_page import LabPage
 from playwright.sync_api import Browser, Locator, Page, expect
 from report_page import HOSTILE, box, checked, details_title, make_session, opened, settle, show_table
+from torch import nn
 
 import fxlab
 
@@ -35,6 +37,29 @@ def page(browser: Browser, file: Path) -> Iterator[Page]:
         page.get_by_role("tab", name="Code", exact=True).click()
         settle(page)
         yield page
+
+
+class Either(nn.Module):
+    def forward(self, x):
+        return torch.cond(x.sum() > 0, lambda x: x.sin() / 3, lambda x: x / 7, (x,))
+
+
+@pytest.mark.filterwarnings("ignore")  # torch's own of what it exports
+def test_the_code_of_bodies_leads_to_their_nodes(browser: Browser, tmp_path: Path) -> None:
+    session = fxlab.Session(torch.export.export(Either(), (torch.ones(3),)))
+    session.apply("change-true-div-to-mul-by-inverse")
+    file = fxlab.report(session, path=tmp_path / "bodies.html", measure=False)
+    with checked(opened(browser, file)) as page:
+        page.get_by_role("tab", name="Code", exact=True).click()
+        settle(page)
+        lines = page.locator(".fxi-code-cell").all_text_contents()
+        assert {"# true_graph_0", "# false_graph_0"} <= set(lines)
+        line(page, "div = torch.ops.aten.mul.Tensor(x, 0.14").click()
+        settle(page)
+        expect(details_title(page)).to_have_text("false_graph_0/div")
+        expect(page.locator(".fxi-code-selected")).to_have_count(1)
+        compare(page, "vs. 0. Original")
+        expect(page.locator(".fxi-code-panel [role=status]")).to_contain_text("2 changed")
 
 
 def line(within: Page | Locator, text: str) -> Locator:

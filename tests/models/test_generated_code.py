@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import ast
+import copy
 
 import pytest
 import torch
 from torch import fx, nn
 
+from fxlab import ChangeTrueDivToMulByInverse, code_diff, from_exported
 from fxlab.models import generated_code as adapter
+from fxlab.models.bodies import graphs_of
 from fxlab.models.generated_code import generated_code
 
 
@@ -120,3 +123,36 @@ def test_a_graph_that_was_not_compiled_since_is_written_as_it_is():
     traced = fx.symbolic_trace(lambda x: torch.relu(x))
     traced.graph.find_nodes(op="call_function", target=torch.relu)[0].target = torch.sigmoid
     assert any("sigmoid" in line for line in adapter.generated_code(traced).lines)
+
+
+class Nested(nn.Module):
+    def forward(self, x):
+        def inner(x):
+            return torch.cond(x.max() > 1, lambda x: x.sin(), lambda x: x / 3, (x,))
+
+        return torch.cond(x.sum() > 0, inner, lambda x: x.cos(), (x,))
+
+
+def test_the_code_of_bodies_follows_with_their_names():
+    graph = from_exported(torch.export.export(Nested(), (torch.ones(3),)))
+    code = generated_code(graph)
+    headings = [line for line in code.lines if line.startswith("#")]
+    inner = ["# true_graph_0/true_graph_0", "# true_graph_0/false_graph_0"]
+    assert headings == ["# true_graph_0", *inner, "# false_graph_0"]
+    told = [name for nodes in code.nodes for name in nodes]
+    everything = {
+        f"{prefix}{node.name}" for prefix, gm in graphs_of(graph).items() for node in gm.graph.nodes
+    }
+    assert set(told) == everything
+    (place,) = [n for n, nodes in enumerate(code.nodes) if nodes == ("true_graph_0/false_graph_0/div",)]
+    assert code.lines[place].strip().startswith("div = torch.ops.aten.div.Tensor(x, 3)")
+    assert code.is_linked
+
+
+def test_differences_in_bodies_are_differences_of_the_code():
+    graph = from_exported(torch.export.export(Nested(), (torch.ones(3),)))
+    changed = ChangeTrueDivToMulByInverse()(copy.deepcopy(graph))
+    table = code_diff(graph, changed).table()
+    (row,) = table[table["change"] != "same"].itertuples()
+    assert (row.change, row.nodes) == ("changed", ("true_graph_0/false_graph_0/div",))
+    assert "# true_graph_0/false_graph_0" not in str(code_diff(graph, graph))

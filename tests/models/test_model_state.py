@@ -7,6 +7,7 @@ import pytest
 import torch
 from torch import nn
 
+from fxlab import verdict
 from fxlab.models.model_state import state_kept
 
 
@@ -128,3 +129,21 @@ def test_generators_of_python_and_numpy_are_put_back():
     assert random.getstate() == states[0]
     assert np.random.get_state()[1].tolist() == states[1]
     assert torch.equal(torch.get_rng_state(), states[2])
+
+
+def test_a_buffer_may_share_memory_with_a_parameter():
+    class Shared(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.weight = nn.Parameter(torch.ones(3, 3))
+            self.register_buffer("row", self.weight.detach()[0])
+
+        def forward(self, x):
+            return x @ self.weight, self.row
+
+    model = Shared()
+    with state_kept(model) as state:
+        outputs = state.apart(dict(enumerate(model(torch.ones(2, 3)))))
+        assert state.copied_parameters == []
+    assert outputs[1].data_ptr() != model.row.data_ptr()
+    assert verdict(model, model, torch.ones(2, 3)).agrees

@@ -7,11 +7,13 @@ import signal
 from dataclasses import replace
 
 import pytest
+import torch
 from inspected import FUSE, MERGE, MUL_TO_ADD, Page
 from torch import fx, nn
 
 from fxlab import Session
 from fxlab.notebook import Inspector, measuring
+from fxlab.validation.graphs.unfolded import unfolded
 from fxlab.view_model.measurements import MEASUREMENTS
 
 NOT_OF_ALL = ("patterns", "kernels", "data", "worst-batches")
@@ -201,3 +203,19 @@ def test_nodes_are_followed_through_the_stages(page: Page):
     page.switches(FUSE, False)
     page.switches(MERGE, False)
     assert measured(page, "nodes-by-stage")["text"] == "No node changes at any stage."
+
+
+@pytest.mark.filterwarnings("ignore:.*LeafSpec:FutureWarning")
+def test_rows_of_nodes_in_bodies_lead_to_them():
+    class Either(nn.Module):
+        def forward(self, x):
+            return torch.cond(x.sum() > 0, lambda x: x / 3, lambda x: x / 7, (x,))
+
+    session = Session(torch.export.export(Either(), (torch.ones(3),)))
+    session.apply("change-true-div-to-mul-by-inverse")
+    (measurement,) = [each for each in MEASUREMENTS if each.name == "node-differences"]
+    frame, words = measurement.make(session)
+    nodes = {node.name for node in unfolded(session.graph_module).graph.nodes}
+    assert "true_graph_0/div" in frame.index
+    assert measurement.table(frame, nodes)["unlinked"] == []
+    assert words == "No node differs by more than rounding."

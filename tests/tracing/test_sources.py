@@ -6,6 +6,7 @@ import torch
 from functorch.compile import make_boxed_func
 from torch import nn
 from torch._dynamo.backends.common import aot_autograd
+from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx import GraphModule
 from torch.fx.experimental.proxy_tensor import make_fx
 
@@ -146,6 +147,45 @@ def test_what_torch_jit_made_is_refused_in_words(make, use):
 def test_a_program_is_not_traced_once_more(sources):
     with pytest.raises(TypeError, match=r"traced already.*fxlab\.from_exported\(model\)"):
         fxlab.symbolic_trace(sources["program"][0])
+
+
+@pytest.mark.parametrize("name", ["captured graph", "module of a program"])
+def test_what_holds_a_graph_is_said_to_be_traced_already(sources, name):
+    model = sources[name][0]
+    held = model if isinstance(model, fxlab.CapturedGraph) else Session(model)
+    with pytest.raises(TypeError, match=r"which is traced already\. Its graph is model\.graph_module\."):
+        fxlab.symbolic_trace(held)
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        Session,
+        fxlab.symbolic_trace,
+        lambda model, inputs: fxlab.verdict(model, model, inputs),
+        lambda model, inputs: fxlab.profile(model, inputs),
+    ],
+)
+@pytest.mark.parametrize("model", [MODEL, torch.fx.symbolic_trace(MODEL)])
+def test_fake_inputs_as_a_compiler_is_given_them_are_refused_in_words(model, use):
+    fake = FakeTensorMode().from_tensor(X)
+    with pytest.raises(ValueError, match=r"^inputs: .* a fake one of shape \(3, 4\), as AOTAutograd"):
+        use(model, (fake,))
+
+
+@pytest.mark.parametrize(
+    ("model", "advice"),
+    [
+        (fxlab.Capture(), r"a Capture\. Give one of its graphs: model\.graphs\[0\]"),
+        (torch.fx.Graph(), r"a Graph\. Give its module, or make one: torch\.fx\.GraphModule\(root, model\)"),
+        (lambda x: x, r"a function\. Give a graph of it: .*make_fx\(model\)\(\*inputs\)"),
+        (MODEL.state_dict(), r"an OrderedDict\. Load or build the model first"),
+    ],
+    ids=["capture", "graph", "function", "weights"],
+)
+def test_what_may_be_meant_is_said(model, advice):
+    with pytest.raises(TypeError, match=advice):
+        Session(model)
 
 
 @pytest.mark.parametrize("model", ["model.onnx", "bert", 3, None, nn.Linear])

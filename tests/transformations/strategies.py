@@ -202,6 +202,25 @@ def layer_and_channels(draw: st.DrawFn, builder: Builder, of: int, count: int) -
 
 
 @st.composite
+def channels_and_layers(draw: st.DrawFn, builder: Builder, of: int, count: int) -> list[Any]:
+    """Multiply what layers read, perhaps by a number or through a view, and read or write it otherwise."""
+    is_conv = builder.values[of].dim() > 3
+    dimension = (
+        1 - builder.values[of].dim() if is_conv and draw(mostly) else draw(st.sampled_from([-1, -1, -1, -2]))
+    )
+    channels = Call(draw(path_of(f"channels{count}")), Channels(False, dimension, draw(st.booleans())), of)
+    product = channels if draw(mostly) else Divide(of, draw(ordinary_constants), "/")
+    view = [Apply(draw(st.sampled_from(VIEWS)), count)] if draw(rarely) else []
+    reads = count + len(view)
+    layers = [
+        Call(draw(path_of(f"layer{count}_{number}")), draw(convs if is_conv else linears), reads)
+        for number in range(draw(st.integers(1, 3)))
+    ]
+    other = [Apply(draw(st.sampled_from([*VIEWS, *WRITES])), draw(st.sampled_from([of, count, reads])))]
+    return [product, *view, *layers[:1], *(other if draw(rarely) else []), *layers[1:]]
+
+
+@st.composite
 def chains(draw: st.DrawFn, layers: dict[str, Any], of: int, count: int) -> list[Any]:
     """Call each layer on the result of the one before."""
     inputs = [of, *range(count, count + len(layers) - 1)]
@@ -315,6 +334,7 @@ _OTHER_GROUPS = [
     norm,
     written_norm,
     layer_and_channels,
+    channels_and_layers,
     norm_and_reading,
     function,
     join,

@@ -250,3 +250,43 @@ def test_numbers_are_compared_relative_to_those_that_are_no_nan():
     expected, value = torch.tensor([math.nan, 3.0]), torch.tensor([math.nan, 4.0])
     relative, largest = _difference(expected, value)
     assert (relative, largest) == (1 / 3, 1)
+
+
+class FoldedTwice(nn.Module):
+    """A batch norm, a factor and a shift, each of which passes fold into a layer."""
+
+    def __init__(self):
+        super().__init__()
+        self.conv, self.norm = nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4)
+        self.query, self.key = nn.Linear(4, 4), nn.Linear(4, 4)
+        nn.init.uniform_(self.norm.running_mean)
+        nn.init.uniform_(self.norm.running_var, 0.5, 1.5)
+
+    def forward(self, x):
+        y = self.norm(self.conv(x)).relu().mean((2, 3))
+        return (self.query(y) * 0.3).sin() + (self.key(y) + 1.7).cos()
+
+
+@pytest.mark.filterwarnings("ignore:.*LeafSpec:FutureWarning")
+@pytest.mark.parametrize("source", ["trace", "export", "decomposed", "module"])
+def test_a_call_that_is_given_another_weight_is_no_longer_the_same_step(source):
+    model, x = FoldedTwice().eval(), torch.rand(2, 3, 6, 6)
+    if source == "trace":
+        graph = fxlab.symbolic_trace(model, (x,))
+    else:
+        program = torch.export.export(model, (x,))
+        graph = program.module() if source == "module" else None
+        graph = graph or fxlab.from_exported(
+            program.run_decompositions() if source == "decomposed" else program
+        )
+    session = fxlab.Session(graph, (x,))
+    for name in ("fuse-batch-norm2d-in-conv2d", "fuse-scale", "fuse-shift"):
+        session.apply(name)
+    table = compare_nodes(session, judge=True)
+    changed = table[table["introduced"] > 0]
+    # Each layer computes what the batch norm, the product and the sum did.
+    assert len(changed) == 3
+    assert not set(changed["original"]) & set(changed.index)
+    assert not changed.index.str.contains("weight|bias").any()
+    assert (table["introduced"] < 1e-6).all()
+    assert first_divergence(session) is None

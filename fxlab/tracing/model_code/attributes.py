@@ -25,8 +25,11 @@ def check_is_module(model: object) -> None:
             "fxlab.from_exported(model); fxlab.Session, inspect, draw and report take the program itself."
         )
     if not isinstance(model, nn.Module):
+        is_traced = "graph_module" in dir(model)  # a session makes its own when it is read
+        advice = "Its graph is model.graph_module" if is_traced else "Load or build the model first"
         raise TypeError(
-            f"model: expected a torch.nn.Module, got {type(model).__name__}. Load or build the model first."
+            f"model: expected a torch.nn.Module, got {described(model)}"
+            f"{', which is traced already' if is_traced else ''}. {advice}."
         )
 
 

@@ -148,7 +148,7 @@ class _Undoing:
     def _moved_inputs(self, record: Record) -> dict[str, str]:
         """Find the inputs that others have replaced since: the restored nodes read what stands there now."""
         moved: dict[str, str] = {}
-        for change in record.nodes:
+        for change in {change.name: change for change in record.nodes}.values():  # the last of each node
             node = self._nodes.get(change.name)
             if change.after is None or node is None or node.target != change.after.target:
                 continue

@@ -37,6 +37,9 @@ from fxlab.transformations.passes.fuse_batch_norm.in_linear import (
 from fxlab.transformations.passes.fuse_bias_in_linear import FuseBiasInLinear as FuseBiasInLinear
 from fxlab.transformations.passes.fuse_norms.layer_norm import FuseLayerNorm as FuseLayerNorm
 from fxlab.transformations.passes.fuse_norms.rms_norm import FuseRMSNorm as FuseRMSNorm
+from fxlab.transformations.passes.fuse_scale.before_layer import (
+    FuseScaleBeforeLayer as FuseScaleBeforeLayer,
+)
 from fxlab.transformations.passes.fuse_scale.scale import FuseScale as FuseScale
 from fxlab.transformations.passes.fuse_scale.shift import FuseShift as FuseShift
 from fxlab.transformations.passes.lint_and_recompile import LintAndRecompile as LintAndRecompile
@@ -60,6 +63,7 @@ OFFERED: tuple[type[Transformation], ...] = (
     FuseBatchNormBeforeConv,
     FuseBatchNorm1dInLinear,
     FuseScale,
+    FuseScaleBeforeLayer,
     FuseShift,
     MergeLinears,
     FuseBiasInLinear,

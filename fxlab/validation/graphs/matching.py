@@ -26,7 +26,9 @@ class Matching:
     """
 
 
-def matched(original: GraphModule, transformed: GraphModule) -> Matching:
+def matched(
+    original: GraphModule, transformed: GraphModule, inputs: Mapping[Node, Node] | None = None
+) -> Matching:
     """Match the nodes of two graphs.
 
     Inputs match by their order, other nodes by name; two captures of one model, such as an exported
@@ -39,6 +41,9 @@ def matched(original: GraphModule, transformed: GraphModule) -> Matching:
     ----------
     original, transformed
         Two graph modules, the second made from the first or a copy of it.
+    inputs
+        The inputs that match, where that is known, as of bodies, which a pass may give others. Left out, they
+        match by their order.
 
     Examples
     --------
@@ -59,9 +64,16 @@ def matched(original: GraphModule, transformed: GraphModule) -> Matching:
     else:
         found = lineage(original, transformed)
         originals = dict(found.pairs) | _outputs(original, transformed)
-    originals |= dict(zip(_placeholders(transformed), _placeholders(original), strict=False))
+    if inputs is None:
+        inputs = dict(zip(_placeholders(transformed), _placeholders(original), strict=False))
+    else:
+        originals = {node: other for node, other in originals.items() if node.op != "placeholder"}
+    originals |= inputs
+    weights = _Weights(original, transformed, inputs)
     alike = {
-        node for node, other in originals.items() if not what_differs(other, node, original, transformed)
+        node
+        for node, other in originals.items()
+        if not what_differs(other, node, original, transformed) and weights.are_same(other, node)
     }
     read_instead: dict[Node, set[Node]] = defaultdict(set)
     for reader in alike:
@@ -80,6 +92,44 @@ def matched(original: GraphModule, transformed: GraphModule) -> Matching:
     }
     unchanged = frozenset(node for node in alike - other_bodies if _reads_the_same(node, originals))
     return Matching(originals, unchanged, found.origins)
+
+
+class _Weights:
+    """The values of two graphs that follow from their tensors alone, as the weight that a call is given.
+
+    A call that is given another weight computes something else, as a module does that holds another one.
+    """
+
+    def __init__(self, original: GraphModule, transformed: GraphModule, inputs: Mapping[Node, Node]) -> None:
+        self._modules = original, transformed
+        self._constants = _constants(original) | _constants(transformed)
+        both = {*inputs, *inputs.values()}
+        self._new_inputs = {
+            node for module in self._modules for node in _placeholders(module) if node not in both
+        }
+
+    def are_same(self, other: Node, node: Node) -> bool:
+        """Tell whether a node of the transformed graph is given the weights that one of the original is."""
+        return all(map(self._is_same, inputs_in_order(other), inputs_in_order(node)))
+
+    def _is_same(self, before: Node, after: Node) -> bool:
+        if not self._new_inputs.isdisjoint((before, after)):
+            return False
+        if not self._constants.issuperset((before, after)):
+            return True
+        differs = what_differs(before, after, *self._modules)
+        is_moved = differs == ["target"] and before.op == "get_attr"
+        return (not differs or is_moved) and self.are_same(before, after)
+
+
+def _constants(module: GraphModule) -> set[Node]:
+    """Return the nodes whose values follow from the tensors of a module alone."""
+    found: set[Node] = set()
+    for node in module.graph.nodes:
+        inputs = node.all_input_nodes
+        if node.op == "get_attr" or (inputs and node.op != "output" and found.issuperset(inputs)):
+            found.add(node)
+    return found
 
 
 def _placeholders(module: GraphModule) -> list[Node]:

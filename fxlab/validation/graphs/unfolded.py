@@ -162,7 +162,7 @@ class _Unfolding:
             call = name, kind_text(node, modules)
             for body in called:
                 if id(body.module) not in self._outputs:
-                    given = [map_arg(value, copies.__getitem__) for value in _passed_to(called, body, node)]
+                    given = [map_arg(value, copies.__getitem__) for value in passed_to(called, body, node)]
                     inner = self._copy(graph.inside(body, name, call, given))
                     self._outputs[id(body.module)] = inner
                 outputs[body.reading or node] = self._outputs[id(body.module)]
@@ -182,7 +182,7 @@ class _Unfolding:
         return copies[graph.module.graph.output_node()]
 
 
-def _passed_to(called: list[Body], body: Body, node: Node) -> list[Any]:
+def passed_to(called: list[Body], body: Body, node: Node) -> list[Any]:
     """Return what a call passes to the inputs of a body; nothing where that cannot be told from the graph."""
     leaves: list[Any] = []
     map_aggregate((node.args, node.kwargs) if body.reading is None else node.args, leaves.append)

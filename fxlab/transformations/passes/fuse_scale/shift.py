@@ -10,16 +10,12 @@ from torch.fx import Node
 from fxlab.reasons import Reason, Refusal
 from fxlab.transformations.analysis.graph_analysis import GraphFacts
 from fxlab.transformations.journal.module_fingerprint import carry_tensor, same_bits
-from fxlab.transformations.passes.fuse_scale.after_layer import (
-    AfterLayer,
-    FuseAfterLayer,
-    Fused,
-    after_layers,
-)
+from fxlab.transformations.passes.fuse_scale.after_layer import AfterLayer, after_layers
+from fxlab.transformations.passes.fuse_scale.operand import Fused, FuseOperand
 from fxlab.transformations.rewriting.dialects import change_layer
 from fxlab.transformations.rewriting.editor import Editor
 from fxlab.transformations.rewriting.new_modules import new_layer
-from fxlab.transformations.views.channels import precise
+from fxlab.transformations.views.channels import output_channels, precise
 from fxlab.transformations.views.layer import computed_by
 
 
@@ -27,9 +23,9 @@ class Shifted(Fused):
     """The very parameters of a layer, and the numbers that are added to its channels."""
 
     def __init__(self, candidate: AfterLayer) -> None:
-        super().__init__(candidate)
+        super().__init__(candidate.layer, candidate.operand, output_channels(candidate.layer.module))
         self.negated = computed_by(candidate.node) == "sub"
-        self.shift = self._shift(candidate.values).to(candidate.layer.module.weight.device)
+        self.shift = self._shift(self.values_then).to(candidate.layer.module.weight.device)
         self.dtype = candidate.layer.module.weight.dtype
 
     def folded(self) -> torch.Tensor:
@@ -58,7 +54,7 @@ class Shifted(Fused):
 
 
 @dataclass(frozen=True)
-class FuseShift(FuseAfterLayer):
+class FuseShift(FuseOperand[AfterLayer]):
     """Fuse what is added to the result of a linear layer or a convolution into its bias.
 
     That is a number, or a tensor of the model with one number for each channel, as heads that keep their bias
