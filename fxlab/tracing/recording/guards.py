@@ -19,8 +19,9 @@ from fxlab.tracing.model_code.source_lines import where
 from fxlab.tracing.recording.autocast_regions import AutocastState, require_autocast
 from fxlab.tracing.recording.graph_builder import Recording
 from fxlab.tracing.recording.opaque.opaque_calls import expected_of, require_result
+from fxlab.tracing.recording.raised_errors import Raises
 from fxlab.tracing.recording.real_tensors import is_told_by_shapes
-from fxlab.tracing.recording.torch_calls import NUMBER_OF, TEXT_READS, as_call, name_of
+from fxlab.tracing.recording.torch_calls import NUMBER_OF, TEXT_READS, Call, as_call, name_of
 from fxlab.tracing.report import REFUSAL, Finding, TraceError
 from fxlab.tracing.shapes.asked_sizes import ModelSizes
 from fxlab.tracing.shapes.symbolic_sizes import SizeNodes
@@ -240,6 +241,18 @@ class Conditions:
         self._recording.note("branch on data", name, f"the graph holds for its shape {shape} only")
         actual = self._graph.call_function(getattr, (self._recording.node_of(tensor), "shape"))
         self._require(operator.eq, actual, shape, f"{REFUSAL} {name} of shape {shape} only (at {place})")
+
+    def hold_error(self, call: Call, name: str, error: Exception) -> None:
+        """Make the graph check that a call raises again, after which the model has gone on."""
+        if self._recording.bodies or call.op == "call_module":
+            raise TraceError(f"The model may go on after {name} has raised, which a graph cannot check")
+        raised, place = type(error).__name__, where(self._recording.frames())
+        arguments = self._recording.argument((call.args, dict(call.kwargs)))
+        node = self._graph.call_function(Raises(call.op, call.target, type(error)), *arguments)
+        self._recording.describe_place(node)
+        held = f"the graph holds where it raises {raised}"
+        self._recording.note("branch on data", name, held)
+        self._assert(node, f"{REFUSAL} {name} raising {raised} only (at {place})")
 
     def hold_count(self, name: str, tensors: Any) -> None:
         """Make the graph check how many tensors it has just been given, as Python may go through them."""

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from fxlab.operators import is_in_place
-from fxlab.operators.python_functions import ADDRESSES, DATA, LAYOUT, OPERATOR_NAMES
+from fxlab.operators.python_functions import ADDRESSES, DATA, LAYOUT, OPERATOR_NAMES, SPARSE_PARTS
 from fxlab.values.tensors import is_floating
 
 _SYNTAX_TEXT = "add sub mul div matmul neg pow remainder gt ge lt le eq ne"
@@ -48,7 +48,7 @@ def _getters(*names: str) -> Mapping[Any, str]:
 LAYOUT_READS = frozenset(
     {
         *(LAYOUT - DATA - ADDRESSES),
-        *("is_conj", "is_neg"),
+        *("is_conj", "is_neg", "is_coalesced", "sparse_dim", "dense_dim"),
         *_getters("layout", "is_sparse", "is_sparse_csr"),
     }
 )
@@ -61,6 +61,9 @@ DTYPE_READS = frozenset(
     }
 )
 """Calls that tell something of a dtype, beside those that return one: names, or getters."""
+
+RAISE_ON_DATA = frozenset({"cholesky", "inverse", "logdet", "slogdet", "lu_solve", "linalg_", "assert"})
+"""Parts of the names of calls that raise for some data, which may be all that they are called for."""
 
 TEXT_READS = frozenset({"__repr__", "__format__"})
 """Calls that make a text of numbers."""
@@ -122,6 +125,28 @@ class AutogradFunction:
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Apply the function."""
         return self.function.apply(*args, **kwargs)  # type: ignore[no-untyped-call]
+
+
+@dataclass(frozen=True)
+class CheckpointOutput:
+    """The target of a node that cuts an output of a reentrant checkpoint off, if no input has a gradient.
+
+    Examples
+    --------
+    >>> weight = torch.ones(2, requires_grad=True)
+    >>> CheckpointOutput()(weight * 2, torch.ones(2)).requires_grad
+    False
+    """
+
+    only_reads = True
+
+    @property
+    def __name__(self) -> str:
+        return "checkpoint_output"
+
+    def __call__(self, output: torch.Tensor, *inputs: torch.Tensor) -> torch.Tensor:
+        """Return the output, trained if any input is."""
+        return output if any(value.requires_grad for value in inputs) else output.detach()
 
 
 @dataclass(frozen=True)
@@ -212,6 +237,11 @@ def size_that_is_parted(name: str, args: tuple[Any, ...], kwargs: Mapping[str, A
         return 0
     given = args[_GIVE_PARTS[name]] if len(args) > _GIVE_PARTS[name] else kwargs.get("dim", 0)
     return args[0].shape[given]
+
+
+def is_part_of_sparse(name: str, args: tuple[Any, ...]) -> bool:
+    """Tell whether a call gives what a sparse tensor is stored as, the size of which no shape tells."""
+    return name in SPARSE_PARTS and args[0].layout is not torch.strided
 
 
 def writes(name: str, kwargs: Mapping[str, Any]) -> bool:

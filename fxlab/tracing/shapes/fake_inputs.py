@@ -132,6 +132,8 @@ class FakeInputs:
                 # As tensor.detach(), which works out symbolic strides again and takes 200 times as long.
                 with in_kernel_invocation_manager(self.mode):
                     return FakeTensor(self.mode, tensor.data, tensor.fake_device)
+            if tensor.layout is not torch.strided:
+                return self.mode.from_tensor(tensor.detach(), static_shapes=True)
             with self.mode:
                 return torch.empty_strided(
                     tensor.shape, tensor.stride(), dtype=tensor.dtype, device=tensor.device

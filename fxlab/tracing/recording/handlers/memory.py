@@ -16,6 +16,7 @@ from fxlab.tracing.recording.handlers.reads import note_address
 from fxlab.tracing.recording.handlers.replaced import replaced
 from fxlab.tracing.recording.handlers.torch_call import PASSED_ON, TorchCall
 from fxlab.tracing.recording.run import Run
+from fxlab.tracing.recording.torch_calls import is_part_of_sparse
 from fxlab.tracing.report import TraceError
 from fxlab.tracing.shapes.fake_mode import FakeMode
 
@@ -32,9 +33,11 @@ class StoragesComparedError(BaseException):
 
 
 def refuse_memory(run: Run, call: TorchCall) -> Any:
-    """Refuse to go to the memory of a fake tensor, which has none."""
-    if call.name in ADDRESSES and isinstance(call.args[0], FakeTensor):
-        raise TraceError(f"The model reads memory ({call.name}), which only real inputs have")
+    """Refuse to go to the memory of a fake tensor, which has none, and to the parts of a sparse one."""
+    is_memory = call.name in ADDRESSES
+    if (is_memory or is_part_of_sparse(call.name, call.args)) and isinstance(call.args[0], FakeTensor):
+        what = "memory" if is_memory else "parts of a sparse tensor"
+        raise TraceError(f"The model reads {what} ({call.name}), which only real inputs have")
     return PASSED_ON
 
 
