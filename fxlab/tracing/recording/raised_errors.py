@@ -91,20 +91,22 @@ class RaisedErrors:
         self._last = error
         has_no_data = self._on_fakes and (name in MEMORY or isinstance(error, NotImplementedError))
         if has_no_data or isinstance(error, _OF_TRACING):
-            self.lose(error)
+            self._of_tracing = self._of_tracing or error
             return
         try:
             self._hold(call, name, error)
         except TraceError as unheld:
             # Python asks objects that torch does not know whether they know what to do.
             if not isinstance(error, TypeError):
-                self.lose(unheld)
+                self._of_tracing = self._of_tracing or unheld
 
-    def lose(self, error: Exception) -> None:
-        """Note an error that ends the run, though the model may go on."""
-        self._of_tracing = self._of_tracing or error
+    def require_none(self, unanswered: Exception | None) -> None:
+        """Raise the first error that is raised only because the model is traced, if the model went on.
 
-    def require_none(self) -> None:
-        """Raise the first error that is raised only because the model is traced, if the model went on."""
-        if self._of_tracing is not None:
-            raise self._of_tracing
+        Parameters
+        ----------
+        unanswered
+            What a question about sizes has ended with, if one did.
+        """
+        if error := self._of_tracing or unanswered:
+            raise error

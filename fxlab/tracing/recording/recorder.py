@@ -147,7 +147,7 @@ def record(
             output = run.model(**inputs) if isinstance(inputs, dict) else run.model(*inputs)
         finally:
             run.one_thread.require()
-    run.errors.require_none()
+    run.errors.require_none(run.sizes.unanswered)
     with torch.enable_grad():
         _write_replaced_buffers(run, buffers)
     for name in changed_attributes(attributes, run.model):

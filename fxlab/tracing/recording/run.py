@@ -114,7 +114,6 @@ class Run:
         self.recording = Recording(model, fakes.as_fake, originals, made, most_operations, expected)
         self.conditions = Conditions(self.recording, self.sizes)
         self.errors = RaisedErrors(self.conditions.hold_error, on_fakes=real is None)
-        self.sizes.unanswered = self.errors.lose
         self.mode_reads = ModeReads(model, lambda: where(self.recording.frames()))
         self.setting_reads = SettingReads(model, self.is_seen)
         self.is_paused = False
@@ -198,10 +197,10 @@ class Run:
 
     def distinct(self, result: Any, inputs: Any) -> Any:
         """Return a tensor that is not one of the inputs, so that each node's result is its own."""
-        if not is_one_of(result, inputs) or result.layout is not torch.strided:
+        if not is_one_of(result, inputs):
             return result
         with self.unseen():
-            return torch.ops.aten.alias(result)
+            return torch.ops.aten.alias(result) if result.layout is torch.strided else result
 
     def recorded_whole(
         self, call: Call, run: Callable[[], Any], impure: bool, is_of_torch: bool = False

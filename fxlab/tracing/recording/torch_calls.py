@@ -242,7 +242,10 @@ def size_that_is_parted(name: str, args: tuple[Any, ...], kwargs: Mapping[str, A
 
 def is_part_of_sparse(name: str, args: tuple[Any, ...]) -> bool:
     """Tell whether a call gives what a sparse tensor is stored as, the size of which no shape tells."""
-    return name in SPARSE_PARTS and args[0].layout is not torch.strided
+    if name not in SPARSE_PARTS:
+        return False
+    with torch._C.DisableTorchFunction():  # the model does not ask for the layout
+        return args[0].layout is not torch.strided
 
 
 def writes(name: str, kwargs: Mapping[str, Any]) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from types import FrameType
@@ -60,8 +60,8 @@ class ModelSizes(ShapeEnv):
         What the model was told about sizes, or required of them -> ``file:line``.
     decisions : list of Decision
         What it has decided on data, or required of it.
-    unanswered : callable
-        Is told of the error that a question of the model ends with, which depends on data.
+    unanswered : Exception or None
+        The error that the first question of the model has ended with, as the answer depends on data.
     work : SizeWork
         Counts the costly arithmetic on symbols.
     """
@@ -70,7 +70,7 @@ class ModelSizes(ShapeEnv):
         super().__init__(**options)
         self.work = SizeWork()
         self._is_giving_up = False
-        self.unanswered: Callable[[Exception], None] = lambda error: None
+        self.unanswered: Exception | None = None
         self.fixed: list[tuple[frozenset[sympy.Symbol], Reason]] = []
         self.is_asked_by_model = False
         self.held: dict[Any, str] = {}
@@ -126,7 +126,7 @@ class ModelSizes(ShapeEnv):
         try:
             answer = super().evaluate_sym_node(sym_node, *args, **kwargs)
         except GuardOnDataDependentSymNode as error:
-            self.unanswered(error)  # as the model may catch it
+            self.unanswered = self.unanswered or error  # as the model may catch it
             raise
         if expression.free_symbols:
             self.held.setdefault(_condition(expression, answer), where_asked())

@@ -128,6 +128,11 @@ class FakeInputs:
         """
 
         def fake(_: Path, tensor: torch.Tensor) -> torch.Tensor:
+            if tensor.is_nested:
+                raise TraceError(
+                    "The model makes a nested tensor, which cannot be recorded. Name the module that does "
+                    "this in leaf_modules."
+                )
             if isinstance(tensor, FakeTensor):
                 # As tensor.detach(), which works out symbolic strides again and takes 200 times as long.
                 with in_kernel_invocation_manager(self.mode):

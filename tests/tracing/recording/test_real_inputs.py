@@ -203,5 +203,5 @@ def test_nested_tensors_are_refused_in_words():
         def forward(self, x):
             return torch.nested.nested_tensor([row[row > 0] for row in x]).to_padded_tensor(0.0)
 
-    with pytest.raises(TraceError, match="gives a nested tensor, which cannot be recorded"):
+    with pytest.raises(TraceError, match="makes a nested tensor, which cannot be recorded"):
         symbolic_trace(Nested(), torch.randn(2, 3), dynamic=False)

@@ -30,7 +30,6 @@ from fxlab.tracing.recording.torch_calls import (
     with_numbers_for_sizes,
     writes,
 )
-from fxlab.tracing.report import TraceError
 from fxlab.tracing.shapes.symbolic_sizes import SymbolicNumber, expression_of
 from fxlab.tracing.shapes.uncounted_lists import all_read
 from fxlab.values.nested import tensors_inside
@@ -101,11 +100,6 @@ def _record_requirement(run: Run, call: Call) -> None:
 def _recorded(run: Run, made: _Made, parted: Any) -> Any:
     """Record a call that gives tensors or numbers, and hold what Python may read of them."""
     call, result = made.call, made.result
-    if isinstance(result, torch.Tensor) and result.is_nested:
-        raise TraceError(
-            f"{call.name} gives a nested tensor, which cannot be recorded. Name the module that does this in "
-            "leaf_modules."
-        )
     result = result if made.written else run.distinct(result, (call.args, call.kwargs))
     result = run.recorded(made.node, result, made.written, any(part in call.name for part in RAISE_ON_DATA))
     if asked := run.sizes.asked_since(made.asked):
