@@ -153,7 +153,10 @@ def given_arguments(inputs: Inputs, *, copied: bool = False) -> tuple[tuple[Any,
             "inputs: expected a mapping of keyword arguments, a tuple of positional arguments or one tensor, "
             f"got {type(inputs).__name__}"
         )
-    given = pytree.tree_map(_copied, inputs, is_leaf=is_object) if copied else inputs
+    clone = once_each(torch.clone)
+    given = (
+        pytree.tree_map(lambda leaf: _copied(leaf, clone), inputs, is_leaf=is_object) if copied else inputs
+    )
     if isinstance(given, Mapping):
         return (), dict(given)
     return ((given,) if isinstance(given, torch.Tensor) else tuple(given)), {}
@@ -197,13 +200,27 @@ def _without_history(leaf: Any) -> Any:
     )
 
 
-def _copied(leaf: Any) -> Any:
+def once_each(change: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """Return what changes each tensor once, so that two inputs that are one tensor stay so."""
+    made: dict[int, tuple[Any, Any]] = {}
+
+    def changed(value: Any) -> Any:
+        if not isinstance(value, torch.Tensor):
+            return change(value)
+        if id(value) not in made:
+            made[id(value)] = value, change(value)
+        return made[id(value)][1]
+
+    return changed
+
+
+def _copied(leaf: Any, clone: Callable[[torch.Tensor], torch.Tensor]) -> Any:
     """Return a copy of a tensor, or of an object such as a cache, which a model may write into."""
     if not isinstance(leaf, torch.Tensor) and not is_object(leaf):
         return leaf
-    return put_together(map_tensors(lambda _, tensor: _clone(tensor), parted(leaf)))
 
+    def clone_real(_: object, tensor: torch.Tensor) -> torch.Tensor:
+        refuse_fake(tensor)
+        return clone(tensor)
 
-def _clone(tensor: torch.Tensor) -> torch.Tensor:
-    refuse_fake(tensor)
-    return tensor.clone()
+    return put_together(map_tensors(clone_real, parted(leaf)))

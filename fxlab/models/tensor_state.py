@@ -9,11 +9,16 @@ import torch
 from torch import nn
 from torch._subclasses.fake_tensor import FakeTensor
 
+from fxlab.models import fused_steps as _  # noqa: F401
 from fxlab.values.lazy import LazyTensor
 from fxlab.values.tensors import bits_of, inner_tensors
 
 _SMALL = 1 << 14
 """The most bytes of a tensor that is compared bit by bit: a counter that was put back is no change."""
+
+
+_PLAIN = (bool, int, float, tuple, type(None))
+_HOOKS = ("_forward_hooks", "_forward_pre_hooks")
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,7 +57,7 @@ class TensorState:
 
 
 class ModuleState:
-    """The tensors and modes of a module and its submodules at one moment.
+    """The tensors, modes and settings of a module and its submodules at one moment.
 
     Parameters
     ----------
@@ -63,15 +68,17 @@ class ModuleState:
     def __init__(self, module: nn.Module) -> None:
         self._module = module
         self._tensors = {key: TensorState.of(tensor, keep_small=True) for key, tensor in _tensors(module)}
-        self._modes = _modes(module)
+        self._settings = _settings(module)
 
     def changed(self) -> list[str]:
-        """Return the paths of tensors that were replaced or written, and of modules in another mode."""
+        """Return the paths of tensors that were replaced or written, and of modules set otherwise."""
         now = dict(_tensors(self._module))
         paths = [path for path, state in self._tensors.items() if not state.is_of(now.get(path))]
         paths += now.keys() - self._tensors.keys()
-        modes = _modes(self._module)
-        return paths + [path for path in modes if self._modes.get(path, modes[path]) != modes[path]]
+        settings = _settings(self._module)
+        return paths + [
+            path for path in settings if self._settings.get(path, settings[path]) != settings[path]
+        ]
 
     def written(self, *, apart_from: ModuleState) -> list[str]:
         """Return the paths of tensors that were written in place, but for those of another module."""
@@ -88,8 +95,16 @@ def _tensors(module: nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
                     yield f"{path}.{name}" if path else name, value
 
 
-def _modes(module: nn.Module) -> dict[str, bool]:
-    return {path: child.training for path, child in module.named_modules()}
+def _settings(module: nn.Module) -> dict[str, list[object]]:
+    """Return the mode, the plain attributes and the hooks of each module."""
+    return {
+        path: [
+            (name, *map(id, value.values())) if name in _HOOKS else (name, repr(value))
+            for name, value in vars(child).items()
+            if type(value) in _PLAIN or (name in _HOOKS and value)
+        ]
+        for path, child in module.named_modules()
+    }
 
 
 def _version(tensor: torch.Tensor) -> int:

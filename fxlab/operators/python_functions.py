@@ -56,6 +56,14 @@ SETS_STATE = frozenset(
 ADDRESSES = frozenset({"data_ptr", "__dlpack__", "apply_", "map_", "map2_"})
 """Methods that go to the memory of a tensor."""
 
+SPARSE_PARTS = frozenset(
+    {
+        *("_nnz", "values", "_values", "indices", "_indices"),
+        *("crow_indices", "col_indices", "ccol_indices", "row_indices"),
+    }
+)
+"""Methods of a sparse tensor whose results have as many elements as its data says."""
+
 MEMORY = ADDRESSES | {"__array__", "numpy", "storage", "untyped_storage"}
 """Methods that hand out memory of a tensor, which somebody may then write unseen."""
 

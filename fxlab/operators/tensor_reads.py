@@ -20,7 +20,8 @@ def _getters(*names: str) -> Mapping[Any, str]:
 LAYOUT_READS = frozenset(
     {
         *(LAYOUT - DATA - ADDRESSES),
-        *("is_conj", "is_neg"),
+        *("is_conj", "is_neg", "is_coalesced", "sparse_dim", "dense_dim"),
+        *("dim_order", "is_inference", "is_shared", "is_pinned", "_is_view"),
         *_getters("layout", "is_sparse", "is_sparse_csr"),
     }
 )

@@ -30,6 +30,8 @@ class Argument:
     by_keyword: bool
     default: Any = inspect.Parameter.empty
     """The model's own default."""
+    shared: Any = None
+    """The value as it was given, if a tensor in it is one of another input as well."""
 
     @property
     def placeholder_default(self) -> tuple[Any, ...]:
@@ -96,14 +98,21 @@ def bound_arguments(model: nn.Module, inputs: Any) -> tuple[Argument, ...]:
     seen = {id(tensor) for tensor in held}
     on_meta = bool(held) and all(tensor.is_meta for tensor in held)
 
-    def own(_: Path, tensor: torch.Tensor) -> torch.Tensor:
-        refuse_fake(tensor)
-        if id(tensor) in seen:
-            tensor = tensor.detach().clone().requires_grad_(tensor.requires_grad)
-        seen.add(id(tensor))
-        return tensor.to("meta") if on_meta else tensor
+    def own(argument: Argument) -> Argument:
+        shared = None
 
-    return tuple(replace(argument, value=map_tensors(own, argument.value)) for argument in arguments)
+        def untied(_: Path, tensor: torch.Tensor) -> torch.Tensor:
+            nonlocal shared
+            refuse_fake(tensor)
+            if id(tensor) in seen:
+                shared = argument.value
+                tensor = tensor.detach().clone().requires_grad_(tensor.requires_grad)
+            seen.add(id(tensor))
+            return tensor.to("meta") if on_meta else tensor
+
+        return replace(argument, value=map_tensors(untied, argument.value), shared=shared)
+
+    return tuple(map(own, arguments))
 
 
 def inputs_of(arguments: tuple[Argument, ...], values: Mapping[str, Any]) -> dict[str, Any] | tuple[Any, ...]:

@@ -57,6 +57,7 @@ class Found(Coded):
     VALUE_READ = "branch on data", "the graph holds for {value!r:.60} only"
     SHAPE_READ = "branch on data", "the graph holds for its shape {shape} only"
     LAYOUT_READ = "branch on data", "the graph holds for tensors that lie in memory alike"
+    ERROR_CAUGHT = "branch on data", "the graph holds where it raises {error}"
     ADDRESS_READ = "branch on data", "an address is read, which the graph does not check"
     TEXT_READ = "branch on data", "a text of a tensor, which the graph does not check"
 

@@ -45,6 +45,8 @@ class Obstacle(Coded):
     )
     HIDDEN_NUMBER = "A number was read out of a tensor by a call that torch does not show, at {where}"
     OTHER_THREAD = f"The model computes in another thread, which cannot be followed, at {{where}}. {_ADVICE}"
+    NESTED_TENSOR = f"The model makes a nested tensor, which cannot be recorded. {_ADVICE}"
+    CAUGHT_ERROR = "The model may go on after {called} has raised, which a graph cannot check"
     UNUSUAL_ARGUMENT = f"A call takes a {{type}}, which a graph cannot hold, at {{where}}. {_ADVICE}"
     UNUSUAL_RESULT = "{called} gives a {type}, which a graph cannot check"
     BACKWARD = (
@@ -55,6 +57,7 @@ class Obstacle(Coded):
 
     # What only real inputs have
     MEMORY_READ = "The model reads memory ({called}), which only real inputs have"
+    SPARSE_PARTS_READ = "The model reads parts of a sparse tensor ({called}), which only real inputs have"
     ADDRESS_READ = "The model reads where a storage begins (data_ptr), which only real inputs tell"
     DERIVATIVE_OF_DATA = "Derivatives that may be None, in batches or decided on need real inputs"
 

@@ -615,7 +615,24 @@ def cast(model):
     model.double()
 
 
-CHANGES_OF_THE_ORIGINAL = [loaded, assigned, trained, written, replaced, given_other_memory, cast]
+def trained_by_a_fused_kernel(model):
+    model(torch.ones(2, 3, 2, 2)).sum().backward()
+    torch.optim.AdamW(model.parameters(), 0.5, fused=True).step()
+    model.zero_grad()
+
+
+def set_otherwise(model):
+    model.norm.eps = 0.5
+
+
+def hooked(model):
+    model.norm.register_forward_hook(lambda module, args, output: output * 2)
+
+
+CHANGES_OF_THE_ORIGINAL = [
+    *(loaded, assigned, trained, trained_by_a_fused_kernel, written, replaced, given_other_memory, cast),
+    *(set_otherwise, hooked),
+]
 
 
 @pytest.mark.parametrize("change", CHANGES_OF_THE_ORIGINAL, ids=lambda change: change.__name__)

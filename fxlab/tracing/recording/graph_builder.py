@@ -26,7 +26,12 @@ from fxlab.tracing.recording.torch_calls import Call
 from fxlab.tracing.recording.vmap import VmapBody
 from fxlab.tracing.report import TraceError
 from fxlab.tracing.shapes.fake_state import Originals
-from fxlab.tracing.shapes.symbolic_sizes import SizeNodes, SymbolicNumber, expression_of
+from fxlab.tracing.shapes.symbolic_sizes import (
+    SizeNodes,
+    SymbolicNumber,
+    excludes_one_only,
+    expression_of,
+)
 from fxlab.tracing.shapes.uncounted_lists import is_unread
 from fxlab.values.nested import Path, steps_of, taken, tensors_inside
 from fxlab.values.tensors import is_floating
@@ -87,6 +92,8 @@ class Recording:
         The functions that are being mapped, outermost first.
     impure : set of torch.fx.Node
         Nodes that are kept although nothing uses what they give.
+    asked : dict of torch.fx.Node to list
+        What the calls of nodes have asked about sizes. Those that raise for some of them are kept as well.
     latest : torch.fx.Node
         The call that was recorded last.
     outside : types.FrameType
@@ -114,6 +121,7 @@ class Recording:
         self.scopes: list[tuple[str, type[nn.Module]]] = []
         self.bodies: list[VmapBody] = []
         self.impure: set[Node] = set()
+        self.asked: dict[Node, list[Any]] = {}
         self.latest: Node
         self.outside: FrameType = sys._getframe()
         self.nodes: MutableMapping[torch.Tensor, Node | tuple[Node, Path]] = WeakTensorKeyDictionary()
@@ -398,10 +406,10 @@ class Recording:
             user.args, user.kwargs = torch.fx.map_arg((user.args, user.kwargs), lambda n: known.get(n, n))
 
     def remove_unused(self) -> None:
-        """Remove the nodes that neither give anything that is used nor do anything else."""
+        """Remove the nodes that neither give anything that is used nor do or require anything else."""
         for node in reversed(self.graph.nodes):
             keep = node in self.impure or node.op in ("placeholder", "output")
-            if not keep and not node.users:
+            if not keep and not node.users and all(map(excludes_one_only, self.asked.get(node, ()))):
                 self.graph.erase_node(node)
 
 

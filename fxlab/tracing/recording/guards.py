@@ -21,8 +21,9 @@ from fxlab.tracing.obstacles import Obstacle
 from fxlab.tracing.recording.autocast_regions import AutocastState, require_autocast
 from fxlab.tracing.recording.graph_builder import Recording
 from fxlab.tracing.recording.opaque.opaque_calls import expected_of, require_result
+from fxlab.tracing.recording.raised_errors import Raises
 from fxlab.tracing.recording.real_tensors import is_told_by_shapes
-from fxlab.tracing.recording.torch_calls import as_call, name_of
+from fxlab.tracing.recording.torch_calls import Call, as_call, name_of
 from fxlab.tracing.report import REFUSAL
 from fxlab.tracing.shapes.asked_sizes import ModelSizes
 from fxlab.tracing.shapes.condition_text import condition_text
@@ -241,6 +242,17 @@ class Conditions:
         self._recording.note(Found.SHAPE_READ, name, shape=shape)
         actual = self._graph.call_function(getattr, (self._recording.node_of(tensor), "shape"))
         self._require(operator.eq, actual, shape, f"{REFUSAL} {name} of shape {shape} only (at {place})")
+
+    def hold_error(self, call: Call, name: str, error: Exception) -> None:
+        """Make the graph check that a call raises again, after which the model has gone on."""
+        if self._recording.bodies or call.op == "call_module":
+            raise Obstacle.CAUGHT_ERROR(called=name)
+        raised, place = type(error).__name__, where(self._recording.frames())
+        arguments = self._recording.argument((call.args, dict(call.kwargs)))
+        node = self._graph.call_function(Raises(call.op, call.target, type(error)), *arguments)
+        self._recording.describe_place(node)
+        self._recording.note(Found.ERROR_CAUGHT, name, error=raised)
+        self._assert(node, f"{REFUSAL} {name} raising {raised} only (at {place})")
 
     def hold_count(self, name: str, tensors: Any) -> None:
         """Make the graph check how many tensors it has just been given, as Python may go through them."""

@@ -12,7 +12,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from fxlab.operators.python_functions import ADDRESSES
 from fxlab.tracing.model_code.threads import OneThread
-from fxlab.tracing.recording.torch_calls import name_of
+from fxlab.tracing.recording.torch_calls import is_part_of_sparse, name_of
 from fxlab.tracing.shapes.fake_inputs import FakeInputs
 from fxlab.tracing.shapes.fake_state import Originals, replace_tensors
 from fxlab.tracing.shapes.symbolic_sizes import SymbolicNumber
@@ -89,7 +89,7 @@ class RealTensors(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def by_shapes(self, func: Callable[..., Any], args: Any, kwargs: Mapping[str, Any]) -> Any:
         """Return what a call gives as far as the shapes of its arguments tell: fake tensors and numbers."""
-        if name_of(func) in ADDRESSES:
+        if name_of(func) in ADDRESSES or is_part_of_sparse(name_of(func), args):
             return Unknown()
         fake_args, fake_kwargs = self._fakes.as_fake((tuple(args), dict(kwargs)))
         try:

@@ -38,6 +38,7 @@ from fxlab.tracing.recording.handlers.torch_call import PASSED_ON, Handler, Torc
 from fxlab.tracing.recording.handlers.transforms import autograd_functions_seen, vmap_seen
 from fxlab.tracing.recording.output_objects import output_argument
 from fxlab.tracing.recording.run import Run
+from fxlab.tracing.recording.torch_calls import as_call
 from fxlab.values.tensors import storage_of
 
 HANDLERS: tuple[Handler, ...] = (
@@ -101,10 +102,18 @@ class Recorder(TorchFunctionMode):
         with run.sizes.asked(by_model=False):
             run.one_thread.require()
             call = TorchCall(func, args, kwargs or {}, is_told=not is_of_torch)
-            for handle in HANDLERS:
-                if (answer := handle(run, call)) is not PASSED_ON:
-                    return answer
-            return make_and_record(run, call)
+            try:
+                return _answer(run, call)
+            except Exception as error:
+                run.errors.notice(as_call(func, args, call.kwargs), call.name, error)
+                raise
+
+
+def _answer(run: Run, call: TorchCall) -> Any:
+    for handle in HANDLERS:
+        if (answer := handle(run, call)) is not PASSED_ON:
+            return answer
+    return make_and_record(run, call)
 
 
 def record(
@@ -140,6 +149,7 @@ def record(
             output = run.model(**inputs) if isinstance(inputs, dict) else run.model(*inputs)
         finally:
             run.one_thread.require()
+    run.errors.require_none(run.sizes.unanswered)
     with torch.enable_grad():
         _write_replaced_buffers(run, buffers)
     for name in changed_attributes(attributes, run.model):

@@ -23,6 +23,7 @@ from fxlab.tracing.recording.autocast_regions import UnderAutocast, autocast_sta
 from fxlab.tracing.recording.graph_builder import MOST_OPERATIONS, RecordedNodes, Recording, is_one_of
 from fxlab.tracing.recording.guards import Conditions
 from fxlab.tracing.recording.opaque.opaque_calls import WholeParts
+from fxlab.tracing.recording.raised_errors import RaisedErrors
 from fxlab.tracing.recording.real_tensors import RealTensors, Unknown
 from fxlab.tracing.recording.sdpa_backends import WithAttentionBackends, attention_backends
 from fxlab.tracing.recording.torch_calls import Call, name_of
@@ -65,6 +66,8 @@ class Run:
         What has been recorded.
     conditions : Conditions
         Adds to it what the graph checks.
+    errors : RaisedErrors
+        Notices the errors that the model may have caught.
     sizes : ModelSizes
         Knows what the model asks about sizes.
     mode_reads : ModeReads
@@ -110,6 +113,7 @@ class Run:
         self.sizes = fakes.shape_env
         self.recording = Recording(model, fakes.as_fake, originals, made, most_operations, expected)
         self.conditions = Conditions(self.recording, self.sizes)
+        self.errors = RaisedErrors(self.conditions.hold_error, on_fakes=real is None)
         self.mode_reads = ModeReads(model, lambda: where(self.recording.frames()))
         self.setting_reads = SettingReads(model, self.is_seen)
         self.is_paused = False
@@ -196,7 +200,7 @@ class Run:
         if not is_one_of(result, inputs):
             return result
         with self.unseen():
-            return torch.ops.aten.alias(result)
+            return torch.ops.aten.alias(result) if result.layout is torch.strided else result
 
     def recorded_whole(
         self, call: Call, run: Callable[[], Any], impure: bool, is_of_torch: bool = False
@@ -207,7 +211,11 @@ class Run:
         """
         with self.unseen():
             versions = versions_of(call.args, call.kwargs)
-            result = run()
+            try:
+                result = run()
+            except Exception as error:
+                self.errors.notice(call, name_of(call.target) or str(call.target), error)
+                raise
             written = versions != versions_of(call.args, call.kwargs)
         result = result if written else self.distinct(result, (call.args, dict(call.kwargs)))
         result = self.recorded(call, result, written, impure)

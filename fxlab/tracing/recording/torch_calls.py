@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from fxlab.operators import argument_of, is_in_place, operator_for
-from fxlab.operators.python_functions import DATA, OPERATOR_NAMES
+from fxlab.operators.python_functions import DATA, OPERATOR_NAMES, SPARSE_PARTS
 from fxlab.values.tensors import is_floating
 
 _SYNTAX_TEXT = "add sub mul div matmul neg pow remainder gt ge lt le eq ne"
@@ -38,6 +38,10 @@ _REFLECTED: dict[str, Callable[..., Any]] = {
 
 _OPERANDS = {"__invert__": 1, "neg": 1, "__setitem__": 3}
 """How many operands there are, where there are not two."""
+
+
+RAISE_ON_DATA = frozenset({"cholesky", "inverse", "logdet", "slogdet", "lu_solve", "linalg_", "assert"})
+"""Parts of the names of calls that raise for some data, which may be all that they are called for."""
 
 LEAF_MAKERS = frozenset({"requires_grad_", "retain_grad"})
 """Calls that let a tensor have a gradient, in place."""
@@ -68,6 +72,28 @@ class AutogradFunction:
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Apply the function."""
         return self.function.apply(*args, **kwargs)  # type: ignore[no-untyped-call]
+
+
+@dataclass(frozen=True)
+class CheckpointOutput:
+    """The target of a node that cuts an output of a reentrant checkpoint off, if no input has a gradient.
+
+    Examples
+    --------
+    >>> weight = torch.ones(2, requires_grad=True)
+    >>> CheckpointOutput()(weight * 2, torch.ones(2)).requires_grad
+    False
+    """
+
+    only_reads = True
+
+    @property
+    def __name__(self) -> str:
+        return "checkpoint_output"
+
+    def __call__(self, output: torch.Tensor, *inputs: torch.Tensor) -> torch.Tensor:
+        """Return the output, trained if any input is."""
+        return output if any(value.requires_grad for value in inputs) else output.detach()
 
 
 @dataclass(frozen=True)
@@ -164,6 +190,14 @@ def may_drop_dimensions(func: Callable[..., Any]) -> bool:
     """Tell whether a call gives another number of dimensions if a size is one, which Python may read."""
     called = operator_for(func)
     return called is not None and called.computes.removesuffix("_copy") == "squeeze"
+
+
+def is_part_of_sparse(name: str, args: tuple[Any, ...]) -> bool:
+    """Tell whether a call gives what a sparse tensor is stored as, the size of which no shape tells."""
+    if name not in SPARSE_PARTS:
+        return False
+    with torch._C.DisableTorchFunction():  # the model does not ask for the layout
+        return args[0].layout is not torch.strided
 
 
 def writes(name: str, kwargs: Mapping[str, Any]) -> bool:

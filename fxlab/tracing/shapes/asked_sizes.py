@@ -16,7 +16,11 @@ from torch._dynamo.source import TensorProperty, TensorPropertySource
 from torch._guards import Source
 from torch._ops import OpOverload
 from torch._subclasses.fake_tensor import FakeTensor
-from torch.fx.experimental.symbolic_shapes import ShapeEnv, canonicalize_bool_expr
+from torch.fx.experimental.symbolic_shapes import (
+    GuardOnDataDependentSymNode,
+    ShapeEnv,
+    canonicalize_bool_expr,
+)
 from torch.utils._sympy import functions
 
 from fxlab.tracing.model_code.running_calls import Reason, parts_running
@@ -59,6 +63,8 @@ class ModelSizes(ShapeEnv):
         What it has decided on data, or required of it.
     names : dict of sympy.Symbol to str
         What sizes are called, for people.
+    unanswered : Exception or None
+        The error that the first question of the model has ended with, as the answer depends on data.
     work : SizeWork
         Counts the costly arithmetic on symbols.
     """
@@ -68,6 +74,7 @@ class ModelSizes(ShapeEnv):
         self.work = SizeWork()
         self.names: dict[sympy.Symbol, str] = {}
         self._is_giving_up = False
+        self.unanswered: Exception | None = None
         self.fixed: list[tuple[frozenset[sympy.Symbol], Reason]] = []
         self.is_asked_by_model = False
         self.held: dict[Any, str] = {}
@@ -92,6 +99,10 @@ class ModelSizes(ShapeEnv):
         """Return how much has been asked, required and decided, for :meth:`hold_since`."""
         return len(self.guards), len(self._required), len(self.decisions)
 
+    def asked_since(self, progress: tuple[int, int, int]) -> list[Any]:
+        """Return the conditions that a call has asked for."""
+        return [guard.expr for guard in self.guards[progress[0] :]]
+
     def hold_since(self, progress: tuple[int, int, int]) -> bool:
         """Hold what a call has asked that becomes no node: whether two shapes are equal, say.
 
@@ -113,7 +124,11 @@ class ModelSizes(ShapeEnv):
         if not self.is_asked_by_model:
             return super().evaluate_sym_node(sym_node, *args, **kwargs)
         expression = sym_node.expr
-        answer = super().evaluate_sym_node(sym_node, *args, **kwargs)
+        try:
+            answer = super().evaluate_sym_node(sym_node, *args, **kwargs)
+        except GuardOnDataDependentSymNode as error:
+            self.unanswered = self.unanswered or error  # as the model may catch it
+            raise
         if expression.free_symbols:
             self.held.setdefault(_condition(expression, answer), where_asked())
         return answer

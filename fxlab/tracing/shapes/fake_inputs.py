@@ -16,6 +16,7 @@ from torch.fx.experimental.symbolic_shapes import DimDynamic, StatelessSymbolicC
 
 from fxlab.tracing.bound_inputs import Argument, Size, mapped_tensors, name_of_size, resized
 from fxlab.tracing.model_code.running_calls import Reason
+from fxlab.tracing.obstacles import Obstacle
 from fxlab.tracing.report import TraceError
 from fxlab.tracing.shapes.asked_sizes import ModelSizes
 from fxlab.tracing.shapes.fake_mode import FakeMode
@@ -130,10 +131,14 @@ class FakeInputs:
         """
 
         def fake(_: Path, tensor: torch.Tensor) -> torch.Tensor:
+            if tensor.is_nested:
+                raise Obstacle.NESTED_TENSOR()
             if isinstance(tensor, FakeTensor):
                 # As tensor.detach(), which works out symbolic strides again and takes 200 times as long.
                 with in_kernel_invocation_manager(self.mode):
                     return FakeTensor(self.mode, tensor.data, tensor.fake_device)
+            if tensor.layout is not torch.strided:
+                return self.mode.from_tensor(tensor.detach(), static_shapes=True)
             with self.mode:
                 return torch.empty_strided(
                     tensor.shape, tensor.stride(), dtype=tensor.dtype, device=tensor.device

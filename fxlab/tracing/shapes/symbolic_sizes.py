@@ -32,6 +32,14 @@ def holds(condition: Any, values: Mapping[sympy.Symbol, int]) -> bool:
         return False
 
 
+def excludes_one_only(condition: Any) -> bool:
+    """Tell whether a condition is one on a single symbol that holds for all but a one (and zero)."""
+    if len(condition.free_symbols) != 1:
+        return False
+    (symbol,) = condition.free_symbols
+    return all(holds(condition, {symbol: size}) for size in range(2, 65))
+
+
 def put_hints(value: Any, numbers: Mapping[sympy.Symbol, int]) -> None:
     """Let the sizes inside of a traced value say what they are for other numbers than they were made with.
 

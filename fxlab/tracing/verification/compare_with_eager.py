@@ -52,6 +52,10 @@ def check_against_eager(
     except EagerError as error:
         raise Obstacle.MODEL_DOES_NOT_RUN() from error.__cause__
     findings = [Found.SAME_BITS("the inputs")]
+    if shared := [argument.name for argument in eager.arguments if argument.shared is not None]:
+        given |= {argument.name: argument.shared for argument in eager.arguments if argument.name in shared}
+        words = f"the inputs as they were given, {' and '.join(shared)} being the tensor of another input"
+        findings.append(_outcome(eager, traced, iter([given]), words))
     if on_other_data:
         findings.append(_outcome_on_other_data(eager, traced))
     if (padded := with_padding(eager.arguments)) is not None:

@@ -16,7 +16,7 @@ from fxlab.tracing.recording.guards import Conditions
 from fxlab.tracing.report import REFUSAL
 from fxlab.tracing.shapes.condition_text import condition_text
 from fxlab.tracing.shapes.fake_inputs import FakeInputs
-from fxlab.tracing.shapes.symbolic_sizes import holds
+from fxlab.tracing.shapes.symbolic_sizes import excludes_one_only, holds
 from fxlab.tracing.verification.assumptions import unsafe_assumptions, wrong_at_one
 from fxlab.tracing.verification.distinct_values import varied
 from fxlab.tracing.verification.eager import Eager, EagerError, RefusalError
@@ -93,12 +93,10 @@ def _gives_a_number(condition: Any) -> bool:
 
 def _holds_anyway(condition: Any, traced: GraphModule, fakes: FakeInputs, eager: Eager | None) -> bool:
     """Tell whether a condition excludes a size of one only, and the graph computes the same for that."""
-    if eager is None or not eager.has_data or len(condition.free_symbols) != 1:
+    if eager is None or not eager.has_data or not excludes_one_only(condition):
         return False
-    (symbol,) = condition.free_symbols
-    excludes_one_only = all(holds(condition, {symbol: size}) for size in range(2, 65))
-    free = fakes.shape_env.replace(symbol)
-    if not excludes_one_only or not isinstance(free, sympy.Symbol):
+    free = fakes.shape_env.replace(*condition.free_symbols)
+    if not isinstance(free, sympy.Symbol):
         return False
     single = varied(resized(eager.arguments, sizes_at(fakes, {free: 1})))
     try:

@@ -21,6 +21,7 @@ from fxlab.models.running import (
     detached,
     generators_kept,
     named_arguments,
+    once_each,
 )
 from fxlab.validation.outputs.computed_tensors import INPUT, STATE
 from fxlab.validation.verdicts.decisions import Decisions
@@ -285,7 +286,7 @@ class Float64Interpreter(OtherTensors):
 
 def widened(value: Any) -> Any:
     """Return a value with the tensors and dtypes inside in float64 (complex128)."""
-    return pytree.tree_map(_wide, value)
+    return pytree.tree_map(once_each(_wide), value)
 
 
 def wide_arguments(inputs: Inputs, move: Widen | None) -> tuple[Any, Any]:
@@ -293,7 +294,8 @@ def wide_arguments(inputs: Inputs, move: Widen | None) -> tuple[Any, Any]:
     wide: tuple[Any, Any] = widened(call_arguments(inputs))
     if move is None:
         return wide
-    moved = pytree.tree_map_only(torch.Tensor, lambda t: move(t) if _can_be_moved(t) else t, wide)
+    one = once_each(lambda tensor: move(tensor) if _can_be_moved(tensor) else tensor)
+    moved = pytree.tree_map_only(torch.Tensor, one, wide)
     return cast(tuple[Any, Any], moved)
 
 

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from fxlab import symbolic_trace
+from fxlab import Session, TraceError, from_callable, symbolic_trace
 from fxlab.values.tensors import same_bits
 
 X = torch.linspace(-2, 3, 6).reshape(2, 3)
@@ -101,3 +101,41 @@ def test_the_order_of_a_mapping_is_held(other, words):
     traced = symbolic_trace(Module(), ({"a": X, "b": X},))
     with pytest.raises(AssertionError, match=f"traced for {words}"):
         traced(other)
+
+
+class OfIdentity(nn.Module):
+    def __init__(self, other):
+        super().__init__()
+        self.other = other
+
+    def forward(self, x, y):
+        return x * 2 if x is y else self.other(x, y)
+
+
+def test_a_decision_on_whether_two_inputs_are_one_is_refused():
+    with pytest.raises(TraceError, match=r"y being the tensor of another input: .* differs"):
+        symbolic_trace(OfIdentity(lambda x, y: x * 3 + y), (X, X))
+
+
+def test_two_inputs_that_were_one_may_be_two_where_nothing_depends_on_it():
+    model = OfIdentity(lambda x, y: x + y)
+    traced = symbolic_trace(model, (X, X))
+    for other in (X, X + 1):
+        assert same_bits(traced(X, other), model(X, other))
+
+
+def test_a_verdict_knows_of_two_inputs_that_are_one():
+    class Writes(nn.Module):
+        def forward(self, x, y):
+            x.add_(1)
+            return y * 2
+
+    def reads_before(graph_module):
+        *_, product, _ = graph_module.graph.nodes
+        next(iter(graph_module.graph.find_nodes(op="placeholder", sort=False))).append(product)
+        graph_module.graph.find_nodes(op="placeholder")[-1].append(product)
+
+    session = Session(symbolic_trace(Writes(), (X, X + 1)), (X, X), passes=[from_callable(reads_before)])
+    session.apply("reads-before")
+    assert not session.verdict().agrees
+    assert session.verdict().reason.startswith("output: a different function")

@@ -361,13 +361,18 @@ def transposed() -> torch.Tensor:
         (lambda x: x * 2 if x.stride(-1) == 1 else x * 3, transposed()),
         (lambda x: x.as_strided(x.size(), x.stride()) * 2, transposed()),
         (lambda x: (x + 1).as_strided(x.size(), (x + 1).stride()) * 2, transposed()),
-        (lambda x: x * 2 if x.dim_order() == (0, 1) else x * 3, transposed()),
         (lambda x: x * 2 if x.storage_offset() == 0 else x * 3, torch.randn(13)[1:].view(4, 3)),
         (lambda x: x * 2 if x.layout is torch.strided else x * 3, torch.randn(4, 3).to_sparse()),
         (lambda x: x * 3 if x.is_sparse else x * 2, torch.randn(4, 3).to_sparse()),
         (lambda x: x * 3 if x.is_neg() else x * 2, torch.randn(4, 3, dtype=torch.complex64).conj().imag),
+        (lambda x: x * 2 if x.dim_order() == (0, 1) else x * 3, transposed()),
+        (lambda x: x * 3 if x.is_shared() else x * 2, torch.randn(4, 3).share_memory_()),
+        (lambda x: x * 3 if x._is_view() else x * 2, torch.randn(4, 3)[1:]),
     ],
-    ids=["one", "all", "of what was computed", "order", "offset", "layout", "sparse", "negated lazily"],
+    ids=[
+        *("one", "all", "of what was computed", "offset", "layout", "sparse", "negated lazily"),
+        *("order of dimensions", "shared memory", "a view"),
+    ],
 )
 def test_where_python_reads_strides_or_layouts_tensors_that_lie_otherwise_are_refused(function, other):
     traced = traced_with_warning(Decides(function), torch.randn(4, 3))

@@ -169,3 +169,15 @@ def test_checkpoints_train_what_they_train_in_the_model(use_reentrant, first):
     traced = fxlab.symbolic_trace(model, POSITIONS)
     for ours, theirs in zip(gradients(traced, POSITIONS), gradients(model, POSITIONS), strict=True):
         assert (ours is None and theirs is None) or torch.equal(ours, theirs)
+
+
+@pytest.mark.filterwarnings("ignore:None of the inputs")
+@pytest.mark.filterwarnings("ignore::fxlab.TraceWarning")
+@pytest.mark.parametrize("traced_with", [True, False])
+@pytest.mark.parametrize("run_with", [True, False])
+def test_what_a_reentrant_checkpoint_trains_depends_on_the_inputs_of_the_run(traced_with, run_with):
+    model = Checkpointed(True, first=False).train()
+    traced = fxlab.symbolic_trace(model, POSITIONS.clone().requires_grad_(traced_with))
+    given = POSITIONS.clone().requires_grad_(run_with)
+    for ours, theirs in zip(gradients(traced, given), gradients(model, given), strict=True):
+        assert (ours is None and theirs is None) or torch.equal(ours, theirs)

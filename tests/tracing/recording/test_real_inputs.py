@@ -60,6 +60,8 @@ NUMBERS = {
     "repeated": lambda x: torch.repeat_interleave(x, x).numel(),
     "different ones": lambda x: torch.unique(x, return_counts=True)[1].numel(),
     "written elsewhere": lambda x: torch.nonzero(x, out=torch.empty(0, 1, dtype=torch.int64)).shape[0],
+    "values of a sparse tensor": lambda x: x.float().to_sparse().coalesce().values().numel(),
+    "columns of a sparse tensor": lambda x: x[None].float().to_sparse_csr().col_indices().numel(),
     "those of an operator of one's own": lambda x: first(x).numel(),
     "a number of an operator of one's own": total,
     "a number beside a tensor": lambda x: both(x)[1],
@@ -153,3 +155,54 @@ def test_other_data_lies_in_the_range_of_what_was_given_and_differs(dtype, numbe
     elif dtype is not torch.bool:
         assert int(other.min()) >= max(low - 1, 0)
         assert float(other.max()) <= high
+
+
+def sparse(*values):
+    places = torch.arange(len(values)).repeat(2, 1)
+    return torch.sparse_coo_tensor(places, torch.tensor(values), (4, 4), check_invariants=True)
+
+
+class OfSparse(nn.Module):
+    def __init__(self, number):
+        super().__init__()
+        self.number = number
+
+    def forward(self, sparse, x):
+        return x * self.number(sparse)
+
+
+@pytest.mark.parametrize("check", [True, False])
+@pytest.mark.parametrize("count", [0, 2])
+@pytest.mark.parametrize(
+    "number",
+    [
+        lambda sparse: sparse._nnz(),
+        lambda sparse: sparse.coalesce().values().numel(),
+        lambda sparse: sparse.coalesce().indices().shape[1],
+        lambda sparse: len(sparse.to_dense().to_sparse_csr().col_indices()),
+    ],
+)
+def test_how_many_elements_of_a_sparse_tensor_are_stored_is_held(number, count, check):
+    model, x = OfSparse(number), torch.ones(2)
+    traced = symbolic_trace(model, (sparse(*[1.0] * count), x), check=check)
+    assert torch.equal(traced(sparse(*[2.0] * count), x), x * count)
+    with pytest.raises(AssertionError, match="traced for"):
+        traced(sparse(1.0, 2.0, 3.0), x)
+
+
+def test_whether_a_sparse_tensor_is_coalesced_is_held():
+    model, x = OfSparse(lambda sparse: 2 if sparse.is_coalesced() else 3), torch.ones(2)
+    traced = symbolic_trace(model, (sparse(1.0, 1.0), x))
+    assert torch.equal(traced(sparse(2.0, 2.0), x), 3 * x)
+    with pytest.raises(AssertionError, match="is_coalesced is read"):
+        traced(sparse(2.0, 2.0).coalesce(), x)
+
+
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
+def test_nested_tensors_are_refused_in_words():
+    class Nested(nn.Module):
+        def forward(self, x):
+            return torch.nested.nested_tensor([row[row > 0] for row in x]).to_padded_tensor(0.0)
+
+    with pytest.raises(TraceError, match="makes a nested tensor, which cannot be recorded"):
+        symbolic_trace(Nested(), torch.randn(2, 3), dynamic=False)

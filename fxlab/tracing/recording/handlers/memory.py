@@ -17,6 +17,7 @@ from fxlab.tracing.recording.handlers.reads import note_address
 from fxlab.tracing.recording.handlers.replaced import replaced
 from fxlab.tracing.recording.handlers.torch_call import PASSED_ON, TorchCall
 from fxlab.tracing.recording.run import Run
+from fxlab.tracing.recording.torch_calls import is_part_of_sparse
 from fxlab.tracing.shapes.fake_mode import FakeMode
 
 _STORAGES = frozenset({"storage", "untyped_storage", "_typed_storage"})
@@ -32,9 +33,13 @@ class StoragesComparedError(BaseException):
 
 
 def refuse_memory(run: Run, call: TorchCall) -> Any:
-    """Refuse to go to the memory of a fake tensor, which has none."""
-    if call.name in ADDRESSES and isinstance(call.args[0], FakeTensor):
+    """Refuse to go to the memory of a fake tensor, which has none, and to the parts of a sparse one."""
+    if not isinstance(call.args[0] if call.args else None, FakeTensor):
+        return PASSED_ON
+    if call.name in ADDRESSES:
         raise Obstacle.MEMORY_READ(called=call.name)
+    if is_part_of_sparse(call.name, call.args):
+        raise Obstacle.SPARSE_PARTS_READ(called=call.name)
     return PASSED_ON
 
 

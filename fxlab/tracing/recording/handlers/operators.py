@@ -18,6 +18,7 @@ from fxlab.tracing.recording.handlers.torch_call import PASSED_ON, TorchCall
 from fxlab.tracing.recording.run import Run, versions_of
 from fxlab.tracing.recording.torch_calls import (
     LEAF_MAKERS,
+    RAISE_ON_DATA,
     Call,
     as_call,
     may_drop_dimensions,
@@ -108,7 +109,9 @@ def _recorded(run: Run, made: _Made, parted: Any) -> Any:
     """Record a call that gives tensors or numbers, and hold what Python may read of them."""
     call, result = made.call, made.result
     result = result if made.written else run.distinct(result, (call.args, call.kwargs))
-    result = run.recorded(made.node, result, made.written)
+    result = run.recorded(made.node, result, made.written, any(part in call.name for part in RAISE_ON_DATA))
+    if asked := run.sizes.asked_since(made.asked):
+        run.recording.asked[run.recording.latest] = asked
     if run.real is not None:
         run.conditions.hold_given(call.name, result, made.by_shapes)
     elif not parted.is_number or type(result) is list:

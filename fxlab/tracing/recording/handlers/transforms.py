@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import torch
 from torch._functorch import apis
 from torch.autograd import Function
 from torch.utils.checkpoint import CheckpointFunction
@@ -13,10 +14,9 @@ from torch.utils.checkpoint import CheckpointFunction
 from fxlab.tracing.findings import Found
 from fxlab.tracing.recording.handlers.replaced import replaced
 from fxlab.tracing.recording.run import Run
-from fxlab.tracing.recording.torch_calls import AutogradFunction, Call
+from fxlab.tracing.recording.torch_calls import AutogradFunction, Call, CheckpointOutput
 from fxlab.tracing.recording.vmap import VmapBody
 from fxlab.tracing.report import TraceError
-from fxlab.values.nested import tensors_inside
 
 
 @contextmanager
@@ -36,9 +36,8 @@ def autograd_functions_seen(run: Run) -> Iterator[None]:
 def _apply(
     run: Run, function: type[Function], apply: Callable[..., Any], args: tuple[Any, ...], kwargs: Any
 ) -> Any:
-    if function is CheckpointFunction and any(t.requires_grad for _, t in tensors_inside(args[2:])):
-        # It runs without gradient what it runs again in its backward, for the gradient of just that.
-        return args[0](*args[2:])
+    if function is CheckpointFunction and torch.is_grad_enabled():
+        return _checkpointed(run, args[0], args[2:])
     try:
         run.recording.argument((args, kwargs))
     except TraceError:
@@ -46,6 +45,20 @@ def _apply(
         return apply(*args, **kwargs)
     call = Call("call_function", AutogradFunction(function), args, kwargs)
     return run.recorded_whole(call, lambda: apply(*args, **kwargs), False)
+
+
+def _checkpointed(run: Run, function: Callable[..., Any], inputs: tuple[Any, ...]) -> Any:
+    """Record what a reentrant checkpoint runs without gradient, and again in its backward with it."""
+    result = function(*inputs)
+    given = [value for value in inputs if isinstance(value, torch.Tensor)]
+
+    def cut(value: Any) -> Any:
+        if not isinstance(value, torch.Tensor):
+            return value
+        call = Call("call_function", CheckpointOutput(), (value, *given), {})
+        return run.recorded_whole(call, lambda: call.target(*call.args), False, is_of_torch=True)
+
+    return tuple(map(cut, result)) if isinstance(result, tuple) else cut(result)
 
 
 @contextmanager
