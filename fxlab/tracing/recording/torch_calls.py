@@ -183,7 +183,8 @@ def size_that_is_parted(func: Callable[..., Any], args: tuple[Any, ...], kwargs:
         return 0
     if not isinstance(args[0], torch.Tensor) or not args[0].dim():
         return 0
-    return args[0].shape[argument_of(called, args, kwargs, "dim")]
+    dim = argument_of(called, args, kwargs, "dim")
+    return args[0].shape[dim] if isinstance(dim, int) else 0  # torch.gradient gives a part for each dimension
 
 
 def may_drop_dimensions(func: Callable[..., Any]) -> bool:
