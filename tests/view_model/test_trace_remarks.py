@@ -13,7 +13,8 @@ from torch import fx, nn
 import fxlab
 from fxlab.html_report.report import _data
 from fxlab.notebook import Inspector
-from fxlab.tracing.report import Finding, TraceReport
+from fxlab.tracing.findings import Finding, Found
+from fxlab.tracing.report import TraceReport
 from fxlab.view_model.trace_remarks import _ADVICE, trace_remarks
 
 
@@ -89,13 +90,13 @@ def test_a_graph_from_elsewhere_has_no_remarks():
 
 
 def test_all_limits_have_words_and_none_of_the_others_is_a_remark():
-    kinds = [*_ADVICE, "constant", "attribute", "check", "symbolic size", "branch on a size", "requirement"]
-    findings = [
-        Finding(kind, "x", "though the model takes other sizes" * (kind == "fixed size")) for kind in kinds
-    ]
+    details = dict.fromkeys(("size", "other", "dtype", "value", "shape", "mode", "reason", "error"), "y")
+    findings = [found("x", difference="z", **details) for found in Found]
+    limits = [found for found in Found if found.value[0] in _ADVICE and found is not Found.FIXED_SIZE]
     module = fx.symbolic_trace(nn.ReLU())
     module.meta["trace"] = TraceReport("dynamic shapes", tuple(findings))
-    assert len(trace_remarks(module)) == len(_ADVICE)
+    assert len(trace_remarks(module)) == len(limits)
+    assert {found.value[0] for found in limits} == _ADVICE.keys()
 
 
 def test_text_of_a_model_is_clipped_and_plain():

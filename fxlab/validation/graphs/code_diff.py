@@ -21,7 +21,6 @@ CONTEXT = 3
 """Equal lines that are shown around a change."""
 _MOST_LINES = 2_000
 """Of a difference as HTML, which a notebook keeps."""
-_SIGNS = {"same": " ", "removed": "-", "added": "+", "changed": "-+"}
 _COLOURS = {"removed": "rgba(220, 60, 50, 0.16)", "added": "rgba(40, 160, 90, 0.16)"}
 
 

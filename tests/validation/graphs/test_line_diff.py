@@ -61,6 +61,14 @@ def test_lines_that_occur_often_are_matched_beside_those_that_are_unique():
     assert runs == [Run("added", 1), Run("same", 4)]
 
 
+def test_no_line_is_matched_twice():
+    assert line_runs(["a", "b"], ["a", "a", "b"], (["", ""], ["", "", ""])) == [
+        Run("same", 1),
+        Run("added", 1),
+        Run("same", 1),
+    ]
+
+
 def test_every_second_line_changed_takes_no_square_of_time():
     count = 20_000
     names = [f"n{i}" for i in range(count)]

@@ -3,7 +3,7 @@
 import torch
 from torch import fx, nn
 
-from fxlab.validation.outputs.input_variants import input_variants, vocabulary_of
+from fxlab.validation.outputs.input_variants import input_variants, named_inputs, vocabulary_of
 
 
 class Positions(nn.Module):
@@ -55,3 +55,15 @@ def test_half_of_a_mask_is_taken_at_either_end():
     variants = input_variants(given, vocabulary=11)
     assert variants["half masked"]["attention_mask"].tolist() == [[1, 1, 1, 0, 0, 0]]
     assert variants["left half masked"]["attention_mask"].tolist() == [[0, 0, 0, 1, 1, 1]]
+
+
+def test_rows_of_a_mask_end_at_places_of_their_own():
+    mask = torch.ones(3, 6, dtype=torch.int64)
+    masked = input_variants(mask)["masked by row"]
+    assert masked.tolist() == [[1, 0, 0, 0, 0, 0], [1, 1, 1, 1, 0, 0], [1, 0, 0, 0, 0, 0]]
+
+
+def test_inputs_alone_are_compared_on_unless_variants_are_asked_for():
+    model, x = fx.symbolic_trace(nn.Linear(3, 2)), torch.ones(2, 3)
+    assert [*named_inputs(model, x)] == ["as given"]
+    assert {*named_inputs(model, x, True)} > {"as given", "zeros"}

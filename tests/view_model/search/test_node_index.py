@@ -181,3 +181,10 @@ def test_any_text_gets_an_answer(session: Session, query: str) -> None:
     with contextlib.suppress(QueryError):
         found = find_nodes(session, query)
         assert found == [name for name in names if name in set(found)]
+
+
+def test_calls_of_a_graph_without_scopes_are_found_by_their_classes():
+    gm = fx.symbolic_trace(nn.Sequential(nn.Linear(2, 3), nn.ReLU()))
+    for node in gm.graph.nodes:
+        node.meta.pop("nn_module_stack", None)
+    assert find_nodes(gm, "class:Linear") == ["_0"]

@@ -15,6 +15,12 @@ from fxlab.view_model.search.query import FIELDS, MOST_TERMS, QueryError, Term, 
 FRONTEND = Path(__file__).parents[3] / "frontend" / "src"
 
 
+def test_each_example_is_one_term_of_its_field():
+    assert {name: [term.field for term in parse_query(example)] for name, example in FIELDS.items()} == {
+        name: [name] for name in FIELDS
+    }
+
+
 @pytest.mark.parametrize(
     ("text", "terms"),
     [

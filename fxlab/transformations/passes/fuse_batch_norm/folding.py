@@ -45,9 +45,6 @@ from fxlab.transformations.views.convolution import as_convolution
 from fxlab.transformations.views.layer import Layer
 from fxlab.transformations.views.linear import TransposedLinear, as_linear
 
-_BATCHES = {3: "(N, C, L)", 4: "(N, C, H, W)", 5: "(N, C, D, H, W)"}
-"""Inputs of convolutions that are batches, by their dimensions."""
-
 
 @dataclass(frozen=True)
 class LayerAndNorm:
