@@ -39,5 +39,6 @@ def _inputs(source: Source, options: argparse.Namespace) -> Any:
         return given_inputs(Path(options.inputs), torch.device("cpu") if first is None else first.device)
     if source.inputs is not None or (isinstance(model, GraphModule) and not hasattr(model, "config")):
         return source.inputs
-    with ends_with(ExitCode.BAD_USAGE, TypeError, ValueError, hint="(or in a file: --inputs)"):
+    hint = "(or in a file: --inputs)"  # not where it is the model that is wrong
+    with ends_with(ExitCode.BAD_USAGE, TypeError), ends_with(ExitCode.BAD_USAGE, ValueError, hint=hint):
         return example_inputs(model, batch_size=options.batch_size, sequence_length=options.length)

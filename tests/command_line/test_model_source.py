@@ -89,6 +89,22 @@ def test_a_file_that_can_run_code_is_not_opened_unless_it_is_trusted(fxlab, tmp_
     assert "--trust" in ended.err
 
 
+@pytest.mark.filterwarnings("ignore")  # torch's own of what torch.jit makes
+def test_what_torch_jit_made_is_refused_without_a_word_of_inputs(fxlab, tmp_path):
+    torch.jit.save(torch.jit.script(torch.nn.Linear(4, 2)), tmp_path / "model.pt")
+    ended = fxlab("report", tmp_path / "model.pt", "--trust", "-o", tmp_path / "report.html")
+    assert ended.code == 2
+    assert "which torch.jit made" in ended.err
+    assert "--inputs" not in ended.err
+
+
+def test_inputs_that_are_missing_may_be_in_a_file(fxlab, tmp_path):
+    torch.save(torch.nn.Linear(4, 2), tmp_path / "model.pt")
+    ended = fxlab("report", tmp_path / "model.pt", "--trust", "-o", tmp_path / "report.html")
+    assert ended.code == 2
+    assert ended.err.rstrip().endswith("(or in a file: --inputs)")
+
+
 def test_a_program_that_can_run_code_is_loaded_only_if_it_is_trusted(fxlab, tmp_path):
     program = torch.export.export(nn.ReLU(), (torch.randn(3),))
     path = tmp_path / "model.pt2"
