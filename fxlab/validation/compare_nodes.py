@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from fxlab.checks import flag
 from fxlab.models.running import Inputs, generators_kept
 from fxlab.node_info import module_path, shape_and_dtype, target_text
 from fxlab.validation.arguments import (
@@ -100,7 +101,7 @@ def compare_nodes(
     """
     import pandas as pd
 
-    pairs = _pairs(original, transformed, inputs, in_float64=judge)
+    pairs = _pairs(original, transformed, inputs, in_float64=flag(judge, "judge"))
     with generators_kept():
         rows = {
             pair.node.name: _row(pair) + (_judged_row(pair) if judge else [])

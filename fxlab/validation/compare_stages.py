@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from torch.fx import GraphModule
 
+from fxlab.checks import flag
 from fxlab.validation.arguments import SessionLike, checked_session
 from fxlab.validation.graphs.changes_made import changes_made
 from fxlab.validation.graphs.graph_diff import graph_diff
@@ -72,7 +73,8 @@ def compare_stages(session: SessionLike, *, in_float64: bool = True) -> "pd.Data
     """
     import pandas as pd
 
-    stages, compare = checked_session(session).stages, _comparison(session, in_float64)
+    stages = checked_session(session).stages
+    compare = _comparison(session, flag(in_float64, "in_float64"))
     steps = zip(stages, stages[1:], session.applied, strict=False)
     changes = ["", *(str(changes_made(below, above, pass_)) for below, above, pass_ in steps)]
     rows = [

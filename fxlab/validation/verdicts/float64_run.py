@@ -17,11 +17,11 @@ from fxlab.models.running import (
     Inputs,
     bound_values,
     call_arguments,
-    once_each,
     cuda_devices_in_use,
     detached,
     generators_kept,
     named_arguments,
+    once_each,
 )
 from fxlab.validation.outputs.computed_tensors import INPUT, STATE
 from fxlab.validation.verdicts.decisions import Decisions
