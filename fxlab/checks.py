@@ -8,6 +8,8 @@ from collections.abc import Iterable
 from numbers import Real
 from typing import Any
 
+_LONGEST = 86_400
+
 
 def described(value: object) -> str:
     """Return what was given, in words for an error."""
@@ -47,14 +49,39 @@ def items_of(values: Any, argument: str, expected: str) -> tuple[Any, ...]:
     return tuple(values)
 
 
+def check_is(kind: type, value: Any, argument: str) -> None:
+    """Raise a ``TypeError`` unless a value is of a class."""
+    if not isinstance(value, kind):
+        raise TypeError(f"{argument}: expected a {kind.__name__}, got {described(value)}.")
+
+
+def flag(value: Any, argument: str) -> bool:
+    """Return a truth value, or raise what says that none was given: ``"no"`` would count as true."""
+    if not isinstance(value, bool):
+        raise TypeError(f"{argument}: expected True or False, got {described(value)}.")
+    return value
+
+
 def number(value: Any, argument: str, *, at_least: float = -math.inf) -> float:
     """Return a real number, or raise what says that none was given or that it is too small."""
     if isinstance(value, bool) or not isinstance(value, Real):
         raise TypeError(f"{argument}: expected a number, got {described(value)}.")
-    if math.isnan(value) or value < at_least:
+    try:
+        found = float(value)
+    except OverflowError:
+        raise ValueError(f"{argument}: expected a number that fits in a float, got a larger one.") from None
+    if math.isnan(found) or found < at_least:
         wanted = "a number that is not negative" if at_least == 0 else f"a number of at least {at_least:g}"
         raise ValueError(f"{argument}: expected {wanted}, got {value!r}.")
-    return float(value)
+    return found
+
+
+def duration(value: Any, argument: str) -> float:
+    """Return a finite number of seconds that is not negative, or raise what says that none was given."""
+    found = number(value, argument, at_least=0)
+    if found > _LONGEST:
+        raise ValueError(f"{argument}: expected at most {_LONGEST:,} seconds, got {value!r}.")
+    return found
 
 
 def positive_int(value: Any, argument: str) -> int:

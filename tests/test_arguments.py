@@ -53,6 +53,9 @@ RUNNING_COMPARISONS = (
 )
 COMPARISONS = (*RUNNING_COMPARISONS, fxlab.graph_diff, fxlab.unmarked_changes)
 NO_COUNT = [0, -1, 1.5, "a", [], OBJECT, True]
+NO_FLAG = [None, 0, 1, "no", [], OBJECT, torch.ones(2)]
+REFERENCE = fxlab.Reference(GRAPH, X)
+STAGES = {"below": GRAPH, "above": GRAPH, "pass_": PASS}
 
 CALLS = [
     (fxlab.symbolic_trace, {"model": Model(), "inputs": X}, {"model": NO_MODULE, "inputs": NO_INPUTS}),
@@ -123,6 +126,28 @@ CALLS = [
     (SESSION.on_change, {}, {"callback": [None, 3, "a", OBJECT]}),
     *((getattr(SESSION, name), {}, {"pass_": NO_PASS}) for name in ("apply", "revert", "toggle", "find")),
     *((getattr(SESSION, name), {}, {"pass_": NO_PASS}) for name in ("is_on", "remove", "preview", "explain")),
+    (fxlab.symbolic_trace, {"model": Model(), "inputs": X}, {"dynamic": NO_FLAG, "check": NO_FLAG}),
+    (fxlab.draw, {"model": GRAPH}, {"shapes": NO_FLAG, "inputs": NO_INPUTS}),
+    (fxlab.report, {"model": SESSION, "path": "a.html"}, {"measure": NO_FLAG, "values": NO_FLAG}),
+    (fxlab.compose, {}, {"inplace": NO_FLAG}),
+    (from_callable, {"function": len}, {"preserves_computation": NO_FLAG, "writes_tensors": NO_FLAG}),
+    (from_callable, {"function": len}, {"name": [3, [], OBJECT, torch.ones(2)]}),
+    (
+        from_pattern,
+        {"pattern": torch.relu, "replacement": torch.sigmoid},
+        {"match_filters": [None, 3, "a", OBJECT, [3]], "name": [3, [], torch.ones(2)]}
+        | dict.fromkeys(("ignore_literals", "preserves_computation"), NO_FLAG),
+    ),
+    (fxlab.verdict, {**PAIR, "inputs": X}, {"gradients": NO_FLAG}),
+    (fxlab.compare_nodes, {**PAIR, "inputs": X}, {"judge": NO_FLAG}),
+    (fxlab.compare_stages, {"session": SESSION}, {"in_float64": NO_FLAG}),
+    (fxlab.nodes_by_stage, {"session": SESSION}, {"unchanged": NO_FLAG}),
+    (fxlab.Reference, {"original": GRAPH, "inputs": X}, {"original": NO_MODULE, "gradients": NO_FLAG}),
+    (REFERENCE.verdict, {}, {"transformed": NO_MODULE}),
+    (fxlab.changes_made, STAGES, {"below": NO_GRAPH, "above": NO_GRAPH, "pass_": NO_PASS}),
+    (fxlab.benchmark, {"session": SESSION}, {"min_seconds": [float("inf"), 10**30]}),
+    (fxlab.compare_outputs, {**PAIR, "inputs": X}, {"atol": [10**400], "rtol": [10**400]}),
+    *((compare, PAIR, {"inputs": NO_INPUTS}) for compare in (fxlab.graph_diff, fxlab.code_diff)),
     *(
         (getattr(PASS, name), {}, {"graph_module": NO_GRAPH})
         for name in ("__call__", "explain", "candidates")
@@ -152,7 +177,7 @@ WRONG = [
 
 @pytest.mark.parametrize(("function", "arguments", "name"), WRONG)
 def test_a_wrong_argument_is_named(function, arguments, name):
-    several = arguments.pop("passes") if function is fxlab.compose else ()
+    several = arguments.pop("passes", ()) if function is fxlab.compose else ()
     with pytest.raises((TypeError, ValueError)) as raised:
         function(*several, **arguments)
     assert name in str(raised.value)
@@ -200,3 +225,11 @@ def test_a_graph_that_was_broken_before_is_said_to_have_been(use):
 def test_packages_are_found_after_importing_fxlab_alone():
     code = "import fxlab, sys; assert 'torch' not in sys.modules; assert fxlab.transformations.offered()"
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_inputs_without_data_have_variants_of_their_shapes():
+    assert "batch of 5" in fxlab.input_variants(torch.ones(2, 4, device="meta"))
+
+
+def test_a_large_tolerance_is_one():
+    assert fxlab.compare_outputs(GRAPH, GRAPH, X, atol=10**30)["allclose"].all()

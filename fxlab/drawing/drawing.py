@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Any
 
 from torch import fx
 
-from fxlab.checks import described, items_of, positive_int
+from fxlab.checks import described, flag, items_of, positive_int
 from fxlab.drawing.hierarchy.hierarchy import build_hierarchy
 from fxlab.drawing.rendering.dot import DOWN, PLAIN, Arrangement, to_digraph
 from fxlab.drawing.rendering.layout import lay_out, start_layout_worker
 from fxlab.drawing.rendering.picture import Picture
 from fxlab.drawing.rendering.render import render
 from fxlab.drawing.view import BUDGET, View
-from fxlab.models.running import Inputs
+from fxlab.models.running import Inputs, given_arguments
 from fxlab.overlays import Overlay, Subject, from_table, source
 from fxlab.validation.arguments import Model, graph_of, inputs_of, resolved
 from fxlab.validation.graphs.unfolded import unfolded
@@ -187,9 +187,11 @@ def draw(
     <Drawing: 4 nodes in 4 boxes, coloured by FLOPs>
     """
     positive_int(budget, "budget")
-    arrangement = Arrangement(direction, bool(shapes))
+    arrangement = Arrangement(direction, flag(shapes, "shapes"))
     found = resolved(model, "model")
     given = inputs_of(found, inputs)
+    if given is not None:
+        given_arguments(given)
     graph_module = graph_of(found, "model", given)
     start_layout_worker()
     coloured_by = _overlay(graph_module, overlay, given)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from fxlab.checks import described
+from fxlab.checks import described, flag
 from fxlab.garbage import only_new_garbage
 from fxlab.html_report.contents import contents
 from fxlab.html_report.made import made_lines
@@ -126,6 +126,8 @@ def report(
     'report.html'
     """
     file = checked_path(path)
+    flag(measure, "measure")
+    flag(values, "values")
     if isinstance(model, Mapping):
         sessions = {_name(name): session_of(_one(model, name), inputs, passes) for name in model}
         if not sessions:

@@ -154,9 +154,9 @@ def given_arguments(inputs: Inputs, *, copied: bool = False) -> tuple[tuple[Any,
             f"got {type(inputs).__name__}"
         )
     clone = once_each(torch.clone)
-    given = (
-        pytree.tree_map(lambda leaf: _copied(leaf, clone), inputs, is_leaf=is_object) if copied else inputs
-    )
+    given: Any = inputs
+    if copied:
+        given = pytree.tree_map(lambda leaf: _copied(leaf, clone), inputs, is_leaf=is_object)
     if isinstance(given, Mapping):
         return (), dict(given)
     return ((given,) if isinstance(given, torch.Tensor) else tuple(given)), {}

@@ -71,13 +71,13 @@ class ModuleState:
         self._settings = _settings(module)
 
     def changed(self) -> list[str]:
-        """Return the paths of tensors that were replaced or written, and of modules set otherwise."""
+        """Return the paths of tensors that were replaced or written, and of modules that were set."""
         now = dict(_tensors(self._module))
         paths = [path for path, state in self._tensors.items() if not state.is_of(now.get(path))]
         paths += now.keys() - self._tensors.keys()
-        settings = _settings(self._module)
+        before = self._settings
         return paths + [
-            path for path in settings if self._settings.get(path, settings[path]) != settings[path]
+            path for path, now_set in _settings(self._module).items() if before.get(path) != now_set
         ]
 
     def written(self, *, apart_from: ModuleState) -> list[str]:

@@ -12,7 +12,7 @@ import torch
 from torch import nn
 from torch.fx import GraphModule
 
-from fxlab.checks import names_in
+from fxlab.checks import flag, names_in
 from fxlab.interrupts import interrupts_noted
 from fxlab.models.settings import GRADIENTS
 from fxlab.tracing.assemble import assemble
@@ -108,6 +108,8 @@ def symbolic_trace(
     torch.Size([7, 8])
     """
     model, leaves = traceable(model), LeafModules(leaf_modules)
+    flag(dynamic, "dynamic")
+    flag(check, "check")
     leaves.require_known(model)
     given = _inputs_for(model, inputs, None if input_names is None else names_in(input_names, "input_names"))
     pipeline = _Pipeline(model, bound_arguments(model, given), leaves, check)

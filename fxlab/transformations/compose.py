@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from torch.fx import GraphModule, Node
 
-from fxlab.checks import described
+from fxlab.checks import described, flag
 from fxlab.models.bodies import graphs_of
 from fxlab.models.graph_module import deep_copy
 from fxlab.transformations.base import ReversibleTransformation, Transformation
@@ -47,6 +47,7 @@ def compose(*passes: Transformation, inplace: bool = True) -> Transformation:
     """
     for pass_ in passes:
         _check_transformation(pass_)
+    flag(inplace, "inplace")
     parts = tuple(part for pass_ in passes for part in _parts(pass_))
     reversible = all(isinstance(part, ReversibleTransformation) for part in parts)
     return ReversibleComposition(parts, inplace) if reversible else Composition(parts, inplace)

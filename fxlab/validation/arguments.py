@@ -8,7 +8,7 @@ from torch.fx import Graph, GraphModule
 
 from fxlab.checks import described, items_of
 from fxlab.models.graph_module import check_lints
-from fxlab.models.running import Inputs, call_arguments
+from fxlab.models.running import Inputs, call_arguments, given_arguments
 from fxlab.tracing.sources import ModelLike, Source, source_of
 from fxlab.transformations import Transformation
 from fxlab.transformations.pass_names import find_name
@@ -115,6 +115,8 @@ def compared_graphs(
 ) -> tuple[GraphModule, GraphModule]:
     """Return the two graph modules of a comparison that runs nothing."""
     before, after, known = compared_models(original, transformed, inputs)
+    if inputs is not None:
+        given_arguments(inputs)
     return graph_of(before, "original", known), graph_of(after, "transformed", known)
 
 

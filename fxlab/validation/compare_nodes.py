@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from fxlab.checks import flag
 from fxlab.models.running import Inputs, generators_kept
 from fxlab.node_info import module_path, shape_and_dtype, target_text
 from fxlab.validation.arguments import (
@@ -102,7 +103,7 @@ def compare_nodes(
     """
     import pandas as pd
 
-    pairs = _pairs(original, transformed, inputs, in_float64=judge)
+    pairs = _pairs(original, transformed, inputs, in_float64=flag(judge, "judge"))
     with generators_kept():
         rows: dict[str, list[Any]] = {}
         for pair in pairs.pairs():

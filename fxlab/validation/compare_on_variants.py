@@ -71,8 +71,7 @@ def compare_on_variants(
     first, second, known = compared_models(original, transformed, inputs)
     trials = named_inputs(first, known, variants)
     tables, not_compared = {}, {}
-    for name, tolerance in (("atol", atol), ("rtol", rtol)):
-        number(tolerance, name, at_least=0)
+    atol, rtol = number(atol, "atol", at_least=0), number(rtol, "rtol", at_least=0)
     for name, given in trials.items():
         try:
             outputs_of(first, "original", given)

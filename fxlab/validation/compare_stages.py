@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from torch.fx import GraphModule
 
+from fxlab.checks import flag
 from fxlab.validation.arguments import SessionLike, checked_session
 from fxlab.validation.graphs.changes_made import changes_made
 from fxlab.validation.graphs.graph_diff import graph_diff
@@ -75,7 +76,7 @@ def compare_stages(session: SessionLike, *, in_float64: bool = True) -> "pd.Data
 
     stages = checked_session(session).stages
     reference = _reference(session)
-    compare = _comparison(session, reference, in_float64)
+    compare = _comparison(session, reference, flag(in_float64, "in_float64"))
     steps = zip(stages, stages[1:], session.applied, strict=False)
     changes = ["", *(str(changes_made(below, above, pass_)) for below, above, pass_ in steps)]
     with nullcontext() if reference is None else reference.weights_kept():

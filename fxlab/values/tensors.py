@@ -61,6 +61,23 @@ def refuse_fake(tensor: torch.Tensor) -> None:
         )
 
 
+def dense(tensor: torch.Tensor) -> torch.Tensor:
+    """Return a sparse tensor with all of its elements, and any other as it is."""
+    return tensor if tensor.layout is torch.strided else tensor.to_dense()
+
+
+def stored_otherwise(a: torch.Tensor, b: torch.Tensor) -> str:
+    """Return in words how two tensors of one shape differ in layout or in how many elements they store."""
+    if a.layout != b.layout:
+        return f"the layouts differ: {str(a.layout)[6:]} and {str(b.layout)[6:]}"
+    if a.layout is torch.strided:
+        return ""
+    stored, others = (tensor._values() if tensor.is_sparse else tensor.values() for tensor in (a, b))
+    if stored.shape == others.shape:
+        return ""
+    return f"they store {len(stored)} and {len(others)} elements"
+
+
 def storage_of(tensor: torch.Tensor) -> int:
     """Return a number that tensors have in common if they lie in the same memory."""
     return int(tensor.untyped_storage()._cdata)

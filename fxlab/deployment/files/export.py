@@ -6,7 +6,7 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from fxlab.checks import described, path_text
+from fxlab.checks import flag, path_text
 from fxlab.deployment.files.judge_file import file_verdict
 from fxlab.deployment.files.tensor_graph import tensor_graph
 from fxlab.deployment.files.write_file import SUFFIXES, missing_package, write_file
@@ -93,9 +93,8 @@ def export(
     target = Path(path)
     if target.suffix not in SUFFIXES:
         raise ValueError(f"path: expected a file that ends in .pt2 or .onnx, got {os.fspath(path)!r}.")
-    for name, value in (("dynamic", dynamic), ("check", check)):
-        if not isinstance(value, bool):
-            raise TypeError(f"{name}: expected True or False, got {described(value)}.")
+    flag(dynamic, "dynamic")
+    flag(check, "check")
     if missing := missing_package(target.suffix):
         raise ImportError(f"{missing}.")
     transformed = checked.graph_module

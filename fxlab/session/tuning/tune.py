@@ -8,7 +8,7 @@ from dataclasses import replace
 from torch.fx import GraphModule
 from tqdm import tqdm
 
-from fxlab.checks import described, number, positive_int
+from fxlab.checks import described, duration, flag, positive_int
 from fxlab.models.running import Inputs
 from fxlab.session.session import Session
 from fxlab.session.tuning.result import Tuning
@@ -95,10 +95,9 @@ def tune(
             f"session: expected an fxlab.Session, got {described(session)}. Make one of the model: "
             "fxlab.Session(model, inputs). What passes of torch.compile buy, an eager run does not show."
         )
-    if not isinstance(exclusions, bool):
-        raise TypeError(f"exclusions: expected True or False, got {described(exclusions)}.")
+    flag(exclusions, "exclusions")
     positive_int(rounds, "rounds")
-    number(min_seconds, "min_seconds", at_least=0)
+    duration(min_seconds, "min_seconds")
     if clock is not None and not callable(clock):
         raise TypeError(f"clock: expected a function that returns seconds, got {described(clock)}.")
     check_runs(session.original, "session.original")

@@ -10,6 +10,7 @@ from torch.fx import GraphModule, Node
 from torch.fx.passes.infra.pass_base import PassResult
 from torch.fx.subgraph_rewriter import Match, ReplacedPatterns
 
+from fxlab.checks import described, flag
 from fxlab.models.graph_module import check_lints, share_tensors_copy
 from fxlab.transformations.base import Transformation, explanation
 from fxlab.transformations.foreign.adoption import adopt
@@ -182,7 +183,16 @@ def from_callable(
     ['input_1', '_0', '_1', '_2', 'output']
     """
     check_callable(function, "function")
+    check_promises(name, preserves_computation=preserves_computation, writes_tensors=writes_tensors)
     return CallableTransformation(function, name or name_of(function), preserves_computation, writes_tensors)
+
+
+def check_promises(name: object, **flags: object) -> None:
+    """Refuse a name that is no text, and promises that are no truth values."""
+    if name is not None and not isinstance(name, str):
+        raise TypeError(f"name: expected a string, got {described(name)}.")
+    for argument, value in flags.items():
+        flag(value, argument)
 
 
 def check_callable(given: object, argument: str) -> None:

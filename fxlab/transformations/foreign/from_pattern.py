@@ -9,7 +9,13 @@ from torch.fx import Graph, GraphModule
 from torch.fx.passes.utils.matcher_utils import InternalMatch
 from torch.fx.subgraph_rewriter import replace_pattern_with_filters
 
-from fxlab.transformations.foreign.from_callable import OpaqueTransformation, check_callable, name_of
+from fxlab.checks import items_of
+from fxlab.transformations.foreign.from_callable import (
+    OpaqueTransformation,
+    check_callable,
+    check_promises,
+    name_of,
+)
 
 MatchFilter = Callable[[InternalMatch, Graph, Graph], bool]
 _KEPT_META = ("nn_module_stack", "stack_trace")
@@ -98,7 +104,8 @@ def from_pattern(
     >>> transformation.get_transformed_nodes(transformation(traced))
     [sigmoid]
     """
-    filters = tuple(match_filters)
+    filters = items_of(match_filters, "match_filters", "functions of a match and two graphs")
+    check_promises(name, ignore_literals=ignore_literals, preserves_computation=preserves_computation)
     arguments = {"pattern": pattern, "replacement": replacement}
     for argument, given in arguments.items():
         check_callable(given, argument)

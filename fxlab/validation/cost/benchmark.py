@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from torch.fx import GraphModule
 
-from fxlab.checks import number, positive_int
+from fxlab.checks import duration, positive_int
 from fxlab.models.graph_module import changed_copy
 from fxlab.models.running import Inputs
 from fxlab.transformations import Transformation
@@ -95,7 +95,7 @@ def benchmark(
 
     checked_session(session)
     positive_int(rounds, "rounds")
-    number(min_seconds, "min_seconds", at_least=0)
+    duration(min_seconds, "min_seconds")
     original = session.original
     check_runs(original, "session.original")
     inputs = inputs_or_examples(session.inputs if inputs is None else inputs, original)

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from torch.fx import GraphModule, Node
 
+from fxlab.checks import check_is
 from fxlab.node_info import kind_text, modules_by_path
 from fxlab.transformations import CandidatePass, Transformation
 from fxlab.transformations.journal.journal import Journal
@@ -92,6 +93,9 @@ def changes_made(below: GraphModule, above: GraphModule, pass_: Transformation) 
     >>> print(changes_made(torch.fx.symbolic_trace(model), merge(torch.fx.symbolic_trace(model)), merge))
     1 rewrite: 2 linears become 1
     """
+    check_is(GraphModule, below, "below")
+    check_is(GraphModule, above, "above")
+    check_is(Transformation, pass_, "pass_")
     below, above = unfolded(below), unfolded(above)
     rewrites: int | None = None
     if isinstance(pass_, JournaledTransformation | CandidatePass):

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Literal
 
 from torch.fx import GraphModule
 
+from fxlab.checks import flag
 from fxlab.garbage import without_collecting
 from fxlab.transformations.journal.name_order import merged_order
 from fxlab.validation.arguments import SessionLike, checked_session
@@ -105,6 +106,7 @@ def nodes_by_stage(session: SessionLike, *, unchanged: bool = False) -> "pd.Data
     """
     import pandas as pd
 
+    flag(unchanged, "unchanged")
     stages, columns = checked_session(session).stages, stage_names(session)
     with without_collecting():
         rows = _rows(stages)

@@ -86,6 +86,8 @@ def observed(
         ) from error
     if on_meta := [path for path, tensor in returned.items() if tensor.is_meta]:
         raise ValueError(f"{name}: what it returns as {on_meta[0]} is on the meta device and has no numbers.")
+    if nested := [path for path, tensor in returned.items() if tensor.is_nested]:
+        raise ValueError(f"{name}: what it returns as {nested[0]} is a nested tensor, which is not compared.")
     before = named_arguments(model, *given_arguments(inputs))
     written = written_inputs(before, after)
     written |= {STATE + path: tensor for path, tensor in state_written.items()}

@@ -119,7 +119,7 @@ def input_variants(inputs: Inputs, *, vocabulary: int | None = None) -> dict[str
     result: dict[str, Inputs] = {"as given": inputs}
     for name, change in _changes(tensors, vocabulary):
         changed = [change(tensor) for tensor in tensors]
-        if not all(a.shape == b.shape and torch.equal(a, b) for a, b in zip(changed, tensors, strict=True)):
+        if not all(map(_are_equal, changed, tensors)):
             result[name] = _with_tensors(inputs, changed)
     return result
 
@@ -243,6 +243,10 @@ def _with_length(
     tensor: torch.Tensor, length: int, has_length: Callable[[torch.Tensor], bool]
 ) -> torch.Tensor:
     return _resized(tensor, 1, length) if has_length(tensor) else tensor
+
+
+def _are_equal(a: torch.Tensor, b: torch.Tensor) -> bool:
+    return a.shape == b.shape and (a.is_meta or torch.equal(a, b))
 
 
 def _plain(inputs: Inputs) -> Any:

@@ -22,6 +22,7 @@ from fxlab.validation.verdicts.judgement import (
 )
 from fxlab.validation.verdicts.new_values import TRIES, NewValues, VectorsGone, moved
 from fxlab.validation.verdicts.runs import Runs
+from fxlab.values.tensors import dense
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -202,7 +203,9 @@ class Comparison:
 
     def _judged(self, paths: list[str]) -> dict[str, Judgement]:
         original, transformed = self._original, self._transformed
-        expected, outputs = self._expected, self._outputs
+        expected, outputs = (
+            {path: dense(tensors[path]) for path in paths} for tensors in (self._expected, self._outputs)
+        )
         if not may_decide(transformed.decides_otherwise, original.decides_otherwise):
             reason = (
                 f"it rounds worse: {transformed.decides_otherwise} of its comparisons and choices are others "

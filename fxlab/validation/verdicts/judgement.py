@@ -9,7 +9,7 @@ import torch
 
 from fxlab.node_info import dtype_name
 from fxlab.units import with_unit
-from fxlab.values.tensors import is_floating, same_bits
+from fxlab.values.tensors import dense, is_floating, same_bits, stored_otherwise
 
 ROUNDINGS = 3.0
 """How many times as far as rounding new values once takes them two equal functions may be apart."""
@@ -239,6 +239,8 @@ def judged_by_bits(original: torch.Tensor | None, transformed: torch.Tensor | No
         return Judgement(
             Status.DIFFERENT, f"the dtypes differ: {dtype_name(a.dtype)} and {dtype_name(b.dtype)}", elements
         )
+    if found := stored_otherwise(a, b):
+        return Judgement(Status.DIFFERENT, found, elements)
     compared = compared_elements(a, b)
     if same_bits(a, b):
         if not compared:
@@ -246,7 +248,7 @@ def judged_by_bits(original: torch.Tensor | None, transformed: torch.Tensor | No
         reason = f"every bit is the same{_left_aside(elements, compared)}{_constant(a)}"
         return Judgement(Status.SAME_BITS, reason, elements, compared=compared)
     if not is_floating(a):
-        unequal = int((a != b).sum())
+        unequal = int((dense(a) != dense(b)).sum())
         return Judgement(
             Status.DIFFERENT,
             f"{unequal} of {elements} {dtype_name(a.dtype)} elements differ",
@@ -269,11 +271,11 @@ def compared_elements(a: torch.Tensor, b: torch.Tensor) -> int:
 
 
 def _finite(tensor: torch.Tensor) -> torch.Tensor:
-    dense = tensor.detach() if tensor.layout is torch.strided else tensor.detach().to_dense()
+    elements = dense(tensor.detach())
     try:
-        return dense.isfinite()
+        return elements.isfinite()
     except RuntimeError:  # dtypes of eight bits
-        return dense.to(torch.float32).isfinite()
+        return elements.to(torch.float32).isfinite()
 
 
 def _nothing_compared(elements: int) -> Judgement:
@@ -353,6 +355,7 @@ def _effect(difference: torch.Tensor | None) -> torch.Tensor:
 
 def _wide(tensor: torch.Tensor) -> torch.Tensor:
     """Return the real numbers of a tensor in float64, in one dimension."""
+    tensor = dense(tensor)
     real = torch.view_as_real(tensor.resolve_conj()) if tensor.is_complex() else tensor
     return real.detach().to("cpu", torch.float64).flatten()
 

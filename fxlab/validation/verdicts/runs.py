@@ -20,7 +20,7 @@ from fxlab.validation.verdicts.float64_run import (
 from fxlab.validation.verdicts.gradients import gradients_in_float64, gradients_of
 from fxlab.validation.verdicts.own_run import OwnRun
 from fxlab.validation.verdicts.wide_weights import WideWeights
-from fxlab.values.tensors import is_floating, tensors_by_path
+from fxlab.values.tensors import dense, is_floating, tensors_by_path
 
 T = TypeVar("T")
 
@@ -169,8 +169,7 @@ class Runs:
     def _exact(self) -> dict[str, torch.Tensor]:
         if self.is_generated:
             return self.observed.everything | self.gradients
-        result = self._in_float64
-        return tensors_by_path(result.output) | result.written | self._gradients()
+        return _dense(self._in_float64) | self._gradients()
 
     @cached_property
     def _decisions_shape_outputs(self) -> bool:
@@ -192,7 +191,7 @@ class Runs:
         self, decisions: Decisions | None = None, *, given: Decisions | None = None, **options: Any
     ) -> dict[str, torch.Tensor]:
         result = self._run(decisions=decisions or Decisions(given=given), **options)
-        return tensors_by_path(result.output) | result.written | self._gradients(given=given, **options)
+        return _dense(result) | self._gradients(given=given, **options)
 
     def _run(self, **options: Any) -> Float64Result:
         written = self.observed.written
@@ -212,3 +211,9 @@ class Runs:
             raise
         except ValueError as error:
             raise ValueError(f"{self._name}: {error}") from error
+
+
+def _dense(result: Float64Result) -> dict[str, torch.Tensor]:
+    """Return what a run gives and writes, by path, with all elements of what is sparse."""
+    found = tensors_by_path(result.output) | result.written
+    return {path: dense(tensor) for path, tensor in found.items()}

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import torch
 
+from fxlab.checks import check_is, flag
 from fxlab.models.running import Inputs
 from fxlab.models.weight_files import are_in_files
 from fxlab.validation.arguments import Model, as_graph, check_runs, compared_models
@@ -138,8 +139,9 @@ class Reference:
         variants: Variants = False,
         gradients: bool = False,
     ) -> None:
+        check_is(torch.nn.Module, original, "original")
         check_runs(original, "original")
-        if gradients and are_in_files(original):
+        if flag(gradients, "gradients") and are_in_files(original):
             raise ValueError("gradients: of weights that are read from files there are none. Load the model.")
         self.original = original
         self.inputs = named_inputs(original, inputs, variants)
@@ -159,6 +161,7 @@ class Reference:
 
     def verdict(self, transformed: torch.nn.Module) -> Verdict:
         """Judge another model, as :func:`verdict` does."""
+        check_is(torch.nn.Module, transformed, "transformed")
         check_runs(transformed, "transformed")
         if len(self._runs) == 1:
             return self.compare(transformed).verdict()

@@ -74,7 +74,7 @@ def find_nodes(
     """
     if not isinstance(query, str):
         raise TypeError(f"query: expected a str, got {described(query)}.")
-    given = items_of(passes or (), "passes", "transformations")
+    given = items_of(() if passes is None else passes, "passes", "transformations")
     for pass_ in given:
         if not isinstance(pass_, Transformation):
             raise TypeError(f"passes: expected instances of fxlab.Transformation, got {described(pass_)}.")
