@@ -290,3 +290,20 @@ def test_a_call_that_is_given_another_weight_is_no_longer_the_same_step(source):
     assert not changed.index.str.contains("weight|bias").any()
     assert (table["introduced"] < 1e-6).all()
     assert first_divergence(session) is None
+
+
+def test_a_call_that_nobody_reads_and_that_took_over_another_has_no_row():
+    class Dead(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.linear = nn.Linear(4, 4)
+
+        def forward(self, x):
+            self.linear(x) * 0.3
+            return x.relu()
+
+    session = fxlab.Session(fx.symbolic_trace(Dead()), (torch.randn(2, 4),))
+    session.apply("fuse-scale")
+    table = compare_nodes(session)
+    assert [*table.index] == ["x", "relu"]
+    assert first_divergence(session) is None

@@ -83,6 +83,8 @@ def matched(
     for node, others in read_instead.items():
         if len(others) == 1 and (other := next(iter(others))).name not in kept:
             originals[node] = other
+    # What computes something else, and is read by nobody, may have taken over from anything or nothing.
+    originals = {node: other for node, other in originals.items() if node in alike or node.users}
     originals = _one_to_one(originals)
     other_bodies = {
         user
