@@ -1,18 +1,17 @@
 """The stages of ``torch.compile``: ``python -m benchmarks.compile_stages`` writes ``docs/compile_stages.md``.
 
 Each tiny model is compiled for inference and with gradients, each stage is judged against the original, and
-each pass against the stage below it. Mistakes are planted in passes of the user's own and in single matches
-of patterns, and looked for with ``fxlab.bisect``: one that is not found by its name ends the run. Times are
-ratios to one ``torch.compile`` with code generation, in the same process and without caches.
+each pass against the stage below it. Mistakes are planted in passes of the user's own, in single matches of
+patterns and in the compiler's own passes, and looked for with ``fxlab.bisect``: one that is not found by its
+name ends the run. Times are ratios to one ``torch.compile`` with code generation, in the same process and
+without caches. The UNet takes diffusers, and all of it an hour.
 """
 
 from __future__ import annotations
 
 import argparse
-import operator
 import os
 import tempfile
-import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -24,27 +23,22 @@ import transformers
 from torch import nn
 from torch._guards import detect_fake_mode
 from torch._inductor import compile_fx
-from torch.fx import Graph, GraphModule, Interpreter, Node
+from torch.fx import GraphModule, Interpreter
 from torch.fx.passes.split_module import split_module
 from tqdm import tqdm
 from transformers.utils import logging
 
 import fxlab
-from benchmarks.verdict_models import tiny, tiny_of_type
+from benchmarks.compile_mistakes import mistakes_in, mistakes_in_own_passes
+from benchmarks.compile_models import MODELS, small
 from fxlab.compiler import CompileSession
+from fxlab.values.tensors import tensors_by_path
 
 PAGE = Path(__file__).parents[1] / "docs" / "compile_stages.md"
-MODELS = ("bert", "gpt2", "llama", "mixtral", "vit", "resnet")
+UNET = MODELS[-1]
 ROUNDS = 2
+"""Of which the fastest counts; the code of the UNet takes minutes to compile, and is compiled once."""
 PARTS = 4
-PLACES = (
-    "pre_grad_custom_pass",
-    "joint_custom_pre_pass",
-    "joint_custom_post_pass",
-    "post_grad_custom_pre_pass",
-    "post_grad_custom_post_pass",
-)
-aten = torch.ops.aten
 
 
 def main() -> None:
@@ -57,21 +51,18 @@ def main() -> None:
     names = options.names or MODELS
     warm_up()
     stages = pd.DataFrame(row for name in tqdm(names, desc="stages") for row in stages_of(name))
-    mistakes = pd.DataFrame(row for name in tqdm(names, desc="mistakes") for row in mistakes_in(name))
+    rows = [row for name in tqdm(names, desc="mistakes") for row in mistakes_in(name)]
+    rows += mistakes_in_own_passes(names[0])
+    mistakes = pd.DataFrame(rows)
     times = pd.DataFrame(times_of(name) for name in tqdm(names, desc="times"))
     code = pd.DataFrame(code_of(name) for name in tqdm(names, desc="code"))
-    rows = [row for name in tqdm(names, desc="parts") for row in parts_of(name)]
+    modes = [(name, training) for name in names for training in (False, True)]
+    rows = [row for name, training in tqdm(modes, desc="parts") for row in parts_of(name, training=training)]
     parts = pd.DataFrame(rows, dtype=object)
     lines = page(stages, mistakes, times, code, parts)
     print("\n".join(lines))
     if not options.names:
         PAGE.write_text("\n".join(lines) + "\n", encoding="utf-8")
-
-
-def small(name: str) -> nn.Module:
-    """Return a tiny model in evaluation mode."""
-    torch.manual_seed(0)
-    return (tiny_of_type(name) if name == "mixtral" else tiny(name)).eval()
 
 
 def warm_up() -> None:
@@ -84,8 +75,7 @@ def warm_up() -> None:
 
 def stages_of(name: str) -> Iterator[dict[str, Any]]:
     """Yield a row for each stack of passes of a model."""
-    model = small(name)
-    inputs = fxlab.example_inputs(model)
+    model, inputs = small(name)
     for training in (False, True):
         for kind, session in fxlab.compile_session(model, inputs, training=training).graphs.items():
             changes = [session.changes(pass_) for pass_ in session.passes]
@@ -116,115 +106,9 @@ def said(verdict: Callable[[], str]) -> str:
         return str(error).split(". ")[0]
 
 
-def mistakes_in(name: str) -> Iterator[dict[str, Any]]:
-    """Plant a mistake at each place where a user's pass can stand, and in one match of a pattern."""
-    model = small(name)
-    inputs = fxlab.example_inputs(model)
-    for place in PLACES:
-        session = fxlab.compile_session(model, inputs, options={place: a_mistake})
-        yield found(name, place, session, "a_mistake")
-    apply, wrong = pattern_with_a_mistake(model, inputs)
-    session = fxlab.compile_session(model, inputs, options={"post_grad_custom_post_pass": apply})
-    row = found(name, "one match of a pattern", session, "adds")
-    excluded = fxlab.bisect(session).rewrites
-    session.exclude("post_grad/adds", *excluded)
-    if not session.verdict().agrees:
-        raise AssertionError(f"{name}: the mistake is not in {excluded}, but in {wrong}")
-    yield row
-
-
-def found(name: str, place: str, session: CompileSession, planted: str) -> dict[str, Any]:
-    """Return a row that says what was found of a mistake.
-
-    Raises
-    ------
-    AssertionError
-        If it is another pass, or none.
-    """
-    started = time.perf_counter()
-    bisection = fxlab.bisect(session)
-    if bisection is None or not bisection.pass_.name.endswith(f"/{planted}"):
-        raise AssertionError(f"{name}: {place} has a mistake, but bisect finds {bisection}")
-    rewrites = ", ".join(bisection.rewrites)
-    return {
-        "model": name,
-        "place": place,
-        "found": bisection.pass_.name + (f": {rewrites}" if rewrites else ""),
-        "runs": bisection.runs,
-        "seconds": round(time.perf_counter() - started, 1),
-    }
-
-
-def sums(graph: Graph) -> list[Node]:
-    """Return the nodes that add two tensors of floats."""
-    targets = (aten.add.Tensor, torch.add, "add", operator.add, operator.iadd)
-    return [
-        node
-        for node in graph.nodes
-        if node.target in targets
-        and len(node.args) == 2
-        and all(isinstance(argument, Node) for argument in node.args)
-        and is_float(node)
-    ]
-
-
-def is_float(node: Node) -> bool:
-    """Tell whether a node computes floats."""
-    value = node.meta.get("val", node.meta.get("example_value"))
-    return isinstance(value, torch.Tensor) and value.is_floating_point() and value.numel() > 1
-
-
-def a_mistake(graph: Graph) -> None:
-    """Halve the first operand of the sum in the middle; the second may be a bias of zeros."""
-    nodes = sums(graph)
-    node = nodes[len(nodes) // 2]
-    with graph.inserting_before(node):
-        mul = torch.mul if "example_value" in node.meta else aten.mul.Tensor
-        half = graph.call_function(mul, (node.args[0], 0.5))
-    half.meta.update(node.args[0].meta)
-    node.args = (half, node.args[1])
-
-
-def pattern_with_a_mistake(model: nn.Module, inputs: Any) -> tuple[Callable[[Graph], Any], str]:
-    """Return a pass that rewrites each sum, one of them wrongly, and which one that is."""
-    from torch._inductor.pattern_matcher import (
-        CallFunction,
-        KeywordArg,
-        PatternMatcherPass,
-        register_graph_pattern,
-    )
-
-    names: list[str] = []
-    fxlab.compile_session(
-        model,
-        inputs,
-        options={"post_grad_custom_post_pass": lambda graph: names.extend(map(str, sums(graph)))},
-    )
-    wrong = names[len(names) // 2]
-    patterns = PatternMatcherPass("adds")
-
-    @register_graph_pattern(
-        CallFunction(aten.add.Tensor, KeywordArg("a"), KeywordArg("b")), pass_dict=patterns
-    )
-    def other_way_round(match: Any, a: Any, b: Any) -> None:
-        node = match.output_node()
-        if not isinstance(a, Node) or not isinstance(b, Node):
-            return
-        with node.graph.inserting_before(node):
-            new = node.graph.call_function(aten.add.Tensor, (b, a))
-            if node.name == wrong:
-                new = node.graph.call_function(aten.relu.default, (new,))  # a norm would hide a factor
-        new.meta.update(node.meta)
-        node.replace_all_uses_with(new)
-        node.graph.erase_node(node)
-
-    return patterns.apply, wrong
-
-
 def code_of(name: str) -> dict[str, Any]:
     """Judge the generated code of a model."""
-    model = small(name)
-    session = fxlab.compile_session(model, fxlab.example_inputs(model))
+    session = fxlab.compile_session(*small(name))
     session.generate_code()
     kernels = session.kernels()["kernel"]
     found, below = session.verdict(), session.verdict("compiled code")
@@ -237,18 +121,20 @@ def code_of(name: str) -> dict[str, Any]:
     }
 
 
-def parts_of(name: str) -> Iterator[dict[str, Any]]:
+def parts_of(name: str, *, training: bool) -> Iterator[dict[str, Any]]:
     """Record a backend that compiles four parts of the graph one by one, as inference servers do."""
-    model = small(name)
-    inputs = fxlab.example_inputs(model)
+    model, inputs = small(name)
     torch._dynamo.reset()
     try:
-        with fxlab.record_compile() as record, torch.no_grad():
-            torch.compile(model, backend=in_parts)(**inputs)
-    except (
-        AssertionError
-    ):  # without a record too: a part returns other strides than the next was compiled for
-        yield {"model": name, "graph": "the parts do not fit together, with or without a record"}
+        with fxlab.record_compile() as record, torch.set_grad_enabled(training):
+            outputs = torch.compile(model, backend=in_parts)(**inputs)
+            if training:
+                tensors = tensors_by_path(outputs).values()
+                sum(tensor.sum() for tensor in tensors if tensor.requires_grad).backward()
+    except AssertionError:
+        # Without a record too: a part returns other strides than the next was compiled for.
+        if not training:
+            yield {"model": name, "graph": "the parts do not fit together, with or without a record"}
         return
     for graph, session in record.sessions.items():
         if session.passes:
@@ -284,16 +170,16 @@ def in_parts(graph_module: GraphModule, example_inputs: list[Any]) -> Callable[.
 
 def times_of(name: str) -> dict[str, Any]:
     """Take the times of recording, switching and reporting, as ratios to a compile with code."""
-    model = small(name)
-    inputs = fxlab.example_inputs(model)
+    model, inputs = small(name)
+    rounds = 1 if name == UNET else ROUNDS
 
     def listened_to() -> None:
         with fxlab.record_compile():
             compiled(model, inputs)
 
-    both = [(seconds(lambda: compiled(model, inputs)), seconds(listened_to)) for _ in range(ROUNDS)]
+    both = [(seconds(lambda: compiled(model, inputs)), seconds(listened_to)) for _ in range(rounds)]
     plain, listened = (min(times) for times in zip(*both, strict=True))
-    recorded = fastest(lambda: fxlab.compile_session(model, inputs))
+    recorded = fastest(lambda: fxlab.compile_session(model, inputs), rounds)
     session = fxlab.compile_session(model, inputs)
     with tempfile.TemporaryDirectory() as folder:
         report = fastest(lambda: fxlab.report(session, path=f"{folder}/compile.html"), rounds=1)
@@ -308,7 +194,7 @@ def times_of(name: str) -> dict[str, Any]:
     }
 
 
-def fastest(run: Callable[[], Any], rounds: int = ROUNDS) -> float:
+def fastest(run: Callable[[], Any], rounds: int) -> float:
     """Return the seconds that the fastest of some runs takes."""
     return min(seconds(run) for _ in range(rounds))
 
@@ -341,7 +227,8 @@ def page(
         "# Stages of torch.compile",
         "",
         f"Made by `python -m benchmarks.compile_stages` with torch {torch.__version__.partition('+')[0]} and "
-        f"transformers {transformers.__version__}: tiny models with random weights, compiled for inference "
+        f"transformers {transformers.__version__}, the UNet being that of diffusers (`UNet2DConditionModel`, "
+        "with the blocks of Stable Diffusion): tiny models with random weights, compiled for inference "
         "and with gradients. A stage is a pass that changed the graph, and the original; *unchanged* passes "
         "ran and changed nothing. *Verdict* is that of the last stage against Dynamo's graph, run by eager, "
         "*passes* how many compute what the stage below computes.",
@@ -350,8 +237,10 @@ def page(
         "",
         "## Planted mistakes",
         "",
-        "In passes of a user's own at every place where one can stand, and in one match of a pattern: what "
-        "`fxlab.bisect` finds, after how many runs. Without the match that was found, all models agree.",
+        f"{len(mistakes)} mistakes, of which `fxlab.bisect` finds all by name: in passes of a user's own at "
+        "every place where one can stand, in one match of a pattern, and in each pass of the compiler's own "
+        "over one model. *Found* is what it finds, after how many *runs*. Without the match that was found, "
+        "all models agree.",
         "",
         *table(mistakes),
         "",
@@ -366,15 +255,17 @@ def page(
         "## Parts compiled one by one",
         "",
         f"A backend that cuts Dynamo's graph into {PARTS} parts and compiles each, as inference servers do, "
-        "recorded by `record_compile`; each part is judged on the values that it ran on.",
+        "recorded by `record_compile`, for inference and with gradients; each part is judged on the values "
+        "that it ran on.",
         "",
         *table(parts.fillna("")),
         "",
         "## Times",
         "",
         "CPU seconds, those of the C++ compiler included; the fastest of "
-        f"{ROUNDS}. `torch.compile` generates code without caches, and so it does inside of "
-        "`record_compile`, in turns; `compile_session` generates none. A report runs and judges every stage.",
+        f"{ROUNDS}, of the UNet the only one. `torch.compile` generates code without caches, and so it does "
+        "inside of `record_compile`, in turns; `compile_session` generates none. A report runs and judges "
+        "every stage.",
         "",
         *table(times),
     ]

@@ -243,3 +243,32 @@ def test_without_the_hook_patterns_are_not_listed(monkeypatch):
     session = fxlab.compile_session(Doubles().eval(), (torch.ones(2, 8), torch.ones(2, 4)))
     assert session.patterns().empty
     assert session.verdict().agrees
+
+
+def test_a_pattern_is_a_graph_of_its_operators_inputs_and_constants(session):
+    (graph_module,) = session.pattern_graphs("double_relu", pass_=DOUBLED)
+    x, relu, mul, output = graph_module.graph.nodes
+    assert (x.op, x.name) == ("placeholder", "x")
+    assert (relu.target, relu.args) == (aten.relu.default, (x,))
+    assert (mul.target, mul.args) == (aten.mul.Tensor, (relu, 2.0))
+    assert output.args == (mul,)
+    assert "relu" in fxlab.draw(graph_module)._repr_svg_()
+    with pytest.raises(ValueError, match="Did you mean 'double_relu'"):
+        session.pattern_graphs("double_rel")
+
+
+@pytest.mark.slow
+def test_every_pattern_of_torch_is_drawn_with_all_its_operators(session):
+    table = session.patterns()
+    drawn = {}
+    for name in dict.fromkeys(table.index):
+        rows, graphs = table.loc[[name]], session.pattern_graphs(name)
+        for operators, graph_module in zip(rows["operators"], graphs, strict=True):
+            graph_module.graph.lint()
+            names = [node.name for node in graph_module.graph.find_nodes(op="placeholder")]
+            assert len(names) == len({*names})
+            drawn[id(graph_module)] = graph_module
+            calls = [node for node in graph_module.graph.nodes if node.op.startswith("call")]
+            assert len(calls) == len(operators.split(" → "))
+            fxlab.draw(graph_module)
+    assert len(drawn) == len(table) > 100

@@ -286,7 +286,8 @@ class Frame:
             if (path := self._paths.get(id(aten.held[str(node.target)]))) in held:
                 self.names.share(aten.dialect, node.name, held[path])
         placeholders = aten.graph.find_nodes(op="placeholder")
-        numbers = {input_index(node.meta.get("desc")) for node in placeholders} - {None}
+        indices = (input_index(node.meta.get("desc")) for node in placeholders)
+        numbers = {index for index in indices if index is not None}
         if len(numbers) == len(self._slots):
             # AOTInductor's count parameters first, which are no placeholders.
             self._places = {number: place for place, number in enumerate(sorted(numbers))}

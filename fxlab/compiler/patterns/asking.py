@@ -1,5 +1,7 @@
 """The private hooks of torch's pattern matcher, by which it tells of matches that fail; all in this file.
 
+What its patterns are made of is known to ``expressions.py`` alone.
+
 While a pass of patterns runs, copies of its entries stand in their place that do what they do, and tell what
 came of it. The answers are the compiler's own, given at the moment that it asked, on the graph as it was.
 """
@@ -11,7 +13,7 @@ import functools
 import os
 import threading
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 from unittest import mock
 
@@ -19,8 +21,9 @@ import torch
 from torch.fx import Graph, Node
 
 from fxlab.compiler.patterns.attempt import Attempt, Outcome, Pattern, any_of
+from fxlab.compiler.patterns.expressions import is_operator, names_of, parts_of
 from fxlab.interrupts import RestoringStack
-from fxlab.node_info import function_text, target_text
+from fxlab.node_info import target_text
 from fxlab.units import counted
 
 _MOST_LETTERS = 80
@@ -234,7 +237,7 @@ class _Trial:
         self._known = found
 
     def _pass(self, pattern: Any, node: Any) -> None:
-        if hasattr(pattern, "users") and isinstance(node, Node):
+        if is_operator(pattern) and isinstance(node, Node):
             self._passed.setdefault(id(pattern), node.name)
 
 
@@ -297,7 +300,7 @@ class _Words:
         known = self._operators.get(id(pattern))
         if known is None:
             # Held, so that no other one gets its identity.
-            known = self._operators[id(pattern)] = pattern, any_of(_names_of(pattern))
+            known = self._operators[id(pattern)] = pattern, any_of(names_of(pattern))
         return known[1]
 
 
@@ -317,13 +320,12 @@ def _refusal(check: Any, trial: _Trial) -> _Failure:
 
 def _described(entry: Any) -> Pattern:
     """Return the pattern of an entry."""
-    parts = [part for part in _parts(entry.pattern) if hasattr(part, "users")]
-    operators = tuple(any_of(_names_of(part)) for part in parts)
+    parts = [part for part in parts_of(entry.pattern) if is_operator(part)]
+    operators = tuple(any_of(names_of(part)) for part in parts)
     searched = _held(entry.extra_check).get("search_fn") if hasattr(entry, "normalize_args") else None
     registered = searched or getattr(entry, "handler", None) or entry.extra_check
-    begins = _names_of(entry.pattern) or operators[-1:]
-    own = functools.partial(_written, entry.pattern)
-    return Pattern(pattern_name(entry), begins, operators, _place_of(registered), own)
+    begins = names_of(entry.pattern) or operators[-1:]
+    return Pattern(pattern_name(entry), begins, operators, _place_of(registered), entry.pattern)
 
 
 def pattern_name(entry: Any) -> str:
@@ -332,44 +334,6 @@ def pattern_name(entry: Any) -> str:
     function = getattr(entry, "handler", None) or searched
     name = getattr(entry, "pattern_name", None) or (_name_of(function) if function is not None else "")
     return str(name) or type(entry).__name__
-
-
-def _parts(pattern: Any) -> Iterator[Any]:
-    """Yield the parts of a pattern, each once, inputs first."""
-    seen: set[int] = set()
-
-    def walk(part: Any) -> Iterator[Any]:
-        if id(part) in seen or not hasattr(part, "pattern_eq"):
-            return
-        seen.add(id(part))
-        inner = [getattr(part, name, None) for name in ("pattern", "inner_pattern")]
-        flat = getattr(part, "flat_args_kwargs", ((),))[0]
-        for other in (*flat, *getattr(part, "outputs", ()), *inner):
-            yield from walk(other)
-        yield part
-
-    yield from walk(pattern)
-
-
-def _names_of(pattern: Any) -> tuple[str, ...]:
-    functions = [*getattr(pattern, "fns", ())]
-    packets = {id(function) for function in functions if isinstance(function, torch._ops.OpOverloadPacket)}
-    names = (
-        function if isinstance(function, str) else function_text(function)
-        for function in functions
-        if id(getattr(function, "overloadpacket", None)) not in packets
-    )
-    return tuple(dict.fromkeys(names))
-
-
-def _written(pattern: Any) -> str:
-    try:
-        from torch._inductor.pattern_matcher import PatternPrettyPrinter
-
-        run: Any = PatternPrettyPrinter.run
-        return str(getattr(run, "__wrapped__", run)(pattern))
-    except Exception:  # of a pattern that has no such text
-        return repr(pattern)
 
 
 def _held(function: Any) -> dict[str, Any]:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import Enum, unique
 from functools import cached_property
+from typing import Any
 
+from torch.fx import GraphModule
+
+from fxlab.compiler.patterns.expressions import graph_of, written
 from fxlab.units import counted
 
 
@@ -59,7 +63,8 @@ class Pattern:
     """All its operators, inputs first."""
     place: str
     """The file and line where it is registered; empty if that is not known."""
-    write: Callable[[], str] = field(repr=False)
+    expression: Any = field(repr=False)
+    """The pattern itself."""
 
     @property
     def begins_at(self) -> str:
@@ -69,7 +74,12 @@ class Pattern:
     @cached_property
     def code(self) -> str:
         """The pattern as torch writes patterns."""
-        return self.write()
+        return written(self.expression)
+
+    @property
+    def graph(self) -> GraphModule:
+        """The pattern as a graph to look at, made anew."""
+        return graph_of(self.expression, self.name)
 
 
 @dataclass(frozen=True, eq=False, slots=True)

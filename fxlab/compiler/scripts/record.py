@@ -82,8 +82,8 @@ def record_compile() -> Iterator[CompileRecord]:
     """Record what ``torch.compile`` does for the code of a block, which is not changed.
 
     It compiles as it does without: any backend, options, graph breaks and passes of one's own, with
-    generated code. Compiled graphs are not read from caches on disk. What was compiled before the block, and
-    what another thread compiles, is not seen.
+    generated code. So does AOTInductor with exported programs. Compiled graphs are not read from caches on
+    disk. What was compiled before the block, and what another thread compiles, is not seen.
 
     Yields
     ------

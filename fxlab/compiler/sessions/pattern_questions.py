@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 from typing import TYPE_CHECKING
 
-from torch.fx import Node
+from torch.fx import GraphModule, Node
 
 from fxlab.checks import described
 from fxlab.compiler.compiler_pass import explain_unchanged
@@ -63,6 +63,36 @@ class PatternQuestions(SwitchedCompile):
         return patterns_table(self._tried(pass_))
 
     @in_turn
+    def pattern_graphs(self, pattern: str, *, pass_: PassOrName | None = None) -> list[GraphModule]:
+        """Return a pattern as a graph, to be drawn by :func:`fxlab.draw`: inputs, operators and constants.
+
+        An operator that may be one of several is the first of them, a list of any length has one element,
+        and a value that nobody asks for is ``...``; ``patterns()["code"]`` tells all. No such graph can run.
+
+        Parameters
+        ----------
+        pattern
+            The name of a pattern (see :meth:`patterns`).
+        pass_
+            One pass. Left out, all passes that have run.
+
+        Returns
+        -------
+        list of torch.fx.GraphModule
+            One for each pattern of the name, in the order of :meth:`patterns`.
+
+        Raises
+        ------
+        TypeError
+            If ``pattern`` is no name.
+        ValueError
+            If there is no such pattern or pass.
+        """
+        tried = self._tried(pass_)
+        _check_pattern(pattern, tried)
+        return [one.graph for each in tried for one in each.patterns if one.name == pattern]
+
+    @in_turn
     def why_not(
         self, node: Node | str, pattern: str | None = None, *, pass_: PassOrName | None = None
     ) -> pd.DataFrame:
@@ -97,14 +127,9 @@ class PatternQuestions(SwitchedCompile):
         name = node.name if isinstance(node, Node) else node
         if not isinstance(name, str):
             raise TypeError(f"node: expected a torch.fx.Node or its name, got {described(node)}.")
-        if pattern is not None and not isinstance(pattern, str):
-            raise TypeError(f"pattern: expected the name of a pattern, got {described(pattern)}.")
         tried = self._tried(pass_)
-        known = {known.name for one in tried for known in one.patterns}
-        if pattern is not None and pattern not in known:
-            close = difflib.get_close_matches(pattern, known)
-            hint = f" Did you mean {close[0]!r}?" if close else " session.patterns() lists them."
-            raise ValueError(f"pattern: no pass that has run has a pattern {pattern!r}.{hint}")
+        if pattern is not None:
+            _check_pattern(pattern, tried)
         found = attempts_at(tried, name, pattern)
         nodes = {other.name: other for stage in self.stages for other in stage.graph.nodes}
         if name not in nodes and found.empty:
@@ -126,3 +151,14 @@ class PatternQuestions(SwitchedCompile):
     def _explained_unchanged(self, name: str) -> pd.DataFrame:
         entries, off = self._entries(self._switches), self._off(self._switches)
         return explain_unchanged(self._compiled, self._compiled.step(entries, off, name))
+
+
+def _check_pattern(pattern: object, tried: list[Tried]) -> None:
+    """Raise what says that a name is that of no pattern."""
+    if not isinstance(pattern, str):
+        raise TypeError(f"pattern: expected the name of a pattern, got {described(pattern)}.")
+    known = {known.name for one in tried for known in one.patterns}
+    if pattern not in known:
+        close = difflib.get_close_matches(pattern, known)
+        hint = f" Did you mean {close[0]!r}?" if close else " session.patterns() lists them."
+        raise ValueError(f"pattern: no pass that has run has a pattern {pattern!r}.{hint}")

@@ -156,7 +156,7 @@ class Reference:
         return Runs(graph, "original", inputs, trained, weights=self._weights)
 
     def weights_kept(self) -> AbstractContextManager[None]:
-        """Return a block in which models that share weights have one float64 copy of them, of 1 GB at most."""
+        """Return a block in which models that share weights have one float64 copy, of 1 GB at most."""
         return self._weights.kept()
 
     def verdict(self, transformed: torch.nn.Module) -> Verdict:
