@@ -11,6 +11,7 @@ from torch.fx import GraphModule, Interpreter, Node
 from torch.utils import _pytree as pytree
 
 from fxlab.interrupts import RestoringStack
+from fxlab.models.graph_module import share_tensors_copy
 from fxlab.models.running import Inputs, placeholder_values, seed_generators, takes_derivatives
 from fxlab.operators import written_arguments
 from fxlab.validation.graphs.matching import matched
@@ -73,6 +74,8 @@ class SideBySide:
     def __init__(
         self, original: GraphModule, transformed: GraphModule, inputs: Inputs, *, in_float64: bool = False
     ) -> None:
+        if transformed is original:  # values are kept by node
+            transformed = share_tensors_copy(original)
         self._matching = matched(original, transformed)
         self._takes_derivatives = any(
             takes_derivatives(node) for graph in (original, transformed) for node in graph.graph.nodes

@@ -250,3 +250,10 @@ def test_numbers_are_compared_relative_to_those_that_are_no_nan():
     expected, value = torch.tensor([math.nan, 3.0]), torch.tensor([math.nan, 4.0])
     relative, largest = _difference(expected, value)
     assert (relative, largest) == (1 / 3, 1)
+
+
+def test_a_graph_is_compared_with_itself():
+    model = fxlab.symbolic_trace(nn.Sequential(nn.Linear(4, 4), nn.ReLU()), torch.randn(2, 4), dynamic=False)
+    table = compare_nodes(model, model, torch.randn(2, 4), judge=True)
+    assert set(table.status) == {"same bits"}
+    assert first_divergence(model, model, torch.randn(2, 4)) is None
