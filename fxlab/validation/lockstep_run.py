@@ -11,6 +11,7 @@ from torch.fx import GraphModule, Interpreter, Node
 from torch.utils import _pytree as pytree
 
 from fxlab.interrupts import RestoringStack
+from fxlab.models.graph_module import share_tensors_copy
 from fxlab.models.running import Inputs, placeholder_values, seed_generators, takes_derivatives
 from fxlab.operators import written_arguments
 from fxlab.validation.body_runs import BodyRuns, body_names, matching_bodies
@@ -110,6 +111,8 @@ class SideBySide:
         in_float64: bool = False,
         body: BodyRun | None = None,
     ) -> None:
+        if transformed is original:  # values are kept by node
+            transformed = share_tensors_copy(original)
         self._matching = matched(original, transformed, body.inputs if body else None)
         self._takes_derivatives = any(
             takes_derivatives(node) for graph in (original, transformed) for node in graph.graph.nodes

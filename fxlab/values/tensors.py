@@ -98,7 +98,7 @@ def bits_of(tensor: torch.Tensor) -> torch.Tensor:
     inner = inner_tensors(tensor)
     if inner:
         return torch.cat([bits_of(part).cpu() for part in inner.values()])
-    parts = [_bits_of_dense(part) for part in _dense_parts(tensor.detach())]
+    parts = [_bits_of_dense(part) for part in stored_parts(tensor.detach())]
     return parts[0] if len(parts) == 1 else torch.cat(parts)
 
 
@@ -153,7 +153,7 @@ def _bits_of_dense(tensor: torch.Tensor) -> torch.Tensor:
     return flat.as_strided(flat.shape, (1,)).view(torch.uint8)
 
 
-def _dense_parts(tensor: torch.Tensor) -> list[torch.Tensor]:
+def stored_parts(tensor: torch.Tensor) -> list[torch.Tensor]:
     """Return what a tensor is stored as: itself, or the plain tensors of a quantized or a sparse one."""
     if tensor.is_quantized:  # torch crashes when it compares the bytes of one
         if tensor.qscheme() in (torch.per_tensor_affine, torch.per_tensor_symmetric):

@@ -307,3 +307,10 @@ def test_a_call_that_nobody_reads_and_that_took_over_another_has_no_row():
     table = compare_nodes(session)
     assert [*table.index] == ["x", "relu"]
     assert first_divergence(session) is None
+
+
+def test_a_graph_is_compared_with_itself():
+    model = fxlab.symbolic_trace(nn.Sequential(nn.Linear(4, 4), nn.ReLU()), torch.randn(2, 4), dynamic=False)
+    table = compare_nodes(model, model, torch.randn(2, 4), judge=True)
+    assert set(table.status) == {"same bits"}
+    assert first_divergence(model, model, torch.randn(2, 4)) is None

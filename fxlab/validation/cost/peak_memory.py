@@ -9,6 +9,7 @@ from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from fxlab.models.bodies import run_under
+from fxlab.values.tensors import stored_parts
 
 
 class PeakMemory(TorchDispatchMode):  # type: ignore[no-untyped-call]
@@ -44,16 +45,16 @@ class PeakMemory(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        given = {_storage(tensor)._cdata for tensor in _tensors(args, kwargs)}
+        given = {storage._cdata for tensor in _tensors(args, kwargs) for storage in _storages(tensor)}
         kwargs = kwargs or {}
         if isinstance(func, HigherOrderOperator):
             return func(*run_under(self, args), **run_under(self, kwargs))
         result = func(*args, **kwargs)
         for tensor in _tensors(result):
-            storage = _storage(tensor)
-            if storage._cdata not in given:
-                reference = StorageWeakRef(storage)  # type: ignore[no-untyped-call]
-                self._alive[storage._cdata] = (reference, storage.nbytes())
+            for storage in _storages(tensor):
+                if storage._cdata not in given:
+                    reference = StorageWeakRef(storage)  # type: ignore[no-untyped-call]
+                    self._alive[storage._cdata] = (reference, storage.nbytes())
         self._alive = {key: entry for key, entry in self._alive.items() if not _is_gone(entry[0])}
         self.peak = max(self.peak, sum(size for _, size in self._alive.values()))
         return result
@@ -67,7 +68,8 @@ def _tensors(*values: Any) -> list[torch.Tensor]:
     return [leaf for leaf in pytree.tree_leaves(values) if isinstance(leaf, torch.Tensor)]
 
 
-def _storage(tensor: torch.Tensor) -> torch.UntypedStorage:
+def _storages(tensor: torch.Tensor) -> list[torch.UntypedStorage]:
     # To who watches for writes, whoever asks for a storage may write.
     with torch._C.DisableTorchFunction():
-        return tensor.untyped_storage()
+        parts = [tensor] if tensor.layout is torch.strided else stored_parts(tensor)
+        return [part.untyped_storage() for part in parts]

@@ -83,3 +83,13 @@ def test_a_graph_that_computes_nothing_has_no_shares():
     graph.output(graph.placeholder("x"))
     table = profile(fx.GraphModule(nn.Module(), graph), torch.ones(2), rounds=1)
     assert table["share"].between(0, 1).all()
+
+
+@pytest.mark.filterwarnings("ignore:Sparse CSR tensor support")
+@pytest.mark.parametrize("stored", ["to_sparse", "to_sparse_csr"])
+def test_memory_of_sparse_tensors_is_that_of_what_they_store(stored):
+    graph = fx.Graph()
+    x = graph.placeholder("x")
+    graph.output(graph.call_function(torch.matmul, (graph.call_method(stored, (x,)), x)))
+    table = profile(fx.GraphModule(nn.Module(), graph), torch.ones(30, 30), rounds=1)
+    assert table.loc[stored, "peak_memory"] >= 900 * 4  # the values alone
