@@ -119,6 +119,7 @@ class Recording:
         self._most_operations = most_operations
         self._expected = expected or {}
         self._names = {id(originals.of(tensor)): name for name, tensor in _state_of(model)}
+        self._paths = {module: path for path, module in model.named_modules()}
         self._sizes_read: dict[sympy.Symbol, Node] = {}
         self._simple: set[Any] = set()
         self._checked_by: dict[Node, Node] = {}
@@ -275,6 +276,10 @@ class Recording:
         detached.meta = node.meta | {"val": self._value_in_meta(tensor)}
         return detached
 
+    def part_node(self, node: Node, path: Path) -> Node:
+        """Return the node of a part of what a node gives."""
+        return self._taken_out(node, path)
+
     def _taken_out(self, node: Node, path: Path) -> Node:
         for step in steps_of(path):
             with node.graph.inserting_after(self._known_at(node)):
@@ -320,6 +325,12 @@ class Recording:
         self.constants[name] = value
         self.note("constant", name, f"{tuple(value.shape)} {value.dtype}, kept with the graph")
         return self._get_attr(name)
+
+    def module_node(self, module: nn.Module) -> Node:
+        """Return a ``get_attr`` node of a module that is handed to a call as it is."""
+        node = self._get_attr(self._paths[module])
+        self.describe_place(node)
+        return node
 
     def _get_attr(self, name: str) -> Node:
         return self.graph.create_node("get_attr", name)

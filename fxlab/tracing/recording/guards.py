@@ -18,7 +18,11 @@ from fxlab.tracing.bound_inputs import Size, name_of_size
 from fxlab.tracing.model_code.source_lines import where
 from fxlab.tracing.recording.autocast_regions import AutocastState, require_autocast
 from fxlab.tracing.recording.graph_builder import Recording
-from fxlab.tracing.recording.opaque.opaque_calls import expected_of, require_result
+from fxlab.tracing.recording.opaque.opaque_calls import (
+    expected_of,
+    expected_of_read,
+    require_result,
+)
 from fxlab.tracing.recording.real_tensors import is_told_by_shapes
 from fxlab.tracing.recording.torch_calls import NUMBER_OF, TEXT_READS, as_call, name_of
 from fxlab.tracing.report import REFUSAL, Finding, TraceError
@@ -53,6 +57,7 @@ class Conditions:
         self._graph = recording.graph
         self._asked = asked
         self._handed_out: list[tuple[torch.Tensor, int, torch.Tensor]] = []
+        self._results: list[tuple[Node, Any]] = []
 
     def require_sizes(self, condition: Any, message: str) -> None:
         """Make the graph raise ``AssertionError``, before all else, unless sizes meet a condition.
@@ -267,7 +272,15 @@ class Conditions:
         with self._graph.inserting_before(node):
             expected = self._recording.argument(expected_of(result, known))
         with self._recording.checking(node):
-            self._recording.impure.add(self._graph.call_function(require_result, (node, expected, name)))
+            check = self._graph.call_function(require_result, (node, expected, name))
+        self._recording.impure.add(check)
+        self._results.append((check, result))
+
+    def hold_lists_read(self) -> None:
+        """Let lists that parts give be of any length, unless the model's Python has read them."""
+        for check, result in self._results:
+            node, expected, name = check.args
+            check.args = (node, expected_of_read(result, expected), name)
 
     def hold_decisions(self) -> None:
         """Make the graph check what the model has decided on numbers that it read out of tensors."""

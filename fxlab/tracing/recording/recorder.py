@@ -25,7 +25,7 @@ from fxlab.tracing.recording.handlers.memory import (
     storages_seen,
 )
 from fxlab.tracing.recording.handlers.modules import modules_seen
-from fxlab.tracing.recording.handlers.opaque_parts import functions_seen
+from fxlab.tracing.recording.handlers.opaque_parts import functions_seen, join_parts
 from fxlab.tracing.recording.handlers.operators import make_and_record
 from fxlab.tracing.recording.handlers.reads import read_address, read_one_number, read_state
 from fxlab.tracing.recording.handlers.refusals import (
@@ -51,6 +51,7 @@ HANDLERS: tuple[Handler, ...] = (
     read_address,
     copy_array,
     hand_on_uncounted,
+    join_parts,
 )
 """Tried in this order on each call that torch shows; one that nobody answers is made and recorded."""
 
@@ -143,6 +144,7 @@ def record(
     for name in changed_attributes(attributes, run.model):
         recording.note("attribute", name, "is changed when the model runs, not when the graph does")
     conditions.hold_decisions()
+    conditions.hold_lists_read()
     conditions.require_unwritten()
     recording.graph.output(output_argument(output, recording.graph, recording.node_of_output))
     conditions.require_settings(run.setting_reads.held.values())

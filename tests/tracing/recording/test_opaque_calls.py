@@ -332,6 +332,103 @@ def test_a_method_that_needs_settings_only_is_one_node():
         assert same_bits(other(x, torch.tensor([3, 4])), expected(x, torch.tensor([3, 4])))
 
 
+class Pictures(nn.Module):
+    """As a model of text and images, which has a method for the features of images."""
+
+    def __init__(self, *, with_text: bool = True, joins: bool = False):
+        super().__init__()
+        self.scale = nn.Parameter(torch.rand(4))
+        self.register_buffer("shift", torch.rand(4))
+        self.tower, self.text = nn.Sequential(nn.Linear(4, 4), nn.Dropout(0.5)), nn.Linear(4, 4)
+        self.with_text, self.joins = with_text, joins
+
+    def features(self, x, lengths):
+        x = self.tower(x).to(next(self.parameters()).dtype) * self.scale + self.shift
+        x = x if self.with_text else self.text(x)
+        parts = [part - part.mean(0) for part in x.split(lengths.tolist())]
+        return torch.cat(parts) if self.joins else parts
+
+    def forward(self, x, lengths):
+        features = self.features(x, lengths)
+        features = features if self.joins else torch.cat(features)
+        return self.text(features) if self.with_text else features * 2
+
+
+def test_a_method_is_given_the_modules_and_parameters_that_it_uses():
+    model = Pictures()
+    traced = traced_quietly(model, torch.randn(5, 4), torch.tensor([2, 3]))
+    assert traced.meta["trace"].rung == WHOLE
+    (node,) = (n for n in traced.graph.nodes if getattr(n.target, "name", "") == "features")
+    given = node.args[0]
+    assert {name: value.target for name, value in given.items()} == {
+        name: name for name in ("scale", "shift", "tower")
+    }
+    assert traced.tower is model.tower
+    assert traced.state_dict().keys() == model.state_dict().keys()
+    x, lengths = torch.randn(7, 4), torch.tensor([4, 2, 1])
+    for ours, theirs in [
+        (traced, model),
+        (copy.deepcopy(traced), model),
+        (pickle.loads(pickle.dumps(traced)), model),
+        (copy.deepcopy(traced).double(), copy.deepcopy(model).double()),
+    ]:
+        x = x.to(theirs.scale.dtype)
+        assert same_bits(ours(x, lengths), theirs(x, lengths))
+    ours = torch.autograd.grad(traced(x.float(), lengths).square().sum(), list(traced.parameters()))
+    theirs = torch.autograd.grad(model(x.float(), lengths).square().sum(), list(model.parameters()))
+    assert all(map(same_bits, ours, theirs))
+
+
+def test_modules_that_a_method_calls_follow_the_mode_of_the_graph():
+    model = Pictures()
+    traced = traced_quietly(model, torch.randn(5, 4), torch.tensor([2, 3]))
+    x, lengths = torch.randn(6, 4), torch.tensor([1, 5])
+    results = []
+    for module in (traced.train(), model.train()):
+        torch.manual_seed(0)
+        results.append(module(x, lengths))
+    assert same_bits(*results)
+    assert not same_bits(results[0], traced.eval()(x, lengths))
+
+
+def test_no_model_is_one_call_of_a_method_of_its_own():
+    traced = traced_quietly(Pictures(with_text=False), torch.randn(5, 4), torch.tensor([2, 3]))
+    assert [n.target for n in traced.graph.nodes if n.op == "call_module"] == ["tower.0", "tower.1", "text"]
+
+
+class Decided(Pictures):
+    """Decides on data in a method: how many items there are is not asked."""
+
+    def features(self, x, lengths):
+        return self.tower(x[: int(lengths[0] / 2)]) + int(lengths[1])
+
+
+def test_a_method_hides_no_modules_for_a_decision_on_data_alone():
+    model = Decided(joins=True)
+    traced = traced_quietly(model, torch.randn(5, 4), torch.tensor([4, 3]))
+    assert "tower.0" in [n.target for n in traced.graph.nodes if n.op == "call_module"]
+    assert same_bits(traced(torch.ones(9, 4), torch.tensor([4, 3])), model(torch.ones(9, 4), torch.tensor([4, 3])))
+    with pytest.raises(AssertionError, match="traced for"):
+        traced(torch.ones(9, 4), torch.tensor([8, 3]))
+
+
+def test_passes_work_around_a_method_that_is_given_modules():
+    session = fxlab.Session(
+        traced_quietly(Pictures(), torch.randn(5, 4), torch.tensor([2, 3])),
+        (torch.randn(7, 4), torch.tensor([3, 4])),
+    )
+    applied = [name for name in fxlab.registry.names() if _applies(session, name)]
+    assert "fuse-bias-in-linear" in applied
+    session.revert_all()
+    assert session.graph_module is session.original
+
+
+def _applies(session: fxlab.Session, name: str) -> bool:
+    session.apply(name)
+    assert str(session.verdict()).startswith(("same bits", "within"))
+    return bool(session.graph_module is not session.original)
+
+
 class GivenAShape(nn.Module):
     def repeated(self, shape):
         return torch.cat([torch.full((1, shape[1]), float(row)) for row in range(shape[0])])
@@ -387,16 +484,31 @@ class Apart(nn.Module):
         def forward(self, x, lengths):
             return [chunk - chunk.mean(0) for chunk in x.split(lengths.tolist())]
 
-    def __init__(self) -> None:
+    def __init__(self, join) -> None:
         super().__init__()
-        self.merger = Apart.Merger()
+        self.merger, self.join = Apart.Merger(), join
 
     def forward(self, x, lengths):
-        return torch.cat(self.merger(x * 2, lengths))
+        return self.join(self.merger(x * 2, lengths))
+
+
+@pytest.mark.parametrize(
+    ("join", "items"),
+    [(torch.cat, [2, 2]), (torch.cat, [4]), (torch.stack, [2, 2]), (lambda parts: parts, [2, 2])],
+    ids=["cat", "cat of one", "stack", "as it is"],
+)
+def test_a_list_that_a_part_gives_may_have_any_number_of_items_until_it_is_read(join, items):
+    model = Apart(join)
+    traced = traced_quietly(model, torch.randn(sum(items), 4), torch.tensor(items))
+    assert traced.meta["trace"].rung == WHOLE
+    for lengths in ([3, 3], [2, 2, 2], [5], [1] * 6):
+        x, lengths = torch.randn(sum(lengths), 4), torch.tensor(lengths)
+        for ours, theirs in zip(traced(x, lengths), model(x, lengths), strict=True):
+            assert same_bits(ours, theirs)
 
 
 def test_another_number_of_items_is_refused_before_one_is_taken():
-    model, x = Apart(), torch.randn(5, 4)
+    model, x = Apart(lambda parts: torch.cat([part + 1 for part in parts])), torch.randn(5, 4)
     traced = traced_quietly(model, x, torch.tensor([2, 3]))
     assert traced.meta["trace"].rung == WHOLE
     lengths = torch.tensor([4, 1])

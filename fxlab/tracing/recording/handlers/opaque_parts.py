@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from types import FunctionType
 from typing import Any
 
 from torch import nn
 
+from fxlab.tracing.model_code.attributes import attribute_of
 from fxlab.tracing.model_code.running_calls import Part, is_method
-from fxlab.tracing.recording.opaque.bound_methods import method_of
+from fxlab.tracing.recording.handlers.torch_call import PASSED_ON, TorchCall
+from fxlab.tracing.recording.opaque.bound_methods import MethodOf, method_of
 from fxlab.tracing.recording.opaque.opaque_calls import CannotBeWholeError
 from fxlab.tracing.recording.run import Run
-from fxlab.tracing.recording.torch_calls import Call
+from fxlab.tracing.recording.torch_calls import Call, as_call
 from fxlab.tracing.report import Finding, TraceError
+from fxlab.tracing.shapes.uncounted_lists import is_unread, items_of, uncounted
+from fxlab.values.nested import Path
 
 
 @contextmanager
@@ -30,9 +35,10 @@ def functions_seen(run: Run) -> Iterator[None]:
         if not is_method(function):
             return call_part(run, function, original, Call("call_function", function, args, kwargs))
         module, *others = args
-        target = method_of(module, function.__name__, copied_settings)
+        method = _Method(run, function, module, method_of(module, function.__name__, copied_settings))
         with run.mode_reads.standing_for(module):
-            return call_part(run, function, target, Call("call_function", target, tuple(others), kwargs))
+            call = Call("call_function", method.target, tuple(others), kwargs)
+            return call_part(run, function, method, call, module, method.node)
 
     if run.whole is None:
         yield
@@ -41,8 +47,53 @@ def functions_seen(run: Run) -> Iterator[None]:
         yield
 
 
+@dataclass
+class _Method:
+    """A method that stays whole, and what it is found to use of its module."""
+
+    run: Run
+    part: FunctionType
+    module: nn.Module
+    target: MethodOf
+    used: set[str] = field(default_factory=set)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Call it, with all that there is of the module."""
+        state = {name: value for kind in self.target.state for name, value in vars(self.module)[kind].items()}
+        return self.target.called(state, self.used, *args, **kwargs)
+
+    def node(self, call: Call) -> Call:
+        """Return the node to be, which is given what the method uses."""
+        if not self.used:
+            return call
+        assert self.run.whole is not None
+        if not self.run.whole.reasons[self.part].hides_modules:
+            raise CannotBeWholeError(self.part, f"it uses {', '.join(sorted(self.used))}")
+        if self._uses_all_computing():
+            raise CannotBeWholeError(self.part, "nothing else would be left of the model")
+        target = self.target.using(self.used)
+        state = {name: self._node_of(getattr(self.module, name)) for name in target.uses}
+        return Call(call.op, target, (state, *call.args), call.kwargs)
+
+    def _uses_all_computing(self) -> bool:
+        """Tell whether it is all that a model, or one of which all but the head is in it, computes with."""
+        base = attribute_of(self.run.model, "base_model")
+        if self.module is not self.run.model and self.module is not base:
+            return False
+        children = self.module.named_children()
+        return all(name in self.used for name, child in children if any(True for _ in child.parameters()))
+
+    def _node_of(self, value: Any) -> Any:
+        return self.run.recording.module_node(value) if isinstance(value, nn.Module) else value
+
+
 def call_part(
-    run: Run, part: Part, function: Callable[..., Any], call: Call, module: nn.Module | None = None
+    run: Run,
+    part: Part,
+    function: Callable[..., Any],
+    call: Call,
+    module: nn.Module | None = None,
+    node: Callable[[Call], Call] | None = None,
 ) -> Any:
     """Record a call of a part that stays whole, and make the graph check what it gives.
 
@@ -57,7 +108,9 @@ def call_part(
     call
         The node to be.
     module
-        The module that it is, if it is one.
+        The module that it is, or whose method it is.
+    node
+        Says what the node is to be once the part has run.
     """
     assert run.whole is not None
     try:
@@ -67,9 +120,49 @@ def call_part(
     known = frozenset(run.recording.symbols)
     with run.unseen():
         result, written = run.whole.run(part, function, call.args, call.kwargs, module)
-        result = run.recorded(call, result, written, module is not None and vars(module)["training"])
+        call = call if node is None else node(call)
+        has_mode = call.op == "call_module" or (isinstance(call.target, MethodOf) and call.target.uses)
+        is_impure = module is not None and has_mode and vars(module)["training"]
+        result = _uncounted(run, run.recorded(call, result, written, is_impure))
         run.conditions.hold_result(part.__name__, result, known)
     reason = run.whole.reasons[part]
-    what = part.__name__ if module is None else f"{run.recording.scopes[-1][0]} ({part.__name__})"
+    is_module = isinstance(part, type)
+    what = f"{run.recording.scopes[-1][0]} ({part.__name__})" if is_module else part.__name__
     run.recording.findings.append(Finding("kept whole", what, f"it {reason.what}", reason.where))
+    return result
+
+
+def _uncounted(run: Run, value: Any, path: Path = (), in_mapping: bool = False) -> Any:
+    """Return what a part gives with lists in it that notice when Python reads them.
+
+    A list may have an item for each image of a batch, and so may a tuple in what a model gives; a tuple alone
+    is mostly several results.
+    """
+    if isinstance(value, Mapping):
+        items = {key: _uncounted(run, item, (*path, key), True) for key, item in value.items()}
+        return items if type(value) is dict else type(value)(**items)
+    if type(value) is tuple and not in_mapping:
+        return tuple(_uncounted(run, item, (*path, index)) for index, item in enumerate(value))
+    if type(value) not in (list, tuple) or not value:
+        return value
+    result = uncounted(value, None, lambda _: not run.is_paused)
+    result.node = run.recording.part_node(run.recording.latest, path)
+    return result
+
+
+def join_parts(run: Run, call: TorchCall) -> Any:
+    """Join the items of a list that a part gives, however many there are."""
+    if run.whole is None or call.name not in ("cat", "concat", "stack") or call.kwargs.keys() - {"dim"}:
+        return PASSED_ON
+    parts, dim = (*call.args, call.kwargs.get("dim", 0))[:2]
+    if not is_unread(parts) or parts.parted is not None:
+        return PASSED_ON
+    with run.unseen():
+        result = run.whole.joined(call.func, items_of(parts), dim, adds_dimension=call.name == "stack")
+    if result is None:
+        return PASSED_ON
+    known = frozenset(run.recording.symbols)
+    with run.unseen():
+        result = run.recorded(as_call(call.func, call.args, call.kwargs), result, False)
+        run.conditions.hold_result(call.name, result, known)
     return result
