@@ -20,14 +20,16 @@ from fxlab.tracing.recording.autocast_regions import AutocastState, require_auto
 from fxlab.tracing.recording.graph_builder import Recording
 from fxlab.tracing.recording.opaque.opaque_calls import (
     expected_of,
-    expected_of_read,
     require_result,
+    unread_lists,
+    with_any_list,
 )
 from fxlab.tracing.recording.real_tensors import is_told_by_shapes
 from fxlab.tracing.recording.torch_calls import NUMBER_OF, TEXT_READS, as_call, name_of
 from fxlab.tracing.report import REFUSAL, Finding, TraceError
 from fxlab.tracing.shapes.asked_sizes import ModelSizes
 from fxlab.tracing.shapes.symbolic_sizes import SizeNodes
+from fxlab.tracing.shapes.uncounted_lists import Uncounted, is_unread
 from fxlab.values.nested import (
     PartOf,
     Path,
@@ -57,7 +59,7 @@ class Conditions:
         self._graph = recording.graph
         self._asked = asked
         self._handed_out: list[tuple[torch.Tensor, int, torch.Tensor]] = []
-        self._results: list[tuple[Node, Any]] = []
+        self._unread: list[tuple[Node, Path, Uncounted]] = []
 
     def require_sizes(self, condition: Any, message: str) -> None:
         """Make the graph raise ``AssertionError``, before all else, unless sizes meet a condition.
@@ -274,13 +276,14 @@ class Conditions:
         with self._recording.checking(node):
             check = self._graph.call_function(require_result, (node, expected, name))
         self._recording.impure.add(check)
-        self._results.append((check, result))
+        self._unread += [(check, path, found) for path, found in unread_lists(result)]
 
     def hold_lists_read(self) -> None:
         """Let lists that parts give be of any length, unless the model's Python has read them."""
-        for check, result in self._results:
-            node, expected, name = check.args
-            check.args = (node, expected_of_read(result, expected), name)
+        for check, path, found in self._unread:
+            if is_unread(found):
+                node, expected, name = check.args
+                check.args = (node, with_any_list(expected, path), name)
 
     def hold_decisions(self) -> None:
         """Make the graph check what the model has decided on numbers that it read out of tensors."""

@@ -29,7 +29,7 @@ from fxlab.tracing.shapes.fake_inputs import FakeInputs
 from fxlab.tracing.shapes.fake_state import data_in_place
 from fxlab.tracing.shapes.symbolic_sizes import SymbolicNumber, expression_of
 from fxlab.tracing.shapes.uncounted_lists import Uncounted, is_unread, items_of
-from fxlab.values.nested import tensors_inside
+from fxlab.values.nested import Path, tensors_inside
 from fxlab.values.tensors import is_floating
 
 ANY_LIST = "a list"
@@ -252,16 +252,23 @@ def expected_of(value: Any, known: Container[Any]) -> Any:
     return None if value is None else ...
 
 
-def expected_of_read(value: Any, expected: Any) -> Any:
-    """Return what is expected of a result of which Python has read some lists, and others not."""
+def unread_lists(value: Any, path: Path = ()) -> Iterator[tuple[Path, Uncounted]]:
+    """Yield the lists in a result that Python has not read, each with the way to it."""
     if is_unread(value):
+        yield path, value
+    elif isinstance(value, Mapping | list | tuple):
+        for key, item in value.items() if isinstance(value, Mapping) else enumerate(value):
+            yield from unread_lists(item, (*path, key))
+
+
+def with_any_list(expected: Any, path: Path) -> Any:
+    """Return what is expected of results that may have any list in one place."""
+    if not path:
         return ANY_LIST
-    if isinstance(value, Mapping):
-        return {key: expected_of_read(item, expected[key]) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        items = items_of(value) if isinstance(value, Uncounted) else value
-        return [expected_of_read(item, part) for item, part in zip(items, expected, strict=True)]
-    return expected
+    key, *rest = path
+    changed = dict(expected) if isinstance(expected, Mapping) else list(expected)
+    changed[key] = with_any_list(expected[key], tuple(rest))
+    return changed
 
 
 @has_side_effect
