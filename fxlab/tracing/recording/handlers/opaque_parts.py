@@ -121,8 +121,8 @@ def call_part(
     with run.unseen():
         result, written = run.whole.run(part, function, call.args, call.kwargs, module)
         call = call if node is None else node(call)
-        has_mode = call.op == "call_module" or (isinstance(call.target, MethodOf) and call.target.uses)
-        is_impure = module is not None and has_mode and vars(module)["training"]
+        computes = not isinstance(call.target, MethodOf) or bool(call.target.uses)
+        is_impure = module is not None and computes and vars(module)["training"]
         result = _uncounted(run, run.recorded(call, result, written, is_impure))
         run.conditions.hold_result(part.__name__, result, known)
     reason = run.whole.reasons[part]
