@@ -191,7 +191,7 @@ class Recording:
                     self.symbols.update(dict.fromkeys(new, (self.node_of(value), dim)))
         elif isinstance(value, SymbolicNumber):
             if new := self._new_symbols(value):
-                self.symbols.update(dict.fromkeys(new, (self._taken_out(node, path), None)))
+                self.symbols.update(dict.fromkeys(new, (self.taken_out(node, path), None)))
         elif isinstance(value, Mapping):
             for key, item in value.items():
                 self.bind(item, node, (*path, key))
@@ -258,7 +258,7 @@ class Recording:
         found = self.nodes.get(tensor)
         if found is None:
             return self._attribute_node(tensor)
-        node = found if isinstance(found, Node) else self._taken_out(*found)
+        node = found if isinstance(found, Node) else self.taken_out(*found)
         if node is not found and not self.bodies:
             node.meta["val"] = self._value_in_meta(tensor)
         if node in self._without_grad and torch.is_grad_enabled() and _can_have_gradient(tensor):
@@ -276,11 +276,8 @@ class Recording:
         detached.meta = node.meta | {"val": self._value_in_meta(tensor)}
         return detached
 
-    def part_node(self, node: Node, path: Path) -> Node:
+    def taken_out(self, node: Node, path: Path) -> Node:
         """Return the node of a part of what a node gives."""
-        return self._taken_out(node, path)
-
-    def _taken_out(self, node: Node, path: Path) -> Node:
         for step in steps_of(path):
             with node.graph.inserting_after(self._known_at(node)):
                 part = taken(node, step)

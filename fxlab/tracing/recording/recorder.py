@@ -17,7 +17,12 @@ from fxlab.tracing.model_code.attributes import attributes_of, changed_attribute
 from fxlab.tracing.model_code.source_lines import is_asked_by_fakes
 from fxlab.tracing.recording.autocast_regions import AutocastUse
 from fxlab.tracing.recording.handlers.constants import allow_numbers, arrays_seen, copy_array
-from fxlab.tracing.recording.handlers.lists import go_through_rows, hand_on_uncounted, lists_seen
+from fxlab.tracing.recording.handlers.lists import (
+    go_through_rows,
+    hand_on_uncounted,
+    join_uncounted,
+    lists_seen,
+)
 from fxlab.tracing.recording.handlers.memory import (
     addresses_of_storages_seen,
     refuse_memory,
@@ -25,7 +30,7 @@ from fxlab.tracing.recording.handlers.memory import (
     storages_seen,
 )
 from fxlab.tracing.recording.handlers.modules import modules_seen
-from fxlab.tracing.recording.handlers.opaque_parts import functions_seen, join_parts
+from fxlab.tracing.recording.handlers.opaque_parts import functions_seen
 from fxlab.tracing.recording.handlers.operators import make_and_record
 from fxlab.tracing.recording.handlers.reads import read_address, read_one_number, read_state
 from fxlab.tracing.recording.handlers.refusals import (
@@ -51,7 +56,7 @@ HANDLERS: tuple[Handler, ...] = (
     read_address,
     copy_array,
     hand_on_uncounted,
-    join_parts,
+    join_uncounted,
 )
 """Tried in this order on each call that torch shows; one that nobody answers is made and recorded."""
 

@@ -555,6 +555,66 @@ def test_a_list_that_a_part_gives_may_have_any_number_of_items_until_it_is_read(
             assert same_bits(ours, theirs)
 
 
+def as_many(x: torch.Tensor, lengths: torch.Tensor) -> list[int]:
+    """Give numbers of rows by a loop that no graph holds."""
+    return [int(n) + 0 * row for row, n in enumerate(lengths)]
+
+
+class PartedByNumbers(nn.Module):
+    """Takes rows apart by numbers that another part gives."""
+
+    def __init__(self, joins) -> None:
+        super().__init__()
+        self.joins, self.numbers = joins, PartedByNumbers.Numbers()
+
+    class Numbers(nn.Module):
+        def forward(self, x, lengths):
+            return as_many(x, lengths)
+
+    def forward(self, x, lengths):
+        parts = (x * 2).split(self.numbers(x, lengths))
+        return torch.cat(parts) if self.joins else torch.cat([part.cumsum(0) for part in parts])
+
+
+@pytest.mark.parametrize("joins", [True, False])
+def test_a_list_of_numbers_that_a_part_gives_is_handed_on(joins):
+    model = PartedByNumbers(joins)
+    traced = traced_quietly(model, torch.randn(5, 4), torch.tensor([2, 3]))
+    assert traced.meta["trace"].rung == WHOLE
+    x = torch.randn(6, 4)
+    assert same_bits(traced(x, torch.tensor([1, 5])), model(x, torch.tensor([1, 5])))
+    if joins:
+        assert same_bits(traced(x, torch.tensor([1, 3, 2])), model(x, torch.tensor([1, 3, 2])))
+    else:
+        with pytest.raises(AssertionError, match="traced for"):
+            traced(x, torch.tensor([1, 3, 2]))
+
+
+class Taking(nn.Module):
+    """Takes a list apart in a module that is one node because the caller says so."""
+
+    class Joined(nn.Module):
+        def forward(self, parts):
+            return torch.cat([part.cumsum(0) for part in parts])
+
+    def __init__(self):
+        super().__init__()
+        self.merger, self.joined = Apart.Merger(), Taking.Joined()
+
+    def forward(self, x, lengths):
+        joined = self.joined(self.merger(x, lengths))
+        return joined.new_ones(joined.shape) + joined
+
+
+def test_a_named_leaf_reads_the_lists_that_it_is_given():
+    model = Taking()
+    traced = traced_quietly(model, torch.randn(5, 4), torch.tensor([2, 3]), leaf_modules=[Taking.Joined])
+    x = torch.randn(5, 4)
+    assert same_bits(traced(x, torch.tensor([1, 4])), model(x, torch.tensor([1, 4])))
+    with pytest.raises(AssertionError, match="traced for Merger giving tensors"):
+        traced(torch.randn(6, 4), torch.tensor([1, 3, 2]))
+
+
 def test_another_number_of_items_is_refused_before_one_is_taken():
     model, x = Apart(lambda parts: torch.cat([part + 1 for part in parts])), torch.randn(5, 4)
     traced = traced_quietly(model, x, torch.tensor([2, 3]))

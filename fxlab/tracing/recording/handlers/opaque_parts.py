@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from types import FunctionType
@@ -12,14 +12,12 @@ from torch import nn
 
 from fxlab.tracing.model_code.attributes import attribute_of
 from fxlab.tracing.model_code.running_calls import Part, is_method
-from fxlab.tracing.recording.handlers.torch_call import PASSED_ON, TorchCall
+from fxlab.tracing.recording.handlers.lists import with_uncounted
 from fxlab.tracing.recording.opaque.bound_methods import MethodOf, method_of
 from fxlab.tracing.recording.opaque.opaque_calls import CannotBeWholeError
 from fxlab.tracing.recording.run import Run
-from fxlab.tracing.recording.torch_calls import Call, as_call
+from fxlab.tracing.recording.torch_calls import Call
 from fxlab.tracing.report import Finding, TraceError
-from fxlab.tracing.shapes.uncounted_lists import is_unread, items_of, uncounted
-from fxlab.values.nested import Path
 
 
 @contextmanager
@@ -123,46 +121,10 @@ def call_part(
         call = call if node is None else node(call)
         computes = not isinstance(call.target, MethodOf) or bool(call.target.uses)
         is_impure = module is not None and computes and vars(module)["training"]
-        result = _uncounted(run, run.recorded(call, result, written, is_impure))
+        result = with_uncounted(run, run.recorded(call, result, written, is_impure))
         run.conditions.hold_result(part.__name__, result, known)
     reason = run.whole.reasons[part]
     is_module = isinstance(part, type)
     what = f"{run.recording.scopes[-1][0]} ({part.__name__})" if is_module else part.__name__
     run.recording.findings.append(Finding("kept whole", what, f"it {reason.what}", reason.where))
-    return result
-
-
-def _uncounted(run: Run, value: Any, path: Path = (), in_mapping: bool = False) -> Any:
-    """Return what a part gives with lists in it that notice when Python reads them.
-
-    A list may have an item for each image of a batch, and so may a tuple in what a model gives; a tuple alone
-    is mostly several results.
-    """
-    if isinstance(value, Mapping):
-        items = {key: _uncounted(run, item, (*path, key), True) for key, item in value.items()}
-        return items if type(value) is dict else type(value)(**items)
-    if type(value) is tuple and not in_mapping:
-        return tuple(_uncounted(run, item, (*path, index)) for index, item in enumerate(value))
-    if type(value) not in (list, tuple) or not value:
-        return value
-    result = uncounted(value, None, lambda _: not run.is_paused)
-    result.node = run.recording.part_node(run.recording.latest, path)
-    return result
-
-
-def join_parts(run: Run, call: TorchCall) -> Any:
-    """Join the items of a list that a part gives, however many there are."""
-    if run.whole is None or call.name not in ("cat", "concat", "stack") or call.kwargs.keys() - {"dim"}:
-        return PASSED_ON
-    parts, dim = (*call.args, call.kwargs.get("dim", 0))[:2]
-    if not is_unread(parts) or parts.parted is not None:
-        return PASSED_ON
-    with run.unseen():
-        result = run.whole.joined(call.func, items_of(parts), dim, adds_dimension=call.name == "stack")
-    if result is None:
-        return PASSED_ON
-    known = frozenset(run.recording.symbols)
-    with run.unseen():
-        result = run.recorded(as_call(call.func, call.args, call.kwargs), result, False)
-        run.conditions.hold_result(call.name, result, known)
     return result
