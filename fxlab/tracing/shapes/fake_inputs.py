@@ -227,7 +227,8 @@ class FakeInputs:
 
         def hides(symbols: frozenset[sympy.Symbol], reason: Reason) -> bool:
             # A decision on data alone is rather checked by the graph.
-            return reason.is_count or any(ours.get(symbol) in needless for symbol in symbols)
+            is_of_sizes = numbers and reason.is_number and symbols <= ours.keys()
+            return reason.is_count or is_of_sizes or any(ours.get(symbol) in needless for symbol in symbols)
 
         return [
             replace(reason, hides_modules=hides(symbols, reason))
