@@ -396,6 +396,33 @@ def test_no_model_is_one_call_of_a_method_of_its_own():
     assert [n.target for n in traced.graph.nodes if n.op == "call_module"] == ["tower.0", "tower.1", "text"]
 
 
+class Apiece(Pictures):
+    """Kept whole in two parts, nothing would be left."""
+
+    class Text(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.linear = nn.Linear(4, 4)
+
+        def forward(self, x, lengths):
+            return torch.cat([self.linear(part).cumsum(0) for part in x.split(lengths.tolist())])
+
+    def __init__(self):
+        super().__init__()
+        self.text = Apiece.Text()
+
+    def forward(self, x, lengths):
+        return self.text(torch.cat(self.features(x, lengths)), lengths)
+
+
+def test_no_model_is_a_method_and_modules_that_are_one_node_each():
+    model = Apiece()
+    traced = traced_quietly(model, torch.randn(5, 4), torch.tensor([2, 3]))
+    x, lengths = torch.randn(5, 4), torch.tensor([1, 4])
+    assert "tower.0" in [n.target for n in traced.graph.nodes if n.op == "call_module"]
+    assert same_bits(traced(x, lengths), model(x, lengths))
+
+
 class Decided(Pictures):
     """Decides on data in a method: how many items there are is not asked."""
 

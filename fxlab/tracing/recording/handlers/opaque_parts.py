@@ -67,19 +67,20 @@ class _Method:
         assert self.run.whole is not None
         if not self.run.whole.reasons[self.part].hides_modules:
             raise CannotBeWholeError(self.part, f"it uses {', '.join(sorted(self.used))}")
-        if self._uses_all_computing():
+        if self._leaves_nothing():
             raise CannotBeWholeError(self.part, "nothing else would be left of the model")
         target = self.target.using(self.used)
         state = {name: self._node_of(getattr(self.module, name)) for name in target.uses}
         return Call(call.op, target, (state, *call.args), call.kwargs)
 
-    def _uses_all_computing(self) -> bool:
-        """Tell whether it is all that a model, or one of which all but the head is in it, computes with."""
-        base = attribute_of(self.run.model, "base_model")
-        if self.module is not self.run.model and self.module is not base:
+    def _leaves_nothing(self) -> bool:
+        """Tell whether no more is left to see of a model, or of all but its head, with other parts whole."""
+        run = self.run
+        if self.module is not run.model and self.module is not attribute_of(run.model, "base_model"):
             return False
-        children = self.module.named_children()
-        return all(name in self.used for name, child in children if any(True for _ in child.parameters()))
+        whole = () if run.whole is None else run.whole.reasons.keys()
+        computing = (item for item in self.module.named_children() if any(True for _ in item[1].parameters()))
+        return all(name in self.used or type(child) in whole for name, child in computing)
 
     def _node_of(self, value: Any) -> Any:
         return self.run.recording.module_node(value) if isinstance(value, nn.Module) else value
