@@ -126,6 +126,8 @@ def no_behaviour(node: Any) -> bool:
         return True
     if m.matches(node, m.Call(func=m.Name("cast") | m.Name("TypeVar") | m.Attribute(value=m.Name("Reason")))):
         return True
+    if m.matches(node, m.AnnAssign(annotation=m.Annotation(m.Name("TypeAlias")))):
+        return True
     if isinstance(node, cst.Assign):
         return any(m.matches(target.target, m.Name("__all__")) for target in node.targets)
     return m.matches(node, m.If(test=m.Name("TYPE_CHECKING")))

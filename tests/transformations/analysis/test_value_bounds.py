@@ -89,3 +89,12 @@ def test_a_negative_number_as_one_without_a_sign_has_no_bound():
     node = graph.call_method("to", (graph.get_attr("signed"), torch.uint8))
     graph.output(node)
     assert largest_magnitude(node, GraphFacts(fx.GraphModule(root, graph))) >= 255
+
+
+def test_a_difference_the_other_way_round_is_bounded_as_well():
+    graph = fx.Graph()
+    graph.output(graph.call_function(torch.rsub, (graph.get_attr("value"), 3)))
+    gm = fx.GraphModule({"value": torch.tensor([-4.0, 2.0])}, graph)
+    (node,) = gm.graph.find_nodes(op="call_function", target=torch.rsub)
+    node.meta["val"] = torch.empty(2, device="meta")
+    assert largest_magnitude(node, GraphFacts(gm)) == 7

@@ -50,3 +50,11 @@ def test_a_graph_without_bodies_has_its_own_records():
     (record,) = records_of(gm)
     assert record.candidate == ("query", "key")
     assert {*record.modules[0].originals} == {"query", "key"}
+
+
+def test_paths_of_bodies_in_bodies_are_joined():
+    graph = fx.Graph()
+    graph.output(graph.call_module("outer", (graph.placeholder("x"),)))
+    record, _ = records_of(MergeLinears()(fx.GraphModule({"outer": with_bodies()}, graph)))
+    assert record.candidate == ("outer/first/query", "outer/first/key")
+    assert {*record.modules[0].originals} == {"outer.first.query", "outer.first.key"}

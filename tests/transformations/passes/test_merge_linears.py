@@ -13,6 +13,7 @@ from exactness import (
     before_and_after,
     check,
     reasons,
+    refused,
     snapshot,
     traced,
 )
@@ -338,12 +339,16 @@ def test_a_hooked_linear_is_left_alone_and_keeps_its_hook(hook):
 
 
 def test_hooks_on_all_modules_are_respected():
-    gm = traced(Attention())
-    handle = nn.modules.module.register_module_forward_hook(lambda m, args, out: None)
-    try:
-        assert MergeLinears().get_transformed_nodes(MergeLinears()(gm)) == []
-    finally:
-        handle.remove()
+    gm, of_all = traced(Attention()), nn.modules.module
+    for register in (
+        *(of_all.register_module_forward_hook, of_all.register_module_forward_pre_hook),
+        *(of_all.register_module_full_backward_hook, of_all.register_module_full_backward_pre_hook),
+    ):
+        handle = register(lambda *_: None)
+        try:
+            assert refused(MergeLinears(), gm) == "global-hooks"
+        finally:
+            handle.remove()
 
 
 @pytest.mark.parametrize(

@@ -27,6 +27,14 @@ def test_recurrent_layers_are_counted(cls, device):
     assert count(lambda: layer(torch.ones(11, 3, 5, device=device))).total == 2 * 33 * weights
 
 
+@pytest.mark.parametrize("cls", [nn.LSTM, nn.GRU, nn.RNN])
+def test_recurrent_layers_on_packed_sequences_are_counted(cls):
+    layer = cls(5, 7)
+    weights = sum(p.numel() for p in layer.parameters() if p.dim() == 2)
+    packed = nn.utils.rnn.pack_padded_sequence(torch.ones(4, 3, 5), torch.tensor([4, 2, 1]))
+    assert count(lambda: layer(packed)).total == 2 * (4 + 2 + 1) * weights
+
+
 def test_products_of_groups_and_of_vectors_are_counted():
     rows, matrices = torch.ones(10, 8, dtype=torch.bfloat16), torch.ones(4, 8, 16, dtype=torch.bfloat16)
     offsets = torch.tensor([2, 4, 6, 10], dtype=torch.int32)

@@ -16,7 +16,7 @@ from torch import fx, nn
 
 import fxlab
 from fxlab import Session, evaluate, from_callable, verdict
-from fxlab.validation.evaluation.agreement import next_tokens
+from fxlab.validation.evaluation.agreement import decisions, next_tokens
 
 ROOT = Path(__file__).parents[3]
 
@@ -314,3 +314,15 @@ def test_a_refusal_names_all_batches_only_where_they_are_few():
     assert "(1, 2)" in some
     assert "…" not in some
     assert ", …)" in many
+
+
+@pytest.mark.parametrize(("shape", "positions"), [((2, 3, 4, 1), 8), ((2, 5, 3), 10), ((2, 3, 2, 2, 1), 8)])
+def test_classes_lie_along_the_second_axis_from_four_dimensions_on(shape, positions):
+    outputs = {"output": torch.randn(shape)}
+    found = decisions(outputs, outputs, None)
+    assert found["top-1 of output"].count == found["top-1 of output"].total == positions
+
+
+def test_one_class_is_no_decision():
+    outputs = {"output": torch.randn(2, 1, 4, 3)}
+    assert decisions(outputs, outputs, None) == {}

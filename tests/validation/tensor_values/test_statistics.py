@@ -124,3 +124,8 @@ def test_axes_are_chosen_and_sliced():
 def test_a_slice_that_is_none_is_refused(arguments, words):
     with pytest.raises(ValueError, match=words):
         slice_of(torch.ones(2, 3, 4), **arguments)
+
+
+def test_whole_numbers_have_a_bin_each_as_long_as_there_are_bins():
+    assert histogram_of(torch.arange(module.BINS)).counts == (1,) * module.BINS
+    assert len(histogram_of(torch.arange(module.BINS + 1)).counts) == module.BINS
