@@ -1,29 +1,24 @@
 """Running two graphs in step, each node of one beside the node of the other that it matches."""
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch.fx import GraphModule, Interpreter, Node
+from torch.fx import GraphModule, Node
 from torch.utils import _pytree as pytree
 
 from fxlab.interrupts import RestoringStack
 from fxlab.models.graph_module import share_tensors_copy
-from fxlab.models.running import Inputs, placeholder_values, seed_generators, takes_derivatives
+from fxlab.models.running import Inputs, takes_derivatives
+from fxlab.node_info import attribute_at
 from fxlab.operators import written_arguments
-from fxlab.validation.body_runs import BodyRuns, body_names, matching_bodies
+from fxlab.validation.body_runs import body_names, matching_bodies
 from fxlab.validation.graphs.matching import matched
-from fxlab.validation.verdicts.float64_run import (
-    Float64Interpreter,
-    Widen,
-    widened,
-)
-from fxlab.validation.verdicts.new_values import TRIES, NewValues
-from fxlab.validation.verdicts.own_run import Dtypes, dtypes_of
-from fxlab.validation.verdicts.own_state import with_own_state
+from fxlab.validation.lanes import NOT_THERE, ExactLanes, Lane
+from fxlab.validation.verdicts.new_values import NewValues
 from fxlab.values.tensors import tensors_by_path
 
 
@@ -118,19 +113,22 @@ class SideBySide:
             takes_derivatives(node) for graph in (original, transformed) for node in graph.graph.nodes
         )
         expected, accumulated = (body.expected, body.accumulated) if body else (None, None)
-        self._first = _Lane(original, "original", inputs, expected)
-        self._second = _Lane(transformed, "transformed", inputs, accumulated)
-        self._again = _Lane(transformed, "transformed", inputs, accumulated)
+        self._first = Lane(original, "original", inputs, expected)
+        self._second = Lane(transformed, "transformed", inputs, accumulated)
+        self._again = Lane(transformed, "transformed", inputs, accumulated)
         """Nodes of the transformed graph on the original's values; holds those without an original."""
         self._exact = (
-            _ExactLanes(self._first, self._second, body.new if body else None) if in_float64 else None
+            ExactLanes(self._first, self._second, body.new if body else None) if in_float64 else None
         )
         self._prefixes = body.prefixes if body else ("", "")
         self._names = body.names if body else (body_names(transformed), body_names(original))
         if self._exact is not None:
             self._second.runs.keeps_object = self._exact.is_new
         self._partners = {other: node for node, other in self._matching.originals.items()}
-        self._rest = iter(original.graph.nodes)
+        self._rest = list(original.graph.nodes)[::-1]
+        """The nodes of the original that have not run, last first."""
+        self._before: dict[Node, Any] = {}
+        """Copies of what the latest node of the original has read, if it may have written into that."""
         self._incomparable: set[Node] = set()
         self._needed = Counter(
             {node: len(node.users) for graph in (original, transformed) for node in graph.graph.nodes}
@@ -176,7 +174,10 @@ class SideBySide:
             return None
         self._second.run(node, self._second.values)
         other = self._matching.originals.get(node)
+        self._before = {}
         if other is not None:
+            if not self._is_same_step(node):
+                self._keep_inputs(node, other)
             self._run_original_up_to(other)
             expected, accumulated = self._first.values[other], self._second.values[node]
             if _comparable(expected, accumulated):
@@ -216,9 +217,19 @@ class SideBySide:
                 self._release(self._matching.originals[value])
         self._release_unread(node)
 
-    def _run_original_up_to(self, node: Node) -> None:
-        while node not in self._first.values:
-            current = next(self._rest)
+    def _keep_inputs(self, node: Node, other: Node) -> None:
+        """Copy what a pair of nodes reads, if either writes into it, before the original does."""
+        if not (_writes(node, self._second.module) or _writes(other, self._first.module)):
+            return
+        self._run_original_up_to(other, inclusive=False)
+        partners = (self._matching.originals.get(value) for value in node.all_input_nodes)
+        for value in (*other.all_input_nodes, *partners):
+            if value is not None and value in self._first.values:
+                self._before[value] = _copy(self._first.values[value])
+
+    def _run_original_up_to(self, node: Node, *, inclusive: bool = True) -> None:
+        while node not in self._first.values and (inclusive or self._rest[-1] is not node):
+            current = self._rest.pop()
             self._first.run(current, self._first.values)
             if current in self._partners:
                 continue  # its inputs are kept for its partner
@@ -233,7 +244,7 @@ class SideBySide:
         values = {value: self._value_again(value) for value in node.all_input_nodes}
         is_known = node.op in ("call_function", "call_method")
         written = written_arguments(node) if is_known else node.all_input_nodes
-        copies = {value: pytree.tree_map_only(torch.Tensor, torch.clone, values[value]) for value in written}
+        copies = {value: _copy(values[value]) for value in written}
         return self._again.computed(node, values | copies)
 
     def _in_float64(self, node: Node) -> Exact:
@@ -250,15 +261,19 @@ class SideBySide:
 
     def _value_again(self, node: Node) -> Any:
         if self._is_boundary(node):
-            return self._first.values[self._matching.originals[node]]
+            return self._of_original(self._matching.originals[node])
         return self._again.values[node]
 
     def _value_for_second(self, node: Node) -> Any:
         """Return the value to start a float64 run of the transformed graph from, if it starts there."""
-        return self._first.values[self._matching.originals[node]] if self._is_boundary(node) else _NOT_THERE
+        return self._of_original(self._matching.originals[node]) if self._is_boundary(node) else NOT_THERE
 
     def _value_for_first(self, node: Node) -> Any:
-        return self._first.values[node] if self._is_boundary(node) else _NOT_THERE
+        return self._of_original(node) if self._is_boundary(node) else NOT_THERE
+
+    def _of_original(self, node: Node) -> Any:
+        """Return the value of a node of the original, for the latest pair as it was before."""
+        return self._before[node] if node in self._before else self._first.values[node]
 
     def _release(self, node: Node) -> None:
         self._needed[node] -= 1
@@ -272,123 +287,15 @@ class SideBySide:
                 self._exact.drop(node)
 
 
-_NOT_THERE = object()
+def _writes(node: Node, module: GraphModule) -> bool:
+    """Tell whether a node may write into what it reads."""
+    if node.op == "call_module":
+        return bool(getattr(attribute_at(module, str(node.target)), "inplace", False))
+    return node.op in ("call_function", "call_method") and bool(written_arguments(node))
 
 
-class _Lane:
-    """Runs nodes of a graph one at a time."""
-
-    def __init__(
-        self, module: GraphModule, name: str, inputs: Inputs, given: tuple[Any, ...] | None = None
-    ) -> None:
-        self.module, self.graph = module, module.graph
-        self.runs = BodyRuns()
-        """The runs of the bodies that the latest node of this lane calls."""
-        self.values: dict[Node, Any] = {}
-        self.dtypes: dict[Node, Dtypes] = {}
-        self._name = name
-        own = with_own_state(module)
-        self._interpreter = Interpreter(own, garbage_collect_values=False, graph=module.graph)
-        self._interpreter.extra_traceback = False
-        try:
-            arguments = placeholder_values(module, inputs) if given is None else given
-        except ValueError as error:
-            raise ValueError(f"{name}: {error}") from error
-        self._interpreter.args_iter = iter(module.graph.process_inputs(*arguments))
-        inputs_of_graph = [node for node in module.graph.nodes if node.op == "placeholder"]
-        self.given = {node: self._interpreter.run_node(node) for node in inputs_of_graph}
-
-    def run(self, node: Node, values: dict[Node, Any]) -> None:
-        """Run a node and keep its value, and what the bodies that it calls are given."""
-        self.values[node] = self.computed(node, self.runs.noted(node, self.module, values))
-        self.dtypes[node] = dtypes_of(self.values[node])
-
-    def computed(self, node: Node, values: Mapping[Node, Any]) -> Any:
-        """Run a node. Random numbers are the same for every node, so that both graphs draw the same."""
-        if node.op == "placeholder":
-            return self.given[node]
-        seed_generators(0)
-        self._interpreter.env = values  # type: ignore[assignment]
-        try:
-            return self._interpreter.run_node(node)
-        except Exception as error:  # whatever a model raises for inputs that it does not take
-            raise ValueError(
-                f"{self._name}: node {node.name!r} does not run on these inputs: {error}"
-            ) from error
-
-
-def _exact_interpreter(module: GraphModule, lane: _Lane, widen: Widen | None = None) -> Float64Interpreter:
-    """Return what runs the nodes of a lane in float64, on the tensors of a copy of its module."""
-    return Float64Interpreter(module, widen, own_dtypes=lane.dtypes.__getitem__)
-
-
-class _ExactLanes:
-    """Runs nodes of both graphs in float64, on the original's values and on what it has kept."""
-
-    def __init__(self, original: _Lane, transformed: _Lane, new: NewValues | None = None) -> None:
-        self.new = NewValues(original.module, transformed.module) if new is None else new
-        self._given = {**original.given, **transformed.given}
-        first, second = with_own_state(original.module), with_own_state(transformed.module)
-        generator = torch.Generator().manual_seed(0)
-
-        def rounded_anew(tensor: torch.Tensor) -> torch.Tensor:
-            return self.new.rounded_anew(tensor, generator)
-
-        self._rounded_anew = rounded_anew
-        self._original = _exact_interpreter(first, original)
-        self._transformed = _exact_interpreter(second, transformed)
-        self._rounding = _exact_interpreter(second, transformed, rounded_anew)
-        self._kept: dict[Node, list[Any]] = {}
-        """Of nodes without a match: the value, and those with new values rounded anew."""
-
-    def original(self, node: Node, start: Callable[[Node], Any]) -> Any:
-        return self._run(self._original, node, start, 0)
-
-    def transformed(self, node: Node, start: Callable[[Node], Any]) -> list[Any]:
-        exact = self._run(self._transformed, node, start, 0)
-        inputs = [self._kept.get(value, ()) for value in node.all_input_nodes if start(value) is _NOT_THERE]
-        if not self._holds_new_values(node) and all(len(values) < 2 for values in inputs):
-            return [exact]
-        return [exact, *(self._run(self._rounding, node, start, k) for k in range(1, TRIES + 1))]
-
-    def keep_original(self, node: Node, start: Callable[[Node], Any]) -> None:
-        self._kept[node] = [self.original(node, start)]
-
-    def keep_transformed(self, node: Node, start: Callable[[Node], Any]) -> None:
-        self._kept[node] = self.transformed(node, start)
-
-    def drop(self, node: Node) -> None:
-        self._kept.pop(node, None)
-
-    def _run(self, interpreter: Float64Interpreter, node: Node, start: Callable[[Node], Any], k: int) -> Any:
-        if node.op == "placeholder":
-            move = self._rounded_anew if k else widened
-            return pytree.tree_map_only(torch.Tensor, move, self._given[node])
-        values: dict[Node, Any] = {}
-        for value in node.all_input_nodes:
-            given = start(value)
-            if given is _NOT_THERE:
-                kept = self._kept[value]
-                given = kept[k if k < len(kept) else 0]
-            values[value] = widened(pytree.tree_map_only(torch.Tensor, torch.clone, given))
-        interpreter.env = values
-        return interpreter.run_node(node)
-
-    def _holds_new_values(self, node: Node) -> bool:
-        if node.op == "placeholder":
-            held = pytree.tree_leaves(self._given[node])
-        elif node.op == "get_attr":
-            held = [self._transformed.fetch_attr(str(node.target))]
-        elif node.op == "call_module":
-            module = self._transformed.fetch_attr(str(node.target))
-            held = [*module.parameters(), *module.buffers()]
-        else:
-            return False
-        return any(isinstance(tensor, torch.Tensor) and self.is_new(tensor) for tensor in held)
-
-    def is_new(self, tensor: torch.Tensor) -> bool:
-        """Tell whether a tensor has new values of the transformed graph."""
-        return tensor in self.new
+def _copy(value: Any) -> Any:
+    return pytree.tree_map_only(torch.Tensor, torch.clone, value)
 
 
 def _comparable(a: Any, b: Any) -> bool:

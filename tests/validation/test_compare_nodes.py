@@ -314,3 +314,26 @@ def test_a_graph_is_compared_with_itself():
     table = compare_nodes(model, model, torch.randn(2, 4), judge=True)
     assert set(table.status) == {"same bits"}
     assert first_divergence(model, model, torch.randn(2, 4)) is None
+
+
+def test_a_write_into_what_a_removed_node_had_shown_introduces_nothing():
+    class Writes(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.identity, self.relu = nn.Identity(), nn.ReLU(inplace=True)
+
+        def forward(self, x):
+            y = x.clone()
+            self.identity(y).add_(1)
+            self.relu(self.identity(y))
+            return y * 2
+
+    x = torch.randn(2, 4)
+    session = fxlab.Session(fx.symbolic_trace(Writes()), (x,))
+    session.apply("remove-identities")
+    assert len(session.transformed_nodes()) == 2
+    table = compare_nodes(session, judge=True)
+    assert {"add_", "relu"} <= set(table.index)
+    assert (table["introduced"] == 0).all()
+    assert (table["accumulated"] == 0).all()
+    assert first_divergence(session) is None
