@@ -165,7 +165,7 @@ def test_it_owns_up_to_all_that_it_changes(function):
     before = copy.deepcopy(gm)
     transformation = from_callable(function)
     transformation(gm)
-    assert unmarked_changes(before, gm, transformation).index.tolist() == []
+    assert unmarked_changes(before, gm, pass_=transformation).index.tolist() == []
 
 
 MARKED = {
