@@ -118,8 +118,13 @@ class GraphFacts:
 
     @cached_property
     def calls(self) -> Counter[str]:
-        """The number of calls of the module at each path."""
-        return Counter(str(node.target) for node in self.graph_module.graph.nodes if node.op == "call_module")
+        """The number of calls of the module at each path, and of nodes that hand it to a call as it is."""
+        nodes = self.graph_module.graph.nodes
+        return Counter(str(node.target) for node in nodes if node.op == "call_module" or self._hands_on(node))
+
+    def _hands_on(self, node: Node) -> bool:
+        module = self.attribute(node) if node.op == "get_attr" else None
+        return isinstance(module, nn.Module) and not isinstance(module, GraphModule)
 
     @cached_property
     def paths(self) -> dict[nn.Module, list[str]]:
