@@ -75,7 +75,10 @@ class ModeReads:
 
     @contextmanager
     def standing_for(self, module: nn.Module) -> Iterator[None]:
-        """Take reads of an empty module of the same class for reads of this one."""
+        """Take reads of an empty module of the same class for reads of this one.
+
+        The modules that it calls read their mode again when the graph runs.
+        """
         self._stand_for = module
         try:
             yield
@@ -87,7 +90,9 @@ class ModeReads:
         return bool(self._written) and not self._written.isdisjoint(module.modules())
 
     def _note(self, module: nn.Module) -> None:
-        if module not in self._paths and type(module) is type(self._stand_for):
+        if self._stand_for is not None:
+            if module in self._paths or type(module) is not type(self._stand_for):
+                return
             module = self._stand_for
         path = self._paths.get(module)
         # A mode that the model sets by itself is no one else's, nor that of a module which it makes.

@@ -36,6 +36,8 @@ class Reason:
     """Whether Python decides on the remainder of a size, as on whether a length is to be padded."""
     is_of_torch: bool = False
     """Whether torch has decided on it, and not the model's own code."""
+    hides_modules: bool = False
+    """Whether a method may stay whole with the modules that it calls, for which passes do not see these."""
 
     @property
     def candidates(self) -> tuple[Part, ...]:

@@ -119,6 +119,7 @@ class Recording:
         self._most_operations = most_operations
         self._expected = expected or {}
         self._names = {id(originals.of(tensor)): name for name, tensor in _state_of(model)}
+        self._paths = {module: path for path, module in model.named_modules()}
         self._sizes_read: dict[sympy.Symbol, Node] = {}
         self._simple: set[Any] = set()
         self._checked_by: dict[Node, Node] = {}
@@ -190,7 +191,7 @@ class Recording:
                     self.symbols.update(dict.fromkeys(new, (self.node_of(value), dim)))
         elif isinstance(value, SymbolicNumber):
             if new := self._new_symbols(value):
-                self.symbols.update(dict.fromkeys(new, (self._taken_out(node, path), None)))
+                self.symbols.update(dict.fromkeys(new, (self.taken_out(node, path), None)))
         elif isinstance(value, Mapping):
             for key, item in value.items():
                 self.bind(item, node, (*path, key))
@@ -257,7 +258,7 @@ class Recording:
         found = self.nodes.get(tensor)
         if found is None:
             return self._attribute_node(tensor)
-        node = found if isinstance(found, Node) else self._taken_out(*found)
+        node = found if isinstance(found, Node) else self.taken_out(*found)
         if node is not found and not self.bodies:
             node.meta["val"] = self._value_in_meta(tensor)
         if node in self._without_grad and torch.is_grad_enabled() and _can_have_gradient(tensor):
@@ -275,7 +276,8 @@ class Recording:
         detached.meta = node.meta | {"val": self._value_in_meta(tensor)}
         return detached
 
-    def _taken_out(self, node: Node, path: Path) -> Node:
+    def taken_out(self, node: Node, path: Path) -> Node:
+        """Return the node of a part of what a node gives."""
         for step in steps_of(path):
             with node.graph.inserting_after(self._known_at(node)):
                 part = taken(node, step)
@@ -320,6 +322,12 @@ class Recording:
         self.constants[name] = value
         self.note("constant", name, f"{tuple(value.shape)} {value.dtype}, kept with the graph")
         return self._get_attr(name)
+
+    def module_node(self, module: nn.Module) -> Node:
+        """Return a ``get_attr`` node of a module that is handed to a call as it is."""
+        node = self._get_attr(self._paths[module])
+        self.describe_place(node)
+        return node
 
     def _get_attr(self, name: str) -> Node:
         return self.graph.create_node("get_attr", name)

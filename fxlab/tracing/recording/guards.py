@@ -18,12 +18,18 @@ from fxlab.tracing.bound_inputs import Size, name_of_size
 from fxlab.tracing.model_code.source_lines import where
 from fxlab.tracing.recording.autocast_regions import AutocastState, require_autocast
 from fxlab.tracing.recording.graph_builder import Recording
-from fxlab.tracing.recording.opaque.opaque_calls import expected_of, require_result
+from fxlab.tracing.recording.opaque.opaque_calls import (
+    expected_of,
+    require_result,
+    unread_lists,
+    with_any_list,
+)
 from fxlab.tracing.recording.real_tensors import is_told_by_shapes
 from fxlab.tracing.recording.torch_calls import NUMBER_OF, TEXT_READS, as_call, name_of
 from fxlab.tracing.report import REFUSAL, Finding, TraceError
 from fxlab.tracing.shapes.asked_sizes import ModelSizes
 from fxlab.tracing.shapes.symbolic_sizes import SizeNodes
+from fxlab.tracing.shapes.uncounted_lists import Uncounted, is_unread
 from fxlab.values.nested import (
     PartOf,
     Path,
@@ -53,6 +59,7 @@ class Conditions:
         self._graph = recording.graph
         self._asked = asked
         self._handed_out: list[tuple[torch.Tensor, int, torch.Tensor]] = []
+        self._unread: list[tuple[Node, Path, Uncounted]] = []
 
     def require_sizes(self, condition: Any, message: str) -> None:
         """Make the graph raise ``AssertionError``, before all else, unless sizes meet a condition.
@@ -267,7 +274,16 @@ class Conditions:
         with self._graph.inserting_before(node):
             expected = self._recording.argument(expected_of(result, known))
         with self._recording.checking(node):
-            self._recording.impure.add(self._graph.call_function(require_result, (node, expected, name)))
+            check = self._graph.call_function(require_result, (node, expected, name))
+        self._recording.impure.add(check)
+        self._unread += [(check, path, found) for path, found in unread_lists(result)]
+
+    def hold_lists_read(self) -> None:
+        """Let lists that parts give be of any length, unless the model's Python has read them."""
+        for check, path, found in self._unread:
+            if is_unread(found):
+                node, expected, name = check.args
+                check.args = (node, with_any_list(expected, path), name)
 
     def hold_decisions(self) -> None:
         """Make the graph check what the model has decided on numbers that it read out of tensors."""

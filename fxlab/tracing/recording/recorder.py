@@ -17,7 +17,12 @@ from fxlab.tracing.model_code.attributes import attributes_of, changed_attribute
 from fxlab.tracing.model_code.source_lines import is_asked_by_fakes
 from fxlab.tracing.recording.autocast_regions import AutocastUse
 from fxlab.tracing.recording.handlers.constants import allow_numbers, arrays_seen, copy_array
-from fxlab.tracing.recording.handlers.lists import go_through_rows, hand_on_uncounted, lists_seen
+from fxlab.tracing.recording.handlers.lists import (
+    go_through_rows,
+    hand_on_uncounted,
+    join_uncounted,
+    lists_seen,
+)
 from fxlab.tracing.recording.handlers.memory import (
     addresses_of_storages_seen,
     refuse_memory,
@@ -51,6 +56,7 @@ HANDLERS: tuple[Handler, ...] = (
     read_address,
     copy_array,
     hand_on_uncounted,
+    join_uncounted,
 )
 """Tried in this order on each call that torch shows; one that nobody answers is made and recorded."""
 
@@ -143,6 +149,7 @@ def record(
     for name in changed_attributes(attributes, run.model):
         recording.note("attribute", name, "is changed when the model runs, not when the graph does")
     conditions.hold_decisions()
+    conditions.hold_lists_read()
     conditions.require_unwritten()
     recording.graph.output(output_argument(output, recording.graph, recording.node_of_output))
     conditions.require_settings(run.setting_reads.held.values())

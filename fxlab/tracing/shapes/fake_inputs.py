@@ -225,7 +225,16 @@ class FakeInputs:
             is_of_data = reason.is_count or not symbols <= ours.keys()
             return reason.is_number and (numbers or is_of_data)
 
-        return [reason for symbols, reason in self.shape_env.fixed if counts(symbols, reason)]
+        def hides(symbols: frozenset[sympy.Symbol], reason: Reason) -> bool:
+            # A decision on data alone is rather checked by the graph.
+            is_of_sizes = numbers and reason.is_number and symbols <= ours.keys()
+            return reason.is_count or is_of_sizes or any(ours.get(symbol) in needless for symbol in symbols)
+
+        return [
+            replace(reason, hides_modules=hides(symbols, reason))
+            for symbols, reason in self.shape_env.fixed
+            if counts(symbols, reason)
+        ]
 
     @property
     def remainders(self) -> list[Reason]:

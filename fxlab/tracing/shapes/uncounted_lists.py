@@ -29,8 +29,8 @@ class Uncounted:
     ----------
     node : torch.fx.Node
         What gives it.
-    size : torch.SymInt
-        How many items it has.
+    size : torch.SymInt or Uncounted
+        How many items it has, or the list that has as many.
     parted : tuple of torch.Tensor and int, optional
         The tensor that the items are the parts of, and along which dimension.
     """

@@ -332,6 +332,178 @@ def test_a_method_that_needs_settings_only_is_one_node():
         assert same_bits(other(x, torch.tensor([3, 4])), expected(x, torch.tensor([3, 4])))
 
 
+class Pictures(nn.Module):
+    """As a model of text and images, which has a method for the features of images."""
+
+    def __init__(self, *, with_text: bool = True, joins: bool = False):
+        super().__init__()
+        self.scale = nn.Parameter(torch.rand(4))
+        self.register_buffer("shift", torch.rand(4))
+        self.tower, self.text = nn.Sequential(nn.Linear(4, 4), nn.Dropout(0.5)), nn.Linear(4, 4)
+        self.with_text, self.joins = with_text, joins
+
+    def features(self, x, lengths):
+        x = self.tower(x).to(next(self.parameters()).dtype) * self.scale + self.shift
+        x = x if self.with_text else self.text(x)
+        parts = [part - part.mean(0) for part in x.split(lengths.tolist())]
+        return torch.cat(parts) if self.joins else parts
+
+    def forward(self, x, lengths):
+        features = self.features(x, lengths)
+        features = features if self.joins else torch.cat(features)
+        return self.text(features) if self.with_text else features * 2
+
+
+def test_a_method_is_given_the_modules_and_parameters_that_it_uses():
+    model = Pictures()
+    traced = traced_quietly(model, torch.randn(5, 4), torch.tensor([2, 3]))
+    assert traced.meta["trace"].rung == WHOLE
+    (node,) = (n for n in traced.graph.nodes if getattr(n.target, "name", "") == "features")
+    given = node.args[0]
+    assert {name: value.target for name, value in given.items()} == {
+        name: name for name in ("scale", "shift", "tower")
+    }
+    assert traced.tower is model.tower
+    assert traced.state_dict().keys() == model.state_dict().keys()
+    x, lengths = torch.randn(7, 4), torch.tensor([4, 2, 1])
+    for ours, theirs in [
+        (traced, model),
+        (copy.deepcopy(traced), model),
+        (pickle.loads(pickle.dumps(traced)), model),
+        (copy.deepcopy(traced).double(), copy.deepcopy(model).double()),
+    ]:
+        x = x.to(theirs.scale.dtype)
+        assert same_bits(ours(x, lengths), theirs(x, lengths))
+    ours = torch.autograd.grad(traced(x.float(), lengths).square().sum(), list(traced.parameters()))
+    theirs = torch.autograd.grad(model(x.float(), lengths).square().sum(), list(model.parameters()))
+    assert all(map(same_bits, ours, theirs))
+
+
+def test_modules_that_a_method_calls_follow_the_mode_of_the_graph():
+    model = Pictures()
+    traced = traced_quietly(model, torch.randn(5, 4), torch.tensor([2, 3]))
+    x, lengths = torch.randn(6, 4), torch.tensor([1, 5])
+    results = []
+    for module in (traced.train(), model.train()):
+        torch.manual_seed(0)
+        results.append(module(x, lengths))
+    assert same_bits(*results)
+    assert not same_bits(results[0], traced.eval()(x, lengths))
+
+
+def test_no_model_is_one_call_of_a_method_of_its_own():
+    traced = traced_quietly(Pictures(with_text=False), torch.randn(5, 4), torch.tensor([2, 3]))
+    assert [n.target for n in traced.graph.nodes if n.op == "call_module"] == ["tower.0", "tower.1", "text"]
+
+
+class Apiece(Pictures):
+    """Kept whole in two parts, nothing would be left."""
+
+    class Text(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.linear = nn.Linear(4, 4)
+
+        def forward(self, x, lengths):
+            return torch.cat([self.linear(part).cumsum(0) for part in x.split(lengths.tolist())])
+
+    def __init__(self):
+        super().__init__()
+        self.text = Apiece.Text()
+
+    def forward(self, x, lengths):
+        return self.text(torch.cat(self.features(x, lengths)), lengths)
+
+
+def test_no_model_is_a_method_and_modules_that_are_one_node_each():
+    model = Apiece()
+    traced = traced_quietly(model, torch.randn(5, 4), torch.tensor([2, 3]))
+    x, lengths = torch.randn(5, 4), torch.tensor([1, 4])
+    assert "tower.0" in [n.target for n in traced.graph.nodes if n.op == "call_module"]
+    assert same_bits(traced(x, lengths), model(x, lengths))
+
+
+class Decided(Pictures):
+    """Decides on data in a method: how many items there are is not asked."""
+
+    def features(self, x, lengths):
+        return self.tower(x[: int(lengths[0] / 2)]) + int(lengths[1])
+
+
+def test_a_method_hides_no_modules_for_a_decision_on_data_alone():
+    model = Decided(joins=True)
+    traced = traced_quietly(model, torch.randn(5, 4), torch.tensor([4, 3]))
+    assert "tower.0" in [n.target for n in traced.graph.nodes if n.op == "call_module"]
+    assert same_bits(
+        traced(torch.ones(9, 4), torch.tensor([4, 3])), model(torch.ones(9, 4), torch.tensor([4, 3]))
+    )
+    with pytest.raises(AssertionError, match="traced for"):
+        traced(torch.ones(9, 4), torch.tensor([8, 3]))
+
+
+def test_passes_work_around_a_method_that_is_given_modules():
+    traced = traced_quietly(Pictures(), torch.randn(5, 4), torch.tensor([2, 3]))
+    session = fxlab.Session(traced, (torch.randn(7, 4), torch.tensor([3, 4])))
+    for each in session.passes:
+        session.apply(each)
+    assert session.graph_module.text.bias is None  # merged into the weight
+    assert str(session.verdict()).startswith(("same bits", "within"))
+    session.revert_all()
+    assert session.graph_module is session.original
+
+
+class NormedElsewhere(Pictures):
+    """Calls a layer before a batch norm, and in a method again."""
+
+    def __init__(self):
+        super().__init__()
+        self.tower, self.norm = nn.Linear(4, 4), nn.BatchNorm1d(4)
+        self.norm.running_var.uniform_(1, 2)
+
+    def forward(self, x, lengths):
+        return super().forward(x, lengths) + self.norm(self.tower(x))
+
+
+def test_no_pass_changes_a_module_that_a_method_is_given():
+    traced = traced_quietly(NormedElsewhere(), torch.randn(5, 4), torch.tensor([2, 3]))
+    assert [n.op for n in traced.graph.nodes if n.target == "tower"] == ["get_attr", "call_module"]
+    found = fxlab.FuseBatchNorm1dInLinear().explain(traced)
+    assert list(found["code"]) == ["called-repeatedly"]
+
+
+class Output(dict):
+    """As the outputs of transformers: a mapping whose items are attributes as well."""
+
+    def __init__(self, **items):
+        super().__init__(items)
+        vars(self).update(items)
+
+
+class Exchanged(nn.Module):
+    """Puts something else into what a part has given, as models of text and images do."""
+
+    class Tower(nn.Module):
+        def forward(self, x, lengths):
+            return Output(parts=[part - part.mean(0) for part in x.split(lengths.tolist())], whole=x)
+
+    def __init__(self):
+        super().__init__()
+        self.tower = Exchanged.Tower()
+
+    def forward(self, x, lengths):
+        output = self.tower(x, lengths)
+        whole, output["whole"] = output["whole"], output["parts"]
+        return torch.cat(output["whole"]) + whole
+
+
+def test_what_is_put_into_what_a_part_gives_is_not_what_it_gives():
+    model = Exchanged()
+    traced = traced_quietly(model, torch.randn(5, 4), torch.tensor([2, 3]))
+    assert traced.meta["trace"].rung == WHOLE
+    x, lengths = torch.randn(6, 4), torch.tensor([1, 2, 3])
+    assert same_bits(traced(x, lengths), model(x, lengths))
+
+
 class GivenAShape(nn.Module):
     def repeated(self, shape):
         return torch.cat([torch.full((1, shape[1]), float(row)) for row in range(shape[0])])
@@ -387,16 +559,91 @@ class Apart(nn.Module):
         def forward(self, x, lengths):
             return [chunk - chunk.mean(0) for chunk in x.split(lengths.tolist())]
 
-    def __init__(self) -> None:
+    def __init__(self, join) -> None:
         super().__init__()
-        self.merger = Apart.Merger()
+        self.merger, self.join = Apart.Merger(), join
 
     def forward(self, x, lengths):
-        return torch.cat(self.merger(x * 2, lengths))
+        return self.join(self.merger(x * 2, lengths))
+
+
+@pytest.mark.parametrize(
+    ("join", "items"),
+    [(torch.cat, [2, 2]), (torch.cat, [4]), (torch.stack, [2, 2]), (lambda parts: parts, [2, 2])],
+    ids=["cat", "cat of one", "stack", "as it is"],
+)
+def test_a_list_that_a_part_gives_may_have_any_number_of_items_until_it_is_read(join, items):
+    model = Apart(join)
+    traced = traced_quietly(model, torch.randn(sum(items), 4), torch.tensor(items))
+    assert traced.meta["trace"].rung == WHOLE
+    for lengths in ([3, 3], [2, 2, 2], [5], [1] * 6):
+        x, lengths = torch.randn(sum(lengths), 4), torch.tensor(lengths)
+        for ours, theirs in zip(traced(x, lengths), model(x, lengths), strict=True):
+            assert same_bits(ours, theirs)
+
+
+def as_many(x: torch.Tensor, lengths: torch.Tensor) -> list[int]:
+    """Give numbers of rows by a loop that no graph holds."""
+    return [int(n) + 0 * row for row, n in enumerate(lengths)]
+
+
+class PartedByNumbers(nn.Module):
+    """Takes rows apart by numbers that another part gives."""
+
+    def __init__(self, joins) -> None:
+        super().__init__()
+        self.joins, self.numbers = joins, PartedByNumbers.Numbers()
+
+    class Numbers(nn.Module):
+        def forward(self, x, lengths):
+            return as_many(x, lengths)
+
+    def forward(self, x, lengths):
+        parts = (x * 2).split(self.numbers(x, lengths))
+        return torch.cat(parts) if self.joins else torch.cat([part.cumsum(0) for part in parts])
+
+
+@pytest.mark.parametrize("joins", [True, False])
+def test_a_list_of_numbers_that_a_part_gives_is_handed_on(joins):
+    model = PartedByNumbers(joins)
+    traced = traced_quietly(model, torch.randn(5, 4), torch.tensor([2, 3]))
+    assert traced.meta["trace"].rung == WHOLE
+    x = torch.randn(6, 4)
+    assert same_bits(traced(x, torch.tensor([1, 5])), model(x, torch.tensor([1, 5])))
+    if joins:
+        assert same_bits(traced(x, torch.tensor([1, 3, 2])), model(x, torch.tensor([1, 3, 2])))
+    else:
+        with pytest.raises(AssertionError, match="traced for"):
+            traced(x, torch.tensor([1, 3, 2]))
+
+
+class Taking(nn.Module):
+    """Takes a list apart in a module that is one node because the caller says so."""
+
+    class Joined(nn.Module):
+        def forward(self, parts):
+            return torch.cat([part.cumsum(0) for part in parts])
+
+    def __init__(self):
+        super().__init__()
+        self.merger, self.joined = Apart.Merger(), Taking.Joined()
+
+    def forward(self, x, lengths):
+        joined = self.joined(self.merger(x, lengths))
+        return joined.new_ones(joined.shape) + joined
+
+
+def test_a_named_leaf_reads_the_lists_that_it_is_given():
+    model = Taking()
+    traced = traced_quietly(model, torch.randn(5, 4), torch.tensor([2, 3]), leaf_modules=[Taking.Joined])
+    x = torch.randn(5, 4)
+    assert same_bits(traced(x, torch.tensor([1, 4])), model(x, torch.tensor([1, 4])))
+    with pytest.raises(AssertionError, match="traced for Merger giving tensors"):
+        traced(torch.randn(6, 4), torch.tensor([1, 3, 2]))
 
 
 def test_another_number_of_items_is_refused_before_one_is_taken():
-    model, x = Apart(), torch.randn(5, 4)
+    model, x = Apart(lambda parts: torch.cat([part + 1 for part in parts])), torch.randn(5, 4)
     traced = traced_quietly(model, x, torch.tensor([2, 3]))
     assert traced.meta["trace"].rung == WHOLE
     lengths = torch.tensor([4, 1])

@@ -14,7 +14,14 @@ from fxlab.tracing.recording.handlers.replaced import replaced
 from fxlab.tracing.recording.handlers.torch_call import PASSED_ON, TorchCall
 from fxlab.tracing.recording.run import Run
 from fxlab.tracing.recording.torch_calls import as_call, name_of
-from fxlab.tracing.shapes.uncounted_lists import Uncounted, items_of, uncounted_result
+from fxlab.tracing.shapes.uncounted_lists import (
+    Uncounted,
+    is_unread,
+    items_of,
+    uncounted,
+    uncounted_result,
+)
+from fxlab.values.nested import Path
 
 
 def go_through_rows(run: Run, call: TorchCall) -> Any:
@@ -33,7 +40,9 @@ def hand_on_uncounted(run: Run, call: TorchCall) -> Any:
 
 def _uncounted(run: Run, func: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
     def count(size: Any) -> bool:
-        if not run.is_paused:
+        if isinstance(size, Uncounted):
+            size.read()
+        elif not run.is_paused:
             with run.sizes.asked(by_model=True):
                 as_python_number(int, size)
         return not run.is_paused
@@ -46,6 +55,54 @@ def _uncounted(run: Run, func: Callable[..., Any], args: tuple[Any, ...], kwargs
     run.recorded(as_call(func, args, kwargs), items, False)
     if isinstance(result, Uncounted):
         result.node = run.recording.latest
+    return result
+
+
+def with_uncounted(run: Run, value: Any, path: Path = (), in_mapping: bool = False) -> Any:
+    """Return what the latest node gives with lists in it that notice when Python reads them.
+
+    A list may have an item for each image of a batch, and so may a tuple in what a module gives; a tuple by
+    itself is mostly several results.
+
+    Parameters
+    ----------
+    run
+        The run.
+    value
+        What the node gives, or a part of it.
+    path
+        Where in it that is.
+    in_mapping
+        Whether that is an item of a mapping.
+    """
+    if isinstance(value, Mapping):
+        items = {key: with_uncounted(run, item, (*path, key), True) for key, item in value.items()}
+        return items if type(value) is dict else type(value)(**items)
+    if type(value) is tuple and not in_mapping:
+        return tuple(with_uncounted(run, item, (*path, index)) for index, item in enumerate(value))
+    if type(value) not in (list, tuple) or not value:
+        return value
+    result = uncounted(value, None, lambda _: not run.is_paused)
+    result.size = result  # there is no tensor of which it is a size
+    result.node = run.recording.taken_out(run.recording.latest, path)
+    return result
+
+
+def join_uncounted(run: Run, call: TorchCall) -> Any:
+    """Join the items of a list that a part which stays whole gives, however many there are."""
+    is_known = call.args and not call.kwargs.keys() - {"dim"}
+    if run.whole is None or call.name not in ("cat", "concat", "stack") or not is_known:
+        return PASSED_ON
+    parts, dim = (*call.args, call.kwargs.get("dim", 0))[:2]
+    if not is_unread(parts) or parts.parted is not None:
+        return PASSED_ON
+    known = frozenset(run.recording.symbols)
+    with run.unseen():
+        result = run.whole.joined(call.func, items_of(parts), dim, adds_dimension=call.name == "stack")
+        if result is None:
+            return PASSED_ON
+        result = run.recorded(as_call(call.func, call.args, call.kwargs), result, False)
+        run.conditions.hold_result(call.name, result, known)
     return result
 
 

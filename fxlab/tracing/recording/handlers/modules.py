@@ -17,6 +17,7 @@ from fxlab.tracing.recording.torch_calls import Call
 from fxlab.tracing.report import TraceError
 from fxlab.tracing.shapes.kernels.recurrent import is_recurrent_on_fakes, recurrent_results
 from fxlab.tracing.shapes.kernels.transformer_modules import transformer_result
+from fxlab.tracing.shapes.uncounted_lists import all_read
 
 
 @contextmanager
@@ -62,6 +63,7 @@ def _called(run: Run, call: _ModuleCall) -> Any:
     module = call.module
     is_plain = not run.recording.bodies and autocast_state() == run.autocast
     if is_plain and _is_leaf(run, call):
+        all_read((call.args, call.kwargs))  # what the module does with lists is not seen
         is_impure = vars(module).get("training") is not False
         is_of_torch = type(module).__module__.startswith("torch.nn.")
         return run.recorded_whole(call.node, lambda: _run_leaf(run, call), is_impure, is_of_torch)

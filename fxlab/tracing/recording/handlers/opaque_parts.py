@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from types import FunctionType
 from typing import Any
 
 from torch import nn
 
+from fxlab.tracing.model_code.attributes import attribute_of
 from fxlab.tracing.model_code.running_calls import Part, is_method
-from fxlab.tracing.recording.opaque.bound_methods import method_of
+from fxlab.tracing.recording.handlers.lists import with_uncounted
+from fxlab.tracing.recording.opaque.bound_methods import MethodOf, method_of
 from fxlab.tracing.recording.opaque.opaque_calls import CannotBeWholeError
 from fxlab.tracing.recording.run import Run
 from fxlab.tracing.recording.torch_calls import Call
@@ -30,9 +33,10 @@ def functions_seen(run: Run) -> Iterator[None]:
         if not is_method(function):
             return call_part(run, function, original, Call("call_function", function, args, kwargs))
         module, *others = args
-        target = method_of(module, function.__name__, copied_settings)
+        method = _Method(run, function, module, method_of(module, function.__name__, copied_settings))
         with run.mode_reads.standing_for(module):
-            return call_part(run, function, target, Call("call_function", target, tuple(others), kwargs))
+            call = Call("call_function", method.target, tuple(others), kwargs)
+            return call_part(run, function, method, call, module, method.node)
 
     if run.whole is None:
         yield
@@ -41,8 +45,54 @@ def functions_seen(run: Run) -> Iterator[None]:
         yield
 
 
+@dataclass
+class _Method:
+    """A method that stays whole, and what it is found to use of its module."""
+
+    run: Run
+    part: FunctionType
+    module: nn.Module
+    target: MethodOf
+    used: set[str] = field(default_factory=set)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Call it, with all that there is of the module."""
+        state = {name: value for kind in self.target.state for name, value in vars(self.module)[kind].items()}
+        return self.target.called(state, self.used, *args, **kwargs)
+
+    def node(self, call: Call) -> Call:
+        """Return the node to be, which is given what the method uses."""
+        if not self.used:
+            return call
+        assert self.run.whole is not None
+        if not self.run.whole.reasons[self.part].hides_modules:
+            raise CannotBeWholeError(self.part, f"it uses {', '.join(sorted(self.used))}")
+        if self._leaves_nothing():
+            raise CannotBeWholeError(self.part, "nothing else would be left of the model")
+        target = self.target.using(self.used)
+        state = {name: self._node_of(getattr(self.module, name)) for name in target.uses}
+        return Call(call.op, target, (state, *call.args), call.kwargs)
+
+    def _leaves_nothing(self) -> bool:
+        """Tell whether no more is left to see of a model, or of all but its head, with other parts whole."""
+        run = self.run
+        if self.module is not run.model and self.module is not attribute_of(run.model, "base_model"):
+            return False
+        whole = () if run.whole is None else run.whole.reasons.keys()
+        computing = (item for item in self.module.named_children() if any(True for _ in item[1].parameters()))
+        return all(name in self.used or type(child) in whole for name, child in computing)
+
+    def _node_of(self, value: Any) -> Any:
+        return self.run.recording.module_node(value) if isinstance(value, nn.Module) else value
+
+
 def call_part(
-    run: Run, part: Part, function: Callable[..., Any], call: Call, module: nn.Module | None = None
+    run: Run,
+    part: Part,
+    function: Callable[..., Any],
+    call: Call,
+    module: nn.Module | None = None,
+    node: Callable[[Call], Call] | None = None,
 ) -> Any:
     """Record a call of a part that stays whole, and make the graph check what it gives.
 
@@ -57,7 +107,9 @@ def call_part(
     call
         The node to be.
     module
-        The module that it is, if it is one.
+        The module that it is, or whose method it is.
+    node
+        Says what the node is to be once the part has run.
     """
     assert run.whole is not None
     try:
@@ -67,9 +119,13 @@ def call_part(
     known = frozenset(run.recording.symbols)
     with run.unseen():
         result, written = run.whole.run(part, function, call.args, call.kwargs, module)
-        result = run.recorded(call, result, written, module is not None and vars(module)["training"])
+        call = call if node is None else node(call)
+        computes = not isinstance(call.target, MethodOf) or bool(call.target.uses)
+        is_impure = module is not None and computes and vars(module)["training"]
+        result = with_uncounted(run, run.recorded(call, result, written, is_impure))
         run.conditions.hold_result(part.__name__, result, known)
     reason = run.whole.reasons[part]
-    what = part.__name__ if module is None else f"{run.recording.scopes[-1][0]} ({part.__name__})"
+    is_module = isinstance(part, type)
+    what = f"{run.recording.scopes[-1][0]} ({part.__name__})" if is_module else part.__name__
     run.recording.findings.append(Finding("kept whole", what, f"it {reason.what}", reason.where))
     return result

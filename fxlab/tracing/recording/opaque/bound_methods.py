@@ -1,11 +1,11 @@
-"""Methods of modules as targets of nodes, where they need nothing of their module but its settings."""
+"""Methods of modules as targets of nodes, given the parameters, buffers and modules that they use."""
 
 from __future__ import annotations
 
 import copy
 import inspect
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator, Mapping, MutableMapping
+from dataclasses import dataclass, replace
 from typing import Any, NoReturn
 
 import torch
@@ -15,10 +15,11 @@ from fxlab.values.containers import is_a
 
 _PLAIN = (type(None), bool, int, float, str, torch.dtype, torch.device)
 _OF_EVERY_MODULE = frozenset(vars(nn.Module())) - {"training"}
+_KINDS = ("_parameters", "_buffers", "_modules")
 
 
 class NeedsModuleError(Exception):
-    """A method reads or writes more of its module than settings."""
+    """A method reads or writes more of its module than it is given."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,12 +36,18 @@ class MethodOf:
         Those attributes of the module that are plain values or a configuration.
     withheld : Collection of str
         The names of its other attributes. A method that asks for one raises :class:`NeedsModuleError`.
+    state : Mapping of str to tuple of str
+        The names of its parameters, buffers and modules, by the attribute of a module that holds them.
+    uses : Collection of str
+        Those among them that the method uses, if any: a mapping with these is its first argument.
     """
 
     cls: type[nn.Module]
     name: str
     settings: Mapping[str, Any]
     withheld: Collection[str]
+    state: Mapping[str, tuple[str, ...]]
+    uses: Collection[str] = ()
 
     @property
     def __name__(self) -> str:
@@ -48,17 +55,28 @@ class MethodOf:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Call the method."""
+        given: Mapping[str, Any] = {}
+        if self.uses:
+            given, *args = args  # type: ignore[assignment]
+        return self.called(given, set(), *args, **kwargs)
+
+    def called(self, given: Mapping[str, Any], used: set[str], *args: Any, **kwargs: Any) -> Any:
+        """Call the method of a module with this state, and add the names of what it uses of that."""
         module = self.cls.__new__(self.cls)
         nn.Module.__init__(module)
-        state = {kind: _Withheld(self.withheld) for kind in ("_parameters", "_buffers", "_modules")}
+        state = {kind: _State(self.state[kind], given, used, self.withheld) for kind in _KINDS}
         attributes = vars(module)
         attributes.update(state, **self.settings)
         before = dict(attributes)
         result = getattr(module, self.name)(*args, **kwargs)
-        written = [name for name, value in attributes.items() if before.get(name, _Withheld) is not value]
+        written = [name for name, value in attributes.items() if before.get(name, _State) is not value]
         if written:
             raise NeedsModuleError(f"it writes {', '.join(written)}")
         return result
+
+    def using(self, used: Collection[str]) -> MethodOf:
+        """Return the same target for a method that uses so much of its module."""
+        return replace(self, uses=tuple(n for kind in _KINDS for n in self.state[kind] if n in used))
 
 
 def method_of(module: nn.Module, name: str, copies: dict[int, Any]) -> MethodOf:
@@ -75,27 +93,55 @@ def method_of(module: nn.Module, name: str, copies: dict[int, Any]) -> MethodOf:
     """
     attributes = {key: value for key, value in vars(module).items() if key not in _OF_EVERY_MODULE}
     settings = {key: value for key, value in attributes.items() if _is_setting(value)}
-    state = (module._parameters, module._buffers, module._modules)
-    withheld = attributes.keys() - settings.keys() | {key for names in state for key in names}
-    return MethodOf(type(module), name, copy.deepcopy(settings, copies), frozenset(withheld))
+    withheld = frozenset(attributes.keys() - settings.keys())
+    state = {kind: tuple(vars(module)[kind]) for kind in _KINDS}
+    return MethodOf(type(module), name, copy.deepcopy(settings, copies), withheld, state)
 
 
-class _Withheld(dict[str, Any]):
-    """Stands for parameters, buffers or modules; asking for one is an error that no default hides."""
+class _State(MutableMapping[str, Any]):
+    """Parameters, buffers or modules of a module; asking for one not given is an error no default hides.
 
-    def __init__(self, names: Collection[str]) -> None:
-        super().__init__()
-        self._names = names
+    Parameters
+    ----------
+    names
+        What the module has.
+    given
+        What there is here, by its name.
+    used
+        Where the names of what is asked for go.
+    withheld
+        What else the module has.
+    """
+
+    def __init__(
+        self, names: tuple[str, ...], given: Mapping[str, Any], used: set[str], withheld: Collection[str]
+    ) -> None:
+        self._names, self._given, self._used, self._withheld = names, given, used, withheld
 
     def __contains__(self, name: object) -> bool:
-        if name in self._names:
+        if name in self._withheld or (name in self._names and name not in self._given):
             raise NeedsModuleError(f"it uses {name}")
-        return False
+        return name in self._names
 
-    def _listed(self) -> NoReturn:
-        raise NeedsModuleError("it lists parameters, buffers or modules")
+    def __getitem__(self, name: str) -> Any:
+        if name not in self:
+            raise KeyError(name)
+        self._used.add(name)
+        return self._given[name]
 
-    keys = values = items = __iter__ = _listed
+    def __iter__(self) -> Iterator[str]:
+        # One by one: a module that looks for its dtype goes no further than to its first parameter.
+        for name in self._names:
+            self[name]
+            yield name
+
+    def __len__(self) -> int:
+        return len(list(self))
+
+    def __setitem__(self, name: str, value: Any) -> NoReturn:
+        raise NeedsModuleError(f"it writes {name}")
+
+    __delitem__ = __setitem__  # type: ignore[assignment]
 
 
 def _is_setting(value: Any) -> bool:

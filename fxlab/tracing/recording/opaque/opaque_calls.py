@@ -24,13 +24,16 @@ from fxlab.tracing.model_code.exchanged_code import code_that_calls
 from fxlab.tracing.model_code.running_calls import Part, Reason
 from fxlab.tracing.recording.opaque.bound_methods import NeedsModuleError
 from fxlab.tracing.report import REFUSAL, TraceError
-from fxlab.tracing.shapes.fake_data import data_of, give_data
+from fxlab.tracing.shapes.fake_data import call_on_data, data_of, give_data, has_data
 from fxlab.tracing.shapes.fake_inputs import FakeInputs
 from fxlab.tracing.shapes.fake_state import data_in_place
 from fxlab.tracing.shapes.symbolic_sizes import SymbolicNumber, expression_of
-from fxlab.tracing.shapes.uncounted_lists import Uncounted, items_of
-from fxlab.values.nested import tensors_inside
+from fxlab.tracing.shapes.uncounted_lists import Uncounted, is_unread, items_of
+from fxlab.values.nested import Path, tensors_inside
 from fxlab.values.tensors import is_floating
+
+ANY_LIST = "a list"
+"""What is expected of a list that the graph hands on as it is."""
 
 
 class CannotBeWholeError(TraceError):
@@ -143,12 +146,42 @@ class WholeParts:
 
         return fake(real), written
 
+    def joined(
+        self, join: Callable[..., Any], items: Any, dim: int, *, adds_dimension: bool
+    ) -> torch.Tensor | None:
+        """Return what ``torch.cat`` or ``torch.stack`` gives for however many items, or ``None``.
+
+        Parameters
+        ----------
+        join
+            The function.
+        items
+            The items of this run.
+        dim
+            Where they are joined.
+        adds_dimension
+            Whether the result has a dimension more.
+        """
+        if not all(isinstance(item, torch.Tensor) and has_data(item) for item in items):
+            return None
+        real = call_on_data(join, (items, dim), {})
+        shape: list[Any] = list(items[0].shape)
+        if len(shape) + adds_dimension != real.dim():
+            return None
+        dim %= real.dim()
+        shape[dim : dim + (not adds_dimension)] = [self._numbers.new(real.shape[dim])]
+        requires_grad = torch.is_grad_enabled() and any(item.requires_grad for item in items)
+        return self._fake_of_shape(real, shape, requires_grad)
+
     def _fake_of(self, real: torch.Tensor, given: list[torch.Tensor], requires_grad: bool) -> torch.Tensor:
         shape: list[Any] = []
         for dim, size in enumerate(real.shape):
             alike = (tensor.shape[dim] for tensor in given if tensor.dim() == real.dim())
             known = (other for other in alike if self._numbers.of(other) == size)
             shape.append(next(known, None) or self._numbers.new(size))
+        return self._fake_of_shape(real, shape, requires_grad)
+
+    def _fake_of_shape(self, real: torch.Tensor, shape: list[Any], requires_grad: bool) -> torch.Tensor:
         strides: list[Any] = [1] * real.dim()
         step: Any = 1
         for dim in sorted(range(real.dim()), key=lambda dim: (real.stride(dim), -dim)):
@@ -219,6 +252,25 @@ def expected_of(value: Any, known: Container[Any]) -> Any:
     return None if value is None else ...
 
 
+def unread_lists(value: Any, path: Path = ()) -> Iterator[tuple[Path, Uncounted]]:
+    """Yield the lists in a result that Python has not read, each with the way to it."""
+    if is_unread(value):
+        yield path, value
+    elif isinstance(value, Mapping | list | tuple):
+        for key, item in value.items() if isinstance(value, Mapping) else enumerate(value):
+            yield from unread_lists(item, (*path, key))
+
+
+def with_any_list(expected: Any, path: Path) -> Any:
+    """Return what is expected of results that may have any list in one place."""
+    if not path:
+        return ANY_LIST
+    key, *rest = path
+    changed = dict(expected) if isinstance(expected, Mapping) else list(expected)
+    changed[key] = with_any_list(expected[key], tuple(rest))
+    return changed
+
+
 @has_side_effect
 def require_result(result: Any, expected: Any, name: str) -> None:
     """Raise ``AssertionError`` unless a part that stays whole gives what the rest of the graph expects.
@@ -229,7 +281,7 @@ def require_result(result: Any, expected: Any, name: str) -> None:
         What it gives.
     expected
         A tuple of sizes for a tensor, lists and dicts for what tensors are in, ``None``; ``...`` for a
-        number, or a size that may be any.
+        number, or a size that may be any; :data:`ANY_LIST` for a list of any number of items.
     name
         What to call it.
     """
@@ -239,6 +291,8 @@ def require_result(result: Any, expected: Any, name: str) -> None:
 
 
 def _is_as_expected(result: Any, expected: Any) -> bool:
+    if expected == ANY_LIST:
+        return isinstance(result, list | tuple)
     if isinstance(expected, list):
         items = isinstance(result, list | tuple) and zip(result, expected, strict=False)
         return len(result) == len(expected) and all(starmap(_is_as_expected, items or ()))

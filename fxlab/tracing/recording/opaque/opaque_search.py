@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Protocol, TypeVar
 
 from torch import nn
@@ -56,12 +57,15 @@ def with_parts_whole(
     most_operations = FEW_OPERATIONS if isinstance(failure, SizeError) else MOST_OPERATIONS
     for _ in range(_MOST_RUNS):
         if failure is not None:
-            reasons = [Reason(parts_raising(failure), f"raises {first_line(failure)}", place_of(failure))]
+            running, what = parts_raising(failure), f"raises {first_line(failure)}"
+            reasons = [Reason(running, what, place_of(failure))]
         chosen: dict[Part, Reason] = {}
         for reason in reasons:
             part = next((p for p in reason.candidates if p not in impossible and p not in parts), None)
+            reason = replace(reason, hides_modules=reason.hides_modules or not has_other)
             if part is not None:
-                chosen.setdefault(part, reason)
+                is_stronger = reason.hides_modules and part in chosen and not chosen[part].hides_modules
+                chosen[part] = reason if is_stronger else chosen.get(part, reason)
             elif failure is not None:
                 raise failure
             elif reason.is_number and result is not None and (has_other or not reason.is_count):
