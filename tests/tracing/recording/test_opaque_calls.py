@@ -396,6 +396,23 @@ def test_no_model_is_one_call_of_a_method_of_its_own():
     assert [n.target for n in traced.graph.nodes if n.op == "call_module"] == ["tower.0", "tower.1", "text"]
 
 
+class Inside(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.inner, self.head = Pictures(), nn.Linear(4, 4)
+
+    def forward(self, x, lengths):
+        return self.head(self.inner(x, lengths))
+
+
+def test_a_module_inside_of_another_stays_whole_rather_than_its_method():
+    model = Inside()
+    traced = traced_quietly(model, torch.randn(5, 4), torch.tensor([2, 3]))
+    assert [n.target for n in traced.graph.nodes if n.op == "call_module"] == ["inner", "head"]
+    x, lengths = torch.randn(7, 4), torch.tensor([4, 2, 1])
+    assert same_bits(traced(x, lengths), model(x, lengths))
+
+
 class Apiece(Pictures):
     """Kept whole in two parts, nothing would be left."""
 

@@ -66,7 +66,9 @@ class _Method:
         if not self.used:
             return call
         assert self.run.whole is not None
-        if not self.run.whole.reasons[self.part].hides_modules:
+        # A module that is a part of another stays whole itself: that is one node, with a name of the model's.
+        is_outermost = self.module in (self.run.model, attribute_of(self.run.model, "base_model"))
+        if not is_outermost or not self.run.whole.reasons[self.part].hides_modules:
             raise CannotBeWholeError(self.part, f"it uses {', '.join(sorted(self.used))}")
         if self._leaves_nothing():
             raise CannotBeWholeError(self.part, "nothing else would be left of the model")
@@ -76,10 +78,7 @@ class _Method:
 
     def _leaves_nothing(self) -> bool:
         """Tell whether no more is left to see of a model, or of all but its head, with other parts whole."""
-        run = self.run
-        if self.module is not run.model and self.module is not attribute_of(run.model, "base_model"):
-            return False
-        whole = () if run.whole is None else run.whole.reasons.keys()
+        whole = () if self.run.whole is None else self.run.whole.reasons.keys()
         computing = (item for item in self.module.named_children() if any(True for _ in item[1].parameters()))
         return all(name in self.used or type(child) in whole for name, child in computing)
 

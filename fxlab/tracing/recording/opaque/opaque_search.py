@@ -58,7 +58,7 @@ def with_parts_whole(
     for _ in range(_MOST_RUNS):
         if failure is not None:
             running, what = parts_raising(failure), f"raises {first_line(failure)}"
-            reasons = [Reason(running, what, place_of(failure))]
+            reasons = [Reason(running, what, place_of(failure), hides_modules=True)]
         chosen: dict[Part, Reason] = {}
         for reason in reasons:
             part = next((p for p in reason.candidates if p not in impossible and p not in parts), None)
