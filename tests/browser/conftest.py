@@ -6,9 +6,11 @@ from pathlib import Path
 
 import pytest
 from headless_chromium import launched
-from playwright.sync_api import Browser
+from playwright.sync_api import Browser, expect
 
 ROOT = Path(__file__).parents[2]
+# A kernel that compares outputs answers a click after that, which takes seconds where other tests use the cores.
+expect.set_options(timeout=30_000)
 
 
 @pytest.fixture(scope="session")

@@ -38,14 +38,19 @@ def nothing():
 """
 
 
+@pytest.fixture(autouse=True)
+def own_path(monkeypatch):
+    """Let what a command adds to the path be gone after it, as with a process that ends."""
+    monkeypatch.setattr(sys, "path", [*sys.path])
+
+
 @pytest.fixture
-def code(tmp_path, monkeypatch, request):
+def code(tmp_path, request):
     """Return a file with models, which imports another one beside it."""
     helper = f"beside_{abs(hash(request.node.name))}"
     path = tmp_path / f"models_{abs(hash(request.node.name))}.py"
     (tmp_path / f"{helper}.py").write_text("")
     path.write_text(CODE.format(helper=helper))
-    monkeypatch.setattr(sys, "path", [*sys.path])
     before = {*sys.modules}
     yield path
     for name in {*sys.modules} - before:
