@@ -9,7 +9,7 @@ from headless_chromium import launched
 from playwright.sync_api import Browser, expect
 
 ROOT = Path(__file__).parents[2]
-# A kernel that compares outputs answers a click after that, which takes seconds where other tests use the cores.
+# A kernel that compares outputs answers a click after that: seconds, where other tests use the cores.
 expect.set_options(timeout=30_000)
 
 
