@@ -132,8 +132,7 @@ def _of_python(path: Path, options: argparse.Namespace) -> Source:
     model, inputs = made if isinstance(made, tuple) and len(made) == 2 else (made, None)
     with ends_with(ExitCode.BAD_USAGE, Exception, hint=f"({options.model})"):
         found = source_of(model)
-        dtype = getattr(torch, options.dtype) if options.dtype else None
-        module = found.module.to(device=None if options.meta else device, dtype=dtype)
+        module = _as_asked(found.module, options, device)
     words = f"{type(module).__name__}, {options.model}"
     return Source(module, words, found.inputs if inputs is None else inputs)
 
@@ -206,7 +205,7 @@ def _of_transformers(path: Path, options: argparse.Namespace) -> Source:
     cls = _model_class(config, options.architecture)
     if options.attention:
         config._attn_implementation = options.attention
-    dtype = getattr(torch, options.dtype) if options.dtype else None
+    dtype = _dtype_of(options)
     device = device_of(options)
     is_local = path.exists()
     has_weights = not is_local or (path.is_dir() and any(any(path.glob(name)) for name in _WEIGHTS))
@@ -226,7 +225,18 @@ def _of_transformers(path: Path, options: argparse.Namespace) -> Source:
             )
             _warn_of_missing(found)
     words = words.replace("AutoModel", type(model).__name__, 1)
-    return Source(model.to(device=None if options.meta else device, dtype=dtype).eval(), words)
+    return Source(_as_asked(model, options, device).eval(), words)
+
+
+def _dtype_of(options: argparse.Namespace) -> torch.dtype | None:
+    import torch
+
+    return getattr(torch, options.dtype) if options.dtype else None
+
+
+def _as_asked(model: nn.Module, options: argparse.Namespace, device: torch.device) -> nn.Module:
+    """Return a model on the device and in the dtype of the options."""
+    return model.to(device=None if options.meta else device, dtype=_dtype_of(options))
 
 
 def _configuration(path: Path, options: argparse.Namespace) -> Any:

@@ -1,6 +1,6 @@
 """Reasons why a module must not be replaced by another that computes the same."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 import torch
 from torch import nn
@@ -177,13 +177,23 @@ def why_mixed(*modules: nn.Module) -> Refusal | None:
         for tensor in (*module._parameters.values(), *module._buffers.values())
         if tensor is not None and tensor.is_floating_point()
     ]
-    dtypes = {tensor.dtype for tensor in tensors}
+    return why_mixed_tensors(tensors)
+
+
+def why_mixed_tensors(tensors: Collection[torch.Tensor]) -> Refusal | None:
+    """Return why tensors of several dtypes or devices cannot be combined; ``None`` if they can."""
     devices = {tensor.device for tensor in tensors}
-    if len(dtypes) > 1:
-        return Reason.MIXED_DTYPES(dtypes=", ".join(sorted(str(d).removeprefix("torch.") for d in dtypes)))
+    if reason := why_mixed_dtypes(tensor.dtype for tensor in tensors):
+        return reason
     if len(devices) > 1:
         return Reason.MIXED_DEVICES(devices=", ".join(sorted(map(str, devices))))
     return None
+
+
+def why_mixed_dtypes(dtypes: Iterable[torch.dtype | None]) -> Refusal | None:
+    """Return the reason that dtypes are not all the same; ``None`` if they are."""
+    names = sorted({str(dtype).removeprefix("torch.") for dtype in dtypes})
+    return Reason.MIXED_DTYPES(dtypes=", ".join(names)) if len(names) > 1 else None
 
 
 def _why_used_or_written(facts: GraphFacts, given: Collection[Node]) -> Refusal | None:

@@ -12,6 +12,7 @@ from torch.nn import functional
 from fxlab.operators import told_dtype
 from fxlab.reasons import Reason, Refusal
 from fxlab.transformations.analysis.graph_analysis import GraphFacts
+from fxlab.transformations.analysis.module_safety import why_mixed_dtypes
 from fxlab.transformations.analysis.node_shape import known_dtype
 from fxlab.transformations.analysis.same_values import first_readers, why_not_the_same, why_of_use_elsewhere
 from fxlab.transformations.rewriting.dtype_checks import refuse_autocast
@@ -117,8 +118,7 @@ def _why_dtypes_differ(activation: Activation) -> Refusal | None:
     unknown = next((node for node, dtype in dtypes.items() if dtype is None), None)
     if unknown is not None:
         return Reason.UNKNOWN_DTYPE(value=unknown.name)
-    (dtype, *others) = dict.fromkeys(dtypes.values())
-    names = sorted(str(each).removeprefix("torch.") for each in (dtype, *others))
-    if others:
-        return Reason.MIXED_DTYPES(dtypes=", ".join(names))
-    return None if dtype in _DTYPES else Reason.DTYPE(value=activation.value.name, dtype=names[0])
+    if reason := why_mixed_dtypes(dtypes.values()):
+        return reason
+    dtype, name = dtypes[activation.value], activation.value.name
+    return None if dtype in _DTYPES else Reason.DTYPE(value=name, dtype=str(dtype).removeprefix("torch."))

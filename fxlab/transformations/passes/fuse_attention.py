@@ -17,7 +17,7 @@ from fxlab.reasons import Reason, Refusal
 from fxlab.transformations.analysis.autocast import LARGEST
 from fxlab.transformations.analysis.dropout import DROPOUT_MODULES, is_dropout_call
 from fxlab.transformations.analysis.graph_analysis import GraphFacts
-from fxlab.transformations.analysis.module_safety import why_hooked, why_not_plain
+from fxlab.transformations.analysis.module_safety import why_hooked, why_mixed_dtypes, why_not_plain
 from fxlab.transformations.analysis.node_shape import known_dtype
 from fxlab.transformations.analysis.same_values import first_readers, why_not_the_same
 from fxlab.transformations.analysis.strides import layout_matters
@@ -314,9 +314,9 @@ def _why_dtypes_differ(attention: Attention) -> Refusal | None:
     for value, dtype in known.items():
         if dtype is None:
             return Reason.UNKNOWN_DTYPE(value=value.name)
-    (dtype, *others) = set(known.values())
-    if others:
-        return Reason.MIXED_DTYPES(dtypes=", ".join(sorted(set(map(_dtype_name, known.values())))))
+    if reason := why_mixed_dtypes(known.values()):
+        return reason
+    (dtype,) = set(known.values())
     if dtype not in _DTYPES:
         return Reason.DTYPE(value="it", dtype=_dtype_name(dtype))
     for value in (*attention.inner, attention.node):

@@ -15,6 +15,7 @@ from fxlab.node_info import known_shape
 from fxlab.operators import computes, told_dtype
 from fxlab.reasons import Reason, Refusal
 from fxlab.transformations.analysis.graph_analysis import GraphFacts
+from fxlab.transformations.analysis.module_safety import why_mixed_dtypes
 from fxlab.transformations.analysis.node_shape import known_dtype
 from fxlab.transformations.analysis.same_values import first_readers, why_not_the_same, why_of_use_elsewhere
 from fxlab.transformations.analysis.strides import is_known_contiguous, layout_matters
@@ -181,10 +182,9 @@ def _fitting(end: WrittenNorm, value: Node) -> WrittenNorm:
     unknown = next((node for node, dtype in dtypes.items() if dtype is None and not _is_pair(node)), None)
     if unknown is not None:
         return replace(end, misfit=Reason.UNKNOWN_DTYPE(value=unknown.name))
-    (dtype, *others) = dict.fromkeys(dtypes[node] for node in given)
-    if others:
-        names = sorted(str(each).removeprefix("torch.") for each in (dtype, *others))
-        return replace(end, misfit=Reason.MIXED_DTYPES(dtypes=", ".join(names)))
+    (dtype, *_) = given_dtypes = [dtypes[node] for node in given]
+    if reason := why_mixed_dtypes(given_dtypes):
+        return replace(end, misfit=reason)
     for node, inner in dtypes.items():
         if inner is None:
             continue

@@ -10,6 +10,7 @@ from torch.fx.experimental.symbolic_shapes import statically_known_true
 from fxlab.node_info import known_shape
 from fxlab.reasons import Reason, Refusal
 from fxlab.transformations.analysis.graph_analysis import GraphFacts
+from fxlab.transformations.analysis.module_safety import why_mixed_dtypes
 from fxlab.transformations.analysis.node_shape import known_dtype
 from fxlab.transformations.passes.fuse_scale.operand import (
     AnyLayer,
@@ -185,9 +186,8 @@ def _why_not_per_channel(candidate: BeforeLayers, reader: Reader) -> Refusal | N
         return Reason.UNKNOWN_SHAPE(value=value.name)
     if dtype is None:
         return Reason.UNKNOWN_DTYPE(value=value.name)
-    if dtype != layer.module.weight.dtype:
-        names = sorted(str(each).removeprefix("torch.") for each in (dtype, layer.module.weight.dtype))
-        return Reason.MIXED_DTYPES(dtypes=", ".join(names))
+    if reason := why_mixed_dtypes((dtype, layer.module.weight.dtype)):
+        return reason
     if len(operand.shape) > len(shape):
         return operand.misfit(channels, layer.node)
     for start in operand.channel_places:

@@ -16,7 +16,7 @@ from torch.nn.modules.conv import _ConvNd
 from fxlab.operators import computes, reshapes
 from fxlab.reasons import Reason, Refusal
 from fxlab.transformations.analysis.graph_analysis import GraphFacts
-from fxlab.transformations.analysis.module_safety import why_mixed
+from fxlab.transformations.analysis.module_safety import why_mixed, why_mixed_tensors
 from fxlab.transformations.journal.module_fingerprint import same_bits
 from fxlab.transformations.rewriting.editor import Editor
 from fxlab.transformations.rewriting.rewrite_pass import Candidate, RewritePass
@@ -94,13 +94,8 @@ class Operand:
             return reason
         if self.tensor is None:
             return None
-        dtypes = {layer.module.weight.dtype, self.tensor.dtype}
-        if len(dtypes) > 1:
-            names = sorted(str(each).removeprefix("torch.") for each in dtypes)
-            return Reason.MIXED_DTYPES(dtypes=", ".join(names))
-        devices = {layer.module.weight.device, self.tensor.device}
-        if len(devices) > 1:
-            return Reason.MIXED_DEVICES(devices=", ".join(sorted(map(str, devices))))
+        if reason := why_mixed_tensors((layer.module.weight, self.tensor)):
+            return reason
         fused = layer.module._parameters[parameter]
         if self.is_trained and fused is not None and not fused.requires_grad:
             return Reason.ONLY_OPERAND_TRAINED(value=self.name, parameter=parameter, layer=layer.node.name)
