@@ -6,7 +6,7 @@ import random
 import sys
 import warnings
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -29,11 +29,10 @@ _REGISTRIES = vars(nn.Module()).keys() - {"training"}
 """The attributes in which a module keeps parameters, buffers, submodules and hooks."""
 
 
-@contextmanager
 def state_kept(
     model: nn.Module, *, values: bool = True, watch: bool = True, parameters: Iterable[torch.Tensor] = ()
-) -> Iterator[ModelState]:
-    """Put a model back, at the end, into the state in which it is now.
+) -> AbstractContextManager[ModelState]:
+    """Return what puts a model back, at its end, into the state in which it is now.
 
     That is every attribute of each module, with the lists, dictionaries and objects in it; what tensors hold;
     and random number generators. Buffers are copied at once. Parameters are copied only when a call of torch
@@ -50,18 +49,12 @@ def state_kept(
     parameters
         Parameters that are known to be written, which are copied at once.
 
-    Yields
-    ------
-    ModelState
-        To be asked, before the end, what the run has written.
+    Returns
+    -------
+    context manager
+        Gives a :class:`ModelState`, to be asked, before the end, what the run has written.
     """
-    state = ModelState(model, values=values, parameters=parameters)
-    try:
-        with RestoringStack(*(_ParameterWrites(state), function_modes_hidden()) if values and watch else ()):
-            yield state
-    finally:
-        with InterruptsHeld():
-            state.put_back()
+    return ModelState(model, values=values, parameters=parameters).put_back_after(watch=watch)
 
 
 @dataclass(frozen=True)
@@ -110,7 +103,9 @@ class _Saved:
 class ModelState:
     """The state of a model when this was made; see :func:`state_kept`."""
 
-    def __init__(self, model: nn.Module, *, values: bool, parameters: Iterable[torch.Tensor]) -> None:
+    def __init__(
+        self, model: nn.Module, *, values: bool = True, parameters: Iterable[torch.Tensor] = ()
+    ) -> None:
         self._model = model
         self._values = values
         self._namespaces: list[tuple[dict[str, Any], dict[str, Any]]] = []
@@ -125,6 +120,17 @@ class ModelState:
         at_once = {id(parameter) for parameter in parameters}
         for path, module in model.named_modules():
             self._keep_module(path, module, at_once)
+
+    @contextmanager
+    def put_back_after(self, *, watch: bool = True) -> Iterator[ModelState]:
+        """Put the model back when the block ends; may be used for several, one after the other."""
+        try:
+            is_watched = self._values and watch
+            with RestoringStack(*(_ParameterWrites(self), function_modes_hidden()) if is_watched else ()):
+                yield self
+        finally:
+            with InterruptsHeld():
+                self.put_back()
 
     def save(self, memory: object) -> None:
         """Copy the parameters that lie in some memory, before they are written."""

@@ -153,7 +153,7 @@ def given_arguments(inputs: Inputs, *, copied: bool = False) -> tuple[tuple[Any,
             "inputs: expected a mapping of keyword arguments, a tuple of positional arguments or one tensor, "
             f"got {type(inputs).__name__}"
         )
-    clone = once_each(torch.clone)
+    clone = once_each(_cloned)
     given: Any = inputs
     if copied:
         given = pytree.tree_map(lambda leaf: _copied(leaf, clone), inputs, is_leaf=is_object)
@@ -212,6 +212,13 @@ def once_each(change: Callable[[Any], Any]) -> Callable[[Any], Any]:
         return made[id(value)][1]
 
     return changed
+
+
+def _cloned(tensor: torch.Tensor) -> torch.Tensor:
+    """Return a copy that has gradients, and a history, where the tensor has."""
+    if tensor.requires_grad and tensor.is_leaf:
+        return tensor.detach().clone().requires_grad_()
+    return tensor.clone()
 
 
 def _copied(leaf: Any, clone: Callable[[torch.Tensor], torch.Tensor]) -> Any:

@@ -64,7 +64,8 @@ class Found(Coded):
     # What else it holds for
     MODE = "mode", "the graph holds for {mode}"
     SETTING = "setting", "the graph holds for {value}"
-    GRADIENT_READ = "gradient", "the graph holds for {value!s:.60}, and does not check it"
+    GRADIENT_READ = "setting", "the graph holds for a tensor of which this is {value}"
+    GRADIENT_READ_BY_TORCH = "setting", "the graph has the kernel that torch chooses for {value!s:.60}"
     OWN_BACKWARD = "gradient", "its own backward is not in the graph"
     BACKWARD_HOOKS = "gradient", "its backward hooks are not in the graph"
     CONSTANT_TENSOR = "constant", "{shape} {dtype}, kept with the graph"

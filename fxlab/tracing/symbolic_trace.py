@@ -13,6 +13,7 @@ from torch import nn
 from torch.fx import GraphModule
 
 from fxlab.checks import flag, names_in
+from fxlab.garbage import only_new_garbage
 from fxlab.interrupts import interrupts_noted
 from fxlab.models.settings import GRADIENTS
 from fxlab.tracing.assemble import assemble
@@ -202,8 +203,9 @@ class _Pipeline:
         run, eager = self._recorded(rung)
         nodes = run.nodes() if run.mode_reads.places else {}
         module = assemble(self._model, run.recording.graph, run.recording.constants)
-        findings = [*run.recording.findings, *self._compare(module, run, eager)]
-        findings += guard_sizes(run.conditions, module, run.fakes, eager if self._check else None)
+        with eager.only_run(), only_new_garbage():
+            findings = [*run.recording.findings, *self._compare(module, run, eager)]
+            findings += guard_sizes(run.conditions, module, run.fakes, eager if self._check else None)
         module.recompile()
         needless = {finding.what for finding in findings if finding.code == Found.NEEDLESSLY_FIXED_SIZE.code}
         reasons = run.fakes.reasons(needless, numbers=rung.parts is not None)

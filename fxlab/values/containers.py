@@ -45,11 +45,12 @@ def put_back(value: Any, before: Any) -> None:
 
 def has_contents(value: Any, before: Any) -> bool:
     """Tell whether a container still has the contents that :func:`contents` has returned before."""
-    now = contents(value)
-    if len(now) != len(before):
+    built_in: Any = _built_in(value)
+    if built_in.__len__(value) != len(before):
         return False
-    if not now:  # most of the dozen dicts of a module
+    if not before:  # most of the dozen dicts of a module
         return True
+    now = contents(value)
     pairs = zip(now, before, strict=True)
     if is_a(value, dict):
         return all(item is old_item and is_same(key, old) for (key, item), (old, old_item) in pairs)

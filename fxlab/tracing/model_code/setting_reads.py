@@ -14,7 +14,7 @@ import torch
 from torch import nn
 
 from fxlab.interrupts import RestoringStack
-from fxlab.models.settings import Setting
+from fxlab.models.settings import GRADIENTS, Setting
 from fxlab.tracing.model_code.model_files import files_of, names_in
 from fxlab.tracing.model_code.source_lines import is_model_code, is_of_modules, where_asked
 
@@ -100,6 +100,10 @@ class SettingReads:
     def _is_asked_by_model(self, frame: FrameType) -> bool:
         file = frame.f_code.co_filename
         return (is_model_code(file) or is_of_modules(file)) and self._is_seen()
+
+    def hold_gradients(self) -> None:
+        """Note that the model has read what depends on whether gradients are on."""
+        self._note(GRADIENTS, True)
 
     def _note(self, name: str, value: Any) -> None:
         self.held.setdefault(name, (name, value, where_asked()))

@@ -28,6 +28,14 @@ def is_of_modules(filename: str) -> bool:
     return filename.startswith(_MODULES)
 
 
+def is_asked_by_model() -> bool:
+    """Tell whether what fxlab answers was asked by code of the model's own, and not by torch's."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and frame.f_code.co_filename.startswith(_FXLAB):
+        frame = frame.f_back
+    return frame is not None and is_model_code(frame.f_code.co_filename)
+
+
 def is_asked_by_fakes(frame: FrameType) -> bool:
     """Tell whether torch's fake tensors ask something of a tensor, by its method or by one that calls it."""
     around = frame.f_back or frame

@@ -238,6 +238,18 @@ class Conditions:
         message = f"{REFUSAL} tensors that lie in memory as they did ({name} is read at {place})"
         self._require(operator.eq, read, expected, message)
 
+    def hold_gradient_read(
+        self, name: str, func: Callable[..., Any], args: tuple[Any, ...], result: Any
+    ) -> None:
+        """Make the graph check what tells whether a tensor has gradients: a flag, or whether there is a history."""
+        read, value, place = self._same_call(func, args, {}), result, where(self._recording.frames())
+        if not isinstance(result, bool):
+            read, value = self._graph.call_function(operator.is_, (read, None)), result is None
+            name = f"{name} is None"
+        self._recording.describe_place(read)
+        self._recording.note(Found.GRADIENT_READ, name, value=value)
+        self._require(operator.eq, read, value, f"{REFUSAL} {name} being {value} only (read at {place})")
+
     def _same_call(self, func: Callable[..., Any], args: tuple[Any, ...], kwargs: Any) -> Node:
         call = as_call(func, args, kwargs)
         arguments = self._recording.argument((call.args, dict(call.kwargs)))

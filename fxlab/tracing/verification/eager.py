@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from functools import cached_property
 from typing import Any
 
@@ -12,7 +12,7 @@ from torch import nn
 from torch.fx import GraphModule
 
 from fxlab.interrupts import RestoringStack
-from fxlab.models.model_state import state_kept
+from fxlab.models.model_state import ModelState, state_kept
 from fxlab.models.running import call_arguments, generators_kept, run
 from fxlab.tracing.bound_inputs import Argument, Size, inputs_of, resized
 from fxlab.tracing.report import REFUSAL
@@ -57,10 +57,22 @@ class Eager:
         self._model = model
         self._gradients = gradients
         self._state: Mapping[str, torch.Tensor] = {}
+        self._kept: ModelState | None = None
 
     def with_gradients(self, gradients: bool | None) -> Eager:
         """Return the same model, to be run with gradients or without."""
-        return Eager(self._model, self.arguments, has_data=self.has_data, gradients=gradients)
+        other = Eager(self._model, self.arguments, has_data=self.has_data, gradients=gradients)
+        other._kept = self._kept
+        return other
+
+    @contextmanager
+    def only_run(self) -> Iterator[None]:
+        """Keep the state of the model once for all runs until the block ends: nothing else changes it."""
+        self._kept = ModelState(self._model)
+        try:
+            yield
+        finally:
+            self._kept = None
 
     def run(self, values: Mapping[str, Any], times: int = 1) -> Any:
         """Run the model; raise :class:`EagerError` if it does not take these values."""
@@ -142,7 +154,7 @@ class Eager:
         return other
 
     def _run(self, module: nn.Module, values: Mapping[str, Any], times: int) -> Any:
-        with RestoringStack(state_kept(self._model)):
+        with RestoringStack((self._kept or ModelState(self._model)).put_back_after()):
             call = _with_state(module, self._state) if self._state else module
             inputs = inputs_of(self.arguments, values)
             return [run(call, inputs, gradients=self._gradients) for _ in range(times)][-1]

@@ -1,5 +1,6 @@
 """Models whose Python decides on data: the graph holds for the decisions that were taken, and checks them."""
 
+import itertools
 import operator
 
 import pytest
@@ -400,13 +401,71 @@ def test_strides_that_torch_reads_of_what_is_not_used_are_not_checked():
     assert targets(traced, "call_function") == [operator.mul]
 
 
-@pytest.mark.parametrize("name", ["requires_grad", "is_leaf", "grad_fn"])
-def test_a_decision_on_gradients_is_said(name):
-    model = Decides(lambda x: x * 2 if getattr(x, name) in (True, None) else x * 3)
-    traced = traced_with_warning(model, torch.randn(4, 3))
-    (finding,) = (f for f in traced.meta["trace"].findings if f.kind == "gradient")
-    assert finding.what == name
-    assert finding.code == "gradient-read"
+GRADIENT_READS = {
+    "requires_grad": lambda tensor: tensor.requires_grad,
+    "is_leaf": lambda tensor: tensor.is_leaf,
+    "grad_fn is None": lambda tensor: tensor.grad_fn is None,
+}
+
+
+@pytest.mark.parametrize("wants_gradients", [False, True])
+@pytest.mark.parametrize("gradients_on", [False, True])
+@pytest.mark.parametrize("of_hidden", [False, True])
+@pytest.mark.parametrize("read", GRADIENT_READS)
+def test_a_decision_on_gradients_is_held(read, of_hidden, gradients_on, wants_gradients):
+    class DecidesOnGradients(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.linear = nn.Linear(3, 3)
+
+        def forward(self, x):
+            hidden = self.linear(x)
+            return hidden * 2 if GRADIENT_READS[read](hidden if of_hidden else x) else hidden * 3
+
+    model, x = DecidesOnGradients(), torch.randn(4, 3, requires_grad=wants_gradients)
+    with torch.set_grad_enabled(gradients_on):
+        traced = symbolic_trace(model, (x,))
+        assert torch.equal(traced(x), model(x))
+    (finding,) = (f for f in traced.meta["trace"].findings if f.code == "gradient-read")
+    assert finding.what == read
+    answers = set()
+    for is_on, wants, is_frozen in itertools.product([False, True], repeat=3):
+        model.requires_grad_(not is_frozen)
+        other = torch.randn(5, 3, requires_grad=wants)
+        with torch.set_grad_enabled(is_on):
+            expected = model(other)
+            try:
+                same = torch.equal(traced(other), expected)
+            except AssertionError as error:
+                assert str(error).startswith("traced for")
+                same = None
+        answers.add(same)
+    assert False not in answers and True in answers
+
+
+def test_whether_a_parameter_is_trained_is_held():
+    class DecidesOnItsWeight(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.weight = nn.Parameter(torch.ones(3))
+
+        def forward(self, x):
+            return x * (self.weight if self.weight.requires_grad else 3)
+
+    model = DecidesOnItsWeight()
+    traced = symbolic_trace(model, (torch.randn(4, 3),))
+    model.requires_grad_(False)
+    with pytest.raises(AssertionError, match="requires_grad being True only"):
+        traced(torch.randn(4, 3))
+
+
+def test_a_decision_of_torch_on_gradients_is_said():
+    layer = nn.TransformerEncoderLayer(8, 2, 16, dropout=0.0, batch_first=True).eval()
+    traced = symbolic_trace(layer, (torch.randn(2, 4, 8),))
+    codes = {finding.code for finding in traced.meta["trace"].findings}
+    assert "gradient-read-by-torch" in codes
+    assert "gradient-read" not in codes
+    assert traced(torch.randn(2, 4, 8, requires_grad=True)).requires_grad
 
 
 @pytest.mark.parametrize("text", [repr, "{}".format])

@@ -14,6 +14,7 @@ from torch.utils._pytree import tree_leaves
 from fxlab.operators.python_functions import DATA
 from fxlab.operators.tensor_reads import DTYPE_READS, GRADIENT_READS, LAYOUT_READS, TELL_NO_DATA, TEXT_READS
 from fxlab.tracing.findings import Found
+from fxlab.tracing.model_code.source_lines import is_asked_by_model
 from fxlab.tracing.recording.handlers.torch_call import PASSED_ON, TorchCall
 from fxlab.tracing.recording.run import Run, versions_of
 from fxlab.tracing.recording.torch_calls import (
@@ -135,7 +136,17 @@ def _note_told(run: Run, call: TorchCall, result: Any) -> None:
     if call.name in TEXT_READS and run.real is None:
         recording.note(Found.TEXT_READ, call.name)
     if call.func in GRADIENT_READS:
-        recording.note(Found.GRADIENT_READ, GRADIENT_READS[call.func], value=result)
+        _hold_gradient_read(run, call, GRADIENT_READS[call.func], result)
+
+
+def _hold_gradient_read(run: Run, call: TorchCall, name: str, result: Any) -> None:
+    """Hold what the model's Python reads about gradients; torch's own only chooses between kernels by it."""
+    if not is_asked_by_model():
+        run.recording.note(Found.GRADIENT_READ_BY_TORCH, name, value=result)
+        return
+    if call.args[0].grad_fn is not None and run.gradients:  # there is none where gradients are off
+        run.setting_reads.hold_gradients()
+    run.conditions.hold_gradient_read(name, call.func, call.args, result)
 
 
 def _tells_a_dtype(func: Callable[..., Any], result: Any) -> bool:
