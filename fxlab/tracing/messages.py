@@ -10,6 +10,7 @@ from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 
 from fxlab.tracing.model_code.source_lines import where_raised
 from fxlab.tracing.report import TraceReport, TraceWarning
+from fxlab.tracing.shapes.size_texts import without_marks
 
 _MOST_LIMITS = 10
 """Listed in a warning."""
@@ -28,7 +29,8 @@ class Step:
     @classmethod
     def because_of(cls, error: Exception, rung: str) -> Step:
         """Return the step that an error has made necessary."""
-        return cls(rung, f"{_cause(error)} {place_of(error)}".strip(), f"{type(error).__name__}: {error}")
+        raised = f"{type(error).__name__}: {without_marks(str(error))}"
+        return cls(rung, f"{_cause(error)} {place_of(error)}".strip(), raised)
 
 
 def warn_of_limits(report: TraceReport, steps: Sequence[Step], stacklevel: int) -> None:
@@ -51,7 +53,7 @@ def warn_of_limits(report: TraceReport, steps: Sequence[Step], stacklevel: int) 
 
 def first_line(error: BaseException) -> str:
     """Return the first line of what an error says."""
-    return (str(error).strip().splitlines() or [type(error).__name__])[0][:300]
+    return (without_marks(str(error)).strip().splitlines() or [type(error).__name__])[0][:300]
 
 
 def place_of(error: BaseException) -> str:

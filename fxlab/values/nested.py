@@ -97,6 +97,23 @@ def tensors_inside(value: Any, path: Path = ()) -> Iterator[tuple[Path, torch.Te
             yield from tensors_inside(item, (*path, index))
 
 
+def texts_inside(value: Any, inside: frozenset[int] = frozenset()) -> Iterator[str]:
+    """Yield each text inside nested lists, tuples, mappings and objects, with keys and attributes."""
+    inside |= {id(value)}
+    parts: Iterable[Any] = ()
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, Mapping):
+        parts = value.items()
+    elif type(value) in (list, tuple) or hasattr(type(value), "_fields"):
+        parts = value
+    elif not isinstance(value, list | tuple | torch.Tensor | nn.Module | type) and not callable(value):
+        parts = vars(value).items() if hasattr(value, "__dict__") else ()
+    for part in parts:
+        if id(part) not in inside:  # an object may hold itself
+            yield from texts_inside(part, inside)
+
+
 def map_tensors(change: Callable[[Path, torch.Tensor], Any], value: Any, path: Path = ()) -> Any:
     """Return a nested value with other tensors, of the same types."""
     if isinstance(value, torch.Tensor):

@@ -22,10 +22,12 @@ from fxlab.operators import draws_random_numbers
 from fxlab.tracing.findings import Finding, Found
 from fxlab.tracing.model_code.source_lines import model_frames, stack_trace, where
 from fxlab.tracing.obstacles import Obstacle
+from fxlab.tracing.recording.output_objects import output_argument
 from fxlab.tracing.recording.torch_calls import Call
 from fxlab.tracing.recording.vmap import VmapBody
 from fxlab.tracing.report import TraceError
 from fxlab.tracing.shapes.fake_state import Originals
+from fxlab.tracing.shapes.size_texts import size_text_in
 from fxlab.tracing.shapes.symbolic_sizes import (
     SizeNodes,
     SymbolicNumber,
@@ -343,6 +345,15 @@ class Recording:
         node = self.node_of(value) if isinstance(value, torch.Tensor) else self.sizes.value(value)
         return self.brought_here(node) if isinstance(node, Node) else node
 
+    def output(self, value: Any) -> None:
+        """End the graph with what the model returns."""
+        self._require_no_size_in(value)
+        self.graph.output(output_argument(value, self.graph, self.node_of_output))
+
+    def _require_no_size_in(self, value: Any) -> None:
+        if text := size_text_in(value):
+            raise Obstacle.TEXT_OF_SIZE(text=text, where=self._place())
+
     def argument(self, value: Any) -> Any:
         """Return a value as the argument of a node."""
         if isinstance(value, torch.Tensor):
@@ -356,6 +367,8 @@ class Recording:
         if isinstance(value, np.generic):  # some are subclasses of float
             return value.item()
         if isinstance(value, base_types) or value is None or value is Ellipsis:
+            if isinstance(value, str):
+                self._require_no_size_in(value)
             return value
         if isinstance(value, type) and value in _DTYPES:
             return _DTYPES[value]

@@ -241,7 +241,7 @@ class Conditions:
     def hold_gradient_read(
         self, name: str, func: Callable[..., Any], args: tuple[Any, ...], result: Any
     ) -> None:
-        """Make the graph check what tells whether a tensor has gradients: a flag, or whether there is a history."""
+        """Make the graph check what tells of a tensor's gradients: a flag, or whether there is a history."""
         read, value, place = self._same_call(func, args, {}), result, where(self._recording.frames())
         if not isinstance(result, bool):
             read, value = self._graph.call_function(operator.is_, (read, None)), result is None

@@ -30,17 +30,17 @@ class ObjectOf:
         Those attributes that hold no tensor. Each object gets a copy.
     """
 
-    cls: type
+    cls: Any
     names: tuple[str, ...]
     constants: Mapping[str, Any]
 
     @property
     def __name__(self) -> str:
-        return self.cls.__name__
+        return str(self.cls.__name__)
 
     def __call__(self, **attributes: Any) -> Any:
         """Return a new object with these attributes."""
-        result: Any = object.__new__(self.cls)
+        result: Any = self.cls.__new__(self.cls)
         values = copy.deepcopy(dict(self.constants)) | attributes
         vars(result).update((name, values[name]) for name in self.names)
         return result

@@ -41,7 +41,6 @@ from fxlab.tracing.recording.handlers.refusals import (
 )
 from fxlab.tracing.recording.handlers.torch_call import PASSED_ON, Handler, TorchCall
 from fxlab.tracing.recording.handlers.transforms import autograd_functions_seen, vmap_seen
-from fxlab.tracing.recording.output_objects import output_argument
 from fxlab.tracing.recording.run import Run
 from fxlab.tracing.recording.torch_calls import as_call
 from fxlab.values.tensors import storage_of
@@ -163,7 +162,7 @@ def record(
     conditions.hold_decisions()
     conditions.hold_lists_read()
     conditions.require_unwritten()
-    recording.graph.output(output_argument(output, recording.graph, recording.node_of_output))
+    recording.output(output)
     conditions.require_settings(run.setting_reads.held.values())
     if autocast.depends or run.setting_reads.reads_autocast:
         conditions.require_autocast(run.autocast)

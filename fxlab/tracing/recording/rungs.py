@@ -31,6 +31,7 @@ from fxlab.tracing.shapes.fake_inputs import FakeInputs
 from fxlab.tracing.shapes.fake_mode import fakes_hidden
 from fxlab.tracing.shapes.fake_state import put_fakes
 from fxlab.tracing.shapes.size_cache import arithmetic_remembered
+from fxlab.tracing.shapes.size_texts import size_texts_marked
 
 
 @dataclass(frozen=True)
@@ -135,8 +136,9 @@ def _on_fake_tensors(
     one_thread = fakes.mode.one_thread = OneThread()
     made = TensorsMade()
     kept = state_kept(model, values=False), caches_bypassed(model, made), sizes_in_builtins(model)
-    computing = arithmetic_remembered(fakes.shape_env, fakes.work), enable_python_dispatcher()
+    arithmetic = arithmetic_remembered(fakes.shape_env, fakes.work), size_texts_marked(fakes.shape_env.names)
     # The dispatcher of Python can follow symbolic sizes into operators that are made of others.
+    computing = *arithmetic, enable_python_dispatcher()
     with RestoringStack(*kept, *computing, fakes_hidden() if rung.hides_fakes else nullcontext()):
         if training is not None:
             set_modes(model, training)

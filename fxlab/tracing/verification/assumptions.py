@@ -57,7 +57,8 @@ def unsafe_assumptions(
             broken = [condition for condition in broken if isinstance(condition, sympy.Eq)]
         # What twice a size has shown, four times would show again, and take twice as long.
         asks = *sizes, *broken
-        if all(number == _MOST_SIZES * fakes.recorded[size] for size, number in sizes.items()) and asks == at_twice:
+        is_at_most = all(number == _MOST_SIZES * fakes.recorded[size] for size, number in sizes.items())
+        if is_at_most and asks == at_twice:
             continue
         at_twice = asks
         if not broken or not all(holds(condition, values) for condition in (*checked, *found)):

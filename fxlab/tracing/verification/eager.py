@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import cached_property
+from itertools import zip_longest
 from typing import Any
 
 import torch
@@ -17,7 +18,7 @@ from fxlab.models.running import call_arguments, generators_kept, run
 from fxlab.tracing.bound_inputs import Argument, Size, inputs_of, resized
 from fxlab.tracing.report import REFUSAL
 from fxlab.tracing.verification.distinct_values import varied_state
-from fxlab.values.nested import tensors_inside
+from fxlab.values.nested import tensors_inside, texts_inside
 from fxlab.values.tensors import same_bits, tensors_by_path
 
 
@@ -182,7 +183,8 @@ def _difference(actual: Any, expected: Any) -> str:
             return f"{path} is {tensor.dtype} {tuple(tensor.shape)}, not {other.dtype} {tuple(other.shape)}"
         distance = (tensor.to(torch.complex128) - other.to(torch.complex128)).abs().max().item()
         return f"{path} differs by up to {distance:.3g}"
-    return ""
+    texts = zip_longest(texts_inside(actual), texts_inside(expected))
+    return next((f"it returns {own!r:.80}, the model {text!r:.80}" for own, text in texts if own != text), "")
 
 
 def _are_close(actual: Any, expected: Any) -> bool:

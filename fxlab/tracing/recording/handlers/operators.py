@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import sympy
 import torch
 from torch.fx import Node
-from torch.utils._pytree import tree_leaves
+from torch.utils._pytree import tree_leaves, tree_map_only
 
 from fxlab.operators.python_functions import DATA
 from fxlab.operators.tensor_reads import DTYPE_READS, GRADIENT_READS, LAYOUT_READS, TELL_NO_DATA, TEXT_READS
@@ -28,6 +28,7 @@ from fxlab.tracing.recording.torch_calls import (
     with_numbers_for_sizes,
     writes,
 )
+from fxlab.tracing.shapes.size_texts import without_marks
 from fxlab.tracing.shapes.symbolic_sizes import SymbolicNumber, expression_of
 from fxlab.tracing.shapes.uncounted_lists import all_read
 from fxlab.values.nested import tensors_inside
@@ -102,7 +103,9 @@ def _hold_told(run: Run, made: _Made) -> None:
 
 def _record_requirement(run: Run, call: Call) -> None:
     """Record a call that gives nothing, which is made for what it does: it may raise, for one thing."""
-    if _has_nodes(run.recording.argument((call.args, dict(call.kwargs)))):
+    args, kwargs = tree_map_only(str, without_marks, (call.args, dict(call.kwargs)))  # what it says then
+    call = replace(call, args=args, kwargs=kwargs)
+    if _has_nodes(run.recording.argument((args, kwargs))):
         run.recorded(call, None, False, impure=True)
 
 
