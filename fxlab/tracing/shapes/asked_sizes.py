@@ -153,6 +153,10 @@ class ModelSizes(ShapeEnv):
             return sympy.Integer(val)
         return super().create_symbol(val, source, *args, **kwargs)
 
+    def __deepcopy__(self, memo: object) -> ModelSizes:
+        """Return these: a size that a model copies is the same size."""
+        return self
+
     def give_up(self, expression: Any, value: int) -> None:
         """Fix a size, for no reason that the model gives."""
         self._is_giving_up = True

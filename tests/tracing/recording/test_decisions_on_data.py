@@ -1,5 +1,6 @@
 """Models whose Python decides on data: the graph holds for the decisions that were taken, and checks them."""
 
+import copy
 import itertools
 import logging
 import operator
@@ -488,6 +489,12 @@ def test_a_text_of_a_size_that_is_returned_fixes_it(name, check):
     assert list(texts_inside(traced(x))) == list(texts_inside(model(x)))
     with pytest.raises(AssertionError, match="traced for"):
         traced(torch.randn(5, 3))
+
+
+@pytest.mark.parametrize("check", [True, False])
+def test_a_copy_of_a_size_is_followed(check):
+    traced = symbolic_trace(Decides(lambda x: x * copy.deepcopy(x.shape[0])), (torch.ones(4, 3),), check=check)
+    assert torch.equal(traced(torch.ones(7, 3)), torch.full((7, 3), 7.0))
 
 
 def test_a_text_of_a_size_that_is_only_said_fixes_nothing(caplog):
