@@ -70,7 +70,7 @@ def compile_session(
     >>> model = nn.Sequential(nn.Linear(4, 4), nn.Dropout(), nn.Softmax(-1)).eval()
     >>> session = compile_session(model, torch.ones(2, 4))
     >>> [pass_.name for pass_ in session.passes]
-    ['aot', 'joint/remove_noop_ops']
+    ['AOTAutograd', 'joint/remove_noop_ops']
     >>> print(session.changes("joint/remove_noop_ops"))
     1 clone removed
     >>> session.revert("joint/remove_noop_ops")

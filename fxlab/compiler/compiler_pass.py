@@ -52,9 +52,7 @@ class CompilerPass(Transformation):
         phase, _, own = self.name.partition("/")
         words = f"{own}: runs in the {phase} phase of torch's compiler." if own else "A pass of a pipeline."
         if self.name == BORDER:
-            words = (
-                "AOTAutograd: decomposes functions into ATen operators, and writes in place into new values."
-            )
+            words = "Decomposes functions into ATen operators, and turns writes in place into new values."
         return f"{words} It cannot be switched off: {self.fixed}." if self.fixed else words
 
     def transform(self, graph_module: GraphModule) -> GraphModule:

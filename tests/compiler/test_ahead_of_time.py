@@ -41,7 +41,7 @@ def compiled():
 def test_each_pass_is_a_stage_over_the_models_own_weights_and_inputs(compiled):
     model, record, _, _ = compiled
     session = record.sessions["graph 1, inference"]
-    assert [pass_.name for pass_ in session.passes] == ["aot", "joint/remove_noop_ops"]
+    assert [pass_.name for pass_ in session.passes] == ["AOTAutograd", "joint/remove_noop_ops"]
     assert len(session.unchanged) > 20
     assert [*session.inputs] == ["x", "more_y"]
     for stage in session.stages:

@@ -33,7 +33,7 @@ def generated():
 
 @pytest.mark.slow
 def test_generated_code_is_the_last_stage_and_is_judged_against_model_and_stage_below(generated):
-    assert [pass_.name for pass_ in generated.applied] == ["aot", CODE]
+    assert [pass_.name for pass_ in generated.applied] == ["AOTAutograd", CODE]
     with torch.no_grad():
         (expected,) = generated.original(**generated.inputs)
         (found,) = generated.graph_module(**generated.inputs)
@@ -81,7 +81,7 @@ def test_a_mistake_of_code_generation_is_found_by_name():
     found = session.verdict(CODE)
     assert found.status == "different"
     assert "rounds worse" in found.reason
-    assert session.verdict("aot").agrees
+    assert session.verdict("AOTAutograd").agrees
     assert fxlab.bisect(session).pass_.name == CODE
 
 
@@ -129,7 +129,7 @@ def test_without_a_compiler_it_says_so_and_nothing_changes():
         assert CODE.capitalize() not in [offer.title for offer in offers(session)]
         with pytest.raises(ValueError, match=r"compiled code: there is no C\+\+ compiler \(No c\+\+ here\)"):
             session.generate_code()
-    assert [pass_.name for pass_ in session.passes] == ["aot"]
+    assert [pass_.name for pass_ in session.passes] == ["AOTAutograd"]
     (offer,) = [offer for offer in offers(session) if offer.title == CODE.capitalize()]
     add(session, offer.key, {})
     assert not session.is_on(CODE)

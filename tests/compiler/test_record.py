@@ -56,7 +56,7 @@ def test_each_graph_that_ran_is_a_session(record):
     first = record.sessions["graph 1, inference"]
     assert first.graphs is record.sessions
     assert [pass_.name for pass_ in first.passes] == [
-        "aot",
+        "AOTAutograd",
         "joint/remove_noop_ops",
         "post_grad/plant_mistake",
     ]
@@ -69,7 +69,7 @@ def test_each_graph_that_ran_is_a_session(record):
 def test_the_pass_that_breaks_the_numbers_is_found(record):
     first = record.sessions["graph 1, inference"]
     assert fxlab.bisect(first).pass_.name == "post_grad/plant_mistake"
-    assert first.verdict("aot").agrees
+    assert first.verdict("AOTAutograd").agrees
 
 
 def test_the_table_has_a_row_for_each_stack_with_the_reason_of_a_break(record):

@@ -13,16 +13,16 @@ from fxlab.view_model.session_state import changed_nodes_state, model_name, outp
 
 def test_cards_have_the_compilers_names_and_say_what_was_changed(shared):
     cards = {card["name"]: card for card in pass_states(shared, explain_all(shared))}
-    assert {"joint/remove_noop_ops", "Aot"} <= cards.keys()
+    assert {"joint/remove_noop_ops", "AOTAutograd"} <= cards.keys()
     card = cards["joint/remove_noop_ops"]
     assert card["on"]
     assert "removed" in card["changes"]
-    assert "It cannot be switched off" in cards["Aot"]["description"]
+    assert "It cannot be switched off" in cards["AOTAutograd"]["description"]
 
 
 def test_the_states_of_a_page_can_be_made(shared):
     assert model_name(shared) == "Blocks"
-    assert stage_names(shared.applied)[:2] == ["Original", "Aot"]
+    assert stage_names(shared.applied)[:2] == ["Original", "AOTAutograd"]
     assert outputs_state(shared)["state"] == "ready"
     assert changed_nodes_state(shared)["table"]["rows"]
 

@@ -8,7 +8,7 @@ import fxlab
 
 
 def test_each_pass_that_changed_the_graph_is_a_stage_under_the_compilers_name(shared):
-    assert [pass_.name for pass_ in shared.passes][:2] == ["aot", "joint/remove_noop_ops"]
+    assert [pass_.name for pass_ in shared.passes][:2] == ["AOTAutograd", "joint/remove_noop_ops"]
     assert shared.applied == shared.passes
     assert len(shared.stages) == len(shared.passes) + 1
     assert shared.remarks == ()

@@ -45,16 +45,16 @@ def test_a_pass_that_is_off_leaves_its_change_out_and_undo_brings_it_back(sessio
 
 
 def test_what_cannot_be_switched_off_says_why(session):
-    with pytest.raises(ValueError, match="aot cannot be switched off: it writes the graph in ATen"):
-        session.revert("aot")
+    with pytest.raises(ValueError, match="AOTAutograd cannot be switched off: it writes the graph in ATen"):
+        session.revert("AOTAutograd")
     session.revert_all()
-    assert "aot" in [pass_.name for pass_ in session.applied]
+    assert "AOTAutograd" in [pass_.name for pass_ in session.applied]
     assert session.verdict().agrees
 
 
 def test_the_order_is_the_compilers(session):
     with pytest.raises(ValueError, match="the compiler decides on the order"):
-        session.move("aot", 1)
+        session.move("AOTAutograd", 1)
     with pytest.raises(ValueError, match="Switch it off: revert"):
         session.remove("joint/remove_noop_ops")
 
@@ -77,7 +77,7 @@ def test_a_mistake_in_a_pass_of_the_users_own_is_found_by_name(blocks):
     assert "post_grad/plant_mistake" in names(session)
     assert not session.verdict().agrees
     assert not session.verdict("post_grad/plant_mistake").agrees
-    assert session.verdict("aot").agrees
+    assert session.verdict("AOTAutograd").agrees
     found = fxlab.bisect(session)
     assert found.pass_.name == "post_grad/plant_mistake"
     session.revert("post_grad/plant_mistake")

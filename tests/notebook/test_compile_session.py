@@ -43,9 +43,9 @@ def test_a_match_is_excluded_from_the_details_of_its_node(page, session):
 
 
 def test_what_cannot_be_switched_off_is_said_at_the_switch(page, session):
-    page.switches(session.find("aot"), False)
-    assert session.is_on("aot")
-    assert "aot cannot be switched off: it writes the graph in ATen operators" in str(page.error)
+    page.switches(session.find("AOTAutograd"), False)
+    assert session.is_on("AOTAutograd")
+    assert "AOTAutograd cannot be switched off: it writes the graph in ATen operators" in str(page.error)
 
 
 def test_an_option_is_switched_beside_the_passes(page, session):

@@ -18,7 +18,7 @@ from fxlab.tracing.dynamo.hooks import GraphBreak, break_after
 TORCH, ATEN = "torch", "aten"
 """Dialects: functions of torch, as Dynamo captures them, and ATen operators."""
 WHOLE = "whole"
-BORDER = "aot"
+BORDER = "AOTAutograd"
 """The step from Dynamo's graph to that of ATen operators."""
 
 _META = ("nn_module_stack", "fwd_nn_module_stack", "stack_trace", "from_node")
