@@ -493,7 +493,8 @@ def test_a_text_of_a_size_that_is_returned_fixes_it(name, check):
 
 @pytest.mark.parametrize("check", [True, False])
 def test_a_copy_of_a_size_is_followed(check):
-    traced = symbolic_trace(Decides(lambda x: x * copy.deepcopy(x.shape[0])), (torch.ones(4, 3),), check=check)
+    model = Decides(lambda x: x * copy.deepcopy(x.shape[0]))
+    traced = symbolic_trace(model, (torch.ones(4, 3),), check=check)
     assert torch.equal(traced(torch.ones(7, 3)), torch.full((7, 3), 7.0))
 
 
