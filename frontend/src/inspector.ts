@@ -28,7 +28,7 @@ export const viewerOf: ViewerOf = (model, worker) => {
   const viewer = new Viewer(kernel, layouts);
   return {
     show(element) {
-      const app = new App(viewer, interruptOf(model));
+      const app = new App(viewer, interruptOf(model), (dot) => layouts.layOut(dot));
       // A notebook may have many inspectors, and each that is used has a Graphviz of its own.
       app.element.addEventListener("pointerenter", () => layouts.prepare(), { once: true });
       element.classList.add("fxlab-host");

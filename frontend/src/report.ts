@@ -17,7 +17,7 @@ layouts.prepare();
 
 function opened(id: string, graph = 0): Opened {
   const kernel = new ReportKernel(JSON.parse(textOf(id)) as WrittenReport, graph);
-  const app = new App(new Viewer(kernel, layouts));
+  const app = new App(new Viewer(kernel, layouts), null, (dot) => layouts.layOut(dot));
   const close = (): void => {
     app.dispose();
     kernel.dispose();

@@ -18,6 +18,7 @@ from fxlab.validation import (
     profile,
 )
 from fxlab.validation.graphs.unfolded import unfolded
+from fxlab.view_model.pattern_picture import pattern_picture
 from fxlab.view_model.session_state import stage_names
 from fxlab.view_model.table_state import batches_state, measured_state, stages_state
 
@@ -151,10 +152,12 @@ def _speed(session: Session) -> Made:
 
 def _patterns(session: Session) -> Made:
     table: pd.DataFrame = session.patterns()  # type: ignore[attr-defined]
+    graphs = session.pattern_graphs()  # type: ignore[attr-defined]
+    table = table.assign(picture=[pattern_picture(pattern.graph) for pattern in graphs])
     found = int((table["matches"] > 0).sum())
     near = int(((table["matches"] == 0) & (table["tried"] > 0)).sum())
     table = table.sort_values(["matches", "tried"], ascending=False, kind="stable")
-    return table[["pass", "matches", "tried", "nearest", "operators", "place"]], (
+    return table[["picture", "pass", "matches", "tried", "nearest", "operators", "place"]], (
         f"{counted(found, 'pattern')} of {len(table):,} matched, and {near:,} were tried and did not match. "
         "The details of a node say how far each came there."
     )

@@ -9,6 +9,7 @@ import pandas as pd
 
 from fxlab.units import counted, with_unit
 from fxlab.validation import NodeAtStage, Status, Verdict
+from fxlab.view_model.pattern_picture import PatternPicture
 from fxlab.view_model.wire import clip, to_json
 
 MOST_ROWS = 2_000
@@ -37,12 +38,12 @@ _TITLES = {
     "value": "Value", "low": "From", "high": "To", "interval": "Interval at 95 %", "n": "Of",
     "looked_at": "Open", "output": "Output",
     "tried": "Tried at", "nearest": "Came furthest", "operators": "Operators", "place": "Registered at",
-    "stack": "Stack", "kernel": "Kernel",
+    "stack": "Stack", "kernel": "Kernel", "picture": "Picture",
 }  # fmt: skip
 _KINDS = {
     "accumulated": "error", "introduced": "error", "time": "seconds", "share": "share", "bytes_in": "bytes",
     "bytes_out": "bytes", "peak_memory": "bytes", "inputs": "nodes", "users": "nodes",
-    "inputs_before": "nodes", "differs": "nodes", "shape": "shape",
+    "inputs_before": "nodes", "differs": "nodes", "shape": "shape", "picture": "picture",
 }  # fmt: skip
 """How columns are written that are not told by their values."""
 _ORDER = (
@@ -144,6 +145,8 @@ def _kind(column: pd.Series[Any]) -> str:
 def _cell(value: object) -> Any:
     if isinstance(value, NodeAtStage):
         return [value.words, *(clip(name, 400) for name in value.others[:MOST_NAMES])]
+    if isinstance(value, PatternPicture):
+        return str(value) or None
     if isinstance(value, list | tuple) and len(value) > MOST_NAMES and isinstance(value[0], str):
         return [*(to_json(name) for name in value[:MOST_NAMES]), "…"]
     return to_json(value)

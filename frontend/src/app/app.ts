@@ -25,6 +25,7 @@ import { queryFor } from "../panels/query_help";
 import { SearchBox } from "../panels/search_box";
 import { Banner, BusyLine } from "../panels/status_bar";
 import { TraceBanner } from "../panels/trace_banner";
+import type { LayOut } from "../tables/data_table";
 import { TablesPanel } from "../tables/tables";
 import { Connection } from "./connection";
 import { Exports } from "./exports";
@@ -68,6 +69,7 @@ export class App {
   constructor(
     private readonly model: Model,
     interrupt: (() => Promise<unknown>) | null = null,
+    layOut: LayOut | null = null,
   ) {
     this.busy = new BusyLine(interrupt);
     this.connection = new Connection(model, {
@@ -184,6 +186,7 @@ export class App {
         changed: () => this.frame.arrange(),
       },
       this.code,
+      layOut,
     );
     this.search = new SearchBox({
       search: (query) => {

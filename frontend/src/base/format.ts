@@ -99,7 +99,7 @@ function stageWords([words, ...names]: Cell[]): string {
 
 /** Returns a cell's complete value, for copying and for hovering. */
 export function cellValue(value: Cell, kind?: ColumnKind): string {
-  if (value === null) return "";
+  if (value === null || kind === "picture") return "";
   if (kind === "stage" && Array.isArray(value)) return stageWords(value);
   if (Array.isArray(value)) return `(${value.map((cell) => cellValue(cell)).join(", ")})`;
   return String(value);

@@ -12,10 +12,11 @@ export type ColumnKind =
   | "share"
   | "seconds"
   | "bytes"
-  | "stage";
+  | "stage"
+  | "picture";
 
 /**
- * In a column of kind "stage", which is a stage, cells have a sign and words, and then the names of nodes of
+ * Cells of a column of kind "picture" are graphs in the DOT language. In a column of kind "stage", which is a stage, cells have a sign and words, and then the names of nodes of
  * that stage.
  */
 export interface Table {

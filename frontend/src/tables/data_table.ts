@@ -17,7 +17,11 @@ import { storeReactivityBindings } from "@tanstack/table-core/store-reactivity-b
 
 import { debounce, fill, h, icon } from "../base/dom";
 import { barLength, cellText, cellValue, compareCells, counted, isNumeric } from "../base/format";
+import { parseSvg } from "../base/sanitize";
 import type { Cell, Table } from "../base/table";
+
+/** Lays out a graph in the DOT language by Graphviz. */
+export type LayOut = (dot: string) => Promise<string>;
 
 const FIRST_ROWS = 200;
 /** Shorter tables are seen at a glance. */
@@ -51,7 +55,7 @@ function rowsOf({ columns, rows }: Table) {
     getColumnCanGlobalFilter: () => true,
     globalFilterFn: ({ original }, _, words: string[]) => {
       const text = original
-        .map((cell) => cellValue(cell))
+        .map((cell, i) => cellValue(cell, columns[i]?.kind))
         .join(" ")
         .toLowerCase();
       return words.every((word) => text.includes(word));
@@ -77,9 +81,12 @@ export class DataTable {
 
   /**
    * `jump` is called with a clicked name, and the stage that has it if that may not be shown; without it,
-   * rows are not clickable.
+   * rows are not clickable. `layOut` lays out the pictures in its cells.
    */
-  constructor(private readonly jump: ((name: string, stage?: number) => void) | null = null) {
+  constructor(
+    private readonly jump: ((name: string, stage?: number) => void) | null = null,
+    private readonly layOut: LayOut | null = null,
+  ) {
     this.filter = h("input", {
       type: "text",
       class: "fxi-filter",
@@ -253,14 +260,18 @@ export class DataTable {
           ? h("button", { type: "button", class: "fxi-link", title: `Go to ${name}`, onclick: jump }, text)
           : kind === "stage" && goTo
             ? stageCell(cell, (node) => goTo(node, i - firstStage))
-            : kind === "bool" && cell !== null
-              ? h(
-                  "span",
-                  { class: cell === true ? "fxi-yes" : "fxi-no" },
-                  icon(cell === true ? "check" : "close"),
-                  text,
-                )
-              : text;
+            : kind === "picture"
+              ? cell === null || !this.layOut
+                ? ""
+                : pictureButton(name, String(cell), this.layOut)
+              : kind === "bool" && cell !== null
+                ? h(
+                    "span",
+                    { class: cell === true ? "fxi-yes" : "fxi-no" },
+                    icon(cell === true ? "check" : "close"),
+                    text,
+                  )
+                : text;
       const tag = i === 0 ? "th" : "td";
       const shown = h(
         tag,
@@ -303,4 +314,26 @@ function stageCell(cell: Cell, jump: (node: string) => void): Node[] {
     document.createTextNode(words ?? ""),
     ...links.flatMap((link, i) => [document.createTextNode(i ? ", " : " "), link]),
   ];
+}
+
+/** Shows the picture of a row in a row below it, and takes it away again. */
+function pictureButton(name: string, dot: string, layOut: LayOut): HTMLElement {
+  const button = h("button", {
+    ...{ type: "button", class: "fxi-link", "aria-expanded": "false", "aria-label": `Picture of ${name}` },
+    onclick: () => {
+      const row = button.closest("tr")!;
+      const isOpen = button.getAttribute("aria-expanded") === "true";
+      button.setAttribute("aria-expanded", String(!isOpen));
+      button.textContent = isOpen ? "Show" : "Hide";
+      if (isOpen) return row.nextElementSibling?.remove();
+      const cell = h("td", { colspan: row.cells.length, class: "fxi-table-picture" }, "Drawing …");
+      row.after(h("tr", {}, cell));
+      layOut(dot).then(
+        (svg) => fill(cell, parseSvg(svg)),
+        (error: Error) => fill(cell, error.message),
+      );
+    },
+  });
+  button.textContent = "Show";
+  return button;
 }

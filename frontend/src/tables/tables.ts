@@ -1,6 +1,6 @@
 /** The tables below the graph, one at a time. */
 
-import { DataTable } from "./data_table";
+import { DataTable, type LayOut } from "./data_table";
 import { fill, focusedIn, h, icon, iconButton } from "../base/dom";
 import { closeMenu, menu } from "../base/menu";
 import type { CodePanel } from "../code/code_panel";
@@ -61,6 +61,7 @@ export class TablesPanel {
   constructor(
     private readonly actions: TableActions,
     private readonly code: CodePanel,
+    private readonly layOut: LayOut | null = null,
   ) {
     this.nodes = new DataTable(actions.jump);
     this.copy = iconButton("copy", "Copy the table, tab-separated", () => void this.copyTable());
@@ -161,7 +162,7 @@ export class TablesPanel {
     this.nodes.show(tables.nodes.table);
     for (const { name, table, jumps } of tables.more ?? []) {
       if (!this.extra.has(name))
-        this.extra.set(name, new DataTable(jumps || table?.leads ? this.leading(table) : null));
+        this.extra.set(name, new DataTable(jumps || table?.leads ? this.leading(table) : null, this.layOut));
       if (table) this.extra.get(name)!.show(table);
     }
     if (!this.names().includes(this.open)) this.open = "outputs";
@@ -174,7 +175,7 @@ export class TablesPanel {
     this.measured = measured;
     for (const { name, table } of measured) {
       if (table && !this.measuredTables.has(name))
-        this.measuredTables.set(name, new DataTable(this.leading(table)));
+        this.measuredTables.set(name, new DataTable(this.leading(table), this.layOut));
       if (table) this.measuredTables.get(name)!.show(table);
     }
     this.setSelected(this.selected);

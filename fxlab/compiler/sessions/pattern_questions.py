@@ -63,8 +63,10 @@ class PatternQuestions(SwitchedCompile):
         return patterns_table(self._tried(pass_))
 
     @in_turn
-    def pattern_graphs(self, pattern: str, *, pass_: PassOrName | None = None) -> list[GraphModule]:
-        """Return a pattern as a graph, to be drawn by :func:`fxlab.draw`: inputs, operators and constants.
+    def pattern_graphs(
+        self, pattern: str | None = None, *, pass_: PassOrName | None = None
+    ) -> list[GraphModule]:
+        """Return patterns as graphs, to be drawn by :func:`fxlab.draw`: inputs, operators and constants.
 
         An operator that may be one of several is the first of them, a list of any length has one element,
         and a value that nobody asks for is ``...``; ``patterns()["code"]`` tells all. No such graph can run.
@@ -72,14 +74,14 @@ class PatternQuestions(SwitchedCompile):
         Parameters
         ----------
         pattern
-            The name of a pattern (see :meth:`patterns`).
+            The name of a pattern (see :meth:`patterns`). Left out, all.
         pass_
             One pass. Left out, all passes that have run.
 
         Returns
         -------
         list of torch.fx.GraphModule
-            One for each pattern of the name, in the order of :meth:`patterns`.
+            One for each row of :meth:`patterns` that has the name, in their order.
 
         Raises
         ------
@@ -89,8 +91,9 @@ class PatternQuestions(SwitchedCompile):
             If there is no such pattern or pass.
         """
         tried = self._tried(pass_)
-        _check_pattern(pattern, tried)
-        return [one.graph for each in tried for one in each.patterns if one.name == pattern]
+        if pattern is not None:
+            _check_pattern(pattern, tried)
+        return [one.graph for each in tried for one in each.patterns if pattern in (None, one.name)]
 
     @in_turn
     def why_not(
