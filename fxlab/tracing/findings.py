@@ -47,6 +47,7 @@ class Found(Coded):
         "fixed size",
         "fixed at {size}: following it takes too much arithmetic; the model may take other sizes",
     )
+    NARROW_SIZE = "fixed size", "fixed at {size}: the model takes few others, as it ties what it makes of it"
     FIXED_DTYPE = "fixed dtype", "fixed at {dtype}: the model's Python reads dtypes"
 
     # Decisions

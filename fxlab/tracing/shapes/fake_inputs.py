@@ -25,6 +25,8 @@ from fxlab.values.nested import Path, map_tensors, name_of_part, tensors_inside
 
 FREE_OPERATIONS, OPERATIONS_PER_CALL = 1500, 10
 """The costly arithmetic on symbolic sizes that a trace may take before sizes are given up."""
+_MULTIPLES = 2, 3, 4
+"""What sizes are multiplied with to see whether a condition holds for many; of remainders it does."""
 
 
 class StandInError(TraceError):
@@ -79,6 +81,10 @@ class FakeInputs:
         The sizes that are fixed because following them took too much of it.
     symbols : dict of Size to sympy.Symbol
         The symbols that stand for them; empty if not dynamic.
+    given_up : set of Size
+        The sizes that were fixed as following them takes more than it is worth.
+    narrow : set of Size
+        Those of them of which the model takes few others: it ties what it makes of them to a number.
     """
 
     def __init__(
@@ -107,6 +113,8 @@ class FakeInputs:
         self.mode.shares_storages = not own_storages
         self.work = self.shape_env.work
         self.given_up: set[Size] = set()
+        self.narrow: set[Size] = set()
+        self._guards = 0
         self._calls = 0
         self.given: dict[Size, int] = {
             (argument.name, path, dim): size
@@ -150,20 +158,44 @@ class FakeInputs:
     def after_call(self) -> None:
         """Fix the sizes of images and the like once following them has taken more than it is worth.
 
-        To be called for each call that is recorded. Batch sizes stay symbols, and so do lengths: the second
-        dimensions of texts and signals, and sizes that take little part in the arithmetic.
+        That is much arithmetic, or some for sizes of which the model takes few others: those that give as
+        many patches. To be called for each call that is recorded. Batch sizes stay symbols, and so do
+        lengths: the second dimensions of texts and signals, and sizes that take little part in the
+        arithmetic.
         """
         self._calls += 1
         self.require_given()
-        if self.work.operations <= FREE_OPERATIONS + OPERATIONS_PER_CALL * self._calls or self.given_up:
+        if self.given_up or not self.work.operations:
             return
+        is_costly = self.work.operations > FREE_OPERATIONS + OPERATIONS_PER_CALL * self._calls
         free = [size for size in self.symbols if isinstance(self.expression(size), sympy.Symbol)]
-        for size in free:
-            name, path, dim = size
-            can_be_height = dim > 1 or (dim == 1 and (name, path, 3) in self.given)
-            if can_be_height and 4 * self.work.of_symbol[self.expression(size)] > self.work.operations:
-                self.shape_env.give_up(self.symbols[size], self.given[size])
+        images = [size for size in free if self._can_be_height(size)]
+        if is_costly:
+            work, symbol = self.work, self.expression
+            given_up = [size for size in images if 4 * work.of_symbol[symbol(size)] > work.operations]
+        else:
+            given_up = self._tied(images)
+            self.narrow = {*given_up}
+        for size in given_up:
+            self.shape_env.give_up(self.symbols[size], self.given[size])
         self.given_up = {size for size in free if self.expression(size).is_number}
+
+    def _can_be_height(self, size: Size) -> bool:
+        name, path, dim = size
+        return dim > 1 or (dim == 1 and (name, path, 3) in self.given)
+
+    def _tied(self, sizes: list[Size]) -> list[Size]:
+        """Return those of which the model makes what it ties to a number, so that it takes few others."""
+        new, self._guards = self.shape_env.guards[self._guards :], len(self.shape_env.guards)
+        recorded = {symbol: self.recorded[size] for size, symbol in self.symbols.items()}
+        ties = [guard.expr for guard in new if isinstance(guard.expr, sympy.Eq) and guard.expr.rhs.is_number]
+        return [
+            size
+            for size in sizes
+            for tie in ties
+            if (symbol := self.symbols[size]) in tie.free_symbols
+            and not any(holds(tie, recorded | {symbol: times * recorded[symbol]}) for times in _MULTIPLES)
+        ]
 
     def require_given(self) -> None:
         """Raise :class:`StandInError` if what was recorded till now does not hold for given sizes of one.

@@ -81,6 +81,8 @@ def _finding(size: Size, fakes: FakeInputs, needless: Collection[Size]) -> Findi
     if isinstance(expression, sympy.Integer):
         if size in needless:
             return Found.NEEDLESSLY_FIXED_SIZE(name, size=expression)
+        if size in fakes.narrow:
+            return Found.NARROW_SIZE(name, size=expression)
         return (Found.COSTLY_SIZE if size in fakes.given_up else Found.FIXED_SIZE)(name, size=expression)
     same = next(other for other in fakes.symbols if fakes.expression(other) == expression)
     return Found.FOLLOWED_SIZE(name) if same == size else Found.SAME_SIZE(name, other=name_of_size(same))

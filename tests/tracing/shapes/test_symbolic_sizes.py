@@ -128,6 +128,55 @@ def test_sizes_that_take_too_much_arithmetic_are_given_up_and_said():
             traced(torch.randn(shape))
 
 
+class Patches(nn.Module):
+    """Has positions for a number of patches, which several heights and widths give."""
+
+    def __init__(self, of_any_even_size=False):
+        super().__init__()
+        self.convolutions = nn.Sequential(*(nn.Conv2d(2, 2, 3, stride=2, padding=1) for _ in range(3)))
+        self.positions = nn.Parameter(torch.randn(20, 2))
+        self.of_any_even_size = of_any_even_size
+
+    def forward(self, x):
+        x = self.convolutions(x)
+        if self.of_any_even_size:
+            return x.unflatten(2, (-1, 2)).flatten(2).softmax(2)
+        return (x.flatten(2).transpose(1, 2) + self.positions).softmax(1)
+
+
+@pytest.fixture
+def counted_soon(monkeypatch):
+    monkeypatch.setattr(size_cache, "LARGE_EXPRESSION", 1)
+    monkeypatch.setattr(fake_inputs, "FREE_OPERATIONS", 10**6)
+
+
+def test_sizes_of_which_the_model_takes_few_others_are_given_up(counted_soon):
+    model = Patches()
+    traced = symbolic_trace(model, (torch.randn(2, 2, 40, 32),))
+    assert findings(traced, "fixed size") | {"x.shape[1]": "fixed-size"} == {
+        "x.shape[1]": "fixed-size",
+        "x.shape[2]": "narrow-size",
+        "x.shape[3]": "narrow-size",
+    }
+    assert_agree(traced, model, (torch.randn(5, 2, 40, 32),))
+    assert model(torch.randn(2, 2, 39, 32)).shape == (2, 20, 2)
+    with pytest.raises(AssertionError, match=r"traced for x.shape\[2\] = 40 only"):
+        traced(torch.randn(2, 2, 39, 32))
+
+
+def test_sizes_of_which_the_model_takes_many_others_are_followed(counted_soon):
+    model = Patches(of_any_even_size=True)
+    traced = symbolic_trace(model, (torch.randn(2, 2, 48, 32),))
+    assert "narrow-size" not in findings(traced, "fixed size").values()
+    assert_agree(traced, model, (torch.randn(3, 2, 80, 24),))
+
+
+def test_sizes_that_take_little_arithmetic_are_followed_though_the_model_takes_few_others():
+    model = Patches()
+    traced = symbolic_trace(model, (torch.randn(2, 2, 40, 32),))
+    assert_agree(traced, model, (torch.randn(5, 2, 39, 31),))
+
+
 @pytest.fixture
 def soon_given_up(monkeypatch):
     monkeypatch.setattr(size_cache, "LARGE_EXPRESSION", 1)
