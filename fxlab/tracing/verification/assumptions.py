@@ -45,7 +45,6 @@ def unsafe_assumptions(
         return []
     recorded = {symbol: fakes.recorded[size] for size, symbol in fakes.symbols.items()}
     found: list[Any] = []
-    at_twice: tuple[Any, ...] = ()
     for sizes, equality in _other_sizes(fakes):
         changed = {fakes.symbols[size]: number for size, number in sizes.items() if size in fakes.symbols}
         values = recorded | changed
@@ -55,12 +54,6 @@ def unsafe_assumptions(
         # Beside an equality torch asks many times whether a size is one, mostly to no effect.
         if equality is None:
             broken = [condition for condition in broken if isinstance(condition, sympy.Eq)]
-        # What twice a size has shown, four times would show again, and take twice as long.
-        asks = *sizes, *broken
-        is_at_most = all(number == _MOST_SIZES * fakes.recorded[size] for size, number in sizes.items())
-        if is_at_most and asks == at_twice:
-            continue
-        at_twice = asks
         if not broken or not all(holds(condition, values) for condition in (*checked, *found)):
             continue
         try:
