@@ -188,7 +188,9 @@ class FakeInputs:
         """Return those of which the model makes what it ties to a number, so that it takes few others."""
         new, self._guards = self.shape_env.guards[self._guards :], len(self.shape_env.guards)
         recorded = {symbol: self.recorded[size] for size, symbol in self.symbols.items()}
-        ties = [guard.expr for guard in new if isinstance(guard.expr, sympy.Eq) and guard.expr.rhs.is_number]
+        # What the model itself has asked is a branch: it takes other sizes on another one.
+        asked = (guard.expr for guard in new if guard.expr not in self.shape_env.held)
+        ties = [tie for tie in asked if isinstance(tie, sympy.Eq) and tie.rhs.is_number]
         return [
             size
             for size in sizes

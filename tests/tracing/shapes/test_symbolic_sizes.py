@@ -171,6 +171,19 @@ def test_sizes_of_which_the_model_takes_many_others_are_followed(counted_soon):
     assert_agree(traced, model, (torch.randn(3, 2, 80, 24),))
 
 
+def test_sizes_on_which_the_model_branches_are_followed(counted_soon):
+    class Interpolates(Patches):
+        def forward(self, x):
+            x = self.convolutions(x)
+            count = x.shape[2] * x.shape[3]
+            positions = self.positions if count == 20 else self.positions.mean(0, keepdim=True)
+            return (x.flatten(2).transpose(1, 2) + positions).softmax(1)
+
+    traced = symbolic_trace(Interpolates(), (torch.randn(2, 2, 40, 32),))
+    assert traced.meta["trace"].of_kind("branch on a size")
+    assert "narrow-size" not in findings(traced, "fixed size").values()
+
+
 def test_sizes_that_take_little_arithmetic_are_followed_though_the_model_takes_few_others():
     model = Patches()
     traced = symbolic_trace(model, (torch.randn(2, 2, 40, 32),))
