@@ -325,6 +325,9 @@ class Conditions:
         self._assert(self._graph.call_function(same, (node, value)), message)
 
     def _assert(self, condition: Node, message: str) -> None:
+        asked = [node for source in condition.all_input_nodes for node in (source, *source.all_input_nodes)]
+        if any(node.graph is not self._graph for node in asked):
+            raise Obstacle.READ_IN_VMAP(where=where(self._recording.frames()))
         self._recording.impure.add(self._graph.call_function(torch._assert, (condition, message)))
 
     @contextmanager

@@ -181,3 +181,24 @@ def test_what_a_reentrant_checkpoint_trains_depends_on_the_inputs_of_the_run(tra
     given = POSITIONS.clone().requires_grad_(run_with)
     for ours, theirs in zip(gradients(traced, given), gradients(model, given), strict=True):
         assert (ours is None and theirs is None) or torch.equal(ours, theirs)
+
+
+@pytest.mark.parametrize("check", [True, False])
+def test_a_model_that_does_something_else_where_torch_has_no_gradients(check):
+    class FallsBack(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.linear = nn.Linear(16, 16)
+
+        def forward(self, x):
+            heads = self.linear(x)[:, None]
+            try:
+                return flex_attention(heads, heads, heads)
+            except NotImplementedError:  # of torch, on a CPU
+                return heads * 2
+
+    model, x = FallsBack(), torch.randn(2, 8, 16)
+    traced = fxlab.symbolic_trace(model, x, check=check)
+    assert torch.equal(traced(x), model(x))
+    with torch.no_grad(), pytest.raises(AssertionError, match=r"torch.is_grad_enabled\(\) being True only"):
+        traced(x)

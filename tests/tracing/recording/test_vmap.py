@@ -9,7 +9,7 @@ import transformers
 from agreement import assert_agree
 from torch import nn
 
-from fxlab.tracing import example_inputs, symbolic_trace
+from fxlab.tracing import TraceError, example_inputs, symbolic_trace
 
 
 class Maps(nn.Module):
@@ -108,3 +108,29 @@ def test_masks_that_transformers_makes_of_functions():
     assert any(getattr(node.target, "__name__", "") == "vmap" for node in traced.graph.nodes)
     other = example_inputs(gpt2, batch_size=3, sequence_length=9)
     assert_agree(traced, model, {**other, "prefix": torch.rand(3, 9) < 0.4})
+
+
+class TakesRow(torch.autograd.Function):
+    """Torch does not say of which shape its result is."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(x, index):
+        return x[index]
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        pass
+
+
+@pytest.mark.parametrize("check", [True, False])
+def test_what_would_be_checked_inside_of_what_is_mapped_is_refused(check):
+    class MapsOnRealInputs(nn.Module):
+        def forward(self, x):
+            rows = torch.arange(x.shape[0])
+            return torch.vmap(lambda index: TakesRow.apply(x, index))(rows) * float(x.numpy().sum() > -1e9)
+
+    with pytest.raises(TraceError, match="torch.vmap maps reads data") as caught:
+        symbolic_trace(MapsOnRealInputs(), (torch.randn(4, 8),), check=check)
+    assert caught.value.code == "read-in-vmap"

@@ -144,12 +144,12 @@ def _note_told(run: Run, call: TorchCall, result: Any) -> None:
 
 def _hold_gradient_read(run: Run, call: TorchCall, name: str, result: Any) -> None:
     """Hold what the model's Python reads about gradients; torch's own only chooses between kernels by it."""
-    if not is_asked_by_model():
-        run.recording.note(Found.GRADIENT_READ_BY_TORCH, name, value=result)
-        return
     if call.args[0].grad_fn is not None and run.gradients:  # there is none where gradients are off
         run.setting_reads.hold_gradients()
-    run.conditions.hold_gradient_read(name, call.func, call.args, result)
+    if is_asked_by_model():
+        run.conditions.hold_gradient_read(name, call.func, call.args, result)
+    else:
+        run.recording.note(Found.GRADIENT_READ_BY_TORCH, name, value=result)
 
 
 def _tells_a_dtype(func: Callable[..., Any], result: Any) -> bool:
