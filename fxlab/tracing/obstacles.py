@@ -53,7 +53,9 @@ class Obstacle(Coded):
         "The model calls backward(), which leaves gradients in tensors, where a graph cannot read them. "
         "torch.autograd.grad, which returns them, can be recorded."
     )
-    READ_IN_VMAP = f"What torch.vmap maps reads data, which a graph cannot check there, at {{where}}. {_ADVICE}"
+    READ_IN_VMAP = (
+        f"What torch.vmap maps reads data, which a graph cannot check there, at {{where}}. {_ADVICE}"
+    )
     TEXT_OF_SIZE = "A text with a size in it, {text!r}, is returned or given to a call, at {where}"
     WRITTEN_UNSEEN = "Something else than torch, numpy maybe, writes into a tensor of the model"
 
