@@ -24,7 +24,8 @@ def test_the_notebook_runs_without_errors_or_warnings(path):
     outputs = [output for cell in notebook.cells for output in cell.get("outputs", ())]
     assert outputs
     complaints = [output.text for output in outputs if output.get("name") == "stderr"]
-    assert not complaints
+    # A torch for GPUs says so where there is none.
+    assert not [text for text in complaints if "No CUDA runtime is found" not in text]
 
 
 def test_there_is_a_quickstart():
