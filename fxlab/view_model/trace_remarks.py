@@ -30,8 +30,8 @@ _ADVICE = {
         "through it or counts it.",
     ),
     "setting": (
-        "Python reads this, and may do something else for another value. The graph checks that it is the same "
-        "when it runs, unless torch only chooses a kernel by it.",
+        "Python reads this, and may do something else for another value. The graph checks that it is the "
+        "same when it runs, unless torch only chooses a kernel by it.",
         "Trace under the setting under which the graph is to run.",
     ),
     "gradient": (
