@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from functools import cached_property
 from itertools import zip_longest
 from typing import Any
@@ -58,7 +58,7 @@ class Eager:
         self._model = model
         self._gradients = gradients
         self._state: Mapping[str, torch.Tensor] = {}
-        self._kept: ModelState | None = None
+        self._kept = _KeptState(model)
 
     def with_gradients(self, gradients: bool | None) -> Eager:
         """Return the same model, to be run with gradients or without."""
@@ -66,14 +66,9 @@ class Eager:
         other._kept = self._kept
         return other
 
-    @contextmanager
-    def only_run(self) -> Iterator[None]:
+    def only_run(self) -> AbstractContextManager[None]:
         """Keep the state of the model once for all runs until the block ends: nothing else changes it."""
-        self._kept = ModelState(self._model)
-        try:
-            yield
-        finally:
-            self._kept = None
+        return self._kept.kept_once()
 
     def run(self, values: Mapping[str, Any], times: int = 1) -> Any:
         """Run the model; raise :class:`EagerError` if it does not take these values."""
@@ -155,10 +150,35 @@ class Eager:
         return other
 
     def _run(self, module: nn.Module, values: Mapping[str, Any], times: int) -> Any:
-        with RestoringStack((self._kept or ModelState(self._model)).put_back_after()):
+        with RestoringStack(self._kept.put_back_after()):
             call = _with_state(module, self._state) if self._state else module
             inputs = inputs_of(self.arguments, values)
             return [run(call, inputs, gradients=self._gradients) for _ in range(times)][-1]
+
+
+class _KeptState:
+    """The state of a model, to which it is put back after each run."""
+
+    def __init__(self, model: nn.Module) -> None:
+        self._model = model
+        self._is_once = False
+        self._state: ModelState | None = None
+
+    @contextmanager
+    def kept_once(self) -> Iterator[None]:
+        """Keep the state at the first run, for all that follow until the block ends."""
+        self._is_once = True
+        try:
+            yield
+        finally:
+            self._is_once, self._state = False, None
+
+    def put_back_after(self) -> AbstractContextManager[ModelState]:
+        """Return what puts the model back at its end."""
+        state = self._state or ModelState(self._model)
+        if self._is_once:
+            self._state = state
+        return state.put_back_after()
 
 
 def _with_state(module: nn.Module, state: Mapping[str, torch.Tensor]) -> Callable[..., Any]:
