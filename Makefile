@@ -82,7 +82,8 @@ bench: $(VENV)/.test
 compat:
 	$(PYTHON) -m venv $(VENV)-oldest
 	$(VENV)-oldest/bin/python -m pip install --quiet --constraint constraints-oldest.txt torch transformers pandas \
-	    numpy graphviz pygraphviz tqdm packaging ipywidgets anywidget pytest hypothesis pillow psutil sybil matplotlib
+	    numpy graphviz pygraphviz tqdm packaging ipywidgets anywidget pytest hypothesis pillow psutil sybil matplotlib \
+	    expecttest
 	PYTHONPATH=. $(VENV)-oldest/bin/python -m pytest -W ignore tests/session tests/models \
 	    tests/tracing/test_plain_modules.py tests/tracing/test_architectures.py tests/transformations tests/validation \
 	    --deselect "tests/transformations/passes/test_fuse_attention.py::test_models_of_transformers[gpt2]" \
