@@ -21,9 +21,9 @@ def _as_before() -> Iterator[None]:
 
 
 def test_new_garbage_is_found_and_old_garbage_waits() -> None:
-    old = weakref.ref(_Cycle())
     gc_was = gc.isenabled()
-    gc.disable()
+    gc.disable()  # else it may be found before the block begins
+    old = weakref.ref(_Cycle())
     try:
         with only_new_garbage():
             new = weakref.ref(_Cycle())
