@@ -4,6 +4,14 @@ import gc
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+_OF_PYTHON = 1_000
+"""More objects than Python 3.12 itself puts aside when it starts, and fewer than any process has by then."""
+
+
+def is_frozen() -> bool:
+    """Tell whether somebody has put objects aside by :func:`gc.freeze`, who is to find them there."""
+    return gc.get_freeze_count() > _OF_PYTHON
+
 
 @contextmanager
 def without_collecting() -> Iterator[None]:
@@ -29,7 +37,7 @@ def only_new_garbage() -> Iterator[None]:
     A process with torch in it holds about a million objects that stay, and each full search looks through
     all of them: a second of the report of a BERT-base that was compiled. Garbage of before has to wait.
     """
-    if gc.get_freeze_count():  # by somebody who knows why
+    if is_frozen():  # by somebody who knows why
         yield
         return
     gc.freeze()

@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from fxlab.garbage import is_frozen
 from fxlab.values.nested import tensors_inside
 
 
@@ -34,7 +35,7 @@ class TensorsMade:
         self._others: list[torch.Tensor] = []
 
     def __enter__(self) -> TensorsMade:
-        if gc.get_freeze_count():  # somebody has put objects aside, and is to find them there
+        if is_frozen():
             # By its type: a weak proxy is asked for its class, and may have lost what it stands for.
             self._others += [o for o in gc.get_objects() if issubclass(type(o), torch.Tensor)]
         else:

@@ -18,6 +18,7 @@ from agreement import assert_agree
 from torch import nn
 
 from fxlab import symbolic_trace
+from fxlab.garbage import is_frozen
 from fxlab.tracing.model_code.created_tensors import TensorsMade
 from fxlab.tracing.report import TraceError
 
@@ -224,13 +225,12 @@ def test_what_torch_does_not_show_is_refused(work):
 def test_what_a_model_is_given_is_left_as_it_was():
     model = Elsewhere(lambda work: work(), lambda model, x: torch.from_numpy(np.sin(x.numpy())) + model.count)
     before = dict(model.named_parameters()) | dict(model.named_buffers())
-    frozen = gc.get_freeze_count()  # some Pythons begin with a few hundred
     traced = symbolic_trace(model, X)
     after = dict(model.named_parameters()) | dict(model.named_buffers())
     assert all(after[name] is tensor for name, tensor in before.items())
     held = [X, *after.values(), *traced.buffers()]
     assert {type(tensor) for tensor in held} <= {torch.Tensor, nn.Parameter}
-    assert gc.get_freeze_count() == frozen
+    assert not is_frozen()
 
 
 class Anything:
@@ -252,9 +252,8 @@ def test_a_weak_proxy_of_nothing_is_no_tensor():
 
 def test_tensors_are_young_however_they_are_made_and_whoever_has_put_others_aside():
     before = torch.ones(2)
-    gc.unfreeze()  # what Python itself may begin with
-    for is_frozen in (False, True):
-        if is_frozen:
+    for is_put_aside in (False, True):
+        if is_put_aside:
             gc.freeze()
         try:
             with TensorsMade() as made:
@@ -263,6 +262,6 @@ def test_tensors_are_young_however_they_are_made_and_whoever_has_put_others_asid
                 assert before not in made
                 made.allow({"constants": young[:1]})
                 assert young[0] not in made
-            assert bool(gc.get_freeze_count()) is is_frozen
+            assert is_frozen() is is_put_aside
         finally:
             gc.unfreeze()
