@@ -65,6 +65,7 @@ class Found(Coded):
     # What else it holds for
     MODE = "mode", "the graph holds for {mode}"
     SETTING = "setting", "the graph holds for {value}"
+    NEEDS_GRADIENTS = "setting", "the graph runs with gradients only, which are off now ({error})"
     GRADIENT_READ = "setting", "the graph holds for a tensor of which this is {value}"
     GRADIENT_READ_BY_TORCH = "setting", "the graph has the kernel that torch chooses for {value!s:.60}"
     OWN_BACKWARD = "gradient", "its own backward is not in the graph"

@@ -8,12 +8,14 @@ from dataclasses import dataclass
 
 from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 
+from fxlab.tracing.findings import Found
 from fxlab.tracing.model_code.source_lines import where_raised
 from fxlab.tracing.report import TraceReport, TraceWarning
 from fxlab.tracing.shapes.size_texts import without_marks
 
 _MOST_LIMITS = 10
 """Listed in a warning."""
+_NOT_AS_NOW = Found.NEEDS_GRADIENTS.code
 
 
 @dataclass(frozen=True)
@@ -36,7 +38,8 @@ class Step:
 def warn_of_limits(report: TraceReport, steps: Sequence[Step], stacklevel: int) -> None:
     """Warn if a traced graph is specialised."""
     # Everybody knows that a model is in a mode; a graph that needs it says so when it runs.
-    limits = [f"{f.what} {f.detail} {f.where}" for f in report.limits() if f.kind not in ("mode", "setting")]
+    told = (f for f in report.limits() if f.kind not in ("mode", "setting") or f.code == _NOT_AS_NOW)
+    limits = [f"{f.what} {f.detail} {f.where}".strip() for f in told]
     if len(limits) > _MOST_LIMITS:
         limits[_MOST_LIMITS:] = [f"and {len(limits) - _MOST_LIMITS} more, in meta['trace'].table()"]
     if report.steps_down:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import AbstractContextManager, nullcontext, suppress
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from typing import Any, cast
 
@@ -220,8 +220,10 @@ class _Pipeline:
         if GRADIENTS not in run.setting_reads.held:
             return run, self._eager
         if run.gradients and not torch.is_grad_enabled():
-            with suppress(Exception):  # the model's own code runs here, and may raise anything
+            try:
                 run = self._record(rung, gradients=False)
+            except Exception as error:  # the model's own code runs here, and may raise anything
+                run.recording.findings.append(Found.NEEDS_GRADIENTS(GRADIENTS, error=first_line(error)))
         return run, self._eager.with_gradients(run.gradients)
 
     def _record(

@@ -7,6 +7,7 @@ from torch.nn.attention.flex_attention import flex_attention
 from torch.utils.checkpoint import checkpoint
 
 import fxlab
+from fxlab.tracing import TraceWarning
 
 POSITIONS = torch.randn(5, 3)
 
@@ -200,5 +201,8 @@ def test_a_model_that_does_something_else_where_torch_has_no_gradients(check):
     model, x = FallsBack(), torch.randn(2, 8, 16)
     traced = fxlab.symbolic_trace(model, x, check=check)
     assert torch.equal(traced(x), model(x))
-    with torch.no_grad(), pytest.raises(AssertionError, match=r"torch.is_grad_enabled\(\) being True only"):
-        traced(x)
+    with torch.no_grad():
+        with pytest.raises(AssertionError, match=r"torch.is_grad_enabled\(\) being True only"):
+            traced(x)
+        with pytest.warns(TraceWarning, match="runs with gradients only, which are off now"):
+            fxlab.symbolic_trace(model, x, check=check)
