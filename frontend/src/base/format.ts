@@ -54,7 +54,7 @@ function rounded(value: number, digits: number): number {
 
 /** Returns a cell's text on the screen. */
 export function cellText(value: Cell, kind: ColumnKind): string {
-  if (value === null) return "";
+  if (value === null || kind === "picture") return "";
   if (Array.isArray(value)) {
     if (kind === "stage") return stageWords(value);
     if (kind === "nodes") return value.map(String).join(", ");

@@ -16,8 +16,8 @@ export type ColumnKind =
   | "picture";
 
 /**
- * Cells of a column of kind "picture" are graphs in the DOT language. In a column of kind "stage", which is a stage, cells have a sign and words, and then the names of nodes of
- * that stage.
+ * In a column of kind "stage", which is a stage, cells have a sign and words, and then the names of nodes of
+ * that stage; cells of kind "picture" are graphs in the DOT language.
  */
 export interface Table {
   columns: { name: string; title: string; kind: ColumnKind }[];

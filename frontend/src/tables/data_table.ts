@@ -260,10 +260,8 @@ export class DataTable {
           ? h("button", { type: "button", class: "fxi-link", title: `Go to ${name}`, onclick: jump }, text)
           : kind === "stage" && goTo
             ? stageCell(cell, (node) => goTo(node, i - firstStage))
-            : kind === "picture"
-              ? cell === null || !this.layOut
-                ? ""
-                : pictureButton(name, String(cell), this.layOut)
+            : kind === "picture" && this.layOut && cell !== null
+              ? pictureButton(name, String(cell), this.layOut)
               : kind === "bool" && cell !== null
                 ? h(
                     "span",

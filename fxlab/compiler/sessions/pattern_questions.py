@@ -91,8 +91,7 @@ class PatternQuestions(SwitchedCompile):
             If there is no such pattern or pass.
         """
         tried = self._tried(pass_)
-        if pattern is not None:
-            _check_pattern(pattern, tried)
+        _check_pattern(pattern, tried)
         return [one.graph for each in tried for one in each.patterns if pattern in (None, one.name)]
 
     @in_turn
@@ -131,8 +130,7 @@ class PatternQuestions(SwitchedCompile):
         if not isinstance(name, str):
             raise TypeError(f"node: expected a torch.fx.Node or its name, got {described(node)}.")
         tried = self._tried(pass_)
-        if pattern is not None:
-            _check_pattern(pattern, tried)
+        _check_pattern(pattern, tried)
         found = attempts_at(tried, name, pattern)
         nodes = {other.name: other for stage in self.stages for other in stage.graph.nodes}
         if name not in nodes and found.empty:
@@ -157,7 +155,9 @@ class PatternQuestions(SwitchedCompile):
 
 
 def _check_pattern(pattern: object, tried: list[Tried]) -> None:
-    """Raise what says that a name is that of no pattern."""
+    """Raise what says that a name is that of no pattern; ``None`` stands for all."""
+    if pattern is None:
+        return
     if not isinstance(pattern, str):
         raise TypeError(f"pattern: expected the name of a pattern, got {described(pattern)}.")
     known = {known.name for one in tried for known in one.patterns}

@@ -28,7 +28,7 @@ def is_of_modules(filename: str) -> bool:
     return filename.startswith(_MODULES)
 
 
-def is_asked_by_model() -> bool:
+def is_asked_by_own_code() -> bool:
     """Tell whether what fxlab answers was asked by code of the model's own, and not by torch's."""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None and frame.f_code.co_filename.startswith(_FXLAB):

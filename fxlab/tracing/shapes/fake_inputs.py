@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -165,39 +165,40 @@ class FakeInputs:
         """
         self._calls += 1
         self.require_given()
-        if self.given_up or not self.work.operations:
+        work = self.work.operations
+        if self.given_up or not work:
             return
-        is_costly = self.work.operations > FREE_OPERATIONS + OPERATIONS_PER_CALL * self._calls
+        if work > FREE_OPERATIONS + OPERATIONS_PER_CALL * self._calls:
+            self._give_up(lambda size: 4 * self.work.of_symbol[self.expression(size)] > work)
+        elif ties := self._new_ties():
+            self.narrow = self._give_up(lambda size: any(self._takes_few_others(size, tie) for tie in ties))
+
+    def _give_up(self, is_chosen: Callable[[Size], bool]) -> set[Size]:
+        """Fix those heights, widths and the like that are chosen, and return them."""
         free = [size for size in self.symbols if isinstance(self.expression(size), sympy.Symbol)]
-        images = [size for size in free if self._can_be_height(size)]
-        if is_costly:
-            work, symbol = self.work, self.expression
-            given_up = [size for size in images if 4 * work.of_symbol[symbol(size)] > work.operations]
-        else:
-            given_up = self._tied(images)
-            self.narrow = {*given_up}
-        for size in given_up:
+        chosen = [size for size in free if self._can_be_height(size) and is_chosen(size)]
+        for size in chosen:
             self.shape_env.give_up(self.symbols[size], self.given[size])
         self.given_up = {size for size in free if self.expression(size).is_number}
+        return {*chosen}
 
     def _can_be_height(self, size: Size) -> bool:
         name, path, dim = size
         return dim > 1 or (dim == 1 and (name, path, 3) in self.given)
 
-    def _tied(self, sizes: list[Size]) -> list[Size]:
-        """Return those of which the model makes what it ties to a number, so that it takes few others."""
+    def _new_ties(self) -> list[sympy.Eq]:
+        """Return the conditions, since this was asked last, by which torch ties something to a number."""
         new, self._guards = self.shape_env.guards[self._guards :], len(self.shape_env.guards)
-        recorded = {symbol: self.recorded[size] for size, symbol in self.symbols.items()}
         # What the model itself has asked is a branch: it takes other sizes on another one.
         asked = (guard.expr for guard in new if guard.expr not in self.shape_env.held)
-        ties = [tie for tie in asked if isinstance(tie, sympy.Eq) and tie.rhs.is_number]
-        return [
-            size
-            for size in sizes
-            for tie in ties
-            if (symbol := self.symbols[size]) in tie.free_symbols
-            and not any(holds(tie, recorded | {symbol: times * recorded[symbol]}) for times in _MULTIPLES)
-        ]
+        return [tie for tie in asked if isinstance(tie, sympy.Eq) and tie.rhs.is_number]
+
+    def _takes_few_others(self, size: Size, tie: sympy.Eq) -> bool:
+        """Tell whether a condition holds for few values of a size."""
+        symbol, recorded = self.symbols[size], {s: self.recorded[at] for at, s in self.symbols.items()}
+        return symbol in tie.free_symbols and not any(
+            holds(tie, recorded | {symbol: times * recorded[symbol]}) for times in _MULTIPLES
+        )
 
     def require_given(self) -> None:
         """Raise :class:`StandInError` if what was recorded till now does not hold for given sizes of one.

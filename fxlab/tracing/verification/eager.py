@@ -13,7 +13,7 @@ from torch import nn
 from torch.fx import GraphModule
 
 from fxlab.interrupts import RestoringStack
-from fxlab.models.model_state import ModelState, state_kept
+from fxlab.models.model_state import ModelState
 from fxlab.models.running import call_arguments, generators_kept, run
 from fxlab.tracing.bound_inputs import Argument, Size, inputs_of, resized
 from fxlab.tracing.report import REFUSAL
@@ -88,7 +88,7 @@ class Eager:
     def runs_with_gradients(self, values: Mapping[str, Any]) -> bool:
         """Tell whether the model runs where gradients are on: some kernels have no backward."""
         args, kwargs = call_arguments(inputs_of(self.arguments, values))
-        with RestoringStack(state_kept(self._model), generators_kept(), torch.enable_grad()):
+        with RestoringStack(self._kept.put_back_after(), generators_kept(), torch.enable_grad()):
             try:
                 self._model(*args, **kwargs)
             except Exception:  # whatever a model raises

@@ -8,6 +8,7 @@ from dialects import DIALECTS, in_dialect
 from exactness import COPIES, before_and_after, captured, check, check_copies, refused, snapshot, traced
 from expecttest import assert_expected_inline
 from torch import fx, nn
+from written_operands import assert_stale_once_written, assert_zeros_are_named
 
 import fxlab
 from fxlab import FuseScale
@@ -169,20 +170,13 @@ def test_weights_are_divided_by_the_numbers_as_they_are_then(layer, function):
 
 
 def test_weights_that_zeros_cannot_divide_are_named():
-    gm = FUSE(traced(LayerScale(nn.Linear(4, 6), (6,), lambda y, gamma: y * gamma)))
-    with torch.no_grad():
-        gm.layer.weight.mul_(1.5)
-        gm.gamma.zero_()
-    with pytest.warns(UserWarning, match="cannot bring"):
-        FUSE(gm, reverse=True)
+    model = LayerScale(nn.Linear(4, 6), (6,), lambda y, gamma: y * gamma)
+    assert_zeros_are_named(FUSE, traced(model))
 
 
 def test_a_write_into_the_numbers_makes_the_layer_stale():
     model = LayerScale(nn.Linear(4, 6), (6,), lambda y, gamma: y * gamma)
-    gm = FUSE(traced(model))
-    assert FUSE.get_stale_nodes(gm) == []
-    nn.init.ones_(model.gamma)
-    assert [node.name for node in FUSE.get_stale_nodes(gm)] == ["layer"]
+    assert_stale_once_written(FUSE, traced(model), model)
 
 
 def test_numbers_go_into_the_weights_of_a_body():

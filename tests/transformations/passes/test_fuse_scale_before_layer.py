@@ -18,6 +18,7 @@ from exactness import (
 )
 from expecttest import assert_expected_inline
 from torch import fx, nn
+from written_operands import assert_stale_once_written, assert_zeros_are_named
 
 import fxlab
 from fxlab import FuseScaleBeforeLayer, MergeLinears, compose
@@ -207,20 +208,12 @@ def test_weights_that_were_trained_are_divided_by_the_numbers_as_they_are_then(d
 
 
 def test_weights_that_zeros_cannot_divide_are_named():
-    gm = FUSE(shapes_known(Scaled(), X))
-    with torch.no_grad():
-        gm.layer.weight.mul_(1.5)
-        gm.gamma.zero_()
-    with pytest.warns(UserWarning, match="cannot bring"):
-        FUSE(gm, reverse=True)
+    assert_zeros_are_named(FUSE, shapes_known(Scaled(), X))
 
 
 def test_a_write_into_the_numbers_makes_the_layer_stale():
     model = Scaled()
-    gm = FUSE(shapes_known(model, X))
-    assert FUSE.get_stale_nodes(gm) == []
-    nn.init.ones_(model.gamma)
-    assert [node.name for node in FUSE.get_stale_nodes(gm)] == ["layer"]
+    assert_stale_once_written(FUSE, shapes_known(model, X), model)
 
 
 def test_numbers_go_into_the_weights_of_a_body():

@@ -14,7 +14,7 @@ from torch.utils._pytree import tree_leaves, tree_map_only
 from fxlab.operators.python_functions import DATA
 from fxlab.operators.tensor_reads import DTYPE_READS, GRADIENT_READS, LAYOUT_READS, TELL_NO_DATA, TEXT_READS
 from fxlab.tracing.findings import Found
-from fxlab.tracing.model_code.source_lines import is_asked_by_model
+from fxlab.tracing.model_code.source_lines import is_asked_by_own_code
 from fxlab.tracing.recording.handlers.torch_call import PASSED_ON, TorchCall
 from fxlab.tracing.recording.run import Run, versions_of
 from fxlab.tracing.recording.torch_calls import (
@@ -146,7 +146,7 @@ def _hold_gradient_read(run: Run, call: TorchCall, name: str, result: Any) -> No
     """Hold what the model's Python reads about gradients; torch's own only chooses between kernels by it."""
     if call.args[0].grad_fn is not None and run.gradients:  # there is none where gradients are off
         run.setting_reads.hold_gradients()
-    if is_asked_by_model():
+    if is_asked_by_own_code():
         run.conditions.hold_gradient_read(name, call.func, call.args, result)
     else:
         run.recording.note(Found.GRADIENT_READ_BY_TORCH, name, value=result)

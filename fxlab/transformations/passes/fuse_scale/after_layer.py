@@ -89,11 +89,8 @@ def after_layers(facts: GraphFacts, names: Collection[str]) -> Iterator[AfterLay
 
     Parameters
     ----------
-    facts
-        What is known of the graph module.
-    names
-        Names of operators of two arguments. Of those that are not symmetric, ``div`` and ``sub``, the first
-        is the layer's.
+    facts, names
+        As for :func:`combined`; the value is the result of the layer.
     """
     found: set[Node] = set()
     for node, value, operand in combined(facts, names):
