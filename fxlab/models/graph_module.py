@@ -25,6 +25,7 @@ from torch.fx import graph_module as graph_module_of_torch
 from torch.fx._graph_pickler import GraphPickler
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
+from fxlab.models.safe_code import protect
 from fxlab.values.lazy import deferred
 from fxlab.values.pickling import for_protocol, is_picklable, picklable_entries
 from fxlab.values.tensors import same_bits
@@ -90,6 +91,7 @@ def ensure_picklable(graph_module: GraphModule) -> None:
     'kept'
     """
     # torch gives every GraphModule a class of its own, so changing its base concerns this module alone.
+    protect(graph_module.graph)
     own_class = type(graph_module)
     base = own_class.__bases__[0]
     if not issubclass(base, _PicklesItsGraph):
@@ -256,6 +258,11 @@ def _slots(cls: type) -> tuple[str, ...]:
 
 class _PicklesItsGraph:
     """Mixed into a module's class by :func:`ensure_picklable`."""
+
+    def recompile(self) -> Any:
+        """Generate the code of the graph anew, whichever it is by now, with names that nothing shadows."""
+        protect(cast(GraphModule, self)._graph)
+        return super().recompile()  # type: ignore[misc]
 
     def __reduce_ex__(self, protocol: SupportsIndex) -> tuple[Any, ...]:
         graph_module = cast(GraphModule, self)

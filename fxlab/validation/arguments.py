@@ -9,6 +9,7 @@ from torch.fx import Graph, GraphModule
 from fxlab.checks import described, items_of
 from fxlab.models.graph_module import check_lints
 from fxlab.models.running import Inputs, call_arguments, given_arguments
+from fxlab.models.safe_code import protect
 from fxlab.tracing.sources import ModelLike, Source, source_of
 from fxlab.transformations import Transformation
 from fxlab.transformations.pass_names import find_name
@@ -136,7 +137,7 @@ def as_graph(model: torch.nn.Module, inputs: Inputs) -> GraphModule:
         count = 1 if isinstance(inputs, torch.Tensor) else len(inputs)
         node = graph.call_module("model", tuple(graph.placeholder(f"input_{n}") for n in range(count)))
     graph.output(node)
-    return GraphModule({"model": model}, graph)
+    return GraphModule({"model": model}, protect(graph))
 
 
 def check_runs(module: torch.nn.Module, name: str) -> None:
