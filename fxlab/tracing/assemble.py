@@ -8,6 +8,7 @@ import torch
 from torch import nn
 from torch.fx import Graph, GraphModule
 
+from fxlab.models.containers import Container
 from fxlab.models.graph_module import ensure_picklable
 from fxlab.models.safe_code import free_paths, protect
 from fxlab.tracing.model_code.attributes import attribute_of
@@ -69,6 +70,6 @@ def _parent(result: GraphModule, model: nn.Module, path: str, found: str) -> tup
     for name, original in zip(parents, path.split("."), strict=False):
         origin = origin._modules[original] if origin is not None else None
         if name not in holder._modules:
-            holder.add_module(name, nn.Module().train(origin is not None and origin.training))
+            holder.add_module(name, Container().train(origin is not None and origin.training))
         holder = holder.get_submodule(name)
     return holder, last

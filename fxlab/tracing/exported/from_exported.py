@@ -10,6 +10,7 @@ from torch.fx import Graph, GraphModule, Node
 from torch.fx.graph import _PyTreeCodeGen
 from torch.utils import _pytree as pytree
 
+from fxlab.models.containers import close_containers
 from fxlab.models.graph_module import ensure_picklable
 from fxlab.models.safe_code import SafeCodeGen, protect
 from fxlab.node_info import model_path
@@ -68,6 +69,7 @@ def from_exported(program: ExportedProgram) -> GraphModule:
             node.meta["nn_module_stack"] = _plain(stack)
     result.recompile()
     result.meta["trace"] = TraceReport(EXPORTED, tuple(findings))
+    close_containers(result)
     ensure_picklable(result)
     return result
 

@@ -9,6 +9,7 @@ from torch import nn
 from torch.fx import GraphModule, Node
 from torch.fx.node import Argument, Target, map_arg
 
+from fxlab.models.containers import Container
 from fxlab.models.modes import Requirement, put_requirement
 from fxlab.transformations.analysis.passed_tensors import Passing
 from fxlab.transformations.journal.journal import (
@@ -173,7 +174,7 @@ class Editor:
         if written_as.is_module:
             self._replace(paths, by, at, callers, seen_as, order)
             return {}
-        held = nn.Module()
+        held = Container()
         held._parameters.update({name: value for name, value in by._parameters.items() if value is not None})
         held.training = by.training
         known = {
