@@ -62,7 +62,7 @@ class RequireModes(Requirement):
 
     @property
     def label(self) -> str:  # type: ignore[override]
-        """That of the mode, or of several."""
+        """The name of the mode, or one for several."""
         modes = {training for _, _, training in self._required}
         if len(modes) > 1:
             return "required_modes"

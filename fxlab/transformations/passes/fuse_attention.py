@@ -13,9 +13,11 @@ from torch.fx.node import Target
 from torch.nn import functional
 
 from fxlab.node_info import known_shape
+from fxlab.operators import filled_with
 from fxlab.reasons import Reason, Refusal
 from fxlab.transformations.analysis.autocast import LARGEST
 from fxlab.transformations.analysis.dropout import DROPOUT_MODULES, is_dropout_call
+from fxlab.transformations.analysis.first_column import FirstColumn, first_column
 from fxlab.transformations.analysis.graph_analysis import GraphFacts
 from fxlab.transformations.analysis.module_safety import why_hooked, why_mixed_dtypes, why_not_plain
 from fxlab.transformations.analysis.node_shape import known_dtype
@@ -37,6 +39,24 @@ _DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
 
 @dataclass(frozen=True)
+class Fill:
+    """A number that scores are replaced by."""
+
+    where: Node
+    """The truth values that tell for which."""
+    number: float
+    keeps: bool
+    """Whether these are the scores that stay."""
+    kept: FirstColumn | None = None
+    """Whether each first key of a query stays, if that is known."""
+
+    @property
+    def keeps_a_key(self) -> bool:
+        """Whether a key stays for each query, so that nothing is left of others."""
+        return self.kept is not None and bool(self.kept.values.all())
+
+
+@dataclass(frozen=True)
 class Attention:
     """A product with the softmax of a product."""
 
@@ -52,9 +72,13 @@ class Attention:
     """Transposed, as the first product reads them."""
     values: Node | None = None
     mask: Node | None = None
+    fill: "Fill | None" = None
+    """What stands in place of scores, where there is no mask that is added to them."""
     scale: float = 1.0
     largest: float = 0.0
     """A bound of the absolute values in the mask."""
+    keeps_a_key: bool = False
+    """Whether the mask is known to be finite for the first key of each query."""
     asserted: tuple[Node, ...] = ()
     """Nodes that check the dtype of what is computed between."""
     is_written: bool = False
@@ -70,7 +94,8 @@ class Attention:
     @property
     def is_infinite_under_autocast(self) -> bool:
         """Whether the mask may be infinite in the dtype of autocast, which casts what the function reads."""
-        is_cast = self.mask is not None and known_dtype(self.mask) != torch.float64
+        added = self.mask if self.fill is None or self.fill.keeps_a_key else self.node
+        is_cast = added is not None and known_dtype(added) != torch.float64
         return is_cast and self.largest > LARGEST / 2
 
 
@@ -81,7 +106,11 @@ class FuseAttention(RewritePass[Attention]):
     Fused is ``softmax(query @ keys.T * scale + mask) @ values``, with the mask, the scale, a softmax in
     single precision and a dropout that drops nothing as they come. The result is equal up to rounding: half
     precision is not rounded in between. A mask must be known to be finite, because where it excludes every
-    key with an infinity, the probabilities are nan, and those of the function are zero. Autocast would make
+    key with an infinity, the probabilities are nan, and those of the function are zero; or to leave each
+    query its first key, as causal masks of constants do. Scores may also be filled, by ``masked_fill`` or
+    ``where``: with minus infinity where each query keeps its first key, or with the smallest number of their
+    dtype. Other numbers, such as -1e9, are ones that scores may reach. Where a score that is filled is not
+    finite itself, the model excludes it, and the function gives NaN. Autocast would make
     a mask of the smallest number of a dtype infinite, so a graph that adds one refuses to run under it.
     Shapes and dtypes must be known: trace with ``fxlab.symbolic_trace``, or run ``ShapeProp``. The last
     product is the one that is marked.
@@ -149,7 +178,8 @@ class FuseAttention(RewritePass[Attention]):
         elif len(keys.users) == 1:
             erased.append(keys)
         args = (candidate.query, plain_keys, candidate.values)
-        kwargs = {"attn_mask": candidate.mask, "dropout_p": 0.0, "scale": candidate.scale}
+        mask = candidate.mask if candidate.fill is None else _mask_of(candidate, candidate.fill, edit)
+        kwargs = {"attn_mask": mask, "dropout_p": 0.0, "scale": candidate.scale}
         function: Any = functional.scaled_dot_product_attention
         if is_aten(node):
             function = _ATEN.scaled_dot_product_attention.default
@@ -190,9 +220,18 @@ def _read(product: Product, facts: GraphFacts) -> Attention | None:
     if value is not None and computed_by(value) == "add" and len(value.args) == 2 and not value.kwargs:
         scores, mask = _scores_and_mask(value)
         if mask is None:
-            return Attention(node, softmax, misfit=Reason.NO_MASK(value=value.name))
+            return Attention(node, softmax, misfit=_why_no_mask(value, facts))
         inner.append(value)
         value = _skip(scores, inner, facts)
+    fill: Fill | None = None
+    if value is not None and (filling := _filling(value, facts)) is not None:
+        if mask is not None:
+            return Attention(node, softmax, misfit=Reason.TWO_MASKS(first=value.name, second=mask.name))
+        inner.append(value)
+        scores, fill = filling
+        filled, value = value, _skip(scores, inner, facts)
+        if value is not None and computed_by(value) == "add":
+            return Attention(node, softmax, misfit=Reason.TWO_MASKS(first=filled.name, second=value.name))
     scale = 1.0
     if value is not None and (found := _scaling(value)) is not None:
         inner.append(value)
@@ -200,7 +239,8 @@ def _read(product: Product, facts: GraphFacts) -> Attention | None:
         value = _skip(scores, inner, facts)
     first = None if value is None else as_product(value)
     if first is None:
-        return Attention(node, softmax, misfit=Reason.NOT_SCALED_PRODUCT())
+        read = _input(softmax) if value is None else value
+        return Attention(node, softmax, misfit=Reason.NOT_SCALED_PRODUCT(value=getattr(read, "name", read)))
     inner += [first.node, *first.inner]
     if not (math.isfinite(scale) and scale > 0):
         return Attention(node, softmax, misfit=Reason.SCALE(scale=scale))
@@ -213,11 +253,78 @@ def _read(product: Product, facts: GraphFacts) -> Attention | None:
         keys=first.right,
         values=product.right,
         mask=mask,
+        fill=fill,
         scale=scale,
-        largest=0.0 if mask is None else largest_magnitude(mask, facts),
+        largest=_largest(mask, fill, facts),
+        keeps_a_key=mask is not None and _is_finite_first(mask, facts),
         asserted=dtype_checks(node, inner),
         is_written=facts.writes.is_written(node),
     )
+
+
+def _largest(mask: Node | None, fill: Fill | None, facts: GraphFacts) -> float:
+    """Return a bound of the absolute values that are added to scores."""
+    if fill is not None:
+        return 0.0 if fill.keeps_a_key else abs(fill.number)
+    return 0.0 if mask is None else largest_magnitude(mask, facts)
+
+
+def _is_finite_first(mask: Node, facts: GraphFacts) -> bool:
+    column = first_column(mask, facts)
+    return column is not None and bool(column.values.isfinite().all())
+
+
+def _filling(node: Node, facts: GraphFacts) -> tuple[Any, Fill] | None:
+    """Return the scores of which a node replaces some by a number, and that number."""
+    name = computed_by(node)
+    if name not in ("masked_fill", "where") or len(node.args) != 3 or node.kwargs:
+        return None
+    condition, scores, number = node.args if name == "where" else (node.args[1], node.args[0], node.args[2])
+    value, keeps = _number_in(number), name == "where"
+    if value is None and keeps:
+        scores, value, keeps = number, _number_in(scores), False
+    if value is None or not isinstance(condition, Node) or known_dtype(condition) != torch.bool:
+        return None
+    column = first_column(condition, facts)
+    if column is not None and not keeps:
+        column = FirstColumn(column.values.logical_not(), column.readings)
+    return scores, Fill(condition, value, keeps, column)
+
+
+def _number_in(value: Any) -> float | None:
+    """Return the number that an argument is, or that all elements of a new tensor are."""
+    while isinstance(value, Node) and (is_cast(value) or computed_by(value) in ("alias", "lift_fresh_copy")):
+        value = _input(value)
+    if isinstance(value, Node):
+        is_number = computed_by(value) in ("tensor", "scalar_tensor") and value.args
+        value = value.args[0] if is_number else filled_with(value)
+    return float(value) if type(value) in (int, float) else None
+
+
+def _mask_of(attention: Attention, fill: Fill, edit: Editor) -> Node:
+    """Write what the function is to add or to exclude where the model fills scores."""
+    node, meta, dtype = attention.node, place_of(attention.node), known_dtype(attention.node)
+
+    def insert(target: Any, args: tuple[Any, ...], ending: str, **kwargs: Any) -> Node:
+        name = f"{node.name}_{ending}"
+        return edit.insert_before(node, "call_function", target, args, kwargs, name=name, meta=meta)
+
+    where = fill.where
+    if fill.keeps_a_key:
+        if fill.kept is not None:
+            edit.note_sources(fill.kept.readings)
+        return where if fill.keeps else insert(_of(node, torch.logical_not), (where,), "keys")
+    if fill.keeps:
+        where = insert(_of(node, torch.logical_not), (where,), "without")
+    zeros = insert(_of(node, torch.zeros_like), (where,), "zeros", dtype=dtype)
+    return insert(
+        _ATEN.masked_fill.Scalar if is_aten(node) else torch.masked_fill, (zeros, where, fill.number), "mask"
+    )
+
+
+def _of(node: Node, function: Any) -> Any:
+    """Return a function as other nodes of the graph are written."""
+    return getattr(_ATEN, function.__name__).default if is_aten(node) else function
 
 
 def _transposition(node: Node, keys: Node) -> tuple[str, Target, tuple[Any, ...]]:
@@ -273,6 +380,14 @@ def _scores_and_mask(add: Node) -> tuple[Any, Node | None]:
     return None, None
 
 
+def _why_no_mask(add: Node, facts: GraphFacts) -> Refusal:
+    for value in add.args:
+        filling = _filling(value, facts) if isinstance(value, Node) else None
+        if filling is not None and isinstance(filling[0], Node) and _is_scores(filling[0]):
+            return Reason.TWO_MASKS(first=value, second=add.name)
+    return Reason.NO_MASK(value=add.name)
+
+
 def _is_scores(node: Node) -> bool:
     while is_cast(node) and isinstance(node.args[0], Node):
         node = node.args[0]
@@ -301,7 +416,8 @@ def _scaling(node: Node) -> tuple[Node, float] | None:
 
 def _why_other_state(attention: Attention, facts: GraphFacts) -> Refusal | None:
     """Return why what is read may have changed when the last product is computed; ``None`` if it has not."""
-    read = (attention.query, attention.keys, attention.values, attention.mask)
+    where = None if attention.fill is None else attention.fill.where
+    read = (attention.query, attention.keys, attention.values, attention.mask, where)
     readers = first_readers(read, (*attention.inner, attention.node))
     if attention.keys is not None and (plain := transposed(attention.keys)) is not None:
         readers[plain] = attention.keys
@@ -350,22 +466,37 @@ def _why_shapes_differ(attention: Attention) -> Refusal | None:
 
 
 def _why_mask_differs(attention: Attention) -> Refusal | None:
-    if attention.mask is None or attention.scores is None:
+    added = attention.mask if attention.fill is None else attention.fill.where
+    if added is None or attention.scores is None:
         return None
-    mask, scores = known_shape(attention.mask), known_shape(attention.scores)
+    mask, scores = known_shape(added), known_shape(attention.scores)
     if mask is None or scores is None:
         return Reason.UNKNOWN_SHAPE(value="the mask")
     if not 2 <= len(mask) <= len(scores):
         return Reason.DIMENSIONS(value="the mask", count=len(mask), supported=f"2 to {len(scores)}")
     if not all(_is_same(a, 1) or _is_same(a, b) for a, b in zip(mask[::-1], scores[::-1], strict=False)):
         return Reason.LARGER_MASK()
-    dtype = known_dtype(attention.mask)
+    if attention.fill is not None:
+        return _why_fill_differs(attention, attention.fill)
+    dtype = known_dtype(added)
     limit = torch.finfo(torch.float32 if dtype is None else dtype).max
     if dtype == torch.float16:
         limit /= 2  # with a score, the smallest number would be infinite
-    if attention.largest > limit:
+    if attention.largest > limit and not attention.keeps_a_key:
         return Reason.INFINITE_MASK()
     return None
+
+
+def _why_fill_differs(attention: Attention, fill: Fill) -> Refusal | None:
+    """Return why scores that are filled are not those that a number is added to; ``None`` if they are.
+
+    To the smallest number of a dtype, a score adds nothing; half precision is none that scores are far from.
+    """
+    dtype = known_dtype(attention.node)
+    if fill.number == -math.inf:
+        return None if fill.keeps_a_key else Reason.INFINITE_MASK()
+    is_lowest = dtype is not None and dtype != torch.float16 and fill.number <= torch.finfo(dtype).min
+    return None if is_lowest else Reason.FILL(number=fill.number)
 
 
 def _dtype_name(dtype: torch.dtype | None) -> str:
