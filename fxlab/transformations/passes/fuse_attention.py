@@ -1,6 +1,7 @@
 """Compute attention that is written as products and a softmax by one function."""
 
 import math
+import operator
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -13,7 +14,7 @@ from torch.fx.node import Target
 from torch.nn import functional
 
 from fxlab.node_info import known_shape
-from fxlab.operators import filled_with
+from fxlab.operators import computes, describes, filled_with, returns_number
 from fxlab.reasons import Reason, Refusal
 from fxlab.transformations.analysis.autocast import LARGEST
 from fxlab.transformations.analysis.dropout import DROPOUT_MODULES, is_dropout_call
@@ -35,6 +36,9 @@ from fxlab.transformations.views.product import Product, as_product, transposed
 
 _ATEN = torch.ops.aten
 _SOFTMAXES = ("softmax", "_softmax")
+_POSITIVE = ("mul", "div", "sqrt", "sym_float", "sym_sqrt", "float")
+"""What makes positive numbers of positive numbers."""
+_DEPTH = 20
 _DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
 
@@ -74,7 +78,9 @@ class Attention:
     mask: Node | None = None
     fill: "Fill | None" = None
     """What stands in place of scores, where there is no mask that is added to them."""
-    scale: float = 1.0
+    scale: "float | Node" = 1.0
+    divides: bool = False
+    """Whether scores are divided by the scale, which is computed from sizes then."""
     largest: float = 0.0
     """A bound of the absolute values in the mask."""
     keeps_a_key: bool = False
@@ -179,7 +185,7 @@ class FuseAttention(RewritePass[Attention]):
             erased.append(keys)
         args = (candidate.query, plain_keys, candidate.values)
         mask = candidate.mask if candidate.fill is None else _mask_of(candidate, candidate.fill, edit)
-        kwargs = {"attn_mask": mask, "dropout_p": 0.0, "scale": candidate.scale}
+        kwargs = {"attn_mask": mask, "dropout_p": 0.0, "scale": _scale_of(candidate, edit)}
         function: Any = functional.scaled_dot_product_attention
         if is_aten(node):
             function = _ATEN.scaled_dot_product_attention.default
@@ -218,7 +224,7 @@ def _read(product: Product, facts: GraphFacts) -> Attention | None:
     value = _skip(_input(softmax), inner, facts)
     mask: Node | None = None
     if value is not None and computed_by(value) == "add" and len(value.args) == 2 and not value.kwargs:
-        scores, mask = _scores_and_mask(value)
+        scores, mask = _scores_and_mask(value, facts)
         if mask is None:
             return Attention(node, softmax, misfit=_why_no_mask(value, facts))
         inner.append(value)
@@ -232,17 +238,18 @@ def _read(product: Product, facts: GraphFacts) -> Attention | None:
         filled, value = value, _skip(scores, inner, facts)
         if value is not None and computed_by(value) == "add":
             return Attention(node, softmax, misfit=Reason.TWO_MASKS(first=filled.name, second=value.name))
-    scale = 1.0
-    if value is not None and (found := _scaling(value)) is not None:
+    scale: float | Node = 1.0
+    divides = False
+    if value is not None and (found := _scaling(value, facts)) is not None:
         inner.append(value)
-        scores, scale = found
+        scores, scale, divides = found
         value = _skip(scores, inner, facts)
     first = None if value is None else as_product(value)
     if first is None:
         read = _input(softmax) if value is None else value
         return Attention(node, softmax, misfit=Reason.NOT_SCALED_PRODUCT(value=getattr(read, "name", read)))
     inner += [first.node, *first.inner]
-    if not (math.isfinite(scale) and scale > 0):
+    if not isinstance(scale, Node) and not (math.isfinite(scale) and scale > 0):
         return Attention(node, softmax, misfit=Reason.SCALE(scale=scale))
     return Attention(
         node,
@@ -255,6 +262,7 @@ def _read(product: Product, facts: GraphFacts) -> Attention | None:
         mask=mask,
         fill=fill,
         scale=scale,
+        divides=divides,
         largest=_largest(mask, fill, facts),
         keeps_a_key=mask is not None and _is_finite_first(mask, facts),
         asserted=dtype_checks(node, inner),
@@ -372,10 +380,10 @@ def _why_other_softmax(node: Node, facts: GraphFacts) -> Refusal | None:
     return None if dim in (-1, len(shape) - 1) else Reason.SOFTMAX_DIMENSION(dimension=dim)
 
 
-def _scores_and_mask(add: Node) -> tuple[Any, Node | None]:
+def _scores_and_mask(add: Node, facts: GraphFacts) -> tuple[Any, Node | None]:
     """Tell which summand is the mask: the one that is not made of a product."""
     for scores, mask in (add.args, add.args[::-1]):
-        if isinstance(scores, Node) and isinstance(mask, Node) and _is_scores(scores):
+        if isinstance(scores, Node) and isinstance(mask, Node) and _is_scores(scores, facts):
             return scores, mask
     return None, None
 
@@ -383,35 +391,65 @@ def _scores_and_mask(add: Node) -> tuple[Any, Node | None]:
 def _why_no_mask(add: Node, facts: GraphFacts) -> Refusal:
     for value in add.args:
         filling = _filling(value, facts) if isinstance(value, Node) else None
-        if filling is not None and isinstance(filling[0], Node) and _is_scores(filling[0]):
+        if filling is not None and isinstance(filling[0], Node) and _is_scores(filling[0], facts):
             return Reason.TWO_MASKS(first=value, second=add.name)
     return Reason.NO_MASK(value=add.name)
 
 
-def _is_scores(node: Node) -> bool:
+def _is_scores(node: Node, facts: GraphFacts) -> bool:
     while is_cast(node) and isinstance(node.args[0], Node):
         node = node.args[0]
-    scaling = _scaling(node)
+    scaling = _scaling(node, facts)
     scores = node if scaling is None else scaling[0]
     while is_cast(scores) and isinstance(scores.args[0], Node):
         scores = scores.args[0]
     return as_product(scores) is not None
 
 
-def _scaling(node: Node) -> tuple[Node, float] | None:
-    """Return what a node scales by a number, and the number."""
+def _scaling(node: Node, facts: GraphFacts) -> tuple[Node, "float | Node", bool] | None:
+    """Return what a node scales by a positive number, the number, and whether it divides by that."""
     name = computed_by(node)
     if name not in ("mul", "div") or len(node.args) != 2 or node.kwargs:
         return None
     first, second = node.args
-    if name == "mul" and isinstance(second, Node):
+    if name == "mul" and (type(first) in (int, float) or first in facts.numbers):
         first, second = second, first
-    if not isinstance(first, Node) or type(second) not in (int, float):
+    if not isinstance(first, Node):
+        return None
+    if isinstance(second, Node):
+        return (first, second, name == "div") if _is_positive(second, facts) else None
+    if type(second) not in (int, float):
         return None
     number = float(second)  # type: ignore[arg-type]
     if name == "mul":
-        return first, number
-    return first, 1 / number if number else math.inf
+        return first, number, False
+    return first, 1 / number if number else math.inf, False
+
+
+def _is_positive(value: Any, facts: GraphFacts, depth: int = 0) -> bool:
+    """Tell whether a number is computed from sizes so that it is positive, where they are."""
+    if not isinstance(value, Node):
+        return type(value) in (int, float) and 0 < value < math.inf
+    if value not in facts.numbers or depth > _DEPTH:
+        return False
+    if describes(value):
+        return returns_number(value)
+    name = computes(value)
+    if name == "getitem":
+        return isinstance(value.args[0], Node) and describes(value.args[0])
+    if name == "pow":
+        return _is_positive(value.args[0], facts, depth + 1) and type(value.args[1]) in (int, float)
+    return name in _POSITIVE and all(_is_positive(each, facts, depth + 1) for each in value.args)
+
+
+def _scale_of(attention: Attention, edit: Editor) -> "float | Node":
+    """Return the factor that scores are multiplied by, computed from the divisor where there is one."""
+    if not attention.divides:
+        return attention.scale
+    node = attention.node
+    args = (1.0, attention.scale)
+    name = f"{node.name}_scale"
+    return edit.insert_before(node, "call_function", operator.truediv, args, name=name, meta=place_of(node))
 
 
 def _why_other_state(attention: Attention, facts: GraphFacts) -> Refusal | None:

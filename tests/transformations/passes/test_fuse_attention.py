@@ -623,3 +623,32 @@ def test_the_attention_is_counted_though_a_layout_is_what_others_read():
     session = fxlab.Session(model, (x,))
     session.apply("fuse-attention")
     assert "1 scaled dot product attention and 1 contiguous" in str(session.changes("fuse-attention"))
+
+
+SCALES = {
+    "one over a root": lambda scores, k: scores * (1.0 / k.size(-1) ** 0.5),
+    "a negative power": lambda scores, k: k.shape[-1] ** -0.5 * scores,
+    "divided by a root": lambda scores, k: scores / k.size(-1) ** 0.5,
+    "products": lambda scores, k: scores * (k.size(-1) * 2 / (k.size(-1) * k.size(1))),
+}
+
+
+@pytest.mark.parametrize("scale", SCALES)
+def test_a_scale_that_is_computed_from_sizes_stays_computed(scale):
+    model, gm, given = filled(lambda _, q, k, v, m: SCALES[scale](q @ k.mT, k).softmax(-1) @ v)
+    check(FUSE, model, *given, marked=1, gm=gm)
+    wider = (*(torch.cat([each, each / 2], -1) for each in given[:3]), given[3])
+    assert_close(gm(*wider), model(*wider), 1e-5)
+
+
+@pytest.mark.parametrize(
+    "scale",
+    [
+        lambda scores, k: scores * (k.size(-1) - 9),
+        lambda scores, k: scores / -(k.size(-1) ** 0.5),
+        lambda scores, k: scores * k.sum(),
+    ],
+)
+def test_a_scale_that_is_not_known_to_be_positive_stays(scale):
+    _, gm, _ = filled(lambda _, q, k, v, m: scale(q @ k.mT, k).softmax(-1) @ v)
+    assert refused(FUSE, gm) == "not-scaled-product"
