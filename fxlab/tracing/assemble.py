@@ -9,8 +9,9 @@ from torch import nn
 from torch.fx import Graph, GraphModule
 
 from fxlab.models.containers import Container
+from fxlab.models.free_paths import free_paths
 from fxlab.models.graph_module import ensure_picklable
-from fxlab.models.safe_code import free_paths, protect
+from fxlab.models.safe_code import protect
 from fxlab.tracing.model_code.attributes import attribute_of
 
 

@@ -17,9 +17,10 @@ from hypothesis import strategies as st
 from torch import fx, nn
 
 from fxlab import Session, symbolic_trace
+from fxlab.models.free_paths import graph_module_of
 from fxlab.models.generated_code import generated_code
 from fxlab.models.graph_module import ensure_picklable
-from fxlab.models.safe_code import free_paths, graph_module_of, protect
+from fxlab.models.safe_code import protect
 
 NAMES = ["x", "nan", "inf", "device", "torch", "slice", "fx_pytree", "pytree", "NoneType", "float", "getattr"]
 NAMES += ["range", "input", "print", "operator", "torch_1", "nan_1", "args", "noted_call", "self_1"]
@@ -153,19 +154,6 @@ def test_a_model_with_a_module_of_any_name_is_traced_changed_and_copied(path):
         assert torch.equal(module(x), model(x))
     assert len(session.original.state_dict()) == 4
     assert session.verdict().agrees
-
-
-def test_an_attribute_of_graph_modules_hides_nothing():
-    paths = free_paths(
-        ["graph.weight", "graph_1.weight", "linear.graph", "linear.forward", "linear.forward_1"]
-    )
-    assert list(paths.values()) == [
-        "graph_2.weight",
-        "graph_1.weight",
-        "linear.graph",
-        "linear.forward_2",
-        "linear.forward_1",
-    ]
 
 
 def test_a_negative_number_is_raised_to_a_power_as_a_whole():

@@ -32,9 +32,9 @@ from fxlab.compiler.graphs.names import Names
 from fxlab.compiler.graphs.slots import Slot, random_like, slots_of
 from fxlab.compiler.recording.recorder import TORCH, WHOLE, Recording, Stack
 from fxlab.compiler.recording.snapshot import Snapshot
+from fxlab.models.free_paths import graph_module_of
 from fxlab.models.model_state import state_kept
 from fxlab.models.running import generators_kept
-from fxlab.models.safe_code import graph_module_of
 
 
 class NotRunnable:

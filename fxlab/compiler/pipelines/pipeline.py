@@ -20,8 +20,8 @@ from torch.utils._pytree import tree_leaves
 from fxlab.compiler.graphs.slots import Slot, random_like
 from fxlab.compiler.recording.recorder import TORCH, WHOLE, Recording, Stack, Step
 from fxlab.compiler.recording.snapshot import Snapshot, State, attribute
+from fxlab.models.free_paths import graph_module_of
 from fxlab.models.running import Inputs, bound_values, call_arguments
-from fxlab.models.safe_code import graph_module_of
 from fxlab.values.tensors import is_floating, known_number, same_bits
 
 BETWEEN = "between passes, after {}"

@@ -10,8 +10,9 @@ import torch
 from torch import nn
 from torch.fx import Graph, GraphModule, Node
 
+from fxlab.models.free_paths import graph_module_of
 from fxlab.models.graph_module import ensure_picklable
-from fxlab.models.safe_code import graph_module_of, protect
+from fxlab.models.safe_code import protect
 from fxlab.node_info import attribute_at
 from fxlab.tracing.dynamo.hooks import Origin, held_sizes, origin_of, stack_entries
 from fxlab.tracing.report import CAPTURED, TraceReport
