@@ -14,7 +14,7 @@ from torch.fx.node import Target
 from torch.nn import functional
 
 from fxlab.node_info import known_shape
-from fxlab.operators import computes, describes, filled_with, returns_number
+from fxlab.operators import computes, describes, filled_with, operator_of, returns_number
 from fxlab.reasons import Reason, Refusal
 from fxlab.transformations.analysis.autocast import LARGEST
 from fxlab.transformations.analysis.dropout import DROPOUT_MODULES, is_dropout_call
@@ -247,6 +247,8 @@ def _read(product: Product, facts: GraphFacts) -> Attention | None:
     first = None if value is None else as_product(value)
     if first is None:
         read = _input(softmax) if value is None else value
+        if isinstance(read, Node) and (called := operator_of(read)) is not None and called.writes_first:
+            return Attention(node, softmax, misfit=Reason.WRITTEN_IN_PLACE(value=_input(read)))
         return Attention(node, softmax, misfit=Reason.NOT_SCALED_PRODUCT(value=getattr(read, "name", read)))
     inner += [first.node, *first.inner]
     if not isinstance(scale, Node) and not (math.isfinite(scale) and scale > 0):
@@ -291,12 +293,14 @@ def _filling(node: Node, facts: GraphFacts) -> tuple[Any, Fill] | None:
     value, keeps = _number_in(number), name == "where"
     if value is None and keeps:
         scores, value, keeps = number, _number_in(scores), False
-    if value is None or not isinstance(condition, Node) or known_dtype(condition) != torch.bool:
+        if value is None:
+            return None
+    if not isinstance(condition, Node):
         return None
     column = first_column(condition, facts)
     if column is not None and not keeps:
         column = FirstColumn(column.values.logical_not(), column.readings)
-    return scores, Fill(condition, value, keeps, column)
+    return scores, Fill(condition, math.nan if value is None else value, keeps, column)
 
 
 def _number_in(value: Any) -> float | None:
@@ -530,7 +534,13 @@ def _why_fill_differs(attention: Attention, fill: Fill) -> Refusal | None:
 
     To the smallest number of a dtype, a score adds nothing; half precision is none that scores are far from.
     """
-    dtype = known_dtype(attention.node)
+    dtype, condition = known_dtype(attention.node), known_dtype(fill.where)
+    if condition is None:
+        return Reason.UNKNOWN_DTYPE(value=fill.where.name)
+    if condition != torch.bool:
+        return Reason.DTYPE(value=fill.where.name, dtype=_dtype_name(condition))
+    if math.isnan(fill.number):
+        return Reason.FILL(number="what is not known")
     if fill.number == -math.inf:
         return None if fill.keeps_a_key else Reason.INFINITE_MASK()
     is_lowest = dtype is not None and dtype != torch.float16 and fill.number <= torch.finfo(dtype).min

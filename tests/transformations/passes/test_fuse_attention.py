@@ -580,8 +580,9 @@ def test_a_graph_that_adds_the_smallest_number_refuses_autocast():
         (lambda self, s, m: s.masked_fill(m, LOWEST) + s.new_zeros(5), "two-masks"),
         (lambda self, s, m: (s + s.new_zeros(5)).masked_fill(m, LOWEST), "two-masks"),
         (lambda self, s, m: s.masked_fill(m, LOWEST).masked_fill(m, LOWEST), "not-scaled-product"),
-        (lambda self, s, m: s.masked_fill(m, s.sum()), "not-scaled-product"),
-        (lambda self, s, m: s.masked_fill_(m, LOWEST), "not-scaled-product"),
+        (lambda self, s, m: s.masked_fill(m, m.float().sum()), "fill"),
+        (lambda self, s, m: torch.where(m, s, s.new_ones(5) * 2), "not-scaled-product"),
+        (lambda self, s, m: s.masked_fill_(m, LOWEST), "written-in-place"),
     ],
 )
 def test_fills_that_are_no_masks_stay(fill, code):
@@ -652,3 +653,10 @@ def test_a_scale_that_is_computed_from_sizes_stays_computed(scale):
 def test_a_scale_that_is_not_known_to_be_positive_stays(scale):
     _, gm, _ = filled(lambda _, q, k, v, m: scale(q @ k.mT, k).softmax(-1) @ v)
     assert refused(FUSE, gm) == "not-scaled-product"
+
+
+def test_a_fill_by_truth_values_of_unknown_dtype_stays():
+    gm = shaped(Attends(lambda _, q, k, v, m: (q @ k.mT).masked_fill(m, LOWEST).softmax(-1) @ v), *inputs())
+    (mask,) = (node for node in gm.graph.find_nodes(op="placeholder") if node.name == "mask")
+    mask.meta.clear()
+    assert refused(FUSE, gm) in ("unknown-dtype", "unknown-shape")
