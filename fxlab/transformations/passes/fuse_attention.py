@@ -14,50 +14,30 @@ from torch.fx.node import Target
 from torch.nn import functional
 
 from fxlab.node_info import known_shape
-from fxlab.operators import computes, describes, filled_with, operator_of, returns_number
+from fxlab.operators import operator_of
 from fxlab.reasons import Reason, Refusal
 from fxlab.transformations.analysis.autocast import LARGEST
 from fxlab.transformations.analysis.dropout import DROPOUT_MODULES, is_dropout_call
-from fxlab.transformations.analysis.first_column import FirstColumn, first_column
+from fxlab.transformations.analysis.first_column import first_column
 from fxlab.transformations.analysis.graph_analysis import GraphFacts
 from fxlab.transformations.analysis.module_safety import why_hooked, why_mixed_dtypes, why_not_plain
 from fxlab.transformations.analysis.node_shape import known_dtype
 from fxlab.transformations.analysis.same_values import first_readers, why_not_the_same
 from fxlab.transformations.analysis.strides import layout_matters
-from fxlab.transformations.analysis.value_bounds import largest_magnitude
+from fxlab.transformations.analysis.value_bounds import is_positive, largest_magnitude
 from fxlab.transformations.passes.remove_identities import Identity, why_no_identity
 from fxlab.transformations.rewriting.dialects import contiguous_call
 from fxlab.transformations.rewriting.dtype_checks import dtype_checks, move_dtype_checks, refuse_autocast
 from fxlab.transformations.rewriting.editor import Editor, place_of
 from fxlab.transformations.rewriting.rewrite_pass import RewritePass
 from fxlab.transformations.views.casts import is_cast
+from fxlab.transformations.views.fill import Fill, as_fill
 from fxlab.transformations.views.layer import computed_by, is_aten
 from fxlab.transformations.views.product import Product, as_product, transposed
 
 _ATEN = torch.ops.aten
 _SOFTMAXES = ("softmax", "_softmax")
-_POSITIVE = ("mul", "div", "sqrt", "sym_float", "sym_sqrt", "float")
-"""What makes positive numbers of positive numbers."""
-_DEPTH = 20
 _DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
-
-
-@dataclass(frozen=True)
-class Fill:
-    """A number that scores are replaced by."""
-
-    where: Node
-    """The truth values that tell for which."""
-    number: float
-    keeps: bool
-    """Whether these are the scores that stay."""
-    kept: FirstColumn | None = None
-    """Whether each first key of a query stays, if that is known."""
-
-    @property
-    def keeps_a_key(self) -> bool:
-        """Whether a key stays for each query, so that nothing is left of others."""
-        return self.kept is not None and bool(self.kept.values.all())
 
 
 @dataclass(frozen=True)
@@ -76,9 +56,9 @@ class Attention:
     """Transposed, as the first product reads them."""
     values: Node | None = None
     mask: Node | None = None
-    fill: "Fill | None" = None
+    fill: Fill | None = None
     """What stands in place of scores, where there is no mask that is added to them."""
-    scale: "float | Node" = 1.0
+    scale: float | Node = 1.0
     divides: bool = False
     """Whether scores are divided by the scale, which is computed from sizes then."""
     largest: float = 0.0
@@ -100,7 +80,7 @@ class Attention:
     @property
     def is_infinite_under_autocast(self) -> bool:
         """Whether the mask may be infinite in the dtype of autocast, which casts what the function reads."""
-        added = self.mask if self.fill is None or self.fill.keeps_a_key else self.node
+        added = self.mask if self.fill is None or self.fill.keeps_a_column else self.node
         is_cast = added is not None and known_dtype(added) != torch.float64
         return is_cast and self.largest > LARGEST / 2
 
@@ -230,7 +210,7 @@ def _read(product: Product, facts: GraphFacts) -> Attention | None:
         inner.append(value)
         value = _skip(scores, inner, facts)
     fill: Fill | None = None
-    if value is not None and (filling := _filling(value, facts)) is not None:
+    if value is not None and (filling := as_fill(value, facts)) is not None:
         if mask is not None:
             return Attention(node, softmax, misfit=Reason.TWO_MASKS(first=value.name, second=mask.name))
         inner.append(value)
@@ -275,42 +255,13 @@ def _read(product: Product, facts: GraphFacts) -> Attention | None:
 def _largest(mask: Node | None, fill: Fill | None, facts: GraphFacts) -> float:
     """Return a bound of the absolute values that are added to scores."""
     if fill is not None:
-        return 0.0 if fill.keeps_a_key else abs(fill.number)
+        return 0.0 if fill.keeps_a_column else abs(fill.number)
     return 0.0 if mask is None else largest_magnitude(mask, facts)
 
 
 def _is_finite_first(mask: Node, facts: GraphFacts) -> bool:
     column = first_column(mask, facts)
     return column is not None and bool(column.values.isfinite().all())
-
-
-def _filling(node: Node, facts: GraphFacts) -> tuple[Any, Fill] | None:
-    """Return the scores of which a node replaces some by a number, and that number."""
-    name = computed_by(node)
-    if name not in ("masked_fill", "where") or len(node.args) != 3 or node.kwargs:
-        return None
-    condition, scores, number = node.args if name == "where" else (node.args[1], node.args[0], node.args[2])
-    value, keeps = _number_in(number), name == "where"
-    if value is None and keeps:
-        scores, value, keeps = number, _number_in(scores), False
-        if value is None:
-            return None
-    if not isinstance(condition, Node):
-        return None
-    column = first_column(condition, facts)
-    if column is not None and not keeps:
-        column = FirstColumn(column.values.logical_not(), column.readings)
-    return scores, Fill(condition, math.nan if value is None else value, keeps, column)
-
-
-def _number_in(value: Any) -> float | None:
-    """Return the number that an argument is, or that all elements of a new tensor are."""
-    while isinstance(value, Node) and (is_cast(value) or computed_by(value) in ("alias", "lift_fresh_copy")):
-        value = _input(value)
-    if isinstance(value, Node):
-        is_number = computed_by(value) in ("tensor", "scalar_tensor") and value.args
-        value = value.args[0] if is_number else filled_with(value)
-    return float(value) if type(value) in (int, float) else None
 
 
 def _mask_of(attention: Attention, fill: Fill, edit: Editor) -> Node:
@@ -322,7 +273,7 @@ def _mask_of(attention: Attention, fill: Fill, edit: Editor) -> Node:
         return edit.insert_before(node, "call_function", target, args, kwargs, name=name, meta=meta)
 
     where = fill.where
-    if fill.keeps_a_key:
+    if fill.keeps_a_column:
         if fill.kept is not None:
             edit.note_sources(fill.kept.readings)
         return where if fill.keeps else insert(_of(node, torch.logical_not), (where,), "keys")
@@ -394,7 +345,7 @@ def _scores_and_mask(add: Node, facts: GraphFacts) -> tuple[Any, Node | None]:
 
 def _why_no_mask(add: Node, facts: GraphFacts) -> Refusal:
     for value in add.args:
-        filling = _filling(value, facts) if isinstance(value, Node) else None
+        filling = as_fill(value, facts) if isinstance(value, Node) else None
         if filling is not None and isinstance(filling[0], Node) and _is_scores(filling[0], facts):
             return Reason.TWO_MASKS(first=value, second=add.name)
     return Reason.NO_MASK(value=add.name)
@@ -410,7 +361,7 @@ def _is_scores(node: Node, facts: GraphFacts) -> bool:
     return as_product(scores) is not None
 
 
-def _scaling(node: Node, facts: GraphFacts) -> tuple[Node, "float | Node", bool] | None:
+def _scaling(node: Node, facts: GraphFacts) -> tuple[Node, float | Node, bool] | None:
     """Return what a node scales by a positive number, the number, and whether it divides by that."""
     name = computed_by(node)
     if name not in ("mul", "div") or len(node.args) != 2 or node.kwargs:
@@ -421,7 +372,7 @@ def _scaling(node: Node, facts: GraphFacts) -> tuple[Node, "float | Node", bool]
     if not isinstance(first, Node):
         return None
     if isinstance(second, Node):
-        return (first, second, name == "div") if _is_positive(second, facts) else None
+        return (first, second, name == "div") if is_positive(second, facts) else None
     if type(second) not in (int, float):
         return None
     number = float(second)  # type: ignore[arg-type]
@@ -430,23 +381,7 @@ def _scaling(node: Node, facts: GraphFacts) -> tuple[Node, "float | Node", bool]
     return first, 1 / number if number else math.inf, False
 
 
-def _is_positive(value: Any, facts: GraphFacts, depth: int = 0) -> bool:
-    """Tell whether a number is computed from sizes so that it is positive, where they are."""
-    if not isinstance(value, Node):
-        return type(value) in (int, float) and 0 < value < math.inf
-    if value not in facts.numbers or depth > _DEPTH:
-        return False
-    if describes(value):
-        return returns_number(value)
-    name = computes(value)
-    if name == "getitem":
-        return isinstance(value.args[0], Node) and describes(value.args[0])
-    if name == "pow":
-        return _is_positive(value.args[0], facts, depth + 1) and type(value.args[1]) in (int, float)
-    return name in _POSITIVE and all(_is_positive(each, facts, depth + 1) for each in value.args)
-
-
-def _scale_of(attention: Attention, edit: Editor) -> "float | Node":
+def _scale_of(attention: Attention, edit: Editor) -> float | Node:
     """Return the factor that scores are multiplied by, computed from the divisor where there is one."""
     if not attention.divides:
         return attention.scale
@@ -542,8 +477,8 @@ def _why_fill_differs(attention: Attention, fill: Fill) -> Refusal | None:
     if math.isnan(fill.number):
         return Reason.FILL(number="what is not known")
     if fill.number == -math.inf:
-        return None if fill.keeps_a_key else Reason.INFINITE_MASK()
-    is_lowest = dtype is not None and dtype != torch.float16 and fill.number <= torch.finfo(dtype).min
+        return None if fill.keeps_a_column else Reason.INFINITE_MASK()
+    is_lowest = dtype is not None and dtype != torch.float16 and fill.number == torch.finfo(dtype).min
     return None if is_lowest else Reason.FILL(number=fill.number)
 
 

@@ -583,6 +583,8 @@ def test_a_graph_that_adds_the_smallest_number_refuses_autocast():
         (lambda self, s, m: s.masked_fill(m, m.float().sum()), "fill"),
         (lambda self, s, m: torch.where(m, s, s.new_ones(5) * 2), "not-scaled-product"),
         (lambda self, s, m: s.masked_fill_(m, LOWEST), "written-in-place"),
+        (lambda self, s, m: s.masked_fill(m, torch.full([], LOWEST).half().float()), "infinite-mask"),
+        (lambda self, s, m: torch.where(m, s, torch.full([], LOWEST).mul_(0)), "not-scaled-product"),
     ],
 )
 def test_fills_that_are_no_masks_stay(fill, code):
