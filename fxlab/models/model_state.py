@@ -22,11 +22,11 @@ from fxlab.models.settings import function_modes_hidden
 from fxlab.operators import Operator, is_in_place, operator_for, written_values
 from fxlab.operators.python_functions import MEMORY
 from fxlab.values.containers import contents, is_a, put_back
-from fxlab.values.nested import is_object
 from fxlab.values.tensors import is_plain, same_bits, storage_of
 
 _REGISTRIES = vars(nn.Module()).keys() - {"training"}
 """The attributes in which a module keeps parameters, buffers, submodules and hooks."""
+_NOT_OF_MODELS = {"torch", *sys.stdlib_module_names} - {"__main__"}
 
 
 def state_kept(
@@ -242,18 +242,25 @@ class ModelState:
             self._keep_container(value)
             for key, item in items if is_a(value, dict) else enumerate(items):
                 self._keep(f"{name}.{key}", item)
-        elif _holds_attributes(value):
+        elif holds_attributes(value) and hasattr(value, "__dict__"):
             self._keep_namespace(vars(value))
             for attribute, item in vars(value).items():
                 self._keep(f"{name}.{attribute}", item)
 
 
-def _holds_attributes(value: Any) -> bool:
-    """Tell whether a value is an object of a model's own, whose attributes a run may change."""
-    try:
-        return is_object(value) and type(value).__module__.partition(".")[0] not in sys.stdlib_module_names
-    except Exception:  # its class may raise anything when asked, as a stand-in for a missing package does
-        return False
+def holds_attributes(value: Any) -> bool:
+    """Tell whether a value is an object of a model's own, whose attributes a run may change.
+
+    What is made in another way, such as members of an enumeration or extensions in C, holds more.
+    """
+    cls: Any = type(value)
+    is_plain = cls.__new__ is object.__new__ and cls.__reduce_ex__ is object.__reduce_ex__
+    return is_plain and _package(cls) not in _NOT_OF_MODELS and not is_a(value, nn.Module)
+
+
+def _package(cls: type) -> str:
+    module: Any = type.__getattribute__(cls, "__module__")
+    return module.partition(".")[0] if type(module) is str else ""
 
 
 def memory_of(tensor: torch.Tensor) -> object:
@@ -338,6 +345,11 @@ def value_at(model: nn.Module, name: str) -> Any:
         else:
             value = getattr(value, part, None)
     return value
+
+
+def is_generator(value: Any) -> bool:
+    """Tell whether a value draws random numbers from a state of its own."""
+    return _generator_state(value) is not None
 
 
 def _generator_state(value: Any) -> Callable[[], object] | None:

@@ -7,7 +7,7 @@ configuration does. Nor is an object asked for its class, which it may give wron
 from __future__ import annotations
 
 from collections import OrderedDict, deque
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import starmap
 from typing import Any, TypeGuard, TypeVar
 
@@ -32,9 +32,14 @@ def put_back(value: Any, before: Any) -> None:
     """Give a container the contents that :func:`contents` has returned, unless it still has them."""
     if before is None or has_contents(value, before):
         return
+    fill(value, before)
+
+
+def fill(value: Any, items: Iterable[Any]) -> None:
+    """Give a container these items, pairs of key and item for a dict, in place of those that it has."""
     built_in: Any = _built_in(value)
     built_in.clear(value)
-    for item in before:
+    for item in items:
         if issubclass(built_in, dict):
             built_in.__setitem__(value, *item)
         elif built_in is set:

@@ -21,7 +21,7 @@ from fxlab.tracing.bound_inputs import bound_arguments
 from fxlab.tracing.model_code.attributes import has_data
 from fxlab.tracing.model_code.caches import caches_bypassed
 from fxlab.tracing.shapes.fake_inputs import FakeInputs
-from fxlab.tracing.shapes.fake_state import put_fakes
+from fxlab.tracing.shapes.fake_state import fake_twin
 
 _UNKNOWN = (
     DataDependentOutputException,
@@ -85,7 +85,7 @@ def run_on_fakes(
 ) -> Any:
     """Call a model, or a method of it or of a part of it, on fake tensors in place of inputs of the model."""
     fakes = FakeInputs(bound_arguments(model, inputs), dynamic=False, with_data=with_data)
-    with RestoringStack(state_kept(model, values=False), caches_bypassed(model), torch.no_grad()) as stack:
-        put_fakes(model, fakes.mode)
+    with RestoringStack(caches_bypassed(model), torch.no_grad()) as stack:
+        call = fake_twin(model, fakes.mode).of(call)
         stack.enter_context(fakes.mode)
         return call(**{name: fakes.values[name] for name in inputs})

@@ -29,7 +29,7 @@ from fxlab.tracing.recording.run import Run
 from fxlab.tracing.report import BATCH, DATA, DYNAMIC, FIXED, REAL, WHOLE
 from fxlab.tracing.shapes.fake_inputs import FakeInputs
 from fxlab.tracing.shapes.fake_mode import fakes_hidden
-from fxlab.tracing.shapes.fake_state import put_fakes
+from fxlab.tracing.shapes.fake_state import fake_twin
 from fxlab.tracing.shapes.size_cache import arithmetic_remembered
 from fxlab.tracing.shapes.size_texts import size_texts_marked
 
@@ -135,19 +135,19 @@ def _on_fake_tensors(
     )
     one_thread = fakes.mode.one_thread = OneThread()
     made = TensorsMade()
-    kept = state_kept(model, values=False), caches_bypassed(model, made), sizes_in_builtins(model)
+    kept = caches_bypassed(model, made), sizes_in_builtins(model)
     arithmetic = arithmetic_remembered(fakes.shape_env, fakes.work), size_texts_marked(fakes.shape_env.names)
     # The dispatcher of Python can follow symbolic sizes into operators that are made of others.
     computing = *arithmetic, enable_python_dispatcher()
     with RestoringStack(*kept, *computing, fakes_hidden() if rung.hides_fakes else nullcontext()):
+        twin = fake_twin(model, fakes.mode)
         if training is not None:
-            set_modes(model, training)
+            set_modes(twin.model, training)
         run = Run(
-            model,
+            twin,
             leaves,
             fakes,
             made,
-            put_fakes(model, fakes.mode),
             one_thread,
             whole=None if rung.parts is None else WholeParts(rung.parts, fakes),
             most_operations=rung.most_operations,
@@ -173,7 +173,7 @@ def _on_real_tensors(
         values = mapped_tensors(arguments, lambda _, __, tensor: tensor.clone())
     kept = state_kept(model), caches_bypassed(model, made)
     with RestoringStack(*kept, _random_numbers_of_checks(), real):
-        run = Run(model, leaves, fakes, made, real.put_in(model), one_thread, real=real)
+        run = Run(real.twin_of(model), leaves, fakes, made, one_thread, real=real)
         with made:
             watched = {name: real.watch(value) for name, value in values.items()}
             record(run, arguments, watched, gradients=gradients)

@@ -28,8 +28,11 @@ def modules_seen(run: Run) -> Iterator[None]:
     paths = {module: path for path, module in run.model.named_modules()}
 
     def call(module: nn.Module, *args: Any, **kwargs: Any) -> Any:
+        if not run.is_seen():
+            return original(module, *args, **kwargs)
+        module = run.twin.known(module)  # a global variable may lead to the model's own
         path = paths.get(module)
-        if path is None or not run.is_seen():
+        if path is None:
             return original(module, *args, **kwargs)
         run.recording.scopes.append((path, type(module)))
         try:
